@@ -12,8 +12,8 @@ use divan::counter::ItemsCount;
 use futures::future::join_all;
 use orlog_effect::{FunctionProvider, Policy, SyncFunctionCall, Upstream};
 use orlog_model::{
-    Clock, ControlAction, ControlRequest, CorrelationId, Event, EventId, EventType, InstanceKey, SagaName,
-    Timestamp,
+    Clock, ControlAction, ControlRequest, CorrelationId, Event, EventId, EventType, InstanceKey,
+    SagaName, Timestamp,
 };
 use orlog_program::{Program, compile_yaml};
 use orlog_testkit::SimClock;
@@ -69,7 +69,8 @@ struct Bench {
 impl Bench {
     fn start() -> Self {
         // The temporary directory may be in memory, where fsync is free.
-        let dir = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).expect("the directory of the build exists");
+        let dir = TempDir::new_in(env!("CARGO_TARGET_TMPDIR"))
+            .expect("the directory of the build exists");
         let clock = SimClock::new(START);
         let programs = [WAITING, EXECUTING].map(|source| {
             let program = compile_yaml(source, "bench.saga.yaml").expect("the definition is valid");
@@ -77,13 +78,27 @@ impl Bench {
         });
         let runtime_clock: Arc<dyn Clock> = clock.clone();
         let upstreams = FakeUpstreams::new(runtime_clock.clone(), 1);
-        let mut config = TestRuntimeConfig::new(dir.path().to_owned(), programs.into(), runtime_clock);
+        let mut config =
+            TestRuntimeConfig::new(dir.path().to_owned(), programs.into(), runtime_clock);
         let slots = config.store.slots;
-        config.store = orlog_store::Options { slots, ..orlog_store::Options::default() };
+        config.store = orlog_store::Options {
+            slots,
+            ..orlog_store::Options::default()
+        };
         config.more_upstreams = vec![effects()];
-        let tokio = tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("a runtime");
-        let mut bench =
-            Self { tokio, runtime: None, config, upstreams, clock, next_id: AtomicU64::new(0), _dir: dir };
+        let tokio = tokio::runtime::Builder::new_multi_thread()
+            .enable_all()
+            .build()
+            .expect("a runtime");
+        let mut bench = Self {
+            tokio,
+            runtime: None,
+            config,
+            upstreams,
+            clock,
+            next_id: AtomicU64::new(0),
+            _dir: dir,
+        };
         bench.restart();
         bench
     }
@@ -104,22 +119,32 @@ impl Bench {
     /// Returns the start events of new instances of a saga.
     fn events(&self, saga: &str) -> Vec<(InstanceKey, Event)> {
         let first = self.next_id.fetch_add(INSTANCES, Ordering::Relaxed);
-        (first..first + INSTANCES).map(|number| start_event(saga, number)).collect()
+        (first..first + INSTANCES)
+            .map(|number| start_event(saga, number))
+            .collect()
     }
 
     /// Publishes the events and waits until `transitions` transitions of each instance are durable.
     fn run(&self, events: &[(InstanceKey, Event)], transitions: u64) {
         let before = self.transitions();
         self.tokio.block_on(async {
-            join_all(events.iter().map(|(_, event)| self.runtime().publish(event))).await;
+            join_all(
+                events
+                    .iter()
+                    .map(|(_, event)| self.runtime().publish(event)),
+            )
+            .await;
             let expected = before + INSTANCES * transitions;
             self.wait_for(expected).await;
         });
     }
 
     async fn wait_for(&self, transitions: u64) {
-        let reached = |runtime: &TestRuntime| runtime.runtime.metrics().transitions() >= transitions;
-        self.runtime().wait_until("the transitions are durable", reached).await;
+        let reached =
+            |runtime: &TestRuntime| runtime.runtime.metrics().transitions() >= transitions;
+        self.runtime()
+            .wait_until("the transitions are durable", reached)
+            .await;
     }
 
     fn transitions(&self) -> u64 {
@@ -129,8 +154,13 @@ impl Bench {
 
 fn effects() -> Upstream {
     let call = |_: SyncFunctionCall<'_>| Ok(json!({ "ok": true }));
-    let policy = Policy { max_concurrency: 16_384, ..Policy::in_process() };
-    FunctionProvider::new().sync_effect("bench.call", call).upstream("bench", policy)
+    let policy = Policy {
+        max_concurrency: 16_384,
+        ..Policy::in_process()
+    };
+    FunctionProvider::new()
+        .sync_effect("bench.call", call)
+        .upstream("bench", policy)
 }
 
 fn start_event(saga: &str, number: u64) -> (InstanceKey, Event) {
@@ -174,7 +204,11 @@ fn mailbox_to_commit(bencher: Bencher) {
         let round = pause.fetch_add(1, Ordering::Relaxed);
         let request = |number: usize| ControlRequest {
             id: event_id("control", round * INSTANCES + number as u64),
-            action: if round.is_multiple_of(2) { ControlAction::Pause } else { ControlAction::Resume },
+            action: if round.is_multiple_of(2) {
+                ControlAction::Pause
+            } else {
+                ControlAction::Resume
+            },
             at: START,
             expected_version: None,
             user: None,
@@ -183,8 +217,10 @@ fn mailbox_to_commit(bencher: Bencher) {
             wait_token: None,
         };
         let runtime = &bench.runtime().runtime;
-        let requests =
-            events.iter().enumerate().map(|(number, (key, _))| runtime.control(key, request(number)));
+        let requests = events
+            .iter()
+            .enumerate()
+            .map(|(number, (key, _))| runtime.control(key, request(number)));
         for response in bench.tokio.block_on(join_all(requests)) {
             response.expect("the instance exists");
         }

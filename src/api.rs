@@ -51,8 +51,8 @@ use utoipa_axum::routes;
 use crate::app::App;
 use crate::config::MIN_CONNECTIONS;
 use crate::{
-    access, audit, backup, batches, dead_letters, definitions, descriptors, doctor, events, export, flows,
-    jobs, messages, node, peers, replay, sagas, schedules, shadows, tasks, timers, webhooks,
+    access, audit, backup, batches, dead_letters, definitions, descriptors, doctor, events, export,
+    flows, jobs, messages, node, peers, replay, sagas, schedules, shadows, tasks, timers, webhooks,
 };
 use connections::ConnectionLimits;
 use context::ApiState;
@@ -61,7 +61,8 @@ use serve::Server;
 /// Returns the API as a service.
 pub fn router(app: Arc<App>) -> Router {
     let (routes, description) = described();
-    let description = serde_json::to_string(&description).expect("the description serializes to JSON");
+    let description =
+        serde_json::to_string(&description).expect("the description serializes to JSON");
     let api = ApiState::new(app, description);
     batches::api::pages::connect(&api);
     shadows::api::pages::connect(&api);
@@ -69,8 +70,14 @@ pub fn router(app: Arc<App>) -> Router {
     routes
         .fallback(errors::no_route)
         .method_not_allowed_fallback(errors::no_method)
-        .layer(axum::middleware::from_fn_with_state(api.clone(), forward::forward))
-        .layer(axum::middleware::from_fn_with_state(api.clone(), request_context::with_request_context))
+        .layer(axum::middleware::from_fn_with_state(
+            api.clone(),
+            forward::forward,
+        ))
+        .layer(axum::middleware::from_fn_with_state(
+            api.clone(),
+            request_context::with_request_context,
+        ))
         .with_state(api)
 }
 
@@ -86,12 +93,27 @@ pub async fn serve(
 ) -> io::Result<()> {
     let total = descriptors::max_connections(&app.config).unwrap_or(MIN_CONNECTIONS);
     // One address never has all connections, also if the limit of open files is low.
-    let per_address = app.config.http.max_connections_per_address.min(total - total / 4);
+    let per_address = app
+        .config
+        .http
+        .max_connections_per_address
+        .min(total - total / 4);
     let limits = ConnectionLimits { total, per_address };
     let tls = app.services.keys.tls.clone();
     let (router, shutdown) = (router(Arc::clone(&app)), shutdown.shared());
     let peers = peers::api::over_nats::serve(&app, router.clone(), shutdown.clone());
-    let ((), served) = tokio::join!(peers, serve::serve(Server { router, limits, tls }, listener, shutdown));
+    let ((), served) = tokio::join!(
+        peers,
+        serve::serve(
+            Server {
+                router,
+                limits,
+                tls
+            },
+            listener,
+            shutdown
+        )
+    );
     served
 }
 
@@ -110,7 +132,11 @@ fn described() -> (Router<ApiState>, utoipa::openapi::OpenApi) {
 fn schedule_routes() -> OpenApiRouter<ApiState> {
     OpenApiRouter::new()
         .routes(routes!(schedules::api::list))
-        .routes(routes!(schedules::api::show, schedules::api::put, schedules::api::delete))
+        .routes(routes!(
+            schedules::api::show,
+            schedules::api::put,
+            schedules::api::delete
+        ))
         .routes(routes!(schedules::api::pause))
         .routes(routes!(schedules::api::resume))
         .routes(routes!(schedules::api::trigger))
@@ -118,7 +144,10 @@ fn schedule_routes() -> OpenApiRouter<ApiState> {
 
 fn batch_routes() -> OpenApiRouter<ApiState> {
     OpenApiRouter::new()
-        .routes(routes!(jobs::api::runners::list, jobs::api::runners::register))
+        .routes(routes!(
+            jobs::api::runners::list,
+            jobs::api::runners::register
+        ))
         .routes(routes!(jobs::api::runners::remove))
         .routes(routes!(flows::api::list, flows::api::submit))
         .routes(routes!(flows::api::show))
@@ -135,7 +164,10 @@ fn batch_routes() -> OpenApiRouter<ApiState> {
 
 fn message_routes() -> OpenApiRouter<ApiState> {
     OpenApiRouter::new()
-        .routes(routes!(messages::api::list::list, messages::api::send::send))
+        .routes(routes!(
+            messages::api::list::list,
+            messages::api::send::send
+        ))
         .routes(routes!(messages::api::show))
         .routes(routes!(messages::api::cancel))
         .routes(routes!(messages::api::acknowledge))
@@ -175,7 +207,10 @@ fn access_routes() -> OpenApiRouter<ApiState> {
         ))
         .routes(routes!(definitions::api::contexts::deploy))
         .routes(routes!(definitions::api::contexts::collect))
-        .routes(routes!(access::api::actors::list, access::api::actors::create))
+        .routes(routes!(
+            access::api::actors::list,
+            access::api::actors::create
+        ))
         .routes(routes!(access::api::actors::show, access::api::actors::put))
         .routes(routes!(access::api::actors::add_key))
         .routes(routes!(access::api::actors::revoke_key))
@@ -186,7 +221,11 @@ fn access_routes() -> OpenApiRouter<ApiState> {
 fn peer_routes() -> OpenApiRouter<ApiState> {
     OpenApiRouter::new()
         .routes(routes!(peers::api::list, peers::api::create))
-        .routes(routes!(peers::api::show, peers::api::put, peers::api::delete))
+        .routes(routes!(
+            peers::api::show,
+            peers::api::put,
+            peers::api::delete
+        ))
         .routes(routes!(peers::api::add_key))
         .routes(routes!(peers::api::revoke_key))
         .routes(routes!(peers::api::refresh))
@@ -231,7 +270,10 @@ fn tenant_routes() -> OpenApiRouter<ApiState> {
         .routes(routes!(jobs::api::claim))
         .routes(routes!(jobs::api::fetch))
         .routes(routes!(jobs::api::claim_job))
-        .routes(routes!(jobs::api::exchange::exchange, jobs::api::exchange::stream::open))
+        .routes(routes!(
+            jobs::api::exchange::exchange,
+            jobs::api::exchange::stream::open
+        ))
         .routes(routes!(jobs::api::heartbeat))
         .routes(routes!(jobs::api::list::job_logs))
         .routes(routes!(jobs::api::append_log))
@@ -262,7 +304,11 @@ fn node_routes() -> OpenApiRouter<ApiState> {
         .routes(routes!(metrics::metrics))
         .routes(routes!(node::api::info))
         .routes(routes!(node::api::drain))
-        .routes(routes!(node::api::log::show, node::api::log::update, node::api::log::reset))
+        .routes(routes!(
+            node::api::log::show,
+            node::api::log::update,
+            node::api::log::reset
+        ))
         .routes(routes!(doctor::api::diagnostics))
         .routes(routes!(backup::api::create))
         .routes(routes!(backup::api::file))

@@ -163,22 +163,48 @@ impl App {
         let started_at = clock.now();
         let tls = NodeTls::load(&config)?;
         let local = LocalStorage::claim(&config, overrides.disk, overrides.accept_data_loss)?;
-        let NodeStorage { mut stores, transport, access } =
-            Box::pin(NodeStorage::open(&config, &local, &clock)).await?;
-        let Observers { tracer, attempts, counted, lines, first } =
-            observers::build_observers(&overrides.telemetry, overrides.effect_observer);
+        let NodeStorage {
+            mut stores,
+            transport,
+            access,
+        } = Box::pin(NodeStorage::open(&config, &local, &clock)).await?;
+        let Observers {
+            tracer,
+            attempts,
+            counted,
+            lines,
+            first,
+        } = observers::build_observers(&overrides.telemetry, overrides.effect_observer);
         let connection = transport.connection();
         let callers = Callers::open(&config, connection, &clock, &access, overrides.session);
         let callers = Box::pin(callers).await?;
         let webhooks = Arc::new(Webhooks::new(&config)?);
         let audit = Arc::new(AuditTrail::open(&component_config::audit(&config))?);
         let backup_dir = claim_dir(&config)?;
-        let EffectParts { upstreams, catalog, pages } =
-            Box::pin(EffectParts::build(&config, connection, overrides.upstreams, &clock, &first)).await?;
-        let dir = config.definitions_dir.clone().filter(|_| config.role.runs_sagas());
+        let EffectParts {
+            upstreams,
+            catalog,
+            pages,
+        } = Box::pin(EffectParts::build(
+            &config,
+            connection,
+            overrides.upstreams,
+            &clock,
+            &first,
+        ))
+        .await?;
+        let dir = config
+            .definitions_dir
+            .clone()
+            .filter(|_| config.role.runs_sagas());
         let definitions = Arc::new(DefinitionSet::new(dir, overrides.programs));
         let occasion = (started_at, config.role.runs_sagas());
-        let programs = Arc::new(initial::activate(&definitions, &catalog, &mut stores, occasion)?);
+        let programs = Arc::new(initial::activate(
+            &definitions,
+            &catalog,
+            &mut stores,
+            occasion,
+        )?);
         let dependencies = RuntimeDependencies {
             bus: transport.bus(),
             sources: transport.sources(&callers.signed_events),
@@ -191,10 +217,20 @@ impl App {
             tracer: tracer.clone(),
         };
         let runtime = Box::pin(Runtime::start(dependencies, local.runtime_config(&config))).await?;
-        let workers = effects::workers(&config, connection, &catalog, &clock, runtime.metrics(), tracer);
+        let workers = effects::workers(
+            &config,
+            connection,
+            &catalog,
+            &clock,
+            runtime.metrics(),
+            tracer,
+        );
         let workers = Box::pin(workers).await?.map(Arc::new);
-        let InitialMetrics { registry, collected, purges } =
-            InitialMetrics::of(&runtime, &counted, &overrides.telemetry);
+        let InitialMetrics {
+            registry,
+            collected,
+            purges,
+        } = InitialMetrics::of(&runtime, &counted, &overrides.telemetry);
         let parts = Parts {
             config,
             clock,
@@ -213,7 +249,15 @@ impl App {
             signed_events: Arc::clone(&callers.signed_events),
         };
         let diagnosis = overrides.diagnosis;
-        let own = OwnParts { upstreams, tls, backup_dir, collected, purges, diagnosis, lines };
+        let own = OwnParts {
+            upstreams,
+            tls,
+            backup_dir,
+            collected,
+            purges,
+            diagnosis,
+            lines,
+        };
         let state = Observed {
             registry,
             started_at,
@@ -315,7 +359,12 @@ impl App {
     /// Waits until the node is drained and can stop.
     pub async fn drained(&self) {
         // The sender lives as long as `self`.
-        drop(self.drain_state.subscribe().wait_for(|drained| *drained).await);
+        drop(
+            self.drain_state
+                .subscribe()
+                .wait_for(|drained| *drained)
+                .await,
+        );
     }
 
     /// Waits until a component has failed too often.
@@ -344,7 +393,10 @@ impl App {
     /// Fails if the store cannot be flushed. Committed data is safe in its journal.
     pub async fn stop(&self) -> anyhow::Result<()> {
         self.background.stop().await;
-        if tokio::time::timeout(LINES_TIMEOUT, self.services.lines.save()).await.is_err() {
+        if tokio::time::timeout(LINES_TIMEOUT, self.services.lines.save())
+            .await
+            .is_err()
+        {
             tracing::warn!("lines of jobs are lost: their shards cannot store them");
         }
         if let Some(workers) = &self.workers {

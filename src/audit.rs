@@ -96,20 +96,35 @@ impl AuditTrail {
             publish_failures: Counter::default(),
             thread: Mutex::default(),
         };
-        let Some(dir) = &options.dir else { return Ok(trail) };
+        let Some(dir) = &options.dir else {
+            return Ok(trail);
+        };
         let cannot = || format!("cannot write the audit trail in {}", dir.display());
         let (max_bytes, retention) = (options.max_file_bytes, options.retention);
-        let limits = FileLimits { max_bytes, retention, max_total_bytes: None };
+        let limits = FileLimits {
+            max_bytes,
+            retention,
+            max_total_bytes: None,
+        };
         let calls = AuditFiles::open(dir, FileSet::Calls, limits).with_context(cannot)?;
         let max_total_bytes = Some(max_bytes.saturating_mul(MAX_DENIAL_FILES));
-        let limits = FileLimits { max_total_bytes, ..limits };
+        let limits = FileLimits {
+            max_total_bytes,
+            ..limits
+        };
         let denial_files = AuditFiles::open(dir, FileSet::Denials, limits).with_context(cannot)?;
         let (denials, failures) = (Arc::clone(&trail.denials), trail.failures.clone());
         let writer = AuditWriter::new((calls, denial_files), denials, options.log, failures);
         let (jobs, queue) = sync_channel(MAX_QUEUED);
         let thread = std::thread::Builder::new().name("orlog-audit".to_owned());
-        *trail.thread.get_mut().unwrap_or_else(PoisonError::into_inner) =
-            Some(thread.spawn(move || writer.run(&queue)).with_context(cannot)?);
+        *trail
+            .thread
+            .get_mut()
+            .unwrap_or_else(PoisonError::into_inner) = Some(
+            thread
+                .spawn(move || writer.run(&queue))
+                .with_context(cannot)?,
+        );
         trail.jobs = Some(jobs);
         Ok(trail)
     }
@@ -121,8 +136,10 @@ impl AuditTrail {
         if let Err(
             TrySendError::Full(WriterRequest::Write { record, .. })
             | TrySendError::Disconnected(WriterRequest::Write { record, .. }),
-        ) = jobs.try_send(WriterRequest::Write { record, durable: None })
-        {
+        ) = jobs.try_send(WriterRequest::Write {
+            record,
+            durable: None,
+        }) {
             self.failures.inc();
             tracing::error!(target: TARGET, record, "audit queue is full; record is logged only");
         }
@@ -135,9 +152,19 @@ impl AuditTrail {
     pub async fn begin(&self, record: &AuditRecord) -> Result<(), NotWritten> {
         let record = self.encode(record);
         let (durable, written) = oneshot::channel();
-        let request = WriterRequest::Write { record, durable: Some(durable) };
-        let queued = self.jobs.as_ref().is_some_and(|jobs| jobs.try_send(request).is_ok());
-        if queued && written.await == Ok(true) { Ok(()) } else { Err(NotWritten) }
+        let request = WriterRequest::Write {
+            record,
+            durable: Some(durable),
+        };
+        let queued = self
+            .jobs
+            .as_ref()
+            .is_some_and(|jobs| jobs.try_send(request).is_ok());
+        if queued && written.await == Ok(true) {
+            Ok(())
+        } else {
+            Err(NotWritten)
+        }
     }
 
     fn encode(&self, record: &AuditRecord) -> String {
@@ -160,7 +187,9 @@ impl AuditTrail {
     /// # Errors
     /// If the files cannot be read, or the cursor is invalid.
     pub fn read(&self, set: FileSet, query: &AuditFilter<'_>) -> Result<AuditPage, Error> {
-        let Some(dir) = &self.dir else { return Ok(AuditPage::default()) };
+        let Some(dir) = &self.dir else {
+            return Ok(AuditPage::default());
+        };
         if let Some(jobs) = &self.jobs {
             let (written, wait) = sync_channel(1);
             // After shutdown nothing more is written, but written records remain readable.
@@ -198,7 +227,10 @@ impl AuditTrail {
     /// Returns the size of the records of calls in bytes; 0 if it cannot be read. Blocks.
     #[must_use]
     pub fn bytes(&self) -> u64 {
-        self.dir.as_ref().and_then(|dir| FileSet::Calls.bytes(dir).ok()).unwrap_or(0)
+        self.dir
+            .as_ref()
+            .and_then(|dir| FileSet::Calls.bytes(dir).ok())
+            .unwrap_or(0)
     }
 
     /// Returns the counter of failed writes and fsyncs.
@@ -217,7 +249,11 @@ impl AuditTrail {
 impl Drop for AuditTrail {
     fn drop(&mut self) {
         self.jobs = None;
-        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let thread = self
+            .thread
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
         if thread.is_some_and(|thread| thread.join().is_err()) {
             tracing::error!("audit writer thread panicked");
         }

@@ -81,10 +81,21 @@ impl Authenticator {
                 }
                 AuthMethod::Tokens(tokens)
             }
-            AuthMode::Gateway => AuthMethod::Gateway(Box::new(TrustedGatewayAuth::new(&auth.gateway)?)),
+            AuthMode::Gateway => {
+                AuthMethod::Gateway(Box::new(TrustedGatewayAuth::new(&auth.gateway)?))
+            }
         };
-        let metrics = auth.metrics_token.as_ref().map(MetricsToken::open).transpose()?;
-        Ok(Self { method, metrics, oidc, signed })
+        let metrics = auth
+            .metrics_token
+            .as_ref()
+            .map(MetricsToken::open)
+            .transpose()?;
+        Ok(Self {
+            method,
+            metrics,
+            oidc,
+            signed,
+        })
     }
 
     /// Returns whether authentication is required.
@@ -109,9 +120,17 @@ impl Authenticator {
     ///
     /// # Errors
     /// If the credentials are missing or invalid.
-    pub async fn authenticate(&self, credentials: &RequestCredentials<'_>) -> Result<Caller, AuthError> {
+    pub async fn authenticate(
+        &self,
+        credentials: &RequestCredentials<'_>,
+    ) -> Result<Caller, AuthError> {
         let found = self.find_caller(credentials).await;
-        found.or_else(|error| self.metrics.as_ref().and_then(|token| token.caller(credentials)).ok_or(error))
+        found.or_else(|error| {
+            self.metrics
+                .as_ref()
+                .and_then(|token| token.caller(credentials))
+                .ok_or(error)
+        })
     }
 
     async fn find_caller(&self, credentials: &RequestCredentials<'_>) -> Result<Caller, AuthError> {

@@ -50,17 +50,27 @@ pub struct BackupSource<'a> {
 /// See [`BackupFailure`]. Files copied before the failure remain.
 pub fn create(source: &BackupSource<'_>, to: &Path) -> Result<Manifest, BackupFailure> {
     files::new_dir(to)?;
-    if source.shards.iter().any(|(_, reader)| reader.stats().replication.is_some()) {
+    if source
+        .shards
+        .iter()
+        .any(|(_, reader)| reader.stats().replication.is_some())
+    {
         return Err(BackupFailure::Replicated);
     }
     let (shards, bus) = copy_data(source, to)?;
     if let Some(registry) = source.registry {
         let dir = to.join("registry");
-        registry.copy_to(&dir).map_err(|error| files::io_error(&dir)(std::io::Error::other(error)))?;
+        registry
+            .copy_to(&dir)
+            .map_err(|error| files::io_error(&dir)(std::io::Error::other(error)))?;
     }
     let layout = to.join("layout.toml");
     fs::write(&layout, &source.layout).map_err(files::io_error(&layout))?;
-    let definitions = source.shards.first().map(|(_, reader)| definitions(reader)).transpose()?;
+    let definitions = source
+        .shards
+        .first()
+        .map(|(_, reader)| definitions(reader))
+        .transpose()?;
     let mut manifest = Manifest {
         format: FORMAT,
         version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -79,10 +89,16 @@ pub fn create(source: &BackupSource<'_>, to: &Path) -> Result<Manifest, BackupFa
 }
 
 /// Copies the stores and the stream as of one point in time.
-fn copy_data(source: &BackupSource<'_>, to: &Path) -> Result<(Vec<ShardBackup>, BusBackup), BackupFailure> {
+fn copy_data(
+    source: &BackupSource<'_>,
+    to: &Path,
+) -> Result<(Vec<ShardBackup>, BusBackup), BackupFailure> {
     let shard_dir = |shard: u16| to.join(format!("shard-{shard}"));
-    let stores: Vec<(Reader, PathBuf)> =
-        source.shards.iter().map(|(shard, reader)| (reader.clone(), shard_dir(*shard))).collect();
+    let stores: Vec<(Reader, PathBuf)> = source
+        .shards
+        .iter()
+        .map(|(shard, reader)| (reader.clone(), shard_dir(*shard)))
+        .collect();
     // Before the copy of the stores: events that they have not read by then must still be in the copied
     // stream.
     let retention_guard = source.bus.map(Embedded::hold_retention);
@@ -90,7 +106,10 @@ fn copy_data(source: &BackupSource<'_>, to: &Path) -> Result<(Vec<ShardBackup>, 
     let bus = match source.bus.zip(moment) {
         Some((bus, moment)) => {
             let copied = bus.copy_to(&to.join("bus"), moment)?;
-            BusBackup::Embedded { stream: bus.stream_id().to_string(), last_sequence: copied.last_sequence }
+            BusBackup::Embedded {
+                stream: bus.stream_id().to_string(),
+                last_sequence: copied.last_sequence,
+            }
         }
         None => BusBackup::Nats,
     };
@@ -100,7 +119,11 @@ fn copy_data(source: &BackupSource<'_>, to: &Path) -> Result<(Vec<ShardBackup>, 
         // An unreadable copy is not a backup.
         let found = orlog_store::read_info(&shard_dir(*shard), None)?.map(|info| info.position());
         if found != Some(copied.position) {
-            return Err(BackupFailure::NotTheSame { shard: *shard, expected: copied.position, found });
+            return Err(BackupFailure::NotTheSame {
+                shard: *shard,
+                expected: copied.position,
+                found,
+            });
         }
         shards.push(described(*shard, copied));
     }
@@ -108,18 +131,28 @@ fn copy_data(source: &BackupSource<'_>, to: &Path) -> Result<(Vec<ShardBackup>, 
 }
 
 fn described(shard: u16, copied: StoreCopy) -> ShardBackup {
-    let checkpoints = copied.checkpoints.into_iter().map(|(source, position)| Checkpoint {
-        stream: source.stream,
-        consumer: source.consumer,
-        sequence: position.sequence,
-    });
-    ShardBackup { shard, position: copied.position, checkpoints: checkpoints.collect() }
+    let checkpoints = copied
+        .checkpoints
+        .into_iter()
+        .map(|(source, position)| Checkpoint {
+            stream: source.stream,
+            consumer: source.consumer,
+            sequence: position.sequence,
+        });
+    ShardBackup {
+        shard,
+        position: copied.position,
+        checkpoints: checkpoints.collect(),
+    }
 }
 
 /// Removes lock files, which only mark a directory as open.
 fn remove_locks(to: &Path) -> Result<(), BackupFailure> {
     for file in files::below(to)? {
-        if file.file_name().is_some_and(|name| name == "lock" || name == "mdbx.lck") {
+        if file
+            .file_name()
+            .is_some_and(|name| name == "lock" || name == "mdbx.lck")
+        {
             fs::remove_file(&file).map_err(files::io_error(&file))?;
         }
     }
@@ -128,10 +161,13 @@ fn remove_locks(to: &Path) -> Result<(), BackupFailure> {
 
 /// Returns the definition names for display; the definitions themselves are in the stores.
 fn definitions(reader: &Reader) -> Result<Vec<DefinitionEntry>, BackupFailure> {
-    let found = reader.definitions()?.into_iter().map(|(program, _)| DefinitionEntry {
-        saga: program.saga.to_string(),
-        version: program.version,
-        hash: uuid::Uuid::from_bytes(program.hash).simple().to_string(),
-    });
+    let found = reader
+        .definitions()?
+        .into_iter()
+        .map(|(program, _)| DefinitionEntry {
+            saga: program.saga.to_string(),
+            version: program.version,
+            hash: uuid::Uuid::from_bytes(program.hash).simple().to_string(),
+        });
     Ok(found.collect())
 }

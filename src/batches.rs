@@ -12,5 +12,9 @@ use orlog_program::batch;
 /// If the id is invalid.
 pub(crate) fn key(tenant: TenantId, id: &str) -> Result<InstanceKey, String> {
     let saga = SagaName::new(batch::SAGA).expect("the name is short");
-    Ok(InstanceKey { tenant, saga, correlation: batch::check_id(id)? })
+    Ok(InstanceKey {
+        tenant,
+        saga,
+        correlation: batch::check_id(id)?,
+    })
 }

@@ -29,8 +29,8 @@ use clap::{CommandFactory, Parser, Subcommand};
 use rustix::fs::Mode;
 
 use crate::{
-    access, audit, backup, batches, dead_letters, definitions, doctor, events, export, flows, jobs, messages,
-    node, peers, replay, sagas, schedules, shadows, tasks, timers,
+    access, audit, backup, batches, dead_letters, definitions, doctor, events, export, flows, jobs,
+    messages, node, peers, replay, sagas, schedules, shadows, tasks, timers,
 };
 use console::{Console, Output};
 use doctor::cli::check_tables;
@@ -49,7 +49,14 @@ use exit::CommandError;
 #[command(after_help = exit::HELP)]
 struct Cli {
     /// Output format
-    #[arg(long, global = true, value_enum, env = "ORLOG_OUTPUT", default_value_t, hide_env_values = true)]
+    #[arg(
+        long,
+        global = true,
+        value_enum,
+        env = "ORLOG_OUTPUT",
+        default_value_t,
+        hide_env_values = true
+    )]
     output: Output,
     #[command(subcommand)]
     command: Command,
@@ -173,7 +180,10 @@ pub fn run() -> ExitCode {
     // Before the first thread starts: the mask belongs to the process.
     keep_files_private(&cli.command);
     let console = Console::new(cli.output);
-    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+    let runtime = match tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+    {
         Ok(runtime) => runtime,
         Err(error) => {
             return CommandError::internal(format!("cannot start threads: {error}")).report();
@@ -193,7 +203,11 @@ pub fn run() -> ExitCode {
 fn keep_files_private(command: &Command) {
     if matches!(
         command,
-        Command::Dev(_) | Command::Run(_) | Command::Backup(_) | Command::Restore(_) | Command::Export(_)
+        Command::Dev(_)
+            | Command::Run(_)
+            | Command::Backup(_)
+            | Command::Restore(_)
+            | Command::Export(_)
     ) {
         rustix::process::umask(Mode::RWXG | Mode::RWXO);
     }
@@ -253,16 +267,39 @@ async fn measure(bench: &bench::BenchArgs, console: &Console) -> Result<(), Comm
     if console.is_json() {
         return console.json(&report);
     }
-    let metrics = report.as_object().into_iter().flatten().filter(|(_, value)| !value.is_array());
-    let rows: Vec<_> = metrics.map(|(name, _)| vec![name.clone(), console::text(&report, name)]).collect();
+    let metrics = report
+        .as_object()
+        .into_iter()
+        .flatten()
+        .filter(|(_, value)| !value.is_array());
+    let rows: Vec<_> = metrics
+        .map(|(name, _)| vec![name.clone(), console::text(&report, name)])
+        .collect();
     console.table(&["FIGURE", "VALUE"], &rows, "no measurements")?;
     let intervals = console::items(&report, "intervals");
-    let columns = ["second", "sagas_per_s", "p50_ms", "p99_ms", "rss_mib", "disk_mib", "purged"];
+    let columns = [
+        "second",
+        "sagas_per_s",
+        "p50_ms",
+        "p99_ms",
+        "rss_mib",
+        "disk_mib",
+        "purged",
+    ];
     let rows: Vec<_> = intervals
         .iter()
-        .map(|interval| columns.iter().map(|column| console::text(interval, column)).collect())
+        .map(|interval| {
+            columns
+                .iter()
+                .map(|column| console::text(interval, column))
+                .collect()
+        })
         .collect();
-    if rows.is_empty() { Ok(()) } else { console.table(&columns, &rows, "") }
+    if rows.is_empty() {
+        Ok(())
+    } else {
+        console.table(&columns, &rows, "")
+    }
 }
 
 #[cfg(test)]

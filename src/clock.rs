@@ -15,9 +15,14 @@ static START: LazyLock<Instant> = LazyLock::new(Instant::now);
 pub struct SystemClock;
 
 impl Clock for SystemClock {
-    #[expect(clippy::disallowed_methods, reason = "the only place that reads the system time")]
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the only place that reads the system time"
+    )]
     fn now(&self) -> Timestamp {
-        let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let since = SystemTime::now()
+            .duration_since(SystemTime::UNIX_EPOCH)
+            .unwrap_or_default();
         Timestamp::from_millis(i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
     }
 
@@ -45,22 +50,32 @@ pub(crate) struct ClockReading {
 
 impl ClockReading {
     /// Reads both clocks.
-    #[expect(clippy::disallowed_methods, reason = "the only place that reads the system time")]
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the only place that reads the system time"
+    )]
     pub(crate) fn now() -> Self {
-        Self { instant: Instant::now(), system: SystemTime::now() }
+        Self {
+            instant: Instant::now(),
+            system: SystemTime::now(),
+        }
     }
 
     /// Returns the wall-clock time of an earlier instant.
     pub(crate) fn system_at(&self, at: Instant) -> SystemTime {
         let ago = self.instant.saturating_duration_since(at);
-        self.system.checked_sub(ago).unwrap_or(SystemTime::UNIX_EPOCH)
+        self.system
+            .checked_sub(ago)
+            .unwrap_or(SystemTime::UNIX_EPOCH)
     }
 }
 
 /// Converts a time; times before 1970 become 1970.
 pub(crate) fn system_time(at: Timestamp) -> SystemTime {
     let since = Duration::from_millis(u64::try_from(at.as_millis()).unwrap_or(0));
-    SystemTime::UNIX_EPOCH.checked_add(since).unwrap_or(SystemTime::UNIX_EPOCH)
+    SystemTime::UNIX_EPOCH
+        .checked_add(since)
+        .unwrap_or(SystemTime::UNIX_EPOCH)
 }
 
 #[cfg(test)]

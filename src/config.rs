@@ -57,9 +57,9 @@ pub(crate) use reload::NextConfig;
 pub use retention::{RetentionConfig, RetentionPeriod, SagaRetention, TenantRetention};
 pub use roles::{QueueConfig, Role};
 pub use sections::{
-    BackupConfig, BusConfig, BusKind, DrainConfig, Durability, ExportConfig, HistoryConfig, JobsConfig,
-    LogConfig, LogFormat, MessagesConfig, ReplicationMode, ResultsConfig, StoreConfig, TelemetryConfig,
-    TenantMode, TenantsConfig,
+    BackupConfig, BusConfig, BusKind, DrainConfig, Durability, ExportConfig, HistoryConfig,
+    JobsConfig, LogConfig, LogFormat, MessagesConfig, ReplicationMode, ResultsConfig, StoreConfig,
+    TelemetryConfig, TenantMode, TenantsConfig,
 };
 pub(crate) use webhooks::WebhookTemplates;
 pub use webhooks::{SignatureEncoding, WebhookConfig, WebhookScheme, WebhookSignatureConfig};
@@ -171,7 +171,10 @@ impl Config {
     #[must_use]
     pub fn node_name(&self) -> String {
         if self.node_name.is_empty() {
-            rustix::system::uname().nodename().to_string_lossy().into_owned()
+            rustix::system::uname()
+                .nodename()
+                .to_string_lossy()
+                .into_owned()
         } else {
             self.node_name.clone()
         }
@@ -182,20 +185,28 @@ impl Config {
     /// # Errors
     /// If it is no name of a node.
     pub fn identity_name(&self) -> Result<NodeName, AddressError> {
-        self.identity.name.clone().map_or_else(|| NodeName::new(self.node_name()), Ok)
+        self.identity
+            .name
+            .clone()
+            .map_or_else(|| NodeName::new(self.node_name()), Ok)
     }
 
     /// Returns the upstreams and the gateway as configuration of `orlog_effect`.
     #[must_use]
     pub fn upstreams(&self) -> orlog_effect::EffectsConfig {
-        orlog_effect::EffectsConfig { upstreams: self.upstreams.clone(), gateway: self.gateway.clone() }
+        orlog_effect::EffectsConfig {
+            upstreams: self.upstreams.clone(),
+            gateway: self.gateway.clone(),
+        }
     }
 
     /// Returns whether commits are replicated to NATS.
     #[must_use]
     pub fn replicated(&self) -> bool {
         let leased = self.cluster.mode == ClusterMode::Leases;
-        self.store.replication.is_on(self.bus.kind == BusKind::Nats, leased)
+        self.store
+            .replication
+            .is_on(self.bus.kind == BusKind::Nats, leased)
     }
 }
 
@@ -209,7 +220,10 @@ mod tests {
 
     fn keys(table: &toml::Table) -> Vec<String> {
         let nested = table.iter().flat_map(|(key, value)| match value {
-            toml::Value::Table(inner) => keys(inner).into_iter().map(|k| format!("{key}.{k}")).collect(),
+            toml::Value::Table(inner) => keys(inner)
+                .into_iter()
+                .map(|k| format!("{key}.{k}"))
+                .collect(),
             _ => vec![key.clone()],
         });
         nested.collect()
@@ -223,13 +237,19 @@ mod tests {
 
     #[test]
     fn default_file_is_valid_and_keeps_its_values() {
-        assert_eq!(table(&Config::default()), table(&toml::from_str(DEFAULT).unwrap()));
+        assert_eq!(
+            table(&Config::default()),
+            table(&toml::from_str(DEFAULT).unwrap())
+        );
         assert!(Config::default().validate().is_empty());
     }
 
     #[test]
     fn default_file_lists_every_key() {
-        assert_eq!(keys(&DEFAULT.parse().unwrap()), keys(&table(&Config::default())));
+        assert_eq!(
+            keys(&DEFAULT.parse().unwrap()),
+            keys(&table(&Config::default()))
+        );
     }
 
     #[test]
@@ -248,8 +268,11 @@ mod tests {
             let errors = config.validate();
             assert!(!errors.is_empty(), "{text}");
             for error in errors {
-                let Error::Invalid { location, .. } = &error else { panic!("{error}") };
-                let is_key = |key: &String| key == location || key.starts_with(&format!("{location}."));
+                let Error::Invalid { location, .. } = &error else {
+                    panic!("{error}")
+                };
+                let is_key =
+                    |key: &String| key == location || key.starts_with(&format!("{location}."));
                 assert!(known.iter().any(is_key), "{error}");
             }
         }
@@ -259,10 +282,21 @@ mod tests {
     fn default_file_examples_are_valid() {
         let (_, examples) = DEFAULT.split_once("one table for each upstream:").unwrap();
         let is_key = |line: &&str| line.starts_with('[') || line.contains(" = ");
-        let lines: Vec<_> = examples.lines().filter_map(|l| l.strip_prefix("# ")).filter(is_key).collect();
+        let lines: Vec<_> = examples
+            .lines()
+            .filter_map(|l| l.strip_prefix("# "))
+            .filter(is_key)
+            .collect();
         let config = with_defaults(&lines.join("\n"));
         assert!(config.gateway.is_some() && config.webhooks.contains_key("stripe"));
-        assert_eq!(config.validate().iter().map(ToString::to_string).collect::<Vec<_>>(), [""; 0]);
+        assert_eq!(
+            config
+                .validate()
+                .iter()
+                .map(ToString::to_string)
+                .collect::<Vec<_>>(),
+            [""; 0]
+        );
         assert_eq!(config.upstreams().upstreams().unwrap().len(), 2);
     }
 }

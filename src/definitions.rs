@@ -66,7 +66,10 @@ pub struct DefinitionErrors(pub Vec<Diagnostic>);
 impl DefinitionErrors {
     fn lines(&self) -> String {
         let lines = self.0.iter().map(|problem| format!("\n  {problem}"));
-        format!("definitions rejected, no changes made:{}", lines.collect::<String>())
+        format!(
+            "definitions rejected, no changes made:{}",
+            lines.collect::<String>()
+        )
     }
 }
 
@@ -113,7 +116,9 @@ impl DefinitionSet {
     pub fn new(dir: Option<PathBuf>, programs: Vec<Arc<dyn Program>>) -> Self {
         let mut newest = BTreeMap::new();
         for reference in programs.iter().map(|program| program.definition_ref()) {
-            let version = newest.entry(reference.saga.clone()).or_insert(reference.version);
+            let version = newest
+                .entry(reference.saga.clone())
+                .or_insert(reference.version);
             *version = reference.version.max(*version);
         }
         let is_newest = |program: &Arc<dyn Program>| {
@@ -131,12 +136,21 @@ impl DefinitionSet {
             context: None,
         });
         let (current, retired) = Default::default();
-        Self { dir, built_in: active.collect(), older, current, retired }
+        Self {
+            dir,
+            built_in: active.collect(),
+            older,
+            current,
+            retired,
+        }
     }
 
     /// Returns the programs written in Rust, also those of older versions.
     pub(crate) fn native(&self) -> impl Iterator<Item = &Arc<dyn Program>> {
-        self.built_in.iter().map(|definition| &definition.program).chain(&self.older)
+        self.built_in
+            .iter()
+            .map(|definition| &definition.program)
+            .chain(&self.older)
     }
 
     /// Returns the definitions directory, if configured.
@@ -166,7 +180,10 @@ impl DefinitionSet {
     /// Returns the active definitions of each owner, the shared ones first.
     #[must_use]
     pub fn owners(&self) -> Vec<(Option<TenantId>, OwnedDefinitions)> {
-        self.current().owners().map(|(context, owned)| (context.cloned(), owned.clone())).collect()
+        self.current()
+            .owners()
+            .map(|(context, owned)| (context.cloned(), owned.clone()))
+            .collect()
     }
 
     /// Returns the definitions that new instances of a tenant use, sorted by name.
@@ -180,7 +197,9 @@ impl DefinitionSet {
     #[must_use]
     pub fn owner(&self, tenant: &TenantId, saga: &SagaName) -> Option<TenantId> {
         let own = self.of(Some(tenant)).definitions;
-        own.iter().any(|definition| definition.saga() == saga).then(|| tenant.clone())
+        own.iter()
+            .any(|definition| definition.saga() == saga)
+            .then(|| tenant.clone())
     }
 
     fn current(&self) -> Arc<ActiveDefinitions> {
@@ -199,30 +218,47 @@ impl DefinitionSet {
         catalog: &Catalog,
     ) -> Result<ValidatedDefinitions, Vec<Diagnostic>> {
         let mut problems = Vec::new();
-        let mut definitions = if context.is_none() { self.built_in.clone() } else { Vec::new() };
+        let mut definitions = if context.is_none() {
+            self.built_in.clone()
+        } else {
+            Vec::new()
+        };
         let (schedule_files, files): (Vec<_>, Vec<_>) =
             files.iter().partition(|file| is_schedule(&file.name()));
         for file in files {
             match files::compile(file) {
                 Ok(definition) => {
-                    definitions.push(LoadedDefinition { context: context.cloned(), ..definition });
+                    definitions.push(LoadedDefinition {
+                        context: context.cloned(),
+                        ..definition
+                    });
                 }
                 Err(found) => problems.extend(found),
             }
         }
         definitions.sort_by(|a, b| a.saga().cmp(b.saga()));
-        problems.extend(missing_providers(&definitions, &Providers { catalog, context }));
+        problems.extend(missing_providers(
+            &definitions,
+            &Providers { catalog, context },
+        ));
         problems.extend(duplicates::sagas(&definitions));
         let usable = self.usable_with(context, &definitions);
         let programs = usable.iter().map(LoadedDefinition::as_program);
         let schedules = schedule_files.into_iter().filter_map(|file| {
-            files::load_schedule(file, context, programs.clone()).map_err(|found| problems.extend(found)).ok()
+            files::load_schedule(file, context, programs.clone())
+                .map_err(|found| problems.extend(found))
+                .ok()
         });
         let mut schedules: Vec<_> = schedules.collect();
         schedules.sort_by(|a, b| (&a.tenant, &a.name).cmp(&(&b.tenant, &b.name)));
         problems.extend(duplicates::schedules(&schedules));
         if problems.is_empty() {
-            Ok(ValidatedDefinitions { context: context.cloned(), definitions, schedules, digest: None })
+            Ok(ValidatedDefinitions {
+                context: context.cloned(),
+                definitions,
+                schedules,
+                digest: None,
+            })
         } else {
             Err(problems)
         }
@@ -244,12 +280,18 @@ impl DefinitionSet {
     /// Returns the sources of the active definitions of an owner whose saga none of these files defines.
     #[must_use]
     pub fn others(&self, context: Option<&TenantId>, files: &[SourceFile]) -> Vec<SourceFile> {
-        let compiled = files.iter().filter(|file| is_definition(&file.name())).map(files::compile);
+        let compiled = files
+            .iter()
+            .filter(|file| is_definition(&file.name()))
+            .map(files::compile);
         let new: Vec<_> = compiled.flatten().map(|new| new.saga().clone()).collect();
         let active = self.of(context).definitions;
         let others = active.iter().filter(|old| !new.contains(old.saga()));
         let source = |other: &LoadedDefinition| {
-            Some(SourceFile { path: other.file.clone()?, bytes: Arc::clone(other.source.as_ref()?) })
+            Some(SourceFile {
+                path: other.file.clone()?,
+                bytes: Arc::clone(other.source.as_ref()?),
+            })
         };
         others.filter_map(source).collect()
     }
@@ -258,10 +300,23 @@ impl DefinitionSet {
     ///
     /// # Errors
     /// Required effects and commands that no upstream provides.
-    pub fn validate_active(&self, catalog: &Catalog) -> Result<Vec<LoadedDefinition>, Vec<Diagnostic>> {
+    pub fn validate_active(
+        &self,
+        catalog: &Catalog,
+    ) -> Result<Vec<LoadedDefinition>, Vec<Diagnostic>> {
         let definitions = self.active().to_vec();
-        let problems = missing_providers(&definitions, &Providers { catalog, context: None });
-        if problems.is_empty() { Ok(definitions) } else { Err(problems) }
+        let problems = missing_providers(
+            &definitions,
+            &Providers {
+                catalog,
+                context: None,
+            },
+        );
+        if problems.is_empty() {
+            Ok(definitions)
+        } else {
+            Err(problems)
+        }
     }
 
     /// Returns the changes and warnings of an activation of validated definitions.
@@ -288,20 +343,43 @@ impl DefinitionSet {
     #[must_use]
     pub fn unmet_by(&self, catalog: &Catalog) -> Vec<String> {
         let warning = |context: TenantId, owned: OwnedDefinitions| {
-            let missing =
-                missing_providers(&owned.definitions, &Providers { catalog, context: Some(&context) });
-            missing.into_iter().map(move |problem| format!("context {context}: {problem}"))
+            let missing = missing_providers(
+                &owned.definitions,
+                &Providers {
+                    catalog,
+                    context: Some(&context),
+                },
+            );
+            missing
+                .into_iter()
+                .map(move |problem| format!("context {context}: {problem}"))
         };
-        let contexts = self.owners().into_iter().filter_map(|(context, owned)| Some((context?, owned)));
-        contexts.flat_map(|(context, owned)| warning(context, owned)).collect()
+        let contexts = self
+            .owners()
+            .into_iter()
+            .filter_map(|(context, owned)| Some((context?, owned)));
+        contexts
+            .flat_map(|(context, owned)| warning(context, owned))
+            .collect()
     }
 
     fn context<'a>(
         (new, usable): (&'a [LoadedDefinition], &'a [LoadedDefinition]),
         context: &UsageContext<'a>,
     ) -> warnings::WarningContext<'a> {
-        let UsageContext { context, catalog, loaded, pins } = *context;
-        warnings::WarningContext { new, usable, providers: Providers { catalog, context }, loaded, pins }
+        let UsageContext {
+            context,
+            catalog,
+            loaded,
+            pins,
+        } = *context;
+        warnings::WarningContext {
+            new,
+            usable,
+            providers: Providers { catalog, context },
+            loaded,
+            pins,
+        }
     }
 
     /// Creates the record of a deployment that follows `current` of the same owner. Store it before the activation.
@@ -313,14 +391,24 @@ impl DefinitionSet {
         (at, by): (Timestamp, &str),
         is_stored: impl Fn(&[u8; 16]) -> bool,
     ) -> Deployment {
-        let dir = checked.digest.or(current.and_then(|current| current.definitions_digest));
-        let occasion = plan::DeploymentMetadata { at, deployed_by: by, definitions_digest: dir };
+        let dir = checked
+            .digest
+            .or(current.and_then(|current| current.definitions_digest));
+        let occasion = plan::DeploymentMetadata {
+            at,
+            deployed_by: by,
+            definitions_digest: dir,
+        };
         let mut record = plan::record(current, &checked.definitions, &occasion, is_stored);
         if checked.context.is_some() {
             plan::add_events(&mut record, &checked.definitions);
         }
         let schedules = plan::schedules(current, &checked.schedules);
-        Deployment { schedules, context: checked.context.clone(), ..record }
+        Deployment {
+            schedules,
+            context: checked.context.clone(),
+            ..record
+        }
     }
 
     /// Returns all programs: those of the active and of the stored definitions, and the built-in sagas. Retired programs come first,
@@ -328,9 +416,14 @@ impl DefinitionSet {
     #[must_use]
     pub fn programs(&self, stored: &[(DefinitionRef, Vec<u8>)]) -> Vec<OwnedProgram> {
         let current = self.current();
-        let is_native =
-            |reference: &DefinitionRef| self.native().any(|native| native.definition_ref() == reference);
-        let mut old: Vec<_> = stored.iter().filter(|(reference, _)| !is_native(reference)).collect();
+        let is_native = |reference: &DefinitionRef| {
+            self.native()
+                .any(|native| native.definition_ref() == reference)
+        };
+        let mut old: Vec<_> = stored
+            .iter()
+            .filter(|(reference, _)| !is_native(reference))
+            .collect();
         old.sort_by_key(|(reference, _)| reference.version);
         let old = old.into_iter().filter_map(|(reference, source)| {
             let owners = current.retired_by(&reference.hash);
@@ -340,11 +433,21 @@ impl DefinitionSet {
         old.sort_by_key(|owned| owned.context.is_some());
         let owners = current.owners();
         let active = owners.flat_map(|(context, owned)| {
-            let programs = owned.definitions.iter().map(|definition| Arc::clone(&definition.program));
-            programs.map(move |program| OwnedProgram { context: context.cloned(), program })
+            let programs = owned
+                .definitions
+                .iter()
+                .map(|definition| Arc::clone(&definition.program));
+            programs.map(move |program| OwnedProgram {
+                context: context.cloned(),
+                program,
+            })
         });
         let older = self.older.iter().cloned().map(OwnedProgram::from);
-        old.into_iter().chain(older).chain(active).chain(built_in().map(OwnedProgram::from)).collect()
+        old.into_iter()
+            .chain(older)
+            .chain(active)
+            .chain(built_in().map(OwnedProgram::from))
+            .collect()
     }
 
     /// Activates the definitions of an owner; their record must already be stored.
@@ -354,20 +457,30 @@ impl DefinitionSet {
         definitions: Vec<LoadedDefinition>,
         deployment: Option<Deployment>,
     ) {
-        let owned =
-            OwnedDefinitions { definitions: definitions.into(), deployment: deployment.map(Arc::new) };
+        let owned = OwnedDefinitions {
+            definitions: definitions.into(),
+            deployment: deployment.map(Arc::new),
+        };
         let mut current = self.current.write().unwrap_or_else(PoisonError::into_inner);
         Arc::make_mut(&mut current).replace(context, owned);
     }
 }
 
-fn missing_providers(definitions: &[LoadedDefinition], providers: &Providers<'_>) -> Vec<Diagnostic> {
-    definitions.iter().flat_map(|definition| availability::missing_providers(definition, providers)).collect()
+fn missing_providers(
+    definitions: &[LoadedDefinition],
+    providers: &Providers<'_>,
+) -> Vec<Diagnostic> {
+    definitions
+        .iter()
+        .flat_map(|definition| availability::missing_providers(definition, providers))
+        .collect()
 }
 
 impl fmt::Debug for DefinitionSet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("DefinitionSet").field("dir", &self.dir).finish_non_exhaustive()
+        f.debug_struct("DefinitionSet")
+            .field("dir", &self.dir)
+            .finish_non_exhaustive()
     }
 }
 

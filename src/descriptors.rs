@@ -36,7 +36,13 @@ pub(crate) fn raise_limit() {
     if current == maximum {
         return;
     }
-    if let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }) {
+    if let Err(error) = setrlimit(
+        Resource::Nofile,
+        Rlimit {
+            current: maximum,
+            maximum,
+        },
+    ) {
         tracing::warn!(%error, "the limit of open files cannot be raised");
     }
 }
@@ -60,13 +66,21 @@ fn share(limit: u64, config: &Config) -> Result<usize, TooFewDescriptors> {
     let connections = usize::try_from(limit.saturating_sub(fixed) / 2).unwrap_or(usize::MAX);
     if connections < MIN_CONNECTIONS {
         let required = fixed + 2 * MIN_CONNECTIONS as u64;
-        return Err(TooFewDescriptors { limit, required, shards: config.shards });
+        return Err(TooFewDescriptors {
+            limit,
+            required,
+            shards: config.shards,
+        });
     }
     Ok(connections.min(config.http.max_connections))
 }
 
 fn reserved(config: &Config) -> u64 {
-    let shards = if config.role.runs_sagas() { u64::from(config.shards) } else { 0 };
+    let shards = if config.role.runs_sagas() {
+        u64::from(config.shards)
+    } else {
+        0
+    };
     let transport = match config.bus.kind {
         BusKind::Embedded => OF_LOG + config.bus.retention_size / config.bus.segment_size.max(1),
         BusKind::Nats => OF_NATS,
@@ -84,13 +98,19 @@ mod tests {
         assert_eq!(share(1 << 20, &config), Ok(config.http.max_connections));
         let some = share(1024, &config).unwrap();
         assert!(some as u64 + reserved(&config) + 400 < 1024, "{some}");
-        let many = Config { shards: 16, ..Config::default() };
+        let many = Config {
+            shards: 16,
+            ..Config::default()
+        };
         assert!(share(1024, &many).unwrap() < some);
     }
 
     #[test]
     fn a_limit_that_the_stores_exceed_is_an_error() {
-        let config = Config { shards: 64, ..Config::default() };
+        let config = Config {
+            shards: 64,
+            ..Config::default()
+        };
         let error = share(1024, &config).unwrap_err();
         assert!(error.to_string().contains("raise it"), "{error}");
         let required = error.required;

@@ -30,8 +30,15 @@ pub async fn run_checks(config: &Config, deep: bool) -> Vec<CheckResult> {
     if config.role.runs_sagas() {
         // First, because the other checks read the tables in this process.
         let is_readable = data_dir::check_rights(config).status != CheckStatus::Error;
-        let damage = if deep && is_readable { tables::check_all(config).await } else { Vec::new() };
-        if damage.iter().all(|found| found.status != CheckStatus::Error) {
+        let damage = if deep && is_readable {
+            tables::check_all(config).await
+        } else {
+            Vec::new()
+        };
+        if damage
+            .iter()
+            .all(|found| found.status != CheckStatus::Error)
+        {
             findings.extend(data_dir::check_data_dir(config));
         }
         findings.extend(damage);

@@ -12,5 +12,9 @@ use orlog_program::flow;
 /// If the id is invalid.
 pub(crate) fn key(tenant: TenantId, id: &str) -> Result<InstanceKey, String> {
     let saga = SagaName::new(flow::SAGA).expect("the name is short");
-    Ok(InstanceKey { tenant, saga, correlation: flow::check_id(id)? })
+    Ok(InstanceKey {
+        tenant,
+        saga,
+        correlation: flow::check_id(id)?,
+    })
 }

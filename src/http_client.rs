@@ -14,18 +14,33 @@ pub(crate) const SIGNATURE_LIFETIME: Duration = Duration::from_mins(1);
 ///
 /// # Errors
 /// If the operating system provides no random bytes.
-pub(crate) fn sign(key: &SigningKey, request: &mut Request, now: Timestamp) -> Result<(), SignError> {
+pub(crate) fn sign(
+    key: &SigningKey,
+    request: &mut Request,
+    now: Timestamp,
+) -> Result<(), SignError> {
     let (method, url) = (request.method().clone(), request.url().clone());
     let host = url.host_str().unwrap_or_default();
-    let authority = url.port().map_or_else(|| host.to_owned(), |port| format!("{host}:{port}"));
+    let authority = url
+        .port()
+        .map_or_else(|| host.to_owned(), |port| format!("{host}:{port}"));
     let target = RequestTarget {
         method: method.as_str(),
         authority: &authority,
         path: url.path(),
         query: url.query(),
     };
-    let body = request.body().and_then(|body| body.as_bytes()).unwrap_or_default().to_vec();
-    key.sign(&target, request.headers_mut(), &body, (created(now), SIGNATURE_LIFETIME))
+    let body = request
+        .body()
+        .and_then(|body| body.as_bytes())
+        .unwrap_or_default()
+        .to_vec();
+    key.sign(
+        &target,
+        request.headers_mut(),
+        &body,
+        (created(now), SIGNATURE_LIFETIME),
+    )
 }
 
 /// Returns the time of a signature, in seconds since 1970.

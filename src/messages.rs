@@ -34,5 +34,9 @@ fn received_key(message: &Message) -> InstanceKey {
 }
 
 fn instance(tenant: TenantId, saga: &str, correlation: CorrelationId) -> InstanceKey {
-    InstanceKey { tenant, saga: SagaName::new(saga).expect("the name is short"), correlation }
+    InstanceKey {
+        tenant,
+        saga: SagaName::new(saga).expect("the name is short"),
+        correlation,
+    }
 }

@@ -37,7 +37,11 @@ pub(crate) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
         io::ErrorKind::NotFound => Ok(()),
         _ => Err(error),
     })?;
-    let mut file = File::options().write(true).create_new(true).mode(0o600).open(&temporary)?;
+    let mut file = File::options()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(&temporary)?;
     file.write_all(bytes)?;
     file.sync_all()?;
     fs::rename(&temporary, path)?;
@@ -49,10 +53,16 @@ pub(crate) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
 /// # Errors
 /// [`ReadError`].
 pub(crate) fn read(path: &Path, others: u32) -> Result<String, ReadError> {
-    let unreadable = |source| ReadError::Unreadable { path: path.to_owned(), source };
+    let unreadable = |source| ReadError::Unreadable {
+        path: path.to_owned(),
+        source,
+    };
     let mode = fs::metadata(path).map_err(unreadable)?.permissions().mode();
     if mode & others != 0 {
-        return Err(ReadError::Open { path: path.to_owned(), mode: mode & 0o777 & !others });
+        return Err(ReadError::Open {
+            path: path.to_owned(),
+            mode: mode & 0o777 & !others,
+        });
     }
     fs::read_to_string(path).map_err(unreadable)
 }
@@ -67,21 +77,36 @@ mod tests {
         let path = dir.path().join("new/secret");
         replace(&path, b"one").unwrap();
         fs::write(path.with_extension("new"), b"interrupted, longer than two").unwrap();
-        fs::set_permissions(path.with_extension("new"), fs::Permissions::from_mode(0o644)).unwrap();
+        fs::set_permissions(
+            path.with_extension("new"),
+            fs::Permissions::from_mode(0o644),
+        )
+        .unwrap();
         replace(&path, b"two").unwrap();
         assert_eq!(fs::read(&path).unwrap(), b"two");
-        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        assert_eq!(
+            fs::metadata(&path).unwrap().permissions().mode() & 0o777,
+            0o600
+        );
         assert!(!path.with_extension("new").exists());
     }
     #[test]
     fn file_that_others_can_access_is_rejected_with_the_remedy() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("secret");
-        assert!(read(&path, 0o077).unwrap_err().to_string().starts_with("cannot read "));
+        assert!(
+            read(&path, 0o077)
+                .unwrap_err()
+                .to_string()
+                .starts_with("cannot read ")
+        );
         replace(&path, b"text").unwrap();
         assert_eq!(read(&path, 0o077).unwrap(), "text");
         fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
         let error = read(&path, 0o007).unwrap_err().to_string();
-        assert!(error.ends_with(&format!("run `chmod 640 {}`", path.display())), "{error}");
+        assert!(
+            error.ends_with(&format!("run `chmod 640 {}`", path.display())),
+            "{error}"
+        );
     }
 }

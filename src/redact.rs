@@ -36,8 +36,15 @@ impl TryFrom<String> for FieldPath {
     type Error = InvalidFieldPath;
 
     fn try_from(text: String) -> Result<Self, InvalidFieldPath> {
-        let names: Vec<_> = text.split('.').map(|name| name.trim().to_lowercase()).collect();
-        if names.iter().any(String::is_empty) { Err(InvalidFieldPath(text)) } else { Ok(Self(names)) }
+        let names: Vec<_> = text
+            .split('.')
+            .map(|name| name.trim().to_lowercase())
+            .collect();
+        if names.iter().any(String::is_empty) {
+            Err(InvalidFieldPath(text))
+        } else {
+            Ok(Self(names))
+        }
     }
 }
 
@@ -75,8 +82,12 @@ impl HiddenValues {
 
     pub(crate) fn remove_from_texts(&self, value: &mut Value) {
         match value {
-            Value::Object(fields) => fields.values_mut().for_each(|value| self.remove_from_texts(value)),
-            Value::Array(items) => items.iter_mut().for_each(|item| self.remove_from_texts(item)),
+            Value::Object(fields) => fields
+                .values_mut()
+                .for_each(|value| self.remove_from_texts(value)),
+            Value::Array(items) => items
+                .iter_mut()
+                .for_each(|item| self.remove_from_texts(item)),
             Value::String(text) => *text = self.remove_from(text),
             Value::Null | Value::Bool(_) | Value::Number(_) => {}
         }
@@ -115,7 +126,9 @@ impl Redaction {
         if self.is_active() {
             for value in values {
                 // The walk replaces what it visits.
-                self.walk(&mut value.clone(), &mut Vec::new(), &mut |value| hidden.collect(value));
+                self.walk(&mut value.clone(), &mut Vec::new(), &mut |value| {
+                    hidden.collect(value)
+                });
             }
         }
         // A value may be a part of another one.
@@ -147,7 +160,11 @@ impl Redaction {
     /// Redacts the beginning of a text. If any rule exists, it is hidden completely, because it cannot be inspected.
     #[must_use]
     pub fn redact_beginning(&self, text: &str) -> String {
-        if self.fields.is_empty() { text.to_owned() } else { HIDDEN.to_owned() }
+        if self.fields.is_empty() {
+            text.to_owned()
+        } else {
+            HIDDEN.to_owned()
+        }
     }
 
     /// Redacts a value. If any rule exists, bytes (`{"base64": …}`) are hidden completely.
@@ -165,7 +182,9 @@ impl Redaction {
             Value::Object(fields) => {
                 for (name, value) in fields {
                     path.push(name.to_lowercase());
-                    if BYTES.contains(&name.as_str()) || self.fields.iter().any(|field| field.matches(path)) {
+                    if BYTES.contains(&name.as_str())
+                        || self.fields.iter().any(|field| field.matches(path))
+                    {
                         hide(value);
                         *value = Value::from(HIDDEN);
                     } else {
@@ -174,7 +193,9 @@ impl Redaction {
                     path.pop();
                 }
             }
-            Value::Array(items) => items.iter_mut().for_each(|item| self.walk(item, path, hide)),
+            Value::Array(items) => items
+                .iter_mut()
+                .for_each(|item| self.walk(item, path, hide)),
             Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
         }
     }
@@ -195,15 +216,18 @@ mod tests {
     #[test]
     fn field_name_is_redacted_at_any_depth() {
         let value = json!({ "card": "4111", "items": [{ "Card": { "n": 1 } }, { "sku": "a" }], "cards": 2 });
-        let hidden = json!({ "card": HIDDEN, "items": [{ "Card": HIDDEN }, { "sku": "a" }], "cards": 2 });
+        let hidden =
+            json!({ "card": HIDDEN, "items": [{ "Card": HIDDEN }, { "sku": "a" }], "cards": 2 });
         check(&["card"], &value, &hidden);
         check(&[], &value, &value);
     }
 
     #[test]
     fn field_path_is_redacted_at_its_end() {
-        let value = json!({ "vars": { "customer": { "iban": "DE", "name": "Ada" }, "iban": "FR" } });
-        let hidden = json!({ "vars": { "customer": { "iban": HIDDEN, "name": "Ada" }, "iban": "FR" } });
+        let value =
+            json!({ "vars": { "customer": { "iban": "DE", "name": "Ada" }, "iban": "FR" } });
+        let hidden =
+            json!({ "vars": { "customer": { "iban": HIDDEN, "name": "Ada" }, "iban": "FR" } });
         check(&["customer.iban"], &value, &hidden);
         check(
             &["vars.*.name"],
@@ -214,23 +238,34 @@ mod tests {
 
     #[test]
     fn bytes_are_redacted_when_any_rule_exists() {
-        check(&["card"], &json!({ "base64": "AAAA" }), &json!({ "base64": HIDDEN }));
-        let redact = Redaction { fields: vec![FieldPath::try_from("card".to_owned()).unwrap()] };
+        check(
+            &["card"],
+            &json!({ "base64": "AAAA" }),
+            &json!({ "base64": HIDDEN }),
+        );
+        let redact = Redaction {
+            fields: vec![FieldPath::try_from("card".to_owned()).unwrap()],
+        };
         assert_eq!(redact.redact_text("no JSON: 4111"), HIDDEN);
-        assert_eq!(redact.redact_text("{\"card\":1,\"n\":2}"), json!({ "card": HIDDEN, "n": 2 }));
+        assert_eq!(
+            redact.redact_text("{\"card\":1,\"n\":2}"),
+            json!({ "card": HIDDEN, "n": 2 })
+        );
         assert_eq!(Redaction::default().redact_text("{}"), "{}");
     }
 
     #[test]
     fn empty_field_path_is_rejected() {
-        let error =
-            serde_json::from_value::<Redaction>(json!({ "fields": ["a..b"] })).unwrap_err().to_string();
+        let error = serde_json::from_value::<Redaction>(json!({ "fields": ["a..b"] }))
+            .unwrap_err()
+            .to_string();
         assert!(error.contains("invalid field path"), "{error}");
     }
 
     #[test]
     fn hidden_values_are_removed_from_texts_that_quote_them() {
-        let redact: Redaction = serde_json::from_value(json!({ "fields": ["card", "pin"] })).unwrap();
+        let redact: Redaction =
+            serde_json::from_value(json!({ "fields": ["card", "pin"] })).unwrap();
         let state = json!({ "card": { "number": "4111 1111", "year": 2031 }, "list": [{ "pin": "12" }], "name": "ada" });
         let hidden = redact.hidden_values([&state]);
         assert_eq!(
@@ -238,6 +273,11 @@ mod tests {
             "card [redacted] of ada expires in [redacted]; 12 attempts"
         );
         assert_eq!(hidden.remove_from("12"), HIDDEN);
-        assert_eq!(Redaction::default().hidden_values([&state]).remove_from("4111 1111"), "4111 1111");
+        assert_eq!(
+            Redaction::default()
+                .hidden_values([&state])
+                .remove_from("4111 1111"),
+            "4111 1111"
+        );
     }
 }

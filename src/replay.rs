@@ -22,8 +22,8 @@ use std::sync::Arc;
 use futures::StreamExt as _;
 use orlog_actors::{ControlError, EventSource, ProgramRegistry, Runtime};
 use orlog_model::{
-    Clock, ControlAction, ControlRequest, EventId, HistoryEntry, Input, InstanceKey, InstanceReplacement,
-    OutboxKey, Timestamp, WorkItem,
+    Clock, ControlAction, ControlRequest, EventId, HistoryEntry, Input, InstanceKey,
+    InstanceReplacement, OutboxKey, Timestamp, WorkItem,
 };
 use orlog_program::Program;
 use orlog_simulator::rebuild::{RebuildInput, RebuiltInstance, RecordedResult, TimeMode, rebuild};
@@ -36,7 +36,8 @@ use redeliver::Redelivery;
 use request::MAX_CONCURRENT;
 
 pub use request::{
-    ReplayError, ReplayMode, ReplayReport, ReplayRequest, ReplayResult, ReplayWorkMode, ReplayedInstance,
+    ReplayError, ReplayMode, ReplayReport, ReplayRequest, ReplayResult, ReplayWorkMode,
+    ReplayedInstance,
 };
 
 /// Outbox rows per read.
@@ -65,7 +66,10 @@ impl Replays {
     ///
     /// # Errors
     /// See [`ReplayError`].
-    pub async fn replay(self: &Arc<Self>, order: ReplayRequest) -> Result<ReplayReport, ReplayError> {
+    pub async fn replay(
+        self: &Arc<Self>,
+        order: ReplayRequest,
+    ) -> Result<ReplayReport, ReplayError> {
         let replays = Arc::clone(self);
         let whole = tokio::spawn(async move {
             // Prevents a deployment in between.
@@ -75,22 +79,34 @@ impl Replays {
         whole.await.unwrap_or(Err(ReplayError::ShuttingDown))
     }
 
-    async fn replay_alone(self: &Arc<Self>, order: Arc<ReplayRequest>) -> Result<ReplayReport, ReplayError> {
+    async fn replay_alone(
+        self: &Arc<Self>,
+        order: Arc<ReplayRequest>,
+    ) -> Result<ReplayReport, ReplayError> {
         // The built-in sagas receive no events.
         let is_definition = !orlog_program::is_built_in(order.saga.as_str());
-        let program = self.programs.active(&order.tenant, &order.saga).filter(|_| is_definition);
+        let program = self
+            .programs
+            .active(&order.tenant, &order.saga)
+            .filter(|_| is_definition);
         let program = program.ok_or_else(|| ReplayError::NoDefinition(order.saga.clone()))?;
         let found = self.inputs(&order, &BTreeMap::new()).await?;
         let (read, undecodable) = (found.read, found.undecodable);
         let instances = match order.mode {
             ReplayMode::Rebuild(work) => self.rebuild(&order, work, program, found).await?,
             ReplayMode::Redeliver => {
-                let redelivery =
-                    Redelivery { runtime: Arc::clone(&self.runtime), clock: Arc::clone(&self.clock) };
+                let redelivery = Redelivery {
+                    runtime: Arc::clone(&self.runtime),
+                    clock: Arc::clone(&self.clock),
+                };
                 redelivery.run(&order, &program, found).await?
             }
         };
-        let replay = ReplayReport { read, undecodable, instances };
+        let replay = ReplayReport {
+            read,
+            undecodable,
+            instances,
+        };
         if !order.dry_run {
             tracing::warn!(
                 tenant = %order.tenant, saga = %order.saga, from = %order.from, mode = ?order.mode, by = order.user,
@@ -111,14 +127,18 @@ impl Replays {
         let end_sequences = found.end_sequences.clone();
         let worked = {
             let (replays, order) = (Arc::clone(self), Arc::clone(order));
-            tokio::task::spawn_blocking(move || replays.work_out(&order, work, &program, found)).await
+            tokio::task::spawn_blocking(move || replays.work_out(&order, work, &program, found))
+                .await
         };
         let worked = worked.map_err(|_| ReplayError::ShuttingDown)??;
         if order.dry_run {
             return Ok(worked.into_iter().map(|worked| worked.replayed).collect());
         }
         let replaced = worked.into_iter().map(|worked| self.replace(worked, order));
-        let replaced: Vec<_> = futures::stream::iter(replaced).buffered(MAX_CONCURRENT).collect().await;
+        let replaced: Vec<_> = futures::stream::iter(replaced)
+            .buffered(MAX_CONCURRENT)
+            .collect()
+            .await;
         let instances = replaced.into_iter().collect::<Result<Vec<_>, _>>()?;
         self.catch_up(order, &end_sequences, &instances).await?;
         Ok(instances)
@@ -145,14 +165,20 @@ impl Replays {
         let mut results = found.results;
         for (key, mut inputs) in found.inputs {
             let key = &key;
-            let Some(reader) = self.runtime.reader(key) else { continue };
+            let Some(reader) = self.runtime.reader(key) else {
+                continue;
+            };
             // A replay repairs an instance whose snapshot cannot be read.
             let (old, is_unreadable) = match reader.instance(key) {
                 Err(error) if error.is_damage() => (None, true),
                 old => (old?, false),
             };
             let is_stored = old.is_some() || is_unreadable;
-            let history = if is_stored { reader.history(key, 0, usize::MAX)? } else { Vec::new() };
+            let history = if is_stored {
+                reader.history(key, 0, usize::MAX)?
+            } else {
+                Vec::new()
+            };
             use_recorded_times(&history, &mut inputs, &mut results);
             let remains = RebuildInput {
                 program: Arc::clone(program),
@@ -182,11 +208,19 @@ impl Replays {
                 inputs: 0,
             };
             let version = old.as_ref().map(|old| old.version);
-            let version = version.or(history.last().map(|entry| entry.version)).unwrap_or_default();
-            let replacement =
-                is_applied.then(|| self.replacement((order, work), key, (rebuilt, version), rows)).flatten();
-            replayed.work = replacement.as_ref().map_or(0, |replacement| replacement.work.len());
-            worked.push(RebuiltCandidate { replayed, replacement: replacement.map(|it| (it, version)) });
+            let version = version
+                .or(history.last().map(|entry| entry.version))
+                .unwrap_or_default();
+            let replacement = is_applied
+                .then(|| self.replacement((order, work), key, (rebuilt, version), rows))
+                .flatten();
+            replayed.work = replacement
+                .as_ref()
+                .map_or(0, |replacement| replacement.work.len());
+            worked.push(RebuiltCandidate {
+                replayed,
+                replacement: replacement.map(|it| (it, version)),
+            });
         }
         Ok(worked)
     }
@@ -215,7 +249,10 @@ impl Replays {
                     for (location, item) in page {
                         let of = &item.instance;
                         if of.saga == order.saga {
-                            waiting.entry(of.clone()).or_default().push((location, item));
+                            waiting
+                                .entry(of.clone())
+                                .or_default()
+                                .push((location, item));
                         }
                     }
                 }
@@ -231,7 +268,14 @@ impl Replays {
         (rebuilt, old_version): (RebuiltInstance, u64),
         rows: &[(OutboxKey, WorkItem)],
     ) -> Option<InstanceReplacement> {
-        let RebuiltInstance { instance, mut history, dedupe_keys: applied, tasks, mut work, .. } = rebuilt;
+        let RebuiltInstance {
+            instance,
+            mut history,
+            dedupe_keys: applied,
+            tasks,
+            mut work,
+            ..
+        } = rebuilt;
         let mut instance = instance?;
         instance.node = self.node.as_str().into();
         // The outbox keeps these rows, so their results belong to the first request.
@@ -257,9 +301,13 @@ impl Replays {
             ReplayWorkMode::Emit => work.retain(|item| !there.contains(&item.id)),
         }
         let open: BTreeSet<_> = instance.pending_work.iter().map(|open| open.id).collect();
-        let is_over = |item: &WorkItem| eligibility::has_outcome(&item.work) && !open.contains(&item.id);
-        let dropped =
-            rows.iter().filter(|(_, item)| is_over(item)).map(|(location, _)| location.clone()).collect();
+        let is_over =
+            |item: &WorkItem| eligibility::has_outcome(&item.work) && !open.contains(&item.id);
+        let dropped = rows
+            .iter()
+            .filter(|(_, item)| is_over(item))
+            .map(|(location, _)| location.clone())
+            .collect();
         Some(InstanceReplacement {
             key: key.clone(),
             instance,
@@ -276,8 +324,13 @@ impl Replays {
         worked: RebuiltCandidate,
         order: &ReplayRequest,
     ) -> Result<ReplayedInstance, ReplayError> {
-        let RebuiltCandidate { mut replayed, replacement } = worked;
-        let Some((replacement, version)) = replacement else { return Ok(replayed) };
+        let RebuiltCandidate {
+            mut replayed,
+            replacement,
+        } = worked;
+        let Some((replacement, version)) = replacement else {
+            return Ok(replayed);
+        };
         let id = format!("replay:{}", uuid::Uuid::now_v7());
         let control = ControlRequest {
             id: EventId::new(id).expect("an id of this form is short ASCII"),
@@ -293,8 +346,10 @@ impl Replays {
             Ok(_) => {}
             Err(ControlError::Unavailable) => return Err(ControlError::Unavailable.into()),
             Err(error) => {
-                (replayed.result, replayed.work) =
-                    (ReplayResult::Skipped(format!("{error}: retry the replay")), 0);
+                (replayed.result, replayed.work) = (
+                    ReplayResult::Skipped(format!("{error}: retry the replay")),
+                    0,
+                );
             }
         }
         Ok(replayed)
@@ -308,9 +363,14 @@ impl Replays {
         end_sequences: &BTreeMap<String, u64>,
         replayed: &[ReplayedInstance],
     ) -> Result<(), ReplayError> {
-        let is_other =
-            |one: &&ReplayedInstance| matches!(one.result, ReplayResult::Created | ReplayResult::Replaced);
-        let others: BTreeSet<_> = replayed.iter().filter(is_other).map(|one| &one.key).collect();
+        let is_other = |one: &&ReplayedInstance| {
+            matches!(one.result, ReplayResult::Created | ReplayResult::Replaced)
+        };
+        let others: BTreeSet<_> = replayed
+            .iter()
+            .filter(is_other)
+            .map(|one| &one.key)
+            .collect();
         if others.is_empty() {
             return Ok(());
         }
@@ -338,16 +398,23 @@ fn use_recorded_times(
     inputs: &mut [(Timestamp, Input)],
     results: &mut BTreeMap<Uuid, RecordedResult>,
 ) {
-    let times: BTreeMap<&EventId, Timestamp> =
-        history.iter().map(|entry| (&entry.input_id, entry.at)).collect();
+    let times: BTreeMap<&EventId, Timestamp> = history
+        .iter()
+        .map(|entry| (&entry.input_id, entry.at))
+        .collect();
     let mut latest = Timestamp::from_millis(i64::MIN);
     for (at, input) in inputs.iter_mut() {
-        latest = times.get(&input.id()).copied().unwrap_or_else(|| latest.max(*at));
+        latest = times
+            .get(&input.id())
+            .copied()
+            .unwrap_or_else(|| latest.max(*at));
         *at = latest;
     }
     inputs.sort_by_key(|(at, _)| *at);
     for entry in history {
-        if let Some(result) = eligibility::result_of(entry).and_then(|work_id| results.get_mut(&work_id)) {
+        if let Some(result) =
+            eligibility::result_of(entry).and_then(|work_id| results.get_mut(&work_id))
+        {
             result.at = entry.at;
         }
     }

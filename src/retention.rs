@@ -118,21 +118,30 @@ impl Retention {
         let mut walk = TableSweep::start(self);
         while let Some(stretch) = walk.go(reader, sweep_instances).await? {
             // The remaining rows of each instance: one per version.
-            let mut waiting: VecDeque<(InstanceKey, u64, u64)> =
-                stretch.found.into_iter().map(|(key, version)| (key, version, version + 1)).collect();
+            let mut waiting: VecDeque<(InstanceKey, u64, u64)> = stretch
+                .found
+                .into_iter()
+                .map(|(key, version)| (key, version, version + 1))
+                .collect();
             while !waiting.is_empty() {
                 let group = take_group(&mut waiting);
-                let requests =
-                    group.iter().map(|(key, version, _)| self.runtime.purge_instance(key.clone(), *version));
+                let requests = group
+                    .iter()
+                    .map(|(key, version, _)| self.runtime.purge_instance(key.clone(), *version));
                 let responses = try_join_all(requests).await?;
                 // A long history needs several changes; live instances wait for another pass.
-                let accepted = group.into_iter().zip(responses).filter(|(_, accepted)| *accepted);
-                let (more, done): (Vec<_>, Vec<_>) =
-                    accepted.map(|(one, _)| one).partition(|(_, _, rows)| *rows > PURGE_BATCH as u64);
+                let accepted = group
+                    .into_iter()
+                    .zip(responses)
+                    .filter(|(_, accepted)| *accepted);
+                let (more, done): (Vec<_>, Vec<_>) = accepted
+                    .map(|(one, _)| one)
+                    .partition(|(_, _, rows)| *rows > PURGE_BATCH as u64);
                 self.purges.instances.inc_by(done.len() as u64);
                 removed += done.len() as u64;
-                let shorter =
-                    more.into_iter().map(|(key, version, rows)| (key, version, rows - PURGE_BATCH as u64));
+                let shorter = more
+                    .into_iter()
+                    .map(|(key, version, rows)| (key, version, rows - PURGE_BATCH as u64));
                 waiting.extend(shorter);
             }
         }
@@ -165,8 +174,10 @@ impl Retention {
         while let Some(stretch) = walk.go(reader, sweep_dead_letters).await? {
             let count = stretch.found.len() as u64;
             let purges = stretch.found.into_iter();
-            try_join_all(purges.map(|(tenant, id)| self.runtime.purge_dead_letter(shard, tenant, id)))
-                .await?;
+            try_join_all(
+                purges.map(|(tenant, id)| self.runtime.purge_dead_letter(shard, tenant, id)),
+            )
+            .await?;
             self.purges.dead_letters.inc_by(count);
             removed += count;
         }
@@ -179,8 +190,10 @@ impl Retention {
     /// Fails if a shard is not available or a store cannot be read.
     pub async fn trim_feeds(&self) -> Result<(), DeployError> {
         let export = &self.config.export;
-        let (before, max_commits) =
-            (self.clock.now().saturating_sub(export.retention), export.max_commits.get());
+        let (before, max_commits) = (
+            self.clock.now().saturating_sub(export.retention),
+            export.max_commits.get(),
+        );
         let shards: Vec<_> = self.runtime.numbered_readers().collect();
         for (shard, reader) in shards {
             while reader.is_trim_due(before, max_commits)? {
@@ -212,25 +225,45 @@ struct TableSweep<'a> {
 
 impl<'a> TableSweep<'a> {
     fn start(retention: &'a Retention) -> Self {
-        Self { retention, next: Some(SweepCursor::default()), started: None }
+        Self {
+            retention,
+            next: Some(SweepCursor::default()),
+            started: None,
+        }
     }
 
     /// Returns the next batch after a pause; `None` at the end of the table and when the node drains.
     async fn go<T: Send + 'static>(
         &mut self,
         reader: &Reader,
-        scan: impl FnOnce(&SweepContext, &Reader, &SweepCursor) -> Result<SweepPage<T>, orlog_store::Error>
+        scan: impl FnOnce(
+            &SweepContext,
+            &Reader,
+            &SweepCursor,
+        ) -> Result<SweepPage<T>, orlog_store::Error>
         + Send
         + 'static,
     ) -> Result<Option<SweepPage<T>>, DeployError> {
-        let Some(from) = self.next.take() else { return Ok(None) };
-        let taken = self.started.map_or(Duration::ZERO, |started| started.elapsed());
+        let Some(from) = self.next.take() else {
+            return Ok(None);
+        };
+        let taken = self
+            .started
+            .map_or(Duration::ZERO, |started| started.elapsed());
         tokio::time::sleep(taken.max(PAUSE)).await;
-        let Retention { config, runtime, clock, .. } = self.retention;
+        let Retention {
+            config,
+            runtime,
+            clock,
+            ..
+        } = self.retention;
         if !runtime.health().accepting {
             return Ok(None);
         }
-        let context = SweepContext { config: Arc::clone(config), now: clock.now() };
+        let context = SweepContext {
+            config: Arc::clone(config),
+            now: clock.now(),
+        };
         self.started = Some(Instant::now());
         let reader = reader.clone();
         let scanned = tokio::task::spawn_blocking(move || scan(&context, &reader, &from)).await;
@@ -256,7 +289,11 @@ fn sweep_instances(
     let remembered = reader.dedupe_horizon(*now)?;
     reader.sweep_ended(from, (MAX_FOUND, SCAN_BATCH), |tenant, saga| {
         let window = config.retention.for_instance(tenant, saga).limit()?;
-        Some(now.saturating_sub(window).min(remembered).saturating_add(Duration::from_millis(1)))
+        Some(
+            now.saturating_sub(window)
+                .min(remembered)
+                .saturating_add(Duration::from_millis(1)),
+        )
     })
 }
 
@@ -274,7 +311,10 @@ fn sweep_dead_letters(
     from: &SweepCursor,
 ) -> Result<SweepPage<(TenantId, Uuid)>, orlog_store::Error> {
     reader.sweep_dead_letters(from, (MAX_FOUND, SCAN_BATCH), |dead_letter| {
-        let window = config.retention.for_dead_letter(&dead_letter.tenant).limit();
+        let window = config
+            .retention
+            .for_dead_letter(&dead_letter.tenant)
+            .limit();
         window.is_some_and(|window| is_past(dead_letter.at, window, *now))
             // If the instance cannot be read, it may wait for the result.
             && !reader.is_awaited(dead_letter).unwrap_or(true)

@@ -15,7 +15,11 @@ use orlog_program::{Program, document::did_you_mean};
 /// If the name is invalid.
 pub(crate) fn key(tenant: TenantId, name: &str) -> Result<InstanceKey, String> {
     let saga = SagaName::new(schedule::SAGA).expect("the name is short");
-    Ok(InstanceKey { tenant, saga, correlation: schedule::check_name(name)? })
+    Ok(InstanceKey {
+        tenant,
+        saga,
+        correlation: schedule::check_name(name)?,
+    })
 }
 
 /// Checks that a saga of a specification exists and has the start event.
@@ -27,16 +31,33 @@ pub(crate) fn check_saga<'a>(
     programs: impl Iterator<Item = &'a dyn Program> + Clone,
 ) -> Result<(), ScheduleError> {
     let failed = |field: &str, message: String, advice: Option<String>| {
-        let advice = advice.map(|advice| format!("; {advice}")).unwrap_or_default();
-        Err(ScheduleError { field: field.to_owned(), message: message + &advice })
+        let advice = advice
+            .map(|advice| format!("; {advice}"))
+            .unwrap_or_default();
+        Err(ScheduleError {
+            field: field.to_owned(),
+            message: message + &advice,
+        })
     };
     let saga = &spec.saga;
-    let Some(program) = programs.clone().find(|program| program.definition_ref().saga.as_str() == saga)
+    let Some(program) = programs
+        .clone()
+        .find(|program| program.definition_ref().saga.as_str() == saga)
     else {
         let known = programs.map(|program| program.definition_ref().saga.as_str());
-        return failed("saga", format!("saga \"{saga}\" has no definition"), did_you_mean(saga, known));
+        return failed(
+            "saga",
+            format!("saga \"{saga}\" has no definition"),
+            did_you_mean(saga, known),
+        );
     };
-    let starts = || program.manifest().subscriptions.iter().filter(|subscription| subscription.starts);
+    let starts = || {
+        program
+            .manifest()
+            .subscriptions
+            .iter()
+            .filter(|subscription| subscription.starts)
+    };
     match &spec.event {
         Some(event) if starts().all(|start| start.kind.as_str() != event) => {
             let known = starts().map(|start| start.kind.as_str());

@@ -20,5 +20,9 @@ use orlog_program::shadow;
 pub(crate) fn key(tenant: TenantId, saga: &str) -> Result<InstanceKey, String> {
     let name = SagaName::new(saga).map_err(|error| error.to_string())?;
     let correlation = CorrelationId::for_path(name.as_str()).map_err(|error| error.to_string())?;
-    Ok(InstanceKey { tenant, saga: SagaName::new(shadow::SAGA).expect("the name is short"), correlation })
+    Ok(InstanceKey {
+        tenant,
+        saga: SagaName::new(shadow::SAGA).expect("the name is short"),
+        correlation,
+    })
 }

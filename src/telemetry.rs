@@ -47,15 +47,26 @@ impl TelemetryHandle {
     /// Creates a handle that only exports spans and leaves the logging of the process unchanged.
     #[must_use]
     pub fn from_config(spans: Arc<SpanExporter>) -> Self {
-        Self { spans: Some(spans), logs: None }
+        Self {
+            spans: Some(spans),
+            logs: None,
+        }
     }
 
     /// Registers the metrics of exported and dropped records.
     pub fn register_metrics(&self, sink: &mut impl MetricSink) {
-        let spans = self.spans.as_ref().map(|spans| spans.counts().clone()).unwrap_or_default();
+        let spans = self
+            .spans
+            .as_ref()
+            .map(|spans| spans.counts().clone())
+            .unwrap_or_default();
         sink.register("telemetry_spans_sent_total", spans.sent);
         sink.register("telemetry_spans_dropped_total", spans.dropped);
-        let logs = self.logs.as_ref().map(|logs| logs.counts().clone()).unwrap_or_default();
+        let logs = self
+            .logs
+            .as_ref()
+            .map(|logs| logs.counts().clone())
+            .unwrap_or_default();
         sink.register("telemetry_logs_sent_total", logs.sent);
         sink.register("telemetry_logs_dropped_total", logs.dropped);
     }
@@ -83,7 +94,8 @@ impl TelemetryHandle {
 /// Fails if the filter or the collector address is invalid, or if a logger is already installed.
 pub fn start(config: &Config) -> anyhow::Result<TelemetryHandle> {
     let (log, telemetry) = (&config.log, &config.telemetry);
-    let filter = levels::parse(&log.filter).map_err(|error| anyhow::anyhow!("log.filter: {error}"))?;
+    let filter =
+        levels::parse(&log.filter).map_err(|error| anyhow::anyhow!("log.filter: {error}"))?;
     let (filter, handle) = reload::Layer::new(filter);
     let is_terminal = std::io::stderr().is_terminal();
     let log_layer = match log.format {
@@ -91,12 +103,16 @@ pub fn start(config: &Config) -> anyhow::Result<TelemetryHandle> {
         LogFormat::Auto if is_terminal => human(),
         LogFormat::Auto | LogFormat::Json => JsonLogLayer.boxed(),
     };
-    let logs =
-        (telemetry.logs && LOGS.has_collector(config)).then(|| LogExporter::start(config)).transpose()?;
-    let spans =
-        (telemetry.traces && SPANS.has_collector(config)).then(|| SpanExporter::start(config)).transpose()?;
+    let logs = (telemetry.logs && LOGS.has_collector(config))
+        .then(|| LogExporter::start(config))
+        .transpose()?;
+    let spans = (telemetry.traces && SPANS.has_collector(config))
+        .then(|| SpanExporter::start(config))
+        .transpose()?;
     let is_record = filter_fn(|metadata| !request_span::is_exported(metadata));
-    let records = FieldLayer.and_then(log_layer).and_then(logs.as_ref().map(LogExporter::layer));
+    let records = FieldLayer
+        .and_then(log_layer)
+        .and_then(logs.as_ref().map(LogExporter::layer));
     Registry::default()
         .with(records.with_filter(filter.and(is_record)))
         .with(spans.as_ref().map(request_span::layer))
@@ -112,5 +128,9 @@ where
     S: Subscriber + for<'span> LookupSpan<'span>,
 {
     let colors = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
-    fmt::layer().with_writer(std::io::stderr).with_ansi(colors).with_target(false).boxed()
+    fmt::layer()
+        .with_writer(std::io::stderr)
+        .with_ansi(colors)
+        .with_target(false)
+        .boxed()
 }

@@ -24,10 +24,18 @@ const PROTOCOLS: [&[u8]; 1] = [b"http/1.1"];
 pub(crate) enum Error {
     /// A file cannot be read.
     #[error("{key}: cannot read {}: {source}", path.display())]
-    Read { key: &'static str, path: PathBuf, source: io::Error },
+    Read {
+        key: &'static str,
+        path: PathBuf,
+        source: io::Error,
+    },
     /// A file does not contain what the key requires.
     #[error("{key}: {} contains no {expected} in PEM", path.display())]
-    Content { key: &'static str, path: PathBuf, expected: &'static str },
+    Content {
+        key: &'static str,
+        path: PathBuf,
+        expected: &'static str,
+    },
     /// The certificates contradict each other or are not supported.
     #[error("{key}: {reason}")]
     Rejected { key: &'static str, reason: String },
@@ -94,10 +102,18 @@ impl NodeTls {
             return Ok(None);
         }
         let (http, cluster) = (config.http.tls.clone(), config.cluster.tls.clone());
-        let source = Source { http, cluster, node: config.node_name() };
+        let source = Source {
+            http,
+            cluster,
+            node: config.node_name(),
+        };
         let files = source.read()?;
         let certificates = Arc::new(source.certificates(&files)?);
-        let state = Mutex::new(State { files, certificates, failure: String::new() });
+        let state = Mutex::new(State {
+            files,
+            certificates,
+            failure: String::new(),
+        });
         Ok(Some(Arc::new(Self { source, state })))
     }
 
@@ -111,7 +127,11 @@ impl NodeTls {
             }
             Ok(Some((Arc::new(self.source.certificates(&files)?), files)))
         });
-        let failure = replaced.as_ref().err().map(ToString::to_string).unwrap_or_default();
+        let failure = replaced
+            .as_ref()
+            .err()
+            .map(ToString::to_string)
+            .unwrap_or_default();
         let is_new = std::mem::replace(&mut state.failure, failure.clone()) != failure;
         match replaced {
             Ok(Some((certificates, files))) => {
@@ -141,8 +161,10 @@ impl NodeTls {
 impl Source {
     fn read(&self) -> Result<Files, Error> {
         let Self { http, cluster, .. } = self;
-        let required = |key, path: &Option<PathBuf>| read(key, path.as_deref().unwrap_or(Path::new("")));
-        let optional = |key, path: &Option<PathBuf>| path.as_deref().map(|path| read(key, path)).transpose();
+        let required =
+            |key, path: &Option<PathBuf>| read(key, path.as_deref().unwrap_or(Path::new("")));
+        let optional =
+            |key, path: &Option<PathBuf>| path.as_deref().map(|path| read(key, path)).transpose();
         Ok(Files {
             certificate: required("http.tls.certificate", &http.certificate)?,
             key: required("http.tls.key", &http.key)?,
@@ -152,10 +174,22 @@ impl Source {
     }
 
     fn certificates(&self, files: &Files) -> Result<Certificates, Error> {
-        let Self { http, cluster, node } = self;
-        let chain = certificates("http.tls.certificate", http.certificate.as_ref(), &files.certificate)?;
+        let Self {
+            http,
+            cluster,
+            node,
+        } = self;
+        let chain = certificates(
+            "http.tls.certificate",
+            http.certificate.as_ref(),
+            &files.certificate,
+        )?;
         let path = || http.key.clone().unwrap_or_default();
-        let missing = |_| Error::Content { key: "http.tls.key", path: path(), expected: "private key" };
+        let missing = |_| Error::Content {
+            key: "http.tls.key",
+            path: path(),
+            expected: "private key",
+        };
         let key = PrivateKeyDer::from_pem_slice(&files.key).map_err(missing)?;
         let (mut clients, mut pods) = (Vec::new(), Vec::new());
         if let Some(ca) = &files.client_ca {
@@ -172,14 +206,25 @@ impl Source {
             None
         } else {
             let roots = roots("cluster.tls.ca", pods.iter())?;
-            Some(Arc::new(PodTrust::new(roots, identity(), (&cluster.peer_name, node))?))
+            Some(Arc::new(PodTrust::new(
+                roots,
+                identity(),
+                (&cluster.peer_name, node),
+            )?))
         };
-        Ok(Certificates { server: Arc::new(server), pods })
+        Ok(Certificates {
+            server: Arc::new(server),
+            pods,
+        })
     }
 }
 
 fn read(key: &'static str, path: &Path) -> Result<Vec<u8>, Error> {
-    std::fs::read(path).map_err(|source| Error::Read { key, path: path.to_owned(), source })
+    std::fs::read(path).map_err(|source| Error::Read {
+        key,
+        path: path.to_owned(),
+        source,
+    })
 }
 
 fn server_config(
@@ -187,15 +232,25 @@ fn server_config(
     require_client_certificate: bool,
     (chain, key): (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>),
 ) -> Result<ServerConfig, Error> {
-    let rejected = |key, error: &dyn std::error::Error| Error::Rejected { key, reason: error.to_string() };
-    let builder = ServerConfig::builder_with_provider(provider()).with_safe_default_protocol_versions();
+    let rejected = |key, error: &dyn std::error::Error| Error::Rejected {
+        key,
+        reason: error.to_string(),
+    };
+    let builder =
+        ServerConfig::builder_with_provider(provider()).with_safe_default_protocol_versions();
     let builder = builder.map_err(|error| rejected("http.tls", &error))?;
     let builder = if clients.is_empty() {
         builder.with_no_client_auth()
     } else {
         let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(clients), provider());
-        let verifier = if require_client_certificate { verifier } else { verifier.allow_unauthenticated() };
-        let verifier = verifier.build().map_err(|error| rejected("http.tls.client_ca", &error))?;
+        let verifier = if require_client_certificate {
+            verifier
+        } else {
+            verifier.allow_unauthenticated()
+        };
+        let verifier = verifier
+            .build()
+            .map_err(|error| rejected("http.tls.client_ca", &error))?;
         builder.with_client_cert_verifier(verifier)
     };
     let server = builder.with_single_cert(chain, key);
@@ -212,7 +267,11 @@ fn certificates(
     let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
     found.ok().filter(|found| !found.is_empty()).ok_or_else(|| {
         let path = path.cloned().unwrap_or_default();
-        Error::Content { key, path, expected: "certificate" }
+        Error::Content {
+            key,
+            path,
+            expected: "certificate",
+        }
     })
 }
 
@@ -223,7 +282,10 @@ fn roots<'a>(
     let mut roots = RootCertStore::empty();
     for certificate in certificates {
         let added = roots.add(certificate.clone());
-        added.map_err(|error| Error::Rejected { key, reason: error.to_string() })?;
+        added.map_err(|error| Error::Rejected {
+            key,
+            reason: error.to_string(),
+        })?;
     }
     Ok(roots)
 }

@@ -115,23 +115,36 @@ impl UpstreamSources {
     /// # Errors
     /// Returns all diagnostics of all files, with lines if known.
     pub fn read(&self) -> Result<Vec<Upstream>, Vec<Diagnostic>> {
-        let configured = self.configured.read().unwrap_or_else(PoisonError::into_inner).clone();
+        let configured = self
+            .configured
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone();
         self.read_with(&configured)
     }
 
     /// Replaces the configured upstreams.
     pub(crate) fn replace_configured(&self, next: EffectsConfig) {
-        *self.configured.write().unwrap_or_else(PoisonError::into_inner) = next;
+        *self
+            .configured
+            .write()
+            .unwrap_or_else(PoisonError::into_inner) = next;
     }
 
     /// Returns all upstreams of this configuration and of the current files.
     ///
     /// # Errors
     /// See [`UpstreamSources::read`].
-    pub(crate) fn read_with(&self, configured: &EffectsConfig) -> Result<Vec<Upstream>, Vec<Diagnostic>> {
+    pub(crate) fn read_with(
+        &self,
+        configured: &EffectsConfig,
+    ) -> Result<Vec<Upstream>, Vec<Diagnostic>> {
         let (mut upstreams, mut problems) = match self.of_configuration(configured) {
             Ok(upstreams) => (upstreams, Vec::new()),
-            Err(error) => (Vec::new(), vec![Diagnostic::of_file("the configuration", error)]),
+            Err(error) => (
+                Vec::new(),
+                vec![Diagnostic::of_file("the configuration", error)],
+            ),
         };
         let files = self.dir.as_deref().map_or(Ok(Vec::new()), files);
         for path in files.unwrap_or_else(|found| {
@@ -143,31 +156,49 @@ impl UpstreamSources {
                 Err(found) => problems.push(found),
             }
         }
-        let others = self.built_in.iter().filter(|upstream| match upstream.scope {
-            UpstreamScope::Commands => self.role.runs_sagas(),
-            UpstreamScope::Effects(_) | UpstreamScope::Fallback | UpstreamScope::Jobs => {
-                self.role != Role::Saga
-            }
-        });
+        let others = self
+            .built_in
+            .iter()
+            .filter(|upstream| match upstream.scope {
+                UpstreamScope::Commands => self.role.runs_sagas(),
+                UpstreamScope::Effects(_) | UpstreamScope::Fallback | UpstreamScope::Jobs => {
+                    self.role != Role::Saga
+                }
+            });
         upstreams.extend(others.cloned());
-        upstreams.extend(self.of_sagas.iter().filter(|_| self.role.runs_sagas()).cloned());
+        upstreams.extend(
+            self.of_sagas
+                .iter()
+                .filter(|_| self.role.runs_sagas())
+                .cloned(),
+        );
         upstreams.extend(self.elsewhere());
-        if problems.is_empty() { Ok(upstreams) } else { Err(problems) }
+        if problems.is_empty() {
+            Ok(upstreams)
+        } else {
+            Err(problems)
+        }
     }
 
     /// Returns the upstreams of the configuration file.
     fn of_configuration(&self, configured: &EffectsConfig) -> Result<Vec<Upstream>, String> {
         let performed = match self.role {
             Role::Saga => EffectsConfig::default(),
-            Role::Combined | Role::Effect => EffectsConfig { gateway: None, ..configured.clone() },
+            Role::Combined | Role::Effect => EffectsConfig {
+                gateway: None,
+                ..configured.clone()
+            },
         };
         let mut upstreams = performed.upstreams().map_err(|error| error.to_string())?;
-        let gateway = configured.gateway.as_ref().filter(|_| self.role.runs_sagas());
+        let gateway = configured
+            .gateway
+            .as_ref()
+            .filter(|_| self.role.runs_sagas());
         if let Some(gateway) = gateway {
             upstreams.push(match (&gateway.subject, &gateway.base_url, &self.remote) {
                 (Some(subject), None, Some(remote)) => {
-                    let provider =
-                        nats_gateway(subject, remote).map_err(|reason| format!("[gateway]: {reason}"))?;
+                    let provider = nats_gateway(subject, remote)
+                        .map_err(|reason| format!("[gateway]: {reason}"))?;
                     gateway.over(provider)
                 }
                 _ => gateway.upstream().map_err(|error| error.to_string())?,
@@ -178,11 +209,17 @@ impl UpstreamSources {
 
     /// Returns the upstream of effects without a file, if this node does not execute them.
     fn elsewhere(&self) -> Option<Upstream> {
-        let RemoteDependencies { dispatch, redispatch_after: delay, .. } =
-            self.remote.as_ref().filter(|_| self.role == Role::Saga)?;
+        let RemoteDependencies {
+            dispatch,
+            redispatch_after: delay,
+            ..
+        } = self.remote.as_ref().filter(|_| self.role == Role::Saga)?;
         let provider = dispatch.as_ref()?(*delay);
         // Remote effects take no permits of local ones; the relay limits them.
-        let policy = Policy { max_concurrency: 1 << 20, ..Policy::worker() };
+        let policy = Policy {
+            max_concurrency: 1 << 20,
+            ..Policy::worker()
+        };
         let upstream = Upstream::fallback(REMOTE_UPSTREAM, provider, policy);
         Some(upstream.with_origin(format!("{delay:?}")))
     }
@@ -191,26 +228,43 @@ impl UpstreamSources {
     fn file(&self, path: &Path) -> Result<Option<Upstream>, Diagnostic> {
         let (file, name) = (path.display().to_string(), name_of(path)?);
         let config = read(path)?;
-        let is_used = if config.is_queued() { self.role.runs_sagas() } else { self.role != Role::Saga };
+        let is_used = if config.is_queued() {
+            self.role.runs_sagas()
+        } else {
+            self.role != Role::Saga
+        };
         if !is_used {
             return Ok(None);
         }
         if self.rejects_scripts && config.runs_programs() {
             return Err(Diagnostic::of_file(&file, UNSIGNED_SCRIPTS.to_owned()));
         }
-        let dispatch = self.remote.as_ref().and_then(|remote| Some((remote.dispatch.as_ref()?, remote)));
+        let dispatch = self
+            .remote
+            .as_ref()
+            .and_then(|remote| Some((remote.dispatch.as_ref()?, remote)));
         let queue = dispatch.map(|(dispatch, remote)| {
             move |after: Option<Duration>| dispatch(after.unwrap_or(remote.redispatch_after))
         });
         let dir = path.parent().unwrap_or(Path::new("."));
-        let site = UpstreamSite { name, dir, queue: queue.as_ref().map(|queue| queue as _) };
-        config.upstream(site).map(Some).map_err(|error| Diagnostic::of_file(&file, error.to_string()))
+        let site = UpstreamSite {
+            name,
+            dir,
+            queue: queue.as_ref().map(|queue| queue as _),
+        };
+        config
+            .upstream(site)
+            .map(Some)
+            .map_err(|error| Diagnostic::of_file(&file, error.to_string()))
     }
 }
 
 fn nats_gateway(subject: &str, remote: &RemoteDependencies) -> Result<Arc<dyn Provider>, String> {
     let template = SubjectTemplate::parse(subject)?;
-    Ok(Arc::new(NatsGateway::new(Arc::clone(&remote.requests), template)?))
+    Ok(Arc::new(NatsGateway::new(
+        Arc::clone(&remote.requests),
+        template,
+    )?))
 }
 
 /// Returns the files of a directory by name, without hidden files.
@@ -222,8 +276,14 @@ fn files(dir: &Path) -> Result<Vec<PathBuf>, Diagnostic> {
     let mut paths = Vec::new();
     for entry in std::fs::read_dir(dir).map_err(unreadable)? {
         let path = entry.map_err(unreadable)?.path();
-        let is_hidden = path.file_name().is_none_or(|name| name.to_string_lossy().starts_with('.'));
-        if !is_hidden && path.extension().is_some_and(|extension| extension == "toml") {
+        let is_hidden = path
+            .file_name()
+            .is_none_or(|name| name.to_string_lossy().starts_with('.'));
+        if !is_hidden
+            && path
+                .extension()
+                .is_some_and(|extension| extension == "toml")
+        {
             paths.push(path);
         }
     }
@@ -232,11 +292,15 @@ fn files(dir: &Path) -> Result<Vec<PathBuf>, Diagnostic> {
 }
 
 fn name_of(path: &Path) -> Result<&str, Diagnostic> {
-    let name = path.file_stem().and_then(|name| name.to_str()).unwrap_or_default();
+    let name = path
+        .file_stem()
+        .and_then(|name| name.to_str())
+        .unwrap_or_default();
     if is_name(name) {
         return Ok(name);
     }
-    let message = format!("invalid upstream name {name:?}: use lowercase letters, digits, - and _ only");
+    let message =
+        format!("invalid upstream name {name:?}: use lowercase letters, digits, - and _ only");
     Err(Diagnostic::of_file(path.display().to_string(), message))
 }
 
@@ -245,8 +309,16 @@ fn read(path: &Path) -> Result<Box<dyn UpstreamConfig>, Diagnostic> {
     let text = std::fs::read_to_string(path)
         .map_err(|error| Diagnostic::of_file(&file, format!("it cannot be read: {error}")))?;
     let to_diagnostic = |error: toml::de::Error| {
-        let ConfigDiagnostic { line, column, message } = ConfigDiagnostic::of(&text, &error);
-        Diagnostic { line, column, ..Diagnostic::of_file(&file, message) }
+        let ConfigDiagnostic {
+            line,
+            column,
+            message,
+        } = ConfigDiagnostic::of(&text, &error);
+        Diagnostic {
+            line,
+            column,
+            ..Diagnostic::of_file(&file, message)
+        }
     };
     let header: FileHeader = toml::from_str(&text).map_err(to_diagnostic)?;
     let described = toml::Deserializer::parse(&text).and_then(|file| header.kind.read(file));
@@ -256,7 +328,9 @@ fn read(path: &Path) -> Result<Box<dyn UpstreamConfig>, Diagnostic> {
 fn is_name(text: &str) -> bool {
     !text.is_empty()
         && !["gateway", REMOTE_UPSTREAM].contains(&text)
-        && text.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || matches!(b, b'-' | b'_'))
+        && text
+            .bytes()
+            .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || matches!(b, b'-' | b'_'))
 }
 
 #[cfg(test)]
@@ -268,8 +342,11 @@ mod tests {
         for (name, text) in files {
             std::fs::write(dir.path().join(name), text).unwrap();
         }
-        let upstreams =
-            UpstreamSources::new(EffectsConfig::default(), Some(dir.path().to_owned()), Vec::new());
+        let upstreams = UpstreamSources::new(
+            EffectsConfig::default(),
+            Some(dir.path().to_owned()),
+            Vec::new(),
+        );
         (dir, upstreams)
     }
 
@@ -277,9 +354,19 @@ mod tests {
     fn check_rejected(name: &str, text: &str, expected: &str) {
         let (dir, upstreams) = dir(&[(name, text)]);
         let problems = upstreams.read().err().expect("the file is invalid");
-        let [problem] = problems.as_slice() else { panic!("{problems:?}") };
-        let location = problem.file.replace(&dir.path().display().to_string(), "effects");
-        assert_eq!(format!("{location}:{}:{}: {}", problem.line, problem.column, problem.message), expected);
+        let [problem] = problems.as_slice() else {
+            panic!("{problems:?}")
+        };
+        let location = problem
+            .file
+            .replace(&dir.path().display().to_string(), "effects");
+        assert_eq!(
+            format!(
+                "{location}:{}:{}: {}",
+                problem.line, problem.column, problem.message
+            ),
+            expected
+        );
     }
 
     #[test]
@@ -287,8 +374,13 @@ mod tests {
         let pay = "base_url = 'http://pay'\ntenants = ['acme']\nmax_concurrency = 3\n[effects.'pay.charge']\npath = '/c'";
         let (_dir, upstreams) = dir(&[("pay.toml", pay), (".hidden.toml", "x"), ("notes.md", "x")]);
         let upstreams = upstreams.read().unwrap();
-        let [upstream] = upstreams.as_slice() else { panic!("one file, one upstream") };
-        assert_eq!((upstream.name.as_str(), upstream.policy.max_concurrency), ("pay", 3));
+        let [upstream] = upstreams.as_slice() else {
+            panic!("one file, one upstream")
+        };
+        assert_eq!(
+            (upstream.name.as_str(), upstream.policy.max_concurrency),
+            ("pay", 3)
+        );
         assert_eq!(upstream.tenants.as_ref().unwrap().len(), 1);
     }
 
@@ -303,9 +395,13 @@ mod tests {
         check_rejected("pay.toml", "kind = 'nats'\neffects = ['a.b']", {
             "effects/pay.toml:0:0: upstream pay: kind = \"nats\" requires NATS; set bus.kind = \"nats\" and add [nats] to the configuration"
         });
-        check_rejected("pay.toml", "base_url = 'http://h'\n[breaker]\nopen_duration = 'soon'", {
-            "effects/pay.toml:3:17: \"soon\" is not a valid duration: it must consist of numbers with units; examples: 100ms, 2s, 1h30m"
-        });
+        check_rejected(
+            "pay.toml",
+            "base_url = 'http://h'\n[breaker]\nopen_duration = 'soon'",
+            {
+                "effects/pay.toml:3:17: \"soon\" is not a valid duration: it must consist of numbers with units; examples: 100ms, 2s, 1h30m"
+            },
+        );
         check_rejected("pay.toml", "base_url = 'pay'", {
             "effects/pay.toml:0:0: invalid base URL \"pay\" of upstream pay: relative URL without a base; example: http://127.0.0.1:8081"
         });
@@ -313,9 +409,13 @@ mod tests {
         check_rejected("pay.toml", &sql("url = 'postgres://me:canary@host/db'"), {
             "effects/pay.toml:0:0: upstream pay: a url with a password must be a reference; use env:DATABASE_URL or file:/absolute/path"
         });
-        check_rejected("pay.toml", &sql("url = 'env:X'\n[effects.'a.b']\nstatement = 'SELECT $1'"), {
-            "effects/pay.toml:0:0: upstream pay, effect a.b: the statement: it contains a placeholder with $; use :name for a parameter"
-        });
+        check_rejected(
+            "pay.toml",
+            &sql("url = 'env:X'\n[effects.'a.b']\nstatement = 'SELECT $1'"),
+            {
+                "effects/pay.toml:0:0: upstream pay, effect a.b: the statement: it contains a placeholder with $; use :name for a parameter"
+            },
+        );
         check_rejected(
             "pay.toml",
             &sql("url = 'env:X'\n[effects.'a.b']\nstatement = 'SELECT :a'\nparams = { b = 1 }"),
@@ -323,15 +423,19 @@ mod tests {
         );
         check_rejected(
             "pay.toml",
-            &sql("url = 'env:X'\n[effects.'a.b']\nstatement = 'SELECT 1'\nexpect = { rows = 'few' }"),
+            &sql(
+                "url = 'env:X'\n[effects.'a.b']\nstatement = 'SELECT 1'\nexpect = { rows = 'few' }",
+            ),
             "effects/pay.toml:6:19: invalid rows \"few\": expected a number or \"some\"",
         );
         check_rejected("jobs.toml", "kind = 'script'\n[effects.'job.ruby']", {
             "effects/jobs.toml:0:0: upstream jobs, effect job.ruby: unknown interpreter \"ruby\"; available: bash, node, python, sh; add others under [interpreters.ruby]"
         });
-        check_rejected("jobs.toml", "kind = 'script'\nread = ['films']\n[effects.'job.sh']", {
-            "effects/jobs.toml:0:0: upstream jobs: films is not an absolute path"
-        });
+        check_rejected(
+            "jobs.toml",
+            "kind = 'script'\nread = ['films']\n[effects.'job.sh']",
+            { "effects/jobs.toml:0:0: upstream jobs: films is not an absolute path" },
+        );
         check_rejected("Pay Me.toml", "base_url = 'http://h'", {
             "effects/Pay Me.toml:0:0: invalid upstream name \"Pay Me\": use lowercase letters, digits, - and _ only"
         });
@@ -344,11 +448,18 @@ mod tests {
         let configured: EffectsConfig = toml::from_str("[gateway]\nbase_url = 'http://g'").unwrap();
         let (dir, _) = dir(&[("pay.toml", http), ("media.toml", nats)]);
         let names = |role| {
-            let upstreams = UpstreamSources::new(configured.clone(), Some(dir.path().to_owned()), Vec::new())
-                .in_role(role, None);
-            let names =
-                |upstreams: Vec<Upstream>| upstreams.into_iter().map(|upstream| upstream.name).collect();
-            upstreams.read().map_or_else(|problems| vec![problems[0].message.clone()], names)
+            let upstreams =
+                UpstreamSources::new(configured.clone(), Some(dir.path().to_owned()), Vec::new())
+                    .in_role(role, None);
+            let names = |upstreams: Vec<Upstream>| {
+                upstreams
+                    .into_iter()
+                    .map(|upstream| upstream.name)
+                    .collect()
+            };
+            upstreams
+                .read()
+                .map_or_else(|problems| vec![problems[0].message.clone()], names)
         };
         assert_eq!(names(Role::Effect), ["pay"]);
         let needs = "upstream media: kind = \"nats\" requires NATS; set bus.kind = \"nats\" and add [nats] to the configuration";
@@ -365,8 +476,15 @@ mod tests {
                 .sync_effect("orlog.x", |_| Ok(serde_json::Value::Null))
                 .upstream("orlog.x", Policy::in_process());
             let sources = UpstreamSources::new(EffectsConfig::default(), None, Vec::new());
-            let upstreams = sources.with_built_in_sagas(vec![pages]).in_role(role, None).read().unwrap();
-            upstreams.into_iter().map(|upstream| upstream.name).collect::<Vec<_>>()
+            let upstreams = sources
+                .with_built_in_sagas(vec![pages])
+                .in_role(role, None)
+                .read()
+                .unwrap();
+            upstreams
+                .into_iter()
+                .map(|upstream| upstream.name)
+                .collect::<Vec<_>>()
         };
         assert_eq!(
             (names(Role::Combined), names(Role::Saga)),
@@ -378,6 +496,9 @@ mod tests {
     #[test]
     fn all_invalid_files_are_reported() {
         let (_dir, upstreams) = dir(&[("a.toml", "x"), ("b.toml", "y = 1"), ("c.toml", "")]);
-        assert_eq!(upstreams.read().err().map(|problems| problems.len()), Some(3));
+        assert_eq!(
+            upstreams.read().err().map(|problems| problems.len()),
+            Some(3)
+        );
     }
 }

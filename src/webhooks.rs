@@ -37,11 +37,17 @@ impl Webhooks {
             let webhook = Webhook::new(name, config).with_context(|| format!("webhooks.{name}"))?;
             Ok((name.clone(), Arc::new(webhook)))
         });
-        webhooks.collect::<anyhow::Result<_>>().map(|webhooks| Self(RwLock::new(webhooks)))
+        webhooks
+            .collect::<anyhow::Result<_>>()
+            .map(|webhooks| Self(RwLock::new(webhooks)))
     }
 
     fn get(&self, name: &str) -> Option<Arc<Webhook>> {
-        self.0.read().unwrap_or_else(PoisonError::into_inner).get(name).cloned()
+        self.0
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .get(name)
+            .cloned()
     }
 
     /// Replaces all webhooks. Requests in progress end with the old ones.
@@ -54,7 +60,10 @@ impl Webhooks {
 impl Webhook {
     fn new(name: &str, config: &WebhookConfig) -> anyhow::Result<Self> {
         let templates = config.templates().map_err(|errors| {
-            let errors: Vec<_> = errors.iter().map(|error| format!("{}: {error}", error.path)).collect();
+            let errors: Vec<_> = errors
+                .iter()
+                .map(|error| format!("{}: {error}", error.path))
+                .collect();
             anyhow::Error::msg(errors.join("; "))
         })?;
         for reference in &config.secrets {

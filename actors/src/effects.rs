@@ -56,7 +56,12 @@ impl Actor for EffectsSupervisorActor {
     ) -> Result<State, ActorProcessingErr> {
         let alive = arguments.metrics.actor_started(ActorKind::Effects);
         let (children, restarts) = (BTreeMap::new(), RestartTracker::default());
-        let mut state = State { arguments, children, restarts, _alive: alive };
+        let mut state = State {
+            arguments,
+            children,
+            restarts,
+            _alive: alive,
+        };
         for executor in state.arguments.registry.catalog().executors() {
             state.start(Some(executor), myself.get_cell()).await?;
         }
@@ -83,7 +88,9 @@ impl Actor for EffectsSupervisorActor {
         event: SupervisionEvent,
         state: &mut State,
     ) -> Result<(), ActorProcessingErr> {
-        let Some((crashed, _)) = exit_of(event) else { return Ok(()) };
+        let Some((crashed, _)) = exit_of(event) else {
+            return Ok(());
+        };
         state.replace(crashed.get_id(), myself.get_cell()).await
     }
 }
@@ -91,13 +98,20 @@ impl Actor for EffectsSupervisorActor {
 impl State {
     /// Reloads the catalog. New providers start before the new catalog dispatches to them. Old providers
     /// hand over after the new catalog is active, so that every dispatch finds a provider.
-    async fn renew(&mut self, next: &Catalog, me: ActorCell) -> Result<CatalogChange, ActorProcessingErr> {
+    async fn renew(
+        &mut self,
+        next: &Catalog,
+        me: ActorCell,
+    ) -> Result<CatalogChange, ActorProcessingErr> {
         let registry = Arc::clone(&self.arguments.registry);
         for executor in registry.catalog().added_in(next) {
             self.start(Some(executor), me.clone()).await?;
         }
         let renewal = registry.catalog().replace_with(next);
-        renewal.retired.iter().for_each(|executor| registry.retire(executor));
+        renewal
+            .retired
+            .iter()
+            .for_each(|executor| registry.retire(executor));
         Ok(renewal)
     }
 
@@ -107,13 +121,23 @@ impl State {
         executor: Option<Arc<EffectExecutor>>,
         me: ActorCell,
     ) -> Result<(), ActorProcessingErr> {
-        let Arguments { registry, bus, batch, metrics, .. } = &self.arguments;
+        let Arguments {
+            registry,
+            bus,
+            batch,
+            metrics,
+            ..
+        } = &self.arguments;
         let actor = if let Some(executor) = &executor {
             let mailbox = registry.mailbox(executor);
             let task = provide(Arc::clone(executor), mailbox, Arc::clone(registry));
             TaskActor::<Provider>::spawn(me, metrics, task).await?
         } else {
-            let task = publish_all(Arc::clone(bus), Arc::clone(registry.publisher()), Arc::clone(batch));
+            let task = publish_all(
+                Arc::clone(bus),
+                Arc::clone(registry.publisher()),
+                Arc::clone(batch),
+            );
             TaskActor::<Publisher>::spawn(me, metrics, task).await?
         };
         self.children.insert(actor.get_id(), executor);
@@ -122,22 +146,35 @@ impl State {
 
     /// Restarts a crashed actor within the restart limit. A retired provider already has a successor.
     async fn replace(&mut self, crashed: ActorId, me: ActorCell) -> Result<(), ActorProcessingErr> {
-        let Some(executor) = self.children.remove(&crashed) else { return Ok(()) };
+        let Some(executor) = self.children.remove(&crashed) else {
+            return Ok(());
+        };
         if let Some(executor) = executor.as_ref().filter(|executor| executor.is_retired()) {
-            tracing::info!(upstream = executor.upstream().name, "replaced provider stopped");
+            tracing::info!(
+                upstream = executor.upstream().name,
+                "replaced provider stopped"
+            );
             return Ok(());
         }
-        if !self.restarts.admit(self.arguments.intensity, Instant::now()) {
+        if !self
+            .restarts
+            .admit(self.arguments.intensity, Instant::now())
+        {
             return Err("providers exceeded the restart limit".into());
         }
         let kind = if let Some(executor) = &executor {
-            tracing::warn!(upstream = executor.upstream().name, "provider crashed; restarting");
+            tracing::warn!(
+                upstream = executor.upstream().name,
+                "provider crashed; restarting"
+            );
             ActorKind::Provider
         } else {
             tracing::warn!("publisher crashed; restarting");
             ActorKind::Publisher
         };
-        self.arguments.metrics.count_restart(ActorKind::Effects, kind);
+        self.arguments
+            .metrics
+            .count_restart(ActorKind::Effects, kind);
         self.start(executor, me).await
     }
 }

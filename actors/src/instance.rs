@@ -73,7 +73,8 @@ impl Incarnation {
 
     /// Makes a saga actor serve a mailbox: an idle one or a new one. Returns `None` if this is not possible.
     fn start_saga(&self, mailbox: &Arc<Mailbox>) -> Option<ActorRef<SagaMessage>> {
-        let serves = |actor: &ActorRef<_>| mailbox::send(actor, SagaMessage::Serve(Arc::clone(mailbox)));
+        let serves =
+            |actor: &ActorRef<_>| mailbox::send(actor, SagaMessage::Serve(Arc::clone(mailbox)));
         while let Some(idle) = self.sagas.idle_actors.take() {
             if serves(&idle) {
                 return Some(idle);
@@ -152,7 +153,11 @@ impl InstanceRegistry {
     /// acknowledgement and delivered again.
     pub(crate) fn close(&self) {
         self.epoch().end();
-        let ended = self.open.write().unwrap_or_else(PoisonError::into_inner).take();
+        let ended = self
+            .open
+            .write()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
         self.live.close();
         self.end_waiters.close();
         if let Some(incarnation) = ended {
@@ -186,12 +191,21 @@ impl InstanceRegistry {
 
     /// Returns the ack floor of a stream; `None` if the shard does not read it.
     pub(crate) fn ack_floor(&self, stream: &str) -> Option<u64> {
-        let streams = self.with_incarnation(|incarnation| Ok(incarnation.streams.all())).ok()?;
-        streams.iter().find(|progress| progress.stream() == stream).map(|progress| progress.acker.ack_floor())
+        let streams = self
+            .with_incarnation(|incarnation| Ok(incarnation.streams.all()))
+            .ok()?;
+        streams
+            .iter()
+            .find(|progress| progress.stream() == stream)
+            .map(|progress| progress.acker.ack_floor())
     }
 
     /// Delivers an input to its instance and activates the instance if it is not live.
-    pub(crate) fn deliver(&self, key: &InstanceKey, envelope: Envelope) -> Result<(), ShardUnavailable> {
+    pub(crate) fn deliver(
+        &self,
+        key: &InstanceKey,
+        envelope: Envelope,
+    ) -> Result<(), ShardUnavailable> {
         self.with_incarnation(|incarnation| {
             self.push(incarnation, key, envelope);
             Ok(())
@@ -250,9 +264,14 @@ impl InstanceRegistry {
         change: Change,
     ) -> Result<Option<oneshot::Receiver<ControlReply>>, ShardUnavailable> {
         self.with_incarnation(|incarnation| {
-            let Some(mailbox) = self.live.reserve(key) else { return Ok(None) };
+            let Some(mailbox) = self.live.reserve(key) else {
+                return Ok(None);
+            };
             let (done, response) = Completion::for_caller();
-            let submission = Submission { mailbox: Some(mailbox), ..Submission::new(change, done) };
+            let submission = Submission {
+                mailbox: Some(mailbox),
+                ..Submission::new(change, done)
+            };
             incarnation.committer().submit(submission)?;
             Ok(Some(response))
         })

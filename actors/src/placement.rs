@@ -57,8 +57,9 @@ fn evenly(pods: &[&Pod], shards: u16) -> BTreeMap<u16, String> {
     let mut loads = vec![0; pods.len()];
     let place = |shard: u16| {
         let free = (0..pods.len()).filter(|pod| loads[*pod] < share);
-        let best =
-            free.max_by_key(|pod| (score(&pods[*pod].name, shard), *pod)).expect("shares cover all shards");
+        let best = free
+            .max_by_key(|pod| (score(&pods[*pod].name, shard), *pod))
+            .expect("shares cover all shards");
         loads[best] += 1;
         (shard, pods[best].name.clone())
     };
@@ -81,14 +82,21 @@ pub fn plan_steps(
         match (target == &me.name, owned.contains(&shard)) {
             (true, false) => {
                 // An earlier process of this name has stopped: its shards have no owner.
-                let has_owner = view.owner_of(shard).is_some_and(|pod| pod.incarnation != me.incarnation);
-                let seen = view.shards.get(&shard).map_or(ShardLease::default(), |holding| holding.lease);
+                let has_owner = view
+                    .owner_of(shard)
+                    .is_some_and(|pod| pod.incarnation != me.incarnation);
+                let seen = view
+                    .shards
+                    .get(&shard)
+                    .map_or(ShardLease::default(), |holding| holding.lease);
                 (!has_owner).then_some(PlacementStep::Acquire(shard, seen))
             }
             (false, true) => Some(PlacementStep::Release(shard)),
             // The end of an earlier run, or the response to an acquisition, was lost.
             (false, false) => {
-                let is_named = view.owner_of(shard).is_some_and(|pod| pod.incarnation == me.incarnation);
+                let is_named = view
+                    .owner_of(shard)
+                    .is_some_and(|pod| pod.incarnation == me.incarnation);
                 let lease = view.shards.get(&shard).filter(|_| is_named)?.lease;
                 Some(PlacementStep::ReleaseLease(shard, lease))
             }
@@ -117,20 +125,39 @@ mod tests {
 
     fn pod(name: &str) -> Pod {
         let incarnation = Uuid::from_u128(u128::from(fnv1a(&[name])));
-        Pod { name: name.to_owned(), incarnation, url: String::new(), draining: false, node_keys: Vec::new() }
+        Pod {
+            name: name.to_owned(),
+            incarnation,
+            url: String::new(),
+            draining: false,
+            node_keys: Vec::new(),
+        }
     }
 
     fn view(pods: &[Pod]) -> ClusterView {
-        let pods = pods.iter().map(|pod| (pod.name.clone(), pod.clone())).collect();
-        ClusterView { pods, shards: BTreeMap::new(), current: true }
+        let pods = pods
+            .iter()
+            .map(|pod| (pod.name.clone(), pod.clone()))
+            .collect();
+        ClusterView {
+            pods,
+            shards: BTreeMap::new(),
+            current: true,
+        }
     }
 
     fn lease(epoch: u64) -> ShardLease {
-        ShardLease { epoch, revision: epoch + 10 }
+        ShardLease {
+            epoch,
+            revision: epoch + 10,
+        }
     }
 
     fn owned_by(pod: &Pod) -> ShardOwnership {
-        ShardOwnership { owner: Some((pod.name.clone(), pod.incarnation)), lease: lease(7) }
+        ShardOwnership {
+            owner: Some((pod.name.clone(), pod.incarnation)),
+            lease: lease(7),
+        }
     }
 
     #[test]
@@ -142,10 +169,19 @@ mod tests {
             [0, 1].map(|shard| PlacementStep::Acquire(shard, ShardLease::default()))
         );
         view.shards.insert(0, owned_by(&stopped));
-        view.shards.insert(1, ShardOwnership { owner: None, lease: lease(9) });
+        view.shards.insert(
+            1,
+            ShardOwnership {
+                owner: None,
+                lease: lease(9),
+            },
+        );
         assert_eq!(
             plan_steps(&view, &a, &[], 2, PlacementPolicy::Even),
-            [PlacementStep::Acquire(0, lease(7)), PlacementStep::Acquire(1, lease(9))]
+            [
+                PlacementStep::Acquire(0, lease(7)),
+                PlacementStep::Acquire(1, lease(9))
+            ]
         );
     }
 
@@ -158,7 +194,11 @@ mod tests {
         assert_eq!(plan_steps(&view, &b, &[], 8, PlacementPolicy::Even), []);
         let released = plan_steps(&view, &a, &owned, 8, PlacementPolicy::Even);
         assert_eq!(released.len(), 4, "half of them: {released:?}");
-        assert!(released.iter().all(|step| matches!(step, PlacementStep::Release(_))));
+        assert!(
+            released
+                .iter()
+                .all(|step| matches!(step, PlacementStep::Release(_)))
+        );
     }
 
     #[test]
@@ -167,28 +207,49 @@ mod tests {
         let mut view = view(&[a.clone(), b.clone()]);
         (0..8).for_each(|shard| drop(view.shards.insert(shard, owned_by(&a))));
         let steps = plan_steps(&view, &a, &[], 8, PlacementPolicy::Even);
-        let released =
-            |step: &&PlacementStep| matches!(step, PlacementStep::ReleaseLease(_, at) if *at == lease(7));
-        assert_eq!(steps.iter().filter(released).count(), 4, "the half that b should own: {steps:?}");
+        let released = |step: &&PlacementStep| matches!(step, PlacementStep::ReleaseLease(_, at) if *at == lease(7));
+        assert_eq!(
+            steps.iter().filter(released).count(),
+            4,
+            "the half that b should own: {steps:?}"
+        );
         assert_eq!(plan_steps(&view, &b, &[], 8, PlacementPolicy::Even), []);
     }
 
     #[test]
     fn draining_pod_releases_all_unless_it_is_alone() {
-        let (a, b) = (Pod { draining: true, ..pod("a") }, pod("b"));
+        let (a, b) = (
+            Pod {
+                draining: true,
+                ..pod("a")
+            },
+            pod("b"),
+        );
         let both = view(&[a.clone(), b]);
         assert_eq!(
             plan_steps(&both, &a, &[0, 1], 2, PlacementPolicy::Even),
             [PlacementStep::Release(0), PlacementStep::Release(1)]
         );
-        assert_eq!(plan_steps(&view(std::slice::from_ref(&a)), &a, &[0, 1], 2, PlacementPolicy::Even), []);
+        assert_eq!(
+            plan_steps(
+                &view(std::slice::from_ref(&a)),
+                &a,
+                &[0, 1],
+                2,
+                PlacementPolicy::Even
+            ),
+            []
+        );
     }
 
     #[test]
     fn shards_of_a_previous_incarnation_are_acquired() {
         let a = pod("a");
         let mut view = view(std::slice::from_ref(&a));
-        let former = Pod { incarnation: Uuid::from_u128(1), ..a.clone() };
+        let former = Pod {
+            incarnation: Uuid::from_u128(1),
+            ..a.clone()
+        };
         view.shards.insert(0, owned_by(&former));
         assert_eq!(
             plan_steps(&view, &a, &[], 1, PlacementPolicy::Even),
@@ -200,8 +261,8 @@ mod tests {
     fn static_placement_waits_for_the_assigned_pod() {
         let (zero, two) = (pod("orlog-0"), pod("orlog-2"));
         let placed = assign(&view(&[zero, two]), 5, PlacementPolicy::Ordinal(3));
-        let expected =
-            [(0, "orlog-0"), (2, "orlog-2"), (3, "orlog-0")].map(|(shard, pod)| (shard, pod.to_owned()));
+        let expected = [(0, "orlog-0"), (2, "orlog-2"), (3, "orlog-0")]
+            .map(|(shard, pod)| (shard, pod.to_owned()));
         assert_eq!(placed, BTreeMap::from(expected));
     }
 

@@ -30,7 +30,9 @@ pub(crate) async fn publish_with_retry(
                 }
                 tokio::time::sleep(RETRY_DELAY).await;
             }
-            Err(error @ (Error::InvalidSubject { .. } | Error::TooLarge { .. })) => return Err(error),
+            Err(error @ (Error::InvalidSubject { .. } | Error::TooLarge { .. })) => {
+                return Err(error);
+            }
         }
     }
 }
@@ -51,7 +53,9 @@ pub(crate) async fn publish_batch<T>(
         let part = &batch[..count];
         let messages = || part.iter().flat_map(&messages_of).cloned().collect();
         match publish_with_retry(bus, messages, label).await {
-            Ok(()) => batch.drain(..count).for_each(|item| drop(done(item, Ok(())))),
+            Ok(()) => batch
+                .drain(..count)
+                .for_each(|item| drop(done(item, Ok(())))),
             Err(_) if count > 1 => size = count / 2,
             Err(error) => {
                 if let Some(item) = done(batch.remove(0), Err(error)) {

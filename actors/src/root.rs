@@ -118,11 +118,18 @@ impl Actor for RootActor {
         event: SupervisionEvent,
         state: &mut State,
     ) -> Result<(), ActorProcessingErr> {
-        let Some((crashed, reason)) = exit_of(event) else { return Ok(()) };
+        let Some((crashed, reason)) = exit_of(event) else {
+            return Ok(());
+        };
         if state.effects == Some(crashed.get_id()) {
             return state.restart_effects(reason, myself.get_cell()).await;
         }
-        let is = |child: &ShardChild| child.actor.as_ref().is_some_and(|a| a.get_id() == crashed.get_id());
+        let is = |child: &ShardChild| {
+            child
+                .actor
+                .as_ref()
+                .is_some_and(|a| a.get_id() == crashed.get_id())
+        };
         match state.children.iter().find(|(_, child)| is(child)) {
             Some((index, _)) => state.restart_shard(*index, reason, myself.get_cell()).await,
             // Stopped on purpose.
@@ -133,18 +140,33 @@ impl Actor for RootActor {
 
 impl State {
     async fn start_effects(&mut self, me: ActorCell) -> Result<(), ActorProcessingErr> {
-        let (actor, _) =
-            Actor::spawn_linked(None, EffectsSupervisorActor, self.arguments.effects.clone(), me).await?;
+        let (actor, _) = Actor::spawn_linked(
+            None,
+            EffectsSupervisorActor,
+            self.arguments.effects.clone(),
+            me,
+        )
+        .await?;
         self.effects = Some(actor.get_id());
         Ok(())
     }
 
     async fn add(&mut self, shard: Arc<RunningShard>, me: ActorCell) -> Result<(), String> {
         let (index, restarts) = (shard.index, RestartTracker::default());
-        self.children.insert(index, ShardChild { shard: Arc::clone(&shard), actor: None, restarts });
+        self.children.insert(
+            index,
+            ShardChild {
+                shard: Arc::clone(&shard),
+                actor: None,
+                restarts,
+            },
+        );
         // Before its first event: observers of that event must find the shard.
         self.arguments.shards.insert(shard);
-        let started = self.start_shard(index, me).await.map_err(|error| error.to_string());
+        let started = self
+            .start_shard(index, me)
+            .await
+            .map_err(|error| error.to_string());
         if started.is_err() {
             self.remove_child(index);
         }
@@ -152,7 +174,9 @@ impl State {
     }
 
     async fn remove(&mut self, index: u16) {
-        let Some(child) = self.remove_child(index) else { return };
+        let Some(child) = self.remove_child(index) else {
+            return;
+        };
         if let Some(actor) = child.actor {
             // An error means that it has crashed meanwhile.
             drop(actor.stop_and_wait(None, None).await);
@@ -166,8 +190,11 @@ impl State {
     }
 
     async fn start_shard(&mut self, index: u16, me: ActorCell) -> Result<(), ActorProcessingErr> {
-        let Some(child) = self.children.get_mut(&index) else { return Ok(()) };
-        let (actor, _) = Actor::spawn_linked(None, ShardActor, Arc::clone(&child.shard), me).await?;
+        let Some(child) = self.children.get_mut(&index) else {
+            return Ok(());
+        };
+        let (actor, _) =
+            Actor::spawn_linked(None, ShardActor, Arc::clone(&child.shard), me).await?;
         child.actor = Some(actor);
         if self.quiescing {
             self.quiesce(index).await;
@@ -176,7 +203,10 @@ impl State {
     }
 
     async fn quiesce(&self, index: u16) {
-        let actor = self.children.get(&index).and_then(|child| child.actor.as_ref());
+        let actor = self
+            .children
+            .get(&index)
+            .and_then(|child| child.actor.as_ref());
         let Some(actor) = actor else { return };
         let (done, quiet) = oneshot::channel();
         // Errors mean that the shard is crashing; it receives the message again after its restart.
@@ -185,11 +215,18 @@ impl State {
     }
 
     /// Restarts the effects supervisor; a failed start counts as another crash.
-    async fn restart_effects(&mut self, mut reason: String, me: ActorCell) -> Result<(), ActorProcessingErr> {
+    async fn restart_effects(
+        &mut self,
+        mut reason: String,
+        me: ActorCell,
+    ) -> Result<(), ActorProcessingErr> {
         let intensity = self.arguments.intensity;
         while self.effects_restarts.admit(intensity, Instant::now()) {
             tracing::error!(reason, "effects supervisor crashed; restarting");
-            self.arguments.effects.metrics.count_restart(ActorKind::Root, ActorKind::Effects);
+            self.arguments
+                .effects
+                .metrics
+                .count_restart(ActorKind::Root, ActorKind::Effects);
             match self.start_effects(me.clone()).await {
                 Ok(()) => return Ok(()),
                 Err(error) => reason = error.to_string(),
@@ -220,9 +257,16 @@ impl State {
             if !child.restarts.admit(intensity, Instant::now()) {
                 return Err(exceeded(&format!("shard {index}"), intensity, &reason));
             }
-            tracing::error!(shard = index, reason, "shard crashed; restarting from durable state");
+            tracing::error!(
+                shard = index,
+                reason,
+                "shard crashed; restarting from durable state"
+            );
             registry.close();
-            self.arguments.effects.metrics.count_restart(ActorKind::Root, ActorKind::Shard);
+            self.arguments
+                .effects
+                .metrics
+                .count_restart(ActorKind::Root, ActorKind::Shard);
             match self.start_shard(index, me.clone()).await {
                 Ok(()) => return Ok(()),
                 Err(error) => reason = error.to_string(),
@@ -232,7 +276,9 @@ impl State {
     }
 
     fn lose(&mut self, index: u16) {
-        let Some(ShardChild { shard, .. }) = self.remove_child(index) else { return };
+        let Some(ShardChild { shard, .. }) = self.remove_child(index) else {
+            return;
+        };
         tracing::warn!(shard = index, "shard lost to another process; stopped");
         shard.registry.close();
         shard.registry.epoch().cancel();
@@ -248,6 +294,9 @@ impl State {
 }
 
 fn exceeded(child: &str, intensity: RestartIntensity, reason: &str) -> ActorProcessingErr {
-    let RestartIntensity { max_restarts, period } = intensity;
+    let RestartIntensity {
+        max_restarts,
+        period,
+    } = intensity;
     format!("{child}: more than {max_restarts} restarts within {period:?}: {reason}").into()
 }

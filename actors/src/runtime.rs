@@ -129,7 +129,8 @@ impl Runtime {
     ) -> Result<Self, RuntimeError> {
         config.limits.check()?;
         let metrics = Arc::new(Metrics::new(config.tenant_series));
-        let providers = ProviderRegistry::new(Arc::clone(&dependencies.catalog), Arc::clone(&metrics));
+        let providers =
+            ProviderRegistry::new(Arc::clone(&dependencies.catalog), Arc::clone(&metrics));
         let effects = effects::Arguments {
             registry: Arc::clone(&providers),
             bus: Arc::clone(&dependencies.bus),
@@ -139,8 +140,12 @@ impl Runtime {
         };
         let shards = Arc::new(RunningShards::new(config.slots.clone()));
         let (loses, lost) = mpsc::unbounded_channel();
-        let tree =
-            root::Arguments { effects, shards: Arc::clone(&shards), loses, intensity: config.intensity };
+        let tree = root::Arguments {
+            effects,
+            shards: Arc::clone(&shards),
+            loses,
+            intensity: config.intensity,
+        };
         let started = Actor::spawn(None, RootActor, tree).await;
         let (root, ended) = started.map_err(|error| RuntimeError::Start(error.to_string()))?;
         let shared = Arc::new(ShardTemplate {
@@ -182,9 +187,15 @@ impl Runtime {
     /// # Errors
     /// If the effects supervisor is not running; then the old catalog stays active.
     pub async fn reload_catalog(&self, next: Arc<Catalog>) -> Result<CatalogChange, ControlError> {
-        let supervisor = self.shared.providers.supervisor().ok_or(ControlError::Unavailable)?;
+        let supervisor = self
+            .shared
+            .providers
+            .supervisor()
+            .ok_or(ControlError::Unavailable)?;
         let (reply, response) = oneshot::channel();
-        supervisor.cast(ReloadCatalog(next, reply)).map_err(|_| ControlError::Unavailable)?;
+        supervisor
+            .cast(ReloadCatalog(next, reply))
+            .map_err(|_| ControlError::Unavailable)?;
         response.await.map_err(|_| ControlError::Unavailable)
     }
 
@@ -208,8 +219,10 @@ impl Runtime {
     ) -> Result<ControlResult, ControlError> {
         let shard = self.shard(key)?;
         let (reply, response) = oneshot::channel();
-        let envelope =
-            Envelope { extra_change: extra, ..Envelope::new(input, Completion::Reply(reply, None)) };
+        let envelope = Envelope {
+            extra_change: extra,
+            ..Envelope::new(input, Completion::Reply(reply, None))
+        };
         shard.registry.deliver(key, envelope)?;
         response.await.unwrap_or(Err(ControlError::Unavailable))
     }
@@ -231,7 +244,10 @@ impl Runtime {
     /// If a shard is unavailable.
     pub async fn commit_barrier(&self) -> Result<(), ControlError> {
         // Committers keep the order. No dedupe key is that old, so this changes nothing.
-        self.apply_to_all_shards(&Change::PurgeDedupe { before: Timestamp::from_millis(0) }).await
+        self.apply_to_all_shards(&Change::PurgeDedupe {
+            before: Timestamp::from_millis(0),
+        })
+        .await
     }
 
     /// Registers a request that waits for the end of an instance. A commit costs no more with many of them: they are
@@ -242,7 +258,11 @@ impl Runtime {
     pub fn watch_end(&self, key: &InstanceKey) -> Result<EndWaiter, ControlError> {
         let waiter = self.shard(key)?.registry.watch_end(key)?;
         // Checked after the registration: a drain ends the waits that are registered.
-        if self.accepting.load(Ordering::Acquire) { Ok(waiter) } else { Err(ControlError::Unavailable) }
+        if self.accepting.load(Ordering::Acquire) {
+            Ok(waiter)
+        } else {
+            Err(ControlError::Unavailable)
+        }
     }
 
     fn shard(&self, key: &InstanceKey) -> Result<Arc<RunningShard>, ControlError> {
@@ -277,7 +297,9 @@ impl Runtime {
     pub fn deepest_mailboxes(&self, count: usize) -> Vec<(InstanceKey, usize)> {
         let mut depths = Vec::new();
         for shard in self.shards.all() {
-            shard.live.for_each_depth(|key, depth| depths.push((key.clone(), depth)));
+            shard
+                .live
+                .for_each_depth(|key, depth| depths.push((key.clone(), depth)));
         }
         depths.sort_by_key(|(_, depth)| std::cmp::Reverse(*depth));
         depths.truncate(count);
@@ -287,7 +309,11 @@ impl Runtime {
     /// Returns the streams that lost messages and are not read, with the reason.
     #[must_use]
     pub fn lost_streams(&self) -> std::collections::BTreeMap<String, String> {
-        self.shards.all().iter().flat_map(|shard| shard.lost_streams.all()).collect()
+        self.shards
+            .all()
+            .iter()
+            .flat_map(|shard| shard.lost_streams.all())
+            .collect()
     }
 
     /// Returns the health of the runtime.
@@ -295,7 +321,11 @@ impl Runtime {
     pub fn health(&self) -> RuntimeHealth {
         RuntimeHealth {
             is_running: self.root.get_status() == ActorStatus::Running
-                && self.shards.all().iter().all(|shard| shard.registry.committer().is_ok()),
+                && self
+                    .shards
+                    .all()
+                    .iter()
+                    .all(|shard| shard.registry.committer().is_ok()),
             has_capacity: !self.shared.metrics.is_store_full(),
             accepting: self.accepting.load(Ordering::Acquire),
         }
@@ -324,7 +354,10 @@ impl Runtime {
     /// start.
     pub async fn drain(&self, deadline: Duration) -> bool {
         self.accepting.store(false, Ordering::Release);
-        self.shards.all().iter().for_each(|shard| shard.registry.end_waiters.close());
+        self.shards
+            .all()
+            .iter()
+            .for_each(|shard| shard.registry.end_waiters.close());
         tokio::time::timeout(deadline, async {
             let (done, quiet) = oneshot::channel();
             // Errors mean that the tree has stopped and no work is in flight.
@@ -364,8 +397,17 @@ async fn end_shards(root: JoinHandle<()>, shards: Arc<RunningShards>) {
     shards.all().iter().for_each(|shard| shard.end());
 }
 
-pub(crate) async fn submit_change(shard: &RunningShard, change: Change) -> Result<(), ControlError> {
+pub(crate) async fn submit_change(
+    shard: &RunningShard,
+    change: Change,
+) -> Result<(), ControlError> {
     let (done, response) = Completion::for_caller();
-    shard.registry.committer()?.submit(Submission::new(change, done))?;
-    response.await.unwrap_or(Err(ControlError::Unavailable)).map(|_| ())
+    shard
+        .registry
+        .committer()?
+        .submit(Submission::new(change, done))?;
+    response
+        .await
+        .unwrap_or(Err(ControlError::Unavailable))
+        .map(|_| ())
 }

@@ -86,7 +86,10 @@ impl Actor for ShardActor {
     ) -> Result<State, ActorProcessingErr> {
         let (me, template) = (myself.get_cell(), &shard.shared);
         let capacity = template.limits.max_fresh_rows;
-        let (work, timers) = (Arc::new(FreshQueue::new(capacity)), Arc::new(FreshQueue::new(capacity)));
+        let (work, timers) = (
+            Arc::new(FreshQueue::new(capacity)),
+            Arc::new(FreshQueue::new(capacity)),
+        );
         let dead_letters_added = Arc::new(Notify::new());
         let streams = Arc::new(ShardStreams::default());
         let fresh = FreshRows::new(Arc::clone(&work), Arc::clone(&timers));
@@ -99,9 +102,15 @@ impl Actor for ShardActor {
             streams: Arc::clone(&streams),
         });
         let (relay, _) =
-            Actor::spawn_linked(None, RelayActor, relay_arguments(&shard, work), me.clone()).await?;
-        let (timer, _) =
-            Actor::spawn_linked(None, TimerActor, timer_arguments(&shard, timers), me.clone()).await?;
+            Actor::spawn_linked(None, RelayActor, relay_arguments(&shard, work), me.clone())
+                .await?;
+        let (timer, _) = Actor::spawn_linked(
+            None,
+            TimerActor,
+            timer_arguments(&shard, timers),
+            me.clone(),
+        )
+        .await?;
         let publishing = dead_letter_publisher::Arguments {
             reader: shard.reader.clone(),
             committer: committer.clone(),
@@ -111,7 +120,8 @@ impl Actor for ShardActor {
         };
         let publishing = dead_letter_publisher::publish_all(publishing);
         let publisher =
-            TaskActor::<DeadLetterPublisher>::spawn(me.clone(), &template.metrics, publishing).await?;
+            TaskActor::<DeadLetterPublisher>::spawn(me.clone(), &template.metrics, publishing)
+                .await?;
         let mut children = vec![
             (ActorKind::Committer, committing),
             (ActorKind::Relay, relay.get_cell()),
@@ -119,9 +129,11 @@ impl Actor for ShardActor {
             (ActorKind::DeadLetterPublisher, publisher),
         ];
         for source in &template.sources {
-            let ingesting = ingester_arguments(&shard, source.clone(), number, Arc::clone(&streams));
+            let ingesting =
+                ingester_arguments(&shard, source.clone(), number, Arc::clone(&streams));
             let ingesting = ingester::ingest(ingesting);
-            let ingester = TaskActor::<Ingester>::spawn(me.clone(), &template.metrics, ingesting).await?;
+            let ingester =
+                TaskActor::<Ingester>::spawn(me.clone(), &template.metrics, ingesting).await?;
             children.push((ActorKind::Ingester, ingester));
         }
         drop(myself.send_interval(template.limits.idle_timeout / 4, || Message::Housekeeping));
@@ -129,7 +141,10 @@ impl Actor for ShardActor {
             buffer_activation::activate_buffered(Arc::clone(&shard.registry), shard.reader.clone());
         Ok(State {
             committer,
-            children: children.into_iter().map(|child| (child.1.get_id(), child)).collect(),
+            children: children
+                .into_iter()
+                .map(|child| (child.1.get_id(), child))
+                .collect(),
             quiescing: false,
             _activating: ActorTask::spawn(&myself, activating, Message::Activated),
             _alive: template.metrics.actor_started(ActorKind::Shard),
@@ -167,7 +182,11 @@ impl Actor for ShardActor {
         }
     }
 
-    async fn post_stop(&self, _: ActorRef<Message>, state: &mut State) -> Result<(), ActorProcessingErr> {
+    async fn post_stop(
+        &self,
+        _: ActorRef<Message>,
+        state: &mut State,
+    ) -> Result<(), ActorProcessingErr> {
         state.shard.registry.close();
         Ok(())
     }
@@ -179,7 +198,15 @@ fn committer_arguments(
     fresh: FreshRows,
     dead_letters_added: &Arc<Notify>,
 ) -> committer::Arguments {
-    let ShardTemplate { limits, clock, metrics, tracer, observer, providers, .. } = &*shard.shared;
+    let ShardTemplate {
+        limits,
+        clock,
+        metrics,
+        tracer,
+        observer,
+        providers,
+        ..
+    } = &*shard.shared;
     committer::Arguments {
         writer: Arc::clone(&shard.writer),
         reader: shard.reader.clone(),
@@ -198,7 +225,15 @@ fn committer_arguments(
 }
 
 fn saga_dependencies(shard: &RunningShard, committer: CommitterHandle) -> SagaDependencies {
-    let ShardTemplate { programs, clock, node, limits, metrics, tracer, .. } = &*shard.shared;
+    let ShardTemplate {
+        programs,
+        clock,
+        node,
+        limits,
+        metrics,
+        tracer,
+        ..
+    } = &*shard.shared;
     SagaDependencies {
         committer,
         idle_actors: IdleActors::default(),
@@ -218,8 +253,16 @@ fn saga_dependencies(shard: &RunningShard, committer: CommitterHandle) -> SagaDe
 }
 
 fn relay_arguments(shard: &RunningShard, fresh: Arc<FreshQueue<StoredWork>>) -> relay::Arguments {
-    let ShardTemplate { providers, clock, node, limits, metrics, tracer, publishes_results, .. } =
-        &*shard.shared;
+    let ShardTemplate {
+        providers,
+        clock,
+        node,
+        limits,
+        metrics,
+        tracer,
+        publishes_results,
+        ..
+    } = &*shard.shared;
     relay::Arguments {
         registry: Arc::clone(&shard.registry),
         providers: Arc::clone(providers),
@@ -235,7 +278,13 @@ fn relay_arguments(shard: &RunningShard, fresh: Arc<FreshQueue<StoredWork>>) -> 
 }
 
 fn timer_arguments(shard: &RunningShard, fresh: Arc<FreshQueue<TimerChange>>) -> timer::Arguments {
-    let ShardTemplate { clock, slots, limits, metrics, .. } = &*shard.shared;
+    let ShardTemplate {
+        clock,
+        slots,
+        limits,
+        metrics,
+        ..
+    } = &*shard.shared;
     timer::Arguments {
         registry: Arc::clone(&shard.registry),
         fresh,
@@ -253,7 +302,17 @@ fn ingester_arguments(
     incarnation_number: u64,
     streams: Arc<ShardStreams>,
 ) -> ingester::Arguments {
-    let ShardTemplate { bus, programs, clock, node, slots, limits, metrics, tracer, .. } = &*shard.shared;
+    let ShardTemplate {
+        bus,
+        programs,
+        clock,
+        node,
+        slots,
+        limits,
+        metrics,
+        tracer,
+        ..
+    } = &*shard.shared;
     let is_optional = source.has_dead_letters();
     let subscription = SubscriptionArguments {
         source,
@@ -286,7 +345,10 @@ fn ingester_arguments(
 impl State {
     fn tidy(&self) -> Result<(), ActorProcessingErr> {
         self.shard.live.passivate_idle();
-        let before = self.shard.reader.dedupe_horizon(self.shard.shared.clock.now())?;
+        let before = self
+            .shard
+            .reader
+            .dedupe_horizon(self.shard.shared.clock.now())?;
         if self.shard.reader.is_dedupe_purge_due(before)? {
             let (reader, committer) = (self.shard.reader.clone(), self.committer.clone());
             // Counting reads all expired keys.
@@ -295,7 +357,10 @@ impl State {
                     tracing::warn!(%error, "expired dedupe keys cannot be counted");
                 }
                 // An error means that the shard has stopped.
-                drop(committer.submit(Submission::new(Change::PurgeDedupe { before }, Completion::None)));
+                drop(committer.submit(Submission::new(
+                    Change::PurgeDedupe { before },
+                    Completion::None,
+                )));
             }));
         }
         Ok(())
@@ -319,7 +384,10 @@ impl State {
             Some((kind, _)) => Err(format!("{} crashed: {reason}", kind.as_str()).into()),
             None => {
                 if self.shard.registry.restart_saga(crashed.get_id()) {
-                    self.shard.shared.metrics.count_restart(ActorKind::Shard, ActorKind::Saga);
+                    self.shard
+                        .shared
+                        .metrics
+                        .count_restart(ActorKind::Shard, ActorKind::Saga);
                     tracing::warn!(reason, "saga actor crashed; restarting");
                 }
                 Ok(())

@@ -23,7 +23,10 @@ pub struct RestartIntensity {
 
 impl Default for RestartIntensity {
     fn default() -> Self {
-        Self { max_restarts: 10, period: Duration::from_mins(1) }
+        Self {
+            max_restarts: 10,
+            period: Duration::from_mins(1),
+        }
     }
 }
 
@@ -34,7 +37,11 @@ pub(crate) struct RestartTracker(VecDeque<Instant>);
 impl RestartTracker {
     /// Records a restart; returns `false` if it exceeds the limit.
     pub(crate) fn admit(&mut self, intensity: RestartIntensity, now: Instant) -> bool {
-        while self.0.front().is_some_and(|first| now.duration_since(*first) > intensity.period) {
+        while self
+            .0
+            .front()
+            .is_some_and(|first| now.duration_since(*first) > intensity.period)
+        {
             self.0.pop_front();
         }
         self.0.push_back(now);
@@ -107,7 +114,8 @@ impl<K: TaskKind> TaskActor<K> {
         task: impl Future<Output = Result<(), String>> + Send + 'static,
     ) -> Result<ActorCell, SpawnErr> {
         let arguments = (task.boxed(), metrics.actor_started(K::KIND));
-        let (actor, _) = Actor::spawn_linked(None, Self(PhantomData), arguments, supervisor).await?;
+        let (actor, _) =
+            Actor::spawn_linked(None, Self(PhantomData), arguments, supervisor).await?;
         Ok(actor.get_cell())
     }
 }
@@ -122,7 +130,10 @@ impl<K: TaskKind> Actor for TaskActor<K> {
         myself: ActorRef<TaskEnded<K>>,
         (task, alive): Self::Arguments,
     ) -> Result<Self::State, ActorProcessingErr> {
-        Ok((ActorTask::spawn(&myself, task, |result| TaskEnded(result, PhantomData)), alive))
+        Ok((
+            ActorTask::spawn(&myself, task, |result| TaskEnded(result, PhantomData)),
+            alive,
+        ))
     }
 
     async fn handle(
@@ -143,13 +154,19 @@ mod tests {
 
     #[test]
     fn stops_after_too_many_restarts_within_the_period() {
-        let intensity = RestartIntensity { max_restarts: 2, period: Duration::from_secs(10) };
+        let intensity = RestartIntensity {
+            max_restarts: 2,
+            period: Duration::from_secs(10),
+        };
         let mut restarts = RestartTracker::default();
         let start = Instant::now();
         let at = |s| start + Duration::from_secs(s);
         assert!(restarts.admit(intensity, at(0)));
         assert!(restarts.admit(intensity, at(1)));
         assert!(!restarts.admit(intensity, at(2)));
-        assert!(restarts.admit(intensity, at(13)), "restarts outside the period are not counted");
+        assert!(
+            restarts.admit(intensity, at(13)),
+            "restarts outside the period are not counted"
+        );
     }
 }

@@ -19,7 +19,9 @@ use dashmap::DashSet;
 use orlog_bus::effect_queue::{EffectQueue, JobSubscription};
 use orlog_effect::Catalog;
 use orlog_model::{Clock, EffectName};
-use ractor::{Actor, ActorCell, ActorId, ActorProcessingErr, ActorRef, ActorStatus, SupervisionEvent};
+use ractor::{
+    Actor, ActorCell, ActorId, ActorProcessingErr, ActorRef, ActorStatus, SupervisionEvent,
+};
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
 
@@ -70,7 +72,13 @@ impl WorkerPool {
         dependencies: WorkerPoolDependencies,
         config: WorkerPoolConfig,
     ) -> Result<Self, WorkerPoolError> {
-        let WorkerPoolDependencies { queue, catalog, clock, metrics, tracer } = dependencies;
+        let WorkerPoolDependencies {
+            queue,
+            catalog,
+            clock,
+            metrics,
+            tracer,
+        } = dependencies;
         let shared = Arc::new(WorkerPoolState {
             queue,
             catalog,
@@ -85,7 +93,11 @@ impl WorkerPool {
         });
         let started = Actor::spawn(None, WorkerSupervisorActor, Arc::clone(&shared)).await;
         let (supervisor, ended) = started.map_err(|error| WorkerPoolError(error.to_string()))?;
-        Ok(Self { supervisor, ended: tokio::sync::Mutex::new(Some(ended)), shared })
+        Ok(Self {
+            supervisor,
+            ended: tokio::sync::Mutex::new(Some(ended)),
+            shared,
+        })
     }
 
     /// Returns the number of jobs in flight.
@@ -171,7 +183,12 @@ impl Actor for WorkerSupervisorActor {
     ) -> Result<WorkerGroups, ActorProcessingErr> {
         let alive = shared.metrics.actor_started(ActorKind::WorkerSupervisor);
         let (groups, restarts) = (BTreeMap::new(), RestartTracker::default());
-        let mut state = WorkerGroups { shared, groups, restarts, _alive: alive };
+        let mut state = WorkerGroups {
+            shared,
+            groups,
+            restarts,
+            _alive: alive,
+        };
         state.renew(&myself.get_cell()).await?;
         Ok(state)
     }
@@ -194,18 +211,27 @@ impl Actor for WorkerSupervisorActor {
         event: SupervisionEvent,
         state: &mut WorkerGroups,
     ) -> Result<(), ActorProcessingErr> {
-        let Some((crashed, reason)) = exit_of(event) else { return Ok(()) };
-        state.replace(crashed.get_id(), &reason, &myself.get_cell()).await
+        let Some((crashed, reason)) = exit_of(event) else {
+            return Ok(());
+        };
+        state
+            .replace(crashed.get_id(), &reason, &myself.get_cell())
+            .await
     }
 }
 
 impl WorkerGroups {
     async fn renew(&mut self, me: &ActorCell) -> Result<(), ActorProcessingErr> {
         let names = self.shared.catalog.effects().into_iter();
-        let required: BTreeSet<EffectName> =
-            names.filter_map(|(name, _)| EffectName::new(name).ok()).collect();
-        let removed: Vec<_> =
-            self.groups.keys().filter(|effect| !required.contains(*effect)).cloned().collect();
+        let required: BTreeSet<EffectName> = names
+            .filter_map(|(name, _)| EffectName::new(name).ok())
+            .collect();
+        let removed: Vec<_> = self
+            .groups
+            .keys()
+            .filter(|effect| !required.contains(*effect))
+            .cloned()
+            .collect();
         for effect in removed {
             if let Some(worker_group) = self.groups.remove(&effect) {
                 worker_group.leaving.send_replace(true);
@@ -229,7 +255,9 @@ impl WorkerGroups {
         let jobs = self.shared.queue.subscribe_jobs(required).await?;
         let leaving = watch::Sender::new(false);
         let fetch = fetch_jobs(jobs, Arc::clone(&self.shared), leaving.subscribe());
-        let actor = TaskActor::<WorkerGroup>::spawn(me, &self.shared.metrics, fetch).await?.get_id();
+        let actor = TaskActor::<WorkerGroup>::spawn(me, &self.shared.metrics, fetch)
+            .await?
+            .get_id();
         self.groups.insert(effect, RunningGroup { actor, leaving });
         Ok(())
     }
@@ -241,17 +269,27 @@ impl WorkerGroups {
         reason: &str,
         me: &ActorCell,
     ) -> Result<(), ActorProcessingErr> {
-        let found = self.groups.iter().find(|(_, worker_group)| worker_group.actor == crashed);
-        let Some(effect) = found.map(|(effect, _)| effect.clone()) else { return Ok(()) };
+        let found = self
+            .groups
+            .iter()
+            .find(|(_, worker_group)| worker_group.actor == crashed);
+        let Some(effect) = found.map(|(effect, _)| effect.clone()) else {
+            return Ok(());
+        };
         self.groups.remove(&effect);
         if self.shared.is_draining() {
             return Ok(());
         }
-        if !self.restarts.admit(self.shared.config.intensity, Instant::now()) {
+        if !self
+            .restarts
+            .admit(self.shared.config.intensity, Instant::now())
+        {
             return Err(format!("worker groups exceeded the restart limit: {reason}").into());
         }
         tracing::warn!(%effect, reason, "worker group crashed; restarting");
-        self.shared.metrics.count_restart(ActorKind::WorkerSupervisor, ActorKind::WorkerGroup);
+        self.shared
+            .metrics
+            .count_restart(ActorKind::WorkerSupervisor, ActorKind::WorkerGroup);
         self.start(effect, me.clone()).await
     }
 }

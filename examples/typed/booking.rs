@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use orlog::workflow::{
-    BuildError, Compensation, Context, Contract, Event, Handler, HandlerError, Identifier, NoFailure,
-    TaskError, Trigger, Workflow,
+    BuildError, Compensation, Context, Contract, Event, Handler, HandlerError, Identifier,
+    NoFailure, TaskError, Trigger, Workflow,
 };
 use serde::{Deserialize, Serialize};
 
@@ -21,8 +21,12 @@ impl Identifier for BookingId {
     }
 
     fn from_text(text: &str) -> Result<Self, String> {
-        let number = text.strip_prefix("b-").and_then(|number| number.parse().ok());
-        number.map(Self).ok_or_else(|| "an identifier is `b-` and a number".to_owned())
+        let number = text
+            .strip_prefix("b-")
+            .and_then(|number| number.parse().ok());
+        number
+            .map(Self)
+            .ok_or_else(|| "an identifier is `b-` and a number".to_owned())
     }
 }
 
@@ -86,7 +90,15 @@ pub(crate) struct TicketSent {
 macro_rules! events {
     ($($event:ident),*) => { $(impl Event for $event { const TYPE: &'static str = stringify!($event); })* };
 }
-events!(SeatRequested, SeatReserved, SeatUnavailable, Paid, CardRejected, PointsEarned, TicketSent);
+events!(
+    SeatRequested,
+    SeatReserved,
+    SeatUnavailable,
+    Paid,
+    CardRejected,
+    PointsEarned,
+    TicketSent
+);
 
 /// Reserved seats and their bookings.
 pub(crate) type SeatMap = Arc<Mutex<BTreeSet<(u32, u32)>>>;
@@ -109,12 +121,18 @@ impl Handler for Reserve {
     ) -> Result<SeatReserved, HandlerError<SeatUnavailable>> {
         let BookingId(booking) = context.identifier()?;
         let mut seats = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if seats.iter().any(|(seat, other)| *seat == request.seat && *other != booking) {
+        if seats
+            .iter()
+            .any(|(seat, other)| *seat == request.seat && *other != booking)
+        {
             let reason = format!("seat {} is taken", request.seat);
             return Err(HandlerError::Failure(SeatUnavailable { reason }));
         }
         seats.insert((request.seat, booking));
-        Ok(SeatReserved { seat: request.seat, card: request.card })
+        Ok(SeatReserved {
+            seat: request.seat,
+            card: request.card,
+        })
     }
 }
 
@@ -129,7 +147,10 @@ impl Compensation<SeatRequested, SeatReserved> for Release {
         reserved: SeatReserved,
     ) -> Result<(), TaskError> {
         let BookingId(booking) = context.identifier()?;
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&(reserved.seat, booking));
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .remove(&(reserved.seat, booking));
         Ok(())
     }
 }
@@ -151,10 +172,17 @@ impl Handler for Charge {
         order: SeatReserved,
     ) -> Result<Paid, HandlerError<CardRejected>> {
         if order.card.starts_with('0') {
-            return Err(HandlerError::Failure(CardRejected { reason: "the card is expired".to_owned() }));
+            return Err(HandlerError::Failure(CardRejected {
+                reason: "the card is expired".to_owned(),
+            }));
         }
-        context.emit(&PointsEarned { card: order.card.clone() })?;
-        Ok(Paid { seat: order.seat, receipt: format!("receipt for {}", order.card) })
+        context.emit(&PointsEarned {
+            card: order.card.clone(),
+        })?;
+        Ok(Paid {
+            seat: order.seat,
+            receipt: format!("receipt for {}", order.card),
+        })
     }
 }
 

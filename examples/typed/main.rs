@@ -23,9 +23,16 @@ struct CompletionObserver(UnboundedSender<(String, Status)>);
 
 impl CommitObserver for CompletionObserver {
     fn on_commit(&self, commit: &Commit) {
-        if let Some(instance) = commit.instance.as_ref().filter(|instance| instance.status.is_final()) {
+        if let Some(instance) = commit
+            .instance
+            .as_ref()
+            .filter(|instance| instance.status.is_final())
+        {
             // If the receiver is closed, the report is not needed.
-            drop(self.0.send((commit.key.correlation.to_string(), instance.status)));
+            drop(
+                self.0
+                    .send((commit.key.correlation.to_string(), instance.status)),
+            );
         }
     }
 }
@@ -35,32 +42,57 @@ async fn main() -> anyhow::Result<()> {
     let dir = tempfile::tempdir()?;
     let seats = SeatMap::default();
     let workflow = booking::workflow(&seats)?.on_node_by_event();
-    let workflow = workflow.completed_event("Booked").failed_event("BookingFailed");
+    let workflow = workflow
+        .completed_event("Booked")
+        .failed_event("BookingFailed");
     let (ended, mut receiver) = unbounded_channel();
     let mut overrides = AppOverrides::workflows([workflow])?;
-    let mail = FunctionProvider::new()
-        .effect("mail.ticket", |call| async move { Ok(json!({ "seat": call.payload["seat"] })) });
-    overrides.upstreams.push(mail.upstream("mail", Policy::default()));
+    let mail = FunctionProvider::new().effect("mail.ticket", |call| async move {
+        Ok(json!({ "seat": call.payload["seat"] }))
+    });
+    overrides
+        .upstreams
+        .push(mail.upstream("mail", Policy::default()));
     overrides.observer = Some(Arc::new(CompletionObserver(ended)));
-    let config = Config { data_dir: dir.path().to_owned(), ..Config::default() };
+    let config = Config {
+        data_dir: dir.path().to_owned(),
+        ..Config::default()
+    };
     let app = App::start_with(config, overrides).await?;
 
     let requested = [("b-1", 7, "4711"), ("b-2", 8, "0815")];
     let events = requested.map(|(booking, seat, card)| {
-        let requested = SeatRequested { booking: booking.to_owned(), seat, card: card.to_owned() };
-        start_event(&requested, EventId::new(booking)?, "urn:example:typed", app.clock.now())
+        let requested = SeatRequested {
+            booking: booking.to_owned(),
+            seat,
+            card: card.to_owned(),
+        };
+        start_event(
+            &requested,
+            EventId::new(booking)?,
+            "urn:example:typed",
+            app.clock.now(),
+        )
     });
-    app.publish(events.into_iter().collect::<Result<_, _>>()?).await?;
+    app.publish(events.into_iter().collect::<Result<_, _>>()?)
+        .await?;
 
     let mut endings = BTreeMap::new();
     while endings.len() < requested.len() {
         let end = tokio::time::timeout(Duration::from_secs(30), receiver.recv()).await;
-        let (booking, status) = end.context("the bookings do not end")?.context("the node has stopped")?;
+        let (booking, status) = end
+            .context("the bookings do not end")?
+            .context("the node has stopped")?;
         endings.insert(booking, status);
     }
     for (booking, status) in &endings {
         println!("{booking}: {status:?}");
     }
-    println!("taken: {:?}", seats.lock().map_err(|_| anyhow::anyhow!("a handler panicked"))?);
+    println!(
+        "taken: {:?}",
+        seats
+            .lock()
+            .map_err(|_| anyhow::anyhow!("a handler panicked"))?
+    );
     app.stop().await
 }

@@ -77,14 +77,24 @@ impl Actor {
     #[must_use]
     pub fn new(at: Timestamp) -> Self {
         let (keys, addresses, invitation, changes) = Default::default();
-        Self { keys, addresses, invitation, created_at: at, changes }
+        Self {
+            keys,
+            addresses,
+            invitation,
+            created_at: at,
+            changes,
+        }
     }
 
     /// Returns the mail addresses: the `mailto:` URLs of exactly one ASCII address. SMTP would reject others together with all recipients.
     pub fn mail_addresses(&self) -> impl Iterator<Item = &str> {
-        let schemes = self.addresses.iter().filter_map(|address| address.split_once(':'));
+        let schemes = self
+            .addresses
+            .iter()
+            .filter_map(|address| address.split_once(':'));
         let mail = schemes.filter(|(scheme, _)| scheme.eq_ignore_ascii_case("mailto"));
-        mail.map(|(_, address)| address).filter(|address| is_mail_address(address))
+        mail.map(|(_, address)| address)
+            .filter(|address| is_mail_address(address))
     }
 
     /// Replaces the addresses. Returns `false` if nothing changes.
@@ -96,11 +106,19 @@ impl Actor {
     ) -> bool {
         let [added, removed] =
             [(&addresses, &self.addresses), (&self.addresses, &addresses)].map(|(one, other)| {
-                one.difference(other).map(|address| format!("address {address}")).collect::<Vec<_>>()
+                one.difference(other)
+                    .map(|address| format!("address {address}"))
+                    .collect::<Vec<_>>()
             });
         let is_change = !added.is_empty() || !removed.is_empty();
         if is_change {
-            Change { at, by, added, removed }.append_to(&mut self.changes);
+            Change {
+                at,
+                by,
+                added,
+                removed,
+            }
+            .append_to(&mut self.changes);
             self.addresses = addresses;
         }
         is_change
@@ -115,14 +133,26 @@ impl Actor {
         by: Option<String>,
     ) {
         let token_hash = InvitationToken::hash(token.expose());
-        self.invitation = Some(Invitation { token_hash, expires_at, used_by: None });
-        Change { at, by, added: vec!["invitation".to_owned()], removed: Vec::new() }
-            .append_to(&mut self.changes);
+        self.invitation = Some(Invitation {
+            token_hash,
+            expires_at,
+            used_by: None,
+        });
+        Change {
+            at,
+            by,
+            added: vec!["invitation".to_owned()],
+            removed: Vec::new(),
+        }
+        .append_to(&mut self.changes);
     }
 
     /// Removes a key that was added in vain, as [`Keyed::remove_key`]. An invitation that enrolled it can be used again.
     pub fn withdraw_key(&mut self, id: &str, at: Timestamp) -> bool {
-        let used = self.invitation.as_mut().filter(|invitation| invitation.used_by.as_deref() == Some(id));
+        let used = self
+            .invitation
+            .as_mut()
+            .filter(|invitation| invitation.used_by.as_deref() == Some(id));
         if let Some(invitation) = used {
             invitation.used_by = None;
         }
@@ -135,14 +165,22 @@ impl Actor {
     /// [`KeyError::Invitation`] and the errors of [`Keyed::add_key`].
     pub fn enroll(&mut self, token: &str, key: Key, at: Timestamp) -> Result<bool, KeyError> {
         let invitation = self.invitation.as_ref().ok_or(KeyError::Invitation)?;
-        let is_same = InvitationToken::hash(token).as_bytes().ct_eq(invitation.token_hash.as_bytes());
+        let is_same = InvitationToken::hash(token)
+            .as_bytes()
+            .ct_eq(invitation.token_hash.as_bytes());
         if !bool::from(is_same) || invitation.expires_at <= at {
             return Err(KeyError::Invitation);
         }
         if let Some(used_by) = &invitation.used_by {
-            let is_repeated =
-                self.keys.iter().any(|known| known.id == *used_by && known.public_key == key.public_key);
-            return if is_repeated { Ok(false) } else { Err(KeyError::Invitation) };
+            let is_repeated = self
+                .keys
+                .iter()
+                .any(|known| known.id == *used_by && known.public_key == key.public_key);
+            return if is_repeated {
+                Ok(false)
+            } else {
+                Err(KeyError::Invitation)
+            };
         }
         let id = key.id.clone();
         self.add_key(key, at, None)?;
@@ -155,13 +193,18 @@ impl Actor {
 
 /// Returns whether a text is one mail address in ASCII, without quotes.
 fn is_mail_address(text: &str) -> bool {
-    let Some((user, domain)) = text.split_once('@') else { return false };
-    let is_user_byte = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$&'*+-/=^_`{|}~".contains(&byte);
+    let Some((user, domain)) = text.split_once('@') else {
+        return false;
+    };
+    let is_user_byte =
+        |byte: u8| byte.is_ascii_alphanumeric() || b"!#$&'*+-/=^_`{|}~".contains(&byte);
     let is_part = |part: &str| !part.is_empty() && part.bytes().all(is_user_byte);
     let is_label = |label: &str| {
         let bytes = label.as_bytes();
         (1..=63).contains(&bytes.len())
-            && bytes.iter().all(|byte| byte.is_ascii_alphanumeric() || *byte == b'-')
+            && bytes
+                .iter()
+                .all(|byte| byte.is_ascii_alphanumeric() || *byte == b'-')
             && !label.starts_with('-')
             && !label.ends_with('-')
     };
@@ -215,25 +258,50 @@ mod tests {
     #[test]
     fn invitation_enrolls_one_key() {
         let (mut actor, token) = (Actor::new(at(1)), InvitationToken::random().unwrap());
-        assert_eq!(actor.enroll(token.expose(), key(1), at(5)), Err(KeyError::Invitation));
+        assert_eq!(
+            actor.enroll(token.expose(), key(1), at(5)),
+            Err(KeyError::Invitation)
+        );
         actor.invite(&token, at(100), at(2), Some("ada".to_owned()));
-        assert!(!serde_json::to_string(&actor).unwrap().contains(token.expose()), "only its hash is stored");
+        assert!(
+            !serde_json::to_string(&actor)
+                .unwrap()
+                .contains(token.expose()),
+            "only its hash is stored"
+        );
         assert_eq!(
             actor.clone().enroll(token.expose(), key(1), at(100)),
             Err(KeyError::Invitation),
             "expired"
         );
-        assert_eq!(actor.enroll("wrong", key(1), at(5)), Err(KeyError::Invitation));
+        assert_eq!(
+            actor.enroll("wrong", key(1), at(5)),
+            Err(KeyError::Invitation)
+        );
         assert_eq!(actor.enroll(token.expose(), key(1), at(5)), Ok(true));
-        assert_eq!(actor.enroll(token.expose(), key(1), at(6)), Ok(false), "its response may be lost");
-        assert_eq!(actor.enroll(token.expose(), key(2), at(6)), Err(KeyError::Invitation));
+        assert_eq!(
+            actor.enroll(token.expose(), key(1), at(6)),
+            Ok(false),
+            "its response may be lost"
+        );
+        assert_eq!(
+            actor.enroll(token.expose(), key(2), at(6)),
+            Err(KeyError::Invitation)
+        );
         let another = InvitationToken::random().unwrap();
         actor.invite(&another, at(100), at(7), None);
-        assert_eq!(actor.enroll(token.expose(), key(2), at(8)), Err(KeyError::Invitation));
+        assert_eq!(
+            actor.enroll(token.expose(), key(2), at(8)),
+            Err(KeyError::Invitation)
+        );
         assert_eq!(actor.enroll(another.expose(), key(2), at(8)), Ok(true));
         assert_eq!(actor.keys.len(), 2);
         let id = key(2).id;
         assert!(actor.withdraw_key(&id, at(9)) && !actor.withdraw_key(&id, at(9)));
-        assert_eq!(actor.enroll(another.expose(), key(2), at(10)), Ok(true), "it was added in vain");
+        assert_eq!(
+            actor.enroll(another.expose(), key(2), at(10)),
+            Ok(true),
+            "it was added in vain"
+        );
     }
 }

@@ -41,8 +41,17 @@ pub(crate) fn change_views(changes: &[Change]) -> Vec<ChangeView> {
 }
 
 /// Rejects an unsigned request that starts an instance or sends it a signal, if the context requires signed events.
-pub(crate) fn check_signed(api: &ApiState, caller: &Caller, tenant: &TenantId) -> Result<(), Problem> {
-    if caller.key.is_some() || !api.app.signed_events.is_required(tenant, api.app.clock.now()) {
+pub(crate) fn check_signed(
+    api: &ApiState,
+    caller: &Caller,
+    tenant: &TenantId,
+) -> Result<(), Problem> {
+    if caller.key.is_some()
+        || !api
+            .app
+            .signed_events
+            .is_required(tenant, api.app.clock.now())
+    {
         return Ok(());
     }
     let detail = "the context requires signed events, also for starts and signals; sign the request with the key of an actor";
@@ -58,10 +67,19 @@ pub(crate) fn invalid_body(pointer: &str, reason: impl Into<String>) -> Problem 
 
 /// Returns the revision in `if-match`; `None` without the header.
 fn expected_revision(headers: &HeaderMap) -> Result<Option<u64>, Problem> {
-    let Some(value) = headers.get(IF_MATCH) else { return Ok(None) };
-    let revision = value.to_str().ok().and_then(|text| text.trim().trim_matches('"').parse().ok());
-    let invalid =
-        || Problem::new(Code::BadParameter, "if-match: expected a revision, for example if-match: \"7\"");
+    let Some(value) = headers.get(IF_MATCH) else {
+        return Ok(None);
+    };
+    let revision = value
+        .to_str()
+        .ok()
+        .and_then(|text| text.trim().trim_matches('"').parse().ok());
+    let invalid = || {
+        Problem::new(
+            Code::BadParameter,
+            "if-match: expected a revision, for example if-match: \"7\"",
+        )
+    };
     revision.map(Some).ok_or_else(invalid)
 }
 

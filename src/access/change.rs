@@ -50,7 +50,13 @@ mod tests {
         let mut history = Vec::new();
         for number in 0..60 {
             let at = Timestamp::from_millis(number);
-            Change { at, by: None, added: Vec::new(), removed: Vec::new() }.append_to(&mut history);
+            Change {
+                at,
+                by: None,
+                added: Vec::new(),
+                removed: Vec::new(),
+            }
+            .append_to(&mut history);
         }
         assert_eq!((history.len(), history[0].at.as_millis()), (50, 10));
     }
@@ -60,7 +66,12 @@ mod tests {
         let mut history = Vec::new();
         let change = |number, bytes: usize| {
             let added = vec!["x".repeat(bytes)];
-            Change { at: Timestamp::from_millis(number), by: None, added, removed: Vec::new() }
+            Change {
+                at: Timestamp::from_millis(number),
+                by: None,
+                added,
+                removed: Vec::new(),
+            }
         };
         for number in 0..9 {
             change(number, MAX_BYTES / 4).append_to(&mut history);

@@ -36,13 +36,24 @@ impl Context {
     #[must_use]
     pub fn new(at: Timestamp) -> Self {
         let (admins, readers, executors) = Default::default();
-        Self { admins, readers, executors, require_signed_events: false, created_at: at, changes: Vec::new() }
+        Self {
+            admins,
+            readers,
+            executors,
+            require_signed_events: false,
+            created_at: at,
+            changes: Vec::new(),
+        }
     }
 
     /// Returns the context as it was at a time, by its last changes; the oldest known state if the time is before them.
     #[must_use]
     pub fn at(&self, time: Timestamp) -> Cow<'_, Self> {
-        let later = self.changes.iter().rev().take_while(|change| change.at > time);
+        let later = self
+            .changes
+            .iter()
+            .rev()
+            .take_while(|change| change.at > time);
         let mut context = Cow::Borrowed(self);
         for change in later {
             let before = context.to_mut();
@@ -61,7 +72,9 @@ impl Context {
             self.require_signed_events = is_set;
             return;
         }
-        let Some((name, member)) = entry.split_once(' ') else { return };
+        let Some((name, member)) = entry.split_once(' ') else {
+            return;
+        };
         let list = match name {
             "admins" => &mut self.admins,
             "readers" => &mut self.readers,
@@ -95,23 +108,45 @@ impl Context {
     }
 
     /// Sets whether events must be signed. Returns `false` if nothing changes.
-    pub fn set_require_signed_events(&mut self, required: bool, at: Timestamp, by: Option<String>) -> bool {
+    pub fn set_require_signed_events(
+        &mut self,
+        required: bool,
+        at: Timestamp,
+        by: Option<String>,
+    ) -> bool {
         if self.require_signed_events == required {
             return false;
         }
         self.require_signed_events = required;
         let (entry, none) = (vec![REQUIRE_SIGNED_EVENTS.to_owned()], Vec::new());
-        let (added, removed) = if required { (entry, none) } else { (none, entry) };
-        Change { at, by, added, removed }.append_to(&mut self.changes);
+        let (added, removed) = if required {
+            (entry, none)
+        } else {
+            (none, entry)
+        };
+        Change {
+            at,
+            by,
+            added,
+            removed,
+        }
+        .append_to(&mut self.changes);
         true
     }
 
     /// Replaces the lists. Returns `false` if nothing changes.
-    pub fn replace(&mut self, lists: [BTreeSet<Member>; 3], at: Timestamp, by: Option<String>) -> bool {
+    pub fn replace(
+        &mut self,
+        lists: [BTreeSet<Member>; 3],
+        at: Timestamp,
+        by: Option<String>,
+    ) -> bool {
         let entries = |context: &Self| -> BTreeSet<String> {
             let lists = context.lists().into_iter();
             lists
-                .flat_map(|(name, _, list)| list.iter().map(move |member| format!("{name} {member}")))
+                .flat_map(|(name, _, list)| {
+                    list.iter().map(move |member| format!("{name} {member}"))
+                })
                 .collect()
         };
         let before = entries(self);
@@ -122,7 +157,13 @@ impl Context {
         }
         let [added, removed] = [(&after, &before), (&before, &after)]
             .map(|(one, other)| one.difference(other).cloned().collect());
-        Change { at, by, added, removed }.append_to(&mut self.changes);
+        Change {
+            at,
+            by,
+            added,
+            removed,
+        }
+        .append_to(&mut self.changes);
         true
     }
 }
@@ -132,17 +173,28 @@ mod tests {
     use super::*;
 
     fn list(members: &[&str]) -> BTreeSet<Member> {
-        members.iter().map(|member| member.parse().unwrap()).collect()
+        members
+            .iter()
+            .map(|member| member.parse().unwrap())
+            .collect()
     }
 
     #[test]
     fn each_list_grants_one_role() {
         let mut context = Context::new(Timestamp::from_millis(1));
-        let lists = [list(&["user:ada"]), list(&["user:ada", "group:audit"]), list(&["user:robo"])];
+        let lists = [
+            list(&["user:ada"]),
+            list(&["user:ada", "group:audit"]),
+            list(&["user:robo"]),
+        ];
         assert!(context.replace(lists, Timestamp::from_millis(2), None));
         let roles = |name: &str, groups: &[&str]| {
             let task_roles = groups.iter().map(|group| (*group).to_owned()).collect();
-            let caller = Caller { name: Some(name.to_owned()), task_roles, ..Caller::unauthenticated() };
+            let caller = Caller {
+                name: Some(name.to_owned()),
+                task_roles,
+                ..Caller::unauthenticated()
+            };
             context.roles_of(&caller).to_string()
         };
         assert_eq!(roles("ada", &[]), "viewer, admin");
@@ -157,7 +209,8 @@ mod tests {
         let at = Timestamp::from_millis;
         let mut context = Context::new(at(10));
         let mut states = vec![(10, context.clone())];
-        let lists = |admins: &[&str], executors: &[&str]| [list(admins), list(&[]), list(executors)];
+        let lists =
+            |admins: &[&str], executors: &[&str]| [list(admins), list(&[]), list(executors)];
         for time in 11..40 {
             match time % 4 {
                 0 => context.replace(lists(&["user:ada"], &["actor:robo"]), at(time), None),
@@ -169,14 +222,27 @@ mod tests {
         }
         for (time, known) in &states {
             let found = context.at(at(*time)).into_owned();
-            assert_eq!(Context { changes: known.changes.clone(), ..found }, *known, "{time}");
+            assert_eq!(
+                Context {
+                    changes: known.changes.clone(),
+                    ..found
+                },
+                *known,
+                "{time}"
+            );
         }
-        assert!(matches!(context.at(at(39)), Cow::Borrowed(_)), "the current state is not copied");
+        assert!(
+            matches!(context.at(at(39)), Cow::Borrowed(_)),
+            "the current state is not copied"
+        );
         // After more changes than a record contains, an earlier time has the oldest known state.
         for time in 40..100 {
             context.set_require_signed_events(time % 2 == 0, at(time), None);
         }
-        assert_eq!(context.at(at(5)), context.at(at(context.changes[0].at.as_millis() - 1)));
+        assert_eq!(
+            context.at(at(5)),
+            context.at(at(context.changes[0].at.as_millis() - 1))
+        );
     }
 
     #[test]
@@ -185,8 +251,15 @@ mod tests {
         let [at, later] = [2, 3].map(Timestamp::from_millis);
         let first = [list(&["user:ada"]), list(&[]), list(&["actor:robo"])];
         assert!(context.replace(first.clone(), at, Some("ada".to_owned())));
-        assert!(!context.replace(first, at, None), "equal lists are no change");
-        assert!(context.replace([list(&["user:ada"]), list(&["actor:robo"]), list(&[])], later, None));
+        assert!(
+            !context.replace(first, at, None),
+            "equal lists are no change"
+        );
+        assert!(context.replace(
+            [list(&["user:ada"]), list(&["actor:robo"]), list(&[])],
+            later,
+            None
+        ));
         let change = context.changes.last().unwrap();
         assert_eq!(change.added, ["readers actor:robo"]);
         assert_eq!(change.removed, ["executors actor:robo"]);

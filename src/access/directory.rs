@@ -79,17 +79,32 @@ impl Directory {
     pub(crate) fn of(view: &RegistryView, last: &Self) -> Self {
         let mut directory = Self::default();
         for (key, record) in &view.records {
-            if let Some(tenant) = key.strip_prefix(CONTEXT).and_then(|tenant| TenantId::new(tenant).ok()) {
+            if let Some(tenant) = key
+                .strip_prefix(CONTEXT)
+                .and_then(|tenant| TenantId::new(tenant).ok())
+            {
                 let stored = parsed(key, record, last.contexts.get(&tenant));
                 directory.contexts.insert(tenant, stored);
-            } else if let Some(actor) = key.strip_prefix(ACTOR).and_then(|actor| ActorId::new(actor).ok()) {
+            } else if let Some(actor) = key
+                .strip_prefix(ACTOR)
+                .and_then(|actor| ActorId::new(actor).ok())
+            {
                 let stored = parsed(key, record, last.actors.get(&actor));
-                let keys = stored.value.as_ref().map_or(&[][..], |actor: &Actor| &*actor.keys);
+                let keys = stored
+                    .value
+                    .as_ref()
+                    .map_or(&[][..], |actor: &Actor| &*actor.keys);
                 directory.own(keys, &KeyOwner::Actor(actor.clone()));
                 directory.actors.insert(actor, stored);
-            } else if let Some(peer) = key.strip_prefix(PEER).and_then(|peer| NodeName::new(peer).ok()) {
+            } else if let Some(peer) = key
+                .strip_prefix(PEER)
+                .and_then(|peer| NodeName::new(peer).ok())
+            {
                 let stored = parsed(key, record, last.peers.get(&peer));
-                let keys = stored.value.as_ref().map_or(&[][..], |peer: &Peer| &*peer.keys);
+                let keys = stored
+                    .value
+                    .as_ref()
+                    .map_or(&[][..], |peer: &Peer| &*peer.keys);
                 directory.own(keys, &KeyOwner::Peer(peer.clone()));
                 directory.peers.insert(peer, stored);
             }
@@ -102,7 +117,10 @@ impl Directory {
     fn own(&mut self, keys: &[Key], owner: &KeyOwner) {
         for key in keys {
             let is_revoked = key.revoked_at.is_some();
-            let claim = KeyClaim { owner: Some(owner.clone()), is_revoked };
+            let claim = KeyClaim {
+                owner: Some(owner.clone()),
+                is_revoked,
+            };
             let known = match self.keys.entry(key.id.clone()) {
                 Entry::Vacant(entry) => {
                     entry.insert(claim);
@@ -125,7 +143,9 @@ impl Directory {
     /// Returns whether several owners have a key, so that it is accepted for none.
     #[must_use]
     pub fn is_contested(&self, key_id: &str) -> bool {
-        self.keys.get(key_id).is_some_and(|claim| claim.owner.is_none())
+        self.keys
+            .get(key_id)
+            .is_some_and(|claim| claim.owner.is_none())
     }
 
     /// Returns the owner of a key, and the key, which may have ended.
@@ -140,14 +160,21 @@ impl Directory {
     }
 }
 
-fn parsed<T: DeserializeOwned>(key: &str, record: &Record, last: Option<&Arc<Stored<T>>>) -> Arc<Stored<T>> {
+fn parsed<T: DeserializeOwned>(
+    key: &str,
+    record: &Record,
+    last: Option<&Arc<Stored<T>>>,
+) -> Arc<Stored<T>> {
     if let Some(last) = last.filter(|last| last.revision == record.revision) {
         return Arc::clone(last);
     }
     let value = serde_json::from_str(&record.value)
         .inspect_err(|error| tracing::error!(key, %error, "a record of the registry cannot be read; it has no members"))
         .ok();
-    Arc::new(Stored { revision: record.revision, value })
+    Arc::new(Stored {
+        revision: record.revision,
+        value,
+    })
 }
 
 #[cfg(test)]
@@ -163,7 +190,10 @@ mod tests {
     }
 
     fn record(value: &impl serde::Serialize) -> Record {
-        Record { revision: 1, value: serde_json::to_string(value).unwrap().into() }
+        Record {
+            revision: 1,
+            value: serde_json::to_string(value).unwrap().into(),
+        }
     }
 
     /// Requirements: F1, F2.
@@ -177,7 +207,10 @@ mod tests {
         let [first, second] = ["a", "b"].map(|id| ActorId::new(id).unwrap());
         let name = NodeName::new("b.example").unwrap();
         let owner_of = |records: &[(String, Record)]| {
-            let view = RegistryView { records: records.iter().cloned().collect(), ..RegistryView::default() };
+            let view = RegistryView {
+                records: records.iter().cloned().collect(),
+                ..RegistryView::default()
+            };
             let directory = Directory::of(&view, &Directory::default());
             let owner = directory.find_key(&key.id).map(|(owner, _)| owner.clone());
             assert_eq!(directory.is_contested(&key.id), owner.is_none());
@@ -185,8 +218,14 @@ mod tests {
         };
         let held = |id: &ActorId, actor: &Actor| (Directory::actor_key(id), record(actor));
         let of_peer = (Directory::peer_key(&name), record(&peer));
-        assert_eq!(owner_of(&[held(&first, &actor)]), Some(KeyOwner::Actor(first.clone())));
-        assert_eq!(owner_of(&[held(&first, &actor), held(&second, &actor)]), None);
+        assert_eq!(
+            owner_of(&[held(&first, &actor)]),
+            Some(KeyOwner::Actor(first.clone()))
+        );
+        assert_eq!(
+            owner_of(&[held(&first, &actor), held(&second, &actor)]),
+            None
+        );
         assert_eq!(owner_of(&[held(&first, &actor), of_peer.clone()]), None);
         let mut revoked = actor.clone();
         revoked.revoke_key(&first, &key.id, at(2), None).unwrap();
@@ -194,6 +233,9 @@ mod tests {
         assert_eq!(owner_of(&both), Some(KeyOwner::Actor(second.clone())));
         let both = [held(&first, &actor), held(&second, &revoked)];
         assert_eq!(owner_of(&both), Some(KeyOwner::Actor(first.clone())));
-        assert_eq!(owner_of(&[held(&first, &revoked), of_peer]), Some(KeyOwner::Peer(name)));
+        assert_eq!(
+            owner_of(&[held(&first, &revoked), of_peer]),
+            Some(KeyOwner::Peer(name))
+        );
     }
 }

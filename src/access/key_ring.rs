@@ -75,8 +75,15 @@ const BASE64: GeneralPurpose = GeneralPurpose::new(
 /// # Errors
 /// If the text is not base64 of 32 bytes.
 fn parse_public_key(text: &str) -> Result<PublicKey, String> {
-    let text = text.strip_prefix(PREFIX).unwrap_or(text).replace('+', "-").replace('/', "_");
-    let key = BASE64.decode(text).ok().and_then(|bytes| <[u8; 32]>::try_from(bytes).ok());
+    let text = text
+        .strip_prefix(PREFIX)
+        .unwrap_or(text)
+        .replace('+', "-")
+        .replace('/', "_");
+    let key = BASE64
+        .decode(text)
+        .ok()
+        .and_then(|bytes| <[u8; 32]>::try_from(bytes).ok());
     key.map(PublicKey::from)
         .ok_or_else(|| "expected an Ed25519 public key: ed25519: and base64 of 32 bytes".to_owned())
 }
@@ -85,11 +92,16 @@ fn parse_public_key(text: &str) -> Result<PublicKey, String> {
 pub(crate) mod public_key {
     use super::{Deserialize as _, Deserializer, PublicKey, Serializer, de, parse_public_key};
 
-    pub(crate) fn serialize<S: Serializer>(key: &PublicKey, serializer: S) -> Result<S::Ok, S::Error> {
+    pub(crate) fn serialize<S: Serializer>(
+        key: &PublicKey,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
         serializer.collect_str(key)
     }
 
-    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<PublicKey, D::Error> {
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<PublicKey, D::Error> {
         parse_public_key(&String::deserialize(deserializer)?).map_err(de::Error::custom)
     }
 }
@@ -99,7 +111,13 @@ impl Key {
     #[must_use]
     pub fn new(public_key: PublicKey, valid_from: Timestamp) -> Self {
         let id = public_key.key_id().to_string();
-        Self { id, public_key, valid_from, valid_until: None, revoked_at: None }
+        Self {
+            id,
+            public_key,
+            valid_from,
+            valid_until: None,
+            revoked_at: None,
+        }
     }
 
     /// Returns whether signatures of the key are accepted at a time.
@@ -132,10 +150,19 @@ impl KeyRing {
     /// # Errors
     /// [`KeyError::Exists`], [`KeyError::TooMany`].
     pub fn add(&mut self, key: Key, at: Timestamp) -> Result<(), KeyError> {
-        if self.0.iter().any(|known| known.id == key.id || known.public_key == key.public_key) {
+        if self
+            .0
+            .iter()
+            .any(|known| known.id == key.id || known.public_key == key.public_key)
+        {
             return Err(KeyError::Exists(key.id));
         }
-        let mut ended: Vec<_> = self.0.iter().filter(|key| key.has_ended(at)).map(Key::end).collect();
+        let mut ended: Vec<_> = self
+            .0
+            .iter()
+            .filter(|key| key.has_ended(at))
+            .map(Key::end)
+            .collect();
         if self.0.len() - ended.len() >= MAX_KEYS {
             return Err(KeyError::TooMany);
         }
@@ -143,7 +170,8 @@ impl KeyRing {
         if ended.len() > MAX_ENDED_KEYS {
             ended.sort_unstable();
             let oldest = ended[ended.len() - MAX_ENDED_KEYS];
-            self.0.retain(|key| key.end().is_none() || key.end() >= oldest);
+            self.0
+                .retain(|key| key.end().is_none() || key.end() >= oldest);
         }
         Ok(())
     }
@@ -159,7 +187,12 @@ impl KeyRing {
     ///
     /// # Errors
     /// [`KeyError::Missing`].
-    pub fn retire(&mut self, owner: impl Display, id: &str, end: Timestamp) -> Result<(), KeyError> {
+    pub fn retire(
+        &mut self,
+        owner: impl Display,
+        id: &str,
+        end: Timestamp,
+    ) -> Result<(), KeyError> {
         let key = self.get_mut(owner, id)?;
         key.valid_until = Some(key.valid_until.map_or(end, |known| known.min(end)));
         Ok(())
@@ -169,7 +202,12 @@ impl KeyRing {
     ///
     /// # Errors
     /// [`KeyError::Missing`].
-    pub fn revoke(&mut self, owner: impl Display, id: &str, at: Timestamp) -> Result<bool, KeyError> {
+    pub fn revoke(
+        &mut self,
+        owner: impl Display,
+        id: &str,
+        at: Timestamp,
+    ) -> Result<bool, KeyError> {
         let key = self.get_mut(owner, id)?;
         let is_change = key.revoked_at.is_none();
         key.revoked_at.get_or_insert(at);
@@ -177,8 +215,14 @@ impl KeyRing {
     }
 
     fn get_mut(&mut self, owner: impl Display, id: &str) -> Result<&mut Key, KeyError> {
-        let missing = || KeyError::Missing { owner: owner.to_string(), key: id.to_owned() };
-        self.0.iter_mut().find(|key| key.id == id).ok_or_else(missing)
+        let missing = || KeyError::Missing {
+            owner: owner.to_string(),
+            key: id.to_owned(),
+        };
+        self.0
+            .iter_mut()
+            .find(|key| key.id == id)
+            .ok_or_else(missing)
     }
 }
 
@@ -195,14 +239,25 @@ mod tests {
         let key = PublicKey::from([0xfb; 32]);
         let text = key.to_string();
         assert_eq!(parse_public_key(&text).unwrap(), key);
-        for other in [text.replace('-', "+").replace('_', "/") + "=", text.replace("ed25519:", "")] {
+        for other in [
+            text.replace('-', "+").replace('_', "/") + "=",
+            text.replace("ed25519:", ""),
+        ] {
             assert_eq!(parse_public_key(&other).unwrap(), key, "{other}");
         }
         // The example of RFC 8037.
         let example = parse_public_key("11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo").unwrap();
-        assert_eq!(example.key_id().to_string(), "kPrK_qmxVWaYVA9wwBF6Iuo3vVzz7TxHCTwXBygrS4k");
+        assert_eq!(
+            example.key_id().to_string(),
+            "kPrK_qmxVWaYVA9wwBF6Iuo3vVzz7TxHCTwXBygrS4k"
+        );
         for invalid in ["", "AAAA", "not base64", "rsa:AAAA", &"A".repeat(60)] {
-            assert!(parse_public_key(invalid).unwrap_err().contains("base64 of 32 bytes"), "{invalid}");
+            assert!(
+                parse_public_key(invalid)
+                    .unwrap_err()
+                    .contains("base64 of 32 bytes"),
+                "{invalid}"
+            );
         }
     }
 
@@ -213,7 +268,11 @@ mod tests {
         let id = key.id.clone();
         ring.add(key.clone(), at(10)).unwrap();
         let valid = |ring: &KeyRing| {
-            [9, 10, 19, 20, 30].map(at).into_iter().filter(|at| ring[0].is_valid(*at)).count()
+            [9, 10, 19, 20, 30]
+                .map(at)
+                .into_iter()
+                .filter(|at| ring[0].is_valid(*at))
+                .count()
         };
         assert_eq!(valid(&ring), 4);
         ring.retire("actor robo", &id, at(30)).unwrap();
@@ -223,8 +282,15 @@ mod tests {
         assert!(ring.revoke("actor robo", &id, at(20)).unwrap());
         assert!(!ring.revoke("actor robo", &id, at(30)).unwrap());
         assert_eq!(valid(&ring), 2);
-        assert_eq!(ring.add(key, at(30)), Err(KeyError::Exists(id)), "a revoked key stays revoked");
-        let missing = ring.revoke("actor robo", "none", at(30)).unwrap_err().to_string();
+        assert_eq!(
+            ring.add(key, at(30)),
+            Err(KeyError::Exists(id)),
+            "a revoked key stays revoked"
+        );
+        let missing = ring
+            .revoke("actor robo", "none", at(30))
+            .unwrap_err()
+            .to_string();
         assert_eq!(missing, "the actor robo has no key \"none\"");
     }
 
@@ -242,16 +308,27 @@ mod tests {
         }
         assert_eq!(ring.add(key(0), at(2)), Err(KeyError::TooMany));
         ring.retire("actor robo", &key(1).id, at(5)).unwrap();
-        assert_eq!(ring.add(key(0), at(4)), Err(KeyError::TooMany), "it is valid until 5");
+        assert_eq!(
+            ring.add(key(0), at(4)),
+            Err(KeyError::TooMany),
+            "it is valid until 5"
+        );
         // A key takes the place of another one every 10 ms.
         for number in last..1000 {
             let now = at(i64::from(number) * 10);
-            ring.retire("actor robo", &key(number + 1 - last).id, now).unwrap();
+            ring.retire("actor robo", &key(number + 1 - last).id, now)
+                .unwrap();
             ring.add(key(number + 1), now).unwrap();
         }
-        let in_use = ring.iter().filter(|key| key.revoked_at.is_none() && key.valid_until.is_none()).count();
+        let in_use = ring
+            .iter()
+            .filter(|key| key.revoked_at.is_none() && key.valid_until.is_none())
+            .count();
         assert_eq!((in_use, ring.len()), (MAX_KEYS, MAX_KEYS + MAX_ENDED_KEYS));
-        assert_eq!(ring.first().map(|oldest| oldest.id.clone()), Some(key(1000 + 1 - last - 200).id));
+        assert_eq!(
+            ring.first().map(|oldest| oldest.id.clone()),
+            Some(key(1000 + 1 - last - 200).id)
+        );
         assert!(ring.remove(&key(1000).id) && !ring.remove(&key(1000).id));
     }
 }

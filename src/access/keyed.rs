@@ -23,7 +23,13 @@ pub trait Keyed {
         let (keys, changes) = self.keys_and_changes();
         let added = vec![format!("key {}", key.id)];
         keys.add(key, at)?;
-        Change { at, by, added, removed: Vec::new() }.append_to(changes);
+        Change {
+            at,
+            by,
+            added,
+            removed: Vec::new(),
+        }
+        .append_to(changes);
         Ok(())
     }
 
@@ -58,5 +64,10 @@ pub trait Keyed {
 }
 
 fn removed(id: &str, at: Timestamp, by: Option<String>) -> Change {
-    Change { at, by, added: Vec::new(), removed: vec![format!("key {id}")] }
+    Change {
+        at,
+        by,
+        added: Vec::new(),
+        removed: vec![format!("key {id}")],
+    }
 }

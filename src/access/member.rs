@@ -25,7 +25,9 @@ pub enum Member {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MemberError {
     /// The text has no known prefix.
-    #[error("{0:?} is no member; write actor:<id>, context:<context>@<node>, group:<name> or user:<name>")]
+    #[error(
+        "{0:?} is no member; write actor:<id>, context:<context>@<node>, group:<name> or user:<name>"
+    )]
     Prefix(String),
     /// The name of a user or group is empty, too long, or contains control characters.
     #[error("the name in {0:?} is empty, longer than 255 bytes, or contains control characters")]
@@ -47,7 +49,9 @@ impl Member {
             Member::Context(_) => false,
             Member::Group(name) => caller.task_roles.contains(name),
             Member::User(name) => {
-                caller.actor.is_none() && caller.peer.is_none() && caller.name.as_ref() == Some(name)
+                caller.actor.is_none()
+                    && caller.peer.is_none()
+                    && caller.name.as_ref() == Some(name)
             }
         }
     }
@@ -90,7 +94,9 @@ impl Serialize for Member {
 
 impl<'de> Deserialize<'de> for Member {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        String::deserialize(deserializer)?.parse().map_err(de::Error::custom)
+        String::deserialize(deserializer)?
+            .parse()
+            .map_err(de::Error::custom)
     }
 }
 
@@ -102,13 +108,20 @@ mod tests {
 
     #[test]
     fn text_of_a_member_is_read_back() {
-        for text in
-            ["actor:runner-1", "context:acme@b.example", "group:ops", "user:ada@example.com", "user:actor:x"]
-        {
+        for text in [
+            "actor:runner-1",
+            "context:acme@b.example",
+            "group:ops",
+            "user:ada@example.com",
+            "user:actor:x",
+        ] {
             assert_eq!(text.parse::<Member>().unwrap().to_string(), text);
         }
         for (text, expected) in [
-            ("ada", "write actor:<id>, context:<context>@<node>, group:<name> or user:<name>"),
+            (
+                "ada",
+                "write actor:<id>, context:<context>@<node>, group:<name> or user:<name>",
+            ),
             ("context:acme", "write <context>@<node>"),
             ("context:acme@", "is no name of a node"),
             ("User:ada", "write actor:<id>"),
@@ -124,24 +137,44 @@ mod tests {
 
     #[test]
     fn actor_is_not_the_user_with_the_same_name() {
-        let user = Caller { name: Some("robo".to_owned()), ..Caller::unauthenticated() };
-        let actor = Caller { actor: Some(ActorId::new("robo").unwrap()), ..user.clone() };
-        let (as_user, as_actor) =
-            ("user:robo".parse::<Member>().unwrap(), "actor:robo".parse::<Member>().unwrap());
+        let user = Caller {
+            name: Some("robo".to_owned()),
+            ..Caller::unauthenticated()
+        };
+        let actor = Caller {
+            actor: Some(ActorId::new("robo").unwrap()),
+            ..user.clone()
+        };
+        let (as_user, as_actor) = (
+            "user:robo".parse::<Member>().unwrap(),
+            "actor:robo".parse::<Member>().unwrap(),
+        );
         assert!(as_user.matches(&user) && !as_actor.matches(&user));
         assert!(as_actor.matches(&actor) && !as_user.matches(&actor));
-        let grouped = Caller { task_roles: ["ops".to_owned()].into(), ..user.clone() };
+        let grouped = Caller {
+            task_roles: ["ops".to_owned()].into(),
+            ..user.clone()
+        };
         let group = "group:ops".parse::<Member>().unwrap();
         assert!(group.matches(&grouped) && !group.matches(&user));
     }
     #[test]
     fn context_and_peer_are_no_users() {
         let context = "context:shop@b".parse::<Member>().unwrap();
-        let user = Caller { name: Some("shop@b".to_owned()), ..Caller::unauthenticated() };
+        let user = Caller {
+            name: Some("shop@b".to_owned()),
+            ..Caller::unauthenticated()
+        };
         assert!(!context.matches(&user), "a context is no caller");
         let named = "user:peer:b".parse::<Member>().unwrap();
-        let user = Caller { name: Some("peer:b".to_owned()), ..user };
-        let peer = Caller { peer: Some(NodeName::new("b").unwrap()), ..user.clone() };
+        let user = Caller {
+            name: Some("peer:b".to_owned()),
+            ..user
+        };
+        let peer = Caller {
+            peer: Some(NodeName::new("b").unwrap()),
+            ..user.clone()
+        };
         assert!(named.matches(&user) && !named.matches(&peer));
     }
 }

@@ -44,7 +44,10 @@ impl User {
 /// Returns the consumers that the users of these contexts read from.
 #[must_use]
 pub fn consumers(contexts: &[TenantId], effects: &[EffectName]) -> Vec<ConsumerSpec> {
-    let all = contexts.iter().flat_map(|tenant| users(tenant, effects)).flat_map(|user| user.consumers);
+    let all = contexts
+        .iter()
+        .flat_map(|tenant| users(tenant, effects))
+        .flat_map(|user| user.consumers);
     let mut consumers: Vec<ConsumerSpec> = Vec::new();
     for consumer in all {
         if !consumers.contains(&consumer) {
@@ -73,13 +76,18 @@ fn users(tenant: &TenantId, effects: &[EffectName]) -> [User; 3] {
         acknowledges: true,
     };
     let jobs: Vec<_> = effects.iter().map(jobs).collect();
-    let results: Vec<_> =
-        effects.iter().flat_map(|effect| of(SubjectKind::EffectResult, Some(effect.as_str()))).collect();
+    let results: Vec<_> = effects
+        .iter()
+        .flat_map(|effect| of(SubjectKind::EffectResult, Some(effect.as_str())))
+        .collect();
     // A worker looks for the result of an earlier delivery before it executes a command.
-    let look_ups = results.iter().map(|subject| format!("$JS.API.DIRECT.GET.{WORKFLOW_EVENTS}.{subject}"));
+    let look_ups = results
+        .iter()
+        .map(|subject| format!("$JS.API.DIRECT.GET.{WORKFLOW_EVENTS}.{subject}"));
     let executing: Vec<_> = look_ups.chain(results.iter().cloned()).collect();
-    let created =
-        [SubjectKind::WorkflowEvent, SubjectKind::Workflow].into_iter().flat_map(|kind| of(kind, None));
+    let created = [SubjectKind::WorkflowEvent, SubjectKind::Workflow]
+        .into_iter()
+        .flat_map(|kind| of(kind, None));
     let with_reading = |list, more: &[ConsumerSpec]| [&[reading(list)], more].concat();
     [
         User {
@@ -87,14 +95,27 @@ fn users(tenant: &TenantId, effects: &[EffectName]) -> [User; 3] {
             publish: created.chain(executing.iter().cloned()).collect(),
             consumers: with_reading("admins", &jobs),
         },
-        User { list: "readers", publish: Vec::new(), consumers: with_reading("readers", &[]) },
-        User { list: "executors", publish: executing, consumers: jobs },
+        User {
+            list: "readers",
+            publish: Vec::new(),
+            consumers: with_reading("readers", &[]),
+        },
+        User {
+            list: "executors",
+            publish: executing,
+            consumers: jobs,
+        },
     ]
 }
 
 /// Returns the subjects of the requests to a consumer.
 fn requests(consumer: &ConsumerSpec) -> Vec<String> {
-    let ConsumerSpec { stream, name, acknowledges, .. } = consumer;
+    let ConsumerSpec {
+        stream,
+        name,
+        acknowledges,
+        ..
+    } = consumer;
     let mut subjects = vec![
         format!("$JS.API.CONSUMER.INFO.{stream}.{name}"),
         format!("$JS.API.CONSUMER.MSG.NEXT.{stream}.{name}"),
@@ -108,7 +129,11 @@ fn requests(consumer: &ConsumerSpec) -> Vec<String> {
 /// Returns the name of the variables of a tenant: letters and digits, other bytes in hexadecimal.
 fn variable(tenant: &TenantId) -> String {
     let encoded = |byte: u8| {
-        if byte.is_ascii_alphanumeric() { char::from(byte).to_string() } else { format!("_{byte:02x}") }
+        if byte.is_ascii_alphanumeric() {
+            char::from(byte).to_string()
+        } else {
+            format!("_{byte:02x}")
+        }
     };
     tenant.as_str().bytes().map(encoded).collect()
 }
@@ -119,11 +144,15 @@ mod tests {
 
     #[test]
     fn names_of_tenants_are_distinct_and_safe_in_the_configuration() {
-        let tenants = ["acme", "a.b", "a_b", "a-b", "A\"}"].map(|name| TenantId::new(name).unwrap());
+        let tenants =
+            ["acme", "a.b", "a_b", "a-b", "A\"}"].map(|name| TenantId::new(name).unwrap());
         let names: std::collections::BTreeSet<_> = tenants.iter().map(variable).collect();
         assert_eq!(names.len(), tenants.len(), "{names:?}");
         let text = authorization(&NodeName::new("a").unwrap(), &tenants, &[]);
-        assert!(text.contains("user: \"A%22%7D-readers\", password: $A_22_7d_readers"), "{text}");
+        assert!(
+            text.contains("user: \"A%22%7D-readers\", password: $A_22_7d_readers"),
+            "{text}"
+        );
         assert_eq!(text.matches("{ user:").count(), 3 + 3 * tenants.len());
     }
 }

@@ -39,16 +39,32 @@ impl Peer {
     /// Creates a peer without keys.
     #[must_use]
     pub fn new(address: NodeAddress, at: Timestamp) -> Self {
-        Self { address, keys: KeyRing::default(), created_at: at, changes: Vec::new() }
+        Self {
+            address,
+            keys: KeyRing::default(),
+            created_at: at,
+            changes: Vec::new(),
+        }
     }
 
     /// Replaces the address. Returns `false` if nothing changes.
-    pub fn replace_address(&mut self, address: NodeAddress, at: Timestamp, by: Option<String>) -> bool {
+    pub fn replace_address(
+        &mut self,
+        address: NodeAddress,
+        at: Timestamp,
+        by: Option<String>,
+    ) -> bool {
         if self.address == address {
             return false;
         }
         let removed = vec![format!("address {}", self.address)];
-        Change { at, by, added: vec![format!("address {address}")], removed }.append_to(&mut self.changes);
+        Change {
+            at,
+            by,
+            added: vec![format!("address {address}")],
+            removed,
+        }
+        .append_to(&mut self.changes);
         self.address = address;
         true
     }
@@ -67,14 +83,23 @@ impl Peer {
         let (mut added, mut removed) = (Vec::new(), Vec::new());
         for public_key in stated {
             let key = Key::new(*public_key, at);
-            if !self.keys.iter().any(|known| known.id == key.id && known.is_valid(at)) {
+            if !self
+                .keys
+                .iter()
+                .any(|known| known.id == key.id && known.is_valid(at))
+            {
                 added.push(format!("key {}", key.id));
                 self.keys.add(key, at)?;
             }
         }
         let end = at.saturating_add(KEY_OVERLAP);
-        let lasts = |key: &&Key| key.is_valid(at) && key.valid_until.is_none_or(|until| until > end);
-        let missing = self.keys.iter().filter(lasts).filter(|key| !stated.contains(&key.public_key));
+        let lasts =
+            |key: &&Key| key.is_valid(at) && key.valid_until.is_none_or(|until| until > end);
+        let missing = self
+            .keys
+            .iter()
+            .filter(lasts)
+            .filter(|key| !stated.contains(&key.public_key));
         let missing: Vec<_> = missing.map(|key| key.id.clone()).collect();
         for id in missing {
             self.keys.retire("peer", &id, end)?;
@@ -82,7 +107,13 @@ impl Peer {
         }
         let is_change = !added.is_empty() || !removed.is_empty();
         if is_change {
-            Change { at, by, added, removed }.append_to(&mut self.changes);
+            Change {
+                at,
+                by,
+                added,
+                removed,
+            }
+            .append_to(&mut self.changes);
         }
         Ok(is_change)
     }
@@ -102,16 +133,26 @@ mod tests {
         let mut peer = Peer::new("https://b.example".parse().unwrap(), start);
         peer.add_key(Key::new(first, start), start, None).unwrap();
         assert_eq!(peer.replace_keys(&[first], later, None), Ok(false));
-        assert_eq!(peer.replace_keys(&[first, second], later, Some("ada".to_owned())), Ok(true));
+        assert_eq!(
+            peer.replace_keys(&[first, second], later, Some("ada".to_owned())),
+            Ok(true)
+        );
         assert_eq!(peer.replace_keys(&[second], later, None), Ok(true));
-        assert_eq!(peer.replace_keys(&[second], later, None), Ok(false), "a repetition extends nothing");
+        assert_eq!(
+            peer.replace_keys(&[second], later, None),
+            Ok(false),
+            "a repetition extends nothing"
+        );
         let valid = |peer: &Peer, at| peer.keys.iter().filter(|key| key.is_valid(at)).count();
         assert_eq!((valid(&peer, later), valid(&peer, end)), (2, 1));
         let name = NodeName::new("b.example").unwrap();
         let id = second.key_id().to_string();
         assert_eq!(peer.revoke_key(&name, &id, later, None), Ok(true));
         let before = peer.clone();
-        assert_eq!(peer.clone().replace_keys(&[third, second], later, None), Err(KeyError::Exists(id)));
+        assert_eq!(
+            peer.clone().replace_keys(&[third, second], later, None),
+            Err(KeyError::Exists(id))
+        );
         assert_eq!(before.changes.last().unwrap().removed.len(), 1);
         assert!(peer.replace_address("https://c.example".parse().unwrap(), later, None));
         assert!(!peer.replace_address("https://c.example".parse().unwrap(), later, None));

@@ -12,8 +12,8 @@ use orlog_actors::EventAuthority;
 use orlog_bus::{Bus, Delivery, Message};
 use orlog_model::{Event, TenantId, Timestamp};
 use orlog_signature::{
-    EVENT_SIGNATURE, EventMessage, EventSignature, EventSignatureError, KeyId, PublicKey, TimeError,
-    TimeWindow,
+    EVENT_SIGNATURE, EventMessage, EventSignature, EventSignatureError, KeyId, PublicKey,
+    TimeError, TimeWindow,
 };
 
 use super::store::AccessRegistry;
@@ -60,7 +60,9 @@ pub(crate) enum EventRejection {
     #[error("the event was stored at {1}, outside the time window of its signature: {0}")]
     Time(TimeError, Timestamp),
     /// The actor is no member who may publish.
-    #[error("the signer {0:?} may not publish events in this context; an admin can add it to the admins")]
+    #[error(
+        "the signer {0:?} may not publish events in this context; an admin can add it to the admins"
+    )]
     NotPermitted(String),
     /// A node published the event too long ago.
     #[error(
@@ -71,13 +73,28 @@ pub(crate) enum EventRejection {
 }
 
 impl SignedEvents {
-    pub(crate) fn new(config: &Config, access: Arc<AccessRegistry>, configured: Arc<ConfiguredKeys>) -> Self {
-        let (window, dedupe_window) = (config.auth.signatures.time_window(), config.store.dedupe_window);
-        Self { access, configured, window, dedupe_window, refresh_after: Mutex::default() }
+    pub(crate) fn new(
+        config: &Config,
+        access: Arc<AccessRegistry>,
+        configured: Arc<ConfiguredKeys>,
+    ) -> Self {
+        let (window, dedupe_window) = (
+            config.auth.signatures.time_window(),
+            config.store.dedupe_window,
+        );
+        Self {
+            access,
+            configured,
+            window,
+            dedupe_window,
+            refresh_after: Mutex::default(),
+        }
     }
 
     fn refresh_after(&self) -> MutexGuard<'_, Option<Instant>> {
-        self.refresh_after.lock().unwrap_or_else(PoisonError::into_inner)
+        self.refresh_after
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns whether the context of a tenant required signed events at a time.
@@ -96,14 +113,29 @@ impl SignedEvents {
         message: &Message,
         at: Timestamp,
     ) -> Result<String, EventRejection> {
-        let Message { subject, headers, payload, .. } = message;
-        let headers = headers.iter().map(|(name, value)| (name.as_str(), value.as_str()));
-        let read = EventSignature::read(EventMessage { subject, headers, data: payload })?;
+        let Message {
+            subject,
+            headers,
+            payload,
+            ..
+        } = message;
+        let headers = headers
+            .iter()
+            .map(|(name, value)| (name.as_str(), value.as_str()));
+        let read = EventSignature::read(EventMessage {
+            subject,
+            headers,
+            data: payload,
+        })?;
         let mut signer = self.signer(&read.ok_or(EventRejection::Unsigned)?, at)?;
         self.access.enter_at(&mut signer, tenant, at);
         let may_publish = signer.tenants.contains(tenant) && signer.roles.allow(Right::Publish);
         let name = signer.name.unwrap_or_default();
-        if may_publish { Ok(name) } else { Err(EventRejection::NotPermitted(name)) }
+        if may_publish {
+            Ok(name)
+        } else {
+            Err(EventRejection::NotPermitted(name))
+        }
     }
 
     /// Returns the actor that signed an event.
@@ -113,12 +145,17 @@ impl SignedEvents {
         // An unknown key costs as much as a wrong signature.
         let public_key = found.as_ref().map_or(UNKNOWN_KEY, |key| key.public_key);
         let is_valid = signature.is_by(&PublicKey::from(public_key));
-        let key = found.filter(|_| is_valid).ok_or(EventRejection::NotAuthentic(id))?;
+        let key = found
+            .filter(|_| is_valid)
+            .ok_or(EventRejection::NotAuthentic(id))?;
         if let Some(reason) = key.invalidity_at(at) {
             return Err(EventRejection::InvalidKey(id, at, reason));
         }
-        let checked =
-            self.window.check(signature.created, signature.expires, at.as_millis().div_euclid(1000));
+        let checked = self.window.check(
+            signature.created,
+            signature.expires,
+            at.as_millis().div_euclid(1000),
+        );
         checked.map_err(|error| EventRejection::Time(error, at))?;
         Ok(key.into_caller(id))
     }
@@ -130,30 +167,47 @@ impl SignedEvents {
 
     /// Checks the age of an event that a node published. Within the deduplication window of the stores, a repetition is a
     /// duplicate.
-    fn check_age(&self, published_at: Timestamp, stored_at: Timestamp) -> Result<(), EventRejection> {
-        let age = stored_at.as_millis().saturating_sub(published_at.as_millis());
+    fn check_age(
+        &self,
+        published_at: Timestamp,
+        stored_at: Timestamp,
+    ) -> Result<(), EventRejection> {
+        let age = stored_at
+            .as_millis()
+            .saturating_sub(published_at.as_millis());
         let age = Duration::from_millis(u64::try_from(age).unwrap_or_default());
-        if age < self.dedupe_window { Ok(()) } else { Err(EventRejection::Late(format!("{age:?}"))) }
+        if age < self.dedupe_window {
+            Ok(())
+        } else {
+            Err(EventRejection::Late(format!("{age:?}")))
+        }
     }
 }
 
 #[async_trait]
 impl EventAuthority for SignedEvents {
     fn check(&self, bus: &dyn Bus, delivery: &Delivery, event: &mut Event) -> Result<(), String> {
-        let Delivery { message, published_at, .. } = delivery;
+        let Delivery {
+            message,
+            published_at,
+            ..
+        } = delivery;
         if !self.is_required(&event.tenant, *published_at) {
             return Ok(());
         }
         let checked = if let Some(at) = bus.vouched_at(message) {
             self.check_age(at, *published_at)
         } else {
-            self.verify(&event.tenant, message, *published_at).map(|signer| event.user = Some(signer))
+            self.verify(&event.tenant, message, *published_at)
+                .map(|signer| event.user = Some(signer))
         };
         checked.map_err(|rejection| rejection.to_string())
     }
 
     async fn refresh(&self) {
-        let is_paused = self.refresh_after().is_some_and(|after| Instant::now() < after);
+        let is_paused = self
+            .refresh_after()
+            .is_some_and(|after| Instant::now() < after);
         if is_paused {
             return;
         }
@@ -164,14 +218,20 @@ impl EventAuthority for SignedEvents {
             Err(_) => format!("no response within {REFRESH_TIMEOUT:?}"),
         };
         *self.refresh_after() = Some(Instant::now() + REFRESH_PAUSE);
-        tracing::warn!(error, "events are verified with the last known contexts and actors");
+        tracing::warn!(
+            error,
+            "events are verified with the last known contexts and actors"
+        );
     }
 }
 
 /// Returns whether an event has the signature of an actor, which may be invalid.
 pub(crate) fn is_signed(event: &Event) -> bool {
     let name = &EVENT_SIGNATURE["ce-".len()..];
-    event.attributes.as_ref().is_some_and(|attributes| attributes.extensions.contains_key(name))
+    event
+        .attributes
+        .as_ref()
+        .is_some_and(|attributes| attributes.extensions.contains_key(name))
 }
 
 #[cfg(test)]
@@ -242,12 +302,21 @@ mod tests {
         async fn new(change: impl FnOnce(&mut Context, &mut Actor)) -> Self {
             let dir = tempfile::tempdir().unwrap();
             let registry = JournalRegistry::open(&dir.path().join("registry"), None).unwrap();
-            let access = Arc::new(AccessRegistry::new(Arc::new(registry) as Arc<dyn Registry>, None));
+            let access = Arc::new(AccessRegistry::new(
+                Arc::new(registry) as Arc<dyn Registry>,
+                None,
+            ));
             let key = SigningKey::from_pem(&SigningKey::generate_pem().unwrap()).unwrap();
             let (robo, public_key) = (ActorId::new("robo").unwrap(), key.public_key());
             let (mut actor, mut context) = (Actor::new(seconds(1)), Context::new(seconds(1)));
             let id = public_key.key_id().to_string();
-            let added = Key { id, public_key, valid_from: seconds(1), valid_until: None, revoked_at: None };
+            let added = Key {
+                id,
+                public_key,
+                valid_from: seconds(1),
+                valid_until: None,
+                revoked_at: None,
+            };
             actor.add_key(added, seconds(1), None).unwrap();
             let admins = BTreeSet::from(["actor:robo".parse().unwrap()]);
             context.replace([admins, BTreeSet::new(), BTreeSet::new()], seconds(1), None);
@@ -257,7 +326,11 @@ mod tests {
             access.put_context(&acme(), Some(context), 0).await.unwrap();
             let config = Config::default();
             let configured = Arc::new(ConfiguredKeys::new(&config).unwrap());
-            Self { events: SignedEvents::new(&config, access, configured), key, _dir: dir }
+            Self {
+                events: SignedEvents::new(&config, access, configured),
+                key,
+                _dir: dir,
+            }
         }
 
         /// Returns an event that is signed at a time, in seconds.
@@ -269,12 +342,19 @@ mod tests {
                 ("ce-source", "urn:shop"),
                 ("content-type", "application/json"),
             ];
-            let message =
-                EventMessage { subject: SUBJECT, headers: headers.into_iter(), data: b"{\"total\":125}" };
-            let signature = self.key.sign_event(message, (created, Duration::from_mins(5)));
+            let message = EventMessage {
+                subject: SUBJECT,
+                headers: headers.into_iter(),
+                data: b"{\"total\":125}",
+            };
+            let signature = self
+                .key
+                .sign_event(message, (created, Duration::from_mins(5)));
             let signature = [(EVENT_SIGNATURE, signature.as_str())];
             let headers = headers.into_iter().chain(signature);
-            let headers = headers.map(|(name, value)| (name.into(), value.into())).collect();
+            let headers = headers
+                .map(|(name, value)| (name.into(), value.into()))
+                .collect();
             Message {
                 subject: SUBJECT.to_owned(),
                 id: None,
@@ -284,14 +364,26 @@ mod tests {
         }
 
         /// Checks a message that the bus stored at a time. Returns the user of the event.
-        fn check(&self, bus: &VouchingBus, message: Message, stored: i64) -> Result<Option<String>, String> {
+        fn check(
+            &self,
+            bus: &VouchingBus,
+            message: Message,
+            stored: i64,
+        ) -> Result<Option<String>, String> {
             let published_at = seconds(stored);
             let message = Arc::new(message);
             let Ok(mut event) = codec::decode(&message, published_at) else {
                 return Err("undecodable".to_owned());
             };
-            let delivery = Delivery { sequence: 1, attempt: 1, published_at, message };
-            self.events.check(bus, &delivery, &mut event).map(|()| event.user)
+            let delivery = Delivery {
+                sequence: 1,
+                attempt: 1,
+                published_at,
+                message,
+            };
+            self.events
+                .check(bus, &delivery, &mut event)
+                .map(|()| event.user)
         }
 
         fn reason(&self, message: Message, stored: i64) -> String {
@@ -303,14 +395,21 @@ mod tests {
     #[tokio::test]
     async fn signature_is_checked_at_the_time_at_which_the_bus_stored_the_event() {
         let fixture = Fixture::new(|_, _| {}).await;
-        let check =
-            |created: i64, stored: i64| fixture.check(&VouchingBus(None), fixture.signed(created), stored);
+        let check = |created: i64, stored: i64| {
+            fixture.check(&VouchingBus(None), fixture.signed(created), stored)
+        };
         for stored in [START + 100, START + 400, START + 70] {
-            assert_eq!(check(START + 100, stored), Ok(Some("robo".to_owned())), "{stored}");
+            assert_eq!(
+                check(START + 100, stored),
+                Ok(Some("robo".to_owned())),
+                "{stored}"
+            );
         }
-        for (stored, part) in
-            [(START + 401, "301s old"), (START + 69, "31s after"), (START + 700, "600s old")]
-        {
+        for (stored, part) in [
+            (START + 401, "301s old"),
+            (START + 69, "31s after"),
+            (START + 700, "600s old"),
+        ] {
             let reason = fixture.reason(fixture.signed(START + 100), stored);
             assert!(reason.contains(part), "{reason}");
         }
@@ -325,8 +424,14 @@ mod tests {
         };
         assert!(fixture.reason(unsigned.clone(), START).contains("has none"));
         // Before the requirement, and in a tenant without a record, the user is not that of a signature.
-        assert_eq!(fixture.check(&VouchingBus(None), unsigned.clone(), START - 1), Ok(None));
-        let other = Message { subject: SUBJECT.replace("acme", "beta"), ..unsigned };
+        assert_eq!(
+            fixture.check(&VouchingBus(None), unsigned.clone(), START - 1),
+            Ok(None)
+        );
+        let other = Message {
+            subject: SUBJECT.replace("acme", "beta"),
+            ..unsigned
+        };
         assert_eq!(fixture.check(&VouchingBus(None), other, START), Ok(None));
     }
 
@@ -336,16 +441,30 @@ mod tests {
         let fixture = Fixture::new(|context, actor| {
             let (robo, id) = (ActorId::new("robo").unwrap(), actor.keys[0].id.clone());
             let others = BTreeSet::from(["user:ada".parse().unwrap()]);
-            context.replace([others, BTreeSet::new(), BTreeSet::new()], seconds(START + 100), None);
-            actor.revoke_key(&robo, &id, seconds(START + 200), None).unwrap();
+            context.replace(
+                [others, BTreeSet::new(), BTreeSet::new()],
+                seconds(START + 100),
+                None,
+            );
+            actor
+                .revoke_key(&robo, &id, seconds(START + 200), None)
+                .unwrap();
             context.set_require_signed_events(false, seconds(START + 300), None);
         })
         .await;
         let check = |at: i64| fixture.check(&VouchingBus(None), fixture.signed(at), at);
         assert_eq!(check(START + 99), Ok(Some("robo".to_owned())));
-        assert!(check(START + 100).unwrap_err().contains("\"robo\" may not publish"));
+        assert!(
+            check(START + 100)
+                .unwrap_err()
+                .contains("\"robo\" may not publish")
+        );
         assert!(check(START + 200).unwrap_err().contains("it is revoked"));
-        assert_eq!(check(START + 300), Ok(None), "the requirement was withdrawn");
+        assert_eq!(
+            check(START + 300),
+            Ok(None),
+            "the requirement was withdrawn"
+        );
     }
 
     #[tokio::test]
@@ -367,11 +486,26 @@ mod tests {
         unsigned.headers.retain(|(name, _)| name != EVENT_SIGNATURE);
         let day = 24 * 60 * 60;
         let check = |published: i64, stored: i64| {
-            fixture.check(&VouchingBus(Some(seconds(published))), unsigned.clone(), stored)
+            fixture.check(
+                &VouchingBus(Some(seconds(published))),
+                unsigned.clone(),
+                stored,
+            )
         };
-        assert_eq!((check(START, START), check(START, START + day - 1)), (Ok(None), Ok(None)));
-        assert_eq!(check(START + 5, START), Ok(None), "the clock of the node is ahead");
-        assert!(check(START, START + day).unwrap_err().contains("publish it again"));
+        assert_eq!(
+            (check(START, START), check(START, START + day - 1)),
+            (Ok(None), Ok(None))
+        );
+        assert_eq!(
+            check(START + 5, START),
+            Ok(None),
+            "the clock of the node is ahead"
+        );
+        assert!(
+            check(START, START + day)
+                .unwrap_err()
+                .contains("publish it again")
+        );
     }
 
     #[tokio::test]
@@ -381,9 +515,16 @@ mod tests {
         let access = AccessRegistry::new(Arc::clone(&registry) as Arc<dyn Registry>, None);
         for (tenant, required) in [("acme", true), ("beta", false)] {
             let record = format!(r#"{{"members":{{}},"require_signed_events":{required}}}"#);
-            registry.put(&format!("context.{tenant}"), Some(record), 0).await.unwrap();
+            registry
+                .put(&format!("context.{tenant}"), Some(record), 0)
+                .await
+                .unwrap();
             let tenant = TenantId::new(tenant).unwrap();
-            assert_eq!(access.requires_signed_events(&tenant, seconds(1)), required, "{tenant}");
+            assert_eq!(
+                access.requires_signed_events(&tenant, seconds(1)),
+                required,
+                "{tenant}"
+            );
         }
     }
 

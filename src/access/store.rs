@@ -35,7 +35,9 @@ pub struct AccessRegistry {
 
 /// Error: this node could not follow the registry for too long, so that it does not know the members of a context.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("this node cannot reach the registry of contexts and actors; try again, or use another node")]
+#[error(
+    "this node cannot reach the registry of contexts and actors; try again, or use another node"
+)]
 pub struct Outdated;
 
 /// Error of a change.
@@ -73,7 +75,12 @@ impl AccessRegistry {
         let view = registry.view();
         let current = Arc::clone(&view.borrow());
         let directory = Arc::new(Directory::of(&current, &Directory::default()));
-        Self { registry, local, view, parsed: RwLock::new((current, directory)) }
+        Self {
+            registry,
+            local,
+            view,
+            parsed: RwLock::new((current, directory)),
+        }
     }
 
     /// Returns all contexts and actors, as this node knows them.
@@ -119,8 +126,14 @@ impl AccessRegistry {
             return Ok(());
         }
         let directory = self.directory();
-        let Some(stored) = directory.contexts.get(tenant) else { return Ok(()) };
-        let granted = stored.value.as_ref().map(|context| context.roles_of(caller)).unwrap_or_default();
+        let Some(stored) = directory.contexts.get(tenant) else {
+            return Ok(());
+        };
+        let granted = stored
+            .value
+            .as_ref()
+            .map(|context| context.roles_of(caller))
+            .unwrap_or_default();
         // The response to other callers must not depend on the existence of the context.
         if granted != Roles::default() {
             self.check_outdated()?;
@@ -134,7 +147,9 @@ impl AccessRegistry {
     #[must_use]
     pub fn requires_signed_events(&self, tenant: &TenantId, at: Timestamp) -> bool {
         let directory = self.directory();
-        let Some(stored) = directory.contexts.get(tenant) else { return false };
+        let Some(stored) = directory.contexts.get(tenant) else {
+            return false;
+        };
         match &stored.value {
             Some(context) => context.created_at <= at && context.at(at).require_signed_events,
             None => self.is_required_by(&Directory::context_key(tenant)),
@@ -143,7 +158,10 @@ impl AccessRegistry {
 
     fn is_required_by(&self, key: &str) -> bool {
         let view = self.view.borrow();
-        let record = view.records.get(key).and_then(|record| serde_json::from_str(&record.value).ok());
+        let record = view
+            .records
+            .get(key)
+            .and_then(|record| serde_json::from_str(&record.value).ok());
         record.is_some_and(|record: serde_json::Value| record["require_signed_events"] == true)
     }
 
@@ -153,8 +171,13 @@ impl AccessRegistry {
             return;
         }
         let directory = self.directory();
-        let Some(stored) = directory.contexts.get(tenant) else { return };
-        let granted = stored.value.as_ref().map(|context| context.at(at).roles_of(caller));
+        let Some(stored) = directory.contexts.get(tenant) else {
+            return;
+        };
+        let granted = stored
+            .value
+            .as_ref()
+            .map(|context| context.at(at).roles_of(caller));
         caller.enter(tenant, granted.unwrap_or_default());
     }
 
@@ -175,7 +198,12 @@ impl AccessRegistry {
             entered.is_err() || !member.tenants.contains(tenant) || !member.roles.allow(needed)
         };
         let directory = self.directory();
-        directory.contexts.keys().filter(|tenant| is_closed(tenant)).cloned().collect()
+        directory
+            .contexts
+            .keys()
+            .filter(|tenant| is_closed(tenant))
+            .cloned()
+            .collect()
     }
 
     /// Returns whether the lists of the context of a tenant accept messages of another context: a job needs a place in the executors,
@@ -192,14 +220,19 @@ impl AccessRegistry {
         is_job: bool,
         without_record: bool,
     ) -> Result<bool, Outdated> {
-        if self.lists_sender(tenant, sender, is_job)?.unwrap_or(without_record) {
+        if self
+            .lists_sender(tenant, sender, is_job)?
+            .unwrap_or(without_record)
+        {
             return Ok(true);
         }
         let refreshed = tokio::time::timeout(REFRESH_TIMEOUT, self.refresh()).await;
         if !matches!(refreshed, Ok(Ok(()))) {
             return Err(Outdated);
         }
-        Ok(self.lists_sender(tenant, sender, is_job)?.unwrap_or(without_record))
+        Ok(self
+            .lists_sender(tenant, sender, is_job)?
+            .unwrap_or(without_record))
     }
 
     /// Returns whether the known lists of a tenant accept messages of another context. `None`: the tenant has no record.
@@ -213,11 +246,17 @@ impl AccessRegistry {
         is_job: bool,
     ) -> Result<Option<bool>, Outdated> {
         let directory = self.directory();
-        let Some(stored) = directory.contexts.get(tenant) else { return Ok(None) };
+        let Some(stored) = directory.contexts.get(tenant) else {
+            return Ok(None);
+        };
         let member = Member::Context(sender.clone());
         let is_member = stored.value.as_ref().is_some_and(|context| {
             context.executors.contains(&member)
-                || !is_job && context.lists().iter().any(|(_, _, list)| list.contains(&member))
+                || !is_job
+                    && context
+                        .lists()
+                        .iter()
+                        .any(|(_, _, list)| list.contains(&member))
         });
         if is_member {
             self.check_outdated()?;
@@ -229,13 +268,22 @@ impl AccessRegistry {
     #[must_use]
     pub fn mail_addresses(&self, tenant: &TenantId) -> BTreeSet<String> {
         let directory = self.directory();
-        let context = directory.contexts.get(tenant).and_then(|stored| stored.value.as_ref());
-        let members = context.into_iter().flat_map(Context::lists).flat_map(|(_, _, list)| list);
+        let context = directory
+            .contexts
+            .get(tenant)
+            .and_then(|stored| stored.value.as_ref());
+        let members = context
+            .into_iter()
+            .flat_map(Context::lists)
+            .flat_map(|(_, _, list)| list);
         let actors = members.filter_map(|member| match member {
             Member::Actor(id) => directory.actors.get(id)?.value.as_ref(),
             Member::Context(_) | Member::Group(_) | Member::User(_) => None,
         });
-        actors.flat_map(Actor::mail_addresses).map(ToOwned::to_owned).collect()
+        actors
+            .flat_map(Actor::mail_addresses)
+            .map(ToOwned::to_owned)
+            .collect()
     }
 
     /// Returns an error if this node could not follow the registry for too long.
@@ -258,8 +306,13 @@ impl AccessRegistry {
         context: Option<Context>,
         seen: u64,
     ) -> Result<Stored<Context>, WriteError> {
-        let revision = self.put(Directory::context_key(tenant), context.as_ref(), seen).await?;
-        Ok(Stored { revision, value: context })
+        let revision = self
+            .put(Directory::context_key(tenant), context.as_ref(), seen)
+            .await?;
+        Ok(Stored {
+            revision,
+            value: context,
+        })
     }
 
     /// Writes the record of an actor, if it has the revision `seen` (0: there is no record).
@@ -272,8 +325,13 @@ impl AccessRegistry {
         actor: Actor,
         seen: u64,
     ) -> Result<Stored<Actor>, WriteError> {
-        let revision = self.put(Directory::actor_key(id), Some(&actor), seen).await?;
-        Ok(Stored { revision, value: Some(actor) })
+        let revision = self
+            .put(Directory::actor_key(id), Some(&actor), seen)
+            .await?;
+        Ok(Stored {
+            revision,
+            value: Some(actor),
+        })
     }
 
     /// Writes the record of a peer, or removes it, if it has the revision `seen` (0: there is no record).
@@ -286,12 +344,23 @@ impl AccessRegistry {
         peer: Option<Peer>,
         seen: u64,
     ) -> Result<Stored<Peer>, WriteError> {
-        let revision = self.put(Directory::peer_key(name), peer.as_ref(), seen).await?;
-        Ok(Stored { revision, value: peer })
+        let revision = self
+            .put(Directory::peer_key(name), peer.as_ref(), seen)
+            .await?;
+        Ok(Stored {
+            revision,
+            value: peer,
+        })
     }
 
-    async fn put(&self, key: String, record: Option<&impl Serialize>, seen: u64) -> Result<u64, WriteError> {
-        let text = record.map(|record| serde_json::to_string(record).expect("a record is plain data"));
+    async fn put(
+        &self,
+        key: String,
+        record: Option<&impl Serialize>,
+        seen: u64,
+    ) -> Result<u64, WriteError> {
+        let text =
+            record.map(|record| serde_json::to_string(record).expect("a record is plain data"));
         let written = self.registry.put(&key, text, seen).await?;
         written.ok_or(WriteError::Conflict)
     }
@@ -358,9 +427,20 @@ mod tests {
         let value = serde_json::to_string(&context).unwrap().into();
         let key = Directory::context_key(&TenantId::new("acme").unwrap());
         let records = BTreeMap::from([(key, Record { revision: 1, value })]);
-        let stored = RegistryView { records, revision: 1, is_current: true, outdated_since: None };
-        let view = watch::Sender::new(Arc::new(RegistryView { is_current: true, ..RegistryView::default() }));
-        let registry: Arc<dyn Registry> = Arc::new(Behind { view, refresh: refresh(Arc::new(stored)) });
+        let stored = RegistryView {
+            records,
+            revision: 1,
+            is_current: true,
+            outdated_since: None,
+        };
+        let view = watch::Sender::new(Arc::new(RegistryView {
+            is_current: true,
+            ..RegistryView::default()
+        }));
+        let registry: Arc<dyn Registry> = Arc::new(Behind {
+            view,
+            refresh: refresh(Arc::new(stored)),
+        });
         let access = AccessRegistry::new(registry, None);
         let (tenant, sender) = (TenantId::new(tenant).unwrap(), "a@one".parse().unwrap());
         access.accepts_messages(&tenant, &sender, true, false).await
@@ -370,13 +450,22 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn message_is_rejected_by_the_last_lists_or_not_at_all() {
         let (listed, other) = ("context:a@one", "context:other@one");
-        assert_eq!(accepts("acme", listed, Refresh::Reads).await, Ok(true), "the context was just changed");
+        assert_eq!(
+            accepts("acme", listed, Refresh::Reads).await,
+            Ok(true),
+            "the context was just changed"
+        );
         assert_eq!(accepts("acme", other, Refresh::Reads).await, Ok(false));
         assert_eq!(accepts("none", listed, Refresh::Reads).await, Ok(false));
-        let faults: [fn(Arc<RegistryView>) -> Refresh; 2] = [|_| Refresh::Fails, |_| Refresh::Hangs];
+        let faults: [fn(Arc<RegistryView>) -> Refresh; 2] =
+            [|_| Refresh::Fails, |_| Refresh::Hangs];
         for refresh in faults {
             for tenant in ["acme", "none"] {
-                assert_eq!(accepts(tenant, listed, refresh).await, Err(Outdated), "the sender tries again");
+                assert_eq!(
+                    accepts(tenant, listed, refresh).await,
+                    Err(Outdated),
+                    "the sender tries again"
+                );
             }
         }
     }

@@ -57,7 +57,12 @@ impl Admission {
             headers.insert(TENANT_HEADER, only);
         }
         let tenants = named_tenants(headers);
-        Self(Arc::new(Requirement { caller, permission, tenants, actor }))
+        Self(Arc::new(Requirement {
+            caller,
+            permission,
+            tenants,
+            actor,
+        }))
     }
 
     /// Returns the caller without the roles of a context.
@@ -70,7 +75,12 @@ impl Admission {
     /// # Errors
     /// If it lacks the permission, or if the lists of the context are outdated.
     pub(crate) fn admit(&self, access: &AccessRegistry) -> Result<Caller, Problem> {
-        let Requirement { caller, permission, tenants, actor } = &*self.0;
+        let Requirement {
+            caller,
+            permission,
+            tenants,
+            actor,
+        } = &*self.0;
         let mut caller = caller.clone();
         match permission {
             Permission::Public | Permission::Authenticated => {}
@@ -106,7 +116,11 @@ impl Admission {
                 Right::Read | Right::ReadMessages | Right::ReadTasks | Right::Audit | Right::Work,
             ) => {
                 self.admit(&app.access)?;
-                let key = self.0.caller.key.map(|key| app.authenticator.signed().recheck(key));
+                let key = self
+                    .0
+                    .caller
+                    .key
+                    .map(|key| app.authenticator.signed().recheck(key));
                 Ok(key.unwrap_or(Ok(()))?)
             }
             _ => Ok(()),
@@ -127,13 +141,20 @@ impl AccessWatch {
     pub(crate) fn new(app: &Arc<App>, admission: Option<Admission>) -> Self {
         let mut checks = tokio::time::interval(CHECK_INTERVAL);
         checks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        Self { app: Arc::clone(app), admission, changes: app.access.changes(), checks }
+        Self {
+            app: Arc::clone(app),
+            admission,
+            changes: app.access.changes(),
+            checks,
+        }
     }
 
     /// Waits until the caller has lost its access: by a change of a context or an actor, by the end of its key, or because the node cannot
     /// follow the registry. The future can be dropped and created again.
     pub(crate) async fn revoked(&mut self) {
-        let Some(admission) = &self.admission else { return std::future::pending().await };
+        let Some(admission) = &self.admission else {
+            return std::future::pending().await;
+        };
         loop {
             tokio::select! {
                 // The sender lives as long as the node.
@@ -158,7 +179,8 @@ pub(crate) fn name_context(permission: Permission, request: &mut Request) -> Res
     let invalid = |error: &dyn std::fmt::Display| Problem::new(Code::BadTenant, error.to_string());
     let tenant = subject(request.uri().path()).unwrap_or_default();
     let tenant = TenantId::for_path(tenant).map_err(|error| invalid(&error))?;
-    let value = HeaderValue::from_bytes(tenant.as_str().as_bytes()).map_err(|error| invalid(&error))?;
+    let value =
+        HeaderValue::from_bytes(tenant.as_str().as_bytes()).map_err(|error| invalid(&error))?;
     request.headers_mut().insert(TENANT_HEADER, value);
     Ok(())
 }
@@ -166,7 +188,10 @@ pub(crate) fn name_context(permission: Permission, request: &mut Request) -> Res
 /// Returns the subject of a route: a tenant or the id of an actor.
 fn subject(path: &str) -> Option<String> {
     let segment = path.split('/').nth(SUBJECT_SEGMENT)?;
-    percent_decode_str(segment).decode_utf8().ok().map(String::from)
+    percent_decode_str(segment)
+        .decode_utf8()
+        .ok()
+        .map(String::from)
 }
 
 fn named_tenants(headers: &HeaderMap) -> Vec<TenantId> {
@@ -175,7 +200,8 @@ fn named_tenants(headers: &HeaderMap) -> Vec<TenantId> {
     if named.is_empty() {
         named.push(&absent);
     }
-    let tenant = |value: &&HeaderValue| TenantId::new(std::str::from_utf8(value.as_bytes()).ok()?).ok();
+    let tenant =
+        |value: &&HeaderValue| TenantId::new(std::str::from_utf8(value.as_bytes()).ok()?).ok();
     let mut tenants: Vec<_> = named.iter().filter_map(tenant).collect();
     tenants.dedup();
     tenants
@@ -195,7 +221,10 @@ fn has_right(caller: &Caller, needed: Right) -> Result<(), Problem> {
         return Ok(());
     }
     let name = caller.name.as_deref().unwrap_or("the caller");
-    let granting: Vec<_> = Role::all().filter(|role| role.allows(needed)).map(Role::as_str).collect();
+    let granting: Vec<_> = Role::all()
+        .filter(|role| role.allows(needed))
+        .map(Role::as_str)
+        .collect();
     let detail = format!(
         "this requires the right {:?}; roles that grant it: {}; roles of {name}: {}",
         needed.as_str(),
@@ -208,7 +237,10 @@ fn has_right(caller: &Caller, needed: Right) -> Result<(), Problem> {
 /// Rejects callers without the right, and tenants that the caller may not access.
 fn acts_for(caller: &Caller, tenants: &[TenantId], needed: Right) -> Result<(), Problem> {
     has_right(caller, needed)?;
-    match tenants.iter().find(|tenant| !caller.tenants.contains(tenant)) {
+    match tenants
+        .iter()
+        .find(|tenant| !caller.tenants.contains(tenant))
+    {
         Some(tenant) => Err(no_access(tenant)),
         None => Ok(()),
     }
@@ -240,7 +272,11 @@ mod tests {
     use crate::auth::Roles;
 
     /// Admits a request with this tenant in its header; returns the code of a denial.
-    fn admitted(caller: &Caller, permission: Permission, path: &str) -> Result<Request, &'static str> {
+    fn admitted(
+        caller: &Caller,
+        permission: Permission,
+        path: &str,
+    ) -> Result<Request, &'static str> {
         let dir = tempfile::tempdir().unwrap();
         let registry = JournalRegistry::open(&dir.path().join("registry"), None).unwrap();
         let access = AccessRegistry::new(Arc::new(registry) as Arc<dyn Registry>, None);
@@ -248,35 +284,66 @@ mod tests {
         let mut request = request.body(Body::empty()).unwrap();
         name_context(permission, &mut request).map_err(|problem| problem.code())?;
         let admission = Admission::new(caller.clone(), permission, &mut request);
-        admission.admit(&access).map(|_| request).map_err(|problem| problem.code())
+        admission
+            .admit(&access)
+            .map(|_| request)
+            .map_err(|problem| problem.code())
     }
 
     fn user(name: &str) -> Caller {
         let tenants = TenantScope::Only(BTreeSet::new());
-        Caller { name: Some(name.to_owned()), roles: Roles::default(), tenants, ..Caller::unauthenticated() }
+        Caller {
+            name: Some(name.to_owned()),
+            roles: Roles::default(),
+            tenants,
+            ..Caller::unauthenticated()
+        }
     }
 
     #[test]
     fn actor_is_admitted_to_itself_only() {
-        let actor = Caller { actor: ActorId::new("robo 1").ok(), ..user("robo 1") };
+        let actor = Caller {
+            actor: ActorId::new("robo 1").ok(),
+            ..user("robo 1")
+        };
         let check = |caller: &Caller, path: &str| admitted(caller, Permission::Actor, path).err();
         assert_eq!(check(&actor, "/v1/actors/robo%201/keys"), None);
         assert_eq!(check(&actor, "/v1/actors/other"), Some("OR0042"));
-        assert_eq!(check(&user("robo 1"), "/v1/actors/robo%201"), Some("OR0042"), "a user is no actor");
-        assert_eq!(check(&Caller::unauthenticated(), "/v1/actors/other"), None, "an administrator");
+        assert_eq!(
+            check(&user("robo 1"), "/v1/actors/robo%201"),
+            Some("OR0042"),
+            "a user is no actor"
+        );
+        assert_eq!(
+            check(&Caller::unauthenticated(), "/v1/actors/other"),
+            None,
+            "an administrator"
+        );
         let tenants = TenantScope::Only(BTreeSet::from([TenantId::default_tenant()]));
-        let of_tenant = Caller { tenants, ..Caller::unauthenticated() };
+        let of_tenant = Caller {
+            tenants,
+            ..Caller::unauthenticated()
+        };
         assert_eq!(check(&of_tenant, "/v1/actors/other"), Some("OR0043"));
     }
 
     #[test]
     fn tenant_in_the_path_of_a_context_replaces_the_header() {
         let acme = TenantScope::Only(BTreeSet::from([TenantId::new("acme").unwrap()]));
-        let admin = Caller { tenants: acme, ..Caller::unauthenticated() };
+        let admin = Caller {
+            tenants: acme,
+            ..Caller::unauthenticated()
+        };
         let check = |path: &str| admitted(&admin, Permission::Context(Right::Admin), path);
-        assert_eq!(check("/v1/contexts/acme").unwrap().headers()[TENANT_HEADER], "acme");
+        assert_eq!(
+            check("/v1/contexts/acme").unwrap().headers()[TENANT_HEADER],
+            "acme"
+        );
         assert_eq!(check("/v1/contexts/other").err(), Some("OR0043"));
         assert_eq!(check("/v1/contexts/a%00b").err(), Some("OR0006"));
-        assert_eq!(admitted(&admin, Permission::Tenant(Right::Read), "/v1/sagas").err(), Some("OR0043"));
+        assert_eq!(
+            admitted(&admin, Permission::Tenant(Right::Read), "/v1/sagas").err(),
+            Some("OR0043")
+        );
     }
 }

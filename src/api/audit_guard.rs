@@ -41,18 +41,30 @@ pub(crate) struct AuditGuard {
 
 impl AuditGuard {
     /// Creates the record of a request; `None` if the request is not recorded.
-    pub(crate) fn of(api: &ApiState, route: &str, id: &HeaderValue, request: &mut Request) -> Option<Self> {
+    pub(crate) fn of(
+        api: &ApiState,
+        route: &str,
+        id: &HeaderValue,
+        request: &mut Request,
+    ) -> Option<Self> {
         // A worker completes jobs in the stream that it opens.
         let is_change = !request.method().is_safe() || route == STREAM_ROUTE;
         let is_login = route == LOGIN_ROUTE;
-        let is_recorded = route != NO_ROUTE && (is_change || is_login || RECORDED_READS.contains(&route));
+        let is_recorded =
+            route != NO_ROUTE && (is_change || is_login || RECORDED_READS.contains(&route));
         is_recorded.then(|| {
             let record = Some(Box::new(record(api, route, id, request)));
             let named_user = Arc::<OnceLock<String>>::default();
             if let Some(caller) = request.extensions_mut().get_mut::<Caller>() {
                 caller.named_user = Some(Arc::clone(&named_user));
             }
-            Self { api: api.clone(), record, named_user, is_change, is_login }
+            Self {
+                api: api.clone(),
+                record,
+                named_user,
+                is_change,
+                is_login,
+            }
         })
     }
 
@@ -72,8 +84,7 @@ impl AuditGuard {
             let begun = tokio::time::timeout(limit, self.api.app.audit.begin(record)).await;
             if begun != Ok(Ok(())) {
                 self.record = None;
-                let detail =
-                    "the audit trail cannot be written; audit.required rejects changes without a record";
+                let detail = "the audit trail cannot be written; audit.required rejects changes without a record";
                 return Err(Problem::new(Code::AuditUnavailable, detail));
             }
             record.outcome = AuditOutcome::Unknown;
@@ -84,7 +95,9 @@ impl AuditGuard {
     /// Writes the record with the response. A log-in without success, and the success of an excluded route, are not
     /// recorded.
     pub(crate) fn end(mut self, response: &Response) {
-        let Some(mut record) = self.record.take() else { return };
+        let Some(mut record) = self.record.take() else {
+            return;
+        };
         let user = response.extensions().get::<Caller>();
         if let Some(user) = user {
             record.user = user.name.as_deref().map(shortened);
@@ -93,9 +106,13 @@ impl AuditGuard {
         record.named_user = self.named_user.get().map(|named| shortened(named));
         record.status = response.status().as_u16();
         record.outcome = AuditOutcome::of(record.status);
-        record.code = response.extensions().get::<Code>().map(|code| code.as_str());
+        record.code = response
+            .extensions()
+            .get::<Code>()
+            .map(|code| code.as_str());
         let excluded = &self.api.app.config.audit.exclude_routes;
-        let is_excluded = record.outcome == AuditOutcome::Succeeded && excluded.contains(&record.route);
+        let is_excluded =
+            record.outcome == AuditOutcome::Succeeded && excluded.contains(&record.route);
         if !is_excluded && (user.is_some() || !self.is_login) {
             self.api.app.audit.record(&record);
         }
@@ -116,8 +133,13 @@ pub(crate) fn deny(api: &ApiState, route: &str, request: &Request, response: &Re
     api.app.audit.deny(Denial {
         route: route_of(route, request),
         status: response.status().as_u16(),
-        code: response.extensions().get::<Code>().map(|code| code.as_str()),
-        user: caller(request).and_then(|caller| caller.name.as_deref()).map(shortened),
+        code: response
+            .extensions()
+            .get::<Code>()
+            .map(|code| code.as_str()),
+        user: caller(request)
+            .and_then(|caller| caller.name.as_deref())
+            .map(shortened),
         source: source(request),
     });
 }
@@ -127,7 +149,8 @@ fn record(api: &ApiState, route: &str, id: &HeaderValue, request: &Request) -> A
     let user = caller.and_then(|caller| caller.name.as_deref());
     // Any client can send these headers. Only those that passed the gateway are facts.
     let key = caller.and_then(|caller| caller.key);
-    let is_trusted = api.app.config.auth.mode == AuthMode::Gateway && user.is_some() && key.is_none();
+    let is_trusted =
+        api.app.config.auth.mode == AuthMode::Gateway && user.is_some() && key.is_none();
     AuditRecord {
         id: uuid::Uuid::now_v7(),
         at: crate::clock::SystemClock.now().to_string(),
@@ -135,7 +158,10 @@ fn record(api: &ApiState, route: &str, id: &HeaderValue, request: &Request) -> A
         key: key.map(|key| key.to_string()),
         named_user: None,
         role: user.and(caller).map(|caller| caller.roles.clone()),
-        tenant: route.starts_with("/v1/").then(|| tenant(api, request)).flatten(),
+        tenant: route
+            .starts_with("/v1/")
+            .then(|| tenant(api, request))
+            .flatten(),
         route: route_of(route, request),
         target: shortened(match request.uri().path_and_query() {
             Some(target) if route != LOGIN_ROUTE => target.as_str(),
@@ -147,8 +173,9 @@ fn record(api: &ApiState, route: &str, id: &HeaderValue, request: &Request) -> A
         request_id: id.to_str().unwrap_or_default().to_owned(),
         source: source(request),
         forwarded_for: is_trusted.then(|| forwarded_for(request)).flatten(),
-        forwarded_by: forwarded_by(request)
-            .filter(|pod| is_trusted || is_pod(&api.app.routing.other_pods(), pod, source(request))),
+        forwarded_by: forwarded_by(request).filter(|pod| {
+            is_trusted || is_pod(&api.app.routing.other_pods(), pod, source(request))
+        }),
         node: api.app.config.node_name(),
     }
 }
@@ -174,14 +201,28 @@ fn route_of(route: &str, request: &Request) -> String {
 
 /// Returns the last address of the list, which the gateway has added. The client can send those before it.
 fn forwarded_for(request: &Request) -> Option<IpAddr> {
-    let last = request.headers().get_all(FORWARDED_FOR).iter().next_back()?;
+    let last = request
+        .headers()
+        .get_all(FORWARDED_FOR)
+        .iter()
+        .next_back()?;
     last.to_str().ok()?.rsplit(',').next()?.trim().parse().ok()
 }
 
 /// Returns whether one of the pods has this name and this IP address. A pod with a DNS name has an unknown address.
 fn is_pod(pods: &[Pod], name: &str, source: Option<IpAddr>) -> bool {
-    let address = |pod: &Pod| Uri::from_str(&pod.url).ok()?.host()?.trim_matches(['[', ']']).parse().ok();
-    source.is_some() && pods.iter().any(|pod| pod.name == name && address(pod) == source)
+    let address = |pod: &Pod| {
+        Uri::from_str(&pod.url)
+            .ok()?
+            .host()?
+            .trim_matches(['[', ']'])
+            .parse()
+            .ok()
+    };
+    source.is_some()
+        && pods
+            .iter()
+            .any(|pod| pod.name == name && address(pod) == source)
 }
 
 fn forwarded_by(request: &Request) -> Option<String> {
@@ -210,6 +251,9 @@ mod tests {
         let check = |name: &str, source: &str| is_pod(&pods, name, source.parse().ok());
         assert!(check("a", "10.1.2.3") && check("b", "fd00::1"));
         assert!(!check("a", "10.1.2.4") && !check("b", "10.1.2.3") && !check("x", "10.1.2.3"));
-        assert!(!check("c", "10.1.2.3") && !check("c", ""), "its address is unknown");
+        assert!(
+            !check("c", "10.1.2.3") && !check("c", ""),
+            "its address is unknown"
+        );
     }
 }

@@ -43,7 +43,9 @@ where
     if let Err(problem) = admit(api, route, &mut request).await {
         let mut response = problem.into_response();
         if response.status() == StatusCode::UNAUTHORIZED && api.app.authenticator.oidc().is_some() {
-            response.headers_mut().insert(LOGIN_HEADER, HeaderValue::from_static(login::LOGIN_PATH));
+            response
+                .headers_mut()
+                .insert(LOGIN_HEADER, HeaderValue::from_static(login::LOGIN_PATH));
         }
         audit_guard::deny(api, route, &request, &response);
         return response;
@@ -80,7 +82,9 @@ pub(crate) async fn audit<F>(
 where
     F: Future<Output = Response>,
 {
-    let Some(entry) = AuditGuard::of(api, route, id, &mut request) else { return handler(request).await };
+    let Some(entry) = AuditGuard::of(api, route, id, &mut request) else {
+        return handler(request).await;
+    };
     match entry.begin().await {
         Ok(entry) => {
             let response = handler(request).await;
@@ -93,14 +97,25 @@ where
 
 /// Returns the caller as quotas count it.
 fn caller_key(request: &Request) -> CallerKey {
-    let name = request.extensions().get::<Caller>().and_then(|caller| caller.name.clone());
-    let address = || peer(request).map_or(CallerKey::Others, |peer| CallerKey::Address(network(peer.ip())));
+    let name = request
+        .extensions()
+        .get::<Caller>()
+        .and_then(|caller| caller.name.clone());
+    let address = || {
+        peer(request).map_or(CallerKey::Others, |peer| {
+            CallerKey::Address(network(peer.ip()))
+        })
+    };
     name.map_or_else(address, CallerKey::User)
 }
 
 async fn admit(api: &ApiState, route: &str, request: &mut Request) -> Result<(), Problem> {
     if !is_over_nats(request) {
-        origin::check(&api.hosts, (route, request.method(), request.uri()), request.headers())?;
+        origin::check(
+            &api.hosts,
+            (route, request.method(), request.uri()),
+            request.headers(),
+        )?;
     }
     pod_client::check_sender(&api.app, request)?;
     let access = &api.app.authenticator;
@@ -122,7 +137,11 @@ async fn admit(api: &ApiState, route: &str, request: &mut Request) -> Result<(),
         return Ok(());
     }
     // Before the header of the context is set, which the signature does not cover.
-    let signed = if is_signed { signed_request::authenticate(api, request).await? } else { None };
+    let signed = if is_signed {
+        signed_request::authenticate(api, request).await?
+    } else {
+        None
+    };
     let caller = if let Some(caller) = signed {
         caller
     } else {
@@ -138,7 +157,9 @@ async fn admit(api: &ApiState, route: &str, request: &mut Request) -> Result<(),
     admission::name_context(right, request)?;
     let admission = Admission::new(caller, right, request);
     // A denial is counted with its caller.
-    request.extensions_mut().insert(admission.authenticated().clone());
+    request
+        .extensions_mut()
+        .insert(admission.authenticated().clone());
     let caller = admission.admit(&api.app.access)?;
     request.extensions_mut().insert(caller);
     request.extensions_mut().insert(admission);
@@ -154,8 +175,13 @@ async fn authenticate(
     if access.oidc().is_some() && login::has_session(headers) {
         origin::check_session(method, headers)?;
     }
-    let headers = headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes())).collect();
-    Ok(access.authenticate(&RequestCredentials { headers, source }).await?)
+    let headers = headers
+        .iter()
+        .map(|(name, value)| (name.as_str(), value.as_bytes()))
+        .collect();
+    Ok(access
+        .authenticate(&RequestCredentials { headers, source })
+        .await?)
 }
 
 /// Withholds the response to a request that reads or waits, if its caller has lost its access meanwhile.
@@ -172,7 +198,9 @@ impl From<AuthError> for Problem {
             AuthError::Missing(_) => Code::Unauthenticated,
             AuthError::Invalid(_) => Code::InvalidCredentials,
             AuthError::Signature(rejection) => match rejection {
-                SignatureRejection::Time(..) | SignatureRejection::BeforeStart(_) => Code::SignatureTime,
+                SignatureRejection::Time(..) | SignatureRejection::BeforeStart(_) => {
+                    Code::SignatureTime
+                }
                 SignatureRejection::Replayed => Code::SignatureReplayed,
                 SignatureRejection::InvalidKey(..) => Code::InvalidKey,
                 SignatureRejection::Unreadable(_)

@@ -15,9 +15,10 @@ where
         Ok(result) => result,
         Err(error) => match error.try_into_panic() {
             Ok(panic) => std::panic::resume_unwind(panic),
-            Err(error) => {
-                Err(Problem::new(Code::Unavailable, format!("the process is shutting down: {error}")))
-            }
+            Err(error) => Err(Problem::new(
+                Code::Unavailable,
+                format!("the process is shutting down: {error}"),
+            )),
         },
     }
 }

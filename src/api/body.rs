@@ -29,7 +29,13 @@ impl<T: DeserializeOwned + Send + 'static> FromRequest<ApiState> for JsonBody<T>
     async fn from_request(request: Request, api: &ApiState) -> Result<Self, Problem> {
         let (parts, body) = request.into_parts();
         let api = api.for_request(&parts.extensions);
-        let body = read(&api, &parts.headers, body, api.app.config.http.max_body_size).await?;
+        let body = read(
+            &api,
+            &parts.headers,
+            body,
+            api.app.config.http.max_body_size,
+        )
+        .await?;
         api.bodies.parse(&body, parse).await.map(Self)
     }
 }
@@ -64,7 +70,11 @@ pub(crate) struct CheckedBody(pub(crate) RequestBody);
 impl CheckedBody {
     /// Parses the body; an empty one is the default.
     pub(crate) fn optional<T: DeserializeOwned + Default>(&self) -> Result<T, Problem> {
-        if self.0.trim_ascii().is_empty() { Ok(T::default()) } else { parse(&self.0) }
+        if self.0.trim_ascii().is_empty() {
+            Ok(T::default())
+        } else {
+            parse(&self.0)
+        }
     }
 }
 
@@ -78,7 +88,14 @@ impl FromRequest<ApiState> for CheckedBody {
             return Err(media_type(&content_type));
         }
         let api = api.for_request(&parts.extensions);
-        read(&api, &parts.headers, body, api.app.config.http.max_body_size).await.map(Self)
+        read(
+            &api,
+            &parts.headers,
+            body,
+            api.app.config.http.max_body_size,
+        )
+        .await
+        .map(Self)
     }
 }
 
@@ -91,15 +108,28 @@ pub(crate) async fn read(
 ) -> Result<RequestBody, Problem> {
     let body_timeout = api.app.config.http.request_timeout;
     if let Some(announced) = announced(headers).filter(|announced| *announced > limit) {
-        return Err(too_large(&format!("Content-Length is {announced} bytes"), limit));
+        return Err(too_large(
+            &format!("Content-Length is {announced} bytes"),
+            limit,
+        ));
     }
-    tokio::time::timeout(body_timeout, collect(api, body, limit)).await.unwrap_or_else(|_| {
-        Err(Problem::new(Code::BodyTimeout, format!("the body did not arrive within {body_timeout:?}")))
-    })
+    tokio::time::timeout(body_timeout, collect(api, body, limit))
+        .await
+        .unwrap_or_else(|_| {
+            Err(Problem::new(
+                Code::BodyTimeout,
+                format!("the body did not arrive within {body_timeout:?}"),
+            ))
+        })
 }
 
 fn announced(headers: &HeaderMap) -> Option<u64> {
-    headers.get(header::CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
+    headers
+        .get(header::CONTENT_LENGTH)?
+        .to_str()
+        .ok()?
+        .parse()
+        .ok()
 }
 
 async fn collect(api: &ApiState, body: Body, limit: u64) -> Result<RequestBody, Problem> {
@@ -121,14 +151,26 @@ async fn collect(api: &ApiState, body: Body, limit: u64) -> Result<RequestBody, 
 
 /// Creates the problem of a body that exceeds `limit`.
 pub(crate) fn too_large(found: &str, limit: u64) -> Problem {
-    Problem::new(Code::TooLarge, format!("{found}; the limit is {limit} bytes"))
+    Problem::new(
+        Code::TooLarge,
+        format!("{found}; the limit is {limit} bytes"),
+    )
 }
 
 /// Returns the content type without its parameters, in lower case; empty if there is none.
 pub(crate) fn content_type(headers: &HeaderMap) -> Result<String, Problem> {
-    let Some(value) = headers.get(header::CONTENT_TYPE) else { return Ok(String::new()) };
-    let text = value.to_str().map_err(|_| media_type("a non-ASCII content type"))?;
-    Ok(text.split(';').next().unwrap_or_default().trim().to_ascii_lowercase())
+    let Some(value) = headers.get(header::CONTENT_TYPE) else {
+        return Ok(String::new());
+    };
+    let text = value
+        .to_str()
+        .map_err(|_| media_type("a non-ASCII content type"))?;
+    Ok(text
+        .split(';')
+        .next()
+        .unwrap_or_default()
+        .trim()
+        .to_ascii_lowercase())
 }
 
 /// Creates the problem of an unsupported content type.
@@ -149,7 +191,9 @@ pub(crate) fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
         let pointer = pointer(error.path());
         json_problem(error.inner(), pointer)
     })?;
-    deserializer.end().map_err(|error| json_problem(&error, String::new()))?;
+    deserializer
+        .end()
+        .map_err(|error| json_problem(&error, String::new()))?;
     Ok(value)
 }
 
@@ -163,10 +207,16 @@ pub(crate) fn parse_value<T: DeserializeOwned>(value: serde_json::Value) -> Resu
 
 fn json_problem(error: &serde_json::Error, pointer: String) -> Problem {
     match error.classify() {
-        Category::Syntax | Category::Eof | Category::Io => Problem::new(Code::InvalidJson, error.to_string()),
+        Category::Syntax | Category::Eof | Category::Io => {
+            Problem::new(Code::InvalidJson, error.to_string())
+        }
         Category::Data => {
             let detail = error.to_string();
-            let text = if pointer.is_empty() { detail.clone() } else { format!("{pointer}: {detail}") };
+            let text = if pointer.is_empty() {
+                detail.clone()
+            } else {
+                format!("{pointer}: {detail}")
+            };
             Problem::new(Code::InvalidBody, text).with(vec![ProblemDetail { pointer, detail }])
         }
     }
@@ -211,7 +261,12 @@ mod tests {
         check(b"", "EOF while parsing a value at line 1 column 0");
         check(b"[] []", "trailing characters at line 1 column 4");
         let deep = parse::<serde_json::Value>(&[b'['; 10_000]).unwrap_err();
-        assert!(serde_json::to_string(&deep).unwrap().contains("recursion limit"), "{deep:?}");
+        assert!(
+            serde_json::to_string(&deep)
+                .unwrap()
+                .contains("recursion limit"),
+            "{deep:?}"
+        );
     }
 
     #[test]

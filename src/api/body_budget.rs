@@ -40,7 +40,12 @@ impl BodyBudget {
     /// Creates a body of a caller that is received piece by piece.
     pub(crate) fn receive(&self, caller: Option<&CallerBudgets>) -> PartialBody {
         let share = caller.map(|caller| Arc::clone(&caller.bytes));
-        PartialBody { budget: self.clone(), share, bytes: Vec::new(), held: HeldBytes::default() }
+        PartialBody {
+            budget: self.clone(),
+            share,
+            bytes: Vec::new(),
+            held: HeldBytes::default(),
+        }
     }
 
     /// Parses a body: a large one on a thread that may block, at most as many at the same time as the machine has
@@ -91,12 +96,19 @@ impl PartialBody {
     /// If the budget is used up.
     pub(crate) fn add(&mut self, piece: &[u8]) -> Result<(), Problem> {
         let needed = (self.bytes.len() + piece.len()).div_ceil(UNIT);
-        let held = self.held.of_all.as_ref().map_or(0, OwnedSemaphorePermit::num_permits);
+        let held = self
+            .held
+            .of_all
+            .as_ref()
+            .map_or(0, OwnedSemaphorePermit::num_permits);
         if needed > held {
             let more = u32::try_from(needed - held).unwrap_or(u32::MAX);
             if let Some(share) = &self.share {
                 let of_caller = Arc::clone(share).try_acquire_many_owned(more);
-                merge(&mut self.held.of_caller, of_caller.map_err(|_| self.budget.quotas.reject_bytes())?);
+                merge(
+                    &mut self.held.of_caller,
+                    of_caller.map_err(|_| self.budget.quotas.reject_bytes())?,
+                );
             }
             let of_all = Arc::clone(&self.budget.free).try_acquire_many_owned(more).map_err(|_| {
                 let detail =
@@ -110,7 +122,10 @@ impl PartialBody {
     }
 
     pub(crate) fn finish(self) -> RequestBody {
-        RequestBody { bytes: self.bytes.into(), _held: Arc::new(self.held) }
+        RequestBody {
+            bytes: self.bytes.into(),
+            _held: Arc::new(self.held),
+        }
     }
 }
 
@@ -161,7 +176,10 @@ mod tests {
         first.add(&[0; UNIT + 1]).unwrap();
         second.add(&[0; UNIT]).unwrap();
         let rejection = format!("{:?}", second.add(&[0; 1]).unwrap_err());
-        assert!(rejection.contains("http.max_bytes_in_flight"), "{rejection}");
+        assert!(
+            rejection.contains("http.max_bytes_in_flight"),
+            "{rejection}"
+        );
         let body = first.finish();
         let clone = body.clone();
         assert_eq!(body.len(), 2 * UNIT + 1);
@@ -173,8 +191,10 @@ mod tests {
 
     #[test]
     fn the_bodies_of_one_caller_use_its_share_only() {
-        let mut config =
-            HttpServerConfig { max_bytes_in_flight: 64 * UNIT as u64, ..HttpServerConfig::default() };
+        let mut config = HttpServerConfig {
+            max_bytes_in_flight: 64 * UNIT as u64,
+            ..HttpServerConfig::default()
+        };
         (config.max_batch_size, config.max_body_size) = (UNIT as u64, UNIT as u64);
         let quotas = Quotas::new(&config, 16);
         let budget = BodyBudget::new(64 * UNIT as u64, quotas.clone());
@@ -186,8 +206,14 @@ mod tests {
         let mut held = budget.receive(Some(&ada.budgets));
         held.add(&vec![0; 32 * UNIT]).unwrap();
         let rejection = format!("{:?}", held.add(&[0]).unwrap_err());
-        assert!(rejection.contains("http.per_caller.max_share"), "{rejection}");
-        budget.receive(Some(&bob.budgets)).add(&vec![0; 32 * UNIT]).unwrap();
+        assert!(
+            rejection.contains("http.per_caller.max_share"),
+            "{rejection}"
+        );
+        budget
+            .receive(Some(&bob.budgets))
+            .add(&vec![0; 32 * UNIT])
+            .unwrap();
     }
 
     #[tokio::test]
@@ -197,7 +223,12 @@ mod tests {
             let mut body = budget.receive(None);
             body.add(&vec![0; size]).unwrap();
             let (budget, body) = (budget.clone(), body.finish());
-            async move { budget.parse(&body, |_| Ok(std::thread::current().id())).await.unwrap() }
+            async move {
+                budget
+                    .parse(&body, |_| Ok(std::thread::current().id()))
+                    .await
+                    .unwrap()
+            }
         };
         let here = std::thread::current().id();
         assert_eq!(thread(LARGE).await, here);

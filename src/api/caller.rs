@@ -30,9 +30,12 @@ pub(crate) struct CallerView {
 /// Returns a member of the context of the request with its roles there. Other callers are unchanged, so that they cannot find
 /// out which contexts exist.
 fn in_context(api: &ApiState, caller: Caller, headers: &HeaderMap) -> Caller {
-    let Ok(tenant) = extract::tenant(headers, api) else { return caller };
+    let Ok(tenant) = extract::tenant(headers, api) else {
+        return caller;
+    };
     let mut member = caller.clone();
-    let is_member = api.app.access.enter(&mut member, &tenant).is_ok() && member.tenants.contains(&tenant);
+    let is_member =
+        api.app.access.enter(&mut member, &tenant).is_ok() && member.tenants.contains(&tenant);
     if is_member { member } else { caller }
 }
 
@@ -50,7 +53,9 @@ pub(crate) async fn show(
     headers: HeaderMap,
 ) -> Json<CallerView> {
     let caller = in_context(&api, caller, &headers);
-    let rights = Right::ALL.into_iter().filter(|right| caller.roles.allow(*right));
+    let rights = Right::ALL
+        .into_iter()
+        .filter(|right| caller.roles.allow(*right));
     Json(CallerView {
         user: caller.name.clone(),
         key: caller.key.map(|key| key.to_string()),
@@ -58,9 +63,12 @@ pub(crate) async fn show(
         rights: rights.map(Right::as_str).collect(),
         tenants: match &caller.tenants {
             TenantScope::All => None,
-            TenantScope::Only(tenants) => {
-                Some(tenants.iter().map(|tenant| tenant.as_str().to_owned()).collect())
-            }
+            TenantScope::Only(tenants) => Some(
+                tenants
+                    .iter()
+                    .map(|tenant| tenant.as_str().to_owned())
+                    .collect(),
+            ),
         },
         task_roles: caller.task_roles.into_iter().collect(),
         session: api.app.authenticator.oidc().is_some() && login::has_session(&headers),

@@ -66,7 +66,11 @@ pub(crate) struct Place {
 
 impl Connections {
     pub(crate) fn new(limits: ConnectionLimits) -> Arc<Self> {
-        Arc::new(Self { limits, places: Mutex::default(), freed: Notify::new() })
+        Arc::new(Self {
+            limits,
+            places: Mutex::default(),
+            freed: Notify::new(),
+        })
     }
 
     /// Returns a place for a connection from this address. Closes an idle connection if no place is free. `None`
@@ -76,7 +80,12 @@ impl Connections {
             let admission = self.lock().admit(self.limits, network(from));
             match admission {
                 Admission::Granted(id, close, is_reserved) => {
-                    return Some(Place { connections: Arc::clone(self), id, close, is_reserved });
+                    return Some(Place {
+                        connections: Arc::clone(self),
+                        id,
+                        close,
+                        is_reserved,
+                    });
                 }
                 Admission::Closing(id) => self.closed(id).await,
                 Admission::Rejected => return None,
@@ -114,7 +123,8 @@ impl Places {
         if self.reserved < RESERVED_CONNECTIONS {
             return self.open(address, true);
         }
-        self.close_oldest_idle(|open| open.is_reserved).map_or(Admission::Rejected, Admission::Closing)
+        self.close_oldest_idle(|open| open.is_reserved)
+            .map_or(Admission::Rejected, Admission::Closing)
     }
 
     fn open(&mut self, address: IpAddr, is_reserved: bool) -> Admission {
@@ -124,7 +134,15 @@ impl Places {
         } else {
             *self.by_address.entry(address).or_default() += 1;
         }
-        self.open.insert(id, OpenConnection { address, is_reserved, idle: None, close: Arc::clone(&close) });
+        self.open.insert(
+            id,
+            OpenConnection {
+                address,
+                is_reserved,
+                idle: None,
+                close: Arc::clone(&close),
+            },
+        );
         self.set_idle(id);
         Admission::Granted(id, close, is_reserved)
     }
@@ -156,7 +174,9 @@ impl Places {
 
     fn remove(&mut self, id: u64) {
         self.set_busy(id);
-        let Some(open) = self.open.remove(&id) else { return };
+        let Some(open) = self.open.remove(&id) else {
+            return;
+        };
         if open.is_reserved {
             self.reserved -= 1;
         } else if let Some(count) = self.by_address.get_mut(&open.address) {
@@ -301,7 +321,12 @@ mod tests {
         }
         let mut reserved = Vec::new();
         for number in 0..RESERVED_CONNECTIONS {
-            reserved.push(connections.admit(host(u8::try_from(number).unwrap())).await.unwrap());
+            reserved.push(
+                connections
+                    .admit(host(u8::try_from(number).unwrap()))
+                    .await
+                    .unwrap(),
+            );
         }
         assert!(reserved.iter().all(Place::is_reserved));
         let new = admit_over(&connections, host(9), &mut reserved, 0).await;

@@ -74,7 +74,10 @@ pub(crate) struct WeakApiState(Weak<SharedState>);
 impl WeakApiState {
     /// Returns the state without a request; `None` if the API has ended.
     pub(crate) fn upgrade(&self) -> Option<ApiState> {
-        self.0.upgrade().map(|shared| ApiState { shared, scope: RequestScope::default() })
+        self.0.upgrade().map(|shared| ApiState {
+            shared,
+            scope: RequestScope::default(),
+        })
     }
 }
 
@@ -98,7 +101,10 @@ impl ApiState {
     pub(crate) fn new(app: Arc<App>, description: String) -> Self {
         let pods = PodClient::new();
         let description = description.into();
-        let reads = ReadPool::new(app.config.http.max_concurrent_reads, app.config.http.request_timeout);
+        let reads = ReadPool::new(
+            app.config.http.max_concurrent_reads,
+            app.config.http.request_timeout,
+        );
         let queries = QueryLimit::new(app.config.http.max_concurrent_queries);
         let connections = descriptors::max_connections(&app.config).unwrap_or(MIN_CONNECTIONS);
         let quotas = Quotas::new(&app.config.http, connections);
@@ -120,18 +126,30 @@ impl ApiState {
             quotas,
             result_waits: Arc::new(Semaphore::new(connections / 2)),
         };
-        Self { shared: Arc::new(shared), scope: RequestScope::default() }
+        Self {
+            shared: Arc::new(shared),
+            scope: RequestScope::default(),
+        }
     }
 
     /// Returns the state with the scope of a request.
     pub(crate) fn for_request(&self, extensions: &Extensions) -> Self {
-        let scope = extensions.get::<RequestScope>().cloned().unwrap_or_default();
-        Self { shared: Arc::clone(&self.shared), scope }
+        let scope = extensions
+            .get::<RequestScope>()
+            .cloned()
+            .unwrap_or_default();
+        Self {
+            shared: Arc::clone(&self.shared),
+            scope,
+        }
     }
 
     /// Returns the state for work that does not belong to a request, and to no caller.
     pub(crate) fn detached(&self) -> Self {
-        Self { shared: Arc::clone(&self.shared), scope: RequestScope::default() }
+        Self {
+            shared: Arc::clone(&self.shared),
+            scope: RequestScope::default(),
+        }
     }
 
     /// Returns a reference that does not keep the state.
@@ -146,7 +164,10 @@ impl ApiState {
         method: Method,
         target: &str,
     ) -> Result<reqwest::RequestBuilder, pod_client::Error> {
-        let transport = (self.app.services.keys.tls.as_deref(), &self.app.config.cluster);
+        let transport = (
+            self.app.services.keys.tls.as_deref(),
+            &self.app.config.cluster,
+        );
         self.pods.request(transport, pod, method, target)
     }
 
@@ -167,7 +188,10 @@ impl ApiState {
         T: Send + 'static,
         F: FnOnce(&ReadScope) -> Result<T, Problem> + Send + 'static,
     {
-        let (app, permit) = (Arc::clone(&self.app), self.reads.acquire(self.scope.caller.as_ref()).await?);
+        let (app, permit) = (
+            Arc::clone(&self.app),
+            self.reads.acquire(self.scope.caller.as_ref()).await?,
+        );
         let cancellation = Cancellation::default();
         let _request = cancellation.on_drop();
         run_blocking(move || {

@@ -21,7 +21,10 @@ impl From<orlog_store::Error> for Problem {
             Error::DamagedJournal { .. } => Code::DamagedJournal,
             _ => Code::StoreError,
         };
-        if matches!(code, Code::StoreError | Code::DamagedTables | Code::DamagedJournal) {
+        if matches!(
+            code,
+            Code::StoreError | Code::DamagedTables | Code::DamagedJournal
+        ) {
             tracing::error!(%error, "store read failed");
             return Problem::new(code, "store read failed; see the server log");
         }
@@ -38,7 +41,9 @@ impl From<PathRejection> for Problem {
 impl From<QueryRejection> for Problem {
     fn from(rejection: QueryRejection) -> Self {
         let text = rejection.body_text();
-        let text = text.strip_prefix("Failed to deserialize query string: ").unwrap_or(&text);
+        let text = text
+            .strip_prefix("Failed to deserialize query string: ")
+            .unwrap_or(&text);
         Problem::new(Code::BadParameter, format!("invalid query: {text}"))
     }
 }
@@ -46,16 +51,25 @@ impl From<QueryRejection> for Problem {
 /// Creates the problem of an invalid path or query parameter.
 pub(crate) fn invalid_parameter(name: &str, reason: impl Into<String>) -> Problem {
     let detail = reason.into();
-    let problem_detail = ProblemDetail { pointer: name.to_owned(), detail: detail.clone() };
+    let problem_detail = ProblemDetail {
+        pointer: name.to_owned(),
+        detail: detail.clone(),
+    };
     Problem::new(Code::BadParameter, detail).with(vec![problem_detail])
 }
 
 /// Returns the problem of an unknown path.
 pub(crate) async fn no_route() -> Problem {
-    Problem::new(Code::RouteNotFound, format!("route not found; {OPENAPI_PATH} lists all routes"))
+    Problem::new(
+        Code::RouteNotFound,
+        format!("route not found; {OPENAPI_PATH} lists all routes"),
+    )
 }
 
 /// Returns the problem of an unsupported method.
 pub(crate) async fn no_method() -> Problem {
-    Problem::new(Code::MethodNotAllowed, format!("see {OPENAPI_PATH} for the supported methods"))
+    Problem::new(
+        Code::MethodNotAllowed,
+        format!("see {OPENAPI_PATH} for the supported methods"),
+    )
 }

@@ -53,9 +53,15 @@ pub(crate) fn tenant(headers: &HeaderMap, api: &ApiState) -> Result<TenantId, Pr
         let detail = format!("duplicate header {TENANT_HEADER}: {first:?} and {second:?}");
         return Err(Problem::new(Code::BadTenant, detail));
     }
-    let text = std::str::from_utf8(first.map_or(b"", |value| value.as_bytes()))
-        .map_err(|error| Problem::new(Code::BadTenant, format!("{TENANT_HEADER} is not UTF-8: {error}")))?;
-    let tenant = TenantId::new(text).map_err(|error| Problem::new(Code::BadTenant, error.to_string()))?;
+    let text =
+        std::str::from_utf8(first.map_or(b"", |value| value.as_bytes())).map_err(|error| {
+            Problem::new(
+                Code::BadTenant,
+                format!("{TENANT_HEADER} is not UTF-8: {error}"),
+            )
+        })?;
+    let tenant =
+        TenantId::new(text).map_err(|error| Problem::new(Code::BadTenant, error.to_string()))?;
     tracing::Span::current().record("tenant", tenant.as_str());
     if api.app.config.tenants.admits(&tenant) {
         Ok(tenant)
@@ -76,7 +82,9 @@ impl FromRequestParts<ApiState> for NodeAccess {
         _api: &ApiState,
     ) -> impl Future<Output = Result<Self, Infallible>> + Send {
         let caller = parts.extensions.get::<Caller>();
-        ready(Ok(Self(caller.is_some_and(|caller| caller.tenants == TenantScope::All))))
+        ready(Ok(Self(
+            caller.is_some_and(|caller| caller.tenants == TenantScope::All),
+        )))
     }
 }
 
@@ -100,10 +108,15 @@ impl FromRequestParts<ApiState> for InstancePath {
         let Tenant(tenant) = Tenant::from_request_parts(parts, api).await?;
         let Path(path) = Path::<InstanceParams>::from_request_parts(parts, api).await?;
         let InstanceParams { saga, correlation } = path;
-        let saga = SagaName::new(saga).map_err(|error| invalid_parameter("saga", error.to_string()))?;
+        let saga =
+            SagaName::new(saga).map_err(|error| invalid_parameter("saga", error.to_string()))?;
         let correlation = CorrelationId::new(correlation)
             .map_err(|error| invalid_parameter("correlation", error.to_string()))?;
-        Ok(InstancePath(InstanceKey { tenant, saga, correlation }))
+        Ok(InstancePath(InstanceKey {
+            tenant,
+            saga,
+            correlation,
+        }))
     }
 }
 
@@ -133,24 +146,36 @@ impl<T: DeserializeOwned> FromRequestParts<ApiState> for QueryParams<T> {
 
 /// Returns the number of entries of a page: the requested number, within the configured limit.
 pub(crate) fn page_limit(requested: Option<usize>, api: &ApiState) -> usize {
-    requested.unwrap_or(DEFAULT_PAGE_LIMIT).clamp(1, api.app.config.http.max_page_size)
+    requested
+        .unwrap_or(DEFAULT_PAGE_LIMIT)
+        .clamp(1, api.app.config.http.max_page_size)
 }
 
 /// Returns the trace of the request.
 pub(crate) fn request_trace(headers: &HeaderMap) -> Option<TraceParent> {
-    headers.get(TRACEPARENT).and_then(|value| value.to_str().ok()).and_then(TraceParent::new)
+    headers
+        .get(TRACEPARENT)
+        .and_then(|value| value.to_str().ok())
+        .and_then(TraceParent::new)
 }
 
 /// Parses a duration in a query.
 pub(crate) fn duration(name: &str, text: Option<&str>) -> Result<Option<Duration>, Problem> {
     let Some(text) = text else { return Ok(None) };
-    let parsed = text.parse::<SignedDuration>().ok().and_then(|duration| Duration::try_from(duration).ok());
+    let parsed = text
+        .parse::<SignedDuration>()
+        .ok()
+        .and_then(|duration| Duration::try_from(duration).ok());
     let invalid = || format!("invalid duration {text:?}; expected for example \"20s\"");
-    parsed.map(Some).ok_or_else(|| invalid_parameter(name, invalid()))
+    parsed
+        .map(Some)
+        .ok_or_else(|| invalid_parameter(name, invalid()))
 }
 
 /// Parses an RFC 3339 time in a query.
-pub(crate) fn time<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Timestamp>, D::Error> {
+pub(crate) fn time<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<Timestamp>, D::Error> {
     let text = String::deserialize(deserializer)?;
     // In a query, an unencoded plus sign arrives as a space.
     let text = text.replace(' ', "+");
@@ -159,6 +184,8 @@ pub(crate) fn time<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<
 
 /// Returns whether a client requests server-sent events.
 pub(crate) fn accepts_events(headers: &HeaderMap) -> bool {
-    let accepted = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok());
+    let accepted = headers
+        .get(header::ACCEPT)
+        .and_then(|value| value.to_str().ok());
     accepted.is_some_and(|accepted| accepted.contains("text/event-stream"))
 }

@@ -67,14 +67,18 @@ pub(crate) async fn forward(State(api): State<ApiState>, request: Request, next:
         // The handler reads each page from the owner, which may change.
         return next.run(request).await;
     }
-    let Some(tenant) = concerned(&request) else { return next.run(request).await };
+    let Some(tenant) = concerned(&request) else {
+        return next.run(request).await;
+    };
     let Some(slot) = slot(&api, &tenant, request.uri().path()) else {
         if is_start(&request) {
             // The handler finds the instance in the body.
             return next.run(request).await;
         }
         let mut response = next.run(request).await;
-        response.headers_mut().insert(PARTIAL, HeaderValue::from_static("true"));
+        response
+            .headers_mut()
+            .insert(PARTIAL, HeaderValue::from_static("true"));
         return response;
     };
     match api.app.routing.owner(slot) {
@@ -86,9 +90,9 @@ pub(crate) async fn forward(State(api): State<ApiState>, request: Request, next:
             );
             Problem::new(Code::Unavailable, detail).into_response()
         }
-        SlotOwner::Pod(pod) if !is_forwarded(request.headers()) => {
-            send(&api, &pod, request).await.unwrap_or_else(IntoResponse::into_response)
-        }
+        SlotOwner::Pod(pod) if !is_forwarded(request.headers()) => send(&api, &pod, request)
+            .await
+            .unwrap_or_else(IntoResponse::into_response),
         SlotOwner::Pod(_) | SlotOwner::None => Problem::moving().into_response(),
     }
 }
@@ -102,14 +106,20 @@ fn follows_lines(request: &Request) -> bool {
 /// Returns the tenant of a tenant-scoped request. The handler rejects malformed requests.
 fn concerned(request: &Request) -> Option<TenantId> {
     let path = request.uri().path();
-    let is_below =
-        |root: &&str| path.strip_prefix(*root).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
+    let is_below = |root: &&str| {
+        path.strip_prefix(*root)
+            .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    };
     // The owner of the shard looks for instances before it deletes a context.
     let is_deletion = request.method() == Method::DELETE && path.starts_with("/v1/contexts/");
     if !is_deletion {
         TENANT_SCOPED_ROUTES.iter().find(|root| is_below(root))?;
     }
-    let tenant = request.headers().get(TENANT_HEADER).map_or(Ok(""), HeaderValue::to_str).ok()?;
+    let tenant = request
+        .headers()
+        .get(TENANT_HEADER)
+        .map_or(Ok(""), HeaderValue::to_str)
+        .ok()?;
     TenantId::new(tenant).ok()
 }
 
@@ -117,7 +127,12 @@ fn concerned(request: &Request) -> Option<TenantId> {
 fn slot(api: &ApiState, tenant: &TenantId, path: &str) -> Option<Slot> {
     let slots = api.app.routing.slots();
     slots.tenant_slot(tenant).or_else(|| {
-        let decoded = |part: &str| percent_decode_str(part).decode_utf8().ok().map(String::from);
+        let decoded = |part: &str| {
+            percent_decode_str(part)
+                .decode_utf8()
+                .ok()
+                .map(String::from)
+        };
         if let Some(rest) = path.strip_prefix("/v1/flows/") {
             let key = flows::key(tenant.clone(), &decoded(rest.split('/').next()?)?).ok()?;
             return Some(slots.slot_of(&key));
@@ -140,8 +155,15 @@ fn slot(api: &ApiState, tenant: &TenantId, path: &str) -> Option<Slot> {
         }
         let mut parts = path.strip_prefix("/v1/sagas/")?.split('/');
         let mut part = || decoded(parts.next()?);
-        let (saga, correlation) = (SagaName::new(part()?).ok()?, CorrelationId::new(part()?).ok()?);
-        Some(slots.slot_of(&InstanceKey { tenant: tenant.clone(), saga, correlation }))
+        let (saga, correlation) = (
+            SagaName::new(part()?).ok()?,
+            CorrelationId::new(part()?).ok()?,
+        );
+        Some(slots.slot_of(&InstanceKey {
+            tenant: tenant.clone(),
+            saga,
+            correlation,
+        }))
     })
 }
 
@@ -150,8 +172,10 @@ fn is_start(request: &Request) -> bool {
     let path = request.uri().path();
     let saga = path.strip_prefix("/v1/sagas/");
     request.method() == Method::POST
-        && (matches!(path, "/v1/flows" | "/v1/messages" | "/v1/batches" | "/v1/shadows")
-            || saga.is_some_and(|saga| !saga.contains('/')))
+        && (matches!(
+            path,
+            "/v1/flows" | "/v1/messages" | "/v1/batches" | "/v1/shadows"
+        ) || saga.is_some_and(|saga| !saga.contains('/')))
 }
 
 /// Forwards the start of an instance to the owner of its shard; `None` if that is this pod. `generated` is the
@@ -170,7 +194,10 @@ pub(crate) async fn to_owner(
     match routing.owner(routing.slots().slot_of(key)) {
         SlotOwner::Local => Ok(None),
         SlotOwner::Pod(pod) if !is_forwarded(headers) => {
-            let mut target = uri.path_and_query().map_or("/", |target| target.as_str()).to_owned();
+            let mut target = uri
+                .path_and_query()
+                .map_or("/", |target| target.as_str())
+                .to_owned();
             if let Some(correlation) = generated {
                 target.push(if uri.query().is_some() { '&' } else { '?' });
                 target.push_str("correlation=");
@@ -195,9 +222,24 @@ pub(crate) async fn get(
 
 async fn send(api: &ApiState, pod: &Pod, request: Request) -> Result<Response, Problem> {
     let (parts, body) = request.into_parts();
-    let target = parts.uri.path_and_query().map_or("/", |target| target.as_str());
-    let body = body::read(api, &parts.headers, body, api.app.config.http.max_batch_size).await?;
-    send_body(api, pod, (parts.method, target, parts.headers), body.bytes()).await
+    let target = parts
+        .uri
+        .path_and_query()
+        .map_or("/", |target| target.as_str());
+    let body = body::read(
+        api,
+        &parts.headers,
+        body,
+        api.app.config.http.max_batch_size,
+    )
+    .await?;
+    send_body(
+        api,
+        pod,
+        (parts.method, target, parts.headers),
+        body.bytes(),
+    )
+    .await
 }
 
 async fn send_body(
@@ -220,9 +262,18 @@ async fn send_body(
     };
     let forwarded_request = api.request_to(pod, method, target).map_err(unavailable)?;
     let forwarded_request = forwarded_request.headers(headers).body(body);
-    let pod_response = forwarded_request.send().await.map_err(|error| unavailable(error.into()))?;
-    let (status, headers) = (pod_response.status(), without_hops(pod_response.headers().clone()));
-    let body = pod_response.bytes().await.map_err(|error| unavailable(error.into()))?;
+    let pod_response = forwarded_request
+        .send()
+        .await
+        .map_err(|error| unavailable(error.into()))?;
+    let (status, headers) = (
+        pod_response.status(),
+        without_hops(pod_response.headers().clone()),
+    );
+    let body = pod_response
+        .bytes()
+        .await
+        .map_err(|error| unavailable(error.into()))?;
     let mut response = Response::new(Body::from(body));
     *response.status_mut() = status;
     *response.headers_mut() = headers;
@@ -232,7 +283,10 @@ async fn send_body(
 /// Returns whether this pod serves the jobs of a tenant, or a part of them.
 pub(crate) fn is_local(api: &ApiState, tenant: &TenantId) -> bool {
     let routing = &api.app.routing;
-    let slot = routing.is_clustered().then(|| routing.slots().tenant_slot(tenant)).flatten();
+    let slot = routing
+        .is_clustered()
+        .then(|| routing.slots().tenant_slot(tenant))
+        .flatten();
     slot.is_none_or(|slot| matches!(routing.owner(slot), SlotOwner::Local))
 }
 
@@ -251,9 +305,13 @@ pub(crate) async fn forward_post(
 ) -> Result<(StatusCode, Bytes), pod_client::Error> {
     let mut headers = without_hops(headers.clone());
     headers.insert(FORWARDED_BY, node(api));
-    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    headers.insert(
+        header::CONTENT_TYPE,
+        HeaderValue::from_static("application/json"),
+    );
     if let Some(key) = api.scope.key {
-        let granted = signed_request::grant(api, key, (&Method::POST, path), &mut headers, &body).await;
+        let granted =
+            signed_request::grant(api, key, (&Method::POST, path), &mut headers, &body).await;
         granted.map_err(|error| pod_client::Error::Request(error.into()))?;
     }
     let request = api.request_to(pod, Method::POST, path)?;

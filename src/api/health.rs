@@ -41,15 +41,24 @@ struct ComponentHealth {
 
 impl ComponentHealth {
     fn ok() -> Self {
-        Self { status: "ok", detail: None }
+        Self {
+            status: "ok",
+            detail: None,
+        }
     }
 
     fn degraded(detail: impl Into<String>) -> Self {
-        Self { status: "degraded", detail: Some(detail.into()) }
+        Self {
+            status: "degraded",
+            detail: Some(detail.into()),
+        }
     }
 
     fn down(detail: impl Into<String>) -> Self {
-        Self { status: "down", detail: Some(detail.into()) }
+        Self {
+            status: "down",
+            detail: Some(detail.into()),
+        }
     }
 }
 
@@ -68,7 +77,11 @@ impl ComponentHealth {
 )]
 pub(crate) async fn health(api: ApiState) -> Response {
     let (store, bus, shards) = (store(&api), bus(&api).await, shards(&api));
-    let any = |status: &str| [&store, &bus, &shards].iter().any(|component| component.status == status);
+    let any = |status: &str| {
+        [&store, &bus, &shards]
+            .iter()
+            .any(|component| component.status == status)
+    };
     let (code, status) = if any("down") {
         (StatusCode::SERVICE_UNAVAILABLE, "down")
     } else if any("degraded") {
@@ -76,19 +89,43 @@ pub(crate) async fn health(api: ApiState) -> Response {
     } else {
         (StatusCode::OK, "ok")
     };
-    (code, Json(Health { status, store, bus, shards })).into_response()
+    (
+        code,
+        Json(Health {
+            status,
+            store,
+            bus,
+            shards,
+        }),
+    )
+        .into_response()
 }
 
 fn store(api: &ApiState) -> ComponentHealth {
-    let failure = api.app.runtime.readers().find_map(|reader| reader.stats().flush_failure);
-    let closed = api.app.runtime.readers().find_map(|reader| reader.outbox_depth().err());
-    let away = api.app.runtime.readers().find_map(|reader| reader.stats().replication?.unavailable);
+    let failure = api
+        .app
+        .runtime
+        .readers()
+        .find_map(|reader| reader.stats().flush_failure);
+    let closed = api
+        .app
+        .runtime
+        .readers()
+        .find_map(|reader| reader.outbox_depth().err());
+    let away = api
+        .app
+        .runtime
+        .readers()
+        .find_map(|reader| reader.stats().replication?.unavailable);
     match (closed, failure) {
         (Some(error), _) => ComponentHealth::down(error.to_string()),
-        (None, _) if away.is_some() => {
-            ComponentHealth::degraded(format!("a shard log does not respond: {}", away.unwrap_or_default()))
+        (None, _) if away.is_some() => ComponentHealth::degraded(format!(
+            "a shard log does not respond: {}",
+            away.unwrap_or_default()
+        )),
+        (None, Some(failure)) => {
+            ComponentHealth::degraded(format!("memtable flush fails: {failure}"))
         }
-        (None, Some(failure)) => ComponentHealth::degraded(format!("memtable flush fails: {failure}")),
         (None, None) if !api.app.runtime.health().has_capacity => {
             ComponentHealth::degraded("the store is full")
         }
@@ -161,7 +198,10 @@ pub(crate) struct ReadyResponse {
 pub(crate) async fn ready(api: ApiState) -> Result<Json<ReadyResponse>, Problem> {
     let health = api.app.runtime.health();
     if !health.accepting {
-        return Err(Problem::new(Code::Draining, "the node is draining and accepts no new events"));
+        return Err(Problem::new(
+            Code::Draining,
+            "the node is draining and accepts no new events",
+        ));
     }
     if !health.has_capacity {
         return Err(Problem::new(Code::InsufficientStorage, "the store is full"));

@@ -46,8 +46,16 @@ pub(crate) async fn index(headers: HeaderMap) -> Response {
         return web_page::index(&headers);
     }
     let links = LINKS.map(|(href, title)| Link { href, title }).into();
-    let links = Index { name: "orlog", version: env!("CARGO_PKG_VERSION"), links };
-    ([(header::VARY, HeaderValue::from_static("accept"))], Json(links)).into_response()
+    let links = Index {
+        name: "orlog",
+        version: env!("CARGO_PKG_VERSION"),
+        links,
+    };
+    (
+        [(header::VARY, HeaderValue::from_static("accept"))],
+        Json(links),
+    )
+        .into_response()
 }
 
 /// Show this description
@@ -58,7 +66,11 @@ pub(crate) async fn index(headers: HeaderMap) -> Response {
     responses((status = 200, description = "OpenAPI 3.1", body = serde_json::Value))
 )]
 pub(crate) async fn openapi(api: ApiState) -> Response {
-    ([(header::CONTENT_TYPE, "application/json")], api.description.to_string()).into_response()
+    (
+        [(header::CONTENT_TYPE, "application/json")],
+        api.description.to_string(),
+    )
+        .into_response()
 }
 
 /// Show the page of an error code
@@ -72,5 +84,9 @@ pub(crate) async fn openapi(api: ApiState) -> Response {
 pub(crate) async fn error_page(LastSegment(code): LastSegment) -> Result<Response, Problem> {
     let found = page(&code)
         .ok_or_else(|| Problem::new(Code::RouteNotFound, format!("unknown error code {code:?}")))?;
-    Ok(([(header::CONTENT_TYPE, "text/markdown; charset=utf-8")], found).into_response())
+    Ok((
+        [(header::CONTENT_TYPE, "text/markdown; charset=utf-8")],
+        found,
+    )
+        .into_response())
 }

@@ -58,13 +58,22 @@ pub(crate) async fn callback(
     let oidc = oidc(&api)?;
     if !query.error.is_empty() {
         let reason = query.error.chars().take(100).collect::<String>();
-        return Err(problem(&LoginError::Rejected(anyhow::anyhow!("the provider returned {reason:?}"))));
+        return Err(problem(&LoginError::Rejected(anyhow::anyhow!(
+            "the provider returned {reason:?}"
+        ))));
     }
     let pending = read_cookie(&headers, LOGIN_COOKIE).unwrap_or_default();
-    let login = oidc.complete(&query.state, &query.code, pending).await.map_err(|error| problem(&error))?;
+    let login = oidc
+        .complete(&query.state, &query.code, pending)
+        .await
+        .map_err(|error| problem(&error))?;
     let max_age = api.app.config.auth.oidc.session_max_age.as_secs();
-    let session =
-        set_cookie(SESSION_COOKIE, &login.session, "Strict", max_age.try_into().unwrap_or(u32::MAX));
+    let session = set_cookie(
+        SESSION_COOKIE,
+        &login.session,
+        "Strict",
+        max_age.try_into().unwrap_or(u32::MAX),
+    );
     let mut response = redirect("/", [session, set_cookie(LOGIN_COOKIE, "", "Lax", 0)]);
     // The audit record contains the user.
     response.extensions_mut().insert(login.caller);
@@ -74,8 +83,10 @@ pub(crate) async fn callback(
 /// Log out of the web UI
 #[utoipa::path(post, path = "/auth/logout", tag = "page", responses((status = 204, description = "The session has ended")))]
 pub(crate) async fn logout(api: ApiState, headers: HeaderMap) -> Response {
-    if let (Some(oidc), Some(session)) = (api.app.authenticator.oidc(), read_cookie(&headers, SESSION_COOKIE))
-    {
+    if let (Some(oidc), Some(session)) = (
+        api.app.authenticator.oidc(),
+        read_cookie(&headers, SESSION_COOKIE),
+    ) {
         oidc.end(session);
     }
     let ended = set_cookie(SESSION_COOKIE, "", "Strict", 0);
@@ -112,7 +123,9 @@ fn read_cookie<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
 }
 
 fn set_cookie(name: &str, value: &str, same_site: &str, max_age: u32) -> HeaderValue {
-    let text = format!("{name}={value}; Path=/; Max-Age={max_age}; Secure; HttpOnly; SameSite={same_site}");
+    let text = format!(
+        "{name}={value}; Path=/; Max-Age={max_age}; Secure; HttpOnly; SameSite={same_site}"
+    );
     HeaderValue::try_from(text).expect("the values are hexadecimal numbers")
 }
 

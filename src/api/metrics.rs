@@ -41,9 +41,23 @@ pub(crate) async fn metrics(api: ApiState, headers: HeaderMap) -> Result<Respons
     let available = tokio::time::timeout(BUS_TIMEOUT, health::check_bus(&api));
     let (lags, available) = tokio::join!(api.app.runtime.lags(), available);
     let is_available = matches!(available, Ok(Ok(())));
-    let gauges = api.read(move |app| Ok(read_gauges(app, BusMetrics { is_available, lags: &lags }))).await?;
+    let gauges = api
+        .read(move |app| {
+            Ok(read_gauges(
+                app,
+                BusMetrics {
+                    is_available,
+                    lags: &lags,
+                },
+            ))
+        })
+        .await?;
     let mut text = String::with_capacity(64 * 1024);
-    let counted = api.app.metrics_registry.lock().unwrap_or_else(PoisonError::into_inner);
+    let counted = api
+        .app
+        .metrics_registry
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner);
     counted
         .encode(&mut text)
         .and_then(|()| api.requests.registry().encode(&mut text))
@@ -59,7 +73,10 @@ fn read_gauges(app: &App, bus: BusMetrics<'_>) -> MetricsRegistry {
     let mut registry = MetricsRegistry::default();
     let mailboxes = app.runtime.mailboxes();
     registry.register("instance_mailbox_depth", types::mailboxes(&mailboxes));
-    registry.register("instance_mailbox_max_depth", types::int_gauge(mailboxes.deepest));
+    registry.register(
+        "instance_mailbox_max_depth",
+        types::int_gauge(mailboxes.deepest),
+    );
     stores::register(app, &mut registry);
     sagas::register(app, &mut registry);
     messages::register(app, &mut registry);

@@ -7,8 +7,8 @@ use utoipa::openapi::request_body::RequestBody;
 use utoipa::openapi::schema::{Object, Schema, Type};
 use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityRequirement, SecurityScheme};
 use utoipa::openapi::{
-    ComponentsBuilder, InfoBuilder, LicenseBuilder, OpenApi, OpenApiBuilder, Ref, RefOr, Required, Response,
-    ResponseBuilder,
+    ComponentsBuilder, InfoBuilder, LicenseBuilder, OpenApi, OpenApiBuilder, Ref, RefOr, Required,
+    Response, ResponseBuilder,
 };
 use utoipa::{PartialSchema, ToSchema};
 
@@ -48,7 +48,10 @@ pub(crate) fn finish(description: &mut OpenApi) {
                 reject_null(body);
             }
             let problem = RefOr::Ref(Ref::from_response_name(PROBLEM));
-            operation.responses.responses.insert("default".to_owned(), problem);
+            operation
+                .responses
+                .responses
+                .insert("default".to_owned(), problem);
             if path.starts_with("/v1/")
                 && matches!(permission, Permission::Tenant(_) | Permission::Node(_))
                 && !NODE_PATHS.iter().any(|start| path.starts_with(start))
@@ -57,20 +60,34 @@ pub(crate) fn finish(description: &mut OpenApi) {
             }
         }
     }
-    let components = description.components.get_or_insert_with(|| ComponentsBuilder::new().build());
-    components.schemas.insert(Problem::name().into_owned(), Problem::schema());
-    components.schemas.insert(ProblemDetail::name().into_owned(), ProblemDetail::schema());
-    components.responses.insert(PROBLEM.to_owned(), RefOr::T(problem()));
+    let components = description
+        .components
+        .get_or_insert_with(|| ComponentsBuilder::new().build());
+    components
+        .schemas
+        .insert(Problem::name().into_owned(), Problem::schema());
+    components
+        .schemas
+        .insert(ProblemDetail::name().into_owned(), ProblemDetail::schema());
+    components
+        .responses
+        .insert(PROBLEM.to_owned(), RefOr::T(problem()));
     let bearer = SecurityScheme::Http(Http::new(HttpAuthScheme::Bearer));
     components.add_security_scheme("bearer", bearer);
     // No authentication, or a token: the configuration decides.
-    let any = [SecurityRequirement::default(), SecurityRequirement::new("bearer", Vec::<String>::new())];
+    let any = [
+        SecurityRequirement::default(),
+        SecurityRequirement::new("bearer", Vec::<String>::new()),
+    ];
     description.security = Some(any.into());
 }
 
 /// Prefixes the id of an operation, which is the name of its function, with its tag: ids are unique.
 fn name_operation(operation: &mut Operation) {
-    if let (Some(tag), Some(id)) = (operation.tags.iter().flatten().next(), &mut operation.operation_id) {
+    if let (Some(tag), Some(id)) = (
+        operation.tags.iter().flatten().next(),
+        &mut operation.operation_id,
+    ) {
         *id = format!("{}_{id}", tag.replace(' ', "_"));
     }
 }
@@ -79,10 +96,17 @@ fn name_operation(operation: &mut Operation) {
 fn reject_null(body: &mut RequestBody) {
     for content in body.content.values_mut() {
         let RefOr::T(content) = content else { continue };
-        let Some(RefOr::T(Schema::OneOf(choice))) = &content.schema else { continue };
+        let Some(RefOr::T(Schema::OneOf(choice))) = &content.schema else {
+            continue;
+        };
         let is_null = |item: &RefOr<Schema>| matches!(item, RefOr::T(Schema::Object(object)) if object.schema_type == Type::Null.into());
         if let ([object], true) = (
-            choice.items.iter().filter(|item| !is_null(item)).collect::<Vec<_>>().as_slice(),
+            choice
+                .items
+                .iter()
+                .filter(|item| !is_null(item))
+                .collect::<Vec<_>>()
+                .as_slice(),
             choice.items.iter().any(is_null),
         ) {
             content.schema = Some((*object).clone());
@@ -92,9 +116,24 @@ fn reject_null(body: &mut RequestBody) {
 }
 
 fn operations(item: &mut PathItem) -> impl Iterator<Item = (&'static str, &mut Operation)> {
-    let PathItem { get, put, post, delete, patch, .. } = item;
-    let methods = [("GET", get), ("PUT", put), ("POST", post), ("DELETE", delete), ("PATCH", patch)];
-    methods.into_iter().filter_map(|(method, operation)| Some((method, operation.as_mut()?)))
+    let PathItem {
+        get,
+        put,
+        post,
+        delete,
+        patch,
+        ..
+    } = item;
+    let methods = [
+        ("GET", get),
+        ("PUT", put),
+        ("POST", post),
+        ("DELETE", delete),
+        ("PATCH", patch),
+    ];
+    methods
+        .into_iter()
+        .filter_map(|(method, operation)| Some((method, operation.as_mut()?)))
 }
 
 /// Returns the required right and the scope of an operation: `public`, `authenticated`, `tenant` or `node`.
@@ -108,7 +147,10 @@ fn permission_extensions(permission: Permission) -> Extensions {
         Permission::Peer => ("peer", None),
         Permission::Node(right) => ("node", Some(right.as_str())),
     };
-    ExtensionsBuilder::new().add("x-orlog-scope", scope).add("x-orlog-right", right).build()
+    ExtensionsBuilder::new()
+        .add("x-orlog-scope", scope)
+        .add("x-orlog-right", right)
+        .build()
 }
 
 fn add_tenant(operation: &mut Operation) {
@@ -119,10 +161,18 @@ fn add_tenant(operation: &mut Operation) {
         .description(Some("Tenant of the request; the default tenant if omitted"))
         .schema(Some(Object::with_type(Type::String)))
         .build();
-    operation.parameters.get_or_insert_default().push(RefOr::T(tenant));
+    operation
+        .parameters
+        .get_or_insert_default()
+        .push(RefOr::T(tenant));
 }
 
 fn problem() -> Response {
-    let content = ContentBuilder::new().schema(Some(Ref::from_schema_name(PROBLEM))).build();
-    ResponseBuilder::new().description("An error").content("application/problem+json", content).build()
+    let content = ContentBuilder::new()
+        .schema(Some(Ref::from_schema_name(PROBLEM)))
+        .build();
+    ResponseBuilder::new()
+        .description("An error")
+        .content("application/problem+json", content)
+        .build()
 }

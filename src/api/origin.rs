@@ -38,7 +38,11 @@ pub(crate) fn check(
     let host = check_host(hosts, uri, headers)?;
     check_site(hosts, host.as_ref(), is_safe, headers)?;
     // A signature is the proof of a webhook, which can be a form.
-    if is_safe || route == WEBHOOK_ROUTE { Ok(()) } else { check_content_type(headers) }
+    if is_safe || route == WEBHOOK_ROUTE {
+        Ok(())
+    } else {
+        check_content_type(headers)
+    }
 }
 
 /// Checks a request whose credentials the browser sends by itself: a change requires the header `Origin`, which every
@@ -48,11 +52,17 @@ pub(crate) fn check_session(method: &Method, headers: &HeaderMap) -> Result<(), 
     if is_safe || headers.contains_key(header::ORIGIN) {
         return Ok(());
     }
-    Err(cross_site("no Origin, which a change with a session requires"))
+    Err(cross_site(
+        "no Origin, which a change with a session requires",
+    ))
 }
 
 /// Returns the host and port of the request; `None` without the header, which every browser sends.
-fn check_host(hosts: &AllowedHosts, uri: &Uri, headers: &HeaderMap) -> Result<Option<Authority>, Problem> {
+fn check_host(
+    hosts: &AllowedHosts,
+    uri: &Uri,
+    headers: &HeaderMap,
+) -> Result<Option<Authority>, Problem> {
     let mut found = headers.get_all(header::HOST).iter();
     let (value, more) = (found.next(), found.next());
     let text = match (uri.authority(), value) {
@@ -87,7 +97,11 @@ fn check_site(
         }
         return Err(cross_site(&format!("Origin: {}", shortened(origin))));
     }
-    let text = |name| headers.get(name).map(|value| value.to_str().unwrap_or_default());
+    let text = |name| {
+        headers
+            .get(name)
+            .map(|value| value.to_str().unwrap_or_default())
+    };
     let is_navigation = is_safe && text(FETCH_MODE) == Some("navigate");
     match text(FETCH_SITE) {
         None | Some("same-origin" | "none") => Ok(()),
@@ -97,12 +111,19 @@ fn check_site(
 }
 
 fn is_same_site(hosts: &AllowedHosts, host: Option<&Authority>, origin: &str) -> bool {
-    let Ok(origin) = origin.parse::<Uri>() else { return false };
-    let (Some(scheme), Some(of_page)) = (origin.scheme_str(), origin.authority()) else { return false };
+    let Ok(origin) = origin.parse::<Uri>() else {
+        return false;
+    };
+    let (Some(scheme), Some(of_page)) = (origin.scheme_str(), origin.authority()) else {
+        return false;
+    };
     let default_port = if scheme == "https" { 443 } else { 80 };
     let port = of_page.port_u16().unwrap_or(default_port);
     let is_same = host.is_some_and(|host| {
-        name(host) == name(of_page) && host.port_u16().map_or(port == default_port, |of_node| of_node == port)
+        name(host) == name(of_page)
+            && host
+                .port_u16()
+                .map_or(port == default_port, |of_node| of_node == port)
     });
     is_same || hosts.names(&name(of_page))
 }
@@ -113,7 +134,12 @@ fn check_content_type(headers: &HeaderMap) -> Result<(), Problem> {
         || content_type.starts_with("application/") && content_type.ends_with("+json");
     // A browser sends none of these headers to another site without the consent of this node.
     let is_proof = |name: &HeaderName| {
-        [header::AUTHORIZATION.as_str(), TENANT_HEADER, REQUEST_HEADER].contains(&name.as_str())
+        [
+            header::AUTHORIZATION.as_str(),
+            TENANT_HEADER,
+            REQUEST_HEADER,
+        ]
+        .contains(&name.as_str())
             || name.as_str().starts_with("ce-")
     };
     if is_json || headers.keys().any(is_proof) {
@@ -166,11 +192,17 @@ mod tests {
         route: &str,
         headers: &[(&str, &str)],
     ) -> Option<&'static str> {
-        let headers = headers.iter().map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap()));
+        let headers = headers
+            .iter()
+            .map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap()));
         let uri = Uri::from_static("/path");
         let headers = HeaderMap::from_iter::<Vec<_>>(headers.collect());
         let rejected = check(hosts, (route, method, &uri), &headers).err()?;
-        rejected.into_response().extensions().get::<Code>().map(|code| code.as_str())
+        rejected
+            .into_response()
+            .extensions()
+            .get::<Code>()
+            .map(|code| code.as_str())
     }
 
     const JSON: (&str, &str) = ("content-type", "application/json; charset=utf-8");
@@ -178,7 +210,12 @@ mod tests {
     #[test]
     fn host_must_name_this_node() {
         let check = |host: &str| {
-            result(&hosts(&["orlog.example.com", "*.internal"]), &Method::GET, "/info", &[("host", host)])
+            result(
+                &hosts(&["orlog.example.com", "*.internal"]),
+                &Method::GET,
+                "/info",
+                &[("host", host)],
+            )
         };
         for own in [
             "localhost",
@@ -208,15 +245,28 @@ mod tests {
             assert_eq!(check(foreign), Some("OR0045"), "{foreign}");
         }
         let twice = [("host", "localhost"), ("host", "localhost")];
-        assert_eq!(result(&hosts(&[]), &Method::GET, "/info", &twice), Some("OR0045"));
+        assert_eq!(
+            result(&hosts(&[]), &Method::GET, "/info", &twice),
+            Some("OR0045")
+        );
         let absolute = Uri::from_static("http://evil.com/info");
-        assert!(super::check(&hosts(&[]), ("/info", &Method::GET, &absolute), &HeaderMap::new()).is_err());
+        assert!(
+            super::check(
+                &hosts(&[]),
+                ("/info", &Method::GET, &absolute),
+                &HeaderMap::new()
+            )
+            .is_err()
+        );
     }
 
     #[test]
     fn probes_work_under_any_name() {
         for route in PROBE_ROUTES {
-            assert_eq!(result(&hosts(&[]), &Method::GET, route, &[("host", "any.name")]), None);
+            assert_eq!(
+                result(&hosts(&[]), &Method::GET, route, &[("host", "any.name")]),
+                None
+            );
             assert!(result(&hosts(&[]), &Method::POST, route, &[("host", "any.name")]).is_some());
         }
     }
@@ -234,7 +284,11 @@ mod tests {
             ("sec-fetch-site", "same-origin"),
             ("sec-fetch-site", "none"),
         ] {
-            assert_eq!(check(&Method::POST, node, (name, value)), None, "{name}: {value}");
+            assert_eq!(
+                check(&Method::POST, node, (name, value)),
+                None,
+                "{name}: {value}"
+            );
         }
         for (name, value) in [
             ("origin", "http://evil.com"),
@@ -245,23 +299,42 @@ mod tests {
             ("sec-fetch-site", "same-site"),
         ] {
             for method in [Method::POST, Method::GET, Method::DELETE] {
-                assert_eq!(check(&method, node, (name, value)), Some("OR0046"), "{method} {name}: {value}");
+                assert_eq!(
+                    check(&method, node, (name, value)),
+                    Some("OR0046"),
+                    "{method} {name}: {value}"
+                );
             }
         }
-        assert_eq!(check(&Method::POST, "orlog.internal", ("origin", "https://orlog.internal")), None);
+        assert_eq!(
+            check(
+                &Method::POST,
+                "orlog.internal",
+                ("origin", "https://orlog.internal")
+            ),
+            None
+        );
     }
 
     #[test]
     fn links_from_other_sites_open_pages() {
-        let link = [("host", "localhost"), ("sec-fetch-site", "cross-site"), ("sec-fetch-mode", "navigate")];
+        let link = [
+            ("host", "localhost"),
+            ("sec-fetch-site", "cross-site"),
+            ("sec-fetch-mode", "navigate"),
+        ];
         assert_eq!(result(&hosts(&[]), &Method::GET, "/", &link), None);
         let form = [&link[..], &[("content-type", "text/plain")]].concat();
-        assert_eq!(result(&hosts(&[]), &Method::POST, "/admin/drain", &form), Some("OR0046"));
+        assert_eq!(
+            result(&hosts(&[]), &Method::POST, "/admin/drain", &form),
+            Some("OR0046")
+        );
     }
 
     #[test]
     fn changes_require_a_header_that_forms_cannot_send() {
-        let check = |headers: &[(&str, &str)]| result(&hosts(&[]), &Method::POST, "/admin/drain", headers);
+        let check =
+            |headers: &[(&str, &str)]| result(&hosts(&[]), &Method::POST, "/admin/drain", headers);
         for proof in [
             JSON,
             ("content-type", "application/cloudevents-batch+json"),

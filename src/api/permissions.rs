@@ -24,7 +24,9 @@ pub(crate) enum Permission {
 }
 
 use Permission::{Actor, Authenticated, Context, Node, Peer, Public, Tenant};
-use Right::{Admin, Assign, Audit, Control, Metrics, Publish, Read, ReadMessages, ReadTasks, Tasks, Work};
+use Right::{
+    Admin, Assign, Audit, Control, Metrics, Publish, Read, ReadMessages, ReadTasks, Tasks, Work,
+};
 
 #[rustfmt::skip]
 const TABLE: &[(&str, &str, Permission)] = &[
@@ -173,7 +175,9 @@ pub(crate) fn required_permission(method: &str, route: &str, public: &[String]) 
     if method == "GET" && public.iter().any(|open| open == route) {
         return Public;
     }
-    let found = TABLE.iter().find(|(of, path, _)| *of == method && *path == route);
+    let found = TABLE
+        .iter()
+        .find(|(of, path, _)| *of == method && *path == route);
     found.map_or(Node(Admin), |(.., right)| *right)
 }
 
@@ -188,11 +192,17 @@ mod tests {
         let description = serde_json::to_value(super::super::openapi()).unwrap();
         let mut routes = BTreeSet::new();
         for (path, item) in description["paths"].as_object().unwrap() {
-            let methods =
-                item.as_object().unwrap().iter().filter(|(_, operation)| operation["responses"].is_object());
+            let methods = item
+                .as_object()
+                .unwrap()
+                .iter()
+                .filter(|(_, operation)| operation["responses"].is_object());
             routes.extend(methods.map(|(method, _)| format!("{} {path}", method.to_uppercase())));
         }
-        let table: BTreeSet<_> = TABLE.iter().map(|(method, path, _)| format!("{method} {path}")).collect();
+        let table: BTreeSet<_> = TABLE
+            .iter()
+            .map(|(method, path, _)| format!("{method} {path}"))
+            .collect();
         assert_eq!(table, routes);
         assert_eq!(table.len(), TABLE.len(), "a route stands there twice");
     }

@@ -29,7 +29,9 @@ pub(crate) enum Error {
     #[error("this pod has no certificates to verify {0}; set [http.tls] and [cluster.tls]")]
     Unverifiable(String),
     /// The address is not loopback, and the configuration does not allow HTTP.
-    #[error("HTTP to {0} is not allowed; set [http.tls] and [cluster.tls], or cluster.allow_plaintext")]
+    #[error(
+        "HTTP to {0} is not allowed; set [http.tls] and [cluster.tls], or cluster.allow_plaintext"
+    )]
     Forbidden(String),
     /// The certificates cannot be used.
     #[error(transparent)]
@@ -48,7 +50,9 @@ impl From<reqwest::Error> for Error {
 impl PodClient {
     pub(crate) fn new() -> Self {
         let plaintext = orlog_effect::http::client().build();
-        Self { plaintext: plaintext.expect("a client with default options is valid") }
+        Self {
+            plaintext: plaintext.expect("a client with default options is valid"),
+        }
     }
 
     /// Creates a request to a pod.
@@ -63,7 +67,10 @@ impl PodClient {
         target: &str,
     ) -> Result<reqwest::RequestBuilder, Error> {
         let url = format!("{}{target}", pod.url);
-        let (is_https, is_http) = (pod.url.starts_with("https://"), pod.url.starts_with("http://"));
+        let (is_https, is_http) = (
+            pod.url.starts_with("https://"),
+            pod.url.starts_with("http://"),
+        );
         if let Some(trust) = tls.and_then(NodeTls::pods) {
             if !is_https {
                 return Err(Error::Plaintext(pod.url.clone()));
@@ -82,15 +89,20 @@ impl PodClient {
 
 /// Rejects a forwarded request of a client that is not the pod that it names. Without TLS, pods have no identity.
 pub(crate) fn check_sender(app: &App, request: &Request) -> Result<(), Problem> {
-    let Some(name) = request.headers().get(FORWARDED_BY) else { return Ok(()) };
-    let Some(trust) = app.services.keys.tls.as_ref().and_then(|tls| tls.pods()) else { return Ok(()) };
+    let Some(name) = request.headers().get(FORWARDED_BY) else {
+        return Ok(());
+    };
+    let Some(trust) = app.services.keys.tls.as_ref().and_then(|tls| tls.pods()) else {
+        return Ok(());
+    };
     let certificate = request.extensions().get::<PodCertificate>();
     let name = name.to_str().unwrap_or_default();
     if certificate.is_some_and(|certificate| trust.is_pod(certificate, name)) {
         return Ok(());
     }
-    let detail =
-        format!("{FORWARDED_BY} requires the client certificate of a pod; only pods send this header");
+    let detail = format!(
+        "{FORWARDED_BY} requires the client certificate of a pod; only pods send this header"
+    );
     Err(Problem::new(Code::UnverifiedPod, detail))
 }
 
@@ -109,12 +121,17 @@ mod tests {
     const NAME: &str = "pods.orlog.internal";
 
     fn file(name: &str) -> PathBuf {
-        Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/certs").join(name)
+        Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join("tests/certs")
+            .join(name)
     }
 
     /// Returns the configuration of a node; with `ca`, of a pod.
     fn config(certificate: &str, ca: Option<&str>) -> Config {
-        let mut config = Config { node_name: "a".to_owned(), ..Config::default() };
+        let mut config = Config {
+            node_name: "a".to_owned(),
+            ..Config::default()
+        };
         config.http.tls.certificate = Some(file(&format!("{certificate}.pem")));
         config.http.tls.key = Some(file(&format!("{certificate}.key")));
         config.cluster.tls.ca = ca.map(file);
@@ -143,21 +160,37 @@ mod tests {
         let (mut stream, _) = listener.accept().await.unwrap();
         let Some(tls) = tls else {
             let count = stream.read(&mut received).await.unwrap();
-            return (String::from_utf8_lossy(&received[..count]).into_owned(), false);
+            return (
+                String::from_utf8_lossy(&received[..count]).into_owned(),
+                false,
+            );
         };
         let certificates = tls.certificates();
         let acceptor = TlsAcceptor::from(Arc::clone(&certificates.server));
-        let Ok(mut stream) = acceptor.accept(stream).await else { return (String::new(), false) };
+        let Ok(mut stream) = acceptor.accept(stream).await else {
+            return (String::new(), false);
+        };
         let chain = stream.get_ref().1.peer_certificates();
-        let certificate = certificates.pods.as_ref().and_then(|pods| pods.verify(chain));
-        let is_pod = certificate
-            .is_some_and(|certificate| certificates.pods.as_ref().unwrap().is_pod(&certificate, "a"));
+        let certificate = certificates
+            .pods
+            .as_ref()
+            .and_then(|pods| pods.verify(chain));
+        let is_pod = certificate.is_some_and(|certificate| {
+            certificates
+                .pods
+                .as_ref()
+                .unwrap()
+                .is_pod(&certificate, "a")
+        });
         let count = stream.read(&mut received).await.unwrap_or_default();
         if count > 0 {
             let response = "HTTP/1.1 200 OK\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
             stream.write_all(response.as_bytes()).await.unwrap();
         }
-        (String::from_utf8_lossy(&received[..count]).into_owned(), is_pod)
+        (
+            String::from_utf8_lossy(&received[..count]).into_owned(),
+            is_pod,
+        )
     }
 
     /// Sends a request with a token from a pod with TLS to this server.
@@ -168,11 +201,17 @@ mod tests {
         let scheme = if server.is_some() { "https" } else { "http" };
         let to = pod(format!("{scheme}://{}", listener.local_addr().unwrap()));
         let accepted = tokio::spawn(accept(listener, server));
-        let request = PodClient::new().request((Some(&*tls), &own.cluster), &to, Method::GET, "/v1/sagas");
+        let request =
+            PodClient::new().request((Some(&*tls), &own.cluster), &to, Method::GET, "/v1/sagas");
         let response = match request {
             Ok(request) => {
-                let response = request.header("authorization", "Bearer canary").send().await;
-                response.map(|response| response.status().as_u16()).map_err(Error::from)
+                let response = request
+                    .header("authorization", "Bearer canary")
+                    .send()
+                    .await;
+                response
+                    .map(|response| response.status().as_u16())
+                    .map_err(Error::from)
             }
             Err(error) => {
                 accepted.abort();
@@ -184,19 +223,26 @@ mod tests {
 
     #[tokio::test]
     async fn pods_verify_each_other() {
-        let (response, (received, is_pod)) = send(Some(load(&config("pod", Some("ca.pem"))).unwrap())).await;
+        let (response, (received, is_pod)) =
+            send(Some(load(&config("pod", Some("ca.pem"))).unwrap())).await;
         assert_eq!(response.unwrap(), 200);
-        assert!(received.contains("authorization: Bearer canary"), "{received}");
+        assert!(
+            received.contains("authorization: Bearer canary"),
+            "{received}"
+        );
         assert!(is_pod, "the sender presented its certificate");
     }
 
     #[tokio::test]
     async fn an_unverified_pod_receives_no_token() {
         // Another name of the same CA, the expected name of another CA, and a server for clients only.
-        for (certificate, reason) in
-            [("stranger", "not valid for name"), ("other", "UnknownIssuer"), ("server", "not valid for name")]
-        {
-            let (response, (received, _)) = send(Some(load(&config(certificate, None)).unwrap())).await;
+        for (certificate, reason) in [
+            ("stranger", "not valid for name"),
+            ("other", "UnknownIssuer"),
+            ("server", "not valid for name"),
+        ] {
+            let (response, (received, _)) =
+                send(Some(load(&config(certificate, None)).unwrap())).await;
             let error = response.unwrap_err().to_string();
             assert!(error.contains(reason), "{certificate}: {error}");
             assert_eq!(received, "", "{certificate}");
@@ -209,24 +255,48 @@ mod tests {
     #[test]
     fn a_pod_without_tls_sends_requests_to_loopback_only_unless_allowed() {
         let request = |url: &str, allow_plaintext: bool| {
-            let cluster = ClusterConfig { allow_plaintext, ..ClusterConfig::default() };
-            PodClient::new().request((None, &cluster), &pod(url.to_owned()), Method::GET, "/").map(|_| ())
+            let cluster = ClusterConfig {
+                allow_plaintext,
+                ..ClusterConfig::default()
+            };
+            PodClient::new()
+                .request((None, &cluster), &pod(url.to_owned()), Method::GET, "/")
+                .map(|_| ())
         };
         assert!(request("http://127.0.0.1:7070", false).is_ok());
-        assert!(matches!(request("http://10.0.0.7:7070", false), Err(Error::Forbidden(_))));
+        assert!(matches!(
+            request("http://10.0.0.7:7070", false),
+            Err(Error::Forbidden(_))
+        ));
         assert!(request("http://10.0.0.7:7070", true).is_ok());
-        assert!(matches!(request("https://10.0.0.7:7070", true), Err(Error::Unverifiable(_))));
-        assert!(matches!(request("ftp://10.0.0.7", true), Err(Error::Unverifiable(_))));
+        assert!(matches!(
+            request("https://10.0.0.7:7070", true),
+            Err(Error::Unverifiable(_))
+        ));
+        assert!(matches!(
+            request("ftp://10.0.0.7", true),
+            Err(Error::Unverifiable(_))
+        ));
     }
 
     #[test]
     fn a_certificate_that_other_pods_would_reject_prevents_the_start() {
-        let error =
-            |certificate: &str, ca: &str| load(&config(certificate, Some(ca))).err().unwrap_or_default();
+        let error = |certificate: &str, ca: &str| {
+            load(&config(certificate, Some(ca)))
+                .err()
+                .unwrap_or_default()
+        };
         assert_eq!(error("pod", "ca.pem"), "");
-        for (certificate, ca) in [("pod", "other-ca.pem"), ("stranger", "ca.pem"), ("server", "ca.pem")] {
+        for (certificate, ca) in [
+            ("pod", "other-ca.pem"),
+            ("stranger", "ca.pem"),
+            ("server", "ca.pem"),
+        ] {
             let error = error(certificate, ca);
-            assert!(error.contains("other pods would reject it") && error.contains(NAME), "{error}");
+            assert!(
+                error.contains("other pods would reject it") && error.contains(NAME),
+                "{error}"
+            );
         }
         let mut by_name = config("pod", Some("ca.pem"));
         "{pod}".clone_into(&mut by_name.cluster.tls.peer_name);

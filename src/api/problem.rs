@@ -290,13 +290,17 @@ impl Problem {
 
     /// Returns the problem of a request to a route for peers that no peer has signed.
     pub(crate) fn not_a_peer() -> Self {
-        let detail = "this route accepts only requests that a peer has signed; `orlog peer check` sends one";
+        let detail =
+            "this route accepts only requests that a peer has signed; `orlog peer check` sends one";
         Self::new(Code::Forbidden, detail)
     }
 
     /// Returns the problem of a request about a shard that moves to another pod.
     pub(crate) fn moving() -> Self {
-        Self::new(Code::Unavailable, "the shard is moving between pods; try again")
+        Self::new(
+            Code::Unavailable,
+            "the shard is moving between pods; try again",
+        )
     }
 
     /// Returns the code, for example `OR0001`.
@@ -322,14 +326,20 @@ impl Problem {
     /// Sets the time after which a retry can succeed, rounded up to whole seconds.
     pub(crate) fn with_retry_after(mut self, wait: Duration) -> Self {
         let seconds = wait.as_secs() + u64::from(wait.subsec_nanos() > 0);
-        self.retry_after = Some(u16::try_from(seconds).unwrap_or(u16::MAX).max(RETRY_AFTER_SECONDS));
+        self.retry_after = Some(
+            u16::try_from(seconds)
+                .unwrap_or(u16::MAX)
+                .max(RETRY_AFTER_SECONDS),
+        );
         self
     }
 
     fn retry_after(&self) -> Option<u16> {
         self.retry_after.or(match self.source {
             Code::Draining => Some(DRAINING_RETRY_AFTER_SECONDS),
-            Code::Unavailable | Code::AuditUnavailable | Code::QuotaExceeded => Some(RETRY_AFTER_SECONDS),
+            Code::Unavailable | Code::AuditUnavailable | Code::QuotaExceeded => {
+                Some(RETRY_AFTER_SECONDS)
+            }
             _ => None,
         })
     }
@@ -343,11 +353,19 @@ impl IntoResponse for Problem {
         let mut response = (self.source.status(), content_type, body).into_response();
         response.extensions_mut().insert(self.source);
         if self.source.status() == StatusCode::UNAUTHORIZED {
-            let scheme = if self.source == Code::InvalidSignature { "Signature" } else { "Bearer" };
-            response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static(scheme));
+            let scheme = if self.source == Code::InvalidSignature {
+                "Signature"
+            } else {
+                "Bearer"
+            };
+            response
+                .headers_mut()
+                .insert(header::WWW_AUTHENTICATE, HeaderValue::from_static(scheme));
         }
         if let Some(seconds) = retry_after {
-            response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+            response
+                .headers_mut()
+                .insert(header::RETRY_AFTER, HeaderValue::from(seconds));
         }
         response
     }
@@ -363,9 +381,16 @@ mod tests {
     fn every_error_code_has_a_page() {
         for code in Code::ALL {
             let page = page(code.as_str()).unwrap();
-            assert!(page.starts_with(&format!("# {} · {}\n", code.as_str(), code.title())), "{page}");
+            assert!(
+                page.starts_with(&format!("# {} · {}\n", code.as_str(), code.title())),
+                "{page}"
+            );
             let status = format!("HTTP status {}", code.status().as_u16());
-            assert!(page.contains(&status), "{} does not say {status:?}", code.as_str());
+            assert!(
+                page.contains(&status),
+                "{} does not say {status:?}",
+                code.as_str()
+            );
         }
         assert_eq!(page("OR9999"), None);
     }
@@ -381,7 +406,10 @@ mod tests {
         let response = Problem::new(Code::Draining, "x").into_response();
         assert_eq!(response.headers()[header::RETRY_AFTER], "5");
         assert_eq!(
-            Problem::new(Code::RouteNotFound, "x").into_response().headers().get(header::RETRY_AFTER),
+            Problem::new(Code::RouteNotFound, "x")
+                .into_response()
+                .headers()
+                .get(header::RETRY_AFTER),
             None
         );
     }

@@ -19,7 +19,10 @@ pub(crate) struct QueryLimit {
 
 impl QueryLimit {
     pub(crate) fn new(limit: usize) -> Self {
-        Self { running: Arc::default(), limit }
+        Self {
+            running: Arc::default(),
+            limit,
+        }
     }
 
     /// Takes a place of the tenant.
@@ -30,11 +33,15 @@ impl QueryLimit {
         let mut running = lock(&self.running);
         let count = running.entry(tenant.clone()).or_default();
         if *count >= self.limit {
-            let message = "too many queries of this tenant run; retry, or raise http.max_concurrent_queries";
+            let message =
+                "too many queries of this tenant run; retry, or raise http.max_concurrent_queries";
             return Err(Problem::new(Code::Unavailable, message));
         }
         *count += 1;
-        Ok(QueryPermit { running: Arc::clone(&self.running), tenant: tenant.clone() })
+        Ok(QueryPermit {
+            running: Arc::clone(&self.running),
+            tenant: tenant.clone(),
+        })
     }
 }
 
@@ -70,8 +77,14 @@ mod tests {
         let limit = QueryLimit::new(2);
         let [acme, other] = ["acme", "other"].map(|name| TenantId::new(name).unwrap());
         let (first, _second) = (limit.acquire(&acme).unwrap(), limit.acquire(&acme).unwrap());
-        let rejection = format!("{:?}", limit.acquire(&acme).err().expect("both places are taken"));
-        assert!(rejection.contains("http.max_concurrent_queries"), "{rejection}");
+        let rejection = format!(
+            "{:?}",
+            limit.acquire(&acme).err().expect("both places are taken")
+        );
+        assert!(
+            rejection.contains("http.max_concurrent_queries"),
+            "{rejection}"
+        );
         assert!(limit.acquire(&other).is_ok());
         drop(first);
         assert!(limit.acquire(&acme).is_ok());

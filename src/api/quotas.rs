@@ -119,21 +119,37 @@ impl Quotas {
         let quotas = &config.per_caller;
         let rate = f64::from(quotas.max_requests_per_second);
         let largest = config.max_batch_size.max(config.max_body_size);
-        let units = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX).div_ceil(BYTES_PER_PERMIT);
+        let units = |bytes: u64| {
+            usize::try_from(bytes)
+                .unwrap_or(usize::MAX)
+                .div_ceil(BYTES_PER_PERMIT)
+        };
         let limits = QuotaLimits {
             rate: (rate > 0.0).then_some((rate, f64::from(quotas.request_burst))),
-            requests: quotas.max_concurrent_requests.min(connections - connections / 4),
+            requests: quotas
+                .max_concurrent_requests
+                .min(connections - connections / 4),
             long_polls: quotas.max_long_polls.min(connections / 2),
-            query_seconds: Some(quotas.max_query_time_per_minute.as_secs_f64()).filter(|limit| *limit > 0.0),
+            query_seconds: Some(quotas.max_query_time_per_minute.as_secs_f64())
+                .filter(|limit| *limit > 0.0),
             bytes: share(units(config.max_bytes_in_flight), quotas.max_share).max(units(largest)),
             reads: share(config.max_concurrent_reads, quotas.max_share),
         };
-        let table = Table { callers: HashMap::new(), swept: None };
+        let table = Table {
+            callers: HashMap::new(),
+            swept: None,
+        };
         let rejected: Family<QuotaLabels, Counter> = Family::default();
         for quota in Quota::ALL {
-            let _zero = rejected.get_or_create(&QuotaLabels { quota: quota.as_str() });
+            let _zero = rejected.get_or_create(&QuotaLabels {
+                quota: quota.as_str(),
+            });
         }
-        Self { limits: Arc::new(limits), table: Arc::new(Mutex::new(table)), rejected }
+        Self {
+            limits: Arc::new(limits),
+            table: Arc::new(Mutex::new(table)),
+            rejected,
+        }
     }
 
     /// Returns the rejected requests by quota.
@@ -164,7 +180,10 @@ impl Quotas {
             return Err(self.reject(Quota::RequestRate, detail, wait));
         }
         caller.requests += 1;
-        Ok(RequestPermit { quotas: self.clone(), budgets: caller.budgets.clone() })
+        Ok(RequestPermit {
+            quotas: self.clone(),
+            budgets: caller.budgets.clone(),
+        })
     }
 
     /// Begins a message of a stream, which counts as a request of the caller.
@@ -175,20 +194,28 @@ impl Quotas {
         &self,
         caller: Option<&CallerBudgets>,
     ) -> Result<Option<RequestPermit>, Problem> {
-        caller.map(|caller| self.begin(caller.key.clone(), Instant::now())).transpose()
+        caller
+            .map(|caller| self.begin(caller.key.clone(), Instant::now()))
+            .transpose()
     }
 
     /// Begins to wait in a request of a caller.
     ///
     /// # Errors
     /// If too many requests of the caller wait.
-    pub(crate) fn begin_long_poll(&self, caller: Option<&CallerBudgets>) -> Result<LongPollPermit, Problem> {
-        let Some(key) = caller.map(|caller| caller.key.clone()) else { return Ok(LongPollPermit(None)) };
+    pub(crate) fn begin_long_poll(
+        &self,
+        caller: Option<&CallerBudgets>,
+    ) -> Result<LongPollPermit, Problem> {
+        let Some(key) = caller.map(|caller| caller.key.clone()) else {
+            return Ok(LongPollPermit(None));
+        };
         let mut table = self.lock();
         if let Some(caller) = table.callers.get_mut(&key) {
             if caller.long_polls >= self.limits.long_polls {
                 let limit = self.limits.long_polls;
-                let detail = format!("{limit} requests of the caller wait (http.per_caller.max_long_polls)");
+                let detail =
+                    format!("{limit} requests of the caller wait (http.per_caller.max_long_polls)");
                 return Err(self.reject(Quota::LongPolls, detail, Duration::ZERO));
             }
             caller.long_polls += 1;
@@ -206,7 +233,9 @@ impl Quotas {
         now: Instant,
     ) -> Result<QueryTimer, Problem> {
         let key = caller.map(|caller| caller.key.clone());
-        let (Some(limit), Some(key)) = (self.limits.query_seconds, key) else { return Ok(QueryTimer(None)) };
+        let (Some(limit), Some(key)) = (self.limits.query_seconds, key) else {
+            return Ok(QueryTimer(None));
+        };
         let mut table = self.lock();
         if let Some(caller) = table.callers.get_mut(&key)
             && let Err(wait) = caller.query.check(per_period(limit), now)
@@ -234,11 +263,17 @@ impl Quotas {
     }
 
     fn count(&self, quota: Quota) {
-        self.rejected.get_or_create(&QuotaLabels { quota: quota.as_str() }).inc();
+        self.rejected
+            .get_or_create(&QuotaLabels {
+                quota: quota.as_str(),
+            })
+            .inc();
     }
 
     fn charge_query(&self, key: &CallerKey, seconds: f64, now: Instant) {
-        let Some(limit) = self.limits.query_seconds else { return };
+        let Some(limit) = self.limits.query_seconds else {
+            return;
+        };
         if let Some(caller) = self.lock().callers.get_mut(key) {
             caller.query.charge(seconds, per_period(limit), now);
         }
@@ -250,7 +285,13 @@ impl Quotas {
 }
 
 impl Quota {
-    const ALL: [Self; 5] = [Self::RequestRate, Self::Requests, Self::LongPolls, Self::QueryTime, Self::Bytes];
+    const ALL: [Self; 5] = [
+        Self::RequestRate,
+        Self::Requests,
+        Self::LongPolls,
+        Self::QueryTime,
+        Self::Bytes,
+    ];
 
     fn as_str(self) -> &'static str {
         match self {
@@ -268,18 +309,27 @@ impl Table {
     /// [`SWEEP_INTERVAL`]; if that frees no space, returns the common use of all further callers.
     fn caller(&mut self, key: CallerKey, limits: &QuotaLimits, now: Instant) -> &mut CallerUse {
         let is_full = self.callers.len() >= MAX_CALLERS && !self.callers.contains_key(&key);
-        if is_full && self.swept.is_none_or(|swept| now.duration_since(swept) >= SWEEP_INTERVAL) {
+        if is_full
+            && self
+                .swept
+                .is_none_or(|swept| now.duration_since(swept) >= SWEEP_INTERVAL)
+        {
             self.swept = Some(now);
-            self.callers.retain(|_, caller| !caller.is_unused(limits, now));
+            self.callers
+                .retain(|_, caller| !caller.is_unused(limits, now));
         }
         let is_full = is_full && self.callers.len() >= MAX_CALLERS;
         let key = if is_full { CallerKey::Others } else { key };
-        self.callers.entry(key.clone()).or_insert_with(|| CallerUse::new(key, limits))
+        self.callers
+            .entry(key.clone())
+            .or_insert_with(|| CallerUse::new(key, limits))
     }
 
     /// Reduces the use of a caller, and removes a caller without use.
     fn end(&mut self, key: &CallerKey, limits: &QuotaLimits, reduce: impl FnOnce(&mut CallerUse)) {
-        let (Some(caller), now) = (self.callers.get_mut(key), Instant::now()) else { return };
+        let (Some(caller), now) = (self.callers.get_mut(key), Instant::now()) else {
+            return;
+        };
         reduce(caller);
         if caller.is_unused(limits, now) {
             self.callers.remove(key);
@@ -289,7 +339,10 @@ impl Table {
 
 impl CallerUse {
     fn new(key: CallerKey, limits: &QuotaLimits) -> Self {
-        let (bytes, reads) = (Arc::new(Semaphore::new(limits.bytes)), Arc::new(Semaphore::new(limits.reads)));
+        let (bytes, reads) = (
+            Arc::new(Semaphore::new(limits.bytes)),
+            Arc::new(Semaphore::new(limits.reads)),
+        );
         Self {
             requests: 0,
             long_polls: 0,
@@ -315,14 +368,18 @@ impl CallerUse {
 impl Drop for RequestPermit {
     fn drop(&mut self) {
         let Self { quotas, budgets } = self;
-        quotas.lock().end(&budgets.key, &quotas.limits, |caller| caller.requests -= 1);
+        quotas
+            .lock()
+            .end(&budgets.key, &quotas.limits, |caller| caller.requests -= 1);
     }
 }
 
 impl Drop for LongPollPermit {
     fn drop(&mut self) {
         let Some((quotas, key)) = &self.0 else { return };
-        quotas.lock().end(key, &quotas.limits, |caller| caller.long_polls -= 1);
+        quotas
+            .lock()
+            .end(key, &quotas.limits, |caller| caller.long_polls -= 1);
     }
 }
 
@@ -353,7 +410,10 @@ fn per_period(seconds: f64) -> (f64, f64) {
     (seconds / QUERY_PERIOD.as_secs_f64(), seconds)
 }
 
-#[expect(clippy::cast_precision_loss, reason = "differences are measured in microseconds")]
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "differences are measured in microseconds"
+)]
 fn cpu_seconds() -> f64 {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9

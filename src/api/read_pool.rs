@@ -27,18 +27,27 @@ pub(crate) struct ReadPermit {
 
 impl ReadPool {
     pub(crate) fn new(reads: usize, timeout: Duration) -> Self {
-        Self { permits: Arc::new(Semaphore::new(reads)), timeout }
+        Self {
+            permits: Arc::new(Semaphore::new(reads)),
+            timeout,
+        }
     }
 
     /// Waits for a permit to read. A caller uses at most its share of the pool.
-    pub(crate) async fn acquire(&self, caller: Option<&CallerBudgets>) -> Result<ReadPermit, Problem> {
+    pub(crate) async fn acquire(
+        &self,
+        caller: Option<&CallerBudgets>,
+    ) -> Result<ReadPermit, Problem> {
         let permit = tokio::time::timeout(self.timeout, async {
             let of_caller = match caller {
                 Some(caller) => Some(Arc::clone(&caller.reads).acquire_owned().await.ok()?),
                 None => None,
             };
             let of_all = Arc::clone(&self.permits).acquire_owned().await.ok()?;
-            Some(ReadPermit { _of_caller: of_caller, _of_all: of_all })
+            Some(ReadPermit {
+                _of_caller: of_caller,
+                _of_all: of_all,
+            })
         });
         permit.await.ok().flatten().ok_or_else(|| {
             Problem::new(
@@ -58,7 +67,10 @@ mod tests {
         let pool = ReadPool::new(1, Duration::from_millis(10));
         let first = pool.acquire(None).await.expect("it is the only one");
         let problem = pool.acquire(None).await.expect_err("the pool is exhausted");
-        assert!(format!("{problem:?}").contains("http.max_concurrent_reads"), "{problem:?}");
+        assert!(
+            format!("{problem:?}").contains("http.max_concurrent_reads"),
+            "{problem:?}"
+        );
         drop(first);
         assert!(pool.acquire(None).await.is_ok());
     }

@@ -21,7 +21,10 @@ impl ReadScope {
 
     /// Returns the reader of the shard of an instance; `None` if another process owns it.
     pub(crate) fn reader(&self, key: &InstanceKey) -> Option<Reader> {
-        self.app.runtime.reader(key).map(|reader| self.cancelling(&reader))
+        self.app
+            .runtime
+            .reader(key)
+            .map(|reader| self.cancelling(&reader))
     }
 
     /// Returns the readers of all shards of this process, ordered by number.
@@ -31,7 +34,10 @@ impl ReadScope {
 
     /// Returns the readers with the numbers of their shards.
     pub(crate) fn numbered_readers(&self) -> impl Iterator<Item = (u16, Reader)> {
-        self.app.runtime.numbered_readers().map(|(shard, reader)| (shard, self.cancelling(&reader)))
+        self.app
+            .runtime
+            .numbered_readers()
+            .map(|(shard, reader)| (shard, self.cancelling(&reader)))
     }
 
     /// Returns a reader whose scans end with the request.

@@ -41,7 +41,11 @@ pub(crate) async fn with_request_context(
 ) -> Response {
     let started = Instant::now();
     let id = request_id(request.headers());
-    let route = request.extensions().get::<MatchedPath>().map_or(NO_ROUTE, MatchedPath::as_str).to_owned();
+    let route = request
+        .extensions()
+        .get::<MatchedPath>()
+        .map_or(NO_ROUTE, MatchedPath::as_str)
+        .to_owned();
     let method = known_method(request.method().as_str());
     let trace = request_trace(request.headers());
     let exported = follow(&api, &mut request, (method, &route), trace.as_ref());
@@ -56,9 +60,13 @@ pub(crate) async fn with_request_context(
         trace_id = trace.as_ref().map(TraceParent::trace_id),
     );
     let handler = |request| respond(&api, &route, request, next);
-    request.extensions_mut().insert(RequestScope { trace, ..RequestScope::default() });
+    request.extensions_mut().insert(RequestScope {
+        trace,
+        ..RequestScope::default()
+    });
     request.extensions_mut().insert(RequestId(id.clone()));
-    let guarded = authorize::authorize(&api, (&route, &id), request, handler).instrument(span.clone());
+    let guarded =
+        authorize::authorize(&api, (&route, &id), request, handler).instrument(span.clone());
     let mut response = guarded.instrument(exported.span().clone()).await;
     let (status, took) = (response.status(), started.elapsed());
     api.requests.record(&route, method, status.as_u16(), took);
@@ -91,8 +99,13 @@ fn follow(
         (false, false) => "http",
     };
     let name = (method, route, request.uri().path(), scheme);
-    let exported =
-        RequestSpan::start(api.app.telemetry.spans.as_ref(), name, changes, trace, request.headers());
+    let exported = RequestSpan::start(
+        api.app.telemetry.spans.as_ref(),
+        name,
+        changes,
+        trace,
+        request.headers(),
+    );
     if let Some(own) = exported.trace() {
         let value = HeaderValue::try_from(own.as_str()).expect("a traceparent is ASCII");
         request.headers_mut().insert(TRACEPARENT, value);
@@ -127,7 +140,8 @@ async fn respond(api: &ApiState, route: &str, request: Request, next: Next) -> R
 
 fn text_of(panic: &(dyn std::any::Any + Send)) -> &str {
     let text = panic.downcast_ref::<&'static str>().copied();
-    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no text")
+    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str))
+        .unwrap_or("no text")
 }
 
 /// Returns the request id of the caller if it is short and printable, else a new one.
@@ -137,7 +151,11 @@ fn request_id(headers: &HeaderMap) -> HeaderValue {
         (1..=MAX_REQUEST_ID_BYTES).contains(&bytes.len()) && bytes.iter().all(u8::is_ascii_graphic)
     };
     let new = || HeaderValue::try_from(Uuid::now_v7().to_string()).expect("an id is ASCII");
-    headers.get(REQUEST_ID).filter(printable).cloned().unwrap_or_else(new)
+    headers
+        .get(REQUEST_ID)
+        .filter(printable)
+        .cloned()
+        .unwrap_or_else(new)
 }
 
 #[cfg(test)]
@@ -145,7 +163,10 @@ mod tests {
     use super::*;
 
     fn with(value: &[u8]) -> HeaderMap {
-        HeaderMap::from_iter([(REQUEST_ID.parse().unwrap(), HeaderValue::from_bytes(value).unwrap())])
+        HeaderMap::from_iter([(
+            REQUEST_ID.parse().unwrap(),
+            HeaderValue::from_bytes(value).unwrap(),
+        )])
     }
 
     #[test]

@@ -40,7 +40,10 @@ pub(crate) fn peer(request: &Request) -> Option<SocketAddr> {
 /// Maps unknown methods to one name, because callers can send any method and labels must be bounded.
 pub(crate) fn known_method(method: &str) -> &'static str {
     const KNOWN: [&str; 7] = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"];
-    KNOWN.into_iter().find(|known| *known == method).unwrap_or("OTHER")
+    KNOWN
+        .into_iter()
+        .find(|known| *known == method)
+        .unwrap_or("OTHER")
 }
 
 #[cfg(test)]
@@ -49,6 +52,9 @@ mod tests {
 
     #[test]
     fn unknown_methods_share_one_label() {
-        assert_eq!((known_method("GET"), known_method("BREW")), ("GET", "OTHER"));
+        assert_eq!(
+            (known_method("GET"), known_method("BREW")),
+            ("GET", "OTHER")
+        );
     }
 }

@@ -43,7 +43,11 @@ impl RequestMetrics {
         metrics_registry.register("http_request_seconds", seconds.clone());
         metrics_registry.register("http_quota_rejections_total", quotas.rejected());
         metrics_registry.register("http_signatures_rejected_total", signed.rejected());
-        Self { registry: metrics_registry, count, seconds }
+        Self {
+            registry: metrics_registry,
+            count,
+            seconds,
+        }
     }
 
     /// Returns the metrics registry.
@@ -53,8 +57,16 @@ impl RequestMetrics {
 
     /// Records a completed request.
     pub(crate) fn record(&self, route: &str, method: &str, status: u16, took: Duration) {
-        let labels = RequestLabels { route: route.to_owned(), method: method.to_owned(), status };
+        let labels = RequestLabels {
+            route: route.to_owned(),
+            method: method.to_owned(),
+            status,
+        };
         self.count.get_or_create(&labels).inc();
-        self.seconds.get_or_create(&RouteLabels { route: route.to_owned() }).observe(took.as_secs_f64());
+        self.seconds
+            .get_or_create(&RouteLabels {
+                route: route.to_owned(),
+            })
+            .observe(took.as_secs_f64());
     }
 }

@@ -62,7 +62,11 @@ pub(crate) async fn serve(
     listener: TcpListener,
     shutdown: impl Future<Output = ()> + Send,
 ) -> io::Result<()> {
-    let Server { router, limits, tls } = server;
+    let Server {
+        router,
+        limits,
+        tls,
+    } = server;
     let (address, is_https) = (listener.local_addr()?, tls.is_some());
     tracing::info!(%address, https = is_https, max_connections = limits.total, "serving HTTP");
     let service = TowerToHyperService::new(router);
@@ -75,9 +79,16 @@ pub(crate) async fn serve(
             next = next(&listener, &connections) => next,
             () = &mut shutdown => break,
         };
-        let connection = Connection { service: service.clone(), place: Arc::new(place), peer };
+        let connection = Connection {
+            service: service.clone(),
+            place: Arc::new(place),
+            peer,
+        };
         let stream = with_write_timeout(stream);
-        let (tls, stopped) = (tls.as_ref().map(|tls| tls.certificates()), stopping.subscribe());
+        let (tls, stopped) = (
+            tls.as_ref().map(|tls| tls.certificates()),
+            stopping.subscribe(),
+        );
         tokio::spawn(async move {
             let place = Arc::clone(&connection.place);
             tokio::select! {
@@ -88,7 +99,10 @@ pub(crate) async fn serve(
     }
     drop(listener);
     stopping.send_replace(());
-    if tokio::time::timeout(GRACE, stopping.closed()).await.is_err() {
+    if tokio::time::timeout(GRACE, stopping.closed())
+        .await
+        .is_err()
+    {
         tracing::warn!("server stopped with requests in flight");
     }
     Ok(())
@@ -109,10 +123,18 @@ impl Connection {
         tls: Option<Arc<Certificates>>,
         mut stopped: watch::Receiver<()>,
     ) {
-        let Some(tls) = tls else { return self.serve(stream, None, stopped).await };
-        let timeout = if self.place.is_reserved() { RESERVED_HEADER_TIMEOUT } else { HANDSHAKE_TIMEOUT };
-        let handshake =
-            tokio::time::timeout(timeout, TlsAcceptor::from(Arc::clone(&tls.server)).accept(stream));
+        let Some(tls) = tls else {
+            return self.serve(stream, None, stopped).await;
+        };
+        let timeout = if self.place.is_reserved() {
+            RESERVED_HEADER_TIMEOUT
+        } else {
+            HANDSHAKE_TIMEOUT
+        };
+        let handshake = tokio::time::timeout(
+            timeout,
+            TlsAcceptor::from(Arc::clone(&tls.server)).accept(stream),
+        );
         let peer = self.peer;
         tokio::select! {
             biased;
@@ -136,7 +158,11 @@ impl Connection {
         pod: Option<PodCertificate>,
         mut stopped: watch::Receiver<()>,
     ) {
-        let Self { service, place, peer } = self;
+        let Self {
+            service,
+            place,
+            peer,
+        } = self;
         let of_upgrades = stopped.clone();
         let is_reserved = place.is_reserved();
         let service = service_fn(move |mut request: Request<Incoming>| {
@@ -152,7 +178,11 @@ impl Connection {
         });
         let connection = http1::Builder::new()
             .timer(TokioTimer::new())
-            .header_read_timeout(if is_reserved { RESERVED_HEADER_TIMEOUT } else { HEADER_TIMEOUT })
+            .header_read_timeout(if is_reserved {
+                RESERVED_HEADER_TIMEOUT
+            } else {
+                HEADER_TIMEOUT
+            })
             .keep_alive(!is_reserved)
             .max_buf_size(MAX_HEADER_BYTES)
             .serve_connection(TokioIo::new(stream), service)
@@ -201,7 +231,9 @@ fn no_place() -> Response<Body> {
     let detail = "all connections have requests in flight (http.max_connections, \
                   http.max_connections_per_address); retry later";
     let mut response = Problem::new(Code::Unavailable, detail).into_response();
-    response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+    response
+        .headers_mut()
+        .insert(header::CONNECTION, HeaderValue::from_static("close"));
     response
 }
 
@@ -236,7 +268,10 @@ impl hyper::body::Body for ResponseBody {
 }
 
 /// Returns the next connection that has a place. Others are closed.
-async fn next(listener: &TcpListener, connections: &Arc<Connections>) -> (TcpStream, SocketAddr, Place) {
+async fn next(
+    listener: &TcpListener,
+    connections: &Arc<Connections>,
+) -> (TcpStream, SocketAddr, Place) {
     loop {
         let (stream, peer) = match listener.accept().await {
             Ok(accepted) => accepted,
@@ -246,7 +281,9 @@ async fn next(listener: &TcpListener, connections: &Arc<Connections>) -> (TcpStr
                 continue;
             }
         };
-        let Some(place) = connections.admit(peer.ip()).await else { continue };
+        let Some(place) = connections.admit(peer.ip()).await else {
+            continue;
+        };
         if let Err(error) = stream.set_nodelay(true) {
             tracing::debug!(%error, "responses may be delayed");
         }

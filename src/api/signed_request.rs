@@ -8,7 +8,9 @@ use axum::extract::Request;
 use axum::http::uri::Authority;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, Uri, header};
 use futures::{StreamExt as _, stream};
-use orlog_signature::{CONTENT_DIGEST, ContentDigest, KeyId, RequestTarget, SIGNATURE, SIGNATURE_INPUT};
+use orlog_signature::{
+    CONTENT_DIGEST, ContentDigest, KeyId, RequestTarget, SIGNATURE, SIGNATURE_INPUT,
+};
 
 use super::context::ApiState;
 use super::problem::Problem;
@@ -29,14 +31,19 @@ pub(super) fn is_signed(headers: &HeaderMap) -> bool {
 }
 
 /// Authenticates a signed request; `None` if it has no signature of an actor.
-pub(super) async fn authenticate(api: &ApiState, request: &mut Request) -> Result<Option<Caller>, Problem> {
+pub(super) async fn authenticate(
+    api: &ApiState,
+    request: &mut Request,
+) -> Result<Option<Caller>, Problem> {
     let has_body = !request.body().is_end_stream();
     let headers = request.headers();
     let target = target(request.method(), request.uri(), headers);
     let signed = api.app.authenticator.signed();
     let found = if is_granted(headers) {
         let secret = headers[GRANT].to_str().unwrap_or_default();
-        let digest = headers.get(CONTENT_DIGEST).and_then(|value| ContentDigest::parse(value.as_bytes()));
+        let digest = headers
+            .get(CONTENT_DIGEST)
+            .and_then(|value| ContentDigest::parse(value.as_bytes()));
         if has_body && digest.is_none() {
             return Err(signed.reject(SignatureRejection::Grant).into());
         }
@@ -45,7 +52,9 @@ pub(super) async fn authenticate(api: &ApiState, request: &mut Request) -> Resul
     } else {
         signed.caller(&target, headers, has_body).await?
     };
-    let Some(SignedCaller { caller, digest }) = found else { return Ok(None) };
+    let Some(SignedCaller { caller, digest }) = found else {
+        return Ok(None);
+    };
     if let Some(digest) = digest {
         let body = std::mem::take(request.body_mut());
         *request.body_mut() = checked(body, digest);
@@ -72,8 +81,18 @@ pub(super) async fn grant(
         Some((path, query)) => (path, Some(query)),
         None => (uri, None),
     };
-    let target = RequestTarget { method: method.as_str(), authority: "", path, query };
-    let secret = api.app.authenticator.signed().grant(key, &target, headers).await?;
+    let target = RequestTarget {
+        method: method.as_str(),
+        authority: "",
+        path,
+        query,
+    };
+    let secret = api
+        .app
+        .authenticator
+        .signed()
+        .grant(key, &target, headers)
+        .await?;
     headers.insert(GRANT, ascii(&secret));
     Ok(())
 }
@@ -83,7 +102,13 @@ pub(super) fn digest_problem(api: &ApiState, error: &axum::Error) -> Option<Prob
     let mut cause: Option<&dyn std::error::Error> = Some(error);
     while let Some(error) = cause {
         if error.is::<DigestMismatch>() {
-            return Some(api.app.authenticator.signed().reject(SignatureRejection::Digest).into());
+            return Some(
+                api.app
+                    .authenticator
+                    .signed()
+                    .reject(SignatureRejection::Digest)
+                    .into(),
+            );
         }
         cause = error.source();
     }
@@ -96,9 +121,19 @@ fn is_granted(headers: &HeaderMap) -> bool {
 
 /// Returns the target of a request. Its authority is the one that `origin.rs` has checked.
 fn target<'a>(method: &'a Method, uri: &'a Uri, headers: &'a HeaderMap) -> RequestTarget<'a> {
-    let host = || headers.get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
+    let host = || {
+        headers
+            .get(header::HOST)
+            .and_then(|host| host.to_str().ok())
+            .unwrap_or_default()
+    };
     let authority = uri.authority().map_or_else(host, Authority::as_str);
-    RequestTarget { method: method.as_str(), authority, path: uri.path(), query: uri.query() }
+    RequestTarget {
+        method: method.as_str(),
+        authority,
+        path: uri.path(),
+        query: uri.query(),
+    }
 }
 
 /// Returns the body with an error at its end unless it has the digest.
@@ -126,25 +161,40 @@ mod tests {
     use super::*;
 
     async fn read(body: &'static [u8], expected: &[u8]) -> Result<Vec<u8>, bool> {
-        let pieces = body.chunks(3).map(|piece| Ok::<_, axum::Error>(Bytes::from_static(piece)));
-        let body = checked(Body::from_stream(stream::iter(pieces)), ContentDigest::of(expected));
-        let read = body.into_data_stream().try_fold(Vec::new(), async |mut all, piece| {
-            all.extend_from_slice(&piece);
-            Ok(all)
-        });
+        let pieces = body
+            .chunks(3)
+            .map(|piece| Ok::<_, axum::Error>(Bytes::from_static(piece)));
+        let body = checked(
+            Body::from_stream(stream::iter(pieces)),
+            ContentDigest::of(expected),
+        );
+        let read = body
+            .into_data_stream()
+            .try_fold(Vec::new(), async |mut all, piece| {
+                all.extend_from_slice(&piece);
+                Ok(all)
+            });
         read.await.map_err(|error| {
-            std::iter::successors(Some(&error as &dyn std::error::Error), |error| error.source())
-                .any(<dyn std::error::Error>::is::<DigestMismatch>)
+            std::iter::successors(Some(&error as &dyn std::error::Error), |error| {
+                error.source()
+            })
+            .any(<dyn std::error::Error>::is::<DigestMismatch>)
         })
     }
 
     #[tokio::test]
     async fn body_ends_only_with_the_signed_digest() {
-        assert_eq!(read(b"0123456789", b"0123456789").await, Ok(b"0123456789".to_vec()));
+        assert_eq!(
+            read(b"0123456789", b"0123456789").await,
+            Ok(b"0123456789".to_vec())
+        );
         assert_eq!(read(b"", b"").await, Ok(Vec::new()));
-        for (body, signed) in
-            [(&b"0123456789"[..], &b"0123456788"[..]), (b"01", b"012"), (b"x", b""), (b"", b"x")]
-        {
+        for (body, signed) in [
+            (&b"0123456789"[..], &b"0123456788"[..]),
+            (b"01", b"012"),
+            (b"x", b""),
+            (b"", b"x"),
+        ] {
             assert_eq!(read(body, signed).await, Err(true), "{body:?}");
         }
     }

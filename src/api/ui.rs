@@ -76,20 +76,30 @@ files! {
 
 impl UiFile {
     fn of(path: &'static str, text: &'static str) -> Self {
-        let etag = format!("\"{}\"", hex::encode(&Sha256::digest(text.as_bytes())[..12]));
+        let etag = format!(
+            "\"{}\"",
+            hex::encode(&Sha256::digest(text.as_bytes())[..12])
+        );
         Self { path, text, etag }
     }
 }
 
 /// Returns whether a client prefers the web UI to JSON: it accepts HTML with the highest preference.
 pub(crate) fn prefers_html(headers: &HeaderMap) -> bool {
-    let accepted = || headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
+    let accepted = || {
+        headers
+            .get_all(header::ACCEPT)
+            .iter()
+            .filter_map(|value| value.to_str().ok())
+    };
     let weight = |media: &str| {
         let ranges = accepted().flat_map(|value| value.split(','));
         let found = ranges.filter_map(|range| {
             let mut parts = range.split(';').map(str::trim);
             let is_it = parts.next()?.eq_ignore_ascii_case(media);
-            let weight = parts.find_map(|part| part.strip_prefix("q=")).map_or(Some(1.0), |q| q.parse().ok());
+            let weight = parts
+                .find_map(|part| part.strip_prefix("q="))
+                .map_or(Some(1.0), |q| q.parse().ok());
             weight.filter(|_| is_it)
         });
         found.fold(0.0_f32, f32::max)
@@ -101,7 +111,9 @@ pub(crate) fn prefers_html(headers: &HeaderMap) -> bool {
 /// Returns the HTML page.
 pub(crate) fn index(headers: &HeaderMap) -> Response {
     let mut response = serve("index.html", headers).unwrap_or_else(IntoResponse::into_response);
-    response.headers_mut().insert(header::VARY, HeaderValue::from_static("accept"));
+    response
+        .headers_mut()
+        .insert(header::VARY, HeaderValue::from_static("accept"));
     response
 }
 
@@ -113,7 +125,10 @@ pub(crate) fn index(headers: &HeaderMap) -> Response {
     params(("file" = String, Path, description = "For example style.css")),
     responses((status = 200, description = "The file"))
 )]
-pub(crate) async fn file(Path(file): Path<String>, headers: HeaderMap) -> Result<Response, Problem> {
+pub(crate) async fn file(
+    Path(file): Path<String>,
+    headers: HeaderMap,
+) -> Result<Response, Problem> {
     serve(&file, &headers)
 }
 
@@ -125,13 +140,24 @@ pub(crate) async fn file(Path(file): Path<String>, headers: HeaderMap) -> Result
     params(("file" = String, Path, description = "For example overview.js")),
     responses((status = 200, description = "The file"))
 )]
-pub(crate) async fn view(Path(file): Path<String>, headers: HeaderMap) -> Result<Response, Problem> {
+pub(crate) async fn view(
+    Path(file): Path<String>,
+    headers: HeaderMap,
+) -> Result<Response, Problem> {
     serve(&format!("views/{file}"), &headers)
 }
 
 fn serve(path: &str, requested: &HeaderMap) -> Result<Response, Problem> {
-    let missing = || Problem::new(Code::RouteNotFound, format!("the web UI has no file {path:?}"));
-    let UiFile { path, text, etag } = FILES.iter().find(|file| file.path == path).ok_or_else(missing)?;
+    let missing = || {
+        Problem::new(
+            Code::RouteNotFound,
+            format!("the web UI has no file {path:?}"),
+        )
+    };
+    let UiFile { path, text, etag } = FILES
+        .iter()
+        .find(|file| file.path == path)
+        .ok_or_else(missing)?;
     let kind = match path.rsplit_once('.') {
         Some((_, "html")) => "text/html; charset=utf-8",
         Some((_, "css")) => "text/css; charset=utf-8",
@@ -140,14 +166,29 @@ fn serve(path: &str, requested: &HeaderMap) -> Result<Response, Problem> {
     };
     let headers: [(HeaderName, HeaderValue); 5] = [
         (header::CONTENT_TYPE, HeaderValue::from_static(kind)),
-        (header::ETAG, HeaderValue::try_from(etag).expect("digits and quotes are ASCII")),
+        (
+            header::ETAG,
+            HeaderValue::try_from(etag).expect("digits and quotes are ASCII"),
+        ),
         // Browsers revalidate each file, because it belongs to this binary.
         (header::CACHE_CONTROL, HeaderValue::from_static("no-cache")),
-        (header::CONTENT_SECURITY_POLICY, HeaderValue::from_static(POLICY)),
-        (PERMISSIONS_POLICY, HeaderValue::from_static("camera=(), geolocation=(), microphone=()")),
+        (
+            header::CONTENT_SECURITY_POLICY,
+            HeaderValue::from_static(POLICY),
+        ),
+        (
+            PERMISSIONS_POLICY,
+            HeaderValue::from_static("camera=(), geolocation=(), microphone=()"),
+        ),
     ];
-    let has_it = |known: &str| known.split(',').any(|known| known.trim().trim_start_matches("W/") == etag);
-    let requested = requested.get(header::IF_NONE_MATCH).and_then(|known| known.to_str().ok());
+    let has_it = |known: &str| {
+        known
+            .split(',')
+            .any(|known| known.trim().trim_start_matches("W/") == etag)
+    };
+    let requested = requested
+        .get(header::IF_NONE_MATCH)
+        .and_then(|known| known.to_str().ok());
     Ok(if requested.is_some_and(has_it) {
         (StatusCode::NOT_MODIFIED, headers).into_response()
     } else {
@@ -164,13 +205,17 @@ mod tests {
 
     #[track_caller]
     fn check(accept: &str, expected: bool) {
-        let headers = HeaderMap::from_iter([(header::ACCEPT, HeaderValue::try_from(accept).unwrap())]);
+        let headers =
+            HeaderMap::from_iter([(header::ACCEPT, HeaderValue::try_from(accept).unwrap())]);
         assert_eq!(prefers_html(&headers), expected, "{accept}");
     }
 
     #[test]
     fn accept_header_selects_html_or_json() {
-        check("text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8", true);
+        check(
+            "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8",
+            true,
+        );
         check("TEXT/HTML", true);
         check("*/*", false);
         check("application/json", false);
@@ -186,7 +231,9 @@ mod tests {
         for (dir, prefix) in [(ui_dir.clone(), ""), (ui_dir.join("views"), "views/")] {
             let files = dir.read_dir().unwrap().map(Result::unwrap);
             let names = files.filter(|file| file.path().is_file());
-            found.extend(names.map(|file| format!("{prefix}{}", file.file_name().to_str().unwrap())));
+            found.extend(
+                names.map(|file| format!("{prefix}{}", file.file_name().to_str().unwrap())),
+            );
         }
         let served: BTreeSet<String> = FILES.iter().map(|file| file.path.to_owned()).collect();
         assert_eq!(found, served);

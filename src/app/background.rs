@@ -50,7 +50,9 @@ impl BackgroundTasks {
             let repeated = async {
                 loop {
                     tokio::time::sleep(delay).await;
-                    let Some(service) = service.upgrade() else { return };
+                    let Some(service) = service.upgrade() else {
+                        return;
+                    };
                     delay = task(service).await;
                 }
             };

@@ -30,12 +30,20 @@ impl Callers {
         session: Option<SessionToken>,
     ) -> anyhow::Result<Self> {
         let identity = NodeIdentity::open(config)?;
-        let peers = Arc::new(Peers::new(identity, config.peers.clone(), Arc::clone(access)));
+        let peers = Arc::new(Peers::new(
+            identity,
+            config.peers.clone(),
+            Arc::clone(access),
+        ));
         let keys = Arc::clone(&peers) as Arc<dyn SignerKeys>;
         let signed = SignedRequests::open(config, connection, clock, keys).await?;
         let events = SignedEvents::new(config, Arc::clone(access), Arc::clone(signed.configured()));
         let authenticator = Authenticator::new(config, session, signed).await?;
         let peer_client = PeerClient::new(config, connection, peers, Arc::clone(clock))?;
-        Ok(Self { authenticator, signed_events: Arc::new(events), peer_client })
+        Ok(Self {
+            authenticator,
+            signed_events: Arc::new(events),
+            peer_client,
+        })
     }
 }

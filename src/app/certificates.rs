@@ -27,7 +27,9 @@ pub(crate) struct KeyFiles {
 impl KeyFiles {
     /// Returns the number of messages without a valid signature by kind; `None` without NATS.
     pub(crate) fn rejected_messages(&self) -> Option<impl Iterator<Item = (&'static str, u64)>> {
-        self.connection.as_ref().map(|connection| connection.signer().rejected())
+        self.connection
+            .as_ref()
+            .map(|connection| connection.signer().rejected())
     }
 
     /// Replaces changed certificates and signing keys periodically until the node stops.
@@ -50,7 +52,10 @@ impl KeyFiles {
         match tokio::task::spawn_blocking(reload).await {
             Ok(Some(Reload::Replaced)) => tracing::info!("certificates replaced"),
             Ok(Some(Reload::Rejected(error))) => {
-                tracing::error!(error, "certificates rejected; the previous ones stay in use");
+                tracing::error!(
+                    error,
+                    "certificates rejected; the previous ones stay in use"
+                );
             }
             // A panic is reported by the runtime.
             Ok(Some(Reload::Unchanged) | None) | Err(_) => {}
@@ -58,14 +63,26 @@ impl KeyFiles {
     }
 
     fn reload_signing_keys(&self) {
-        let Some(connection) = &self.connection else { return };
+        let Some(connection) = &self.connection else {
+            return;
+        };
         let keys = component_config::signing_keys(&self.config).map_err(|error| error.to_string());
-        let replaced =
-            keys.and_then(|keys| connection.signer().replace(&keys).map_err(|error| error.to_string()));
+        let replaced = keys.and_then(|keys| {
+            connection
+                .signer()
+                .replace(&keys)
+                .map_err(|error| error.to_string())
+        });
         let failure = replaced.err().unwrap_or_default();
-        let mut last = self.signing_failure.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut last = self
+            .signing_failure
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         if !failure.is_empty() && *last != failure {
-            tracing::error!(error = failure, "signing keys rejected; the previous ones stay in use");
+            tracing::error!(
+                error = failure,
+                "signing keys rejected; the previous ones stay in use"
+            );
         }
         *last = failure;
     }

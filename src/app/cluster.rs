@@ -69,10 +69,15 @@ impl Cluster {
         node_keys: Vec<String>,
     ) -> anyhow::Result<Self> {
         let config = host.config();
-        let options = LeaseOptions { bucket: config.cluster.name.clone(), ttl: config.cluster.lease_ttl };
+        let options = LeaseOptions {
+            bucket: config.cluster.name.clone(),
+            ttl: config.cluster.lease_ttl,
+        };
         let leases =
-            with_startup_retry(|| async { Ok(Leases::open(connection, options.clone()).await?) }).await;
-        let membership: Arc<dyn Membership> = Arc::new(leases.context("the leases cannot be opened")?);
+            with_startup_retry(|| async { Ok(Leases::open(connection, options.clone()).await?) })
+                .await;
+        let membership: Arc<dyn Membership> =
+            Arc::new(leases.context("the leases cannot be opened")?);
         let (orders, ordered) = watch::channel(ControllerCommand::Run);
         let (status_sender, handover) = watch::channel(controller::HandoverStatus::default());
         let me = me(config, node_keys);
@@ -81,9 +86,20 @@ impl Cluster {
         let shard_controller =
             ShardController::new(host, Arc::clone(&membership), me, ordered, status_sender);
         let shard_controller = tokio::spawn(shard_controller.run());
-        let (name, shards, shard_controller) =
-            (config.node_name(), config.shards, Mutex::new(Some(shard_controller)));
-        Ok(Self { membership, name, own_keys, shards, orders, rest: handover, keeper: shard_controller })
+        let (name, shards, shard_controller) = (
+            config.node_name(),
+            config.shards,
+            Mutex::new(Some(shard_controller)),
+        );
+        Ok(Self {
+            membership,
+            name,
+            own_keys,
+            shards,
+            orders,
+            rest: handover,
+            keeper: shard_controller,
+        })
     }
 
     /// Returns the owner of a shard, as far as this pod has received it.
@@ -94,13 +110,21 @@ impl Cluster {
     /// Returns the shards whose records name this pod.
     pub(crate) fn leased_shards(&self) -> Vec<u16> {
         let view = self.view();
-        let is_own = |shard: &u16| view.owner_of(*shard).is_some_and(|pod| pod.name == self.name);
+        let is_own = |shard: &u16| {
+            view.owner_of(*shard)
+                .is_some_and(|pod| pod.name == self.name)
+        };
         (0..self.shards).filter(is_own).collect()
     }
 
     /// Returns the other live pods.
     pub(crate) fn other_pods(&self) -> Vec<Pod> {
-        self.view().pods.values().filter(|pod| pod.name != self.name).cloned().collect()
+        self.view()
+            .pods
+            .values()
+            .filter(|pod| pod.name != self.name)
+            .cloned()
+            .collect()
     }
 
     fn view(&self) -> Arc<ClusterView> {
@@ -128,7 +152,15 @@ impl Cluster {
     /// Returns the cluster state.
     pub(crate) fn info(&self) -> ClusterInfo {
         let view = self.view();
-        let pod = |pod: &Pod| (pod.name.clone(), PodInfo { url: pod.url.clone(), draining: pod.draining });
+        let pod = |pod: &Pod| {
+            (
+                pod.name.clone(),
+                PodInfo {
+                    url: pod.url.clone(),
+                    draining: pod.draining,
+                },
+            )
+        };
         ClusterInfo {
             current: view.current,
             pods: view.pods.values().map(pod).collect(),
@@ -143,6 +175,14 @@ impl Cluster {
 }
 
 fn me(config: &Config, node_keys: Vec<String>) -> Pod {
-    let url = config.cluster.url(config.listen, config.http.tls.is_enabled());
-    Pod { name: config.node_name(), incarnation: uuid::Uuid::new_v4(), url, draining: false, node_keys }
+    let url = config
+        .cluster
+        .url(config.listen, config.http.tls.is_enabled());
+    Pod {
+        name: config.node_name(),
+        incarnation: uuid::Uuid::new_v4(),
+        url,
+        draining: false,
+        node_keys,
+    }
 }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use orlog_bus::nats::{
-    Credentials, Leases, NatsRegistry, NonceStream, Options, StreamRetention, StreamSet, StreamsConfig,
-    TlsOptions,
+    Credentials, Leases, NatsRegistry, NonceStream, Options, StreamRetention, StreamSet,
+    StreamsConfig, TlsOptions,
 };
 use orlog_bus::signature::Signer;
 use orlog_bus::subject::SubjectKind;
@@ -16,7 +16,9 @@ use orlog_store::IndexedValue;
 use serde_json::Value;
 
 use super::replication::{self, SnapshotPolicy};
-use crate::config::{BusConfig, BusKind, ClusterMode, Config, Durability, StoreConfig, StreamLimits};
+use crate::config::{
+    BusConfig, BusKind, ClusterMode, Config, Durability, StoreConfig, StreamLimits,
+};
 use crate::definitions::change::ContextLimits;
 
 /// Time for which nonces are stored longer than they can be repeated: clocks of pods and servers differ.
@@ -65,7 +67,11 @@ pub(crate) fn context_limits(config: &Config) -> ContextLimits {
 /// is not one of those.
 pub(crate) fn submitted_event_kind(config: &Config) -> SubjectKind {
     let foreign = config.bus.kind == BusKind::Nats && !config.nats.manage_aggregate_stream;
-    if foreign { SubjectKind::WorkflowEvent } else { SubjectKind::Aggregate }
+    if foreign {
+        SubjectKind::WorkflowEvent
+    } else {
+        SubjectKind::Aggregate
+    }
 }
 
 /// Returns the connection options of NATS.
@@ -97,7 +103,9 @@ pub(crate) fn nats(config: &Config) -> anyhow::Result<Options> {
         credentials,
         tls,
         only_listed_servers: nats.is_local(),
-        signer: Arc::new(Signer::new(&signing_keys(config)?)?.accepting_unsigned(!nats.signing.required)),
+        signer: Arc::new(
+            Signer::new(&signing_keys(config)?)?.accepting_unsigned(!nats.signing.required),
+        ),
         ..Options::default()
     })
 }
@@ -114,36 +122,51 @@ pub(crate) fn signing_keys(config: &Config) -> Result<Vec<Vec<u8>>, SecretUnavai
 /// Returns the stream specifications.
 pub(crate) fn streams(config: &Config) -> StreamSet {
     let nats = &config.nats;
-    let retention = |limits: &StreamLimits| StreamRetention { age: limits.max_age, bytes: limits.max_size };
+    let retention = |limits: &StreamLimits| StreamRetention {
+        age: limits.max_age,
+        bytes: limits.max_size,
+    };
     let mut plan = StreamSet::from_config(&StreamsConfig {
         replicas: nats.replicas,
         duplicate_window: nats.duplicate_window,
         commands: retention(&nats.commands),
         events: retention(&nats.events),
         dead_letters: retention(&nats.dead_letters),
-        aggregates: nats.manage_aggregate_stream.then(|| retention(&nats.aggregates)),
+        aggregates: nats
+            .manage_aggregate_stream
+            .then(|| retention(&nats.aggregates)),
     });
     plan.0.push(NatsRegistry::plan(nats.replicas));
     if config.replicated() {
         plan.0.extend(replication::stream_specs(nats.replicas).0);
     }
     let retention = config.auth.signatures.time_window().replay_time() + NONCE_MARGIN;
-    plan.0.push(NonceStream::stream_spec(retention, nats.replicas));
+    plan.0
+        .push(NonceStream::stream_spec(retention, nats.replicas));
     if config.cluster.mode != ClusterMode::Standalone {
-        plan.0.push(Leases::plan(&config.cluster.name, nats.replicas));
+        plan.0
+            .push(Leases::plan(&config.cluster.name, nats.replicas));
     }
     plan
 }
 
 /// Returns the snapshot policy of a replicated shard.
 pub(crate) fn snapshot_policy(config: &Config) -> SnapshotPolicy {
-    SnapshotPolicy { commits: config.store.snapshot_commits, bytes: config.store.snapshot_size }
+    SnapshotPolicy {
+        commits: config.store.snapshot_commits,
+        bytes: config.store.snapshot_size,
+    }
 }
 
 /// Returns the audit options. A node without data stores no audit log unless a path is configured.
 pub(crate) fn audit(config: &Config) -> crate::audit::AuditOptions {
     let audit = &config.audit;
-    let usual = || config.role.runs_sagas().then(|| config.data_dir.join("audit"));
+    let usual = || {
+        config
+            .role
+            .runs_sagas()
+            .then(|| config.data_dir.join("audit"))
+    };
     crate::audit::AuditOptions {
         dir: audit.dir.clone().or_else(usual),
         max_file_bytes: audit.max_file_size,
@@ -155,7 +178,10 @@ pub(crate) fn audit(config: &Config) -> crate::audit::AuditOptions {
 
 /// Returns the values of indexed variables in the state of a program.
 fn indexed_values(state: &[u8], names: &[&str]) -> Vec<Option<IndexedValue>> {
-    orlog_program::stored_variables(state, names).into_iter().map(|value| indexed_value(&value?)).collect()
+    orlog_program::stored_variables(state, names)
+        .into_iter()
+        .map(|value| indexed_value(&value?))
+        .collect()
 }
 
 /// Returns the value by which an index finds a JSON value; `None` if no index contains it.
@@ -219,8 +245,12 @@ pub(crate) fn ranges(shards: u16) -> impl Iterator<Item = Range<u16>> {
 
 /// Returns the number of the shard that contains a slot.
 pub(crate) fn shard_of(slot: Slot, shards: u16) -> u16 {
-    let found = (0..).zip(ranges(shards)).find(|(_, range)| range.contains(&slot.0));
-    found.map(|(index, _)| index).expect("ranges cover every slot")
+    let found = (0..)
+        .zip(ranges(shards))
+        .find(|(_, range)| range.contains(&slot.0));
+    found
+        .map(|(index, _)| index)
+        .expect("ranges cover every slot")
 }
 
 /// Returns the mapping of instances to slots.
@@ -240,10 +270,16 @@ mod tests {
     fn config_defaults_match_component_defaults() {
         let config = Config::default();
         assert_eq!(runtime(&config).limits, orlog_actors::Limits::default());
-        assert_eq!(runtime(&config).intensity, orlog_actors::RestartIntensity::default());
+        assert_eq!(
+            runtime(&config).intensity,
+            orlog_actors::RestartIntensity::default()
+        );
         assert_eq!(bus(&config), orlog_bus::embedded::Options::default());
         // The variables are those of the programs.
-        let theirs = orlog_store::Options { variables: indexed_values, ..orlog_store::Options::default() };
+        let theirs = orlog_store::Options {
+            variables: indexed_values,
+            ..orlog_store::Options::default()
+        };
         let ours = store(&config);
         assert_eq!(format!("{ours:?}"), format!("{theirs:?}"));
     }

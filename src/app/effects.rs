@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use orlog_actors::{
-    Metrics, QueueProvider, ResultListener, Tracer, WorkerPool, WorkerPoolConfig, WorkerPoolDependencies,
+    Metrics, QueueProvider, ResultListener, Tracer, WorkerPool, WorkerPoolConfig,
+    WorkerPoolDependencies,
 };
 use orlog_bus::effect_queue::EffectQueue;
 use orlog_bus::nats::{Connection, NatsEffectQueue};
@@ -37,17 +38,22 @@ impl EffectParts {
     ) -> anyhow::Result<Self> {
         let remote_dependencies = remote_dependencies(config, connection, clock).await?;
         let pages = BuiltInPages::default();
-        let upstreams = UpstreamSources::new(config.upstreams(), config.upstreams_dir.clone(), others)
-            .with_built_in_sagas(pages.upstreams())
-            .in_role(config.role, remote_dependencies)
-            .reject_scripts(config.role == Role::Effect && !config.nats.permits_scripts());
+        let upstreams =
+            UpstreamSources::new(config.upstreams(), config.upstreams_dir.clone(), others)
+                .with_built_in_sagas(pages.upstreams())
+                .in_role(config.role, remote_dependencies)
+                .reject_scripts(config.role == Role::Effect && !config.nats.permits_scripts());
         let read = upstreams.read().map_err(DefinitionErrors)?;
         for upstream in &read {
             let checked = upstream.provider.check().await;
             checked.map_err(|reason| anyhow::anyhow!("upstream {}: {reason}", upstream.name))?;
         }
         let catalog = Arc::new(Catalog::new(read, clock, observer)?);
-        Ok(Self { upstreams, catalog, pages })
+        Ok(Self {
+            upstreams,
+            catalog,
+            pages,
+        })
     }
 }
 
@@ -57,25 +63,39 @@ async fn remote_dependencies(
     connection: Option<&Connection>,
     clock: &Arc<dyn Clock>,
 ) -> anyhow::Result<Option<RemoteDependencies>> {
-    let Some(connection) = connection else { return Ok(None) };
+    let Some(connection) = connection else {
+        return Ok(None);
+    };
     let mut dispatch = None;
     if config.role.runs_sagas() {
-        let open = || async { Ok(ResultListener::subscribe(queue(connection), Arc::clone(clock)).await?) };
+        let open =
+            || async { Ok(ResultListener::subscribe(queue(connection), Arc::clone(clock)).await?) };
         let opened = with_startup_retry(open).await;
         let listener = opened.context("effect results cannot be received")?;
-        let offering =
-            move |timeout| Arc::new(QueueProvider::new(Arc::clone(&listener), timeout)) as Arc<dyn Provider>;
+        let offering = move |timeout| {
+            Arc::new(QueueProvider::new(Arc::clone(&listener), timeout)) as Arc<dyn Provider>
+        };
         dispatch = Some(Arc::new(offering) as QueueProviderFactory);
     }
     let requests = Arc::new(connection.clone()) as Arc<dyn RequestClient>;
-    Ok(Some(RemoteDependencies { dispatch, requests, redispatch_after: config.queue.redispatch_after }))
+    Ok(Some(RemoteDependencies {
+        dispatch,
+        requests,
+        redispatch_after: config.queue.redispatch_after,
+    }))
 }
 
 /// Connects remote dependencies for diagnostics only; they dispatch no work.
-pub async fn probe_dependencies(config: &Config, connection: &Connection) -> Option<RemoteDependencies> {
+pub async fn probe_dependencies(
+    config: &Config,
+    connection: &Connection,
+) -> Option<RemoteDependencies> {
     let clock: Arc<dyn Clock> = Arc::new(crate::clock::SystemClock);
-    let opened =
-        tokio::time::timeout(CONNECT_TIMEOUT, remote_dependencies(config, Some(connection), &clock)).await;
+    let opened = tokio::time::timeout(
+        CONNECT_TIMEOUT,
+        remote_dependencies(config, Some(connection), &clock),
+    )
+    .await;
     opened.ok()?.ok()?
 }
 
@@ -91,7 +111,9 @@ pub(crate) async fn workers(
     metrics: &Arc<Metrics>,
     tracer: Option<Arc<dyn Tracer>>,
 ) -> anyhow::Result<Option<WorkerPool>> {
-    let Some(connection) = connection.filter(|_| config.role == Role::Effect) else { return Ok(None) };
+    let Some(connection) = connection.filter(|_| config.role == Role::Effect) else {
+        return Ok(None);
+    };
     let dependencies = WorkerPoolDependencies {
         queue: queue(connection),
         catalog: Arc::clone(catalog),
@@ -99,7 +121,15 @@ pub(crate) async fn workers(
         metrics: Arc::clone(metrics),
         tracer,
     };
-    let listed = || config.tenants.allowed.iter().cloned().chain([TenantId::default_tenant()]).collect();
+    let listed = || {
+        config
+            .tenants
+            .allowed
+            .iter()
+            .cloned()
+            .chain([TenantId::default_tenant()])
+            .collect()
+    };
     let behavior = WorkerPoolConfig {
         node: config.node_name(),
         max_in_flight: config.queue.max_in_flight,

@@ -55,20 +55,31 @@ impl StoredPosition {
 
 impl From<DurablePosition> for StoredPosition {
     fn from(DurablePosition { identity, position }: DurablePosition) -> Self {
-        Self { identity: uuid::Uuid::from_bytes(identity), position, dedupe_window_ms: None }
+        Self {
+            identity: uuid::Uuid::from_bytes(identity),
+            position,
+            dedupe_window_ms: None,
+        }
     }
 }
 
 impl From<&StoredPosition> for DurablePosition {
     fn from(stored: &StoredPosition) -> Self {
-        Self { identity: stored.identity.into_bytes(), position: stored.position }
+        Self {
+            identity: stored.identity.into_bytes(),
+            position: stored.position,
+        }
     }
 }
 
 impl DataLayout {
     fn configured(config: &Config) -> Self {
         let spread = config.tenants.key_sharded.clone();
-        Self { shards: config.shards, spread, durable: BTreeMap::new() }
+        Self {
+            shards: config.shards,
+            spread,
+            durable: BTreeMap::new(),
+        }
     }
 }
 
@@ -87,7 +98,10 @@ impl DurablePositions {
     pub(crate) fn claim(config: &Config, accept_data_loss: bool) -> anyhow::Result<Self> {
         let (data, expected) = (config.data_dir.clone(), DataLayout::configured(config));
         if !config.role.runs_sagas() {
-            return Ok(Self { data, layout: Mutex::new(expected) });
+            return Ok(Self {
+                data,
+                layout: Mutex::new(expected),
+            });
         }
         whole(&data)?;
         let layout = if let Some(found) = read(&data)? {
@@ -100,7 +114,10 @@ impl DurablePositions {
             write(&data, &expected)?;
             expected
         };
-        Ok(Self { data, layout: Mutex::new(layout) })
+        Ok(Self {
+            data,
+            layout: Mutex::new(layout),
+        })
     }
 
     /// Returns the stored position of a directory; `None` if it is new.
@@ -149,7 +166,9 @@ pub(crate) fn explain_damage(damage: impl std::fmt::Display, remedy: &str) -> an
 pub(crate) fn explain_open(error: OpenError) -> anyhow::Error {
     match (damaged_log_remedy(&error), error) {
         (Some(remedy), damage) => explain_damage(damage, remedy),
-        (None, lost @ (OpenError::Lost { .. } | OpenError::ConsumerBehind { .. })) => explain_loss(lost),
+        (None, lost @ (OpenError::Lost { .. } | OpenError::ConsumerBehind { .. })) => {
+            explain_loss(lost)
+        }
         (None, other) => other.into(),
     }
 }
@@ -167,12 +186,18 @@ pub(crate) fn damaged_log_remedy(error: &OpenError) -> Option<&'static str> {
 /// Returns the name and the durable position of the store of a shard; `None` for a store without a journal.
 pub(crate) fn shard_position(index: u16, reader: &Reader) -> Option<(String, StoredPosition)> {
     let window = u64::try_from(reader.dedupe_window().as_millis()).unwrap_or(u64::MAX);
-    let position = StoredPosition { dedupe_window_ms: Some(window), ..reader.durable_position()?.into() };
+    let position = StoredPosition {
+        dedupe_window_ms: Some(window),
+        ..reader.durable_position()?.into()
+    };
     Some((shard_name(index), position))
 }
 
 /// Returns the stored position of a shard; `None` if it has none.
-pub(crate) fn stored_shard_position(data: &Path, index: u16) -> anyhow::Result<Option<StoredPosition>> {
+pub(crate) fn stored_shard_position(
+    data: &Path,
+    index: u16,
+) -> anyhow::Result<Option<StoredPosition>> {
     Ok(read(data)?.and_then(|mut layout| layout.durable.remove(&shard_name(index))))
 }
 
@@ -182,13 +207,19 @@ pub(crate) fn stored_shard_position(data: &Path, index: u16) -> anyhow::Result<O
 /// Fails if the file cannot be read.
 pub fn durable_positions(data: &Path) -> anyhow::Result<BTreeMap<String, DurablePosition>> {
     let durable = read(data)?.map(|layout| layout.durable).unwrap_or_default();
-    Ok(durable.iter().map(|(name, stored)| (name.clone(), stored.into())).collect())
+    Ok(durable
+        .iter()
+        .map(|(name, stored)| (name.clone(), stored.into()))
+        .collect())
 }
 
 /// Returns the layout for a backup: without positions, because the copied stores have their own.
 pub(crate) fn backup_text(data: &Path) -> anyhow::Result<String> {
     let layout = read(data)?.with_context(|| format!("{} is missing", file(data).display()))?;
-    Ok(toml::to_string(&DataLayout { durable: BTreeMap::new(), ..layout })?)
+    Ok(toml::to_string(&DataLayout {
+        durable: BTreeMap::new(),
+        ..layout
+    })?)
 }
 
 /// Checks that an existing data directory has the configured partitioning.
@@ -209,13 +240,19 @@ fn check_is_new(data: &Path) -> anyhow::Result<()> {
     let entries = match std::fs::read_dir(data) {
         Ok(entries) => entries,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
-        Err(error) => return Err(error).with_context(|| format!("{} cannot be read", data.display())),
+        Err(error) => {
+            return Err(error).with_context(|| format!("{} cannot be read", data.display()));
+        }
     };
     for entry in entries {
         let name = entry?.file_name();
         if name == BUS || name == REGISTRY || name.to_string_lossy().starts_with("shard-") {
             let (layout, data) = (file(data), data.display());
-            let lost = format!("{} is missing, but {data} contains {}", layout.display(), name.display());
+            let lost = format!(
+                "{} is missing, but {data} contains {}",
+                layout.display(),
+                name.display()
+            );
             return Err(explain_loss(lost));
         }
     }
@@ -229,10 +266,22 @@ fn check_is_new(data: &Path) -> anyhow::Result<()> {
 pub(crate) fn stored_config(data: &Path) -> anyhow::Result<Config> {
     whole(data)?;
     let DataLayout { shards, spread, .. } = read(data)?.with_context(|| {
-        format!("{} is not an Orlog data directory: {} is missing", data.display(), file(data).display())
+        format!(
+            "{} is not an Orlog data directory: {} is missing",
+            data.display(),
+            file(data).display()
+        )
     })?;
-    let tenants = TenantsConfig { key_sharded: spread, ..TenantsConfig::default() };
-    Ok(Config { data_dir: data.to_owned(), shards, tenants, ..Config::default() })
+    let tenants = TenantsConfig {
+        key_sharded: spread,
+        ..TenantsConfig::default()
+    };
+    Ok(Config {
+        data_dir: data.to_owned(),
+        shards,
+        tenants,
+        ..Config::default()
+    })
 }
 
 /// Rejects a directory with an incomplete restore.
@@ -300,12 +349,21 @@ mod tests {
     #[test]
     fn data_dir_with_another_shard_count_is_rejected() {
         let dir = tempfile::tempdir().unwrap();
-        let config = Config { data_dir: dir.path().join("data"), ..Config::default() };
+        let config = Config {
+            data_dir: dir.path().join("data"),
+            ..Config::default()
+        };
         DurablePositions::claim(&config, false).unwrap();
         DurablePositions::claim(&config, false).unwrap();
         assert_eq!(stored_config(&config.data_dir).unwrap().shards, 1);
-        let other = Config { shards: 2, ..config };
-        let error = DurablePositions::claim(&other, false).err().unwrap().to_string();
+        let other = Config {
+            shards: 2,
+            ..config
+        };
+        let error = DurablePositions::claim(&other, false)
+            .err()
+            .unwrap()
+            .to_string();
         assert!(
             error.contains(
                 "was created with shards = 1, configured is 2; restore the setting, or use another directory"
@@ -317,10 +375,16 @@ mod tests {
     #[test]
     fn data_dir_without_its_layout_is_rejected() {
         let dir = tempfile::tempdir().unwrap();
-        let config = Config { data_dir: dir.path().to_owned(), ..Config::default() };
+        let config = Config {
+            data_dir: dir.path().to_owned(),
+            ..Config::default()
+        };
         check_data_dir(&config).unwrap();
         std::fs::create_dir(shard_dir(dir.path(), 0)).unwrap();
-        for error in [check_data_dir(&config).err(), DurablePositions::claim(&config, false).err()] {
+        for error in [
+            check_data_dir(&config).err(),
+            DurablePositions::claim(&config, false).err(),
+        ] {
             let error = error.unwrap().to_string();
             assert!(
                 error.contains("layout.toml is missing") && error.contains("contains shard-0"),

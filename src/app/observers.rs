@@ -30,13 +30,24 @@ pub(crate) fn build_observers(
     telemetry: &TelemetryHandle,
     other: Option<Arc<dyn EffectObserver>>,
 ) -> Observers {
-    let tracer = telemetry.spans.clone().map(|spans| spans as Arc<dyn Tracer>);
+    let tracer = telemetry
+        .spans
+        .clone()
+        .map(|spans| spans as Arc<dyn Tracer>);
     let heard = hearing(telemetry.spans.as_ref(), other);
     let attempts = Arc::new(RecentAttempts::observer(heard));
     let counted = AttemptMetrics::chained(Arc::clone(&attempts) as Arc<dyn EffectObserver>);
-    let lines = Arc::new(UnsavedLines::observer(Arc::clone(&counted) as Arc<dyn EffectObserver>));
+    let lines = Arc::new(UnsavedLines::observer(
+        Arc::clone(&counted) as Arc<dyn EffectObserver>
+    ));
     let first = Arc::clone(&lines) as Arc<dyn EffectObserver>;
-    Observers { tracer, attempts, counted, lines, first }
+    Observers {
+        tracer,
+        attempts,
+        counted,
+        lines,
+        first,
+    }
 }
 
 /// Metrics that are registered before the node starts, and the counters that the node itself updates.
@@ -47,14 +58,22 @@ pub(crate) struct InitialMetrics {
 }
 
 impl InitialMetrics {
-    pub(crate) fn of(runtime: &Runtime, counted: &AttemptMetrics, telemetry: &TelemetryHandle) -> Self {
+    pub(crate) fn of(
+        runtime: &Runtime,
+        counted: &AttemptMetrics,
+        telemetry: &TelemetryHandle,
+    ) -> Self {
         let (mut registry, collected) = (MetricsRegistry::default(), Counter::default());
         let purges = PurgeCounters::register(&mut registry);
         runtime.metrics().register(&mut registry);
         counted.register(&mut registry);
         telemetry.register_metrics(&mut registry);
         registry.register("definitions_collected_total", collected.clone());
-        Self { registry, collected, purges }
+        Self {
+            registry,
+            collected,
+            purges,
+        }
     }
 }
 
@@ -67,7 +86,10 @@ fn hearing(
         (None, None) => Arc::new(NoopObserver),
         (None, Some(other)) => other,
         (Some(spans), None) => Arc::clone(spans) as Arc<dyn EffectObserver>,
-        (Some(spans), Some(other)) => Arc::new(TeeObserver { spans: Arc::clone(spans), other }),
+        (Some(spans), Some(other)) => Arc::new(TeeObserver {
+            spans: Arc::clone(spans),
+            other,
+        }),
     }
 }
 

@@ -46,7 +46,9 @@ impl AppOverrides {
     ///
     /// # Errors
     /// All problems of the workflows, each with its remedy.
-    pub fn workflows(workflows: impl IntoIterator<Item = NodeWorkflow>) -> Result<Self, DeployError> {
+    pub fn workflows(
+        workflows: impl IntoIterator<Item = NodeWorkflow>,
+    ) -> Result<Self, DeployError> {
         let parts = NodeParts::of(workflows)?;
         Ok(Self {
             programs: parts.programs,

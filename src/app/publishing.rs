@@ -14,7 +14,8 @@ impl App {
     /// [`orlog_bus::Error::Unavailable`] while the node drains, [`orlog_bus::Error::Full`] while a store
     /// has no free space, and other errors of the bus.
     pub async fn publish(&self, events: Vec<Event>) -> Result<Vec<PublishAck>, orlog_bus::Error> {
-        self.publish_messages(events.iter().map(|event| self.message_of(event)).collect()).await
+        self.publish_messages(events.iter().map(|event| self.message_of(event)).collect())
+            .await
     }
 
     /// Returns the message of an event.
@@ -42,7 +43,9 @@ impl App {
             return Err(orlog_bus::Error::Unavailable(reason.to_owned()));
         }
         if !health.has_capacity {
-            return Err(orlog_bus::Error::Full("a store has no free space; free disk space".to_owned()));
+            return Err(orlog_bus::Error::Full(
+                "a store has no free space; free disk space".to_owned(),
+            ));
         }
         self.bus.publish(messages).await
     }

@@ -24,16 +24,29 @@ pub(super) async fn open(
 ) -> anyhow::Result<AccessRegistry> {
     let Some(connection) = connection else {
         let dir = config.data_dir.join(layout::REGISTRY);
-        let opened = tokio::task::spawn_blocking(move || JournalRegistry::open(&dir, expected)).await;
-        let journal = Arc::new(opened.context("the registry did not open")?.map_err(layout::explain_open)?);
-        return Ok(AccessRegistry::new(Arc::clone(&journal) as Arc<dyn Registry>, Some(journal)));
+        let opened =
+            tokio::task::spawn_blocking(move || JournalRegistry::open(&dir, expected)).await;
+        let journal = Arc::new(
+            opened
+                .context("the registry did not open")?
+                .map_err(layout::explain_open)?,
+        );
+        return Ok(AccessRegistry::new(
+            Arc::clone(&journal) as Arc<dyn Registry>,
+            Some(journal),
+        ));
     };
     let registry = with_startup_retry(|| async { Ok(NatsRegistry::open(connection).await?) }).await;
     let registry = registry.context("the registry of contexts and actors cannot be opened")?;
-    let position = registry.durable_position().map_or(0, |found| found.position);
+    let position = registry
+        .durable_position()
+        .map_or(0, |found| found.position);
     match expected.filter(|expected| expected.position > position) {
         Some(lost) => {
-            let lost = format!("the registry on NATS ends at {position}, but {} was durable", lost.position);
+            let lost = format!(
+                "the registry on NATS ends at {position}, but {} was durable",
+                lost.position
+            );
             Err(layout::explain_loss(lost))
         }
         None => Ok(AccessRegistry::new(Arc::new(registry), None)),

@@ -19,20 +19,33 @@ impl App {
     ///
     /// # Errors
     /// See [`DeployError`].
-    pub async fn reload(&self, by: String, policy: DeployPolicy) -> Result<DeploymentPlan, DeployError> {
+    pub async fn reload(
+        &self,
+        by: String,
+        policy: DeployPolicy,
+    ) -> Result<DeploymentPlan, DeployError> {
         self.services.keys.reload().await;
         let Some(source) = &self.config_source else {
             return self.services.deployments.reload(by, policy, None).await;
         };
         let alone = source.lock().await;
-        let NextConfig { config, requires_restart } = source.read().map_err(DefinitionErrors)?;
+        let NextConfig {
+            config,
+            requires_restart,
+        } = source.read().map_err(DefinitionErrors)?;
         let invalid = |error: anyhow::Error| {
-            DefinitionErrors(vec![Diagnostic::of_file("the configuration", format!("{error:#}"))])
+            DefinitionErrors(vec![Diagnostic::of_file(
+                "the configuration",
+                format!("{error:#}"),
+            )])
         };
         let webhooks = Webhooks::new(&config).map_err(invalid)?;
         let signer_keys = ConfiguredKeys::new(&config).map_err(invalid)?;
-        let (upstreams, active, source) =
-            (config.upstreams(), Arc::clone(&self.webhooks), Arc::clone(source));
+        let (upstreams, active, source) = (
+            config.upstreams(),
+            Arc::clone(&self.webhooks),
+            Arc::clone(source),
+        );
         let active_keys = Arc::clone(self.authenticator.signed().configured());
         let peers = Arc::clone(&self.peers);
         let activate = move || {
@@ -42,10 +55,19 @@ impl App {
             source.applied(config);
             drop(alone);
         };
-        let next = ReloadedConfig { upstreams, activate: Box::new(activate) };
-        let mut plan = self.services.deployments.reload(by, policy, Some(next)).await?;
-        let warning = |key| format!("{key} has changed in the configuration; restart the node to apply it");
-        plan.warnings.extend(requires_restart.into_iter().map(warning));
+        let next = ReloadedConfig {
+            upstreams,
+            activate: Box::new(activate),
+        };
+        let mut plan = self
+            .services
+            .deployments
+            .reload(by, policy, Some(next))
+            .await?;
+        let warning =
+            |key| format!("{key} has changed in the configuration; restart the node to apply it");
+        plan.warnings
+            .extend(requires_restart.into_iter().map(warning));
         Ok(plan)
     }
 }
@@ -78,22 +100,39 @@ mod tests {
         );
         let (before, next) = (config(&dir, ""), config(&dir, &next));
         let source = ConfigSource::new(Arc::new(move || Ok(next.clone())), before.clone());
-        let overrides = AppOverrides { config_source: Some(source), ..AppOverrides::default() };
+        let overrides = AppOverrides {
+            config_source: Some(source),
+            ..AppOverrides::default()
+        };
         let app = App::start_with(before, overrides).await.unwrap();
         let source = app.config_source.as_ref().unwrap();
         let deploying = app.locks.deploying.lock().await;
         let mut reload = Box::pin(app.reload("ann".to_owned(), DeployPolicy::default()));
         // The lock of the source is taken in the poll that starts the deployment.
         while source.lock().now_or_never().is_some() {
-            assert!(futures::poll!(reload.as_mut()).is_pending(), "the deployment waits");
+            assert!(
+                futures::poll!(reload.as_mut()).is_pending(),
+                "the deployment waits"
+            );
             tokio::task::yield_now().await;
         }
         drop(reload);
         drop(deploying);
-        drop(tokio::time::timeout(WAIT_TIMEOUT, source.lock()).await.expect("the reload ends"));
+        drop(
+            tokio::time::timeout(WAIT_TIMEOUT, source.lock())
+                .await
+                .expect("the reload ends"),
+        );
         let upstreams = app.catalog.executors();
-        assert!(upstreams.iter().any(|executor| executor.upstream().name == "pay"));
-        assert!(format!("{:?}", app.webhooks).contains("shop"), "the webhooks change with the upstreams");
+        assert!(
+            upstreams
+                .iter()
+                .any(|executor| executor.upstream().name == "pay")
+        );
+        assert!(
+            format!("{:?}", app.webhooks).contains("shop"),
+            "the webhooks change with the upstreams"
+        );
         app.stop().await.unwrap();
     }
 }

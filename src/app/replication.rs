@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use orlog_bus::nats::{self, Connection, ShardLog, Snapshots, StreamSet};
 use orlog_store::{
-    CommitLog, CommitLogError, Error, LogEntry, LogPosition, Options, Reader, ReplicationOptions, Snapshot,
-    Writer,
+    CommitLog, CommitLogError, Error, LogEntry, LogPosition, Options, Reader, ReplicationOptions,
+    Snapshot, Writer,
 };
 use tokio::runtime::Handle;
 use tokio::sync::watch;
@@ -39,7 +39,10 @@ pub struct SnapshotPolicy {
 /// Returns the specifications of the log and snapshot streams.
 #[must_use]
 pub fn stream_specs(replicas: usize) -> StreamSet {
-    StreamSet(vec![ShardLog::stream_spec(replicas), Snapshots::stream_spec(replicas)])
+    StreamSet(vec![
+        ShardLog::stream_spec(replicas),
+        Snapshots::stream_spec(replicas),
+    ])
 }
 
 /// Takes a shard over into the directory `dir` and fences its previous owner. `epoch` grows with every
@@ -81,15 +84,26 @@ async fn try_open(
     let unavailable = |error| Error::from(translated(error));
     let log = NatsCommitLog {
         runtime: Handle::current(),
-        log: ShardLog::open(connection, shard).await.map_err(unavailable)?,
-        snapshots: Snapshots::open(connection, shard).await.map_err(unavailable)?,
+        log: ShardLog::open(connection, shard)
+            .await
+            .map_err(unavailable)?,
+        snapshots: Snapshots::open(connection, shard)
+            .await
+            .map_err(unavailable)?,
         epoch,
         stopped,
     };
     let (snapshot_commits, snapshot_bytes) = (pace.commits, pace.bytes);
-    let replication = ReplicationOptions { log: Arc::new(log), epoch, snapshot_commits, snapshot_bytes };
+    let replication = ReplicationOptions {
+        log: Arc::new(log),
+        epoch,
+        snapshot_commits,
+        snapshot_bytes,
+    };
     let open = move || orlog_store::open_replicated(&dir, options, replication);
-    tokio::task::spawn_blocking(open).await.unwrap_or_else(|panic| resume_unwind(panic.into_panic()))
+    tokio::task::spawn_blocking(open)
+        .await
+        .unwrap_or_else(|panic| resume_unwind(panic.into_panic()))
 }
 
 /// Log and snapshots of a shard on NATS.
@@ -120,7 +134,11 @@ impl NatsCommitLog {
             }
         };
         let wait = || self.runtime.block_on(response);
-        let response = if Handle::try_current().is_ok() { tokio::task::block_in_place(wait) } else { wait() };
+        let response = if Handle::try_current().is_ok() {
+            tokio::task::block_in_place(wait)
+        } else {
+            wait()
+        };
         response.map_err(translated)
     }
 }
@@ -136,7 +154,9 @@ fn translated(error: nats::ShardLogError) -> CommitLogError {
     match error {
         nats::ShardLogError::Conflict(text) => CommitLogError::Conflict(text),
         nats::ShardLogError::Damaged(text) => CommitLogError::Damaged(text),
-        error @ nats::ShardLogError::Unavailable(_) => CommitLogError::Unavailable(error.to_string()),
+        error @ nats::ShardLogError::Unavailable(_) => {
+            CommitLogError::Unavailable(error.to_string())
+        }
     }
 }
 
@@ -163,7 +183,9 @@ impl CommitLog for NatsCommitLog {
         after: u64,
         visit: &mut dyn FnMut(LogEntry) -> ControlFlow<()>,
     ) -> Result<(), CommitLogError> {
-        self.wait(self.log.read(after, &mut |number, bytes| visit(LogEntry { number, bytes })))
+        self.wait(self.log.read(after, &mut |number, bytes| {
+            visit(LogEntry { number, bytes })
+        }))
     }
 
     fn purge_before(&self, number: u64) -> Result<(), CommitLogError> {
@@ -174,7 +196,11 @@ impl CommitLog for NatsCommitLog {
         let snapshots = self.wait(self.snapshots.list())?;
         let read = |object: &nats::Snapshot| {
             let (position, base) = read_notes(&object.metadata)?;
-            Some(Snapshot { position, base, bytes: object.bytes })
+            Some(Snapshot {
+                position,
+                base,
+                bytes: object.bytes,
+            })
         };
         Ok(snapshots.iter().filter_map(read).collect())
     }
@@ -183,7 +209,9 @@ impl CommitLog for NatsCommitLog {
         let epoch = self.epoch.unwrap_or(snapshot.position.epoch);
         self.wait(async {
             // Keeps snapshots of this epoch: an earlier run of this process may still write them.
-            self.snapshots.delete_orphans(&format!("{epoch:020}")).await?;
+            self.snapshots
+                .delete_orphans(&format!("{epoch:020}"))
+                .await?;
             let object = nats::Snapshot {
                 name: name(epoch, snapshot),
                 metadata: notes(epoch, snapshot),
@@ -194,11 +222,19 @@ impl CommitLog for NatsCommitLog {
     }
 
     fn load(&self, snapshot: &Snapshot, file: &Path) -> Result<(), CommitLogError> {
-        self.wait(async { self.snapshots.load(&self.stored_name(snapshot).await?, file).await })
+        self.wait(async {
+            self.snapshots
+                .load(&self.stored_name(snapshot).await?, file)
+                .await
+        })
     }
 
     fn delete_snapshot(&self, snapshot: &Snapshot) -> Result<(), CommitLogError> {
-        self.wait(async { self.snapshots.delete(&self.stored_name(snapshot).await?).await })
+        self.wait(async {
+            self.snapshots
+                .delete(&self.stored_name(snapshot).await?)
+                .await
+        })
     }
 }
 
@@ -207,7 +243,9 @@ impl NatsCommitLog {
     async fn stored_name(&self, snapshot: &Snapshot) -> Result<String, nats::ShardLogError> {
         let notes = Some((snapshot.position, snapshot.base));
         let objects = self.snapshots.list().await?;
-        let found = objects.into_iter().find(|object| read_notes(&object.metadata) == notes);
+        let found = objects
+            .into_iter()
+            .find(|object| read_notes(&object.metadata) == notes);
         found.map(|object| object.name).ok_or_else(|| {
             nats::ShardLogError::Damaged(format!(
                 "the snapshot of commit {} no longer exists",
@@ -221,14 +259,18 @@ impl NatsCommitLog {
 /// a shard; a delta and a full snapshot of one position have different names.
 fn name(epoch: u64, Snapshot { position, base, .. }: &Snapshot) -> String {
     let base = base.map_or_else(String::new, |base| format!("-{:020}", base.position));
-    format!("{epoch:020}-{:020}-{:016x}{base}", position.position, position.writer)
+    format!(
+        "{epoch:020}-{:020}-{:016x}{base}",
+        position.position, position.writer
+    )
 }
 
 fn notes(saved_in: u64, snapshot: &Snapshot) -> BTreeMap<String, String> {
     let mut notes = BTreeMap::from([("saved-in-epoch".to_owned(), saved_in.to_string())]);
     for (prefix, position) in [("", Some(snapshot.position)), (BASE, snapshot.base)] {
         let Some(position) = position else { continue };
-        let mut note = |name: &str, value: String| drop(notes.insert(format!("{prefix}{name}"), value));
+        let mut note =
+            |name: &str, value: String| drop(notes.insert(format!("{prefix}{name}"), value));
         note("log", format!("{:032x}", u128::from_be_bytes(position.log)));
         note("position", position.position.to_string());
         note("entry", position.number.to_string());
@@ -261,15 +303,32 @@ mod tests {
 
     #[test]
     fn snapshot_metadata_round_trips_and_names_sort_by_epoch() {
-        let log_position = LogPosition { log: [0xa5; 16], position: 7, number: 99, epoch: 3, writer: 0xf00d };
-        let base = LogPosition { position: 3, number: 40, ..log_position };
+        let log_position = LogPosition {
+            log: [0xa5; 16],
+            position: 7,
+            number: 99,
+            epoch: 3,
+            writer: 0xf00d,
+        };
+        let base = LogPosition {
+            position: 3,
+            number: 40,
+            ..log_position
+        };
         for base in [None, Some(base)] {
-            let snapshot = Snapshot { position: log_position, base, bytes: 1 };
+            let snapshot = Snapshot {
+                position: log_position,
+                base,
+                bytes: 1,
+            };
             assert_eq!(read_notes(&notes(5, &snapshot)), Some((log_position, base)));
         }
         assert_eq!(read_notes(&BTreeMap::new()), None);
-        let [full, delta] =
-            [None, Some(base)].map(|base| Snapshot { position: log_position, base, bytes: 1 });
+        let [full, delta] = [None, Some(base)].map(|base| Snapshot {
+            position: log_position,
+            base,
+            bytes: 1,
+        });
         assert!(name(9, &delta) < name(10, &full));
         assert_ne!(name(9, &full), name(9, &delta));
     }

@@ -180,7 +180,12 @@ impl Services {
 
 fn line_writer(parts: &Parts, unsaved: Arc<UnsavedLines>) -> LineWriter {
     let (runtime, max_lines) = (Arc::clone(&parts.runtime), parts.config.jobs.lines);
-    LineWriter { unsaved, runtime, max_lines, turn: tokio::sync::Mutex::default() }
+    LineWriter {
+        unsaved,
+        runtime,
+        max_lines,
+        turn: tokio::sync::Mutex::default(),
+    }
 }
 
 fn deployed_schedules(parts: &Parts) -> DeployedSchedules {

@@ -46,18 +46,32 @@ impl ShardHost for ShardStarter {
         &self.config
     }
 
-    async fn run_shard(&self, shard: u16, epoch: u64, stopped: watch::Receiver<bool>) -> anyhow::Result<()> {
+    async fn run_shard(
+        &self,
+        shard: u16,
+        epoch: u64,
+        stopped: watch::Receiver<bool>,
+    ) -> anyhow::Result<()> {
         let (mut writer, reader) = self.shard_store(shard, epoch, stopped).await?;
         // Prevents a change of the active definitions in between.
-        let activating = tokio::time::timeout(ACTIVATION_TIMEOUT, self.locks.activating.lock()).await;
-        let mut alone = activating.context("a deployment has not activated its definitions in time")?;
+        let activating =
+            tokio::time::timeout(ACTIVATION_TIMEOUT, self.locks.activating.lock()).await;
+        let mut alone =
+            activating.context("a deployment has not activated its definitions in time")?;
         *alone += 1;
         let is_followed = self.follow(&reader).await;
         self.follow_contexts(&reader).await?;
         self.adopt(&mut writer, &reader, is_followed)?;
         let slots = component_config::ranges(self.config.shards).nth(usize::from(shard));
         let slots = slots.expect("the shard number is below the shard count");
-        self.runtime.acquire_shard(ShardDependencies { index: shard, slots, writer, reader }).await?;
+        self.runtime
+            .acquire_shard(ShardDependencies {
+                index: shard,
+                slots,
+                writer,
+                reader,
+            })
+            .await?;
         drop(alone);
         Ok(())
     }
@@ -83,16 +97,30 @@ impl ShardStarter {
     /// Activates the definitions of a store if they were deployed later from the same directory, which
     /// happens when another pod was deployed to while this one was down. Returns false if they are invalid on this node.
     async fn follow(&self, reader: &Reader) -> bool {
-        let Ok(Some(stored)) = reader.deployment() else { return true };
+        let Ok(Some(stored)) = reader.deployment() else {
+            return true;
+        };
         let ours = self.definitions.deployment();
-        let (number, digest) = ours.as_ref().map_or((0, None), |ours| (ours.number, ours.definitions_digest));
+        let (number, digest) = ours
+            .as_ref()
+            .map_or((0, None), |ours| (ours.number, ours.definitions_digest));
         if stored.number <= number || (ours.is_some() && stored.definitions_digest != digest) {
             return true;
         }
-        match initial::from_record(&self.definitions, &self.catalog, Some(reader), Some(stored.clone())) {
+        match initial::from_record(
+            &self.definitions,
+            &self.catalog,
+            Some(reader),
+            Some(stored.clone()),
+        ) {
             Ok(chosen) => {
-                tracing::info!(number = stored.number, by = stored.deployed_by, "newer deployment activated");
-                self.definitions.activate(None, chosen.definitions, chosen.deployment);
+                tracing::info!(
+                    number = stored.number,
+                    by = stored.deployed_by,
+                    "newer deployment activated"
+                );
+                self.definitions
+                    .activate(None, chosen.definitions, chosen.deployment);
                 self.store_in_others(&self.changes_of(stored)).await;
                 true
             }
@@ -121,7 +149,12 @@ impl ShardStarter {
     /// Returns the changes that store an active deployment: the sources of its definitions, then its record.
     fn changes_of(&self, deployment: Deployment) -> Vec<Change> {
         let mut changes = Vec::new();
-        for definition in self.definitions.of(deployment.context.as_ref()).definitions.iter() {
+        for definition in self
+            .definitions
+            .of(deployment.context.as_ref())
+            .definitions
+            .iter()
+        {
             let program = definition.program.definition_ref().clone();
             let source = definition.source.as_ref().map(|source| source.to_vec());
             changes.extend(source.map(|source| Change::PutDefinition { program, source }));
@@ -140,9 +173,13 @@ impl ShardStarter {
         };
         match tokio::time::timeout(ACTIVATION_TIMEOUT, stored).await {
             Ok(Ok(())) => {}
-            Ok(Err(error)) => tracing::warn!(%error, "shard gets the newer deployment at its next start"),
+            Ok(Err(error)) => {
+                tracing::warn!(%error, "shard gets the newer deployment at its next start")
+            }
             Err(_) => {
-                tracing::warn!("a shard does not commit; it gets the newer deployment at its next start");
+                tracing::warn!(
+                    "a shard does not commit; it gets the newer deployment at its next start"
+                );
             }
         }
     }
@@ -154,12 +191,26 @@ impl ShardStarter {
         let definitions = self.definitions.active().to_vec();
         let stored = reader.deployment()?;
         let deployment = self.definitions.deployment();
-        let digest = deployment.as_ref().and_then(|deployment| deployment.definitions_digest);
-        let schedules = deployment.iter().flat_map(|deployment| &deployment.schedules);
-        let schedules = schedules.filter(|schedule| !schedule.removed).cloned().collect();
-        let checked = ValidatedDefinitions { context: None, definitions, schedules, digest };
-        let is_stored = |hash: &[u8; 16]| reader.definition(hash).is_ok_and(|found| found.is_some());
-        let record = DefinitionSet::record(stored.as_ref(), &checked, (now, TAKEOVER_USER), is_stored);
+        let digest = deployment
+            .as_ref()
+            .and_then(|deployment| deployment.definitions_digest);
+        let schedules = deployment
+            .iter()
+            .flat_map(|deployment| &deployment.schedules);
+        let schedules = schedules
+            .filter(|schedule| !schedule.removed)
+            .cloned()
+            .collect();
+        let checked = ValidatedDefinitions {
+            context: None,
+            definitions,
+            schedules,
+            digest,
+        };
+        let is_stored =
+            |hash: &[u8; 16]| reader.definition(hash).is_ok_and(|found| found.is_some());
+        let record =
+            DefinitionSet::record(stored.as_ref(), &checked, (now, TAKEOVER_USER), is_stored);
         let changed = is_followed && !change::is_noop(stored.as_ref(), &record);
         let chosen = initial::InitialDefinitions {
             definitions: checked.definitions,
@@ -183,7 +234,14 @@ impl ShardStarter {
                 let dir = layout::shard_dir(&self.config.data_dir, shard);
                 let options = component_config::store(&self.config);
                 let pace = component_config::snapshot_policy(&self.config);
-                Ok(replication::open(connection, (shard, Some(epoch), stopped), dir, options, pace).await?)
+                Ok(replication::open(
+                    connection,
+                    (shard, Some(epoch), stopped),
+                    dir,
+                    options,
+                    pace,
+                )
+                .await?)
             }
             _ => {
                 let (config, local) = (Arc::clone(&self.config), self.local.clone());

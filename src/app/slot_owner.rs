@@ -42,7 +42,11 @@ impl Routing {
             }
             _ => None,
         };
-        Ok(Self { config: Arc::clone(config), runtime: Arc::clone(&parts.runtime), cluster })
+        Ok(Self {
+            config: Arc::clone(config),
+            runtime: Arc::clone(&parts.runtime),
+            cluster,
+        })
     }
 
     /// Returns whether the node is part of a cluster.
@@ -54,13 +58,19 @@ impl Routing {
     /// Returns the shards whose lease belongs to this node.
     #[must_use]
     pub fn leased_shards(&self) -> Vec<u16> {
-        self.cluster.as_ref().map(Cluster::leased_shards).unwrap_or_default()
+        self.cluster
+            .as_ref()
+            .map(Cluster::leased_shards)
+            .unwrap_or_default()
     }
 
     /// Returns the other live pods.
     #[must_use]
     pub fn other_pods(&self) -> Vec<Pod> {
-        self.cluster.as_ref().map(Cluster::other_pods).unwrap_or_default()
+        self.cluster
+            .as_ref()
+            .map(Cluster::other_pods)
+            .unwrap_or_default()
     }
 
     /// Returns the mapping of instances to slots.
@@ -86,13 +96,19 @@ impl Routing {
     /// Returns the slots of each shard, if the instances of a tenant are in several shards; otherwise nothing.
     pub(crate) fn slots_of_shards(&self, tenant: &TenantId) -> Vec<Range<u16>> {
         let is_spread = self.config.shards > 1 && self.slots().is_key_sharded(tenant);
-        if is_spread { component_config::ranges(self.config.shards).collect() } else { Vec::new() }
+        if is_spread {
+            component_config::ranges(self.config.shards).collect()
+        } else {
+            Vec::new()
+        }
     }
 
     /// Returns whether this process owns all shards that may store data of a tenant.
     pub(crate) fn has_all_shards_of(&self, tenant: &TenantId) -> bool {
         let owned = self.runtime.owned_shards();
-        self.shards_of(Some(tenant)).iter().all(|shard| owned.contains(shard))
+        self.shards_of(Some(tenant))
+            .iter()
+            .all(|shard| owned.contains(shard))
     }
 
     /// Returns the owner of a slot.
@@ -102,7 +118,12 @@ impl Routing {
         if self.runtime.owned_shards().contains(&shard) {
             return SlotOwner::Local;
         }
-        let holder = self.cluster.as_ref().and_then(|cluster| cluster.owner(shard));
-        holder.filter(|pod| pod.name != self.config.node_name()).map_or(SlotOwner::None, SlotOwner::Pod)
+        let holder = self
+            .cluster
+            .as_ref()
+            .and_then(|cluster| cluster.owner(shard));
+        holder
+            .filter(|pod| pod.name != self.config.node_name())
+            .map_or(SlotOwner::None, SlotOwner::Pod)
     }
 }

@@ -32,7 +32,9 @@ impl ReadOnlyStores {
         let options = component_config::store(&config);
         let open = |index| orlog_store::open(&layout::shard_dir(data, index), options.clone());
         let stores = (0..config.shards).map(open).collect::<Result<_, _>>();
-        Ok(Self(stores.with_context(|| format!("the data directory {} cannot be opened", data.display()))?))
+        Ok(Self(stores.with_context(|| {
+            format!("the data directory {} cannot be opened", data.display())
+        })?))
     }
 
     /// Returns one reader per shard.
@@ -53,9 +55,13 @@ async fn local(config: &Config, local: &LocalStorage) -> anyhow::Result<Vec<(Wri
     let (opened, local) = (config.clone(), local.clone());
     let open = move || {
         let open = |shard| open_local(&opened, shard, &local);
-        (0..opened.shards).map(open).collect::<anyhow::Result<Vec<_>>>()
+        (0..opened.shards)
+            .map(open)
+            .collect::<anyhow::Result<Vec<_>>>()
     };
-    let stores = tokio::task::spawn_blocking(open).await.context("the store did not open")?;
+    let stores = tokio::task::spawn_blocking(open)
+        .await
+        .context("the store did not open")?;
     stores.with_context(|| unusable(config))
 }
 
@@ -68,9 +74,13 @@ pub(crate) fn open_local(
     shard: u16,
     local: &LocalStorage,
 ) -> anyhow::Result<(Writer, Reader)> {
-    let (dir, name) = (layout::shard_dir(&config.data_dir, shard), layout::shard_name(shard));
+    let (dir, name) = (
+        layout::shard_dir(&config.data_dir, shard),
+        layout::shard_name(shard),
+    );
     let mut options = component_config::store(config);
-    (options.expected, options.accept_data_loss) = (local.positions.get(&name), local.accept_data_loss);
+    (options.expected, options.accept_data_loss) =
+        (local.positions.get(&name), local.accept_data_loss);
     let opened = match &local.disk {
         Some(disk) => orlog_store::open_with_disk(&dir, options, Arc::clone(disk)),
         None => orlog_store::open(&dir, options),
@@ -82,7 +92,9 @@ pub(crate) fn open_local(
         }
         other => other.into(),
     })?;
-    local.positions.store(layout::shard_position(shard, &reader));
+    local
+        .positions
+        .store(layout::shard_position(shard, &reader));
     Ok((writer, reader))
 }
 
@@ -93,7 +105,9 @@ pub(crate) async fn replicated(
 ) -> anyhow::Result<Vec<(Writer, Reader)>> {
     match transport.connection() {
         Some(connection) if has_all(config) && config.replicated() => {
-            follow_logs(config, connection).await.with_context(|| unusable(config))
+            follow_logs(config, connection)
+                .await
+                .with_context(|| unusable(config))
         }
         _ => Ok(Vec::new()),
     }
@@ -101,9 +115,16 @@ pub(crate) async fn replicated(
 
 /// Builds the shards of a node that owns all of them.
 pub(crate) fn shards(config: &Config, stores: Vec<(Writer, Reader)>) -> Vec<ShardDependencies> {
-    let shards = (0..).zip(component_config::ranges(config.shards)).zip(stores);
+    let shards = (0..)
+        .zip(component_config::ranges(config.shards))
+        .zip(stores);
     shards
-        .map(|((index, slots), (writer, reader))| ShardDependencies { index, slots, writer, reader })
+        .map(|((index, slots), (writer, reader))| ShardDependencies {
+            index,
+            slots,
+            writer,
+            reader,
+        })
         .collect()
 }
 
@@ -112,7 +133,10 @@ fn has_all(config: &Config) -> bool {
 }
 
 fn unusable(config: &Config) -> String {
-    format!("the data directory {} cannot be used", config.data_dir.display())
+    format!(
+        "the data directory {} cannot be used",
+        config.data_dir.display()
+    )
 }
 
 /// Takes every shard over from its log. There are no leases: of two nodes on the same servers, the
@@ -123,7 +147,10 @@ async fn follow_logs(
 ) -> Result<Vec<(Writer, Reader)>, orlog_store::Error> {
     let mut stores = Vec::new();
     for index in 0..config.shards {
-        let (dir, options) = (layout::shard_dir(&config.data_dir, index), component_config::store(config));
+        let (dir, options) = (
+            layout::shard_dir(&config.data_dir, index),
+            component_config::store(config),
+        );
         let pace = component_config::snapshot_policy(config);
         let (_, never) = watch::channel(false);
         stores.push(replication::open(connection, (index, None, never), dir, options, pace).await?);
@@ -149,12 +176,19 @@ impl LocalStorage {
         accept_data_loss: bool,
     ) -> anyhow::Result<Self> {
         let positions = Arc::new(DurablePositions::claim(config, accept_data_loss)?);
-        Ok(Self { disk, accept_data_loss, positions })
+        Ok(Self {
+            disk,
+            accept_data_loss,
+            positions,
+        })
     }
 
     /// Returns the configuration of the runtime on this storage.
     pub(crate) fn runtime_config(&self, config: &Config) -> RuntimeConfig {
-        RuntimeConfig { accept_data_loss: self.accept_data_loss, ..component_config::runtime(config) }
+        RuntimeConfig {
+            accept_data_loss: self.accept_data_loss,
+            ..component_config::runtime(config)
+        }
     }
 }
 
@@ -182,10 +216,18 @@ impl NodeStorage {
         };
         let transport = Box::pin(Transport::open(config, log, Arc::clone(clock))).await?;
         local.positions.store(transport.durable_position());
-        let expected = local.positions.get(layout::REGISTRY).filter(|_| !local.accept_data_loss);
-        let access = Arc::new(Box::pin(registry::open(config, expected, transport.connection())).await?);
+        let expected = local
+            .positions
+            .get(layout::REGISTRY)
+            .filter(|_| !local.accept_data_loss);
+        let access =
+            Arc::new(Box::pin(registry::open(config, expected, transport.connection())).await?);
         stores.extend(Box::pin(stores::replicated(config, &transport)).await?);
-        Ok(Self { stores, transport: Arc::new(transport), access })
+        Ok(Self {
+            stores,
+            transport: Arc::new(transport),
+            access,
+        })
     }
 }
 
@@ -194,8 +236,14 @@ fn log_checkpoints(stores: &[(Writer, Reader)]) -> anyhow::Result<Vec<ConsumerCh
     let mut found = Vec::new();
     for (index, (_, reader)) in (0..).zip(stores) {
         let name = layout::shard_name(index);
-        let key = CheckpointKey { stream: EMBEDDED_STREAM.to_owned(), consumer: name.clone() };
-        found.push(ConsumerCheckpoint { name, position: reader.checkpoint(&key)? });
+        let key = CheckpointKey {
+            stream: EMBEDDED_STREAM.to_owned(),
+            consumer: name.clone(),
+        };
+        found.push(ConsumerCheckpoint {
+            name,
+            position: reader.checkpoint(&key)?,
+        });
     }
     Ok(found)
 }
@@ -224,8 +272,9 @@ impl PositionRecorder {
     /// Stores the current positions.
     pub(crate) async fn store(&self) {
         let shards = self.runtime.numbered_readers();
-        let mut found: Vec<_> =
-            shards.filter_map(|(shard, reader)| layout::shard_position(shard, &reader)).collect();
+        let mut found: Vec<_> = shards
+            .filter_map(|(shard, reader)| layout::shard_position(shard, &reader))
+            .collect();
         found.extend(self.transport.durable_position());
         let registry = self.access.durable_position();
         found.extend(registry.map(|position| (layout::REGISTRY.to_owned(), position.into())));

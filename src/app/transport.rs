@@ -8,7 +8,8 @@ use anyhow::{Context, bail};
 use orlog_actors::{EMBEDDED_STREAM, EventAuthority, EventSource, StreamSharing};
 use orlog_bus::embedded::ConsumerCheckpoint;
 use orlog_bus::nats::{
-    self, AGGREGATE_EVENTS, Connection, NatsStream, WORKFLOW_COMMANDS, WORKFLOW_DEADLETTERS, WORKFLOW_EVENTS,
+    self, AGGREGATE_EVENTS, Connection, NatsStream, WORKFLOW_COMMANDS, WORKFLOW_DEADLETTERS,
+    WORKFLOW_EVENTS,
 };
 use orlog_bus::subject::SubjectKind;
 use orlog_bus::{Bus, Embedded};
@@ -79,10 +80,17 @@ impl Transport {
     ) -> anyhow::Result<Self> {
         match config.bus.kind {
             BusKind::Embedded => {
-                let (dir, mut options) = (config.data_dir.join(layout::BUS), component_config::bus(config));
-                (options.expected, options.checkpoints, options.accept_data_loss) =
-                    (log.durable, log.checkpoints, log.accept_data_loss);
-                let opened = tokio::task::spawn_blocking(move || Embedded::open(dir, &options, clock)).await;
+                let (dir, mut options) = (
+                    config.data_dir.join(layout::BUS),
+                    component_config::bus(config),
+                );
+                (
+                    options.expected,
+                    options.checkpoints,
+                    options.accept_data_loss,
+                ) = (log.durable, log.checkpoints, log.accept_data_loss);
+                let opened =
+                    tokio::task::spawn_blocking(move || Embedded::open(dir, &options, clock)).await;
                 let opened = opened.context("the bus did not open")?;
                 let opened = opened.map_err(layout::explain_open)?;
                 Ok(Self::Embedded(Arc::new(opened)))
@@ -93,10 +101,15 @@ impl Transport {
                 let mut streams = Vec::new();
                 // A node without sagas consumes no stream; one open stream is enough to detect whether the servers are
                 // reachable.
-                let read = if config.role.runs_sagas() { &SOURCES[..] } else { &SOURCES[1..2] };
+                let read = if config.role.runs_sagas() {
+                    &SOURCES[..]
+                } else {
+                    &SOURCES[1..2]
+                };
                 for (name, _) in read {
-                    let open =
-                        || async { Ok(NatsStream::open(&connection, name, &config.node_name()).await?) };
+                    let open = || async {
+                        Ok(NatsStream::open(&connection, name, &config.node_name()).await?)
+                    };
                     streams.push((*name, with_startup_retry(open).await?));
                 }
                 Ok(Self::Nats(Box::new(NatsTransport {
@@ -124,7 +137,9 @@ impl Transport {
     /// Returns the durable position of the embedded log, with its name.
     pub(crate) fn durable_position(&self) -> Option<(String, StoredPosition)> {
         match self {
-            Transport::Embedded(bus) => Some((layout::BUS.to_owned(), bus.durable_position().into())),
+            Transport::Embedded(bus) => {
+                Some((layout::BUS.to_owned(), bus.durable_position().into()))
+            }
             Transport::Nats(_) => None,
         }
     }
@@ -140,18 +155,22 @@ impl Transport {
     /// Returns the event sources of the shards. The authority decides about the events of a shared bus.
     pub(crate) fn sources(&self, authority: &Arc<SignedEvents>) -> Vec<EventSource> {
         match self {
-            Transport::Embedded(bus) => vec![EventSource::embedded(Arc::clone(bus) as Arc<dyn Bus>)],
+            Transport::Embedded(bus) => {
+                vec![EventSource::embedded(Arc::clone(bus) as Arc<dyn Bus>)]
+            }
             Transport::Nats(nats) => {
-                let source =
-                    |((name, stream), (_, kind)): (&(&str, Arc<NatsStream>), (&str, SubjectKind))| {
-                        EventSource {
-                            name: (*name).to_owned(),
-                            bus: Arc::clone(stream) as Arc<dyn Bus>,
-                            kinds: vec![kind],
-                            sharing: Some(nats.sharing.clone()),
-                            authority: Some(Arc::clone(authority) as Arc<dyn EventAuthority>),
-                        }
-                    };
+                let source = |((name, stream), (_, kind)): (
+                    &(&str, Arc<NatsStream>),
+                    (&str, SubjectKind),
+                )| {
+                    EventSource {
+                        name: (*name).to_owned(),
+                        bus: Arc::clone(stream) as Arc<dyn Bus>,
+                        kinds: vec![kind],
+                        sharing: Some(nats.sharing.clone()),
+                        authority: Some(Arc::clone(authority) as Arc<dyn EventAuthority>),
+                    }
+                };
                 nats.read.iter().zip(SOURCES).map(source).collect()
             }
         }
@@ -164,7 +183,10 @@ impl Transport {
                 kind: BusKind::Embedded.as_str(),
                 connected: true,
                 server: None,
-                streams: BTreeMap::from([(EMBEDDED_STREAM.to_owned(), bus.stream_id().to_string())]),
+                streams: BTreeMap::from([(
+                    EMBEDDED_STREAM.to_owned(),
+                    bus.stream_id().to_string(),
+                )]),
             },
             Transport::Nats(nats) => BusInfo {
                 kind: BusKind::Nats.as_str(),
@@ -184,7 +206,9 @@ impl Transport {
         match self {
             Transport::Embedded(bus) => {
                 let bus = Arc::clone(bus);
-                tokio::task::spawn_blocking(move || bus.close()).await.context("the bus did not close")
+                tokio::task::spawn_blocking(move || bus.close())
+                    .await
+                    .context("the bus did not close")
             }
             Transport::Nats(nats) => {
                 for (name, stream) in &nats.read {
@@ -220,8 +244,10 @@ where
 
 fn passes(error: &anyhow::Error) -> bool {
     let connect = error.downcast_ref();
-    matches!(connect, Some(nats::ConnectError::Rejected { .. } | nats::ConnectError::Unavailable(_)))
-        || error.is::<nats::ProvisionError>()
+    matches!(
+        connect,
+        Some(nats::ConnectError::Rejected { .. } | nats::ConnectError::Unavailable(_))
+    ) || error.is::<nats::ProvisionError>()
         || matches!(error.downcast_ref(), Some(orlog_bus::Error::Unavailable(_)))
 }
 
@@ -245,10 +271,18 @@ pub async fn streams(
     change: bool,
 ) -> Result<Vec<nats::StreamDiff>, nats::ProvisionError> {
     let plan = component_config::streams(config);
-    if change { nats::apply(connection, &plan, now).await } else { nats::diff(connection, &plan, now).await }
+    if change {
+        nats::apply(connection, &plan, now).await
+    } else {
+        nats::diff(connection, &plan, now).await
+    }
 }
 
-async fn check_streams(connection: &Connection, config: &Config, now: Timestamp) -> anyhow::Result<()> {
+async fn check_streams(
+    connection: &Connection,
+    config: &Config,
+    now: Timestamp,
+) -> anyhow::Result<()> {
     let provision = config.nats.provision;
     for difference in streams(connection, config, now, provision).await? {
         if difference.stream == AGGREGATE_EVENTS && !config.role.runs_sagas() {
@@ -256,20 +290,37 @@ async fn check_streams(connection: &Connection, config: &Config, now: Timestamp)
         }
         let open = !provision || difference.rejected.is_some();
         if open && difference.missing {
-            let remedy =
-                if difference.rejected.is_some() { "" } else { "; make it with `orlog streams apply`" };
+            let remedy = if difference.rejected.is_some() {
+                ""
+            } else {
+                "; make it with `orlog streams apply`"
+            };
             bail!("{difference}{remedy}");
         }
         if open {
             tracing::warn!("{difference}; `orlog streams diff` lists the differences");
         } else {
-            tracing::info!(stream = difference.stream, "streams created or updated: {}", difference.field);
+            tracing::info!(
+                stream = difference.stream,
+                "streams created or updated: {}",
+                difference.field
+            );
         }
     }
     Ok(())
 }
 
 fn sharing(config: &Config) -> StreamSharing {
-    let listed = || config.tenants.allowed.iter().cloned().chain([TenantId::default_tenant()]).collect();
-    StreamSharing { tenants: (config.tenants.mode == TenantMode::Allowlist).then(listed) }
+    let listed = || {
+        config
+            .tenants
+            .allowed
+            .iter()
+            .cloned()
+            .chain([TenantId::default_tenant()])
+            .collect()
+    };
+    StreamSharing {
+        tenants: (config.tenants.mode == TenantMode::Allowlist).then(listed),
+    }
 }

@@ -76,7 +76,9 @@ pub(crate) async fn list(
         return Err(Problem::new(Code::TenantForbidden, detail));
     }
     let limit = page_limit(search.limit, &api);
-    let closed = search.all.then(|| api.app.access.closed_to(&caller, Right::Audit));
+    let closed = search
+        .all
+        .then(|| api.app.access.closed_to(&caller, Right::Audit));
     let page = api.read(move |app| {
         let filter = AuditFilter {
             tenant: (!search.all && !search.denials).then(|| tenant.as_str()),
@@ -89,12 +91,20 @@ pub(crate) async fn list(
             limit,
             scan: app.config.http.scan_limit,
         };
-        let set = if search.denials { FileSet::Denials } else { FileSet::Calls };
+        let set = if search.denials {
+            FileSet::Denials
+        } else {
+            FileSet::Calls
+        };
         app.audit.read(set, &filter).map_err(|error| match error {
             Error::InvalidCursor(_) => invalid_parameter("cursor", error.to_string()),
             Error::Io(_) => Problem::new(Code::Unavailable, error.to_string()),
         })
     });
     let page = page.await?;
-    Ok(Json(AuditPageView { items: page.records, next_cursor: page.next, broken_at: page.broken_at }))
+    Ok(Json(AuditPageView {
+        items: page.records,
+        next_cursor: page.next,
+        broken_at: page.broken_at,
+    }))
 }

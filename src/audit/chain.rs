@@ -29,7 +29,9 @@ pub(super) struct Link {
 /// Returns the lines without their line feeds. The last one may lack it.
 pub(super) fn lines(bytes: &[u8]) -> impl DoubleEndedIterator<Item = &[u8]> {
     let complete = bytes.strip_suffix(b"\n").unwrap_or(bytes);
-    complete.split(|byte| *byte == b'\n').filter(|_| !bytes.is_empty())
+    complete
+        .split(|byte| *byte == b'\n')
+        .filter(|_| !bytes.is_empty())
 }
 
 impl LineHash {
@@ -47,7 +49,10 @@ impl LineHash {
 
 impl Default for ChainHead {
     fn default() -> Self {
-        Self { sequence: 0, hash: LineHash::START }
+        Self {
+            sequence: 0,
+            hash: LineHash::START,
+        }
     }
 }
 
@@ -55,18 +60,27 @@ impl ChainHead {
     /// Returns the line of the next record: the fields of the chain, then those of the record.
     pub(super) fn next_line(&self, record: &str) -> String {
         let fields = record.strip_prefix('{').expect("a record is a JSON object");
-        format!("{{\"sequence\":{},\"previous\":\"{}\",{fields}", self.sequence + 1, self.hash.to_hex())
+        format!(
+            "{{\"sequence\":{},\"previous\":\"{}\",{fields}",
+            self.sequence + 1,
+            self.hash.to_hex()
+        )
     }
 
     /// Continues after a record.
     pub(super) fn advance(&mut self, line: &str) {
-        *self = Self { sequence: self.sequence + 1, hash: LineHash::of(line.as_bytes()) };
+        *self = Self {
+            sequence: self.sequence + 1,
+            hash: LineHash::of(line.as_bytes()),
+        };
     }
 
     /// Returns the head of the lines in these bytes: the hash of the last line, and the last sequence number, if any.
     pub(super) fn of(bytes: &[u8]) -> (Option<LineHash>, Option<u64>) {
         let mut newest = lines(bytes).rev();
-        let Some(last) = newest.next() else { return (None, None) };
+        let Some(last) = newest.next() else {
+            return (None, None);
+        };
         let link = Link::of(last).or_else(|| newest.find_map(Link::of));
         (Some(LineHash::of(last)), link.map(|link| link.sequence))
     }

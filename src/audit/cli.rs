@@ -63,14 +63,19 @@ pub(crate) async fn run(args: Args, console: &Console) -> Result<(), CommandErro
         return tokio::task::block_in_place(|| verify(&args, console));
     }
     let client = ApiClient::new(&args.server)?;
-    let Fetched { records, more, broken_at } = fetch(&client, &args).await?;
+    let Fetched {
+        records,
+        more,
+        broken_at,
+    } = fetch(&client, &args).await?;
     if let Some(sequence) = broken_at {
         note(&format!(
             "record {sequence} does not match the line before it; run `orlog audit verify` on the node"
         ));
     }
     if console.is_json() {
-        return console.json(&json!({ "items": records, "has_more": more, "broken_at": broken_at }));
+        return console
+            .json(&json!({ "items": records, "has_more": more, "broken_at": broken_at }));
     }
     if args.denials {
         return list_denials(&records, console);
@@ -80,14 +85,24 @@ pub(crate) async fn run(args: Args, console: &Console) -> Result<(), CommandErro
             code if code.is_empty() => text(record, "outcome"),
             code => format!("{} {code}", text(record, "outcome")),
         };
-        let method = text(record, "route").split(' ').next().unwrap_or_default().to_owned();
+        let method = text(record, "route")
+            .split(' ')
+            .next()
+            .unwrap_or_default()
+            .to_owned();
         let action = format!("{method} {}", text(record, "target"));
         let [at, user, role, tenant, source] =
             ["at", "user", "role", "tenant", "source"].map(|field| text(record, field));
         vec![at, user, role, tenant, action, outcome, source]
     };
     let rows: Vec<_> = records.iter().map(row).collect();
-    console.table(&["TIME", "USER", "ROLE", "TENANT", "ROUTE", "OUTCOME", "SOURCE"], &rows, "no records")?;
+    console.table(
+        &[
+            "TIME", "USER", "ROLE", "TENANT", "ROUTE", "OUTCOME", "SOURCE",
+        ],
+        &rows,
+        "no records",
+    )?;
     if more {
         note("more results available; raise --limit");
     }
@@ -98,7 +113,15 @@ fn list_denials(records: &[Value], console: &Console) -> Result<(), CommandError
     let row = |record: &Value| {
         let [since, at, user, source, route, code] =
             ["since", "at", "user", "source", "route", "code"].map(|field| text(record, field));
-        vec![since, at, record["count"].to_string(), user, source, route, code]
+        vec![
+            since,
+            at,
+            record["count"].to_string(),
+            user,
+            source,
+            route,
+            code,
+        ]
     };
     let rows: Vec<_> = records.iter().map(row).collect();
     console.table(
@@ -119,10 +142,21 @@ fn verify(args: &VerifyArgs, console: &Console) -> Result<(), CommandError> {
         return console.json(&json!({ "records": records, "denials": denials }));
     }
     let line = |name: &str, found: &Verification| {
-        let Verification { first, last, hash, unchained, truncated } = found;
-        let head =
-            if *last == 0 { "none".to_owned() } else { format!("{first} to {last}, last {last}:{hash}") };
-        console.line(&format!("{name}: OK, {head}; {unchained} without chain, {truncated} truncated lines"))
+        let Verification {
+            first,
+            last,
+            hash,
+            unchained,
+            truncated,
+        } = found;
+        let head = if *last == 0 {
+            "none".to_owned()
+        } else {
+            format!("{first} to {last}, last {last}:{hash}")
+        };
+        console.line(&format!(
+            "{name}: OK, {head}; {unchained} without chain, {truncated} truncated lines"
+        ))
     };
     line("records", &records)?;
     line("denials", &denials)
@@ -136,8 +170,12 @@ struct Fetched {
 }
 
 async fn fetch(client: &ApiClient, args: &Args) -> Result<Fetched, CommandError> {
-    let filters =
-        [("user", &args.user), ("route", &args.route), ("outcome", &args.outcome), ("from", &args.from)];
+    let filters = [
+        ("user", &args.user),
+        ("route", &args.route),
+        ("outcome", &args.outcome),
+        ("from", &args.from),
+    ];
     let filters = filters.map(|(name, value)| value.as_ref().map(|value| (name, value.clone())));
     let mut fixed: Vec<_> = filters.into_iter().flatten().collect();
     fixed.push(("all", args.all.to_string()));
@@ -152,7 +190,11 @@ async fn fetch(client: &ApiClient, args: &Args) -> Result<Fetched, CommandError>
         broken_at = page["broken_at"].as_u64().or(broken_at);
         cursor = page["next_cursor"].as_str().map(str::to_owned);
         if cursor.is_none() || records.len() >= args.limit {
-            return Ok(Fetched { records, more: cursor.is_some(), broken_at });
+            return Ok(Fetched {
+                records,
+                more: cursor.is_some(),
+                broken_at,
+            });
         }
     }
 }

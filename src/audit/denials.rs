@@ -64,23 +64,43 @@ pub(super) struct Denials {
 
 impl Denials {
     pub(super) fn new(node: String) -> Self {
-        Self { node, rows: Mutex::default() }
+        Self {
+            node,
+            rows: Mutex::default(),
+        }
     }
 
     /// Counts a request.
     pub(super) fn add(&self, denial: Denial, now: Timestamp) {
         let mut rows = self.rows.lock().unwrap_or_else(PoisonError::into_inner);
         let has_row = rows.len() < MAX_ROWS || rows.contains_key(&denial);
-        let other = || Denial { route: OTHER.to_owned(), status: 0, code: None, user: None, source: None };
+        let other = || Denial {
+            route: OTHER.to_owned(),
+            status: 0,
+            code: None,
+            user: None,
+            source: None,
+        };
         let row = rows.entry(if has_row { denial } else { other() });
-        let count = row.or_insert(Count { requests: 0, first: now, last: now });
+        let count = row.or_insert(Count {
+            requests: 0,
+            first: now,
+            last: now,
+        });
         (count.requests, count.last) = (count.requests + 1, now);
     }
 
     /// Returns the records of the period and starts the next one.
     pub(super) fn take(&self) -> Vec<String> {
         let rows = std::mem::take(&mut *self.rows.lock().unwrap_or_else(PoisonError::into_inner));
-        let record = |(denial, Count { requests, first, last }): (&Denial, &Count)| {
+        let record = |(
+            denial,
+            Count {
+                requests,
+                first,
+                last,
+            },
+        ): (&Denial, &Count)| {
             let record = DenialRecord {
                 id: uuid::Uuid::now_v7(),
                 at: last.to_string(),
@@ -104,23 +124,53 @@ mod tests {
 
     fn denial(source: u32) -> Denial {
         let source = Some(IpAddr::from(source.to_be_bytes()));
-        Denial { route: "POST /v1/events".to_owned(), status: 401, code: Some("OR0041"), user: None, source }
+        Denial {
+            route: "POST /v1/events".to_owned(),
+            status: 401,
+            code: Some("OR0041"),
+            user: None,
+            source,
+        }
     }
 
     #[test]
     fn denials_of_a_period_are_counted_in_a_bounded_number_of_rows() {
         let denials = Denials::new("n".to_owned());
         for number in 0..10_000 {
-            denials.add(denial(number % 5000), Timestamp::from_millis(i64::from(number)));
+            denials.add(
+                denial(number % 5000),
+                Timestamp::from_millis(i64::from(number)),
+            );
         }
-        let records: Vec<Value> =
-            denials.take().iter().map(|text| serde_json::from_str(text).unwrap()).collect();
+        let records: Vec<Value> = denials
+            .take()
+            .iter()
+            .map(|text| serde_json::from_str(text).unwrap())
+            .collect();
         assert_eq!(records.len(), MAX_ROWS + 1);
-        assert_eq!(records.iter().map(|record| record["count"].as_u64().unwrap()).sum::<u64>(), 10_000);
-        let other = records.iter().find(|record| record["route"] == OTHER).unwrap();
-        assert_eq!((&other["source"], &other["status"]), (&Value::Null, &Value::from(0)));
-        let first = records.iter().find(|record| record["source"] == "0.0.0.0").unwrap();
-        assert_eq!((&first["count"], &first["code"]), (&Value::from(2), &Value::from("OR0041")));
+        assert_eq!(
+            records
+                .iter()
+                .map(|record| record["count"].as_u64().unwrap())
+                .sum::<u64>(),
+            10_000
+        );
+        let other = records
+            .iter()
+            .find(|record| record["route"] == OTHER)
+            .unwrap();
+        assert_eq!(
+            (&other["source"], &other["status"]),
+            (&Value::Null, &Value::from(0))
+        );
+        let first = records
+            .iter()
+            .find(|record| record["source"] == "0.0.0.0")
+            .unwrap();
+        assert_eq!(
+            (&first["count"], &first["code"]),
+            (&Value::from(2), &Value::from("OR0041"))
+        );
         assert_eq!(first["since"], Timestamp::from_millis(0).to_string());
         assert_eq!(first["at"], Timestamp::from_millis(5000).to_string());
         assert!(denials.take().is_empty());

@@ -79,8 +79,9 @@ impl FileSet {
         let mut numbers = Vec::new();
         for entry in fs::read_dir(dir)? {
             let name = entry?.file_name();
-            let number =
-                name.to_str().and_then(|name| name.strip_prefix(self.prefix())?.strip_suffix(".jsonl"));
+            let number = name
+                .to_str()
+                .and_then(|name| name.strip_prefix(self.prefix())?.strip_suffix(".jsonl"));
             numbers.extend(number.and_then(|number| number.parse::<u64>().ok()));
         }
         numbers.sort_unstable();
@@ -89,7 +90,10 @@ impl FileSet {
 
     /// Returns the size of the files in bytes.
     pub(super) fn bytes(self, dir: &Path) -> io::Result<u64> {
-        self.numbers(dir)?.into_iter().map(|number| Ok(fs::metadata(self.path(dir, number))?.len())).sum()
+        self.numbers(dir)?
+            .into_iter()
+            .map(|number| Ok(fs::metadata(self.path(dir, number))?.len()))
+            .sum()
     }
 }
 
@@ -97,9 +101,19 @@ impl AuditFiles {
     /// Opens the last file. Writes nothing, and succeeds on a full disk: a node that was stopped by a full
     /// disk must start.
     pub(super) fn open(dir: &Path, set: FileSet, limits: FileLimits) -> io::Result<Self> {
-        let mut files = Self { dir: dir.to_owned(), set, limits, last: None };
+        let mut files = Self {
+            dir: dir.to_owned(),
+            set,
+            limits,
+            last: None,
+        };
         match files.last() {
-            Err(error) if matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded) => {
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    ErrorKind::StorageFull | ErrorKind::QuotaExceeded
+                ) =>
+            {
                 tracing::error!(target: TARGET, %error, "audit trail is not writable; records are logged only");
                 Ok(files)
             }
@@ -113,7 +127,12 @@ impl AuditFiles {
             let numbers = self.set.numbers(&self.dir)?;
             let head = self.read_head(&numbers)?;
             let number = numbers.last().copied().unwrap_or(1);
-            self.last = Some(AuditFile::open(&self.dir, &self.set.path(&self.dir, number), number, head)?);
+            self.last = Some(AuditFile::open(
+                &self.dir,
+                &self.set.path(&self.dir, number),
+                number,
+                head,
+            )?);
         }
         Ok(self.last.as_mut().expect("it was opened"))
     }
@@ -130,7 +149,10 @@ impl AuditFiles {
             }
         }
         let start = ChainHead::default();
-        Ok(ChainHead { sequence: sequence.unwrap_or(start.sequence), hash: hash.unwrap_or(start.hash) })
+        Ok(ChainHead {
+            sequence: sequence.unwrap_or(start.sequence),
+            hash: hash.unwrap_or(start.hash),
+        })
     }
 
     /// Appends records, JSON objects, as the next lines of the chain. The records of one file are one write.
@@ -142,7 +164,8 @@ impl AuditFiles {
     ) -> io::Result<()> {
         let mut records = records.into_iter();
         let written = records.try_for_each(|record| self.append(record, now));
-        let written = written.and_then(|()| self.last.as_mut().map_or(Ok(()), AuditFile::write_lines));
+        let written =
+            written.and_then(|()| self.last.as_mut().map_or(Ok(()), AuditFile::write_lines));
         if written.is_err() {
             // The file is opened again for the next record: then its content is known.
             self.sync().ok();
@@ -168,7 +191,12 @@ impl AuditFiles {
         self.sync()?;
         let last = self.last()?;
         let (number, head) = (last.number + 1, last.head);
-        self.last = Some(AuditFile::open(&self.dir, &self.set.path(&self.dir, number), number, head)?);
+        self.last = Some(AuditFile::open(
+            &self.dir,
+            &self.set.path(&self.dir, number),
+            number,
+            head,
+        )?);
         Ok(())
     }
 
@@ -183,13 +211,17 @@ impl AuditFiles {
     fn delete_expired(&mut self, now: Timestamp) -> io::Result<()> {
         let numbers = self.set.numbers(&self.dir)?;
         let oldest_millis = now.saturating_sub(self.limits.retention).as_millis();
-        let oldest = SystemTime::UNIX_EPOCH + Duration::from_millis(oldest_millis.try_into().unwrap_or(0));
+        let oldest =
+            SystemTime::UNIX_EPOCH + Duration::from_millis(oldest_millis.try_into().unwrap_or(0));
         let mut total = self.set.bytes(&self.dir)?;
         let older = numbers.split_last().map_or(&[][..], |(_, older)| older);
         for number in older {
             let path = self.set.path(&self.dir, *number);
             let file = fs::metadata(&path)?;
-            let is_excess = self.limits.max_total_bytes.is_some_and(|limit| total > limit);
+            let is_excess = self
+                .limits
+                .max_total_bytes
+                .is_some_and(|limit| total > limit);
             if !is_excess && file.modified()? >= oldest {
                 break;
             }
@@ -201,7 +233,9 @@ impl AuditFiles {
 
     /// Makes the written records durable.
     pub(super) fn sync(&mut self) -> io::Result<()> {
-        let Some(last) = self.last.as_mut().filter(|last| last.is_dirty) else { return Ok(()) };
+        let Some(last) = self.last.as_mut().filter(|last| last.is_dirty) else {
+            return Ok(());
+        };
         last.is_dirty = false;
         last.file.sync_data().inspect_err(|error| {
             tracing::error!(target: TARGET, %error, "audit trail sync failed");
@@ -212,7 +246,11 @@ impl AuditFiles {
 impl AuditFile {
     fn open(dir: &Path, path: &Path, number: u64, head: ChainHead) -> io::Result<Self> {
         // The file contains user names and actions.
-        let file = OpenOptions::new().append(true).create(true).mode(0o600).open(path)?;
+        let file = OpenOptions::new()
+            .append(true)
+            .create(true)
+            .mode(0o600)
+            .open(path)?;
         let bytes = file.metadata()?.len();
         if bytes == 0 {
             // The name of a new file is as durable as its records.
@@ -236,7 +274,8 @@ impl AuditFile {
     }
 
     fn is_old(&self, now: Timestamp) -> bool {
-        self.started_at.is_some_and(|started_at| now.duration_since(started_at) >= MAX_AGE)
+        self.started_at
+            .is_some_and(|started_at| now.duration_since(started_at) >= MAX_AGE)
     }
 
     fn append(&mut self, line: &str, now: Timestamp) {
@@ -265,7 +304,9 @@ impl AuditFile {
 fn read_ends(path: &Path) -> io::Result<(Option<Timestamp>, bool)> {
     let file = File::open(path)?;
     let length = file.metadata()?.len();
-    let Some(last) = length.checked_sub(1) else { return Ok((None, true)) };
+    let Some(last) = length.checked_sub(1) else {
+        return Ok((None, true));
+    };
     let mut byte = [0];
     file.read_exact_at(&mut byte, last)?;
     let first = read_range(&file, 0, length.min(TAIL_BYTES))?;
@@ -285,8 +326,13 @@ fn tail(path: &Path) -> io::Result<(Option<LineHash>, Option<u64>)> {
         let start = length.saturating_sub(window);
         let bytes = read_range(&file, start, length)?;
         // The first line may have started before the window.
-        let first = if start == 0 { Some(0) } else { bytes.iter().position(|byte| *byte == b'\n') };
-        let found = ChainHead::of(first.map_or(&[], |first| &bytes[first + usize::from(start > 0)..]));
+        let first = if start == 0 {
+            Some(0)
+        } else {
+            bytes.iter().position(|byte| *byte == b'\n')
+        };
+        let found =
+            ChainHead::of(first.map_or(&[], |first| &bytes[first + usize::from(start > 0)..]));
         if start == 0 || found.1.is_some() {
             return Ok(found);
         }

@@ -28,9 +28,13 @@ impl AuditPublisher {
             return;
         }
         background.repeat(self, INTERVAL, |publisher| async move {
-            let Err(error) = publisher.publish().await else { return INTERVAL };
+            let Err(error) = publisher.publish().await else {
+                return INTERVAL;
+            };
             publisher.audit.publish_failures().inc();
-            tracing::warn!("audit records are not published: {error:#}; retrying in {RETRY_DELAY:?}");
+            tracing::warn!(
+                "audit records are not published: {error:#}; retrying in {RETRY_DELAY:?}"
+            );
             RETRY_DELAY
         });
     }
@@ -54,7 +58,9 @@ impl AuditPublisher {
                     payload: line.into(),
                 })
             };
-            self.bus.publish(batch.lines.into_iter().map(message).collect()).await?;
+            self.bus
+                .publish(batch.lines.into_iter().map(message).collect())
+                .await?;
             let (audit, end) = (Arc::clone(&self.audit), batch.end);
             let stored = tokio::task::spawn_blocking(move || audit.set_published(end)).await?;
             stored.context("cannot store the position of the published records")?;

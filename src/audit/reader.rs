@@ -72,8 +72,13 @@ pub(super) fn read(dir: &Path, set: FileSet, query: &AuditFilter<'_>) -> Result<
         }
         let mut end = bytes.len();
         while end > 0 {
-            let start = bytes[..end - 1].iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
-            let line = bytes[start..end].strip_suffix(b"\n").unwrap_or(&bytes[start..end]);
+            let start = bytes[..end - 1]
+                .iter()
+                .rposition(|byte| *byte == b'\n')
+                .map_or(0, |at| at + 1);
+            let line = bytes[start..end]
+                .strip_suffix(b"\n")
+                .unwrap_or(&bytes[start..end]);
             page.check_link(line, newer.as_ref());
             if page.records.len() == query.limit || scanned == query.scan {
                 page.next = Some(format!("{number}-{end}"));
@@ -103,15 +108,26 @@ impl AuditPage {
 }
 
 fn cursor(text: &str) -> Result<(u64, usize), Error> {
-    let parts = text.split_once('-').and_then(|(file, end)| Some((file.parse().ok()?, end.parse().ok()?)));
+    let parts = text
+        .split_once('-')
+        .and_then(|(file, end)| Some((file.parse().ok()?, end.parse().ok()?)));
     parts.ok_or_else(|| Error::InvalidCursor(text.chars().take(64).collect()))
 }
 
 impl AuditFilter<'_> {
     fn is(&self, record: &Value) -> bool {
-        let has = |name: &str, query: Option<&str>| query.is_none_or(|query| record[name] == *query);
-        let at = || record["at"].as_str().and_then(|at| orlog_model::Timestamp::parse(at).ok());
-        let tenant = || record["tenant"].as_str().and_then(|tenant| TenantId::new(tenant).ok());
+        let has =
+            |name: &str, query: Option<&str>| query.is_none_or(|query| record[name] == *query);
+        let at = || {
+            record["at"]
+                .as_str()
+                .and_then(|at| orlog_model::Timestamp::parse(at).ok())
+        };
+        let tenant = || {
+            record["tenant"]
+                .as_str()
+                .and_then(|tenant| TenantId::new(tenant).ok())
+        };
         let is_closed = self
             .closed
             .filter(|closed| !closed.is_empty())
@@ -120,9 +136,13 @@ impl AuditFilter<'_> {
             && has("tenant", self.tenant)
             && has("user", self.user)
             && has("outcome", self.outcome)
+            && self.route.is_none_or(|part| {
+                record["route"]
+                    .as_str()
+                    .is_some_and(|route| route.contains(part))
+            })
             && self
-                .route
-                .is_none_or(|part| record["route"].as_str().is_some_and(|route| route.contains(part)))
-            && self.from_millis.is_none_or(|from| at().is_some_and(|at| at.as_millis() >= from))
+                .from_millis
+                .is_none_or(|from| at().is_some_and(|at| at.as_millis() >= from))
     }
 }

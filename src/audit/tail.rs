@@ -38,12 +38,23 @@ pub fn line_id(line: &[u8]) -> String {
 
 /// Returns the lines after a position; no lines if there are no complete ones yet.
 pub(super) fn read_after(dir: &Path, set: FileSet, start: TailPosition) -> io::Result<TailBatch> {
-    let mut batch = TailBatch { lines: Vec::new(), end: start, is_after_gap: false };
-    let numbers: Vec<u64> = set.numbers(dir)?.into_iter().filter(|number| *number >= start.file).collect();
+    let mut batch = TailBatch {
+        lines: Vec::new(),
+        end: start,
+        is_after_gap: false,
+    };
+    let numbers: Vec<u64> = set
+        .numbers(dir)?
+        .into_iter()
+        .filter(|number| *number >= start.file)
+        .collect();
     batch.is_after_gap = start.file > 0 && numbers.first() != Some(&start.file);
     for number in &numbers {
         if *number != batch.end.file {
-            batch.end = TailPosition { file: *number, offset: 0 };
+            batch.end = TailPosition {
+                file: *number,
+                offset: 0,
+            };
         }
         let is_last = numbers.last() == Some(number);
         batch.read_file(&set.path(dir, *number), is_last)?;
@@ -86,9 +97,17 @@ pub(super) fn load_position(dir: &Path) -> io::Result<TailPosition> {
         text => text?,
     };
     let parsed = text.trim().split_once(' ').and_then(|(file, offset)| {
-        Some(TailPosition { file: file.parse().ok()?, offset: offset.parse().ok()? })
+        Some(TailPosition {
+            file: file.parse().ok()?,
+            offset: offset.parse().ok()?,
+        })
     });
-    parsed.ok_or_else(|| io::Error::new(ErrorKind::InvalidData, format!("{POSITION} is invalid; delete it")))
+    parsed.ok_or_else(|| {
+        io::Error::new(
+            ErrorKind::InvalidData,
+            format!("{POSITION} is invalid; delete it"),
+        )
+    })
 }
 
 /// Stores the position. If a crash loses it, lines are published again, with the same ids.

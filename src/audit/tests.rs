@@ -35,11 +35,21 @@ fn record(number: u32) -> AuditRecord {
 
 fn options(dir: &Path, max_file_bytes: u64) -> AuditOptions {
     let dir = Some(dir.to_owned());
-    AuditOptions { dir, max_file_bytes, retention: 400 * DAY, log: false, node: "n".to_owned() }
+    AuditOptions {
+        dir,
+        max_file_bytes,
+        retention: 400 * DAY,
+        log: false,
+        node: "n".to_owned(),
+    }
 }
 
 fn limits(max_bytes: u64) -> FileLimits {
-    FileLimits { max_bytes, retention: 30 * DAY, max_total_bytes: None }
+    FileLimits {
+        max_bytes,
+        retention: 30 * DAY,
+        max_total_bytes: None,
+    }
 }
 
 /// Returns a closed trail with records 0 to `count`.
@@ -49,11 +59,23 @@ fn trail(dir: &Path, count: u32, max_file_bytes: u64) {
 }
 
 fn targets(page: &AuditPage) -> Vec<u32> {
-    page.records.iter().map(|record| record["target"].as_str().unwrap().parse().unwrap()).collect()
+    page.records
+        .iter()
+        .map(|record| record["target"].as_str().unwrap().parse().unwrap())
+        .collect()
 }
 
 fn newest(audit: &AuditTrail) -> AuditPage {
-    audit.read(FileSet::Calls, &AuditFilter { limit: 99, scan: 99, ..AuditFilter::default() }).unwrap()
+    audit
+        .read(
+            FileSet::Calls,
+            &AuditFilter {
+                limit: 99,
+                scan: 99,
+                ..AuditFilter::default()
+            },
+        )
+        .unwrap()
 }
 
 fn verified(dir: &Path) -> Result<(u64, u64), String> {
@@ -63,7 +85,11 @@ fn verified(dir: &Path) -> Result<(u64, u64), String> {
 
 /// Changes the lines of a file.
 fn edit(path: &Path, change: impl FnOnce(&mut Vec<String>)) {
-    let mut lines: Vec<String> = fs::read_to_string(path).unwrap().lines().map(str::to_owned).collect();
+    let mut lines: Vec<String> = fs::read_to_string(path)
+        .unwrap()
+        .lines()
+        .map(str::to_owned)
+        .collect();
     change(&mut lines);
     fs::write(path, lines.join("\n") + "\n").unwrap();
 }
@@ -75,7 +101,12 @@ fn audit_files_rotate_and_pages_span_files() {
     (0..40).for_each(|number| audit.record(&record(number)));
     let (mut found, mut next) = (Vec::new(), None::<String>);
     loop {
-        let query = AuditFilter { cursor: next.as_deref(), limit: 2, scan: 100, ..AuditFilter::default() };
+        let query = AuditFilter {
+            cursor: next.as_deref(),
+            limit: 2,
+            scan: 100,
+            ..AuditFilter::default()
+        };
         let page = audit.read(FileSet::Calls, &query).unwrap();
         assert_eq!(page.broken_at, None);
         found.extend(targets(&page));
@@ -94,12 +125,31 @@ fn audit_reader_filters_by_actor_within_the_limit() {
     let dir = tempfile::tempdir().unwrap();
     let audit = AuditTrail::open(&options(dir.path(), 1 << 20)).unwrap();
     (0..10).for_each(|number| audit.record(&record(number)));
-    let query = AuditFilter { user: Some("user-1"), limit: 100, scan: 5, ..AuditFilter::default() };
+    let query = AuditFilter {
+        user: Some("user-1"),
+        limit: 100,
+        scan: 5,
+        ..AuditFilter::default()
+    };
     let page = audit.read(FileSet::Calls, &query).unwrap();
     assert_eq!(targets(&page), [9, 7, 5]);
-    let rest = AuditFilter { cursor: page.next.as_deref(), scan: 100, ..query };
+    let rest = AuditFilter {
+        cursor: page.next.as_deref(),
+        scan: 100,
+        ..query
+    };
     assert_eq!(targets(&audit.read(FileSet::Calls, &rest).unwrap()), [3, 1]);
-    assert!(audit.read(FileSet::Calls, &AuditFilter { cursor: Some("x"), ..query }).is_err());
+    assert!(
+        audit
+            .read(
+                FileSet::Calls,
+                &AuditFilter {
+                    cursor: Some("x"),
+                    ..query
+                }
+            )
+            .is_err()
+    );
 }
 
 #[test]
@@ -112,7 +162,11 @@ fn chain_continues_after_a_restart_and_a_truncated_line() {
     fs::write(&file, &text[..text.len() - 20]).unwrap();
     assert_eq!(verified(dir.path()), Ok((1, 1)));
     let audit = AuditTrail::open(&options(dir.path(), 1 << 20)).unwrap();
-    assert_eq!(fs::read_to_string(&file).unwrap(), text[..text.len() - 20], "opening writes nothing");
+    assert_eq!(
+        fs::read_to_string(&file).unwrap(),
+        text[..text.len() - 20],
+        "opening writes nothing"
+    );
     audit.record(&record(2));
     let page = newest(&audit);
     assert_eq!((targets(&page), page.broken_at), (vec![2, 0], None));
@@ -120,7 +174,11 @@ fn chain_continues_after_a_restart_and_a_truncated_line() {
     assert_eq!((found.first, found.last, found.truncated), (1, 2, 1));
     // The truncated line belongs to the chain, too.
     edit(&file, |lines| lines[1] = "{\"another".to_owned());
-    assert!(verified(dir.path()).unwrap_err().contains("record 2 does not contain the hash"));
+    assert!(
+        verified(dir.path())
+            .unwrap_err()
+            .contains("record 2 does not contain the hash")
+    );
 }
 
 #[test]
@@ -140,27 +198,57 @@ fn verification_names_the_first_broken_record() {
         trail(dir.path(), 6, 1 << 20);
         edit(&FileSet::Calls.path(dir.path(), 1), change);
         let error = verified(dir.path()).unwrap_err();
-        assert!(error.contains("audit-0000000001.jsonl:") && error.contains(expected), "{error}");
+        assert!(
+            error.contains("audit-0000000001.jsonl:") && error.contains(expected),
+            "{error}"
+        );
     }
     let changed = ":4: record 4 does not contain the hash of the line before it";
-    check(|lines| lines[2] = lines[2].replace("user-0", "user-9"), changed);
-    check(|lines| lines[2] = "removed".to_owned(), ":4: record 4 follows record 2");
-    check(|lines| drop(lines.remove(2)), ":3: record 4 follows record 2");
+    check(
+        |lines| lines[2] = lines[2].replace("user-0", "user-9"),
+        changed,
+    );
+    check(
+        |lines| lines[2] = "removed".to_owned(),
+        ":4: record 4 follows record 2",
+    );
+    check(
+        |lines| drop(lines.remove(2)),
+        ":3: record 4 follows record 2",
+    );
     check(|lines| lines.swap(2, 3), ":3: record 4 follows record 2");
-    check(|lines| lines.insert(2, lines[1].clone()), ":3: record 2 follows record 2");
-    check(|lines| lines.insert(2, "{}".to_owned()), ":3: the record after record 2 has no sequence");
-    check(|lines| lines[0] = lines[1].replace("\"sequence\":2", "\"sequence\":1"), ":1: record 1");
+    check(
+        |lines| lines.insert(2, lines[1].clone()),
+        ":3: record 2 follows record 2",
+    );
+    check(
+        |lines| lines.insert(2, "{}".to_owned()),
+        ":3: the record after record 2 has no sequence",
+    );
+    check(
+        |lines| lines[0] = lines[1].replace("\"sequence\":2", "\"sequence\":1"),
+        ":1: record 1",
+    );
 }
 
 #[test]
 fn reader_reports_a_broken_record() {
     let dir = tempfile::tempdir().unwrap();
     trail(dir.path(), 6, 1 << 20);
-    edit(&FileSet::Calls.path(dir.path(), 1), |lines| lines[2] = lines[2].replace("user-0", "user-9"));
+    edit(&FileSet::Calls.path(dir.path(), 1), |lines| {
+        lines[2] = lines[2].replace("user-0", "user-9")
+    });
     let audit = AuditTrail::open(&options(dir.path(), 1 << 20)).unwrap();
     assert_eq!(newest(&audit).broken_at, Some(4));
     // The pair at the end of a page is compared, too.
-    let page = audit.read(FileSet::Calls, &AuditFilter { limit: 3, scan: 99, ..AuditFilter::default() });
+    let page = audit.read(
+        FileSet::Calls,
+        &AuditFilter {
+            limit: 3,
+            scan: 99,
+            ..AuditFilter::default()
+        },
+    );
     assert_eq!(page.unwrap().broken_at, Some(4));
 }
 
@@ -172,10 +260,15 @@ fn expected_record_detects_a_removed_end() {
     let expected: ExpectedRecord = format!("{}:{}", found.last, found.hash).parse().unwrap();
     trail(dir.path(), 1, 1 << 20);
     verify(dir.path(), FileSet::Calls, Some(&expected)).unwrap();
-    edit(&FileSet::Calls.path(dir.path(), 1), |lines| lines.truncate(3));
+    edit(&FileSet::Calls.path(dir.path(), 1), |lines| {
+        lines.truncate(3)
+    });
     assert_eq!(verified(dir.path()), Ok((1, 3)));
     let error = verify(dir.path(), FileSet::Calls, Some(&expected)).unwrap_err();
-    assert!(matches!(error, VerifyError::Missing { sequence: 4, .. }), "{error}");
+    assert!(
+        matches!(error, VerifyError::Missing { sequence: 4, .. }),
+        "{error}"
+    );
     assert!("4:abc".parse::<ExpectedRecord>().is_err());
 }
 
@@ -198,9 +291,14 @@ fn retention_deletes_files_by_age_and_never_by_size() {
     let mut files = AuditFiles::open(dir.path(), FileSet::Calls, limits(100)).unwrap();
     (0..8).for_each(|_| files.write(["{\"a\":1}"], now).unwrap());
     let age = |number: u64, days: u32| {
-        let at =
-            SystemTime::UNIX_EPOCH + Duration::from_millis(now.as_millis().try_into().unwrap()) - days * DAY;
-        File::options().write(true).open(FileSet::Calls.path(dir.path(), number)).unwrap().set_modified(at)
+        let at = SystemTime::UNIX_EPOCH
+            + Duration::from_millis(now.as_millis().try_into().unwrap())
+            - days * DAY;
+        File::options()
+            .write(true)
+            .open(FileSet::Calls.path(dir.path(), number))
+            .unwrap()
+            .set_modified(at)
     };
     let numbers = || FileSet::Calls.numbers(dir.path()).unwrap();
     let all = numbers();
@@ -214,7 +312,11 @@ fn retention_deletes_files_by_age_and_never_by_size() {
     }
     age(5, 29).unwrap();
     files.expire(now);
-    assert_eq!(numbers(), all[4..], "younger files, and those after them, remain");
+    assert_eq!(
+        numbers(),
+        all[4..],
+        "younger files, and those after them, remain"
+    );
     age(5, 31).unwrap();
     files.expire(now);
     // The last file has the head of the chain.
@@ -230,11 +332,21 @@ fn file_is_rotated_after_a_day() {
     let (dir, start) = (tempfile::tempdir().unwrap(), SystemClock.now());
     let write = |now: Timestamp| {
         let mut files = AuditFiles::open(dir.path(), FileSet::Calls, limits(1 << 20)).unwrap();
-        files.write([format!("{{\"at\":\"{now}\"}}").as_str()], now).unwrap();
+        files
+            .write([format!("{{\"at\":\"{now}\"}}").as_str()], now)
+            .unwrap();
         FileSet::Calls.numbers(dir.path()).unwrap().len()
     };
     let later = |hours| start.saturating_add(Duration::from_hours(hours));
-    assert_eq!([write(start), write(later(23)), write(later(24)), write(later(47))], [1, 1, 2, 2]);
+    assert_eq!(
+        [
+            write(start),
+            write(later(23)),
+            write(later(24)),
+            write(later(47))
+        ],
+        [1, 1, 2, 2]
+    );
 }
 
 #[test]
@@ -257,9 +369,16 @@ fn denials_have_their_own_bounded_files() {
     assert_eq!(targets(&newest(&audit)), [1]);
     let size = FileSet::Denials.bytes(dir.path()).unwrap();
     assert!((4096..=5 * 4096).contains(&size), "{size}");
-    let filter = AuditFilter { limit: 1, scan: 9, ..AuditFilter::default() };
+    let filter = AuditFilter {
+        limit: 1,
+        scan: 9,
+        ..AuditFilter::default()
+    };
     let page = audit.read(FileSet::Denials, &filter).unwrap();
-    assert_eq!((&page.records[0]["count"], page.broken_at), (&1.into(), None));
+    assert_eq!(
+        (&page.records[0]["count"], page.broken_at),
+        (&1.into(), None)
+    );
     verify(dir.path(), FileSet::Denials, None).unwrap();
 }
 
@@ -275,7 +394,11 @@ async fn begin_reports_whether_the_record_is_durable() {
     audit.begin(&record(2)).await.unwrap();
     assert_eq!(fs::read_to_string(&file).unwrap().lines().count(), 1);
     // Without files nothing is durable.
-    let audit = AuditTrail::open(&AuditOptions { dir: None, ..options(dir.path(), 1) }).unwrap();
+    let audit = AuditTrail::open(&AuditOptions {
+        dir: None,
+        ..options(dir.path(), 1)
+    })
+    .unwrap();
     assert_eq!(audit.begin(&record(3)).await, Err(NotWritten));
 }
 
@@ -297,7 +420,10 @@ fn tail_returns_each_complete_line_once_across_files() {
     }
     read(&mut found);
     read(&mut found);
-    let sequences: Vec<u64> = found.iter().map(|line| chain::Link::of(line).unwrap().sequence).collect();
+    let sequences: Vec<u64> = found
+        .iter()
+        .map(|line| chain::Link::of(line).unwrap().sequence)
+        .collect();
     assert_eq!(sequences, (1..=20).collect::<Vec<_>>());
     // A line that is not terminated is not complete.
     let last = *FileSet::Calls.numbers(dir.path()).unwrap().last().unwrap();

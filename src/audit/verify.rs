@@ -24,7 +24,10 @@ impl std::str::FromStr for ExpectedRecord {
     fn from_str(text: &str) -> Result<Self, String> {
         let parsed = text.split_once(':').and_then(|(sequence, hash)| {
             let is_hash = hash.len() == 64 && hash.bytes().all(|b| b.is_ascii_hexdigit());
-            is_hash.then_some(Self { sequence: sequence.parse().ok()?, hash: hash.to_ascii_lowercase() })
+            is_hash.then_some(Self {
+                sequence: sequence.parse().ok()?,
+                hash: hash.to_ascii_lowercase(),
+            })
         });
         parsed.ok_or_else(|| {
             format!("invalid record {text:?}; expected <sequence>:<hash>, as `orlog audit verify` prints")
@@ -89,7 +92,11 @@ pub fn verify(
     set: FileSet,
     expected: Option<&ExpectedRecord>,
 ) -> Result<Verification, VerifyError> {
-    let mut verifier = Verifier { found: Verification::default(), last_hash: None, expected };
+    let mut verifier = Verifier {
+        found: Verification::default(),
+        last_hash: None,
+        expected,
+    };
     for number in set.numbers(dir)? {
         let path = set.path(dir, number);
         let bytes = fs::read(&path)?;
@@ -102,7 +109,10 @@ pub fn verify(
         }
     }
     match verifier.expected {
-        Some(record) => Err(VerifyError::Missing { sequence: record.sequence, hash: record.hash.clone() }),
+        Some(record) => Err(VerifyError::Missing {
+            sequence: record.sequence,
+            hash: record.hash.clone(),
+        }),
         None => Ok(verifier.found),
     }
 }
@@ -116,7 +126,12 @@ impl Verifier<'_> {
                 self.found.truncated += 1;
             }
             None if self.found.first == 0 => self.found.unchained += 1,
-            None => return Err(format!("the record after record {} has no sequence", self.found.last)),
+            None => {
+                return Err(format!(
+                    "the record after record {} has no sequence",
+                    self.found.last
+                ));
+            }
         }
         self.last_hash = Some(hash);
         Ok(())
@@ -126,18 +141,26 @@ impl Verifier<'_> {
         let Link { sequence, previous } = link;
         let is_first = self.found.first == 0;
         if !is_first && *sequence != self.found.last + 1 {
-            return Err(format!("record {sequence} follows record {}", self.found.last));
+            return Err(format!(
+                "record {sequence} follows record {}",
+                self.found.last
+            ));
         }
         // Retention has deleted the line before the first one, unless the first record is the start of the chain.
-        let before = self.last_hash.or((*sequence == 1).then_some(LineHash::START));
+        let before = self
+            .last_hash
+            .or((*sequence == 1).then_some(LineHash::START));
         if before.is_some_and(|before| before.to_hex() != *previous) {
-            return Err(format!("record {sequence} does not contain the hash of the line before it"));
+            return Err(format!(
+                "record {sequence} does not contain the hash of the line before it"
+            ));
         }
         if is_first {
             self.found.first = *sequence;
         }
         (self.found.last, self.found.hash) = (*sequence, hash.to_hex());
-        self.expected.take_if(|record| record.sequence == *sequence && record.hash == self.found.hash);
+        self.expected
+            .take_if(|record| record.sequence == *sequence && record.hash == self.found.hash);
         Ok(())
     }
 }

@@ -68,14 +68,28 @@ impl AuditWriter {
         denial_files.expire(SystemClock.now());
         let started = Instant::now();
         let (synced, summarized, expired) = (started, started, started);
-        Self { calls, denial_files, denials, log, failures, has_waiters: false, synced, summarized, expired }
+        Self {
+            calls,
+            denial_files,
+            denials,
+            log,
+            failures,
+            has_waiters: false,
+            synced,
+            summarized,
+            expired,
+        }
     }
 
     /// Writes until all senders are dropped.
     pub(super) fn run(mut self, queue: &Receiver<WriterRequest>) {
         loop {
             match queue.recv_timeout(SYNC_INTERVAL) {
-                Ok(first) => self.write_batch(std::iter::once(first).chain(queue.try_iter()).take(MAX_BATCH)),
+                Ok(first) => self.write_batch(
+                    std::iter::once(first)
+                        .chain(queue.try_iter())
+                        .take(MAX_BATCH),
+                ),
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => break,
             }
@@ -126,7 +140,9 @@ impl AuditWriter {
 
     /// Writes records, and notifies the requests that wait for them.
     fn write(&mut self, records: &mut Vec<String>, waiting: &mut Vec<oneshot::Sender<bool>>) {
-        let written = self.calls.write(records.iter().map(String::as_str), SystemClock.now());
+        let written = self
+            .calls
+            .write(records.iter().map(String::as_str), SystemClock.now());
         let is_written = self.report(records, &written);
         records.clear();
         if !waiting.is_empty() {
@@ -146,7 +162,9 @@ impl AuditWriter {
             if self.log {
                 tracing::info!(target: TARGET, record, "denied requests");
             }
-            let written = self.denial_files.write([record.as_str()], SystemClock.now());
+            let written = self
+                .denial_files
+                .write([record.as_str()], SystemClock.now());
             self.report(&[record], &written);
         }
     }

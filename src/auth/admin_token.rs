@@ -34,7 +34,12 @@ pub(super) struct AdminToken {
 /// Returns the file with the token of the administrator.
 #[must_use]
 pub fn admin_token_file(config: &Config) -> PathBuf {
-    config.auth.token.file.clone().unwrap_or_else(|| config.data_dir.join(FILE))
+    config
+        .auth
+        .token
+        .file
+        .clone()
+        .unwrap_or_else(|| config.data_dir.join(FILE))
 }
 
 /// Checks that the token of the administrator can be used.
@@ -55,11 +60,16 @@ impl AdminToken {
         let file = std::path::absolute(admin_token_file(config))?;
         if config.auth.token.file.is_none() && is_missing_or_empty(&file)? {
             let text = format!("{}\n", SessionToken::random()?.expose());
-            private_file::replace(&file, text.as_bytes())
-                .with_context(|| format!("cannot create {}; set auth.token.file", file.display()))?;
+            private_file::replace(&file, text.as_bytes()).with_context(|| {
+                format!("cannot create {}; set auth.token.file", file.display())
+            })?;
             tracing::info!(file = %file.display(), "administrator token created");
         }
-        let token = Self { secret: SecretRef::of_file(file.clone()), file, reads: FailureLog::default() };
+        let token = Self {
+            secret: SecretRef::of_file(file.clone()),
+            file,
+            reads: FailureLog::default(),
+        };
         token.read().context("auth.token.file")?;
         tracing::info!(file = %token.file.display(), "requests require the administrator token");
         Ok(token)
@@ -77,9 +87,14 @@ impl AdminToken {
         };
         let known = self.reads.check(self.read())?;
         if shared_secret::is_same(provided, known.expose().trim()) {
-            return Ok(Caller { name: Some(USER.to_owned()), ..Caller::unauthenticated() });
+            return Ok(Caller {
+                name: Some(USER.to_owned()),
+                ..Caller::unauthenticated()
+            });
         }
-        Err(AuthError::Invalid("the token is not the administrator token of this node".to_owned()))
+        Err(AuthError::Invalid(
+            "the token is not the administrator token of this node".to_owned(),
+        ))
     }
 }
 
@@ -110,12 +125,18 @@ mod tests {
     use crate::auth::shared_secret::MIN_TOKEN_BYTES as MIN_BYTES;
 
     fn config(dir: &Path) -> Config {
-        Config { data_dir: dir.to_owned(), ..Config::default() }
+        Config {
+            data_dir: dir.to_owned(),
+            ..Config::default()
+        }
     }
 
     fn caller(token: &AdminToken, header: &str) -> Result<Caller, AuthError> {
         let headers = vec![("authorization", header.as_bytes())];
-        token.caller(&RequestCredentials { headers, source: None })
+        token.caller(&RequestCredentials {
+            headers,
+            source: None,
+        })
     }
 
     #[track_caller]
@@ -130,7 +151,14 @@ mod tests {
         AdminToken::open(&config(one.path())).unwrap();
         let first = text(&one);
         assert_eq!(first.trim().len(), 64);
-        assert_eq!(fs::metadata(one.path().join(FILE)).unwrap().permissions().mode() & 0o777, 0o600);
+        assert_eq!(
+            fs::metadata(one.path().join(FILE))
+                .unwrap()
+                .permissions()
+                .mode()
+                & 0o777,
+            0o600
+        );
         let again = AdminToken::open(&config(one.path())).unwrap();
         assert_eq!(text(&one), first);
         let admin = caller(&again, &format!("Bearer {}", first.trim())).unwrap();
@@ -144,8 +172,14 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join(FILE), "\n").unwrap();
         let token = AdminToken::open(&config(dir.path())).unwrap();
-        assert!(matches!(caller(&token, "Bearer "), Err(AuthError::Invalid(_))));
-        assert_eq!(fs::metadata(&token.file).unwrap().permissions().mode() & 0o777, 0o600);
+        assert!(matches!(
+            caller(&token, "Bearer "),
+            Err(AuthError::Invalid(_))
+        ));
+        assert_eq!(
+            fs::metadata(&token.file).unwrap().permissions().mode() & 0o777,
+            0o600
+        );
     }
 
     #[test]
@@ -159,7 +193,10 @@ mod tests {
                 AdminToken::open(&config(dir.path())).unwrap();
             } else {
                 let error = rejection(&config(dir.path()));
-                assert!(error.contains("other users can access") && error.contains("chmod o="), "{error}");
+                assert!(
+                    error.contains("other users can access") && error.contains("chmod o="),
+                    "{error}"
+                );
             }
         }
     }
@@ -175,7 +212,10 @@ mod tests {
         for invalid in ["", "short", &"ü".repeat(32), &"two words ".repeat(8)] {
             private_file::replace(&file, invalid.as_bytes()).unwrap();
             let error = rejection(&config);
-            assert!(error.contains("mounted") && (invalid.is_empty() || !error.contains(invalid)), "{error}");
+            assert!(
+                error.contains("mounted") && (invalid.is_empty() || !error.contains(invalid)),
+                "{error}"
+            );
         }
     }
 
@@ -183,13 +223,24 @@ mod tests {
     fn replaced_token_applies_without_a_restart_and_callers_see_no_path() {
         let dir = tempfile::tempdir().unwrap();
         let token = AdminToken::open(&config(dir.path())).unwrap();
-        let (old, new) = (fs::read_to_string(&token.file).unwrap(), "n".repeat(MIN_BYTES));
+        let (old, new) = (
+            fs::read_to_string(&token.file).unwrap(),
+            "n".repeat(MIN_BYTES),
+        );
         private_file::replace(&token.file, new.as_bytes()).unwrap();
-        assert!(matches!(caller(&token, &format!("bearer {}", old.trim())), Err(AuthError::Invalid(_))));
+        assert!(matches!(
+            caller(&token, &format!("bearer {}", old.trim())),
+            Err(AuthError::Invalid(_))
+        ));
         caller(&token, &format!("bearer {new}")).unwrap();
         fs::remove_file(&token.file).unwrap();
-        let Err(AuthError::Unavailable(message)) = caller(&token, &format!("bearer {new}")) else { panic!() };
+        let Err(AuthError::Unavailable(message)) = caller(&token, &format!("bearer {new}")) else {
+            panic!()
+        };
         assert!(!message.contains(FILE), "{message}");
-        assert!(matches!(caller(&token, "Basic abc"), Err(AuthError::Missing(_))));
+        assert!(matches!(
+            caller(&token, "Basic abc"),
+            Err(AuthError::Missing(_))
+        ));
     }
 }

@@ -117,20 +117,38 @@ impl Caller {
     /// Returns the caller of a request with the valid signature of a webhook.
     pub(crate) fn webhook(name: &str, tenant: &TenantId) -> Self {
         let tenants = TenantScope::Only(BTreeSet::from([tenant.clone()]));
-        Self { tenants, ..Self::without_rights(format!("webhook:{name}")) }
+        Self {
+            tenants,
+            ..Self::without_rights(format!("webhook:{name}"))
+        }
     }
 
     /// Returns the caller of a request that an actor signed.
     pub(super) fn actor(actor: ActorId, rights: ActorRights, key: KeyId) -> Self {
-        let ActorRights { roles, tenants, task_roles } = rights;
+        let ActorRights {
+            roles,
+            tenants,
+            task_roles,
+        } = rights;
         let caller = Self::without_rights(actor.to_string());
-        Self { roles, tenants, task_roles, actor: Some(actor), key: Some(key), ..caller }
+        Self {
+            roles,
+            tenants,
+            task_roles,
+            actor: Some(actor),
+            key: Some(key),
+            ..caller
+        }
     }
 
     /// Returns the caller of a request that another node signed.
     pub(super) fn peer(peer: NodeName, key: KeyId) -> Self {
         let caller = Self::without_rights(format!("peer:{peer}"));
-        Self { peer: Some(peer), key: Some(key), ..caller }
+        Self {
+            peer: Some(peer),
+            key: Some(key),
+            ..caller
+        }
     }
 
     fn without_rights(name: String) -> Self {
@@ -185,13 +203,18 @@ impl Caller {
     /// # Errors
     /// If the caller lacks one of the roles.
     pub fn check_roles(&self, stated: Vec<String>) -> Result<Vec<String>, ImpersonationError> {
-        let Some(name) = &self.name else { return Ok(stated) };
+        let Some(name) = &self.name else {
+            return Ok(stated);
+        };
         if stated.is_empty() {
             return Ok(self.task_roles.iter().cloned().collect());
         }
-        let theirs = |role: &&String| !self.roles.allow(Right::Admin) && !self.task_roles.contains(*role);
+        let theirs =
+            |role: &&String| !self.roles.allow(Right::Admin) && !self.task_roles.contains(*role);
         match stated.iter().find(theirs) {
-            Some(role) => Err(ImpersonationError(format!("roles: {name} does not have the role {role:?}"))),
+            Some(role) => Err(ImpersonationError(format!(
+                "roles: {name} does not have the role {role:?}"
+            ))),
             None => Ok(stated),
         }
     }
@@ -238,13 +261,20 @@ pub struct RequestCredentials<'a> {
 impl RequestCredentials<'_> {
     /// Returns the header of this name, which may occur once.
     pub(super) fn header(&self, name: &str) -> Result<Option<&str>, AuthError> {
-        let mut values = self.headers.iter().filter(|(other, _)| *other == name).map(|(_, value)| *value);
-        let Some(first) = values.next() else { return Ok(None) };
+        let mut values = self
+            .headers
+            .iter()
+            .filter(|(other, _)| *other == name)
+            .map(|(_, value)| *value);
+        let Some(first) = values.next() else {
+            return Ok(None);
+        };
         if values.next().is_some() {
             return Err(AuthError::Invalid(format!("duplicate header {name}")));
         }
         let text = std::str::from_utf8(first);
-        text.map(Some).map_err(|_| AuthError::Invalid(format!("the header {name} is not valid text")))
+        text.map(Some)
+            .map_err(|_| AuthError::Invalid(format!("the header {name} is not valid text")))
     }
 }
 
@@ -289,31 +319,69 @@ mod tests {
             key: None,
             named_user: None,
         };
-        let (operator, admin, anybody) =
-            (caller(Role::Operator), caller(Role::Admin), Caller::unauthenticated());
+        let (operator, admin, anybody) = (
+            caller(Role::Operator),
+            caller(Role::Admin),
+            Caller::unauthenticated(),
+        );
         let some = |text: &str| Some(text.to_owned());
         for by in [None, some(""), some("ada")] {
-            assert_eq!(operator.check_user(by.clone()).unwrap(), some("ada"), "{by:?}");
+            assert_eq!(
+                operator.check_user(by.clone()).unwrap(),
+                some("ada"),
+                "{by:?}"
+            );
         }
-        assert!(operator.check_user(some("bob")).unwrap_err().to_string().contains("the caller is ada"));
+        assert!(
+            operator
+                .check_user(some("bob"))
+                .unwrap_err()
+                .to_string()
+                .contains("the caller is ada")
+        );
         assert_eq!(admin.check_user(some("bob")).unwrap(), some("bob"));
         assert_eq!(
-            (anybody.check_user(some("bob")).unwrap(), anybody.check_user(None).unwrap()),
+            (
+                anybody.check_user(some("bob")).unwrap(),
+                anybody.check_user(None).unwrap()
+            ),
             (some("bob"), None)
         );
 
-        let roles = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+        let roles = |names: &[&str]| {
+            names
+                .iter()
+                .map(|name| (*name).to_owned())
+                .collect::<Vec<_>>()
+        };
         assert_eq!(operator.check_roles(roles(&[])).unwrap(), roles(&["clerk"]));
-        assert_eq!(operator.check_roles(roles(&["clerk"])).unwrap(), roles(&["clerk"]));
+        assert_eq!(
+            operator.check_roles(roles(&["clerk"])).unwrap(),
+            roles(&["clerk"])
+        );
         assert!(operator.check_roles(roles(&["clerk", "director"])).is_err());
-        assert_eq!(admin.check_roles(roles(&["director"])).unwrap(), roles(&["director"]));
-        assert_eq!(anybody.check_roles(roles(&["director"])).unwrap(), roles(&["director"]));
+        assert_eq!(
+            admin.check_roles(roles(&["director"])).unwrap(),
+            roles(&["director"])
+        );
+        assert_eq!(
+            anybody.check_roles(roles(&["director"])).unwrap(),
+            roles(&["director"])
+        );
     }
 
     #[test]
     fn duplicated_header_is_ignored() {
-        let headers = vec![("a", b"1".as_slice()), ("b", b"2"), ("a", b"1"), ("c", b"\xff")];
-        let credentials = RequestCredentials { headers, source: None };
+        let headers = vec![
+            ("a", b"1".as_slice()),
+            ("b", b"2"),
+            ("a", b"1"),
+            ("c", b"\xff"),
+        ];
+        let credentials = RequestCredentials {
+            headers,
+            source: None,
+        };
         assert_eq!(credentials.header("b"), Ok(Some("2")));
         assert_eq!(credentials.header("d"), Ok(None));
         assert!(credentials.header("a").is_err() && credentials.header("c").is_err());

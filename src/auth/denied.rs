@@ -50,7 +50,10 @@ impl DeniedFile {
     pub(super) fn open(path: &Path) -> anyhow::Result<Self> {
         let version = version(path)?;
         let denied = Arc::new(read(path)?);
-        Ok(Self { path: path.to_owned(), read: Mutex::new((Some(version), denied)) })
+        Ok(Self {
+            path: path.to_owned(),
+            read: Mutex::new((Some(version), denied)),
+        })
     }
 
     /// Returns the current list.
@@ -75,12 +78,18 @@ impl DeniedFile {
 }
 
 fn version(path: &Path) -> anyhow::Result<FileVersion> {
-    let data = std::fs::metadata(path).with_context(|| format!("cannot read {}", path.display()))?;
-    ensure!(data.len() <= MAX_BYTES, "{} has more than {MAX_BYTES} bytes", path.display());
+    let data =
+        std::fs::metadata(path).with_context(|| format!("cannot read {}", path.display()))?;
+    ensure!(
+        data.len() <= MAX_BYTES,
+        "{} has more than {MAX_BYTES} bytes",
+        path.display()
+    );
     Ok(FileVersion::of(&data))
 }
 
 fn read(path: &Path) -> anyhow::Result<DeniedTokens> {
-    let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+    let text =
+        std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
     toml::from_str(&text).with_context(|| format!("{} is no list of denied tokens", path.display()))
 }

@@ -32,16 +32,32 @@ impl TrustedGatewayAuth {
 
     pub(super) fn caller(&self, credentials: &RequestCredentials<'_>) -> Result<Caller, AuthError> {
         self.believe(credentials)?;
-        let TrustedGatewayConfig { user_header, role_header, tenants_header, groups_header, .. } =
-            &self.config;
-        let user = credentials.header(user_header)?.map(str::trim).filter(|user| !user.is_empty());
+        let TrustedGatewayConfig {
+            user_header,
+            role_header,
+            tenants_header,
+            groups_header,
+            ..
+        } = &self.config;
+        let user = credentials
+            .header(user_header)?
+            .map(str::trim)
+            .filter(|user| !user.is_empty());
         let user = user.ok_or_else(|| {
-            AuthError::Missing(format!("the header {user_header} of the gateway is missing"))
+            AuthError::Missing(format!(
+                "the header {user_header} of the gateway is missing"
+            ))
         })?;
         if !is_user_name(user) {
-            return Err(AuthError::Invalid(format!("invalid user name in the header {user_header}")));
+            return Err(AuthError::Invalid(format!(
+                "invalid user name in the header {user_header}"
+            )));
         }
-        let roles = credentials.header(role_header)?.unwrap_or_default().split(',').map(str::trim);
+        let roles = credentials
+            .header(role_header)?
+            .unwrap_or_default()
+            .split(',')
+            .map(str::trim);
         // The caller sets the tenant of a request, so it never determines the tenants of the caller.
         let tenants = credentials.header(tenants_header)?.ok_or_else(|| {
             AuthError::Missing(format!(
@@ -49,8 +65,15 @@ impl TrustedGatewayAuth {
             ))
         })?;
         let reach = TenantScope::of(tenants.split(',').map(str::trim));
-        let groups = credentials.header(groups_header)?.unwrap_or_default().split(',').map(str::trim);
-        let groups = groups.filter(|group| !group.is_empty()).map(str::to_owned).collect();
+        let groups = credentials
+            .header(groups_header)?
+            .unwrap_or_default()
+            .split(',')
+            .map(str::trim);
+        let groups = groups
+            .filter(|group| !group.is_empty())
+            .map(str::to_owned)
+            .collect();
         Ok(Caller {
             name: Some(user.to_owned()),
             roles: Roles::of(roles),
@@ -65,9 +88,13 @@ impl TrustedGatewayAuth {
 
     fn believe(&self, credentials: &RequestCredentials<'_>) -> Result<(), AuthError> {
         if let Some(secret) = &self.secret {
-            let provided = credentials.header(&self.config.secret_header)?.ok_or_else(|| {
-                AuthError::Missing("the request did not pass the gateway: the secret is missing".to_owned())
-            })?;
+            let provided = credentials
+                .header(&self.config.secret_header)?
+                .ok_or_else(|| {
+                    AuthError::Missing(
+                        "the request did not pass the gateway: the secret is missing".to_owned(),
+                    )
+                })?;
             let known = self.reads.check(secret.resolve())?;
             if !shared_secret::is_same(provided, known.expose()) {
                 let reason = "the request did not pass the gateway: the secret is wrong";
@@ -75,11 +102,14 @@ impl TrustedGatewayAuth {
             }
         }
         let from = credentials.source.map(|address| address.to_canonical());
-        let is_listed = from.is_some_and(|from| self.networks.iter().any(|network| network.contains(&from)));
+        let is_listed =
+            from.is_some_and(|from| self.networks.iter().any(|network| network.contains(&from)));
         if is_listed || self.networks.is_empty() {
             return Ok(());
         }
         let from = from.map_or_else(|| "an unknown address".to_owned(), |from| from.to_string());
-        Err(AuthError::Invalid(format!("the request did not pass the gateway: it comes from {from}")))
+        Err(AuthError::Invalid(format!(
+            "the request did not pass the gateway: it comes from {from}"
+        )))
     }
 }

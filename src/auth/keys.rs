@@ -65,14 +65,19 @@ impl KeySet {
         let fixed = config.keys.iter().enumerate().map(|(index, key)| {
             let key = serde_json::to_value(key).ok().and_then(usable);
             key.with_context(|| {
-                format!("auth.jwt.keys: key {} is not a public key: {EXPECTED_KEY}", index + 1)
+                format!(
+                    "auth.jwt.keys: key {} is not a public key: {EXPECTED_KEY}",
+                    index + 1
+                )
             })
         });
         let keys = Arc::new(Self {
             fixed: fixed.collect::<Result<_, _>>()?,
             file: config.jwks_file.clone(),
             url: Some(config.jwks_url.clone()).filter(|url| !url.is_empty()),
-            client: orlog_effect::http::client().timeout(FETCH_TIMEOUT).build()?,
+            client: orlog_effect::http::client()
+                .timeout(FETCH_TIMEOUT)
+                .build()?,
             refresh: config.refresh_interval,
             pause: config.min_refresh_interval,
             found: RwLock::default(),
@@ -102,15 +107,26 @@ impl KeySet {
         }
         self.fetch().await;
         let known = self.known(id, algorithm);
-        if known.is_empty() { Err(self.unknown(id)) } else { Ok(known) }
+        if known.is_empty() {
+            Err(self.unknown(id))
+        } else {
+            Ok(known)
+        }
     }
 
     fn known(&self, id: Option<&str>, algorithm: Algorithm) -> Vec<VerificationKey> {
         let found = self.found.read().unwrap_or_else(PoisonError::into_inner);
         let fits = |key: &&VerificationKey| {
-            key.algorithm == algorithm && (id.is_none() || key.id.is_none() || key.id.as_deref() == id)
+            key.algorithm == algorithm
+                && (id.is_none() || key.id.is_none() || key.id.as_deref() == id)
         };
-        self.fixed.iter().chain(&found.from_file).chain(&found.from_url).filter(fits).cloned().collect()
+        self.fixed
+            .iter()
+            .chain(&found.from_file)
+            .chain(&found.from_url)
+            .filter(fits)
+            .cloned()
+            .collect()
     }
 
     fn is_stale(&self) -> bool {
@@ -121,7 +137,10 @@ impl KeySet {
 
     fn may_try(&self, found: &FetchedKeys) -> bool {
         let changes = self.url.is_some() || self.file.is_some();
-        changes && found.attempted_at.is_none_or(|tried| tried.elapsed() >= self.pause)
+        changes
+            && found
+                .attempted_at
+                .is_none_or(|tried| tried.elapsed() >= self.pause)
     }
 
     fn unknown(&self, id: Option<&str>) -> AuthError {
@@ -130,7 +149,12 @@ impl KeySet {
             // The token cannot be verified: its key can be among those that were never fetched.
             Some(_) if found.from_url.is_empty() => AuthError::Unavailable(UNAVAILABLE.to_owned()),
             _ => {
-                let id = id.map(|id| format!(" {:?}", id.chars().take(MAX_KEY_ID_CHARS).collect::<String>()));
+                let id = id.map(|id| {
+                    format!(
+                        " {:?}",
+                        id.chars().take(MAX_KEY_ID_CHARS).collect::<String>()
+                    )
+                });
                 AuthError::Invalid(format!(
                     "the token is signed with an unknown key{}",
                     id.unwrap_or_default()
@@ -158,7 +182,10 @@ impl KeySet {
             None => Ok(None),
         };
         self.found_mut(|found| {
-            let trouble = [from_file.as_ref().err(), from_url.as_ref().err()].into_iter().flatten().next();
+            let trouble = [from_file.as_ref().err(), from_url.as_ref().err()]
+                .into_iter()
+                .flatten()
+                .next();
             let trouble = trouble.map(|error| format!("{error:#}"));
             if let Some(trouble) = &trouble {
                 tracing::warn!(trouble, "JWKS refresh failed; using cached keys");
@@ -166,14 +193,22 @@ impl KeySet {
                 found.read = Some(Instant::now());
             }
             found.last_error = trouble;
-            found.from_file = from_file.ok().flatten().unwrap_or(std::mem::take(&mut found.from_file));
-            found.from_url = from_url.ok().flatten().unwrap_or(std::mem::take(&mut found.from_url));
+            found.from_file = from_file
+                .ok()
+                .flatten()
+                .unwrap_or(std::mem::take(&mut found.from_file));
+            found.from_url = from_url
+                .ok()
+                .flatten()
+                .unwrap_or(std::mem::take(&mut found.from_url));
         });
     }
 
     async fn fetch_url(&self, url: &str) -> anyhow::Result<Vec<VerificationKey>> {
         let response = self.client.get(url).send().await?.error_for_status()?;
-        let bytes = bounded_body(response, MAX_BYTES).await.context(url.to_owned())?;
+        let bytes = bounded_body(response, MAX_BYTES)
+            .await
+            .context(url.to_owned())?;
         set(&bytes).with_context(|| format!("{url} returned no key set"))
     }
 
@@ -183,7 +218,8 @@ impl KeySet {
 }
 
 /// Requirements of a key.
-const EXPECTED_KEY: &str = "a JSON Web Key of type OKP (Ed25519), EC (P-256) or RSA, for signatures";
+const EXPECTED_KEY: &str =
+    "a JSON Web Key of type OKP (Ed25519), EC (P-256) or RSA, for signatures";
 
 fn read_file(path: &Path) -> anyhow::Result<Vec<VerificationKey>> {
     set(&std::fs::read(path)?)
@@ -192,7 +228,9 @@ fn read_file(path: &Path) -> anyhow::Result<Vec<VerificationKey>> {
 /// Returns the supported keys of a JSON Web Key Set; at least one is required.
 fn set(bytes: &[u8]) -> anyhow::Result<Vec<VerificationKey>> {
     let mut value: Value = serde_json::from_slice(bytes).context("invalid JSON")?;
-    let Value::Array(keys) = value["keys"].take() else { bail!("the list `keys` is missing") };
+    let Value::Array(keys) = value["keys"].take() else {
+        bail!("the list `keys` is missing")
+    };
     let keys: Vec<VerificationKey> = keys.into_iter().filter_map(usable).collect();
     if keys.is_empty() {
         bail!("no key is {EXPECTED_KEY}");
@@ -212,31 +250,49 @@ fn usable(value: Value) -> Option<VerificationKey> {
         AlgorithmParameters::RSA(_) => (Algorithm::RS256, KeyAlgorithm::RS256),
         _ => return None,
     };
-    let signs = jwk.common.public_key_use.as_ref().is_none_or(|of| *of == PublicKeyUse::Signature);
+    let signs = jwk
+        .common
+        .public_key_use
+        .as_ref()
+        .is_none_or(|of| *of == PublicKeyUse::Signature);
     let is_named = jwk.common.key_algorithm.is_none_or(|of| of == named);
-    let key = DecodingKey::from_jwk(&jwk).ok().filter(|_| signs && is_named)?;
-    Some(VerificationKey { id: jwk.common.key_id, algorithm, decoding: key })
+    let key = DecodingKey::from_jwk(&jwk)
+        .ok()
+        .filter(|_| signs && is_named)?;
+    Some(VerificationKey {
+        id: jwk.common.key_id,
+        algorithm,
+        decoding: key,
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const ED: &str =
-        r#"{"kty":"OKP","crv":"Ed25519","kid":"a","x":"11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo"}"#;
+    const ED: &str = r#"{"kty":"OKP","crv":"Ed25519","kid":"a","x":"11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo"}"#;
 
     #[test]
     fn non_signing_keys_are_skipped() {
         let encrypts = ED.replace(r#""kid":"a""#, r#""use":"enc""#);
         let shared = r#"{"kty":"oct","k":"AAAA"}"#;
         let keys =
-            set(format!(r#"{{"keys":[{ED},{encrypts},{shared},{{"kty":"new"}}]}}"#).as_bytes()).unwrap();
-        assert_eq!(keys.iter().map(|key| key.id.as_deref()).collect::<Vec<_>>(), [Some("a")]);
+            set(format!(r#"{{"keys":[{ED},{encrypts},{shared},{{"kty":"new"}}]}}"#).as_bytes())
+                .unwrap();
+        assert_eq!(
+            keys.iter().map(|key| key.id.as_deref()).collect::<Vec<_>>(),
+            [Some("a")]
+        );
     }
 
     #[test]
     fn key_set_without_keys_is_rejected() {
-        for invalid in ["", "{}", r#"{"keys":[]}"#, r#"{"keys":[{"kty":"oct","k":"AAAA"}]}"#] {
+        for invalid in [
+            "",
+            "{}",
+            r#"{"keys":[]}"#,
+            r#"{"keys":[{"kty":"oct","k":"AAAA"}]}"#,
+        ] {
             assert!(set(invalid.as_bytes()).is_err(), "{invalid}");
         }
     }

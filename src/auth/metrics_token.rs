@@ -23,7 +23,10 @@ impl MetricsToken {
     pub(super) fn open(secret: &SecretRef) -> anyhow::Result<Self> {
         let read = || shared_secret::check_token(secret.resolve()?.expose().trim());
         read().with_context(|| format!("auth.metrics_token: {secret}"))?;
-        Ok(Self { secret: secret.clone(), reads: FailureLog::default() })
+        Ok(Self {
+            secret: secret.clone(),
+            reads: FailureLog::default(),
+        })
     }
 
     /// Returns the caller if the request has the token. If the token cannot be read, other credentials still apply.
@@ -31,13 +34,13 @@ impl MetricsToken {
         let provided = shared_secret::bearer(credentials).ok()??;
         let known = self.reads.check(self.secret.resolve()).ok()?;
         let known = known.expose().trim();
-        (shared_secret::check_token(known).is_ok() && shared_secret::is_same(provided, known)).then(|| {
-            Caller {
+        (shared_secret::check_token(known).is_ok() && shared_secret::is_same(provided, known)).then(
+            || Caller {
                 name: Some(USER.to_owned()),
                 roles: Roles::from_iter([Role::Monitor]),
                 tenants: TenantScope::All,
                 ..Caller::unauthenticated()
-            }
-        })
+            },
+        )
     }
 }

@@ -76,11 +76,25 @@ impl NonceLog {
             Err(error) => return Err(error),
         };
         private_file::replace(&dir.join(BOOT), boot.as_bytes())?;
-        let previous = read(dir, now - i64::try_from(retention.as_millis()).unwrap_or(i64::MAX))?;
+        let previous = read(
+            dir,
+            now - i64::try_from(retention.as_millis()).unwrap_or(i64::MAX),
+        )?;
         let started = clock.steady();
-        let state =
-            Generations { current: Generation::default(), previous, file: None, started, is_closed: false };
-        Ok(Self { dir: dir.to_owned(), retention, clock, accepted_from, state: Mutex::new(state) })
+        let state = Generations {
+            current: Generation::default(),
+            previous,
+            file: None,
+            started,
+            is_closed: false,
+        };
+        Ok(Self {
+            dir: dir.to_owned(),
+            retention,
+            clock,
+            accepted_from,
+            state: Mutex::new(state),
+        })
     }
 
     /// Returns the time before which signatures may have been accepted by an earlier process, in seconds since 1970.
@@ -133,7 +147,12 @@ impl NonceLog {
         let mut name = self.clock.now().as_millis();
         loop {
             let path = self.dir.join(format!("{name}.{EXTENSION}"));
-            match File::options().append(true).create_new(true).mode(0o600).open(&path) {
+            match File::options()
+                .append(true)
+                .create_new(true)
+                .mode(0o600)
+                .open(&path)
+            {
                 Ok(file) => {
                     state.current.files.push(path);
                     return Ok(file);
@@ -166,8 +185,12 @@ fn read(dir: &Path, after: i64) -> io::Result<Generation> {
     let mut files = Vec::new();
     for entry in fs::read_dir(dir)? {
         let path = entry?.path();
-        let time = path.file_stem().and_then(|stem| stem.to_str()?.parse::<i64>().ok());
-        if let Some(time) = time.filter(|_| path.extension().is_some_and(|found| found == EXTENSION)) {
+        let time = path
+            .file_stem()
+            .and_then(|stem| stem.to_str()?.parse::<i64>().ok());
+        if let Some(time) =
+            time.filter(|_| path.extension().is_some_and(|found| found == EXTENSION))
+        {
             files.push((time, path));
         }
     }
@@ -194,8 +217,10 @@ mod tests {
 
     use super::*;
 
-    const WINDOW: TimeWindow =
-        TimeWindow { max_age: Duration::from_mins(5), leeway: Duration::from_secs(30) };
+    const WINDOW: TimeWindow = TimeWindow {
+        max_age: Duration::from_mins(5),
+        leeway: Duration::from_secs(30),
+    };
     /// Start of the tests in seconds since 1970.
     const START: i64 = 1_700_000_000;
 
@@ -207,11 +232,19 @@ mod tests {
     impl Fixture {
         fn new() -> Self {
             let clock = SimClock::new(Timestamp::from_millis(START * 1000));
-            Self { dir: tempfile::tempdir().unwrap(), clock }
+            Self {
+                dir: tempfile::tempdir().unwrap(),
+                clock,
+            }
         }
 
         fn open(&self) -> NonceLog {
-            NonceLog::open(self.dir.path(), WINDOW, Arc::clone(&self.clock) as Arc<dyn Clock>).unwrap()
+            NonceLog::open(
+                self.dir.path(),
+                WINDOW,
+                Arc::clone(&self.clock) as Arc<dyn Clock>,
+            )
+            .unwrap()
         }
 
         fn files(&self) -> usize {
@@ -246,20 +279,31 @@ mod tests {
         fixture.clock.advance(WINDOW.max_age);
         assert!(!claim(&log, 1) && claim(&log, 2));
         for number in 3..20 {
-            fixture.clock.advance(WINDOW.replay_time() + Duration::from_secs(1));
+            fixture
+                .clock
+                .advance(WINDOW.replay_time() + Duration::from_secs(1));
             assert!(claim(&log, number) && !claim(&log, number) && !claim(&log, number - 1));
         }
-        assert!(claim(&log, 1) && fixture.files() <= 2, "{} files", fixture.files());
+        assert!(
+            claim(&log, 1) && fixture.files() <= 2,
+            "{} files",
+            fixture.files()
+        );
         // Each start has a file of its own, which are deleted as those of one process.
         for number in 20..30 {
             assert!(claim(&fixture.open(), number));
             fixture.clock.advance(Duration::from_mins(1));
         }
-        assert!(!claim(&fixture.open(), 29) && fixture.files() <= 9, "{} files", fixture.files());
+        assert!(
+            !claim(&fixture.open(), 29) && fixture.files() <= 9,
+            "{} files",
+            fixture.files()
+        );
     }
 
     #[test]
-    fn signatures_of_an_earlier_process_are_rejected_after_a_crash_of_the_machine_or_without_files() {
+    fn signatures_of_an_earlier_process_are_rejected_after_a_crash_of_the_machine_or_without_files()
+    {
         let fixture = Fixture::new();
         assert_eq!(fixture.open().accepted_from(), START);
         assert_eq!(fixture.open().accepted_from(), i64::MIN);
@@ -277,10 +321,16 @@ mod tests {
         assert!(claim(&log, 1));
         log.close().unwrap();
         assert!(log.claim([2; 16]).is_err(), "the files are complete");
-        assert_eq!(fs::read_to_string(fixture.dir.path().join(BOOT)).unwrap(), CLEAN);
+        assert_eq!(
+            fs::read_to_string(fixture.dir.path().join(BOOT)).unwrap(),
+            CLEAN
+        );
         let log = fixture.open();
         assert!(log.accepted_from() == i64::MIN && !claim(&log, 1));
-        assert_ne!(fs::read_to_string(fixture.dir.path().join(BOOT)).unwrap(), CLEAN);
+        assert_ne!(
+            fs::read_to_string(fixture.dir.path().join(BOOT)).unwrap(),
+            CLEAN
+        );
     }
 
     #[test]
@@ -289,7 +339,12 @@ mod tests {
         let log = fixture.open();
         assert!(claim(&log, 1));
         let file = log.state().current.files[0].clone();
-        File::options().append(true).open(&file).unwrap().write_all(&[2; 7]).unwrap();
+        File::options()
+            .append(true)
+            .open(&file)
+            .unwrap()
+            .write_all(&[2; 7])
+            .unwrap();
         log.state().file = Some(File::open("/dev/null").unwrap());
         assert!(log.claim([3; 16]).is_err(), "the file cannot be written");
         assert!(claim(&log, 3) && !claim(&log, 3));

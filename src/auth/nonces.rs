@@ -50,7 +50,10 @@ impl Nonces {
         if let Some(connection) = connection {
             return Ok(Self::Shared(Box::new(NonceStream::open(connection).await?)));
         }
-        let (dir, window) = (config.data_dir.join(DIR), config.auth.signatures.time_window());
+        let (dir, window) = (
+            config.data_dir.join(DIR),
+            config.auth.signatures.time_window(),
+        );
         let clock = Arc::clone(clock);
         let open = tokio::task::spawn_blocking(move || NonceLog::open(&dir, window, clock));
         Ok(Self::Local(Box::new(open.await??)))
@@ -75,20 +78,37 @@ impl Nonces {
 
     /// Creates a grant for a request that another pod executes, and returns its secret.
     pub(super) async fn grant(&self, key: KeyId, request: [u8; 32]) -> anyhow::Result<String> {
-        let Nonces::Shared(stream) = self else { anyhow::bail!("the node has no other pods") };
+        let Nonces::Shared(stream) = self else {
+            anyhow::bail!("the node has no other pods")
+        };
         let mut secret = [0; 32];
-        SystemRandom::new().fill(&mut secret).map_err(|_| anyhow::anyhow!("no random bytes"))?;
+        SystemRandom::new()
+            .fill(&mut secret)
+            .map_err(|_| anyhow::anyhow!("no random bytes"))?;
         let secret = URL_SAFE_NO_PAD.encode(secret);
-        let grant = Grant { key: key.to_string(), request: hex::encode(request) };
-        let created = stream.create(&grant_name(&secret), serde_json::to_vec(&grant)?).await?;
+        let grant = Grant {
+            key: key.to_string(),
+            request: hex::encode(request),
+        };
+        let created = stream
+            .create(&grant_name(&secret), serde_json::to_vec(&grant)?)
+            .await?;
         anyhow::ensure!(created, "the name of a random grant exists");
         Ok(secret)
     }
 
     /// Takes a grant, and returns the key if the grant is for the request. A grant is valid once.
-    pub(super) async fn take_grant(&self, secret: &str, request: [u8; 32]) -> anyhow::Result<Option<KeyId>> {
-        let Nonces::Shared(stream) = self else { return Ok(None) };
-        let Some(body) = stream.take(&grant_name(secret)).await? else { return Ok(None) };
+    pub(super) async fn take_grant(
+        &self,
+        secret: &str,
+        request: [u8; 32],
+    ) -> anyhow::Result<Option<KeyId>> {
+        let Nonces::Shared(stream) = self else {
+            return Ok(None);
+        };
+        let Some(body) = stream.take(&grant_name(secret)).await? else {
+            return Ok(None);
+        };
         let grant: Grant = serde_json::from_slice(&body)?;
         let is_same = grant.request == hex::encode(request);
         Ok(grant.key.parse().ok().filter(|_| is_same))

@@ -84,7 +84,11 @@ struct PendingLogin<'a> {
 impl<'a> PendingLogin<'a> {
     fn of(cookie: &'a str) -> Option<Self> {
         let mut parts = cookie.split('.').filter(|part| !part.is_empty());
-        let pending = Self { state: parts.next()?, nonce: parts.next()?, verifier: parts.next()? };
+        let pending = Self {
+            state: parts.next()?,
+            nonce: parts.next()?,
+            verifier: parts.next()?,
+        };
         parts.next().is_none().then_some(pending)
     }
 }
@@ -103,7 +107,9 @@ impl Oidc {
             tokens,
             config: oidc,
             issuer: config.auth.jwt.issuer.clone(),
-            client: orlog_effect::http::client().timeout(FETCH_TIMEOUT).build()?,
+            client: orlog_effect::http::client()
+                .timeout(FETCH_TIMEOUT)
+                .build()?,
             endpoints: Mutex::default(),
             sessions: WebSessions::default(),
         })
@@ -130,23 +136,39 @@ impl Oidc {
             ("code_challenge", &challenge),
             ("code_challenge_method", "S256"),
         ]);
-        let cookie = format!("{}.{}.{}", state.expose(), nonce.expose(), verifier.expose());
-        Ok(LoginStart { url: url.into(), cookie })
+        let cookie = format!(
+            "{}.{}.{}",
+            state.expose(),
+            nonce.expose(),
+            verifier.expose()
+        );
+        Ok(LoginStart {
+            url: url.into(),
+            cookie,
+        })
     }
 
     /// Completes a log-in: verifies that this browser started it, exchanges the code, and verifies the ID token.
     ///
     /// # Errors
     /// If one of the values is invalid, or if the provider is unavailable.
-    pub async fn complete(&self, state: &str, code: &str, cookie: &str) -> Result<Login, LoginError> {
+    pub async fn complete(
+        &self,
+        state: &str,
+        code: &str,
+        cookie: &str,
+    ) -> Result<Login, LoginError> {
         let rejected = |reason: &'static str| LoginError::Rejected(anyhow::Error::msg(reason));
-        let pending =
-            PendingLogin::of(cookie).ok_or_else(|| rejected("no log-in of this browser is in progress"))?;
+        let pending = PendingLogin::of(cookie)
+            .ok_or_else(|| rejected("no log-in of this browser is in progress"))?;
         if !shared_secret::is_same(state, pending.state) {
             return Err(rejected("the state belongs to another log-in"));
         }
         let id_token = self.exchange(code, pending.verifier).await?;
-        let verified = self.tokens.id_token(&id_token, &self.config.client_id, pending.nonce).await;
+        let verified = self
+            .tokens
+            .id_token(&id_token, &self.config.client_id, pending.nonce)
+            .await;
         let token = verified.map_err(|error| match error {
             AuthError::Unavailable(_) => LoginError::Unavailable(error.into()),
             AuthError::Missing(_) | AuthError::Invalid(_) | AuthError::Signature(_) => {
@@ -155,13 +177,17 @@ impl Oidc {
         })?;
         let caller = token.caller.clone();
         let session = self.sessions.create(token, self.config.session_max_age);
-        Ok(Login { caller, session: session.map_err(LoginError::Unavailable)? })
+        Ok(Login {
+            caller,
+            session: session.map_err(LoginError::Unavailable)?,
+        })
     }
 
     /// Exchanges a code for an ID token.
     async fn exchange(&self, code: &str, verifier: &str) -> Result<String, LoginError> {
         let endpoints = self.endpoints().await.map_err(LoginError::Unavailable)?;
-        let unavailable = |error: reqwest::Error| LoginError::Unavailable(error.without_url().into());
+        let unavailable =
+            |error: reqwest::Error| LoginError::Unavailable(error.without_url().into());
         let mut form = vec![
             ("grant_type", "authorization_code"),
             ("code", code),
@@ -170,9 +196,14 @@ impl Oidc {
         ];
         let mut request = self.client.post(&endpoints.token_endpoint);
         if let Some(secret) = &self.config.client_secret {
-            let secret = secret.resolve().map_err(|error| LoginError::Unavailable(error.into()))?;
+            let secret = secret
+                .resolve()
+                .map_err(|error| LoginError::Unavailable(error.into()))?;
             let encoded = |text: &str| utf8_percent_encode(text, NON_ALPHANUMERIC).to_string();
-            request = request.basic_auth(encoded(&self.config.client_id), Some(encoded(secret.expose())));
+            request = request.basic_auth(
+                encoded(&self.config.client_id),
+                Some(encoded(secret.expose())),
+            );
         } else {
             form.push(("client_id", &self.config.client_id));
         }
@@ -182,15 +213,26 @@ impl Oidc {
             .body(encode_form(&form));
         let response = request.send().await.map_err(unavailable)?;
         let status = response.status();
-        let body = bounded_body(response, MAX_BYTES).await.map_err(LoginError::Unavailable)?;
+        let body = bounded_body(response, MAX_BYTES)
+            .await
+            .map_err(LoginError::Unavailable)?;
         if status.is_server_error() {
-            return Err(LoginError::Unavailable(anyhow::anyhow!("the provider returned status {status}")));
+            return Err(LoginError::Unavailable(anyhow::anyhow!(
+                "the provider returned status {status}"
+            )));
         }
         let answer: Value = serde_json::from_slice(&body).unwrap_or_default();
         let id_token = answer["id_token"].as_str().filter(|_| status.is_success());
         id_token.map(str::to_owned).ok_or_else(|| {
-            let error: String = answer["error"].as_str().unwrap_or("no ID token").chars().take(100).collect();
-            LoginError::Rejected(anyhow::anyhow!("the provider rejected the code: status {status}, {error}"))
+            let error: String = answer["error"]
+                .as_str()
+                .unwrap_or("no ID token")
+                .chars()
+                .take(100)
+                .collect();
+            LoginError::Rejected(anyhow::anyhow!(
+                "the provider rejected the code: status {status}, {error}"
+            ))
         })
     }
 
@@ -200,24 +242,38 @@ impl Oidc {
         if let Some(known) = known.as_ref() {
             return Ok(known.clone());
         }
-        let url = format!("{}/.well-known/openid-configuration", self.issuer.trim_end_matches('/'));
+        let url = format!(
+            "{}/.well-known/openid-configuration",
+            self.issuer.trim_end_matches('/')
+        );
         let response = self.client.get(&url).send().await?.error_for_status()?;
         let found: Endpoints = serde_json::from_slice(&bounded_body(response, MAX_BYTES).await?)
             .with_context(|| format!("{url} is no configuration of a provider"))?;
-        ensure!(found.issuer == self.issuer, "{url} belongs to another issuer");
+        ensure!(
+            found.issuer == self.issuer,
+            "{url} belongs to another issuer"
+        );
         for endpoint in [&found.authorization_endpoint, &found.token_endpoint] {
-            ensure!(is_protected(endpoint), "{url} contains an endpoint without https");
+            ensure!(
+                is_protected(endpoint),
+                "{url} contains an endpoint without https"
+            );
         }
         *known = Some(found.clone());
         Ok(found)
     }
 
     /// Returns the caller of a request with a session; `None` if it has no session cookie, or other credentials.
-    pub(super) fn caller(&self, credentials: &RequestCredentials<'_>) -> Result<Option<Caller>, AuthError> {
+    pub(super) fn caller(
+        &self,
+        credentials: &RequestCredentials<'_>,
+    ) -> Result<Option<Caller>, AuthError> {
         if credentials.header("authorization")?.is_some() {
             return Ok(None);
         }
-        let Some(id) = session_id(credentials)? else { return Ok(None) };
+        let Some(id) = session_id(credentials)? else {
+            return Ok(None);
+        };
         let ended = || AuthError::Invalid("the session has ended; log in again".to_owned());
         let token: VerifiedToken = self.sessions.find(id).ok_or_else(ended)?;
         if self.tokens.is_denied(&token) {
@@ -235,13 +291,17 @@ impl Oidc {
 
 /// Returns the value of the session cookie.
 fn session_id<'a>(credentials: &'a RequestCredentials<'_>) -> Result<Option<&'a str>, AuthError> {
-    Ok(credentials.header("cookie")?.and_then(|cookies| cookie(cookies, SESSION_COOKIE)))
+    Ok(credentials
+        .header("cookie")?
+        .and_then(|cookies| cookie(cookies, SESSION_COOKIE)))
 }
 
 /// Returns the value of a cookie in the header of a request.
 #[must_use]
 pub fn cookie<'a>(cookies: &'a str, name: &str) -> Option<&'a str> {
-    cookies.split(';').find_map(|pair| pair.trim().strip_prefix(name)?.strip_prefix('='))
+    cookies
+        .split(';')
+        .find_map(|pair| pair.trim().strip_prefix(name)?.strip_prefix('='))
 }
 
 fn encode_form(pairs: &[(&str, &str)]) -> String {
@@ -263,7 +323,10 @@ mod tests {
 
     #[test]
     fn pending_login_has_three_parts() {
-        assert!(PendingLogin::of("a.b.c").is_some_and(|found| (found.state, found.verifier) == ("a", "c")));
+        assert!(
+            PendingLogin::of("a.b.c")
+                .is_some_and(|found| (found.state, found.verifier) == ("a", "c"))
+        );
         for invalid in ["", "a.b", "a.b.c.d", "a..c"] {
             assert!(PendingLogin::of(invalid).is_none(), "{invalid}");
         }
@@ -271,6 +334,9 @@ mod tests {
 
     #[test]
     fn forms_are_encoded() {
-        assert_eq!(encode_form(&[("code", "a&b=c d"), ("x", "ü")]), "code=a%26b%3Dc+d&x=%C3%BC");
+        assert_eq!(
+            encode_form(&[("code", "a&b=c d"), ("x", "ü")]),
+            "code=a%26b%3Dc+d&x=%C3%BC"
+        );
     }
 }

@@ -92,16 +92,35 @@ pub enum Role {
 
 /// Name and rights of each role.
 const ROLES: [(Role, &str, &[Right]); 9] = [
-    (Role::Viewer, "viewer", &[Right::Read, Right::ReadTasks, Right::ReadMessages, Right::Metrics]),
+    (
+        Role::Viewer,
+        "viewer",
+        &[
+            Right::Read,
+            Right::ReadTasks,
+            Right::ReadMessages,
+            Right::Metrics,
+        ],
+    ),
     (
         Role::Auditor,
         "auditor",
-        &[Right::Read, Right::ReadTasks, Right::ReadMessages, Right::Audit, Right::Metrics],
+        &[
+            Right::Read,
+            Right::ReadTasks,
+            Right::ReadMessages,
+            Right::Audit,
+            Right::Metrics,
+        ],
     ),
     (Role::Publisher, "publisher", &[Right::Publish]),
     (Role::Worker, "worker", &[Right::Work, Right::ReadMessages]),
     (Role::Monitor, "monitor", &[Right::Metrics]),
-    (Role::Approver, "approver", &[Right::ReadTasks, Right::Tasks]),
+    (
+        Role::Approver,
+        "approver",
+        &[Right::ReadTasks, Right::Tasks],
+    ),
     (Role::Manager, "manager", &[Right::ReadTasks, Right::Assign]),
     (
         Role::Operator,
@@ -180,7 +199,14 @@ impl fmt::Display for Roles {
     /// Writes the names, separated by commas; `none` without roles.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let names: Vec<_> = self.names().collect();
-        f.write_str(if names.is_empty() { "none".to_owned() } else { names.join(", ") }.as_str())
+        f.write_str(
+            if names.is_empty() {
+                "none".to_owned()
+            } else {
+                names.join(", ")
+            }
+            .as_str(),
+        )
     }
 }
 
@@ -206,7 +232,10 @@ mod tests {
     #[test]
     fn several_roles_grant_the_rights_of_each() {
         let both = Roles::of(["publisher", "baker", "approver"]);
-        let granted: Vec<_> = Right::ALL.into_iter().filter(|right| both.allow(*right)).collect();
+        let granted: Vec<_> = Right::ALL
+            .into_iter()
+            .filter(|right| both.allow(*right))
+            .collect();
         assert_eq!(granted, [Right::ReadTasks, Right::Publish, Right::Tasks]);
         assert_eq!(
             (both.to_string(), Roles::default().to_string()),
@@ -218,13 +247,18 @@ mod tests {
     fn viewer_operator_and_admin_include_each_other() {
         for right in Right::ALL {
             assert!(Role::Admin.allows(right));
-            assert!(Role::Operator.allows(right) || !Role::Viewer.allows(right), "{right:?}");
+            assert!(
+                Role::Operator.allows(right) || !Role::Viewer.allows(right),
+                "{right:?}"
+            );
         }
     }
 
     #[test]
     fn only_managers_and_admins_assign_tasks() {
-        let assign: Vec<_> = Role::all().filter(|role| role.allows(Right::Assign)).collect();
+        let assign: Vec<_> = Role::all()
+            .filter(|role| role.allows(Right::Assign))
+            .collect();
         assert_eq!(assign, [Role::Manager, Role::Admin]);
     }
 }

@@ -40,7 +40,8 @@ impl SessionToken {
             return Ok(Caller::unauthenticated());
         }
         Err(AuthError::Invalid(
-            "the token belongs to another session; `orlog dev` creates one at each start".to_owned(),
+            "the token belongs to another session; `orlog dev` creates one at each start"
+                .to_owned(),
         ))
     }
 }

@@ -27,7 +27,9 @@ pub(super) fn is_same(one: &str, other: &str) -> bool {
 }
 
 /// Returns the bearer token of a request; `None` if it has none.
-pub(super) fn bearer<'a>(credentials: &'a RequestCredentials<'_>) -> Result<Option<&'a str>, AuthError> {
+pub(super) fn bearer<'a>(
+    credentials: &'a RequestCredentials<'_>,
+) -> Result<Option<&'a str>, AuthError> {
     let header = credentials.header("authorization")?;
     let bearer = header
         .and_then(|header| header.split_once(' '))

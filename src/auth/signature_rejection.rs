@@ -28,8 +28,15 @@ pub enum SignatureRejection {
 
 impl SignatureRejection {
     /// Names of all reasons in metrics.
-    pub(super) const REASONS: [&'static str; 7] =
-        ["unreadable", "not_authentic", "invalid_key", "time", "replayed", "digest", "grant"];
+    pub(super) const REASONS: [&'static str; 7] = [
+        "unreadable",
+        "not_authentic",
+        "invalid_key",
+        "time",
+        "replayed",
+        "digest",
+        "grant",
+    ];
 
     /// Returns the name of the reason in metrics.
     pub(super) fn reason(&self) -> &'static str {

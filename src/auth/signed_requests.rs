@@ -24,8 +24,8 @@ use crate::config::Config;
 
 /// Public key of test 1 in RFC 8032, in place of an unknown key: the response takes the same time as for a wrong signature.
 pub(crate) const UNKNOWN_KEY: [u8; 32] = [
-    0xd7, 0x5a, 0x98, 0x01, 0x82, 0xb1, 0x0a, 0xb7, 0xd5, 0x4b, 0xfe, 0xd3, 0xc9, 0x64, 0x07, 0x3a, 0x0e,
-    0xe1, 0x72, 0xf3, 0xda, 0xa6, 0x23, 0x25, 0xaf, 0x02, 0x1a, 0x68, 0xf7, 0x07, 0x51, 0x1a,
+    0xd7, 0x5a, 0x98, 0x01, 0x82, 0xb1, 0x0a, 0xb7, 0xd5, 0x4b, 0xfe, 0xd3, 0xc9, 0x64, 0x07, 0x3a,
+    0x0e, 0xe1, 0x72, 0xf3, 0xda, 0xa6, 0x23, 0x25, 0xaf, 0x02, 0x1a, 0x68, 0xf7, 0x07, 0x51, 0x1a,
 ];
 
 /// Caller of a signed request.
@@ -108,8 +108,12 @@ impl SignedRequests {
     ) -> Result<Option<SignedCaller>, AuthError> {
         let read = RequestSignature::read(target, headers, has_body);
         let read = read.map_err(|error| self.reject(SignatureRejection::Unreadable(error)))?;
-        let Some(signature) = read else { return Ok(None) };
-        let key = self.verify(&signature).map_err(|rejection| self.reject(rejection))?;
+        let Some(signature) = read else {
+            return Ok(None);
+        };
+        let key = self
+            .verify(&signature)
+            .map_err(|rejection| self.reject(rejection))?;
         if signature.created < self.nonces.accepted_from() {
             return Err(self.before_start());
         }
@@ -117,7 +121,10 @@ impl SignedRequests {
         if !self.availability.check(claimed)? {
             return Err(self.reject(SignatureRejection::Replayed));
         }
-        Ok(Some(SignedCaller { caller: key.into_caller(signature.key_id), digest: signature.digest }))
+        Ok(Some(SignedCaller {
+            caller: key.into_caller(signature.key_id),
+            digest: signature.digest,
+        }))
     }
 
     /// Creates a grant for a request that another pod executes.
@@ -130,7 +137,8 @@ impl SignedRequests {
         target: &RequestTarget<'_>,
         headers: &HeaderMap,
     ) -> Result<String, AuthError> {
-        self.availability.check(self.nonces.grant(key, fingerprint(target, headers)).await)
+        self.availability
+            .check(self.nonces.grant(key, fingerprint(target, headers)).await)
     }
 
     /// Authenticates a request that another pod forwards, by its grant.
@@ -143,11 +151,21 @@ impl SignedRequests {
         target: &RequestTarget<'_>,
         headers: &HeaderMap,
     ) -> Result<Caller, AuthError> {
-        let taken = self.nonces.take_grant(secret, fingerprint(target, headers)).await;
-        let key_id = self.availability.check(taken)?.ok_or_else(|| self.reject(SignatureRejection::Grant))?;
-        let key = self.find(key_id).ok_or(SignatureRejection::NotAuthentic(key_id));
+        let taken = self
+            .nonces
+            .take_grant(secret, fingerprint(target, headers))
+            .await;
+        let key_id = self
+            .availability
+            .check(taken)?
+            .ok_or_else(|| self.reject(SignatureRejection::Grant))?;
+        let key = self
+            .find(key_id)
+            .ok_or(SignatureRejection::NotAuthentic(key_id));
         let valid = key.and_then(|key| self.check_validity(key_id, key));
-        Ok(valid.map_err(|rejection| self.reject(rejection))?.into_caller(key_id))
+        Ok(valid
+            .map_err(|rejection| self.reject(rejection))?
+            .into_caller(key_id))
     }
 
     /// Checks whether signatures of a key are still accepted, for a response that lasts.
@@ -155,7 +173,9 @@ impl SignedRequests {
     /// # Errors
     /// If the key is unknown or not valid now.
     pub(crate) fn recheck(&self, key_id: KeyId) -> Result<(), AuthError> {
-        let key = self.find(key_id).ok_or(SignatureRejection::NotAuthentic(key_id));
+        let key = self
+            .find(key_id)
+            .ok_or(SignatureRejection::NotAuthentic(key_id));
         let valid = key.and_then(|key| self.check_validity(key_id, key));
         valid.map(drop).map_err(AuthError::Signature)
     }
@@ -172,10 +192,16 @@ impl SignedRequests {
         let found = self.find(key_id);
         let public_key = found.as_ref().map_or(UNKNOWN_KEY, |key| key.public_key);
         let is_valid = signature.is_by(&PublicKey::from(public_key));
-        let key = found.filter(|_| is_valid).ok_or(SignatureRejection::NotAuthentic(key_id))?;
+        let key = found
+            .filter(|_| is_valid)
+            .ok_or(SignatureRejection::NotAuthentic(key_id))?;
         let key = self.check_validity(key_id, key)?;
         let now = self.clock.now();
-        let times = self.window.check(signature.created, signature.expires, now.as_millis().div_euclid(1000));
+        let times = self.window.check(
+            signature.created,
+            signature.expires,
+            now.as_millis().div_euclid(1000),
+        );
         times.map_err(|error| SignatureRejection::Time(error, now))?;
         Ok(key)
     }
@@ -189,7 +215,10 @@ impl SignedRequests {
 
     fn before_start(&self) -> AuthError {
         let now = self.clock.now();
-        let wait = self.nonces.accepted_from().saturating_sub(now.as_millis().div_euclid(1000));
+        let wait = self
+            .nonces
+            .accepted_from()
+            .saturating_sub(now.as_millis().div_euclid(1000));
         if wait > 0 {
             let detail = format!(
                 "the machine of the node has crashed, and the node cannot exclude that it accepted the signature before; \
@@ -202,13 +231,18 @@ impl SignedRequests {
 
     /// Returns the owner of a key, which may have ended.
     pub(crate) fn owner(&self, key_id: &str) -> Option<Signer> {
-        let found = self.configured.find(key_id).or_else(|| self.registry.find(key_id));
+        let found = self
+            .configured
+            .find(key_id)
+            .or_else(|| self.registry.find(key_id));
         found.map(|key| key.signer)
     }
 
     /// Returns the key with this id, from the configuration or the registry.
     fn find(&self, key_id: KeyId) -> Option<SignerKey> {
         let id = key_id.to_string();
-        self.configured.find(&id).or_else(|| self.registry.find(&id))
+        self.configured
+            .find(&id)
+            .or_else(|| self.registry.find(&id))
     }
 }

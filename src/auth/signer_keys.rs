@@ -68,19 +68,29 @@ impl SignerKey {
     /// Returns why the key is not valid now; `None` if it is. A revoked key is not, by whichever clock it was revoked.
     pub(super) fn invalidity(&self, now: Timestamp) -> Option<String> {
         let is_revoked = self.revoked_at.is_some();
-        is_revoked.then(|| "it is revoked".to_owned()).or_else(|| self.limit(now))
+        is_revoked
+            .then(|| "it is revoked".to_owned())
+            .or_else(|| self.limit(now))
     }
 
     /// Returns why the key was not valid at an earlier time; `None` if it was.
     pub(crate) fn invalidity_at(&self, time: Timestamp) -> Option<String> {
         let revoked = self.revoked_at.filter(|revoked| *revoked <= time);
-        revoked.map(|_| "it is revoked".to_owned()).or_else(|| self.limit(time))
+        revoked
+            .map(|_| "it is revoked".to_owned())
+            .or_else(|| self.limit(time))
     }
 
     fn limit(&self, time: Timestamp) -> Option<String> {
-        let early =
-            self.not_before.filter(|from| time < *from).map(|from| format!("it is valid from {from}"));
-        early.or_else(|| self.not_after.filter(|to| time >= *to).map(|to| format!("it was valid until {to}")))
+        let early = self
+            .not_before
+            .filter(|from| time < *from)
+            .map(|from| format!("it is valid from {from}"));
+        early.or_else(|| {
+            self.not_after
+                .filter(|to| time >= *to)
+                .map(|to| format!("it was valid until {to}"))
+        })
     }
 
     pub(crate) fn into_caller(self, key: KeyId) -> Caller {
@@ -102,21 +112,32 @@ impl ConfiguredKeys {
     pub(crate) fn new(config: &Config) -> anyhow::Result<Self> {
         let mut keys = BTreeMap::new();
         let mut add = |signer: &Signer, all: &[ActorKeyConfig]| {
-            keys.extend(
-                all.iter()
-                    .map(|key| (key.public.key_id().to_string(), SignerKey::configured(signer.clone(), key))),
-            );
+            keys.extend(all.iter().map(|key| {
+                (
+                    key.public.key_id().to_string(),
+                    SignerKey::configured(signer.clone(), key),
+                )
+            }));
         };
         for (id, actor) in &config.auth.actors {
-            if let Some(role) =
-                actor.roles.iter().find(|role| Role::all().all(|known| known.as_str() != *role))
+            if let Some(role) = actor
+                .roles
+                .iter()
+                .find(|role| Role::all().all(|known| known.as_str() != *role))
             {
                 let known: Vec<_> = Role::all().map(Role::as_str).collect();
-                ensure!(false, "auth.actors.{id}.roles: unknown role {role:?}; roles: {}", known.join(", "));
+                ensure!(
+                    false,
+                    "auth.actors.{id}.roles: unknown role {role:?}; roles: {}",
+                    known.join(", ")
+                );
             }
-            let [roles, tenants, groups] =
-                [&actor.roles, &actor.tenants, &actor.groups].map(|names| names.iter().map(String::as_str));
-            add(&Signer::Actor(id.clone(), ActorRights::new(roles, tenants, groups)), &actor.keys);
+            let [roles, tenants, groups] = [&actor.roles, &actor.tenants, &actor.groups]
+                .map(|names| names.iter().map(String::as_str));
+            add(
+                &Signer::Actor(id.clone(), ActorRights::new(roles, tenants, groups)),
+                &actor.keys,
+            );
         }
         for (name, peer) in &config.peers {
             add(&Signer::Peer(name.clone()), &peer.keys);
@@ -133,7 +154,11 @@ impl ConfiguredKeys {
 
 impl SignerKeys for ConfiguredKeys {
     fn find(&self, key_id: &str) -> Option<SignerKey> {
-        self.0.read().unwrap_or_else(PoisonError::into_inner).get(key_id).cloned()
+        self.0
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .get(key_id)
+            .cloned()
     }
 }
 
@@ -154,9 +179,16 @@ mod tests {
             not_after: Some(Timestamp::from_millis(2000)),
             revoked: false,
         };
-        let actor = ActorConfig { keys: vec![key], roles: vec![role.to_owned()], ..ActorConfig::default() };
+        let actor = ActorConfig {
+            keys: vec![key],
+            roles: vec![role.to_owned()],
+            ..ActorConfig::default()
+        };
         let mut config = Config::default();
-        config.auth.actors.insert(ActorId::new("ada").unwrap(), actor);
+        config
+            .auth
+            .actors
+            .insert(ActorId::new("ada").unwrap(), actor);
         config
     }
 
@@ -165,18 +197,42 @@ mod tests {
         let keys = ConfiguredKeys::new(&config("viewer")).unwrap();
         let found = keys.find(ID).unwrap();
         let rights = ActorRights::new(["viewer"], [], []);
-        assert_eq!(found.signer, Signer::Actor(ActorId::new("ada").unwrap(), rights));
+        assert_eq!(
+            found.signer,
+            Signer::Actor(ActorId::new("ada").unwrap(), rights)
+        );
         assert!(keys.find("other").is_none());
-        for (now, expected) in [(999, Some("from")), (1000, None), (1999, None), (2000, Some("until"))] {
+        for (now, expected) in [
+            (999, Some("from")),
+            (1000, None),
+            (1999, None),
+            (2000, Some("until")),
+        ] {
             let reason = found.invalidity(Timestamp::from_millis(now));
             assert_eq!(reason.is_some(), expected.is_some(), "{now}: {reason:?}");
-            assert!(reason.unwrap_or_default().contains(expected.unwrap_or_default()));
+            assert!(
+                reason
+                    .unwrap_or_default()
+                    .contains(expected.unwrap_or_default())
+            );
         }
         let [now, later] = [1000, 1500].map(Timestamp::from_millis);
-        let revoked = SignerKey { revoked_at: Some(later), ..found.clone() };
+        let revoked = SignerKey {
+            revoked_at: Some(later),
+            ..found.clone()
+        };
         assert!(revoked.invalidity(now).unwrap().contains("revoked"));
-        assert_eq!((revoked.invalidity_at(now), revoked.invalidity_at(later).is_some()), (None, true));
-        let always = SignerKey { revoked_at: Some(ALWAYS), ..found };
+        assert_eq!(
+            (
+                revoked.invalidity_at(now),
+                revoked.invalidity_at(later).is_some()
+            ),
+            (None, true)
+        );
+        let always = SignerKey {
+            revoked_at: Some(ALWAYS),
+            ..found
+        };
         assert!(always.invalidity_at(now).unwrap().contains("revoked"));
         keys.replace(ConfiguredKeys::new(&Config::default()).unwrap());
         assert!(keys.find(ID).is_none());
@@ -186,19 +242,34 @@ mod tests {
     fn peer_has_no_rights() {
         let mut config = config("viewer");
         let keys = config.auth.actors.pop_first().unwrap().1.keys;
-        let peer = PeerConfig { address: "https://b.example".parse().unwrap(), keys };
+        let peer = PeerConfig {
+            address: "https://b.example".parse().unwrap(),
+            keys,
+        };
         let name = NodeName::new("b.example").unwrap();
         config.peers.insert(name.clone(), peer);
         let found = ConfiguredKeys::new(&config).unwrap().find(ID).unwrap();
         assert_eq!(found.signer.to_string(), "peer b.example");
         let caller = found.into_caller(ID.parse().unwrap());
-        assert_eq!((caller.name.as_deref(), caller.peer.as_ref()), (Some("peer:b.example"), Some(&name)));
-        assert_eq!((caller.roles, caller.tenants), (Roles::default(), TenantScope::of([])));
+        assert_eq!(
+            (caller.name.as_deref(), caller.peer.as_ref()),
+            (Some("peer:b.example"), Some(&name))
+        );
+        assert_eq!(
+            (caller.roles, caller.tenants),
+            (Roles::default(), TenantScope::of([]))
+        );
     }
 
     #[test]
     fn unknown_role_is_rejected_with_its_place() {
-        let error = ConfiguredKeys::new(&config("root")).err().unwrap().to_string();
-        assert!(error.starts_with("auth.actors.ada.roles: unknown role \"root\"; roles: viewer,"), "{error}");
+        let error = ConfiguredKeys::new(&config("root"))
+            .err()
+            .unwrap()
+            .to_string();
+        assert!(
+            error.starts_with("auth.actors.ada.roles: unknown role \"root\"; roles: viewer,"),
+            "{error}"
+        );
     }
 }

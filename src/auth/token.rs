@@ -41,17 +41,29 @@ pub(super) struct JwtAuth {
 impl JwtAuth {
     pub(super) async fn new(config: &JwtConfig) -> anyhow::Result<Self> {
         verifier::install();
-        let denied = config.denied_file.as_deref().map(DeniedFile::open).transpose();
+        let denied = config
+            .denied_file
+            .as_deref()
+            .map(DeniedFile::open)
+            .transpose();
         let denied = denied.context("auth.jwt.denied_file")?;
-        Ok(Self { keys: KeySet::new(config).await?, config: config.clone(), denied })
+        Ok(Self {
+            keys: KeySet::new(config).await?,
+            config: config.clone(),
+            denied,
+        })
     }
 
-    pub(super) async fn caller(&self, credentials: &RequestCredentials<'_>) -> Result<Caller, AuthError> {
+    pub(super) async fn caller(
+        &self,
+        credentials: &RequestCredentials<'_>,
+    ) -> Result<Caller, AuthError> {
         let header = credentials.header("authorization")?;
-        let header =
-            header.ok_or_else(|| AuthError::Missing("the Authorization header is missing".to_owned()))?;
-        let token =
-            header.get(SCHEME.len()..).filter(|_| header[..SCHEME.len()].eq_ignore_ascii_case(SCHEME));
+        let header = header
+            .ok_or_else(|| AuthError::Missing("the Authorization header is missing".to_owned()))?;
+        let token = header
+            .get(SCHEME.len()..)
+            .filter(|_| header[..SCHEME.len()].eq_ignore_ascii_case(SCHEME));
         let token = token
             .map(str::trim)
             .ok_or_else(|| invalid_token("the Authorization header contains no bearer token"))?;
@@ -69,21 +81,34 @@ impl JwtAuth {
         let (claims, kid) = self.claims(token, &[client_id.to_owned()]).await?;
         let text = |name: &str| claims.get(name).and_then(Value::as_str);
         if !text("nonce").is_some_and(|found| shared_secret::is_same(found, nonce)) {
-            return Err(invalid_token("the ID token belongs to another log-in (nonce)"));
+            return Err(invalid_token(
+                "the ID token belongs to another log-in (nonce)",
+            ));
         }
         if text("azp").is_some_and(|party| party != client_id) {
-            return Err(invalid_token("the ID token belongs to another client (azp)"));
+            return Err(invalid_token(
+                "the ID token belongs to another client (azp)",
+            ));
         }
         self.verified(&claims, kid)
     }
 
     /// Returns the caller of verified claims.
-    fn verified(&self, claims: &Map<String, Value>, kid: Option<String>) -> Result<VerifiedToken, AuthError> {
+    fn verified(
+        &self,
+        claims: &Map<String, Value>,
+        kid: Option<String>,
+    ) -> Result<VerifiedToken, AuthError> {
         self.check_age(claims)?;
-        let name = claims.get("sub").and_then(Value::as_str).filter(|name| !name.is_empty());
+        let name = claims
+            .get("sub")
+            .and_then(Value::as_str)
+            .filter(|name| !name.is_empty());
         let name = name.ok_or_else(|| invalid_token("the token has no claim sub"))?;
         if !is_user_name(name) {
-            return Err(invalid_token("the claim sub is too long or contains control characters"));
+            return Err(invalid_token(
+                "the claim sub is too long or contains control characters",
+            ));
         }
         let groups = texts(claim(claims, &self.config.groups_claim)).into_iter();
         let caller = Caller {
@@ -98,26 +123,38 @@ impl JwtAuth {
         };
         let jti = claims.get("jti").and_then(Value::as_str).map(str::to_owned);
         let token = VerifiedToken { caller, jti, kid };
-        if self.is_denied(&token) { Err(invalid_token("the token is revoked")) } else { Ok(token) }
+        if self.is_denied(&token) {
+            Err(invalid_token("the token is revoked"))
+        } else {
+            Ok(token)
+        }
     }
 
     /// Returns whether the token is revoked.
     pub(super) fn is_denied(&self, token: &VerifiedToken) -> bool {
         let sub = token.caller.name.as_deref().unwrap_or_default();
-        let ids = TokenIds { jti: token.jti.as_deref(), kid: token.kid.as_deref(), sub };
-        self.denied.as_ref().is_some_and(|denied| denied.current().contains(&ids))
+        let ids = TokenIds {
+            jti: token.jti.as_deref(),
+            kid: token.kid.as_deref(),
+            sub,
+        };
+        self.denied
+            .as_ref()
+            .is_some_and(|denied| denied.current().contains(&ids))
     }
 
     /// Checks the time at which the token was issued.
     fn check_age(&self, claims: &Map<String, Value>) -> Result<(), AuthError> {
         let issued = claims.get("iat").and_then(Value::as_f64);
-        let Some(issued) = issued.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()) else {
+        let Some(issued) = issued.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
+        else {
             return match self.config.max_age {
                 Some(_) => Err(invalid_token("the token has no claim iat")),
                 None => Ok(()),
             };
         };
-        let now = Duration::from_millis(SystemClock.now().as_millis().try_into().unwrap_or_default());
+        let now =
+            Duration::from_millis(SystemClock.now().as_millis().try_into().unwrap_or_default());
         if issued > now + self.config.leeway {
             return Err(invalid_token("the token is not valid yet"));
         }
@@ -132,9 +169,16 @@ impl JwtAuth {
     /// Checks the type of the token: a token for another purpose (logout, proof of possession) is not accepted.
     fn check_type(&self, kind: Option<&str>) -> Result<(), AuthError> {
         let Some(kind) = kind else { return Ok(()) };
-        let short = kind.get(..TYPE_PREFIX.len()).filter(|prefix| prefix.eq_ignore_ascii_case(TYPE_PREFIX));
+        let short = kind
+            .get(..TYPE_PREFIX.len())
+            .filter(|prefix| prefix.eq_ignore_ascii_case(TYPE_PREFIX));
         let short = short.map_or(kind, |_| &kind[TYPE_PREFIX.len()..]);
-        if self.config.types.iter().any(|known| known.eq_ignore_ascii_case(short)) {
+        if self
+            .config
+            .types
+            .iter()
+            .any(|known| known.eq_ignore_ascii_case(short))
+        {
             return Ok(());
         }
         Err(invalid_token("the token has another type (typ)"))
@@ -149,15 +193,21 @@ impl JwtAuth {
         if token.len() > MAX_TOKEN_BYTES {
             return Err(invalid_token("the token is too long"));
         }
-        let header =
-            jsonwebtoken::decode_header(token).map_err(|_| invalid_token("the token is not a signed JWT"))?;
+        let header = jsonwebtoken::decode_header(token)
+            .map_err(|_| invalid_token("the token is not a signed JWT"))?;
         if header.crit.is_some() {
-            return Err(invalid_token("the token requires unknown extensions (crit)"));
+            return Err(invalid_token(
+                "the token requires unknown extensions (crit)",
+            ));
         }
         self.check_type(header.typ.as_deref())?;
         let validation = self.validation(header.alg, audience);
         let mut last = invalid_token("no key matches the token");
-        for key in self.keys.matching(header.kid.as_deref(), header.alg).await? {
+        for key in self
+            .keys
+            .matching(header.kid.as_deref(), header.alg)
+            .await?
+        {
             match jsonwebtoken::decode(token, &key.decoding, &validation) {
                 Ok(read) => return Ok((read.claims, header.kid)),
                 Err(error) => last = invalid_token(explained(error.kind())),

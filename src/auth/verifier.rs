@@ -5,7 +5,8 @@ use jsonwebtoken::errors::{ErrorKind, Result};
 use jsonwebtoken::signature::{Error as Bad, Verifier};
 use jsonwebtoken::{Algorithm, DecodingKey, DecodingKeyKind};
 use ring::signature::{
-    ECDSA_P256_SHA256_FIXED, ED25519, RSA_PKCS1_2048_8192_SHA256, RsaPublicKeyComponents, UnparsedPublicKey,
+    ECDSA_P256_SHA256_FIXED, ED25519, RSA_PKCS1_2048_8192_SHA256, RsaPublicKeyComponents,
+    UnparsedPublicKey,
 };
 
 static PROVIDER: CryptoProvider = CryptoProvider {
@@ -25,15 +26,24 @@ struct SignatureVerifier {
     key: DecodingKey,
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "the library requires this signature")]
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "the library requires this signature"
+)]
 fn verifier(algorithm: &Algorithm, key: &DecodingKey) -> Result<Box<dyn JwtVerifier>> {
     // A key is valid for its own algorithm family only. Otherwise a public key can serve as a shared
     // secret.
-    let fits = matches!(algorithm, Algorithm::EdDSA | Algorithm::ES256 | Algorithm::RS256);
+    let fits = matches!(
+        algorithm,
+        Algorithm::EdDSA | Algorithm::ES256 | Algorithm::RS256
+    );
     if !fits || key.family() != algorithm.family() {
         return Err(ErrorKind::InvalidAlgorithm.into());
     }
-    Ok(Box::new(SignatureVerifier { algorithm: *algorithm, key: key.clone() }))
+    Ok(Box::new(SignatureVerifier {
+        algorithm: *algorithm,
+        key: key.clone(),
+    }))
 }
 
 impl Verifier<Vec<u8>> for SignatureVerifier {
@@ -46,7 +56,11 @@ impl Verifier<Vec<u8>> for SignatureVerifier {
                 UnparsedPublicKey::new(&ECDSA_P256_SHA256_FIXED, key).verify(message, signature)
             }
             (Algorithm::RS256, DecodingKeyKind::RsaModulusExponent { n, e }) => {
-                RsaPublicKeyComponents { n, e }.verify(&RSA_PKCS1_2048_8192_SHA256, message, signature)
+                RsaPublicKeyComponents { n, e }.verify(
+                    &RSA_PKCS1_2048_8192_SHA256,
+                    message,
+                    signature,
+                )
             }
             _ => Err(ring::error::Unspecified),
         };
@@ -74,7 +88,8 @@ mod tests {
         install();
         let key = DecodingKey::from_rsa_components(N, "AQAB").unwrap();
         let check = |message: &str| {
-            jsonwebtoken::crypto::verify(SIGNATURE, message.as_bytes(), &key, Algorithm::RS256).unwrap()
+            jsonwebtoken::crypto::verify(SIGNATURE, message.as_bytes(), &key, Algorithm::RS256)
+                .unwrap()
         };
         assert!(check(MESSAGE));
         assert!(!check(&MESSAGE.replace("eyJpc3Mi", "eyJpc3Nj")));
@@ -84,8 +99,14 @@ mod tests {
     fn public_key_is_never_used_as_hmac_secret() {
         install();
         let key = DecodingKey::from_rsa_components(N, "AQAB").unwrap();
-        for algorithm in [Algorithm::HS256, Algorithm::EdDSA, Algorithm::ES256, Algorithm::PS256] {
-            let checked = jsonwebtoken::crypto::verify(SIGNATURE, MESSAGE.as_bytes(), &key, algorithm);
+        for algorithm in [
+            Algorithm::HS256,
+            Algorithm::EdDSA,
+            Algorithm::ES256,
+            Algorithm::PS256,
+        ] {
+            let checked =
+                jsonwebtoken::crypto::verify(SIGNATURE, MESSAGE.as_bytes(), &key, algorithm);
             assert!(checked.is_err(), "{algorithm:?}");
         }
     }

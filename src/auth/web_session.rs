@@ -32,17 +32,28 @@ impl WebSessions {
         let mut sessions = self.lock();
         sessions.retain(|_, session| session.ends_at > now);
         if sessions.len() >= MAX_SESSIONS {
-            let oldest = sessions.iter().min_by_key(|(_, session)| session.ends_at).map(|(key, _)| *key);
+            let oldest = sessions
+                .iter()
+                .min_by_key(|(_, session)| session.ends_at)
+                .map(|(key, _)| *key);
             oldest.and_then(|oldest| sessions.remove(&oldest));
         }
-        sessions.insert(key(id.expose()), WebSession { token, ends_at: now + max_age });
+        sessions.insert(
+            key(id.expose()),
+            WebSession {
+                token,
+                ends_at: now + max_age,
+            },
+        );
         Ok(id.expose().to_owned())
     }
 
     /// Returns the token of a session that has not ended.
     pub(super) fn find(&self, id: &str) -> Option<VerifiedToken> {
         let sessions = self.lock();
-        let session = sessions.get(&key(id)).filter(|session| session.ends_at > Instant::now());
+        let session = sessions
+            .get(&key(id))
+            .filter(|session| session.ends_at > Instant::now());
         session.map(|session| session.token.clone())
     }
 
@@ -67,7 +78,10 @@ mod tests {
 
     fn token(user: &str) -> VerifiedToken {
         VerifiedToken {
-            caller: Caller { name: Some(user.to_owned()), ..Caller::unauthenticated() },
+            caller: Caller {
+                name: Some(user.to_owned()),
+                ..Caller::unauthenticated()
+            },
             jti: None,
             kid: None,
         }
@@ -76,9 +90,14 @@ mod tests {
     #[test]
     fn session_ends_at_its_maximum_age_and_at_the_log_out() {
         let sessions = WebSessions::default();
-        let one = sessions.create(token("ada"), Duration::from_hours(1)).unwrap();
+        let one = sessions
+            .create(token("ada"), Duration::from_hours(1))
+            .unwrap();
         let short = sessions.create(token("bob"), Duration::ZERO).unwrap();
-        assert_eq!(sessions.find(&one).unwrap().caller.name.as_deref(), Some("ada"));
+        assert_eq!(
+            sessions.find(&one).unwrap().caller.name.as_deref(),
+            Some("ada")
+        );
         assert!(sessions.find(&short).is_none() && sessions.find("").is_none());
         sessions.end(&one);
         assert!(sessions.find(&one).is_none());
@@ -87,8 +106,14 @@ mod tests {
     #[test]
     fn number_of_sessions_is_bounded() {
         let sessions = WebSessions::default();
-        let first = sessions.create(token("ada"), Duration::from_hours(1)).unwrap();
-        let later = |_| sessions.create(token("bob"), Duration::from_hours(2)).unwrap();
+        let first = sessions
+            .create(token("ada"), Duration::from_hours(1))
+            .unwrap();
+        let later = |_| {
+            sessions
+                .create(token("bob"), Duration::from_hours(2))
+                .unwrap()
+        };
         let others: Vec<_> = (0..MAX_SESSIONS).map(later).collect();
         assert!(sessions.find(&first).is_none() && sessions.find(&others[0]).is_some());
         assert_eq!(sessions.lock().len(), MAX_SESSIONS);

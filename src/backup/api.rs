@@ -76,7 +76,10 @@ pub(crate) async fn create(
 ) -> Result<Json<BackupResponse>, Problem> {
     let BackupHandle { id, manifest, .. } = api.app.services.backups.create(how.replace).await?;
     let manifest = serde_json::to_value(manifest).expect("a manifest serializes to JSON");
-    Ok(Json(BackupResponse { id: id.to_string(), manifest }))
+    Ok(Json(BackupResponse {
+        id: id.to_string(),
+        manifest,
+    }))
 }
 
 /// Download a file of a backup
@@ -95,7 +98,12 @@ pub(crate) async fn file(
     api: ApiState,
     PathParts((id, path)): PathParts<(String, String)>,
 ) -> Result<Response, Problem> {
-    let backup = api.app.services.backups.get(read_id(&id)?).ok_or_else(not_found)?;
+    let backup = api
+        .app
+        .services
+        .backups
+        .get(read_id(&id)?)
+        .ok_or_else(not_found)?;
     let path = backup
         .file(&path)
         .ok_or_else(|| invalid_parameter("path", "the manifest does not list this file"))?;
@@ -117,14 +125,24 @@ pub(crate) async fn file(
     params(("id" = Uuid, Path, description = "Backup id from the response")),
     responses((status = 204, description = "The backup was deleted"))
 )]
-pub(crate) async fn discard(api: ApiState, LastSegment(id): LastSegment) -> Result<StatusCode, Problem> {
+pub(crate) async fn discard(
+    api: ApiState,
+    LastSegment(id): LastSegment,
+) -> Result<StatusCode, Problem> {
     let id = read_id(&id)?;
-    let dropped = api.read(move |app| Ok(app.services.backups.delete(id))).await?;
-    if dropped { Ok(StatusCode::NO_CONTENT) } else { Err(not_found()) }
+    let dropped = api
+        .read(move |app| Ok(app.services.backups.delete(id)))
+        .await?;
+    if dropped {
+        Ok(StatusCode::NO_CONTENT)
+    } else {
+        Err(not_found())
+    }
 }
 
 fn read_id(text: &str) -> Result<Uuid, Problem> {
-    text.parse().map_err(|_| invalid_parameter("id", "not a backup id"))
+    text.parse()
+        .map_err(|_| invalid_parameter("id", "not a backup id"))
 }
 
 fn not_found() -> Problem {
@@ -139,7 +157,8 @@ fn open(path: &Path) -> Result<(std::fs::File, u64), Problem> {
         let bytes = file.metadata()?.len();
         Ok((file, bytes))
     });
-    opened.map_err(|error| Problem::new(Code::Unavailable, format!("cannot read the file: {error}")))
+    opened
+        .map_err(|error| Problem::new(Code::Unavailable, format!("cannot read the file: {error}")))
 }
 
 /// Reads the file in chunks on threads that may block.

@@ -58,9 +58,9 @@ pub(crate) struct Restore {
 impl From<BackupFailure> for CommandError {
     fn from(error: BackupFailure) -> Self {
         let exit = match &error {
-            BackupFailure::NotEmpty(_) | BackupFailure::Interrupted(_) | BackupFailure::Replicated => {
-                CommandExit::Rejected
-            }
+            BackupFailure::NotEmpty(_)
+            | BackupFailure::Interrupted(_)
+            | BackupFailure::Replicated => CommandExit::Rejected,
             BackupFailure::NoBackup { .. } => CommandExit::NotFound,
             _ => CommandExit::Failed,
         };
@@ -76,12 +76,20 @@ pub(crate) async fn run(args: Args, console: &Console) -> Result<(), CommandErro
         }
         (None, Some(to), Some(data)) => {
             let (data, to) = (data.clone(), to.clone());
-            blocking((data, to), |(data, to)| backup_offline(&data, &to).map_err(failed)).await?
+            blocking((data, to), |(data, to)| {
+                backup_offline(&data, &to).map_err(failed)
+            })
+            .await?
         }
         (None, Some(to), None) => fetch(&args, to).await?,
         (None, None, _) => return Err(CommandError::usage("--to is missing")),
     };
-    report("was written", args.to.as_deref().unwrap_or(Path::new("")), &manifest, console)
+    report(
+        "was written",
+        args.to.as_deref().unwrap_or(Path::new("")),
+        &manifest,
+        console,
+    )
 }
 
 pub(crate) async fn restore(args: Restore, console: &Console) -> Result<(), CommandError> {
@@ -89,7 +97,12 @@ pub(crate) async fn restore(args: Restore, console: &Console) -> Result<(), Comm
     let target_dir = to.clone();
     let manifest = blocking((from, to), |(from, to)| Ok(backup::restore(&from, &to)?)).await?;
     note("make sure that the source node is stopped; otherwise both nodes execute the same work");
-    report("is restored as a data directory", &target_dir, &manifest, console)
+    report(
+        "is restored as a data directory",
+        &target_dir,
+        &manifest,
+        console,
+    )
 }
 
 pub(crate) fn failed(error: anyhow::Error) -> CommandError {
@@ -108,11 +121,19 @@ where
     done.map_err(|error| CommandError::internal(error.to_string()))?
 }
 
-fn report(status: &str, dir: &Path, manifest: &Manifest, console: &Console) -> Result<(), CommandError> {
+fn report(
+    status: &str,
+    dir: &Path,
+    manifest: &Manifest,
+    console: &Console,
+) -> Result<(), CommandError> {
     if console.is_json() {
         return console.json(&serde_json::to_value(manifest).unwrap_or_default());
     }
-    let shards = manifest.shards.iter().map(|shard| format!("shard {} at {}", shard.shard, shard.position));
+    let shards = manifest
+        .shards
+        .iter()
+        .map(|shard| format!("shard {} at {}", shard.shard, shard.position));
     console.line(&format!(
         "{} {status}: taken {} of {:?}, {} files, {} bytes; {}",
         dir.display(),
@@ -129,16 +150,23 @@ async fn fetch(args: &Args, to: &Path) -> Result<Manifest, CommandError> {
     backup::new_dir(to)?;
     let client = ApiClient::new(&args.server)?;
     let route = format!("/admin/backup?replace={}", args.replace);
-    let created = client.post_with_timeout(&route, None, CREATE_TIMEOUT).await?;
+    let created = client
+        .post_with_timeout(&route, None, CREATE_TIMEOUT)
+        .await?;
     let id = created["id"].as_str().unwrap_or_default().to_owned();
     let fetched = fetch_all(&client, &id, &created["manifest"], to).await;
     let removed = client.delete(&path(&["admin", "backup", &id]), &[]).await;
     if fetched.is_err() {
-        note(&format!("{} contains a partial backup; remove it before the next attempt", to.display()));
+        note(&format!(
+            "{} contains a partial backup; remove it before the next attempt",
+            to.display()
+        ));
     }
     fetched?;
     if let Err(failure) = removed {
-        note(&format!("the node keeps its copy until the next restart: {failure}"));
+        note(&format!(
+            "the node keeps its copy until the next restart: {failure}"
+        ));
     }
     let to = to.to_owned();
     blocking(to, |to| Ok(backup::verify_fetched(&to)?)).await
@@ -147,13 +175,27 @@ async fn fetch(args: &Args, to: &Path) -> Result<Manifest, CommandError> {
 /// Timeout of the backup request, large because the duration depends on the data size.
 const CREATE_TIMEOUT: std::time::Duration = std::time::Duration::from_hours(12);
 
-async fn fetch_all(client: &ApiClient, id: &str, manifest: &Value, to: &Path) -> Result<(), CommandError> {
+async fn fetch_all(
+    client: &ApiClient,
+    id: &str,
+    manifest: &Value,
+    to: &Path,
+) -> Result<(), CommandError> {
     let manifest: Manifest = serde_json::from_value(json!(manifest)).map_err(|error| {
-        CommandError::failed(format!("the response of the node is not a manifest: {error}"))
+        CommandError::failed(format!(
+            "the response of the node is not a manifest: {error}"
+        ))
     })?;
-    let names = manifest.files.iter().map(|file| file.path.as_str()).chain([MANIFEST, SUMS]);
+    let names = manifest
+        .files
+        .iter()
+        .map(|file| file.path.as_str())
+        .chain([MANIFEST, SUMS]);
     for name in names {
-        if Path::new(name).components().any(|part| !matches!(part, std::path::Component::Normal(_))) {
+        if Path::new(name)
+            .components()
+            .any(|part| !matches!(part, std::path::Component::Normal(_)))
+        {
             return Err(CommandError::failed(format!(
                 "path {name:?} is outside the directory; nothing was fetched"
             )));
@@ -162,7 +204,9 @@ async fn fetch_all(client: &ApiClient, id: &str, manifest: &Value, to: &Path) ->
         if let Some(dir) = target.parent() {
             std::fs::create_dir_all(dir)?;
         }
-        client.download(&path(&["admin", "backup", id, "files", name]), &target).await?;
+        client
+            .download(&path(&["admin", "backup", id, "files", name]), &target)
+            .await?;
     }
     Ok(())
 }

@@ -6,13 +6,17 @@ use std::path::PathBuf;
 #[derive(Debug, thiserror::Error)]
 pub enum BackupFailure {
     /// The stores are replicated to NATS.
-    #[error("shards are replicated to NATS (store.replication); back up NATS instead, see docs/backup.md")]
+    #[error(
+        "shards are replicated to NATS (store.replication); back up NATS instead, see docs/backup.md"
+    )]
     Replicated,
     /// The node owns no shards.
     #[error("this node owns no shards; use a node that does")]
     NoShards,
     /// A shard of the node is not running.
-    #[error("shard {0} is not running, and a backup requires every shard; retry when the node is healthy")]
+    #[error(
+        "shard {0} is not running, and a backup requires every shard; retry when the node is healthy"
+    )]
     Missing(u16),
     /// The stores cannot be copied.
     #[error("cannot copy the stores: {0}")]

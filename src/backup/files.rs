@@ -33,7 +33,10 @@ pub struct FileChecksum {
 
 /// Returns a function that converts an I/O error to an error with this path.
 pub(super) fn io_error(path: &Path) -> impl Fn(io::Error) -> BackupFailure {
-    move |source| BackupFailure::Io { path: path.to_owned(), source }
+    move |source| BackupFailure::Io {
+        path: path.to_owned(),
+        source,
+    }
 }
 
 /// Creates the directory with access for this user only, or accepts an existing empty one. The root of
@@ -42,7 +45,11 @@ pub(super) fn io_error(path: &Path) -> impl Fn(io::Error) -> BackupFailure {
 /// # Errors
 /// [`BackupFailure::NotEmpty`], [`BackupFailure::Io`].
 pub fn new_dir(path: &Path) -> Result<(), BackupFailure> {
-    fs::DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(io_error(path))?;
+    fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(path)
+        .map_err(io_error(path))?;
     for entry in fs::read_dir(path).map_err(io_error(path))? {
         if entry.map_err(io_error(path))?.file_name() != "lost+found" {
             return Err(BackupFailure::NotEmpty(path.to_owned()));
@@ -55,13 +62,20 @@ pub fn new_dir(path: &Path) -> Result<(), BackupFailure> {
 pub(super) fn sync_tree(dir: &Path) -> Result<(), BackupFailure> {
     let mut dirs = BTreeSet::from([dir.to_owned()]);
     for file in below(dir)? {
-        dirs.extend(file.ancestors().skip(1).take_while(|above| above.starts_with(dir)).map(Path::to_owned));
+        dirs.extend(
+            file.ancestors()
+                .skip(1)
+                .take_while(|above| above.starts_with(dir))
+                .map(Path::to_owned),
+        );
     }
     dirs.iter().try_for_each(|dir| sync_dir(dir))
 }
 
 pub(super) fn sync_dir(dir: &Path) -> Result<(), BackupFailure> {
-    File::open(dir).and_then(|open| open.sync_all()).map_err(io_error(dir))
+    File::open(dir)
+        .and_then(|open| open.sync_all())
+        .map_err(io_error(dir))
 }
 
 /// Returns the files below a directory, sorted by path.
@@ -71,7 +85,11 @@ pub(super) fn below(dir: &Path) -> Result<Vec<PathBuf>, BackupFailure> {
         for entry in fs::read_dir(&dir).map_err(io_error(&dir))? {
             let entry = entry.map_err(io_error(&dir))?;
             let is_dir = entry.file_type().map_err(io_error(&dir))?.is_dir();
-            if is_dir { dirs.push(entry.path()) } else { files.push(entry.path()) }
+            if is_dir {
+                dirs.push(entry.path())
+            } else {
+                files.push(entry.path())
+            }
         }
     }
     files.sort();
@@ -84,10 +102,18 @@ pub(super) fn checksums(dir: &Path) -> Result<Vec<FileChecksum>, BackupFailure> 
     let mut sums = Vec::new();
     sync_tree(dir)?;
     for path in below(dir)? {
-        let name = path.strip_prefix(dir).unwrap_or(&path).to_string_lossy().into_owned();
+        let name = path
+            .strip_prefix(dir)
+            .unwrap_or(&path)
+            .to_string_lossy()
+            .into_owned();
         if name != MANIFEST && name != SUMS {
             let length = trim(&path).map_err(io_error(&path))?;
-            sums.push(FileChecksum { path: name, length, ..checksum(&path)? });
+            sums.push(FileChecksum {
+                path: name,
+                length,
+                ..checksum(&path)?
+            });
         }
     }
     Ok(sums)
@@ -107,7 +133,10 @@ fn trim(path: &Path) -> io::Result<u64> {
             end = start;
             continue;
         }
-        let left = piece.iter().rposition(|byte| *byte != 0).map_or(0, |last| last as u64 + 1);
+        let left = piece
+            .iter()
+            .rposition(|byte| *byte != 0)
+            .map_or(0, |last| last as u64 + 1);
         end = start + left;
         break;
     }
@@ -142,7 +171,8 @@ pub(super) fn write_durably(path: &Path, bytes: &[u8]) -> Result<(), BackupFailu
         let mut file = File::create(path)?;
         file.write_all(bytes)?;
         file.sync_all()?;
-        path.parent().map_or(Ok(()), |dir| File::open(dir)?.sync_all())
+        path.parent()
+            .map_or(Ok(()), |dir| File::open(dir)?.sync_all())
     };
     write().map_err(io_error(path))
 }

@@ -88,37 +88,67 @@ impl Manifest {
     pub(super) fn write(&self, to: &Path) -> Result<(), BackupFailure> {
         let text = serde_json::to_string_pretty(self).unwrap_or_default();
         write_durably(&to.join(MANIFEST), text.as_bytes())?;
-        write_durably(&to.join(SUMS), self.sums(&checksum(&to.join(MANIFEST))?.sha256).as_bytes())
+        write_durably(
+            &to.join(SUMS),
+            self.sums(&checksum(&to.join(MANIFEST))?.sha256).as_bytes(),
+        )
     }
 
     /// Returns the content of the checksum file; `own` is the checksum of the manifest.
     fn sums(&self, own: &str) -> String {
-        let lines = self.files.iter().map(|file| (file.sha256.as_str(), file.path.as_str()));
-        lines.chain([(own, MANIFEST)]).flat_map(|(sum, path)| [sum, "  ", path, "\n"]).collect()
+        let lines = self
+            .files
+            .iter()
+            .map(|file| (file.sha256.as_str(), file.path.as_str()));
+        lines
+            .chain([(own, MANIFEST)])
+            .flat_map(|(sum, path)| [sum, "  ", path, "\n"])
+            .collect()
     }
 
     /// Reads the manifest of a backup and verifies its checksum.
     pub(super) fn read(from: &Path) -> Result<Self, BackupFailure> {
-        let invalid = |reason: String| BackupFailure::NoBackup { path: from.to_owned(), reason };
-        let missing = |name: &str| invalid(format!("{name} is missing; the backup is possibly incomplete"));
+        let invalid = |reason: String| BackupFailure::NoBackup {
+            path: from.to_owned(),
+            reason,
+        };
+        let missing = |name: &str| {
+            invalid(format!(
+                "{name} is missing; the backup is possibly incomplete"
+            ))
+        };
         let sums = fs::read_to_string(from.join(SUMS)).map_err(|_| missing(SUMS))?;
-        let (path, text) =
-            (from.join(MANIFEST), fs::read(from.join(MANIFEST)).map_err(|_| missing(MANIFEST))?);
+        let (path, text) = (
+            from.join(MANIFEST),
+            fs::read(from.join(MANIFEST)).map_err(|_| missing(MANIFEST))?,
+        );
         let own = checksum(&path)?.sha256;
-        let stated = sums.lines().last().and_then(|line| line.strip_suffix(&format!("  {MANIFEST}")));
+        let stated = sums
+            .lines()
+            .last()
+            .and_then(|line| line.strip_suffix(&format!("  {MANIFEST}")));
         if stated != Some(own.as_str()) {
-            return Err(BackupFailure::Damaged(vec![format!("{MANIFEST} does not match {SUMS}")]));
+            return Err(BackupFailure::Damaged(vec![format!(
+                "{MANIFEST} does not match {SUMS}"
+            )]));
         }
-        let format =
-            serde_json::from_slice::<serde_json::Value>(&text).map_err(|error| invalid(error.to_string()))?;
-        if let Some(found) = format["format"].as_u64().filter(|found| *found > u64::from(FORMAT)) {
-            let reason =
-                format!("format {found} is newer than the supported format {FORMAT}; use a newer release");
+        let format = serde_json::from_slice::<serde_json::Value>(&text)
+            .map_err(|error| invalid(error.to_string()))?;
+        if let Some(found) = format["format"]
+            .as_u64()
+            .filter(|found| *found > u64::from(FORMAT))
+        {
+            let reason = format!(
+                "format {found} is newer than the supported format {FORMAT}; use a newer release"
+            );
             return Err(invalid(reason));
         }
-        let manifest: Self = serde_json::from_slice(&text).map_err(|error| invalid(error.to_string()))?;
+        let manifest: Self =
+            serde_json::from_slice(&text).map_err(|error| invalid(error.to_string()))?;
         if manifest.sums(&own) != sums {
-            return Err(BackupFailure::Damaged(vec![format!("{SUMS} does not match the manifest")]));
+            return Err(BackupFailure::Damaged(vec![format!(
+                "{SUMS} does not match the manifest"
+            )]));
         }
         Ok(manifest)
     }

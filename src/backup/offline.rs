@@ -72,7 +72,8 @@ pub fn backup_offline(data: &Path, to: &Path) -> anyhow::Result<Manifest> {
     let stores = ReadOnlyStores::open(data)?;
     let division = layout::stored_config(data)?.shards;
     let bus = open_bus(data)?;
-    let registry = JournalRegistry::open(&data.join(layout::REGISTRY), None).map_err(layout::explain_open)?;
+    let registry =
+        JournalRegistry::open(&data.join(layout::REGISTRY), None).map_err(layout::explain_open)?;
     let source = backup::BackupSource {
         shards: (0..).zip(stores.readers().cloned()).collect(),
         division,
@@ -92,5 +93,9 @@ fn open_bus(data: &Path) -> anyhow::Result<Option<orlog_bus::embedded::Embedded>
         return Ok(None);
     }
     let options = component_config::bus(&Config::default());
-    Ok(Some(orlog_bus::embedded::Embedded::open(dir, &options, Arc::new(crate::clock::SystemClock))?))
+    Ok(Some(orlog_bus::embedded::Embedded::open(
+        dir,
+        &options,
+        Arc::new(crate::clock::SystemClock),
+    )?))
 }

@@ -73,7 +73,9 @@ impl Backups {
     /// # Errors
     /// See [`BackupError`].
     pub async fn create(self: &Arc<Self>, replace: bool) -> Result<BackupHandle, BackupError> {
-        let turn = Arc::clone(&self.turn).try_lock_owned().map_err(|_| BackupError::AlreadyExists)?;
+        let turn = Arc::clone(&self.turn)
+            .try_lock_owned()
+            .map_err(|_| BackupError::AlreadyExists)?;
         let old = self.handle().clone();
         match old {
             Some(_) if !replace => return Err(BackupError::AlreadyExists),
@@ -115,8 +117,8 @@ impl Backups {
             node: self.config.node_name(),
             now: self.clock.now().to_string(),
         };
-        let missing =
-            (0..self.config.shards).find(|shard| !source.shards.iter().any(|(known, _)| known == shard));
+        let missing = (0..self.config.shards)
+            .find(|shard| !source.shards.iter().any(|(known, _)| known == shard));
         match missing {
             Some(_) if source.shards.is_empty() => return Err(BackupFailure::NoShards),
             // This node has only a part of the replicated shards.
@@ -142,16 +144,30 @@ impl Backups {
     /// Rejects a backup that would fill the disk of the node.
     fn has_room(&self, source: &backup::BackupSource<'_>) -> Result<(), BackupFailure> {
         let path = &self.dir;
-        std::fs::create_dir_all(path).map_err(|source| BackupFailure::Io { path: path.clone(), source })?;
+        std::fs::create_dir_all(path).map_err(|source| BackupFailure::Io {
+            path: path.clone(),
+            source,
+        })?;
         let stored = |(_, reader): &(u16, orlog_store::Reader)| {
-            reader.stats().tables.iter().map(|table| table.bytes).sum::<u64>()
+            reader
+                .stats()
+                .tables
+                .iter()
+                .map(|table| table.bytes)
+                .sum::<u64>()
         };
         let events = source.bus.map_or(0, orlog_bus::embedded::Embedded::bytes);
         let needed = source.shards.iter().map(stored).sum::<u64>() + events + HEADROOM_BYTES;
-        let free =
-            backup::free_bytes(path).map_err(|source| BackupFailure::Io { path: path.clone(), source })?;
+        let free = backup::free_bytes(path).map_err(|source| BackupFailure::Io {
+            path: path.clone(),
+            source,
+        })?;
         if free < needed {
-            Err(BackupFailure::OutOfSpace { path: path.clone(), free, needed })
+            Err(BackupFailure::OutOfSpace {
+                path: path.clone(),
+                free,
+                needed,
+            })
         } else {
             Ok(())
         }
@@ -165,7 +181,9 @@ impl Backups {
 
     /// Removes a backup. Returns `false` if it does not exist.
     pub fn delete(&self, id: Uuid) -> bool {
-        let Some(handle) = self.handle().take_if(|handle| handle.id == id) else { return false };
+        let Some(handle) = self.handle().take_if(|handle| handle.id == id) else {
+            return false;
+        };
         if let Err(error) = std::fs::remove_dir_all(&handle.dir) {
             tracing::warn!(dir = %handle.dir.display(), %error, "backup removal failed; retrying at the next start");
         }
@@ -179,11 +197,18 @@ impl Backups {
 
 /// Returns the directory of the backups, without those of an earlier run of the process.
 pub(crate) fn claim_dir(config: &Config) -> anyhow::Result<PathBuf> {
-    let shared = config.backup.dir.as_ref().map(|dir| dir.join(own_name(&config.node_name())));
+    let shared = config
+        .backup
+        .dir
+        .as_ref()
+        .map(|dir| dir.join(own_name(&config.node_name())));
     let dir = shared.unwrap_or_else(|| config.data_dir.join("backups"));
     for entry in std::fs::read_dir(&dir).into_iter().flatten().flatten() {
         // Removes only backup directories; users may have stored other files here.
-        let is_ours = entry.file_name().to_str().is_some_and(|name| name.starts_with(PREFIX));
+        let is_ours = entry
+            .file_name()
+            .to_str()
+            .is_some_and(|name| name.starts_with(PREFIX));
         if is_ours && config.role.runs_sagas() {
             let path = entry.path();
             std::fs::remove_dir_all(&path)
@@ -195,5 +220,13 @@ pub(crate) fn claim_dir(config: &Config) -> anyhow::Result<PathBuf> {
 
 /// Returns the name of the node's directory within a directory that other nodes may share.
 fn own_name(node: &str) -> String {
-    node.chars().map(|character| if character.is_ascii_alphanumeric() { character } else { '-' }).collect()
+    node.chars()
+        .map(|character| {
+            if character.is_ascii_alphanumeric() {
+                character
+            } else {
+                '-'
+            }
+        })
+        .collect()
 }

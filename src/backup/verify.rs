@@ -4,7 +4,9 @@ use std::fs::{self, File};
 use std::path::{Component, Path, PathBuf};
 
 use super::error::BackupFailure;
-use super::files::{FileChecksum, MANIFEST, SUMS, below, checksum, io_error, new_dir, sync_dir, sync_tree};
+use super::files::{
+    FileChecksum, MANIFEST, SUMS, below, checksum, io_error, new_dir, sync_dir, sync_tree,
+};
 use super::manifest::Manifest;
 
 /// Reads every file of a backup and compares it with its checksum. Blocks.
@@ -17,33 +19,52 @@ pub fn verify(from: &Path) -> Result<Manifest, BackupFailure> {
     let mut errors = Vec::new();
     for file in &manifest.files {
         if !is_within(&file.path) {
-            return Err(BackupFailure::Damaged(vec![format!("path {:?} is outside the backup", file.path)]));
+            return Err(BackupFailure::Damaged(vec![format!(
+                "path {:?} is outside the backup",
+                file.path
+            )]));
         }
         match checksum(&from.join(&file.path)) {
             Ok(found) if found.bytes != file.bytes => {
-                errors.push(format!("{} has {} bytes, expected {}", file.path, found.bytes, file.bytes));
+                errors.push(format!(
+                    "{} has {} bytes, expected {}",
+                    file.path, found.bytes, file.bytes
+                ));
             }
             Ok(found) if found.sha256 != file.sha256 => {
                 errors.push(format!("{} has another checksum", file.path));
             }
             Ok(_) => {}
-            Err(BackupFailure::Io { source, .. }) => errors.push(format!("{}: {source}", file.path)),
+            Err(BackupFailure::Io { source, .. }) => {
+                errors.push(format!("{}: {source}", file.path))
+            }
             Err(error) => return Err(error),
         }
     }
     for path in below(from)? {
-        let name = path.strip_prefix(from).unwrap_or(&path).to_string_lossy().into_owned();
-        let is_known =
-            [MANIFEST, SUMS].contains(&name.as_str()) || manifest.files.iter().any(|file| file.path == name);
+        let name = path
+            .strip_prefix(from)
+            .unwrap_or(&path)
+            .to_string_lossy()
+            .into_owned();
+        let is_known = [MANIFEST, SUMS].contains(&name.as_str())
+            || manifest.files.iter().any(|file| file.path == name);
         if !is_known {
             errors.push(format!("{name} is not listed in the manifest"));
         }
     }
-    if errors.is_empty() { Ok(manifest) } else { Err(BackupFailure::Damaged(errors)) }
+    if errors.is_empty() {
+        Ok(manifest)
+    } else {
+        Err(BackupFailure::Damaged(errors))
+    }
 }
 
 fn is_within(path: &str) -> bool {
-    !path.is_empty() && Path::new(path).components().all(|part| matches!(part, Component::Normal(_)))
+    !path.is_empty()
+        && Path::new(path)
+            .components()
+            .all(|part| matches!(part, Component::Normal(_)))
 }
 
 /// Verifies a backup whose files were just written, and returns when the files are durable. Blocks.
@@ -98,11 +119,17 @@ pub fn copy_shard(from: &Path, shard: u16, to: &Path) -> Result<Manifest, Backup
     let manifest = verify(from)?;
     if manifest.shards.iter().all(|copied| copied.shard != shard) {
         let reason = format!("it does not contain shard {shard}");
-        return Err(BackupFailure::NoBackup { path: from.to_owned(), reason });
+        return Err(BackupFailure::NoBackup {
+            path: from.to_owned(),
+            reason,
+        });
     }
     new_dir(to)?;
     let dir = format!("shard-{shard}/");
-    let files = manifest.files.iter().filter_map(|file| Some((file, file.path.strip_prefix(&dir)?)));
+    let files = manifest
+        .files
+        .iter()
+        .filter_map(|file| Some((file, file.path.strip_prefix(&dir)?)));
     fill(files, from, to)?;
     Ok(manifest)
 }
@@ -121,10 +148,14 @@ fn fill<'a>(
         }
         fs::copy(&source, &target).map_err(io_error(&target))?;
         if checksum(&target)?.sha256 != file.sha256 {
-            return Err(BackupFailure::Damaged(vec![format!("{} changed between two reads", file.path)]));
+            return Err(BackupFailure::Damaged(vec![format!(
+                "{} changed between two reads",
+                file.path
+            )]));
         }
         let written = File::options().write(true).open(&target);
-        let synced = written.and_then(|open| open.set_len(file.length).and_then(|()| open.sync_all()));
+        let synced =
+            written.and_then(|open| open.set_len(file.length).and_then(|()| open.sync_all()));
         synced.map_err(io_error(&target))?;
     }
     sync_tree(to)
@@ -141,10 +172,17 @@ fn move_out(part: &Path, to: &Path, moved: &mut Vec<PathBuf>) -> Result<(), Back
     sync_dir(to)?;
     fs::remove_dir(part).map_err(io_error(part))?;
     sync_dir(to)?;
-    let above = to.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let above = to
+        .parent()
+        .filter(|above| !above.as_os_str().is_empty())
+        .unwrap_or(Path::new("."));
     sync_dir(above)
 }
 
 fn remove(path: &Path) -> std::io::Result<()> {
-    if path.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) }
+    if path.is_dir() {
+        fs::remove_dir_all(path)
+    } else {
+        fs::remove_file(path)
+    }
 }

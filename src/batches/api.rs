@@ -49,7 +49,8 @@ pub(crate) async fn list(
     Tenant(tenant): Tenant,
     QueryParams(params): QueryParams<ListQuery>,
 ) -> Result<Json<BatchPage>, Problem> {
-    let (items, next_cursor) = built_in::list(&api, (tenant, batch::SAGA), params, BatchView::read).await?;
+    let (items, next_cursor) =
+        built_in::list(&api, (tenant, batch::SAGA), params, BatchView::read).await?;
     Ok(Json(BatchPage { items, next_cursor }))
 }
 
@@ -127,9 +128,14 @@ fn key(tenant: TenantId, path: &BatchPath) -> Result<InstanceKey, Problem> {
 }
 
 fn missing(key: &InstanceKey) -> Problem {
-    Problem::new(Code::BatchNotFound, format!("no batch \"{}\"", key.correlation))
+    Problem::new(
+        Code::BatchNotFound,
+        format!("no batch \"{}\"", key.correlation),
+    )
 }
 
 async fn view(api: &ApiState, key: InstanceKey) -> Result<Json<BatchView>, Problem> {
-    built_in::show(api, key, missing, BatchView::read).await.map(Json)
+    built_in::show(api, key, missing, BatchView::read)
+        .await
+        .map(Json)
 }

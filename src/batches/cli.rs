@@ -106,7 +106,12 @@ struct SelectionArgs {
 
 impl SelectionArgs {
     fn has_filter(&self) -> bool {
-        let times = [&self.updated_from, &self.updated_until, &self.created_from, &self.created_until];
+        let times = [
+            &self.updated_from,
+            &self.updated_until,
+            &self.created_from,
+            &self.created_until,
+        ];
         let filters = times.into_iter().chain([&self.prefix, &self.filter]);
         !self.status.is_empty() || filters.into_iter().any(Option::is_some)
     }
@@ -166,8 +171,14 @@ pub(crate) async fn run(command: Command, console: &Console) -> Result<(), Comma
         Command::List(args) => list(args, console).await,
         Command::Show(args) => {
             let client = ApiClient::new(&args.which.server)?;
-            let found = client.get(&batch_path(&args.which.batch, None), &[]).await?;
-            if args.watch { watch(&client, found, console).await } else { print(&found, console) }
+            let found = client
+                .get(&batch_path(&args.which.batch, None), &[])
+                .await?;
+            if args.watch {
+                watch(&client, found, console).await
+            } else {
+                print(&found, console)
+            }
         }
         Command::Pause(args) => control("pause", args, console).await,
         Command::Resume(args) => control("resume", args, console).await,
@@ -184,7 +195,11 @@ fn batch_path(id: &str, verb: Option<&str>) -> String {
 impl OptionArgs {
     fn fields(self) -> Map<String, Value> {
         let Self { id, user, reason } = self;
-        fields([("id", json!(id)), ("user", json!(user)), ("reason", json!(reason))])
+        fields([
+            ("id", json!(id)),
+            ("user", json!(user)),
+            ("reason", json!(reason)),
+        ])
     }
 }
 
@@ -203,8 +218,20 @@ async fn create(args: CreateArgs, console: &Console) -> Result<(), CommandError>
             args.selection.saga
         )));
     }
-    let SelectionArgs { saga, status, prefix, filter, .. } = args.selection;
-    let SelectionArgs { updated_from, updated_until, created_from, created_until, .. } = args.selection;
+    let SelectionArgs {
+        saga,
+        status,
+        prefix,
+        filter,
+        ..
+    } = args.selection;
+    let SelectionArgs {
+        updated_from,
+        updated_until,
+        created_from,
+        created_until,
+        ..
+    } = args.selection;
     let mut body = args.options.fields();
     body.extend(fields([
         ("saga", json!(saga)),
@@ -221,7 +248,9 @@ async fn create(args: CreateArgs, console: &Console) -> Result<(), CommandError>
         ("dry_run", json!(args.dry_run)),
     ]));
     let client = ApiClient::new(&args.server)?;
-    let created = client.post("/v1/batches", Some(&Value::Object(body))).await?;
+    let created = client
+        .post("/v1/batches", Some(&Value::Object(body)))
+        .await?;
     match () {
         () if args.dry_run => print_dry_run(&name(args.action), &created, console),
         () if args.watch => watch(&client, created, console).await,
@@ -230,7 +259,10 @@ async fn create(args: CreateArgs, console: &Console) -> Result<(), CommandError>
 }
 
 fn name(action: Action) -> String {
-    action.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
+    action
+        .to_possible_value()
+        .map(|value| value.get_name().to_owned())
+        .unwrap_or_default()
 }
 
 /// Watches a batch and prints it. The exit code is that of its end.
@@ -239,18 +271,29 @@ async fn watch(client: &ApiClient, batch: Value, console: &Console) -> Result<()
     print(&batch, console)?;
     let failed = batch["failed"].as_u64().unwrap_or_default();
     match batch["status"].as_str() {
-        Some("failed") => Err(CommandError::failed(format!("the batch failed: {}", text(&batch, "error")))),
-        Some("stopped") => Err(CommandError::new(CommandExit::Rejected, "the batch was stopped")),
+        Some("failed") => Err(CommandError::failed(format!(
+            "the batch failed: {}",
+            text(&batch, "error")
+        ))),
+        Some("stopped") => Err(CommandError::new(
+            CommandExit::Rejected,
+            "the batch was stopped",
+        )),
         _ if failed > 0 => Err(CommandError::failed(format!("{failed} instances failed"))),
         _ => Ok(()),
     }
 }
 
 async fn list(args: ListArgs, console: &Console) -> Result<(), CommandError> {
-    let found = args.page.fetch("/v1/batches", &[("prefix", args.prefix)]).await?;
+    let found = args
+        .page
+        .fetch("/v1/batches", &[("prefix", args.prefix)])
+        .await?;
     let row = |item: &Value| {
-        let processed =
-            ["done", "skipped", "failed"].iter().filter_map(|count| item[*count].as_u64()).sum::<u64>();
+        let processed = ["done", "skipped", "failed"]
+            .iter()
+            .filter_map(|count| item[*count].as_u64())
+            .sum::<u64>();
         vec![
             text(item, "id"),
             text(item, "status"),
@@ -262,7 +305,9 @@ async fn list(args: ListArgs, console: &Console) -> Result<(), CommandError> {
             text(item, "created_at"),
         ]
     };
-    let head = ["BATCH", "STATUS", "ACTION", "SAGA", "PROGRESS", "FAILED", "USER", "CREATED"];
+    let head = [
+        "BATCH", "STATUS", "ACTION", "SAGA", "PROGRESS", "FAILED", "USER", "CREATED",
+    ];
     found.print(&head, row, "no batches", console)
 }
 
@@ -270,19 +315,35 @@ async fn control(verb: &str, args: ControlArgs, console: &Console) -> Result<(),
     let ControlArgs { which, options } = args;
     let body = Value::Object(options.fields());
     let client = ApiClient::new(&which.server)?;
-    print(&client.post(&batch_path(&which.batch, Some(verb)), Some(&body)).await?, console)
+    print(
+        &client
+            .post(&batch_path(&which.batch, Some(verb)), Some(&body))
+            .await?,
+        console,
+    )
 }
 
 fn print_dry_run(action: &str, result: &Value, console: &Console) -> Result<(), CommandError> {
     if console.is_json() {
         return console.json(result);
     }
-    let row =
-        |item: &Value| ["correlation", "status", "not_applicable"].map(|field| text(item, field)).to_vec();
+    let row = |item: &Value| {
+        ["correlation", "status", "not_applicable"]
+            .map(|field| text(item, field))
+            .to_vec()
+    };
     let rows: Vec<_> = items(result, "items").iter().map(row).collect();
-    console.table(&["INSTANCE", "STATUS", "NOT APPLICABLE"], &rows, "no instances")?;
+    console.table(
+        &["INSTANCE", "STATUS", "NOT APPLICABLE"],
+        &rows,
+        "no instances",
+    )?;
     filter_note(result);
-    let at_least = if result["exact"] == true { "" } else { "at least " };
+    let at_least = if result["exact"] == true {
+        ""
+    } else {
+        "at least "
+    };
     let (matched, skipped) = (text(result, "matched"), text(result, "not_applicable"));
     console.line(&format!(
         "{action}: {at_least}{matched} instances match, {skipped} would be skipped; dry run: no changes made"
@@ -291,7 +352,10 @@ fn print_dry_run(action: &str, result: &Value, console: &Console) -> Result<(), 
 
 fn filter_note(result: &Value) {
     if let Some(reason) = result["first_filter_error"].as_str() {
-        note(&format!("filter failed for {} instances; first: {reason}", result["filter_errors"]));
+        note(&format!(
+            "filter failed for {} instances; first: {reason}",
+            result["filter_errors"]
+        ));
     }
 }
 
@@ -300,19 +364,34 @@ fn print(batch: &Value, console: &Console) -> Result<(), CommandError> {
     if console.is_json() {
         return console.json(batch);
     }
-    console.status(&format!("{}: ", text(batch, "id")), &text(batch, "status"), "")?;
+    console.status(
+        &format!("{}: ", text(batch, "id")),
+        &text(batch, "status"),
+        "",
+    )?;
     let (selection, action) = (&batch["selection"], &batch["action"]);
-    let status: Vec<_> = items(selection, "status").iter().filter_map(Value::as_str).collect();
-    let detail = ["signal", "version"].map(|field| text(action, field)).concat();
+    let status: Vec<_> = items(selection, "status")
+        .iter()
+        .filter_map(Value::as_str)
+        .collect();
+    let detail = ["signal", "version"]
+        .map(|field| text(action, field))
+        .concat();
     let matched = if batch["counted"] == true {
         text(batch, "matched")
     } else {
         format!("{} so far", text(batch, "matched"))
     };
-    let counts =
-        ["done", "skipped", "failed"].map(|count| format!("{count} {}", text(batch, count))).join(", ");
+    let counts = ["done", "skipped", "failed"]
+        .map(|count| format!("{count} {}", text(batch, count)))
+        .join(", ");
     let lines = [
-        ("action", format!("{} {detail}", text(action, "type")).trim_end().to_owned()),
+        (
+            "action",
+            format!("{} {detail}", text(action, "type"))
+                .trim_end()
+                .to_owned(),
+        ),
         ("saga", text(selection, "saga")),
         ("status", status.join(", ")),
         ("prefix", text(selection, "prefix")),
@@ -331,9 +410,13 @@ fn print(batch: &Value, console: &Console) -> Result<(), CommandError> {
     filter_note(batch);
     let reasons = [("failed", "failures"), ("skipped", "skips")];
     let rows = reasons.iter().flat_map(|(outcome, field)| {
-        items(batch, field)
-            .iter()
-            .map(|one| vec![text(one, "correlation"), (*outcome).to_owned(), text(one, "reason")])
+        items(batch, field).iter().map(|one| {
+            vec![
+                text(one, "correlation"),
+                (*outcome).to_owned(),
+                text(one, "reason"),
+            ]
+        })
     });
     let rows: Vec<_> = rows.collect();
     if !rows.is_empty() {

@@ -39,7 +39,11 @@ pub async fn run(bench: &BenchArgs) -> anyhow::Result<BenchReport> {
             std::fs::create_dir_all(data)?;
             DataDir::Persistent(data.clone())
         }
-        None => DataDir::Temporary(tempfile::Builder::new().prefix(".orlog-bench-").tempdir_in(".")?),
+        None => DataDir::Temporary(
+            tempfile::Builder::new()
+                .prefix(".orlog-bench-")
+                .tempdir_in(".")?,
+        ),
     };
     let config = bench.config(dir.path())?;
     match bench.workload {

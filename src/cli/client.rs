@@ -24,7 +24,12 @@ const REQUEST_TIMEOUT: Duration = Duration::from_mins(1);
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct ServerArgs {
     /// URL of the node
-    #[arg(long, env = "ORLOG_URL", default_value = "http://127.0.0.1:7070", hide_env_values = true)]
+    #[arg(
+        long,
+        env = "ORLOG_URL",
+        default_value = "http://127.0.0.1:7070",
+        hide_env_values = true
+    )]
     url: String,
     /// Tenant; the default tenant if omitted
     #[arg(long, env = "ORLOG_TENANT", hide_env_values = true)]
@@ -36,10 +41,20 @@ pub(crate) struct ServerArgs {
     #[arg(long, value_name = "NAME|FILE", env = "ORLOG_KEY_FILE", hide_env_values = true, value_parser = path_or_empty())]
     key: Option<PathBuf>,
     /// PEM file with the CA certificates that are trusted instead of those of the system
-    #[arg(long, value_name = "FILE", env = "ORLOG_CA_FILE", hide_env_values = true)]
+    #[arg(
+        long,
+        value_name = "FILE",
+        env = "ORLOG_CA_FILE",
+        hide_env_values = true
+    )]
     ca_file: Option<PathBuf>,
     /// PEM file with a client certificate and its private key
-    #[arg(long, value_name = "FILE", env = "ORLOG_CLIENT_CERTIFICATE", hide_env_values = true)]
+    #[arg(
+        long,
+        value_name = "FILE",
+        env = "ORLOG_CLIENT_CERTIFICATE",
+        hide_env_values = true
+    )]
     client_certificate: Option<PathBuf>,
 }
 
@@ -58,7 +73,9 @@ impl ServerArgs {
         if let Some(file) = &self.ca_file {
             let invalid = |reason: &dyn Display| invalid("--ca-file", file, reason);
             let pem = std::fs::read(file).map_err(|error| invalid(&error))?;
-            let ca = Certificate::from_pem_bundle(&pem).ok().filter(|ca| !ca.is_empty());
+            let ca = Certificate::from_pem_bundle(&pem)
+                .ok()
+                .filter(|ca| !ca.is_empty());
             http = http.tls_certs_only(ca.ok_or_else(|| invalid(&"no certificate in PEM"))?);
         }
         if let Some(file) = &self.client_certificate {
@@ -69,7 +86,8 @@ impl ServerArgs {
                     .map_err(|_| invalid(&"no certificate with its private key in PEM"))?,
             );
         }
-        http.build().map_err(|error| CommandError::internal(format!("no HTTP client: {error}")))
+        http.build()
+            .map_err(|error| CommandError::internal(format!("no HTTP client: {error}")))
     }
 
     /// Returns the tenant, if set.
@@ -135,8 +153,15 @@ impl ApiClient {
 
     /// Sends this idempotency key with each change.
     pub(crate) fn with_idempotency_key(self, key: Option<&str>) -> Result<Self, CommandError> {
-        let invalid = |_| CommandError::usage("--idempotency-key: a key is printable ASCII".to_owned());
-        Ok(Self { idempotency_key: key.map(HeaderValue::try_from).transpose().map_err(invalid)?, ..self })
+        let invalid =
+            |_| CommandError::usage("--idempotency-key: a key is printable ASCII".to_owned());
+        Ok(Self {
+            idempotency_key: key
+                .map(HeaderValue::try_from)
+                .transpose()
+                .map_err(invalid)?,
+            ..self
+        })
     }
 
     /// Sends this revision as `if-match` with each change.
@@ -144,7 +169,11 @@ impl ApiClient {
         self.revision = revision;
     }
 
-    pub(crate) async fn get(&self, path: &str, query: &[(&str, String)]) -> Result<Value, CommandError> {
+    pub(crate) async fn get(
+        &self,
+        path: &str,
+        query: &[(&str, String)],
+    ) -> Result<Value, CommandError> {
         self.get_with_timeout(path, query, REQUEST_TIMEOUT).await
     }
 
@@ -167,11 +196,17 @@ impl ApiClient {
         body: &Value,
         timeout: Duration,
     ) -> Result<Value, CommandError> {
-        let response = self.call(Method::POST, path, query, Some(body), timeout).await;
+        let response = self
+            .call(Method::POST, path, query, Some(body), timeout)
+            .await;
         response.map_err(|trouble| self.failure(trouble))
     }
 
-    pub(crate) async fn post(&self, path: &str, body: Option<&Value>) -> Result<Value, CommandError> {
+    pub(crate) async fn post(
+        &self,
+        path: &str,
+        body: Option<&Value>,
+    ) -> Result<Value, CommandError> {
         self.post_with_timeout(path, body, REQUEST_TIMEOUT).await
     }
 
@@ -187,30 +222,46 @@ impl ApiClient {
     }
 
     pub(crate) async fn put(&self, path: &str, body: &Value) -> Result<Value, CommandError> {
-        let response = self.call(Method::PUT, path, &[], Some(body), REQUEST_TIMEOUT).await;
+        let response = self
+            .call(Method::PUT, path, &[], Some(body), REQUEST_TIMEOUT)
+            .await;
         response.map_err(|trouble| self.failure(trouble))
     }
 
     /// Replaces a resource. The caller handles error responses.
     pub(crate) async fn try_put(&self, path: &str, body: &Value) -> Result<Value, ClientError> {
-        self.call(Method::PUT, path, &[], Some(body), REQUEST_TIMEOUT).await
+        self.call(Method::PUT, path, &[], Some(body), REQUEST_TIMEOUT)
+            .await
     }
 
-    pub(crate) async fn delete(&self, path: &str, query: &[(&str, String)]) -> Result<Value, CommandError> {
-        let response = self.call(Method::DELETE, path, query, None, REQUEST_TIMEOUT).await;
+    pub(crate) async fn delete(
+        &self,
+        path: &str,
+        query: &[(&str, String)],
+    ) -> Result<Value, CommandError> {
+        let response = self
+            .call(Method::DELETE, path, query, None, REQUEST_TIMEOUT)
+            .await;
         response.map_err(|trouble| self.failure(trouble))
     }
 
     /// Requests JSON lines. The caller handles error responses.
-    pub(crate) async fn lines(&self, path: &str, query: &[(&str, String)]) -> Result<String, ClientError> {
-        let bytes = self.fetch(Method::GET, path, query, None, REQUEST_TIMEOUT).await?;
+    pub(crate) async fn lines(
+        &self,
+        path: &str,
+        query: &[(&str, String)],
+    ) -> Result<String, ClientError> {
+        let bytes = self
+            .fetch(Method::GET, path, query, None, REQUEST_TIMEOUT)
+            .await?;
         String::from_utf8(bytes)
             .map_err(|error| ClientError::NoResponse(format!("the response is not UTF-8: {error}")))
     }
 
     /// Sends a body. The caller handles error responses.
     pub(crate) async fn send(&self, path: &str, body: &Value) -> Result<Value, ClientError> {
-        self.call(Method::POST, path, &[], Some(body), REQUEST_TIMEOUT).await
+        self.call(Method::POST, path, &[], Some(body), REQUEST_TIMEOUT)
+            .await
     }
 
     /// Sends a request without a body. The caller handles error responses.
@@ -219,12 +270,14 @@ impl ApiClient {
         path: &str,
         query: &[(&str, String)],
     ) -> Result<Value, ClientError> {
-        self.call(Method::POST, path, query, None, REQUEST_TIMEOUT).await
+        self.call(Method::POST, path, query, None, REQUEST_TIMEOUT)
+            .await
     }
 
     /// Downloads a file. The timeout applies to gaps between chunks, not to the whole download.
     pub(crate) async fn download(&self, path: &str, to: &Path) -> Result<(), CommandError> {
-        let no_response = |error: reqwest::Error| self.failure(ClientError::NoResponse(innermost(&error)));
+        let no_response =
+            |error: reqwest::Error| self.failure(ClientError::NoResponse(innermost(&error)));
         let request = self.http.get(format!("{}{path}", self.url));
         let response = self.execute(request).await;
         let mut response = response.map_err(|trouble| self.failure(trouble))?;
@@ -232,14 +285,20 @@ impl ApiClient {
         if !status.is_success() {
             let body = response.bytes().await.map_err(no_response)?;
             let body = serde_json::from_slice(&body).unwrap_or(Value::Null);
-            return Err(self.failure(ClientError::Problem { status: status.as_u16(), body }));
+            return Err(self.failure(ClientError::Problem {
+                status: status.as_u16(),
+                body,
+            }));
         }
         let mut file = std::fs::File::create(to)?;
         loop {
             let piece = tokio::time::timeout(REQUEST_TIMEOUT, response.chunk()).await;
-            let piece = piece
-                .map_err(|_| self.failure(ClientError::NoResponse("the transfer stalled".to_owned())))?;
-            let Some(piece) = piece.map_err(no_response)? else { return Ok(file.sync_all()?) };
+            let piece = piece.map_err(|_| {
+                self.failure(ClientError::NoResponse("the transfer stalled".to_owned()))
+            })?;
+            let Some(piece) = piece.map_err(no_response)? else {
+                return Ok(file.sync_all()?);
+            };
             file.write_all(&piece)?;
         }
     }
@@ -294,7 +353,10 @@ impl ApiClient {
             return Ok(bytes.into());
         }
         let body = serde_json::from_slice(&bytes).unwrap_or(Value::Null);
-        Err(ClientError::Problem { status: status.as_u16(), body })
+        Err(ClientError::Problem {
+            status: status.as_u16(),
+            body,
+        })
     }
 
     /// Sends a request with the credentials. A signature covers the request as it is sent.
@@ -319,7 +381,9 @@ impl ApiClient {
                 let message = format!("no response from {}: {reason}; {advice}", self.url);
                 CommandError::new(CommandExit::Unavailable, message)
             }
-            ClientError::Problem { status, body } => CommandError::new(exit(status), problem(status, &body)),
+            ClientError::Problem { status, body } => {
+                CommandError::new(exit(status), problem(status, &body))
+            }
         }
     }
 }
@@ -333,21 +397,36 @@ pub(crate) fn fields<const N: usize>(fields: [(&str, Value); N]) -> Map<String, 
 fn exit(status: u16) -> CommandExit {
     match StatusCode::from_u16(status) {
         Ok(StatusCode::NOT_FOUND) => CommandExit::NotFound,
-        Ok(StatusCode::CONFLICT | StatusCode::FORBIDDEN | StatusCode::UNAUTHORIZED) => CommandExit::Rejected,
-        Ok(StatusCode::SERVICE_UNAVAILABLE | StatusCode::INSUFFICIENT_STORAGE) => CommandExit::Unavailable,
+        Ok(StatusCode::CONFLICT | StatusCode::FORBIDDEN | StatusCode::UNAUTHORIZED) => {
+            CommandExit::Rejected
+        }
+        Ok(StatusCode::SERVICE_UNAVAILABLE | StatusCode::INSUFFICIENT_STORAGE) => {
+            CommandExit::Unavailable
+        }
         _ => CommandExit::Failed,
     }
 }
 
 fn problem(status: u16, body: &Value) -> String {
-    let (title, detail, code) = (text(body, "title"), text(body, "detail"), text(body, "code"));
+    let (title, detail, code) = (
+        text(body, "title"),
+        text(body, "detail"),
+        text(body, "code"),
+    );
     if code.is_empty() {
         return format!("the node returned HTTP status {status}");
     }
-    let locations = items(body, "errors")
-        .iter()
-        .map(|location| format!("\n  {}: {}", text(location, "pointer"), text(location, "detail")));
-    format!("{title}: {detail} [{code}]{}", locations.collect::<String>())
+    let locations = items(body, "errors").iter().map(|location| {
+        format!(
+            "\n  {}: {}",
+            text(location, "pointer"),
+            text(location, "detail")
+        )
+    });
+    format!(
+        "{title}: {detail} [{code}]{}",
+        locations.collect::<String>()
+    )
 }
 
 /// Returns the root cause of an error, for example `connection refused`.

@@ -12,7 +12,11 @@ pub(crate) struct Args {
     shell: Shell,
 }
 
-pub(crate) fn run(args: &Args, mut commands: Command, console: &Console) -> Result<(), CommandError> {
+pub(crate) fn run(
+    args: &Args,
+    mut commands: Command,
+    console: &Console,
+) -> Result<(), CommandError> {
     let mut script = Vec::new();
     generate(args.shell, &mut commands, "orlog", &mut script);
     console.line(String::from_utf8_lossy(&script).trim_end())

@@ -14,7 +14,12 @@ const DEFAULT_FILE: &str = "orlog.toml";
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct ConfigFlags {
     /// Configuration file (TOML) [default: `orlog.toml` in the current directory, if it exists]
-    #[arg(long, value_name = "FILE", env = "ORLOG_CONFIG", hide_env_values = true)]
+    #[arg(
+        long,
+        value_name = "FILE",
+        env = "ORLOG_CONFIG",
+        hide_env_values = true
+    )]
     config: Option<PathBuf>,
     /// Data directory [default: data]
     #[arg(long, value_name = "DIR")]
@@ -51,7 +56,9 @@ impl ConfigFlags {
     /// Returns the configuration file: the given one, or the default one if it exists.
     fn file(&self) -> Option<&Path> {
         let default = Path::new(DEFAULT_FILE);
-        self.config.as_deref().or_else(|| default.is_file().then_some(default))
+        self.config
+            .as_deref()
+            .or_else(|| default.is_file().then_some(default))
     }
 
     /// Returns the layers above the defaults.
@@ -60,12 +67,18 @@ impl ConfigFlags {
         let layers = file.map_or_else(|| Ok(Layers::none()), |path| Layers::none().file(path))?;
         let text = |path: &PathBuf| path.to_string_lossy().into_owned();
         let flags = [
-            self.data_dir.as_ref().map(|dir| Setting::flag("--data-dir", "data_dir", text(dir))),
-            self.listen.as_ref().map(|listen| Setting::flag("--listen", "listen", listen.as_str())),
+            self.data_dir
+                .as_ref()
+                .map(|dir| Setting::flag("--data-dir", "data_dir", text(dir))),
+            self.listen
+                .as_ref()
+                .map(|listen| Setting::flag("--listen", "listen", listen.as_str())),
             self.definitions_dir
                 .as_ref()
                 .map(|dir| Setting::flag("--definitions-dir", "definitions_dir", text(dir))),
         ];
-        Ok(layers.environment(std::env::vars_os()).flags(flags.into_iter().flatten()))
+        Ok(layers
+            .environment(std::env::vars_os())
+            .flags(flags.into_iter().flatten()))
     }
 }

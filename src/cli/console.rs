@@ -32,9 +32,16 @@ impl Console {
         let stdout = io::stdout();
         let is_terminal = stdout.is_terminal();
         let colors = is_terminal && std::env::var_os("NO_COLOR").is_none();
-        let size = is_terminal.then(|| rustix::termios::tcgetwinsize(&stdout).ok()).flatten();
+        let size = is_terminal
+            .then(|| rustix::termios::tcgetwinsize(&stdout).ok())
+            .flatten();
         let columns = size.map(|size| size.ws_col).filter(|columns| *columns > 0);
-        Self { output, colors, columns, stdout }
+        Self {
+            output,
+            colors,
+            columns,
+            stdout,
+        }
     }
 
     /// Returns whether the output format is JSON.
@@ -53,18 +60,36 @@ impl Console {
     }
 
     /// Prints a line with a colored status between two texts.
-    pub(crate) fn status(&self, before: &str, status: &str, after: &str) -> Result<(), CommandError> {
-        let (before, status, after) = (one_line(before), self.painted(&one_line(status)), one_line(after));
+    pub(crate) fn status(
+        &self,
+        before: &str,
+        status: &str,
+        after: &str,
+    ) -> Result<(), CommandError> {
+        let (before, status, after) = (
+            one_line(before),
+            self.painted(&one_line(status)),
+            one_line(after),
+        );
         Ok(writeln!(self.stdout.lock(), "{before}{status}{after}")?)
     }
 
     /// Prints a JSON document.
     pub(crate) fn json(&self, value: &Value) -> Result<(), CommandError> {
-        Ok(writeln!(self.stdout.lock(), "{}", printable_json(&format!("{value:#}")))?)
+        Ok(writeln!(
+            self.stdout.lock(),
+            "{}",
+            printable_json(&format!("{value:#}"))
+        )?)
     }
 
     /// Prints a table with a header; prints `empty` if there are no rows. On a terminal, cells wrap at its width.
-    pub(crate) fn table(&self, head: &[&str], rows: &[Vec<String>], empty: &str) -> Result<(), CommandError> {
+    pub(crate) fn table(
+        &self,
+        head: &[&str],
+        rows: &[Vec<String>],
+        empty: &str,
+    ) -> Result<(), CommandError> {
         if rows.is_empty() {
             return self.line(empty);
         }
@@ -80,7 +105,11 @@ impl Console {
             "stuck" => 31,
             _ => return text.to_owned(),
         };
-        if self.colors { format!("\u{1b}[{color}m{text}\u{1b}[0m") } else { text.to_owned() }
+        if self.colors {
+            format!("\u{1b}[{color}m{text}\u{1b}[0m")
+        } else {
+            text.to_owned()
+        }
     }
 }
 
@@ -89,12 +118,17 @@ fn table_text(head: &[&str], rows: &[Vec<String>], columns: Option<u16>) -> Stri
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
     match columns {
-        Some(columns) => table.set_content_arrangement(ContentArrangement::Dynamic).set_width(columns),
+        Some(columns) => table
+            .set_content_arrangement(ContentArrangement::Dynamic)
+            .set_width(columns),
         None => table.set_content_arrangement(ContentArrangement::Disabled),
     };
     let cells = rows.iter().map(|row| row.iter().map(|cell| one_line(cell)));
     table.set_header(head).add_rows(cells);
-    let lines: Vec<_> = table.lines().map(|line| line.trim_end().to_owned()).collect();
+    let lines: Vec<_> = table
+        .lines()
+        .map(|line| line.trim_end().to_owned())
+        .collect();
     lines.join("\n")
 }
 
@@ -124,14 +158,24 @@ mod tests {
 
     #[test]
     fn cells_wrap_at_the_width_of_the_terminal() {
-        let rows =
-            [vec!["charge".to_owned(), "declined ".repeat(40)], vec!["ship".to_owned(), String::new()]];
+        let rows = [
+            vec!["charge".to_owned(), "declined ".repeat(40)],
+            vec!["ship".to_owned(), String::new()],
+        ];
         let table = table_text(&["STEP", "FAILURE"], &rows, Some(60));
         assert!(table.lines().all(|line| line.len() <= 60), "{table}");
         assert_eq!(table.matches("declined").count(), 40, "{table}");
         let narrow = [vec!["charge".to_owned(), "declined".to_owned()]];
         let without_terminal = table_text(&["STEP", "FAILURE"], &narrow, None);
-        assert_eq!(table_text(&["STEP", "FAILURE"], &narrow, Some(60)), without_terminal);
-        assert_eq!(table_text(&["STEP", "FAILURE"], &rows, None).lines().count(), 3);
+        assert_eq!(
+            table_text(&["STEP", "FAILURE"], &narrow, Some(60)),
+            without_terminal
+        );
+        assert_eq!(
+            table_text(&["STEP", "FAILURE"], &rows, None)
+                .lines()
+                .count(),
+            3
+        );
     }
 }

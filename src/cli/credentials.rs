@@ -21,7 +21,10 @@ pub(super) enum Credentials {
 
 impl Credentials {
     /// Reads the named key, else the token, else the key that the user selected.
-    pub(super) fn read(key: Option<&Path>, token_file: Option<&Path>) -> Result<Self, CommandError> {
+    pub(super) fn read(
+        key: Option<&Path>,
+        token_file: Option<&Path>,
+    ) -> Result<Self, CommandError> {
         if let Some(key) = key.filter(|key| !key.as_os_str().is_empty()) {
             return Ok(Self::Key(Box::new(key_store::of_argument(key)?)));
         }
@@ -68,9 +71,15 @@ fn token(token_file: Option<&Path>) -> Result<Option<HeaderValue>, CommandError>
                     "cannot read the token file {file} (--token-file, ORLOG_TOKEN_FILE): {error}{advice}"
                 ))
             };
-            (std::fs::read_to_string(file).map_err(unreadable)?, file.display().to_string())
+            (
+                std::fs::read_to_string(file).map_err(unreadable)?,
+                file.display().to_string(),
+            )
         }
-        None => (std::env::var("ORLOG_TOKEN").unwrap_or_default(), "ORLOG_TOKEN".to_owned()),
+        None => (
+            std::env::var("ORLOG_TOKEN").unwrap_or_default(),
+            "ORLOG_TOKEN".to_owned(),
+        ),
     };
     if token.trim().is_empty() {
         let is_configured = token_file.is_some();
@@ -81,7 +90,8 @@ fn token(token_file: Option<&Path>) -> Result<Option<HeaderValue>, CommandError>
         };
     }
     let header = HeaderValue::try_from(format!("Bearer {}", token.trim()));
-    let mut header = header.map_err(|_| CommandError::usage(format!("{location} holds no token")))?;
+    let mut header =
+        header.map_err(|_| CommandError::usage(format!("{location} holds no token")))?;
     header.set_sensitive(true);
     Ok(Some(header))
 }

@@ -35,14 +35,22 @@ pub(crate) struct Args {
     strict: bool,
     /// How the stand-in responds to a step, an effect or a command: a failure rate with an optional code, and a delay,
     /// for example charge=fail:20%:declined,2s. Repeatable
-    #[arg(long = "stand-in", value_name = "NAME=BEHAVIOR", conflicts_with = "strict")]
+    #[arg(
+        long = "stand-in",
+        value_name = "NAME=BEHAVIOR",
+        conflicts_with = "strict"
+    )]
     stand_in: Vec<StandInRule>,
 }
 
 pub(crate) async fn run(args: Args, console: &Console) -> Result<(), CommandError> {
     let config = args.flags.load()?;
     let stand_in = Arc::new(StandIn::new(args.stand_in));
-    let upstreams = if args.strict { Vec::new() } else { stand_in.upstreams(&config) };
+    let upstreams = if args.strict {
+        Vec::new()
+    } else {
+        stand_in.upstreams(&config)
+    };
     let session = Session::start(&config)?;
     let files = WatchedFiles::of(&config, args.flags.config_file());
     let overrides = AppOverrides {
@@ -70,18 +78,33 @@ fn greet(
     (session, strict): (Option<&Session>, bool),
     console: &Console,
 ) -> Result<(), CommandError> {
-    let scheme = if app.config.http.tls.is_enabled() { "https" } else { "http" };
+    let scheme = if app.config.http.tls.is_enabled() {
+        "https"
+    } else {
+        "http"
+    };
     let url = format!("{scheme}://{address}");
     let token_file = session
         .map(|session| session.file().to_owned())
-        .or_else(|| (app.config.auth.mode == AuthMode::Token).then(|| auth::admin_token_file(&app.config)));
+        .or_else(|| {
+            (app.config.auth.mode == AuthMode::Token).then(|| auth::admin_token_file(&app.config))
+        });
     let token_file = token_file.map(|file| file.display().to_string());
     if console.is_json() {
         let info = serde_json::to_value(app.info()).unwrap_or_default();
-        return console.json(&serde_json::json!({ "url": url, "token_file": token_file, "info": info }));
+        return console
+            .json(&serde_json::json!({ "url": url, "token_file": token_file, "info": info }));
     }
-    let Config { data_dir: data, store, .. } = &*app.config;
-    let of_url = if address.port() == 7070 { String::new() } else { format!(" --url {url}") };
+    let Config {
+        data_dir: data,
+        store,
+        ..
+    } = &*app.config;
+    let of_url = if address.port() == 7070 {
+        String::new()
+    } else {
+        format!(" --url {url}")
+    };
     let active = app.definitions.active();
     let sagas = active.iter().map(|definition| {
         let reference = definition.program.definition_ref();
@@ -93,15 +116,24 @@ fn greet(
     } else {
         &sagas
     };
-    let executed = if strict { BTreeSet::new() } else { StandIn::executed(app) };
+    let executed = if strict {
+        BTreeSet::new()
+    } else {
+        StandIn::executed(app)
+    };
     let stand_in = if executed.is_empty() {
         String::new()
     } else {
-        format!("\n  stand-in   {}", executed.into_iter().collect::<Vec<_>>().join(", "))
+        format!(
+            "\n  stand-in   {}",
+            executed.into_iter().collect::<Vec<_>>().join(", ")
+        )
     };
     let body = sample::event(&active);
     let link = session.map_or_else(|| url.clone(), |session| session.link(&url));
-    let export = token_file.as_ref().map(|file| format!("\n  export ORLOG_TOKEN_FILE={file}"));
+    let export = token_file
+        .as_ref()
+        .map(|file| format!("\n  export ORLOG_TOKEN_FILE={file}"));
     let header = token_file.map(|file| format!(" -H \"authorization: Bearer $(cat {file})\""));
     let (export, header) = (export.unwrap_or_default(), header.unwrap_or_default());
     console.line(&format!(

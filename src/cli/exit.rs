@@ -47,7 +47,10 @@ pub struct CommandError {
 impl CommandError {
     /// Creates an error with its exit code.
     pub fn new(exit: CommandExit, message: impl Into<String>) -> Self {
-        Self { exit, message: message.into() }
+        Self {
+            exit,
+            message: message.into(),
+        }
     }
 
     pub(crate) fn failed(message: impl Into<String>) -> Self {
@@ -65,7 +68,10 @@ impl CommandError {
     /// Appends what to do if the node did not respond.
     pub(crate) fn advise_if_unavailable(self, advice: &str) -> Self {
         match self.exit {
-            CommandExit::Unavailable => Self { message: format!("{}; {advice}", self.message), ..self },
+            CommandExit::Unavailable => Self {
+                message: format!("{}; {advice}", self.message),
+                ..self
+            },
             _ => self,
         }
     }
@@ -81,7 +87,11 @@ impl CommandError {
         use io::Write as _;
         if !self.message.is_empty() {
             // If standard error is closed, the exit code still reports the failure.
-            drop(writeln!(io::stderr(), "error: {}", printable(&self.message)));
+            drop(writeln!(
+                io::stderr(),
+                "error: {}",
+                printable(&self.message)
+            ));
         }
         ExitCode::from(self.exit as u8)
     }
@@ -103,7 +113,11 @@ impl From<anyhow::Error> for CommandError {
         for cause in error.chain().map(ToString::to_string) {
             // Most errors contain the text of their cause.
             if !message.ends_with(&cause) {
-                message = if message.is_empty() { cause } else { format!("{message}: {cause}") };
+                message = if message.is_empty() {
+                    cause
+                } else {
+                    format!("{message}: {cause}")
+                };
             }
         }
         Self::failed(message)
@@ -132,13 +146,15 @@ mod tests {
     #[test]
     fn causes_are_printed_once() {
         let missing = || io::Error::from(io::ErrorKind::NotFound);
-        let wrapped =
-            |text: String| anyhow::Error::new(io::Error::other(text)).context("the node cannot start");
+        let wrapped = |text: String| {
+            anyhow::Error::new(io::Error::other(text)).context("the node cannot start")
+        };
         assert_eq!(
             CommandError::from(wrapped("key.pem: no key".to_owned())).to_string(),
             "the node cannot start: key.pem: no key"
         );
-        let repeated = Err::<(), _>(missing()).with_context(|| format!("cannot read key.pem: {}", missing()));
+        let repeated =
+            Err::<(), _>(missing()).with_context(|| format!("cannot read key.pem: {}", missing()));
         assert_eq!(
             CommandError::from(repeated.err().unwrap()).to_string(),
             format!("cannot read key.pem: {}", missing())

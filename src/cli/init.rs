@@ -123,7 +123,10 @@ impl Template {
 }
 
 pub(crate) fn run(args: &Args, console: &Console) -> Result<(), CommandError> {
-    let dir = args.dir.clone().unwrap_or_else(|| args.template.name().into());
+    let dir = args
+        .dir
+        .clone()
+        .unwrap_or_else(|| args.template.name().into());
     let schema = format!("{:#}\n", json_schema());
     let mut files = args.template.files();
     files.push((SCHEMA, &schema));
@@ -144,9 +147,15 @@ pub(crate) fn run(args: &Args, console: &Console) -> Result<(), CommandError> {
 
 /// Rejects a directory that contains a file of the project: no file is overwritten.
 fn reject_existing(dir: &Path, files: &[(&str, &str)]) -> Result<(), CommandError> {
-    let existing = files.iter().map(|(path, _)| dir.join(path)).find(|path| path.exists());
+    let existing = files
+        .iter()
+        .map(|(path, _)| dir.join(path))
+        .find(|path| path.exists());
     existing.map_or(Ok(()), |path| {
-        let message = format!("{} exists; set another directory: orlog init TEMPLATE DIR", path.display());
+        let message = format!(
+            "{} exists; set another directory: orlog init TEMPLATE DIR",
+            path.display()
+        );
         Err(CommandError::new(CommandExit::Rejected, message))
     })
 }

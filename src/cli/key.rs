@@ -62,8 +62,12 @@ pub(crate) fn run(command: Command, console: &Console) -> Result<(), CommandErro
         Command::Prove(args) => prove(&args, console),
         Command::Use(args) => {
             store.set_active(args.name.as_deref())?;
-            let Some(name) = args.name else { return console.line("requests are not signed") };
-            console.line(&format!("requests are signed with the key {name}, unless a token is set"))
+            let Some(name) = args.name else {
+                return console.line("requests are not signed");
+            };
+            console.line(&format!(
+                "requests are signed with the key {name}, unless a token is set"
+            ))
         }
     }
 }
@@ -75,7 +79,11 @@ fn create(store: &KeyStore, name: &str, console: &Console) -> Result<(), Command
         return console.json(&view);
     }
     console.line(&format!("key {name} created: {}", text(&view, "file")))?;
-    console.line(&format!("\n  id          {}\n  public key  {}", key.key_id(), key.public_key()))?;
+    console.line(&format!(
+        "\n  id          {}\n  public key  {}",
+        key.key_id(),
+        key.public_key()
+    ))?;
     console.line(&format!(
         "\nEnroll the key with an invitation, `orlog actor enroll`, or add the actor to the configuration of the node, with its\n\
          roles and tenants, and reload it:\n\n  \
@@ -88,17 +96,36 @@ fn create(store: &KeyStore, name: &str, console: &Console) -> Result<(), Command
 fn show(store: &KeyStore, name: Option<String>, console: &Console) -> Result<(), CommandError> {
     let active = store.active()?;
     let names = name.map_or_else(|| store.names(), |name| Ok(vec![name]))?;
-    let view = |name: &String| Ok(view(store, name, &store.get(name)?, active.as_ref() == Some(name)));
-    let views = names.iter().map(view).collect::<Result<Vec<Value>, CommandError>>()?;
+    let view = |name: &String| {
+        Ok(view(
+            store,
+            name,
+            &store.get(name)?,
+            active.as_ref() == Some(name),
+        ))
+    };
+    let views = names
+        .iter()
+        .map(view)
+        .collect::<Result<Vec<Value>, CommandError>>()?;
     if console.is_json() {
         return console.json(&Value::from(views));
     }
     let row = |view: &Value| {
         let used = if view["used"] == true { "yes" } else { "" };
-        vec![text(view, "name"), used.to_owned(), text(view, "id"), text(view, "public_key")]
+        vec![
+            text(view, "name"),
+            used.to_owned(),
+            text(view, "id"),
+            text(view, "public_key"),
+        ]
     };
     let rows: Vec<_> = views.iter().map(row).collect();
-    console.table(&["NAME", "USED", "ID", "PUBLIC KEY"], &rows, "no keys; `orlog key new` creates one")
+    console.table(
+        &["NAME", "USED", "ID", "PUBLIC KEY"],
+        &rows,
+        "no keys; `orlog key new` creates one",
+    )
 }
 
 fn prove(args: &Prove, console: &Console) -> Result<(), CommandError> {
@@ -108,12 +135,16 @@ fn prove(args: &Prove, console: &Console) -> Result<(), CommandError> {
     if console.is_json() {
         return console.json(&json!({ "actor": args.actor, "public_key": public, "proof": proof }));
     }
-    console.line(&format!("orlog actor key add {} {public} --proof {proof}", args.actor))
+    console.line(&format!(
+        "orlog actor key add {} {public} --proof {proof}",
+        args.actor
+    ))
 }
 
 /// Returns the proof that an actor holds a key, as of now.
 pub(crate) fn possession_proof(key: &SigningKey, actor: &str) -> String {
-    key.prove_possession(actor, SystemClock.now().as_millis().div_euclid(1000)).to_string()
+    key.prove_possession(actor, SystemClock.now().as_millis().div_euclid(1000))
+        .to_string()
 }
 
 fn view(store: &KeyStore, name: &str, key: &SigningKey, used: bool) -> Value {

@@ -22,10 +22,20 @@ pub(super) struct KeyStore(PathBuf);
 impl KeyStore {
     /// Returns the keys of the user of the process.
     pub(super) fn of_user() -> Result<Self, CommandError> {
-        let directory = |name: &str| std::env::var_os(name).filter(|dir| !dir.is_empty()).map(PathBuf::from);
-        let config = directory("XDG_CONFIG_HOME").or_else(|| Some(directory("HOME")?.join(".config")));
-        let missing = "no directory for keys: set HOME, or name a file (--key ./FILE, ORLOG_KEY_FILE)";
-        Ok(Self(config.ok_or_else(|| CommandError::usage(missing))?.join("orlog")))
+        let directory = |name: &str| {
+            std::env::var_os(name)
+                .filter(|dir| !dir.is_empty())
+                .map(PathBuf::from)
+        };
+        let config =
+            directory("XDG_CONFIG_HOME").or_else(|| Some(directory("HOME")?.join(".config")));
+        let missing =
+            "no directory for keys: set HOME, or name a file (--key ./FILE, ORLOG_KEY_FILE)";
+        Ok(Self(
+            config
+                .ok_or_else(|| CommandError::usage(missing))?
+                .join("orlog"),
+        ))
     }
 
     /// Returns the file of a key.
@@ -38,12 +48,18 @@ impl KeyStore {
         check_name(name)?;
         let file = self.file(name);
         if file.exists() {
-            let message = format!("the key {name:?} exists ({}); choose another --name", file.display());
+            let message = format!(
+                "the key {name:?} exists ({}); choose another --name",
+                file.display()
+            );
             return Err(CommandError::usage(message));
         }
-        let pem = SigningKey::generate_pem().map_err(|error| CommandError::internal(error.to_string()))?;
+        let pem = SigningKey::generate_pem()
+            .map_err(|error| CommandError::internal(error.to_string()))?;
         let written = private_file::replace(&file, pem.as_bytes());
-        written.map_err(|error| CommandError::failed(format!("cannot write {}: {error}", file.display())))?;
+        written.map_err(|error| {
+            CommandError::failed(format!("cannot write {}: {error}", file.display()))
+        })?;
         read(&file)
     }
 
@@ -53,9 +69,15 @@ impl KeyStore {
         let file = self.file(name);
         if !file.exists() {
             let names = self.names()?.join(", ");
-            let known = if names.is_empty() { "there are none".to_owned() } else { format!("keys: {names}") };
-            let message =
-                format!("no key {name:?} in {}; {known}; `orlog key new` creates one", self.0.display());
+            let known = if names.is_empty() {
+                "there are none".to_owned()
+            } else {
+                format!("keys: {names}")
+            };
+            let message = format!(
+                "no key {name:?} in {}; {known}; `orlog key new` creates one",
+                self.0.display()
+            );
             return Err(CommandError::usage(message));
         }
         read(&file)
@@ -71,7 +93,9 @@ impl KeyStore {
         let mut names = Vec::new();
         for entry in entries {
             let path = entry?.path();
-            if path.extension().is_some_and(|extension| extension == EXTENSION)
+            if path
+                .extension()
+                .is_some_and(|extension| extension == EXTENSION)
                 && let Some(name) = path.file_stem().and_then(|stem| stem.to_str())
             {
                 names.push(name.to_owned());
@@ -96,7 +120,10 @@ impl KeyStore {
         match name {
             Some(name) => {
                 self.get(name)?;
-                Ok(private_file::replace(&file, format!("{name}\n").as_bytes())?)
+                Ok(private_file::replace(
+                    &file,
+                    format!("{name}\n").as_bytes(),
+                )?)
             }
             None => match fs::remove_file(file) {
                 Err(error) if error.kind() != ErrorKind::NotFound => Err(error.into()),
@@ -116,7 +143,9 @@ pub(super) fn of_argument(key: &Path) -> Result<SigningKey, CommandError> {
 
 /// Reads the private key of an argument: a name in the store, a file, or a public key whose private key is in the store.
 pub(crate) fn holder(key: &str) -> Result<SigningKey, CommandError> {
-    let Ok(public) = key.parse::<PublicKey>() else { return of_argument(Path::new(key)) };
+    let Ok(public) = key.parse::<PublicKey>() else {
+        return of_argument(Path::new(key));
+    };
     let store = KeyStore::of_user()?;
     let names = store.names()?;
     let mut known = names.iter().filter_map(|name| store.get(name).ok());
@@ -132,7 +161,9 @@ pub(crate) fn holder(key: &str) -> Result<SigningKey, CommandError> {
 /// Reads the selected key of the user, if there is one.
 pub(super) fn selected() -> Result<Option<SigningKey>, CommandError> {
     // Without a home directory, no key is selected.
-    let Ok(store) = KeyStore::of_user() else { return Ok(None) };
+    let Ok(store) = KeyStore::of_user() else {
+        return Ok(None);
+    };
     store.active()?.map(|name| store.get(&name)).transpose()
 }
 
@@ -140,7 +171,9 @@ pub(super) fn selected() -> Result<Option<SigningKey>, CommandError> {
 fn read(file: &Path) -> Result<SigningKey, CommandError> {
     let path = file.display();
     let pem = private_file::read(file, OTHERS).map_err(|error| {
-        CommandError::usage(format!("the key {path} (--key, ORLOG_KEY_FILE) cannot be used: {error}"))
+        CommandError::usage(format!(
+            "the key {path} (--key, ORLOG_KEY_FILE) cannot be used: {error}"
+        ))
     })?;
     SigningKey::from_pem(&pem).map_err(|error| CommandError::usage(format!("{path}: {error}")))
 }
@@ -149,7 +182,8 @@ fn check_name(name: &str) -> Result<(), CommandError> {
     if is_name(name) {
         return Ok(());
     }
-    let message = format!("invalid name {name:?} of a key; use letters, digits, - and _, at most 64");
+    let message =
+        format!("invalid name {name:?} of a key; use letters, digits, - and _, at most 64");
     Err(CommandError::usage(message))
 }
 

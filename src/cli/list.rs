@@ -41,9 +41,15 @@ impl PageArgs {
         query: &[(&'static str, Option<String>)],
     ) -> Result<Listed, CommandError> {
         let client = self.client()?;
-        let filters = query.iter().filter_map(|(name, value)| Some((*name, value.clone()?)));
+        let filters = query
+            .iter()
+            .filter_map(|(name, value)| Some((*name, value.clone()?)));
         let filters: Vec<_> = filters.collect();
-        let mut listed = Listed { items: Vec::new(), next_cursor: self.cursor.clone(), pages: Vec::new() };
+        let mut listed = Listed {
+            items: Vec::new(),
+            next_cursor: self.cursor.clone(),
+            pages: Vec::new(),
+        };
         while listed.items.len() < self.limit {
             let mut query = filters.clone();
             query.push(("limit", (self.limit - listed.items.len()).to_string()));
@@ -79,7 +85,9 @@ impl Listed {
         }
         console.table(head, &self.items.iter().map(row).collect::<Vec<_>>(), empty)?;
         if let Some(cursor) = &self.next_cursor {
-            note(&format!("more results possible; use --cursor {cursor}, or raise --limit"));
+            note(&format!(
+                "more results possible; use --cursor {cursor}, or raise --limit"
+            ));
         }
         Ok(())
     }

@@ -13,9 +13,12 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args, commands: Command) -> Result<(), CommandError> {
-    let written =
-        std::fs::create_dir_all(&args.dir).and_then(|()| clap_mangen::generate_to(commands, &args.dir));
+    let written = std::fs::create_dir_all(&args.dir)
+        .and_then(|()| clap_mangen::generate_to(commands, &args.dir));
     written.map_err(|error| {
-        CommandError::failed(format!("cannot write the manual pages to {}: {error}", args.dir.display()))
+        CommandError::failed(format!(
+            "cannot write the manual pages to {}: {error}",
+            args.dir.display()
+        ))
     })
 }

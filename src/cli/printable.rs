@@ -10,7 +10,11 @@ use orlog_model::is_direction_control;
 /// Returns the text with escapes, such as `\u{1b}`, for control characters and bidirectional controls. Line feeds and
 /// tabs stay.
 pub(crate) fn printable(text: &str) -> Cow<'_, str> {
-    escaped(text, |c| !matches!(c, '\n' | '\t') && is_hidden(c), |c| c.escape_default().to_string())
+    escaped(
+        text,
+        |c| !matches!(c, '\n' | '\t') && is_hidden(c),
+        |c| c.escape_default().to_string(),
+    )
 }
 
 /// Returns the text like [`printable`], also with escapes for line feeds and tabs.
@@ -21,14 +25,22 @@ pub(crate) fn one_line(text: &str) -> Cow<'_, str> {
 /// Returns JSON with JSON escapes for the characters that [`printable`] escapes: an equal document.
 pub(crate) fn printable_json(json: &str) -> Cow<'_, str> {
     // All of them are below U+10000.
-    escaped(json, |c| !matches!(c, '\n' | '\t') && is_hidden(c), |c| format!("\\u{:04x}", u32::from(c)))
+    escaped(
+        json,
+        |c| !matches!(c, '\n' | '\t') && is_hidden(c),
+        |c| format!("\\u{:04x}", u32::from(c)),
+    )
 }
 
 fn is_hidden(character: char) -> bool {
     character.is_control() || is_direction_control(character)
 }
 
-fn escaped(text: &str, is_escaped: impl Fn(char) -> bool, escape: impl Fn(char) -> String) -> Cow<'_, str> {
+fn escaped(
+    text: &str,
+    is_escaped: impl Fn(char) -> bool,
+    escape: impl Fn(char) -> String,
+) -> Cow<'_, str> {
     if !text.contains(&is_escaped) {
         return Cow::Borrowed(text);
     }
@@ -64,9 +76,15 @@ mod tests {
     #[test]
     fn printed_json_is_an_equal_document_without_terminal_controls() {
         let value = json!({ HOSTILE: [HOSTILE, "ü\n"] });
-        let (text, printed) = (format!("{value:#}"), printable_json(&format!("{value:#}")).into_owned());
+        let (text, printed) = (
+            format!("{value:#}"),
+            printable_json(&format!("{value:#}")).into_owned(),
+        );
         assert!(text.contains('\u{9b}'), "serde escapes only some of them");
-        assert!(printed.chars().all(|c| matches!(c, '\n' | ' '..='~' | 'ü')), "{printed}");
+        assert!(
+            printed.chars().all(|c| matches!(c, '\n' | ' '..='~' | 'ü')),
+            "{printed}"
+        );
         assert_eq!(serde_json::from_str::<Value>(&printed).unwrap(), value);
     }
 }

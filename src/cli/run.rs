@@ -16,9 +16,16 @@ pub(crate) struct Args {
 }
 
 pub(crate) async fn run(args: Args) -> Result<(), CommandError> {
-    let Args { flags, accept_data_loss } = args;
+    let Args {
+        flags,
+        accept_data_loss,
+    } = args;
     let config = flags.load()?;
     let config_source = Some(flags.source(&config));
-    let overrides = AppOverrides { accept_data_loss, config_source, ..AppOverrides::default() };
+    let overrides = AppOverrides {
+        accept_data_loss,
+        config_source,
+        ..AppOverrides::default()
+    };
     Box::pin(serve(config, overrides, |_, _| Ok(()))).await
 }

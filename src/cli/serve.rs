@@ -40,7 +40,8 @@ pub(crate) async fn serve(
     let telemetry = telemetry::start(&config)?;
     let mut signals = Signals::new()?;
     descriptors::raise_limit();
-    descriptors::max_connections(&config).map_err(|error| CommandError::failed(error.to_string()))?;
+    descriptors::max_connections(&config)
+        .map_err(|error| CommandError::failed(error.to_string()))?;
     let listener = TcpListener::bind(config.listen).await.map_err(|error| {
         CommandError::failed(format!(
             "cannot listen on {}: {error}; set another address with --listen",
@@ -48,10 +49,22 @@ pub(crate) async fn serve(
         ))
     })?;
     let address = listener.local_addr()?;
-    tables::check_before_start(&config).await.map_err(CommandError::failed)?;
+    tables::check_before_start(&config)
+        .await
+        .map_err(CommandError::failed)?;
     // Other pods receive the actual address.
-    let config = Config { listen: address, ..config };
-    let app = App::start_with(config, AppOverrides { telemetry: telemetry.clone(), ..overrides }).await?;
+    let config = Config {
+        listen: address,
+        ..config
+    };
+    let app = App::start_with(
+        config,
+        AppOverrides {
+            telemetry: telemetry.clone(),
+            ..overrides
+        },
+    )
+    .await?;
     let (close, closed) = oneshot::channel::<()>();
     let server = tokio::spawn(api::serve(Arc::clone(&app), listener, async {
         // An error means the same: the sender was dropped.
@@ -86,7 +99,11 @@ pub(crate) async fn serve(
 
 async fn until(app: &Arc<App>, signals: &mut Signals) -> StopReason {
     loop {
-        let Signals { terminate, interrupt, hangup } = signals;
+        let Signals {
+            terminate,
+            interrupt,
+            hangup,
+        } = signals;
         tokio::select! {
             _ = terminate.recv() => return StopReason::Signal,
             _ = interrupt.recv() => return StopReason::Signal,
@@ -103,7 +120,9 @@ async fn reload(app: &Arc<App>) {
         tracing::error!("reload rejected: audit.required, and the audit trail cannot be written");
         return;
     };
-    let reloaded = app.reload(RELOAD_USER.to_owned(), DeployPolicy::default()).await;
+    let reloaded = app
+        .reload(RELOAD_USER.to_owned(), DeployPolicy::default())
+        .await;
     guard.end(app, reloaded.is_ok());
     let Err(error) = reloaded else { return };
     let DeployError::Rejected(DefinitionErrors(problems)) = &error else {
@@ -131,7 +150,11 @@ impl ReloadRecord {
     }
 
     fn end(mut self, app: &App, is_successful: bool) {
-        self.0.outcome = if is_successful { AuditOutcome::Succeeded } else { AuditOutcome::Rejected };
+        self.0.outcome = if is_successful {
+            AuditOutcome::Succeeded
+        } else {
+            AuditOutcome::Rejected
+        };
         app.audit.record(&self.0);
     }
 }

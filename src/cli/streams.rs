@@ -39,7 +39,10 @@ pub(crate) async fn run(command: Command, console: &Console) -> Result<(), Comma
     let connection = app::connect(&config).await?;
     let found = app::streams(&connection, &config, SystemClock.now(), change).await;
     let found = found.map_err(anyhow::Error::from)?;
-    let left = found.iter().filter(|difference| !change || difference.rejected.is_some()).count();
+    let left = found
+        .iter()
+        .filter(|difference| !change || difference.rejected.is_some())
+        .count();
     if console.is_json() {
         let rows = found.iter().map(|difference| {
             serde_json::json!({
@@ -52,12 +55,20 @@ pub(crate) async fn run(command: Command, console: &Console) -> Result<(), Comma
         console.json(&serde_json::json!({ "differences": rows.collect::<Vec<_>>() }))?;
     } else {
         for difference in &found {
-            let done = if change && difference.rejected.is_none() { " - done" } else { "" };
+            let done = if change && difference.rejected.is_none() {
+                " - done"
+            } else {
+                ""
+            };
             console.line(&format!("{difference}{done}"))?;
         }
         if found.is_empty() {
             console.line("streams match the configuration")?;
         }
     }
-    if left == 0 { Ok(()) } else { Err(CommandError::failed(format!("{left} differences remain"))) }
+    if left == 0 {
+        Ok(())
+    } else {
+        Err(CommandError::failed(format!("{left} differences remain")))
+    }
 }

@@ -49,14 +49,18 @@ impl WaitArgs {
     pub(crate) fn begin(self) -> Option<Waiting> {
         let WaitLimit(limit) = self.wait?;
         // A limit beyond the range of the clock is none.
-        Some(Waiting { until: limit.and_then(|limit| Instant::now().checked_add(limit)) })
+        Some(Waiting {
+            until: limit.and_then(|limit| Instant::now().checked_add(limit)),
+        })
     }
 }
 
 impl Waiting {
     /// Returns a wait that is over: one request that does not wait.
     pub(crate) fn over() -> Self {
-        Self { until: Some(Instant::now()) }
+        Self {
+            until: Some(Instant::now()),
+        }
     }
 
     /// Returns a wait without a limit.
@@ -71,7 +75,9 @@ impl Waiting {
 
     /// Returns the parameter of the next request, which waits for a part of the time.
     pub(crate) fn next_part(&self) -> (&'static str, String) {
-        let rest = self.until.map_or(PART, |until| until.saturating_duration_since(Instant::now()));
+        let rest = self.until.map_or(PART, |until| {
+            until.saturating_duration_since(Instant::now())
+        });
         ("wait", format!("{}ms", rest.min(PART).as_millis()))
     }
 }
@@ -95,7 +101,10 @@ impl Outage {
     ) -> Result<Option<T>, CommandError> {
         let error = match result {
             Ok(response) => {
-                *self = Self { is_connected: true, since: None };
+                *self = Self {
+                    is_connected: true,
+                    since: None,
+                };
                 return Ok(Some(response));
             }
             Err(error) => error,
@@ -116,7 +125,10 @@ impl Outage {
 
 /// Returns the error of a command that waited long enough. `subject` is for example `the flow is running`.
 pub(crate) fn not_ended(subject: &str, remedy: &str) -> CommandError {
-    CommandError::new(CommandExit::Unavailable, format!("{subject}: it has not ended; {remedy}"))
+    CommandError::new(
+        CommandExit::Unavailable,
+        format!("{subject}: it has not ended; {remedy}"),
+    )
 }
 
 #[cfg(test)]
@@ -134,7 +146,9 @@ mod tests {
 
     fn parse(args: &[&str]) -> Result<Option<Waiting>, String> {
         let parsed = Command::try_parse_from([&["c"], args].concat());
-        parsed.map(|command| command.wait.begin()).map_err(|error| error.to_string())
+        parsed
+            .map(|command| command.wait.begin())
+            .map_err(|error| error.to_string())
     }
 
     #[test]
@@ -144,7 +158,9 @@ mod tests {
         assert!(!unlimited.is_over() && unlimited.next_part().1 == "50000ms");
         for args in [["f", "--wait", "1h"], ["--wait", "1h", "f"]] {
             let limited = parse(&args).unwrap().unwrap();
-            assert!(!limited.is_over() && limited.until.is_some() && limited.next_part().1 == "50000ms");
+            assert!(
+                !limited.is_over() && limited.until.is_some() && limited.next_part().1 == "50000ms"
+            );
         }
         let over = parse(&["f", "--wait", "0s"]).unwrap().unwrap();
         assert!(over.is_over() && over.next_part().1 == "0ms");
@@ -154,7 +170,10 @@ mod tests {
     async fn outage_is_bridged_for_a_limited_time_and_only_after_a_response() {
         let unavailable = || Err(CommandError::new(CommandExit::Unavailable, "no response"));
         let mut outage = Outage::default();
-        assert!(outage.bridge::<u8>(unavailable()).await.is_err(), "the URL may be wrong");
+        assert!(
+            outage.bridge::<u8>(unavailable()).await.is_err(),
+            "the URL may be wrong"
+        );
         assert_eq!(outage.bridge(Ok(1)).await.unwrap(), Some(1));
         assert_eq!(outage.bridge::<u8>(unavailable()).await.unwrap(), None);
         let denied = Err(CommandError::new(CommandExit::Rejected, "revoked"));
@@ -162,13 +181,20 @@ mod tests {
         outage.since = Some(Instant::now().checked_sub(MAX_OUTAGE).unwrap());
         assert!(outage.bridge::<u8>(unavailable()).await.is_err());
         assert_eq!(outage.bridge(Ok(2)).await.unwrap(), Some(2));
-        assert_eq!(outage.bridge::<u8>(unavailable()).await.unwrap(), None, "a new outage");
+        assert_eq!(
+            outage.bridge::<u8>(unavailable()).await.unwrap(),
+            None,
+            "a new outage"
+        );
     }
 
     #[test]
     fn argument_in_place_of_the_duration_is_an_error_with_its_remedy() {
         let error = parse(&["--wait", "flow.yaml"]).unwrap_err();
-        assert!(error.contains("'flow.yaml' for '--wait [<DURATION>]'"), "{error}");
+        assert!(
+            error.contains("'flow.yaml' for '--wait [<DURATION>]'"),
+            "{error}"
+        );
         assert!(error.contains("--wait as the last argument"), "{error}");
     }
 }

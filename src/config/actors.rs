@@ -98,8 +98,13 @@ impl Serialize for ActorKeyConfig {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let text = |time: &Option<Timestamp>| time.as_ref().map(ToString::to_string);
         let (not_before, not_after) = (text(&self.not_before), text(&self.not_after));
-        KeyTable { public: self.public.to_string(), not_before, not_after, revoked: self.revoked }
-            .serialize(serializer)
+        KeyTable {
+            public: self.public.to_string(),
+            not_before,
+            not_after,
+            revoked: self.revoked,
+        }
+        .serialize(serializer)
     }
 }
 
@@ -120,7 +125,13 @@ impl<'de> Visitor<'de> for KeyVisitor {
     }
 
     fn visit_str<E: Error>(self, text: &str) -> Result<ActorKeyConfig, E> {
-        KeyTable { public: text.to_owned(), not_before: None, not_after: None, revoked: false }.key()
+        KeyTable {
+            public: text.to_owned(),
+            not_before: None,
+            not_after: None,
+            revoked: false,
+        }
+        .key()
     }
 
     fn visit_map<M: MapAccess<'de>>(self, map: M) -> Result<ActorKeyConfig, M::Error> {
@@ -132,7 +143,10 @@ impl SignaturesConfig {
     /// Returns the window in which a signature is accepted.
     #[must_use]
     pub fn time_window(&self) -> TimeWindow {
-        TimeWindow { max_age: self.window, leeway: self.leeway }
+        TimeWindow {
+            max_age: self.window,
+            leeway: self.leeway,
+        }
     }
 
     pub(super) fn validate(&self, found: &mut Violations) {
@@ -151,9 +165,15 @@ impl SignaturesConfig {
 
 impl ActorKeyConfig {
     /// Validates a key at a place of the configuration. `known` contains the keys of the actors and peers before it.
-    pub(super) fn validate(&self, place: &str, known: &mut BTreeSet<KeyId>, found: &mut Violations) {
+    pub(super) fn validate(
+        &self,
+        place: &str,
+        known: &mut BTreeSet<KeyId>,
+        found: &mut Violations,
+    ) {
         let public = self.public;
-        let message = format_args!("the key {public} occurs twice; a key belongs to one actor or peer");
+        let message =
+            format_args!("the key {public} occurs twice; a key belongs to one actor or peer");
         found.require(known.insert(public.key_id()), place, message);
         let is_ordered = match (self.not_before, self.not_after) {
             (Some(from), Some(to)) => from < to,
@@ -166,9 +186,18 @@ impl ActorKeyConfig {
 
 impl ActorConfig {
     /// Validates an actor. `known` contains the keys of the actors before it.
-    pub(super) fn validate(&self, id: &ActorId, known: &mut BTreeSet<KeyId>, found: &mut Violations) {
+    pub(super) fn validate(
+        &self,
+        id: &ActorId,
+        known: &mut BTreeSet<KeyId>,
+        found: &mut Violations,
+    ) {
         let key = |name: &str| format!("auth.actors.{id}.{name}");
-        found.require(!self.keys.is_empty(), key("keys"), "no key; add one that `orlog key show` prints");
+        found.require(
+            !self.keys.is_empty(),
+            key("keys"),
+            "no key; add one that `orlog key show` prints",
+        );
         for actor_key in &self.keys {
             actor_key.validate(&key("keys"), known, found);
         }
@@ -197,8 +226,15 @@ mod tests {
              roles = [\"operator\"]\ntenants = [\"acme\"]\n"
         );
         let actor = read(&text).unwrap();
-        let [plain, table] = &actor.keys[..] else { panic!("{actor:?}") };
-        assert!(!plain.revoked && plain.not_before.is_none() && table.revoked && table.not_before.is_some());
+        let [plain, table] = &actor.keys[..] else {
+            panic!("{actor:?}")
+        };
+        assert!(
+            !plain.revoked
+                && plain.not_before.is_none()
+                && table.revoked
+                && table.not_before.is_some()
+        );
         assert_eq!(plain.public.to_string(), KEY);
         assert_eq!(read(&toml::to_string(&actor).unwrap()).unwrap(), actor);
     }
@@ -206,10 +242,19 @@ mod tests {
     #[test]
     fn invalid_actors_name_the_place() {
         for (text, expected) in [
-            ("keys = [\"ssh-ed25519 AAAA\"]".to_owned(), "is not a public key"),
+            (
+                "keys = [\"ssh-ed25519 AAAA\"]".to_owned(),
+                "is not a public key",
+            ),
             ("keys = [1]".to_owned(), "expected a public key"),
-            (format!("keys = [{{ public = \"{KEY}\", not_after = \"soon\" }}]"), "not_after"),
-            (format!("keys = [{{ public = \"{KEY}\", until = \"soon\" }}]"), "unknown field `until`"),
+            (
+                format!("keys = [{{ public = \"{KEY}\", not_after = \"soon\" }}]"),
+                "not_after",
+            ),
+            (
+                format!("keys = [{{ public = \"{KEY}\", until = \"soon\" }}]"),
+                "unknown field `until`",
+            ),
             ("role = \"admin\"".to_owned(), "unknown field `role`"),
         ] {
             let error = read(&text).unwrap_err();
@@ -219,12 +264,21 @@ mod tests {
             let (actor, id) = (read(text).unwrap(), ActorId::new("ada").unwrap());
             Violations::keys(|found| actor.validate(&id, &mut BTreeSet::new(), found))
         };
-        assert_eq!(check(&format!("keys = [\"{KEY}\"]\ntenants = [\"*\", \"\"]")), [""; 0]);
-        assert_eq!(check(""), ["auth.actors.ada.keys"]);
-        assert_eq!(check(&format!("keys = [\"{KEY}\", \"{KEY}\"]")), ["auth.actors.ada.keys"]);
-        let reversed = "not_before = \"2026-01-02T00:00:00Z\", not_after = \"2026-01-01T00:00:00Z\"";
         assert_eq!(
-            check(&format!("keys = [{{ public = \"{KEY}\", {reversed} }}]\ntenants = [\"a\\u0000\"]")),
+            check(&format!("keys = [\"{KEY}\"]\ntenants = [\"*\", \"\"]")),
+            [""; 0]
+        );
+        assert_eq!(check(""), ["auth.actors.ada.keys"]);
+        assert_eq!(
+            check(&format!("keys = [\"{KEY}\", \"{KEY}\"]")),
+            ["auth.actors.ada.keys"]
+        );
+        let reversed =
+            "not_before = \"2026-01-02T00:00:00Z\", not_after = \"2026-01-01T00:00:00Z\"";
+        assert_eq!(
+            check(&format!(
+                "keys = [{{ public = \"{KEY}\", {reversed} }}]\ntenants = [\"a\\u0000\"]"
+            )),
             ["auth.actors.ada.keys", "auth.actors.ada.tenants"]
         );
     }
@@ -232,8 +286,10 @@ mod tests {
     #[test]
     fn window_is_at_most_an_hour_and_the_leeway_within_it() {
         let check = |window, leeway| {
-            let config =
-                SignaturesConfig { window: Duration::from_secs(window), leeway: Duration::from_secs(leeway) };
+            let config = SignaturesConfig {
+                window: Duration::from_secs(window),
+                leeway: Duration::from_secs(leeway),
+            };
             Violations::keys(|found| config.validate(found))
         };
         assert_eq!(check(300, 30), [""; 0]);

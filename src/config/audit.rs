@@ -42,14 +42,26 @@ pub struct AuditConfig {
 impl AuditConfig {
     /// Validates the keys. `has_dir`: the node has a data directory.
     pub(super) fn validate(&self, has_dir: bool, on_nats: bool, found: &mut Violations) {
-        let is_route = |text: &&String| text.split_once(' ').is_some_and(|(_, path)| path.starts_with('/'));
+        let is_route = |text: &&String| {
+            text.split_once(' ')
+                .is_some_and(|(_, path)| path.starts_with('/'))
+        };
         if let Some(other) = self.exclude_routes.iter().find(|text| !is_route(text)) {
-            let message =
-                format_args!("invalid route {other:?}; expected for example \"POST /v1/work/claim\"");
+            let message = format_args!(
+                "invalid route {other:?}; expected for example \"POST /v1/work/claim\""
+            );
             found.report("audit.exclude_routes", message);
         }
-        found.require(self.max_file_size >= MIN_FILE_BYTES, "audit.max_file_size", "must be at least 4KiB");
-        found.require(self.retention >= MIN_RETENTION, "audit.retention", "must be at least 24h");
+        found.require(
+            self.max_file_size >= MIN_FILE_BYTES,
+            "audit.max_file_size",
+            "must be at least 4KiB",
+        );
+        found.require(
+            self.retention >= MIN_RETENTION,
+            "audit.retention",
+            "must be at least 24h",
+        );
         let has_files = has_dir || self.dir.is_some();
         found.require(
             has_files || !self.required,
@@ -76,18 +88,33 @@ mod tests {
     fn check(change: impl FnOnce(&mut AuditConfig), expected: &[&str]) {
         let mut audit = AuditConfig::default();
         change(&mut audit);
-        assert_eq!(Violations::keys(|found| audit.validate(false, false, found)), expected);
+        assert_eq!(
+            Violations::keys(|found| audit.validate(false, false, found)),
+            expected
+        );
     }
 
     #[test]
     fn invalid_audit_settings_are_reported_with_their_key() {
         check(|_| {}, &[]);
-        check(|audit| audit.exclude_routes.push("/v1/events".to_owned()), &["audit.exclude_routes"]);
+        check(
+            |audit| audit.exclude_routes.push("/v1/events".to_owned()),
+            &["audit.exclude_routes"],
+        );
         check(|audit| audit.max_file_size = 4095, &["audit.max_file_size"]);
-        check(|audit| audit.retention = Duration::from_mins(1439), &["audit.retention"]);
+        check(
+            |audit| audit.retention = Duration::from_mins(1439),
+            &["audit.retention"],
+        );
         check(|audit| audit.required = true, &["audit.dir"]);
-        check(|audit| audit.nats_subject = "audit".to_owned(), &["audit.nats_subject"]);
-        let wildcard = AuditConfig { nats_subject: "audit.*".to_owned(), ..AuditConfig::default() };
+        check(
+            |audit| audit.nats_subject = "audit".to_owned(),
+            &["audit.nats_subject"],
+        );
+        let wildcard = AuditConfig {
+            nats_subject: "audit.*".to_owned(),
+            ..AuditConfig::default()
+        };
         let keys = Violations::keys(|found| wildcard.validate(true, true, found));
         assert_eq!(keys, ["audit.nats_subject"]);
     }

@@ -155,7 +155,9 @@ impl TrustedGatewayConfig {
     /// The first text that is not an address or network.
     pub fn networks(&self) -> Result<Vec<IpNet>, String> {
         let network = |text: &String| {
-            let network = text.parse().or_else(|_| text.parse::<IpAddr>().map(IpNet::from));
+            let network = text
+                .parse()
+                .or_else(|_| text.parse::<IpAddr>().map(IpNet::from));
             network.map_err(|_| {
                 format!("invalid address or network {text:?}; expected for example 10.0.0.7 or 10.0.0.0/8")
             })
@@ -173,10 +175,16 @@ impl AuthConfig {
         known: &mut BTreeSet<KeyId>,
         found: &mut Violations,
     ) {
-        if let Some(other) = self.public_routes.iter().find(|route| !CAN_BE_PUBLIC.contains(&route.as_str()))
+        if let Some(other) = self
+            .public_routes
+            .iter()
+            .find(|route| !CAN_BE_PUBLIC.contains(&route.as_str()))
         {
             let can = CAN_BE_PUBLIC.join(" and ");
-            found.report("auth.public_routes", format_args!("{other:?} cannot be public; only {can} can"));
+            found.report(
+                "auth.public_routes",
+                format_args!("{other:?} cannot be public; only {can} can"),
+            );
         }
         match self.mode {
             AuthMode::Off if !listen.ip().is_loopback() && !self.allow_unauthenticated => {
@@ -187,15 +195,19 @@ impl AuthConfig {
                 found.report("auth.mode", message);
             }
             AuthMode::Token if many_pods && self.token.file.is_none() => {
-                let message =
-                    "pods forward requests to each other, so all of them need the same token; set a file";
+                let message = "pods forward requests to each other, so all of them need the same token; set a file";
                 found.report("auth.token.file", message);
             }
             AuthMode::Off | AuthMode::Token => {}
             AuthMode::Jwt => self.jwt.validate(found),
             AuthMode::Gateway => self.gateway.validate(many_pods, found),
         }
-        self.oidc.validate(self.mode == AuthMode::Jwt, &self.jwt.issuer, many_pods, found);
+        self.oidc.validate(
+            self.mode == AuthMode::Jwt,
+            &self.jwt.issuer,
+            many_pods,
+            found,
+        );
         self.signatures.validate(found);
         for (id, actor) in &self.actors {
             actor.validate(id, known, found);
@@ -231,8 +243,16 @@ impl JwtConfig {
         let message = "no token type is accepted; set for example [\"JWT\"]";
         found.require(!self.types.is_empty(), "auth.jwt.types", message);
         let (tenant, role, groups) = (&self.tenant_claim, &self.role_claim, &self.groups_claim);
-        for (key, claim) in [("tenant_claim", tenant), ("role_claim", role), ("groups_claim", groups)] {
-            found.require(!claim.is_empty(), format_args!("auth.jwt.{key}"), "the claim name is missing");
+        for (key, claim) in [
+            ("tenant_claim", tenant),
+            ("role_claim", role),
+            ("groups_claim", groups),
+        ] {
+            found.require(
+                !claim.is_empty(),
+                format_args!("auth.jwt.{key}"),
+                "the claim name is missing",
+            );
         }
     }
 }
@@ -243,16 +263,36 @@ impl TrustedGatewayConfig {
             found.report("auth.gateway.sources", message);
         }
         let message = "any client can send the gateway headers; set sources, a secret, or both";
-        found.require(!self.sources.is_empty() || self.secret.is_some(), "auth.gateway.sources", message);
-        let Self { secret_header, user_header, role_header, tenants_header, groups_header, .. } = self;
-        let headers = [secret_header, user_header, role_header, tenants_header, groups_header];
+        found.require(
+            !self.sources.is_empty() || self.secret.is_some(),
+            "auth.gateway.sources",
+            message,
+        );
+        let Self {
+            secret_header,
+            user_header,
+            role_header,
+            tenants_header,
+            groups_header,
+            ..
+        } = self;
+        let headers = [
+            secret_header,
+            user_header,
+            role_header,
+            tenants_header,
+            groups_header,
+        ];
         let is_name = |name: &str| {
             !name.is_empty()
-                && name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
+                && name
+                    .bytes()
+                    .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
         };
         for name in headers.into_iter().filter(|name| !is_name(name)) {
-            let message =
-                format_args!("invalid header name {name:?}; use only lowercase letters, digits and -");
+            let message = format_args!(
+                "invalid header name {name:?}; use only lowercase letters, digits and -"
+            );
             found.report("auth.gateway", message);
         }
         found.require(
@@ -271,7 +311,10 @@ mod tests {
     #[track_caller]
     fn check(auth: &AuthConfig, listen: &str, many: bool, expected: &[&str]) {
         let place = (listen.parse().unwrap(), many);
-        assert_eq!(Violations::keys(|found| auth.validate(place, &mut BTreeSet::new(), found)), expected);
+        assert_eq!(
+            Violations::keys(|found| auth.validate(place, &mut BTreeSet::new(), found)),
+            expected
+        );
     }
 
     #[test]
@@ -280,9 +323,20 @@ mod tests {
         check(&off, "127.0.0.1:7070", false, &[]);
         check(&off, "[::1]:7070", false, &[]);
         check(&off, "0.0.0.0:7070", false, &["auth.mode"]);
-        check(&AuthConfig { allow_unauthenticated: true, ..off.clone() }, "0.0.0.0:7070", false, &[]);
         check(
-            &AuthConfig { public_routes: vec!["/admin/drain".to_owned()], ..off },
+            &AuthConfig {
+                allow_unauthenticated: true,
+                ..off.clone()
+            },
+            "0.0.0.0:7070",
+            false,
+            &[],
+        );
+        check(
+            &AuthConfig {
+                public_routes: vec!["/admin/drain".to_owned()],
+                ..off
+            },
             "[::1]:1",
             false,
             &["auth.public_routes"],
@@ -291,7 +345,10 @@ mod tests {
 
     #[test]
     fn pods_share_the_token_of_the_administrator() {
-        let mut auth = AuthConfig { mode: AuthMode::Token, ..AuthConfig::default() };
+        let mut auth = AuthConfig {
+            mode: AuthMode::Token,
+            ..AuthConfig::default()
+        };
         check(&auth, "0.0.0.0:1", false, &[]);
         check(&auth, "0.0.0.0:1", true, &["auth.token.file"]);
         auth.token.file = Some("/etc/orlog/admin/token".into());
@@ -300,8 +357,16 @@ mod tests {
 
     #[test]
     fn reports_every_jwt_config_error() {
-        let auth = AuthConfig { mode: AuthMode::Jwt, ..AuthConfig::default() };
-        check(&auth, "0.0.0.0:1", false, &["auth.jwt.jwks_url", "auth.jwt.issuer", "auth.jwt.audience"]);
+        let auth = AuthConfig {
+            mode: AuthMode::Jwt,
+            ..AuthConfig::default()
+        };
+        check(
+            &auth,
+            "0.0.0.0:1",
+            false,
+            &["auth.jwt.jwks_url", "auth.jwt.issuer", "auth.jwt.audience"],
+        );
     }
 
     #[test]
@@ -316,9 +381,12 @@ mod tests {
             },
             ..AuthConfig::default()
         };
-        for url in
-            ["https://id.example.com/jwks", "http://127.0.0.1:1/jwks", "http://[::1]/", "http://localhost:8/"]
-        {
+        for url in [
+            "https://id.example.com/jwks",
+            "http://127.0.0.1:1/jwks",
+            "http://[::1]/",
+            "http://localhost:8/",
+        ] {
             check(&with(url), "0.0.0.0:1", false, &[]);
         }
         for url in [
@@ -333,7 +401,10 @@ mod tests {
 
     #[test]
     fn trusted_gateway_requires_a_criterion() {
-        let mut auth = AuthConfig { mode: AuthMode::Gateway, ..AuthConfig::default() };
+        let mut auth = AuthConfig {
+            mode: AuthMode::Gateway,
+            ..AuthConfig::default()
+        };
         check(&auth, "0.0.0.0:1", false, &["auth.gateway.sources"]);
         auth.gateway.sources = vec!["10.0.0.0/8".to_owned(), "::1".to_owned()];
         check(&auth, "0.0.0.0:1", false, &[]);

@@ -71,19 +71,38 @@ impl ClusterConfig {
         if self.mode == ClusterMode::Standalone {
             return;
         }
-        found.require(nats, "cluster.mode", "several pods require `bus.kind = \"nats\"`");
-        let is_valid_name =
-            |name: &str| name.chars().all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '_');
+        found.require(
+            nats,
+            "cluster.mode",
+            "several pods require `bus.kind = \"nats\"`",
+        );
+        let is_valid_name = |name: &str| {
+            name.chars()
+                .all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '_')
+        };
         let name = &self.name;
-        let message = format_args!("{name:?} contains characters other than letters, digits, - and _");
-        found.require(!name.is_empty() && is_valid_name(name), "cluster.name", message);
-        found.require(self.lease_ttl >= Duration::from_secs(1), "cluster.lease_ttl", "must be at least 1s");
+        let message =
+            format_args!("{name:?} contains characters other than letters, digits, - and _");
+        found.require(
+            !name.is_empty() && is_valid_name(name),
+            "cluster.name",
+            message,
+        );
+        found.require(
+            self.lease_ttl >= Duration::from_secs(1),
+            "cluster.lease_ttl",
+            "must be at least 1s",
+        );
         let count = self.pod_count;
         let message = format_args!(
             "with `static`, the node name must end in a number below {count}, as in orlog-0; it is {node:?}"
         );
         let is_pod = ordinal(node).is_some_and(|ordinal| ordinal < count);
-        found.require(self.mode != ClusterMode::Static || is_pod, "cluster.mode", message);
+        found.require(
+            self.mode != ClusterMode::Static || is_pod,
+            "cluster.mode",
+            message,
+        );
     }
 
     /// Returns the URL at which other pods reach the HTTP API of this pod.
@@ -96,7 +115,12 @@ impl ClusterConfig {
     }
 
     /// Validates the transport of requests between pods.
-    pub(super) fn validate_transport(&self, listen: SocketAddr, https: bool, found: &mut Violations) {
+    pub(super) fn validate_transport(
+        &self,
+        listen: SocketAddr,
+        https: bool,
+        found: &mut Violations,
+    ) {
         if self.mode == ClusterMode::Standalone {
             return;
         }
@@ -104,8 +128,9 @@ impl ClusterConfig {
         let scheme = if https { "https://" } else { "http://" };
         if !url.starts_with(scheme) {
             let state = if https { "is set" } else { "is not set" };
-            let message =
-                format_args!("{url:?} must start with {scheme}, because http.tls.certificate {state}");
+            let message = format_args!(
+                "{url:?} must start with {scheme}, because http.tls.certificate {state}"
+            );
             return found.report("cluster.advertise_url", message);
         }
         match (https, self.tls.ca.is_some()) {
@@ -138,18 +163,36 @@ mod tests {
 
     #[test]
     fn conflicting_cluster_settings_are_reported() {
-        let leased = ClusterConfig { mode: ClusterMode::Leases, ..ClusterConfig::default() };
+        let leased = ClusterConfig {
+            mode: ClusterMode::Leases,
+            ..ClusterConfig::default()
+        };
         check(&ClusterConfig::default(), "n", false, None);
         check(&leased, "n", true, None);
         check(&leased, "n", false, Some("cluster.mode"));
-        check(&ClusterConfig { name: "a.b".to_owned(), ..leased.clone() }, "n", true, Some("cluster.name"));
         check(
-            &ClusterConfig { lease_ttl: Duration::from_millis(10), ..leased.clone() },
+            &ClusterConfig {
+                name: "a.b".to_owned(),
+                ..leased.clone()
+            },
+            "n",
+            true,
+            Some("cluster.name"),
+        );
+        check(
+            &ClusterConfig {
+                lease_ttl: Duration::from_millis(10),
+                ..leased.clone()
+            },
             "n",
             true,
             Some("cluster.lease_ttl"),
         );
-        let fixed = ClusterConfig { mode: ClusterMode::Static, pod_count: 3, ..leased };
+        let fixed = ClusterConfig {
+            mode: ClusterMode::Static,
+            pod_count: 3,
+            ..leased
+        };
         check(&fixed, "orlog-2", true, None);
         check(&fixed, "orlog-3", true, Some("cluster.mode"));
         check(&fixed, "orlog", true, Some("cluster.mode"));
@@ -161,7 +204,10 @@ mod tests {
             mode: ClusterMode::Leases,
             advertise_url: url.to_owned(),
             allow_plaintext,
-            tls: ClusterTlsConfig { ca: ca.map(PathBuf::from), ..ClusterTlsConfig::default() },
+            tls: ClusterTlsConfig {
+                ca: ca.map(PathBuf::from),
+                ..ClusterTlsConfig::default()
+            },
             ..ClusterConfig::default()
         };
         let error = |config: &ClusterConfig, listen: &str, https: bool| {
@@ -171,12 +217,18 @@ mod tests {
         let (local, any, pod) = ("127.0.0.1:7070", "0.0.0.0:7070", "http://10.0.0.7:7070");
         assert_eq!(error(&ClusterConfig::default(), any, false), None);
         assert_eq!(error(&config("", false, None), local, false), None);
-        assert_eq!(error(&config("http://localhost:1", false, None), any, false), None);
+        assert_eq!(
+            error(&config("http://localhost:1", false, None), any, false),
+            None
+        );
         assert_eq!(
             error(&config("", false, None), "10.0.0.7:7070", false).as_deref(),
             Some("cluster.allow_plaintext")
         );
-        assert_eq!(error(&config(pod, false, None), any, false).as_deref(), Some("cluster.allow_plaintext"));
+        assert_eq!(
+            error(&config(pod, false, None), any, false).as_deref(),
+            Some("cluster.allow_plaintext")
+        );
         let disguised = "http://127.0.0.1.example.com:7070";
         assert_eq!(
             error(&config(disguised, false, None), any, false).as_deref(),
@@ -191,9 +243,21 @@ mod tests {
             error(&config("https://a:1", false, None), any, false).as_deref(),
             Some("cluster.advertise_url")
         );
-        assert_eq!(error(&config("https://a:1", false, None), any, true).as_deref(), Some("cluster.tls.ca"));
-        assert_eq!(error(&config("https://a:1", false, Some("ca")), any, true), None);
-        assert_eq!(error(&config("", false, Some("ca")), local, false).as_deref(), Some("cluster.tls.ca"));
-        assert_eq!(config("", false, None).url(local.parse().unwrap(), true), "https://127.0.0.1:7070");
+        assert_eq!(
+            error(&config("https://a:1", false, None), any, true).as_deref(),
+            Some("cluster.tls.ca")
+        );
+        assert_eq!(
+            error(&config("https://a:1", false, Some("ca")), any, true),
+            None
+        );
+        assert_eq!(
+            error(&config("", false, Some("ca")), local, false).as_deref(),
+            Some("cluster.tls.ca")
+        );
+        assert_eq!(
+            config("", false, None).url(local.parse().unwrap(), true),
+            "https://127.0.0.1:7070"
+        );
     }
 }

@@ -22,11 +22,18 @@ use super::sections::{
 use super::{Config, DEFAULT};
 
 /// Every key with its default.
-pub(super) static TABLE: LazyLock<Table> =
-    LazyLock::new(|| DEFAULT.parse().expect("a test parses the default configuration"));
+pub(super) static TABLE: LazyLock<Table> = LazyLock::new(|| {
+    DEFAULT
+        .parse()
+        .expect("a test parses the default configuration")
+});
 
-static CONFIG: LazyLock<Config> =
-    LazyLock::new(|| TABLE.clone().try_into().expect("a test reads the default configuration"));
+static CONFIG: LazyLock<Config> = LazyLock::new(|| {
+    TABLE
+        .clone()
+        .try_into()
+        .expect("a test reads the default configuration")
+});
 
 /// Implements `Default` with the value of a table of the default configuration.
 macro_rules! defaults {

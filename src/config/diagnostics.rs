@@ -25,7 +25,11 @@ impl ConfigDiagnostic {
     #[must_use]
     pub fn of(text: &str, error: &toml::de::Error) -> Self {
         let (line, column) = line_and_column(text, error.span().map_or(0, |span| span.start));
-        Self { line, column, message: explain(error.message()) }
+        Self {
+            line,
+            column,
+            message: explain(error.message()),
+        }
     }
 }
 
@@ -33,7 +37,16 @@ impl ConfigDiagnostic {
 fn line_and_column(text: &str, offset: usize) -> (usize, usize) {
     let before = &text[..offset.min(text.len())];
     let line = before.matches('\n').count() + 1;
-    (line, before.rsplit('\n').next().unwrap_or_default().chars().count() + 1)
+    (
+        line,
+        before
+            .rsplit('\n')
+            .next()
+            .unwrap_or_default()
+            .chars()
+            .count()
+            + 1,
+    )
 }
 
 /// Key that is unknown, missing or has an invalid value.
@@ -56,7 +69,11 @@ impl KeyError {
             let found = table.and_then(|table| table.iter().find(|(key, _)| key.get_ref() == name));
             let Some((key, value)) = found else { break };
             let is_key = self.is_unknown && depth + 1 == self.path.len();
-            place = Some(if is_key { key.span().start } else { value.span().start });
+            place = Some(if is_key {
+                key.span().start
+            } else {
+                value.span().start
+            });
             table = match value.get_ref() {
                 DeValue::Table(inner) => Some(inner),
                 _ => None,
@@ -84,7 +101,10 @@ pub(super) fn read(table: Table) -> Result<Config, KeyError> {
 }
 
 /// Returns the most similar known name, if one is similar.
-pub(crate) fn similar_name<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+pub(crate) fn similar_name<'a>(
+    name: &str,
+    known: impl IntoIterator<Item = &'a str>,
+) -> Option<&'a str> {
     let likeness = |known: &&str| strsim::jaro_winkler(name, known);
     let similar = known.into_iter().filter(|known| likeness(known) > LIKENESS);
     similar.max_by(|a, b| likeness(a).total_cmp(&likeness(b)))
@@ -96,21 +116,39 @@ fn explain(message: &str) -> String {
         return "this is no socket address; set an IP address and a port, for example 127.0.0.1:7070"
             .to_owned();
     }
-    let Some(rest) = message.strip_prefix("unknown field ") else { return message.trim_end().to_owned() };
+    let Some(rest) = message.strip_prefix("unknown field ") else {
+        return message.trim_end().to_owned();
+    };
     let mut names = rest.split('`').skip(1).step_by(2);
     let found = names.next().unwrap_or_default();
     let known: Vec<&str> = names.collect();
-    if defaults::TABLE.get(found).is_some_and(|value| !value.is_table()) {
+    if defaults::TABLE
+        .get(found)
+        .is_some_and(|value| !value.is_table())
+    {
         return format!(
             "unknown key `{found}` in this table; it belongs to no table: move it before the first [table]"
         );
     }
     let has_suffix = |name: &str| name.rsplit('_').next() == Some(found);
-    let likeness = |name: &str| if has_suffix(name) { 1.0 } else { strsim::jaro_winkler(found, name) };
-    let nearest = known.iter().max_by(|a, b| likeness(a).total_cmp(&likeness(b)));
-    let nearest = nearest.filter(|name| likeness(name) > LIKENESS).map(|name| (*name).to_owned());
-    let elsewhere =
-        || leaves(&defaults::TABLE).into_iter().find(|(path, _)| path.last().is_some_and(|key| key == found));
+    let likeness = |name: &str| {
+        if has_suffix(name) {
+            1.0
+        } else {
+            strsim::jaro_winkler(found, name)
+        }
+    };
+    let nearest = known
+        .iter()
+        .max_by(|a, b| likeness(a).total_cmp(&likeness(b)));
+    let nearest = nearest
+        .filter(|name| likeness(name) > LIKENESS)
+        .map(|name| (*name).to_owned());
+    let elsewhere = || {
+        leaves(&defaults::TABLE)
+            .into_iter()
+            .find(|(path, _)| path.last().is_some_and(|key| key == found))
+    };
     match nearest.or_else(|| Some(elsewhere()?.0.join("."))) {
         Some(name) => format!("unknown key `{found}`; did you mean `{name}`?"),
         None => format!("unknown key `{found}`; known keys: {}", known.join(", ")),
@@ -124,7 +162,8 @@ pub(super) fn leaves(table: &Table) -> Vec<(Vec<String>, Value)> {
         match value {
             Value::Table(inner) if !inner.is_empty() => {
                 let below = leaves(inner).into_iter();
-                found.extend(below.map(|(path, value)| ([vec![key.clone()], path].concat(), value)));
+                found
+                    .extend(below.map(|(path, value)| ([vec![key.clone()], path].concat(), value)));
             }
             _ => found.push((vec![key.clone()], value.clone())),
         }
@@ -141,6 +180,10 @@ mod tests {
         let text = "[store]\ndurability = \"group\"\ndefinitions_dir = \"sagas\"\n";
         let error = read(text.parse().unwrap()).err().unwrap();
         assert_eq!(error.find_in(text), Some((3, 1)));
-        assert!(error.message.ends_with("move it before the first [table]"), "{}", error.message);
+        assert!(
+            error.message.ends_with("move it before the first [table]"),
+            "{}",
+            error.message
+        );
     }
 }

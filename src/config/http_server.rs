@@ -118,25 +118,47 @@ impl HttpServerConfig {
         let message = format_args!("must be between 1 and http.scan_limit: {page}, {scan}");
         found.require(page > 0 && scan >= page, "http.max_page_size", message);
         let largest = self.max_batch_size.max(self.max_body_size);
-        let message =
-            format_args!("must be at least http.max_batch_size and http.max_body_size: {largest} bytes");
-        found.require(self.max_bytes_in_flight >= largest, "http.max_bytes_in_flight", message);
+        let message = format_args!(
+            "must be at least http.max_batch_size and http.max_body_size: {largest} bytes"
+        );
+        found.require(
+            self.max_bytes_in_flight >= largest,
+            "http.max_bytes_in_flight",
+            message,
+        );
         let message = format_args!("must be at least {MIN_CONNECTIONS}");
-        found.require(self.max_connections >= MIN_CONNECTIONS, "http.max_connections", message);
+        found.require(
+            self.max_connections >= MIN_CONNECTIONS,
+            "http.max_connections",
+            message,
+        );
         let quotas = &self.per_caller;
         for (key, value) in [
             ("http.max_concurrent_reads", self.max_concurrent_reads),
             ("http.max_concurrent_queries", self.max_concurrent_queries),
-            ("http.max_connections_per_address", self.max_connections_per_address),
-            ("http.per_caller.request_burst", quotas.request_burst as usize),
-            ("http.per_caller.max_concurrent_requests", quotas.max_concurrent_requests),
+            (
+                "http.max_connections_per_address",
+                self.max_connections_per_address,
+            ),
+            (
+                "http.per_caller.request_burst",
+                quotas.request_burst as usize,
+            ),
+            (
+                "http.per_caller.max_concurrent_requests",
+                quotas.max_concurrent_requests,
+            ),
             ("http.per_caller.max_long_polls", quotas.max_long_polls),
         ] {
             found.require(value > 0, key, "must be at least 1");
         }
         let share = quotas.max_share;
         let message = format_args!("{share} is not above 0.0 and at most 1.0");
-        found.require(share > 0.0 && share <= 1.0, "http.per_caller.max_share", message);
+        found.require(
+            share > 0.0 && share <= 1.0,
+            "http.per_caller.max_share",
+            message,
+        );
     }
 }
 
@@ -168,7 +190,10 @@ impl TryFrom<String> for HostPattern {
     fn try_from(text: String) -> Result<Self, String> {
         let name = text.strip_prefix("*.").unwrap_or(&text);
         let is_label = |label: &str| {
-            !label.is_empty() && label.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_'))
+            !label.is_empty()
+                && label
+                    .bytes()
+                    .all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_'))
         };
         if text == "*" || name.split('.').all(is_label) {
             return Ok(Self(text.to_ascii_lowercase()));

@@ -39,7 +39,11 @@ impl Setting {
     /// Creates a setting from a flag; `key` is its path with dots.
     pub fn flag(flag: &str, key: &str, value: impl Into<Value>) -> Self {
         let path = key.split('.').map(str::to_owned).collect();
-        Self { origin: flag.to_owned(), path, value: value.into() }
+        Self {
+            origin: flag.to_owned(),
+            path,
+            value: value.into(),
+        }
     }
 
     /// Creates a setting from an environment variable. Returns `None` if the variable is not part of the
@@ -47,23 +51,29 @@ impl Setting {
     /// `orlog`.
     fn variable(name: &str, text: &str) -> Option<Self> {
         let key = name.strip_prefix(PREFIX)?;
-        let is_service = key == "PORT" || ["PORT_", "SERVICE_"].iter().any(|start| key.starts_with(start));
+        let is_service = key == "PORT"
+            || ["PORT_", "SERVICE_"]
+                .iter()
+                .any(|start| key.starts_with(start));
         if CLIENT_VARIABLES.contains(&name) || is_service {
             return None;
         }
         let path: Vec<String> = key.split("__").map(str::to_ascii_lowercase).collect();
         let value = typed(default_of(&path), text);
-        Some(Self { origin: format!("environment variable {name}"), path, value })
+        Some(Self {
+            origin: format!("environment variable {name}"),
+            path,
+            value,
+        })
     }
 
     /// Returns a table with only this key.
     fn alone(&self) -> Table {
         let (last, parents) = self.path.split_last().expect("a key has at least one part");
         let innermost = Table::from_iter([(last.clone(), self.value.clone())]);
-        parents
-            .iter()
-            .rev()
-            .fold(innermost, |inner, key| Table::from_iter([(key.clone(), Value::Table(inner))]))
+        parents.iter().rev().fold(innermost, |inner, key| {
+            Table::from_iter([(key.clone(), Value::Table(inner))])
+        })
     }
 
     /// Returns the error of this key; `None` if only other keys are missing.
@@ -75,7 +85,10 @@ impl Setting {
 
     fn error(&self) -> Option<Error> {
         let KeyError { message, .. } = self.key_error()?;
-        Some(Error::Invalid { location: self.origin.clone(), message })
+        Some(Error::Invalid {
+            location: self.origin.clone(),
+            message,
+        })
     }
 }
 
@@ -99,18 +112,26 @@ impl Layers {
     /// If the file cannot be read.
     pub fn file(mut self, path: &Path) -> Result<Self, Error> {
         let text = std::fs::read_to_string(path);
-        let text = text.map_err(|source| Error::Read { path: path.to_owned(), source })?;
+        let text = text.map_err(|source| Error::Read {
+            path: path.to_owned(),
+            source,
+        })?;
         self.file = Some((path.to_owned(), text));
         Ok(self)
     }
 
     /// Adds the environment variables with the prefix `ORLOG_`.
     #[must_use]
-    pub fn environment(mut self, variables: impl IntoIterator<Item = (OsString, OsString)>) -> Self {
-        let text =
-            |(name, value): (OsString, OsString)| Some((name.into_string().ok()?, value.into_string().ok()?));
+    pub fn environment(
+        mut self,
+        variables: impl IntoIterator<Item = (OsString, OsString)>,
+    ) -> Self {
+        let text = |(name, value): (OsString, OsString)| {
+            Some((name.into_string().ok()?, value.into_string().ok()?))
+        };
         let variables = variables.into_iter().filter_map(text);
-        self.settings.extend(variables.filter_map(|(name, value)| Setting::variable(&name, &value)));
+        self.settings
+            .extend(variables.filter_map(|(name, value)| Setting::variable(&name, &value)));
         self.settings.sort_by(|a, b| a.origin.cmp(&b.origin));
         self
     }
@@ -139,8 +160,10 @@ impl Layers {
         for setting in &self.settings {
             merge(&mut merged, setting.alone());
         }
-        read(merged)
-            .map_err(|error| Error::Invalid { location: self.location_of(&error), message: error.message })
+        read(merged).map_err(|error| Error::Invalid {
+            location: self.location_of(&error),
+            message: error.message,
+        })
     }
 
     /// Returns all errors, by layer and key. Rules that involve several keys are validated only if each key
@@ -151,10 +174,23 @@ impl Layers {
         if let Some((file, text)) = &self.file {
             let error_of = |(path, value): (Vec<String>, Value)| {
                 let (key, origin) = (path.join("."), file.display());
-                let error = Setting { origin: String::new(), path, value }.key_error()?;
-                let position = error.find_in(text).map(|(line, column)| format!("{line}:{column}: "));
-                let location = format!("{origin}:{}{key}", position.unwrap_or_else(|| " ".to_owned()));
-                Some(Error::Invalid { location, message: error.message })
+                let error = Setting {
+                    origin: String::new(),
+                    path,
+                    value,
+                }
+                .key_error()?;
+                let position = error
+                    .find_in(text)
+                    .map(|(line, column)| format!("{line}:{column}: "));
+                let location = format!(
+                    "{origin}:{}{key}",
+                    position.unwrap_or_else(|| " ".to_owned())
+                );
+                Some(Error::Invalid {
+                    location,
+                    message: error.message,
+                })
             };
             match parse(file, text) {
                 Ok(table) => found.extend(leaves(&table).into_iter().filter_map(error_of)),
@@ -163,7 +199,9 @@ impl Layers {
         }
         found.extend(self.settings.iter().filter_map(Setting::error));
         if found.is_empty() {
-            return self.merged().map_or_else(|error| vec![error], |config| config.validate());
+            return self
+                .merged()
+                .map_or_else(|error| vec![error], |config| config.validate());
         }
         found
     }
@@ -181,26 +219,43 @@ impl Layers {
         }
         let is_below = |setting: &&Setting| setting.path.starts_with(&error.path);
         let below = self.settings.iter().find(is_below);
-        below.map_or_else(|| "the configuration".to_owned(), |setting| setting.origin.clone())
+        below.map_or_else(
+            || "the configuration".to_owned(),
+            |setting| setting.origin.clone(),
+        )
     }
 }
 
 fn parse(path: &Path, text: &str) -> Result<Table, Error> {
     text.parse().map_err(|error| {
-        let ConfigDiagnostic { line, column, message } = ConfigDiagnostic::of(text, &error);
-        Error::Invalid { location: format!("{}:{line}:{column}", path.display()), message }
+        let ConfigDiagnostic {
+            line,
+            column,
+            message,
+        } = ConfigDiagnostic::of(text, &error);
+        Error::Invalid {
+            location: format!("{}:{line}:{column}", path.display()),
+            message,
+        }
     })
 }
 
 fn default_of(path: &[String]) -> Option<&'static Value> {
     let (first, rest) = path.split_first()?;
-    rest.iter().try_fold(defaults::TABLE.get(first)?, |value, key| value.get(key))
+    rest.iter()
+        .try_fold(defaults::TABLE.get(first)?, |value, key| value.get(key))
 }
 
 /// Converts the text of a variable to the type of the key. If that fails, or the key has no default,
 /// parses it as TOML, else keeps it as text.
 fn typed(default: Option<&Value>, text: &str) -> Value {
-    let list = || text.split(',').map(str::trim).filter(|item| !item.is_empty()).map(Value::from).collect();
+    let list = || {
+        text.split(',')
+            .map(str::trim)
+            .filter(|item| !item.is_empty())
+            .map(Value::from)
+            .collect()
+    };
     match default {
         Some(Value::String(_)) => Value::from(text),
         Some(Value::Array(_)) if !text.trim_start().starts_with('[') => Value::Array(list()),
@@ -233,14 +288,29 @@ mod tests {
         let value = |name: &str, text: &str| Setting::variable(name, text).unwrap().value;
         assert_eq!(value("ORLOG_NODE_NAME", "7"), Value::from("7"));
         assert_eq!(value("ORLOG_SHARDS", "7"), Value::from(7));
-        assert_eq!(value("ORLOG_TENANTS__ALLOWED", "a, b"), Value::from(vec!["a", "b"]));
-        assert_eq!(value("ORLOG_UPSTREAMS__PAY__MAX_CONCURRENCY", "8"), Value::from(8));
-        assert_eq!(value("ORLOG_UPSTREAMS__PAY__BASE_URL", "http://h"), Value::from("http://h"));
+        assert_eq!(
+            value("ORLOG_TENANTS__ALLOWED", "a, b"),
+            Value::from(vec!["a", "b"])
+        );
+        assert_eq!(
+            value("ORLOG_UPSTREAMS__PAY__MAX_CONCURRENCY", "8"),
+            Value::from(8)
+        );
+        assert_eq!(
+            value("ORLOG_UPSTREAMS__PAY__BASE_URL", "http://h"),
+            Value::from("http://h")
+        );
     }
 
     #[test]
     fn unrelated_environment_variables_are_ignored() {
-        for name in ["PATH", "ORLOG_URL", "ORLOG_PORT", "ORLOG_PORT_7070_TCP_ADDR", "ORLOG_SERVICE_HOST"] {
+        for name in [
+            "PATH",
+            "ORLOG_URL",
+            "ORLOG_PORT",
+            "ORLOG_PORT_7070_TCP_ADDR",
+            "ORLOG_SERVICE_HOST",
+        ] {
             assert_eq!(Setting::variable(name, "x"), None, "{name}");
         }
     }

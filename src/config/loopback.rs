@@ -21,7 +21,10 @@ pub(crate) fn is_protected(url: &str) -> bool {
 /// Returns whether a host name or address is loopback.
 fn is_loopback_host(host: &str) -> bool {
     let host = host.trim_matches(['[', ']']);
-    host == "localhost" || host.parse().is_ok_and(|address: IpAddr| address.is_loopback())
+    host == "localhost"
+        || host
+            .parse()
+            .is_ok_and(|address: IpAddr| address.is_loopback())
 }
 
 #[cfg(test)]
@@ -30,7 +33,12 @@ mod tests {
 
     #[test]
     fn only_addresses_of_this_machine_are_loopback() {
-        for url in ["http://localhost:1/a", "nats://127.0.0.1:4222", "tls://[::1]:4222", "http://127.8.0.1"] {
+        for url in [
+            "http://localhost:1/a",
+            "nats://127.0.0.1:4222",
+            "tls://[::1]:4222",
+            "http://127.8.0.1",
+        ] {
             assert!(is_loopback_url(url), "{url}");
         }
         for url in [

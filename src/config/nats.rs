@@ -109,7 +109,11 @@ impl NatsConfig {
     /// all servers are on loopback, or with an explicit permission.
     #[must_use]
     pub fn permits_scripts(&self) -> bool {
-        let SigningConfig { keys, required, allow_unsigned_scripts } = &self.signing;
+        let SigningConfig {
+            keys,
+            required,
+            allow_unsigned_scripts,
+        } = &self.signing;
         (*required && !keys.is_empty()) || *allow_unsigned_scripts || self.is_local()
     }
 
@@ -117,7 +121,11 @@ impl NatsConfig {
     #[must_use]
     pub fn is_local(&self) -> bool {
         let is_local = |server: &String| {
-            let url = if server.contains("://") { server.clone() } else { format!("nats://{server}") };
+            let url = if server.contains("://") {
+                server.clone()
+            } else {
+                format!("nats://{server}")
+            };
             is_loopback_url(&url)
         };
         self.servers.iter().all(is_local)
@@ -131,14 +139,28 @@ impl NatsConfig {
             ("nats.nkey", self.nkey.is_some()),
             ("nats.creds", self.creds.is_some()),
         ];
-        let mut provided = credentials.iter().filter(|(_, provided)| *provided).map(|(key, _)| key);
+        let mut provided = credentials
+            .iter()
+            .filter(|(_, provided)| *provided)
+            .map(|(key, _)| key);
         if let (Some(first), Some(second)) = (provided.next(), provided.next()) {
-            found.report(first, format_args!("conflicts with {second}; set only one of them"));
+            found.report(
+                first,
+                format_args!("conflicts with {second}; set only one of them"),
+            );
         }
         let is_complete = self.user.is_empty() == self.password.is_none();
-        found.require(is_complete, "nats.user", "user and password must be set together");
+        found.require(
+            is_complete,
+            "nats.user",
+            "user and password must be set together",
+        );
         let is_complete = self.tls.certificate.is_some() == self.tls.key.is_some();
-        found.require(is_complete, "nats.tls.certificate", "certificate and key must be set together");
+        found.require(
+            is_complete,
+            "nats.tls.certificate",
+            "certificate and key must be set together",
+        );
         found.require(
             !(self.tls.required && self.tls.allow_plaintext),
             "nats.tls.allow_plaintext",
@@ -147,7 +169,11 @@ impl NatsConfig {
         let replicas = self.replicas;
         let message = format_args!("{replicas} is not between 1 and 5");
         found.require((1..=5).contains(&replicas), "nats.replicas", message);
-        found.require(!self.servers.is_empty(), "nats.servers", "set at least one server");
+        found.require(
+            !self.servers.is_empty(),
+            "nats.servers",
+            "set at least one server",
+        );
     }
 }
 
@@ -159,13 +185,31 @@ mod tests {
     fn servers_outside_loopback_require_tls_unless_plaintext_is_allowed() {
         let requires = |servers: &[&str], required: bool, allow_plaintext: bool| {
             let servers = servers.iter().map(|server| (*server).to_owned()).collect();
-            let tls = NatsTlsConfig { required, allow_plaintext, ..NatsTlsConfig::default() };
-            NatsConfig { servers, tls, ..NatsConfig::default() }.requires_tls()
+            let tls = NatsTlsConfig {
+                required,
+                allow_plaintext,
+                ..NatsTlsConfig::default()
+            };
+            NatsConfig {
+                servers,
+                tls,
+                ..NatsConfig::default()
+            }
+            .requires_tls()
         };
         let (local, remote) = ("nats://127.0.0.1:4222", "nats://nats.nats:4222");
-        assert!(!requires(&[local, "localhost:4222", "nats://[::1]:4222"], false, false));
+        assert!(!requires(
+            &[local, "localhost:4222", "nats://[::1]:4222"],
+            false,
+            false
+        ));
         assert!(requires(&[local], true, false));
-        for remote in [remote, "10.0.0.7:4222", "nats://localhost.example.com", "tls://nats:4222"] {
+        for remote in [
+            remote,
+            "10.0.0.7:4222",
+            "nats://localhost.example.com",
+            "tls://nats:4222",
+        ] {
             assert!(requires(&[local, remote], false, false), "{remote}");
             assert!(!requires(&[local, remote], false, true), "{remote}");
         }
@@ -174,22 +218,55 @@ mod tests {
     #[test]
     fn scripts_require_signed_commands_outside_loopback() {
         let permits = |server: &str, signing: SigningConfig| {
-            NatsConfig { servers: vec![server.to_owned()], signing, ..NatsConfig::default() }
-                .permits_scripts()
+            NatsConfig {
+                servers: vec![server.to_owned()],
+                signing,
+                ..NatsConfig::default()
+            }
+            .permits_scripts()
         };
-        let (local, remote, none) = ("nats://127.0.0.1:4222", "tls://nats:4222", SigningConfig::default());
-        let keys = SigningConfig { keys: vec!["env:KEY".parse().unwrap()], ..none.clone() };
+        let (local, remote, none) = (
+            "nats://127.0.0.1:4222",
+            "tls://nats:4222",
+            SigningConfig::default(),
+        );
+        let keys = SigningConfig {
+            keys: vec!["env:KEY".parse().unwrap()],
+            ..none.clone()
+        };
         assert!(permits(local, none.clone()));
         assert!(!permits(remote, none.clone()));
-        assert!(permits(remote, SigningConfig { allow_unsigned_scripts: true, ..none }));
+        assert!(permits(
+            remote,
+            SigningConfig {
+                allow_unsigned_scripts: true,
+                ..none
+            }
+        ));
         assert!(permits(remote, keys.clone()));
-        assert!(!permits(remote, SigningConfig { required: false, ..keys }));
+        assert!(!permits(
+            remote,
+            SigningConfig {
+                required: false,
+                ..keys
+            }
+        ));
     }
 
     #[test]
     fn required_and_allowed_plaintext_contradict_each_other() {
-        let tls = NatsTlsConfig { required: true, allow_plaintext: true, ..NatsTlsConfig::default() };
-        let config = NatsConfig { tls, ..NatsConfig::default() };
-        assert_eq!(Violations::keys(|found| config.validate(found)), ["nats.tls.allow_plaintext"]);
+        let tls = NatsTlsConfig {
+            required: true,
+            allow_plaintext: true,
+            ..NatsTlsConfig::default()
+        };
+        let config = NatsConfig {
+            tls,
+            ..NatsConfig::default()
+        };
+        assert_eq!(
+            Violations::keys(|found| config.validate(found)),
+            ["nats.tls.allow_plaintext"]
+        );
     }
 }

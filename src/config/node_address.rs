@@ -15,8 +15,7 @@ const NATS: &str = "nats:";
 /// Start of the subjects of nodes. An address has no other subject: a request to it is sent with the permissions of the node.
 const NODE_SUBJECTS: &str = "orlog.node.";
 /// Reason why a node without NATS cannot have a peer with such an address.
-pub(crate) const NATS_REQUIRED: &str =
-    "an address over NATS requires bus.kind = \"nats\"; set it, or use the https address of the node";
+pub(crate) const NATS_REQUIRED: &str = "an address over NATS requires bus.kind = \"nats\"; set it, or use the https address of the node";
 /// Maximum length of an address.
 const MAX_BYTES: usize = 512;
 
@@ -68,7 +67,11 @@ impl FromStr for NodeAddress {
         }
         if let Some(subject) = text.strip_prefix(NATS) {
             let is_valid = subject.starts_with(NODE_SUBJECTS) && check_subject(subject).is_ok();
-            return if is_valid { Ok(Self(text.to_owned())) } else { Err(invalid()) };
+            return if is_valid {
+                Ok(Self(text.to_owned()))
+            } else {
+                Err(invalid())
+            };
         }
         let url = Url::parse(text).map_err(|_| invalid())?;
         let is_origin = url.path() == "/"
@@ -98,7 +101,9 @@ impl Serialize for NodeAddress {
 
 impl<'de> Deserialize<'de> for NodeAddress {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        String::deserialize(deserializer)?.parse().map_err(de::Error::custom)
+        String::deserialize(deserializer)?
+            .parse()
+            .map_err(de::Error::custom)
     }
 }
 
@@ -116,7 +121,10 @@ mod tests {
         ] {
             let address: NodeAddress = text.parse().unwrap();
             assert_eq!(address.to_string(), expected);
-            assert_eq!(address.url("/v1/peer/check"), format!("{expected}/v1/peer/check"));
+            assert_eq!(
+                address.url("/v1/peer/check"),
+                format!("{expected}/v1/peer/check")
+            );
         }
         for text in [
             "b.example",
@@ -138,9 +146,21 @@ mod tests {
         let name = NodeName::new("b.example").unwrap();
         let text = format!("nats:{}", node_subject(&name));
         let address: NodeAddress = text.parse().unwrap();
-        assert_eq!((address.subject(), address.to_string()), (Some("orlog.node.b%2Eexample"), text));
-        assert_eq!("https://b.example".parse::<NodeAddress>().unwrap().subject(), None);
-        assert!("nats:orlog.node.acme.b".parse::<NodeAddress>().is_ok(), "an import can have any name");
+        assert_eq!(
+            (address.subject(), address.to_string()),
+            (Some("orlog.node.b%2Eexample"), text)
+        );
+        assert_eq!(
+            "https://b.example"
+                .parse::<NodeAddress>()
+                .unwrap()
+                .subject(),
+            None
+        );
+        assert!(
+            "nats:orlog.node.acme.b".parse::<NodeAddress>().is_ok(),
+            "an import can have any name"
+        );
         for text in [
             "nats:",
             "nats:orlog.node.",

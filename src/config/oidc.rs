@@ -38,7 +38,13 @@ impl OidcConfig {
     }
 
     /// Validates rules that involve several keys.
-    pub(super) fn validate(&self, is_jwt: bool, issuer: &str, many_pods: bool, found: &mut Violations) {
+    pub(super) fn validate(
+        &self,
+        is_jwt: bool,
+        issuer: &str,
+        many_pods: bool,
+        found: &mut Violations,
+    ) {
         if !self.is_enabled() {
             return;
         }
@@ -57,7 +63,8 @@ impl OidcConfig {
             "auth.jwt.issuer",
             "the log-in reads the endpoints of the issuer; set its https URL. A loopback address may use http",
         );
-        let is_callback = reqwest::Url::parse(&self.redirect_url).is_ok_and(|url| url.path() == CALLBACK);
+        let is_callback =
+            reqwest::Url::parse(&self.redirect_url).is_ok_and(|url| url.path() == CALLBACK);
         found.require(
             is_callback && is_protected(&self.redirect_url),
             "auth.oidc.redirect_url",
@@ -78,7 +85,10 @@ mod tests {
     #[test]
     fn log_in_requires_https_and_one_node() {
         let check = |oidc: &OidcConfig, is_jwt, issuer, many, expected: &[&str]| {
-            assert_eq!(Violations::keys(|found| oidc.validate(is_jwt, issuer, many, found)), expected);
+            assert_eq!(
+                Violations::keys(|found| oidc.validate(is_jwt, issuer, many, found)),
+                expected
+            );
         };
         let issuer = "https://id.example.com/";
         check(&OidcConfig::default(), false, "", true, &[]);
@@ -89,11 +99,27 @@ mod tests {
         };
         check(&oidc, true, issuer, false, &[]);
         check(&oidc, false, issuer, true, &["auth.oidc.client_id"; 2]);
-        check(&oidc, true, "http://id.example.com/", false, &["auth.jwt.issuer"]);
+        check(
+            &oidc,
+            true,
+            "http://id.example.com/",
+            false,
+            &["auth.jwt.issuer"],
+        );
         oidc.scopes = vec!["profile".to_owned()];
-        for url in ["", "http://orlog.example.com/auth/callback", "https://orlog.example.com/"] {
+        for url in [
+            "",
+            "http://orlog.example.com/auth/callback",
+            "https://orlog.example.com/",
+        ] {
             url.clone_into(&mut oidc.redirect_url);
-            check(&oidc, true, issuer, false, &["auth.oidc.redirect_url", "auth.oidc.scopes"]);
+            check(
+                &oidc,
+                true,
+                issuer,
+                false,
+                &["auth.oidc.redirect_url", "auth.oidc.scopes"],
+            );
         }
     }
 }

@@ -48,9 +48,11 @@ impl IdentityConfig {
             "identity.name",
             "the pods of a cluster are one node for its peers; set one name for all of them",
         );
-        let is_published = self.address.as_ref().is_none_or(|address| address.subject().is_none());
-        let message =
-            "the subject of a node depends on the NATS account of its peer; peers state it (orlog peer add)";
+        let is_published = self
+            .address
+            .as_ref()
+            .is_none_or(|address| address.subject().is_none());
+        let message = "the subject of a node depends on the NATS account of its peer; peers state it (orlog peer add)";
         found.require(is_published, "identity.address", message);
     }
 }
@@ -64,11 +66,20 @@ pub(super) fn validate(
 ) {
     for (name, peer) in peers {
         let key = format!("peers.{name}.keys");
-        let message = "this is the name of this node (identity.name, node_name); a peer has another one";
+        let message =
+            "this is the name of this node (identity.name, node_name); a peer has another one";
         found.require(own != Some(name), format_args!("peers.{name}"), message);
         let is_reachable = on_nats || peer.address.subject().is_none();
-        found.require(is_reachable, format_args!("peers.{name}.address"), NATS_REQUIRED);
-        found.require(!peer.keys.is_empty(), &key, "no key; add the one that `orlog peer show` prints there");
+        found.require(
+            is_reachable,
+            format_args!("peers.{name}.address"),
+            NATS_REQUIRED,
+        );
+        found.require(
+            !peer.keys.is_empty(),
+            &key,
+            "no key; add the one that `orlog peer show` prints there",
+        );
         for peer_key in &peer.keys {
             peer_key.validate(&key, known, found);
         }
@@ -88,13 +99,16 @@ mod tests {
     fn check_on(peers: &str, on_nats: bool) -> Vec<String> {
         let peers: BTreeMap<NodeName, PeerConfig> = toml::from_str(peers).unwrap();
         let own = NodeName::new("a.example").unwrap();
-        Violations::keys(|found| validate(&peers, (Some(&own), on_nats), &mut BTreeSet::new(), found))
+        Violations::keys(|found| {
+            validate(&peers, (Some(&own), on_nats), &mut BTreeSet::new(), found)
+        })
     }
 
     #[test]
     fn peers_have_distinct_keys_and_another_name() {
-        let peer =
-            |name: &str, keys: &str| format!("[\"{name}\"]\naddress = \"https://{name}\"\nkeys = [{keys}]\n");
+        let peer = |name: &str, keys: &str| {
+            format!("[\"{name}\"]\naddress = \"https://{name}\"\nkeys = [{keys}]\n")
+        };
         let key = format!("\"{KEY}\"");
         assert_eq!(check(&peer("b.example", &key)), [""; 0]);
         assert_eq!(check(&peer("b.example", "")), ["peers.b.example.keys"]);
@@ -105,11 +119,19 @@ mod tests {
         assert_eq!(check_on(&over_nats, true), [""; 0]);
         assert_eq!(check_on(&over_nats, false), ["peers.b.example.address"]);
         for (invalid, expected) in [
-            (peer("b.example", &key).replace("https://", "http://"), "is no address of a node"),
+            (
+                peer("b.example", &key).replace("https://", "http://"),
+                "is no address of a node",
+            ),
             (peer("b example", &key), "is no name of a node"),
-            (peer("b.example", "\"ssh-ed25519 A\""), "is not a public key"),
+            (
+                peer("b.example", "\"ssh-ed25519 A\""),
+                "is not a public key",
+            ),
         ] {
-            let error = toml::from_str::<BTreeMap<NodeName, PeerConfig>>(&invalid).unwrap_err().to_string();
+            let error = toml::from_str::<BTreeMap<NodeName, PeerConfig>>(&invalid)
+                .unwrap_err()
+                .to_string();
             assert!(error.contains(expected), "{error}");
         }
     }
@@ -121,14 +143,37 @@ mod tests {
             let mut table: toml::Table = empty.parse().unwrap();
             table.extend(text.parse::<toml::Table>().unwrap());
             let identity: IdentityConfig = table.try_into().map_err(|error| error.to_string())?;
-            Ok::<_, String>(Violations::keys(|found| identity.validate(is_shared, found)))
+            Ok::<_, String>(Violations::keys(|found| {
+                identity.validate(is_shared, found)
+            }))
         };
-        assert_eq!(check("", true).unwrap(), [""; 0], "a cluster without an identity");
+        assert_eq!(
+            check("", true).unwrap(),
+            [""; 0],
+            "a cluster without an identity"
+        );
         assert_eq!(check("key_file = \"key\"", false).unwrap(), [""; 0]);
-        assert_eq!(check("key_file = \"key\"", true).unwrap(), ["identity.name"]);
-        assert_eq!(check("key_file = \"key\"\nname = \"a.example\"", true).unwrap(), [""; 0]);
-        assert_eq!(check("address = \"nats:orlog.node.a\"", false).unwrap(), ["identity.address"]);
-        assert!(check("name = \"a b\"", false).unwrap_err().contains("is no name of a node"));
-        assert!(check("address = \"a.example\"", false).unwrap_err().contains("is no address of a node"));
+        assert_eq!(
+            check("key_file = \"key\"", true).unwrap(),
+            ["identity.name"]
+        );
+        assert_eq!(
+            check("key_file = \"key\"\nname = \"a.example\"", true).unwrap(),
+            [""; 0]
+        );
+        assert_eq!(
+            check("address = \"nats:orlog.node.a\"", false).unwrap(),
+            ["identity.address"]
+        );
+        assert!(
+            check("name = \"a b\"", false)
+                .unwrap_err()
+                .contains("is no name of a node")
+        );
+        assert!(
+            check("address = \"a.example\"", false)
+                .unwrap_err()
+                .contains("is no address of a node")
+        );
     }
 }

@@ -31,7 +31,11 @@ pub(crate) struct NextConfig {
 impl ConfigSource {
     /// Creates the source of a node that starts with this configuration.
     pub(crate) fn new(read: ReadConfig, initial: Config) -> Self {
-        Self { read, applied: Mutex::new(initial), reloading: Arc::default() }
+        Self {
+            read,
+            applied: Mutex::new(initial),
+            reloading: Arc::default(),
+        }
     }
 
     /// Waits for the reload in progress: an earlier reading must not replace a later one.
@@ -44,22 +48,37 @@ impl ConfigSource {
     /// # Errors
     /// Returns all errors of the file and of the variables.
     pub(crate) fn read(&self) -> Result<NextConfig, Vec<Diagnostic>> {
-        let config = (self.read)().map_err(|errors| errors.iter().map(diagnostic).collect::<Vec<_>>())?;
+        let config =
+            (self.read)().map_err(|errors| errors.iter().map(diagnostic).collect::<Vec<_>>())?;
         let before = self.applied.lock().unwrap_or_else(PoisonError::into_inner);
         let changed = changed_keys(&before, &config);
         let is_reloaded = |key: &String| {
             RELOADED.iter().any(|root| {
-                key.strip_prefix(root).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+                key.strip_prefix(root)
+                    .is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
             })
         };
-        let requires_restart = changed.into_iter().filter(|key| !is_reloaded(key)).collect();
-        Ok(NextConfig { config, requires_restart })
+        let requires_restart = changed
+            .into_iter()
+            .filter(|key| !is_reloaded(key))
+            .collect();
+        Ok(NextConfig {
+            config,
+            requires_restart,
+        })
     }
 
     /// Records that the reloaded keys of a configuration apply. The others still differ from those of the process.
     pub(crate) fn applied(&self, next: Config) {
         let mut applied = self.applied.lock().unwrap_or_else(PoisonError::into_inner);
-        let Config { upstreams, gateway, webhooks, auth, peers, .. } = next;
+        let Config {
+            upstreams,
+            gateway,
+            webhooks,
+            auth,
+            peers,
+            ..
+        } = next;
         (applied.upstreams, applied.gateway, applied.webhooks) = (upstreams, gateway, webhooks);
         applied.peers = peers;
         applied.auth.actors = auth.actors;
@@ -69,20 +88,32 @@ impl ConfigSource {
 fn diagnostic(error: &Error) -> Diagnostic {
     match error {
         Error::Invalid { location, message } => Diagnostic::of_file(location, message.clone()),
-        Error::Read { path, .. } => Diagnostic::of_file(path.display().to_string(), error.to_string()),
+        Error::Read { path, .. } => {
+            Diagnostic::of_file(path.display().to_string(), error.to_string())
+        }
     }
 }
 
 /// Returns the keys whose values differ.
 fn changed_keys(before: &Config, after: &Config) -> Vec<String> {
-    let values = |config: &Config| Table::try_from(config).map(|table| leaves(&table)).unwrap_or_default();
+    let values = |config: &Config| {
+        Table::try_from(config)
+            .map(|table| leaves(&table))
+            .unwrap_or_default()
+    };
     let (before, after) = (values(before), values(after));
-    let differs = |of: &[(Vec<String>, toml::Value)], (path, value): &(Vec<String>, toml::Value)| {
-        of.iter().find(|(other, _)| other == path).is_none_or(|(_, other)| other != value)
+    let differs = |of: &[(Vec<String>, toml::Value)],
+                   (path, value): &(Vec<String>, toml::Value)| {
+        of.iter()
+            .find(|(other, _)| other == path)
+            .is_none_or(|(_, other)| other != value)
     };
     let mut changed: Vec<_> = after.iter().filter(|leaf| differs(&before, leaf)).collect();
     changed.extend(before.iter().filter(|leaf| differs(&after, leaf)));
-    let mut keys: Vec<_> = changed.into_iter().map(|(path, _)| path.join(".")).collect();
+    let mut keys: Vec<_> = changed
+        .into_iter()
+        .map(|(path, _)| path.join("."))
+        .collect();
     keys.sort();
     keys.dedup();
     keys
@@ -117,12 +148,17 @@ mod tests {
 
     #[test]
     fn errors_name_their_location() {
-        let invalid =
-            Error::Invalid { location: "orlog.toml:3:1".to_owned(), message: "unknown key".to_owned() };
+        let invalid = Error::Invalid {
+            location: "orlog.toml:3:1".to_owned(),
+            message: "unknown key".to_owned(),
+        };
         let errors = std::sync::Mutex::new(Some(vec![invalid]));
         let read = move || Err(errors.lock().unwrap().take().unwrap_or_default());
         let source = ConfigSource::new(Arc::new(read), Config::default());
         let errors = source.read().err().unwrap();
-        assert_eq!((errors[0].file.as_str(), errors[0].message.as_str()), ("orlog.toml:3:1", "unknown key"));
+        assert_eq!(
+            (errors[0].file.as_str(), errors[0].message.as_str()),
+            ("orlog.toml:3:1", "unknown key")
+        );
     }
 }

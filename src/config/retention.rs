@@ -100,21 +100,36 @@ impl RetentionConfig {
     /// Returns the retention of a dead letter.
     #[must_use]
     pub fn for_dead_letter(&self, tenant: &TenantId) -> RetentionPeriod {
-        self.tenants.get(tenant).and_then(|tenant| tenant.dead_letters).unwrap_or(self.dead_letters)
+        self.tenants
+            .get(tenant)
+            .and_then(|tenant| tenant.dead_letters)
+            .unwrap_or(self.dead_letters)
     }
 
     /// Validates that no retention of instances is shorter than the dedupe window.
     pub(super) fn validate(&self, remembered: Duration, found: &mut Violations) {
-        let sagas = self.sagas.iter().map(|(saga, of)| (format!("retention.sagas.{saga}"), of.instances));
-        let tenants =
-            self.tenants.iter().map(|(tenant, of)| (format!("retention.tenants.{tenant}"), of.instances));
-        let all = [("retention".to_owned(), Some(self.instances))].into_iter().chain(sagas).chain(tenants);
+        let sagas = self
+            .sagas
+            .iter()
+            .map(|(saga, of)| (format!("retention.sagas.{saga}"), of.instances));
+        let tenants = self
+            .tenants
+            .iter()
+            .map(|(tenant, of)| (format!("retention.tenants.{tenant}"), of.instances));
+        let all = [("retention".to_owned(), Some(self.instances))]
+            .into_iter()
+            .chain(sagas)
+            .chain(tenants);
         for (table, window) in all.filter_map(|(table, window)| Some((table, window?.limit()?))) {
             let message = format_args!(
                 "{window:?} is shorter than store.dedupe_window, {remembered:?}: a duplicate event would start the \
                  instance again"
             );
-            found.require(window >= remembered, format_args!("{table}.instances"), message);
+            found.require(
+                window >= remembered,
+                format_args!("{table}.instances"),
+                message,
+            );
         }
     }
 }
@@ -141,14 +156,21 @@ mod tests {
         );
         let check = |tenant: &str, saga: &str, expected| {
             let (tenant, saga) = (TenantId::new(tenant).unwrap(), SagaName::new(saga).unwrap());
-            assert_eq!(retention.for_instance(&tenant, &saga), expected, "{tenant} {saga}");
+            assert_eq!(
+                retention.for_instance(&tenant, &saga),
+                expected,
+                "{tenant} {saga}"
+            );
         };
         check("", "order", days(30));
         check("", "beat", days(2));
         check("acme", "order", days(3));
         check("acme", "beat", days(3));
         check("acme", "tax", RetentionPeriod::Forever);
-        assert_eq!(retention.for_dead_letter(&TenantId::new("acme").unwrap()), days(1));
+        assert_eq!(
+            retention.for_dead_letter(&TenantId::new("acme").unwrap()),
+            days(1)
+        );
         assert_eq!(retention.for_dead_letter(&TenantId::default()), days(90));
     }
 
@@ -156,14 +178,19 @@ mod tests {
     fn retention_shorter_than_redelivery_is_rejected() {
         let day = Duration::from_hours(24);
         let check = |retention: &RetentionConfig, expected: &[&str]| {
-            assert_eq!(Violations::keys(|found| retention.validate(day, found)), expected);
+            assert_eq!(
+                Violations::keys(|found| retention.validate(day, found)),
+                expected
+            );
         };
         check(&RetentionConfig::default(), &[]);
         let short = read("[tenants.acme]\ninstances = \"1h\"");
         check(&short, &["retention.tenants.acme.instances"]);
         let mut found = Violations::default();
         short.validate(day, &mut found);
-        let [(_, message)] = &found.into_inner()[..] else { panic!("one key") };
+        let [(_, message)] = &found.into_inner()[..] else {
+            panic!("one key")
+        };
         assert!(message.contains("store.dedupe_window"), "{message}");
         check(&read("instances = \"\""), &[]);
     }

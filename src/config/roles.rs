@@ -65,10 +65,18 @@ pub struct QueueConfig {
 impl QueueConfig {
     /// Validates the keys.
     pub(super) fn validate(&self, found: &mut Violations) {
-        found.require(self.max_in_flight > 0, "queue.max_in_flight", "must be at least 1");
+        found.require(
+            self.max_in_flight > 0,
+            "queue.max_in_flight",
+            "must be at least 1",
+        );
         let is_long = self.ack_wait >= Duration::from_millis(100);
         found.require(is_long, "queue.ack_wait", "must be at least 100ms");
         let is_positive = !self.redispatch_after.is_zero();
-        found.require(is_positive, "queue.redispatch_after", "must be greater than 0s");
+        found.require(
+            is_positive,
+            "queue.redispatch_after",
+            "must be greater than 0s",
+        );
     }
 }

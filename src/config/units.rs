@@ -22,7 +22,9 @@ pub(super) trait TextValue: Sized {
 /// Positive durations, such as `500ms`, `30s`, `1h30m`.
 impl TextValue for Duration {
     fn read(text: &str) -> Result<Self, String> {
-        let parsed = parse_duration(text).ok().filter(|duration| !duration.is_zero());
+        let parsed = parse_duration(text)
+            .ok()
+            .filter(|duration| !duration.is_zero());
         parsed.ok_or_else(|| {
             format!(
                 "invalid duration {text:?}; expected a positive duration such as \"500ms\", \"30s\", \"1h30m\""
@@ -114,14 +116,25 @@ const UNITS: [(&str, u64); 9] = [
 ];
 
 fn read_size(text: &str) -> Option<u64> {
-    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let digits = text
+        .find(|c: char| !c.is_ascii_digit())
+        .unwrap_or(text.len());
     let (number, unit) = text.split_at(digits);
     let unit = unit.trim_start();
     let bytes = match unit {
         "" => 1,
-        _ => UNITS.iter().find(|(name, _)| name.eq_ignore_ascii_case(unit))?.1,
+        _ => {
+            UNITS
+                .iter()
+                .find(|(name, _)| name.eq_ignore_ascii_case(unit))?
+                .1
+        }
     };
-    number.parse::<u64>().ok()?.checked_mul(bytes).filter(|size| *size > 0)
+    number
+        .parse::<u64>()
+        .ok()?
+        .checked_mul(bytes)
+        .filter(|size| *size > 0)
 }
 
 /// Required value.
@@ -152,7 +165,9 @@ pub(super) mod optional {
         deserializer: D,
     ) -> Result<Option<T>, D::Error> {
         let text = String::deserialize(deserializer)?;
-        (!text.is_empty()).then(|| T::read(&text).map_err(D::Error::custom)).transpose()
+        (!text.is_empty())
+            .then(|| T::read(&text).map_err(D::Error::custom))
+            .transpose()
     }
 
     #[expect(clippy::ref_option, reason = "serde requires this signature")]
@@ -170,12 +185,24 @@ mod tests {
 
     #[test]
     fn parses_decimal_and_binary_sizes() {
-        for (text, expected) in
-            [("512", 512), ("1 kB", 1000), ("64MiB", 64 << 20), ("2gib", 2 << 30), ("1TB", 1_000_000_000_000)]
-        {
+        for (text, expected) in [
+            ("512", 512),
+            ("1 kB", 1000),
+            ("64MiB", 64 << 20),
+            ("2gib", 2 << 30),
+            ("1TB", 1_000_000_000_000),
+        ] {
             assert_eq!(read_size(text), Some(expected), "{text}");
         }
-        for invalid in ["", "0", "-1", "1.5MiB", "64 apples", "MiB", "99999999999TiB"] {
+        for invalid in [
+            "",
+            "0",
+            "-1",
+            "1.5MiB",
+            "64 apples",
+            "MiB",
+            "99999999999TiB",
+        ] {
             assert_eq!(read_size(invalid), None, "{invalid}");
         }
     }

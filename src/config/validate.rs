@@ -23,7 +23,8 @@ impl Config {
         found.require((1..=slots).contains(&shards), "shards", message);
         let on_nats = self.bus.kind == BusKind::Nats;
         let role = self.role.as_str();
-        let message = format_args!("the role {role:?} requires NATS; set bus.kind = \"nats\" and [nats]");
+        let message =
+            format_args!("the role {role:?} requires NATS; set bus.kind = \"nats\" and [nats]");
         found.require(self.role == Role::Combined || on_nats, "role", message);
         if let Some(gateway) = &self.gateway {
             let message = match (&gateway.base_url, &gateway.subject) {
@@ -43,19 +44,35 @@ impl Config {
             webhook.validate(name, found);
             let tenant = &webhook.tenant;
             let message = format_args!("the tenant {tenant:?} is not in tenants.allowed");
-            found.require(self.tenants.admits(tenant), format_args!("webhooks.{name}.tenant"), message);
+            found.require(
+                self.tenants.admits(tenant),
+                format_args!("webhooks.{name}.tenant"),
+                message,
+            );
         }
     }
 
     fn validate_bounds(&self, found: &mut Violations) {
         let ratio = self.telemetry.sample_ratio;
         let message = format_args!("{ratio} is not between 0.0 and 1.0");
-        found.require((0.0..=1.0).contains(&ratio), "telemetry.sample_ratio", message);
+        found.require(
+            (0.0..=1.0).contains(&ratio),
+            "telemetry.sample_ratio",
+            message,
+        );
         let message = "must be at least 1; 0 drops every span and log record";
-        found.require(self.telemetry.queue_size > 0, "telemetry.queue_size", message);
+        found.require(
+            self.telemetry.queue_size > 0,
+            "telemetry.queue_size",
+            message,
+        );
         self.http.validate(found);
         let max = BusConfig::default().max_message_size;
-        found.require(self.bus.max_message_size <= max, "bus.max_message_size", "maximum event size is 1MiB");
+        found.require(
+            self.bus.max_message_size <= max,
+            "bus.max_message_size",
+            "maximum event size is 1MiB",
+        );
         self.retention.validate(self.store.dedupe_window, found);
         self.http.tls.validate(self.cluster.tls.ca.is_some(), found);
     }
@@ -71,21 +88,28 @@ impl Config {
         self.nats.validate(found);
         let many_pods = self.cluster.mode != ClusterMode::Standalone;
         let mut keys = BTreeSet::new();
-        self.auth.validate((self.listen, many_pods), &mut keys, found);
+        self.auth
+            .validate((self.listen, many_pods), &mut keys, found);
         self.identity.validate(many_pods, found);
         let own = self.identity_name().ok();
         peers::validate(&self.peers, (own.as_ref(), on_nats), &mut keys, found);
         self.audit.validate(self.role.runs_sagas(), on_nats, found);
         self.cluster.validate(&self.node_name(), on_nats, found);
         if self.cluster.mode == ClusterMode::Leases && !self.replicated() {
-            let message =
-                "shards that move between pods require replication to NATS: \"auto\" or \"jetstream\"";
+            let message = "shards that move between pods require replication to NATS: \"auto\" or \"jetstream\"";
             found.report("store.replication", message);
-        } else if many_pods && self.listen.ip().is_unspecified() && self.cluster.advertise_url.is_empty() {
-            let message = format_args!("other pods cannot reach {}; set a reachable URL", self.listen);
+        } else if many_pods
+            && self.listen.ip().is_unspecified()
+            && self.cluster.advertise_url.is_empty()
+        {
+            let message = format_args!(
+                "other pods cannot reach {}; set a reachable URL",
+                self.listen
+            );
             found.report("cluster.advertise_url", message);
         } else {
-            self.cluster.validate_transport(self.listen, self.http.tls.is_enabled(), found);
+            self.cluster
+                .validate_transport(self.listen, self.http.tls.is_enabled(), found);
         }
     }
 }

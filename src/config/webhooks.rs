@@ -146,9 +146,15 @@ impl WebhookSignatureConfig {
     /// If the payload does not end with the body, or has no timestamp although a header has one.
     pub(crate) fn payload_prefix(&self) -> Result<&str, String> {
         let Some(payload) = &self.payload else {
-            return Ok(if self.timestamp_header.is_some() { "{timestamp}." } else { "" });
+            return Ok(if self.timestamp_header.is_some() {
+                "{timestamp}."
+            } else {
+                ""
+            });
         };
-        let prefix = payload.strip_suffix(BODY).filter(|prefix| !prefix.contains(BODY));
+        let prefix = payload
+            .strip_suffix(BODY)
+            .filter(|prefix| !prefix.contains(BODY));
         let prefix = prefix.ok_or_else(|| {
             format!("{payload:?} must end with {BODY}, for example \"v0:{TIMESTAMP}:{BODY}\"")
         })?;
@@ -167,14 +173,24 @@ impl WebhookSignatureConfig {
     }
 
     fn validate(&self, scheme: WebhookScheme, key: &str, found: &mut Violations) {
-        let headers = [("header", Some(&self.header)), ("timestamp_header", self.timestamp_header.as_ref())];
-        for (field, name) in headers.into_iter().filter_map(|(field, name)| Some((field, name?))) {
+        let headers = [
+            ("header", Some(&self.header)),
+            ("timestamp_header", self.timestamp_header.as_ref()),
+        ];
+        for (field, name) in headers
+            .into_iter()
+            .filter_map(|(field, name)| Some((field, name?)))
+        {
             let message = format_args!("invalid header name {name:?}");
             found.require(is_header_name(name), format_args!("{key}.{field}"), message);
         }
         if scheme == WebhookScheme::Token {
             let message = "a token signs nothing; remove timestamp_header and payload";
-            found.require(self.timestamp_header.is_none() && self.payload.is_none(), key, message);
+            found.require(
+                self.timestamp_header.is_none() && self.payload.is_none(),
+                key,
+                message,
+            );
         } else if let Err(message) = self.payload_prefix() {
             found.report(format_args!("{key}.payload"), message);
         }
@@ -188,23 +204,41 @@ impl WebhookConfig {
     /// All errors, each with the key below the webhook.
     pub(crate) fn templates(&self) -> Result<WebhookTemplates, Vec<TemplateError>> {
         let mut errors = Vec::new();
-        let mut compile = |template: &Value, path: &str| match MessageTemplate::compile(template, path) {
-            Ok(template) => Some(template),
-            Err(found) => {
-                errors.extend(found);
-                None
-            }
-        };
-        let id = self.id.clone().or_else(|| self.scheme.delivery_id()).unwrap_or_default();
-        let optional = [(&self.correlation, "correlation"), (&self.subject, "subject")];
-        let (kind, id) = (compile(&self.kind.as_str().into(), "type"), compile(&id.into(), "id"));
+        let mut compile =
+            |template: &Value, path: &str| match MessageTemplate::compile(template, path) {
+                Ok(template) => Some(template),
+                Err(found) => {
+                    errors.extend(found);
+                    None
+                }
+            };
+        let id = self
+            .id
+            .clone()
+            .or_else(|| self.scheme.delivery_id())
+            .unwrap_or_default();
+        let optional = [
+            (&self.correlation, "correlation"),
+            (&self.subject, "subject"),
+        ];
+        let (kind, id) = (
+            compile(&self.kind.as_str().into(), "type"),
+            compile(&id.into(), "id"),
+        );
         let data = compile(&self.data, "data");
-        let [correlation, subject] = optional
-            .map(|(template, path)| template.as_ref().and_then(|text| compile(&text.as_str().into(), path)));
+        let [correlation, subject] = optional.map(|(template, path)| {
+            template
+                .as_ref()
+                .and_then(|text| compile(&text.as_str().into(), path))
+        });
         match (kind, id, data) {
-            (Some(kind), Some(id), Some(data)) if errors.is_empty() => {
-                Ok(WebhookTemplates { kind, id, correlation, subject, data })
-            }
+            (Some(kind), Some(id), Some(data)) if errors.is_empty() => Ok(WebhookTemplates {
+                kind,
+                id,
+                correlation,
+                subject,
+                data,
+            }),
             _ => Err(errors),
         }
     }
@@ -212,14 +246,19 @@ impl WebhookConfig {
     /// Validates the keys of the webhook with this name.
     pub(super) fn validate(&self, name: &str, found: &mut Violations) {
         let key = format!("webhooks.{name}");
-        let is_part = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-_".contains(&byte);
+        let is_part =
+            |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-_".contains(&byte);
         let is_name = (1..=MAX_NAME_BYTES).contains(&name.len()) && name.bytes().all(is_part);
         let message = format_args!(
             "invalid name {name:?}; use 1 to {MAX_NAME_BYTES} of the characters a-z, 0-9, - and _"
         );
         found.require(is_name, &key, message);
         let message = "the list is empty; example: secrets = [\"env:WEBHOOK_SECRET\"]";
-        found.require(!self.secrets.is_empty(), format_args!("{key}.secrets"), message);
+        found.require(
+            !self.secrets.is_empty(),
+            format_args!("{key}.secrets"),
+            message,
+        );
         let signature = format!("{key}.signature");
         match (&self.signature, self.scheme.is_preset()) {
             (Some(_), true) => found.report(&signature, "the scheme determines the signature; remove it"),
@@ -231,8 +270,7 @@ impl WebhookConfig {
             (None, true) => {}
         }
         let has_id = self.id.is_some() || self.scheme.delivery_id().is_some();
-        let message =
-            "requests of the scheme have no delivery id; set an expression that is equal for all attempts";
+        let message = "requests of the scheme have no delivery id; set an expression that is equal for all attempts";
         found.require(has_id, format_args!("{key}.id"), message);
         for error in self.templates().err().into_iter().flatten() {
             found.report(format_args!("{key}.{}", error.path), &error);
@@ -253,7 +291,12 @@ mod tests {
         let mut found = Violations::default();
         webhook(text).validate("shop", &mut found);
         let found = found.into_inner();
-        assert!(found.iter().any(|(at, why)| at == key && why.contains(message)), "{found:?}");
+        assert!(
+            found
+                .iter()
+                .any(|(at, why)| at == key && why.contains(message)),
+            "{found:?}"
+        );
     }
 
     #[test]
@@ -268,21 +311,32 @@ mod tests {
             "scheme = \"token\"\nsecrets = [\"env:A\"]\ntype = \"A\"\nid = \"= body.id\"\n\
              signature = { header = \"x-gitlab-token\" }",
         ] {
-            assert_eq!(Violations::keys(|found| webhook(text).validate("shop", found)), [""; 0], "{text}");
+            assert_eq!(
+                Violations::keys(|found| webhook(text).validate("shop", found)),
+                [""; 0],
+                "{text}"
+            );
         }
     }
 
     #[test]
     fn documented_webhooks_are_valid() {
         let page = include_str!("../../docs/webhooks.md");
-        let examples = page.split("```toml\n").skip(1).filter_map(|rest| rest.split("```").next());
+        let examples = page
+            .split("```toml\n")
+            .skip(1)
+            .filter_map(|rest| rest.split("```").next());
         let mut names = Vec::new();
         for example in examples {
             let table: toml::Table = example.parse().unwrap();
             let webhooks = table["webhooks"].as_table().unwrap();
             for (name, webhook) in webhooks {
                 let webhook: WebhookConfig = webhook.clone().try_into().unwrap();
-                assert_eq!(Violations::keys(|found| webhook.validate(name, found)), [""; 0], "{name}");
+                assert_eq!(
+                    Violations::keys(|found| webhook.validate(name, found)),
+                    [""; 0],
+                    "{name}"
+                );
                 names.push(name.clone());
             }
         }
@@ -316,7 +370,11 @@ mod tests {
         check(hmac, "webhooks.shop.signature", "requires the header");
         check(hmac, "webhooks.shop.id", "no delivery id");
         let header = |rest: &str| format!("{hmac}signature = {{ header = \"x\", {rest} }}");
-        check(&header("payload = \"{body}.\""), "webhooks.shop.signature.payload", "must end with {body}");
+        check(
+            &header("payload = \"{body}.\""),
+            "webhooks.shop.signature.payload",
+            "must end with {body}",
+        );
         check(
             &header("payload = \"{timestamp}{body}\""),
             "webhooks.shop.signature.payload",
@@ -327,6 +385,10 @@ mod tests {
             "webhooks.shop.signature.payload",
             "anyone could change the timestamp",
         );
-        check(&header("timestamp_header = \"a b\""), "webhooks.shop.signature.timestamp_header", "a b");
+        check(
+            &header("timestamp_header = \"a b\""),
+            "webhooks.shop.signature.timestamp_header",
+            "a b",
+        );
     }
 }

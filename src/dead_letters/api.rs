@@ -85,8 +85,14 @@ impl DeadLetterView {
     pub(crate) fn of(dead_letter: &DeadLetter, redact: &Redaction) -> Self {
         Self {
             id: dead_letter.id.to_string(),
-            saga: dead_letter.instance.as_ref().map(|key| key.saga.to_string()),
-            correlation: dead_letter.instance.as_ref().map(|key| key.correlation.to_string()),
+            saga: dead_letter
+                .instance
+                .as_ref()
+                .map(|key| key.saga.to_string()),
+            correlation: dead_letter
+                .instance
+                .as_ref()
+                .map(|key| key.correlation.to_string()),
             reason: dead_letter.reason.as_str(),
             message: view::message(dead_letter, redact),
             label: view::label(dead_letter).to_owned(),
@@ -119,13 +125,21 @@ pub(crate) async fn list(
     QueryParams(page): QueryParams<PageQuery>,
 ) -> Result<Json<DeadLetterPage>, Problem> {
     let limit = page_limit(page.limit, &api);
-    let mut dead_letters = api.read(move |app| collect_page(app, &tenant, page.cursor, limit + 1)).await?;
+    let mut dead_letters = api
+        .read(move |app| collect_page(app, &tenant, page.cursor, limit + 1))
+        .await?;
     let more = dead_letters.len() > limit;
     dead_letters.truncate(limit);
-    let next = dead_letters.last().filter(|_| more).map(|dead_letter| dead_letter.id.to_string());
+    let next = dead_letters
+        .last()
+        .filter(|_| more)
+        .map(|dead_letter| dead_letter.id.to_string());
     let redact = &api.app.config.redact;
     Ok(Json(DeadLetterPage {
-        items: dead_letters.iter().map(|dead_letter| DeadLetterView::of(dead_letter, redact)).collect(),
+        items: dead_letters
+            .iter()
+            .map(|dead_letter| DeadLetterView::of(dead_letter, redact))
+            .collect(),
         next_cursor: next,
     }))
 }
@@ -160,7 +174,10 @@ pub(crate) async fn show(
     LastSegment(id): LastSegment,
 ) -> Result<Json<DeadLetterView>, Problem> {
     let (dead_letter, _) = find(&api, tenant, &id).await?;
-    Ok(Json(DeadLetterView::whole(&dead_letter, &api.app.config.redact)))
+    Ok(Json(DeadLetterView::whole(
+        &dead_letter,
+        &api.app.config.redact,
+    )))
 }
 
 /// Redrive a dead letter
@@ -209,7 +226,11 @@ pub(crate) async fn discard(
     let (dead_letter, is_awaited) = find(&api, tenant, &id).await?;
     if is_awaited {
         if !query.force {
-            let instance = dead_letter.instance.as_ref().map(ToString::to_string).unwrap_or_default();
+            let instance = dead_letter
+                .instance
+                .as_ref()
+                .map(ToString::to_string)
+                .unwrap_or_default();
             let detail = format!(
                 "{instance} waits for this result; correct the cause and redrive it, or cancel the instance. To discard \
                  it, set force=true (`orlog dlq discard --force`): its step then fails and is \
@@ -224,7 +245,10 @@ pub(crate) async fn discard(
         api.app.runtime.redrive(unknown).await?;
         return Ok(StatusCode::NO_CONTENT);
     }
-    let change = Change::DropDeadLetter { tenant: dead_letter.tenant, id: dead_letter.id };
+    let change = Change::DropDeadLetter {
+        tenant: dead_letter.tenant,
+        id: dead_letter.id,
+    };
     // A key-sharded tenant has dead letters in every shard, and the id does not identify the shard.
     api.app.runtime.apply_to_all_shards(&change).await?;
     Ok(StatusCode::NO_CONTENT)
@@ -232,12 +256,22 @@ pub(crate) async fn discard(
 
 /// Replaces the result in a dead letter by an unknown outcome. Returns `None` if it contains no result of work.
 fn without_result(mut dead_letter: DeadLetter) -> Option<DeadLetter> {
-    let DeadLetterOriginal::Input(input) = &mut dead_letter.original else { return None };
-    let Input::WorkResult(result) = &mut **input else { return None };
-    let message =
-        format!("the result was discarded, because it could not be applied: {}", dead_letter.message);
-    result.outcome =
-        WorkOutcome::TimedOut { failure: Failure { code: "result_discarded".to_owned(), message } };
+    let DeadLetterOriginal::Input(input) = &mut dead_letter.original else {
+        return None;
+    };
+    let Input::WorkResult(result) = &mut **input else {
+        return None;
+    };
+    let message = format!(
+        "the result was discarded, because it could not be applied: {}",
+        dead_letter.message
+    );
+    result.outcome = WorkOutcome::TimedOut {
+        failure: Failure {
+            code: "result_discarded".to_owned(),
+            message,
+        },
+    };
     Some(dead_letter)
 }
 
@@ -254,5 +288,7 @@ async fn find(api: &ApiState, tenant: TenantId, id: &str) -> Result<(DeadLetter,
         }
         Ok(None)
     });
-    found.await?.ok_or_else(|| Problem::new(Code::DeadLetterNotFound, format!("no dead letter {id}")))
+    found
+        .await?
+        .ok_or_else(|| Problem::new(Code::DeadLetterNotFound, format!("no dead letter {id}")))
 }

@@ -78,25 +78,53 @@ pub(crate) async fn run(command: Command, console: &Console) -> Result<(), Comma
 
 async fn list(args: PageArgs, console: &Console) -> Result<(), CommandError> {
     let found = args.fetch("/v1/dead-letters", &[]).await?;
-    let fields = ["id", "at", "reason", "saga", "correlation", "label", "message"];
+    let fields = [
+        "id",
+        "at",
+        "reason",
+        "saga",
+        "correlation",
+        "label",
+        "message",
+    ];
     let head = fields.map(str::to_uppercase);
     let row = |dead_letter: &Value| fields.map(|field| text(dead_letter, field)).to_vec();
-    found.print(&head.each_ref().map(String::as_str), row, "no dead letters", console)
+    found.print(
+        &head.each_ref().map(String::as_str),
+        row,
+        "no dead letters",
+        console,
+    )
 }
 
 async fn show(args: DeadLetterArg, console: &Console) -> Result<(), CommandError> {
     let client = ApiClient::new(&args.server)?;
-    let dead_letter = client.get(&path(&["v1", "dead-letters", &args.id]), &[]).await?;
+    let dead_letter = client
+        .get(&path(&["v1", "dead-letters", &args.id]), &[])
+        .await?;
     if console.is_json() {
         return console.json(&dead_letter);
     }
-    for field in ["id", "at", "reason", "message", "saga", "correlation", "label", "attempts", "node"] {
+    for field in [
+        "id",
+        "at",
+        "reason",
+        "message",
+        "saga",
+        "correlation",
+        "label",
+        "attempts",
+        "node",
+    ] {
         let value = text(&dead_letter, field);
         if !value.is_empty() {
             console.field(field, 12, &value)?;
         }
     }
-    console.line(&format!("original     {}", printable_json(&format!("{:#}", dead_letter["original"]))))
+    console.line(&format!(
+        "original     {}",
+        printable_json(&format!("{:#}", dead_letter["original"]))
+    ))
 }
 
 /// Redrives dead letters in sequence and stops at the first failure. Prints the results before the
@@ -108,30 +136,63 @@ async fn redrive(args: Redrive, console: &Console) -> Result<(), CommandError> {
     }
     let mut responses = Vec::new();
     for id in &args.ids {
-        let response = client.post(&path(&["v1", "dead-letters", id, "redrive"]), None).await?;
+        let response = client
+            .post(&path(&["v1", "dead-letters", id, "redrive"]), None)
+            .await?;
         if !console.is_json() {
             let version = format!(", version {}", text(&response, "version"));
-            console.status(&format!("{id}: redriven; "), &text(&response, "status"), &version)?;
+            console.status(
+                &format!("{id}: redriven; "),
+                &text(&response, "status"),
+                &version,
+            )?;
         }
         responses.push(response);
     }
-    if console.is_json() { console.json(&Value::Array(responses)) } else { Ok(()) }
+    if console.is_json() {
+        console.json(&Value::Array(responses))
+    } else {
+        Ok(())
+    }
 }
 
 /// Redrives all dead letters of a filter. Returns an error after printing the results if any was not
 /// applied.
-async fn redrive_kind(args: &Redrive, client: &ApiClient, console: &Console) -> Result<(), CommandError> {
-    let Redrive { reason, saga, limit, canary, .. } = args;
+async fn redrive_kind(
+    args: &Redrive,
+    client: &ApiClient,
+    console: &Console,
+) -> Result<(), CommandError> {
+    let Redrive {
+        reason,
+        saga,
+        limit,
+        canary,
+        ..
+    } = args;
     let selection = json!({ "reason": reason, "saga": saga, "limit": limit, "canary": canary });
-    let response = client.post("/v1/dead-letters/redrive", Option::Some(&selection)).await?;
+    let response = client
+        .post("/v1/dead-letters/redrive", Option::Some(&selection))
+        .await?;
     if console.is_json() {
         console.json(&response)?;
     } else {
-        for field in ["matched", "applied", "published", "dead_lettered", "rejected", "skipped"] {
+        for field in [
+            "matched",
+            "applied",
+            "published",
+            "dead_lettered",
+            "rejected",
+            "skipped",
+        ] {
             console.field(field, 13, &text(&response, field))?;
         }
         for failed in items(&response, "failures") {
-            note(&format!("{}: {}", text(failed, "id"), text(failed, "detail")));
+            note(&format!(
+                "{}: {}",
+                text(failed, "id"),
+                text(failed, "detail")
+            ));
         }
         if response["has_more"] == true {
             note("more dead letters match; run the command again, or raise --limit");
@@ -143,19 +204,32 @@ async fn redrive_kind(args: &Redrive, client: &ApiClient, console: &Console) -> 
             "stopped: {cause}; {skipped} dead letters were not redriven. Fix the cause and run the command again (orlog dlq list)"
         )));
     }
-    match response["dead_lettered"].as_u64().unwrap_or(0) + response["rejected"].as_u64().unwrap_or(0) {
+    match response["dead_lettered"].as_u64().unwrap_or(0)
+        + response["rejected"].as_u64().unwrap_or(0)
+    {
         0 => Ok(()),
-        failed => Err(CommandError::failed(format!("{failed} dead letters failed again (orlog dlq list)"))),
+        failed => Err(CommandError::failed(format!(
+            "{failed} dead letters failed again (orlog dlq list)"
+        ))),
     }
 }
 
 async fn discard(args: Discard, console: &Console) -> Result<(), CommandError> {
     let client = ApiClient::new(&args.server)?;
     for id in &args.ids {
-        client.delete(&path(&["v1", "dead-letters", id]), &[("force", args.force.to_string())]).await?;
+        client
+            .delete(
+                &path(&["v1", "dead-letters", id]),
+                &[("force", args.force.to_string())],
+            )
+            .await?;
         if !console.is_json() {
             console.line(&format!("{id}: discarded"))?;
         }
     }
-    if console.is_json() { console.json(&json!({ "discarded": args.ids })) } else { Ok(()) }
+    if console.is_json() {
+        console.json(&json!({ "discarded": args.ids }))
+    } else {
+        Ok(())
+    }
 }

@@ -40,7 +40,9 @@ pub(crate) fn message(dead_letter: &DeadLetter, redact: &Redaction) -> String {
         DeadLetterOriginal::Input(input) => serde_json::to_value(input).ok(),
         DeadLetterOriginal::Message { payload, .. } => serde_json::from_slice(payload).ok(),
     };
-    redact.hidden_values(&values).remove_from(&dead_letter.message)
+    redact
+        .hidden_values(&values)
+        .remove_from(&dead_letter.message)
 }
 
 /// Returns the label of the original: the event type or the subject.
@@ -66,10 +68,18 @@ fn cloud_event(event: &Event, redact: &Redaction) -> Value {
         "data": redact.redact(event.data.clone()),
     });
     if let (Some(attributes), Value::Object(members)) = (&event.attributes, &mut rendered) {
-        let EventAttributes { content_type, data_schema, extensions } = &**attributes;
-        let known = [("datacontenttype", content_type), ("dataschema", data_schema)];
-        let known =
-            known.into_iter().filter_map(|(name, value)| Some((name.to_owned(), json!(value.as_ref()?))));
+        let EventAttributes {
+            content_type,
+            data_schema,
+            extensions,
+        } = &**attributes;
+        let known = [
+            ("datacontenttype", content_type),
+            ("dataschema", data_schema),
+        ];
+        let known = known
+            .into_iter()
+            .filter_map(|(name, value)| Some((name.to_owned(), json!(value.as_ref()?))));
         let extensions = redact.redact(json!(extensions));
         members.extend(known.chain(extensions.as_object().cloned().unwrap_or_default()));
     }
@@ -84,9 +94,15 @@ pub(crate) fn original(original: &DeadLetterOriginal, redact: &Redaction) -> Val
             Input::Event(event) => json!({ "event": cloud_event(event, redact) }),
             other => redact.redact(json!({ "input": other })),
         },
-        DeadLetterOriginal::Message { subject, headers, payload } => {
-            let headers: BTreeMap<&str, &str> =
-                headers.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
+        DeadLetterOriginal::Message {
+            subject,
+            headers,
+            payload,
+        } => {
+            let headers: BTreeMap<&str, &str> = headers
+                .iter()
+                .map(|(k, v)| (k.as_str(), v.as_str()))
+                .collect();
             let payload = match std::str::from_utf8(payload) {
                 Ok(text) => redact.redact_text(text),
                 Err(_) => redact.redact(json!({ "base64": STANDARD.encode(payload) })),

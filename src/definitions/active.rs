@@ -35,7 +35,10 @@ impl ActiveDefinitions {
 
     /// Returns the definitions of each owner, the shared ones first.
     pub(super) fn owners(&self) -> impl Iterator<Item = (Option<&TenantId>, &OwnedDefinitions)> {
-        let contexts = self.contexts.iter().map(|(context, owned)| (Some(context), owned));
+        let contexts = self
+            .contexts
+            .iter()
+            .map(|(context, owned)| (Some(context), owned));
         std::iter::once((None, &self.shared)).chain(contexts)
     }
 
@@ -49,8 +52,13 @@ impl ActiveDefinitions {
 
     /// Returns the definitions that new instances of a tenant use if `own` are those of its context, sorted by name.
     pub(super) fn usable_with(&self, own: &[LoadedDefinition]) -> Vec<LoadedDefinition> {
-        let is_replaced = |shared: &LoadedDefinition| own.iter().any(|own| own.saga() == shared.saga());
-        let shared = self.shared.definitions.iter().filter(|shared| !is_replaced(shared));
+        let is_replaced =
+            |shared: &LoadedDefinition| own.iter().any(|own| own.saga() == shared.saga());
+        let shared = self
+            .shared
+            .definitions
+            .iter()
+            .filter(|shared| !is_replaced(shared));
         let mut usable: Vec<_> = shared.chain(own).cloned().collect();
         usable.sort_by(|a, b| a.saga().cmp(b.saga()));
         usable
@@ -58,21 +66,30 @@ impl ActiveDefinitions {
 
     /// Returns whether a definition is active for an owner.
     fn is_active(owned: &OwnedDefinitions, hash: &[u8; 16]) -> bool {
-        owned.definitions.iter().any(|active| active.program.definition_ref().hash == *hash)
+        owned
+            .definitions
+            .iter()
+            .any(|active| active.program.definition_ref().hash == *hash)
     }
 
     /// Returns the owners that have retired a stored definition. Without a record of any owner, it is shared: earlier releases
     /// had no contexts.
     pub(super) fn retired_by(&self, hash: &[u8; 16]) -> Vec<Option<TenantId>> {
         let has = |owned: &OwnedDefinitions| {
-            owned.deployment.iter().any(|deployment| deployment.find(hash).is_some())
+            owned
+                .deployment
+                .iter()
+                .any(|deployment| deployment.find(hash).is_some())
         };
         let mut owners: Vec<_> = self.owners().filter(|(_, owned)| has(owned)).collect();
         if owners.is_empty() {
             owners.push((None, &self.shared));
         }
         owners.retain(|(_, owned)| !Self::is_active(owned, hash));
-        owners.into_iter().map(|(context, _)| context.cloned()).collect()
+        owners
+            .into_iter()
+            .map(|(context, _)| context.cloned())
+            .collect()
     }
 }
 

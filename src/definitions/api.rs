@@ -153,7 +153,10 @@ impl DefinitionContext {
             shared: app.definitions.deployment(),
             own: app.definitions.of(Some(tenant)).deployment,
             active: app.definitions.usable(tenant),
-            pins: query.count.then(|| pins(app.readers(), Some(tenant))).transpose()?,
+            pins: query
+                .count
+                .then(|| pins(app.readers(), Some(tenant)))
+                .transpose()?,
             sees_node,
         })
     }
@@ -169,22 +172,36 @@ impl DefinitionContext {
 
     /// Returns the active definition of an owner with this hash.
     fn active(&self, context: Option<&TenantId>, hash: &[u8; 16]) -> Option<&LoadedDefinition> {
-        let of_owner = self.active.iter().filter(|active| active.context.as_ref() == context);
-        of_owner.into_iter().find(|active| active.program.definition_ref().hash == *hash)
+        let of_owner = self
+            .active
+            .iter()
+            .filter(|active| active.context.as_ref() == context);
+        of_owner
+            .into_iter()
+            .find(|active| active.program.definition_ref().hash == *hash)
     }
 
     fn describe(&self, context: Option<&TenantId>, program: &dyn Program) -> DefinitionView {
         let (reference, manifest) = (program.definition_ref(), program.manifest());
         let active = self.active(context, &reference.hash).is_some();
-        let deployment = if context.is_some() { &self.own } else { &self.shared };
-        let deployed = deployment.as_ref().and_then(|deployment| deployment.find(&reference.hash));
+        let deployment = if context.is_some() {
+            &self.own
+        } else {
+            &self.shared
+        };
+        let deployed = deployment
+            .as_ref()
+            .and_then(|deployment| deployment.find(&reference.hash));
         let visible = deployed.filter(|_| self.sees(context));
         let pinned = self.pins.as_ref().map(|pins| pins.of(&reference.hash));
-        let events = manifest.subscriptions.iter().map(|trigger| EventSubscriptionView {
-            kind: trigger.kind.to_string(),
-            starts: trigger.starts && active,
-            example: None,
-        });
+        let events = manifest
+            .subscriptions
+            .iter()
+            .map(|trigger| EventSubscriptionView {
+                kind: trigger.kind.to_string(),
+                starts: trigger.starts && active,
+                example: None,
+            });
         DefinitionView {
             saga: reference.saga.to_string(),
             context: context.map(ToString::to_string),
@@ -194,7 +211,9 @@ impl DefinitionContext {
             file: visible.map(|deployed| deployed.file.clone()),
             deployed_at: deployed.map(|deployed| deployed.at.to_string()),
             deployed_by: visible.map(|deployed| deployed.deployed_by.clone()),
-            retired_at: deployed.and_then(|deployed| deployed.retired_at).map(|at| at.to_string()),
+            retired_at: deployed
+                .and_then(|deployed| deployed.retired_at)
+                .map(|at| at.to_string()),
             live: pinned.map(|pinned| pinned.live),
             ended: pinned.map(|pinned| pinned.ended),
             events: events.collect(),
@@ -224,8 +243,12 @@ pub(crate) async fn list(
     let list = move |app: &ReadScope| {
         let context = DefinitionContext::of(app, &tenant, &query, sees_node)?;
         let items = context.active.iter();
-        let items = items.map(|active| context.describe(active.context.as_ref(), active.program.as_ref()));
-        Ok(DefinitionList { items: items.collect(), count_complete: context.count_complete() })
+        let items =
+            items.map(|active| context.describe(active.context.as_ref(), active.program.as_ref()));
+        Ok(DefinitionList {
+            items: items.collect(),
+            count_complete: context.count_complete(),
+        })
     };
     api.read(list).await.map(Json)
 }
@@ -246,7 +269,9 @@ pub(crate) async fn show(
     QueryParams(query): QueryParams<DefinitionQuery>,
 ) -> Result<Json<DefinitionVersions>, Problem> {
     let saga = SagaName::new(saga).map_err(|error| invalid_parameter("saga", error.to_string()))?;
-    api.read(move |app| versions(app, &tenant, &saga, &query, sees_node)).await.map(Json)
+    api.read(move |app| versions(app, &tenant, &saga, &query, sees_node))
+        .await
+        .map(Json)
 }
 
 fn versions(
@@ -263,27 +288,48 @@ fn versions(
         is_definition && owned.is_usable_by(tenant) && owned.program.definition_ref().saga == *saga
     });
     if programs.is_empty() {
-        return Err(Problem::new(Code::DefinitionNotFound, format!("no definition of saga {saga}")));
+        return Err(Problem::new(
+            Code::DefinitionNotFound,
+            format!("no definition of saga {saga}"),
+        ));
     }
     let context = DefinitionContext::of(app, tenant, query, sees_node)?;
     let mut versions = Vec::with_capacity(programs.len());
-    for OwnedProgram { context: owner, program } in &programs {
+    for OwnedProgram {
+        context: owner,
+        program,
+    } in &programs
+    {
         let (owner, hash) = (owner.as_ref(), &program.definition_ref().hash);
-        let (source, module_bytes) = if context.sees(owner) { source(app, hash)? } else { (None, None) };
+        let (source, module_bytes) = if context.sees(owner) {
+            source(app, hash)?
+        } else {
+            (None, None)
+        };
         let described = context.describe(owner, program.as_ref());
-        let mut version = DefinitionView { source, module_bytes, ..described };
+        let mut version = DefinitionView {
+            source,
+            module_bytes,
+            ..described
+        };
         if let Some(active) = context.active(owner, hash) {
             add_examples(active, &mut version.events);
         }
         versions.push(version);
     }
     versions.sort_by_key(|version| (!version.active, std::cmp::Reverse(version.version)));
-    Ok(DefinitionVersions { saga: saga.to_string(), versions, count_complete: context.count_complete() })
+    Ok(DefinitionVersions {
+        saga: saga.to_string(),
+        versions,
+        count_complete: context.count_complete(),
+    })
 }
 
 /// Adds an example to each start event of an active YAML definition.
 fn add_examples(active: &LoadedDefinition, events: &mut [EventSubscriptionView]) {
-    let Some(compiled) = &active.compiled else { return };
+    let Some(compiled) = &active.compiled else {
+        return;
+    };
     for event in events.iter_mut().filter(|event| event.starts) {
         let kind = EventType::new(event.kind.as_str()).expect("the manifest has valid event types");
         let (dataversion, data) = sample::start_data(compiled, &kind);

@@ -25,10 +25,19 @@ impl Providers<'_> {
     /// Returns an executor for work with this name; of a context, the one that executes the work of its tenant, if the definitions of
     /// the context may use it.
     pub(super) fn executor(&self, kind: WorkKind, name: &str) -> Option<Arc<EffectExecutor>> {
-        let Some(context) = self.context else { return self.catalog.executor_for_name(kind, name) };
+        let Some(context) = self.context else {
+            return self.catalog.executor_for_name(kind, name);
+        };
         let (tenant, to) = (context.clone(), name.into());
-        let destination = Destination { kind, tenant, name: to, priority: Priority::Normal };
-        self.catalog.executor_for(&destination).filter(|executor| executor.upstream().permits(context, name))
+        let destination = Destination {
+            kind,
+            tenant,
+            name: to,
+            priority: Priority::Normal,
+        };
+        self.catalog
+            .executor_for(&destination)
+            .filter(|executor| executor.upstream().permits(context, name))
     }
 
     /// Returns `did you mean …?` if an upstream executes an effect with a similar name.
@@ -42,16 +51,29 @@ impl Providers<'_> {
 }
 
 /// Returns a diagnostic for each requested effect or command that no upstream provides.
-pub(super) fn missing_providers(definition: &LoadedDefinition, providers: &Providers<'_>) -> Vec<Diagnostic> {
-    let Some(compiled) = &definition.compiled else { return missing_work(definition, providers) };
+pub(super) fn missing_providers(
+    definition: &LoadedDefinition,
+    providers: &Providers<'_>,
+) -> Vec<Diagnostic> {
+    let Some(compiled) = &definition.compiled else {
+        return missing_work(definition, providers);
+    };
     let mut problems = Vec::new();
     for (index, step) in compiled.definition().steps.iter().enumerate() {
-        let compensation = step.compensate.as_ref().map(|compensation| ("undo", &compensation.action));
+        let compensation = step
+            .compensate
+            .as_ref()
+            .map(|compensation| ("undo", &compensation.action));
         for (field, action) in std::iter::once(("do", &step.action)).chain(compensation) {
             if let Some((message, suggestion)) = trouble(action, providers) {
                 let path = format!("steps[{index}].{field}");
                 let message = format!("step `{}`: {message}", step.id);
-                problems.push(compiled.diagnostic(&file_of(definition), &path, message, suggestion));
+                problems.push(compiled.diagnostic(
+                    &file_of(definition),
+                    &path,
+                    message,
+                    suggestion,
+                ));
             }
         }
     }
@@ -64,17 +86,31 @@ pub(super) fn missing_providers(definition: &LoadedDefinition, providers: &Provi
 
 fn missing_work(definition: &LoadedDefinition, providers: &Providers<'_>) -> Vec<Diagnostic> {
     let manifest = definition.program.manifest();
-    let effects = manifest.effects.iter().filter_map(|effect| missing_executor(effect.as_str(), providers));
+    let effects = manifest
+        .effects
+        .iter()
+        .filter_map(|effect| missing_executor(effect.as_str(), providers));
     // A shared definition without steps may list commands that it never sends.
-    let commands = manifest.commands.iter().filter(|_| providers.context.is_some());
+    let commands = manifest
+        .commands
+        .iter()
+        .filter(|_| providers.context.is_some());
     let commands = commands.filter_map(|command| {
-        let aggregate_type =
-            command.rsplit_once('.').map_or(command.as_str(), |(aggregate_type, _)| aggregate_type);
+        let aggregate_type = command
+            .rsplit_once('.')
+            .map_or(command.as_str(), |(aggregate_type, _)| aggregate_type);
         missing_gateway(aggregate_type, command, providers)
     });
     let diagnostic = |(message, suggestion)| {
         let (file, suggestion) = (file_of(definition), Some(suggestion));
-        Diagnostic { file, line: 0, column: 0, path: String::new(), message, suggestion }
+        Diagnostic {
+            file,
+            line: 0,
+            column: 0,
+            path: String::new(),
+            message,
+            suggestion,
+        }
     };
     effects.chain(commands).map(diagnostic).collect()
 }
@@ -89,9 +125,15 @@ fn file_of(definition: &LoadedDefinition) -> String {
 fn trouble(action: &Action, providers: &Providers<'_>) -> Option<(String, String)> {
     match action {
         Action::Effect(effect) => missing_executor(effect.name.as_str(), providers),
-        Action::Command(CommandAction { aggregate_type, name, .. }) => {
-            missing_gateway(aggregate_type.as_str(), &format!("{aggregate_type}.{name}"), providers)
-        }
+        Action::Command(CommandAction {
+            aggregate_type,
+            name,
+            ..
+        }) => missing_gateway(
+            aggregate_type.as_str(),
+            &format!("{aggregate_type}.{name}"),
+            providers,
+        ),
         Action::Job(job) => missing_executor(&format!("job.{}", job.kind), providers),
         Action::Wait(_)
         | Action::Event(_)
@@ -108,7 +150,10 @@ fn missing_gateway(
     command: &str,
     providers: &Providers<'_>,
 ) -> Option<(String, String)> {
-    if providers.executor(WorkKind::Command, aggregate_type).is_some() {
+    if providers
+        .executor(WorkKind::Command, aggregate_type)
+        .is_some()
+    {
         return None;
     }
     Some(match providers.context {

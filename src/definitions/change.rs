@@ -51,7 +51,10 @@ pub(crate) fn stored_definitions(
     runtime: &Runtime,
     more: Option<&Reader>,
 ) -> Result<Vec<(DefinitionRef, Vec<u8>)>, orlog_store::Error> {
-    let mut stored = more.map(Reader::definitions).transpose()?.unwrap_or_default();
+    let mut stored = more
+        .map(Reader::definitions)
+        .transpose()?
+        .unwrap_or_default();
     for reader in runtime.readers() {
         stored.extend(reader.definitions()?);
     }
@@ -65,7 +68,10 @@ pub(crate) fn pins(
     readers: impl Iterator<Item = Reader>,
     tenant: Option<&TenantId>,
 ) -> Result<PinCounts, orlog_store::Error> {
-    let mut pins = PinCounts { complete: true, ..PinCounts::default() };
+    let mut pins = PinCounts {
+        complete: true,
+        ..PinCounts::default()
+    };
     for reader in readers {
         pins.add(&reader.pin_counts(tenant)?);
     }
@@ -92,9 +98,18 @@ impl ContextLimits {
         active: &[LoadedDefinition],
         pins: &PinCounts,
     ) -> Result<(), DeployError> {
-        let is_retired = |hash: &[u8; 16]| deployment.active().all(|active| active.program.hash != *hash);
-        let pinned = deployment.definitions.iter().filter(|one| is_retired(&one.program.hash));
-        let pinned = pinned.filter(|one| pins.by_hash.contains_key(&one.program.hash)).count();
+        let is_retired = |hash: &[u8; 16]| {
+            deployment
+                .active()
+                .all(|active| active.program.hash != *hash)
+        };
+        let pinned = deployment
+            .definitions
+            .iter()
+            .filter(|one| is_retired(&one.program.hash));
+        let pinned = pinned
+            .filter(|one| pins.by_hash.contains_key(&one.program.hash))
+            .count();
         let (count, limit) = (active.len() + pinned, self.definitions);
         if count > limit {
             return Err(DeployError::Limit(format!(
@@ -102,8 +117,11 @@ impl ContextLimits {
                  limits.max_context_definitions is {limit}; deploy fewer files, or migrate or end the instances of retired ones"
             )));
         }
-        let bytes: usize =
-            active.iter().filter_map(|one| one.source.as_ref()).map(|source| source.len()).sum();
+        let bytes: usize = active
+            .iter()
+            .filter_map(|one| one.source.as_ref())
+            .map(|source| source.len())
+            .sum();
         let limit = self.source_bytes;
         if bytes as u64 > limit {
             return Err(DeployError::Limit(format!(

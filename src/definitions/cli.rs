@@ -18,5 +18,9 @@ pub(crate) mod test;
 
 /// Returns the definition files at a path: the file, or those of a directory.
 fn definition_files(path: &Path) -> Vec<Result<PathBuf, Vec<Diagnostic>>> {
-    if path.is_dir() { list_files(path) } else { vec![Ok(path.to_owned())] }
+    if path.is_dir() {
+        list_files(path)
+    } else {
+        vec![Ok(path.to_owned())]
+    }
 }

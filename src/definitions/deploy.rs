@@ -19,8 +19,8 @@ use super::plan::{self, ScheduleChange};
 use super::target::TargetDefinitions;
 use super::{initial, references};
 use crate::definitions::{
-    self, DefinitionErrors, DefinitionSet, DeploymentPlan, LoadedDefinition, SourceFile, UsageContext,
-    ValidatedDefinitions,
+    self, DefinitionErrors, DefinitionSet, DeploymentPlan, LoadedDefinition, SourceFile,
+    UsageContext, ValidatedDefinitions,
 };
 use crate::schedules::deployed::DeployedSchedules;
 use crate::upstreams::UpstreamSources;
@@ -123,9 +123,25 @@ impl Deployments {
     ///
     /// # Errors
     /// See [`DeployError`].
-    pub async fn deploy(self: &Arc<Self>, order: DeployRequest) -> Result<DeploymentPlan, DeployError> {
-        let DeployRequest { context, files, keep_others, user: by, dry_run, policy, repeats } = order;
-        let origin = DeployOrigin::Files { context, files, keep_others, repeats };
+    pub async fn deploy(
+        self: &Arc<Self>,
+        order: DeployRequest,
+    ) -> Result<DeploymentPlan, DeployError> {
+        let DeployRequest {
+            context,
+            files,
+            keep_others,
+            user: by,
+            dry_run,
+            policy,
+            repeats,
+        } = order;
+        let origin = DeployOrigin::Files {
+            context,
+            files,
+            keep_others,
+            repeats,
+        };
         self.deploy_whole(origin, by, policy, dry_run).await
     }
 
@@ -141,7 +157,8 @@ impl Deployments {
         config: Option<ReloadedConfig>,
     ) -> Result<DeploymentPlan, DeployError> {
         let config = config.map(Box::new);
-        self.deploy_whole(DeployOrigin::Dirs { config }, by, policy, false).await
+        self.deploy_whole(DeployOrigin::Dirs { config }, by, policy, false)
+            .await
     }
 
     async fn deploy_whole(
@@ -155,7 +172,11 @@ impl Deployments {
         let whole = tokio::spawn(async move {
             let _alone = deployments.locks.deploying.lock().await;
             let prepared = Arc::clone(&deployments).prepare(origin, by, policy).await?;
-            if dry_run { Ok(prepared.plan) } else { deployments.carry_out(prepared).await }
+            if dry_run {
+                Ok(prepared.plan)
+            } else {
+                deployments.carry_out(prepared).await
+            }
         });
         whole.await.unwrap_or(Err(DeployError::ShuttingDown))
     }
@@ -171,7 +192,12 @@ impl Deployments {
             let catalog = upstreams.as_ref().unwrap_or(&self.catalog);
             let (context, loaded) = (origin.context(), self.programs.all());
             let pins = change::pins(self.runtime.readers(), context)?;
-            let usage = UsageContext { context, catalog, loaded: &loaded, pins: &pins };
+            let usage = UsageContext {
+                context,
+                catalog,
+                loaded: &loaded,
+                pins: &pins,
+            };
             let mut plan = self.definitions.plan(next.definitions(), &usage);
             let problems = plan::version_conflicts(&plan, policy, &pins);
             if !problems.is_empty() {
@@ -183,17 +209,36 @@ impl Deployments {
             }
             let deployment = self.record(&next, &origin, &by)?;
             if let (Some(context), Some(deployment)) = (context, &deployment) {
-                self.context_limits.check((context, deployment), next.definitions(), &pins)?;
+                self.context_limits
+                    .check((context, deployment), next.definitions(), &pins)?;
             }
             let current = self.definitions.of(context).deployment;
             plan.schedules = ScheduleChange::of(current.as_deref(), next.schedules());
-            plan.number = deployment.as_ref().map_or(plan.number, |deployment| deployment.number);
+            plan.number = deployment
+                .as_ref()
+                .map_or(plan.number, |deployment| deployment.number);
             let (definitions, context) = (next.into_definitions(), context.cloned());
-            let repeats = matches!(origin, DeployOrigin::Files { repeats: Some(_), .. });
+            let repeats = matches!(
+                origin,
+                DeployOrigin::Files {
+                    repeats: Some(_),
+                    ..
+                }
+            );
             let config = origin.into_config();
-            Ok(PreparedDeployment { context, plan, definitions, deployment, repeats, upstreams, config })
+            Ok(PreparedDeployment {
+                context,
+                plan,
+                definitions,
+                deployment,
+                repeats,
+                upstreams,
+                config,
+            })
         };
-        tokio::task::spawn_blocking(prepare).await.unwrap_or(Err(DeployError::ShuttingDown))
+        tokio::task::spawn_blocking(prepare)
+            .await
+            .unwrap_or(Err(DeployError::ShuttingDown))
     }
 
     /// Returns the target definitions, and the catalog of the current upstream files if it is to be activated too: on
@@ -205,31 +250,55 @@ impl Deployments {
         if matches!(origin, DeployOrigin::Files { .. }) {
             match self.next(origin, &self.catalog) {
                 // A deployment of a context must not change the upstreams of the node.
-                Err(DeployError::Rejected(_)) if self.upstreams.has_dir() && origin.context().is_none() => {}
+                Err(DeployError::Rejected(_))
+                    if self.upstreams.has_dir() && origin.context().is_none() => {}
                 result => return Ok((result?, None)),
             }
         }
-        let catalog = self.next_catalog(origin.configured()).map_err(DefinitionErrors)?;
+        let catalog = self
+            .next_catalog(origin.configured())
+            .map_err(DefinitionErrors)?;
         Ok((self.next(origin, &catalog)?, Some(catalog)))
     }
 
     /// Returns the catalog of the current upstream files without activating it.
-    fn next_catalog(&self, configured: Option<&EffectsConfig>) -> Result<Arc<Catalog>, Vec<Diagnostic>> {
-        let upstreams =
-            configured.map_or_else(|| self.upstreams.read(), |next| self.upstreams.read_with(next))?;
+    fn next_catalog(
+        &self,
+        configured: Option<&EffectsConfig>,
+    ) -> Result<Arc<Catalog>, Vec<Diagnostic>> {
+        let upstreams = configured.map_or_else(
+            || self.upstreams.read(),
+            |next| self.upstreams.read_with(next),
+        )?;
         let next = self.catalog.rebuild(upstreams);
-        next.map(Arc::new).map_err(|error| vec![Diagnostic::of_file("the upstreams", error.to_string())])
+        next.map(Arc::new)
+            .map_err(|error| vec![Diagnostic::of_file("the upstreams", error.to_string())])
     }
 
     /// Returns the target definitions. `catalog` must have an upstream for each of their effects.
-    fn next(&self, origin: &DeployOrigin, catalog: &Catalog) -> Result<TargetDefinitions, DeployError> {
+    fn next(
+        &self,
+        origin: &DeployOrigin,
+        catalog: &Catalog,
+    ) -> Result<TargetDefinitions, DeployError> {
         let (mut others, context) = (None, origin.context());
         let (files, dir) = match origin {
-            DeployOrigin::Files { files, keep_others: true, .. } => {
+            DeployOrigin::Files {
+                files,
+                keep_others: true,
+                ..
+            } => {
                 others = self.definitions.of(context).deployment;
-                ([self.definitions.others(context, files), files.clone()].concat(), None)
+                (
+                    [self.definitions.others(context, files), files.clone()].concat(),
+                    None,
+                )
             }
-            DeployOrigin::Files { files, keep_others: false, .. } => (files.clone(), None),
+            DeployOrigin::Files {
+                files,
+                keep_others: false,
+                ..
+            } => (files.clone(), None),
             DeployOrigin::Dirs { config } => match self.definitions.dir() {
                 Some(dir) => {
                     let files = definitions::read_dir(dir).map_err(DefinitionErrors)?;
@@ -237,13 +306,19 @@ impl Deployments {
                     (files, Some(digest))
                 }
                 None if self.upstreams.has_dir() || config.is_some() => {
-                    let current = self.definitions.validate_active(catalog).map_err(DefinitionErrors)?;
+                    let current = self
+                        .definitions
+                        .validate_active(catalog)
+                        .map_err(DefinitionErrors)?;
                     return Ok(TargetDefinitions::Active(current));
                 }
                 None => return Err(DeployError::NoDir),
             },
         };
-        let mut checked = self.definitions.validate(context, &files, catalog).map_err(DefinitionErrors)?;
+        let mut checked = self
+            .definitions
+            .validate(context, &files, catalog)
+            .map_err(DefinitionErrors)?;
         if let Some(others) = others {
             checked.schedules = plan::kept_schedules(&others, &checked.schedules);
         }
@@ -251,12 +326,17 @@ impl Deployments {
         let consistent = match context {
             None => references::check(&checked.definitions, current.as_deref()),
             Some(context) => {
-                let usable = self.definitions.usable_with(Some(context), &checked.definitions);
+                let usable = self
+                    .definitions
+                    .usable_with(Some(context), &checked.definitions);
                 references::check_context(context, &usable, current.as_deref())
             }
         };
         consistent.map_err(DefinitionErrors)?;
-        Ok(TargetDefinitions::Validated(ValidatedDefinitions { digest: dir, ..checked }))
+        Ok(TargetDefinitions::Validated(ValidatedDefinitions {
+            digest: dir,
+            ..checked
+        }))
     }
 
     /// Returns the record to store; `None` if the stored record is equal, or newer than the one that it repeats.
@@ -266,30 +346,51 @@ impl Deployments {
         origin: &DeployOrigin,
         by: &str,
     ) -> Result<Option<Deployment>, DeployError> {
-        let TargetDefinitions::Validated(checked) = next else { return Ok(None) };
+        let TargetDefinitions::Validated(checked) = next else {
+            return Ok(None);
+        };
         let is_stored = |hash: &[u8; 16]| self.programs.by_hash(hash).is_some();
         let context = origin.context();
         // The stored record may be newer: a deployment with an unknown result.
-        let stored = self.first_store().map(|store| store.deployment_of(context)).transpose()?.flatten();
+        let stored = self
+            .first_store()
+            .map(|store| store.deployment_of(context))
+            .transpose()?
+            .flatten();
         let current = self.definitions.of(context).deployment;
         let last = stored.as_ref().or(current.as_deref());
-        if let DeployOrigin::Files { repeats: Some((number, at)), .. } = origin {
+        if let DeployOrigin::Files {
+            repeats: Some((number, at)),
+            ..
+        } = origin
+        {
             let record = DefinitionSet::record(last, checked, (*at, by), is_stored);
-            let record = Deployment { number: *number, ..record };
+            let record = Deployment {
+                number: *number,
+                ..record
+            };
             return Ok(Some(record).filter(|record| record.is_newer_than(current.as_deref())));
         }
         let record = DefinitionSet::record(last, checked, (self.clock.now(), by), is_stored);
         Ok(Some(record).filter(|record| !change::is_noop(current.as_deref(), record)))
     }
 
-    fn missing_sources(&self, definitions: &[LoadedDefinition]) -> Result<Vec<Change>, orlog_store::Error> {
+    fn missing_sources(
+        &self,
+        definitions: &[LoadedDefinition],
+    ) -> Result<Vec<Change>, orlog_store::Error> {
         let mut missing = Vec::new();
         for definition in definitions {
-            let Some(source) = &definition.source else { continue };
+            let Some(source) = &definition.source else {
+                continue;
+            };
             let program = definition.program.definition_ref();
             for reader in self.runtime.readers() {
                 if reader.definition(&program.hash)?.is_none() {
-                    missing.push(Change::PutDefinition { program: program.clone(), source: source.to_vec() });
+                    missing.push(Change::PutDefinition {
+                        program: program.clone(),
+                        source: source.to_vec(),
+                    });
                     break;
                 }
             }
@@ -300,18 +401,30 @@ impl Deployments {
     /// Executes a prepared deployment. The record comes first because it can fail; upstreams follow before
     /// an instance can start that needs a new one.
     async fn carry_out(&self, prepared: PreparedDeployment) -> Result<DeploymentPlan, DeployError> {
-        let PreparedDeployment { context, mut plan, definitions, mut deployment, repeats, upstreams, config } =
-            prepared;
+        let PreparedDeployment {
+            context,
+            mut plan,
+            definitions,
+            mut deployment,
+            repeats,
+            upstreams,
+            config,
+        } = prepared;
         plan.dry_run = false;
         // A shard that this pod takes over meanwhile adopts the definitions before or after all of this.
         let _adopting = self.locks.activating.lock().await;
         let current = self.definitions.of(context.as_ref()).deployment;
-        if let Some(outdated) = deployment.as_mut().filter(|next| !next.is_newer_than(current.as_deref())) {
+        if let Some(outdated) = deployment
+            .as_mut()
+            .filter(|next| !next.is_newer_than(current.as_deref()))
+        {
             // Such a shard has brought a newer deployment.
             if repeats {
                 return Ok(plan);
             }
-            outdated.number = current.map_or(0, |current| current.number).saturating_add(1);
+            outdated.number = current
+                .map_or(0, |current| current.number)
+                .saturating_add(1);
             plan.number = outdated.number;
         }
         for source in self.missing_sources(&definitions)? {
@@ -330,13 +443,20 @@ impl Deployments {
             }
             self.catalog.refresh();
         }
-        if let Some(ReloadedConfig { upstreams, activate }) = config {
+        if let Some(ReloadedConfig {
+            upstreams,
+            activate,
+        }) = config
+        {
             self.upstreams.replace_configured(upstreams);
             activate();
         }
-        let Some(deployment) = deployment else { return Ok(plan) };
+        let Some(deployment) = deployment else {
+            return Ok(plan);
+        };
         let stored = change::stored_definitions(&self.runtime, None)?;
-        self.definitions.activate(context.as_ref(), definitions, Some(deployment));
+        self.definitions
+            .activate(context.as_ref(), definitions, Some(deployment));
         self.programs.replace(self.definitions.programs(&stored));
         for reader in self.runtime.readers() {
             let declared = initial::declare_indexes(&reader, &self.definitions);
@@ -359,13 +479,19 @@ impl Deployments {
 
     /// Stores the record. The record of the first shard decides, even if another shard is restarting.
     async fn decide(&self, deployment: &Deployment) -> Result<(), DeployError> {
-        let Err(error) =
-            self.runtime.apply_to_all_shards(&Change::Deploy(Box::new(deployment.clone()))).await
+        let Err(error) = self
+            .runtime
+            .apply_to_all_shards(&Change::Deploy(Box::new(deployment.clone())))
+            .await
         else {
             return Ok(());
         };
         let context = deployment.context.as_ref();
-        let decided = self.first_store().map(|store| store.deployment_of(context)).transpose()?.flatten();
+        let decided = self
+            .first_store()
+            .map(|store| store.deployment_of(context))
+            .transpose()?
+            .flatten();
         if decided.as_ref() != Some(deployment) {
             return Err(error.into());
         }

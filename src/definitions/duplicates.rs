@@ -9,17 +9,26 @@ use super::files::{LoadedDefinition, problem};
 
 /// Returns a diagnostic for each saga with several definitions. The definitions are sorted by saga.
 pub(super) fn sagas(definitions: &[LoadedDefinition]) -> Vec<Diagnostic> {
-    definitions.windows(2).filter_map(|pair| twice(&pair[0], &pair[1])).collect()
+    definitions
+        .windows(2)
+        .filter_map(|pair| twice(&pair[0], &pair[1]))
+        .collect()
 }
 
 /// Returns a diagnostic for each schedule with several files. The schedules are sorted by tenant and name.
 pub(super) fn schedules(schedules: &[DeployedSchedule]) -> Vec<Diagnostic> {
-    schedules.windows(2).filter_map(|pair| schedule_twice(&pair[0], &pair[1])).collect()
+    schedules
+        .windows(2)
+        .filter_map(|pair| schedule_twice(&pair[0], &pair[1]))
+        .collect()
 }
 
 fn schedule_twice(first: &DeployedSchedule, second: &DeployedSchedule) -> Option<Diagnostic> {
     let is_same = (&first.tenant, &first.name) == (&second.tenant, &second.name);
-    let message = format!("schedule `{}` is also defined in {}", first.name, first.file);
+    let message = format!(
+        "schedule `{}` is also defined in {}",
+        first.name, first.file
+    );
     is_same.then(|| problem(Path::new(&second.file), message))
 }
 
@@ -30,7 +39,9 @@ fn twice(first: &LoadedDefinition, second: &LoadedDefinition) -> Option<Diagnost
         None => "the built-in programs".to_owned(),
     };
     (saga == &second.program.definition_ref().saga).then(|| Diagnostic {
-        suggestion: Some("keep only the newest version; older versions stay in the store".to_owned()),
+        suggestion: Some(
+            "keep only the newest version; older versions stay in the store".to_owned(),
+        ),
         ..problem(
             Path::new(&location(second)),
             format!("saga `{saga}` is also defined in {}", location(first)),

@@ -30,7 +30,10 @@ impl SourceFile {
     /// Returns the file name without the directory.
     #[must_use]
     pub fn name(&self) -> String {
-        self.path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
+        self.path
+            .file_name()
+            .map(|name| name.to_string_lossy().into_owned())
+            .unwrap_or_default()
     }
 }
 
@@ -58,7 +61,10 @@ pub(crate) fn is_deployable(name: &str) -> bool {
 }
 
 /// Returns the files of a directory whose names match, sorted by name, or the error of the directory.
-pub(crate) fn list_matching(dir: &Path, matches: fn(&str) -> bool) -> Vec<Result<PathBuf, Vec<Diagnostic>>> {
+pub(crate) fn list_matching(
+    dir: &Path,
+    matches: fn(&str) -> bool,
+) -> Vec<Result<PathBuf, Vec<Diagnostic>>> {
     let read_error = |error: std::io::Error| vec![problem(dir, format!("cannot be read: {error}"))];
     let entries = match std::fs::read_dir(dir) {
         Ok(entries) => entries,
@@ -66,7 +72,9 @@ pub(crate) fn list_matching(dir: &Path, matches: fn(&str) -> bool) -> Vec<Result
     };
     let paths = entries.map(|entry| entry.map(|entry| entry.path()).map_err(read_error));
     let is_candidate = |path: &PathBuf| matches(&path.to_string_lossy());
-    let mut files: Vec<_> = paths.filter(|path| path.as_ref().map_or(true, is_candidate)).collect();
+    let mut files: Vec<_> = paths
+        .filter(|path| path.as_ref().map_or(true, is_candidate))
+        .collect();
     files.sort_by(|a, b| a.as_ref().ok().cmp(&b.as_ref().ok()));
     files
 }
@@ -83,7 +91,11 @@ pub fn read_dir(dir: &Path) -> Result<Vec<SourceFile>, Vec<Diagnostic>> {
             Err(found) => problems.extend(found),
         }
     }
-    if problems.is_empty() { Ok(files) } else { Err(problems) }
+    if problems.is_empty() {
+        Ok(files)
+    } else {
+        Err(problems)
+    }
 }
 
 /// Reads one file.
@@ -91,9 +103,12 @@ pub fn read_dir(dir: &Path) -> Result<Vec<SourceFile>, Vec<Diagnostic>> {
 /// # Errors
 /// If it is unreadable.
 pub(crate) fn read_file(path: &Path) -> Result<SourceFile, Vec<Diagnostic>> {
-    let bytes =
-        read_bounded(path).map_err(|error| vec![problem(path, format!("cannot be read: {error}"))])?;
-    Ok(SourceFile { path: path.to_owned(), bytes: bytes.into() })
+    let bytes = read_bounded(path)
+        .map_err(|error| vec![problem(path, format!("cannot be read: {error}"))])?;
+    Ok(SourceFile {
+        path: path.to_owned(),
+        bytes: bytes.into(),
+    })
 }
 
 /// Reads at most one byte more than the size limit, so that a larger file is rejected without a full
@@ -101,7 +116,9 @@ pub(crate) fn read_file(path: &Path) -> Result<SourceFile, Vec<Diagnostic>> {
 fn read_bounded(file: &Path) -> std::io::Result<Vec<u8>> {
     let limit = orlog_program::MAX_MODULE_BYTES.max(orlog_program::MAX_SOURCE_BYTES) as u64;
     let mut bytes = Vec::new();
-    std::fs::File::open(file)?.take(limit + 1).read_to_end(&mut bytes)?;
+    std::fs::File::open(file)?
+        .take(limit + 1)
+        .read_to_end(&mut bytes)?;
     Ok(bytes)
 }
 
@@ -120,7 +137,10 @@ pub fn load_file(file: &Path) -> Result<LoadedDefinition, Vec<Diagnostic>> {
 pub(crate) fn compile(file: &SourceFile) -> Result<LoadedDefinition, Vec<Diagnostic>> {
     let name = file.path.display().to_string();
     let (program, compiled): (Arc<dyn Program>, _) = if name.ends_with(SUFFIXES[1]) {
-        (Arc::new(orlog_program::load_wasm(&file.bytes, &name)?), None)
+        (
+            Arc::new(orlog_program::load_wasm(&file.bytes, &name)?),
+            None,
+        )
     } else {
         let text = std::str::from_utf8(&file.bytes)
             .map_err(|error| vec![problem(&file.path, format!("cannot be read: {error}"))])?;
@@ -129,11 +149,18 @@ pub(crate) fn compile(file: &SourceFile) -> Result<LoadedDefinition, Vec<Diagnos
     };
     let saga = &program.definition_ref().saga;
     if is_built_in(saga.as_str()) {
-        let message = format!("saga `{saga}`: names that start with `orlog.` are reserved; rename the saga");
+        let message =
+            format!("saga `{saga}`: names that start with `orlog.` are reserved; rename the saga");
         return Err(vec![problem(&file.path, message)]);
     }
     let source = Some(Arc::clone(&file.bytes));
-    Ok(LoadedDefinition { program, compiled, source, file: Some(file.path.clone()), context: None })
+    Ok(LoadedDefinition {
+        program,
+        compiled,
+        source,
+        file: Some(file.path.clone()),
+        context: None,
+    })
 }
 
 /// Parses a schedule file, and checks its saga. A schedule of a context belongs to its tenant.
@@ -174,7 +201,10 @@ fn parse_schedule(file: &SourceFile) -> Result<ScheduleFile, Vec<Diagnostic>> {
 /// Returns a digest of names and contents of files, independent of their order.
 #[must_use]
 pub fn digest(files: &[SourceFile]) -> [u8; 16] {
-    let mut sorted: Vec<_> = files.iter().map(|file| (file.name(), &file.bytes)).collect();
+    let mut sorted: Vec<_> = files
+        .iter()
+        .map(|file| (file.name(), &file.bytes))
+        .collect();
     sorted.sort();
     let mut sum = Sha256::new();
     for (name, bytes) in sorted {
@@ -213,7 +243,10 @@ mod tests {
     use super::*;
 
     fn file(name: &str, bytes: &str) -> SourceFile {
-        SourceFile { path: name.into(), bytes: bytes.as_bytes().into() }
+        SourceFile {
+            path: name.into(),
+            bytes: bytes.as_bytes().into(),
+        }
     }
 
     #[test]
@@ -239,7 +272,13 @@ mod tests {
     #[test]
     fn definition_files_are_listed_in_name_order() {
         let dir = tempfile::tempdir().unwrap();
-        for name in ["b.saga.yaml", "a.saga.wasm", "notes.txt", "c.saga.test.yaml", "saga.yaml"] {
+        for name in [
+            "b.saga.yaml",
+            "a.saga.wasm",
+            "notes.txt",
+            "c.saga.test.yaml",
+            "saga.yaml",
+        ] {
             std::fs::write(dir.path().join(name), name).unwrap();
         }
         let files = read_dir(dir.path()).unwrap();
@@ -247,6 +286,9 @@ mod tests {
         assert_eq!(names, ["a.saga.wasm", "b.saga.yaml"]);
         assert_eq!(&*files[1].bytes, b"b.saga.yaml");
         let missing = read_dir(&dir.path().join("nowhere")).unwrap_err();
-        assert!(missing[0].to_string().contains("nowhere: cannot be read"), "{missing:?}");
+        assert!(
+            missing[0].to_string().contains("nowhere: cannot be read"),
+            "{missing:?}"
+        );
     }
 }

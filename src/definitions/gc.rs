@@ -50,7 +50,10 @@ impl Collector {
     /// # Errors
     /// Fails if a shard is not available or a store cannot be read. Definitions dropped until then were
     /// unused.
-    pub async fn collect(self: &Arc<Self>, context: Option<TenantId>) -> Result<CollectResult, DeployError> {
+    pub async fn collect(
+        self: &Arc<Self>,
+        context: Option<TenantId>,
+    ) -> Result<CollectResult, DeployError> {
         let collector = Arc::clone(self);
         let whole = tokio::spawn(async move { collector.collect_whole(context.as_ref()).await });
         whole.await.unwrap_or(Err(DeployError::ShuttingDown))
@@ -69,7 +72,9 @@ impl Collector {
     fn collect_later(self: &Arc<Self>, after: Duration) {
         let collector = Arc::downgrade(self);
         self.background.spawn(after, async move {
-            let Some(collector) = collector.upgrade() else { return };
+            let Some(collector) = collector.upgrade() else {
+                return;
+            };
             if let Err(error) = collector.collect_whole(None).await {
                 tracing::warn!(%error, "definition garbage collection failed; retrying later");
             }
@@ -87,7 +92,10 @@ impl Collector {
         let mut retired = self.retired()?;
         if context.is_some() {
             let own = self.definitions.of(context).deployment;
-            retired.retain(|program| own.iter().any(|deployment| deployment.find(&program.hash).is_some()));
+            retired.retain(|program| {
+                own.iter()
+                    .any(|deployment| deployment.find(&program.hash).is_some())
+            });
         }
         if retired.is_empty() || !self.wait_until_quiescent().await {
             return Ok(CollectResult::default());
@@ -100,47 +108,83 @@ impl Collector {
         if *adopting != takeovers {
             // The instances of the new shard are not counted.
             self.collect_later(STARTUP_DELAY);
-            return Ok(CollectResult { retained: retired.len(), ..CollectResult::default() });
+            return Ok(CollectResult {
+                retained: retired.len(),
+                ..CollectResult::default()
+            });
         }
         if !pins.complete {
             tracing::warn!(
                 "an unreadable instance was deleted, so the counts of instances are not exact until the next start; unused definitions stay"
             );
-            return Ok(CollectResult { retained: retired.len(), ..CollectResult::default() });
+            return Ok(CollectResult {
+                retained: retired.len(),
+                ..CollectResult::default()
+            });
         }
         let loaded = self.programs.all();
-        let usage = UsageContext { context, catalog: &self.catalog, loaded: &loaded, pins: &pins };
+        let usage = UsageContext {
+            context,
+            catalog: &self.catalog,
+            loaded: &loaded,
+            pins: &pins,
+        };
         for warning in self.definitions.unmet_needs(&usage) {
             tracing::warn!("{warning}");
         }
-        let (used, unused): (Vec<_>, Vec<_>) =
-            retired.into_iter().partition(|program| pins.by_hash.contains_key(&program.hash));
-        self.programs.remove(&unused.iter().map(|program| program.hash).collect());
+        let (used, unused): (Vec<_>, Vec<_>) = retired
+            .into_iter()
+            .partition(|program| pins.by_hash.contains_key(&program.hash));
+        self.programs
+            .remove(&unused.iter().map(|program| program.hash).collect());
         for program in &unused {
-            self.runtime.apply_to_all_shards(&Change::DropDefinition { hash: program.hash }).await?;
+            self.runtime
+                .apply_to_all_shards(&Change::DropDefinition { hash: program.hash })
+                .await?;
             self.collected.inc();
         }
-        let names: Vec<_> =
-            unused.iter().map(|one| format!("{} version {}", one.saga, one.version)).collect();
+        let names: Vec<_> = unused
+            .iter()
+            .map(|one| format!("{} version {}", one.saga, one.version))
+            .collect();
         tracing::info!(dropped = ?names, retained = used.len(), "unused definitions removed");
-        Ok(CollectResult { dropped: unused, retained: used.len() })
+        Ok(CollectResult {
+            dropped: unused,
+            retained: used.len(),
+        })
     }
 
     /// Returns the definitions that a shard stores and that accept no new instances.
     fn retired(&self) -> Result<Vec<DefinitionRef>, orlog_store::Error> {
         let mut seen = BTreeSet::new();
         for (_, owned) in self.definitions.owners() {
-            seen.extend(owned.definitions.iter().map(|definition| definition.program.definition_ref().hash));
+            seen.extend(
+                owned
+                    .definitions
+                    .iter()
+                    .map(|definition| definition.program.definition_ref().hash),
+            );
         }
         // A deployment with an unknown result becomes active at the next start.
         for reader in self.runtime.readers() {
-            let stored = reader.deployment()?.into_iter().chain(reader.context_deployments()?);
+            let stored = reader
+                .deployment()?
+                .into_iter()
+                .chain(reader.context_deployments()?);
             let stored: Vec<_> = stored.collect();
-            seen.extend(stored.iter().flat_map(Deployment::active).map(|deployed| deployed.program.hash));
+            seen.extend(
+                stored
+                    .iter()
+                    .flat_map(Deployment::active)
+                    .map(|deployed| deployed.program.hash),
+            );
         }
         let mut retired = Vec::new();
         for reader in self.runtime.readers() {
-            let retained = reader.definitions()?.into_iter().map(|(program, _)| program);
+            let retained = reader
+                .definitions()?
+                .into_iter()
+                .map(|(program, _)| program);
             retired.extend(retained.filter(|program| seen.insert(program.hash)));
         }
         Ok(retired)

@@ -40,7 +40,12 @@ pub(crate) fn activate(
     if !runs_sagas {
         return Ok(ProgramRegistry::new(Vec::<OwnedProgram>::new()));
     }
-    let chosen = choose(definitions, catalog, stores.first().map(|(_, reader)| reader), now)?;
+    let chosen = choose(
+        definitions,
+        catalog,
+        stores.first().map(|(_, reader)| reader),
+        now,
+    )?;
     check_native(definitions, stores.iter().map(|(_, reader)| reader))?;
     definitions.activate(None, chosen.definitions, chosen.deployment);
     let readers: Vec<_> = stores.iter().map(|(_, reader)| reader.clone()).collect();
@@ -52,7 +57,11 @@ pub(crate) fn activate(
     for problem in definitions.unmet_by(catalog) {
         tracing::warn!("{problem}");
     }
-    let older = readers.first().map(Reader::definitions).transpose()?.unwrap_or_default();
+    let older = readers
+        .first()
+        .map(Reader::definitions)
+        .transpose()?
+        .unwrap_or_default();
     Ok(ProgramRegistry::new(definitions.programs(&older)))
 }
 
@@ -97,7 +106,10 @@ fn load_owned(
     let file = std::path::PathBuf::from(&deployed.file);
     let source: Option<Arc<[u8]>> = source.map(|(_, source)| source.into());
     let loaded = match &source {
-        Some(bytes) => compile_source(&SourceFile { path: file.clone(), bytes: Arc::clone(bytes) }),
+        Some(bytes) => compile_source(&SourceFile {
+            path: file.clone(),
+            bytes: Arc::clone(bytes),
+        }),
         None => Err(vec![lost(&deployed.file)]),
     };
     let loaded = loaded.unwrap_or_else(|problems| {
@@ -108,7 +120,10 @@ fn load_owned(
         let program = Arc::new(UnreadableProgram::new(deployed, reason));
         LoadedDefinition { program, compiled: None, source, file: Some(file), context: None }
     });
-    Ok(LoadedDefinition { context: context.cloned(), ..loaded })
+    Ok(LoadedDefinition {
+        context: context.cloned(),
+        ..loaded
+    })
 }
 
 /// Stores the definitions of each context in a store, one commit for each, and declares the indexes of all definitions.
@@ -118,7 +133,11 @@ pub(crate) fn store_contexts(
     reader: &Reader,
     now: Timestamp,
 ) -> anyhow::Result<()> {
-    for (_, owned) in definitions.owners().into_iter().filter(|(context, _)| context.is_some()) {
+    for (_, owned) in definitions
+        .owners()
+        .into_iter()
+        .filter(|(context, _)| context.is_some())
+    {
         store_definitions(writer, reader, &owned.into(), now)?;
     }
     Ok(declare_indexes(reader, definitions)?)
@@ -126,8 +145,13 @@ pub(crate) fn store_contexts(
 
 impl From<OwnedDefinitions> for InitialDefinitions {
     fn from(owned: OwnedDefinitions) -> Self {
-        let deployment = owned.deployment.map(|deployment| Deployment::clone(&deployment));
-        Self { definitions: owned.definitions.to_vec(), deployment }
+        let deployment = owned
+            .deployment
+            .map(|deployment| Deployment::clone(&deployment));
+        Self {
+            definitions: owned.definitions.to_vec(),
+            deployment,
+        }
     }
 }
 
@@ -147,20 +171,36 @@ fn choose(
     };
     let files = definitions::read_dir(dir).map_err(DefinitionErrors)?;
     let digest = definitions::digest(&files);
-    if current.as_ref().is_some_and(|current| current.definitions_digest == Some(digest)) {
+    if current
+        .as_ref()
+        .is_some_and(|current| current.definitions_digest == Some(digest))
+    {
         tracing::info!(dir = %dir.display(), "definitions directory unchanged");
         return from_record(definitions, catalog, store, current);
     }
-    let checked = definitions.validate(None, &files, catalog).map_err(DefinitionErrors)?;
+    let checked = definitions
+        .validate(None, &files, catalog)
+        .map_err(DefinitionErrors)?;
     references::check(&checked.definitions, current.as_ref()).map_err(DefinitionErrors)?;
-    let checked = ValidatedDefinitions { digest: Some(digest), ..checked };
-    let is_stored = |hash: &[u8; 16]| {
-        store.is_some_and(|store| store.definition(hash).is_ok_and(|definition| definition.is_some()))
+    let checked = ValidatedDefinitions {
+        digest: Some(digest),
+        ..checked
     };
-    let deployment = DefinitionSet::record(current.as_ref(), &checked, (now, STARTUP_USER), is_stored);
+    let is_stored = |hash: &[u8; 16]| {
+        store.is_some_and(|store| {
+            store
+                .definition(hash)
+                .is_ok_and(|definition| definition.is_some())
+        })
+    };
+    let deployment =
+        DefinitionSet::record(current.as_ref(), &checked, (now, STARTUP_USER), is_stored);
     let number = deployment.number;
     tracing::info!(dir = %dir.display(), number, "definitions directory changed; deployed");
-    Ok(InitialDefinitions { definitions: checked.definitions, deployment: Some(deployment) })
+    Ok(InitialDefinitions {
+        definitions: checked.definitions,
+        deployment: Some(deployment),
+    })
 }
 
 /// Rejects programs written in Rust that changed under a version that live instances use.
@@ -171,7 +211,10 @@ fn check_native<'r>(
     let mut problems = Vec::new();
     for reader in readers {
         for (stored, record) in reader.definitions()? {
-            if definitions.native().any(|program| program.definition_ref().hash == stored.hash) {
+            if definitions
+                .native()
+                .any(|program| program.definition_ref().hash == stored.hash)
+            {
                 continue;
             }
             let is_same_version = |program: &&Arc<dyn Program>| {
@@ -179,14 +222,20 @@ fn check_native<'r>(
                 (&reference.saga, reference.version) == (&stored.saga, stored.version)
             };
             let changed = definitions.native().find(is_same_version);
-            let Some(difference) = changed.and_then(|program| program.difference(&record)) else { continue };
+            let Some(difference) = changed.and_then(|program| program.difference(&record)) else {
+                continue;
+            };
             let live = reader.pin_counts(None)?.of(&stored.hash).live;
             if live > 0 {
                 problems.push(changed_program(&stored, live, &difference));
             }
         }
     }
-    if problems.is_empty() { Ok(()) } else { Err(DefinitionErrors(problems).into()) }
+    if problems.is_empty() {
+        Ok(())
+    } else {
+        Err(DefinitionErrors(problems).into())
+    }
 }
 
 fn changed_program(stored: &DefinitionRef, live: u64, difference: &str) -> Diagnostic {
@@ -194,10 +243,19 @@ fn changed_program(stored: &DefinitionRef, live: u64, difference: &str) -> Diagn
     let message = format!(
         "version {version} changed, but {live} live instances use its previous content: {difference}"
     );
-    let suggestion =
-        format!("set version {}, and deploy the previous content as version {version} too", version + 1);
+    let suggestion = format!(
+        "set version {}, and deploy the previous content as version {version} too",
+        version + 1
+    );
     let file = format!("saga {saga}");
-    Diagnostic { file, line: 0, column: 0, path: String::new(), message, suggestion: Some(suggestion) }
+    Diagnostic {
+        file,
+        line: 0,
+        column: 0,
+        path: String::new(),
+        message,
+        suggestion: Some(suggestion),
+    }
 }
 
 /// Loads the definitions of a store's deployment record from its stored sources.
@@ -209,17 +267,34 @@ pub(crate) fn from_record(
 ) -> anyhow::Result<InitialDefinitions> {
     let mut files = Vec::new();
     for deployed in current.iter().flat_map(Deployment::active) {
-        let stored = store.map(|store| store.definition(&deployed.program.hash)).transpose()?.flatten();
+        let stored = store
+            .map(|store| store.definition(&deployed.program.hash))
+            .transpose()?
+            .flatten();
         let Some((_, source)) = stored else {
             return Err(DefinitionErrors(vec![lost(&deployed.file)]).into());
         };
-        files.push(SourceFile { path: (&deployed.file).into(), bytes: source.into() });
+        files.push(SourceFile {
+            path: (&deployed.file).into(),
+            bytes: source.into(),
+        });
     }
-    if let Some(Deployment { number, at, deployed_by: by, .. }) = &current {
+    if let Some(Deployment {
+        number,
+        at,
+        deployed_by: by,
+        ..
+    }) = &current
+    {
         tracing::info!(number, %at, by, definitions = files.len(), "definitions of the last deployment are active");
     }
-    let checked = definitions.validate(None, &files, catalog).map_err(DefinitionErrors)?;
-    Ok(InitialDefinitions { definitions: checked.definitions, deployment: current })
+    let checked = definitions
+        .validate(None, &files, catalog)
+        .map_err(DefinitionErrors)?;
+    Ok(InitialDefinitions {
+        definitions: checked.definitions,
+        deployment: current,
+    })
 }
 
 fn lost(file: &str) -> Diagnostic {
@@ -247,7 +322,10 @@ pub(crate) fn store_definitions(
         if let Some(source) = source.or_else(|| definition.program.record())
             && reader.definition(&program.hash)?.is_none()
         {
-            group.push(Change::PutDefinition { program: program.clone(), source });
+            group.push(Change::PutDefinition {
+                program: program.clone(),
+                source,
+            });
         }
     }
     if let Some(deployment) = &chosen.deployment
@@ -274,13 +352,21 @@ pub(crate) fn declare_indexes(
     let mut indexed: BTreeMap<SagaName, BTreeSet<Name>> = BTreeMap::new();
     let mut add = |program: &Arc<dyn Program>| {
         let names = program.manifest().indexed.iter().cloned();
-        indexed.entry(program.definition_ref().saga.clone()).or_default().extend(names);
+        indexed
+            .entry(program.definition_ref().saga.clone())
+            .or_default()
+            .extend(names);
     };
     for (_, owned) in definitions.owners() {
-        owned.definitions.iter().for_each(|definition| add(&definition.program));
+        owned
+            .definitions
+            .iter()
+            .for_each(|definition| add(&definition.program));
     }
     built_in().iter().for_each(&mut add);
-    let indexed: Vec<_> =
-        indexed.into_iter().map(|(saga, names)| (saga, names.into_iter().collect())).collect();
+    let indexed: Vec<_> = indexed
+        .into_iter()
+        .map(|(saga, names)| (saga, names.into_iter().collect()))
+        .collect();
     reader.declare_indexes(&indexed)
 }

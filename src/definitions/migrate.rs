@@ -63,15 +63,24 @@ impl Migrations {
         let whole = tokio::spawn(async move {
             // Prevents a garbage collection in between, which could drop the target definition.
             let _alone = migrations.locks.deploying.lock().await;
-            if migrations.programs.by_hash(&to.to.definition_ref().hash).is_none() {
+            if migrations
+                .programs
+                .by_hash(&to.to.definition_ref().hash)
+                .is_none()
+            {
                 return Err(DeployError::Superseded(to.to.definition_ref().clone()));
             }
             let planned = migrations.planned(instances, &to).await?;
             if to.dry_run {
                 return Ok(planned);
             }
-            let moved = planned.into_iter().map(|planned| migrations.carry_over(planned, &to));
-            let moved: Vec<_> = futures::stream::iter(moved).buffered(MAX_CONCURRENT).collect().await;
+            let moved = planned
+                .into_iter()
+                .map(|planned| migrations.carry_over(planned, &to));
+            let moved: Vec<_> = futures::stream::iter(moved)
+                .buffered(MAX_CONCURRENT)
+                .collect()
+                .await;
             moved.into_iter().collect::<Result<Vec<_>, _>>()
         });
         whole.await.unwrap_or(Err(DeployError::ShuttingDown))
@@ -86,11 +95,17 @@ impl Migrations {
         let plan = move || {
             let planned = instances.into_iter().filter_map(|(key, instance)| {
                 let planned = runtime.plan_instance_migration(key, &instance, to.as_ref())?;
-                Some(MigrateResult { key: planned.key, plan: planned.plan, done: false })
+                Some(MigrateResult {
+                    key: planned.key,
+                    plan: planned.plan,
+                    done: false,
+                })
             });
             planned.collect()
         };
-        tokio::task::spawn_blocking(plan).await.map_err(|_| DeployError::ShuttingDown)
+        tokio::task::spawn_blocking(plan)
+            .await
+            .map_err(|_| DeployError::ShuttingDown)
     }
 
     /// Migrates one instance. Its own result counts, because it may have changed since the plan.
@@ -105,7 +120,9 @@ impl Migrations {
         let id = format!("migrate:{}", uuid::Uuid::now_v7());
         let control = ControlRequest {
             id: EventId::new(id).expect("an id of this form is short ASCII"),
-            action: ControlAction::Migrate { to: to.to.definition_ref().hash },
+            action: ControlAction::Migrate {
+                to: to.to.definition_ref().hash,
+            },
             expected_version: None,
             at: self.clock.now(),
             user: Some(to.user.clone()),
@@ -114,12 +131,21 @@ impl Migrations {
             wait_token: None,
         };
         match self.runtime.control(&planned.key, control).await {
-            Ok(_) => Ok(MigrateResult { done: true, ..planned }),
+            Ok(_) => Ok(MigrateResult {
+                done: true,
+                ..planned
+            }),
             Err(ControlError::Rejected(Rejection::MigrationBlocked { reasons })) => {
-                Ok(MigrateResult { plan: MigrationPlan::Blocked(reasons), ..planned })
+                Ok(MigrateResult {
+                    plan: MigrationPlan::Blocked(reasons),
+                    ..planned
+                })
             }
             Err(error @ (ControlError::Rejected(_) | ControlError::DeadLettered(_))) => {
-                Ok(MigrateResult { plan: MigrationPlan::Blocked(vec![error.to_string()]), ..planned })
+                Ok(MigrateResult {
+                    plan: MigrationPlan::Blocked(vec![error.to_string()]),
+                    ..planned
+                })
             }
             Err(error @ ControlError::Unavailable) => Err(error.into()),
         }

@@ -66,9 +66,16 @@ pub struct ScheduleChange {
 impl ScheduleChange {
     /// Returns the changes of a deployment with these schedules; `None`: those of the current one stay.
     pub(super) fn of(current: Option<&Deployment>, new: Option<&[DeployedSchedule]>) -> Vec<Self> {
-        let current =
-            || current.into_iter().flat_map(|current| &current.schedules).filter(|old| !old.removed);
-        let schedules = new.map_or_else(|| current().cloned().collect(), |new| schedules_of(current(), new));
+        let current = || {
+            current
+                .into_iter()
+                .flat_map(|current| &current.schedules)
+                .filter(|old| !old.removed)
+        };
+        let schedules = new.map_or_else(
+            || current().cloned().collect(),
+            |new| schedules_of(current(), new),
+        );
         let change = |new: &DeployedSchedule| match current().find(|old| is_same(old, new)) {
             _ if new.removed => "removed",
             None => "added",
@@ -86,9 +93,14 @@ impl ScheduleChange {
 }
 
 /// Returns the schedules of files, and the current ones of other files.
-pub(super) fn kept_schedules(current: &Deployment, new: &[DeployedSchedule]) -> Vec<DeployedSchedule> {
+pub(super) fn kept_schedules(
+    current: &Deployment,
+    new: &[DeployedSchedule],
+) -> Vec<DeployedSchedule> {
     let others = current.schedules.iter().filter(|old| !old.removed);
-    let others = others.filter(|old| !new.iter().any(|new| is_same(old, new))).cloned();
+    let others = others
+        .filter(|old| !new.iter().any(|new| is_same(old, new)))
+        .cloned();
     let mut all: Vec<_> = others.chain(new.iter().cloned()).collect();
     all.sort_by(|a, b| (&a.tenant, &a.name).cmp(&(&b.tenant, &b.name)));
     all
@@ -99,8 +111,14 @@ fn is_same(one: &DeployedSchedule, other: &DeployedSchedule) -> bool {
 }
 
 /// Returns the schedules of a record: the new ones, and those that have no file any more.
-pub(super) fn schedules(current: Option<&Deployment>, new: &[DeployedSchedule]) -> Vec<DeployedSchedule> {
-    schedules_of(current.into_iter().flat_map(|current| &current.schedules), new)
+pub(super) fn schedules(
+    current: Option<&Deployment>,
+    new: &[DeployedSchedule],
+) -> Vec<DeployedSchedule> {
+    schedules_of(
+        current.into_iter().flat_map(|current| &current.schedules),
+        new,
+    )
 }
 
 fn schedules_of<'a>(
@@ -108,7 +126,10 @@ fn schedules_of<'a>(
     new: &[DeployedSchedule],
 ) -> Vec<DeployedSchedule> {
     let removed = old.filter(|old| !new.iter().any(|new| is_same(old, new)));
-    let removed = removed.map(|old| DeployedSchedule { removed: true, ..old.clone() });
+    let removed = removed.map(|old| DeployedSchedule {
+        removed: true,
+        ..old.clone()
+    });
     let mut all: Vec<_> = new.iter().cloned().chain(removed).collect();
     all.sort_by(|a, b| (&a.tenant, &a.name).cmp(&(&b.tenant, &b.name)));
     all
@@ -129,7 +150,8 @@ pub struct DefinitionChange {
 impl DeploymentPlan {
     /// Computes the changes of an activation of `new`.
     pub(super) fn of(current: Option<&Deployment>, new: &[LoadedDefinition]) -> Self {
-        let old: Vec<&DeployedDefinition> = current.into_iter().flat_map(Deployment::active).collect();
+        let old: Vec<&DeployedDefinition> =
+            current.into_iter().flat_map(Deployment::active).collect();
         let mut plan = Self {
             context: None,
             number: current.map_or(0, |current| current.number),
@@ -154,10 +176,13 @@ impl DeploymentPlan {
                 }),
             }
         }
-        let remains =
-            |old: &DeployedDefinition| deployable(new).any(|(program, _)| program.saga == old.program.saga);
+        let remains = |old: &DeployedDefinition| {
+            deployable(new).any(|(program, _)| program.saga == old.program.saga)
+        };
         let removed = old.iter().filter(|old| !remains(old));
-        plan.retired = removed.map(|old| DefinitionSummary::of(&old.program, &old.file)).collect();
+        plan.retired = removed
+            .map(|old| DefinitionSummary::of(&old.program, &old.file))
+            .collect();
         plan
     }
 
@@ -171,7 +196,12 @@ impl DeploymentPlan {
 impl DefinitionSummary {
     fn of(program: &DefinitionRef, file: &str) -> Self {
         let hash = hex::encode(program.hash);
-        Self { saga: program.saga.to_string(), version: program.version, hash, file: file.to_owned() }
+        Self {
+            saga: program.saga.to_string(),
+            version: program.version,
+            hash,
+            file: file.to_owned(),
+        }
     }
 }
 
@@ -186,7 +216,10 @@ pub struct DeployPolicy {
 
 impl Default for DeployPolicy {
     fn default() -> Self {
-        Self { allow_downgrade: false, replace_used_version: true }
+        Self {
+            allow_downgrade: false,
+            replace_used_version: true,
+        }
     }
 }
 
@@ -196,15 +229,38 @@ pub(super) fn version_conflicts(
     policy: DeployPolicy,
     pins: &PinCounts,
 ) -> Vec<Diagnostic> {
-    plan.changed.iter().filter_map(|change| version_conflict(change, policy, pins)).collect()
+    plan.changed
+        .iter()
+        .filter_map(|change| version_conflict(change, policy, pins))
+        .collect()
 }
 
-fn version_conflict(change: &DefinitionChange, policy: DeployPolicy, pins: &PinCounts) -> Option<Diagnostic> {
-    let DefinitionChange { to: DefinitionSummary { saga, version, file, .. }, from_version, from_hash } =
-        change;
+fn version_conflict(
+    change: &DefinitionChange,
+    policy: DeployPolicy,
+    pins: &PinCounts,
+) -> Option<Diagnostic> {
+    let DefinitionChange {
+        to:
+            DefinitionSummary {
+                saga,
+                version,
+                file,
+                ..
+            },
+        from_version,
+        from_hash,
+    } = change;
     let (message, suggestion) = if version < from_version && !policy.allow_downgrade {
-        let message = format!("{saga} version {version} is lower than the active version {from_version}");
-        (message, format!("set `version: {}`, or activate it with --allow-downgrade", from_version + 1))
+        let message =
+            format!("{saga} version {version} is lower than the active version {from_version}");
+        (
+            message,
+            format!(
+                "set `version: {}`, or activate it with --allow-downgrade",
+                from_version + 1
+            ),
+        )
     } else if version == from_version && !policy.replace_used_version {
         let mut hash = [0; 16];
         hex::decode_to_slice(from_hash, &mut hash).ok()?;
@@ -212,14 +268,22 @@ fn version_conflict(change: &DefinitionChange, policy: DeployPolicy, pins: &PinC
         if live == 0 {
             return None;
         }
-        let message =
-            format!("{saga} version {version} changed, but {live} live instances use its active content");
+        let message = format!(
+            "{saga} version {version} changed, but {live} live instances use its active content"
+        );
         (message, format!("set `version: {}`", from_version + 1))
     } else {
         return None;
     };
     let (file, suggestion) = (file.clone(), Some(suggestion));
-    Some(Diagnostic { file, line: 0, column: 0, path: "version".to_owned(), message, suggestion })
+    Some(Diagnostic {
+        file,
+        line: 0,
+        column: 0,
+        path: "version".to_owned(),
+        message,
+        suggestion,
+    })
 }
 
 /// Deploying user, time, and the digest of the definitions directory that the deployment matches.
@@ -239,9 +303,13 @@ pub(super) fn record(
     is_stored: impl Fn(&[u8; 16]) -> bool,
 ) -> Deployment {
     let deployed = |(program, file): (&DefinitionRef, String)| {
-        let before = current.into_iter().flat_map(Deployment::active).find(|old| old.program == *program);
-        let (at, by) = before
-            .map_or((occasion.at, occasion.deployed_by.to_owned()), |old| (old.at, old.deployed_by.clone()));
+        let before = current
+            .into_iter()
+            .flat_map(Deployment::active)
+            .find(|old| old.program == *program);
+        let (at, by) = before.map_or((occasion.at, occasion.deployed_by.to_owned()), |old| {
+            (old.at, old.deployed_by.clone())
+        });
         DeployedDefinition {
             program: program.clone(),
             file,
@@ -252,26 +320,31 @@ pub(super) fn record(
         }
     };
     let mut definitions: Vec<_> = deployable(new).map(deployed).collect();
-    let remains =
-        |old: &DeployedDefinition| deployable(new).any(|(program, _)| program.hash == old.program.hash);
+    let remains = |old: &DeployedDefinition| {
+        deployable(new).any(|(program, _)| program.hash == old.program.hash)
+    };
     let old = current.into_iter().flat_map(|current| &current.definitions);
     let removed = old.filter(|old| !remains(old) && is_stored(&old.program.hash));
-    definitions.extend(
-        removed.map(|old| DeployedDefinition {
-            retired_at: old.retired_at.or(Some(occasion.at)),
-            ..old.clone()
-        }),
-    );
+    definitions.extend(removed.map(|old| DeployedDefinition {
+        retired_at: old.retired_at.or(Some(occasion.at)),
+        ..old.clone()
+    }));
     definitions.sort_by(|a, b| {
         let sort_key = |one: &DeployedDefinition| {
-            (one.program.saga.clone(), one.retired_at.is_some(), one.program.version)
+            (
+                one.program.saga.clone(),
+                one.retired_at.is_some(),
+                one.program.version,
+            )
         };
         sort_key(a).cmp(&sort_key(b))
     });
     Deployment {
         context: None,
         schedules: Vec::new(),
-        number: current.map_or(0, |current| current.number).saturating_add(1),
+        number: current
+            .map_or(0, |current| current.number)
+            .saturating_add(1),
         at: occasion.at,
         deployed_by: occasion.deployed_by.to_owned(),
         definitions_digest: occasion.definitions_digest,
@@ -281,21 +354,32 @@ pub(super) fn record(
 
 /// Adds the event types that the active definitions of a record consume.
 pub(super) fn add_events(record: &mut Deployment, active: &[LoadedDefinition]) {
-    for deployed in record.definitions.iter_mut().filter(|deployed| deployed.retired_at.is_none()) {
-        let found = active.iter().find(|active| *active.program.definition_ref() == deployed.program);
-        let events = found.into_iter().flat_map(|found| &found.program.manifest().subscriptions);
+    for deployed in record
+        .definitions
+        .iter_mut()
+        .filter(|deployed| deployed.retired_at.is_none())
+    {
+        let found = active
+            .iter()
+            .find(|active| *active.program.definition_ref() == deployed.program);
+        let events = found
+            .into_iter()
+            .flat_map(|found| &found.program.manifest().subscriptions);
         deployed.events = events.map(|event| event.kind.clone()).collect();
     }
 }
 
 /// Returns the definitions that have a source; built-in programs are always active.
 fn deployable(definitions: &[LoadedDefinition]) -> impl Iterator<Item = (&DefinitionRef, String)> {
-    let sourced = definitions.iter().filter(|definition| definition.source.is_some());
+    let sourced = definitions
+        .iter()
+        .filter(|definition| definition.source.is_some());
     sourced.map(|definition| {
         let name = definition.file.as_deref().and_then(Path::file_name);
         (
             definition.program.definition_ref(),
-            name.map(|n| n.to_string_lossy().into_owned()).unwrap_or_default(),
+            name.map(|n| n.to_string_lossy().into_owned())
+                .unwrap_or_default(),
         )
     })
 }
@@ -309,7 +393,10 @@ mod tests {
         let text = format!(
             "saga: {saga}\nversion: {version}\nstart: Placed\nsteps:\n  - {{ id: a, do: {{ effect: x.y }} }}\n"
         );
-        let file = SourceFile { path: format!("{saga}.saga.yaml").into(), bytes: text.as_bytes().into() };
+        let file = SourceFile {
+            path: format!("{saga}.saga.yaml").into(),
+            bytes: text.as_bytes().into(),
+        };
         compile(&file).unwrap()
     }
 
@@ -317,42 +404,78 @@ mod tests {
         Timestamp::from_millis(seconds * 1000)
     }
 
-    fn deploy(current: Option<&Deployment>, new: &[LoadedDefinition], seconds: i64, by: &str) -> Deployment {
-        let occasion = DeploymentMetadata { at: at(seconds), deployed_by: by, definitions_digest: None };
+    fn deploy(
+        current: Option<&Deployment>,
+        new: &[LoadedDefinition],
+        seconds: i64,
+        by: &str,
+    ) -> Deployment {
+        let occasion = DeploymentMetadata {
+            at: at(seconds),
+            deployed_by: by,
+            definitions_digest: None,
+        };
         record(current, new, &occasion, |_| true)
     }
 
     fn sagas(listed: &[DefinitionSummary]) -> Vec<(&str, u32)> {
-        listed.iter().map(|one| (one.saga.as_str(), one.version)).collect()
+        listed
+            .iter()
+            .map(|one| (one.saga.as_str(), one.version))
+            .collect()
     }
 
     #[test]
     fn deployment_plan_lists_added_changed_removed_and_unchanged() {
-        let first = deploy(None, &[definition("a", 1), definition("b", 1), definition("c", 1)], 1, "alice");
+        let first = deploy(
+            None,
+            &[definition("a", 1), definition("b", 1), definition("c", 1)],
+            1,
+            "alice",
+        );
         let new = [definition("b", 2), definition("c", 1), definition("d", 1)];
         let plan = DeploymentPlan::of(Some(&first), &new);
         assert_eq!(sagas(&plan.added), [("d", 1)]);
         assert_eq!(sagas(&plan.retired), [("a", 1)]);
         assert_eq!(sagas(&plan.unchanged), [("c", 1)]);
-        let changed: Vec<_> =
-            plan.changed.iter().map(|c| (&*c.to.saga, c.from_version, c.to.version)).collect();
+        let changed: Vec<_> = plan
+            .changed
+            .iter()
+            .map(|c| (&*c.to.saga, c.from_version, c.to.version))
+            .collect();
         assert_eq!(changed, [("b", 1, 2)]);
         assert!(plan.changes());
         assert!(
-            !DeploymentPlan::of(Some(&first), &[definition("a", 1), definition("b", 1), definition("c", 1)])
-                .changes()
+            !DeploymentPlan::of(
+                Some(&first),
+                &[definition("a", 1), definition("b", 1), definition("c", 1)]
+            )
+            .changes()
         );
     }
 
     #[test]
     fn deployment_record_keeps_time_actor_and_retired_definitions() {
         let first = deploy(None, &[definition("a", 1), definition("b", 1)], 1, "alice");
-        let second = deploy(Some(&first), &[definition("a", 2), definition("b", 1)], 2, "bob");
+        let second = deploy(
+            Some(&first),
+            &[definition("a", 2), definition("b", 1)],
+            2,
+            "bob",
+        );
         assert_eq!((first.number, second.number, second.at), (1, 2, at(2)));
         let actual: Vec<_> = second
             .definitions
             .iter()
-            .map(|d| (d.program.saga.as_str(), d.program.version, d.at, d.deployed_by.as_str(), d.retired_at))
+            .map(|d| {
+                (
+                    d.program.saga.as_str(),
+                    d.program.version,
+                    d.at,
+                    d.deployed_by.as_str(),
+                    d.retired_at,
+                )
+            })
             .collect();
         let expected = [
             ("a", 2, at(2), "bob", None),
@@ -361,13 +484,32 @@ mod tests {
         ];
         assert_eq!(actual, expected);
         let third = deploy(Some(&second), &[definition("a", 1)], 3, "carol");
-        let back = third.find(&definition("a", 1).program.definition_ref().hash).unwrap();
-        assert_eq!((back.retired_at, back.at, back.deployed_by.as_str()), (None, at(3), "carol"));
-        let retired: Vec<_> = third.definitions.iter().filter_map(|d| d.retired_at).collect();
+        let back = third
+            .find(&definition("a", 1).program.definition_ref().hash)
+            .unwrap();
+        assert_eq!(
+            (back.retired_at, back.at, back.deployed_by.as_str()),
+            (None, at(3), "carol")
+        );
+        let retired: Vec<_> = third
+            .definitions
+            .iter()
+            .filter_map(|d| d.retired_at)
+            .collect();
         assert_eq!(retired, [at(3), at(3)], "version 2 of a, and b");
-        let occasion = DeploymentMetadata { at: at(4), deployed_by: "dora", definitions_digest: None };
-        let fourth = record(Some(&third), &[], &occasion, |hash| *hash == back.program.hash);
-        assert_eq!(fourth.definitions.len(), 1, "what was collected is forgotten");
+        let occasion = DeploymentMetadata {
+            at: at(4),
+            deployed_by: "dora",
+            definitions_digest: None,
+        };
+        let fourth = record(Some(&third), &[], &occasion, |hash| {
+            *hash == back.program.hash
+        });
+        assert_eq!(
+            fourth.definitions.len(),
+            1,
+            "what was collected is forgotten"
+        );
         assert_eq!(fourth.active().count(), 0);
     }
 }

@@ -10,7 +10,11 @@ use super::files::LoadedDefinition;
 fn group(definitions: &[LoadedDefinition]) -> DefinitionGroup<'_> {
     let members = definitions.iter().map(|definition| GroupMember {
         program: definition.program.as_ref(),
-        file: definition.file.as_deref().and_then(Path::to_str).unwrap_or("the built-in programs"),
+        file: definition
+            .file
+            .as_deref()
+            .and_then(Path::to_str)
+            .unwrap_or("the built-in programs"),
     });
     DefinitionGroup::new(members.collect())
 }
@@ -21,9 +25,15 @@ pub(crate) fn warnings(definitions: &[LoadedDefinition]) -> Vec<Vec<LintWarning>
 }
 
 /// Returns the warnings of each definition, also about fields that no sample has.
-pub(crate) fn warnings_with(definitions: &[LoadedDefinition], samples: DataSamples) -> Vec<Vec<LintWarning>> {
+pub(crate) fn warnings_with(
+    definitions: &[LoadedDefinition],
+    samples: DataSamples,
+) -> Vec<Vec<LintWarning>> {
     let group = group(definitions).with_samples(samples);
-    definitions.iter().map(|definition| group.warnings(&definition.program.definition_ref().saga)).collect()
+    definitions
+        .iter()
+        .map(|definition| group.warnings(&definition.program.definition_ref().saga))
+        .collect()
 }
 
 /// Returns the contradictions between definitions of a set that is deployed together.
@@ -34,14 +44,18 @@ pub(crate) fn contradictions(
     is_active: impl Fn(&[u8; 16]) -> bool,
 ) -> Vec<Diagnostic> {
     let group = group(definitions);
-    let is_new = |definition: &&LoadedDefinition| !is_active(&definition.program.definition_ref().hash);
+    let is_new =
+        |definition: &&LoadedDefinition| !is_active(&definition.program.definition_ref().hash);
     let concerned = definitions.iter().filter(|definition| {
         let sagas = &definition.program.manifest().sagas;
-        let mut children =
-            definitions.iter().filter(|child| sagas.contains(&child.program.definition_ref().saga));
+        let mut children = definitions
+            .iter()
+            .filter(|child| sagas.contains(&child.program.definition_ref().saga));
         is_new(definition) || children.any(|child| is_new(&child))
     });
-    concerned.flat_map(|definition| group.contradictions(&definition.program.definition_ref().saga)).collect()
+    concerned
+        .flat_map(|definition| group.contradictions(&definition.program.definition_ref().saga))
+        .collect()
 }
 
 /// Rejects definitions that contradict each other, unless the current deployment activated all of them.
@@ -68,18 +82,32 @@ pub(super) fn check_context(
     let is_own = |definition: &LoadedDefinition| definition.context.as_ref() == Some(context);
     let named = usable.iter().map(|definition| {
         let name = format!("the shared definition {}", definition.saga());
-        let file = if is_own(definition) { definition.file.clone() } else { Some(name.into()) };
-        LoadedDefinition { file, ..definition.clone() }
+        let file = if is_own(definition) {
+            definition.file.clone()
+        } else {
+            Some(name.into())
+        };
+        LoadedDefinition {
+            file,
+            ..definition.clone()
+        }
     });
-    let is_shared =
-        |hash: &[u8; 16]| usable.iter().any(|one| !is_own(one) && one.program.definition_ref().hash == *hash);
-    let found =
-        contradictions(&named.collect::<Vec<_>>(), |hash| is_shared(hash) || is_active(current, hash));
+    let is_shared = |hash: &[u8; 16]| {
+        usable
+            .iter()
+            .any(|one| !is_own(one) && one.program.definition_ref().hash == *hash)
+    };
+    let found = contradictions(&named.collect::<Vec<_>>(), |hash| {
+        is_shared(hash) || is_active(current, hash)
+    });
     rejected(found)
 }
 
 fn is_active(current: Option<&Deployment>, hash: &[u8; 16]) -> bool {
-    current.into_iter().flat_map(Deployment::active).any(|active| active.program.hash == *hash)
+    current
+        .into_iter()
+        .flat_map(Deployment::active)
+        .any(|active| active.program.hash == *hash)
 }
 
 fn rejected(found: Vec<Diagnostic>) -> Result<(), Vec<Diagnostic>> {

@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use orlog_actors::OwnedProgram;
 use orlog_model::{CorrelationId, DefinitionRef, Event, TenantId};
 use orlog_program::{
-    CompiledDefinition, Context, Definition, Diagnostic, Manifest, Migration, Program, ProgramError,
-    ProgramInput, ProgramOutput,
+    CompiledDefinition, Context, Definition, Diagnostic, Manifest, Migration, Program,
+    ProgramError, ProgramInput, ProgramOutput,
 };
 
 use super::files::problem;
@@ -27,12 +27,14 @@ impl RetiredPrograms {
         let (mut next, mut owned) = (BTreeMap::new(), Vec::new());
         for (reference, source, owners) in stored {
             let program = known.get(&reference.hash).cloned();
-            let Some(program) = program.or_else(|| RetiredProgram::compile(reference, source)) else {
+            let Some(program) = program.or_else(|| RetiredProgram::compile(reference, source))
+            else {
                 continue;
             };
-            owned.extend(
-                owners.into_iter().map(|context| OwnedProgram { context, program: Arc::clone(&program) }),
-            );
+            owned.extend(owners.into_iter().map(|context| OwnedProgram {
+                context,
+                program: Arc::clone(&program),
+            }));
             next.insert(reference.hash, program);
         }
         *known = next;
@@ -50,7 +52,10 @@ impl RetiredProgram {
     /// Returns a program that continues the instances of another and starts none.
     pub(super) fn of(program: Arc<dyn Program>) -> Arc<dyn Program> {
         let mut manifest = program.manifest().clone();
-        manifest.subscriptions.iter_mut().for_each(|trigger| trigger.starts = false);
+        manifest
+            .subscriptions
+            .iter_mut()
+            .for_each(|trigger| trigger.starts = false);
         Arc::new(Self { program, manifest })
     }
 
@@ -82,7 +87,10 @@ fn load(source: &[u8], file: &str) -> Result<Arc<dyn Program>, Vec<Diagnostic>> 
     if orlog_program::is_wasm(source) {
         return Ok(Arc::new(orlog_program::load_wasm(source, file)?));
     }
-    Ok(Arc::new(orlog_program::load(&String::from_utf8_lossy(source), file)?))
+    Ok(Arc::new(orlog_program::load(
+        &String::from_utf8_lossy(source),
+        file,
+    )?))
 }
 
 impl Program for RetiredProgram {
@@ -106,9 +114,9 @@ impl Program for RetiredProgram {
     ) -> Result<ProgramOutput, ProgramError> {
         match state {
             Some(_) => self.program.apply(state, input, context),
-            None => {
-                Ok(ProgramOutput::Ignored("the definition is retired and starts no new instances".into()))
-            }
+            None => Ok(ProgramOutput::Ignored(
+                "the definition is retired and starts no new instances".into(),
+            )),
         }
     }
 

@@ -18,7 +18,12 @@ const CORRELATION: &str = "demo-1";
 /// Returns the event as text for single quotes of a shell.
 pub(crate) fn event(definitions: &[LoadedDefinition]) -> String {
     let start_event = definitions.iter().find_map(|definition| {
-        let starts = definition.program.manifest().subscriptions.iter().find(|trigger| trigger.starts)?;
+        let starts = definition
+            .program
+            .manifest()
+            .subscriptions
+            .iter()
+            .find(|trigger| trigger.starts)?;
         Some((definition, &starts.kind))
     });
     let (kind, version, data) = match start_event {
@@ -47,7 +52,10 @@ pub(crate) fn start_data(compiled: &CompiledDefinition, kind: &EventType) -> (u3
         put_fields(&mut data, &template.to_string(), &usual);
     }
     correlate(&mut data, form, kind);
-    let accepted = form.events.get(kind).and_then(|versions| versions.accepts.iter().max());
+    let accepted = form
+        .events
+        .get(kind)
+        .and_then(|versions| versions.accepts.iter().max());
     (accepted.copied().unwrap_or(1), data)
 }
 
@@ -58,10 +66,13 @@ fn correlate(data: &mut Value, definition: &Definition, kind: &EventType) {
         CorrelationSpec::ByType(texts) => texts.get(kind),
         CorrelationSpec::Envelope => None,
     };
-    for path in rule.into_iter().flat_map(|text| match text.strip_prefix('=') {
-        Some(expression) => fields(expression),
-        None => vec![text.clone()],
-    }) {
+    for path in rule
+        .into_iter()
+        .flat_map(|text| match text.strip_prefix('=') {
+            Some(expression) => fields(expression),
+            None => vec![text.clone()],
+        })
+    {
         set_field(data, &path, json!(CORRELATION));
     }
 }
@@ -69,9 +80,14 @@ fn correlate(data: &mut Value, definition: &Definition, kind: &EventType) {
 /// Returns the version and the data of a start event: the fields of its first test, and those that only the definition
 /// names.
 fn tested_start_data(definition: &LoadedDefinition, kind: &EventType) -> (u32, Value) {
-    let Some(compiled) = &definition.compiled else { return (1, json!({})) };
+    let Some(compiled) = &definition.compiled else {
+        return (1, json!({}));
+    };
     let (version, mut data) = start_data(compiled, kind);
-    let tested = definition.file.as_deref().and_then(|file| tested_data(file, kind, version));
+    let tested = definition
+        .file
+        .as_deref()
+        .and_then(|file| tested_data(file, kind, version));
     if let (Value::Object(fields), Some(tested)) = (&mut data, tested) {
         fields.extend(tested);
         correlate(&mut data, compiled.definition(), kind);
@@ -82,21 +98,28 @@ fn tested_start_data(definition: &LoadedDefinition, kind: &EventType) -> (u32, V
 /// Returns the data of the first event of this type and version in the test files of a definition.
 fn tested_data(definition: &Path, kind: &EventType, version: u32) -> Option<Map<String, Value>> {
     let dir = definition.parent()?;
-    let dir = if dir.as_os_str().is_empty() { Path::new(".") } else { dir };
-    let files = list_matching(dir, |name| name.ends_with(TEST_SUFFIX)).into_iter().flatten();
+    let dir = if dir.as_os_str().is_empty() {
+        Path::new(".")
+    } else {
+        dir
+    };
+    let files = list_matching(dir, |name| name.ends_with(TEST_SUFFIX))
+        .into_iter()
+        .flatten();
     let tests = files.filter_map(|file| {
         let text = std::fs::read_to_string(&file).ok()?;
         // `orlog test` reports an invalid file.
         let tests = TestFile::parse(&text, "").ok()?;
         (Path::new(&tests.definition).file_name() == definition.file_name()).then_some(tests)
     });
-    let mut steps = tests.flat_map(|tests| tests.cases).flat_map(|case| case.steps);
+    let mut steps = tests
+        .flat_map(|tests| tests.cases)
+        .flat_map(|case| case.steps);
     steps.find_map(|step| match step.kind {
-        TestStepKind::Step { step: SimulationStep::Event(event), rejected: None }
-            if event.kind == *kind && event.version == version =>
-        {
-            event.data.as_object().cloned()
-        }
+        TestStepKind::Step {
+            step: SimulationStep::Event(event),
+            rejected: None,
+        } if event.kind == *kind && event.version == version => event.data.as_object().cloned(),
         _ => None,
     })
 }
@@ -104,7 +127,10 @@ fn tested_data(definition: &Path, kind: &EventType, version: u32) -> Option<Map<
 /// Returns a value for each field that a step reads from its result.
 pub(crate) fn fields_of_step(definition: &Definition, step: &Step) -> Map<String, Value> {
     // Without the other steps, the values fulfil the conditions of this one.
-    let alone = Definition { steps: vec![step.clone()], ..definition.clone() };
+    let alone = Definition {
+        steps: vec![step.clone()],
+        ..definition.clone()
+    };
     let usual = usual_fields(&alone);
     let mut data = json!({});
     for template in step.save.values() {
@@ -135,7 +161,12 @@ fn fields(text: &str) -> Vec<String> {
         let end = rest.find(|c| !is_part(c)).unwrap_or(rest.len());
         let path = rest[..end].trim_end_matches('.');
         let is_call = rest[end..].starts_with('(');
-        if is_call { path.rsplit_once('.').map_or("", |(path, _)| path) } else { path }.to_owned()
+        if is_call {
+            path.rsplit_once('.').map_or("", |(path, _)| path)
+        } else {
+            path
+        }
+        .to_owned()
     });
     paths.filter(|path| !path.is_empty()).collect()
 }
@@ -146,7 +177,9 @@ mod tests {
 
     use orlog_bus::codec::{self, DecodeDefaults};
     use orlog_model::Timestamp;
-    use orlog_simulator::{DecisionObserver, InputResult, ObservedDecision, Simulator, SimulatorPrograms};
+    use orlog_simulator::{
+        DecisionObserver, InputResult, ObservedDecision, Simulator, SimulatorPrograms,
+    };
 
     use super::*;
     use crate::definitions;
@@ -160,7 +193,8 @@ mod tests {
 
     #[test]
     fn collects_fields_read_by_expressions() {
-        let text = r#"{"a":"=event.orderId","b":"=event.customer.?email.orValue(1) + event.total"}"#;
+        let text =
+            r#"{"a":"=event.orderId","b":"=event.customer.?email.orValue(1) + event.total"}"#;
         assert_eq!(fields(text), ["orderId", "customer.email", "total"]);
     }
 
@@ -186,14 +220,21 @@ mod tests {
     #[test]
     fn sample_event_starts_an_instance_of_every_example() {
         let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples");
-        let dirs = std::fs::read_dir(examples).unwrap().map(|entry| entry.unwrap().path());
-        let files = dirs.filter(|dir| dir.is_dir()).flat_map(|dir| definitions::read_dir(&dir).unwrap());
+        let dirs = std::fs::read_dir(examples)
+            .unwrap()
+            .map(|entry| entry.unwrap().path());
+        let files = dirs
+            .filter(|dir| dir.is_dir())
+            .flat_map(|dir| definitions::read_dir(&dir).unwrap());
         let mut count = 0;
         for file in files.filter(|file| !is_schedule(&file.path.to_string_lossy())) {
             let definition = definitions::load_file(&file.path).unwrap();
             let text = event(std::slice::from_ref(&definition));
             let value = serde_json::from_str(&text).unwrap();
-            let defaults = DecodeDefaults { tenant: None, now: Timestamp::default() };
+            let defaults = DecodeDefaults {
+                tenant: None,
+                now: Timestamp::default(),
+            };
             let event = codec::from_json(&value, &defaults).unwrap();
             let programs = SimulatorPrograms::new(vec![definition.program]);
             let mut simulator = Simulator::new(std::sync::Arc::new(programs), Timestamp::default());

@@ -24,18 +24,16 @@ impl TargetDefinitions {
     /// Returns the definitions.
     pub(super) fn definitions(&self) -> &[LoadedDefinition] {
         match self {
-            Self::Validated(ValidatedDefinitions { definitions, .. }) | Self::Active(definitions) => {
-                definitions
-            }
+            Self::Validated(ValidatedDefinitions { definitions, .. })
+            | Self::Active(definitions) => definitions,
         }
     }
 
     /// Returns the definitions.
     pub(super) fn into_definitions(self) -> Vec<LoadedDefinition> {
         match self {
-            Self::Validated(ValidatedDefinitions { definitions, .. }) | Self::Active(definitions) => {
-                definitions
-            }
+            Self::Validated(ValidatedDefinitions { definitions, .. })
+            | Self::Active(definitions) => definitions,
         }
     }
 }

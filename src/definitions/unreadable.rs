@@ -18,9 +18,18 @@ impl UnreadableProgram {
     /// Creates the program of a definition that cannot be loaded for this reason.
     pub(super) fn new(deployed: &DeployedDefinition, reason: String) -> Self {
         let events = deployed.events.iter().cloned();
-        let subscriptions = events.map(|kind| EventSubscription { kind, starts: true }).collect();
-        let manifest = Manifest { subscriptions, ..Manifest::default() };
-        Self { reference: deployed.program.clone(), manifest, reason }
+        let subscriptions = events
+            .map(|kind| EventSubscription { kind, starts: true })
+            .collect();
+        let manifest = Manifest {
+            subscriptions,
+            ..Manifest::default()
+        };
+        Self {
+            reference: deployed.program.clone(),
+            manifest,
+            reason,
+        }
     }
 
     fn error(&self) -> ProgramError {

@@ -33,14 +33,28 @@ pub(super) fn all(plan: &DeploymentPlan, context: &WarningContext<'_>) -> Vec<St
         warnings.push(message.to_owned());
     }
     // The lints cover definitions with steps.
-    let others = context.new.iter().filter(|definition| definition.compiled.is_none());
+    let others = context
+        .new
+        .iter()
+        .filter(|definition| definition.compiled.is_none());
     warnings.extend(others.flat_map(|definition| childless(definition, context.usable)));
-    warnings
-        .extend(context.new.iter().flat_map(|definition| misspelled_effects(definition, &context.providers)));
-    warnings
-        .extend(context.new.iter().filter_map(|definition| unknown_outcomes(definition, &context.providers)));
-    let lints = references::warnings(context.usable).into_iter().zip(context.usable);
-    let lints = lints.filter(|(_, definition)| definition.context.as_ref() == context.providers.context);
+    warnings.extend(
+        context
+            .new
+            .iter()
+            .flat_map(|definition| misspelled_effects(definition, &context.providers)),
+    );
+    warnings.extend(
+        context
+            .new
+            .iter()
+            .filter_map(|definition| unknown_outcomes(definition, &context.providers)),
+    );
+    let lints = references::warnings(context.usable)
+        .into_iter()
+        .zip(context.usable);
+    let lints =
+        lints.filter(|(_, definition)| definition.context.as_ref() == context.providers.context);
     let lints = lints.flat_map(|(lints, _)| lints);
     warnings.extend(lints.map(|warning| format!("{} [{}]", warning.diagnostic, warning.code)));
     warnings
@@ -48,7 +62,17 @@ pub(super) fn all(plan: &DeploymentPlan, context: &WarningContext<'_>) -> Vec<St
 
 /// Returns a warning if a version was deployed before with another content.
 fn reused_version(changed: &DefinitionChange) -> Option<String> {
-    let DefinitionChange { to: DefinitionSummary { saga, version, file, .. }, from_version, .. } = changed;
+    let DefinitionChange {
+        to:
+            DefinitionSummary {
+                saga,
+                version,
+                file,
+                ..
+            },
+        from_version,
+        ..
+    } = changed;
     (from_version == version).then(|| {
         format!(
             "{file}: {saga} version {version} was deployed before with another content; use a new version number to \
@@ -62,7 +86,10 @@ pub(super) fn unmet_needs(context: &WarningContext<'_>) -> Vec<String> {
     let is_old = |owned: &OwnedProgram| {
         let hash = owned.program.definition_ref().hash;
         owned.context.as_ref() == context.providers.context
-            && context.new.iter().all(|new| new.program.definition_ref().hash != hash)
+            && context
+                .new
+                .iter()
+                .all(|new| new.program.definition_ref().hash != hash)
     };
     let mut warnings = Vec::new();
     for OwnedProgram { program, .. } in context.loaded.iter().filter(|owned| is_old(owned)) {
@@ -71,9 +98,16 @@ pub(super) fn unmet_needs(context: &WarningContext<'_>) -> Vec<String> {
         if live == 0 {
             continue;
         }
-        let (saga, version, hash) = (&reference.saga, reference.version, &hex::encode(reference.hash)[..8]);
-        let instances =
-            if live == 1 { "1 live instance".to_owned() } else { format!("{live} live instances") };
+        let (saga, version, hash) = (
+            &reference.saga,
+            reference.version,
+            &hex::encode(reference.hash)[..8],
+        );
+        let instances = if live == 1 {
+            "1 live instance".to_owned()
+        } else {
+            format!("{live} live instances")
+        };
         warnings.extend(missing(program.as_ref(), context).map(|(requirement, remedy)| {
             format!(
                 "{saga} version {version} ({hash}) has {instances} that may request {requirement}: {remedy}, migrate them with \
@@ -91,21 +125,44 @@ fn missing<'a>(
 ) -> impl Iterator<Item = (String, String)> + 'a {
     let manifest = program.manifest();
     let performs = |kind, name: &str| context.providers.executor(kind, name).is_some();
-    let effects = manifest.effects.iter().filter(move |effect| !performs(WorkKind::Effect, effect.as_str()));
+    let effects = manifest
+        .effects
+        .iter()
+        .filter(move |effect| !performs(WorkKind::Effect, effect.as_str()));
     let effects = effects.map(|effect| {
         let requirement = format!("the effect {effect}, which no upstream executes any more");
-        (requirement, format!("add [upstreams.<name>.effects.\"{effect}\"] to the configuration again"))
+        (
+            requirement,
+            format!("add [upstreams.<name>.effects.\"{effect}\"] to the configuration again"),
+        )
     });
-    let aggregate = |command: &str| command.rsplit_once('.').map_or(command, |(of, _)| of).to_owned();
-    let commands =
-        manifest.commands.iter().filter(move |command| !performs(WorkKind::Command, &aggregate(command)));
+    let aggregate = |command: &str| {
+        command
+            .rsplit_once('.')
+            .map_or(command, |(of, _)| of)
+            .to_owned()
+    };
+    let commands = manifest
+        .commands
+        .iter()
+        .filter(move |command| !performs(WorkKind::Command, &aggregate(command)));
     let commands = commands.map(|command| {
         let requirement = format!("the command {command}, which has no gateway");
-        (requirement, "add [gateway] to the configuration again".to_owned())
+        (
+            requirement,
+            "add [gateway] to the configuration again".to_owned(),
+        )
     });
-    let sagas = manifest.sagas.iter().filter(|saga| !has(context.usable, saga)).map(|saga| {
-        (format!("the saga {saga}, which has no active definition"), format!("deploy a definition of {saga}"))
-    });
+    let sagas = manifest
+        .sagas
+        .iter()
+        .filter(|saga| !has(context.usable, saga))
+        .map(|saga| {
+            (
+                format!("the saga {saga}, which has no active definition"),
+                format!("deploy a definition of {saga}"),
+            )
+        });
     effects.chain(commands).chain(sagas)
 }
 
@@ -114,7 +171,12 @@ fn childless<'a>(
     definition: &'a LoadedDefinition,
     usable: &'a [LoadedDefinition],
 ) -> impl Iterator<Item = String> + 'a {
-    let missing = definition.program.manifest().sagas.iter().filter(|saga| !has(usable, saga));
+    let missing = definition
+        .program
+        .manifest()
+        .sagas
+        .iter()
+        .filter(|saga| !has(usable, saga));
     missing.map(|saga| {
         let parent = &definition.program.definition_ref().saga;
         format!(
@@ -127,8 +189,9 @@ fn childless<'a>(
 /// attempt. Then the compensation of a step that was not executed can be requested.
 fn unknown_outcomes(definition: &LoadedDefinition, providers: &Providers<'_>) -> Option<String> {
     let steps = &definition.compiled.as_ref()?.definition().steps;
-    let compensated =
-        steps.iter().filter(|step| step.compensate.is_some() && step.in_doubt != Some(InDoubtPolicy::Ask));
+    let compensated = steps
+        .iter()
+        .filter(|step| step.compensate.is_some() && step.in_doubt != Some(InDoubtPolicy::Ask));
     let effects = compensated.filter_map(|step| match &step.action {
         Action::Effect(effect) => Some(&effect.name),
         _ => None,
@@ -157,7 +220,9 @@ fn misspelled_effects<'a>(
     providers: &'a Providers<'a>,
 ) -> impl Iterator<Item = String> + 'a {
     let effects = &definition.program.manifest().effects;
-    let replaced = effects.iter().filter(|effect| availability::has_stand_in(effect, providers.catalog));
+    let replaced = effects
+        .iter()
+        .filter(|effect| availability::has_stand_in(effect, providers.catalog));
     replaced.filter_map(|effect| {
         let advice = providers.similar_effect(effect.as_str())?;
         let saga = &definition.program.definition_ref().saga;
@@ -168,5 +233,7 @@ fn misspelled_effects<'a>(
 }
 
 fn has(definitions: &[LoadedDefinition], saga: &SagaName) -> bool {
-    definitions.iter().any(|definition| definition.program.definition_ref().saga == *saga)
+    definitions
+        .iter()
+        .any(|definition| definition.program.definition_ref().saga == *saga)
 }

@@ -36,14 +36,28 @@ pub(crate) struct DiagnosticsResponse {
 pub(crate) async fn diagnostics(api: ApiState) -> Result<Json<DiagnosticsResponse>, Problem> {
     let response = tokio::time::timeout(CHECK_TIMEOUT, api.app.bus.last_sequence()).await;
     let (last, bus) = match response {
-        Ok(Ok(last)) => (Some(last), CheckResult::ok("bus", format!("responds, last sequence {last}"))),
+        Ok(Ok(last)) => (
+            Some(last),
+            CheckResult::ok("bus", format!("responds, last sequence {last}")),
+        ),
         Ok(Err(error)) => (None, unavailable_bus(&api, &error.to_string()).await),
-        Err(_) => (None, unavailable_bus(&api, &format!("no response within {CHECK_TIMEOUT:?}")).await),
+        Err(_) => (
+            None,
+            unavailable_bus(&api, &format!("no response within {CHECK_TIMEOUT:?}")).await,
+        ),
     };
     let mut findings = api.read(move |app| Ok(app.diagnostics(last))).await?;
     findings.insert(1, bus);
-    let worst = findings.iter().map(|finding| finding.status).max().unwrap_or(CheckStatus::Ok).as_str();
-    Ok(Json(DiagnosticsResponse { severity: worst, checks: findings }))
+    let worst = findings
+        .iter()
+        .map(|finding| finding.status)
+        .max()
+        .unwrap_or(CheckStatus::Ok)
+        .as_str();
+    Ok(Json(DiagnosticsResponse {
+        severity: worst,
+        checks: findings,
+    }))
 }
 
 /// Reports a bus that does not respond. If another pod reaches it, only this node is cut off.
@@ -53,23 +67,32 @@ async fn unavailable_bus(api: &ApiState, reason: &str) -> CheckResult {
     }
     if let Some(pod) = pod_with_bus(api).await {
         let found = format!("this node is cut off from NATS, which pod {pod} reaches: {reason}");
-        let remedy =
-            "restore the network between this node and the NATS servers (docs/runbooks/pod-cut-off.md)";
+        let remedy = "restore the network between this node and the NATS servers (docs/runbooks/pod-cut-off.md)";
         return CheckResult::error("bus", found, remedy);
     }
-    let remedy =
-        "restart the missing NATS servers, or restore the network to them (docs/runbooks/nats-quorum.md)";
-    CheckResult::error("bus", format!("the streams on NATS are not available: {reason}"), remedy)
+    let remedy = "restart the missing NATS servers, or restore the network to them (docs/runbooks/nats-quorum.md)";
+    CheckResult::error(
+        "bus",
+        format!("the streams on NATS are not available: {reason}"),
+        remedy,
+    )
 }
 
 /// Returns another pod that reaches the bus.
 async fn pod_with_bus(api: &ApiState) -> Option<String> {
     let pods = api.app.routing.other_pods();
     let checks = pods.into_iter().map(async |pod| {
-        let request = api.request_to(&pod, Method::GET, "/health").ok()?.timeout(CHECK_TIMEOUT);
+        let request = api
+            .request_to(&pod, Method::GET, "/health")
+            .ok()?
+            .timeout(CHECK_TIMEOUT);
         let health = request.send().await.ok()?.bytes().await.ok()?;
         let health: Value = serde_json::from_slice(&health).ok()?;
         (health["bus"]["status"] == "ok").then_some(pod.name)
     });
-    futures::future::join_all(checks).await.into_iter().flatten().next()
+    futures::future::join_all(checks)
+        .await
+        .into_iter()
+        .flatten()
+        .next()
 }

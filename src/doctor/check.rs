@@ -43,7 +43,12 @@ pub struct CheckResult {
 impl CheckResult {
     /// Creates a result without findings.
     pub fn ok(check: &str, found: impl Into<String>) -> Self {
-        Self { name: check.to_owned(), status: CheckStatus::Ok, message: found.into(), remedy: String::new() }
+        Self {
+            name: check.to_owned(),
+            status: CheckStatus::Ok,
+            message: found.into(),
+            remedy: String::new(),
+        }
     }
 
     /// Creates a warning.

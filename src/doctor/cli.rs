@@ -42,7 +42,10 @@ pub(crate) async fn run(args: Args, console: &Console) -> Result<(), CommandErro
         findings.extend(there(&args.server).await?);
     }
     report(&findings, console)?;
-    let bad = findings.iter().filter(|finding| finding.status == CheckStatus::Error).count();
+    let bad = findings
+        .iter()
+        .filter(|finding| finding.status == CheckStatus::Error)
+        .count();
     match bad {
         0 => Ok(()),
         1 => Err(CommandError::failed("1 check failed")),
@@ -52,22 +55,45 @@ pub(crate) async fn run(args: Args, console: &Console) -> Result<(), CommandErro
 
 fn report(checks: &[CheckResult], console: &Console) -> Result<(), CommandError> {
     if console.is_json() {
-        let severity = checks.iter().map(|finding| finding.status).max().unwrap_or(CheckStatus::Ok);
+        let severity = checks
+            .iter()
+            .map(|finding| finding.status)
+            .max()
+            .unwrap_or(CheckStatus::Ok);
         return console.json(&json!({ "severity": severity, "checks": checks }));
     }
     let row = |finding: &CheckResult| {
-        let CheckResult { name: check, status: level, message: found, remedy } = finding;
-        let remedy = if remedy.is_empty() { String::new() } else { format!("-> {remedy}") };
-        vec![level.as_str().to_owned(), check.clone(), found.replace('\n', "; "), remedy]
+        let CheckResult {
+            name: check,
+            status: level,
+            message: found,
+            remedy,
+        } = finding;
+        let remedy = if remedy.is_empty() {
+            String::new()
+        } else {
+            format!("-> {remedy}")
+        };
+        vec![
+            level.as_str().to_owned(),
+            check.clone(),
+            found.replace('\n', "; "),
+            remedy,
+        ]
     };
     let rows: Vec<_> = checks.iter().map(row).collect();
-    console.table(&["STATUS", "CHECK", "MESSAGE", "REMEDY"], &rows, "no checks were run")
+    console.table(
+        &["STATUS", "CHECK", "MESSAGE", "REMEDY"],
+        &rows,
+        "no checks were run",
+    )
 }
 
 /// Checks this machine with this configuration.
 async fn here(flags: &ConfigFlags, deep: bool) -> Vec<CheckResult> {
-    let invalid =
-        |error: &dyn Display, remedy| CheckResult::error("configuration", error.to_string(), remedy);
+    let invalid = |error: &dyn Display, remedy| {
+        CheckResult::error("configuration", error.to_string(), remedy)
+    };
     let reference = "config/default.toml lists every key";
     let layers = match flags.layers() {
         Ok(layers) => layers,
@@ -75,12 +101,17 @@ async fn here(flags: &ConfigFlags, deep: bool) -> Vec<CheckResult> {
     };
     let errors = layers.errors();
     if !errors.is_empty() {
-        return errors.iter().map(|error| invalid(error, reference)).collect();
+        return errors
+            .iter()
+            .map(|error| invalid(error, reference))
+            .collect();
     }
     match layers.load() {
         Ok(config) => {
-            let mut findings =
-                vec![CheckResult::ok("configuration", format!("node {:?}", config.node_name()))];
+            let mut findings = vec![CheckResult::ok(
+                "configuration",
+                format!("node {:?}", config.node_name()),
+            )];
             findings.extend(doctor::run_checks(&config, deep).await);
             findings
         }
@@ -117,24 +148,37 @@ fn or_unavailable(
     result: Result<CheckResult, CommandError>,
 ) -> Result<CheckResult, CommandError> {
     match result {
-        Err(failure) if failure.exit() == CommandExit::Unavailable => {
-            Ok(CheckResult::error(check, failure.to_string(), "restore the shard of the tenant, then retry"))
-        }
+        Err(failure) if failure.exit() == CommandExit::Unavailable => Ok(CheckResult::error(
+            check,
+            failure.to_string(),
+            "restore the shard of the tenant, then retry",
+        )),
         result => result,
     }
 }
 
 async fn stuck(client: &ApiClient) -> Result<CheckResult, CommandError> {
-    let query = [("status", "stuck".to_owned()), ("limit", COUNTED.to_string())];
+    let query = [
+        ("status", "stuck".to_owned()),
+        ("limit", COUNTED.to_string()),
+    ];
     let page = client.get("/v1/sagas", &query).await?;
     let found = items(&page, "items");
-    let more = if page["next_cursor"].is_null() { "" } else { " at least" };
+    let more = if page["next_cursor"].is_null() {
+        ""
+    } else {
+        " at least"
+    };
     Ok(match found.first() {
         None => CheckResult::ok(
             "stuck",
             format!(
                 "no instance of this tenant{}",
-                if more.is_empty() { "" } else { " among the scanned ones" }
+                if more.is_empty() {
+                    ""
+                } else {
+                    " among the scanned ones"
+                }
             ),
         ),
         Some(first) => {
@@ -154,9 +198,15 @@ async fn stuck(client: &ApiClient) -> Result<CheckResult, CommandError> {
 }
 
 async fn dead_letters(client: &ApiClient) -> Result<CheckResult, CommandError> {
-    let page = client.get("/v1/dead-letters", &[("limit", COUNTED.to_string())]).await?;
+    let page = client
+        .get("/v1/dead-letters", &[("limit", COUNTED.to_string())])
+        .await?;
     let found = items(&page, "items");
-    let more = if page["next_cursor"].is_null() { "" } else { " at least" };
+    let more = if page["next_cursor"].is_null() {
+        ""
+    } else {
+        " at least"
+    };
     Ok(match found.last() {
         None => CheckResult::ok("dead letters", "none for this tenant"),
         Some(last) => {

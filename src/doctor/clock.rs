@@ -25,7 +25,10 @@ pub(super) struct ClockComparison {
 
 impl ClockComparison {
     pub(super) fn start() -> Self {
-        Self { monotonic: Instant::now(), system_time: SystemClock.now() }
+        Self {
+            monotonic: Instant::now(),
+            system_time: SystemClock.now(),
+        }
     }
 
     pub(super) fn stop(self) -> CheckResult {
@@ -35,10 +38,18 @@ impl ClockComparison {
         let apart = (went - should).unsigned_abs();
         if now < MADE {
             let remedy = "set the clock, for example with NTP";
-            CheckResult::error(CHECK, format!("clock shows {now}, which is before the release date"), remedy)
+            CheckResult::error(
+                CHECK,
+                format!("clock shows {now}, which is before the release date"),
+                remedy,
+            )
         } else if apart > MAX_JUMP.as_millis() {
             let remedy = "find the process that sets the clock; configure NTP to slew, not to step";
-            CheckResult::warn(CHECK, format!("clock jumped by {apart} ms during the check"), remedy)
+            CheckResult::warn(
+                CHECK,
+                format!("clock jumped by {apart} ms during the check"),
+                remedy,
+            )
         } else {
             CheckResult::ok(CHECK, format!("{now}, no jumps"))
         }
@@ -74,12 +85,19 @@ mod tests {
     fn clock_skew_is_detected() {
         let date = |seconds: i64| {
             let at =
-                jiff::Timestamp::from_millisecond(SystemClock.now().as_millis() - seconds * 1000).unwrap();
+                jiff::Timestamp::from_millisecond(SystemClock.now().as_millis() - seconds * 1000)
+                    .unwrap();
             at.strftime("%a, %d %b %Y %H:%M:%S GMT").to_string()
         };
         assert_eq!(compare("shop", &date(0)), None);
-        assert_eq!(compare("shop", &date(10)).map(|found| found.status), Some(CheckStatus::Warn));
-        assert_eq!(compare("shop", &date(-100)).map(|found| found.status), Some(CheckStatus::Error));
+        assert_eq!(
+            compare("shop", &date(10)).map(|found| found.status),
+            Some(CheckStatus::Warn)
+        );
+        assert_eq!(
+            compare("shop", &date(-100)).map(|found| found.status),
+            Some(CheckStatus::Error)
+        );
         assert_eq!(compare("shop", "yesterday"), None);
     }
 }

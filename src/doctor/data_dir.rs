@@ -64,7 +64,11 @@ pub(super) fn check_data_dir(config: &Config) -> Vec<CheckResult> {
 pub(super) fn check_rights(config: &Config) -> CheckResult {
     let data = config.data_dir.as_path();
     let displayed = data.display();
-    let (subject, path) = if data.exists() { ("it", data) } else { ("its parent directory", above(data)) };
+    let (subject, path) = if data.exists() {
+        ("it", data)
+    } else {
+        ("its parent directory", above(data))
+    };
     if !path.is_dir() {
         return CheckResult::error(
             DATA_DIR,
@@ -73,7 +77,9 @@ pub(super) fn check_rights(config: &Config) -> CheckResult {
         );
     }
     let user = rustix::process::geteuid().as_raw();
-    if let Err(error) = rustix::fs::access(path, Access::READ_OK | Access::WRITE_OK | Access::EXEC_OK) {
+    if let Err(error) =
+        rustix::fs::access(path, Access::READ_OK | Access::WRITE_OK | Access::EXEC_OK)
+    {
         let found = format!("{displayed}: {subject} is not writable by user {user}: {error}");
         return CheckResult::error(
             DATA_DIR,
@@ -82,37 +88,64 @@ pub(super) fn check_rights(config: &Config) -> CheckResult {
         );
     }
     let shards = (0..config.shards).map(|shard| app::shard_dir(data, shard));
-    match shards.chain([data.join("bus")]).find_map(|dir| first_inaccessible(&dir)) {
+    match shards
+        .chain([data.join("bus")])
+        .find_map(|dir| first_inaccessible(&dir))
+    {
         Some((path, error)) => CheckResult::error(
             DATA_DIR,
-            format!("{} is not readable and writable by user {user}: {error}", path.display()),
+            format!(
+                "{} is not readable and writable by user {user}: {error}",
+                path.display()
+            ),
             format!(
                 "run the node as the owner of the file, or change the owner: chown -R {user} {displayed}"
             ),
         ),
         None if data.exists() => CheckResult::ok(DATA_DIR, format!("{displayed} is writable")),
-        None => CheckResult::ok(DATA_DIR, format!("{displayed} does not exist yet and can be created")),
+        None => CheckResult::ok(
+            DATA_DIR,
+            format!("{displayed} does not exist yet and can be created"),
+        ),
     }
 }
 
 /// Returns the first path at or below `path` that this user cannot read and write, with the error.
 fn first_inaccessible(path: &Path) -> Option<(PathBuf, Errno)> {
-    let enter = if path.is_dir() { Access::EXEC_OK } else { Access::empty() };
+    let enter = if path.is_dir() {
+        Access::EXEC_OK
+    } else {
+        Access::empty()
+    };
     match rustix::fs::access(path, Access::READ_OK | Access::WRITE_OK | enter) {
         Ok(()) => {}
         // A node may not have created it yet, and a running node deletes files.
         Err(Errno::NOENT) => return None,
         Err(error) => return Some((path.to_owned(), error)),
     }
-    fs::read_dir(path).ok()?.flatten().find_map(|entry| first_inaccessible(&entry.path()))
+    fs::read_dir(path)
+        .ok()?
+        .flatten()
+        .find_map(|entry| first_inaccessible(&entry.path()))
 }
 
 /// Checks whether other users of the machine can read data. Nodes create private files; earlier releases did not.
 fn check_exposure(config: &Config) -> Option<CheckResult> {
-    let dirs = [Some(&config.data_dir), config.audit.dir.as_ref(), config.backup.dir.as_ref()];
-    let (dir, file) = dirs.into_iter().flatten().find_map(|dir| Some((dir, readable_by_others(dir)?)))?;
+    let dirs = [
+        Some(&config.data_dir),
+        config.audit.dir.as_ref(),
+        config.backup.dir.as_ref(),
+    ];
+    let (dir, file) = dirs
+        .into_iter()
+        .flatten()
+        .find_map(|dir| Some((dir, readable_by_others(dir)?)))?;
     let found = format!("other users can read {}", file.display());
-    Some(CheckResult::warn(PERMISSIONS, found, format!("chmod -R o= {}", dir.display())))
+    Some(CheckResult::warn(
+        PERMISSIONS,
+        found,
+        format!("chmod -R o= {}", dir.display()),
+    ))
 }
 
 /// Returns the first file below a path that other users can read; `None` if their access ends at a directory.
@@ -125,13 +158,19 @@ fn readable_by_others(path: &Path) -> Option<PathBuf> {
     if !metadata.is_dir() || !mode.contains(Mode::XOTH) {
         return None;
     }
-    fs::read_dir(path).ok()?.flatten().find_map(|entry| readable_by_others(&entry.path()))
+    fs::read_dir(path)
+        .ok()?
+        .flatten()
+        .find_map(|entry| readable_by_others(&entry.path()))
 }
 
 fn above(path: &Path) -> &Path {
     let mut above = path;
     while !above.exists() {
-        match above.parent().filter(|parent| !parent.as_os_str().is_empty()) {
+        match above
+            .parent()
+            .filter(|parent| !parent.as_os_str().is_empty())
+        {
             Some(parent) => above = parent,
             None => return Path::new("."),
         }
@@ -144,7 +183,11 @@ fn room(data: &Path) -> Option<CheckResult> {
     let free = free_bytes(path).ok()?;
     let found = format!("{} MiB free at {}", free >> 20, path.display());
     Some(if free < MIN_SPACE_BYTES {
-        CheckResult::error(ROOM, found, "free disk space; until then, new work is rejected")
+        CheckResult::error(
+            ROOM,
+            found,
+            "free disk space; until then, new work is rejected",
+        )
     } else if free < LOW_SPACE_BYTES {
         CheckResult::warn(ROOM, found, "free disk space, or lower bus.retention_size")
     } else {
@@ -155,7 +198,14 @@ fn room(data: &Path) -> Option<CheckResult> {
 /// Returns the inode numbers of locked files.
 fn locked_inodes() -> BTreeSet<u64> {
     let locks = fs::read_to_string("/proc/locks").unwrap_or_default();
-    let inode = |line: &str| line.split_whitespace().nth(5)?.rsplit(':').next()?.parse().ok();
+    let inode = |line: &str| {
+        line.split_whitespace()
+            .nth(5)?
+            .rsplit(':')
+            .next()?
+            .parse()
+            .ok()
+    };
     locks.lines().filter_map(inode).collect()
 }
 
@@ -177,17 +227,31 @@ fn is_locked(journal: &Path, locked_inodes: &BTreeSet<u64>) -> bool {
 fn store(dir: &Path, shard: u16, expected: Option<DurablePosition>) -> Option<CheckResult> {
     let check = format!("shard {shard}");
     if is_store_in_use(dir) {
-        return Some(CheckResult::ok(&check, "in use by a running node; check that node with --node"));
+        return Some(CheckResult::ok(
+            &check,
+            "in use by a running node; check that node with --node",
+        ));
     }
     match orlog_store::read_info(dir, expected) {
         Ok(None) => None,
         Ok(Some(info)) => {
-            let rows =
-                |name: &str| info.rows.iter().find(|(table, _)| *table == name).map_or(0, |(_, rows)| *rows);
-            let last = info.journal.as_ref().map_or(info.flushed_position, |journal| journal.last_sequence);
+            let rows = |name: &str| {
+                info.rows
+                    .iter()
+                    .find(|(table, _)| *table == name)
+                    .map_or(0, |(_, rows)| *rows)
+            };
+            let last = info
+                .journal
+                .as_ref()
+                .map_or(info.flushed_position, |journal| journal.last_sequence);
             Some(CheckResult::ok(
                 &check,
-                format!("format {}, {last} commits, {} instances", info.format, rows("instance")),
+                format!(
+                    "format {}, {last} commits, {} instances",
+                    info.format,
+                    rows("instance")
+                ),
             ))
         }
         Err(error @ Error::Lost { .. }) => Some(lost(&check, &error)),
@@ -202,10 +266,16 @@ fn events(dir: &Path, expected: Option<DurablePosition>) -> Option<CheckResult> 
         return None;
     }
     if is_locked(&log, &locked_inodes()) {
-        return Some(CheckResult::ok(CHECK, "the log is in use by a running node"));
+        return Some(CheckResult::ok(
+            CHECK,
+            "the log is in use by a running node",
+        ));
     }
     Some(match orlog_bus::embedded::verify(dir, expected) {
-        Ok(found) => CheckResult::ok(CHECK, format!("{} records in {} files", found.records, found.segments)),
+        Ok(found) => CheckResult::ok(
+            CHECK,
+            format!("{} records in {} files", found.records, found.segments),
+        ),
         Err(error @ OpenError::Lost { .. }) => lost(CHECK, &error),
         Err(error) => match layout::damaged_log_remedy(&error) {
             Some(remedy) => CheckResult::error(CHECK, format!("OR0063: {error}"), remedy),
@@ -222,14 +292,18 @@ fn lost(check: &str, error: &impl std::fmt::Display) -> CheckResult {
 
 fn unreadable(check: &str, error: &Error) -> CheckResult {
     match error {
-        Error::DamagedJournal { .. } => {
-            CheckResult::error(check, format!("OR0063: {error}"), layout::DAMAGED_JOURNAL_REMEDY)
-        }
+        Error::DamagedJournal { .. } => CheckResult::error(
+            check,
+            format!("OR0063: {error}"),
+            layout::DAMAGED_JOURNAL_REMEDY,
+        ),
         damage if damage.is_damage() => {
             let found = format!("{DAMAGED_TABLES}: {error}");
             CheckResult::error(check, found, DAMAGED_TABLES_REMEDY)
         }
-        Error::NewerFormat { .. } => CheckResult::error(check, error.to_string(), "use a newer release"),
+        Error::NewerFormat { .. } => {
+            CheckResult::error(check, error.to_string(), "use a newer release")
+        }
         _ => CheckResult::error(check, error.to_string(), OTHER_CAUSE),
     }
 }
@@ -245,7 +319,10 @@ mod tests {
     #[test]
     fn file_of_another_user_is_not_reported_as_damage() {
         let dir = tempfile::tempdir().unwrap();
-        let config = Config { data_dir: dir.path().join("data"), ..Config::default() };
+        let config = Config {
+            data_dir: dir.path().join("data"),
+            ..Config::default()
+        };
         assert_eq!(check_rights(&config).status, CheckStatus::Ok);
         let tables = config.data_dir.join("shard-0/tables");
         fs::create_dir_all(&tables).unwrap();
@@ -263,7 +340,12 @@ mod tests {
         });
         let checked = checked.join().unwrap();
         assert_eq!(checked.len(), 1, "{checked:?}");
-        assert!(checked[0].message.contains("mdbx.dat is not readable and writable by user"), "{checked:?}");
+        assert!(
+            checked[0]
+                .message
+                .contains("mdbx.dat is not readable and writable by user"),
+            "{checked:?}"
+        );
         assert!(checked[0].remedy.contains("chown -R"), "{checked:?}");
     }
 }

@@ -17,20 +17,28 @@ const DEFINITIONS: &str = "definitions";
 
 /// Checks upstreams and definitions. `outside` contains the effects reachable over NATS, if NATS
 /// responds.
-pub(super) fn check_definitions(config: &Config, remote: Option<&RemoteDependencies>) -> Vec<CheckResult> {
+pub(super) fn check_definitions(
+    config: &Config,
+    remote: Option<&RemoteDependencies>,
+) -> Vec<CheckResult> {
     let needs_nats = config.bus.kind == BusKind::Nats && remote.is_none();
     if needs_nats {
         let reason = "effects over NATS cannot be checked while NATS does not respond";
         return vec![CheckResult::warn(UPSTREAMS, reason, "fix the bus first")];
     }
-    let upstreams = UpstreamSources::new(config.upstreams(), config.upstreams_dir.clone(), Vec::new())
-        .in_role(config.role, remote.cloned())
-        .read();
+    let upstreams =
+        UpstreamSources::new(config.upstreams(), config.upstreams_dir.clone(), Vec::new())
+            .in_role(config.role, remote.cloned())
+            .read();
     let mut findings = Vec::new();
     let found = match upstreams {
         Ok(found) => found,
         Err(problems) => {
-            findings.extend(problems.iter().map(|problem| failed_check(UPSTREAMS, problem)));
+            findings.extend(
+                problems
+                    .iter()
+                    .map(|problem| failed_check(UPSTREAMS, problem)),
+            );
             return findings;
         }
     };
@@ -41,19 +49,31 @@ pub(super) fn check_definitions(config: &Config, remote: Option<&RemoteDependenc
         Ok(catalog) => {
             findings.push(CheckResult::ok(
                 UPSTREAMS,
-                if names.is_empty() { "none".to_owned() } else { names.join(", ") },
+                if names.is_empty() {
+                    "none".to_owned()
+                } else {
+                    names.join(", ")
+                },
             ));
             findings.extend(definitions(config, &catalog));
         }
         Err(error) => {
-            findings.push(CheckResult::error(UPSTREAMS, error.to_string(), "change one of the upstreams"));
+            findings.push(CheckResult::error(
+                UPSTREAMS,
+                error.to_string(),
+                "change one of the upstreams",
+            ));
         }
     }
     findings
 }
 
 fn definitions(config: &Config, catalog: &Catalog) -> Vec<CheckResult> {
-    let Some(dir) = config.definitions_dir.as_ref().filter(|_| config.role.runs_sagas()) else {
+    let Some(dir) = config
+        .definitions_dir
+        .as_ref()
+        .filter(|_| config.role.runs_sagas())
+    else {
         return Vec::new();
     };
     if !dir.is_dir() {
@@ -65,7 +85,9 @@ fn definitions(config: &Config, catalog: &Catalog) -> Vec<CheckResult> {
         )];
     }
     let checked = definitions::read_dir(dir)
-        .and_then(|files| DefinitionSet::new(Some(dir.clone()), Vec::new()).validate(None, &files, catalog))
+        .and_then(|files| {
+            DefinitionSet::new(Some(dir.clone()), Vec::new()).validate(None, &files, catalog)
+        })
         .map(|checked| checked.definitions);
     match checked {
         Ok(list) if list.is_empty() => {
@@ -81,22 +103,40 @@ fn definitions(config: &Config, catalog: &Catalog) -> Vec<CheckResult> {
             )]
         }
         Ok(list) => {
-            let names = list.iter().map(|one| one.program.definition_ref().saga.to_string());
-            let mut findings = vec![CheckResult::ok(DEFINITIONS, names.collect::<Vec<_>>().join(", "))];
+            let names = list
+                .iter()
+                .map(|one| one.program.definition_ref().saga.to_string());
+            let mut findings = vec![CheckResult::ok(
+                DEFINITIONS,
+                names.collect::<Vec<_>>().join(", "),
+            )];
             let warnings = references::warnings(&list).into_iter().flatten();
             findings.extend(warnings.map(|warning| {
-                CheckResult::warn(DEFINITIONS, warning.diagnostic.to_string(), "see `orlog check`")
+                CheckResult::warn(
+                    DEFINITIONS,
+                    warning.diagnostic.to_string(),
+                    "see `orlog check`",
+                )
             }));
             let problems = references::contradictions(&list, |_| false);
-            findings.extend(problems.iter().map(|problem| failed_check(DEFINITIONS, problem)));
+            findings.extend(
+                problems
+                    .iter()
+                    .map(|problem| failed_check(DEFINITIONS, problem)),
+            );
             findings
         }
-        Err(problems) => problems.iter().map(|problem| failed_check(DEFINITIONS, problem)).collect(),
+        Err(problems) => problems
+            .iter()
+            .map(|problem| failed_check(DEFINITIONS, problem))
+            .collect(),
     }
 }
 
 fn failed_check(check: &str, problem: &Diagnostic) -> CheckResult {
-    let remedy =
-        problem.suggestion.clone().unwrap_or_else(|| "fix the definition named in the message".to_owned());
+    let remedy = problem
+        .suggestion
+        .clone()
+        .unwrap_or_else(|| "fix the definition named in the message".to_owned());
     CheckResult::error(check, problem.to_string(), remedy)
 }

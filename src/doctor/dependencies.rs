@@ -44,7 +44,10 @@ pub(super) async fn check_bus(
             return None;
         }
     };
-    findings.push(CheckResult::ok(BUS, format!("NATS {} answers", connection.server_version())));
+    findings.push(CheckResult::ok(
+        BUS,
+        format!("NATS {} answers", connection.server_version()),
+    ));
     match app::streams(&connection, config, SystemClock.now(), false).await {
         Ok(differences) => findings.extend(differences.iter().map(|difference| {
             let remedy = match &difference.rejected {
@@ -70,11 +73,21 @@ pub(super) fn check_secrets(config: &Config) -> Vec<CheckResult> {
     if let Ok(table) = Value::try_from(config) {
         collect(&table, "the configuration", &mut named);
     }
-    for entry in config.upstreams_dir.iter().flat_map(std::fs::read_dir).flatten().flatten() {
+    for entry in config
+        .upstreams_dir
+        .iter()
+        .flat_map(std::fs::read_dir)
+        .flatten()
+        .flatten()
+    {
         let path = entry.path();
         let text = std::fs::read_to_string(&path).unwrap_or_default();
         if let Ok(table) = text.parse::<toml::Table>() {
-            collect(&Value::Table(table), &path.display().to_string(), &mut named);
+            collect(
+                &Value::Table(table),
+                &path.display().to_string(),
+                &mut named,
+            );
         }
     }
     let mut findings = Vec::new();
@@ -93,7 +106,10 @@ pub(super) fn check_secrets(config: &Config) -> Vec<CheckResult> {
     }
     findings.extend(check_admin_token(config));
     if findings.is_empty() && !named.is_empty() {
-        findings.push(CheckResult::ok("secrets", format!("{} readable", named.len())));
+        findings.push(CheckResult::ok(
+            "secrets",
+            format!("{} readable", named.len()),
+        ));
     }
     findings
 }
@@ -105,17 +121,26 @@ fn check_admin_token(config: &Config) -> Option<CheckResult> {
         return None;
     }
     let error = auth::check_admin_token(&file).err()?;
-    let remedy = "a file with at least 32 random characters, readable by the node and not by other users";
-    Some(CheckResult::error("secrets", format!("auth.token.file: {error:#}"), remedy))
+    let remedy =
+        "a file with at least 32 random characters, readable by the node and not by other users";
+    Some(CheckResult::error(
+        "secrets",
+        format!("auth.token.file: {error:#}"),
+        remedy,
+    ))
 }
 
 /// Collects secret references and their locations.
 fn collect(value: &Value, origin: &str, named: &mut BTreeMap<String, String>) {
     match value {
         Value::String(text) if text.parse::<SecretRef>().is_ok() => {
-            named.entry(text.clone()).or_insert_with(|| origin.to_owned());
+            named
+                .entry(text.clone())
+                .or_insert_with(|| origin.to_owned());
         }
-        Value::Table(table) => table.values().for_each(|value| collect(value, origin, named)),
+        Value::Table(table) => table
+            .values()
+            .for_each(|value| collect(value, origin, named)),
         Value::Array(items) => items.iter().for_each(|value| collect(value, origin, named)),
         _ => {}
     }
@@ -128,21 +153,35 @@ pub(super) async fn check_hosts(config: &Config) -> Vec<CheckResult> {
     if let Ok(table) = Value::try_from(config) {
         bases(&table, &mut urls);
     }
-    for entry in config.upstreams_dir.iter().flat_map(std::fs::read_dir).flatten().flatten() {
+    for entry in config
+        .upstreams_dir
+        .iter()
+        .flat_map(std::fs::read_dir)
+        .flatten()
+        .flatten()
+    {
         let text = std::fs::read_to_string(entry.path()).unwrap_or_default();
-        text.parse::<toml::Table>().iter().for_each(|table| bases(&Value::Table(table.clone()), &mut urls));
+        text.parse::<toml::Table>()
+            .iter()
+            .for_each(|table| bases(&Value::Table(table.clone()), &mut urls));
     }
-    let Ok(client) = orlog_effect::http::client().timeout(CHECK_TIMEOUT).build() else { return Vec::new() };
+    let Ok(client) = orlog_effect::http::client().timeout(CHECK_TIMEOUT).build() else {
+        return Vec::new();
+    };
     let query = |url: String| {
         let client = client.clone();
         async move {
             match client.head(&url).send().await {
                 Ok(response) => {
-                    let date = response.headers().get("date").and_then(|date| date.to_str().ok());
-                    date.and_then(|date| clock::compare(&url, date)).map_or_else(
-                        || vec![CheckResult::ok("hosts", format!("{url} answers"))],
-                        |apart| vec![apart],
-                    )
+                    let date = response
+                        .headers()
+                        .get("date")
+                        .and_then(|date| date.to_str().ok());
+                    date.and_then(|date| clock::compare(&url, date))
+                        .map_or_else(
+                            || vec![CheckResult::ok("hosts", format!("{url} answers"))],
+                            |apart| vec![apart],
+                        )
                 }
                 Err(error) => {
                     let found = format!("{url} does not respond: {}", innermost(&error));
@@ -155,7 +194,11 @@ pub(super) async fn check_hosts(config: &Config) -> Vec<CheckResult> {
             }
         }
     };
-    futures::future::join_all(urls.into_iter().map(query)).await.into_iter().flatten().collect()
+    futures::future::join_all(urls.into_iter().map(query))
+        .await
+        .into_iter()
+        .flatten()
+        .collect()
 }
 
 fn bases(value: &Value, urls: &mut BTreeSet<String>) {

@@ -33,7 +33,10 @@ pub struct DiagnosisLimits {
 
 impl Default for DiagnosisLimits {
     fn default() -> Self {
-        Self { window: WINDOW, stale_work: Duration::from_mins(5) }
+        Self {
+            window: WINDOW,
+            stale_work: Duration::from_mins(5),
+        }
     }
 }
 
@@ -59,7 +62,8 @@ impl NodeParts<'_> {
         let mut work_waits = false;
         for (shard, reader) in self.runtime.numbered_readers() {
             let oldest = self.oldest(&reader);
-            work_waits |= matches!(&oldest, Ok(Some((age, _))) if *age > self.limits.stale_work / 5);
+            work_waits |=
+                matches!(&oldest, Ok(Some((age, _))) if *age > self.limits.stale_work / 5);
             findings.extend(self.shard(shard, &reader, oldest, last_sequence));
         }
         findings.extend(incidents(&self.trend, work_waits));
@@ -72,31 +76,55 @@ impl NodeParts<'_> {
         let health = self.runtime.health();
         let node = self.config.node_name();
         let failed = [
-            (!health.is_running, "restarts a shard", "see the log for the reason"),
-            (!health.has_capacity, "rejects new work, because a store is full", "free disk space"),
-            (!health.accepting, "drains and rejects new work", "restart it after it has stopped"),
+            (
+                !health.is_running,
+                "restarts a shard",
+                "see the log for the reason",
+            ),
+            (
+                !health.has_capacity,
+                "rejects new work, because a store is full",
+                "free disk space",
+            ),
+            (
+                !health.accepting,
+                "drains and rejects new work",
+                "restart it after it has stopped",
+            ),
         ];
         match failed.iter().find(|(failed, ..)| *failed) {
-            Some((_, message, remedy)) => CheckResult::error("node", format!("{node} {message}"), *remedy),
+            Some((_, message, remedy)) => {
+                CheckResult::error("node", format!("{node} {message}"), *remedy)
+            }
             None => CheckResult::ok("node", format!("{node} accepts work")),
         }
     }
 
     /// Reports that the pod cannot renew its lease.
     fn lease(&self) -> Option<CheckResult> {
-        let is_stale = self.cluster.as_ref().is_some_and(|cluster| !cluster.current);
+        let is_stale = self
+            .cluster
+            .as_ref()
+            .is_some_and(|cluster| !cluster.current);
         is_stale.then(|| {
             let found = format!(
                 "{} cannot renew its lease on NATS and runs no shards until it can",
                 self.config.node_name()
             );
-            CheckResult::error("cluster", found, "restore the NATS servers, or the network to them")
+            CheckResult::error(
+                "cluster",
+                found,
+                "restore the NATS servers, or the network to them",
+            )
         })
     }
 
     /// Reports pods with other keys of the node.
     fn node_keys(&self) -> Option<CheckResult> {
-        let pods = self.cluster.as_ref().map(|cluster| cluster.other_node_keys.join(", "))?;
+        let pods = self
+            .cluster
+            .as_ref()
+            .map(|cluster| cluster.other_node_keys.join(", "))?;
         (!pods.is_empty()).then(|| {
             let found = format!(
                 "these pods have another node key than this pod: {pods}; peers reject the requests of one of them"
@@ -122,25 +150,38 @@ impl NodeParts<'_> {
             let remedy = "restore the stream, or restart the node with --accept-data-loss";
             CheckResult::error("streams", found, remedy)
         };
-        self.runtime.lost_streams().into_iter().map(finding).collect()
+        self.runtime
+            .lost_streams()
+            .into_iter()
+            .map(finding)
+            .collect()
     }
 
     fn breakers(&self) -> Vec<CheckResult> {
         let conditions = self.catalog.upstream_statuses();
         let open: Vec<_> = conditions
             .iter()
-            .filter(|condition| condition.breaker.is_some_and(|state| state != breaker::BreakerState::Closed))
+            .filter(|condition| {
+                condition
+                    .breaker
+                    .is_some_and(|state| state != breaker::BreakerState::Closed)
+            })
             .collect();
         if open.is_empty() {
             return vec![CheckResult::ok(
                 "breakers",
-                format!("circuit breakers of all {} upstreams are closed", conditions.len()),
+                format!(
+                    "circuit breakers of all {} upstreams are closed",
+                    conditions.len()
+                ),
             )];
         }
         let finding = |condition: &&orlog_effect::UpstreamStatus| {
             let state = condition.breaker.map_or("", breaker::BreakerState::as_str);
-            let mut found =
-                format!("circuit breaker of {} is {state}: too many failures", condition.upstream);
+            let mut found = format!(
+                "circuit breaker of {} is {state}: too many failures",
+                condition.upstream
+            );
             if let Some(error) = &condition.last_error {
                 found.push_str("; last: ");
                 found.push_str(error);
@@ -169,8 +210,13 @@ impl NodeParts<'_> {
                 "free disk space, or raise store.max_size and restart the node",
             ));
         }
-        if let Some(reason) = stats.replication.as_ref().and_then(|log| log.unavailable.as_ref()) {
-            let found = format!("replicated log on NATS unavailable, commits are blocked: {reason}");
+        if let Some(reason) = stats
+            .replication
+            .as_ref()
+            .and_then(|log| log.unavailable.as_ref())
+        {
+            let found =
+                format!("replicated log on NATS unavailable, commits are blocked: {reason}");
             findings.push(CheckResult::error(&check, found, "check the NATS servers"));
         }
         let fsyncs = self.trend.fsyncs.get(&shard).copied().unwrap_or_default();
@@ -186,7 +232,11 @@ impl NodeParts<'_> {
                 ));
             }
             Err(error) => {
-                findings.push(CheckResult::error(&check, error.to_string(), "see the log of the node"));
+                findings.push(CheckResult::error(
+                    &check,
+                    error.to_string(),
+                    "see the log of the node",
+                ));
             }
             Ok(_) => {}
         }
@@ -219,19 +269,31 @@ impl NodeParts<'_> {
     /// Reports the lag of a store behind the stream of this process.
     fn lag(&self, check: &str, reader: &Reader, last_sequence: Option<u64>) -> Option<CheckResult> {
         let last = last_sequence.filter(|_| self.config.bus.kind == BusKind::Embedded)?;
-        let read = reader.checkpoints().ok()?.into_iter().map(|(_, position)| position.sequence).max()?;
+        let read = reader
+            .checkpoints()
+            .ok()?
+            .into_iter()
+            .map(|(_, position)| position.sequence)
+            .max()?;
         let behind = last.saturating_sub(read);
         let found = format!("{behind} events are not processed");
-        let remedy =
-            "the node receives more than it processes: check upstreams and the disk, or publish less";
+        let remedy = "the node receives more than it processes: check upstreams and the disk, or publish less";
         (behind > LAG).then(|| CheckResult::warn(check, found, remedy))
     }
 
     fn room(&self) -> Option<CheckResult> {
         let free = free_bytes(&self.config.data_dir).ok()?;
-        let found = format!("{} MiB are free at {}", free >> 20, self.config.data_dir.display());
+        let found = format!(
+            "{} MiB are free at {}",
+            free >> 20,
+            self.config.data_dir.display()
+        );
         Some(if free < LOW_SPACE_BYTES {
-            CheckResult::warn("disk", found, "free disk space: without free space the node rejects new work")
+            CheckResult::warn(
+                "disk",
+                found,
+                "free disk space: without free space the node rejects new work",
+            )
         } else {
             CheckResult::ok("disk", found)
         })
@@ -242,10 +304,16 @@ impl NodeParts<'_> {
 /// example each.
 fn attention(check: &str, reader: &Reader) -> Vec<CheckResult> {
     let found = reader.attention(COUNTED).unwrap_or_default();
-    let more = if found.len() == COUNTED { "at least " } else { "" };
+    let more = if found.len() == COUNTED {
+        "at least "
+    } else {
+        ""
+    };
     let finding = |kind: &str, message: &str, remedy: &str| {
-        let mut instances =
-            found.iter().filter(|(_, attention)| attention.status.attention() == Some(kind)).peekable();
+        let mut instances = found
+            .iter()
+            .filter(|(_, attention)| attention.status.attention() == Some(kind))
+            .peekable();
         let (first, attention) = *instances.peek()?;
         let since = attention.since;
         let count = instances.count();

@@ -65,7 +65,8 @@ fn failing_versions(trend: &Trend) -> Vec<CheckResult> {
 
 fn runaway_sagas(trend: &Trend) -> Vec<CheckResult> {
     let running = trend.own_inputs.iter().filter(|(_, inputs)| {
-        u128::from(**inputs) * 1000 > u128::from(OWN_INPUTS_PER_SECOND) * trend.elapsed.as_millis().max(1000)
+        u128::from(**inputs) * 1000
+            > u128::from(OWN_INPUTS_PER_SECOND) * trend.elapsed.as_millis().max(1000)
     });
     let finding = |(saga, inputs): (&orlog_model::SagaName, &u64)| {
         let found = format!(
@@ -80,9 +81,16 @@ fn runaway_sagas(trend: &Trend) -> Vec<CheckResult> {
 }
 
 fn hot_tenant(trend: &Trend) -> Option<CheckResult> {
-    let active = trend.tenants.values().filter(|transitions| **transitions > 0).count();
+    let active = trend
+        .tenants
+        .values()
+        .filter(|transitions| **transitions > 0)
+        .count();
     let all: u64 = trend.tenants.values().sum();
-    let (tenant, transitions) = trend.tenants.iter().max_by_key(|(_, transitions)| **transitions)?;
+    let (tenant, transitions) = trend
+        .tenants
+        .iter()
+        .max_by_key(|(_, transitions)| **transitions)?;
     (active > 1 && transitions * 100 > all * TENANT_PERCENT).then(|| {
         let found = format!(
             "tenant {tenant:?} causes {} % of the transitions while work waits",
@@ -134,13 +142,22 @@ mod tests {
     use super::*;
 
     fn trend() -> Trend {
-        Trend { elapsed: Duration::from_mins(5), ..Trend::default() }
+        Trend {
+            elapsed: Duration::from_mins(5),
+            ..Trend::default()
+        }
     }
 
     fn messages(trend: &Trend, work_waits: bool) -> Vec<String> {
         let findings = incidents(trend, work_waits);
-        assert!(findings.iter().all(|finding| !finding.remedy.is_empty()), "{findings:?}");
-        findings.into_iter().map(|finding| finding.message).collect()
+        assert!(
+            findings.iter().all(|finding| !finding.remedy.is_empty()),
+            "{findings:?}"
+        );
+        findings
+            .into_iter()
+            .map(|finding| finding.message)
+            .collect()
     }
 
     fn saga(name: &str) -> SagaName {
@@ -154,26 +171,59 @@ mod tests {
 
     #[test]
     fn clock_jump_is_reported_in_both_directions() {
-        let jump = |clock_jump_ms| messages(&Trend { clock_jump_ms, ..trend() }, false);
-        assert_eq!(jump(3_600_000), ["the wall clock of this machine was set forward by 3600 s"]);
-        assert_eq!(jump(-5000), ["the wall clock of this machine was set back by 5 s"]);
+        let jump = |clock_jump_ms| {
+            messages(
+                &Trend {
+                    clock_jump_ms,
+                    ..trend()
+                },
+                false,
+            )
+        };
+        assert_eq!(
+            jump(3_600_000),
+            ["the wall clock of this machine was set forward by 3600 s"]
+        );
+        assert_eq!(
+            jump(-5000),
+            ["the wall clock of this machine was set back by 5 s"]
+        );
         assert!(jump(1000).is_empty() && jump(-1000).is_empty());
     }
 
     #[test]
     fn version_is_reported_if_most_of_its_instances_fail() {
         let of = |failed, ended| {
-            let totals = DefinitionTotals { started: ended, ended, failed };
-            messages(&Trend { definitions: BTreeMap::from([((saga("order"), 2), totals)]), ..trend() }, false)
+            let totals = DefinitionTotals {
+                started: ended,
+                ended,
+                failed,
+            };
+            messages(
+                &Trend {
+                    definitions: BTreeMap::from([((saga("order"), 2), totals)]),
+                    ..trend()
+                },
+                false,
+            )
         };
-        assert_eq!(of(6, 10), ["6 of 10 instances of order version 2 that ended within 300 s failed"]);
+        assert_eq!(
+            of(6, 10),
+            ["6 of 10 instances of order version 2 that ended within 300 s failed"]
+        );
         assert!(of(5, 5).is_empty() && of(6, 12).is_empty());
     }
 
     #[test]
     fn saga_that_starts_itself_is_reported_above_ten_per_second() {
         let of = |inputs| {
-            messages(&Trend { own_inputs: BTreeMap::from([(saga("tick"), inputs)]), ..trend() }, false)
+            messages(
+                &Trend {
+                    own_inputs: BTreeMap::from([(saga("tick"), inputs)]),
+                    ..trend()
+                },
+                false,
+            )
         };
         assert_eq!(
             of(3001),
@@ -188,15 +238,23 @@ mod tests {
             let tenants = BTreeMap::from([("acme".to_owned(), acme), ("zeta".to_owned(), others)]);
             messages(&Trend { tenants, ..trend() }, work_waits)
         };
-        assert_eq!(of(900, 100, true), ["tenant \"acme\" causes 90 % of the transitions while work waits"]);
+        assert_eq!(
+            of(900, 100, true),
+            ["tenant \"acme\" causes 90 % of the transitions while work waits"]
+        );
         assert!(
-            of(900, 100, false).is_empty() && of(900, 0, true).is_empty() && of(800, 200, true).is_empty()
+            of(900, 100, false).is_empty()
+                && of(900, 0, true).is_empty()
+                && of(800, 200, true).is_empty()
         );
     }
 
     #[test]
     fn slow_syncs_are_reported_above_a_tenth() {
         let of = |slow| slow_disk("shard 0", &trend(), Fsyncs { all: 100, slow });
-        assert!(of(11).is_some_and(|found| found.message.contains("11 of 100 syncs")) && of(10).is_none());
+        assert!(
+            of(11).is_some_and(|found| found.message.contains("11 of 100 syncs"))
+                && of(10).is_none()
+        );
     }
 }

@@ -24,9 +24,12 @@ pub(super) fn check_listen(config: &Config, runs: bool) -> CheckResult {
                         "find the process with `ss -ltnp sport = :{port}` and stop it, or set `listen` to another port"
                     )
                 }
-                ErrorKind::AddrNotAvailable => "set `listen` to an address of this machine".to_owned(),
+                ErrorKind::AddrNotAvailable => {
+                    "set `listen` to an address of this machine".to_owned()
+                }
                 ErrorKind::PermissionDenied => {
-                    "set `listen` to a port above 1023, or give the process CAP_NET_BIND_SERVICE".to_owned()
+                    "set `listen` to a port above 1023, or give the process CAP_NET_BIND_SERVICE"
+                        .to_owned()
                 }
                 _ => "set `listen` to another address".to_owned(),
             };

@@ -80,22 +80,34 @@ pub(super) async fn check_all(config: &Config) -> Vec<CheckResult> {
     let program = match std::env::current_exe() {
         Ok(program) => program,
         Err(error) => {
-            let cause = format!("the tables were not checked: the path of this program is unknown: {error}");
-            return vec![CheckResult::warn("tables", cause, "start the program by its path")];
+            let cause = format!(
+                "the tables were not checked: the path of this program is unknown: {error}"
+            );
+            return vec![CheckResult::warn(
+                "tables",
+                cause,
+                "start the program by its path",
+            )];
         }
     };
     for (shard, dir) in stores(config) {
         let name = format!("shard {shard}");
         if data_dir::is_store_in_use(&dir) {
             let found = "the tables were not read: a running node uses them";
-            results.push(CheckResult::warn(&name, found, "stop the node and run the command again"));
+            results.push(CheckResult::warn(
+                &name,
+                found,
+                "stop the node and run the command again",
+            ));
             continue;
         }
         results.push(match check(&program, &dir).await {
             TableCheck::Intact(found) => CheckResult::ok(&name, found),
-            TableCheck::Incomplete => {
-                CheckResult::warn(&name, "the tables were not checked", "run the command again")
-            }
+            TableCheck::Incomplete => CheckResult::warn(
+                &name,
+                "the tables were not checked",
+                "run the command again",
+            ),
             TableCheck::Damaged(reason) | TableCheck::DamagedRows(reason) => CheckResult::error(
                 &name,
                 format!("{CODE}: the tables are damaged: {reason}"),
@@ -114,7 +126,11 @@ fn stores(config: &Config) -> impl Iterator<Item = (u16, PathBuf)> {
 /// Checks one store in a child process.
 async fn check(program: &Path, dir: &Path) -> TableCheck {
     let mut command = Command::new(program);
-    command.arg(COMMAND).arg(dir).stdin(Stdio::null()).kill_on_drop(true);
+    command
+        .arg(COMMAND)
+        .arg(dir)
+        .stdin(Stdio::null())
+        .kill_on_drop(true);
     let output = match command.output().await {
         Ok(output) => output,
         Err(error) => {
@@ -124,7 +140,10 @@ async fn check(program: &Path, dir: &Path) -> TableCheck {
     };
     let lines = String::from_utf8_lossy(&output.stdout);
     let problems = |prefix: &str| -> Option<String> {
-        let found: Vec<&str> = lines.lines().filter_map(|line| line.strip_prefix(prefix)).collect();
+        let found: Vec<&str> = lines
+            .lines()
+            .filter_map(|line| line.strip_prefix(prefix))
+            .collect();
         Some(format!("{} (problems: {})", found.first()?, found.len()))
     };
     if let Some(reason) = problems("damaged ") {

@@ -68,7 +68,13 @@ pub(crate) struct Trend {
 impl Trends {
     pub(crate) fn new(runtime: Arc<Runtime>, clock: Arc<dyn Clock>, window: Duration) -> Self {
         let start_offset = clock_offset(&*clock);
-        let trends = Self { runtime, clock, window, start_offset, samples: Mutex::default() };
+        let trends = Self {
+            runtime,
+            clock,
+            window,
+            start_offset,
+            samples: Mutex::default(),
+        };
         trends.add_sample();
         trends
     }
@@ -91,13 +97,18 @@ impl Trends {
     pub(crate) fn read(&self) -> Trend {
         let now = self.sample();
         let samples = self.samples.lock().unwrap_or_else(PoisonError::into_inner);
-        samples.front().map_or_else(Trend::default, |first| now.since(first))
+        samples
+            .front()
+            .map_or_else(Trend::default, |first| now.since(first))
     }
 
     fn add_sample(&self) {
         let sample = self.sample();
         let mut samples = self.samples.lock().unwrap_or_else(PoisonError::into_inner);
-        while samples.front().is_some_and(|first| sample.at.duration_since(first.at) > self.window) {
+        while samples
+            .front()
+            .is_some_and(|first| sample.at.duration_since(first.at) > self.window)
+        {
             samples.pop_front();
         }
         samples.push_back(sample);
@@ -108,7 +119,13 @@ impl Trends {
         let fsyncs = self.runtime.numbered_readers().map(|(shard, reader)| {
             let fsync = reader.stats().fsync;
             let fast = BOUNDS_SECONDS.partition_point(|bound| *bound <= SLOW_SYNC_SECONDS);
-            (shard, Fsyncs { all: fsync.count(), slow: fsync.counts[fast..].iter().sum() })
+            (
+                shard,
+                Fsyncs {
+                    all: fsync.count(),
+                    slow: fsync.counts[fast..].iter().sum(),
+                },
+            )
         });
         Sample {
             at: self.clock.steady(),
@@ -124,7 +141,10 @@ impl Trends {
 
 /// Returns the difference between the wall clock and the steady clock.
 fn clock_offset(clock: &dyn Clock) -> i64 {
-    clock.now().as_millis().saturating_sub(clock.steady().as_millis())
+    clock
+        .now()
+        .as_millis()
+        .saturating_sub(clock.steady().as_millis())
 }
 
 impl Sample {
@@ -132,13 +152,19 @@ impl Sample {
         Trend {
             elapsed: self.at.duration_since(first.at),
             clock_jump_ms: self.clock_offset.saturating_sub(first.clock_offset),
-            tenants: changes(self.tenants, &first.tenants, |now, then| now.saturating_sub(*then)),
-            definitions: changes(self.definitions, &first.definitions, |now, then| DefinitionTotals {
-                started: now.started.saturating_sub(then.started),
-                ended: now.ended.saturating_sub(then.ended),
-                failed: now.failed.saturating_sub(then.failed),
+            tenants: changes(self.tenants, &first.tenants, |now, then| {
+                now.saturating_sub(*then)
             }),
-            own_inputs: changes(self.own_inputs, &first.own_inputs, |now, then| now.saturating_sub(*then)),
+            definitions: changes(self.definitions, &first.definitions, |now, then| {
+                DefinitionTotals {
+                    started: now.started.saturating_sub(then.started),
+                    ended: now.ended.saturating_sub(then.ended),
+                    failed: now.failed.saturating_sub(then.failed),
+                }
+            }),
+            own_inputs: changes(self.own_inputs, &first.own_inputs, |now, then| {
+                now.saturating_sub(*then)
+            }),
             dead_letters: changes(self.dead_letters, &first.dead_letters, |now, then| {
                 now.saturating_sub(*then)
             }),

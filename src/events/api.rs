@@ -94,16 +94,27 @@ pub(crate) async fn publish(
     };
     let body = body::read(&api, &headers, body, limit).await?;
     let now = api.app.clock.now();
-    let signed_events =
-        api.app.signed_events.is_required(&tenant, now).then(|| Arc::clone(&api.app.signed_events));
-    let defaults = DecodeDefaults { tenant: Some(tenant), now };
+    let signed_events = api
+        .app
+        .signed_events
+        .is_required(&tenant, now)
+        .then(|| Arc::clone(&api.app.signed_events));
+    let defaults = DecodeDefaults {
+        tenant: Some(tenant),
+        now,
+    };
     let (trace, single_limit) = (request_trace(&headers), http.max_body_size);
     let decoded = move |bytes: &[u8]| {
         let mut events = decode(format, &headers, bytes, single_limit, &defaults)?;
         inherit(&mut events, trace.as_ref());
         if let Some(signed_events) = signed_events {
-            let received = Received { format, headers: &headers, bytes };
-            let messages = signed::authenticate(&signed_events, (&caller, now), &received, &mut events)?;
+            let received = Received {
+                format,
+                headers: &headers,
+                bytes,
+            };
+            let messages =
+                signed::authenticate(&signed_events, (&caller, now), &received, &mut events)?;
             return Ok((events, messages));
         }
         for event in &mut events {
@@ -114,10 +125,14 @@ pub(crate) async fn publish(
     // The body stays in the budget until its events are durable.
     let (events, signed) = api.bodies.parse(&body, decoded).await?;
     let consumers = |event: &Event| api.app.programs.consumers(&event.tenant, &event.kind);
-    let matches: Vec<_> = events.iter().map(|event| (event.id.to_string(), consumers(event))).collect();
+    let matches: Vec<_> = events
+        .iter()
+        .map(|event| (event.id.to_string(), consumers(event)))
+        .collect();
     let existing = if query.existing {
         let of = events.clone();
-        api.read(move |app| of.iter().map(|event| has_instance(app, event)).collect()).await?
+        api.read(move |app| of.iter().map(|event| has_instance(app, event)).collect())
+            .await?
     } else {
         vec![None; events.len()]
     };
@@ -130,7 +145,9 @@ pub(crate) async fn publish(
             Some(message) => api.app.vouched(message),
             None => api.app.message_of(event),
         };
-        api.app.publish_messages(signed.into_iter().zip(&events).map(message).collect()).await?
+        api.app
+            .publish_messages(signed.into_iter().zip(&events).map(message).collect())
+            .await?
     };
     let accepted = matches.into_iter().zip(existing).zip(receipts);
     let accepted = accepted.map(|(((id, matched), existing), receipt)| AcceptedEvent {
@@ -140,7 +157,12 @@ pub(crate) async fn publish(
         matched,
         existing,
     });
-    Ok((StatusCode::ACCEPTED, Json(AcceptedEvents { accepted: accepted.collect() })))
+    Ok((
+        StatusCode::ACCEPTED,
+        Json(AcceptedEvents {
+            accepted: accepted.collect(),
+        }),
+    ))
 }
 
 /// Returns whether an instance exists that a start event would start; `None` if the event is no start event, or another
@@ -149,7 +171,8 @@ fn has_instance(app: &ReadScope, event: &Event) -> Result<Option<bool>, Problem>
     let mut found = None;
     for key in app.programs.route(event).into_iter().flatten() {
         let program = app.programs.active(&key.tenant, &key.saga);
-        let starts = program.is_some_and(|program| program.start_event(Some(&event.kind)).is_some());
+        let starts =
+            program.is_some_and(|program| program.start_event(Some(&event.kind)).is_some());
         if let Some(reader) = app.reader(&key).filter(|_| starts) {
             found = Some(reader.instance(&key)?.is_some() || found == Some(true));
         }
@@ -174,7 +197,10 @@ impl From<orlog_bus::Error> for Problem {
 pub(crate) fn takes_work(api: &ApiState) -> Result<(), Problem> {
     let health = api.app.runtime.health();
     if !health.accepting {
-        return Err(Problem::new(Code::Draining, "the node is draining and accepts no new events"));
+        return Err(Problem::new(
+            Code::Draining,
+            "the node is draining and accepts no new events",
+        ));
     }
     if !health.has_capacity {
         return Err(Problem::new(

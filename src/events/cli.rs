@@ -66,12 +66,23 @@ impl PublishCounts {
     /// Adds the response to a batch.
     fn add(&mut self, batch: &Batch, accepted: &[Value]) {
         self.events += accepted.len() as u64;
-        self.duplicates += accepted.iter().filter(|one| one["duplicate"] == Value::Bool(true)).count() as u64;
-        let sent = batch.lines.iter().zip(batch.events.as_array().into_iter().flatten()).zip(accepted);
+        self.duplicates += accepted
+            .iter()
+            .filter(|one| one["duplicate"] == Value::Bool(true))
+            .count() as u64;
+        let sent = batch
+            .lines
+            .iter()
+            .zip(batch.events.as_array().into_iter().flatten())
+            .zip(accepted);
         for ((line, event), _) in sent.filter(|(_, accepted)| accepted["matched"] == json!(0)) {
             self.unmatched += 1;
             // CloudEvents, or the Aggregate envelope.
-            let kind = || ["type", "event_type"].map(|field| text(event, field)).concat();
+            let kind = || {
+                ["type", "event_type"]
+                    .map(|field| text(event, field))
+                    .concat()
+            };
             self.first_unmatched.get_or_insert_with(|| (*line, kind()));
         }
     }
@@ -88,7 +99,9 @@ pub(crate) async fn run(args: Args, console: &Console) -> Result<(), CommandErro
     let mut counts = PublishCounts::default();
     for batch in Batches::new(lines, usize::from(args.batch)) {
         let batch = batch.map_err(|failure| so_far(&failure, &counts))?;
-        let response = send(&client, &batch, &progress).await.map_err(|failure| so_far(&failure, &counts))?;
+        let response = send(&client, &batch, &progress)
+            .await
+            .map_err(|failure| so_far(&failure, &counts))?;
         counts.add(&batch, items(&response, "accepted"));
         progress.advance(batch.bytes, counts.events);
     }
@@ -113,17 +126,27 @@ pub(crate) fn lines(
 }
 
 fn report(counts: &PublishCounts, console: &Console) -> Result<(), CommandError> {
-    let PublishCounts { events, duplicates, unmatched, first_unmatched } = counts;
+    let PublishCounts {
+        events,
+        duplicates,
+        unmatched,
+        first_unmatched,
+    } = counts;
     if let Some((line, kind)) = first_unmatched {
         note(&format!(
             "warning: no active definition consumes {unmatched} of the events, so they have no effect; first: line {line}, type {kind:?}"
         ));
     }
     if console.is_json() {
-        return console
-            .json(&json!({ "accepted": events, "duplicates": duplicates, "unmatched": unmatched }));
+        return console.json(
+            &json!({ "accepted": events, "duplicates": duplicates, "unmatched": unmatched }),
+        );
     }
-    let known = if *duplicates > 0 { format!(", {duplicates} duplicates") } else { String::new() };
+    let known = if *duplicates > 0 {
+        format!(", {duplicates} duplicates")
+    } else {
+        String::new()
+    };
     console.line(&format!("{events} events accepted{known}"))
 }
 
@@ -138,7 +161,11 @@ fn open(file: Option<&PathBuf>) -> Result<(Box<dyn Read>, Option<u64>), CommandE
 }
 
 /// Retries until the node accepts the batch, rejects it permanently, or is unavailable for too long.
-async fn send(client: &ApiClient, batch: &Batch, progress: &Progress) -> Result<Value, CommandError> {
+async fn send(
+    client: &ApiClient,
+    batch: &Batch,
+    progress: &Progress,
+) -> Result<Value, CommandError> {
     let mut pause = INITIAL_RETRY_DELAY;
     for attempt in 1.. {
         let sent = match client.key() {
@@ -170,17 +197,26 @@ async fn send(client: &ApiClient, batch: &Batch, progress: &Progress) -> Result<
 
 /// Replaces positions in the batch with line numbers of the file.
 fn located(client: &ApiClient, batch: &Batch, trouble: ClientError) -> CommandError {
-    let ClientError::Problem { status: 422, body } = &trouble else { return client.failure(trouble) };
+    let ClientError::Problem { status: 422, body } = &trouble else {
+        return client.failure(trouble);
+    };
     let locations = items(body, "errors").iter().filter_map(|location| {
         let pointer = text(location, "pointer");
         let index: usize = pointer.split('/').nth(1)?.parse().ok()?;
-        Some(format!("\n  line {}: {}", batch.lines.get(index)?, text(location, "detail")))
+        Some(format!(
+            "\n  line {}: {}",
+            batch.lines.get(index)?,
+            text(location, "detail")
+        ))
     });
     let locations: String = locations.collect();
     if locations.is_empty() {
         client.failure(trouble)
     } else {
-        CommandError::failed(format!("events were rejected [{}]:{locations}", text(body, "code")))
+        CommandError::failed(format!(
+            "events were rejected [{}]:{locations}",
+            text(body, "code")
+        ))
     }
 }
 
@@ -188,6 +224,8 @@ fn so_far(failure: &CommandError, counts: &PublishCounts) -> CommandError {
     let events = counts.events;
     CommandError::new(
         failure.exit(),
-        format!("{failure}\n{events} earlier events were accepted; it is safe to publish them again"),
+        format!(
+            "{failure}\n{events} earlier events were accepted; it is safe to publish them again"
+        ),
     )
 }

@@ -75,8 +75,11 @@ pub(crate) async fn export(
         return Err(Problem::new(Code::TenantForbidden, detail));
     }
     let until = Instant::now() + query.timeout()?.min(api.app.config.http.request_timeout);
-    let _long_poll =
-        query.wait.is_some().then(|| api.quotas.begin_long_poll(api.scope.caller.as_ref())).transpose()?;
+    let _long_poll = query
+        .wait
+        .is_some()
+        .then(|| api.quotas.begin_long_poll(api.scope.caller.as_ref()))
+        .transpose()?;
     let mut order = query.order(&api, (!query.all).then_some(tenant))?;
     loop {
         let shards = order.shards(&api.app)?;
@@ -88,14 +91,20 @@ pub(crate) async fn export(
             order.closed = api.app.access.closed_to(&caller, Right::Read);
         }
         let (requested, is_draining) = (order.clone(), !api.app.runtime.health().accepting);
-        let part = api.read(move |app| read::read(app, &requested, &shards)).await?;
+        let part = api
+            .read(move |app| read::read(app, &requested, &shards))
+            .await?;
         let is_quiet = part.lines.is_empty() && !part.cursor.is_scanning() && !part.more;
         let remaining = until.saturating_duration_since(Instant::now());
         if !is_quiet || remaining.is_zero() || is_draining {
             return Ok(response(&part));
         }
         order.cursor = Some(part.cursor);
-        let changed = select_all(commits.iter_mut().map(|commits| Box::pin(commits.changed())));
+        let changed = select_all(
+            commits
+                .iter_mut()
+                .map(|commits| Box::pin(commits.changed())),
+        );
         tokio::select! {
             // The next read detects a closed shard.
             _ = changed => tokio::time::sleep(COALESCE_DELAY.min(remaining)).await,
@@ -117,24 +126,40 @@ impl ExportQuery {
         if let Some(cursor) = &cursor {
             cursor.matches_query(tenant.as_ref(), requested.as_deref())?;
         }
-        let kinds = cursor.as_ref().map(|cursor| cursor.kinds.clone()).or(requested);
+        let kinds = cursor
+            .as_ref()
+            .map(|cursor| cursor.kinds.clone())
+            .or(requested);
         Ok(ExportRequest {
             tenant,
             kinds: kinds.unwrap_or_else(|| FeedEntityKind::ALL.to_vec()),
             closed: BTreeSet::new(),
             cursor,
-            limit: self.limit.unwrap_or(http.max_page_size).clamp(1, http.max_page_size),
+            limit: self
+                .limit
+                .unwrap_or(http.max_page_size)
+                .clamp(1, http.max_page_size),
         })
     }
 }
 
 fn kinds(text: &str) -> Result<Vec<FeedEntityKind>, Problem> {
     let read = |name: &str| {
-        let found = FeedEntityKind::ALL.into_iter().find(|kind| kind.as_str() == name);
+        let found = FeedEntityKind::ALL
+            .into_iter()
+            .find(|kind| kind.as_str() == name);
         let known = || FeedEntityKind::ALL.map(FeedEntityKind::as_str).join(", ");
-        found.ok_or_else(|| invalid_parameter("kinds", format!("unknown kind {name:?}; kinds: {}", known())))
+        found.ok_or_else(|| {
+            invalid_parameter(
+                "kinds",
+                format!("unknown kind {name:?}; kinds: {}", known()),
+            )
+        })
     };
-    let mut kinds = text.split(',').map(|name| read(name.trim())).collect::<Result<Vec<_>, _>>()?;
+    let mut kinds = text
+        .split(',')
+        .map(|name| read(name.trim()))
+        .collect::<Result<Vec<_>, _>>()?;
     kinds.sort();
     kinds.dedup();
     Ok(kinds)

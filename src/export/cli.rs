@@ -1,11 +1,17 @@
 //! `orlog export`: maintains a copy of instances and tasks from the change stream of a node.
 
 mod file;
-#[cfg_attr(not(feature = "sql"), expect(dead_code, reason = "only PostgreSQL reads single lines"))]
+#[cfg_attr(
+    not(feature = "sql"),
+    expect(dead_code, reason = "only PostgreSQL reads single lines")
+)]
 mod page;
 #[cfg(feature = "sql")]
 mod postgres;
-#[cfg_attr(not(feature = "sql"), expect(dead_code, reason = "only PostgreSQL executes the statements"))]
+#[cfg_attr(
+    not(feature = "sql"),
+    expect(dead_code, reason = "only PostgreSQL executes the statements")
+)]
 mod statements;
 mod target;
 
@@ -35,7 +41,12 @@ const HTTP_GONE: u16 = 410;
 pub(crate) struct Args {
     /// Target: `env:NAME` or `file:/PATH` with the URL of a database, <postgres://…> itself, a file for
     /// JSON lines, or - for standard output
-    #[arg(long, value_name = "TARGET", env = "ORLOG_EXPORT_TO", hide_env_values = true)]
+    #[arg(
+        long,
+        value_name = "TARGET",
+        env = "ORLOG_EXPORT_TO",
+        hide_env_values = true
+    )]
     to: Option<String>,
     /// Follow changes; default: stop after the snapshot
     #[arg(long)]
@@ -44,7 +55,12 @@ pub(crate) struct Args {
     #[arg(long, conflicts_with = "follow")]
     once: bool,
     /// Kinds to export: instances, tasks, `task_events`, history
-    #[arg(long, value_name = "KINDS", value_delimiter = ',', default_value = "instances,tasks,task_events")]
+    #[arg(
+        long,
+        value_name = "KINDS",
+        value_delimiter = ',',
+        default_value = "instances,tasks,task_events"
+    )]
     kinds: Vec<String>,
     /// Include all tenants, not only --tenant
     #[arg(long)]
@@ -75,7 +91,12 @@ pub(crate) async fn run(args: Args, console: &Console) -> Result<(), CommandErro
         query.push(("all", "true".to_owned()));
     }
     let target = ExportTarget::new(to, scope, kinds.join(","))?;
-    let export = ExportRun { client: ApiClient::new(&args.server)?, target, query, follow: args.follow };
+    let export = ExportRun {
+        client: ApiClient::new(&args.server)?,
+        target,
+        query,
+        follow: args.follow,
+    };
     export.run(args.reset).await
 }
 
@@ -106,7 +127,11 @@ impl ExportRun {
     }
 
     /// Exports from the current cursor until all changes are written, or until an error occurs.
-    async fn pass(&mut self, needs_reset: &mut bool, pause: &mut Duration) -> Result<(), ExportError> {
+    async fn pass(
+        &mut self,
+        needs_reset: &mut bool,
+        pause: &mut Duration,
+    ) -> Result<(), ExportError> {
         let mut cursor = self.target.open().await?;
         if std::mem::take(needs_reset) {
             cursor = None;
@@ -117,7 +142,10 @@ impl ExportRun {
             }
             let page = match self.fetch_page(cursor.as_deref()).await {
                 Ok(page) => page?,
-                Err(ClientError::Problem { status: HTTP_GONE, body }) if cursor.is_some() => {
+                Err(ClientError::Problem {
+                    status: HTTP_GONE,
+                    body,
+                }) if cursor.is_some() => {
                     let reason = text(&body, "detail");
                     note(&format!("{reason}: exporting a new snapshot"));
                     cursor = None;
@@ -134,13 +162,18 @@ impl ExportRun {
         }
     }
 
-    async fn fetch_page(&self, cursor: Option<&str>) -> Result<Result<ExportPage, ExportError>, ClientError> {
+    async fn fetch_page(
+        &self,
+        cursor: Option<&str>,
+    ) -> Result<Result<ExportPage, ExportError>, ClientError> {
         let mut query = self.query.clone();
         query.extend(cursor.map(|cursor| ("after", cursor.to_owned())));
         if self.follow {
             query.push(("wait", WAIT.to_owned()));
         }
-        Ok(ExportPage::read(&self.client.lines("/v1/export", &query).await?))
+        Ok(ExportPage::read(
+            &self.client.lines("/v1/export", &query).await?,
+        ))
     }
 
     /// Classifies an error: an unavailable or busy node is transient, a rejection is permanent.
@@ -150,6 +183,10 @@ impl ExportRun {
             ClientError::Problem { status, .. } => *status >= 500 || *status == 429,
         };
         let failure = self.client.failure(trouble);
-        if passes { ExportError::Transient(failure) } else { ExportError::Permanent(failure) }
+        if passes {
+            ExportError::Transient(failure)
+        } else {
+            ExportError::Permanent(failure)
+        }
     }
 }

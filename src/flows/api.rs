@@ -57,7 +57,8 @@ pub(crate) async fn list(
     Tenant(tenant): Tenant,
     QueryParams(params): QueryParams<ListQuery>,
 ) -> Result<Json<FlowPage>, Problem> {
-    let (items, next_cursor) = built_in::list(&api, (tenant, flow::SAGA), params, FlowSummary::read).await?;
+    let (items, next_cursor) =
+        built_in::list(&api, (tenant, flow::SAGA), params, FlowSummary::read).await?;
     Ok(Json(FlowPage { items, next_cursor }))
 }
 
@@ -98,7 +99,10 @@ pub(crate) async fn cancel(
     body: CheckedBody,
 ) -> Result<Json<FlowView>, Problem> {
     let key = key(tenant, &path.id)?;
-    change(&api, &caller, key, &body, |reason| ControlAction::Cancel { reason }).await
+    change(&api, &caller, key, &body, |reason| ControlAction::Cancel {
+        reason,
+    })
+    .await
 }
 
 /// Execute the failed jobs of a flow again
@@ -120,7 +124,10 @@ pub(crate) async fn retry(
     body: CheckedBody,
 ) -> Result<Json<FlowView>, Problem> {
     let key = key(tenant, &path.id)?;
-    change(&api, &caller, key, &body, |_| signal(flow::RETRY, Value::Null)).await
+    change(&api, &caller, key, &body, |_| {
+        signal(flow::RETRY, Value::Null)
+    })
+    .await
 }
 
 /// Execute a job again, and all jobs that follow it
@@ -142,7 +149,10 @@ pub(crate) async fn rerun(
     body: CheckedBody,
 ) -> Result<Json<FlowView>, Problem> {
     let key = key(tenant, &path.id)?;
-    change(&api, &caller, key, &body, |_| signal(flow::RERUN, json!({ "job": path.job }))).await
+    change(&api, &caller, key, &body, |_| {
+        signal(flow::RERUN, json!({ "job": path.job }))
+    })
+    .await
 }
 
 /// Sends a control request to a flow that exists, and returns the flow.
@@ -166,9 +176,14 @@ fn key(tenant: TenantId, id: &str) -> Result<InstanceKey, Problem> {
 }
 
 pub(super) fn missing(key: &InstanceKey) -> Problem {
-    Problem::new(Code::FlowNotFound, format!("no flow \"{}\"", key.correlation))
+    Problem::new(
+        Code::FlowNotFound,
+        format!("no flow \"{}\"", key.correlation),
+    )
 }
 
 async fn view(api: &ApiState, key: InstanceKey) -> Result<Json<FlowView>, Problem> {
-    built_in::show(api, key, missing, FlowView::read).await.map(Json)
+    built_in::show(api, key, missing, FlowView::read)
+        .await
+        .map(Json)
 }

@@ -114,16 +114,23 @@ pub(crate) async fn run(command: Command, console: &Console) -> Result<(), Comma
         Command::List(args) => list(args, console).await,
         Command::Show(args) => {
             let client = ApiClient::new(&args.server)?;
-            print(&client.get(&flow_path(&args.flow, &[]), &[]).await?, console)
+            print(
+                &client.get(&flow_path(&args.flow, &[]), &[]).await?,
+                console,
+            )
         }
         Command::Logs(args) => logs(args, console).await,
         Command::Cancel(ControlArgs { which, options }) => {
             change(&which, &["cancel"], options, console).await
         }
-        Command::Retry(ControlArgs { which, options }) => change(&which, &["retry"], options, console).await,
-        Command::Rerun(RerunArgs { which, job, options }) => {
-            change(&which, &["jobs", &job, "rerun"], options, console).await
+        Command::Retry(ControlArgs { which, options }) => {
+            change(&which, &["retry"], options, console).await
         }
+        Command::Rerun(RerunArgs {
+            which,
+            job,
+            options,
+        }) => change(&which, &["jobs", &job, "rerun"], options, console).await,
     }
 }
 
@@ -134,12 +141,22 @@ fn flow_path(id: &str, rest: &[&str]) -> String {
 impl OptionArgs {
     fn fields(self) -> Map<String, Value> {
         let Self { id, user, reason } = self;
-        fields([("id", json!(id)), ("user", json!(user)), ("reason", json!(reason))])
+        fields([
+            ("id", json!(id)),
+            ("user", json!(user)),
+            ("reason", json!(reason)),
+        ])
     }
 }
 
 async fn submit(args: SubmitArgs, console: &Console) -> Result<(), CommandError> {
-    let SubmitArgs { file, wait, id, user, server } = args;
+    let SubmitArgs {
+        file,
+        wait,
+        id,
+        user,
+        server,
+    } = args;
     let body = read(&file)?;
     // A repetition of the request must not submit a second flow.
     let id = id.unwrap_or_else(|| uuid::Uuid::now_v7().to_string());
@@ -148,28 +165,39 @@ async fn submit(args: SubmitArgs, console: &Console) -> Result<(), CommandError>
     let waiting = wait.begin();
     query.extend(waiting.map(|waiting| waiting.next_part()));
     let ended = async {
-        let mut submitted = client.post_query("/v1/flows", &query, &body, WAIT_TIMEOUT).await?;
+        let mut submitted = client
+            .post_query("/v1/flows", &query, &body, WAIT_TIMEOUT)
+            .await?;
         while let Some(waiting) = waiting.filter(|waiting| !waiting.is_over())
             && !has_ended(&submitted)
         {
             let result = path(&["v1", "sagas", flow::SAGA, &id, "result"]);
-            client.get_with_timeout(&result, &[waiting.next_part()], WAIT_TIMEOUT).await?;
+            client
+                .get_with_timeout(&result, &[waiting.next_part()], WAIT_TIMEOUT)
+                .await?;
             submitted = client.get(&flow_path(&id, &[]), &[]).await?;
         }
         Ok(submitted)
     };
-    let advice =
-        format!("the flow may be submitted; repeat the command with --id {id}, which submits it only once");
-    let submitted = ended.await.map_err(|error: CommandError| error.advise_if_unavailable(&advice))?;
+    let advice = format!(
+        "the flow may be submitted; repeat the command with --id {id}, which submits it only once"
+    );
+    let submitted = ended
+        .await
+        .map_err(|error: CommandError| error.advise_if_unavailable(&advice))?;
     print(&submitted, console)?;
     match submitted["status"].as_str() {
-        Some("error") if submitted["cancelled"] == true => {
-            Err(CommandError::new(CommandExit::Rejected, "the flow was cancelled"))
-        }
+        Some("error") if submitted["cancelled"] == true => Err(CommandError::new(
+            CommandExit::Rejected,
+            "the flow was cancelled",
+        )),
         Some("error") => Err(CommandError::failed("the flow failed")),
         _ if waiting.is_some() && !has_ended(&submitted) => {
             let status = format!("the flow is {}", text(&submitted, "status"));
-            Err(not_ended(&status, &format!("wait longer, or `orlog flow show {id}`")))
+            Err(not_ended(
+                &status,
+                &format!("wait longer, or `orlog flow show {id}`"),
+            ))
         }
         _ => Ok(()),
     }
@@ -178,13 +206,15 @@ async fn submit(args: SubmitArgs, console: &Console) -> Result<(), CommandError>
 /// Reads a flow, and checks it before it is sent.
 pub(crate) fn read(file: &PathBuf) -> Result<Value, CommandError> {
     let name = file.display().to_string();
-    let unreadable = |error: std::io::Error| CommandError::usage(format!("cannot read {name}: {error}"));
+    let unreadable =
+        |error: std::io::Error| CommandError::usage(format!("cannot read {name}: {error}"));
     let source = std::fs::read_to_string(file).map_err(unreadable)?;
     flow::compile(&source, &name).map_err(|diagnostics| {
         let lines: Vec<_> = diagnostics.iter().map(ToString::to_string).collect();
         CommandError::usage(lines.join("\n"))
     })?;
-    let document = Document::read(&source, &name).map_err(|found| CommandError::usage(found.to_string()))?;
+    let document =
+        Document::read(&source, &name).map_err(|found| CommandError::usage(found.to_string()))?;
     Ok(document.root().json())
 }
 
@@ -193,11 +223,16 @@ fn has_ended(flow: &Value) -> bool {
 }
 
 async fn list(args: ListArgs, console: &Console) -> Result<(), CommandError> {
-    let found = args.page.fetch("/v1/flows", &[("prefix", args.prefix)]).await?;
+    let found = args
+        .page
+        .fetch("/v1/flows", &[("prefix", args.prefix)])
+        .await?;
     let row = |item: &Value| {
         let jobs = item["jobs_by_status"].as_object().into_iter().flatten();
         let total: u64 = jobs.filter_map(|(_, count)| count.as_u64()).sum();
-        let finished = item["jobs_by_status"]["finished"].as_u64().unwrap_or_default();
+        let finished = item["jobs_by_status"]["finished"]
+            .as_u64()
+            .unwrap_or_default();
         vec![
             text(item, "id"),
             text(item, "name"),
@@ -219,7 +254,12 @@ async fn change(
 ) -> Result<(), CommandError> {
     let client = ApiClient::new(&which.server)?;
     let body = Value::Object(options.fields());
-    print(&client.post(&flow_path(&which.flow, verb), Some(&body)).await?, console)
+    print(
+        &client
+            .post(&flow_path(&which.flow, verb), Some(&body))
+            .await?,
+        console,
+    )
 }
 
 /// Prints the stored lines, then with `--follow` each line that a job writes until the flow ends.
@@ -236,7 +276,9 @@ async fn logs(args: LogArgs, console: &Console) -> Result<(), CommandError> {
         }
         let mut page = client.get_with_timeout(&path, &query, WAIT_TIMEOUT).await;
         if follow {
-            let Some(found) = outage.bridge(page).await? else { continue };
+            let Some(found) = outage.bridge(page).await? else {
+                continue;
+            };
             page = Ok(found);
         }
         let page = page?;
@@ -265,11 +307,20 @@ fn print(flow: &Value, console: &Console) -> Result<(), CommandError> {
     if console.is_json() {
         return console.json(flow);
     }
-    let note = if flow["cancelled"] == true { " (cancelled)" } else { "" };
-    console.status(&format!("{}: ", text(flow, "id")), &text(flow, "status"), note)?;
+    let note = if flow["cancelled"] == true {
+        " (cancelled)"
+    } else {
+        ""
+    };
+    console.status(
+        &format!("{}: ", text(flow, "id")),
+        &text(flow, "status"),
+        note,
+    )?;
     let labels = flow["labels"].as_object().into_iter().flatten();
-    let labels: Vec<_> =
-        labels.map(|(name, value)| format!("{name}={}", value.as_str().unwrap_or_default())).collect();
+    let labels: Vec<_> = labels
+        .map(|(name, value)| format!("{name}={}", value.as_str().unwrap_or_default()))
+        .collect();
     let lines = [
         ("name", text(flow, "name")),
         ("labels", labels.join(" ")),
@@ -287,12 +338,24 @@ fn print(flow: &Value, console: &Console) -> Result<(), CommandError> {
             Some(code) => format!("{code}: {}", text(failure, "message")),
             None => String::new(),
         };
-        let result = flow["results"].get(text(job, "id")).map(Value::to_string).unwrap_or_default();
-        let outcome = [text(job, "waits_for"), reason, result].into_iter().find(|text| !text.is_empty());
+        let result = flow["results"]
+            .get(text(job, "id"))
+            .map(Value::to_string)
+            .unwrap_or_default();
+        let outcome = [text(job, "waits_for"), reason, result]
+            .into_iter()
+            .find(|text| !text.is_empty());
         let outcome = outcome.unwrap_or_default();
-        let fields = ["id", "type", "status", "attempts", "lines", "runner"].map(|field| text(job, field));
+        let fields =
+            ["id", "type", "status", "attempts", "lines", "runner"].map(|field| text(job, field));
         fields.into_iter().chain([outcome]).collect()
     };
     let rows: Vec<_> = items(flow, "jobs").iter().map(row).collect();
-    console.table(&["JOB", "TYPE", "STATUS", "ATTEMPTS", "LINES", "RUNNER", "RESULT"], &rows, "no jobs")
+    console.table(
+        &[
+            "JOB", "TYPE", "STATUS", "ATTEMPTS", "LINES", "RUNNER", "RESULT",
+        ],
+        &rows,
+        "no jobs",
+    )
 }

@@ -29,7 +29,9 @@ use claimed_job::{
     AvailableJobView, ClaimedJobView, MAX_CLAIM, MAX_WAIT_SECONDS, board_for, claim_request,
     job_claim_request,
 };
-use report::{HeartbeatBody, JobLogBody, JobResultBody, ReportBody as _, apply_one, claim_lost, stored};
+use report::{
+    HeartbeatBody, JobLogBody, JobResultBody, ReportBody as _, apply_one, claim_lost, stored,
+};
 
 /// Claim request of a worker.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -101,7 +103,13 @@ pub(crate) async fn claim(
     Tenant(tenant): Tenant,
     JsonBody(claim_body): JsonBody<ClaimBody>,
 ) -> Result<Json<ClaimResponse>, Problem> {
-    let JobRequest { request, board, terms, max_jobs, wait } = claim_body.resolve(&api, &tenant)?;
+    let JobRequest {
+        request,
+        board,
+        terms,
+        max_jobs,
+        wait,
+    } = claim_body.resolve(&api, &tenant)?;
     let _long_poll = begin_wait(&api, wait)?;
     let claimed = tokio::select! {
         biased;
@@ -109,7 +117,9 @@ pub(crate) async fn claim(
         // The process is shutting down and would wait for this response.
         () = api.app.drained() => Vec::new(),
     };
-    Ok(Json(ClaimResponse { jobs: claimed.into_iter().map(ClaimedJobView::from).collect() }))
+    Ok(Json(ClaimResponse {
+        jobs: claimed.into_iter().map(ClaimedJobView::from).collect(),
+    }))
 }
 
 /// Fetch jobs without claiming them
@@ -127,7 +137,13 @@ pub(crate) async fn fetch(
     Tenant(tenant): Tenant,
     JsonBody(body): JsonBody<ClaimBody>,
 ) -> Result<Json<FetchResponse>, Problem> {
-    let JobRequest { request, board, max_jobs, wait, .. } = body.resolve(&api, &tenant)?;
+    let JobRequest {
+        request,
+        board,
+        max_jobs,
+        wait,
+        ..
+    } = body.resolve(&api, &tenant)?;
     let _long_poll = begin_wait(&api, wait)?;
     let available = tokio::select! {
         biased;
@@ -135,7 +151,9 @@ pub(crate) async fn fetch(
         // The process is shutting down and would wait for this response.
         () = api.app.drained() => Vec::new(),
     };
-    Ok(Json(FetchResponse { jobs: available.into_iter().map(AvailableJobView::from).collect() }))
+    Ok(Json(FetchResponse {
+        jobs: available.into_iter().map(AvailableJobView::from).collect(),
+    }))
 }
 
 /// Claim one job
@@ -162,7 +180,8 @@ pub(crate) async fn claim_job(
             Ok(claimed) => return Ok(Json(claimed.into())),
             Err(ClaimRejection::Lost(_)) => {}
             Err(full @ ClaimRejection::AtCapacity { .. }) => {
-                let detail = format!("{full}; report a result first, or register a higher capacity");
+                let detail =
+                    format!("{full}; report a result first, or register a higher capacity");
                 return Err(Problem::new(Code::QuotaExceeded, detail));
             }
         }
@@ -184,14 +203,26 @@ impl ClaimBody {
         let request = claim_request(api, tenant, self.worker, self.effects, self.probes)?;
         let (board, terms) = board_for(api, &request)?;
         let max_jobs = self.max.unwrap_or(terms.max_batch).clamp(1, MAX_CLAIM);
-        let wait = Duration::from_secs(self.wait_seconds.unwrap_or(MAX_WAIT_SECONDS).min(MAX_WAIT_SECONDS));
-        Ok(JobRequest { request, board, terms, max_jobs, wait })
+        let wait = Duration::from_secs(
+            self.wait_seconds
+                .unwrap_or(MAX_WAIT_SECONDS)
+                .min(MAX_WAIT_SECONDS),
+        );
+        Ok(JobRequest {
+            request,
+            board,
+            terms,
+            max_jobs,
+            wait,
+        })
     }
 }
 
 /// Counts a request that waits against the quota of its caller.
 fn begin_wait(api: &ApiState, wait: Duration) -> Result<Option<LongPollPermit>, Problem> {
-    (!wait.is_zero()).then(|| api.quotas.begin_long_poll(api.scope.caller.as_ref())).transpose()
+    (!wait.is_zero())
+        .then(|| api.quotas.begin_long_poll(api.scope.caller.as_ref()))
+        .transpose()
 }
 
 /// Extend a claim
@@ -212,7 +243,9 @@ pub(crate) async fn heartbeat(
     let ReportAck::Extended(until) = apply_one(&api, &tenant, report.about(id(&job)?)?)? else {
         unreachable!("a heartbeat extends its claim")
     };
-    Ok(Json(HeartbeatResponse { expires_at: until.to_string() }))
+    Ok(Json(HeartbeatResponse {
+        expires_at: until.to_string(),
+    }))
 }
 
 /// Append log lines of a job
@@ -251,13 +284,17 @@ pub(crate) async fn complete(
     LastSegment(job): LastSegment,
     JsonBody(report): JsonBody<JobResultBody>,
 ) -> Result<Json<JobResultResponse>, Problem> {
-    let ReportAck::Completed(ack, receipt) = apply_one(&api, &tenant, report.about(id(&job)?)?)? else {
+    let ReportAck::Completed(ack, receipt) = apply_one(&api, &tenant, report.about(id(&job)?)?)?
+    else {
         unreachable!("a result completes its job")
     };
     stored(&api, &[&receipt]).await.pop().unwrap_or(Ok(()))?;
-    Ok(Json(JobResultResponse { duplicate: ack == ResultAck::Duplicate }))
+    Ok(Json(JobResultResponse {
+        duplicate: ack == ResultAck::Duplicate,
+    }))
 }
 
 fn id(text: &str) -> Result<Uuid, Problem> {
-    text.parse().map_err(|_| invalid_parameter("job", format!("{text:?} is not a job id")))
+    text.parse()
+        .map_err(|_| invalid_parameter("job", format!("{text:?} is not a job id")))
 }

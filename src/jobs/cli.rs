@@ -11,8 +11,8 @@ use orlog_effect::config::{UpstreamConfig as _, UpstreamSite};
 use orlog_effect::script::ScriptConfig;
 use orlog_effect::{Attempt, Catalog, EffectObserver, Provider, ProviderError, Upstream};
 use orlog_model::{
-    Clock, CorrelationId, Effect, EffectName, EventId, InstanceKey, LogLine, Name, Priority, SagaName,
-    TenantId, Timestamp, Work, WorkItem,
+    Clock, CorrelationId, Effect, EffectName, EventId, InstanceKey, LogLine, Name, Priority,
+    SagaName, TenantId, Timestamp, Work, WorkItem,
 };
 use serde_json::{Value, json};
 use tokio::signal::unix::{SignalKind, signal};
@@ -71,7 +71,9 @@ struct ListArgs {
 }
 
 fn label(text: &str) -> Result<(String, String), String> {
-    let (name, value) = text.split_once('=').ok_or("expected NAME=VALUE, for example zone=eu")?;
+    let (name, value) = text
+        .split_once('=')
+        .ok_or("expected NAME=VALUE, for example zone=eu")?;
     Ok((name.to_owned(), value.to_owned()))
 }
 
@@ -93,7 +95,9 @@ struct UnsentLines(Mutex<BTreeMap<Uuid, Vec<String>>>);
 impl EffectObserver for UnsentLines {
     fn job_logged(&self, item: &WorkItem, lines: &[LogLine]) {
         let mut jobs = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        jobs.entry(item.id).or_default().extend(lines.iter().map(|line| line.text.clone()));
+        jobs.entry(item.id)
+            .or_default()
+            .extend(lines.iter().map(|line| line.text.clone()));
     }
 }
 
@@ -101,7 +105,9 @@ impl UnsentLines {
     /// Removes the next lines of a job.
     fn take(&self, job: Uuid) -> Vec<String> {
         let mut jobs = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(lines) = jobs.get_mut(&job) else { return Vec::new() };
+        let Some(lines) = jobs.get_mut(&job) else {
+            return Vec::new();
+        };
         let taken = lines.drain(..lines.len().min(MAX_LINES)).collect();
         if lines.is_empty() {
             jobs.remove(&job);
@@ -118,14 +124,20 @@ pub(crate) async fn run(args: Args, console: &Console) -> Result<(), CommandErro
 }
 
 async fn list(args: ListArgs, console: &Console) -> Result<(), CommandError> {
-    let found = ApiClient::new(&args.server)?.get("/v1/runners", &[]).await?;
+    let found = ApiClient::new(&args.server)?
+        .get("/v1/runners", &[])
+        .await?;
     if console.is_json() {
         return console.json(&found);
     }
     let row = |runner: &Value| {
-        let types: Vec<_> = items(runner, "types").iter().filter_map(Value::as_str).collect();
+        let types: Vec<_> = items(runner, "types")
+            .iter()
+            .filter_map(Value::as_str)
+            .collect();
         let labels = runner["labels"].as_object().into_iter().flatten();
-        let labels = labels.map(|(name, value)| format!("{name}={}", value.as_str().unwrap_or_default()));
+        let labels =
+            labels.map(|(name, value)| format!("{name}={}", value.as_str().unwrap_or_default()));
         vec![
             text(runner, "name"),
             types.join(" "),
@@ -136,7 +148,11 @@ async fn list(args: ListArgs, console: &Console) -> Result<(), CommandError> {
         ]
     };
     let rows: Vec<_> = items(&found, "items").iter().map(row).collect();
-    console.table(&["RUNNER", "TYPES", "JOBS", "LABELS", "ADDRESS", "EXPIRES"], &rows, "no runners")
+    console.table(
+        &["RUNNER", "TYPES", "JOBS", "LABELS", "ADDRESS", "EXPIRES"],
+        &rows,
+        "no runners",
+    )
 }
 
 async fn serve(args: Args, console: &Console) -> Result<(), CommandError> {
@@ -149,13 +165,23 @@ async fn serve(args: Args, console: &Console) -> Result<(), CommandError> {
     let observer = Arc::clone(&lines) as Arc<dyn EffectObserver>;
     let catalog = Catalog::new(vec![upstream], &clock, &observer);
     let catalog = catalog.map_err(|error| CommandError::usage(error.to_string()))?;
-    let executor = catalog.executors().pop().expect("the catalog has one upstream");
+    let executor = catalog
+        .executors()
+        .pop()
+        .expect("the catalog has one upstream");
     let tenant = TenantId::new(args.server.tenant().unwrap_or_default());
-    let name = args.name.clone().unwrap_or_else(|| format!("{}-{}", host(), std::process::id()));
+    let name = args
+        .name
+        .clone()
+        .unwrap_or_else(|| format!("{}-{}", host(), std::process::id()));
     let runner = Arc::new(Runner {
         client: ApiClient::new(&args.server)?,
         tenant: tenant.map_err(|error| CommandError::usage(format!("--tenant: {error}")))?,
-        effects: args.types.iter().map(|kind| format!("job.{kind}")).collect(),
+        effects: args
+            .types
+            .iter()
+            .map(|kind| format!("job.{kind}"))
+            .collect(),
         provider: Arc::clone(&executor.upstream().provider),
         name,
         timeout,
@@ -166,9 +192,20 @@ async fn serve(args: Args, console: &Console) -> Result<(), CommandError> {
         "name": runner.name, "types": args.types, "labels": labels, "capacity": args.capacity, "address": host(),
     });
     // A wrong URL, token or registration ends the command instead of being repeated.
-    let registered = runner.client.post("/v1/runners", Some(&registration)).await?;
-    let interval = Duration::from_secs_f64(registered["heartbeat_interval_seconds"].as_f64().unwrap_or(20.0));
-    console.line(&format!("{}: executes {}; stop with Ctrl-C", runner.name, runner.effects.join(", ")))?;
+    let registered = runner
+        .client
+        .post("/v1/runners", Some(&registration))
+        .await?;
+    let interval = Duration::from_secs_f64(
+        registered["heartbeat_interval_seconds"]
+            .as_f64()
+            .unwrap_or(20.0),
+    );
+    console.line(&format!(
+        "{}: executes {}; stop with Ctrl-C",
+        runner.name,
+        runner.effects.join(", ")
+    ))?;
     let (stop, stopping) = watch::channel(false);
     let mut slots = JoinSet::new();
     for _ in 0..args.capacity {
@@ -193,7 +230,10 @@ async fn serve(args: Args, console: &Console) -> Result<(), CommandError> {
             return Err(CommandError::new(CommandExit::Interrupted, message));
         }
     }
-    runner.client.delete(&path(&["v1", "runners", &runner.name]), &[]).await?;
+    runner
+        .client
+        .delete(&path(&["v1", "runners", &runner.name]), &[])
+        .await?;
     Ok(())
 }
 
@@ -207,29 +247,53 @@ async fn stop_requested() -> Result<(), CommandError> {
 }
 
 fn host() -> String {
-    rustix::system::uname().nodename().to_string_lossy().into_owned()
+    rustix::system::uname()
+        .nodename()
+        .to_string_lossy()
+        .into_owned()
 }
 
 /// Returns the script upstream of the types, with the options of the file.
 fn upstream(args: &Args) -> Result<Upstream, CommandError> {
-    let invalid = |file: &Path, reason: String| CommandError::usage(format!("{}: {reason}", file.display()));
+    let invalid =
+        |file: &Path, reason: String| CommandError::usage(format!("{}: {reason}", file.display()));
     let mut table = toml::Table::new();
     if let Some(file) = &args.config {
-        let source = std::fs::read_to_string(file).map_err(|error| invalid(file, error.to_string()))?;
-        table = source.parse().map_err(|error: toml::de::Error| invalid(file, error.to_string()))?;
+        let source =
+            std::fs::read_to_string(file).map_err(|error| invalid(file, error.to_string()))?;
+        table = source
+            .parse()
+            .map_err(|error: toml::de::Error| invalid(file, error.to_string()))?;
     }
     // As in the directory of upstreams, where the kind is required.
     table.remove("kind");
-    let place = args.config.clone().unwrap_or_else(|| PathBuf::from("--type"));
-    let effects = table.entry("effects").or_insert_with(|| toml::Table::new().into());
-    let effects = effects.as_table_mut().ok_or_else(|| invalid(&place, "effects is no table".to_owned()))?;
-    let wanted: Vec<_> = args.types.iter().map(|kind| format!("job.{kind}")).collect();
+    let place = args
+        .config
+        .clone()
+        .unwrap_or_else(|| PathBuf::from("--type"));
+    let effects = table
+        .entry("effects")
+        .or_insert_with(|| toml::Table::new().into());
+    let effects = effects
+        .as_table_mut()
+        .ok_or_else(|| invalid(&place, "effects is no table".to_owned()))?;
+    let wanted: Vec<_> = args
+        .types
+        .iter()
+        .map(|kind| format!("job.{kind}"))
+        .collect();
     effects.retain(|effect, _| wanted.iter().any(|wanted| wanted == effect));
     for effect in wanted {
-        effects.entry(effect).or_insert_with(|| toml::Table::new().into());
+        effects
+            .entry(effect)
+            .or_insert_with(|| toml::Table::new().into());
     }
-    let config: ScriptConfig = table.try_into().map_err(|error| invalid(&place, error.to_string()))?;
-    config.upstream(UpstreamSite::new("runner")).map_err(|error| invalid(&place, error.to_string()))
+    let config: ScriptConfig = table
+        .try_into()
+        .map_err(|error| invalid(&place, error.to_string()))?;
+    config
+        .upstream(UpstreamSite::new("runner"))
+        .map_err(|error| invalid(&place, error.to_string()))
 }
 
 impl Runner {
@@ -260,12 +324,12 @@ impl Runner {
         let item = match self.item(job) {
             Ok(item) => item,
             Err(reason) => {
-                let report =
-                    json!({ "claim": claim, "result": "failed", "code": "bad_job", "message": reason });
+                let report = json!({ "claim": claim, "result": "failed", "code": "bad_job", "message": reason });
                 return self.report(&url("result"), &report).await;
             }
         };
-        let beats = Duration::from_secs_f64(job["heartbeat_interval_seconds"].as_f64().unwrap_or(60.0));
+        let beats =
+            Duration::from_secs_f64(job["heartbeat_interval_seconds"].as_f64().unwrap_or(60.0));
         let mut heartbeat = tokio::time::interval_at(tokio::time::Instant::now() + beats, beats);
         let mut flush = tokio::time::interval(LINES_INTERVAL);
         let mut execution = pin!(self.execute(&item, job));
@@ -290,7 +354,13 @@ impl Runner {
     /// Sends lines of a job. Returns whether the claim is lost.
     async fn send_lines(&self, job: Uuid, url: &str, claim: &Value) -> bool {
         let lines = self.lines.take(job);
-        !lines.is_empty() && is_lost(&self.client.send(url, &json!({ "claim": claim, "log": lines })).await)
+        !lines.is_empty()
+            && is_lost(
+                &self
+                    .client
+                    .send(url, &json!({ "claim": claim, "log": lines }))
+                    .await,
+            )
     }
 
     /// Reports a result until the node has stored or rejected it.
@@ -312,9 +382,20 @@ impl Runner {
         let at = SystemClock.now();
         let rest = item.deadline.map(|deadline| deadline.duration_since(at));
         let timeout = rest.unwrap_or(Duration::MAX).min(self.timeout);
-        let number = job["claim_count"].as_u64().and_then(|count| u32::try_from(count).ok()).unwrap_or(1);
+        let number = job["claim_count"]
+            .as_u64()
+            .and_then(|count| u32::try_from(count).ok())
+            .unwrap_or(1);
         let in_doubt = job["in_doubt"] == true;
-        let execution = self.provider.execute(item, Attempt { number, timeout, at, in_doubt });
+        let execution = self.provider.execute(
+            item,
+            Attempt {
+                number,
+                timeout,
+                at,
+                in_doubt,
+            },
+        );
         let Ok(result) = tokio::time::timeout(timeout, execution).await else {
             let message = format!("not finished within {timeout:?}");
             return json!({ "result": "failed", "code": "timeout", "message": message });
@@ -336,14 +417,22 @@ impl Runner {
     fn item(&self, job: &Value) -> Result<WorkItem, String> {
         let text = |field: &str| text(job, field);
         let name = EffectName::new(text("effect")).map_err(|error| error.to_string())?;
-        let tag = Name::new(job["payload"]["job"].as_str().unwrap_or_default().to_owned());
+        let tag = Name::new(
+            job["payload"]["job"]
+                .as_str()
+                .unwrap_or_default()
+                .to_owned(),
+        );
         let deadline = job["deadline"].as_str().map(Timestamp::parse).transpose();
         Ok(WorkItem {
-            id: text("job").parse().map_err(|_| "the job has no id".to_owned())?,
+            id: text("job")
+                .parse()
+                .map_err(|_| "the job has no id".to_owned())?,
             instance: InstanceKey {
                 tenant: self.tenant.clone(),
                 saga: SagaName::new(text("saga")).map_err(|error| error.to_string())?,
-                correlation: CorrelationId::new(text("correlation")).map_err(|error| error.to_string())?,
+                correlation: CorrelationId::new(text("correlation"))
+                    .map_err(|error| error.to_string())?,
             },
             work: Work::Effect(Effect {
                 tag: tag.map_err(|error| error.to_string())?,

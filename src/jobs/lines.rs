@@ -58,7 +58,11 @@ struct UnsavedFlow {
 impl UnsavedLines {
     /// Creates the observer; it forwards everything to `next`.
     pub(crate) fn observer(next: Arc<dyn EffectObserver>) -> Self {
-        Self { next, state: Mutex::default(), changed: Notify::new() }
+        Self {
+            next,
+            state: Mutex::default(),
+            changed: Notify::new(),
+        }
     }
 
     /// Returns whether lines of a flow wait.
@@ -73,15 +77,22 @@ impl UnsavedLines {
 
 impl Unsaved {
     fn add(&mut self, item: &WorkItem, lines: &[LogLine]) {
-        let Some(effect) = item.work.effect() else { return };
+        let Some(effect) = item.work.effect() else {
+            return;
+        };
         let flow = self.flows.entry(item.instance.clone()).or_default();
         for line in lines {
             match flow.chunks.back_mut() {
-                Some(last) if last.job == effect.tag && last.lines.len() < JobLogChunk::MAX_LINES => {
+                Some(last)
+                    if last.job == effect.tag && last.lines.len() < JobLogChunk::MAX_LINES =>
+                {
                     last.lines.push(line.clone());
                 }
                 _ => {
-                    flow.chunks.push_back(JobLogChunk { job: effect.tag.clone(), lines: vec![line.clone()] });
+                    flow.chunks.push_back(JobLogChunk {
+                        job: effect.tag.clone(),
+                        lines: vec![line.clone()],
+                    });
                 }
             }
         }
@@ -89,7 +100,10 @@ impl Unsaved {
         (flow.lines, flow.bytes) = (flow.lines + lines.len(), flow.bytes + bytes);
         (self.lines, self.bytes) = (self.lines + lines.len(), self.bytes + bytes);
         while (self.lines > MAX_UNSAVED || self.bytes > MAX_UNSAVED_BYTES)
-            && let Some((largest, _)) = self.flows.iter().max_by_key(|(_, flow)| flow.lines + flow.bytes)
+            && let Some((largest, _)) = self
+                .flows
+                .iter()
+                .max_by_key(|(_, flow)| flow.lines + flow.bytes)
         {
             let largest = largest.clone();
             self.dropped += self.remove(&largest, usize::MAX);
@@ -98,8 +112,12 @@ impl Unsaved {
 
     /// Removes lines from the first chunk of a flow, at most `count`. Returns their number.
     fn remove(&mut self, key: &InstanceKey, count: usize) -> usize {
-        let Some(flow) = self.flows.get_mut(key) else { return 0 };
-        let Some(first) = flow.chunks.front_mut() else { return 0 };
+        let Some(flow) = self.flows.get_mut(key) else {
+            return 0;
+        };
+        let Some(first) = flow.chunks.front_mut() else {
+            return 0;
+        };
         let count = count.min(first.lines.len());
         let bytes = size(&first.lines[..count]);
         first.lines.drain(..count);
@@ -118,7 +136,9 @@ impl Unsaved {
     fn settle(&mut self, key: &InstanceKey, settled: &JobLogChunk) {
         // Lines can have arrived since, and the chunk can have been dropped.
         let first = self.flows.get(key).and_then(|flow| flow.chunks.front());
-        if first.is_some_and(|first| first.job == settled.job && first.lines.starts_with(&settled.lines)) {
+        if first.is_some_and(|first| {
+            first.job == settled.job && first.lines.starts_with(&settled.lines)
+        }) {
             self.remove(key, settled.lines.len());
         }
     }
@@ -172,7 +192,10 @@ impl LineWriter {
             tokio::time::sleep(COALESCE).await;
             // In a task of its own: the end of this one would drop an append in progress, which would then be repeated.
             let saving = Arc::clone(&writer);
-            if tokio::spawn(async move { saving.save().await }).await.unwrap_or_default() {
+            if tokio::spawn(async move { saving.save().await })
+                .await
+                .unwrap_or_default()
+            {
                 return Duration::ZERO;
             }
             writer.unsaved.changed.notify_one();
@@ -185,22 +208,39 @@ impl LineWriter {
         let _turn = self.turn.lock().await;
         let (flows, dropped) = {
             let mut state = self.unsaved.lock();
-            (state.flows.keys().cloned().collect::<Vec<_>>(), std::mem::take(&mut state.dropped))
+            (
+                state.flows.keys().cloned().collect::<Vec<_>>(),
+                std::mem::take(&mut state.dropped),
+            )
         };
         if dropped > 0 {
-            tracing::warn!(dropped, "lines of jobs dropped: their shards are not available");
+            tracing::warn!(
+                dropped,
+                "lines of jobs dropped: their shards are not available"
+            );
         }
         let saved = futures::stream::iter(flows).map(|flow| self.save_flow(flow));
-        saved.buffer_unordered(MAX_APPENDS).fold(true, async |all, saved| all && saved).await
+        saved
+            .buffer_unordered(MAX_APPENDS)
+            .fold(true, async |all, saved| all && saved)
+            .await
     }
 
     /// Stores the lines of one flow; the appends follow each other.
     async fn save_flow(&self, flow: InstanceKey) -> bool {
         loop {
-            let next = self.unsaved.lock().flows.get(&flow).and_then(|flow| flow.chunks.front().cloned());
+            let next = self
+                .unsaved
+                .lock()
+                .flows
+                .get(&flow)
+                .and_then(|flow| flow.chunks.front().cloned());
             let Some(chunk) = next else { return true };
-            let append =
-                JobLogAppend { instance: flow.clone(), chunk: chunk.clone(), max_lines: self.max_lines };
+            let append = JobLogAppend {
+                instance: flow.clone(),
+                chunk: chunk.clone(),
+                max_lines: self.max_lines,
+            };
             let is_local = self.runtime.reader(&flow).is_some();
             match self.runtime.append_job_log(append).await {
                 Err(_) if is_local => return false,
@@ -225,7 +265,13 @@ mod tests {
 
     fn lines(texts: impl IntoIterator<Item = usize>) -> Vec<LogLine> {
         let at = Timestamp::from_millis(1);
-        texts.into_iter().map(|text| LogLine { at, text: text.to_string() }).collect()
+        texts
+            .into_iter()
+            .map(|text| LogLine {
+                at,
+                text: text.to_string(),
+            })
+            .collect()
     }
 
     fn first(unsaved: &Unsaved, flow: &str) -> JobLogChunk {
@@ -238,17 +284,26 @@ mod tests {
         unsaved.add(&job("a"), &lines(0..10));
         unsaved.add(&job("z"), &lines(0..MAX_UNSAVED));
         assert_eq!(first(&unsaved, "a").lines, lines(0..10));
-        assert_eq!(first(&unsaved, "z").lines[0], lines([JobLogChunk::MAX_LINES])[0]);
+        assert_eq!(
+            first(&unsaved, "z").lines[0],
+            lines([JobLogChunk::MAX_LINES])[0]
+        );
         assert_eq!(
             (unsaved.dropped, unsaved.lines),
-            (JobLogChunk::MAX_LINES, MAX_UNSAVED + 10 - JobLogChunk::MAX_LINES)
+            (
+                JobLogChunk::MAX_LINES,
+                MAX_UNSAVED + 10 - JobLogChunk::MAX_LINES
+            )
         );
     }
 
     #[test]
     fn long_lines_are_limited_by_their_size() {
         let mut unsaved = Unsaved::default();
-        let line = LogLine { at: Timestamp::from_millis(1), text: "x".repeat(MAX_UNSAVED_BYTES / 4) };
+        let line = LogLine {
+            at: Timestamp::from_millis(1),
+            text: "x".repeat(MAX_UNSAVED_BYTES / 4),
+        };
         unsaved.add(&job("a"), &lines(0..10));
         for _ in 0..6 {
             unsaved.add(&job("z"), std::slice::from_ref(&line));
@@ -258,7 +313,10 @@ mod tests {
         for flow in ["a", "z"] {
             unsaved.remove(&job(flow).instance, usize::MAX);
         }
-        assert_eq!((unsaved.lines, unsaved.bytes, unsaved.flows.len()), (0, 0, 0));
+        assert_eq!(
+            (unsaved.lines, unsaved.bytes, unsaved.flows.len()),
+            (0, 0, 0)
+        );
     }
 
     #[test]

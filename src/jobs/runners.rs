@@ -59,21 +59,27 @@ impl Runners {
     /// Returns the registered runners of a tenant by name, with the end of their registrations.
     pub(crate) fn list(&self, tenant: &TenantId, now: SteadyTime) -> Vec<(Runner, SteadyTime)> {
         let runners = self.lock();
-        let of_tenant = runners.iter().filter(|((of, _), (_, until))| of == tenant && *until > now);
+        let of_tenant = runners
+            .iter()
+            .filter(|((of, _), (_, until))| of == tenant && *until > now);
         of_tenant.map(|(_, found)| found.clone()).collect()
     }
 
     /// Returns the registration of a runner.
     pub(crate) fn get(&self, tenant: &TenantId, name: &str, now: SteadyTime) -> Option<Runner> {
         let runners = self.lock();
-        let found = runners.get(&(tenant.clone(), name.to_owned())).filter(|(_, until)| *until > now);
+        let found = runners
+            .get(&(tenant.clone(), name.to_owned()))
+            .filter(|(_, until)| *until > now);
         found.map(|(runner, _)| runner.clone())
     }
 
     /// Returns whether a runner of this script type is registered.
     pub(crate) fn has(&self, tenant: &TenantId, kind: &str, now: SteadyTime) -> bool {
         let runners = self.lock();
-        let mut of_tenant = runners.iter().filter(|((of, _), (_, until))| of == tenant && *until > now);
+        let mut of_tenant = runners
+            .iter()
+            .filter(|((of, _), (_, until))| of == tenant && *until > now);
         of_tenant.any(|(_, (runner, _))| runner.types.iter().any(|of| of.as_str() == kind))
     }
 

@@ -105,8 +105,15 @@ pub(crate) async fn cancel(
     body: CheckedBody,
 ) -> Result<Json<MessageView>, Problem> {
     let key = key(tenant, &path)?;
-    require(&key, message::SAGA, "only its sender cancels a message; reject it instead")?;
-    let sent = instruct((&api, &caller), &key, &body, |reason| ControlAction::Cancel { reason }).await;
+    require(
+        &key,
+        message::SAGA,
+        "only its sender cancels a message; reject it instead",
+    )?;
+    let sent = instruct((&api, &caller), &key, &body, |reason| {
+        ControlAction::Cancel { reason }
+    })
+    .await;
     drop(sent.map_err(|problem| named(problem, &key))?);
     view(&api, key).await
 }
@@ -128,7 +135,10 @@ pub(crate) async fn acknowledge(
     body: CheckedBody,
 ) -> Result<Json<MessageView>, Problem> {
     let key = received(tenant, &path)?;
-    let sent = instruct((&api, &caller), &key, &body, |_| signal(message::ACKNOWLEDGE, Value::Null)).await;
+    let sent = instruct((&api, &caller), &key, &body, |_| {
+        signal(message::ACKNOWLEDGE, Value::Null)
+    })
+    .await;
     drop(sent.map_err(|problem| named(problem, &key))?);
     view(&api, key).await
 }
@@ -154,7 +164,10 @@ pub(crate) async fn process(
     let ProcessBody { result, user } = body.optional()?;
     let size = serde_json::to_vec(&result).map_or(usize::MAX, |text| text.len());
     if size > MAX_RESULT_BYTES {
-        return Err(body::too_large(&format!("the result has {size} bytes"), MAX_RESULT_BYTES as u64));
+        return Err(body::too_large(
+            &format!("the result has {size} bytes"),
+            MAX_RESULT_BYTES as u64,
+        ));
     }
     let action = signal(message::PROCESS, json!(ProcessMessage { result }));
     change((&api, &caller), received(tenant, &path)?, user, action).await
@@ -213,7 +226,13 @@ async fn change(
     user: Option<String>,
     action: ControlAction,
 ) -> Result<Json<MessageView>, Problem> {
-    let provided = ControlCaller { id: None, user, reason: None, expected_version: None, wait_token: None };
+    let provided = ControlCaller {
+        id: None,
+        user,
+        reason: None,
+        expected_version: None,
+        wait_token: None,
+    };
     let sent = send_control(api, caller, &key, provided, action).await;
     drop(sent.map_err(|problem| named(problem, &key))?);
     view(api, key).await
@@ -226,18 +245,30 @@ fn key(tenant: TenantId, path: &MessagePath) -> Result<InstanceKey, Problem> {
 /// Returns the key of a received message.
 fn received(tenant: TenantId, path: &MessagePath) -> Result<InstanceKey, Problem> {
     let key = key(tenant, path)?;
-    require(&key, message::INBOX_SAGA, "only its receiver changes a message; its id starts with \"in-\"")?;
+    require(
+        &key,
+        message::INBOX_SAGA,
+        "only its receiver changes a message; its id starts with \"in-\"",
+    )?;
     Ok(key)
 }
 
 fn require(key: &InstanceKey, saga: &str, reason: &str) -> Result<(), Problem> {
-    if key.saga.as_str() == saga { Ok(()) } else { Err(invalid_parameter("id", reason.to_owned())) }
+    if key.saga.as_str() == saga {
+        Ok(())
+    } else {
+        Err(invalid_parameter("id", reason.to_owned()))
+    }
 }
 
 /// Rejects a text for the sender that is too long for a line.
 fn check_text(field: &str, text: &str) -> Result<(), Problem> {
     if text.len() > message::MAX_LINE_BYTES {
-        let detail = format!("{field} has {} bytes, the limit is {}", text.len(), message::MAX_LINE_BYTES);
+        let detail = format!(
+            "{field} has {} bytes, the limit is {}",
+            text.len(),
+            message::MAX_LINE_BYTES
+        );
         return Err(Problem::new(Code::InvalidMessage, detail));
     }
     Ok(())
@@ -245,13 +276,22 @@ fn check_text(field: &str, text: &str) -> Result<(), Problem> {
 
 /// Names the message in the problem of an instance that does not exist.
 fn named(problem: Problem, key: &InstanceKey) -> Problem {
-    if problem.code() == Code::InstanceNotFound.as_str() { missing(key) } else { problem }
+    if problem.code() == Code::InstanceNotFound.as_str() {
+        missing(key)
+    } else {
+        problem
+    }
 }
 
 fn missing(key: &InstanceKey) -> Problem {
-    Problem::new(Code::MessageNotFound, format!("no message \"{}\"", key.correlation))
+    Problem::new(
+        Code::MessageNotFound,
+        format!("no message \"{}\"", key.correlation),
+    )
 }
 
 async fn view(api: &ApiState, key: InstanceKey) -> Result<Json<MessageView>, Problem> {
-    built_in::show(api, key, missing, MessageView::read).await.map(Json)
+    built_in::show(api, key, missing, MessageView::read)
+        .await
+        .map(Json)
 }

@@ -188,14 +188,28 @@ pub(crate) async fn run(command: Command, console: &Console) -> Result<(), Comma
         Command::Show(args) => print(&args.client()?.get(&args.path(&[]), &[]).await?, console),
         Command::Acknowledge(args) => control(args, "acknowledge", console).await,
         Command::Cancel(args) => control(args, "cancel", console).await,
-        Command::Process(ProcessArgs { which, result, user }) => {
-            let invalid =
-                |error| CommandError::usage(format!("--result: {error}; a text needs quotes in JSON"));
-            let result = result.map(|result| serde_json::from_str::<Value>(&result)).transpose();
-            let body = fields([("result", json!(result.map_err(invalid)?)), ("user", json!(user.user))]);
+        Command::Process(ProcessArgs {
+            which,
+            result,
+            user,
+        }) => {
+            let invalid = |error| {
+                CommandError::usage(format!("--result: {error}; a text needs quotes in JSON"))
+            };
+            let result = result
+                .map(|result| serde_json::from_str::<Value>(&result))
+                .transpose();
+            let body = fields([
+                ("result", json!(result.map_err(invalid)?)),
+                ("user", json!(user.user)),
+            ]);
             change(&which, "process", body.into(), console).await
         }
-        Command::Reject(RejectArgs { which, reason, user }) => {
+        Command::Reject(RejectArgs {
+            which,
+            reason,
+            user,
+        }) => {
             let body = fields([("reason", json!(reason)), ("user", json!(user.user))]);
             change(&which, "reject", body.into(), console).await
         }
@@ -220,25 +234,40 @@ async fn send(args: SendArgs, console: &Console) -> Result<(), CommandError> {
     let waiting = args.wait.begin();
     let sent = async {
         loop {
-            let query: Vec<_> = waiting.map(|waiting| waiting.next_part()).into_iter().collect();
-            let sent = client.post_query("/v1/messages", &query, &body, WAIT_TIMEOUT).await?;
+            let query: Vec<_> = waiting
+                .map(|waiting| waiting.next_part())
+                .into_iter()
+                .collect();
+            let sent = client
+                .post_query("/v1/messages", &query, &body, WAIT_TIMEOUT)
+                .await?;
             if has_ended(&sent) || waiting.is_none_or(|waiting| waiting.is_over()) {
                 return Ok(sent);
             }
         }
     };
-    let advice =
-        format!("the message may be sent; repeat the command with --id {id}, which sends it only once");
-    let sent = sent.await.map_err(|error: CommandError| error.advise_if_unavailable(&advice))?;
+    let advice = format!(
+        "the message may be sent; repeat the command with --id {id}, which sends it only once"
+    );
+    let sent = sent
+        .await
+        .map_err(|error: CommandError| error.advise_if_unavailable(&advice))?;
     print(&sent, console)?;
     match sent["status"].as_str() {
-        Some("error") if sent["cancelled"] == true => {
-            Err(CommandError::new(CommandExit::Rejected, "the message was cancelled"))
-        }
-        Some("error") => Err(CommandError::failed(format!("the message failed: {}", failure(&sent)))),
+        Some("error") if sent["cancelled"] == true => Err(CommandError::new(
+            CommandExit::Rejected,
+            "the message was cancelled",
+        )),
+        Some("error") => Err(CommandError::failed(format!(
+            "the message failed: {}",
+            failure(&sent)
+        ))),
         _ if waiting.is_some() && !has_ended(&sent) => {
             let status = format!("the message is {}", text(&sent, "status"));
-            Err(not_ended(&status, &format!("wait longer, or `orlog message show {id}`")))
+            Err(not_ended(
+                &status,
+                &format!("wait longer, or `orlog message show {id}`"),
+            ))
         }
         _ => Ok(()),
     }
@@ -259,7 +288,10 @@ fn message(args: &SendArgs) -> Result<Value, CommandError> {
         ("user", json!(args.user)),
     ]);
     if let Some(file) = &args.flow {
-        body.extend(fields([("type", json!("job")), ("flow", flows::cli::read(file)?)]));
+        body.extend(fields([
+            ("type", json!("job")),
+            ("flow", flows::cli::read(file)?),
+        ]));
         return Ok(body.into());
     }
     let text = match args.body.as_deref() {
@@ -276,7 +308,9 @@ fn message(args: &SendArgs) -> Result<Value, CommandError> {
 
 /// Returns the name of an option in the API.
 fn name(value: &impl clap::ValueEnum) -> Option<String> {
-    value.to_possible_value().map(|value| value.get_name().to_owned())
+    value
+        .to_possible_value()
+        .map(|value| value.get_name().to_owned())
 }
 
 fn has_ended(message: &Value) -> bool {
@@ -320,20 +354,44 @@ async fn list(args: ListArgs, console: &Console) -> Result<(), CommandError> {
 }
 
 async fn control(args: ControlArgs, verb: &str, console: &Console) -> Result<(), CommandError> {
-    let ControlArgs { which, id, reason, user } = args;
-    let body = fields([("id", json!(id)), ("user", json!(user.user)), ("reason", json!(reason))]);
+    let ControlArgs {
+        which,
+        id,
+        reason,
+        user,
+    } = args;
+    let body = fields([
+        ("id", json!(id)),
+        ("user", json!(user.user)),
+        ("reason", json!(reason)),
+    ]);
     change(&which, verb, body.into(), console).await
 }
 
-async fn change(which: &MessageArgs, verb: &str, body: Value, console: &Console) -> Result<(), CommandError> {
-    print(&which.client()?.post(&which.path(&[verb]), Some(&body)).await?, console)
+async fn change(
+    which: &MessageArgs,
+    verb: &str,
+    body: Value,
+    console: &Console,
+) -> Result<(), CommandError> {
+    print(
+        &which
+            .client()?
+            .post(&which.path(&[verb]), Some(&body))
+            .await?,
+        console,
+    )
 }
 
 fn print(message: &Value, console: &Console) -> Result<(), CommandError> {
     if console.is_json() {
         return console.json(message);
     }
-    console.status(&format!("{}: ", text(message, "id")), &text(message, "status"), "")?;
+    console.status(
+        &format!("{}: ", text(message, "id")),
+        &text(message, "status"),
+        "",
+    )?;
     let times = ["delivered_at", "acknowledged_at", "ended_at"].map(|field| text(message, field));
     let [delivered, acknowledged, ended] = times;
     for (name, value) in [

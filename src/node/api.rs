@@ -41,5 +41,7 @@ pub(crate) struct DrainResponse {
     responses((status = 200, description = "The node accepts no new work", body = DrainResponse))
 )]
 pub(crate) async fn drain(api: ApiState) -> Json<DrainResponse> {
-    Json(DrainResponse { drained: api.app.drain().await })
+    Json(DrainResponse {
+        drained: api.app.drain().await,
+    })
 }

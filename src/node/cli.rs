@@ -53,7 +53,9 @@ pub(crate) struct Inspect {
 
 pub(crate) async fn drain(args: Drain, console: &Console) -> Result<(), CommandError> {
     let client = ApiClient::new(&args.server)?;
-    let response = client.post_with_timeout("/admin/drain", None, Duration::from_secs(args.wait)).await?;
+    let response = client
+        .post_with_timeout("/admin/drain", None, Duration::from_secs(args.wait))
+        .await?;
     let drained = response["drained"].as_bool().unwrap_or_default();
     if console.is_json() {
         console.json(&response)?;
@@ -70,7 +72,11 @@ pub(crate) async fn drain(args: Drain, console: &Console) -> Result<(), CommandE
 pub(crate) async fn log_level(args: LogLevel, console: &Console) -> Result<(), CommandError> {
     let client = ApiClient::new(&args.server)?;
     let response = match (&args.filter, args.reset) {
-        (Some(filter), _) => client.put(LOG_PATH, &json!({ "filter": filter, "for": args.duration })).await?,
+        (Some(filter), _) => {
+            client
+                .put(LOG_PATH, &json!({ "filter": filter, "for": args.duration }))
+                .await?
+        }
         (None, true) => client.delete(LOG_PATH, &[]).await?,
         (None, false) => client.get(LOG_PATH, &[]).await?,
     };
@@ -79,7 +85,9 @@ pub(crate) async fn log_level(args: LogLevel, console: &Console) -> Result<(), C
     }
     let (filter, configured) = (text(&response, "filter"), text(&response, "configured"));
     match text(&response, "until") {
-        until if !until.is_empty() => console.line(&format!("{filter}, until {until}; then {configured}")),
+        until if !until.is_empty() => {
+            console.line(&format!("{filter}, until {until}; then {configured}"))
+        }
         _ if filter == configured => console.line(&format!("{filter}, as configured")),
         _ => console.line(&format!("{filter}; configured: {configured}")),
     }
@@ -91,7 +99,12 @@ pub(crate) async fn inspect(args: Inspect, console: &Console) -> Result<(), Comm
         offline(data, &args)?
     } else {
         let client = ApiClient::new(&args.server)?;
-        client.get(&path(&["v1", "inspect", &args.table]), &[("limit", args.limit.to_string())]).await?
+        client
+            .get(
+                &path(&["v1", "inspect", &args.table]),
+                &[("limit", args.limit.to_string())],
+            )
+            .await?
     };
     if console.is_json() {
         return console.json(&found);
@@ -112,7 +125,11 @@ fn offline(data: &Path, args: &Inspect) -> Result<Value, CommandError> {
         let found = reader
             .inspect_rows(&args.table, tenant.as_ref(), left)
             .map_err(|error| CommandError::failed(error.to_string()))?;
-        rows.extend(found.into_iter().map(|row| json!({ "key": row.key, "value": row.value })));
+        rows.extend(
+            found
+                .into_iter()
+                .map(|row| json!({ "key": row.key, "value": row.value })),
+        );
     }
     Ok(json!({ "table": args.table, "rows": rows }))
 }

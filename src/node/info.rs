@@ -149,7 +149,10 @@ pub(crate) struct InfoSources<'a> {
 /// Collects the node information.
 pub(crate) fn collect(sources: InfoSources<'_>) -> Info {
     let config = sources.config;
-    let mut logs = sources.runtime.readers().filter_map(|reader| reader.stats().replication);
+    let mut logs = sources
+        .runtime
+        .readers()
+        .filter_map(|reader| reader.stats().replication);
     let store = match logs.next() {
         Some(_) => format!("jetstream, {} replicas", config.nats.replicas),
         None => durability(config.store.durability, config.store.interval),
@@ -168,7 +171,12 @@ pub(crate) fn collect(sources: InfoSources<'_>) -> Info {
         durability: BTreeMap::from([("store", store), ("bus", bus)]),
         stream: sources.stream,
         bus: sources.bus,
-        sagas: sources.definitions.active().iter().map(|d| saga(d.program.as_ref())).collect(),
+        sagas: sources
+            .definitions
+            .active()
+            .iter()
+            .map(|d| saga(d.program.as_ref()))
+            .collect(),
         effects: sources
             .catalog
             .effects()
@@ -207,7 +215,10 @@ fn saga(program: &dyn Program) -> SagaInfo {
         name: reference.saga.to_string(),
         version: reference.version,
         hash: uuid::Uuid::from_bytes(reference.hash).simple().to_string(),
-        events: triggers.iter().map(|trigger| trigger.kind.to_string()).collect(),
+        events: triggers
+            .iter()
+            .map(|trigger| trigger.kind.to_string())
+            .collect(),
         starts: triggers
             .iter()
             .filter(|trigger| trigger.starts)
@@ -222,7 +233,9 @@ fn upstreams(catalog: &Catalog) -> Vec<UpstreamInfo> {
     let conditions = conditions.filter(|condition| !is_built_in(&condition.upstream));
     let info = conditions.map(|condition| UpstreamInfo {
         name: condition.upstream,
-        breaker: condition.breaker.map(orlog_effect::limits::breaker::BreakerState::as_str),
+        breaker: condition
+            .breaker
+            .map(orlog_effect::limits::breaker::BreakerState::as_str),
         breaker_open_count: condition.breaker_open_count,
         in_flight: condition.in_flight,
         remaining_retries: condition.remaining_retries,
@@ -254,8 +267,19 @@ fn shards(config: &Config, runtime: &Runtime) -> Vec<ShardInfo> {
 }
 
 fn consumer(config: &Config, subscription: &StreamSubscription) -> ConsumerInfo {
-    let StreamSubscription { stream, name, filters, ack_floor } = subscription.clone();
-    let durable =
-        (config.bus.kind == BusKind::Nats).then(|| orlog_bus::nats::durable_consumer(&config.node_name()));
-    ConsumerInfo { stream, name, durable, filters, ack_floor }
+    let StreamSubscription {
+        stream,
+        name,
+        filters,
+        ack_floor,
+    } = subscription.clone();
+    let durable = (config.bus.kind == BusKind::Nats)
+        .then(|| orlog_bus::nats::durable_consumer(&config.node_name()));
+    ConsumerInfo {
+        stream,
+        name,
+        durable,
+        filters,
+        ack_floor,
+    }
 }

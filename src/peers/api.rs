@@ -73,17 +73,30 @@ pub(crate) async fn list(
     };
     let now = api.app.clock.now();
     let stored = &api.app.access.directory().peers;
-    let stored = stored.iter().filter_map(|(name, stored)| Some((name, stored.value.as_ref()?)));
-    let mut all: BTreeMap<_, _> =
-        stored.map(|(name, peer)| (name.clone(), PeerView::of(name, peer, now))).collect();
+    let stored = stored
+        .iter()
+        .filter_map(|(name, stored)| Some((name, stored.value.as_ref()?)));
+    let mut all: BTreeMap<_, _> = stored
+        .map(|(name, peer)| (name.clone(), PeerView::of(name, peer, now)))
+        .collect();
     let configured = api.app.peers.all_configured();
-    all.extend(configured.iter().map(|(name, peer)| (name.clone(), PeerView::configured(name, peer, now))));
+    all.extend(
+        configured
+            .iter()
+            .map(|(name, peer)| (name.clone(), PeerView::configured(name, peer, now))),
+    );
     let limit = page_limit(query.limit, &api);
-    let mut items: Vec<_> =
-        all.range((start, Bound::Unbounded)).take(limit + 1).map(|(_, view)| view.clone()).collect();
+    let mut items: Vec<_> = all
+        .range((start, Bound::Unbounded))
+        .take(limit + 1)
+        .map(|(_, view)| view.clone())
+        .collect();
     let has_more = items.len() > limit;
     items.truncate(limit);
-    let next_cursor = items.last().filter(|_| has_more).map(|last| last.name.clone());
+    let next_cursor = items
+        .last()
+        .filter(|_| has_more)
+        .map(|last| last.name.clone());
     Ok(Json(PeerPage { items, next_cursor }))
 }
 
@@ -103,9 +116,14 @@ pub(crate) async fn create(
     Extension(caller): Extension<Caller>,
     JsonBody(ObjectOf(body)): JsonBody<ObjectOf<PeerBody>>,
 ) -> Result<Json<PeerView>, Problem> {
-    let PeerBody { name, address, keys } = body;
+    let PeerBody {
+        name,
+        address,
+        keys,
+    } = body;
     if api.app.config.identity_name().is_ok_and(|own| own == name) {
-        let detail = format!("{name} is the name of this node (identity.name); a peer has another one");
+        let detail =
+            format!("{name} is the name of this node (identity.name); a peer has another one");
         return Err(Problem::new(Code::PeerConflict, detail));
     }
     if api.app.peers.configured(&name).is_some() {
@@ -120,7 +138,8 @@ pub(crate) async fn create(
     for (index, key) in keys.into_iter().enumerate() {
         let key = key.into_key(now, &format!("/keys/{index}"))?;
         check_is_free(&api, &format!("peer {name}"), &key, Code::PeerConflict)?;
-        peer.add_key(key.clone(), now, caller.name.clone()).map_err(|error| key_problem(&error))?;
+        peer.add_key(key.clone(), now, caller.name.clone())
+            .map_err(|error| key_problem(&error))?;
         added.push(key);
     }
     let stored = match api.app.access.put_peer(&name, Some(peer), 0).await {
@@ -143,13 +162,20 @@ pub(crate) async fn create(
     params(PeerPath),
     responses((status = 200, description = "The peer", body = PeerView))
 )]
-pub(crate) async fn show(api: ApiState, Path(path): Path<PeerPath>) -> Result<Json<PeerView>, Problem> {
+pub(crate) async fn show(
+    api: ApiState,
+    Path(path): Path<PeerPath>,
+) -> Result<Json<PeerView>, Problem> {
     let (name, now) = (peer_name(&path.peer)?, api.app.clock.now());
     if let Some(peer) = api.app.peers.configured(&name) {
         return Ok(Json(PeerView::configured(&name, &peer, now)));
     }
     let directory = api.app.access.directory();
-    view(&name, directory.peers.get(&name).ok_or_else(|| not_found(&name))?, now)
+    view(
+        &name,
+        directory.peers.get(&name).ok_or_else(|| not_found(&name))?,
+        now,
+    )
 }
 
 /// Replace the address of a peer
@@ -169,8 +195,9 @@ pub(crate) async fn put(
     JsonBody(ObjectOf(body)): JsonBody<ObjectOf<AddressBody>>,
 ) -> Result<Json<PeerView>, Problem> {
     check_reachable(&api, &body.address)?;
-    let apply =
-        |peer: &mut Peer, now| Ok(peer.replace_address(body.address.clone(), now, caller.name.clone()));
+    let apply = |peer: &mut Peer, now| {
+        Ok(peer.replace_address(body.address.clone(), now, caller.name.clone()))
+    };
     change(&api, &peer_name(&path.peer)?, apply).await
 }
 
@@ -185,9 +212,18 @@ pub(crate) async fn put(
     params(PeerPath),
     responses((status = 204, description = "Durable"))
 )]
-pub(crate) async fn delete(api: ApiState, Path(path): Path<PeerPath>) -> Result<StatusCode, Problem> {
+pub(crate) async fn delete(
+    api: ApiState,
+    Path(path): Path<PeerPath>,
+) -> Result<StatusCode, Problem> {
     let name = peer_name(&path.peer)?;
-    let found = api.app.access.directory().peers.get(&name).map(|stored| stored.revision);
+    let found = api
+        .app
+        .access
+        .directory()
+        .peers
+        .get(&name)
+        .map(|stored| stored.revision);
     let found = found.ok_or_else(|| missing(&api, &name))?;
     api.app.access.put_peer(&name, None, found).await?;
     Ok(StatusCode::NO_CONTENT)
@@ -218,9 +254,11 @@ pub(crate) async fn add_key(
     check_is_free(&api, &owner, &key, Code::PeerConflict)?;
     let apply = |peer: &mut Peer, now: Timestamp| {
         if let Some(replaced) = &body.replaces {
-            peer.keys.retire(&owner, replaced, now.saturating_add(overlap))?;
+            peer.keys
+                .retire(&owner, replaced, now.saturating_add(overlap))?;
         }
-        peer.add_key(key.clone(), now, caller.name.clone()).map(|()| true)
+        peer.add_key(key.clone(), now, caller.name.clone())
+            .map(|()| true)
     };
     let added = change(&api, &name, apply).await?;
     confirm(&api, &name, std::slice::from_ref(&key)).await?;
@@ -267,14 +305,23 @@ pub(crate) async fn refresh(
 ) -> Result<Json<PeerView>, Problem> {
     let name = peer_name(&path.peer)?;
     let directory = api.app.access.directory();
-    let known = directory.peers.get(&name).ok_or_else(|| missing(&api, &name))?;
+    let known = directory
+        .peers
+        .get(&name)
+        .ok_or_else(|| missing(&api, &name))?;
     let known = known.value.as_ref().ok_or_else(|| unreadable(&name))?;
     let (document, keys) = api.app.peer_client.document(&known.address).await?;
     if document.name != name {
-        let detail = format!("{}: it is the document of {}, not of {name}", known.address, document.name);
+        let detail = format!(
+            "{}: it is the document of {}, not of {name}",
+            known.address, document.name
+        );
         return Err(Problem::new(Code::InvalidNodeDocument, detail));
     }
-    let stated: Vec<_> = keys.iter().map(|key| Key::new(*key, api.app.clock.now())).collect();
+    let stated: Vec<_> = keys
+        .iter()
+        .map(|key| Key::new(*key, api.app.clock.now()))
+        .collect();
     for key in &stated {
         check_is_free(&api, &format!("peer {name}"), key, Code::PeerConflict)?;
     }
@@ -319,7 +366,11 @@ async fn change(
     mut apply: impl FnMut(&mut Peer, Timestamp) -> Result<bool, KeyError>,
 ) -> Result<Json<PeerView>, Problem> {
     let stored = write(api, name, |peer, now| apply(peer, now).map(Some)).await?;
-    view(name, &stored.ok_or_else(|| not_found(name))?, api.app.clock.now())
+    view(
+        name,
+        &stored.ok_or_else(|| not_found(name))?,
+        api.app.clock.now(),
+    )
 }
 
 /// Applies a change to the current record, again if another request changes it at the same time. `apply` returns whether it
@@ -331,14 +382,27 @@ async fn write(
 ) -> Result<Option<Stored<Peer>>, Problem> {
     for _ in 0..MAX_ATTEMPTS {
         let (directory, now) = (api.app.access.directory(), api.app.clock.now());
-        let stored = directory.peers.get(name).ok_or_else(|| missing(api, name))?;
+        let stored = directory
+            .peers
+            .get(name)
+            .ok_or_else(|| missing(api, name))?;
         let mut peer = stored.value.clone().ok_or_else(|| unreadable(name))?;
         match apply(&mut peer, now).map_err(|error| key_problem(&error))? {
             None => return Ok(None),
-            Some(false) => return Ok(Some(Stored { revision: stored.revision, value: Some(peer) })),
+            Some(false) => {
+                return Ok(Some(Stored {
+                    revision: stored.revision,
+                    value: Some(peer),
+                }));
+            }
             Some(true) => {}
         }
-        match api.app.access.put_peer(name, Some(peer), stored.revision).await {
+        match api
+            .app
+            .access
+            .put_peer(name, Some(peer), stored.revision)
+            .await
+        {
             Err(WriteError::Conflict) => {}
             result => return Ok(Some(result?)),
         }

@@ -75,7 +75,11 @@ pub(crate) struct AddArgs {
     #[arg(long, value_name = "ADDRESS", required_unless_present = "from")]
     address: Option<String>,
     /// Ed25519 public key: ed25519: and base64url
-    #[arg(long = "public-key", value_name = "PUBLIC_KEY", required_unless_present = "from")]
+    #[arg(
+        long = "public-key",
+        value_name = "PUBLIC_KEY",
+        required_unless_present = "from"
+    )]
     public_keys: Vec<String>,
     #[command(flatten)]
     server: ServerArgs,
@@ -109,14 +113,20 @@ pub(crate) async fn run(command: Command, console: &Console) -> Result<(), Comma
         Command::List(args) => list(args, console).await,
         Command::Show(args) => show(args, console).await,
         Command::Add(args) => add(args, console).await,
-        Command::Refresh(args) => print(&args.client()?.post(&args.path(&["refresh"]), None).await?, console),
+        Command::Refresh(args) => print(
+            &args.client()?.post(&args.path(&["refresh"]), None).await?,
+            console,
+        ),
         Command::Check(args) => {
             let found = args.client()?.post(&args.path(&["check"]), None).await?;
             if console.is_json() {
                 return console.json(&found);
             }
             let (known_as, version) = (text(&found, "known_as"), text(&found, "version"));
-            console.line(&format!("{}: OK; version {version}, knows this node as {known_as}", args.peer))
+            console.line(&format!(
+                "{}: OK; version {version}, knows this node as {known_as}",
+                args.peer
+            ))
         }
         Command::Remove(args) => {
             let response = args.client()?.delete(&args.path(&[]), &[]).await?;
@@ -125,17 +135,32 @@ pub(crate) async fn run(command: Command, console: &Console) -> Result<(), Comma
             }
             console.line(&format!("peer {} removed", args.peer))
         }
-        Command::Key(KeyCommand::Add(AddKeyArgs { which, public_key, replaces, overlap })) => {
+        Command::Key(KeyCommand::Add(AddKeyArgs {
+            which,
+            public_key,
+            replaces,
+            overlap,
+        })) => {
             let body = fields([
                 ("key", json!({ "public_key": public_key })),
                 ("replaces", json!(replaces)),
                 ("overlap", json!(overlap)),
             ]);
-            print(&which.client()?.post(&which.path(&["keys"]), Some(&body.into())).await?, console)
+            print(
+                &which
+                    .client()?
+                    .post(&which.path(&["keys"]), Some(&body.into()))
+                    .await?,
+                console,
+            )
         }
-        Command::Key(KeyCommand::Revoke(RevokeArgs { which, key_id })) => {
-            print(&which.client()?.post(&which.path(&["keys", &key_id, "revoke"]), None).await?, console)
-        }
+        Command::Key(KeyCommand::Revoke(RevokeArgs { which, key_id })) => print(
+            &which
+                .client()?
+                .post(&which.path(&["keys", &key_id, "revoke"]), None)
+                .await?,
+            console,
+        ),
     }
 }
 
@@ -152,24 +177,45 @@ impl PeerArgs {
 async fn list(args: ListArgs, console: &Console) -> Result<(), CommandError> {
     let found = args.page.fetch("/v1/peers", &[]).await?;
     let row = |item: &Value| {
-        let valid = items(item, "keys").iter().filter(|key| key["valid"] == true).count();
-        let source = if item["configured"] == true { "configuration" } else { "registry" };
-        vec![text(item, "name"), text(item, "address"), valid.to_string(), source.to_owned()]
+        let valid = items(item, "keys")
+            .iter()
+            .filter(|key| key["valid"] == true)
+            .count();
+        let source = if item["configured"] == true {
+            "configuration"
+        } else {
+            "registry"
+        };
+        vec![
+            text(item, "name"),
+            text(item, "address"),
+            valid.to_string(),
+            source.to_owned(),
+        ]
     };
-    found.print(&["NAME", "ADDRESS", "VALID KEYS", "SOURCE"], row, "no peers", console)
+    found.print(
+        &["NAME", "ADDRESS", "VALID KEYS", "SOURCE"],
+        row,
+        "no peers",
+        console,
+    )
 }
 
 async fn show(args: ShowArgs, console: &Console) -> Result<(), CommandError> {
     let client = ApiClient::new(&args.server)?;
     if let Some(peer) = args.peer {
-        return print(&client.get(&path(&["v1", "peers", &peer]), &[]).await?, console);
+        return print(
+            &client.get(&path(&["v1", "peers", &peer]), &[]).await?,
+            console,
+        );
     }
     let own = client.get("/info", &[]).await?["identity"].take();
     if console.is_json() {
         return console.json(&own);
     }
     if own.is_null() {
-        let message = "the node has no identity; set identity.name and identity.key_file (docs/peers.md)";
+        let message =
+            "the node has no identity; set identity.name and identity.key_file (docs/peers.md)";
         return Err(CommandError::failed(message));
     }
     console.line(&format!("node {}", text(&own, "name")))?;
@@ -193,16 +239,25 @@ async fn add(args: AddArgs, console: &Console) -> Result<(), CommandError> {
     let client = ApiClient::new(&args.server)?;
     let body = match &args.from {
         Some(from) => {
-            let document = client.post("/v1/node-documents", Some(&json!({ "address": from }))).await?;
+            let document = client
+                .post("/v1/node-documents", Some(&json!({ "address": from })))
+                .await?;
             from_document(&args, &document)?
         }
-        None => peer_body(args.peer.as_deref(), args.address.as_deref(), &args.public_keys),
+        None => peer_body(
+            args.peer.as_deref(),
+            args.address.as_deref(),
+            &args.public_keys,
+        ),
     };
     print(&client.post("/v1/peers", Some(&body)).await?, console)
 }
 
 fn peer_body(name: Option<&str>, address: Option<&str>, public_keys: &[String]) -> Value {
-    let keys: Vec<_> = public_keys.iter().map(|key| json!({ "public_key": key })).collect();
+    let keys: Vec<_> = public_keys
+        .iter()
+        .map(|key| json!({ "public_key": key }))
+        .collect();
     json!({ "name": name, "address": address, "keys": keys })
 }
 
@@ -210,7 +265,8 @@ fn peer_body(name: Option<&str>, address: Option<&str>, public_keys: &[String]) 
 fn from_document(args: &AddArgs, document: &Value) -> Result<Value, CommandError> {
     let (name, address) = (text(document, "name"), text(document, "address"));
     if let Some(expected) = args.peer.as_ref().filter(|expected| **expected != name) {
-        let message = format!("the document is of {name}, not of {expected}; correct the name or --from");
+        let message =
+            format!("the document is of {name}, not of {expected}; correct the name or --from");
         return Err(CommandError::usage(message));
     }
     let keys = items(document, "keys");
@@ -250,7 +306,9 @@ fn confirm(name: &str, address: &str, fingerprint: &str) -> Result<(), CommandEr
     if matches!(line.trim(), "y" | "Y" | "yes") {
         return Ok(());
     }
-    Err(CommandError::failed("not confirmed; the peer was not added"))
+    Err(CommandError::failed(
+        "not confirmed; the peer was not added",
+    ))
 }
 
 fn print(peer: &Value, console: &Console) -> Result<(), CommandError> {
@@ -263,10 +321,21 @@ fn print(peer: &Value, console: &Console) -> Result<(), CommandError> {
         let valid = if key["valid"] == true { "yes" } else { "no" };
         let revoked = if key["revoked"] == true { "yes" } else { "no" };
         let [from, until] = ["valid_from", "valid_until"].map(|field| text(key, field));
-        vec![text(key, "id"), valid.to_owned(), from, until, revoked.to_owned(), text(key, "public_key")]
+        vec![
+            text(key, "id"),
+            valid.to_owned(),
+            from,
+            until,
+            revoked.to_owned(),
+            text(key, "public_key"),
+        ]
     };
     let rows: Vec<Vec<String>> = items(peer, "keys").iter().map(row).collect();
     console.line("")?;
-    console.table(&["KEY", "VALID", "FROM", "UNTIL", "REVOKED", "PUBLIC KEY"], &rows, "no keys")?;
+    console.table(
+        &["KEY", "VALID", "FROM", "UNTIL", "REVOKED", "PUBLIC KEY"],
+        &rows,
+        "no keys",
+    )?;
     print_changes(peer, console)
 }

@@ -108,7 +108,12 @@ impl PeerClient {
         clock: Arc<dyn Clock>,
     ) -> anyhow::Result<Self> {
         let nats = connection.cloned().map(NatsTransport);
-        Ok(Self { peers, clock, http: HttpTransport::new(config)?, nats })
+        Ok(Self {
+            peers,
+            clock,
+            http: HttpTransport::new(config)?,
+            nats,
+        })
     }
 
     /// Returns the identity and the peers of this node.
@@ -121,13 +126,31 @@ impl PeerClient {
     ///
     /// # Errors
     /// [`PeerError`].
-    pub(crate) async fn post(&self, peer: &NodeName, path: &str, body: Vec<u8>) -> Result<Bytes, PeerError> {
+    pub(crate) async fn post(
+        &self,
+        peer: &NodeName,
+        path: &str,
+        body: Vec<u8>,
+    ) -> Result<Bytes, PeerError> {
         let identity = self.peers.identity()?;
-        let address = self.peers.address(peer).ok_or_else(|| PeerError::Unknown(peer.clone()))?;
+        let address = self
+            .peers
+            .address(peer)
+            .ok_or_else(|| PeerError::Unknown(peer.clone()))?;
         let now = self.clock.now();
         let receiver_keys = self.peers.valid_keys(peer, now);
-        let signature = RequestSignature { key: &identity.key, receiver: peer, receiver_keys, now };
-        let request = NodeRequest { method: Method::POST, path, body, signature: Some(signature) };
+        let signature = RequestSignature {
+            key: &identity.key,
+            receiver: peer,
+            receiver_keys,
+            now,
+        };
+        let request = NodeRequest {
+            method: Method::POST,
+            path,
+            body,
+            signature: Some(signature),
+        };
         self.send(&address, request, MAX_RESPONSE).await
     }
 
@@ -142,10 +165,17 @@ impl PeerClient {
         body: Vec<u8>,
     ) -> Result<T, PeerError> {
         let response = self.post(peer, path, body).await?;
-        let address = || self.peers.address(peer).ok_or_else(|| PeerError::Unknown(peer.clone()));
+        let address = || {
+            self.peers
+                .address(peer)
+                .ok_or_else(|| PeerError::Unknown(peer.clone()))
+        };
         match serde_json::from_slice(&response) {
             Ok(found) => Ok(found),
-            Err(error) => Err(PeerError::Invalid { address: address()?, reason: error.to_string() }),
+            Err(error) => Err(PeerError::Invalid {
+                address: address()?,
+                reason: error.to_string(),
+            }),
         }
     }
 
@@ -157,11 +187,18 @@ impl PeerClient {
         &self,
         address: &NodeAddress,
     ) -> Result<(NodeDocument, Vec<PublicKey>), PeerError> {
-        let request =
-            NodeRequest { method: Method::GET, path: DOCUMENT_PATH, body: Vec::new(), signature: None };
+        let request = NodeRequest {
+            method: Method::GET,
+            path: DOCUMENT_PATH,
+            body: Vec::new(),
+            signature: None,
+        };
         let bytes = self.send(address, request, document::MAX_BYTES).await?;
         let verified = NodeDocument::verified(&bytes, self.clock.now());
-        verified.map_err(|reason| PeerError::Document { address: address.clone(), reason })
+        verified.map_err(|reason| PeerError::Document {
+            address: address.clone(),
+            reason,
+        })
     }
 
     /// Sends a request, and returns the body of its successful response.
@@ -187,15 +224,28 @@ impl PeerClient {
 }
 
 /// Returns the body of a successful response.
-fn successful(address: NodeAddress, NodeResponse { status, body }: NodeResponse) -> Result<Bytes, PeerError> {
+fn successful(
+    address: NodeAddress,
+    NodeResponse { status, body }: NodeResponse,
+) -> Result<Bytes, PeerError> {
     if (200..300).contains(&status) {
         return Ok(body);
     }
     let problem = serde_json::from_slice::<PeerProblem>(&body).ok();
     let (code, reason) = problem.map_or_else(
-        || (String::new(), "its response is no problem of a node".to_owned()),
+        || {
+            (
+                String::new(),
+                "its response is no problem of a node".to_owned(),
+            )
+        },
         |problem| (problem.code, problem.detail),
     );
     let reason = reason.chars().take(MAX_REASON_CHARS).collect();
-    Err(PeerError::Rejected { address, status, code, reason })
+    Err(PeerError::Rejected {
+        address,
+        status,
+        code,
+        reason,
+    })
 }

@@ -24,7 +24,11 @@ impl Peers {
         configured: BTreeMap<NodeName, PeerConfig>,
         access: Arc<AccessRegistry>,
     ) -> Self {
-        Self { identity, configured: RwLock::new(configured), access }
+        Self {
+            identity,
+            configured: RwLock::new(configured),
+            access,
+        }
     }
 
     /// Returns the identity of this node.
@@ -47,10 +51,19 @@ impl Peers {
     /// Returns the keys of a peer that are valid now.
     pub(super) fn valid_keys(&self, name: &NodeName, now: Timestamp) -> Vec<PublicKey> {
         if let Some(peer) = self.configured(name) {
-            return peer.keys.iter().filter(|key| key.is_valid(now)).map(|key| key.public).collect();
+            return peer
+                .keys
+                .iter()
+                .filter(|key| key.is_valid(now))
+                .map(|key| key.public)
+                .collect();
         }
         let directory = self.access.directory();
-        let keys = directory.peers.get(name).and_then(|stored| stored.value.as_ref()).map(|peer| &peer.keys);
+        let keys = directory
+            .peers
+            .get(name)
+            .and_then(|stored| stored.value.as_ref())
+            .map(|peer| &peer.keys);
         keys.into_iter()
             .flat_map(|keys| keys.iter())
             .filter(|key| key.is_valid(now))
@@ -60,17 +73,27 @@ impl Peers {
 
     /// Returns a peer of the configuration.
     pub(super) fn configured(&self, name: &NodeName) -> Option<PeerConfig> {
-        self.configured.read().unwrap_or_else(PoisonError::into_inner).get(name).cloned()
+        self.configured
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .get(name)
+            .cloned()
     }
 
     /// Returns all peers of the configuration.
     pub(super) fn all_configured(&self) -> BTreeMap<NodeName, PeerConfig> {
-        self.configured.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.configured
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
     }
 
     /// Replaces the peers of the configuration.
     pub(crate) fn replace(&self, configured: BTreeMap<NodeName, PeerConfig>) {
-        *self.configured.write().unwrap_or_else(PoisonError::into_inner) = configured;
+        *self
+            .configured
+            .write()
+            .unwrap_or_else(PoisonError::into_inner) = configured;
     }
 }
 
@@ -79,7 +102,10 @@ impl SignerKeys for Peers {
     fn find(&self, key_id: &str) -> Option<SignerKey> {
         let identity = self.identity.as_ref().ok();
         let own = identity.and_then(|identity| {
-            let key = identity.public_keys().into_iter().find(|key| key.key_id().to_string() == key_id)?;
+            let key = identity
+                .public_keys()
+                .into_iter()
+                .find(|key| key.key_id().to_string() == key_id)?;
             Some(SignerKey {
                 signer: Signer::Peer(identity.name.clone()),
                 public_key: *key.as_bytes(),
@@ -89,8 +115,9 @@ impl SignerKeys for Peers {
             })
         });
         // A restored registry may contain a peer with the name of this node, which has the rights of this node.
-        let is_foreign =
-            |found: &SignerKey| identity.is_none_or(|own| found.signer != Signer::Peer(own.name.clone()));
+        let is_foreign = |found: &SignerKey| {
+            identity.is_none_or(|own| found.signer != Signer::Peer(own.name.clone()))
+        };
         own.or_else(|| self.access.find(key_id).filter(is_foreign))
     }
 }

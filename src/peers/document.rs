@@ -52,7 +52,9 @@ pub(crate) enum DocumentError {
     #[error("no document of a node: {0}; check the address, which must lead to the API of a node")]
     Form(String),
     /// A signature is wrong.
-    #[error("the signature of the key {0} is wrong: the document was changed on its way, or is forged")]
+    #[error(
+        "the signature of the key {0} is wrong: the document was changed on its way, or is forged"
+    )]
     Signature(KeyId),
     /// The clocks differ.
     #[error(
@@ -69,11 +71,23 @@ pub(crate) enum DocumentError {
 impl NodeDocument {
     /// Creates the document of this node.
     pub(super) fn of(identity: &NodeIdentity, now: Timestamp) -> Self {
-        let keys = identity.public_keys().iter().map(ToString::to_string).collect();
+        let keys = identity
+            .public_keys()
+            .iter()
+            .map(ToString::to_string)
+            .collect();
         let (name, address) = (identity.name.clone(), identity.address.clone());
-        let mut document = Self { name, address, keys, time: now.to_string(), signatures: Vec::new() };
+        let mut document = Self {
+            name,
+            address,
+            keys,
+            time: now.to_string(),
+            signatures: Vec::new(),
+        };
         let message = document.message();
-        let signatures = identity.keys().map(|key| URL_SAFE_NO_PAD.encode(key.sign_message(&message)));
+        let signatures = identity
+            .keys()
+            .map(|key| URL_SAFE_NO_PAD.encode(key.sign_message(&message)));
         document.signatures = signatures.collect();
         document
     }
@@ -82,15 +96,22 @@ impl NodeDocument {
     ///
     /// # Errors
     /// [`DocumentError`].
-    pub(super) fn verified(bytes: &[u8], now: Timestamp) -> Result<(Self, Vec<PublicKey>), DocumentError> {
+    pub(super) fn verified(
+        bytes: &[u8],
+        now: Timestamp,
+    ) -> Result<(Self, Vec<PublicKey>), DocumentError> {
         let form = |reason: String| DocumentError::Form(reason);
-        let document: Self = serde_json::from_slice(bytes).map_err(|error| form(error.to_string()))?;
+        let document: Self =
+            serde_json::from_slice(bytes).map_err(|error| form(error.to_string()))?;
         let keys: Result<Vec<PublicKey>, _> = document.keys.iter().map(|key| key.parse()).collect();
         let keys = keys.map_err(|error| form(format!("{error}")))?;
         if !(1..=MAX_KEYS).contains(&keys.len()) || document.signatures.len() != keys.len() {
-            return Err(form(format!("it needs 1 to {MAX_KEYS} keys with one signature each")));
+            return Err(form(format!(
+                "it needs 1 to {MAX_KEYS} keys with one signature each"
+            )));
         }
-        let stated = Timestamp::parse(&document.time).map_err(|error| form(format!("time: {error}")))?;
+        let stated =
+            Timestamp::parse(&document.time).map_err(|error| form(format!("time: {error}")))?;
         let message = document.message();
         for (key, signature) in keys.iter().zip(&document.signatures) {
             let signature = URL_SAFE_NO_PAD.decode(signature).unwrap_or_default();
@@ -109,12 +130,22 @@ impl NodeDocument {
     /// because it depends on the account of the reader.
     pub(super) fn address_from(&self, from: &NodeAddress) -> NodeAddress {
         let is_of_api = |address: &&NodeAddress| address.subject().is_none();
-        let stated = self.address.as_ref().filter(is_of_api).filter(|_| is_of_api(&from));
+        let stated = self
+            .address
+            .as_ref()
+            .filter(is_of_api)
+            .filter(|_| is_of_api(&from));
         stated.unwrap_or(from).clone()
     }
 
     fn message(&self) -> Vec<u8> {
-        let Self { name, address, keys, time, signatures: _ } = self;
+        let Self {
+            name,
+            address,
+            keys,
+            time,
+            signatures: _,
+        } = self;
         serde_json::to_vec(&(PURPOSE, name, address, time, keys)).expect("texts serialize to JSON")
     }
 }
@@ -155,7 +186,10 @@ mod tests {
     #[test]
     fn stated_address_replaces_that_of_an_api_only() {
         let address = |text: &str| text.parse::<NodeAddress>().unwrap();
-        let (https, nats) = (address("https://moved.example"), address("nats:orlog.node.b"));
+        let (https, nats) = (
+            address("https://moved.example"),
+            address("nats:orlog.node.b"),
+        );
         let mut document = NodeDocument::of(&identity(), at(0));
         assert_eq!(document.address_from(&https), address("https://b.example"));
         assert_eq!(document.address_from(&nats), nats);

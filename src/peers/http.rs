@@ -30,14 +30,22 @@ impl HttpTransport {
     /// # Errors
     /// If the file cannot be read, or contains no certificate.
     pub(super) fn new(config: &Config) -> anyhow::Result<Self> {
-        let builder =
-            || orlog_effect::http::client().connect_timeout(CONNECT_TIMEOUT).timeout(REQUEST_TIMEOUT);
+        let builder = || {
+            orlog_effect::http::client()
+                .connect_timeout(CONNECT_TIMEOUT)
+                .timeout(REQUEST_TIMEOUT)
+        };
         let tls = match &config.identity.ca_file {
             Some(file) => builder().tls_certs_only(certificates(file)?),
             None => builder(),
         };
-        let tls = tls.build().map_err(|error| format!("no TLS client: {error}"));
-        Ok(Self { plaintext: builder().tls_certs_only([]).build()?, tls })
+        let tls = tls
+            .build()
+            .map_err(|error| format!("no TLS client: {error}"));
+        Ok(Self {
+            plaintext: builder().tls_certs_only([]).build()?,
+            tls,
+        })
     }
 
     /// Sends a request to the API at an address. The response has at most `limit` bytes.
@@ -54,7 +62,8 @@ impl HttpTransport {
         let url = Url::parse(&address.url(request.path)).map_err(|error| not_sent(&error))?;
         let mut sent = Request::new(request.method, url);
         if !request.body.is_empty() {
-            sent.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+            sent.headers_mut()
+                .insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
             *sent.body_mut() = Some(request.body.into());
         }
         if let Some(signature) = request.signature {
@@ -67,23 +76,38 @@ impl HttpTransport {
         };
         let response = client.execute(sent).await.map_err(|error| {
             let (is_connect, reason) = (error.is_connect(), causes(&error.without_url().into()));
-            if is_connect { SendError::NotSent(reason) } else { SendError::NoResponse(reason) }
+            if is_connect {
+                SendError::NotSent(reason)
+            } else {
+                SendError::NoResponse(reason)
+            }
         })?;
         let status = response.status().as_u16();
         let body = bounded_body(response, limit).await;
         let body = body.map_err(|error| SendError::NoResponse(causes(&error)))?;
-        Ok(NodeResponse { status, body: body.into() })
+        Ok(NodeResponse {
+            status,
+            body: body.into(),
+        })
     }
 }
 
 fn certificates(file: &Path) -> anyhow::Result<Vec<Certificate>> {
     let place = || format!("identity.ca_file {}", file.display());
     let pem = std::fs::read(file).with_context(place)?;
-    let found = Certificate::from_pem_bundle(&pem).ok().filter(|found| !found.is_empty());
-    found.context("it contains no certificate in PEM").with_context(place)
+    let found = Certificate::from_pem_bundle(&pem)
+        .ok()
+        .filter(|found| !found.is_empty());
+    found
+        .context("it contains no certificate in PEM")
+        .with_context(place)
 }
 
 /// Returns an error with its causes.
 fn causes(error: &anyhow::Error) -> String {
-    error.chain().map(ToString::to_string).collect::<Vec<_>>().join(": ")
+    error
+        .chain()
+        .map(ToString::to_string)
+        .collect::<Vec<_>>()
+        .join(": ")
 }

@@ -79,12 +79,22 @@ impl NodeIdentity {
                 create(&file)?;
             }
             let next = file.with_added_extension(NEXT);
-            let next = if is_missing(&next)? { None } else { Some(read(&next)?) };
+            let next = if is_missing(&next)? {
+                None
+            } else {
+                Some(read(&next)?)
+            };
             anyhow::Ok((read(&file)?, next))
         };
-        let (key, next) = key().context("OR0120: the key of this node cannot be used (identity.key_file)")?;
+        let (key, next) =
+            key().context("OR0120: the key of this node cannot be used (identity.key_file)")?;
         tracing::debug!(%name, key = %key.key_id(), "identity of the node");
-        Ok(Ok(Self { name, address: config.identity.address.clone(), key, next }))
+        Ok(Ok(Self {
+            name,
+            address: config.identity.address.clone(),
+            key,
+            next,
+        }))
     }
 
     /// Returns the public keys: the current one first.
@@ -152,7 +162,11 @@ mod tests {
     use crate::config::Role;
 
     fn config(dir: &Path) -> Config {
-        Config { data_dir: dir.join("data"), node_name: "a".to_owned(), ..Config::default() }
+        Config {
+            data_dir: dir.join("data"),
+            node_name: "a".to_owned(),
+            ..Config::default()
+        }
     }
 
     fn open(config: &Config) -> NodeIdentity {
@@ -171,11 +185,21 @@ mod tests {
         assert_eq!((first.name.as_str(), first.next.is_none()), ("a", true));
         assert_eq!(open(&config).key.key_id(), first.key.key_id());
         let file = config.data_dir.join(FILE);
-        assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
-        fs::write(config.data_dir.join("node-key.next"), SigningKey::generate_pem().unwrap()).unwrap();
+        assert_eq!(
+            fs::metadata(&file).unwrap().permissions().mode() & 0o777,
+            0o600
+        );
+        fs::write(
+            config.data_dir.join("node-key.next"),
+            SigningKey::generate_pem().unwrap(),
+        )
+        .unwrap();
         assert!(failure(&config).contains("chmod"), "{}", failure(&config));
-        fs::set_permissions(config.data_dir.join("node-key.next"), fs::Permissions::from_mode(0o600))
-            .unwrap();
+        fs::set_permissions(
+            config.data_dir.join("node-key.next"),
+            fs::Permissions::from_mode(0o600),
+        )
+        .unwrap();
         let rotating = open(&config);
         assert_eq!(rotating.public_keys().len(), 2);
         assert!(rotating.owns(first.key.key_id()) && rotating.key.key_id() == first.key.key_id());
@@ -188,12 +212,23 @@ mod tests {
         let file = dir.path().join("key");
         config.identity.key_file = Some(file.clone());
         let error = failure(&config);
-        assert!(error.starts_with("OR0120: ") && error.contains("cannot read"), "{error}");
+        assert!(
+            error.starts_with("OR0120: ") && error.contains("cannot read"),
+            "{error}"
+        );
         fs::write(&file, "no key").unwrap();
         fs::set_permissions(&file, fs::Permissions::from_mode(0o604)).unwrap();
-        assert!(failure(&config).contains("run `chmod 600 "), "{}", failure(&config));
+        assert!(
+            failure(&config).contains("run `chmod 600 "),
+            "{}",
+            failure(&config)
+        );
         fs::set_permissions(&file, fs::Permissions::from_mode(0o640)).unwrap();
-        assert!(failure(&config).contains("not an Ed25519 private key"), "{}", failure(&config));
+        assert!(
+            failure(&config).contains("not an Ed25519 private key"),
+            "{}",
+            failure(&config)
+        );
         fs::write(&file, SigningKey::generate_pem().unwrap()).unwrap();
         open(&config);
     }
@@ -203,13 +238,22 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let mut config = config(dir.path());
         config.cluster.mode = ClusterMode::Leases;
-        assert_eq!(NodeIdentity::open(&config).unwrap().err(), Some(NoIdentity::NoKeyFile));
+        assert_eq!(
+            NodeIdentity::open(&config).unwrap().err(),
+            Some(NoIdentity::NoKeyFile)
+        );
         config.cluster.mode = ClusterMode::Standalone;
         config.role = Role::Effect;
-        assert_eq!(NodeIdentity::open(&config).unwrap().err(), Some(NoIdentity::Role));
+        assert_eq!(
+            NodeIdentity::open(&config).unwrap().err(),
+            Some(NoIdentity::Role)
+        );
         config.role = Role::Combined;
         config.node_name = "a b".to_owned();
-        assert!(matches!(NodeIdentity::open(&config).unwrap().err(), Some(NoIdentity::Name(_))));
+        assert!(matches!(
+            NodeIdentity::open(&config).unwrap().err(),
+            Some(NoIdentity::Name(_))
+        ));
         assert!(!config.data_dir.exists(), "nothing was created");
     }
 }

@@ -58,14 +58,21 @@ impl NatsTransport {
     ) -> Result<NodeResponse, SendError> {
         let Self(connection) = self;
         if !connection.is_up() {
-            return Err(SendError::NotSent("this node has no connection to its NATS servers".to_owned()));
+            return Err(SendError::NotSent(
+                "this node has no connection to its NATS servers".to_owned(),
+            ));
         }
-        let message = message(subject, &request).map_err(|error| SendError::NotSent(error.to_string()))?;
+        let message =
+            message(subject, &request).map_err(|error| SendError::NotSent(error.to_string()))?;
         let response = connection.request(message.clone(), REQUEST_TIMEOUT).await;
         let response =
             response.map_err(|error| failure(error, (message.size(), connection.max_payload())))?;
         let keys = request.signature.map(|signature| signature.receiver_keys);
-        response_of_node(response, limit, keys.as_deref().map(|keys| (&message, keys)))
+        response_of_node(
+            response,
+            limit,
+            keys.as_deref().map(|keys| (&message, keys)),
+        )
     }
 }
 
@@ -75,7 +82,12 @@ pub(super) fn is_signed(request: &Message) -> bool {
 }
 
 /// Returns the signature of the response to a request.
-pub(super) fn sign_response(key: &SigningKey, request: &Message, status: u16, body: &[u8]) -> String {
+pub(super) fn sign_response(
+    key: &SigningKey,
+    request: &Message,
+    status: u16,
+    body: &[u8],
+) -> String {
     URL_SAFE_NO_PAD.encode(key.sign_message(&response_message(request, status, body)))
 }
 
@@ -88,28 +100,52 @@ fn response_message(request: &Message, status: u16, body: &[u8]) -> Vec<u8> {
     };
     let headers = HTTP_HEADERS.each_ref().map(|name| values(name.as_str()));
     let [sent, returned] = [&request.payload, body].map(|body| ContentDigest::of(body).header());
-    let parts = (RESPONSE_PURPOSE, values(REQUEST_HEADER), headers, sent, status, returned);
+    let parts = (
+        RESPONSE_PURPOSE,
+        values(REQUEST_HEADER),
+        headers,
+        sent,
+        status,
+        returned,
+    );
     serde_json::to_vec(&parts).expect("texts serialize to JSON")
 }
 
 /// Returns the message of a request.
 fn message(subject: &str, request: &NodeRequest<'_>) -> Result<Message, SignError> {
-    let NodeRequest { method, path, body, signature } = request;
+    let NodeRequest {
+        method,
+        path,
+        body,
+        signature,
+    } = request;
     let mut headers = HeaderMap::new();
     if !body.is_empty() {
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     }
     if let Some(signature) = signature {
         let authority = signature.receiver.as_str();
-        let target = RequestTarget { method: method.as_str(), authority, path, query: None };
+        let target = RequestTarget {
+            method: method.as_str(),
+            authority,
+            path,
+            query: None,
+        };
         let times = (created(signature.now), SIGNATURE_LIFETIME);
         signature.key.sign(&target, &mut headers, body, times)?;
     }
     let text = |value: &HeaderValue| value.to_str().expect("the headers are ASCII").into();
-    let of_http = headers.iter().map(|(name, value)| (name.as_str().into(), text(value)));
+    let of_http = headers
+        .iter()
+        .map(|(name, value)| (name.as_str().into(), text(value)));
     let target = (REQUEST_HEADER.into(), format!("{method} {path}").into());
     let headers = of_http.chain([target]).collect();
-    Ok(Message { subject: subject.to_owned(), id: None, headers, payload: body.clone().into() })
+    Ok(Message {
+        subject: subject.to_owned(),
+        id: None,
+        headers,
+        payload: body.clone().into(),
+    })
 }
 
 /// Returns the response of a node; that to a signed request is signed by one of the keys. A stream that stores the subject responds, too,
@@ -119,15 +155,23 @@ fn response_of_node(
     limit: usize,
     signed: Option<(&Message, &[PublicKey])>,
 ) -> Result<NodeResponse, SendError> {
-    let status = response.header(STATUS_HEADER).and_then(|status| status.parse().ok());
-    let status = status.filter(|status| (100..1000).contains(status)).ok_or_else(|| {
-        SendError::Invalid(format!("it has no header {STATUS_HEADER}, so that it is not from a node"))
-    })?;
+    let status = response
+        .header(STATUS_HEADER)
+        .and_then(|status| status.parse().ok());
+    let status = status
+        .filter(|status| (100..1000).contains(status))
+        .ok_or_else(|| {
+            SendError::Invalid(format!(
+                "it has no header {STATUS_HEADER}, so that it is not from a node"
+            ))
+        })?;
     if response.payload.len() > limit {
         return Err(SendError::NoResponse(too_large(limit)));
     }
     if let Some((request, keys)) = signed {
-        let signature = response.header(RESPONSE_SIGNATURE_HEADER).unwrap_or_default();
+        let signature = response
+            .header(RESPONSE_SIGNATURE_HEADER)
+            .unwrap_or_default();
         let signature = URL_SAFE_NO_PAD.decode(signature).unwrap_or_default();
         let message = response_message(request, status, &response.payload);
         if !keys.iter().any(|key| key.verifies(&message, &signature)) {
@@ -136,7 +180,10 @@ fn response_of_node(
             return Err(SendError::Invalid(reason.to_owned()));
         }
     }
-    Ok(NodeResponse { status, body: response.payload })
+    Ok(NodeResponse {
+        status,
+        body: response.payload,
+    })
 }
 
 fn failure(error: RequestError, (size, max_payload): (usize, usize)) -> SendError {
@@ -172,8 +219,18 @@ mod tests {
     }
 
     fn response(headers: &[(&str, &str)], body: &'static [u8]) -> Result<(u16, usize), SendError> {
-        let headers = headers.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect();
-        let response = response_of_node(Response { headers, payload: body.into() }, 8, None)?;
+        let headers = headers
+            .iter()
+            .map(|(name, value)| ((*name).into(), (*value).into()))
+            .collect();
+        let response = response_of_node(
+            Response {
+                headers,
+                payload: body.into(),
+            },
+            8,
+            None,
+        )?;
         Ok((response.status, response.body.len()))
     }
 
@@ -187,17 +244,35 @@ mod tests {
             now: Timestamp::from_millis(5_000),
         };
         let (path, body) = ("/v1/peer/check", b"{}".to_vec());
-        let request = NodeRequest { method: http::Method::POST, path, body, signature: Some(signature) };
+        let request = NodeRequest {
+            method: http::Method::POST,
+            path,
+            body,
+            signature: Some(signature),
+        };
         let message = message("orlog.node.other", &request).unwrap();
         let mut headers = HeaderMap::new();
         for (name, value) in &message.headers {
             headers.insert(name.parse::<HeaderName>().unwrap(), value.parse().unwrap());
         }
-        assert_eq!(headers.remove(REQUEST_HEADER).unwrap(), "POST /v1/peer/check");
-        assert!(headers.keys().all(|name| HTTP_HEADERS.contains(name)), "{headers:?}");
+        assert_eq!(
+            headers.remove(REQUEST_HEADER).unwrap(),
+            "POST /v1/peer/check"
+        );
+        assert!(
+            headers.keys().all(|name| HTTP_HEADERS.contains(name)),
+            "{headers:?}"
+        );
         let is_valid = |authority: &str| {
-            let target = RequestTarget { method: "POST", authority, path: "/v1/peer/check", query: None };
-            let read = RequestSignature::read(&target, &headers, true).unwrap().unwrap();
+            let target = RequestTarget {
+                method: "POST",
+                authority,
+                path: "/v1/peer/check",
+                query: None,
+            };
+            let read = RequestSignature::read(&target, &headers, true)
+                .unwrap()
+                .unwrap();
             read.is_by(&key.public_key())
         };
         assert!(is_valid("B_1.example") && !is_valid("c.example"));
@@ -206,7 +281,11 @@ mod tests {
     #[test]
     fn response_without_a_status_is_not_of_a_node() {
         assert_eq!(response(&[(STATUS_HEADER, "200")], b"{}"), Ok((200, 2)));
-        for headers in [&[][..], &[(STATUS_HEADER, "fine")], &[(STATUS_HEADER, "99")]] {
+        for headers in [
+            &[][..],
+            &[(STATUS_HEADER, "fine")],
+            &[(STATUS_HEADER, "99")],
+        ] {
             let error = response(headers, b"{\"stream\":\"S\",\"seq\":1}").unwrap_err();
             assert!(
                 matches!(&error, SendError::Invalid(reason) if reason.contains("orlog-status")),
@@ -214,24 +293,47 @@ mod tests {
             );
         }
         let large = response(&[(STATUS_HEADER, "200")], b"123456789").unwrap_err();
-        assert_eq!(large, SendError::NoResponse("the response has more than 8 bytes".to_owned()));
+        assert_eq!(
+            large,
+            SendError::NoResponse("the response has more than 8 bytes".to_owned())
+        );
     }
 
     #[test]
     fn response_to_a_signed_request_is_signed_by_the_peer_for_this_request() {
         let (key, other) = (key(), key());
         let request = |headers: &[(&str, &str)], body: &'static str| {
-            let headers = headers.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect();
-            Message { subject: String::new(), id: None, headers, payload: body.into() }
+            let headers = headers
+                .iter()
+                .map(|(name, value)| ((*name).into(), (*value).into()))
+                .collect();
+            Message {
+                subject: String::new(),
+                id: None,
+                headers,
+                payload: body.into(),
+            }
         };
-        let [target, proof] = [(REQUEST_HEADER, "POST /v1/peer/messages"), (SIGNATURE, "sig")];
+        let [target, proof] = [
+            (REQUEST_HEADER, "POST /v1/peer/messages"),
+            (SIGNATURE, "sig"),
+        ];
         let sent = request(&[target, proof], "{}");
         let check = |signature: Option<String>, status: &str, body: &'static str| {
-            let headers = [(STATUS_HEADER, Some(status.to_owned())), (RESPONSE_SIGNATURE_HEADER, signature)];
-            let headers = headers.into_iter().filter_map(|(name, value)| Some((name.into(), value?.into())));
-            let response = Response { headers: headers.collect(), payload: body.into() };
+            let headers = [
+                (STATUS_HEADER, Some(status.to_owned())),
+                (RESPONSE_SIGNATURE_HEADER, signature),
+            ];
+            let headers = headers
+                .into_iter()
+                .filter_map(|(name, value)| Some((name.into(), value?.into())));
+            let response = Response {
+                headers: headers.collect(),
+                payload: body.into(),
+            };
             let keys = [other.public_key(), key.public_key()];
-            response_of_node(response, 100, Some((&sent, &keys[1..]))).map(|response| response.status)
+            response_of_node(response, 100, Some((&sent, &keys[1..])))
+                .map(|response| response.status)
         };
         let signature = |request: &Message| Some(sign_response(&key, request, 200, b"yes"));
         assert_eq!(check(signature(&sent), "200", "yes"), Ok(200));
@@ -241,13 +343,33 @@ mod tests {
             (Some("!".to_owned()), "200", "yes"),
             (signature(&sent), "200", "no"),
             (signature(&sent), "403", "yes"),
-            (Some(sign_response(&other, &sent, 200, b"yes")), "200", "yes"),
+            (
+                Some(sign_response(&other, &sent, 200, b"yes")),
+                "200",
+                "yes",
+            ),
             // Another request with the signature of this one.
-            (signature(&request(&[other_target, proof], "{}")), "200", "yes"),
-            (signature(&request(&[target, target, proof], "{}")), "200", "yes"),
+            (
+                signature(&request(&[other_target, proof], "{}")),
+                "200",
+                "yes",
+            ),
+            (
+                signature(&request(&[target, target, proof], "{}")),
+                "200",
+                "yes",
+            ),
             (signature(&request(&[target, proof], "{ }")), "200", "yes"),
-            (signature(&request(&[target, proof, ("content-type", "x")], "{}")), "200", "yes"),
-            (signature(&request(&[target, (SIGNATURE, "other")], "{}")), "200", "yes"),
+            (
+                signature(&request(&[target, proof, ("content-type", "x")], "{}")),
+                "200",
+                "yes",
+            ),
+            (
+                signature(&request(&[target, (SIGNATURE, "other")], "{}")),
+                "200",
+                "yes",
+            ),
         ] {
             let error = check(signature, status, body).unwrap_err();
             assert!(
@@ -265,13 +387,32 @@ mod tests {
             SendError::Invalid(reason) => panic!("{reason}"),
         };
         for (error, start, remedy) in [
-            (RequestError::NoResponders(String::new()), "not sent: ", "permission to subscribe"),
-            (RequestError::TooLarge(String::new()), "not sent: ", "accepts 1000; raise max_payload"),
-            (RequestError::TimedOut(String::new()), "no response: ", "within 5s"),
-            (RequestError::Unavailable("gone".to_owned()), "no response: ", "gone"),
+            (
+                RequestError::NoResponders(String::new()),
+                "not sent: ",
+                "permission to subscribe",
+            ),
+            (
+                RequestError::TooLarge(String::new()),
+                "not sent: ",
+                "accepts 1000; raise max_payload",
+            ),
+            (
+                RequestError::TimedOut(String::new()),
+                "no response: ",
+                "within 5s",
+            ),
+            (
+                RequestError::Unavailable("gone".to_owned()),
+                "no response: ",
+                "gone",
+            ),
         ] {
             let found = reason(error);
-            assert!(found.starts_with(start) && found.contains(remedy), "{found}");
+            assert!(
+                found.starts_with(start) && found.contains(remedy),
+                "{found}"
+            );
         }
     }
 }

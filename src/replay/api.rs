@@ -12,7 +12,8 @@ use crate::api::problem::{Code, Problem};
 use crate::auth::Caller;
 use crate::definitions::api::deploy::user_name;
 use crate::replay::{
-    ReplayError, ReplayMode, ReplayReport, ReplayRequest, ReplayResult, ReplayWorkMode, ReplayedInstance,
+    ReplayError, ReplayMode, ReplayReport, ReplayRequest, ReplayResult, ReplayWorkMode,
+    ReplayedInstance,
 };
 
 /// Options of a replay.
@@ -97,8 +98,17 @@ impl ReplayResponse {
                 ReplayResult::Skipped(_) => &mut counts.skipped,
             } += 1;
         }
-        let items = replay.instances.into_iter().map(ReplayedInstanceView::of).collect();
-        Self { read: replay.read, undecodable: replay.undecodable, counts, items }
+        let items = replay
+            .instances
+            .into_iter()
+            .map(ReplayedInstanceView::of)
+            .collect();
+        Self {
+            read: replay.read,
+            undecodable: replay.undecodable,
+            counts,
+            items,
+        }
     }
 }
 
@@ -152,9 +162,14 @@ pub(crate) async fn replay(
         mode: mode(request.work, request.redeliver)?,
         dry_run: request.dry_run,
         user: user_name(caller.check_user(request.user)?)?,
-        reason: request.reason.map(|reason| user_name(Some(reason))).transpose()?,
+        reason: request
+            .reason
+            .map(|reason| user_name(Some(reason)))
+            .transpose()?,
     };
-    Ok(Json(ReplayResponse::of(api.app.services.replays.replay(order).await?)))
+    Ok(Json(ReplayResponse::of(
+        api.app.services.replays.replay(order).await?,
+    )))
 }
 
 fn mode(work: Option<ReplayWorkMode>, redeliver: bool) -> Result<ReplayMode, Problem> {
@@ -165,7 +180,9 @@ fn mode(work: Option<ReplayWorkMode>, redeliver: bool) -> Result<ReplayMode, Pro
         (Some(_), true) => {
             invalid("work: a redelivery dispatches work as always; remove `work` or `redeliver`")
         }
-        (None, false) => invalid("work: missing; set it to `suppress` or `emit`, or set `redeliver` to true"),
+        (None, false) => {
+            invalid("work: missing; set it to `suppress` or `emit`, or set `redeliver` to true")
+        }
     }
 }
 

@@ -21,7 +21,12 @@ pub(crate) struct Args {
     #[arg(long, value_name = "TIME")]
     from: String,
     /// Handling of the requested work
-    #[arg(long, value_enum, required_unless_present = "redeliver", conflicts_with = "redeliver")]
+    #[arg(
+        long,
+        value_enum,
+        required_unless_present = "redeliver",
+        conflicts_with = "redeliver"
+    )]
     work: Option<WorkModeArg>,
     /// Reset the checkpoint of the saga: deliver the inputs that instances have not applied, without a rebuild
     #[arg(long)]
@@ -64,37 +69,67 @@ pub(crate) async fn run(args: Args, console: &Console) -> Result<(), CommandErro
         "saga": args.saga, "from": args.from, "work": work, "redeliver": args.redeliver, "only": args.only,
         "dry_run": !args.yes, "user": args.user, "reason": args.reason,
     });
-    let result = client.post_with_timeout("/v1/replays", Some(&body), Duration::from_secs(args.wait)).await?;
+    let result = client
+        .post_with_timeout("/v1/replays", Some(&body), Duration::from_secs(args.wait))
+        .await?;
     if console.is_json() {
         console.json(&result)?;
     } else {
         report(&result, (args.yes, args.redeliver), console)?;
     }
     match result["counts"]["skipped"].as_u64() {
-        Some(skipped) if skipped > 0 => {
-            Err(CommandError::new(CommandExit::Rejected, format!("{skipped} instances were skipped")))
-        }
+        Some(skipped) if skipped > 0 => Err(CommandError::new(
+            CommandExit::Rejected,
+            format!("{skipped} instances were skipped"),
+        )),
         _ => Ok(()),
     }
 }
 
-fn report(result: &Value, (done, redelivers): (bool, bool), console: &Console) -> Result<(), CommandError> {
-    let changed: Vec<_> = items(result, "items").iter().filter(|one| one["result"] != "unchanged").collect();
+fn report(
+    result: &Value,
+    (done, redelivers): (bool, bool),
+    console: &Console,
+) -> Result<(), CommandError> {
+    let changed: Vec<_> = items(result, "items")
+        .iter()
+        .filter(|one| one["result"] != "unchanged")
+        .collect();
     let amount = if redelivers { "inputs" } else { "work" };
     let rows = changed.iter().take(MAX_ROWS).map(|one| {
-        ["correlation", "result", "before", "after", amount, "reason"].map(|name| text(one, name)).to_vec()
+        ["correlation", "result", "before", "after", amount, "reason"]
+            .map(|name| text(one, name))
+            .to_vec()
     });
     let rows: Vec<_> = rows.collect();
-    let head = ["INSTANCE", "RESULT", "BEFORE", "AFTER", &amount.to_uppercase(), "REASON"];
+    let head = [
+        "INSTANCE",
+        "RESULT",
+        "BEFORE",
+        "AFTER",
+        &amount.to_uppercase(),
+        "REASON",
+    ];
     console.table(&head, &rows, "no instance changes")?;
     if changed.len() > MAX_ROWS {
-        note(&format!("{} more are not printed; --output json lists all", changed.len() - MAX_ROWS));
+        note(&format!(
+            "{} more are not printed; --output json lists all",
+            changed.len() - MAX_ROWS
+        ));
     }
     let counts = &result["counts"];
-    let changed = if redelivers { "redelivered" } else { "replaced" };
+    let changed = if redelivers {
+        "redelivered"
+    } else {
+        "replaced"
+    };
     let results = ["created", changed, "unchanged", "skipped"]
         .map(|name| format!("{} {name}", counts[name]))
         .join(", ");
-    let end = if done { "" } else { "; no changes made: apply with --yes" };
+    let end = if done {
+        ""
+    } else {
+        "; no changes made: apply with --yes"
+    };
     console.line(&format!("{} messages read; {results}{end}", result["read"]))
 }

@@ -22,7 +22,10 @@ pub(crate) struct ReplayCandidate<'a> {
 impl ReplayCandidate<'_> {
     pub(crate) fn evaluate(&self, rebuilt: &RebuiltInstance) -> ReplayResult {
         if let Some(dead_letter) = rebuilt.dead_letters.first() {
-            return ReplayResult::Skipped(format!("an input cannot be applied: {}", dead_letter.message));
+            return ReplayResult::Skipped(format!(
+                "an input cannot be applied: {}",
+                dead_letter.message
+            ));
         }
         let Some(new) = &rebuilt.instance else {
             return ReplayResult::Skipped("no start event since then".to_owned());
@@ -43,7 +46,11 @@ impl ReplayCandidate<'_> {
         }
     }
 
-    fn obstacle(&self, old: &Instance, (new, rebuilt): (&Instance, &RebuiltInstance)) -> Option<String> {
+    fn obstacle(
+        &self,
+        old: &Instance,
+        (new, rebuilt): (&Instance, &RebuiltInstance),
+    ) -> Option<String> {
         if old.created_at < self.order.from {
             return Some(format!("it started earlier, at {}", old.created_at));
         }
@@ -54,8 +61,11 @@ impl ReplayCandidate<'_> {
             return Some(reason);
         }
         if self.work == ReplayWorkMode::Emit
-            && let Some(HistoryEntry { input_label: label, at, .. }) =
-                self.history.iter().find(|record| is_timer(record))
+            && let Some(HistoryEntry {
+                input_label: label,
+                at,
+                ..
+            }) = self.history.iter().find(|record| is_timer(record))
         {
             return Some(format!(
                 "the timer {label} fired at {at}; it would not fire in an immediate replay"
@@ -69,25 +79,47 @@ impl ReplayCandidate<'_> {
 
     /// Finds an applied input that the bus does not store, or may not store, or that the replay would not apply.
     fn unrecorded(&self, rebuilt: &RebuiltInstance) -> Option<String> {
-        let [first, ..] = self.history else { return Some("it has no history".to_owned()) };
+        let [first, ..] = self.history else {
+            return Some("it has no history".to_owned());
+        };
         // A replay can raise the version of the only entry.
-        let begins_here = || rebuilt.history.first().is_some_and(|new| new.input_id == first.input_id);
+        let begins_here = || {
+            rebuilt
+                .history
+                .first()
+                .is_some_and(|new| new.input_id == first.input_id)
+        };
         if first.version > 1 && !begins_here() {
             let version = first.version;
             return Some(format!(
                 "its history begins at version {version}; a replay would begin with a run before it"
             ));
         }
-        if let Some(HistoryEntry { input_label: label, at, .. }) =
-            self.history.iter().find(|record| !self.is_on_the_bus(record))
+        if let Some(HistoryEntry {
+            input_label: label,
+            at,
+            ..
+        }) = self
+            .history
+            .iter()
+            .find(|record| !self.is_on_the_bus(record))
         {
-            return Some(format!("{label} at {at} was not on the bus; a replay would revert it"));
+            return Some(format!(
+                "{label} at {at} was not on the bus; a replay would revert it"
+            ));
         }
         // The conditions of a signal concern the versions and the waits of the instance before an earlier replay.
-        self.history.iter().find_map(|HistoryEntry { input_id, input_label: label, at, .. }| {
-            let (_, reason) = rebuilt.rejected.iter().find(|(id, _)| id == input_id)?;
-            Some(format!("the replay would reject {label} of {at}: {reason}"))
-        })
+        self.history.iter().find_map(
+            |HistoryEntry {
+                 input_id,
+                 input_label: label,
+                 at,
+                 ..
+             }| {
+                let (_, reason) = rebuilt.rejected.iter().find(|(id, _)| id == input_id)?;
+                Some(format!("the replay would reject {label} of {at}: {reason}"))
+            },
+        )
     }
 
     /// Finds work without a result that has no outbox item and is not dispatched.
@@ -96,12 +128,14 @@ impl ReplayCandidate<'_> {
             return None;
         }
         let known: BTreeSet<Uuid> = old.pending_work.iter().map(|open| open.id).collect();
-        let waits = new
-            .pending_work
-            .iter()
-            .find(|open| matches!(open.kind, WorkKind::Effect | WorkKind::Saga) && !known.contains(&open.id));
+        let waits = new.pending_work.iter().find(|open| {
+            matches!(open.kind, WorkKind::Effect | WorkKind::Saga) && !known.contains(&open.id)
+        });
         waits.map(|open| {
-            format!("it would wait for {}, which is not executed while work is suppressed", open.tag)
+            format!(
+                "it would wait for {}, which is not executed while work is suppressed",
+                open.tag
+            )
         })
     }
 
@@ -110,7 +144,12 @@ impl ReplayCandidate<'_> {
         if let Some(work) = result_of(record) {
             return self.rebuild_input.results.contains_key(&work);
         }
-        is_timer(record) || self.rebuild_input.inputs.iter().any(|(_, input)| input.id() == record.input_id)
+        is_timer(record)
+            || self
+                .rebuild_input
+                .inputs
+                .iter()
+                .any(|(_, input)| input.id() == record.input_id)
     }
 }
 
@@ -126,7 +165,12 @@ fn is_same(old: &Instance, new: &Instance) -> bool {
 
 /// Returns the work whose result the transition applied.
 pub(crate) fn result_of(record: &HistoryEntry) -> Option<Uuid> {
-    record.input_id.as_str().strip_prefix("outcome:")?.parse().ok()
+    record
+        .input_id
+        .as_str()
+        .strip_prefix("outcome:")?
+        .parse()
+        .ok()
 }
 
 fn is_timer(record: &HistoryEntry) -> bool {

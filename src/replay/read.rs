@@ -29,9 +29,21 @@ pub(crate) struct ReplayInputs {
 
 impl ReplayInputs {
     fn add_result(&mut self, result: EffectResult, published_at: Timestamp) {
-        let EffectResult { command_id, outcome, attempts, attempt_log, stored_at, .. } = result;
+        let EffectResult {
+            command_id,
+            outcome,
+            attempts,
+            attempt_log,
+            stored_at,
+            ..
+        } = result;
         let at = stored_at.unwrap_or(published_at);
-        self.results.entry(command_id).or_insert(RecordedResult { at, outcome, attempts, attempt_log });
+        self.results.entry(command_id).or_insert(RecordedResult {
+            at,
+            outcome,
+            attempts,
+            attempt_log,
+        });
     }
 }
 
@@ -44,10 +56,14 @@ pub(crate) async fn read_inputs(
 ) -> Result<ReplayInputs, ReplayError> {
     let mut found = ReplayInputs::default();
     for source in sources.iter().filter(|source| !source.has_dead_letters()) {
-        let behind = after.get(&source.name).map(|end| ScanStart::Sequence(end + 1));
+        let behind = after
+            .get(&source.name)
+            .map(|end| ScanStart::Sequence(end + 1));
         let since = behind.unwrap_or(ScanStart::Time(order.from));
         let mut scan = source.bus.scan(filters(source, order), since).await?;
-        found.end_sequences.insert(source.name.clone(), scan.end_sequence());
+        found
+            .end_sequences
+            .insert(source.name.clone(), scan.end_sequence());
         loop {
             let deliveries = scan.next().await?;
             if deliveries.is_empty() {
@@ -92,7 +108,8 @@ fn sort_in(
     match inputs_of((source, programs, order), delivery) {
         Some(inputs) => {
             let matching = inputs.into_iter().filter(|(key, _)| {
-                key.saga == order.saga && (order.only.is_empty() || order.only.contains(&key.correlation))
+                key.saga == order.saga
+                    && (order.only.is_empty() || order.only.contains(&key.correlation))
             });
             for (key, input) in matching {
                 found.count += 1;
@@ -134,7 +151,9 @@ fn inputs_of(
         Ok(key) => key.saga == order.saga,
         Err((saga, _)) => *saga == order.saga,
     });
-    routes.map(|route| Some((route.ok()?, Input::Event(event.clone())))).collect()
+    routes
+        .map(|route| Some((route.ok()?, Input::Event(event.clone()))))
+        .collect()
 }
 
 fn filters(source: &EventSource, order: &ReplayRequest) -> Vec<String> {
@@ -142,7 +161,9 @@ fn filters(source: &EventSource, order: &ReplayRequest) -> Vec<String> {
     // The results of effects are stored beside the facts.
     let has_results = source.kinds.contains(&SubjectKind::WorkflowEvent);
     let kinds = kinds.chain(has_results.then_some(SubjectKind::EffectResult));
-    kinds.flat_map(|kind| subject::filters(Some(&order.tenant), kind, None)).collect()
+    kinds
+        .flat_map(|kind| subject::filters(Some(&order.tenant), kind, None))
+        .collect()
 }
 
 fn is_result(subject: &str) -> bool {

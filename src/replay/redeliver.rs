@@ -42,10 +42,16 @@ impl Redelivery {
         };
         let planned = planned.map_err(|_| ReplayError::ShuttingDown)??;
         if order.dry_run {
-            return Ok(planned.into_iter().map(|planned| planned.replayed).collect());
+            return Ok(planned
+                .into_iter()
+                .map(|planned| planned.replayed)
+                .collect());
         }
         let delivered = planned.into_iter().map(|planned| self.deliver(planned));
-        let delivered: Vec<_> = futures::stream::iter(delivered).buffered(MAX_CONCURRENT).collect().await;
+        let delivered: Vec<_> = futures::stream::iter(delivered)
+            .buffered(MAX_CONCURRENT)
+            .collect()
+            .await;
         delivered.into_iter().collect()
     }
 
@@ -56,12 +62,24 @@ impl Redelivery {
     ) -> Result<Vec<PlannedRedelivery>, ReplayError> {
         let mut planned = Vec::new();
         for (key, inputs) in found.inputs {
-            let Some(reader) = self.runtime.reader(&key) else { continue };
-            let plan = InstanceRedelivery { key: &key, reader: &reader, now: self.clock.now() };
+            let Some(reader) = self.runtime.reader(&key) else {
+                continue;
+            };
+            let plan = InstanceRedelivery {
+                key: &key,
+                reader: &reader,
+                now: self.clock.now(),
+            };
             let (before, result, inputs) = plan.evaluate(program, inputs)?;
             let before = before.map(|instance| instance.status);
-            let replayed =
-                ReplayedInstance { key, before, after: before, result, work: 0, inputs: inputs.len() };
+            let replayed = ReplayedInstance {
+                key,
+                before,
+                after: before,
+                result,
+                work: 0,
+                inputs: inputs.len(),
+            };
             planned.push(PlannedRedelivery { replayed, inputs });
         }
         Ok(planned)
@@ -69,7 +87,10 @@ impl Redelivery {
 
     /// Delivers the inputs in order. An input that its instance rejects or dead-letters does not stop the others.
     async fn deliver(&self, planned: PlannedRedelivery) -> Result<ReplayedInstance, ReplayError> {
-        let PlannedRedelivery { mut replayed, inputs } = planned;
+        let PlannedRedelivery {
+            mut replayed,
+            inputs,
+        } = planned;
         for input in inputs {
             match self.runtime.deliver_again(&replayed.key, input).await {
                 Ok(_) | Err(ControlError::Rejected(_) | ControlError::DeadLettered(_)) => {}
@@ -77,7 +98,9 @@ impl Redelivery {
             }
         }
         if let Some(reader) = self.runtime.reader(&replayed.key) {
-            replayed.after = reader.instance(&replayed.key)?.map(|instance| instance.status);
+            replayed.after = reader
+                .instance(&replayed.key)?
+                .map(|instance| instance.status);
         }
         Ok(replayed)
     }
@@ -99,7 +122,8 @@ impl InstanceRedelivery<'_> {
         program: &dyn Program,
         inputs: Vec<(Timestamp, Input)>,
     ) -> Result<Evaluated, ReplayError> {
-        let skipped = |before, reason: String| Ok((before, ReplayResult::Skipped(reason), Vec::new()));
+        let skipped =
+            |before, reason: String| Ok((before, ReplayResult::Skipped(reason), Vec::new()));
         let instance = match self.reader.instance(self.key) {
             Err(error) if error.is_damage() => {
                 return skipped(None, "its data cannot be read; rebuild it".to_owned());
@@ -126,9 +150,10 @@ impl InstanceRedelivery<'_> {
             return Ok((instance, ReplayResult::Unchanged, missed));
         }
         match &instance {
-            Some(instance) if instance.paused => {
-                skipped(Some(instance.clone()), "it is paused; resume it first".to_owned())
-            }
+            Some(instance) if instance.paused => skipped(
+                Some(instance.clone()),
+                "it is paused; resume it first".to_owned(),
+            ),
             None if !missed.iter().any(|input| starts(program, input)) => {
                 let reason = "no start event since then, or the instance was purged; rebuild it";
                 skipped(None, reason.to_owned())
@@ -141,7 +166,9 @@ impl InstanceRedelivery<'_> {
     fn is_applied(&self, history: &[HistoryEntry], input: &Input) -> Result<bool, ReplayError> {
         let id = input.id();
         Ok(history.iter().any(|entry| entry.input_id == id)
-            || self.reader.is_duplicate(self.key, input.identity(), self.now)?)
+            || self
+                .reader
+                .is_duplicate(self.key, input.identity(), self.now)?)
     }
 }
 
@@ -153,10 +180,14 @@ fn is_complete(instance: Option<&Instance>, history: &[HistoryEntry]) -> bool {
 
 fn starts(program: &dyn Program, input: &Input) -> bool {
     match input {
-        Input::Event(event) => {
-            program.manifest().subscriptions.iter().any(|of| of.starts && of.kind == event.kind)
+        Input::Event(event) => program
+            .manifest()
+            .subscriptions
+            .iter()
+            .any(|of| of.starts && of.kind == event.kind),
+        Input::Workflow(command) => {
+            matches!(command.action, orlog_model::WorkflowAction::Start { .. })
         }
-        Input::Workflow(command) => matches!(command.action, orlog_model::WorkflowAction::Start { .. }),
         Input::WorkResult(_) | Input::Timer(_) | Input::Control(_) | Input::Early(_) => false,
     }
 }

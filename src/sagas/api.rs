@@ -17,7 +17,9 @@ mod work;
 use std::time::Instant;
 
 use axum::Json;
-use orlog_model::{Instance, InstanceKey, OutboxKey, SagaName, Status, Timestamp, WorkItem, WorkKind};
+use orlog_model::{
+    Instance, InstanceKey, OutboxKey, SagaName, Status, Timestamp, WorkItem, WorkKind,
+};
 use orlog_store::{FoundInstance, InstanceQuery, Page, Reader};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
@@ -103,11 +105,19 @@ pub(crate) struct HistoryQuery {
 fn statuses<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Status>, D::Error> {
     let text = String::deserialize(deserializer)?;
     let read = |name: &str| {
-        let found = Status::ALL.into_iter().find(|status| status.as_str() == name);
+        let found = Status::ALL
+            .into_iter()
+            .find(|status| status.as_str() == name);
         let known = || Status::ALL.map(Status::as_str).join(", ");
-        found.ok_or_else(|| D::Error::custom(format!("unknown status {name:?}; statuses: {}", known())))
+        found.ok_or_else(|| {
+            D::Error::custom(format!("unknown status {name:?}; statuses: {}", known()))
+        })
     };
-    text.split(',').map(str::trim).filter(|name| !name.is_empty()).map(read).collect()
+    text.split(',')
+        .map(str::trim)
+        .filter(|name| !name.is_empty())
+        .map(read)
+        .collect()
 }
 
 /// List instances
@@ -127,16 +137,26 @@ pub(crate) async fn list(
     QueryParams(mut params): QueryParams<InstanceQueryParams>,
 ) -> Result<Json<InstancePage>, Problem> {
     if let Some(reference) = &params.reference {
-        params.filter = Some(search::reference_condition(reference, params.filter.as_deref()));
+        params.filter = Some(search::reference_condition(
+            reference,
+            params.filter.as_deref(),
+        ));
     }
     let scan_limit = api.app.config.http.scan_limit;
     let limit = page_limit(params.limit, &api);
     let (shard, cursor) = parse_cursor(params.cursor.as_deref())?;
-    let permit = params.filter.is_some().then(|| api.queries.acquire(&tenant)).transpose()?;
+    let permit = params
+        .filter
+        .is_some()
+        .then(|| api.queries.acquire(&tenant))
+        .transpose()?;
     let timer = params
         .filter
         .is_some()
-        .then(|| api.quotas.begin_query(api.scope.caller.as_ref(), Instant::now()))
+        .then(|| {
+            api.quotas
+                .begin_query(api.scope.caller.as_ref(), Instant::now())
+        })
         .transpose()?;
     let query = InstanceQuery {
         tenant,
@@ -159,7 +179,14 @@ pub(crate) async fn list(
         let _permit = permit;
         timer.unwrap_or_default().run(|| {
             let filter = source.as_deref().map(search::compile_filter).transpose()?;
-            let search = InstanceSearch { query, start_shard: shard, only: None, filter, count, timeout };
+            let search = InstanceSearch {
+                query,
+                start_shard: shard,
+                only: None,
+                filter,
+                count,
+                timeout,
+            };
             Ok(InstancePage::of(app, search::search(app, search)?, count))
         })
     });
@@ -169,10 +196,18 @@ pub(crate) async fn list(
 /// Parses a cursor: the number of a shard, a dot, and the cursor within the shard, which is empty at
 /// its start.
 pub(crate) fn parse_cursor(cursor: Option<&str>) -> Result<(usize, Option<String>), Problem> {
-    let Some(cursor) = cursor else { return Ok((0, None)) };
-    let parts = cursor.split_once('.').and_then(|(shard, rest)| Some((shard.parse().ok()?, rest)));
-    let (shard, rest) = parts
-        .ok_or_else(|| invalid_parameter("cursor", "not a cursor of this query; start without a cursor"))?;
+    let Some(cursor) = cursor else {
+        return Ok((0, None));
+    };
+    let parts = cursor
+        .split_once('.')
+        .and_then(|(shard, rest)| Some((shard.parse().ok()?, rest)));
+    let (shard, rest) = parts.ok_or_else(|| {
+        invalid_parameter(
+            "cursor",
+            "not a cursor of this query; start without a cursor",
+        )
+    })?;
     Ok((shard, Some(rest.to_owned()).filter(|rest| !rest.is_empty())))
 }
 
@@ -182,9 +217,15 @@ pub(crate) fn find(
     mut query: InstanceQuery,
     first: usize,
 ) -> Result<Page<FoundInstance>, Problem> {
-    let mut all = Page { items: Vec::new(), next: None, scanned: 0 };
+    let mut all = Page {
+        items: Vec::new(),
+        next: None,
+        scanned: 0,
+    };
     let (limit, scan_limit) = (query.limit, query.scan_limit);
-    let shards = app.numbered_readers().skip_while(|(index, _)| usize::from(*index) < first);
+    let shards = app
+        .numbered_readers()
+        .skip_while(|(index, _)| usize::from(*index) < first);
     for (index, reader) in shards {
         if usize::from(index) != first {
             // The cursor belongs to the first shard, which may have moved to another process.
@@ -223,7 +264,10 @@ pub(crate) async fn show(
     InstancePath(key): InstancePath,
     QueryParams(page): QueryParams<HistoryQuery>,
 ) -> Result<Json<InstanceDetail>, Problem> {
-    let (limit, buffered_limit) = (page_limit(page.history_limit, &api), api.app.config.http.max_page_size);
+    let (limit, buffered_limit) = (
+        page_limit(page.history_limit, &api),
+        api.app.config.http.max_page_size,
+    );
     let detail = api.read(move |app| {
         let missing = || Problem::new(Code::InstanceNotFound, format!("no instance {key}"));
         let reader = app.reader(&key).ok_or_else(missing)?;
@@ -238,14 +282,26 @@ pub(crate) async fn show(
         let (redact, hidden) = (&app.config.redact, hidden_values(app, &instance));
         let mut detail = InstanceDetail::of(app, &key, &instance, &history, limit, &work);
         detail.buffered_inputs = buffered.len() + spilled.len();
-        let inputs = buffered.iter().map(|(_, input)| BufferedInputView::of(input, false));
-        let inputs = inputs.chain(spilled.iter().map(|(_, input)| BufferedInputView::of(input, true)));
+        let inputs = buffered
+            .iter()
+            .map(|(_, input)| BufferedInputView::of(input, false));
+        let inputs = inputs.chain(
+            spilled
+                .iter()
+                .map(|(_, input)| BufferedInputView::of(input, true)),
+        );
         detail.buffered = inputs.take(MAX_BUFFERED).collect();
-        detail.dead_letters = dead_letters.iter().map(|letter| DeadLetterView::of(letter, redact)).collect();
+        detail.dead_letters = dead_letters
+            .iter()
+            .map(|letter| DeadLetterView::of(letter, redact))
+            .collect();
         detail.dead_letters_complete = scanned_all;
         detail.breakers = context::breakers(app, &work);
         let attempts = app.attempts.for_instance(&key);
-        detail.attempts = attempts.iter().map(|made| AttemptView::of(made, &hidden, redact)).collect();
+        detail.attempts = attempts
+            .iter()
+            .map(|made| AttemptView::of(made, &hidden, redact))
+            .collect();
         detail.outbox = OutboxView::of(&work, whole);
         Ok(detail)
     });
@@ -262,10 +318,15 @@ fn outbox(
     let (mut work, mut remaining) = (Vec::new(), OUTBOX_SCAN);
     let can_have = |kind| match kind {
         WorkKind::Fact | WorkKind::Saga => true,
-        WorkKind::Effect | WorkKind::Command => instance.pending_work.iter().any(|work| work.kind == kind),
+        WorkKind::Effect | WorkKind::Command => {
+            instance.pending_work.iter().any(|work| work.kind == kind)
+        }
     };
     let destinations = reader.tenant_destinations(&key.tenant)?;
-    for destination in destinations.into_iter().filter(|destination| can_have(destination.kind)) {
+    for destination in destinations
+        .into_iter()
+        .filter(|destination| can_have(destination.kind))
+    {
         let rows = reader.outbox(&destination, 0, remaining + 1)?;
         let whole = rows.len() <= remaining;
         remaining -= rows.len().min(remaining);
@@ -285,7 +346,10 @@ mod tests {
     fn cursor_encodes_shard_and_position() {
         assert_eq!(parse_cursor(None).unwrap(), (0, None));
         assert_eq!(parse_cursor(Some("2.")).unwrap(), (2, None));
-        assert_eq!(parse_cursor(Some("2.ab")).unwrap(), (2, Some("ab".to_owned())));
+        assert_eq!(
+            parse_cursor(Some("2.ab")).unwrap(),
+            (2, Some("ab".to_owned()))
+        );
         for invalid in ["", "ab", "x.ab", "-1.ab"] {
             assert!(parse_cursor(Some(invalid)).is_err(), "{invalid}");
         }

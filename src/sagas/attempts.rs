@@ -46,19 +46,31 @@ impl RecentAttempts {
     /// Creates a buffer that records attempts and forwards them to `next`.
     #[must_use]
     pub fn observer(next: Arc<dyn EffectObserver>) -> Self {
-        Self { next, buffer: Mutex::default() }
+        Self {
+            next,
+            buffer: Mutex::default(),
+        }
     }
 
     /// Returns the recent attempts of an instance with failures, oldest first.
     #[must_use]
     pub fn for_instance(&self, key: &InstanceKey) -> Vec<FailedAttemptRecord> {
         let buffer = self.buffer.lock().unwrap_or_else(PoisonError::into_inner);
-        buffer.of.get(key).map(|made| made.iter().cloned().collect()).unwrap_or_default()
+        buffer
+            .of
+            .get(key)
+            .map(|made| made.iter().cloned().collect())
+            .unwrap_or_default()
     }
 }
 
 impl AttemptBuffer {
-    fn note(&mut self, key: &InstanceKey, went_well: bool, made: impl FnOnce() -> FailedAttemptRecord) {
+    fn note(
+        &mut self,
+        key: &InstanceKey,
+        went_well: bool,
+        made: impl FnOnce() -> FailedAttemptRecord,
+    ) {
         if let Some(before) = self.of.get_mut(key) {
             if before.len() == MAX_PER_INSTANCE {
                 before.pop_front();
@@ -145,13 +157,20 @@ mod tests {
         }
         let of_one = &buffer.of[&key(1)];
         assert_eq!(
-            (of_one.len(), of_one[0].attempt.at.as_millis(), of_one[49].attempt.at.as_millis()),
+            (
+                of_one.len(),
+                of_one[0].attempt.at.as_millis(),
+                of_one[49].attempt.at.as_millis()
+            ),
             (50, 10, 59)
         );
         for number in 2..MAX_INSTANCES + 2 {
             buffer.note(&key(number), false, || made(1));
         }
-        assert_eq!((buffer.of.len(), buffer.order.len()), (MAX_INSTANCES, MAX_INSTANCES));
+        assert_eq!(
+            (buffer.of.len(), buffer.order.len()),
+            (MAX_INSTANCES, MAX_INSTANCES)
+        );
         assert!(!buffer.of.contains_key(&key(1)));
     }
 }

@@ -10,7 +10,8 @@ use serde::Serialize;
 use serde_json::Value;
 
 /// Executor of a page.
-type Executor = Box<dyn Fn(FunctionCall) -> BoxFuture<'static, Result<Value, ProviderError>> + Send + Sync>;
+type Executor =
+    Box<dyn Fn(FunctionCall) -> BoxFuture<'static, Result<Value, ProviderError>> + Send + Sync>;
 
 /// Pages of the built-in sagas of a node.
 #[derive(Clone, Default)]
@@ -31,25 +32,40 @@ impl BuiltInPages {
         // Few pages at a time leave the threads of reads to requests, and most of the processors to live instances.
         let mut all = vec![
             orlog_effect::worker::runners(),
-            self.batches.upstream(orlog_program::batch::PAGE_EFFECT, page(8)),
-            self.shadows.upstream(orlog_program::shadow::PAGE_EFFECT, page(1)),
+            self.batches
+                .upstream(orlog_program::batch::PAGE_EFFECT, page(8)),
+            self.shadows
+                .upstream(orlog_program::shadow::PAGE_EFFECT, page(1)),
         ];
         // A window of each one: messages that wait for a node do not stop those for the nodes of other upstreams.
-        all.extend(orlog_program::message::EFFECTS.map(|effect| self.messages.upstream(effect, message())));
+        all.extend(
+            orlog_program::message::EFFECTS.map(|effect| self.messages.upstream(effect, message())),
+        );
         all
     }
 }
 
 /// Returns the policy of pages: a page is repeated until it succeeds or fails permanently.
 fn page(max_concurrency: usize) -> Policy {
-    Policy { max_attempts: None, max_concurrency, ..Policy::in_process() }
+    Policy {
+        max_attempts: None,
+        max_concurrency,
+        ..Policy::in_process()
+    }
 }
 
 /// Returns the policy of messages: attempts end with the message, not by their number.
 fn message() -> Policy {
-    let backoff =
-        Backoff { initial: Duration::from_millis(200), max: Duration::from_secs(30), ..Backoff::default() };
-    Policy { attempt_timeout: Duration::from_mins(1), backoff, ..page(32) }
+    let backoff = Backoff {
+        initial: Duration::from_millis(200),
+        max: Duration::from_secs(30),
+        ..Backoff::default()
+    };
+    Policy {
+        attempt_timeout: Duration::from_mins(1),
+        backoff,
+        ..page(32)
+    }
 }
 
 impl Pages {
@@ -62,7 +78,9 @@ impl Pages {
                 outcome.ok_or_else(missing)?.await
             }
         };
-        FunctionProvider::new().effect(effect, execute).upstream(effect, policy)
+        FunctionProvider::new()
+            .effect(effect, execute)
+            .upstream(effect, policy)
     }
 
     /// Sets the executor. Of several APIs of a node, the first one executes pages.
@@ -94,11 +112,17 @@ mod tests {
     #[test]
     fn each_effect_of_messages_has_an_upstream_of_its_own() {
         let upstreams = BuiltInPages::default().upstreams();
-        let names: BTreeSet<_> = upstreams.iter().map(|upstream| upstream.name.as_str()).collect();
+        let names: BTreeSet<_> = upstreams
+            .iter()
+            .map(|upstream| upstream.name.as_str())
+            .collect();
         assert_eq!(names.len(), upstreams.len());
         for effect in orlog_program::message::EFFECTS {
             let scope = UpstreamScope::Effects(vec![EffectName::new(effect).unwrap()]);
-            let serving: Vec<_> = upstreams.iter().filter(|upstream| upstream.scope == scope).collect();
+            let serving: Vec<_> = upstreams
+                .iter()
+                .filter(|upstream| upstream.scope == scope)
+                .collect();
             assert_eq!(serving.len(), 1, "{effect}");
         }
     }

@@ -72,9 +72,14 @@ pub(crate) async fn list(
     Tenant(tenant): Tenant,
     QueryParams(params): QueryParams<ListQuery>,
 ) -> Result<Json<SchedulePage>, Problem> {
-    let view = built_in::list(&api, (tenant, schedule::SAGA), params, |app, key, instance| {
-        ScheduleView::of(key, instance, &app.config.redact, (app.clock.now(), NEXT))
-    });
+    let view = built_in::list(
+        &api,
+        (tenant, schedule::SAGA),
+        params,
+        |app, key, instance| {
+            ScheduleView::of(key, instance, &app.config.redact, (app.clock.now(), NEXT))
+        },
+    );
     let (items, next_cursor) = view.await?;
     Ok(Json(SchedulePage { items, next_cursor }))
 }
@@ -118,24 +123,49 @@ pub(crate) async fn put(
     CheckedBody(body): CheckedBody,
 ) -> Result<Json<ScheduleView>, Problem> {
     let key = key(tenant, &path)?;
-    let spec: ScheduleSpec = api.bodies.parse(&body, body::parse::<ScheduleBody>).await?.into();
+    let spec: ScheduleSpec = api
+        .bodies
+        .parse(&body, body::parse::<ScheduleBody>)
+        .await?
+        .into();
     let mut errors = spec.check().err().unwrap_or_default();
     if errors.is_empty() {
         let programs = api.app.programs.all_active(&key.tenant);
         errors.extend(schedules::check_saga(&spec, programs.iter().map(AsRef::as_ref)).err());
         let now = api.app.clock.now();
-        if errors.is_empty() && spec.times().is_ok_and(|times| times.next_after(now).is_none()) {
+        if errors.is_empty()
+            && spec
+                .times()
+                .is_ok_and(|times| times.next_after(now).is_none())
+        {
             let message = "the date has passed".to_owned();
-            errors.push(ScheduleError { field: "at".to_owned(), message });
+            errors.push(ScheduleError {
+                field: "at".to_owned(),
+                message,
+            });
         }
     }
     if !errors.is_empty() {
         return Err(invalid(&errors));
     }
     let data = json!(PutSchedule { spec, file: None });
-    let provided =
-        ControlCaller { id: None, user: None, reason: None, expected_version: None, wait_token: None };
-    drop(send_control(&api, &caller, &key, provided, built_in::signal(schedule::PUT, data)).await?);
+    let provided = ControlCaller {
+        id: None,
+        user: None,
+        reason: None,
+        expected_version: None,
+        wait_token: None,
+    };
+    drop(
+        send_control(
+            &api,
+            &caller,
+            &key,
+            provided,
+            built_in::signal(schedule::PUT, data),
+        )
+        .await?,
+    );
     view(&api, key, NEXT).await
 }
 
@@ -159,8 +189,23 @@ pub(crate) async fn delete(
     let key = key(tenant, &path)?;
     drop(view(&api, key.clone(), 0).await?);
     let DeleteQuery { id, user, reason } = query;
-    let provided = ControlCaller { id, user, reason, expected_version: None, wait_token: None };
-    drop(send_control(&api, &caller, &key, provided, built_in::signal(schedule::DELETE, Value::Null)).await?);
+    let provided = ControlCaller {
+        id,
+        user,
+        reason,
+        expected_version: None,
+        wait_token: None,
+    };
+    drop(
+        send_control(
+            &api,
+            &caller,
+            &key,
+            provided,
+            built_in::signal(schedule::DELETE, Value::Null),
+        )
+        .await?,
+    );
     Ok(axum::http::StatusCode::NO_CONTENT)
 }
 
@@ -204,9 +249,16 @@ fn key(tenant: TenantId, path: &SchedulePath) -> Result<InstanceKey, Problem> {
 }
 
 /// Reads a schedule that is not deleted.
-async fn view(api: &ApiState, key: InstanceKey, next: usize) -> Result<Json<ScheduleView>, Problem> {
+async fn view(
+    api: &ApiState,
+    key: InstanceKey,
+    next: usize,
+) -> Result<Json<ScheduleView>, Problem> {
     let missing = |key: &InstanceKey| {
-        Problem::new(Code::ScheduleNotFound, format!("no schedule \"{}\"", key.correlation))
+        Problem::new(
+            Code::ScheduleNotFound,
+            format!("no schedule \"{}\"", key.correlation),
+        )
     };
     let view = built_in::show(api, key, missing, move |app, key, instance| {
         ScheduleView::of(key, instance, &app.config.redact, (app.clock.now(), next))

@@ -140,7 +140,9 @@ pub(crate) async fn run(command: Command, console: &Console) -> Result<(), Comma
         Command::List(args) => list(args, console).await,
         Command::Show(args) => {
             let client = ApiClient::new(&args.which.server)?;
-            let found = client.get(&args.which.path(None), &[("next", args.next.to_string())]).await?;
+            let found = client
+                .get(&args.which.path(None), &[("next", args.next.to_string())])
+                .await?;
             print(&found, console)
         }
         Command::Create(args) => create(args, console).await,
@@ -148,10 +150,20 @@ pub(crate) async fn run(command: Command, console: &Console) -> Result<(), Comma
         Command::Resume(args) => control("resume", &args, console).await,
         Command::Trigger(args) => control("trigger", &args, console).await,
         Command::Delete(args) => {
-            let ControlArgs { which, id, user, reason } = args;
+            let ControlArgs {
+                which,
+                id,
+                user,
+                reason,
+            } = args;
             let query = [("id", id), ("user", user), ("reason", reason)];
-            let query: Vec<_> = query.into_iter().filter_map(|(name, value)| Some((name, value?))).collect();
-            ApiClient::new(&which.server)?.delete(&which.path(None), &query).await?;
+            let query: Vec<_> = query
+                .into_iter()
+                .filter_map(|(name, value)| Some((name, value?)))
+                .collect();
+            ApiClient::new(&which.server)?
+                .delete(&which.path(None), &query)
+                .await?;
             console.line(&format!("{}: deleted", which.name))
         }
         Command::Next(args) => next(args, console),
@@ -167,85 +179,168 @@ impl NameArgs {
 }
 
 async fn list(args: ListArgs, console: &Console) -> Result<(), CommandError> {
-    let found = args.page.fetch("/v1/schedules", &[("prefix", args.prefix)]).await?;
+    let found = args
+        .page
+        .fetch("/v1/schedules", &[("prefix", args.prefix)])
+        .await?;
     let row = |item: &Value| {
         vec![
             text(item, "name"),
             text(item, "status"),
             times(&item["spec"]),
             text(&item["spec"], "saga"),
-            items(item, "next").first().and_then(Value::as_str).unwrap_or_default().to_owned(),
+            items(item, "next")
+                .first()
+                .and_then(Value::as_str)
+                .unwrap_or_default()
+                .to_owned(),
             items(item, "running").len().to_string(),
             text(item, "failed"),
             text(item, "missed"),
         ]
     };
-    let head = ["NAME", "STATUS", "TIMES", "SAGA", "NEXT", "RUNNING", "FAILED", "MISSED"];
+    let head = [
+        "NAME", "STATUS", "TIMES", "SAGA", "NEXT", "RUNNING", "FAILED", "MISSED",
+    ];
     found.print(&head, row, "no schedules", console)
 }
 
 async fn create(args: CreateArgs, console: &Console) -> Result<(), CommandError> {
     let data: Value = serde_json::from_str(&args.data)
         .map_err(|error| CommandError::usage(format!("--data is not JSON: {error}")))?;
-    let CreateArgs { which, saga, event, times, overlap, catch_up, jitter, .. } = args;
-    let spec = ScheduleSpec { saga, event, data, overlap, catch_up, jitter, ..times.spec() };
+    let CreateArgs {
+        which,
+        saga,
+        event,
+        times,
+        overlap,
+        catch_up,
+        jitter,
+        ..
+    } = args;
+    let spec = ScheduleSpec {
+        saga,
+        event,
+        data,
+        overlap,
+        catch_up,
+        jitter,
+        ..times.spec()
+    };
     let client = ApiClient::new(&which.server)?;
     print(&client.put(&which.path(None), &json!(spec)).await?, console)
 }
 
 async fn control(verb: &str, args: &ControlArgs, console: &Console) -> Result<(), CommandError> {
-    let ControlArgs { which, id, user, reason } = args;
+    let ControlArgs {
+        which,
+        id,
+        user,
+        reason,
+    } = args;
     let body = json!({ "id": id, "user": user, "reason": reason });
     let client = ApiClient::new(&which.server)?;
-    print(&client.post(&which.path(Some(verb)), Some(&body)).await?, console)
+    print(
+        &client.post(&which.path(Some(verb)), Some(&body)).await?,
+        console,
+    )
 }
 
 fn next(args: NextArgs, console: &Console) -> Result<(), CommandError> {
     let after = args.after.as_deref().map(Timestamp::parse).transpose();
     let after = after.map_err(|error| CommandError::usage(format!("--after: {error}")))?;
     let spec = args.times.spec();
-    let times = spec.times().map_err(|error| CommandError::usage(error.to_string()))?;
-    let next = times.after(after.unwrap_or_else(|| SystemClock.now())).take(args.count);
+    let times = spec
+        .times()
+        .map_err(|error| CommandError::usage(error.to_string()))?;
+    let next = times
+        .after(after.unwrap_or_else(|| SystemClock.now()))
+        .take(args.count);
     let zone = spec.zone.as_deref().unwrap_or("UTC");
-    let next: Vec<_> =
-        next.map(|time| (time.to_string(), orlog_program::schedule::local_time(time, zone))).collect();
+    let next: Vec<_> = next
+        .map(|time| {
+            (
+                time.to_string(),
+                orlog_program::schedule::local_time(time, zone),
+            )
+        })
+        .collect();
     if console.is_json() {
-        let next = next.iter().map(|(time, local)| json!({ "time": time, "local": local }));
+        let next = next
+            .iter()
+            .map(|(time, local)| json!({ "time": time, "local": local }));
         return console.json(&json!({ "next": next.collect::<Vec<_>>() }));
     }
-    let rows: Vec<_> = next.into_iter().map(|(time, local)| vec![time, local]).collect();
+    let rows: Vec<_> = next
+        .into_iter()
+        .map(|(time, local)| vec![time, local])
+        .collect();
     console.table(&["TIME", &zone.to_uppercase()], &rows, "no further time")
 }
 
 impl TimesArgs {
     fn spec(self) -> ScheduleSpec {
-        let Self { cron, every, at, anchor, zone } = self;
-        ScheduleSpec { cron, every, at, anchor, zone, ..ScheduleSpec::default() }
+        let Self {
+            cron,
+            every,
+            at,
+            anchor,
+            zone,
+        } = self;
+        ScheduleSpec {
+            cron,
+            every,
+            at,
+            anchor,
+            zone,
+            ..ScheduleSpec::default()
+        }
     }
 }
 
 fn overlap(text: &str) -> Result<Overlap, String> {
-    serde_json::from_value(Value::from(text)).map_err(|_| "policies: skip, queue, allow, cancel".to_owned())
+    serde_json::from_value(Value::from(text))
+        .map_err(|_| "policies: skip, queue, allow, cancel".to_owned())
 }
 
 /// Returns the times of a specification in one line.
 fn times(spec: &Value) -> String {
-    let kind = ["cron", "every", "at"].into_iter().find(|kind| spec[kind].is_string()).unwrap_or("cron");
+    let kind = ["cron", "every", "at"]
+        .into_iter()
+        .find(|kind| spec[kind].is_string())
+        .unwrap_or("cron");
     let zone = text(spec, "zone");
-    let prefix = if kind == "cron" { String::new() } else { format!("{kind} ") };
-    format!("{prefix}{} {zone}", text(spec, kind)).trim_end().to_owned()
+    let prefix = if kind == "cron" {
+        String::new()
+    } else {
+        format!("{kind} ")
+    };
+    format!("{prefix}{} {zone}", text(spec, kind))
+        .trim_end()
+        .to_owned()
 }
 
 fn print(schedule: &Value, console: &Console) -> Result<(), CommandError> {
     if console.is_json() {
         return console.json(schedule);
     }
-    console.status(&format!("{}: ", text(schedule, "name")), &text(schedule, "status"), "")?;
+    console.status(
+        &format!("{}: ", text(schedule, "name")),
+        &text(schedule, "status"),
+        "",
+    )?;
     let spec = &schedule["spec"];
     let counts = ["started", "completed", "failed", "skipped", "missed"];
-    let counts = counts.map(|count| format!("{count} {}", text(schedule, count))).join(", ");
+    let counts = counts
+        .map(|count| format!("{count} {}", text(schedule, count)))
+        .join(", ");
     let lines = [
-        ("starts", format!("{} {}", text(spec, "saga"), text(spec, "event")).trim_end().to_owned()),
+        (
+            "starts",
+            format!("{} {}", text(spec, "saga"), text(spec, "event"))
+                .trim_end()
+                .to_owned(),
+        ),
         ("times", times(spec)),
         ("overlap", text(spec, "overlap")),
         ("catch-up", text(spec, "catch_up")),
@@ -258,13 +353,22 @@ fn print(schedule: &Value, console: &Console) -> Result<(), CommandError> {
         console.field(&format!("  {name}"), 14, &value)?;
     }
     console.line("")?;
-    let rows: Vec<_> =
-        items(schedule, "next").iter().filter_map(Value::as_str).map(|time| vec![time.to_owned()]).collect();
+    let rows: Vec<_> = items(schedule, "next")
+        .iter()
+        .filter_map(Value::as_str)
+        .map(|time| vec![time.to_owned()])
+        .collect();
     console.table(&["NEXT"], &rows, "no further time")?;
     console.line("")?;
-    let runs = items(schedule, "running").iter().chain(items(schedule, "recent"));
+    let runs = items(schedule, "running")
+        .iter()
+        .chain(items(schedule, "recent"));
     let rows: Vec<_> = runs.map(run_row).collect();
-    console.table(&["RUN", "STATUS", "STARTED", "ENDED", "REASON"], &rows, "no runs")
+    console.table(
+        &["RUN", "STATUS", "STARTED", "ENDED", "REASON"],
+        &rows,
+        "no runs",
+    )
 }
 
 fn run_row(run: &Value) -> Vec<String> {
@@ -274,7 +378,10 @@ fn run_row(run: &Value) -> Vec<String> {
         (true, false) => "completed",
         (true, true) => "failed",
     };
-    let mut row = vec![format!("{} {}", text(run, "saga"), text(run, "correlation")), status.to_owned()];
+    let mut row = vec![
+        format!("{} {}", text(run, "saga"), text(run, "correlation")),
+        status.to_owned(),
+    ];
     row.extend(["started_at", "ended_at", "failure"].map(|field| text(run, field)));
     row
 }

@@ -8,7 +8,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use orlog_actors::Runtime;
-use orlog_model::{Clock, ControlAction, ControlRequest, DeployedSchedule, EventId, EventType, InstanceKey};
+use orlog_model::{
+    Clock, ControlAction, ControlRequest, DeployedSchedule, EventId, EventType, InstanceKey,
+};
 use orlog_program::schedule::{self, PutSchedule, ScheduleState};
 use serde_json::{Value, json};
 use uuid::Uuid;
@@ -41,11 +43,15 @@ impl DeployedSchedules {
     /// Applies the record to the shards of this process. A failed change is repeated by the next comparison.
     pub(crate) async fn apply(self: &Arc<Self>) {
         for deployed in &self.deployed() {
-            let Ok(key) = super::key(deployed.tenant.clone(), &deployed.name) else { continue };
+            let Ok(key) = super::key(deployed.tenant.clone(), &deployed.name) else {
+                continue;
+            };
             let this = Arc::clone(self);
             let (at, wanted) = (key.clone(), deployed.clone());
             let change = tokio::task::spawn_blocking(move || this.change(&at, &wanted)).await;
-            let Ok(Some((kind, data))) = change else { continue };
+            let Ok(Some((kind, data))) = change else {
+                continue;
+            };
             if let Err(error) = self.runtime.control(&key, self.signal(kind, data)).await {
                 tracing::warn!(%error, schedule = %key, "deployed schedule not applied; retrying later");
             } else {
@@ -58,9 +64,15 @@ impl DeployedSchedules {
     fn deployed(&self) -> Vec<DeployedSchedule> {
         let mut schedules = BTreeMap::new();
         for (context, owned) in self.definitions.owners() {
-            for schedule in owned.deployment.iter().flat_map(|deployment| &deployment.schedules) {
+            for schedule in owned
+                .deployment
+                .iter()
+                .flat_map(|deployment| &deployment.schedules)
+            {
                 let at = (schedule.tenant.clone(), schedule.name.clone());
-                let shared = schedules.get(&at).filter(|shared: &&DeployedSchedule| !shared.removed);
+                let shared = schedules
+                    .get(&at)
+                    .filter(|shared: &&DeployedSchedule| !shared.removed);
                 // A removed schedule of a context makes the shared one active.
                 if context.is_none() || !schedule.removed || shared.is_none() {
                     schedules.insert(at, schedule.clone());
@@ -71,17 +83,24 @@ impl DeployedSchedules {
     }
 
     /// Returns the signal that makes a schedule equal to its file; `None` if it is equal, or if another process owns its shard.
-    fn change(&self, key: &InstanceKey, wanted: &DeployedSchedule) -> Option<(&'static str, Value)> {
+    fn change(
+        &self,
+        key: &InstanceKey,
+        wanted: &DeployedSchedule,
+    ) -> Option<(&'static str, Value)> {
         let reader = self.runtime.reader(key)?;
         let instance = reader
             .instance(key)
-            .inspect_err(|error| tracing::warn!(%error, schedule = %key, "deployed schedule cannot be read"))
+            .inspect_err(
+                |error| tracing::warn!(%error, schedule = %key, "deployed schedule cannot be read"),
+            )
             .ok()?;
         let state = instance.and_then(|instance| ScheduleState::decode(&instance.state).ok());
         let current = state.filter(|state| !state.deleted);
         if wanted.removed {
             // A user may have replaced the schedule of the file.
-            let is_own = current.is_some_and(|state| state.file.as_deref() == Some(wanted.file.as_str()));
+            let is_own =
+                current.is_some_and(|state| state.file.as_deref() == Some(wanted.file.as_str()));
             return is_own.then_some((schedule::DELETE, Value::Null));
         }
         let spec = ScheduleFile::parse(&wanted.source, &wanted.file).ok()?.spec;

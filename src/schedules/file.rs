@@ -13,8 +13,8 @@ pub(crate) const SUFFIX: &str = ".schedule.yaml";
 
 /// Fields of a file.
 const FIELDS: [&str; 13] = [
-    "schedule", "tenant", "saga", "event", "data", "cron", "every", "anchor", "at", "zone", "overlap",
-    "catch_up", "jitter",
+    "schedule", "tenant", "saga", "event", "data", "cron", "every", "anchor", "at", "zone",
+    "overlap", "catch_up", "jitter",
 ];
 
 /// Schedule of a file.
@@ -40,11 +40,15 @@ impl ScheduleFile {
     pub(crate) fn parse(text: &str, file: &str) -> Result<Self, Vec<Diagnostic>> {
         let document = Document::read(text, file).map_err(|error| vec![error])?;
         let root = document.root();
-        let Some(entries) = root.map() else { return Err(vec![root.type_error("a map of fields")]) };
+        let Some(entries) = root.map() else {
+            return Err(vec![root.type_error("a map of fields")]);
+        };
         let (mut spec, mut problems) = (Map::new(), Vec::new());
         let (mut name, mut tenant) = (None, TenantId::default());
         for entry in &entries {
-            let Entry { name: field, item, .. } = entry;
+            let Entry {
+                name: field, item, ..
+            } = entry;
             match (*field, item.text()) {
                 ("schedule", Some(text)) => match check_name(text) {
                     Ok(valid) => name = Some(valid.to_string()),
@@ -58,24 +62,40 @@ impl ScheduleFile {
                 ("overlap", Some("skip" | "queue" | "allow" | "cancel")) => {
                     spec.insert("overlap".to_owned(), item.json());
                 }
-                ("overlap", _) => problems.push(item.type_error("one of skip, queue, allow, cancel")),
+                ("overlap", _) => {
+                    problems.push(item.type_error("one of skip, queue, allow, cancel"))
+                }
                 (field, Some(text)) if FIELDS.contains(&field) => {
                     spec.insert(field.to_owned(), Value::from(text));
                 }
-                (field, None) if FIELDS.contains(&field) => problems.push(item.type_error("a text")),
+                (field, None) if FIELDS.contains(&field) => {
+                    problems.push(item.type_error("a text"))
+                }
                 _ => problems.push(entry.unknown_field(&FIELDS)),
             }
         }
-        for (field, is_missing) in [("schedule", name.is_none()), ("saga", !spec.contains_key("saga"))] {
+        for (field, is_missing) in [
+            ("schedule", name.is_none()),
+            ("saga", !spec.contains_key("saga")),
+        ] {
             if is_missing && entries.iter().all(|entry| entry.name != field) {
                 problems.push(root.diagnostic(format!("the field `{field}` is missing")));
             }
         }
-        let Some(name) = name.filter(|_| problems.is_empty()) else { return Err(problems) };
+        let Some(name) = name.filter(|_| problems.is_empty()) else {
+            return Err(problems);
+        };
         let spec: ScheduleSpec = serde_json::from_value(Value::Object(spec))
             .map_err(|error| vec![root.diagnostic(error.to_string())])?;
         let (file, text) = (file.to_owned(), text.to_owned());
-        let this = Self { tenant, name, spec, file, text, document };
+        let this = Self {
+            tenant,
+            name,
+            spec,
+            file,
+            text,
+            document,
+        };
         match this.spec.check() {
             Ok(()) => Ok(this),
             Err(errors) => Err(errors.iter().map(|error| this.diagnostic(error)).collect()),
@@ -88,9 +108,13 @@ impl ScheduleFile {
     /// The position of the field `tenant`, if it names another tenant.
     pub(crate) fn assign_to(&mut self, context: &TenantId) -> Result<(), Diagnostic> {
         if self.tenant != TenantId::default() && self.tenant != *context {
-            let message =
-                format!("a schedule of the context {context} belongs to its tenant; remove the field");
-            return Err(self.diagnostic(&ScheduleError { field: "tenant".to_owned(), message }));
+            let message = format!(
+                "a schedule of the context {context} belongs to its tenant; remove the field"
+            );
+            return Err(self.diagnostic(&ScheduleError {
+                field: "tenant".to_owned(),
+                message,
+            }));
         }
         self.tenant = context.clone();
         Ok(())
@@ -109,7 +133,9 @@ impl ScheduleFile {
 
     /// Returns the record of the deployment of this file.
     pub(crate) fn deployed(&self) -> DeployedSchedule {
-        let file = Path::new(&self.file).file_name().map(|name| name.to_string_lossy().into_owned());
+        let file = Path::new(&self.file)
+            .file_name()
+            .map(|name| name.to_string_lossy().into_owned());
         let (file, source) = (file.unwrap_or_default(), self.text.clone());
         DeployedSchedule {
             tenant: self.tenant.clone(),
@@ -123,7 +149,11 @@ impl ScheduleFile {
     fn diagnostic(&self, error: &ScheduleError) -> Diagnostic {
         let root = self.document.root();
         let field = error.field.split(['.', '[']).next().unwrap_or_default();
-        let entry = root.map().into_iter().flatten().find(|entry| entry.name == field);
+        let entry = root
+            .map()
+            .into_iter()
+            .flatten()
+            .find(|entry| entry.name == field);
         entry.map_or_else(
             || root.diagnostic(error.to_string()),
             |entry| entry.item.diagnostic(error.message.clone()),
@@ -155,7 +185,9 @@ mod tests {
         );
         rejected(
             "schedule: nightly\nsaga: bill\ncron: 1 * * * *\nzone: Europe/Berlim\n",
-            &["a.schedule.yaml:4:7: zone: zone \"Europe/Berlim\" is unknown; did you mean `Europe/Berlin`?"],
+            &[
+                "a.schedule.yaml:4:7: zone: zone \"Europe/Berlim\" is unknown; did you mean `Europe/Berlin`?",
+            ],
         );
         rejected(
             "schedul: nightly\nsaga: bill\nevery: 1h\noverlap: never\n",
@@ -172,7 +204,11 @@ mod tests {
         let text = "schedule: nightly\ntenant: acme\nsaga: bill\ncron: 0 2 * * *\nzone: Europe/Berlin\noverlap: queue\n";
         let file = ScheduleFile::parse(text, "dir/a.schedule.yaml").unwrap();
         assert_eq!(
-            (file.tenant.as_str(), file.name.as_str(), file.spec.saga.as_str()),
+            (
+                file.tenant.as_str(),
+                file.name.as_str(),
+                file.spec.saga.as_str()
+            ),
             ("acme", "nightly", "bill")
         );
         assert_eq!(file.deployed().file, "a.schedule.yaml");

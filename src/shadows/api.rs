@@ -49,7 +49,8 @@ pub(crate) async fn list(
     Tenant(tenant): Tenant,
     QueryParams(params): QueryParams<ListQuery>,
 ) -> Result<Json<ShadowPage>, Problem> {
-    let (items, next_cursor) = built_in::list(&api, (tenant, shadow::SAGA), params, ShadowView::read).await?;
+    let (items, next_cursor) =
+        built_in::list(&api, (tenant, shadow::SAGA), params, ShadowView::read).await?;
     Ok(Json(ShadowPage { items, next_cursor }))
 }
 
@@ -91,7 +92,12 @@ pub(crate) async fn stop(
 ) -> Result<Json<ShadowView>, Problem> {
     let key = key(tenant, &path.saga)?;
     drop(state(&api, &key).await?);
-    drop(instruct((&api, &caller), &key, &body, |_| built_in::signal(shadow::STOP, Value::Null)).await?);
+    drop(
+        instruct((&api, &caller), &key, &body, |_| {
+            built_in::signal(shadow::STOP, Value::Null)
+        })
+        .await?,
+    );
     view(&api, key).await
 }
 
@@ -106,9 +112,14 @@ fn missing(key: &InstanceKey) -> Problem {
 }
 
 async fn view(api: &ApiState, key: InstanceKey) -> Result<Json<ShadowView>, Problem> {
-    built_in::show(api, key, missing, ShadowView::read).await.map(Json)
+    built_in::show(api, key, missing, ShadowView::read)
+        .await
+        .map(Json)
 }
 
 async fn state(api: &ApiState, key: &InstanceKey) -> Result<ShadowState, Problem> {
-    built_in::show(api, key.clone(), missing, |_, key, instance| decoded(key, instance).map(Some)).await
+    built_in::show(api, key.clone(), missing, |_, key, instance| {
+        decoded(key, instance).map(Some)
+    })
+    .await
 }

@@ -41,12 +41,25 @@ pub(super) fn ended(
     now: Timestamp,
 ) -> Result<Option<Cases>, Error> {
     let start = first_position();
-    let (at, id) = after.map_or((before(spec.from), &start), |after| (after.at, &after.correlation));
-    let query = ChangeQuery { tenant, saga: &spec.saga, has_ended: true, after: (at, id), limit: PAGE };
-    let Some(mut page) = reader.changed_since(&query)? else { return Ok(None) };
+    let (at, id) = after.map_or((before(spec.from), &start), |after| {
+        (after.at, &after.correlation)
+    });
+    let query = ChangeQuery {
+        tenant,
+        saga: &spec.saga,
+        has_ended: true,
+        after: (at, id),
+        limit: PAGE,
+    };
+    let Some(mut page) = reader.changed_since(&query)? else {
+        return Ok(None);
+    };
     let has_more = page.len() == PAGE;
     let settled = now.saturating_sub(SETTLE);
-    let visible = page.iter().take_while(|(_, instance)| instance.updated_at <= settled).count();
+    let visible = page
+        .iter()
+        .take_while(|(_, instance)| instance.updated_at <= settled)
+        .count();
     // The last pages wait until every instance that ended before `until` is visible.
     let has_more = has_more && visible == page.len() || until.is_some_and(|until| settled < until);
     page.truncate(visible);
@@ -62,13 +75,18 @@ pub(super) fn ended(
             continue;
         }
         let history = reader.history(&key, 0, MAX_TRANSITIONS + 1)?;
-        if was_seen(&history, after) || until.is_some_and(|until| ended_at(&history) > Some(until)) {
+        if was_seen(&history, after) || until.is_some_and(|until| ended_at(&history) > Some(until))
+        {
             continue;
         }
         let position = position(&key, &instance);
         found.extend(case(spec, (key, instance), history, position));
     }
-    Ok(Some(Cases { found, end, has_more }))
+    Ok(Some(Cases {
+        found,
+        end,
+        has_more,
+    }))
 }
 
 /// Reads the instances that have not ended. `None` while the index is built.
@@ -79,16 +97,34 @@ pub(super) fn unfinished(
 ) -> Result<Option<Cases>, Error> {
     let start = first_position();
     let after = (before(spec.from), &start);
-    let query = ChangeQuery { tenant, saga: &spec.saga, has_ended: false, after, limit: MAX_UNFINISHED };
-    let Some(page) = reader.changed_since(&query)? else { return Ok(None) };
+    let query = ChangeQuery {
+        tenant,
+        saga: &spec.saga,
+        has_ended: false,
+        after,
+        limit: MAX_UNFINISHED,
+    };
+    let Some(page) = reader.changed_since(&query)? else {
+        return Ok(None);
+    };
     let mut found = Vec::new();
-    for (key, instance) in page.into_iter().filter(|(key, instance)| is_sampled(spec, key, instance)) {
+    for (key, instance) in page
+        .into_iter()
+        .filter(|(key, instance)| is_sampled(spec, key, instance))
+    {
         let history = reader.history(&key, 0, MAX_TRANSITIONS + 1)?;
-        let position =
-            Position { at: instance.updated_at, correlation: key.correlation.clone(), read_at: now };
+        let position = Position {
+            at: instance.updated_at,
+            correlation: key.correlation.clone(),
+            read_at: now,
+        };
         found.extend(case(spec, (key, instance), history, position));
     }
-    Ok(Some(Cases { found, end: None, has_more: false }))
+    Ok(Some(Cases {
+        found,
+        end: None,
+        has_more: false,
+    }))
 }
 
 fn before(time: Timestamp) -> Timestamp {
@@ -122,7 +158,12 @@ fn case(
     } else {
         recorded(&instance, history)
     };
-    Some(Case { key, instance, inputs, position })
+    Some(Case {
+        key,
+        instance,
+        inputs,
+        position,
+    })
 }
 
 /// Returns the inputs of a complete record.
@@ -134,24 +175,36 @@ fn recorded(
         "its record is incomplete: its shard moved, its node restarted, or an input is too large";
     let mut inputs = Vec::with_capacity(history.len());
     // The instance may have changed since it was read.
-    let history = history.into_iter().take_while(|entry| entry.version <= instance.version);
+    let history = history
+        .into_iter()
+        .take_while(|entry| entry.version <= instance.version);
     for (entry, version) in history.zip(1..) {
         match entry.input {
             Some(input) if entry.version == version => inputs.push((entry.at, *input)),
             _ => return Err(INCOMPLETE),
         }
     }
-    if inputs.len() as u64 == instance.version { Ok(inputs) } else { Err(INCOMPLETE) }
+    if inputs.len() as u64 == instance.version {
+        Ok(inputs)
+    } else {
+        Err(INCOMPLETE)
+    }
 }
 
 /// Returns the time of the first end of an instance.
 fn ended_at(history: &[HistoryEntry]) -> Option<Timestamp> {
-    history.iter().find(|entry| entry.status.is_final()).map(|entry| entry.at)
+    history
+        .iter()
+        .find(|entry| entry.status.is_final())
+        .map(|entry| entry.at)
 }
 
 /// Returns whether an earlier page contained the instance: it had ended, and had not changed when that page was read.
 fn was_seen(history: &[HistoryEntry], after: Option<&Position>) -> bool {
-    let (Some(after), Some(end)) = (after, history.iter().position(|entry| entry.status.is_final())) else {
+    let (Some(after), Some(end)) = (
+        after,
+        history.iter().position(|entry| entry.status.is_final()),
+    ) else {
         return false;
     };
     let next = history.get(end + 1).map(|entry| entry.at);

@@ -121,14 +121,18 @@ pub(crate) async fn run(command: Command, console: &Console) -> Result<(), Comma
         Command::Start(args) => start(*args, console).await,
         Command::List(args) => list(args, console).await,
         Command::Show(args) => {
-            let found = ApiClient::new(&args.server)?.get(&shadow_path(&args.saga, None), &[]).await?;
+            let found = ApiClient::new(&args.server)?
+                .get(&shadow_path(&args.saga, None), &[])
+                .await?;
             report::print_summary(&found, console)
         }
         Command::Report(args) => report(args, console).await,
         Command::Stop(ControlArgs { which, record }) => {
             let client = ApiClient::new(&which.server)?;
             let body = json!({ "user": record.user, "reason": record.reason });
-            let stopped = client.post(&shadow_path(&which.saga, Some("stop")), Some(&body)).await?;
+            let stopped = client
+                .post(&shadow_path(&which.saga, Some("stop")), Some(&body))
+                .await?;
             report::print_summary(&stopped, console)
         }
         Command::Promote(args) => promote(args, console).await,
@@ -149,7 +153,10 @@ async fn start(args: StartArgs, console: &Console) -> Result<(), CommandError> {
     } else {
         vec![definitions::read_file(&args.source)?]
     };
-    let files: Vec<_> = files.into_iter().filter(|file| !is_dir || is_definition(&file.name())).collect();
+    let files: Vec<_> = files
+        .into_iter()
+        .filter(|file| !is_dir || is_definition(&file.name()))
+        .collect();
     let mut started = Vec::new();
     for file in &files {
         let body = fields([
@@ -167,7 +174,11 @@ async fn start(args: StartArgs, console: &Console) -> Result<(), CommandError> {
                 note(&format!("{}: {}", file.name(), text(&body, "detail")));
             }
             Err(trouble) => {
-                let dir = args.source.parent().filter(|_| !is_dir).unwrap_or(&args.source);
+                let dir = args
+                    .source
+                    .parent()
+                    .filter(|_| !is_dir)
+                    .unwrap_or(&args.source);
                 return Err(deploy::rejection(&client, trouble, Some(dir), console)?);
             }
         }
@@ -177,8 +188,10 @@ async fn start(args: StartArgs, console: &Console) -> Result<(), CommandError> {
 
 fn print_started(source: &Path, started: &[Value], console: &Console) -> Result<(), CommandError> {
     if started.is_empty() {
-        let text =
-            format!("{} has no definition that a shadow can compare with an active one", source.display());
+        let text = format!(
+            "{} has no definition that a shadow can compare with an active one",
+            source.display()
+        );
         return Err(CommandError::failed(text));
     }
     if console.is_json() {
@@ -186,13 +199,19 @@ fn print_started(source: &Path, started: &[Value], console: &Console) -> Result<
     }
     for shadow in started {
         report::print_summary(shadow, console)?;
-        note(&format!("show the differences: orlog shadow report {}", text(shadow, "saga")));
+        note(&format!(
+            "show the differences: orlog shadow report {}",
+            text(shadow, "saga")
+        ));
     }
     Ok(())
 }
 
 async fn list(args: ListArgs, console: &Console) -> Result<(), CommandError> {
-    let found = args.page.fetch("/v1/shadows", &[("prefix", args.prefix)]).await?;
+    let found = args
+        .page
+        .fetch("/v1/shadows", &[("prefix", args.prefix)])
+        .await?;
     let row = |item: &Value| {
         let version = |side: &str| text(&item[side], "version");
         vec![
@@ -206,7 +225,16 @@ async fn list(args: ListArgs, console: &Console) -> Result<(), CommandError> {
             text(item, "until"),
         ]
     };
-    let head = ["SAGA", "STATUS", "VERSION", "SAMPLE", "COMPARED", "DIFFERENT", "SKIPPED", "UNTIL"];
+    let head = [
+        "SAGA",
+        "STATUS",
+        "VERSION",
+        "SAMPLE",
+        "COMPARED",
+        "DIFFERENT",
+        "SKIPPED",
+        "UNTIL",
+    ];
     found.print(&head, row, "no shadows", console)
 }
 
@@ -229,14 +257,19 @@ async fn report(args: ReportArgs, console: &Console) -> Result<(), CommandError>
         _ if !args.fail_on_difference => Ok(()),
         (0, 0) => Err(CommandError::failed("no instance was compared")),
         (0, _) => Ok(()),
-        (different, compared) => {
-            Err(CommandError::failed(format!("{different} of {compared} compared instances differ")))
-        }
+        (different, compared) => Err(CommandError::failed(format!(
+            "{different} of {compared} compared instances differ"
+        ))),
     }
 }
 
 async fn promote(args: PromoteArgs, console: &Console) -> Result<(), CommandError> {
-    let PromoteArgs { which, accept_differences, allow_downgrade, record } = args;
+    let PromoteArgs {
+        which,
+        accept_differences,
+        allow_downgrade,
+        record,
+    } = args;
     let client = ApiClient::new(&which.server)?;
     let body = json!({
         "accept_differences": accept_differences,
@@ -244,7 +277,10 @@ async fn promote(args: PromoteArgs, console: &Console) -> Result<(), CommandErro
         "user": record.user,
         "reason": record.reason,
     });
-    match client.send(&shadow_path(&which.saga, Some("promote")), &body).await {
+    match client
+        .send(&shadow_path(&which.saga, Some("promote")), &body)
+        .await
+    {
         Ok(plan) if console.is_json() => console.json(&plan),
         Ok(plan) => deploy::report(&plan, console),
         Err(trouble) => Err(deploy::rejection(&client, trouble, None, console)?),

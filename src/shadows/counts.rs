@@ -38,8 +38,11 @@ impl Comparator<'_> {
     /// Compares instances that ended, until the time of a page is over.
     pub(super) fn ended(&self, cases: Cases, events: &AdditionalEvents) -> PageOutcome {
         let started = Instant::now();
-        let mut outcome =
-            PageOutcome { position: cases.end, has_more: cases.has_more, ..PageOutcome::default() };
+        let mut outcome = PageOutcome {
+            position: cases.end,
+            has_more: cases.has_more,
+            ..PageOutcome::default()
+        };
         let mut rest = cases.found.iter();
         while let Some(case) = rest.next() {
             self.count(case, events, &mut outcome);
@@ -57,7 +60,10 @@ impl Comparator<'_> {
         let mut outcome = PageOutcome::default();
         for case in &cases.found {
             if started.elapsed() > INSTANCE_TIME {
-                skip(&mut outcome, "it had not ended, and too many others had not, either");
+                skip(
+                    &mut outcome,
+                    "it had not ended, and too many others had not, either",
+                );
                 continue;
             }
             let before = outcome.equal + outcome.different;
@@ -77,10 +83,20 @@ impl Comparator<'_> {
             return skip(outcome, "too many events were published during its life");
         }
         let started = Instant::now();
-        let additional = events.by_instance.get(&case.key).map_or(&[][..], Vec::as_slice);
+        let additional = events
+            .by_instance
+            .get(&case.key)
+            .map_or(&[][..], Vec::as_slice);
         let (key, instance) = (&case.key, &case.instance);
         let (live, candidate) = (self.live, self.candidate);
-        let shadow_case = ShadowCase { key, instance, inputs, additional, live, candidate };
+        let shadow_case = ShadowCase {
+            key,
+            instance,
+            inputs,
+            additional,
+            live,
+            candidate,
+        };
         match compare(&shadow_case, &|| started.elapsed() > INSTANCE_TIME) {
             Comparison::Equal => outcome.equal += 1,
             Comparison::Skipped(reason) => skip(outcome, reason),
@@ -94,7 +110,12 @@ impl Comparator<'_> {
     }
 
     fn add(&self, case: &Case, difference: Difference, outcome: &mut PageOutcome) {
-        let Difference { mut kind, path, live, candidate } = difference;
+        let Difference {
+            mut kind,
+            path,
+            live,
+            candidate,
+        } = difference;
         kind.truncate(kind.floor_char_boundary(MAX_KIND_BYTES));
         let known = outcome.kinds.iter().position(|known| known.kind == kind);
         let is_full = outcome.kinds.len() >= MAX_KINDS;
@@ -121,7 +142,13 @@ impl Comparator<'_> {
         };
         let (live, candidate) = (displayed(live), displayed(candidate));
         let instances: Vec<CorrelationId> = vec![case.key.correlation.clone()];
-        outcome.kinds.push(KindOutcome { kind, count: 1, instances, live, candidate });
+        outcome.kinds.push(KindOutcome {
+            kind,
+            count: 1,
+            instances,
+            live,
+            candidate,
+        });
     }
 }
 
@@ -132,9 +159,9 @@ fn skip(outcome: &mut PageOutcome, reason: &str) {
 /// Redacts a value by the names of the fields that contain it.
 fn redacted(redact: &Redaction, path: &[String], value: Value) -> Value {
     let names = || path.iter().filter(|name| *name != "[]");
-    let nested = names()
-        .rev()
-        .fold(value, |value, name| Value::Object(std::iter::once((name.clone(), value)).collect()));
+    let nested = names().rev().fold(value, |value, name| {
+        Value::Object(std::iter::once((name.clone(), value)).collect())
+    });
     let mut value = redact.redact(nested);
     for name in names() {
         match value.get_mut(name) {
@@ -152,7 +179,10 @@ fn shortened(value: Value) -> Value {
     if text.len() <= MAX_VALUE_BYTES {
         return value;
     }
-    Value::from(format!("{}…", &text[..text.floor_char_boundary(MAX_VALUE_BYTES)]))
+    Value::from(format!(
+        "{}…",
+        &text[..text.floor_char_boundary(MAX_VALUE_BYTES)]
+    ))
 }
 
 #[cfg(test)]
@@ -165,19 +195,34 @@ mod tests {
     fn values_are_redacted_by_the_names_around_them() {
         let redact: Redaction =
             serde_json::from_value(json!({ "fields": ["card", "customer.name"] })).unwrap();
-        let path = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+        let path = |names: &[&str]| {
+            names
+                .iter()
+                .map(|name| (*name).to_owned())
+                .collect::<Vec<_>>()
+        };
         let of = |names: &[&str], value: Value| redacted(&redact, &path(names), value);
         assert_eq!(of(&["card"], json!("4242")), "[redacted]");
         assert_eq!(of(&["card", "number"], json!("4242")), "[redacted]");
-        assert_eq!(of(&["vars", "customer", "name"], json!("Ada")), "[redacted]");
+        assert_eq!(
+            of(&["vars", "customer", "name"], json!("Ada")),
+            "[redacted]"
+        );
         assert_eq!(of(&["items", "[]", "price"], json!(3)), 3);
-        assert_eq!(of(&[], json!({ "card": 1, "n": 2 })), json!({ "card": "[redacted]", "n": 2 }));
+        assert_eq!(
+            of(&[], json!({ "card": 1, "n": 2 })),
+            json!({ "card": "[redacted]", "n": 2 })
+        );
     }
 
     #[test]
     fn long_values_are_shortened() {
         let long = shortened(json!({ "text": "ä".repeat(2_000) }));
-        assert!(long.as_str().is_some_and(|text| text.ends_with('…') && text.len() < 1_100), "{long}");
+        assert!(
+            long.as_str()
+                .is_some_and(|text| text.ends_with('…') && text.len() < 1_100),
+            "{long}"
+        );
         assert_eq!(shortened(json!(1)), 1);
     }
 }

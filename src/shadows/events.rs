@@ -21,7 +21,12 @@ pub(super) struct AdditionalEvents {
 /// Returns the event types that the candidate consumes and the live definition does not.
 pub(super) fn additional_types(live: &dyn Program, candidate: &dyn Program) -> BTreeSet<EventType> {
     let types = |program: &dyn Program| -> BTreeSet<EventType> {
-        program.manifest().subscriptions.iter().map(|one| one.kind.clone()).collect()
+        program
+            .manifest()
+            .subscriptions
+            .iter()
+            .map(|one| one.kind.clone())
+            .collect()
     };
     types(candidate).difference(&types(live)).cloned().collect()
 }
@@ -35,11 +40,15 @@ pub(super) async fn additional_events(
     instances: &BTreeMap<InstanceKey, (Timestamp, Timestamp)>,
 ) -> Result<AdditionalEvents, Error> {
     let mut found = AdditionalEvents::default();
-    let Some(from) = instances.values().map(|(start, _)| *start).min() else { return Ok(found) };
+    let Some(from) = instances.values().map(|(start, _)| *start).min() else {
+        return Ok(found);
+    };
     let mut read = 0;
     for source in sources.iter().filter(|source| !source.has_dead_letters()) {
         let kinds = source.kinds.iter().copied();
-        let filters = kinds.flat_map(|kind| subject::filters(Some(tenant), kind, None)).collect();
+        let filters = kinds
+            .flat_map(|kind| subject::filters(Some(tenant), kind, None))
+            .collect();
         let mut scan = source.bus.scan(filters, ScanStart::Time(from)).await?;
         loop {
             let deliveries = scan.next().await?;
@@ -51,11 +60,22 @@ pub(super) async fn additional_events(
                 break;
             }
             for delivery in &deliveries {
-                let Some((at, event)) = event((source, delivery), types) else { continue };
-                let Ok(correlation) = candidate.correlate(&event) else { continue };
+                let Some((at, event)) = event((source, delivery), types) else {
+                    continue;
+                };
+                let Ok(correlation) = candidate.correlate(&event) else {
+                    continue;
+                };
                 let saga = candidate.definition_ref().saga.clone();
-                let key = InstanceKey { tenant: tenant.clone(), saga, correlation };
-                if instances.get(&key).is_some_and(|(start, end)| (start..=end).contains(&&at)) {
+                let key = InstanceKey {
+                    tenant: tenant.clone(),
+                    saga,
+                    correlation,
+                };
+                if instances
+                    .get(&key)
+                    .is_some_and(|(start, end)| (start..=end).contains(&&at))
+                {
                     found.by_instance.entry(key).or_default().push((at, event));
                 }
             }
@@ -76,7 +96,9 @@ fn event(
     if workflow::is_instance_subject(&message.subject) {
         return None;
     }
-    let mut event = codec::decode(message, at).ok().filter(|event| types.contains(&event.kind))?;
+    let mut event = codec::decode(message, at)
+        .ok()
+        .filter(|event| types.contains(&event.kind))?;
     source.check(delivery, &mut event).ok()?;
     Some((at, event))
 }

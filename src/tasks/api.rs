@@ -8,7 +8,8 @@ mod view;
 
 use axum::{Extension, Json};
 use orlog_model::{
-    ControlAction, CorrelationId, EventId, EventType, SagaName, TaskAction, TaskRow, TaskStatus, TenantId,
+    ControlAction, CorrelationId, EventId, EventType, SagaName, TaskAction, TaskRow, TaskStatus,
+    TenantId,
 };
 use orlog_store::{TaskQuery, merge_tasks};
 use serde::de::Error as _;
@@ -63,11 +64,19 @@ fn waiting() -> Vec<TaskStatus> {
 fn statuses<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<TaskStatus>, D::Error> {
     let text = String::deserialize(deserializer)?;
     let read = |name: &str| {
-        let found = TaskStatus::ALL.into_iter().find(|status| status.as_str() == name);
+        let found = TaskStatus::ALL
+            .into_iter()
+            .find(|status| status.as_str() == name);
         let known = || TaskStatus::ALL.map(TaskStatus::as_str).join(", ");
-        found.ok_or_else(|| D::Error::custom(format!("unknown status {name:?}; statuses: {}", known())))
+        found.ok_or_else(|| {
+            D::Error::custom(format!("unknown status {name:?}; statuses: {}", known()))
+        })
     };
-    text.split(',').map(str::trim).filter(|name| !name.is_empty()).map(read).collect()
+    text.split(',')
+        .map(str::trim)
+        .filter(|name| !name.is_empty())
+        .map(read)
+        .collect()
 }
 
 /// User who performs a task action.
@@ -165,7 +174,10 @@ pub(crate) async fn list(
     });
     let page = page.await?;
     let view = |row| TaskView::of(row, &api.app.config.redact);
-    Ok(Json(TaskPage { items: page.items.iter().map(view).collect(), next_cursor: page.next }))
+    Ok(Json(TaskPage {
+        items: page.items.iter().map(view).collect(),
+        next_cursor: page.next,
+    }))
 }
 
 /// Show a task with its events
@@ -187,7 +199,12 @@ pub(crate) async fn show(
             if let Some(row) = reader.task(&tenant, id)? {
                 let events = reader.task_events(&row, MAX_EVENTS)?;
                 let instance = reader.instance(&row.instance)?;
-                return Ok(TaskDetail::of(&row, instance.as_ref(), &events, &app.config.redact));
+                return Ok(TaskDetail::of(
+                    &row,
+                    instance.as_ref(),
+                    &events,
+                    &app.config.redact,
+                ));
             }
         }
         Err(missing(id))
@@ -242,24 +259,75 @@ impl TaskUser {
     }
 
     fn into_parts(self, order: TaskAction) -> (TaskAction, Vec<String>, ControlCaller) {
-        let Self { user: by, roles, id, reason, expected_version } = self;
-        (order, roles, ControlCaller { id, user: by, reason, expected_version, wait_token: None })
+        let Self {
+            user: by,
+            roles,
+            id,
+            reason,
+            expected_version,
+        } = self;
+        (
+            order,
+            roles,
+            ControlCaller {
+                id,
+                user: by,
+                reason,
+                expected_version,
+                wait_token: None,
+            },
+        )
     }
 }
 
 impl AssignBody {
     fn into_parts(self) -> (TaskAction, Vec<String>, ControlCaller) {
-        let Self { assignee, roles, user: by, id, reason, expected_version } = self;
-        let control_caller = ControlCaller { id, user: by, reason, expected_version, wait_token: None };
-        (TaskAction::Assign { assignee, roles }, Vec::new(), control_caller)
+        let Self {
+            assignee,
+            roles,
+            user: by,
+            id,
+            reason,
+            expected_version,
+        } = self;
+        let control_caller = ControlCaller {
+            id,
+            user: by,
+            reason,
+            expected_version,
+            wait_token: None,
+        };
+        (
+            TaskAction::Assign { assignee, roles },
+            Vec::new(),
+            control_caller,
+        )
     }
 }
 
 impl CompleteBody {
     fn into_parts(self) -> (TaskAction, Vec<String>, ControlCaller) {
-        let Self { outcome, data, user: by, roles, id, reason, expected_version } = self;
-        let control_caller = ControlCaller { id, user: by, reason, expected_version, wait_token: None };
-        (TaskAction::Complete { outcome, data }, roles, control_caller)
+        let Self {
+            outcome,
+            data,
+            user: by,
+            roles,
+            id,
+            reason,
+            expected_version,
+        } = self;
+        let control_caller = ControlCaller {
+            id,
+            user: by,
+            reason,
+            expected_version,
+            wait_token: None,
+        };
+        (
+            TaskAction::Complete { outcome, data },
+            roles,
+            control_caller,
+        )
     }
 }
 
@@ -281,11 +349,19 @@ async fn send_action(
             Err(missing(id))
         })
         .await?;
-    send_control(api, caller, &row.instance, control_caller, ControlAction::Task { id, order, roles }).await
+    send_control(
+        api,
+        caller,
+        &row.instance,
+        control_caller,
+        ControlAction::Task { id, order, roles },
+    )
+    .await
 }
 
 fn parse(id: &str) -> Result<Uuid, Problem> {
-    id.parse().map_err(|error| invalid_parameter("id", format!("not a task id: {error}")))
+    id.parse()
+        .map_err(|error| invalid_parameter("id", format!("not a task id: {error}")))
 }
 
 fn missing(id: Uuid) -> Problem {

@@ -74,12 +74,28 @@ async fn list(args: List, console: &Console) -> Result<(), CommandError> {
         ("saga", args.saga),
         ("correlation", args.correlation),
     ];
-    let head = ["ID", "TITLE", "STATUS", "ROLES", "ASSIGNEE", "DUE", "SAGA", "CORRELATION"];
-    args.page.fetch("/v1/tasks", &query).await?.print(&head, row, "no tasks", console)
+    let head = [
+        "ID",
+        "TITLE",
+        "STATUS",
+        "ROLES",
+        "ASSIGNEE",
+        "DUE",
+        "SAGA",
+        "CORRELATION",
+    ];
+    args.page
+        .fetch("/v1/tasks", &query)
+        .await?
+        .print(&head, row, "no tasks", console)
 }
 
 fn row(task: &Value) -> Vec<String> {
-    let roles = items(task, "roles").iter().filter_map(Value::as_str).collect::<Vec<_>>().join(", ");
+    let roles = items(task, "roles")
+        .iter()
+        .filter_map(Value::as_str)
+        .collect::<Vec<_>>()
+        .join(", ");
     let assignee = match text(task, "claimed_by") {
         claimed if claimed.is_empty() => text(task, "assignee"),
         claimed => claimed,
@@ -102,11 +118,23 @@ async fn show(args: Show, console: &Console) -> Result<(), CommandError> {
     if console.is_json() {
         return console.json(&task);
     }
-    console.status(&format!("{}: ", text(&task, "title")), &text(&task, "status"), "")?;
-    let joined =
-        |field: &str| items(&task, field).iter().filter_map(Value::as_str).collect::<Vec<_>>().join(", ");
+    console.status(
+        &format!("{}: ", text(&task, "title")),
+        &text(&task, "status"),
+        "",
+    )?;
+    let joined = |field: &str| {
+        items(&task, field)
+            .iter()
+            .filter_map(Value::as_str)
+            .collect::<Vec<_>>()
+            .join(", ")
+    };
     let lines = [
-        ("saga", format!("{} {}", text(&task, "saga"), text(&task, "correlation"))),
+        (
+            "saga",
+            format!("{} {}", text(&task, "saga"), text(&task, "correlation")),
+        ),
         ("step", text(&task, "tag")),
         ("roles", joined("roles")),
         ("assignee", text(&task, "assignee")),
@@ -121,7 +149,13 @@ async fn show(args: Show, console: &Console) -> Result<(), CommandError> {
     }
     console.line("")?;
     let fields = ["at", "kind", "user", "assignee", "outcome", "reason"];
-    let rows: Vec<Vec<String>> =
-        items(&task, "events").iter().map(|event| fields.map(|field| text(event, field)).into()).collect();
-    console.table(&["TIME", "EVENT", "USER", "ASSIGNEE", "OUTCOME", "REASON"], &rows, "no events")
+    let rows: Vec<Vec<String>> = items(&task, "events")
+        .iter()
+        .map(|event| fields.map(|field| text(event, field)).into())
+        .collect();
+    console.table(
+        &["TIME", "EVENT", "USER", "ASSIGNEE", "OUTCOME", "REASON"],
+        &rows,
+        "no events",
+    )
 }

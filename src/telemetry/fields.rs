@@ -27,11 +27,17 @@ impl LogFields {
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = (&'static str, &Value)> {
-        self.0.iter().filter(|(name, _)| *name != MESSAGE).map(|(name, value)| (*name, value))
+        self.0
+            .iter()
+            .filter(|(name, _)| *name != MESSAGE)
+            .map(|(name, value)| (*name, value))
     }
 
     pub(super) fn get(&self, name: &str) -> Option<&str> {
-        self.0.iter().find(|(known, _)| *known == name).and_then(|(_, value)| value.as_str())
+        self.0
+            .iter()
+            .find(|(known, _)| *known == name)
+            .and_then(|(_, value)| value.as_str())
     }
 
     pub(super) fn message(&self) -> &str {
@@ -90,7 +96,11 @@ where
     S: Subscriber + for<'span> LookupSpan<'span>,
 {
     let mut all = LogFields::default();
-    for span in context.event_scope(event).into_iter().flat_map(Scope::from_root) {
+    for span in context
+        .event_scope(event)
+        .into_iter()
+        .flat_map(Scope::from_root)
+    {
         if let Some(LogFields(fields)) = span.extensions().get::<LogFields>() {
             for (name, value) in fields {
                 all.0.retain(|(known, _)| known != name);

@@ -59,7 +59,9 @@ pub(super) fn parse(text: &str) -> Result<EnvFilter, String> {
         return Err(format!("an empty filter logs nothing; use one {example}"));
     }
     if let Some(word) = unknown_level(text) {
-        let advice = did_you_mean(word, LEVEL_NAMES).map(|advice| format!("; {advice}")).unwrap_or_default();
+        let advice = did_you_mean(word, LEVEL_NAMES)
+            .map(|advice| format!("; {advice}"))
+            .unwrap_or_default();
         return Err(format!(
             "{word:?} is not a log level{advice}; levels: {}; for a module, add its level: {word}=debug",
             LEVEL_NAMES.join(", ")
@@ -72,14 +74,27 @@ pub(super) fn parse(text: &str) -> Result<EnvFilter, String> {
 /// Returns the first directive that is a word, but not a level: `EnvFilter` reads it as the only module that logs. A
 /// filter with spans is not checked.
 fn unknown_level(text: &str) -> Option<&str> {
-    let mut words = text.split(',').map(str::trim).filter(|part| !part.is_empty() && !part.contains('='));
+    let mut words = text
+        .split(',')
+        .map(str::trim)
+        .filter(|part| !part.is_empty() && !part.contains('='));
     words.find(|word| !text.contains('[') && word.parse::<LevelFilter>().is_err())
 }
 
 pub(super) fn install(handle: Handle<EnvFilter, Registry>, configured: &str) {
-    let now = Mutex::new(CurrentFilter { filter: configured.to_owned(), until: None, change: 0 });
+    let now = Mutex::new(CurrentFilter {
+        filter: configured.to_owned(),
+        until: None,
+        change: 0,
+    });
     // Stored only by the installer of the global subscriber, which is set once.
-    LEVELS.set(LogLevels { handle, configured: configured.to_owned(), now }).ok();
+    LEVELS
+        .set(LogLevels {
+            handle,
+            configured: configured.to_owned(),
+            now,
+        })
+        .ok();
 }
 
 impl LogLevels {
@@ -94,10 +109,16 @@ impl LogLevels {
     ///
     /// # Errors
     /// Fails if the filter is invalid.
-    pub fn set(&'static self, filter: &str, lasting: Option<Duration>) -> Result<LogFilter, String> {
+    pub fn set(
+        &'static self,
+        filter: &str,
+        lasting: Option<Duration>,
+    ) -> Result<LogFilter, String> {
         let parsed = parse(filter)?;
         let mut now = self.lock();
-        self.handle.reload(parsed).map_err(|error| error.to_string())?;
+        self.handle
+            .reload(parsed)
+            .map_err(|error| error.to_string())?;
         now.change += 1;
         filter.clone_into(&mut now.filter);
         now.until = lasting.map(|lasting| SystemClock.now().saturating_add(lasting));
@@ -124,8 +145,11 @@ impl LogLevels {
         if change.is_some_and(|change| change != now.change) {
             return;
         }
-        let configured = parse(&self.configured)
-            .and_then(|filter| self.handle.reload(filter).map_err(|error| error.to_string()));
+        let configured = parse(&self.configured).and_then(|filter| {
+            self.handle
+                .reload(filter)
+                .map_err(|error| error.to_string())
+        });
         if let Err(error) = configured {
             return tracing::error!(error, "cannot restore the configured log filter");
         }
@@ -136,7 +160,11 @@ impl LogLevels {
     }
 
     fn snapshot(&self, now: &CurrentFilter) -> LogFilter {
-        LogFilter { filter: now.filter.clone(), configured: self.configured.clone(), until: now.until }
+        LogFilter {
+            filter: now.filter.clone(),
+            configured: self.configured.clone(),
+            until: now.until,
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, CurrentFilter> {
@@ -152,12 +180,21 @@ mod tests {
     #[test]
     fn misspelled_level_is_rejected() {
         let error = parse("dbug").expect_err("it is no level");
-        assert!(error.starts_with("\"dbug\" is not a log level; did you mean `debug`?"), "{error}");
+        assert!(
+            error.starts_with("\"dbug\" is not a log level; did you mean `debug`?"),
+            "{error}"
+        );
         let error = parse("info, orlog_actors").expect_err("the module has no level");
         assert!(error.contains("orlog_actors=debug"), "{error}");
-        for valid in
-            ["info", "WARN", "off", "3", "info,orlog_actors=debug", "orlog[saga{x=1}]=trace", "info,"]
-        {
+        for valid in [
+            "info",
+            "WARN",
+            "off",
+            "3",
+            "info,orlog_actors=debug",
+            "orlog[saga{x=1}]=trace",
+            "info,",
+        ] {
             assert!(parse(valid).is_ok(), "{valid}");
         }
     }

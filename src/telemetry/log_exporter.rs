@@ -9,7 +9,9 @@ use std::sync::Arc;
 use opentelemetry::logs::{AnyValue, LogRecord as _, Logger as _, LoggerProvider as _, Severity};
 use opentelemetry::trace::{SpanId, TraceContextExt as _, TraceId};
 use opentelemetry::{Context, Key};
-use opentelemetry_sdk::logs::{BatchConfigBuilder, BatchLogProcessor, SdkLogger, SdkLoggerProvider};
+use opentelemetry_sdk::logs::{
+    BatchConfigBuilder, BatchLogProcessor, SdkLogger, SdkLoggerProvider,
+};
 use orlog_model::trace;
 use serde_json::Value as Json;
 use tracing::{Event, Level, Subscriber};
@@ -23,7 +25,14 @@ use crate::clock::ClockReading;
 use crate::config::Config;
 
 /// Targets of the export transport. Their records are not exported, because each would create another.
-const EXCLUDED: [&str; 6] = ["hyper", "reqwest", "rustls", "h2", "opentelemetry", "orlog::telemetry::otlp"];
+const EXCLUDED: [&str; 6] = [
+    "hyper",
+    "reqwest",
+    "rustls",
+    "h2",
+    "opentelemetry",
+    "orlog::telemetry::otlp",
+];
 
 /// Exporter of log records in batches.
 #[derive(Clone)]
@@ -35,7 +44,11 @@ pub(super) struct LogExporter {
 impl LogExporter {
     /// Starts the export; call it on a tokio runtime.
     pub(super) fn start(config: &Config) -> anyhow::Result<Self> {
-        let BatchSettings { queue_size, batch_size, delay } = BatchSettings::of(&LOGS, config);
+        let BatchSettings {
+            queue_size,
+            batch_size,
+            delay,
+        } = BatchSettings::of(&LOGS, config);
         let state = ExportState::new(&LOGS, queue_size);
         let builder = opentelemetry_otlp::LogExporter::builder().with_http();
         let exporter = otlp::configure(builder, &LOGS, config, &state)?.build()?;
@@ -44,11 +57,20 @@ impl LogExporter {
             .with_max_export_batch_size(batch_size)
             .with_scheduled_delay(delay)
             .build();
-        let exporter = CountingExporter { exporter, state: Arc::clone(&state) };
-        let processor = BatchLogProcessor::builder(exporter).with_batch_config(batches).build();
-        let provider =
-            SdkLoggerProvider::builder().with_log_processor(processor).with_resource(otlp::resource(config));
-        Ok(Self { provider: provider.build(), state })
+        let exporter = CountingExporter {
+            exporter,
+            state: Arc::clone(&state),
+        };
+        let processor = BatchLogProcessor::builder(exporter)
+            .with_batch_config(batches)
+            .build();
+        let provider = SdkLoggerProvider::builder()
+            .with_log_processor(processor)
+            .with_resource(otlp::resource(config));
+        Ok(Self {
+            provider: provider.build(),
+            state,
+        })
     }
 
     pub(super) fn layer(&self) -> OtlpLogLayer {
@@ -64,7 +86,8 @@ impl LogExporter {
 
     /// Exports the queued records and stops. Blocks until then, for at most 5 s.
     pub(super) fn stop(&self) {
-        self.state.stop(|timeout| self.provider.shutdown_with_timeout(timeout));
+        self.state
+            .stop(|timeout| self.provider.shutdown_with_timeout(timeout));
     }
 }
 
@@ -79,7 +102,9 @@ impl<S: Subscriber + for<'span> LookupSpan<'span>> Layer<S> for OtlpLogLayer {
     fn on_event(&self, event: &Event<'_>, context: layer::Context<'_, S>) {
         let metadata = event.metadata();
         // The exporter thread suppresses its own records.
-        if EXCLUDED.iter().any(|prefix| metadata.target().starts_with(prefix))
+        if EXCLUDED
+            .iter()
+            .any(|prefix| metadata.target().starts_with(prefix))
             || Context::is_current_telemetry_suppressed()
             || !self.state.admit()
         {
@@ -92,7 +117,11 @@ impl<S: Subscriber + for<'span> LookupSpan<'span>> Layer<S> for OtlpLogLayer {
         record.set_severity_text(level.as_str());
         record.set_body(fields.message().to_owned().into());
         record.add_attribute("target", metadata.target());
-        record.add_attributes(fields.iter().map(|(name, value)| (Key::from_static_str(name), any(value))));
+        record.add_attributes(
+            fields
+                .iter()
+                .map(|(name, value)| (Key::from_static_str(name), any(value))),
+        );
         // In a request, the SDK adds the trace and the span of the request.
         if !Context::map_current(|current| current.span().span_context().is_valid())
             && let Some(trace) = fields.get("trace_id").and_then(trace::parse_trace_id)

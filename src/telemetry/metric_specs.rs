@@ -47,13 +47,20 @@ pub struct MetricSpec {
 impl MetricSpec {
     /// Parses a row of the table: name, kind, labels and description. `None` for other lines.
     fn parse(line: &'static str) -> Option<Self> {
-        let row =
-            line.strip_prefix("| `").filter(|row| row.starts_with("orlog_") || row.starts_with("process_"));
-        let [name, kind, labels, help]: [_; 4] =
-            row?.trim_end_matches(" |").split(" | ").collect::<Vec<_>>().try_into().ok()?;
+        let row = line
+            .strip_prefix("| `")
+            .filter(|row| row.starts_with("orlog_") || row.starts_with("process_"));
+        let [name, kind, labels, help]: [_; 4] = row?
+            .trim_end_matches(" |")
+            .split(" | ")
+            .collect::<Vec<_>>()
+            .try_into()
+            .ok()?;
         Some(Self {
             name: name.trim_end_matches('`'),
-            kind: MetricKind::ALL.into_iter().find(|known| known.as_str() == kind)?,
+            kind: MetricKind::ALL
+                .into_iter()
+                .find(|known| known.as_str() == kind)?,
             labels: labels
                 .split(", ")
                 .map(|label| label.trim_matches('`'))
@@ -67,13 +74,19 @@ impl MetricSpec {
     #[must_use]
     pub fn unit(&self) -> Option<&'static str> {
         let name = self.name.strip_suffix("_total").unwrap_or(self.name);
-        ["seconds", "bytes"].into_iter().find(|unit| name.ends_with(unit))
+        ["seconds", "bytes"]
+            .into_iter()
+            .find(|unit| name.ends_with(unit))
     }
 }
 
 /// All metrics.
-pub static ALL: LazyLock<Vec<MetricSpec>> =
-    LazyLock::new(|| DOCUMENTATION.lines().filter_map(MetricSpec::parse).collect());
+pub static ALL: LazyLock<Vec<MetricSpec>> = LazyLock::new(|| {
+    DOCUMENTATION
+        .lines()
+        .filter_map(MetricSpec::parse)
+        .collect()
+});
 
 /// Returns the metric with this name.
 #[must_use]

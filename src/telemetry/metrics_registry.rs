@@ -38,12 +38,16 @@ impl MetricSink for MetricsRegistry {
             .or_else(|| metric_specs::find(name))
             .expect("the table names every metric");
         // The format appends the suffix itself.
-        let bare =
-            if spec.kind == MetricKind::Counter { spec.name.trim_end_matches("_total") } else { spec.name };
+        let bare = if spec.kind == MetricKind::Counter {
+            spec.name.trim_end_matches("_total")
+        } else {
+            spec.name
+        };
         match spec.unit() {
             Some(unit) => {
                 let bare = bare.trim_end_matches(unit).trim_end_matches('_');
-                self.0.register_with_unit(bare, spec.help, Unit::Other(unit.to_owned()), metric);
+                self.0
+                    .register_with_unit(bare, spec.help, Unit::Other(unit.to_owned()), metric);
             }
             None => self.0.register(bare, spec.help, metric),
         }

@@ -49,16 +49,25 @@ pub(super) struct Signal {
 }
 
 /// Spans.
-pub(super) const SPANS: Signal =
-    Signal { label: "spans", path: "/v1/traces", exporter: "TRACES", processor: "BSP" };
+pub(super) const SPANS: Signal = Signal {
+    label: "spans",
+    path: "/v1/traces",
+    exporter: "TRACES",
+    processor: "BSP",
+};
 /// Log records.
-pub(super) const LOGS: Signal =
-    Signal { label: "logs", path: "/v1/logs", exporter: "LOGS", processor: "BLRP" };
+pub(super) const LOGS: Signal = Signal {
+    label: "logs",
+    path: "/v1/logs",
+    exporter: "LOGS",
+    processor: "BLRP",
+};
 
 impl Signal {
     /// Returns whether a collector is configured, by Orlog or by an environment variable.
     pub(super) fn has_collector(&self, config: &Config) -> bool {
-        !config.telemetry.otlp_endpoint.is_empty() || self.exporter_variable::<String>("ENDPOINT").is_some()
+        !config.telemetry.otlp_endpoint.is_empty()
+            || self.exporter_variable::<String>("ENDPOINT").is_some()
     }
 
     /// Reads a variable of the exporter; the one of the signal has priority.
@@ -73,7 +82,11 @@ impl Signal {
 }
 
 fn variable<T: FromStr>(name: &str) -> Option<T> {
-    std::env::var(name).ok().filter(|text| !text.is_empty())?.parse().ok()
+    std::env::var(name)
+        .ok()
+        .filter(|text| !text.is_empty())?
+        .parse()
+        .ok()
 }
 
 /// Settings of a batch processor.
@@ -85,10 +98,20 @@ pub(super) struct BatchSettings {
 
 impl BatchSettings {
     pub(super) fn of(signal: &Signal, config: &Config) -> Self {
-        let queue_size = signal.processor_variable("MAX_QUEUE_SIZE").unwrap_or(config.telemetry.queue_size);
-        let batch_size = signal.processor_variable("MAX_EXPORT_BATCH_SIZE").unwrap_or(BATCH);
-        let delay = signal.processor_variable("SCHEDULE_DELAY").unwrap_or(DELAY_MS);
-        Self { queue_size, batch_size, delay: Duration::from_millis(delay) }
+        let queue_size = signal
+            .processor_variable("MAX_QUEUE_SIZE")
+            .unwrap_or(config.telemetry.queue_size);
+        let batch_size = signal
+            .processor_variable("MAX_EXPORT_BATCH_SIZE")
+            .unwrap_or(BATCH);
+        let delay = signal
+            .processor_variable("SCHEDULE_DELAY")
+            .unwrap_or(DELAY_MS);
+        Self {
+            queue_size,
+            batch_size,
+            delay: Duration::from_millis(delay),
+        }
     }
 }
 
@@ -132,7 +155,8 @@ impl ExportState {
 
     /// Reserves space in the queue for a record. Counts the record as dropped if there is none.
     pub(super) fn admit(&self) -> bool {
-        let is_admitted = self.pending.fetch_add(1, Ordering::Relaxed) < self.limit.load(Ordering::Relaxed);
+        let is_admitted =
+            self.pending.fetch_add(1, Ordering::Relaxed) < self.limit.load(Ordering::Relaxed);
         if !is_admitted {
             self.pending.fetch_sub(1, Ordering::Relaxed);
             self.counts.dropped.inc();
@@ -151,11 +175,20 @@ impl ExportState {
     /// Counts the records that the collector rejected in a response.
     fn count_rejected(&self, response: &[u8]) {
         let response = ExportResponse::decode(response).unwrap_or_default();
-        let Some(PartialSuccess { rejected, message: reason }) = response.partial_success else { return };
+        let Some(PartialSuccess {
+            rejected,
+            message: reason,
+        }) = response.partial_success
+        else {
+            return;
+        };
         if rejected > 0 || !reason.is_empty() {
             tracing::warn!(rejected, reason, "collector rejected some records");
         }
-        self.rejected.store(u64::try_from(rejected).unwrap_or_default(), Ordering::Relaxed);
+        self.rejected.store(
+            u64::try_from(rejected).unwrap_or_default(),
+            Ordering::Relaxed,
+        );
     }
 
     fn set_error(&self, error: String) {
@@ -175,7 +208,11 @@ impl ExportState {
         } else {
             self.counts.dropped.inc_by(count);
             if !self.is_failing.swap(true, Ordering::Relaxed) {
-                let error = self.error.lock().unwrap_or_else(PoisonError::into_inner).clone();
+                let error = self
+                    .error
+                    .lock()
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .clone();
                 tracing::warn!(error, "collector rejects {label}; dropping");
             }
         }
@@ -229,10 +266,16 @@ pub(super) fn configure<B: WithExportConfig + WithHttpConfig>(
     config: &Config,
     state: &Arc<ExportState>,
 ) -> anyhow::Result<B> {
-    let timeout = signal.exporter_variable("TIMEOUT").unwrap_or(EXPORT_TIMEOUT_MS);
+    let timeout = signal
+        .exporter_variable("TIMEOUT")
+        .unwrap_or(EXPORT_TIMEOUT_MS);
     let timeout = Duration::from_millis(timeout);
     let http = orlog_effect::http::client().timeout(timeout).build()?;
-    let client = RuntimeClient { http, runtime: Handle::try_current()?, state: Arc::clone(state) };
+    let client = RuntimeClient {
+        http,
+        runtime: Handle::try_current()?,
+        state: Arc::clone(state),
+    };
     let builder = builder.with_timeout(timeout).with_http_client(client);
     let endpoint = config.telemetry.otlp_endpoint.trim_end_matches('/');
     if endpoint.is_empty() {
@@ -244,7 +287,10 @@ pub(super) fn configure<B: WithExportConfig + WithHttpConfig>(
 }
 
 fn check(url: &str) -> anyhow::Result<()> {
-    ensure!(["http", "https"].contains(&Url::parse(url)?.scheme()), "it must start with http:// or https://");
+    ensure!(
+        ["http", "https"].contains(&Url::parse(url)?.scheme()),
+        "it must start with http:// or https://"
+    );
     Ok(())
 }
 
@@ -258,7 +304,10 @@ pub(super) fn resource(config: &Config) -> Resource {
     ];
     let resource = Resource::builder_empty()
         .with_attributes(own)
-        .with_detectors(&[Box::new(TelemetryResourceDetector), Box::new(EnvResourceDetector::new())]);
+        .with_detectors(&[
+            Box::new(TelemetryResourceDetector),
+            Box::new(EnvResourceDetector::new()),
+        ]);
     match variable::<String>("OTEL_SERVICE_NAME") {
         Some(name) => resource.with_service_name(name).build(),
         None => resource.build(),
@@ -267,7 +316,9 @@ pub(super) fn resource(config: &Config) -> Resource {
 
 /// Returns the origin of all records.
 pub(super) fn scope() -> InstrumentationScope {
-    InstrumentationScope::builder("orlog").with_version(env!("CARGO_PKG_VERSION")).build()
+    InstrumentationScope::builder("orlog")
+        .with_version(env!("CARGO_PKG_VERSION"))
+        .build()
 }
 
 /// HTTP client of the exporters. They call it on a thread without a runtime that may outlive the runtime when the
@@ -283,13 +334,20 @@ struct RuntimeClient {
 impl HttpClient for RuntimeClient {
     async fn send_bytes(&self, mut request: Request<Bytes>) -> Result<Response<Bytes>, HttpError> {
         // Headers for the collector may contain a secret.
-        request.headers_mut().values_mut().for_each(|value| value.set_sensitive(true));
+        request
+            .headers_mut()
+            .values_mut()
+            .for_each(|value| value.set_sensitive(true));
         let request = reqwest::Request::try_from(request)?;
         let sent = self.runtime.spawn(send(self.http.clone(), request)).await;
         let response = sent.map_err(anyhow::Error::from).flatten();
         match &response {
-            Ok(response) if response.status().is_success() => self.state.count_rejected(response.body()),
-            Ok(response) => self.state.set_error(format!("status {}", response.status())),
+            Ok(response) if response.status().is_success() => {
+                self.state.count_rejected(response.body())
+            }
+            Ok(response) => self
+                .state
+                .set_error(format!("status {}", response.status())),
             Err(error) => self.state.set_error(format!("{error:#}")),
         }
         Ok(response?)
@@ -328,7 +386,11 @@ mod tests {
     #[test]
     fn otlp_endpoint_must_be_http() {
         assert!(check("http://127.0.0.1:4318/v1/traces").is_ok());
-        for invalid in ["", "127.0.0.1:4318/v1/traces", "grpc://collector:4317/v1/traces"] {
+        for invalid in [
+            "",
+            "127.0.0.1:4318/v1/traces",
+            "grpc://collector:4317/v1/traces",
+        ] {
             assert!(check(invalid).is_err(), "{invalid}");
         }
     }
@@ -336,16 +398,28 @@ mod tests {
     #[test]
     fn records_above_the_limit_are_dropped_and_counted() {
         let state = ExportState::new(&SPANS, 2);
-        assert_eq!([state.admit(), state.admit(), state.admit()], [true, true, false]);
+        assert_eq!(
+            [state.admit(), state.admit(), state.admit()],
+            [true, true, false]
+        );
         let response = ExportResponse {
-            partial_success: Some(PartialSuccess { rejected: 1, message: "too old".to_owned() }),
+            partial_success: Some(PartialSuccess {
+                rejected: 1,
+                message: "too old".to_owned(),
+            }),
         };
         state.count_rejected(&response.encode_to_vec());
         state.finish(2, &Ok(()));
-        assert_eq!((state.counts.sent.get(), state.counts.dropped.get()), (1, 2));
+        assert_eq!(
+            (state.counts.sent.get(), state.counts.dropped.get()),
+            (1, 2)
+        );
         assert!(state.admit());
         state.stop(|_| Ok(()));
         assert!(!state.admit());
-        assert_eq!((state.counts.sent.get(), state.counts.dropped.get()), (1, 3));
+        assert_eq!(
+            (state.counts.sent.get(), state.counts.dropped.get()),
+            (1, 3)
+        );
     }
 }

@@ -38,14 +38,20 @@ impl RequestSpan {
         parent: Option<&TraceParent>,
         headers: &HeaderMap,
     ) -> Self {
-        let Some(spans) = spans else { return Self::disabled(None) };
+        let Some(spans) = spans else {
+            return Self::disabled(None);
+        };
         match parent {
             Some(parent) if !parent.is_sampled() => return Self::disabled(None),
             None if !changes => return Self::disabled(None),
             None => {
                 let trace = random_trace();
                 if !spans.is_sampled(trace) {
-                    return Self::disabled(Some(TraceParent::new_root(trace, random_span(), false)));
+                    return Self::disabled(Some(TraceParent::new_root(
+                        trace,
+                        random_span(),
+                        false,
+                    )));
                 }
             }
             Some(_) => {}
@@ -66,8 +72,8 @@ impl RequestSpan {
             "error.type" = field::Empty,
         );
         // The caller's context includes its `tracestate`. An error means that the span is disabled.
-        let caller =
-            TraceContextPropagator::new().extract_with_context(&Context::new(), &HeaderExtractor(headers));
+        let caller = TraceContextPropagator::new()
+            .extract_with_context(&Context::new(), &HeaderExtractor(headers));
         span.set_parent(caller).ok();
         let context = span.context();
         let trace = context.span().span_context().clone();
@@ -75,11 +81,17 @@ impl RequestSpan {
             let id = SpanId::new(trace.span_id().to_bytes());
             TraceParent::new_root(trace.trace_id().to_bytes(), id, trace.is_sampled())
         };
-        Self { trace: trace.is_valid().then(own), span }
+        Self {
+            trace: trace.is_valid().then(own),
+            span,
+        }
     }
 
     fn disabled(trace: Option<TraceParent>) -> Self {
-        Self { span: Span::none(), trace }
+        Self {
+            span: Span::none(),
+            trace,
+        }
     }
 
     /// Returns the `tracing` span.
@@ -98,7 +110,8 @@ impl RequestSpan {
         if status >= 500 {
             self.span.record("error.type", status.to_string());
             self.span.record("otel.status_code", "ERROR");
-            self.span.record("otel.status_description", "the server failed");
+            self.span
+                .record("otel.status_description", "the server failed");
         }
     }
 }

@@ -59,7 +59,14 @@ impl<'a> SpanFrame<'a> {
         name: &'a [&'a str],
     ) -> Self {
         let now = ClockReading::now();
-        Self { own, parent, kind, name, start: now.system_at(started), end: now.system }
+        Self {
+            own,
+            parent,
+            kind,
+            name,
+            start: now.system_at(started),
+            end: now.system,
+        }
     }
 }
 
@@ -69,7 +76,11 @@ impl SpanExporter {
     /// # Errors
     /// Fails if the collector address is invalid.
     pub fn start(config: &Config) -> anyhow::Result<Arc<Self>> {
-        let BatchSettings { queue_size, batch_size, delay } = BatchSettings::of(&SPANS, config);
+        let BatchSettings {
+            queue_size,
+            batch_size,
+            delay,
+        } = BatchSettings::of(&SPANS, config);
         let state = ExportState::new(&SPANS, queue_size);
         let builder = opentelemetry_otlp::SpanExporter::builder().with_http();
         let exporter = otlp::configure(builder, &SPANS, config, &state)?.build()?;
@@ -78,19 +89,31 @@ impl SpanExporter {
             .with_max_export_batch_size(batch_size)
             .with_scheduled_delay(delay)
             .build();
-        let mut processor =
-            BatchSpanProcessor::new(CountingExporter { exporter, state: Arc::clone(&state) }, batches);
+        let mut processor = BatchSpanProcessor::new(
+            CountingExporter {
+                exporter,
+                state: Arc::clone(&state),
+            },
+            batches,
+        );
         processor.set_resource(&otlp::resource(config));
         let messaging = match config.bus.kind {
             BusKind::Embedded => "orlog",
             BusKind::Nats => "nats",
         };
-        Ok(Arc::new(Self { processor, state, sampler: sampler(config), scope: otlp::scope(), messaging }))
+        Ok(Arc::new(Self {
+            processor,
+            state,
+            sampler: sampler(config),
+            scope: otlp::scope(),
+            messaging,
+        }))
     }
 
     /// Exports the queued spans and stops. Blocks until then, for at most 5 s.
     pub fn stop(&self) {
-        self.state.stop(|timeout| self.processor.shutdown_with_timeout(timeout));
+        self.state
+            .stop(|timeout| self.processor.shutdown_with_timeout(timeout));
     }
 
     /// Returns the number of dropped spans.
@@ -106,7 +129,9 @@ impl SpanExporter {
     /// Returns whether a trace that starts here is sampled: equal in every process.
     pub(super) fn is_sampled(&self, trace: [u8; 16]) -> bool {
         let trace = TraceId::from_bytes(trace);
-        let sampled = self.sampler.should_sample(None, trace, "", &SpanKind::Internal, &[], &[]);
+        let sampled = self
+            .sampler
+            .should_sample(None, trace, "", &SpanKind::Internal, &[], &[]);
         sampled.decision == SamplingDecision::RecordAndSample
     }
 
@@ -117,9 +142,9 @@ impl SpanExporter {
         }
         let mut span = SpanData {
             span_context: span_context(frame.own),
-            parent_span_id: frame
-                .parent
-                .map_or(SpanId::INVALID, |parent| SpanId::from_bytes(parent.span_id_bytes())),
+            parent_span_id: frame.parent.map_or(SpanId::INVALID, |parent| {
+                SpanId::from_bytes(parent.span_id_bytes())
+            }),
             parent_span_is_remote: matches!(frame.kind, SpanKind::Server | SpanKind::Consumer),
             span_kind: frame.kind.clone(),
             name: frame.name.concat().into(),
@@ -197,13 +222,21 @@ pub(super) fn link<'a>(
     to: impl ExactSizeIterator<Item = &'a TraceParent>,
     relation: &'static str,
 ) {
-    span.links.dropped_count = u32::try_from(to.len().saturating_sub(MAX_LINKS)).unwrap_or(u32::MAX);
-    let relation = |to| Link::new(span_context(to), vec![KeyValue::new("orlog.link", relation)], 0);
+    span.links.dropped_count =
+        u32::try_from(to.len().saturating_sub(MAX_LINKS)).unwrap_or(u32::MAX);
+    let relation = |to| {
+        Link::new(
+            span_context(to),
+            vec![KeyValue::new("orlog.link", relation)],
+            0,
+        )
+    };
     span.links.links.extend(to.take(MAX_LINKS).map(relation));
 }
 
 /// Sets the error status with an error type.
 pub(super) fn fail(span: &mut SpanData, kind: &str, reason: &'static str) {
-    span.attributes.push(KeyValue::new("error.type", kind.to_owned()));
+    span.attributes
+        .push(KeyValue::new("error.type", kind.to_owned()));
     span.status = Status::error(reason);
 }

@@ -15,7 +15,9 @@ use orlog_actors::telemetry::tracer::{
 };
 use orlog_effect::{AttemptReport, EffectObserver};
 use orlog_model::{AttemptOutcome, trace::derive_trace_id};
-use orlog_model::{Commit, InstanceKey, SpanId, Status, TraceParent, Work, WorkItem, WorkKind, WorkOutcome};
+use orlog_model::{
+    Commit, InstanceKey, SpanId, Status, TraceParent, Work, WorkItem, WorkKind, WorkOutcome,
+};
 use uuid::Uuid;
 
 use super::span_exporter::{SpanExporter, SpanFrame, add_event, fail, link};
@@ -29,7 +31,8 @@ impl Tracer for SpanExporter {
         };
         if own.is_sampled() {
             let name = ["ingest ", event.kind.as_str()];
-            let frame = SpanFrame::since(event.started, &own, event.trace, SpanKind::Consumer, &name);
+            let frame =
+                SpanFrame::since(event.started, &own, event.trace, SpanKind::Consumer, &name);
             self.emit(&frame, |span| {
                 let (stream, sequence) = event.stream_position;
                 span.attributes = vec![
@@ -48,93 +51,170 @@ impl Tracer for SpanExporter {
     }
 
     fn committed(&self, group: &CommitGroupSpan<'_>) {
-        let (commit, now) = (TraceParent::new_root(random_trace(), random_span(), true), ClockReading::now());
-        let CommitGroupSpan { traced: followed, changes, started, ended } = *group;
+        let (commit, now) = (
+            TraceParent::new_root(random_trace(), random_span(), true),
+            ClockReading::now(),
+        );
+        let CommitGroupSpan {
+            traced: followed,
+            changes,
+            started,
+            ended,
+        } = *group;
         let (start, end) = (now.system_at(started), now.system_at(ended));
         let (kind, name) = (SpanKind::Internal, &["commit"]);
-        self.emit(&SpanFrame { own: &commit, parent: None, kind, name, start, end }, |span| {
-            span.attributes = vec![
-                KeyValue::new("orlog.commit.group_size", count(changes.len())),
-                KeyValue::new("orlog.commit.traced", count(followed.len())),
-            ];
-            link(span, followed.iter().map(|(_, decided)| &decided.own), "transition");
-        });
+        self.emit(
+            &SpanFrame {
+                own: &commit,
+                parent: None,
+                kind,
+                name,
+                start,
+                end,
+            },
+            |span| {
+                span.attributes = vec![
+                    KeyValue::new("orlog.commit.group_size", count(changes.len())),
+                    KeyValue::new("orlog.commit.traced", count(followed.len())),
+                ];
+                link(
+                    span,
+                    followed.iter().map(|(_, decided)| &decided.own),
+                    "transition",
+                );
+            },
+        );
         for (decided, made) in group.commits() {
             self.decided(decided, made, &commit, (&now, end));
         }
     }
 
     fn ignored(&self, ignored: &IgnoredInput<'_>) {
-        let IgnoredInput { key, input, parent, reason, started } = *ignored;
-        let (own, name) = (parent.with_span(random_span()), [key.saga.as_str(), " ", input]);
-        self.emit(&SpanFrame::since(started, &own, Some(parent), SpanKind::Internal, &name), |span| {
-            of_instance(span, key);
-            span.attributes.push(KeyValue::new("orlog.input_label", input.to_owned()));
-            span.attributes.push(KeyValue::new("orlog.ignored_reason", reason.to_owned()));
-        });
+        let IgnoredInput {
+            key,
+            input,
+            parent,
+            reason,
+            started,
+        } = *ignored;
+        let (own, name) = (
+            parent.with_span(random_span()),
+            [key.saga.as_str(), " ", input],
+        );
+        self.emit(
+            &SpanFrame::since(started, &own, Some(parent), SpanKind::Internal, &name),
+            |span| {
+                of_instance(span, key);
+                span.attributes
+                    .push(KeyValue::new("orlog.input_label", input.to_owned()));
+                span.attributes
+                    .push(KeyValue::new("orlog.ignored_reason", reason.to_owned()));
+            },
+        );
     }
 
     fn received(&self, item: &WorkItem) -> Option<TraceParent> {
         // A job can be delivered twice, to two processes.
-        item.trace.as_ref().filter(|trace| trace.is_sampled()).map(|trace| trace.with_span(random_span()))
+        item.trace
+            .as_ref()
+            .filter(|trace| trace.is_sampled())
+            .map(|trace| trace.with_span(random_span()))
     }
 
     fn finished(&self, concluded: &FinishedWork<'_>) {
-        let FinishedWork { item, parent, executed_by, outcome, attempts, started } = *concluded;
+        let FinishedWork {
+            item,
+            parent,
+            executed_by,
+            outcome,
+            attempts,
+            started,
+        } = *concluded;
         let Some(own) = &item.trace else { return };
         let (verb, kind) = match (executed_by, item.work.kind()) {
             (ExecutedBy::Worker, _) => ("job", SpanKind::Consumer),
-            (ExecutedBy::LocalNode, WorkKind::Fact | WorkKind::Saga) => ("publish", SpanKind::Producer),
-            (ExecutedBy::LocalNode, WorkKind::Command | WorkKind::Effect) => ("execute", SpanKind::Internal),
+            (ExecutedBy::LocalNode, WorkKind::Fact | WorkKind::Saga) => {
+                ("publish", SpanKind::Producer)
+            }
+            (ExecutedBy::LocalNode, WorkKind::Command | WorkKind::Effect) => {
+                ("execute", SpanKind::Internal)
+            }
         };
         let is_message = kind != SpanKind::Internal;
         let name = [verb, " ", &label(item)];
-        self.emit(&SpanFrame::since(started, own, Some(parent), kind, &name), |span| {
-            of_work(span, item);
-            span.attributes.push(KeyValue::new("orlog.outcome", outcome.label()));
-            span.attributes.push(KeyValue::new("orlog.attempt.count", i64::from(attempts)));
-            if is_message {
-                let operation = if executed_by == ExecutedBy::Worker { "process" } else { "send" };
-                span.attributes.extend([
-                    KeyValue::new("messaging.system", self.messaging),
-                    KeyValue::new("messaging.operation.name", verb),
-                    KeyValue::new("messaging.operation.type", operation),
-                    id("messaging.message.id", item.id),
-                ]);
-            }
-            if let WorkOutcome::Failed { failure, .. } | WorkOutcome::TimedOut { failure } = outcome {
-                fail(span, &failure.code, outcome.label());
-            }
-        });
+        self.emit(
+            &SpanFrame::since(started, own, Some(parent), kind, &name),
+            |span| {
+                of_work(span, item);
+                span.attributes
+                    .push(KeyValue::new("orlog.outcome", outcome.label()));
+                span.attributes
+                    .push(KeyValue::new("orlog.attempt.count", i64::from(attempts)));
+                if is_message {
+                    let operation = if executed_by == ExecutedBy::Worker {
+                        "process"
+                    } else {
+                        "send"
+                    };
+                    span.attributes.extend([
+                        KeyValue::new("messaging.system", self.messaging),
+                        KeyValue::new("messaging.operation.name", verb),
+                        KeyValue::new("messaging.operation.type", operation),
+                        id("messaging.message.id", item.id),
+                    ]);
+                }
+                if let WorkOutcome::Failed { failure, .. } | WorkOutcome::TimedOut { failure } =
+                    outcome
+                {
+                    fail(span, &failure.code, outcome.label());
+                }
+            },
+        );
     }
 }
 
 impl EffectObserver for SpanExporter {
     fn attempt_started(&self, item: &WorkItem) -> Option<TraceParent> {
-        item.trace.as_ref().filter(|trace| trace.is_sampled()).map(|trace| trace.with_span(random_span()))
+        item.trace
+            .as_ref()
+            .filter(|trace| trace.is_sampled())
+            .map(|trace| trace.with_span(random_span()))
     }
 
     fn attempt_finished(&self, attempted: &AttemptReport<'_>) {
-        let AttemptReport { upstream, item, remote_span, number, outcome, duration, .. } = *attempted;
+        let AttemptReport {
+            upstream,
+            item,
+            remote_span,
+            number,
+            outcome,
+            duration,
+            ..
+        } = *attempted;
         let code = attempted.code();
-        let (Some(own), Some(parent)) = (&item.trace, attempted.parent) else { return };
+        let (Some(own), Some(parent)) = (&item.trace, attempted.parent) else {
+            return;
+        };
         let now = Instant::now();
         let started = now.checked_sub(duration).unwrap_or(now);
         let name = [&*label(item)];
-        self.emit(&SpanFrame::since(started, own, Some(parent), SpanKind::Client, &name), |span| {
-            of_work(span, item);
-            span.attributes.extend([
-                KeyValue::new("orlog.upstream", upstream.to_owned()),
-                KeyValue::new("orlog.attempt.number", i64::from(number)),
-                KeyValue::new("orlog.attempt.outcome", outcome.as_str()),
-            ]);
-            if let Some(remote) = remote_span {
-                link(span, iter::once(remote), "remote");
-            }
-            if outcome != AttemptOutcome::Succeeded {
-                fail(span, code.unwrap_or(outcome.as_str()), outcome.as_str());
-            }
-        });
+        self.emit(
+            &SpanFrame::since(started, own, Some(parent), SpanKind::Client, &name),
+            |span| {
+                of_work(span, item);
+                span.attributes.extend([
+                    KeyValue::new("orlog.upstream", upstream.to_owned()),
+                    KeyValue::new("orlog.attempt.number", i64::from(number)),
+                    KeyValue::new("orlog.attempt.outcome", outcome.as_str()),
+                ]);
+                if let Some(remote) = remote_span {
+                    link(span, iter::once(remote), "remote");
+                }
+                if outcome != AttemptOutcome::Succeeded {
+                    fail(span, code.unwrap_or(outcome.as_str()), outcome.as_str());
+                }
+            },
+        );
     }
 }
 
@@ -155,17 +235,38 @@ impl SpanExporter {
         commit: &TraceParent,
         (now, end): (&ClockReading, SystemTime),
     ) {
-        let Some(commit_kind) = CommitKind::from_commit(made) else { return };
-        let TransitionSpan { own, parent, timer, started, decided: at } = decided;
+        let Some(commit_kind) = CommitKind::from_commit(made) else {
+            return;
+        };
+        let TransitionSpan {
+            own,
+            parent,
+            timer,
+            started,
+            decided: at,
+        } = decided;
         let start = now.system_at(*started);
         if let Some(timer) = timer {
             self.fired(timer, parent, &made.key, start);
         }
-        let (kind, name) = (SpanKind::Internal, [made.key.saga.as_str(), " ", commit_kind.label()]);
-        let frame = SpanFrame { own, parent: Some(parent), kind, name: &name, start, end };
+        let (kind, name) = (
+            SpanKind::Internal,
+            [made.key.saga.as_str(), " ", commit_kind.label()],
+        );
+        let frame = SpanFrame {
+            own,
+            parent: Some(parent),
+            kind,
+            name: &name,
+            start,
+            end,
+        };
         self.emit(&frame, |span| {
             of_instance(span, &made.key);
-            span.attributes.push(KeyValue::new("orlog.input_label", commit_kind.label().to_owned()));
+            span.attributes.push(KeyValue::new(
+                "orlog.input_label",
+                commit_kind.label().to_owned(),
+            ));
             add_event(span, "decided", now.system_at(*at));
             link(span, iter::once(commit), "commit");
             match commit_kind {
@@ -179,7 +280,9 @@ impl SpanExporter {
                         span.status = SpanStatus::error("stuck");
                     }
                 }
-                CommitKind::Buffered(_) => span.attributes.push(KeyValue::new("orlog.buffered", true)),
+                CommitKind::Buffered(_) => {
+                    span.attributes.push(KeyValue::new("orlog.buffered", true))
+                }
                 CommitKind::DeadLettered(dead_letter) => {
                     fail(span, dead_letter.reason.as_str(), "dead letter");
                 }
@@ -192,10 +295,20 @@ impl SpanExporter {
         let FiredTimer { name, due, armed } = timer;
         let (start, name) = (clock::system_time(*due), ["timer ", name.as_str()]);
         let (parent, kind) = (Some(armed), SpanKind::Internal);
-        self.emit(&SpanFrame { own, parent, kind, name: &name, start, end }, |span| {
-            of_instance(span, key);
-            link(span, iter::once(armed), "armed_by");
-        });
+        self.emit(
+            &SpanFrame {
+                own,
+                parent,
+                kind,
+                name: &name,
+                start,
+                end,
+            },
+            |span| {
+                of_instance(span, key);
+                link(span, iter::once(armed), "armed_by");
+            },
+        );
     }
 }
 

@@ -58,8 +58,12 @@ pub(crate) async fn list(
     QueryParams(params): QueryParams<TimerQueryParams>,
 ) -> Result<Json<TimerPage>, Problem> {
     let scan_limit = api.app.config.http.scan_limit;
-    let query =
-        TimerQuery { tenant, cursor: params.cursor, limit: page_limit(params.limit, &api), scan_limit };
+    let query = TimerQuery {
+        tenant,
+        cursor: params.cursor,
+        limit: page_limit(params.limit, &api),
+        scan_limit,
+    };
     let page = api.read(move |app| gather(app, query)).await?;
     let items = page.items.into_iter().map(|found| TimerListItem {
         due: found.timer.due.to_string(),
@@ -68,14 +72,22 @@ pub(crate) async fn list(
         correlation: found.key.correlation.to_string(),
         token: found.timer.token,
     });
-    Ok(Json(TimerPage { items: items.collect(), next_cursor: page.next, scanned: page.scanned }))
+    Ok(Json(TimerPage {
+        items: items.collect(),
+        next_cursor: page.next,
+        scanned: page.scanned,
+    }))
 }
 
 /// Merges the timers of all shards by due time, as far as every shard was scanned.
 fn gather(app: &ReadScope, mut query: TimerQuery) -> Result<Page<FoundTimer>, Problem> {
     let readers: Vec<_> = app.readers().collect();
     query.scan_limit = (query.scan_limit / readers.len().max(1)).max(1);
-    let mut all = Page { items: Vec::new(), next: None, scanned: 0 };
+    let mut all = Page {
+        items: Vec::new(),
+        next: None,
+        scanned: 0,
+    };
     for reader in readers {
         let page = reader.timers(&query)?;
         all.items.extend(page.items);

@@ -12,6 +12,15 @@ pub(crate) struct Args {
 
 pub(crate) async fn run(args: Args, console: &Console) -> Result<(), CommandError> {
     let found = args.page.fetch("/v1/timers", &[]).await?;
-    let row = |timer: &_| ["due", "name", "saga", "correlation"].map(|field| text(timer, field)).to_vec();
-    found.print(&["DUE", "NAME", "SAGA", "CORRELATION"], row, "no timers", console)
+    let row = |timer: &_| {
+        ["due", "name", "saga", "correlation"]
+            .map(|field| text(timer, field))
+            .to_vec()
+    };
+    found.print(
+        &["DUE", "NAME", "SAGA", "CORRELATION"],
+        row,
+        "no timers",
+        console,
+    )
 }

@@ -83,10 +83,18 @@ impl PodTrust {
     fn check_own(&self, pod: &str) -> Result<(), Error> {
         let name = self.name_of(pod);
         let (now, server) = (UnixTime::now(), server_name(&name)?);
-        let (leaf, intermediates) = self.chain.split_first().expect("a certificate file has a certificate");
-        let verified = self.servers.verify_server_cert(leaf, intermediates, &server, &[], now);
-        let verified =
-            verified.and_then(|_| self.senders.verify_client_cert(leaf, intermediates, now).map(|_| ()));
+        let (leaf, intermediates) = self
+            .chain
+            .split_first()
+            .expect("a certificate file has a certificate");
+        let verified = self
+            .servers
+            .verify_server_cert(leaf, intermediates, &server, &[], now);
+        let verified = verified.and_then(|_| {
+            self.senders
+                .verify_client_cert(leaf, intermediates, now)
+                .map(|_| ())
+        });
         verified.map_err(|reason| Error::OwnCertificate { name, reason })
     }
 
@@ -97,12 +105,20 @@ impl PodTrust {
         if let Some(client) = clients.get(&name) {
             return Ok(client.clone());
         }
-        let verifier = PeerVerifier { servers: Arc::clone(&self.servers), name: server_name(&name)? };
-        let config = ClientConfig::builder_with_provider(provider()).with_safe_default_protocol_versions()?;
-        let config = config.dangerous().with_custom_certificate_verifier(Arc::new(verifier));
+        let verifier = PeerVerifier {
+            servers: Arc::clone(&self.servers),
+            name: server_name(&name)?,
+        };
+        let config = ClientConfig::builder_with_provider(provider())
+            .with_safe_default_protocol_versions()?;
+        let config = config
+            .dangerous()
+            .with_custom_certificate_verifier(Arc::new(verifier));
         let config = config.with_client_auth_cert(self.chain.clone(), self.key.clone_key())?;
-        let client =
-            orlog_effect::http::client().https_only(true).tls_backend_preconfigured(config).build()?;
+        let client = orlog_effect::http::client()
+            .https_only(true)
+            .tls_backend_preconfigured(config)
+            .build()?;
         if clients.len() >= MAX_CLIENTS {
             clients.clear();
         }
@@ -111,9 +127,14 @@ impl PodTrust {
     }
 
     /// Returns the certificate of a client if the cluster CA has issued it.
-    pub(crate) fn verify(&self, chain: Option<&[CertificateDer<'static>]>) -> Option<PodCertificate> {
+    pub(crate) fn verify(
+        &self,
+        chain: Option<&[CertificateDer<'static>]>,
+    ) -> Option<PodCertificate> {
         let (leaf, intermediates) = chain?.split_first()?;
-        self.senders.verify_client_cert(leaf, intermediates, UnixTime::now()).ok()?;
+        self.senders
+            .verify_client_cert(leaf, intermediates, UnixTime::now())
+            .ok()?;
         Some(PodCertificate(leaf.clone()))
     }
 
@@ -156,7 +177,8 @@ impl ServerCertVerifier for PeerVerifier {
         ocsp: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, rustls::Error> {
-        self.servers.verify_server_cert(leaf, intermediates, &self.name, ocsp, now)
+        self.servers
+            .verify_server_cert(leaf, intermediates, &self.name, ocsp, now)
     }
 
     fn verify_tls12_signature(
@@ -165,7 +187,8 @@ impl ServerCertVerifier for PeerVerifier {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        self.servers.verify_tls12_signature(message, certificate, signature)
+        self.servers
+            .verify_tls12_signature(message, certificate, signature)
     }
 
     fn verify_tls13_signature(
@@ -174,7 +197,8 @@ impl ServerCertVerifier for PeerVerifier {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        self.servers.verify_tls13_signature(message, certificate, signature)
+        self.servers
+            .verify_tls13_signature(message, certificate, signature)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {

@@ -25,7 +25,10 @@ impl NatsGateway {
     ///
     /// # Errors
     /// If commands would not be sent to a subject.
-    pub(super) fn new(requests: Arc<dyn RequestClient>, subject: SubjectTemplate) -> Result<Self, String> {
+    pub(super) fn new(
+        requests: Arc<dyn RequestClient>,
+        subject: SubjectTemplate,
+    ) -> Result<Self, String> {
         check_subject(&subject.sample()).map_err(|error| error.to_string())?;
         Ok(Self { requests, subject })
     }
@@ -40,7 +43,9 @@ impl Provider for NatsGateway {
                 format!("{} is not a command", item.work.label()),
             ));
         };
-        let subject = self.subject.render(item, command, |value| encode_token(value).into_owned());
+        let subject = self
+            .subject
+            .render(item, command, |value| encode_token(value).into_owned());
         let question = Message {
             subject: subject.clone(),
             id: None,
@@ -49,7 +54,9 @@ impl Provider for NatsGateway {
         };
         match self.requests.request(question, attempt.timeout).await {
             Ok(response) => {
-                let status = response.header("status").or_else(|| response.header("nats-service-error-code"));
+                let status = response
+                    .header("status")
+                    .or_else(|| response.header("nats-service-error-code"));
                 let pause = response.header("retry-after");
                 gateway_message::classify_response(item, &subject, status, pause, &response.payload)
             }
@@ -68,7 +75,10 @@ fn headers(item: &WorkItem) -> Headers {
     let mut headers = vec![
         ("content-type".into(), "application/json".into()),
         ("idempotency-key".into(), item.id.to_string().into()),
-        ("x-correlation-id".into(), encode_token(item.instance.correlation.as_str()).into()),
+        (
+            "x-correlation-id".into(),
+            encode_token(item.instance.correlation.as_str()).into(),
+        ),
     ];
     if !item.instance.tenant.as_str().is_empty() {
         let tenant = encode_token(item.instance.tenant.as_str());
@@ -90,14 +100,18 @@ mod tests {
 
     use orlog_bus::requests::Response;
     use orlog_model::{
-        Command, Confirmation, CorrelationId, EventId, InstanceKey, Name, SagaName, TenantId, Timestamp,
+        Command, Confirmation, CorrelationId, EventId, InstanceKey, Name, SagaName, TenantId,
+        Timestamp,
     };
     use serde_json::json;
     use uuid::Uuid;
 
     use super::*;
 
-    struct ScriptedClient(Mutex<Vec<Result<Response, RequestError>>>, Mutex<Vec<Message>>);
+    struct ScriptedClient(
+        Mutex<Vec<Result<Response, RequestError>>>,
+        Mutex<Vec<Message>>,
+    );
 
     #[async_trait]
     impl RequestClient for ScriptedClient {
@@ -137,8 +151,14 @@ mod tests {
     }
 
     fn scripted(status: &[(&str, &str)], body: &str) -> Response {
-        let headers = status.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect();
-        Response { headers, payload: body.to_owned().into() }
+        let headers = status
+            .iter()
+            .map(|(name, value)| ((*name).into(), (*value).into()))
+            .collect();
+        Response {
+            headers,
+            payload: body.to_owned().into(),
+        }
     }
 
     #[tokio::test]
@@ -147,15 +167,20 @@ mod tests {
         let responses = vec![
             Ok(scripted(&[], "{}")),
             Ok(scripted(&[("Status", "409")], &mine)),
-            Ok(scripted(&[("Nats-Service-Error-Code", "422")], "no such shelf")),
+            Ok(scripted(
+                &[("Nats-Service-Error-Code", "422")],
+                "no such shelf",
+            )),
             Ok(scripted(&[("status", "503"), ("Retry-After", "3")], "")),
             Ok(scripted(&[("status", "soon")], "")),
             Err(RequestError::NoResponders("x".to_owned())),
             Err(RequestError::TimedOut("x".to_owned())),
         ];
         let responses = Arc::new(ScriptedClient(Mutex::new(responses), Mutex::default()));
-        let subject = SubjectTemplate::parse("gateway.{tenant}.{aggregate_type}.{aggregate_id}").unwrap();
-        let gateway = NatsGateway::new(Arc::clone(&responses) as Arc<dyn RequestClient>, subject).unwrap();
+        let subject =
+            SubjectTemplate::parse("gateway.{tenant}.{aggregate_type}.{aggregate_id}").unwrap();
+        let gateway =
+            NatsGateway::new(Arc::clone(&responses) as Arc<dyn RequestClient>, subject).unwrap();
         let attempt = Attempt {
             number: 1,
             timeout: Duration::from_secs(1),
@@ -166,9 +191,13 @@ mod tests {
         for _ in 0..7 {
             outcomes.push(match gateway.execute(&item(), attempt).await {
                 Ok(_) => "accepted".to_owned(),
-                Err(ProviderError::Permanent { failure, .. }) => format!("rejected {}", failure.code),
+                Err(ProviderError::Permanent { failure, .. }) => {
+                    format!("rejected {}", failure.code)
+                }
                 Err(ProviderError::Abandoned { failure }) => format!("abandoned {}", failure.code),
-                Err(ProviderError::Transient { failure, trouble, .. }) => {
+                Err(ProviderError::Transient {
+                    failure, trouble, ..
+                }) => {
                     format!("{trouble:?} {}", failure.code)
                 }
             });
@@ -195,7 +224,8 @@ mod tests {
             ("gateway..x", "empty token"),
         ] {
             let client = Arc::new(ScriptedClient(Mutex::default(), Mutex::default()));
-            let gateway = SubjectTemplate::parse(text).and_then(|subject| NatsGateway::new(client, subject));
+            let gateway =
+                SubjectTemplate::parse(text).and_then(|subject| NatsGateway::new(client, subject));
             let error = gateway.err().expect("the subject is invalid");
             assert!(error.contains(reason), "{error}");
         }

@@ -63,17 +63,29 @@ pub(crate) async fn receive(
     takes_work(&api)?;
     let webhook = api.app.webhooks.get(&name).ok_or_else(|| {
         let name: String = name.chars().take(64).collect();
-        Problem::new(Code::WebhookNotFound, format!("no webhook {name:?} is configured"))
+        Problem::new(
+            Code::WebhookNotFound,
+            format!("no webhook {name:?} is configured"),
+        )
     })?;
     let (parts, body) = request.into_parts();
-    let body = body::read(&api, &parts.headers, body, api.app.config.http.max_body_size).await?;
+    let body = body::read(
+        &api,
+        &parts.headers,
+        body,
+        api.app.config.http.max_body_size,
+    )
+    .await?;
     let mut request = Request::from_parts(parts, Body::empty());
     if let Err(problem) = verify(&api, &webhook, request.headers(), &body).await {
         let response = problem.into_response();
         audit_guard::deny(&api, WEBHOOK_ROUTE, &request, &response);
         return Ok(response);
     }
-    let (caller, tenant) = (Caller::webhook(&name, &webhook.config.tenant), &webhook.config.tenant);
+    let (caller, tenant) = (
+        Caller::webhook(&name, &webhook.config.tenant),
+        &webhook.config.tenant,
+    );
     let span = tracing::Span::current();
     span.record("tenant", tenant.as_str());
     span.record("who", caller.name.as_deref());
@@ -82,7 +94,9 @@ pub(crate) async fn receive(
         request.headers_mut().insert(TENANT_HEADER, tenant);
     }
     let accept = async |request: Request| {
-        accept(&api, webhook, request.into_parts().0.headers, &body).await.into_response()
+        accept(&api, webhook, request.into_parts().0.headers, &body)
+            .await
+            .into_response()
     };
     Ok(authorize::audit(&api, (WEBHOOK_ROUTE, &id), request, accept).await)
 }
@@ -95,17 +109,20 @@ async fn verify(
     body: &RequestBody,
 ) -> Result<(), Problem> {
     let (webhook, headers, now) = (Arc::clone(webhook), headers.clone(), api.app.clock.now());
-    let verified = move |bytes: &[u8]| match signature::verify(&webhook.config, &headers, bytes, now) {
-        Ok(()) => {
-            webhook.end_rejections();
-            Ok(())
-        }
-        Err(SignatureError::Unavailable(error)) => Err(Problem::new(Code::Unavailable, error.log())),
-        Err(error) => {
-            webhook.log_rejection(&error);
-            Err(Problem::new(Code::InvalidSignature, NOT_AUTHENTIC))
-        }
-    };
+    let verified =
+        move |bytes: &[u8]| match signature::verify(&webhook.config, &headers, bytes, now) {
+            Ok(()) => {
+                webhook.end_rejections();
+                Ok(())
+            }
+            Err(SignatureError::Unavailable(error)) => {
+                Err(Problem::new(Code::Unavailable, error.log()))
+            }
+            Err(error) => {
+                webhook.log_rejection(&error);
+                Err(Problem::new(Code::InvalidSignature, NOT_AUTHENTIC))
+            }
+        };
     api.bodies.parse(body, verified).await
 }
 
@@ -127,7 +144,10 @@ async fn accept(
     let id = event.id.to_string();
     let receipts = api.app.publish(vec![event]).await?;
     let duplicate = receipts.iter().any(|receipt| receipt.duplicate);
-    Ok((StatusCode::ACCEPTED, Json(AcceptedWebhook { id, duplicate })))
+    Ok((
+        StatusCode::ACCEPTED,
+        Json(AcceptedWebhook { id, duplicate }),
+    ))
 }
 
 /// Parses the body as JSON or as a form.
@@ -176,6 +196,9 @@ mod tests {
     #[test]
     fn repeated_form_fields_are_a_list() {
         let fields = form(b"a=1&b=x+y%26z&a=2&a=3&c=");
-        assert_eq!(Value::Object(fields), json!({ "a": ["1", "2", "3"], "b": "x y&z", "c": "" }));
+        assert_eq!(
+            Value::Object(fields),
+            json!({ "a": ["1", "2", "3"], "b": "x y&z", "c": "" })
+        );
     }
 }

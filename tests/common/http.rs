@@ -18,7 +18,11 @@ impl HttpResponse {
         let (parts, body) = response.into_parts();
         let bytes = to_bytes(body, usize::MAX).await.unwrap();
         let text = String::from_utf8(bytes.to_vec()).unwrap();
-        Self { status: parts.status, headers: parts.headers, text }
+        Self {
+            status: parts.status,
+            headers: parts.headers,
+            text,
+        }
     }
 
     pub(crate) fn json(&self) -> Value {
@@ -35,7 +39,10 @@ impl HttpResponse {
     /// Returns the detail of a problem with this code.
     #[track_caller]
     pub(crate) fn problem(&self, code: &str) -> String {
-        assert_eq!(self.headers["content-type"], "application/problem+json", "{self:?}");
+        assert_eq!(
+            self.headers["content-type"], "application/problem+json",
+            "{self:?}"
+        );
         let problem = self.json();
         assert_eq!(problem["code"], code, "{problem}");
         assert_eq!(problem["status"], self.status.as_u16());
@@ -53,7 +60,10 @@ impl HttpResponse {
 
 /// Creates a client.
 pub(crate) fn client() -> reqwest::Client {
-    orlog_effect::http::client().timeout(WAIT_TIMEOUT).build().unwrap()
+    orlog_effect::http::client()
+        .timeout(WAIT_TIMEOUT)
+        .build()
+        .unwrap()
 }
 
 /// Sends a request over a socket.
@@ -76,5 +86,9 @@ pub(crate) async fn send(
     }
     let response = request.send().await.unwrap();
     let (status, headers) = (response.status(), response.headers().clone());
-    HttpResponse { status, headers, text: response.text().await.unwrap() }
+    HttpResponse {
+        status,
+        headers,
+        text: response.text().await.unwrap(),
+    }
 }

@@ -43,12 +43,22 @@ impl NodeBuilder {
             definitions_dir: Some(definitions),
             ..Config::default()
         };
-        Self { dir, config: Box::new(config), overrides: Box::default() }
+        Self {
+            dir,
+            config: Box::new(config),
+            overrides: Box::default(),
+        }
     }
 
     /// Writes a definition.
     pub(crate) fn definition(self, saga: &str, text: &str) -> Self {
-        std::fs::write(self.dir.path().join(format!("definitions/{saga}.saga.yaml")), text).unwrap();
+        std::fs::write(
+            self.dir
+                .path()
+                .join(format!("definitions/{saga}.saga.yaml")),
+            text,
+        )
+        .unwrap();
         self
     }
 
@@ -75,7 +85,10 @@ impl NodeBuilder {
 
     /// Adds a gateway that accepts every command.
     pub(crate) fn gateway(self) -> Self {
-        self.upstream(Upstream::gateway(Arc::new(AcceptAllGateway), Policy::gateway()))
+        self.upstream(Upstream::gateway(
+            Arc::new(AcceptAllGateway),
+            Policy::gateway(),
+        ))
     }
 
     pub(crate) async fn start(self) -> Node {
@@ -84,7 +97,11 @@ impl NodeBuilder {
 
     pub(crate) async fn try_start(self) -> anyhow::Result<Node> {
         let app = Box::pin(App::start_with(*self.config, *self.overrides)).await?;
-        Ok(Node { router: orlog::api::router(Arc::clone(&app)), app, dir: self.dir })
+        Ok(Node {
+            router: orlog::api::router(Arc::clone(&app)),
+            app,
+            dir: self.dir,
+        })
     }
 }
 
@@ -110,7 +127,11 @@ impl Node {
     pub(crate) async fn serve(&self) -> String {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
-        tokio::spawn(orlog::api::serve(Arc::clone(&self.app), listener, std::future::pending()));
+        tokio::spawn(orlog::api::serve(
+            Arc::clone(&self.app),
+            listener,
+            std::future::pending(),
+        ));
         url
     }
 
@@ -126,12 +147,20 @@ impl Node {
 
     /// Sends a request to the API without a socket.
     pub(crate) async fn send(&self, request: Request<Body>) -> HttpResponse {
-        let response = within("the response", self.router.clone().oneshot(request)).await.unwrap();
+        let response = within("the response", self.router.clone().oneshot(request))
+            .await
+            .unwrap();
         let response = within("the body of the response", HttpResponse::receive(response)).await;
         assert!(response.headers.contains_key("x-request-id"));
         if response.status.is_client_error() || response.status.is_server_error() {
             let content_type = response.headers["content-type"].to_str().unwrap();
-            assert!(matches!(content_type, "application/problem+json" | "application/json"), "{response:?}");
+            assert!(
+                matches!(
+                    content_type,
+                    "application/problem+json" | "application/json"
+                ),
+                "{response:?}"
+            );
         }
         response
     }
@@ -144,8 +173,15 @@ impl Node {
         path: &str,
         body: impl Into<Body>,
     ) -> HttpResponse {
-        let request = Request::builder().method(method).uri(path).header("content-type", "application/json");
-        let request = if tenant.is_empty() { request } else { request.header("x-tenant-id", tenant) };
+        let request = Request::builder()
+            .method(method)
+            .uri(path)
+            .header("content-type", "application/json");
+        let request = if tenant.is_empty() {
+            request
+        } else {
+            request.header("x-tenant-id", tenant)
+        };
         self.send(request.body(body.into()).unwrap()).await
     }
 
@@ -168,7 +204,11 @@ impl Node {
         self.until_commit(path, async move || {
             let response = self.ask(Method::GET, tenant, path, Body::empty()).await;
             let found: Value = serde_json::from_str(&response.text).unwrap_or_default();
-            if response.status.is_success() && fits(&found) { Ok(found) } else { Err(response.text) }
+            if response.status.is_success() && fits(&found) {
+                Ok(found)
+            } else {
+                Err(response.text)
+            }
         })
     }
 

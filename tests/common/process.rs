@@ -23,22 +23,41 @@ fn clean(mut command: Command, args: &[&str]) -> Command {
     }
     // No command signs with a key of the developer.
     command.env("XDG_CONFIG_HOME", "/nonexistent");
-    command.env_remove("RUST_BACKTRACE").env("COLUMNS", "100").stdin(Stdio::null()).args(args);
+    command
+        .env_remove("RUST_BACKTRACE")
+        .env("COLUMNS", "100")
+        .stdin(Stdio::null())
+        .args(args);
     command
 }
 
 /// Returns exit code, standard output and standard error.
 pub(crate) async fn run(mut command: Command) -> (i32, String, String) {
-    let output = tokio::task::spawn_blocking(move || command.output()).await.unwrap().unwrap();
+    let output = tokio::task::spawn_blocking(move || command.output())
+        .await
+        .unwrap()
+        .unwrap();
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
-    (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
+    (
+        output.status.code().unwrap(),
+        text(output.stdout),
+        text(output.stderr),
+    )
 }
 
 /// Runs a command with this text as its input.
 pub(crate) fn feed(mut command: Command, input: &str) -> Output {
-    let pipes = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let pipes = command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
     let mut child = pipes.spawn().unwrap();
-    child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
+    child
+        .stdin
+        .take()
+        .unwrap()
+        .write_all(input.as_bytes())
+        .unwrap();
     child.wait_with_output().unwrap()
 }
 
@@ -48,13 +67,25 @@ pub(crate) struct Killed(pub(crate) Child);
 impl Killed {
     /// Starts a command without input and output.
     pub(crate) fn start(command: &mut Command) -> Self {
-        Self(command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().unwrap())
+        Self(
+            command
+                .stdin(Stdio::null())
+                .stdout(Stdio::null())
+                .spawn()
+                .unwrap(),
+        )
     }
 
     /// Sends a signal by name.
     pub(crate) fn signal(&self, signal: &str) {
         let id = self.0.id().to_string();
-        assert!(Command::new("kill").args([&format!("-{signal}"), &id]).status().unwrap().success());
+        assert!(
+            Command::new("kill")
+                .args([&format!("-{signal}"), &id])
+                .status()
+                .unwrap()
+                .success()
+        );
     }
 
     /// Returns the exit code if the process has ended.
@@ -90,7 +121,11 @@ impl Process {
 
     /// Starts a node like [`Process::start`], with environment variables.
     pub(crate) fn start_with(args: &[&str], environment: &[(&str, &str)]) -> Self {
-        Self::spawn(unauthenticated(orlog(&DEV)).args(args).envs(environment.iter().copied()))
+        Self::spawn(
+            unauthenticated(orlog(&DEV))
+                .args(args)
+                .envs(environment.iter().copied()),
+        )
     }
 
     /// Starts a node in this directory with the configuration there, without authentication.
@@ -114,9 +149,18 @@ impl Process {
     }
 
     fn spawn(command: &mut Command) -> Self {
-        let mut child = Killed(command.stdout(Stdio::piped()).stderr(Stdio::inherit()).spawn().unwrap());
+        let mut child = Killed(
+            command
+                .stdout(Stdio::piped())
+                .stderr(Stdio::inherit())
+                .spawn()
+                .unwrap(),
+        );
         let ready = read_document(&mut child.0);
-        Self { url: ready["url"].as_str().unwrap().to_owned(), child }
+        Self {
+            url: ready["url"].as_str().unwrap().to_owned(),
+            child,
+        }
     }
 
     /// Sends a signal by name.
@@ -175,6 +219,8 @@ fn read_document(child: &mut Child) -> Value {
             }
         }
     });
-    let text = receiver.recv_timeout(WAIT_TIMEOUT).expect("the node reports that it is ready");
+    let text = receiver
+        .recv_timeout(WAIT_TIMEOUT)
+        .expect("the node reports that it is ready");
     serde_json::from_str(&text).unwrap()
 }

@@ -37,11 +37,20 @@ impl Draft {
         if !tenant.is_empty() {
             headers.insert("x-tenant-id", HeaderValue::from_str(tenant).unwrap());
         }
-        Self { method, path: path.to_owned(), headers, body: body.into(), offset: 0 }
+        Self {
+            method,
+            path: path.to_owned(),
+            headers,
+            body: body.into(),
+            offset: 0,
+        }
     }
 
     pub(crate) fn header(mut self, name: &'static str, value: &str) -> Self {
-        self.headers.insert(HeaderName::from_static(name), HeaderValue::from_str(value).unwrap());
+        self.headers.insert(
+            HeaderName::from_static(name),
+            HeaderValue::from_str(value).unwrap(),
+        );
         self
     }
 
@@ -57,15 +66,27 @@ impl Draft {
 
 impl Signer {
     pub(crate) fn new() -> Self {
-        Self { key: SigningKey::from_pem(&SigningKey::generate_pem().unwrap()).unwrap() }
+        Self {
+            key: SigningKey::from_pem(&SigningKey::generate_pem().unwrap()).unwrap(),
+        }
     }
 
     /// Returns the actor with this key.
     pub(crate) fn actor(&self, role: &str, tenant: &str) -> ActorConfig {
         let public = self.key.public_key();
-        let key = ActorKeyConfig { public, not_before: None, not_after: None, revoked: false };
+        let key = ActorKeyConfig {
+            public,
+            not_before: None,
+            not_after: None,
+            revoked: false,
+        };
         let [roles, tenants] = [role, tenant].map(|name| vec![name.to_owned()]);
-        ActorConfig { keys: vec![key], roles, tenants, groups: Vec::new() }
+        ActorConfig {
+            keys: vec![key],
+            roles,
+            tenants,
+            groups: Vec::new(),
+        }
     }
 
     /// Returns the body of a request that adds this key to an actor of the registry, with the proof of its holder.
@@ -77,17 +98,35 @@ impl Signer {
 
     /// Adds the actor with this key to a configuration.
     pub(crate) fn join(&self, config: &mut Config, id: &str, role: &str, tenant: &str) {
-        config.auth.actors.insert(ActorId::new(id).unwrap(), self.actor(role, tenant));
+        config
+            .auth
+            .actors
+            .insert(ActorId::new(id).unwrap(), self.actor(role, tenant));
     }
 
     /// Signs a request.
     pub(crate) fn sign(&self, mut draft: Draft) -> Draft {
-        let (path, query) = draft.path.split_once('?').map_or((&*draft.path, None), |(p, q)| (p, Some(q)));
+        let (path, query) = draft
+            .path
+            .split_once('?')
+            .map_or((&*draft.path, None), |(p, q)| (p, Some(q)));
         let authority = draft.headers["host"].to_str().unwrap().to_owned();
         let method = draft.method.as_str();
-        let target = RequestTarget { method, authority: &authority, path, query };
+        let target = RequestTarget {
+            method,
+            authority: &authority,
+            path,
+            query,
+        };
         let created = orlog::SystemClock.now().as_millis() / 1000 + draft.offset;
-        self.key.sign(&target, &mut draft.headers, draft.body.as_bytes(), (created, LIFETIME)).unwrap();
+        self.key
+            .sign(
+                &target,
+                &mut draft.headers,
+                draft.body.as_bytes(),
+                (created, LIFETIME),
+            )
+            .unwrap();
         draft
     }
 }

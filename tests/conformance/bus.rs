@@ -19,7 +19,10 @@ mod embedded {
     impl BusFixture for DirFixture {
         async fn open(&self) -> Arc<dyn orlog_bus::Bus> {
             let clock = SimClock::new(Timestamp::from_millis(1_700_000_000_000));
-            Arc::new(Embedded::open(self.dir.path(), &self.options, clock).expect("the directory is free"))
+            Arc::new(
+                Embedded::open(self.dir.path(), &self.options, clock)
+                    .expect("the directory is free"),
+            )
         }
     }
 
@@ -27,7 +30,10 @@ mod embedded {
         use super::*;
 
         fn fixture() -> DirFixture {
-            DirFixture { dir: TempDir::new().expect("a directory"), options: Options::default() }
+            DirFixture {
+                dir: TempDir::new().expect("a directory"),
+                options: Options::default(),
+            }
         }
 
         bus_suite!(fixture());
@@ -37,8 +43,15 @@ mod embedded {
         use super::*;
 
         fn fixture() -> DirFixture {
-            let options = Options { cache_bytes: 0, segment_bytes: 64 << 10, ..Options::default() };
-            DirFixture { dir: TempDir::new().expect("a directory"), options }
+            let options = Options {
+                cache_bytes: 0,
+                segment_bytes: 64 << 10,
+                ..Options::default()
+            };
+            DirFixture {
+                dir: TempDir::new().expect("a directory"),
+                options,
+            }
         }
 
         bus_suite!(fixture());

@@ -9,7 +9,9 @@ mod native {
 
     use orlog_effect::{FunctionCall, FunctionProvider, ProbeResult, ProviderError, Reply};
     use orlog_model::EffectName;
-    use orlog_testkit::provider_suite::{ProbeResponse, ProviderFixture, UpstreamResponse, UpstreamScript};
+    use orlog_testkit::provider_suite::{
+        ProbeResponse, ProviderFixture, UpstreamResponse, UpstreamScript,
+    };
     use orlog_testkit::{probe_suite, provider_suite};
 
     fn probe(script: &UpstreamScript, call: &FunctionCall) -> ProbeResult {
@@ -22,17 +24,25 @@ mod native {
         }
     }
 
-    async fn respond(script: Arc<UpstreamScript>, call: FunctionCall) -> Result<Reply, ProviderError> {
+    async fn respond(
+        script: Arc<UpstreamScript>,
+        call: FunctionCall,
+    ) -> Result<Reply, ProviderError> {
         match script.next_response(call.idempotency_key.to_string()) {
             UpstreamResponse::Done(payload) => Ok(Reply::from(payload)),
-            UpstreamResponse::Rejected => {
-                Err(ProviderError::permanent("card_declined", "the card was declined"))
-            }
+            UpstreamResponse::Rejected => Err(ProviderError::permanent(
+                "card_declined",
+                "the card was declined",
+            )),
             UpstreamResponse::Throttled(Some(pause)) => {
                 Err(ProviderError::throttled("busy", "later, please").with_retry_after(pause))
             }
-            UpstreamResponse::Throttled(None) => Err(ProviderError::throttled("busy", "later, please")),
-            UpstreamResponse::Unavailable => Err(ProviderError::unavailable("ill", "the disk is full")),
+            UpstreamResponse::Throttled(None) => {
+                Err(ProviderError::throttled("busy", "later, please"))
+            }
+            UpstreamResponse::Unavailable => {
+                Err(ProviderError::unavailable("ill", "the disk is full"))
+            }
             UpstreamResponse::NoResponse | UpstreamResponse::DoneWithoutResponse(_) => {
                 script.silence().await;
                 unreachable!("silence never ends")
@@ -43,16 +53,23 @@ mod native {
     fn fixture(probes: bool) -> std::future::Ready<ProviderFixture> {
         let script = Arc::new(UpstreamScript::default());
         let upstream = Arc::clone(&script);
-        let native = FunctionProvider::new()
-            .effect("payments.charge", move |call| respond(Arc::clone(&upstream), call));
+        let native = FunctionProvider::new().effect("payments.charge", move |call| {
+            respond(Arc::clone(&upstream), call)
+        });
         let upstream = Arc::clone(&script);
         let native = if probes {
-            native.probe("payments.charge", move |call| std::future::ready(probe(&upstream, &call)))
+            native.probe("payments.charge", move |call| {
+                std::future::ready(probe(&upstream, &call))
+            })
         } else {
             native
         };
         let effect = EffectName::new("payments.charge").expect("valid");
-        std::future::ready(ProviderFixture { provider: Arc::new(native), effect, script })
+        std::future::ready(ProviderFixture {
+            provider: Arc::new(native),
+            effect,
+            script,
+        })
     }
 
     provider_suite!(fixture(false));
@@ -74,7 +91,9 @@ mod http {
     use orlog_effect::config::{UpstreamConfig as _, UpstreamSite};
     use orlog_effect::providers::http::HttpConfig;
     use orlog_model::EffectName;
-    use orlog_testkit::provider_suite::{ProbeResponse, ProviderFixture, UpstreamResponse, UpstreamScript};
+    use orlog_testkit::provider_suite::{
+        ProbeResponse, ProviderFixture, UpstreamResponse, UpstreamScript,
+    };
     use orlog_testkit::{probe_suite, provider_suite};
     use serde_json::{Value, json};
 
@@ -84,7 +103,10 @@ mod http {
         headers: HeaderMap,
     ) -> Response {
         assert_eq!(
-            (headers["x-tenant-id"].as_bytes(), headers["x-correlation-id"].as_bytes()),
+            (
+                headers["x-tenant-id"].as_bytes(),
+                headers["x-correlation-id"].as_bytes()
+            ),
             (b"acme".as_slice(), order.as_bytes())
         );
         assert!(
@@ -114,10 +136,11 @@ mod http {
             UpstreamResponse::Rejected => {
                 (StatusCode::PAYMENT_REQUIRED, "the card was declined").into_response()
             }
-            UpstreamResponse::Throttled(Some(pause)) => {
-                (StatusCode::TOO_MANY_REQUESTS, [("retry-after", pause.as_secs().to_string())])
-                    .into_response()
-            }
+            UpstreamResponse::Throttled(Some(pause)) => (
+                StatusCode::TOO_MANY_REQUESTS,
+                [("retry-after", pause.as_secs().to_string())],
+            )
+                .into_response(),
             UpstreamResponse::Throttled(None) => StatusCode::TOO_MANY_REQUESTS.into_response(),
             UpstreamResponse::Unavailable => StatusCode::SERVICE_UNAVAILABLE.into_response(),
             UpstreamResponse::NoResponse | UpstreamResponse::DoneWithoutResponse(_) => {
@@ -133,7 +156,9 @@ mod http {
             .route("/orders/{order}/charges", post(charge))
             .route("/orders/{order}/charges/{key}", get(find))
             .with_state(Arc::clone(&script));
-        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0")
+            .await
+            .expect("a free port");
         let base_url = format!("http://{}", listener.local_addr().expect("bound"));
         tokio::spawn(async move { axum::serve(listener, shop).await });
         let mut config = json!({
@@ -150,8 +175,15 @@ mod http {
             });
         }
         let config: HttpConfig = serde_json::from_value(config).expect("valid");
-        let provider = config.upstream(UpstreamSite::new("payments")).expect("valid").provider;
-        ProviderFixture { provider, effect: EffectName::new("payments.charge").expect("valid"), script }
+        let provider = config
+            .upstream(UpstreamSite::new("payments"))
+            .expect("valid")
+            .provider;
+        ProviderFixture {
+            provider,
+            effect: EffectName::new("payments.charge").expect("valid"),
+            script,
+        }
     }
 
     provider_suite!(fixture(false));
@@ -167,7 +199,8 @@ mod worker {
     use std::time::Duration;
 
     use orlog_effect::worker::{
-        ClaimOptions, ClaimRequest, ClaimedJob, JobBoard, JobReport, ReportContent, Reports, WorkerProvider,
+        ClaimOptions, ClaimRequest, ClaimedJob, JobBoard, JobReport, ReportContent, Reports,
+        WorkerProvider,
     };
     use orlog_effect::{ProviderError, Reply};
     use orlog_model::{Clock, EffectName, InDoubtPolicy, TenantId};
@@ -178,7 +211,12 @@ mod worker {
     };
 
     /// Executes the jobs of the board, one task per job.
-    async fn work(job_board: Arc<JobBoard>, script: Arc<UpstreamScript>, effect: EffectName, probes: bool) {
+    async fn work(
+        job_board: Arc<JobBoard>,
+        script: Arc<UpstreamScript>,
+        effect: EffectName,
+        probes: bool,
+    ) {
         let clock = SimClock::new(START);
         let tenant = TenantId::new("acme").expect("valid");
         let request = ClaimRequest {
@@ -191,23 +229,39 @@ mod worker {
         };
         loop {
             for claimed in job_board
-                .claim(clock.as_ref() as &dyn Clock, &request, 1, ClaimOptions::default(), Duration::MAX)
+                .claim(
+                    clock.as_ref() as &dyn Clock,
+                    &request,
+                    1,
+                    ClaimOptions::default(),
+                    Duration::MAX,
+                )
                 .await
             {
-                tokio::spawn(see_through(Arc::clone(&job_board), Arc::clone(&script), claimed, probes));
+                tokio::spawn(see_through(
+                    Arc::clone(&job_board),
+                    Arc::clone(&script),
+                    claimed,
+                    probes,
+                ));
             }
         }
     }
 
     /// Returns the result of an earlier execution of a job in doubt; `None`: the job must be executed.
-    fn probe(script: &UpstreamScript, claimed: &ClaimedJob) -> Option<Result<Reply, ProviderError>> {
+    fn probe(
+        script: &UpstreamScript,
+        claimed: &ClaimedJob,
+    ) -> Option<Result<Reply, ProviderError>> {
         if !claimed.in_doubt {
             return None;
         }
         match script.probe(&claimed.item.id.to_string()) {
             ProbeResponse::Executed(payload) => Some(Ok(Reply::from(payload))),
             ProbeResponse::NotExecuted => None,
-            ProbeResponse::Unavailable => Some(Err(ProviderError::unavailable("ill", "the disk is full"))),
+            ProbeResponse::Unavailable => {
+                Some(Err(ProviderError::unavailable("ill", "the disk is full")))
+            }
         }
     }
 
@@ -217,19 +271,28 @@ mod worker {
         claimed: ClaimedJob,
         probes: bool,
     ) {
-        let earlier = if probes { probe(&script, &claimed) } else { None };
+        let earlier = if probes {
+            probe(&script, &claimed)
+        } else {
+            None
+        };
         let result = match earlier {
             Some(result) => result,
             None => match script.next_response(claimed.item.id.to_string()) {
                 UpstreamResponse::Done(payload) => Ok(Reply::from(payload)),
-                UpstreamResponse::Rejected => {
-                    Err(ProviderError::permanent("card_declined", "the card was declined"))
-                }
+                UpstreamResponse::Rejected => Err(ProviderError::permanent(
+                    "card_declined",
+                    "the card was declined",
+                )),
                 UpstreamResponse::Throttled(Some(pause)) => {
                     Err(ProviderError::throttled("busy", "later, please").with_retry_after(pause))
                 }
-                UpstreamResponse::Throttled(None) => Err(ProviderError::throttled("busy", "later, please")),
-                UpstreamResponse::Unavailable => Err(ProviderError::unavailable("ill", "the disk is full")),
+                UpstreamResponse::Throttled(None) => {
+                    Err(ProviderError::throttled("busy", "later, please"))
+                }
+                UpstreamResponse::Unavailable => {
+                    Err(ProviderError::unavailable("ill", "the disk is full"))
+                }
                 UpstreamResponse::NoResponse | UpstreamResponse::DoneWithoutResponse(_) => {
                     tokio::select! {
                         () = script.silence() => unreachable!("silence never ends"),
@@ -239,7 +302,11 @@ mod worker {
             },
         };
         assert!(
-            report(&job_board, &claimed, ReportContent::Result(Box::new(result.into()))),
+            report(
+                &job_board,
+                &claimed,
+                ReportContent::Result(Box::new(result.into()))
+            ),
             "the claim holds"
         );
     }
@@ -247,7 +314,11 @@ mod worker {
     /// Reports about a claimed job; returns whether the claim holds.
     fn report(job_board: &JobBoard, claimed: &ClaimedJob, content: ReportContent) -> bool {
         let (clock, tenant) = (SimClock::new(START), &claimed.item.instance.tenant);
-        let mut reports = Reports::new([JobReport { job: claimed.item.id, claim: claimed.claim, content }]);
+        let mut reports = Reports::new([JobReport {
+            job: claimed.item.id,
+            claim: claimed.claim,
+            content,
+        }]);
         job_board.report(clock.as_ref(), tenant, Duration::ZERO, &mut reports);
         reports.into_acks().iter().all(Result::is_ok)
     }
@@ -260,9 +331,17 @@ mod worker {
     }
 
     fn fixture(probes: bool) -> std::future::Ready<ProviderFixture> {
-        let (script, job_board) = (Arc::new(UpstreamScript::default()), Arc::new(JobBoard::default()));
+        let (script, job_board) = (
+            Arc::new(UpstreamScript::default()),
+            Arc::new(JobBoard::default()),
+        );
         let effect = EffectName::new("payments.charge").expect("valid");
-        tokio::spawn(work(Arc::clone(&job_board), Arc::clone(&script), effect.clone(), probes));
+        tokio::spawn(work(
+            Arc::clone(&job_board),
+            Arc::clone(&script),
+            effect.clone(),
+            probes,
+        ));
         std::future::ready(ProviderFixture {
             provider: Arc::new(WorkerProvider::new(job_board, probes, InDoubtPolicy::Retry)),
             effect,

@@ -28,18 +28,30 @@ fn takeover_after_a_crash_at_any_append_sees_all_commits() {
         (1..=COMMITS).for_each(|number| pod.commit(number).expect("the log is sound"));
         pod.log.appends()
     };
-    assert!(appends > 3 * usize::try_from(COMMITS).expect("small"), "no commit was split");
+    assert!(
+        appends > 3 * usize::try_from(COMMITS).expect("small"),
+        "no commit was split"
+    );
     for append in 1..appends {
         for stored in [false, true] {
             let log = MemoryLog::new(TINY);
             let mut pod = Pod::new(&log, 1);
             pod.log.set_partitioned(append, stored);
-            let acked = (1..=COMMITS).take_while(|number| pod.commit(*number).is_ok()).count() as u64;
+            let acked = (1..=COMMITS)
+                .take_while(|number| pod.commit(*number).is_ok())
+                .count() as u64;
             assert!(acked < COMMITS);
             let mut next = Pod::new(&log, 2);
             let found = next.reader.position();
-            assert!(found == acked || stored && found == acked + 1, "{found} of {acked}, append {append}");
-            assert_eq!(next.everything(), model[usize::try_from(found).expect("small")], "append {append}");
+            assert!(
+                found == acked || stored && found == acked + 1,
+                "{found} of {acked}, append {append}"
+            );
+            assert_eq!(
+                next.everything(),
+                model[usize::try_from(found).expect("small")],
+                "append {append}"
+            );
             (found + 1..=COMMITS).for_each(|number| next.commit(number).expect("the log is sound"));
             assert_eq!(next.everything(), model[model.len() - 1]);
         }
@@ -89,20 +101,42 @@ fn commit_blocks_and_reports_while_the_log_is_unavailable() {
     let mut pod = Pod::new(&log, 1);
     pod.commit(1).expect("the log is sound");
     pod.log.set_down(true);
-    let error = pod.writer.commit(&group(2), at(2)).expect_err("the log does not respond");
+    let error = pod
+        .writer
+        .commit(&group(2), at(2))
+        .expect_err("the log does not respond");
     assert!(matches!(error, Error::Unavailable { .. }), "{error}");
     assert!(pod.writer.retry_commit().is_err());
     assert_eq!(
-        pod.reader.stats().replication.expect("replicated").unavailable.as_deref(),
+        pod.reader
+            .stats()
+            .replication
+            .expect("replicated")
+            .unavailable
+            .as_deref(),
         Some("no response")
     );
-    assert_eq!(pod.reader.position(), 1, "no reader sees what is not in the log");
-    let other = pod.writer.commit(&group(3), at(3)).expect_err("one is on its way");
+    assert_eq!(
+        pod.reader.position(),
+        1,
+        "no reader sees what is not in the log"
+    );
+    let other = pod
+        .writer
+        .commit(&group(3), at(3))
+        .expect_err("one is on its way");
     assert!(other.to_string().contains("resume"), "{other}");
     pod.log.set_down(false);
     assert_eq!(pod.writer.retry_commit().expect("the log answers"), 2);
     assert_eq!(pod.writer.retry_commit().expect("nothing is on its way"), 2);
-    assert_eq!(pod.reader.stats().replication.expect("replicated").unavailable, None);
+    assert_eq!(
+        pod.reader
+            .stats()
+            .replication
+            .expect("replicated")
+            .unavailable,
+        None
+    );
     pod.commit(3).expect("the log is sound");
     assert_eq!(pod.everything(), model(3)[3]);
 }
@@ -113,16 +147,30 @@ fn owner_without_a_lease_follows_the_latest_epoch() {
     let mut leased = Pod::new(&log, 35);
     leased.commit(1).expect("the log is sound");
     let dir = tempfile::tempdir().expect("a directory");
-    let options = || ReplicationOptions { epoch: None, ..ReplicationOptions::new(log.commit_log(), 0) };
+    let options = || ReplicationOptions {
+        epoch: None,
+        ..ReplicationOptions::new(log.commit_log(), 0)
+    };
     for expected in 36..39 {
-        let (writer, reader) = open_replicated(dir.path(), small(), options()).expect("a later epoch");
-        assert_eq!(reader.stats().replication.expect("replicated").epoch, expected);
+        let (writer, reader) =
+            open_replicated(dir.path(), small(), options()).expect("a later epoch");
+        assert_eq!(
+            reader.stats().replication.expect("replicated").epoch,
+            expected
+        );
         drop(writer);
     }
     let error = leased.commit(2).expect_err("another node owns the log");
-    assert!(matches!(error, Error::Fenced { epoch: 36..39, .. }), "{error}");
+    assert!(
+        matches!(error, Error::Fenced { epoch: 36..39, .. }),
+        "{error}"
+    );
     let other = tempfile::tempdir().expect("a directory");
-    let late = open_replicated(other.path(), small(), ReplicationOptions::new(log.commit_log(), 1));
+    let late = open_replicated(
+        other.path(),
+        small(),
+        ReplicationOptions::new(log.commit_log(), 1),
+    );
     let late = late.expect_err("its lease is older than the log");
     assert!(matches!(late, Error::Fenced { epoch: 38, .. }), "{late}");
 }
@@ -140,10 +188,15 @@ fn fenced_writer_commits_nothing() {
     let error = zombie.writer.recover().expect_err("its lease is over");
     assert!(matches!(error, Error::Fenced { .. }), "{error}");
     owner.commit(2).expect("the owner goes on");
-    let late = open_replicated(zombie.dir.path(), small(), ReplicationOptions::new(log.commit_log(), 1))
-        .expect_err("too late");
+    let late = open_replicated(
+        zombie.dir.path(),
+        small(),
+        ReplicationOptions::new(log.commit_log(), 1),
+    )
+    .expect_err("too late");
     assert!(
-        late.to_string().contains("its log was claimed for epoch 2, but this writer has epoch 1"),
+        late.to_string()
+            .contains("its log was claimed for epoch 2, but this writer has epoch 1"),
         "{late}"
     );
     assert_eq!(Pod::new(&log, 3).everything(), model(2)[2]);
@@ -168,8 +221,12 @@ fn truncated_log_is_not_continued_silently() {
     (1..=5).for_each(|number| pod.commit(number).expect("the log is sound"));
     pod.writer.close().expect("there is room");
     log.lose_tail(2);
-    let error = open_replicated(pod.dir.path(), small(), ReplicationOptions::new(log.commit_log(), 2))
-        .expect_err("too short");
+    let error = open_replicated(
+        pod.dir.path(),
+        small(),
+        ReplicationOptions::new(log.commit_log(), 2),
+    )
+    .expect_err("too short");
     assert!(matches!(error, Error::LogLost { .. }), "{error}");
     assert!(error.to_string().contains("move"), "{error}");
     // An operator continued with the remaining log; the old directory no longer matches it.
@@ -178,7 +235,10 @@ fn truncated_log_is_not_continued_silently() {
     (4..=9).for_each(|number| other.commit(number).expect("the log is sound"));
     drop(other);
     let restarted = Pod::on(pod.crash(), &log, 3);
-    assert_eq!((restarted.everything(), restarted.asides()), (model(9)[9].clone(), 1));
+    assert_eq!(
+        (restarted.everything(), restarted.asides()),
+        (model(9)[9].clone(), 1)
+    );
 }
 
 #[test]
@@ -198,14 +258,24 @@ fn recreated_log_is_rejected() {
     pod.commit(1).expect("the log is sound");
     pod.writer.close().expect("there is room");
     log.replace();
-    let error = open_replicated(pod.dir.path(), small(), ReplicationOptions::new(log.commit_log(), 2))
-        .expect_err("empty");
-    assert!(error.to_string().contains("1 commits of an earlier log"), "{error}");
+    let error = open_replicated(
+        pod.dir.path(),
+        small(),
+        ReplicationOptions::new(log.commit_log(), 2),
+    )
+    .expect_err("empty");
+    assert!(
+        error.to_string().contains("1 commits of an earlier log"),
+        "{error}"
+    );
     let mut other = Pod::new(&log, 2);
     other.commit(1).expect("the log is sound");
     drop(other);
     let restarted = Pod::on(pod.crash(), &log, 3);
-    assert_eq!((restarted.everything(), restarted.asides()), (model(1)[1].clone(), 1));
+    assert_eq!(
+        (restarted.everything(), restarted.asides()),
+        (model(1)[1].clone(), 1)
+    );
 }
 
 #[test]
@@ -214,16 +284,27 @@ fn replicated_and_local_directorys_are_not_interchangeable() {
     let dir = tempfile::tempdir().expect("a directory");
     let local = dir.path().join("plain");
     drop(orlog_store::open(&local, small()).expect("a new store"));
-    let error =
-        open_replicated(&local, small(), ReplicationOptions::new(log.commit_log(), 1)).expect_err("no copy");
+    let error = open_replicated(
+        &local,
+        small(),
+        ReplicationOptions::new(log.commit_log(), 1),
+    )
+    .expect_err("no copy");
     assert!(matches!(error, Error::Mismatch { .. }), "{error}");
     let followed = dir.path().join("followed");
     drop(
-        open_replicated(&followed, small(), ReplicationOptions::new(log.commit_log(), 1))
-            .expect("a new store"),
+        open_replicated(
+            &followed,
+            small(),
+            ReplicationOptions::new(log.commit_log(), 1),
+        )
+        .expect("a new store"),
     );
     let error = orlog_store::open(&followed, small()).expect_err("a copy");
-    assert!(error.to_string().contains("open it with replication"), "{error}");
+    assert!(
+        error.to_string().contains("open it with replication"),
+        "{error}"
+    );
 }
 
 #[test]
@@ -231,10 +312,16 @@ fn first_writer_fixes_the_dedupe_window() {
     let log = MemoryLog::new(1 << 20);
     drop(Pod::new(&log, 1));
     let dir = tempfile::tempdir().expect("a directory");
-    let options = orlog_store::Options { dedupe_window: Duration::from_secs(7), ..small() };
-    let (_writer, reader) =
-        open_replicated(dir.path(), options, ReplicationOptions::new(log.commit_log(), 2))
-            .expect("the log is sound");
+    let options = orlog_store::Options {
+        dedupe_window: Duration::from_secs(7),
+        ..small()
+    };
+    let (_writer, reader) = open_replicated(
+        dir.path(),
+        options,
+        ReplicationOptions::new(log.commit_log(), 2),
+    )
+    .expect("the log is sound");
     assert_eq!(reader.dedupe_window(), small().dedupe_window);
 }
 
@@ -242,7 +329,12 @@ fn first_writer_fixes_the_dedupe_window() {
 fn feed_consumers_continue_after_a_takeover() {
     let log = MemoryLog::new(TINY);
     let mut pod = Pod::new(&log, 1);
-    let query = FeedQuery { tenant: None, kinds: vec![FeedEntityKind::History], limit: 100, bytes: 1 << 20 };
+    let query = FeedQuery {
+        tenant: None,
+        kinds: vec![FeedEntityKind::History],
+        limit: 100,
+        bytes: 1 << 20,
+    };
     let read_feed = |pod: &Pod, offset| {
         let page = pod.reader.feed(&query, offset).expect("the mark is good");
         (page.items.len(), page.next)
@@ -258,7 +350,10 @@ fn feed_consumers_continue_after_a_takeover() {
     assert_eq!(count, 2);
     next.commit(6).expect("the log is sound");
     assert_eq!(read_feed(&next, offset).0, 1);
-    assert_eq!(next.reader.feed_head().expect("it keeps a feed").position, 6);
+    assert_eq!(
+        next.reader.feed_head().expect("it keeps a feed").position,
+        6
+    );
 }
 
 #[test]
@@ -271,22 +366,45 @@ fn snapshots_allow_log_purge_and_takeover() {
         pod.commit(number).expect("the log is sound");
         if number % 5 == 0 {
             let due = number / 5;
-            wait(|| pod.reader.stats().replication.expect("replicated").snapshots >= due);
+            wait(|| {
+                pod.reader
+                    .stats()
+                    .replication
+                    .expect("replicated")
+                    .snapshots
+                    >= due
+            });
         }
     }
     let snapshots = orlog_store::CommitLog::snapshots(&log).expect("up");
     let positions: Vec<_> = snapshots.iter().map(|snapshot| snapshot.position).collect();
     let bases: Vec<_> = snapshots.iter().map(|snapshot| snapshot.base).collect();
-    let expected: Vec<_> = std::iter::once(None).chain(positions.iter().copied().map(Some)).take(4).collect();
+    let expected: Vec<_> = std::iter::once(None)
+        .chain(positions.iter().copied().map(Some))
+        .take(4)
+        .collect();
     assert_eq!(bases, expected, "one full snapshot, then deltas");
-    assert!(snapshots[1..].iter().all(|delta| delta.bytes < snapshots[0].bytes / 4), "{snapshots:?}");
-    assert_eq!(log.entries()[0].number, positions[0].number, "the log begins where the full snapshot ends");
+    assert!(
+        snapshots[1..]
+            .iter()
+            .all(|delta| delta.bytes < snapshots[0].bytes / 4),
+        "{snapshots:?}"
+    );
+    assert_eq!(
+        log.entries()[0].number,
+        positions[0].number,
+        "the log begins where the full snapshot ends"
+    );
     pod.commit(24).expect("the log is sound");
     drop(pod);
     let expected = &model(24)[24];
     assert_eq!(&Pod::new(&log, 2).everything(), expected);
     let old = Pod::on(early, &log, 3);
-    assert_eq!((&old.everything(), old.asides()), (expected, 1), "what it had was purged");
+    assert_eq!(
+        (&old.everything(), old.asides()),
+        (expected, 1),
+        "what it had was purged"
+    );
 }
 
 #[test]
@@ -296,15 +414,26 @@ fn unreadable_snapshot_falls_back_to_an_older_one() {
     for number in 1..=6 {
         pod.commit(number).expect("the log is sound");
         let due = number / 3;
-        wait(|| pod.reader.stats().replication.expect("replicated").snapshots >= due);
+        wait(|| {
+            pod.reader
+                .stats()
+                .replication
+                .expect("replicated")
+                .snapshots
+                >= due
+        });
     }
     drop(pod);
     log.damage(6);
     assert_eq!(Pod::new(&log, 2).everything(), model(6)[6]);
     log.damage(3);
     let dir = tempfile::tempdir().expect("a directory");
-    let error = open_replicated(dir.path(), small(), ReplicationOptions::new(log.commit_log(), 3))
-        .expect_err("none is whole");
+    let error = open_replicated(
+        dir.path(),
+        small(),
+        ReplicationOptions::new(log.commit_log(), 3),
+    )
+    .expect_err("none is whole");
     assert!(matches!(error, Error::Corrupt { .. }), "{error}");
 }
 
@@ -312,25 +441,41 @@ fn unreadable_snapshot_falls_back_to_an_older_one() {
 fn store_copy_can_be_opened() {
     let dir = tempfile::tempdir().expect("a directory");
     let copy = dir.path().join("copy");
-    let (mut writer, reader) = orlog_store::open(&dir.path().join("store"), small()).expect("a new store");
+    let (mut writer, reader) =
+        orlog_store::open(&dir.path().join("store"), small()).expect("a new store");
     for number in 1..=7 {
-        writer.commit(&group(number), at(number)).expect("there is room");
+        writer
+            .commit(&group(number), at(number))
+            .expect("there is room");
     }
     assert_eq!(reader.copy_to(&copy).expect("there is room"), 7);
     drop(writer);
     for number in 8..=9 {
         let (mut writer, reader) = orlog_store::open(&copy, small()).expect("the copy opens");
-        assert_eq!(everything(&reader), model(number - 1)[usize::try_from(number).expect("small") - 1]);
-        assert_eq!(writer.commit(&group(number), at(number)).expect("there is room"), number);
+        assert_eq!(
+            everything(&reader),
+            model(number - 1)[usize::try_from(number).expect("small") - 1]
+        );
+        assert_eq!(
+            writer
+                .commit(&group(number), at(number))
+                .expect("there is room"),
+            number
+        );
     }
 }
 
 /// Pods start, take over, write to a failing log, pause and resume as former owners, in a seeded order.
 #[test]
 fn random_faults_keep_commits_unique_and_fence_stale_writers() {
-    let met =
-        seeds().into_iter().map(pods::chaos).fold(pods::CommitCounts::default(), pods::CommitCounts::and);
-    assert!(met.acked > 0 && met.fenced > 0 && met.unanswered > 0, "{met:?}");
+    let met = seeds()
+        .into_iter()
+        .map(pods::chaos)
+        .fold(pods::CommitCounts::default(), pods::CommitCounts::and);
+    assert!(
+        met.acked > 0 && met.fenced > 0 && met.unanswered > 0,
+        "{met:?}"
+    );
 }
 
 #[track_caller]
@@ -341,7 +486,10 @@ pub(crate) fn wait(mut fact: impl FnMut() -> bool) {
 /// Copies the directory of a killed pod.
 fn copy(from: &Path, to: &Path) {
     std::fs::create_dir_all(to).expect("a directory");
-    for entry in std::fs::read_dir(from).expect("a directory").map(|entry| entry.expect("an entry")) {
+    for entry in std::fs::read_dir(from)
+        .expect("a directory")
+        .map(|entry| entry.expect("an entry"))
+    {
         let to = to.join(entry.file_name());
         if entry.file_type().expect("a kind").is_dir() {
             copy(&entry.path(), &to);

@@ -8,7 +8,9 @@ use std::time::{Duration, Instant};
 
 use orlog::app::App;
 use orlog::app::replication::{self, SnapshotPolicy};
-use orlog::config::{BusConfig, BusKind, ClusterMode, Config, NatsConfig, ReplicationMode, StoreConfig};
+use orlog::config::{
+    BusConfig, BusKind, ClusterMode, Config, NatsConfig, ReplicationMode, StoreConfig,
+};
 use orlog_bus::nats::{self, Connection, Options, ShardLog, Snapshots};
 use orlog_model::{Event, EventId, EventType, TenantId, Timestamp};
 use orlog_store::{Error, Reader, Writer};
@@ -22,7 +24,10 @@ use crate::replication::groups::{at, everything, group, sized, small};
 use crate::replication::wait;
 
 /// Policy without snapshots.
-const NEVER: SnapshotPolicy = SnapshotPolicy { commits: u64::MAX, bytes: u64::MAX };
+const NEVER: SnapshotPolicy = SnapshotPolicy {
+    commits: u64::MAX,
+    bytes: u64::MAX,
+};
 
 /// Servers and a client that is connected to all of them.
 struct NatsFixture {
@@ -33,17 +38,43 @@ struct NatsFixture {
 impl NatsFixture {
     fn new(servers: Vec<String>, replicas: usize) -> Self {
         let runtime = Runtime::new().expect("a runtime");
-        let options = Options { servers, name: "test".to_owned(), ..Options::default() };
+        let options = Options {
+            servers,
+            name: "test".to_owned(),
+            ..Options::default()
+        };
         let connection = until(|| runtime.block_on(Connection::open(&options)));
-        until(|| runtime.block_on(nats::apply(&connection, &replication::stream_specs(replicas), at(0))));
-        let different =
-            until(|| runtime.block_on(nats::diff(&connection, &replication::stream_specs(replicas), at(0))));
+        until(|| {
+            runtime.block_on(nats::apply(
+                &connection,
+                &replication::stream_specs(replicas),
+                at(0),
+            ))
+        });
+        let different = until(|| {
+            runtime.block_on(nats::diff(
+                &connection,
+                &replication::stream_specs(replicas),
+                at(0),
+            ))
+        });
         assert_eq!(different, [], "what was made is what was planned");
-        Self { runtime, connection }
+        Self {
+            runtime,
+            connection,
+        }
     }
 
-    fn open(&self, dir: &Path, epoch: u64, pace: SnapshotPolicy) -> Result<(Writer, Reader), Error> {
-        let options = orlog_store::Options { max_bytes: 256 << 20, ..small() };
+    fn open(
+        &self,
+        dir: &Path,
+        epoch: u64,
+        pace: SnapshotPolicy,
+    ) -> Result<(Writer, Reader), Error> {
+        let options = orlog_store::Options {
+            max_bytes: 256 << 20,
+            ..small()
+        };
         self.runtime.block_on(replication::open(
             &self.connection,
             (7, Some(epoch), watch::channel(false).1),
@@ -55,12 +86,20 @@ impl NatsFixture {
 
     fn pod(&self, epoch: u64, pace: SnapshotPolicy) -> Pod {
         let dir = tempfile::tempdir().expect("a directory");
-        let (writer, reader) = self.open(dir.path(), epoch, pace).expect("the log can be claimed");
-        Pod { writer, reader, _dir: dir }
+        let (writer, reader) = self
+            .open(dir.path(), epoch, pace)
+            .expect("the log can be claimed");
+        Pod {
+            writer,
+            reader,
+            _dir: dir,
+        }
     }
 
     fn log(&self) -> ShardLog {
-        self.runtime.block_on(ShardLog::open(&self.connection, 7)).expect("the stream is there")
+        self.runtime
+            .block_on(ShardLog::open(&self.connection, 7))
+            .expect("the stream is there")
     }
 }
 
@@ -90,7 +129,10 @@ fn until<T, E: std::fmt::Display>(mut attempt: impl FnMut() -> Result<T, E>) -> 
     loop {
         match attempt() {
             Ok(done) => return done,
-            Err(error) => assert!(started.elapsed() < WAIT_TIMEOUT, "it never came true: {error}"),
+            Err(error) => assert!(
+                started.elapsed() < WAIT_TIMEOUT,
+                "it never came true: {error}"
+            ),
         }
         std::thread::park_timeout(Duration::from_millis(20));
     }
@@ -99,10 +141,17 @@ fn until<T, E: std::fmt::Display>(mut attempt: impl FnMut() -> Result<T, E>) -> 
 /// Asserts that each of these numbers was applied once, and no others.
 #[track_caller]
 fn assert_exactly(reader: &Reader, numbers: impl Iterator<Item = u64>) {
-    let rows = reader.inspect_rows("dedupe", None, usize::MAX).expect("the store is open");
+    let rows = reader
+        .inspect_rows("dedupe", None, usize::MAX)
+        .expect("the store is open");
     let mut found: HashMap<u64, u32> = HashMap::new();
     for row in &rows {
-        let id: uuid::Uuid = row.key.rsplit(':').next().and_then(|id| id.parse().ok()).expect("a dedupe key");
+        let id: uuid::Uuid = row
+            .key
+            .rsplit(':')
+            .next()
+            .and_then(|id| id.parse().ok())
+            .expect("a dedupe key");
         let number = u64::try_from(id.as_u128()).expect("a number");
         *found.entry(number).or_default() += 1;
     }
@@ -116,21 +165,50 @@ fn assert_exactly(reader: &Reader, numbers: impl Iterator<Item = u64>) {
 fn takeover_restores_snapshot_and_log_tail() {
     let server = NatsServer::start();
     let fixture = NatsFixture::new(vec![server.url()], 1);
-    let mut first = fixture.pod(1, SnapshotPolicy { commits: 10, bytes: u64::MAX });
+    let mut first = fixture.pod(
+        1,
+        SnapshotPolicy {
+            commits: 10,
+            bytes: u64::MAX,
+        },
+    );
     for number in 1..=45 {
-        first.writer.commit(&sized(number, 3 << 20), at(number)).expect("the server is up");
+        first
+            .writer
+            .commit(&sized(number, 3 << 20), at(number))
+            .expect("the server is up");
         if number % 15 == 0 {
             let due = number / 15;
-            wait(|| first.reader.stats().replication.expect("replicated").snapshots >= due);
+            wait(|| {
+                first
+                    .reader
+                    .stats()
+                    .replication
+                    .expect("replicated")
+                    .snapshots
+                    >= due
+            });
         }
     }
     let expected = everything(&first.reader);
     let started = Instant::now();
     let mut second = fixture.pod(2, NEVER);
-    println!("taken over with {} commits in {:?}", second.reader.position(), started.elapsed());
+    println!(
+        "taken over with {} commits in {:?}",
+        second.reader.position(),
+        started.elapsed()
+    );
     assert_eq!(everything(&second.reader), expected);
-    let behind = second.reader.stats().replication.expect("replicated").commits_behind_snapshot;
-    assert!(behind < 45, "{behind} commits came from the log, none from a snapshot");
+    let behind = second
+        .reader
+        .stats()
+        .replication
+        .expect("replicated")
+        .commits_behind_snapshot;
+    assert!(
+        behind < 45,
+        "{behind} commits came from the log, none from a snapshot"
+    );
     assert!(matches!(first.commit(46), Err(Error::Fenced { .. })));
     second.commit(46).expect("it owns the log");
     assert_exactly(&second.reader, 1..=46);
@@ -140,28 +218,60 @@ fn takeover_restores_snapshot_and_log_tail() {
 fn corrupt_snapshot_falls_back_to_the_previous_one() {
     let server = NatsServer::start();
     let fixture = NatsFixture::new(vec![server.url()], 1);
-    let mut pod = fixture.pod(1, SnapshotPolicy { commits: 5, bytes: u64::MAX });
+    let mut pod = fixture.pod(
+        1,
+        SnapshotPolicy {
+            commits: 5,
+            bytes: u64::MAX,
+        },
+    );
     for number in 1..=10 {
         pod.commit(number).expect("the server is up");
         let due = number / 5;
-        wait(|| pod.reader.stats().replication.expect("replicated").snapshots >= due);
+        wait(|| {
+            pod.reader
+                .stats()
+                .replication
+                .expect("replicated")
+                .snapshots
+                >= due
+        });
     }
-    let snapshots =
-        fixture.runtime.block_on(Snapshots::open(&fixture.connection, 7)).expect("there is a bucket");
-    let mut listed = fixture.runtime.block_on(snapshots.list()).expect("the server is up");
+    let snapshots = fixture
+        .runtime
+        .block_on(Snapshots::open(&fixture.connection, 7))
+        .expect("there is a bucket");
+    let mut listed = fixture
+        .runtime
+        .block_on(snapshots.list())
+        .expect("the server is up");
     listed.sort_by(|a, b| b.name.cmp(&a.name));
     assert_eq!(listed.len(), 2);
     // A snapshot with the newest position and without content.
     let empty = tempfile::NamedTempFile::new().expect("a file");
-    fixture.runtime.block_on(snapshots.delete(&listed[0].name)).expect("the server is up");
-    fixture.runtime.block_on(snapshots.save(&listed[0], empty.path())).expect("the server is up");
+    fixture
+        .runtime
+        .block_on(snapshots.delete(&listed[0].name))
+        .expect("the server is up");
+    fixture
+        .runtime
+        .block_on(snapshots.save(&listed[0], empty.path()))
+        .expect("the server is up");
     let dir = tempfile::tempdir().expect("a directory");
-    let error =
-        fixture.runtime.block_on(snapshots.load("nothing", &dir.path().join("x"))).expect_err("no such");
+    let error = fixture
+        .runtime
+        .block_on(snapshots.load("nothing", &dir.path().join("x")))
+        .expect_err("no such");
     assert!(error.to_string().contains("does not exist"), "{error}");
     // Incomplete chunks are swept, chunks of snapshots are not.
-    fixture.runtime.block_on(snapshots.delete_orphans("9")).expect("the server is up");
-    fixture.runtime.block_on(snapshots.delete(&listed[0].name)).expect("the server is up");
+    fixture
+        .runtime
+        .block_on(snapshots.delete_orphans("9"))
+        .expect("the server is up");
+    fixture
+        .runtime
+        .block_on(snapshots.delete(&listed[0].name))
+        .expect("the server is up");
     let second = fixture.pod(2, NEVER);
     assert_exactly(&second.reader, 1..=10);
 }
@@ -182,12 +292,22 @@ fn server_pause_or_crash_delays_commits_without_duplicates() {
         }
     };
     assert!(matches!(error, Error::Unavailable { .. }), "{error}");
-    assert!(pod.reader.stats().replication.expect("replicated").unavailable.is_some());
+    assert!(
+        pod.reader
+            .stats()
+            .replication
+            .expect("replicated")
+            .unavailable
+            .is_some()
+    );
     server.resume();
     until(|| pod.writer.retry_commit());
     server.kill();
     number += 1;
-    let error = pod.writer.commit(&group(number), at(number)).expect_err("the log does not respond");
+    let error = pod
+        .writer
+        .commit(&group(number), at(number))
+        .expect_err("the log does not respond");
     assert!(matches!(error, Error::Unavailable { .. }), "{error}");
     server.restart();
     until(|| pod.writer.retry_commit());
@@ -214,7 +334,10 @@ fn takeover_of_a_busy_owner_loses_no_acknowledged_commit() {
         });
         let log = fixture.log();
         wait(|| {
-            fixture.runtime.block_on(log.last()).is_ok_and(|last| last.is_some_and(|(number, _)| number > 50))
+            fixture
+                .runtime
+                .block_on(log.last())
+                .is_ok_and(|last| last.is_some_and(|(number, _)| number > 50))
         });
         let dir = tempfile::tempdir().expect("a directory");
         let takeover = fixture.open(dir.path(), 2, NEVER);
@@ -225,7 +348,10 @@ fn takeover_of_a_busy_owner_loses_no_acknowledged_commit() {
         stop.store(true, Ordering::Relaxed);
         let acked = busy.join().expect("it was fenced");
         let (_writer, reader) = takeover.expect("a later lease takes the log");
-        assert!(reader.position() == acked || reader.position() == acked + 1, "{acked}");
+        assert!(
+            reader.position() == acked || reader.position() == acked + 1,
+            "{acked}"
+        );
         assert_exactly(&reader, 1..=reader.position());
     });
 }
@@ -236,12 +362,22 @@ fn commits_survive_leader_failure_in_order_without_duplicates() {
     let fixture = NatsFixture::new(cluster.urls(), 3);
     let mut pod = fixture.pod(1, NEVER);
     (1..=50).for_each(|number| assert!(pod.commit(number).is_ok()));
-    let leader = fixture.runtime.block_on(fixture.log().leader()).expect("it is up").expect("there is one");
-    let index: usize = leader.trim_start_matches('n').parse().expect("n0, n1 or n2");
+    let leader = fixture
+        .runtime
+        .block_on(fixture.log().leader())
+        .expect("it is up")
+        .expect("there is one");
+    let index: usize = leader
+        .trim_start_matches('n')
+        .parse()
+        .expect("n0, n1 or n2");
     cluster.nodes[index].kill();
     let started = Instant::now();
     pod.commit(51).expect("two of three go on");
-    println!("the first commit after the leader's death took {:?}", started.elapsed());
+    println!(
+        "the first commit after the leader's death took {:?}",
+        started.elapsed()
+    );
     (52..=100).for_each(|number| assert!(pod.commit(number).is_ok()));
     cluster.nodes[index].restart();
     (101..=120).for_each(|number| assert!(pod.commit(number).is_ok()));
@@ -260,8 +396,14 @@ fn configured(server: &NatsServer, data: &Path, definitions: Option<PathBuf>) ->
         data_dir: data.to_owned(),
         definitions_dir: definitions,
         shards: 2,
-        store: StoreConfig { replication: ReplicationMode::JetStream, ..StoreConfig::default() },
-        bus: BusConfig { kind: BusKind::Nats, ..BusConfig::default() },
+        store: StoreConfig {
+            replication: ReplicationMode::JetStream,
+            ..StoreConfig::default()
+        },
+        bus: BusConfig {
+            kind: BusKind::Nats,
+            ..BusConfig::default()
+        },
         nats: NatsConfig {
             servers: vec![server.url()],
             manage_aggregate_stream: true,
@@ -290,10 +432,11 @@ fn placed(order: u64) -> Event {
 }
 
 fn instances(app: &App) -> usize {
-    let rows = app
-        .runtime
-        .readers()
-        .map(|reader| reader.inspect_rows("saga", None, usize::MAX).map_or(0, |rows| rows.len()));
+    let rows = app.runtime.readers().map(|reader| {
+        reader
+            .inspect_rows("saga", None, usize::MAX)
+            .map_or(0, |rows| rows.len())
+    });
     rows.sum()
 }
 
@@ -305,19 +448,33 @@ async fn node_with_empty_disk_continues_from_the_log() {
     let definitions = home.path().join("definitions");
     std::fs::create_dir(&definitions).expect("a directory");
     std::fs::write(definitions.join("order.saga.yaml"), PATIENT).expect("a file");
-    let first = App::start(configured(&server, &home.path().join("first"), Some(definitions)));
+    let first = App::start(configured(
+        &server,
+        &home.path().join("first"),
+        Some(definitions),
+    ));
     let first = first.await.expect("the server is empty");
-    first.publish((1..=30).map(placed).collect()).await.expect("the server is up");
+    first
+        .publish((1..=30).map(placed).collect())
+        .await
+        .expect("the server is up");
     let deadline = Instant::now() + WAIT_TIMEOUT;
     while instances(&first) < 30 {
-        assert!(Instant::now() < deadline, "{} instances began", instances(&first));
+        assert!(
+            Instant::now() < deadline,
+            "{} instances began",
+            instances(&first)
+        );
         tokio::task::yield_now().await;
     }
     assert_eq!(first.info().durability["store"], "jetstream, 1 replicas");
     first.stop().await.expect("there is room");
     let second = App::start(configured(&server, &home.path().join("second"), None)).await;
     let second = second.expect("the log has everything, the definitions too");
-    assert_eq!((instances(&second), second.definitions.active().len()), (30, 1));
+    assert_eq!(
+        (instances(&second), second.definitions.active().len()),
+        (30, 1)
+    );
     second.stop().await.expect("there is room");
 }
 
@@ -332,7 +489,11 @@ async fn takeover_does_not_wait_for_deployments_and_replays() {
     let replay = app.lock_definitions().await;
     let deadline = Instant::now() + WAIT_TIMEOUT;
     while app.runtime.owned_shards().len() < 2 {
-        assert!(Instant::now() < deadline, "the shards do not start: {:?}", app.runtime.owned_shards());
+        assert!(
+            Instant::now() < deadline,
+            "the shards do not start: {:?}",
+            app.runtime.owned_shards()
+        );
         tokio::task::yield_now().await;
     }
     drop(replay);
@@ -357,7 +518,9 @@ fn measures_commit_and_takeover_latency() {
                 })
                 .collect();
             let start = Instant::now();
-            pod.writer.commit(&group, at(number)).expect("the server is up");
+            pod.writer
+                .commit(&group, at(number))
+                .expect("the server is up");
             took.push(start.elapsed());
         }
         took.sort();

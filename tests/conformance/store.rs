@@ -7,7 +7,14 @@ mod memory {
 
     fn fixture() -> (StoreFixture, ()) {
         let (writer, reader) = orlog_store::open_in_memory(StoreFixture::options());
-        (StoreFixture { writer, reader, after: |_| () }, ())
+        (
+            StoreFixture {
+                writer,
+                reader,
+                after: |_| (),
+            },
+            (),
+        )
     }
 
     store_suite!(Some(fixture()));
@@ -97,19 +104,33 @@ mod on_nats {
     fn start() -> Servers {
         let server = NatsServer::start();
         let runtime = Runtime::new().expect("a runtime");
-        let options = Options { servers: vec![server.url()], ..Options::default() };
-        let connection = runtime.block_on(Connection::open(&options)).expect("it was just started");
+        let options = Options {
+            servers: vec![server.url()],
+            ..Options::default()
+        };
+        let connection = runtime
+            .block_on(Connection::open(&options))
+            .expect("it was just started");
         let plan = orlog::app::replication::stream_specs(1);
-        let made = orlog_bus::nats::apply(&connection, &plan, orlog_model::Timestamp::from_millis(0));
+        let made =
+            orlog_bus::nats::apply(&connection, &plan, orlog_model::Timestamp::from_millis(0));
         runtime.block_on(made).expect("it is empty");
-        Servers { runtime, connection, next: AtomicU16::new(0), _server: server }
+        Servers {
+            runtime,
+            connection,
+            next: AtomicU16::new(0),
+            _server: server,
+        }
     }
 
     fn fixture() -> (StoreFixture, tempfile::TempDir) {
         let servers = SERVERS.lock().expect("no case panics here");
         let dir = tempfile::tempdir().expect("a directory");
         let shard = servers.next.fetch_add(1, Ordering::Relaxed);
-        let pace = orlog::app::replication::SnapshotPolicy { commits: 2, bytes: 1 << 30 };
+        let pace = orlog::app::replication::SnapshotPolicy {
+            commits: 2,
+            bytes: 1 << 30,
+        };
         let (store_dir, options) = (dir.path().to_owned(), StoreFixture::options());
         let opening = orlog::app::replication::open(
             &servers.connection,
@@ -119,7 +140,14 @@ mod on_nats {
             pace,
         );
         let (writer, reader) = servers.runtime.block_on(opening).expect("a new shard");
-        (StoreFixture { writer, reader, after: |_| () }, dir)
+        (
+            StoreFixture {
+                writer,
+                reader,
+                after: |_| (),
+            },
+            dir,
+        )
     }
 
     store_suite!(Some(fixture()));
@@ -134,14 +162,31 @@ fn following(
     let options = orlog_testkit::store_suite::StoreFixture::options();
     let (writer, reader) =
         orlog_store::open_replicated(dir.path(), options, replication).expect("a new store opens");
-    (orlog_testkit::store_suite::StoreFixture { writer, reader, after }, dir)
+    (
+        orlog_testkit::store_suite::StoreFixture {
+            writer,
+            reader,
+            after,
+        },
+        dir,
+    )
 }
 
 fn on_disk(
     after: fn(&mut orlog_store::Writer),
 ) -> (orlog_testkit::store_suite::StoreFixture, tempfile::TempDir) {
     let dir = tempfile::tempdir().expect("a directory");
-    let (writer, reader) = orlog_store::open(dir.path(), orlog_testkit::store_suite::StoreFixture::options())
-        .expect("a new store opens");
-    (orlog_testkit::store_suite::StoreFixture { writer, reader, after }, dir)
+    let (writer, reader) = orlog_store::open(
+        dir.path(),
+        orlog_testkit::store_suite::StoreFixture::options(),
+    )
+    .expect("a new store opens");
+    (
+        orlog_testkit::store_suite::StoreFixture {
+            writer,
+            reader,
+            after,
+        },
+        dir,
+    )
 }

@@ -22,11 +22,17 @@ const HEADERS: [(&str, &str); 12] = [
     ("ce-type", "OrderPlaced"),
     ("ce-source", "urn:shop"),
     ("ce-time", "2026-01-01T00:00:00.123456789+02:00"),
-    ("ce-traceparent", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"),
+    (
+        "ce-traceparent",
+        "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
+    ),
     ("content-type", "application/xml"),
     ("ce-dataschema", "urn:order"),
     ("ce-region", "eu%20west"),
-    ("ce-causationid", "outcome:018f4d4e-0000-7000-8000-000000000001"),
+    (
+        "ce-causationid",
+        "outcome:018f4d4e-0000-7000-8000-000000000001",
+    ),
     ("ce-orlogeffect", "payment.charge"),
     ("ce-orlogresult", "Succeeded"),
 ];
@@ -56,8 +62,10 @@ const BODIES: [(&str, &str); 5] = [
 ];
 
 pub(super) fn make(random: &mut Random) -> Message {
-    let ((subject, body), (other_subject, other)) =
-        (BODIES[random.below(BODIES.len())], BODIES[random.below(BODIES.len())]);
+    let ((subject, body), (other_subject, other)) = (
+        BODIES[random.below(BODIES.len())],
+        BODIES[random.below(BODIES.len())],
+    );
     let valid = Message {
         subject: subject.to_owned(),
         id: None,
@@ -68,13 +76,23 @@ pub(super) fn make(random: &mut Random) -> Message {
         // A signal to an instance, and an event whose attributes are headers.
         0 => signal(),
         1 => {
-            let headers = HEADERS.map(|(name, value)| (name.into(), value.into())).to_vec();
-            Message { headers, payload: Bytes::from_static(b"{\"orderId\":\"o-1\"}"), ..valid }
+            let headers = HEADERS
+                .map(|(name, value)| (name.into(), value.into()))
+                .to_vec();
+            Message {
+                headers,
+                payload: Bytes::from_static(b"{\"orderId\":\"o-1\"}"),
+                ..valid
+            }
         }
         _ => valid,
     };
     if random.once_in(4) {
-        message.subject = text(&mutate(random, message.subject.as_bytes(), other_subject.as_bytes()));
+        message.subject = text(&mutate(
+            random,
+            message.subject.as_bytes(),
+            other_subject.as_bytes(),
+        ));
     }
     for (_, value) in &mut message.headers {
         if random.once_in(6) {
@@ -86,7 +104,10 @@ pub(super) fn make(random: &mut Random) -> Message {
 }
 
 fn signal() -> Message {
-    let defaults = codec::DecodeDefaults { tenant: None, now: Timestamp::from_millis(1) };
+    let defaults = codec::DecodeDefaults {
+        tenant: None,
+        now: Timestamp::from_millis(1),
+    };
     let event = serde_json::from_str(BODIES[0].1).unwrap();
     let event = codec::from_json(&event, &defaults).unwrap();
     workflow::encode_signal(&workflow::instance_of(SUBJECTS[2]).unwrap(), &event)
@@ -102,7 +123,11 @@ pub(super) fn run(message: &Message) -> bool {
     let event = codec::decode(message, at);
     if let Ok(event) = &event {
         let encoded = codec::encode(event, message.subject.clone());
-        assert_eq!(codec::decode(&encoded, at).as_ref(), Ok(event), "the encoded event differs");
+        assert_eq!(
+            codec::decode(&encoded, at).as_ref(),
+            Ok(event),
+            "the encoded event differs"
+        );
     }
     let errors = [
         event.err(),
@@ -111,7 +136,10 @@ pub(super) fn run(message: &Message) -> bool {
         effect_queue::decode_result(message).err(),
         effect_queue::decode_carried(message).and_then(Result::err),
     ];
-    errors.iter().flatten().for_each(|error| assert_short(&error.to_string()));
+    errors
+        .iter()
+        .flatten()
+        .for_each(|error| assert_short(&error.to_string()));
     // Most messages carry no result, which is no error.
     errors[..4].iter().any(Option::is_none)
 }
@@ -128,7 +156,11 @@ pub(super) fn run_subject(subject: &str) -> bool {
     }
     let token = encode_token(subject);
     assert_eq!(decode_token(&token).as_deref(), Ok(subject), "{token}");
-    drop((check_subject(subject), tenant_of(subject), workflow::instance_of(subject)));
+    drop((
+        check_subject(subject),
+        tenant_of(subject),
+        workflow::instance_of(subject),
+    ));
     match Subject::parse(subject) {
         Ok(parsed) => {
             let text = parsed.to_string();

@@ -17,13 +17,23 @@ fn bus_messages_never_panic() {
 
 #[test]
 fn subjects_never_panic_and_round_trip() {
-    fuzz("subject", bus::make_subject, |subject| bus::run_subject(subject), Clone::clone);
+    fuzz(
+        "subject",
+        bus::make_subject,
+        |subject| bus::run_subject(subject),
+        Clone::clone,
+    );
 }
 
 #[test]
 fn http_requests_cause_no_internal_error() {
     let node = http::Node::start(|_| ());
-    fuzz("http", http::make, |request| node.run(request), |request| format!("{request:?}"));
+    fuzz(
+        "http",
+        http::make,
+        |request| node.run(request),
+        |request| format!("{request:?}"),
+    );
 }
 
 #[test]
@@ -40,5 +50,10 @@ fn changed_tokens_are_never_accepted() {
 
 #[test]
 fn upstream_files_never_panic() {
-    fuzz("upstream", upstreams::make, |text| upstreams::run(text), Clone::clone);
+    fuzz(
+        "upstream",
+        upstreams::make,
+        |text| upstreams::run(text),
+        Clone::clone,
+    );
 }

@@ -31,7 +31,10 @@ impl Issuer {
         let part = |value: &serde_json::Value| URL_SAFE_NO_PAD.encode(value.to_string());
         let signed = format!("{}.{}", part(&header), part(&claims));
         let signature = URL_SAFE_NO_PAD.encode(pair.sign(signed.as_bytes()));
-        Self { pair, token: format!("{signed}.{signature}") }
+        Self {
+            pair,
+            token: format!("{signed}.{signature}"),
+        }
     }
 
     pub(super) fn configure(&self, config: &mut Config) {
@@ -47,16 +50,24 @@ impl Issuer {
 
     /// Returns the header `Authorization`: mostly a changed token, whose parts can have been decoded and encoded again.
     pub(super) fn make(&self, random: &mut Random) -> Vec<u8> {
-        let mut parts: Vec<Vec<u8>> = self.token.split('.').map(|part| part.as_bytes().to_vec()).collect();
+        let mut parts: Vec<Vec<u8>> = self
+            .token
+            .split('.')
+            .map(|part| part.as_bytes().to_vec())
+            .collect();
         let at = random.below(parts.len());
         parts[at] = match URL_SAFE_NO_PAD.decode(&parts[at]) {
-            Ok(plain) if random.once_in(2) => {
-                URL_SAFE_NO_PAD.encode(mutate(random, &plain, br#"{"alg":"none"}"#)).into_bytes()
-            }
+            Ok(plain) if random.once_in(2) => URL_SAFE_NO_PAD
+                .encode(mutate(random, &plain, br#"{"alg":"none"}"#))
+                .into_bytes(),
             _ => mutate(random, &parts[at].clone(), b"eyJhbGciOiJub25lIn0"),
         };
         let token = [b"Bearer ".as_slice(), &parts.join(&b'.')].concat();
-        if random.once_in(8) { mutate(random, &token, b"Bearer ,") } else { token }
+        if random.once_in(8) {
+            mutate(random, &token, b"Bearer ,")
+        } else {
+            token
+        }
     }
 
     /// Returns whether the token is accepted, which only the unchanged one is.
@@ -67,7 +78,9 @@ impl Issuer {
             headers: vec![("authorization", header.to_vec())],
             body: Vec::new(),
         };
-        let Some((status, text)) = node.send(&request) else { return false };
+        let Some((status, text)) = node.send(&request) else {
+            return false;
+        };
         let text_of_header = String::from_utf8_lossy(header);
         let sent = text_of_header.split_whitespace().nth(1).unwrap_or_default();
         if sent != self.token {

@@ -11,13 +11,19 @@ use serde::Deserialize;
 /// Examples: the TOML blocks of the pages about providers and workers.
 static EXAMPLES: LazyLock<Vec<String>> = LazyLock::new(|| {
     let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs");
-    let providers = std::fs::read_dir(docs.join("providers")).unwrap().map(|entry| entry.unwrap().path());
+    let providers = std::fs::read_dir(docs.join("providers"))
+        .unwrap()
+        .map(|entry| entry.unwrap().path());
     let mut pages: Vec<PathBuf> = providers.chain([docs.join("workers.md")]).collect();
     pages.sort();
-    let texts = pages.iter().map(|page| std::fs::read_to_string(page).unwrap());
+    let texts = pages
+        .iter()
+        .map(|page| std::fs::read_to_string(page).unwrap());
     let blocks = texts.flat_map(|text| {
         let blocks = text.split("```toml\n").skip(1);
-        blocks.filter_map(|block| Some(block.split_once("```")?.0.to_owned())).collect::<Vec<_>>()
+        blocks
+            .filter_map(|block| Some(block.split_once("```")?.0.to_owned()))
+            .collect::<Vec<_>>()
     });
     blocks.filter(|text| text.contains("kind = ")).collect()
 });
@@ -36,13 +42,19 @@ pub(super) fn make(random: &mut Random) -> String {
 
 /// Reads the file and creates the upstream. Returns whether both succeed.
 pub(super) fn run(text: &str) -> bool {
-    let Ok(header) = toml::from_str::<Header>(text) else { return false };
+    let Ok(header) = toml::from_str::<Header>(text) else {
+        return false;
+    };
     let file = toml::Deserializer::parse(text).and_then(|file| header.kind.read(file));
     let Ok(file) = file else { return false };
     match file.upstream(UpstreamSite::new("example").in_dir(Path::new("/nonexistent"))) {
         Ok(_) => true,
         Err(error) => {
-            assert!(error.to_string().len() < 20_000 + 10 * text.len(), "{} bytes", error.to_string().len());
+            assert!(
+                error.to_string().len() < 20_000 + 10 * text.len(),
+                "{} bytes",
+                error.to_string().len()
+            );
             false
         }
     }

@@ -34,7 +34,9 @@ use proxy::Proxy;
 const RUN: Duration = WAIT_TIMEOUT.saturating_mul(4);
 
 async fn within<T>(label: &str, work: impl Future<Output = T>) -> T {
-    tokio::time::timeout(RUN, work).await.unwrap_or_else(|_| panic!("{label}: not within {RUN:?}"))
+    tokio::time::timeout(RUN, work)
+        .await
+        .unwrap_or_else(|_| panic!("{label}: not within {RUN:?}"))
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -47,7 +49,10 @@ async fn single_pod_owns_all_shards_and_completes_orders() {
         orders.all_placed().await;
         orders.check(&pods).await;
         let metrics = pods.metrics("a").await;
-        for spec in metric_specs::ALL.iter().filter(|spec| spec.name.starts_with("orlog_log_")) {
+        for spec in metric_specs::ALL
+            .iter()
+            .filter(|spec| spec.name.starts_with("orlog_log_"))
+        {
             let first = format!("{}{{shard=\"0\"", spec.name);
             let histogram = format!("{}_count{{shard=\"0\"", spec.name);
             assert!(
@@ -56,7 +61,10 @@ async fn single_pod_owns_all_shards_and_completes_orders() {
                 spec.name
             );
         }
-        assert!(metrics.contains("orlog_log_unavailable{shard=\"0\"} 0\n"), "{metrics}");
+        assert!(
+            metrics.contains("orlog_log_unavailable{shard=\"0\"} 0\n"),
+            "{metrics}"
+        );
     })
     .await;
 }
@@ -76,7 +84,10 @@ async fn shards_rebalance_when_a_pod_joins_and_when_it_drains() {
         let started = Instant::now();
         pods.drain("a");
         pods.wait_for_owners(&["b"]).await;
-        println!("drained: every shard runs elsewhere after {:?}", started.elapsed());
+        println!(
+            "drained: every shard runs elsewhere after {:?}",
+            started.elapsed()
+        );
         orders.all_placed().await;
         orders.check(&pods).await;
     })
@@ -141,11 +152,17 @@ async fn every_pod_starts_and_joins_instances_also_after_a_takeover() {
         let mut pods = Pods::new(&[nats.url()], 1).await;
         pods.start_all(&["a", "b"]).await;
         let tenants = ["t1", "t2", "t3", "t4", "big"];
-        let all = || tenants.into_iter().flat_map(|tenant| (0..4).map(move |n| (tenant, n)));
+        let all = || {
+            tenants
+                .into_iter()
+                .flat_map(|tenant| (0..4).map(move |n| (tenant, n)))
+        };
         for (tenant, n) in all() {
             let order = serde_json::json!({ "orderId": format!("r-{n}") });
             for (pod, existing) in [(["a", "b"][n % 2], false), (["b", "a"][n % 2], true)] {
-                let request = pods.ask(pod, "POST", "/v1/sagas/order?wait=1ms").header("x-tenant-id", tenant);
+                let request = pods
+                    .ask(pod, "POST", "/v1/sagas/order?wait=1ms")
+                    .header("x-tenant-id", tenant);
                 let response = request.json(&order).send().await.unwrap();
                 let (status, text) = (response.status().as_u16(), response.text().await.unwrap());
                 let started: serde_json::Value = serde_json::from_str(&text).unwrap();
@@ -158,9 +175,12 @@ async fn every_pod_starts_and_joins_instances_also_after_a_takeover() {
         let finish = async |pods: &Pods, pod: &str, tenant: &str, n: usize| {
             let path = format!("/v1/sagas/order/r-{n}");
             let signal = serde_json::json!({ "id": "finished", "type": "Finished", "data": {} });
-            let signal = pods.ask(pod, "POST", &format!("{path}/signal")).json(&signal);
-            let result =
-                pods.ask(pod, "GET", &format!("{path}/result?wait=2s")).header("x-tenant-id", tenant);
+            let signal = pods
+                .ask(pod, "POST", &format!("{path}/signal"))
+                .json(&signal);
+            let result = pods
+                .ask(pod, "GET", &format!("{path}/result?wait=2s"))
+                .header("x-tenant-id", tenant);
             // As a client does, it repeats a signal that the owner of the shard cannot take at this moment.
             let signalled = async {
                 let signal = signal.header("x-tenant-id", tenant);
@@ -174,7 +194,11 @@ async fn every_pod_starts_and_joins_instances_also_after_a_takeover() {
             };
             let ((), result) = tokio::join!(signalled, result.send());
             let result: serde_json::Value = result.unwrap().json().await.unwrap();
-            assert_eq!(result["result"]["data"]["orderId"], format!("r-{n}"), "{pod} {tenant}: {result}");
+            assert_eq!(
+                result["result"]["data"]["orderId"],
+                format!("r-{n}"),
+                "{pod} {tenant}: {result}"
+            );
         };
         for (tenant, n) in all().filter(|(_, n)| *n < 2) {
             finish(&pods, ["a", "b"][n], tenant, n).await;
@@ -197,16 +221,29 @@ async fn pods_forward_requests_over_tls_and_accept_them_from_pods_only() {
         pods.start_all(&["a", "b"]).await;
         for tenant in ["t1", "t2", "t3", "t4", "t5", "t6"] {
             for pod in ["a", "b"] {
-                let list = pods.ask(pod, "GET", "/v1/sagas").header("x-tenant-id", tenant);
+                let list = pods
+                    .ask(pod, "GET", "/v1/sagas")
+                    .header("x-tenant-id", tenant);
                 let response = list.send().await.unwrap();
                 let (status, text) = (response.status().as_u16(), response.text().await.unwrap());
-                assert_eq!(status, 200, "{pod} {tenant}: {text}; {}", pods.all_logs_contain());
+                assert_eq!(
+                    status,
+                    200,
+                    "{pod} {tenant}: {text}; {}",
+                    pods.all_logs_contain()
+                );
             }
         }
         let url = pods.urls.lock().unwrap()["a"].clone();
         let forwarded = async |certificate: Option<&str>| {
             let request = pods::https_client(certificate).get(format!("{url}/info"));
-            request.header("x-orlog-forwarded-by", "b").send().await.unwrap().status().as_u16()
+            request
+                .header("x-orlog-forwarded-by", "b")
+                .send()
+                .await
+                .unwrap()
+                .status()
+                .as_u16()
         };
         assert_eq!(forwarded(None).await, 403);
         assert_eq!(forwarded(Some("stranger")).await, 403);
@@ -226,7 +263,10 @@ async fn shards_of_a_killed_pod_fail_over() {
         let started = Instant::now();
         pods.kill("a");
         pods.wait_for_owners(&["b"]).await;
-        println!("killed: every shard runs elsewhere after {:?}", started.elapsed());
+        println!(
+            "killed: every shard runs elsewhere after {:?}",
+            started.elapsed()
+        );
         orders.placed(80).await;
         pods.start_all(&["a"]).await;
         orders.all_placed().await;
@@ -345,9 +385,15 @@ async fn random_faults_lose_and_duplicate_nothing_long() {
         for (fault, durations) in durations {
             recoveries.entry(fault).or_default().extend(durations);
         }
-        println!("{} faults, {orders} orders, lost 0, duplicated keys 0", begun + size);
+        println!(
+            "{} faults, {orders} orders, lost 0, duplicated keys 0",
+            begun + size
+        );
     }
     for (fault, durations) in recoveries {
-        println!("from {fault:?} to the next commit of every concerned shard: {}", distribution(durations));
+        println!(
+            "from {fault:?} to the next commit of every concerned shard: {}",
+            distribution(durations)
+        );
     }
 }

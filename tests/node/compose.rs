@@ -9,18 +9,29 @@ const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 fn check(file: &Path) -> Result<(), String> {
     let tools = Path::new(ROOT).join(".tools/check-jsonschema");
     let mut command = Command::new("python3");
-    command.env("PYTHONPATH", &tools).arg(tools.join("bin/check-jsonschema"));
-    command.args(["--builtin-schema", "vendor.compose-spec"]).arg(file);
+    command
+        .env("PYTHONPATH", &tools)
+        .arg(tools.join("bin/check-jsonschema"));
+    command
+        .args(["--builtin-schema", "vendor.compose-spec"])
+        .arg(file);
     let output = command.output().expect("python3 starts");
     let printed = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
-    if output.status.success() { Ok(()) } else { Err(printed) }
+    if output.status.success() {
+        Ok(())
+    } else {
+        Err(printed)
+    }
 }
 
 /// Requirements: R17.
 #[test]
 fn compose_files_follow_the_compose_specification() {
-    for file in ["deploy/compose.yml", "src/cli/init/jobs/compose.yaml", "src/cli/init/service/compose.yaml"]
-    {
+    for file in [
+        "deploy/compose.yml",
+        "src/cli/init/jobs/compose.yaml",
+        "src/cli/init/service/compose.yaml",
+    ] {
         check(&Path::new(ROOT).join(file)).unwrap_or_else(|errors| panic!("{file}: {errors}"));
     }
 }

@@ -22,13 +22,20 @@ fn file(text: &str) -> File {
 }
 
 fn variables(pairs: &[(&str, &str)]) -> Vec<(OsString, OsString)> {
-    pairs.iter().map(|(name, value)| (name.into(), value.into())).collect()
+    pairs
+        .iter()
+        .map(|(name, value)| (name.into(), value.into()))
+        .collect()
 }
 
 #[track_caller]
 fn check_rejected(text: &str, environment: &[(&str, &str)], flags: Vec<Setting>, expected: &str) {
     let file = file(text);
-    let layers = Layers::none().file(&file.path).unwrap().environment(variables(environment)).flags(flags);
+    let layers = Layers::none()
+        .file(&file.path)
+        .unwrap()
+        .environment(variables(environment))
+        .flags(flags);
     let error = layers.load().unwrap_err().to_string();
     let error = error.replace(&file.path.display().to_string(), "orlog.toml");
     assert_eq!(error, expected);
@@ -54,8 +61,13 @@ fn precedence_is_flag_then_environment_then_file() {
         ("ORLOG_TENANTS__ALLOWED", "acme, beta"),
     ]);
     let flags = [Setting::flag("--listen", "listen", "127.0.0.1:3")];
-    let config =
-        Layers::none().file(&file.path).unwrap().environment(environment).flags(flags).load().unwrap();
+    let config = Layers::none()
+        .file(&file.path)
+        .unwrap()
+        .environment(environment)
+        .flags(flags)
+        .load()
+        .unwrap();
     assert_eq!(config.node_name(), "file");
     assert_eq!(config.data_dir, PathBuf::from("environment"));
     assert_eq!(config.listen.port(), 3);
@@ -63,18 +75,33 @@ fn precedence_is_flag_then_environment_then_file() {
         (config.store.durability, config.store.interval),
         (Durability::Interval, Duration::from_millis(7))
     );
-    assert_eq!((config.tenants.mode, config.tenants.allowed.len()), (TenantMode::Allowlist, 2));
+    assert_eq!(
+        (config.tenants.mode, config.tenants.allowed.len()),
+        (TenantMode::Allowlist, 2)
+    );
     assert_eq!(config.store.max_size, Config::default().store.max_size);
 }
 
 #[test]
 fn environment_overrides_a_single_upstream_key() {
-    let file =
-        file("[upstreams.pay]\nmax_concurrency = 3\n[upstreams.pay.effects.'pay.charge']\npath = '/charges'");
+    let file = file(
+        "[upstreams.pay]\nmax_concurrency = 3\n[upstreams.pay.effects.'pay.charge']\npath = '/charges'",
+    );
     let environment = variables(&[("ORLOG_UPSTREAMS__PAY__BASE_URL", "http://pay:80")]);
-    let config = Layers::none().file(&file.path).unwrap().environment(environment).load().unwrap();
-    assert_eq!(config.upstreams["pay"].base_url.as_deref(), Some("http://pay:80"));
-    assert_eq!(config.upstreams["pay"].max_concurrency.map(NonZeroU32::get), Some(3));
+    let config = Layers::none()
+        .file(&file.path)
+        .unwrap()
+        .environment(environment)
+        .load()
+        .unwrap();
+    assert_eq!(
+        config.upstreams["pay"].base_url.as_deref(),
+        Some("http://pay:80")
+    );
+    assert_eq!(
+        config.upstreams["pay"].max_concurrency.map(NonZeroU32::get),
+        Some(3)
+    );
 }
 
 #[test]
@@ -84,9 +111,19 @@ fn unknown_key_is_rejected_with_line_and_suggestion() {
     let expected = "orlog.toml:1:1: unknown key `durability`; did you mean `bus.durability`?";
     check_rejected("durability = 'sync'", &[], vec![], expected);
     let expected = "orlog.toml:3:1: unknown key `timeout`; did you mean `attempt_timeout`?";
-    check_rejected("[gateway]\nbase_url = 'http://h'\ntimeout = '2s'", &[], vec![], expected);
+    check_rejected(
+        "[gateway]\nbase_url = 'http://h'\ntimeout = '2s'",
+        &[],
+        vec![],
+        expected,
+    );
     let expected = "orlog.toml:1:1: unknown key `zzz`; known keys: timeout";
-    check_rejected("drain.zzz = 1", &[], vec![], &expected.replace("1:1", "1:7"));
+    check_rejected(
+        "drain.zzz = 1",
+        &[],
+        vec![],
+        &expected.replace("1:1", "1:7"),
+    );
 }
 
 #[test]
@@ -101,8 +138,7 @@ fn invalid_value_is_rejected_with_line() {
 
 #[test]
 fn error_names_the_variable_or_flag() {
-    let expected =
-        "environment variable ORLOG_STORE__DURABLITY: unknown key `durablity`; did you mean `durability`?";
+    let expected = "environment variable ORLOG_STORE__DURABLITY: unknown key `durablity`; did you mean `durability`?";
     check_rejected("", &[("ORLOG_STORE__DURABLITY", "sync")], vec![], expected);
     let expected = "environment variable ORLOG_SHARDS: invalid type: string \"many\", expected u16";
     check_rejected("", &[("ORLOG_SHARDS", "many")], vec![], expected);
@@ -131,14 +167,24 @@ fn gateway_accepts_one_transport_only() {
     let expected = "gateway: base_url and subject are missing; set one of them";
     check_rejected("[gateway]\nmax_concurrency = 3", &[], vec![], expected);
     let expected = "gateway: base_url and subject are both set; keep one of them";
-    check_rejected("[gateway]\nbase_url = 'http://h'\nsubject = 'gateway.x'", &[], vec![], expected);
+    check_rejected(
+        "[gateway]\nbase_url = 'http://h'\nsubject = 'gateway.x'",
+        &[],
+        vec![],
+        expected,
+    );
     let expected = "gateway: the subject requires NATS; set bus.kind = \"nats\" and [nats]";
     check_rejected("[gateway]\nsubject = 'gateway.x'", &[], vec![], expected);
 }
 
 #[test]
 fn contradicting_values_are_rejected() {
-    check_rejected("shards = 0", &[], vec![], "shards: 0 is not between 1 and 1024");
+    check_rejected(
+        "shards = 0",
+        &[],
+        vec![],
+        "shards: 0 is not between 1 and 1024",
+    );
     check_rejected(
         "telemetry.sample_ratio = 1.5",
         &[],
@@ -153,11 +199,22 @@ fn contradicting_values_are_rejected() {
 
 #[test]
 fn missing_or_malformed_file_is_rejected() {
-    let error = Layers::none().file(&PathBuf::from("/nowhere/orlog.toml")).unwrap_err().to_string();
-    assert!(error.starts_with("cannot read configuration /nowhere/orlog.toml"), "{error}");
+    let error = Layers::none()
+        .file(&PathBuf::from("/nowhere/orlog.toml"))
+        .unwrap_err()
+        .to_string();
+    assert!(
+        error.starts_with("cannot read configuration /nowhere/orlog.toml"),
+        "{error}"
+    );
     let error = {
         let file = file("node_name = \n");
-        Layers::none().file(&file.path).unwrap().load().unwrap_err().to_string()
+        Layers::none()
+            .file(&file.path)
+            .unwrap()
+            .load()
+            .unwrap_err()
+            .to_string()
     };
     assert!(error.contains("orlog.toml:1:"), "{error}");
 }

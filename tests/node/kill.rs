@@ -17,19 +17,33 @@ const DEFINITION: &str = include_str!("../../examples/orders/order.saga.yaml");
 
 #[test]
 fn order_definition_passes_the_definition_suite() {
-    let compiled =
-        compile_yaml(DEFINITION, "order.saga.yaml").unwrap_or_else(|problems| panic!("{problems:?}"));
+    let compiled = compile_yaml(DEFINITION, "order.saga.yaml")
+        .unwrap_or_else(|problems| panic!("{problems:?}"));
     let played = definition_suite::check(&compiled);
     assert!(played.runs > 8, "{played:?}");
 }
 
 /// Runs a crash test; returns the number of orders and the times from a kill to the first new commit.
-async fn check(kills: usize, orders_per_kill: usize, seed: u64, within: Duration) -> (usize, Vec<Duration>) {
+async fn check(
+    kills: usize,
+    orders_per_kill: usize,
+    seed: u64,
+    within: Duration,
+) -> (usize, Vec<Duration>) {
     let dir = tempfile::tempdir().expect("a directory can be created");
     let files = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/orders");
-    let paths =
-        RunnerPaths { binary: PathBuf::from(env!("CARGO_BIN_EXE_orlog")), files, dir: dir.path().to_owned() };
-    let plan = CrashTestPlan { place: paths, seed, kills, orders_per_kill, wait: WAIT_TIMEOUT };
+    let paths = RunnerPaths {
+        binary: PathBuf::from(env!("CARGO_BIN_EXE_orlog")),
+        files,
+        dir: dir.path().to_owned(),
+    };
+    let plan = CrashTestPlan {
+        place: paths,
+        seed,
+        kills,
+        orders_per_kill,
+        wait: WAIT_TIMEOUT,
+    };
     let run = tokio::time::timeout(within, run(plan)).await;
     let CrashTestReport { audit, recoveries } = run
         .unwrap_or_else(|_| panic!("seed {seed}: not over within {within:?}"))
@@ -43,7 +57,10 @@ async fn check(kills: usize, orders_per_kill: usize, seed: u64, within: Duration
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_loss_and_no_duplicates_after_three_sigkills() {
     let (_, recoveries) = check(3, 40, seed(20_261_121), Duration::from_mins(2)).await;
-    println!("from a kill to the first new commit: {}", distribution(recoveries));
+    println!(
+        "from a kill to the first new commit: {}",
+        distribution(recoveries)
+    );
 }
 
 /// `ORLOG_KILLS` kills (50), in groups with a new directory each; `ORLOG_SEED` is the seed of the first
@@ -61,6 +78,8 @@ async fn no_loss_and_no_duplicates_after_many_sigkills() {
         orders += placed;
         recoveries.extend(durations);
         let recovery = distribution(recoveries.clone());
-        println!("{orders} orders, lost 0, duplicated 0; from a kill to the first new commit: {recovery}");
+        println!(
+            "{orders} orders, lost 0, duplicated 0; from a kill to the first new commit: {recovery}"
+        );
     }
 }

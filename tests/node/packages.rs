@@ -31,9 +31,16 @@ fn package(suffix: &str) -> PathBuf {
 
 #[track_caller]
 fn run(command: &mut Command) -> String {
-    let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    let output = command
+        .output()
+        .unwrap_or_else(|error| panic!("{command:?}: {error}"));
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    assert!(output.status.success(), "{command:?}: {}{}", text(&output.stdout), text(&output.stderr));
+    assert!(
+        output.status.success(),
+        "{command:?}: {}{}",
+        text(&output.stdout),
+        text(&output.stderr)
+    );
     text(&output.stdout)
 }
 
@@ -72,15 +79,31 @@ fn debian_package_is_installed_with_its_service_and_configuration() {
         std::fs::write(admin.join(file), "").expect("the directory is writable");
     }
     // An empty system without the libraries; the test runs with those of the host.
-    let flags = ["--force-depends", "--force-not-root", "--log=/dev/null", "--install"];
-    run(Command::new("dpkg").arg(format!("--root={}", root.display())).args(flags).arg(deb));
-    for file in ["usr/lib/systemd/system/orlog.service", "usr/share/man/man1/orlog.1.gz", "etc/orlog/sagas"] {
+    let flags = [
+        "--force-depends",
+        "--force-not-root",
+        "--log=/dev/null",
+        "--install",
+    ];
+    run(Command::new("dpkg")
+        .arg(format!("--root={}", root.display()))
+        .args(flags)
+        .arg(deb));
+    for file in [
+        "usr/lib/systemd/system/orlog.service",
+        "usr/share/man/man1/orlog.1.gz",
+        "etc/orlog/sagas",
+    ] {
         assert!(root.join(file).exists(), "{file}");
     }
     let orlog = root.join("usr/bin/orlog");
-    let config = std::fs::read_to_string(root.join("etc/orlog/orlog.toml")).expect("a configuration");
+    let config =
+        std::fs::read_to_string(root.join("etc/orlog/orlog.toml")).expect("a configuration");
     let config = config.replace("/etc/", &format!("{}/etc/", root.display()));
-    let config = config.replace("/var/lib/orlog", &root.join("var/lib/orlog").display().to_string());
+    let config = config.replace(
+        "/var/lib/orlog",
+        &root.join("var/lib/orlog").display().to_string(),
+    );
     let file = root.join("test.toml");
     std::fs::write(&file, config).expect("the directory is writable");
     run(Command::new(&orlog).args(["doctor", "--config"]).arg(file));
@@ -90,7 +113,9 @@ fn debian_package_is_installed_with_its_service_and_configuration() {
 #[test]
 fn wheel_is_installed_into_an_empty_environment() {
     let dir = empty();
-    run(Command::new("python3").args(["-m", "venv", "--without-pip"]).arg(dir.path()));
+    run(Command::new("python3")
+        .args(["-m", "venv", "--without-pip"])
+        .arg(dir.path()));
     let python = dir.path().join("bin/python");
     // The pip of the host installs into the environment.
     run(Command::new("python3")
@@ -106,7 +131,13 @@ fn npm_package_is_installed_into_an_empty_project() {
     let dir = empty();
     std::fs::write(dir.path().join("package.json"), "{}").expect("the directory is writable");
     run(Command::new("npm")
-        .args(["install", "--offline", "--no-audit", "--no-fund", "--loglevel=error"])
+        .args([
+            "install",
+            "--offline",
+            "--no-audit",
+            "--no-fund",
+            "--loglevel=error",
+        ])
         .arg(package(".tgz"))
         .current_dir(dir.path()));
     quick_start::play(&dir.path().join("node_modules/.bin"));
@@ -114,5 +145,7 @@ fn npm_package_is_installed_into_an_empty_project() {
 
 #[test]
 fn checksums_match_the_packages() {
-    run(Command::new("sha256sum").args(["--check", "--strict", "SHA256SUMS"]).current_dir(PACKAGES.path()));
+    run(Command::new("sha256sum")
+        .args(["--check", "--strict", "SHA256SUMS"])
+        .current_dir(PACKAGES.path()));
 }

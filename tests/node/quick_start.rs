@@ -14,7 +14,9 @@ const README: &str = include_str!("../../README.md");
 fn blocks(language: &str) -> Vec<&'static str> {
     let fence = format!("```{language}\n");
     let starts = README.split(fence.as_str()).skip(1);
-    starts.map(|rest| rest.split("```").next().expect("a split has a first part")).collect()
+    starts
+        .map(|rest| rest.split("```").next().expect("a split has a first part"))
+        .collect()
 }
 
 /// Returns the command of the quick start that contains a text.
@@ -27,16 +29,29 @@ fn command(part: &str) -> &'static str {
 
 /// Prepares a shell command with the binary in the directory `bin` in the path; `port` replaces the default port.
 fn shell(text: &str, (bin, dir): (&Path, &Path), port: u16) -> Command {
-    let path = format!("{}:{}", bin.display(), std::env::var("PATH").expect("there is a path"));
+    let path = format!(
+        "{}:{}",
+        bin.display(),
+        std::env::var("PATH").expect("there is a path")
+    );
     let mut command = Command::new("sh");
     command.args([
         "-c",
-        &format!("exec {}", text.trim().replace("localhost:7070", &format!("127.0.0.1:{port}"))),
+        &format!(
+            "exec {}",
+            text.trim()
+                .replace("localhost:7070", &format!("127.0.0.1:{port}"))
+        ),
     ]);
-    command.current_dir(dir).env("PATH", path).env("ORLOG_LISTEN", format!("127.0.0.1:{port}"));
+    command
+        .current_dir(dir)
+        .env("PATH", path)
+        .env("ORLOG_LISTEN", format!("127.0.0.1:{port}"));
     command.env("ORLOG_URL", format!("http://127.0.0.1:{port}"));
-    let token_file =
-        self::command("export").trim().strip_prefix("export ORLOG_TOKEN_FILE=").expect("a token file");
+    let token_file = self::command("export")
+        .trim()
+        .strip_prefix("export ORLOG_TOKEN_FILE=")
+        .expect("a token file");
     if !text.contains("orlog dev") {
         command.env("ORLOG_TOKEN_FILE", token_file);
     }
@@ -54,15 +69,24 @@ fn normalized(text: &str) -> Vec<String> {
     let is_hash = |word: &str| word.len() >= 32 && word.chars().all(|c| c.is_ascii_hexdigit());
     let mut words: Vec<String> = Vec::new();
     for word in text.split_whitespace() {
-        let varies = is_time(word) || is_hash(word) || words.last().is_some_and(|last| last == "by");
-        words.push(if varies { "…".to_owned() } else { word.to_owned() });
+        let varies =
+            is_time(word) || is_hash(word) || words.last().is_some_and(|last| last == "by");
+        words.push(if varies {
+            "…".to_owned()
+        } else {
+            word.to_owned()
+        });
     }
     words
 }
 
 #[test]
 fn readme_quick_start_completes_the_saga() {
-    play(Path::new(env!("CARGO_BIN_EXE_orlog")).parent().expect("the binary is in a directory"));
+    play(
+        Path::new(env!("CARGO_BIN_EXE_orlog"))
+            .parent()
+            .expect("the binary is in a directory"),
+    );
 }
 
 /// Runs the quick start with the binary in this directory.
@@ -83,5 +107,9 @@ pub(crate) fn play(bin: &Path) {
         // The facts are published after the instance has ended.
         Some(shown).filter(|shown| shown.contains("completed") && !shown.contains("  outbox "))
     });
-    assert_eq!(normalized(&displayed), normalized(blocks("console")[0]), "{displayed}");
+    assert_eq!(
+        normalized(&displayed),
+        normalized(blocks("console")[0]),
+        "{displayed}"
+    );
 }

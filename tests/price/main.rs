@@ -2,7 +2,10 @@
 //! times, so it is the same on every machine. A binary of its own, because it counts the allocations of the process.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
-#![expect(unsafe_code, reason = "an allocator that counts implements `GlobalAlloc`, which is unsafe")]
+#![expect(
+    unsafe_code,
+    reason = "an allocator that counts implements `GlobalAlloc`, which is unsafe"
+)]
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::fs::File;
@@ -15,7 +18,9 @@ use std::time::Duration;
 use orlog_effect::{FunctionProvider, Policy, ProviderError, SyncFunctionCall, Upstream};
 use orlog_journal::{Disk, LocalDisk};
 use orlog_model::count::{Operation, counted};
-use orlog_model::{Clock, CorrelationId, Event, EventId, EventType, InstanceKey, SagaName, Timestamp};
+use orlog_model::{
+    Clock, CorrelationId, Event, EventId, EventType, InstanceKey, SagaName, Timestamp,
+};
 use orlog_program::{Program, compile_yaml};
 use orlog_testkit::SimClock;
 use orlog_testkit::fake_upstreams::{FakeUpstreams, event};
@@ -84,7 +89,8 @@ impl Disk for CountingDisk {
     }
 
     fn write_at(&self, file: &File, bytes: &[u8], offset: u64) -> std::io::Result<()> {
-        self.written_bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+        self.written_bytes
+            .fetch_add(bytes.len() as u64, Ordering::Relaxed);
         LocalDisk.write_at(file, bytes, offset)
     }
 
@@ -111,7 +117,9 @@ const ROWS: usize = PROCESS.len() + Operation::ALL.len();
 
 /// Returns the name of a row.
 fn row_name(row: usize) -> &'static str {
-    let Some(operation) = row.checked_sub(PROCESS.len()) else { return PROCESS[row] };
+    let Some(operation) = row.checked_sub(PROCESS.len()) else {
+        return PROCESS[row];
+    };
     match Operation::ALL[operation] {
         Operation::ActorStart => "saga actors started",
         Operation::ActorMessage => "messages to actors",
@@ -199,15 +207,19 @@ steps:
 
 impl Workload {
     fn saga(&self) -> SagaName {
-        let line = self.definition.lines().find_map(|line| line.strip_prefix("saga: "));
+        let line = self
+            .definition
+            .lines()
+            .find_map(|line| line.strip_prefix("saga: "));
         SagaName::new(line.unwrap()).unwrap()
     }
 }
 
 fn effects() -> Upstream {
     let done = |_: SyncFunctionCall<'_>| Ok(json!({ "ok": true }));
-    let declined =
-        |_: SyncFunctionCall<'_>| Err::<serde_json::Value, _>(ProviderError::permanent("declined", "no"));
+    let declined = |_: SyncFunctionCall<'_>| {
+        Err::<serde_json::Value, _>(ProviderError::permanent("declined", "no"))
+    };
     FunctionProvider::new()
         .sync_effect("price.call", done)
         .sync_effect("price.undo", done)
@@ -233,15 +245,22 @@ impl Fixture {
         let programs = vec![Arc::new(program) as Arc<dyn Program>];
         let mut config = TestRuntimeConfig::new(dir.to_owned(), programs, runtime_clock);
         config.publishes_results = orlog::Config::default().results.publish;
-        config.store =
-            orlog_store::Options { slots: config.store.slots.clone(), ..orlog_store::Options::default() };
+        config.store = orlog_store::Options {
+            slots: config.store.slots.clone(),
+            ..orlog_store::Options::default()
+        };
         config.disk = disk.clone();
         config.more_upstreams = vec![effects()];
         // Otherwise the counts would depend on which commits share a group, and on which messages arrive between.
         config.limits.max_group_commit = 1;
         config.discards_published = true;
         let table_writes = counted(Operation::TableWrite);
-        Self { runtime: config.start(&upstreams).await, clock, disk, table_writes }
+        Self {
+            runtime: config.start(&upstreams).await,
+            clock,
+            disk,
+            table_writes,
+        }
     }
 
     /// Runs one saga from its start event to its last durable transition.
@@ -260,7 +279,10 @@ impl Fixture {
             };
             self.runtime.publish(&event).await;
         };
-        let (transitions, commits) = ((number + 1) * workload.transitions, (number + 1) * workload.commits);
+        let (transitions, commits) = (
+            (number + 1) * workload.transitions,
+            (number + 1) * workload.commits,
+        );
         publish(&format!("{}.started", key.saga)).await;
         if workload.transitions == 2 {
             self.wait_for(transitions - 1, commits - 1).await;
@@ -272,7 +294,9 @@ impl Fixture {
         }
         self.wait_for(transitions, commits).await;
         let passive = |test: &TestRuntime| test.runtime.metrics().live_instances() == 0;
-        self.runtime.wait_until("the instance is passive", passive).await;
+        self.runtime
+            .wait_until("the instance is passive", passive)
+            .await;
     }
 
     async fn wait_for(&self, transitions: u64, commits: u64) {
@@ -280,7 +304,9 @@ impl Fixture {
             let metrics = test.runtime.metrics();
             metrics.transitions() >= transitions && metrics.commits() >= commits
         };
-        self.runtime.wait_until("the transitions are durable", reached).await;
+        self.runtime
+            .wait_until("the transitions are durable", reached)
+            .await;
     }
 
     fn read_counters(&self) -> [u64; ROWS] {
@@ -304,7 +330,10 @@ impl Fixture {
 /// Returns the median of each row for one saga.
 fn measure(workload: &Workload) -> [u64; ROWS] {
     let dir = tempfile::tempdir().unwrap();
-    let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let tokio = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
     tokio.block_on(async {
         let fixture = Fixture::start(dir.path(), workload).await;
         for number in 0..WARM_UP {
@@ -335,8 +364,9 @@ fn measure(workload: &Workload) -> [u64; ROWS] {
 }
 
 fn page(prices: &[[u64; ROWS]]) -> String {
-    let row =
-        |cells: &mut dyn Iterator<Item = String>| format!("| {} |\n", cells.collect::<Vec<_>>().join(" | "));
+    let row = |cells: &mut dyn Iterator<Item = String>| {
+        format!("| {} |\n", cells.collect::<Vec<_>>().join(" | "))
+    };
     let mut page = HEAD.to_owned();
     page += &row(&mut ["for one saga"]
         .into_iter()
@@ -355,7 +385,12 @@ fn page(prices: &[[u64; ROWS]]) -> String {
 /// Returns the numbers of a page, row by row.
 fn numbers(page: &str) -> Vec<Vec<u64>> {
     let rows = page.lines().filter(|line| line.starts_with('|'));
-    rows.map(|row| row.split('|').filter_map(|cell| cell.trim().parse().ok()).collect()).collect()
+    rows.map(|row| {
+        row.split('|')
+            .filter_map(|cell| cell.trim().parse().ok())
+            .collect()
+    })
+    .collect()
 }
 
 /// Returns whether a count agrees with the page: exactly, or for a count of the whole process within 2 %, because the
@@ -380,10 +415,17 @@ fn price_list_is_current() {
         std::fs::write(&path, page(&prices)).unwrap();
     }
     let (listed, actual) = (std::fs::read_to_string(&path).unwrap(), page(&prices));
-    let is_current = numbers(&listed).iter().skip(2).enumerate().all(|(row, listed)| {
-        listed.len() == prices.len()
-            && prices.iter().zip(listed).all(|(price, listed)| agrees(row, *listed, price[row]))
-    });
+    let is_current = numbers(&listed)
+        .iter()
+        .skip(2)
+        .enumerate()
+        .all(|(row, listed)| {
+            listed.len() == prices.len()
+                && prices
+                    .iter()
+                    .zip(listed)
+                    .all(|(price, listed)| agrees(row, *listed, price[row]))
+        });
     assert!(
         is_current && numbers(&listed).len() == numbers(&actual).len(),
         "{PAGE} is not current; state the reason in the commit message and run `{COMMAND}`\nlisted:\n{listed}\ncounted:\n{actual}"

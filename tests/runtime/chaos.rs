@@ -42,7 +42,11 @@ fn kill_one(runtime: &TestRuntime, rng: &mut Rng, killed: &mut KillCounts) {
     let (kind, actors) = kinds.swap_remove(rng.usize(..kinds.len()));
     let victim = &actors[rng.usize(..actors.len())];
     *killed.entry(kind).or_default() += 1;
-    if rng.bool() { victim.kill() } else { victim.stop(None) }
+    if rng.bool() {
+        victim.kill()
+    } else {
+        victim.stop(None)
+    }
 }
 
 /// Waits for some commits under load.
@@ -71,15 +75,24 @@ async fn chaos(seed: u64, kills_of_each_kind: usize, shards: u16) {
         for _ in 0..2 {
             let key = order_key(&tenant(), orders.len());
             let plan = random_plan(&mut rng, true);
-            runtime.publish(&order_placed(&key, &plan, clock.now())).await;
+            runtime
+                .publish(&order_placed(&key, &plan, clock.now()))
+                .await;
             orders.push((key, plan));
         }
         kill_one(&runtime, &mut rng, &mut killed);
         breathe(&runtime, rng.usize(1..12)).await;
-        assert!(orders.len() < 10_000, "not every kind of actor was found: {killed:?}");
+        assert!(
+            orders.len() < 10_000,
+            "not every kind of actor was found: {killed:?}"
+        );
     }
     assert_eq!(killed.len(), KINDS, "kinds of actors");
-    println!("{} orders, kills by kind {:?}", orders.len(), killed.values().collect::<Vec<_>>());
+    println!(
+        "{} orders, kills by kind {:?}",
+        orders.len(),
+        killed.values().collect::<Vec<_>>()
+    );
     runtime.finish(&orders, &clock, TIMEOUT).await;
     runtime.assert_consistent(&orders).await;
     runtime.stop().await;
@@ -106,7 +119,10 @@ async fn restarts_of_several_shards_do_not_add_up() {
     let clock: Arc<dyn Clock> = SimClock::new(Timestamp::from_millis(0));
     let world = FakeUpstreams::new(Arc::clone(&clock), 1);
     let mut setup = TestRuntimeConfig::new(home.path().to_owned(), vec![order(TIMEOUT)], clock);
-    setup.intensity = RestartIntensity { max_restarts: 3, period: Duration::from_mins(1) };
+    setup.intensity = RestartIntensity {
+        max_restarts: 3,
+        period: Duration::from_mins(1),
+    };
     setup.shards = 6;
     let runtime = setup.start(&world).await;
     let root = runtime.runtime.root();
@@ -119,9 +135,15 @@ async fn restarts_of_several_shards_do_not_add_up() {
             let (before, now) = (ids(&before), ids(&root.get_children()));
             now.len() == before.len() && now.iter().all(|id| !before.contains(id))
         };
-        runtime.wait_until("every child is restarted", all_restarted).await;
+        runtime
+            .wait_until("every child is restarted", all_restarted)
+            .await;
     }
-    runtime.wait_until("every shard runs", |runtime| runtime.runtime.health().is_running).await;
+    runtime
+        .wait_until("every shard runs", |runtime| {
+            runtime.runtime.health().is_running
+        })
+        .await;
     runtime.stop().await;
 }
 
@@ -131,7 +153,10 @@ async fn root_stops_when_a_shard_exceeds_restart_intensity() {
     let clock: Arc<dyn Clock> = SimClock::new(Timestamp::from_millis(0));
     let world = FakeUpstreams::new(Arc::clone(&clock), 1);
     let mut setup = TestRuntimeConfig::new(home.path().to_owned(), vec![order(TIMEOUT)], clock);
-    setup.intensity = RestartIntensity { max_restarts: 3, period: Duration::from_mins(1) };
+    setup.intensity = RestartIntensity {
+        max_restarts: 3,
+        period: Duration::from_mins(1),
+    };
     let runtime = setup.start(&world).await;
     let root = runtime.runtime.root();
     let killing = async {
@@ -146,8 +171,13 @@ async fn root_stops_when_a_shard_exceeds_restart_intensity() {
             () = killing => {}
         }
     };
-    tokio::time::timeout(WAIT_TIMEOUT, stopped).await.expect("the root gives up");
-    assert!(!runtime.runtime.health().is_running, "a tree that has failed is not healthy");
+    tokio::time::timeout(WAIT_TIMEOUT, stopped)
+        .await
+        .expect("the root gives up");
+    assert!(
+        !runtime.runtime.health().is_running,
+        "a tree that has failed is not healthy"
+    );
     // Commits are durable, and the next start continues from them.
     runtime.crash().await;
     setup.start(&world).await.stop().await;

@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use orlog_actors::CommitObserver;
 use orlog_model::{
-    Change, Clock, Commit, DeadLetter, DeadLetterOriginal, DeadLetterReason, Event, EventId, EventType,
-    Failure, Input, InstanceKey, OutboxKey, StreamPosition, Timestamp, WorkOutcome, WorkResult,
+    Change, Clock, Commit, DeadLetter, DeadLetterOriginal, DeadLetterReason, Event, EventId,
+    EventType, Failure, Input, InstanceKey, OutboxKey, StreamPosition, Timestamp, WorkOutcome,
+    WorkResult,
 };
 use orlog_testkit::SimClock;
 use orlog_testkit::fake_upstreams::FakeUpstreams;
@@ -23,19 +24,30 @@ const TIMEOUT: Duration = Duration::from_hours(1);
 fn orders() -> Vec<PlannedOrder> {
     let mut plans = vec![json!({})];
     for step in STEPS {
-        let behaviors: &[&str] = if step == "reserve" { &["error", "reject", "silent"] } else { &["error"] };
+        let behaviors: &[&str] = if step == "reserve" {
+            &["error", "reject", "silent"]
+        } else {
+            &["error"]
+        };
         plans.extend(behaviors.iter().map(|behavior| json!({ step: behavior })));
     }
     let lost: Vec<Value> = plans.iter().map(with_lost_responses).collect();
     plans.extend(lost);
     // A rejected compensation: the instance is stuck and requests no more work.
     plans.push(json!({ "notify": "error", "compensate:charge": "error" }));
-    plans.into_iter().enumerate().map(|(number, plan)| (order_key(&tenant(), number), plan)).collect()
+    plans
+        .into_iter()
+        .enumerate()
+        .map(|(number, plan)| (order_key(&tenant(), number), plan))
+        .collect()
 }
 
 fn with_lost_responses(plan: &Value) -> Value {
     let mut plan = plan.clone();
-    for tag in STEPS.iter().flat_map(|step| [(*step).to_owned(), format!("compensate:{step}")]) {
+    for tag in STEPS
+        .iter()
+        .flat_map(|step| [(*step).to_owned(), format!("compensate:{step}")])
+    {
         if plan.get(&tag).is_none() {
             plan[tag] = json!("lost");
         }
@@ -61,12 +73,20 @@ async fn scene(echoes: usize, change: impl FnOnce(&mut TestRuntimeConfig)) -> Du
     );
     change(&mut setup);
     let runtime = setup.start(&world).await;
-    DuplicateScenario { runtime, _clock_driver: drive_clock(&clock), clock, _home: home }
+    DuplicateScenario {
+        runtime,
+        _clock_driver: drive_clock(&clock),
+        clock,
+        _home: home,
+    }
 }
 
 async fn play(scene: &DuplicateScenario) {
     for (key, plan) in orders() {
-        scene.runtime.publish(&order_placed(&key, &plan, scene.clock.now())).await;
+        scene
+            .runtime
+            .publish(&order_placed(&key, &plan, scene.clock.now()))
+            .await;
     }
     scene.runtime.finish(&orders(), &scene.clock, TIMEOUT).await;
     scene.runtime.wait_until_consumed().await;
@@ -91,7 +111,13 @@ async fn duplicate_delivery_does_not_change_the_result() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn redelivery_after_nak_does_not_change_the_result() {
     let seed = seed(1);
-    let faults = Faults { lost_responses: 0, lost_acks: 50, duplicates: 100, delays: 0, signing_panics: 0 };
+    let faults = Faults {
+        lost_responses: 0,
+        lost_acks: 50,
+        duplicates: 100,
+        delays: 0,
+        signing_panics: 0,
+    };
     let scene = scene(1, |setup| setup.faults = Some((faults, seed))).await;
     play(&scene).await;
     scene.runtime.stop().await;
@@ -103,14 +129,21 @@ struct StoredResults(Mutex<Vec<(InstanceKey, Uuid, OutboxKey)>>);
 
 impl CommitObserver for StoredResults {
     fn on_commit(&self, commit: &Commit) {
-        let (Some(outbox), Some(record)) = (&commit.settles, &commit.history) else { return };
-        let id = record.input_id.as_str().strip_prefix("outcome:").expect("only outcomes settle");
-        let id = id.parse().expect("the id of an outcome holds the id of the work");
-        self.0.lock().expect("no thread panics with this lock").push((
-            commit.key.clone(),
-            id,
-            outbox.clone(),
-        ));
+        let (Some(outbox), Some(record)) = (&commit.settles, &commit.history) else {
+            return;
+        };
+        let id = record
+            .input_id
+            .as_str()
+            .strip_prefix("outcome:")
+            .expect("only outcomes settle");
+        let id = id
+            .parse()
+            .expect("the id of an outcome holds the id of the work");
+        self.0
+            .lock()
+            .expect("no thread panics with this lock")
+            .push((commit.key.clone(), id, outbox.clone()));
     }
 }
 
@@ -154,8 +187,15 @@ async fn duplicate_and_contradicting_results_are_ignored() {
     let scene = scene(1, |setup| setup.observer = Some(observer)).await;
     play(&scene).await;
     let stored = std::mem::take(&mut *outcomes.0.lock().expect("no thread panics with this lock"));
-    assert!(stored.len() > 30, "only {} outcomes were stored", stored.len());
-    let failure = Failure { code: "contrary".to_owned(), message: "it failed after all".to_owned() };
+    assert!(
+        stored.len() > 30,
+        "only {} outcomes were stored",
+        stored.len()
+    );
+    let failure = Failure {
+        code: "contrary".to_owned(),
+        message: "it failed after all".to_owned(),
+    };
     let work_outcomes = [
         WorkOutcome::succeeded(None, Value::Null),
         WorkOutcome::Accepted,
@@ -168,7 +208,12 @@ async fn duplicate_and_contradicting_results_are_ignored() {
     for (key, id, outbox) in &stored {
         for work_outcome in work_outcomes.clone() {
             let dead_letter = dead_letter(key, *id, outbox, work_outcome, scene.clock.now());
-            let result = scene.runtime.runtime.redrive(dead_letter).await.expect("the shard is there");
+            let result = scene
+                .runtime
+                .runtime
+                .redrive(dead_letter)
+                .await
+                .expect("the shard is there");
             assert!(
                 !result.applied && result.reason.is_some(),
                 "{key}: a second outcome was applied: {result:?}"
@@ -181,11 +226,13 @@ async fn duplicate_and_contradicting_results_are_ignored() {
 
 /// Deletes the checkpoints: a checkpoint may lag behind the applied inputs, here by the maximum.
 fn forget_checkpoints(home: &std::path::Path, setup: &TestRuntimeConfig) {
-    let (mut writer, reader) =
-        orlog_store::open(&home.join("shard-0"), setup.store.clone()).expect("the lock is released");
+    let (mut writer, reader) = orlog_store::open(&home.join("shard-0"), setup.store.clone())
+        .expect("the lock is released");
     for (source, stored) in reader.checkpoints().expect("it is open") {
         let position = StreamPosition::after(stored.stream_id, 0);
-        writer.commit(&[Change::Checkpoint(source, position)], setup.clock.now()).expect("there is room");
+        writer
+            .commit(&[Change::Checkpoint(source, position)], setup.clock.now())
+            .expect("there is room");
     }
 }
 
@@ -195,20 +242,38 @@ async fn duplicates_after_long_downtime_are_ignored() {
     let clock = SimClock::new(Timestamp::from_millis(1_700_000_000_000));
     let present = Arc::clone(&clock) as Arc<dyn Clock>;
     let world = FakeUpstreams::new(Arc::clone(&present), 1);
-    let setup = TestRuntimeConfig::new(home.path().to_owned(), vec![EventRecorder::program()], present);
+    let setup = TestRuntimeConfig::new(
+        home.path().to_owned(),
+        vec![EventRecorder::program()],
+        present,
+    );
     let key = EventRecorder::key(&tenant(), 1);
     let day = Duration::from_hours(24);
     // Ten days pass after the first run; the second run is short.
-    for (run, downtime) in [Duration::ZERO, day * 10, Duration::from_mins(5)].into_iter().enumerate() {
+    for (run, downtime) in [Duration::ZERO, day * 10, Duration::from_mins(5)]
+        .into_iter()
+        .enumerate()
+    {
         clock.advance(downtime);
         let runtime = setup.start(&world).await;
         let first = u32::try_from(run * 4).expect("small");
         for number in first..first + 4 {
-            runtime.publish(&EventRecorder::event(&key, number, clock.now())).await;
+            runtime
+                .publish(&EventRecorder::event(&key, number, clock.now()))
+                .await;
         }
         runtime.wait_until_consumed().await;
-        let state = runtime.reader().instance(&key).expect("it is open").expect("it was opened").state;
-        assert_eq!(EventRecorder::numbers(&state), (0..first + 4).collect::<Vec<_>>(), "life {run}");
+        let state = runtime
+            .reader()
+            .instance(&key)
+            .expect("it is open")
+            .expect("it was opened")
+            .state;
+        assert_eq!(
+            EventRecorder::numbers(&state),
+            (0..first + 4).collect::<Vec<_>>(),
+            "life {run}"
+        );
         runtime.stop().await;
         forget_checkpoints(home.path(), &setup);
     }
@@ -223,20 +288,32 @@ async fn checkpoint_is_in_the_commit_of_its_messages() {
     let clock = SimClock::new(Timestamp::from_millis(1_700_000_000_000));
     let present = Arc::clone(&clock) as Arc<dyn Clock>;
     let world = FakeUpstreams::new(Arc::clone(&present), 1);
-    let setup = TestRuntimeConfig::new(home.path().to_owned(), vec![EventRecorder::program()], present);
+    let setup = TestRuntimeConfig::new(
+        home.path().to_owned(),
+        vec![EventRecorder::program()],
+        present,
+    );
     let runtime = setup.start(&world).await;
     let key = EventRecorder::key(&tenant(), 1);
     for number in 0..50 {
-        runtime.publish(&EventRecorder::event(&key, number, clock.now())).await;
+        runtime
+            .publish(&EventRecorder::event(&key, number, clock.now()))
+            .await;
         let published = runtime.bus.last_sequence().await.expect("the bus is open");
         let is_applied = |runtime: &TestRuntime| {
             let instance = runtime.reader().instance(&key).expect("it is open");
-            instance.is_some_and(|instance| EventRecorder::numbers(&instance.state).contains(&number))
+            instance
+                .is_some_and(|instance| EventRecorder::numbers(&instance.state).contains(&number))
         };
         runtime.wait_until("the event is applied", is_applied).await;
         let checkpoints = runtime.reader().checkpoints().expect("it is open");
-        let stored = checkpoints.first().map_or(0, |(_, position)| position.sequence);
-        assert!(stored >= published, "message {published} is applied, the checkpoint is {stored}");
+        let stored = checkpoints
+            .first()
+            .map_or(0, |(_, position)| position.sequence);
+        assert!(
+            stored >= published,
+            "message {published} is applied, the checkpoint is {stored}"
+        );
     }
     runtime.stop().await;
 }
@@ -252,17 +329,27 @@ async fn events_of_several_sources_with_one_id_are_all_applied() {
         source: source.to_owned(),
         ..EventRecorder::event(&key, number, Timestamp::from_millis(1_700_000_000_000))
     };
-    for (source, number) in [("urn:shop", 0), ("urn:bank", 1), ("urn:desk", 2), ("urn:mill", 3)] {
+    for (source, number) in [
+        ("urn:shop", 0),
+        ("urn:bank", 1),
+        ("urn:desk", 2),
+        ("urn:mill", 3),
+    ] {
         runtime.publish(&event(source, number)).await;
         runtime.publish(&event(source, number)).await;
     }
     let numbers = |runtime: &TestRuntime| {
         let instance = runtime.reader().instance(&key).ok().flatten();
-        let mut numbers = instance.map_or_else(Vec::new, |instance| EventRecorder::numbers(&instance.state));
+        let mut numbers =
+            instance.map_or_else(Vec::new, |instance| EventRecorder::numbers(&instance.state));
         numbers.sort_unstable();
         numbers
     };
-    runtime.wait_until("each event is applied", |runtime| numbers(runtime).len() >= 4).await;
+    runtime
+        .wait_until("each event is applied", |runtime| {
+            numbers(runtime).len() >= 4
+        })
+        .await;
     runtime.wait_until_consumed().await;
     assert_eq!(numbers(runtime), [0, 1, 2, 3]);
     scenario.runtime.stop().await;

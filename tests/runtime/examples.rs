@@ -47,7 +47,10 @@ fn samples(definition: &CompiledDefinition) -> PayloadSamples {
 #[test]
 fn every_example_passes_the_definition_suite() {
     let mut files = Vec::new();
-    definitions(&Path::new(env!("CARGO_MANIFEST_DIR")).join("examples"), &mut files);
+    definitions(
+        &Path::new(env!("CARGO_MANIFEST_DIR")).join("examples"),
+        &mut files,
+    );
     files.sort();
     assert!(files.len() >= 8, "the examples are found: {files:?}");
     for file in files {
@@ -55,7 +58,16 @@ fn every_example_passes_the_definition_suite() {
         let compiled = orlog_program::compile_yaml(&text, &file.display().to_string());
         let compiled = compiled.unwrap_or_else(|problems| panic!("{problems:#?}"));
         let played = definition_suite::check_with(&compiled, &samples(&compiled));
-        println!("{}: {} lives, {} inputs", file.display(), played.runs, played.inputs);
-        assert!(played.runs > compiled.definition().steps.len(), "{}: each step fails once", file.display());
+        println!(
+            "{}: {} lives, {} inputs",
+            file.display(),
+            played.runs,
+            played.inputs
+        );
+        assert!(
+            played.runs > compiled.definition().steps.len(),
+            "{}: each step fails once",
+            file.display()
+        );
     }
 }

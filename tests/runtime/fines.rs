@@ -16,10 +16,12 @@ use orlog_actors::{
 };
 use orlog_bus::embedded::{Embedded, Options as BusOptions};
 use orlog_bus::{Bus, codec};
-use orlog_effect::{Attempt, Catalog, NoopObserver, Policy, Provider, ProviderError, Reply, Upstream};
+use orlog_effect::{
+    Attempt, Catalog, NoopObserver, Policy, Provider, ProviderError, Reply, Upstream,
+};
 use orlog_model::{
-    Clock, CorrelationId, Event, EventId, EventType, InstanceKey, SLOTS, SagaName, Status, TenantId,
-    Timestamp, Work, WorkItem,
+    Clock, CorrelationId, Event, EventId, EventType, InstanceKey, SLOTS, SagaName, Status,
+    TenantId, Timestamp, Work, WorkItem,
 };
 use orlog_program::{CompiledDefinition, Program, compile_yaml};
 use orlog_store::Reader;
@@ -28,8 +30,14 @@ use orlog_testkit::{SimClock, definition_suite};
 use serde_json::{Value, json};
 
 const DEFINITIONS: [(&str, &str); 2] = [
-    ("fine.saga.yaml", include_str!("../../examples/fines/fine.saga.yaml")),
-    ("penalty.saga.yaml", include_str!("../../examples/fines/penalty.saga.yaml")),
+    (
+        "fine.saga.yaml",
+        include_str!("../../examples/fines/fine.saga.yaml"),
+    ),
+    (
+        "penalty.saga.yaml",
+        include_str!("../../examples/fines/penalty.saga.yaml"),
+    ),
 ];
 const LOG: &str = "../shared/data/roadtraffic100traces.csv";
 const DAY: i64 = 86_400_000;
@@ -78,17 +86,33 @@ struct LogRow {
 fn log(path: &Path) -> Vec<LogRow> {
     let mut reader = csv::Reader::from_path(path).expect("the log can be read");
     let rows = reader.deserialize::<BTreeMap<String, String>>().enumerate();
-    let mut lines: Vec<_> = rows.map(|(n, row)| line(n, &row.expect("each line has every column"))).collect();
+    let mut lines: Vec<_> = rows
+        .map(|(n, row)| line(n, &row.expect("each line has every column")))
+        .collect();
     lines.sort_by_key(|line| line.event.time);
     lines
 }
 
 fn line(number: usize, row: &BTreeMap<String, String>) -> LogRow {
-    let (case, label, stamp) = (&row["case:concept:name"], &row["concept:name"], &row["time:timestamp"]);
+    let (case, label, stamp) = (
+        &row["case:concept:name"],
+        &row["concept:name"],
+        &row["time:timestamp"],
+    );
     let time = Timestamp::parse(stamp).unwrap();
-    let local = Timestamp::parse(&format!("{}Z", &stamp[..19])).unwrap().as_millis();
-    let money = |column: &str| row[column].parse::<f64>().ok().filter(|amount| *amount > 0.0);
-    let amount = ["paymentAmount", "expense", "amount"].into_iter().find_map(money).unwrap_or_default();
+    let local = Timestamp::parse(&format!("{}Z", &stamp[..19]))
+        .unwrap()
+        .as_millis();
+    let money = |column: &str| {
+        row[column]
+            .parse::<f64>()
+            .ok()
+            .filter(|amount| *amount > 0.0)
+    };
+    let amount = ["paymentAmount", "expense", "amount"]
+        .into_iter()
+        .find_map(money)
+        .unwrap_or_default();
     let event = Event {
         id: EventId::new(format!("line-{number}")).unwrap(),
         tenant: TenantId::default_tenant(),
@@ -105,9 +129,19 @@ fn line(number: usize, row: &BTreeMap<String, String>) -> LogRow {
         attributes: None,
     };
     let (case, label) = (case.clone(), label.clone());
-    #[expect(clippy::cast_possible_truncation, reason = "amounts of fines are small")]
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "amounts of fines are small"
+    )]
     let cents = (amount * 100.0).round() as i64;
-    LogRow { event, case, label, day: Day(local.div_euclid(DAY)), ahead: local - time.as_millis(), cents }
+    LogRow {
+        event,
+        case,
+        label,
+        day: Day(local.div_euclid(DAY)),
+        ahead: local - time.as_millis(),
+        cents,
+    }
 }
 
 /// Gateway that accepts every command and records the due date of each penalty.
@@ -119,9 +153,14 @@ struct CommandRecorder {
 #[async_trait]
 impl Provider for CommandRecorder {
     async fn execute(&self, item: &WorkItem, _attempt: Attempt) -> Result<Reply, ProviderError> {
-        let Work::Command(command) = &item.work else { panic!("only commands come here") };
+        let Work::Command(command) = &item.work else {
+            panic!("only commands come here")
+        };
         if command.name.as_str() == "AddPenalty" {
-            self.penalties.lock().unwrap().push((item.instance.correlation.to_string(), item.created_at));
+            self.penalties
+                .lock()
+                .unwrap()
+                .push((item.instance.correlation.to_string(), item.created_at));
         }
         Ok(Reply::from(Value::Null))
     }
@@ -142,17 +181,26 @@ impl FineRuntime {
         let dir = tempfile::tempdir().unwrap();
         let clock = SimClock::new(now);
         let present = Arc::clone(&clock) as Arc<dyn Clock>;
-        let bus: Arc<dyn Bus> =
-            Arc::new(Embedded::open(dir.path(), &BusOptions::default(), Arc::clone(&present)).unwrap());
+        let bus: Arc<dyn Bus> = Arc::new(
+            Embedded::open(dir.path(), &BusOptions::default(), Arc::clone(&present)).unwrap(),
+        );
         let recorder = Arc::new(CommandRecorder::default());
-        let gateway = Upstream::gateway(Arc::clone(&recorder) as Arc<dyn Provider>, Policy::in_process());
+        let gateway = Upstream::gateway(
+            Arc::clone(&recorder) as Arc<dyn Provider>,
+            Policy::in_process(),
+        );
         let observer: Arc<dyn orlog_effect::EffectObserver> = Arc::new(NoopObserver);
         let catalog = Arc::new(Catalog::new(vec![gateway], &present, &observer).unwrap());
         let [fine, penalty] = definitions();
         let programs = [Arc::clone(&fine) as Arc<dyn Program>, penalty];
         let programs = Arc::new(ProgramRegistry::new(programs));
         let (writer, reader) = orlog_store::open_in_memory(orlog_store::Options::default());
-        let shards = vec![ShardDependencies { index: 0, slots: 0..SLOTS, writer, reader }];
+        let shards = vec![ShardDependencies {
+            index: 0,
+            slots: 0..SLOTS,
+            writer,
+            reader,
+        }];
         let sources = vec![EventSource::embedded(Arc::clone(&bus))];
         let dependencies = RuntimeDependencies {
             bus: Arc::clone(&bus),
@@ -161,12 +209,23 @@ impl FineRuntime {
             programs,
             clock: present,
             shards,
-            dead_letter_encoder: orlog::dead_letters::view::publishable(orlog::redact::Redaction::default()),
+            dead_letter_encoder: orlog::dead_letters::view::publishable(
+                orlog::redact::Redaction::default(),
+            ),
             observer: None,
             tracer: None,
         };
-        let runtime = Runtime::start(dependencies, RuntimeConfig::default()).await.unwrap();
-        Self { runtime, bus, clock, recorder, fine, _dir: dir }
+        let runtime = Runtime::start(dependencies, RuntimeConfig::default())
+            .await
+            .unwrap();
+        Self {
+            runtime,
+            bus,
+            clock,
+            recorder,
+            fine,
+            _dir: dir,
+        }
     }
 
     fn reader(&self) -> Reader {
@@ -187,9 +246,17 @@ impl FineRuntime {
 
     /// Advances the clock to `time`. Due timers fire at their own times, and the resulting work completes.
     async fn wait_until(&self, time: Timestamp) {
-        while let Some(due) = self.reader().next_timer().unwrap().filter(|due| *due <= time) {
+        while let Some(due) = self
+            .reader()
+            .next_timer()
+            .unwrap()
+            .filter(|due| *due <= time)
+        {
             self.clock.advance_to(due);
-            self.until("the timer fires", |reader| reader.next_timer().unwrap() != Some(due)).await;
+            self.until("the timer fires", |reader| {
+                reader.next_timer().unwrap() != Some(due)
+            })
+            .await;
             let follows = |reader: &Reader| {
                 count(reader, "fine", Status::Failed) == count(reader, "penalty", Status::Completed)
             };
@@ -207,40 +274,68 @@ impl FineRuntime {
             correlation: CorrelationId::new(line.case.as_str()).unwrap(),
         };
         let before = self.reader().instance(&key).unwrap();
-        let trigger =
-            self.fine.manifest().subscriptions.iter().find(|trigger| trigger.kind == line.event.kind);
+        let trigger = self
+            .fine
+            .manifest()
+            .subscriptions
+            .iter()
+            .find(|trigger| trigger.kind == line.event.kind);
         self.bus
-            .publish(vec![codec::encode(&line.event, codec::aggregate_subject(&line.event)).into()])
+            .publish(vec![
+                codec::encode(&line.event, codec::aggregate_subject(&line.event)).into(),
+            ])
             .await
             .unwrap();
-        let is_awaited = trigger.is_some_and(|t| t.starts) || before.is_some_and(|i| !i.status.is_final());
+        let is_awaited =
+            trigger.is_some_and(|t| t.starts) || before.is_some_and(|i| !i.status.is_final());
         if trigger.is_some() && is_awaited {
             let is_applied = |reader: &Reader| {
-                reader.instance(&key).unwrap().is_some_and(|instance| instance.last_input == line.event.id)
+                reader
+                    .instance(&key)
+                    .unwrap()
+                    .is_some_and(|instance| instance.last_input == line.event.id)
             };
-            self.until(&format!("{} of {} is taken", line.label, line.case), is_applied).await;
+            self.until(
+                &format!("{} of {} is taken", line.label, line.case),
+                is_applied,
+            )
+            .await;
         }
     }
 
     /// Returns the days of the commanded penalties by case.
     fn penalties(&self, log: &[LogRow]) -> BTreeMap<String, Day> {
         let ahead = |case: &str| {
-            let notified = log.iter().find(|line| line.case == case && line.label == NOTIFIED);
+            let notified = log
+                .iter()
+                .find(|line| line.case == case && line.label == NOTIFIED);
             notified.expect("only a notified fine gets a penalty").ahead
         };
         let penalties = self.recorder.penalties.lock().unwrap();
         let days: BTreeMap<_, _> = penalties
             .iter()
-            .map(|(case, due)| (case.clone(), Day((due.as_millis() + ahead(case)).div_euclid(DAY))))
+            .map(|(case, due)| {
+                (
+                    case.clone(),
+                    Day((due.as_millis() + ahead(case)).div_euclid(DAY)),
+                )
+            })
             .collect();
-        assert_eq!(days.len(), penalties.len(), "a penalty was commanded twice: {penalties:?}");
+        assert_eq!(
+            days.len(),
+            penalties.len(),
+            "a penalty was commanded twice: {penalties:?}"
+        );
         days
     }
 }
 
 fn count(reader: &Reader, saga: &str, status: Status) -> u64 {
     let counts = reader.count(&TenantId::default_tenant()).unwrap();
-    counts.get(&(SagaName::new(saga).unwrap(), status)).copied().unwrap_or_default()
+    counts
+        .get(&(SagaName::new(saga).unwrap(), status))
+        .copied()
+        .unwrap_or_default()
 }
 
 const CREATED: &str = "Create Fine";
@@ -269,7 +364,10 @@ struct FineCase<'a>(Vec<&'a LogRow>);
 impl FineCase<'_> {
     /// Returns the day of the first occurrence of an activity.
     fn day_of(&self, label: &str) -> Option<Day> {
-        self.0.iter().find(|line| line.label == label).map(|line| line.day)
+        self.0
+            .iter()
+            .find(|line| line.label == label)
+            .map(|line| line.day)
     }
 
     fn happened_before(&self, label: &str, day: Day) -> bool {
@@ -286,7 +384,11 @@ impl FineCase<'_> {
     }
 
     fn paid_until(&self, day: Day) -> i64 {
-        self.0.iter().filter(|line| line.label == PAID && line.day <= day).map(|line| line.cents).sum()
+        self.0
+            .iter()
+            .filter(|line| line.label == PAID && line.day <= day)
+            .map(|line| line.cents)
+            .sum()
     }
 
     fn compare(&self, commanded: Option<Day>) -> Comparison {
@@ -310,7 +412,9 @@ impl FineCase<'_> {
                     Comparison::Unexplained
                 }
             }
-            (None, None, None) if self.day_of(PAID).is_some() => Comparison::NeitherPaidAndNeverNotified,
+            (None, None, None) if self.day_of(PAID).is_some() => {
+                Comparison::NeitherPaidAndNeverNotified
+            }
             (None, None, None) => Comparison::NeitherLogTruncated,
             _ => Comparison::Unexplained,
         }
@@ -321,17 +425,27 @@ impl FineCase<'_> {
 fn compare_all(log: &[LogRow], penalties: &BTreeMap<String, Day>) -> BTreeMap<Comparison, usize> {
     let mut cases: BTreeMap<&str, FineCase<'_>> = BTreeMap::new();
     for line in log {
-        cases.entry(&line.case).or_insert_with(|| FineCase(Vec::new())).0.push(line);
+        cases
+            .entry(&line.case)
+            .or_insert_with(|| FineCase(Vec::new()))
+            .0
+            .push(line);
     }
     let mut counts = BTreeMap::new();
     let show = |day: Option<Day>| day.map_or_else(|| "-".to_owned(), |day| day.to_string());
-    println!("{:<10}{:<13}{:<13}{:<13}comparison", "case", "notified", "commanded", "recorded");
+    println!(
+        "{:<10}{:<13}{:<13}{:<13}comparison",
+        "case", "notified", "commanded", "recorded"
+    );
     for (name, case) in &cases {
         let commanded = penalties.get(*name).copied();
         let comparison = case.compare(commanded);
         *counts.entry(comparison).or_default() += 1;
         let (notified, recorded) = (show(case.day_of(NOTIFIED)), show(case.day_of(PENALTY)));
-        println!("{name:<10}{notified:<13}{:<13}{recorded:<13}{comparison:?}", show(commanded));
+        println!(
+            "{name:<10}{notified:<13}{:<13}{recorded:<13}{comparison:?}",
+            show(commanded)
+        );
     }
     println!("{counts:#?}");
     counts
@@ -351,7 +465,9 @@ async fn saga_reproduces_the_recorded_penalties() {
         office.take(line).await;
     }
     let end = log[log.len() - 1].event.time;
-    office.wait_until(end.saturating_add(Duration::from_hours(61 * 24))).await;
+    office
+        .wait_until(end.saturating_add(Duration::from_hours(61 * 24)))
+        .await;
 
     let counts = compare_all(&log, &office.penalties(&log));
     let expected = BTreeMap::from([
@@ -364,9 +480,16 @@ async fn saga_reproduces_the_recorded_penalties() {
         (Comparison::NeitherLogTruncated, 16),
     ]);
     assert_eq!(counts, expected);
-    let fines =
-        [Status::Running, Status::Completed, Status::Failed].map(|s| count(&office.reader(), "fine", s));
+    let fines = [Status::Running, Status::Completed, Status::Failed]
+        .map(|s| count(&office.reader(), "fine", s));
     assert_eq!(fines, [0, 5, 52]);
-    assert_eq!(office.reader().dead_letters(&TenantId::default_tenant(), None, 10).unwrap().len(), 0);
+    assert_eq!(
+        office
+            .reader()
+            .dead_letters(&TenantId::default_tenant(), None, 10)
+            .unwrap()
+            .len(),
+        0
+    );
     office.runtime.stop().await.unwrap();
 }

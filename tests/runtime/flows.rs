@@ -6,14 +6,16 @@ use std::sync::{Arc, Mutex};
 use orlog_actors::{CommitObserver, ControlError};
 use orlog_effect::{FunctionCall, FunctionProvider, Policy, ProviderError, Upstream};
 use orlog_model::{
-    Clock, ControlAction, ControlRequest, CorrelationId, EventType, Instance, InstanceKey, SagaName, Status,
-    Timestamp,
+    Clock, ControlAction, ControlRequest, CorrelationId, EventType, Instance, InstanceKey,
+    SagaName, Status, Timestamp,
 };
 use orlog_program::Program;
 use orlog_program::flow::{self, FlowProgram};
 use orlog_testkit::SimClock;
 use orlog_testkit::fake_upstreams::FakeUpstreams;
-use orlog_testkit::runtime::{TestRuntime, TestRuntimeConfig, control_request_id, drive_clock, tenant};
+use orlog_testkit::runtime::{
+    TestRuntime, TestRuntimeConfig, control_request_id, drive_clock, tenant,
+};
 use serde_json::{Value, json};
 use uuid::Uuid;
 
@@ -44,14 +46,21 @@ fn key() -> InstanceKey {
 fn jobs(executed: &Executed) -> Upstream {
     let executed = Arc::clone(executed);
     let execute = move |call: FunctionCall| {
-        let job = format!("{}{}", call.payload["job"].as_str().unwrap_or_default(), call.payload["args"]);
+        let job = format!(
+            "{}{}",
+            call.payload["job"].as_str().unwrap_or_default(),
+            call.payload["args"]
+        );
         let mut all = executed.lock().expect("no job panics");
         let keys = all.entry(job.clone()).or_default();
         if !keys.contains(&call.idempotency_key) {
             keys.push(call.idempotency_key);
         }
         let fails = job == "bnull" && keys.first() == Some(&call.idempotency_key);
-        let script = call.payload["script"].as_str().unwrap_or_default().to_owned();
+        let script = call.payload["script"]
+            .as_str()
+            .unwrap_or_default()
+            .to_owned();
         async move {
             if fails {
                 return Err(ProviderError::permanent("exit_1", "no such file"));
@@ -59,7 +68,9 @@ fn jobs(executed: &Executed) -> Upstream {
             Ok(serde_json::from_str::<Value>(&script).expect("the script is JSON"))
         }
     };
-    FunctionProvider::new().effect("job.t", execute).upstream("jobs", Policy::default())
+    FunctionProvider::new()
+        .effect("job.t", execute)
+        .upstream("jobs", Policy::default())
 }
 
 fn instance(runtime: &TestRuntime) -> Option<Instance> {
@@ -82,7 +93,9 @@ async fn send(runtime: &TestRuntime, kind: &str, data: Value) {
         wait_token: None,
     };
     // A repetition after a crash of the shard has the same id.
-    while let Err(ControlError::Unavailable) = runtime.runtime.control(&key(), control.clone()).await {
+    while let Err(ControlError::Unavailable) =
+        runtime.runtime.control(&key(), control.clone()).await
+    {
         tokio::task::yield_now().await;
     }
 }
@@ -105,8 +118,11 @@ async fn run(at: usize, crash: CrashKind) -> bool {
     let _clock_driver = drive_clock(&clock);
     let world = FakeUpstreams::new(Arc::clone(&clock) as Arc<dyn Clock>, 1);
     let programs = vec![Arc::new(FlowProgram::default()) as Arc<dyn Program>];
-    let mut setup =
-        TestRuntimeConfig::new(home.path().to_owned(), programs, Arc::clone(&clock) as Arc<dyn Clock>);
+    let mut setup = TestRuntimeConfig::new(
+        home.path().to_owned(),
+        programs,
+        Arc::clone(&clock) as Arc<dyn Clock>,
+    );
     let (crasher, thaw) = CrashAfterCommit::new(at, crash);
     let executed = Executed::default();
     setup.more_upstreams = vec![jobs(&executed)];
@@ -128,14 +144,35 @@ async fn run(at: usize, crash: CrashKind) -> bool {
         play(&runtime).await;
     }
     let flow = instance(&runtime).expect("the flow exists");
-    let view = FlowProgram::default().view_state(&flow.state).expect("the state is readable");
+    let view = FlowProgram::default()
+        .view_state(&flow.state)
+        .expect("the state is readable");
     let expected = json!({ "a": [1, 2], "b": 7, "each": [5, 5], "end": 9 });
-    assert_eq!(view["flow"]["results"], expected, "after a crash at {at}, {crash:?}");
-    assert_eq!((flow.pending_work.len(), flow.timers.len()), (0, 0), "nothing remains, crash at {at}");
+    assert_eq!(
+        view["flow"]["results"], expected,
+        "after a crash at {at}, {crash:?}"
+    );
+    assert_eq!(
+        (flow.pending_work.len(), flow.timers.len()),
+        (0, 0),
+        "nothing remains, crash at {at}"
+    );
     let keys = executed.lock().expect("no job panics").clone();
-    let counts: BTreeMap<_, _> = keys.iter().map(|(job, keys)| (job.as_str(), keys.len())).collect();
-    let expected = BTreeMap::from([("anull", 1), ("bnull", 2), ("each1", 1), ("each2", 1), ("endnull", 1)]);
-    assert_eq!(counts, expected, "each run of a job has one key, crash at {at}, {crash:?}");
+    let counts: BTreeMap<_, _> = keys
+        .iter()
+        .map(|(job, keys)| (job.as_str(), keys.len()))
+        .collect();
+    let expected = BTreeMap::from([
+        ("anull", 1),
+        ("bnull", 2),
+        ("each1", 1),
+        ("each2", 1),
+        ("endnull", 1),
+    ]);
+    assert_eq!(
+        counts, expected,
+        "each run of a job has one key, crash at {at}, {crash:?}"
+    );
     let all: BTreeSet<_> = keys.values().flatten().collect();
     assert_eq!(all.len(), 6, "no two jobs share a key");
     runtime.stop().await;

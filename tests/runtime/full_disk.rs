@@ -7,7 +7,9 @@ use std::time::Duration;
 use fastrand::Rng;
 use orlog_model::{Clock, Timestamp};
 use orlog_testkit::fake_upstreams::FakeUpstreams;
-use orlog_testkit::runtime::{ClockDriver, TestRuntime, TestRuntimeConfig, drive_clock, seed, tenant};
+use orlog_testkit::runtime::{
+    ClockDriver, TestRuntime, TestRuntimeConfig, drive_clock, seed, tenant,
+};
 use orlog_testkit::sagas::{PlannedOrder, order, order_key, order_placed, random_plan};
 use orlog_testkit::{FaultyDisk, SimClock};
 use tempfile::TempDir;
@@ -40,7 +42,10 @@ impl Scene {
 
     /// Starts a runtime on the data of the previous one.
     async fn start(&self) -> TestRuntime {
-        let (home, clock) = (self.home.path().to_owned(), Arc::clone(&self.clock) as Arc<dyn Clock>);
+        let (home, clock) = (
+            self.home.path().to_owned(),
+            Arc::clone(&self.clock) as Arc<dyn Clock>,
+        );
         let mut config = TestRuntimeConfig::new(home, vec![order(TIMEOUT)], clock);
         config.disk = Arc::new(self.disk.clone());
         // Every few orders require a new segment, and therefore disk space.
@@ -54,7 +59,9 @@ impl Scene {
         for _ in 0..count {
             let key = order_key(&tenant(), self.orders.len());
             let plan = random_plan(&mut self.rng, false);
-            runtime.publish(&order_placed(&key, &plan, self.clock.now())).await;
+            runtime
+                .publish(&order_placed(&key, &plan, self.clock.now()))
+                .await;
             self.orders.push((key, plan));
         }
     }
@@ -78,19 +85,30 @@ async fn full_store_rejects_events_keeps_commits_and_recovers_when_space_is_free
         disk.set_full(true);
         scene.place_orders(&runtime, 30).await;
         runtime
-            .wait_until("the store says that it is full", |runtime| !runtime.runtime.health().has_capacity)
+            .wait_until("the store says that it is full", |runtime| {
+                !runtime.runtime.health().has_capacity
+            })
             .await;
         let position = runtime.reader().position();
         let rejected = disk.rejected();
-        runtime.wait_until("it has tried again", |_| disk.rejected() > rejected).await;
+        runtime
+            .wait_until("it has tried again", |_| disk.rejected() > rejected)
+            .await;
         assert_eq!(
             runtime.reader().position(),
             position,
             "round {round}: nothing is accepted on a full disk"
         );
-        assert!(runtime.runtime.health().is_running, "round {round}: a full disk is no failure");
+        assert!(
+            runtime.runtime.health().is_running,
+            "round {round}: a full disk is no failure"
+        );
         disk.set_full(false);
-        runtime.wait_until("there is room again", |runtime| runtime.runtime.health().has_capacity).await;
+        runtime
+            .wait_until("there is room again", |runtime| {
+                runtime.runtime.health().has_capacity
+            })
+            .await;
     }
     scene.finish(runtime).await;
 }
@@ -104,13 +122,22 @@ async fn commits_are_retried_while_the_journal_cannot_open_a_segment() {
         disk.set_no_descriptors(true);
         scene.place_orders(&runtime, 60).await;
         let blocked = |runtime: &TestRuntime| runtime.runtime.metrics().commit_failure();
-        runtime.wait_until("commits are blocked", |runtime| blocked(runtime).is_some()).await;
+        runtime
+            .wait_until("commits are blocked", |runtime| blocked(runtime).is_some())
+            .await;
         let rejected = disk.rejected();
-        runtime.wait_until("it has tried again", |_| disk.rejected() > rejected).await;
+        runtime
+            .wait_until("it has tried again", |_| disk.rejected() > rejected)
+            .await;
         let health = runtime.runtime.health();
-        assert!(health.is_running && health.has_capacity, "round {round}: a failed rotation is no failure");
+        assert!(
+            health.is_running && health.has_capacity,
+            "round {round}: a failed rotation is no failure"
+        );
         disk.set_no_descriptors(false);
-        runtime.wait_until("commits continue", |runtime| blocked(runtime).is_none()).await;
+        runtime
+            .wait_until("commits continue", |runtime| blocked(runtime).is_none())
+            .await;
     }
     scene.finish(runtime).await;
 }
@@ -124,7 +151,9 @@ async fn restart_after_disk_full_continues_from_the_last_commit() {
     disk.set_full(true);
     scene.place_orders(&runtime, 30).await;
     runtime
-        .wait_until("the store says that it is full", |runtime| !runtime.runtime.health().has_capacity)
+        .wait_until("the store says that it is full", |runtime| {
+            !runtime.runtime.health().has_capacity
+        })
         .await;
     runtime.crash().await;
     disk.set_full(false);
@@ -142,7 +171,9 @@ async fn failed_fsync_is_recovered_without_loss_or_duplicates() {
         scene.place_orders(&runtime, 5).await;
         disk.fail_syncs(1 + scene.rng.usize(..3));
         scene.place_orders(&runtime, 1).await;
-        runtime.wait_until("the disk has failed", |_| disk.syncs_to_fail() == 0).await;
+        runtime
+            .wait_until("the disk has failed", |_| disk.syncs_to_fail() == 0)
+            .await;
     }
     scene.finish(runtime).await;
 }

@@ -34,7 +34,10 @@ pub(crate) struct GatedProgram {
 
 impl GatedProgram {
     pub(crate) fn program(gate: &Arc<Gate>) -> Arc<dyn Program> {
-        Arc::new(Self { ledger: EventRecorder::program(), gate: Arc::clone(gate) })
+        Arc::new(Self {
+            ledger: EventRecorder::program(),
+            gate: Arc::clone(gate),
+        })
     }
 }
 
@@ -57,10 +60,18 @@ impl Program for GatedProgram {
         input: &ProgramInput<'_>,
         context: &Context<'_>,
     ) -> Result<ProgramOutput, ProgramError> {
-        let is_first = |event: &Event| event.correlation.as_ref().is_some_and(|id| id.as_str() == "l0");
+        let is_first = |event: &Event| {
+            event
+                .correlation
+                .as_ref()
+                .is_some_and(|id| id.as_str() == "l0")
+        };
         let _open = matches!(input, ProgramInput::Event(event) if is_first(event)).then(|| {
             self.gate.arrived.fetch_add(1, Ordering::SeqCst);
-            self.gate.lock.read().unwrap_or_else(PoisonError::into_inner)
+            self.gate
+                .lock
+                .read()
+                .unwrap_or_else(PoisonError::into_inner)
         });
         self.ledger.apply(state, input, context)
     }

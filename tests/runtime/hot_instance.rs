@@ -6,8 +6,8 @@ use std::sync::{Arc, Condvar, Mutex};
 use fastrand::Rng;
 use orlog_actors::CommitObserver;
 use orlog_model::{
-    Clock, Commit, ControlAction, ControlRequest, DeadLetterOriginal, DeadLetterReason, Event, EventId,
-    EventType, InstanceKey, SagaName, Timestamp,
+    Clock, Commit, ControlAction, ControlRequest, DeadLetterOriginal, DeadLetterReason, Event,
+    EventId, EventType, InstanceKey, SagaName, Timestamp,
 };
 use orlog_program::compile_yaml;
 use orlog_testkit::SimClock;
@@ -35,13 +35,21 @@ impl Scene {
         let clock: Arc<dyn Clock> = SimClock::new(START);
         let upstreams = FakeUpstreams::new(Arc::clone(&clock), 1);
         let home = tempfile::tempdir().expect("a directory can be created");
-        Self { home, upstreams, clock, gate: Arc::default() }
+        Self {
+            home,
+            upstreams,
+            clock,
+            gate: Arc::default(),
+        }
     }
 
     fn config(&self) -> TestRuntimeConfig {
         let programs = vec![GatedProgram::program(&self.gate)];
-        let mut config =
-            TestRuntimeConfig::new(self.home.path().to_owned(), programs, Arc::clone(&self.clock));
+        let mut config = TestRuntimeConfig::new(
+            self.home.path().to_owned(),
+            programs,
+            Arc::clone(&self.clock),
+        );
         config.limits.max_in_flight_per_instance = LIMIT;
         // While a transition is blocked, the messages for its instance take places of the tenant.
         config.limits.max_in_flight_per_tenant = 1024;
@@ -60,19 +68,32 @@ fn numbers(runtime: &TestRuntime, key: &InstanceKey) -> Vec<u32> {
 
 async fn publish(runtime: &TestRuntime, key: &InstanceKey, numbers: std::ops::Range<u32>) {
     for number in numbers {
-        runtime.publish(&EventRecorder::event(key, number, START)).await;
+        runtime
+            .publish(&EventRecorder::event(key, number, START))
+            .await;
     }
 }
 
 fn spilled(runtime: &TestRuntime) -> usize {
-    runtime.reader().spilled_inputs(&key(0), usize::MAX).map_or(0, |inputs| inputs.len())
+    runtime
+        .reader()
+        .spilled_inputs(&key(0), usize::MAX)
+        .map_or(0, |inputs| inputs.len())
 }
 
 async fn until_all(runtime: &TestRuntime, count: u32) {
     let is_complete = |runtime: &TestRuntime| numbers(runtime, &key(0)).len() >= count as usize;
-    runtime.wait_until("all events are applied", is_complete).await;
-    runtime.wait_until("no input is spilled", |runtime| spilled(runtime) == 0).await;
-    assert!(numbers(runtime, &key(0)).into_iter().eq(0..count), "{:?}", numbers(runtime, &key(0)));
+    runtime
+        .wait_until("all events are applied", is_complete)
+        .await;
+    runtime
+        .wait_until("no input is spilled", |runtime| spilled(runtime) == 0)
+        .await;
+    assert!(
+        numbers(runtime, &key(0)).into_iter().eq(0..count),
+        "{:?}",
+        numbers(runtime, &key(0))
+    );
 }
 
 async fn control(runtime: &TestRuntime, label: &str, action: ControlAction) {
@@ -86,11 +107,18 @@ async fn control(runtime: &TestRuntime, label: &str, action: ControlAction) {
         at: START,
         wait_token: None,
     };
-    runtime.runtime.control(&key(0), request).await.expect("the request is accepted");
+    runtime
+        .runtime
+        .control(&key(0), request)
+        .await
+        .expect("the request is accepted");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-#[expect(clippy::await_holding_lock, reason = "the gate is closed by holding the lock")]
+#[expect(
+    clippy::await_holding_lock,
+    reason = "the gate is closed by holding the lock"
+)]
 async fn full_instance_does_not_delay_another_instance() {
     let scene = Scene::new();
     let runtime = scene.config().start(&scene.upstreams).await;
@@ -99,10 +127,18 @@ async fn full_instance_does_not_delay_another_instance() {
     let closed = scene.gate.close();
     let arrived = scene.gate.arrived();
     publish(&runtime, &key(0), 1..2).await;
-    runtime.wait_until("the first one is in its transition", |_| scene.gate.arrived() > arrived).await;
+    runtime
+        .wait_until("the first one is in its transition", |_| {
+            scene.gate.arrived() > arrived
+        })
+        .await;
     publish(&runtime, &key(0), 2..200).await;
     publish(&runtime, &key(1), 0..20).await;
-    runtime.wait_until("the other instance is done", |runtime| numbers(runtime, &key(1)).len() == 20).await;
+    runtime
+        .wait_until("the other instance is done", |runtime| {
+            numbers(runtime, &key(1)).len() == 20
+        })
+        .await;
     assert_eq!(numbers(&runtime, &key(0)), [0]);
     // The other instance has a queue of the same length, and may have spilled inputs.
     let spilled_by_the_other = runtime.runtime.metrics().inputs_spilled();
@@ -126,8 +162,13 @@ async fn spilled_inputs_survive_crashes_in_order() {
     let (mut published, mut most) = (0, 0);
     for round in 0..25 {
         config.limits.max_group_commit = [1, 3, 1024][rng.usize(..3)];
-        let faults =
-            Faults { lost_responses: 10, lost_acks: 20, duplicates: 50, delays: 0, signing_panics: 0 };
+        let faults = Faults {
+            lost_responses: 10,
+            lost_acks: 20,
+            duplicates: 50,
+            delays: 0,
+            signing_panics: 0,
+        };
         config.faults = Some((faults, round));
         let runtime = config.start(&scene.upstreams).await;
         let count = rng.u32(1..40);
@@ -135,7 +176,9 @@ async fn spilled_inputs_survive_crashes_in_order() {
         published += count;
         let enough = rng.usize(..=published as usize);
         let is_enough = |runtime: &TestRuntime| numbers(runtime, &key(0)).len() >= enough;
-        runtime.wait_until("some events are applied", is_enough).await;
+        runtime
+            .wait_until("some events are applied", is_enough)
+            .await;
         most = most.max(spilled(&runtime));
         runtime.crash().await;
     }
@@ -148,7 +191,10 @@ async fn spilled_inputs_survive_crashes_in_order() {
 
 /// Inputs that were spilled before a pause, during it, and by an earlier process keep their order.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-#[expect(clippy::await_holding_lock, reason = "the gate is closed by holding the lock")]
+#[expect(
+    clippy::await_holding_lock,
+    reason = "the gate is closed by holding the lock"
+)]
 async fn paused_instance_keeps_the_order_of_its_spilled_inputs() {
     let scene = Scene::new();
     let runtime = scene.config().start(&scene.upstreams).await;
@@ -159,26 +205,39 @@ async fn paused_instance_keeps_the_order_of_its_spilled_inputs() {
     // The request waits behind the inputs in memory. They are spilled before it is processed.
     let pause = control(&runtime, "pause", ControlAction::Pause);
     let open = async {
-        runtime.wait_until("the request is queued", |runtime| deepest(runtime) == 50).await;
+        runtime
+            .wait_until("the request is queued", |runtime| deepest(runtime) == 50)
+            .await;
         drop(closed);
     };
     tokio::join!(pause, open);
     let applied = numbers(&runtime, &key(0)).len();
-    assert!(applied <= 2, "{applied} events were applied before the pause");
+    assert!(
+        applied <= 2,
+        "{applied} events were applied before the pause"
+    );
     publish(&runtime, &key(0), 50..60).await;
     runtime.wait_until_consumed().await;
     runtime.crash().await;
     let runtime = scene.config().start(&scene.upstreams).await;
     publish(&runtime, &key(0), 60..70).await;
     runtime.wait_until_consumed().await;
-    assert_eq!(numbers(&runtime, &key(0)).len(), applied, "a paused instance applies nothing");
+    assert_eq!(
+        numbers(&runtime, &key(0)).len(),
+        applied,
+        "a paused instance applies nothing"
+    );
     control(&runtime, "resume", ControlAction::Resume).await;
     until_all(&runtime, 70).await;
     runtime.stop().await;
 }
 
 fn deepest(runtime: &TestRuntime) -> usize {
-    runtime.runtime.deepest_mailboxes(1).first().map_or(0, |(_, depth)| *depth)
+    runtime
+        .runtime
+        .deepest_mailboxes(1)
+        .first()
+        .map_or(0, |(_, depth)| *depth)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -190,20 +249,35 @@ async fn input_that_makes_the_state_too_large_is_a_dead_letter() {
     let runtime = config.start(&scene.upstreams).await;
     publish(&runtime, &key(0), 0..12).await;
     let dead_letters = |runtime: &TestRuntime| {
-        runtime.reader().dead_letters(&tenant(), None, 9).expect("the store can be read")
+        runtime
+            .reader()
+            .dead_letters(&tenant(), None, 9)
+            .expect("the store can be read")
     };
-    runtime.wait_until("two events are rejected", |runtime| dead_letters(runtime).len() == 2).await;
+    runtime
+        .wait_until("two events are rejected", |runtime| {
+            dead_letters(runtime).len() == 2
+        })
+        .await;
     assert!(numbers(&runtime, &key(0)).into_iter().eq(0..10));
     for dead_letter in dead_letters(&runtime) {
         assert_eq!(dead_letter.reason, DeadLetterReason::StateTooLarge);
-        assert!(dead_letter.message.contains("limits.max_state_size is 21"), "{}", dead_letter.message);
+        assert!(
+            dead_letter.message.contains("limits.max_state_size is 21"),
+            "{}",
+            dead_letter.message
+        );
         assert!(matches!(dead_letter.original, DeadLetterOriginal::Input(_)));
     }
     runtime.stop().await;
     config.limits.max_state_size = 1 << 20;
     let runtime = config.start(&scene.upstreams).await;
     for dead_letter in dead_letters(&runtime) {
-        runtime.runtime.redrive(dead_letter).await.expect("the limit is large enough");
+        runtime
+            .runtime
+            .redrive(dead_letter)
+            .await
+            .expect("the limit is large enough");
     }
     assert_eq!(numbers(&runtime, &key(0)).len(), 12);
     assert!(dead_letters(&runtime).is_empty());
@@ -232,15 +306,25 @@ struct StoppedCommitter {
 
 impl StoppedCommitter {
     fn set(&self, stopped: bool) {
-        *self.stopped.lock().expect("no thread panics with this lock") = stopped;
+        *self
+            .stopped
+            .lock()
+            .expect("no thread panics with this lock") = stopped;
         self.changed.notify_all();
     }
 }
 
 impl CommitObserver for StoppedCommitter {
     fn on_commit(&self, _: &Commit) {
-        let stopped = self.stopped.lock().expect("no thread panics with this lock");
-        drop(self.changed.wait_while(stopped, |stopped| *stopped).expect("no thread panics with this lock"));
+        let stopped = self
+            .stopped
+            .lock()
+            .expect("no thread panics with this lock");
+        drop(
+            self.changed
+                .wait_while(stopped, |stopped| *stopped)
+                .expect("no thread panics with this lock"),
+        );
     }
 }
 
@@ -249,14 +333,18 @@ impl CommitObserver for StoppedCommitter {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn instance_with_a_large_state_takes_a_limited_part_of_a_group() {
     let scene = Scene::new();
-    let collector = compile_yaml(COLLECTOR, "collector.saga.yaml").expect("the definition is valid");
+    let collector =
+        compile_yaml(COLLECTOR, "collector.saga.yaml").expect("the definition is valid");
     let committer = Arc::new(StoppedCommitter::default());
     let mut config = scene.config();
     config.limits.max_in_flight_per_instance = 256;
     config.programs.push(Arc::new(collector));
     config.observer = Some(Arc::clone(&committer) as Arc<dyn CommitObserver>);
     let runtime = config.start(&scene.upstreams).await;
-    let large = InstanceKey { saga: SagaName::new("collector").expect("a valid name"), ..key(9) };
+    let large = InstanceKey {
+        saga: SagaName::new("collector").expect("a valid name"),
+        ..key(9)
+    };
     let event = |kind: &str, number: usize, entry: &str| Event {
         id: EventId::new(format!("{kind}-{number}")).expect("a valid name"),
         kind: EventType::new(kind).expect("a valid name"),
@@ -269,9 +357,13 @@ async fn instance_with_a_large_state_takes_a_limited_part_of_a_group() {
     };
     runtime.publish(&event("Begun", 0, "")).await;
     for number in 0..2 {
-        runtime.publish(&event("Collected", number, &"x".repeat(100_000))).await;
+        runtime
+            .publish(&event("Collected", number, &"x".repeat(100_000)))
+            .await;
     }
-    runtime.wait_until("the state is large", |runtime| size(runtime) > 200_000).await;
+    runtime
+        .wait_until("the state is large", |runtime| size(runtime) > 200_000)
+        .await;
     committer.set(true);
     for number in 0..20 {
         runtime.publish(&event("Counted", number, "")).await;
@@ -284,7 +376,9 @@ async fn instance_with_a_large_state_takes_a_limited_part_of_a_group() {
         let depths = depths(runtime);
         depths.get(&large).is_some_and(|depth| *depth >= 14) && depths.get(&key(1)) == Some(&0)
     };
-    runtime.wait_until("only the large instance waits", only_the_large_waits).await;
+    runtime
+        .wait_until("only the large instance waits", only_the_large_waits)
+        .await;
     committer.set(false);
     let is_done = |runtime: &TestRuntime| {
         numbers(runtime, &key(1)).len() == 20 && depths(runtime).values().all(|depth| *depth == 0)

@@ -32,12 +32,18 @@ async fn malformed_messages_become_dead_letters_unless_no_program_consumes_their
     let runtime = config.start(&upstreams).await;
     let key = order_key(&tenant(), 0);
     let consumed = order_placed(&key, &json!({}), START);
-    let unconsumed = Event { kind: EventType::new("Unknown").unwrap(), ..consumed.clone() };
+    let unconsumed = Event {
+        kind: EventType::new("Unknown").unwrap(),
+        ..consumed.clone()
+    };
     let message = |event: &Event, name: &str| Message {
         id: None,
         ..codec::encode(event, format!("tenant.{}.aggregate.x.{name}", tenant()))
     };
-    let malformed = |event: &Event, name| Message { payload: "{".into(), ..message(event, name) };
+    let malformed = |event: &Event, name| Message {
+        payload: "{".into(),
+        ..message(event, name)
+    };
     let without_source = |name| {
         let mut message = message(&unconsumed, name);
         message.headers.retain(|(name, _)| name != "ce-source");
@@ -50,14 +56,21 @@ async fn malformed_messages_become_dead_letters_unless_no_program_consumes_their
         without_source("no-source"),
         message(&consumed, "consumed"),
     ];
-    runtime.bus.publish(messages.map(Arc::new).to_vec()).await.unwrap();
+    runtime
+        .bus
+        .publish(messages.map(Arc::new).to_vec())
+        .await
+        .unwrap();
     runtime.wait_until_consumed().await;
     let readers = || runtime.runtime.readers();
-    let dead_letters = readers().flat_map(|reader| reader.dead_letters(&tenant(), None, 9).unwrap());
-    let mut subjects: Vec<_> = dead_letters.map(|dead_letter| subject(&dead_letter)).collect();
+    let dead_letters =
+        readers().flat_map(|reader| reader.dead_letters(&tenant(), None, 9).unwrap());
+    let mut subjects: Vec<_> = dead_letters
+        .map(|dead_letter| subject(&dead_letter))
+        .collect();
     subjects.sort();
-    let expected =
-        ["consumed-malformed", "no-source"].map(|name| format!("tenant.{}.aggregate.x.{name}", tenant()));
+    let expected = ["consumed-malformed", "no-source"]
+        .map(|name| format!("tenant.{}.aggregate.x.{name}", tenant()));
     assert_eq!(subjects, expected);
     assert!(readers().any(|reader| reader.instance(&key).unwrap().is_some()));
     runtime.stop().await;

@@ -46,7 +46,11 @@ fn loan_event(kind: &str) -> Event {
 
 fn status(runtime: &TestRuntime, key: &InstanceKey) -> Option<Status> {
     let reader = runtime.runtime.reader(key)?;
-    reader.instance(key).ok().flatten().map(|instance| instance.status)
+    reader
+        .instance(key)
+        .ok()
+        .flatten()
+        .map(|instance| instance.status)
 }
 
 /// The gateway is down while the saga starts and is cancelled. When it is up again, the command is accepted
@@ -70,21 +74,32 @@ async fn work_that_succeeds_after_the_end_is_compensated() {
     };
 
     runtime.publish(&loan_event("Begun")).await;
-    runtime.wait_until("the work is attempted", |runtime| runtime.upstreams.attempts() >= 2).await;
+    runtime
+        .wait_until("the work is attempted", |runtime| {
+            runtime.upstreams.attempts() >= 2
+        })
+        .await;
     runtime.publish(&loan_event("Off")).await;
     runtime
-        .wait_until("the saga has ended", |runtime| status(runtime, &key) == Some(Status::Cancelled))
+        .wait_until("the saga has ended", |runtime| {
+            status(runtime, &key) == Some(Status::Cancelled)
+        })
         .await;
     upstreams.set_down(false);
     runtime
         .wait_until("both compensations are executed", |runtime| {
             let executed = runtime.upstreams.executed_for(&key);
-            ["compensate:open", "compensate:reserve"].iter().all(|tag| executed.iter().any(|it| it == tag))
+            ["compensate:open", "compensate:reserve"]
+                .iter()
+                .all(|tag| executed.iter().any(|it| it == tag))
         })
         .await;
     runtime.wait_until_ended(std::slice::from_ref(&key)).await;
     let mut executed = upstreams.executed_for(&key);
     executed.sort();
-    assert_eq!(executed, ["compensate:open", "compensate:reserve", "open", "reserve"]);
+    assert_eq!(
+        executed,
+        ["compensate:open", "compensate:reserve", "open", "reserve"]
+    );
     runtime.stop().await;
 }

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use orlog_actors::CommitObserver;
-use orlog_model::{Clock, Event, EventId, EventType, Instance, InstanceKey, SagaName, Status, Timestamp};
+use orlog_model::{
+    Clock, Event, EventId, EventType, Instance, InstanceKey, SagaName, Status, Timestamp,
+};
 use orlog_program::{Program, compile_yaml};
 use orlog_testkit::SimClock;
 use orlog_testkit::fake_upstreams::FakeUpstreams;
@@ -63,7 +65,11 @@ fn program(text: &str) -> Arc<dyn Program> {
 
 fn key(saga: &str, correlation: &str) -> InstanceKey {
     let saga = SagaName::new(saga).unwrap();
-    InstanceKey { tenant: tenant(), saga, correlation: correlation.parse().unwrap() }
+    InstanceKey {
+        tenant: tenant(),
+        saga,
+        correlation: correlation.parse().unwrap(),
+    }
 }
 
 fn event(kind: &str, correlation: &str, data: Value) -> Event {
@@ -89,7 +95,9 @@ fn instance(runtime: &TestRuntime, key: &InstanceKey) -> Option<Instance> {
 }
 
 async fn play(runtime: &TestRuntime) {
-    runtime.publish(&event("PlanBegun", "p", json!({ "run": 1 }))).await;
+    runtime
+        .publish(&event("PlanBegun", "p", json!({ "run": 1 })))
+        .await;
     runtime.wait_until_ended(&[key("plan", "p")]).await;
 }
 
@@ -100,8 +108,11 @@ async fn run(at: usize) -> bool {
     let _driver = drive_clock(&clock);
     let upstreams = FakeUpstreams::new(Arc::clone(&clock) as Arc<dyn Clock>, 1);
     let programs = vec![program(PLAN), program(KID)];
-    let mut setup =
-        TestRuntimeConfig::new(home.path().to_owned(), programs, Arc::clone(&clock) as Arc<dyn Clock>);
+    let mut setup = TestRuntimeConfig::new(
+        home.path().to_owned(),
+        programs,
+        Arc::clone(&clock) as Arc<dyn Clock>,
+    );
     let (crasher, thaw) = CrashAfterCommit::new(at, CrashKind::Process);
     setup.limits.max_group_commit = 1;
     setup.limits.max_in_flight_per_instance = 1;
@@ -122,17 +133,38 @@ async fn run(at: usize) -> bool {
         play(&runtime).await;
         runtime
     };
-    let expected = ["1.a0", "1.a1", "2.a0", "2.a1", "2.undo kid1", "2.undo a1", "2.undo kid0", "2.undo a0"];
-    assert_eq!(upstreams.executed_for(&key("plan", "p")), expected, "after a crash at {at}");
+    let expected = [
+        "1.a0",
+        "1.a1",
+        "2.a0",
+        "2.a1",
+        "2.undo kid1",
+        "2.undo a1",
+        "2.undo kid0",
+        "2.undo a0",
+    ];
+    assert_eq!(
+        upstreams.executed_for(&key("plan", "p")),
+        expected,
+        "after a crash at {at}"
+    );
     for child in ["p:kid[0]", "p:kid[1]", "p:kid[0]:run-2", "p:kid[1]:run-2"] {
-        let child = instance(&runtime, &key("kid", child)).unwrap_or_else(|| panic!("{child} is missing"));
+        let child =
+            instance(&runtime, &key("kid", child)).unwrap_or_else(|| panic!("{child} is missing"));
         assert_eq!(child.status, Status::Completed);
     }
     let parent = instance(&runtime, &key("plan", "p")).unwrap();
     assert_eq!(parent.status, Status::Failed);
-    let history = runtime.reader().history(&key("plan", "p"), 0, usize::MAX).unwrap();
+    let history = runtime
+        .reader()
+        .history(&key("plan", "p"), 0, usize::MAX)
+        .unwrap();
     let oldest = history.first().map(|record| record.version).unwrap();
-    assert!(oldest > 1 && history.len() < 16, "the history starts at {oldest}: {}", history.len());
+    assert!(
+        oldest > 1 && history.len() < 16,
+        "the history starts at {oldest}: {}",
+        history.len()
+    );
     check_keys(&upstreams);
     check_leftovers(&runtime.reader());
     runtime.stop().await;
@@ -156,21 +188,38 @@ async fn abandoned_child_outlives_its_parent_without_dead_letters() {
     let _driver = drive_clock(&clock);
     let upstreams = FakeUpstreams::new(Arc::clone(&clock) as Arc<dyn Clock>, 1);
     let programs = vec![program(LEAVING), program(SLOW)];
-    let config =
-        TestRuntimeConfig::new(home.path().to_owned(), programs, Arc::clone(&clock) as Arc<dyn Clock>);
+    let config = TestRuntimeConfig::new(
+        home.path().to_owned(),
+        programs,
+        Arc::clone(&clock) as Arc<dyn Clock>,
+    );
     let runtime = config.start(&upstreams).await;
     let (parent, child) = (key("leaving", "l"), key("slow", "l:kid"));
-    runtime.publish(&event("LeavingBegun", "l", json!({}))).await;
-    runtime.wait_until_ended(std::slice::from_ref(&parent)).await;
+    runtime
+        .publish(&event("LeavingBegun", "l", json!({})))
+        .await;
+    runtime
+        .wait_until_ended(std::slice::from_ref(&parent))
+        .await;
     let ended = instance(&runtime, &parent).unwrap();
-    assert!(ended.is_finished(), "no work is pending: {:?}", ended.pending_work);
-    runtime.wait_until("the child runs", |runtime| instance(runtime, &child).is_some()).await;
+    assert!(
+        ended.is_finished(),
+        "no work is pending: {:?}",
+        ended.pending_work
+    );
+    runtime
+        .wait_until("the child runs", |runtime| {
+            instance(runtime, &child).is_some()
+        })
+        .await;
     assert_eq!(instance(&runtime, &child).unwrap().status, Status::Running);
 
     runtime.publish(&event("Finish", "l:kid", json!({}))).await;
     runtime.wait_until_ended(std::slice::from_ref(&child)).await;
     runtime
-        .wait_until("the parent has ignored the end of the child", |runtime| runtime.outbox_depth() == 0)
+        .wait_until("the parent has ignored the end of the child", |runtime| {
+            runtime.outbox_depth() == 0
+        })
         .await;
     assert_eq!(instance(&runtime, &parent).unwrap().version, ended.version);
     assert_eq!(upstreams.executed_for(&parent), Vec::<String>::new());
@@ -178,6 +227,9 @@ async fn abandoned_child_outlives_its_parent_without_dead_letters() {
 
     let runtime = config.start(&upstreams).await;
     check_leftovers(&runtime.reader());
-    assert_eq!(instance(&runtime, &child).unwrap().status, Status::Completed);
+    assert_eq!(
+        instance(&runtime, &child).unwrap().status,
+        Status::Completed
+    );
     runtime.stop().await;
 }

@@ -6,32 +6,39 @@ use std::sync::Arc;
 use orlog_actors::{CommitObserver, ControlError};
 use orlog_effect::{FunctionCall, FunctionProvider, Policy, ProviderError, Upstream};
 use orlog_model::{
-    Clock, ControlAction, ControlRequest, CorrelationId, EventType, Instance, InstanceKey, SagaName, Status,
-    Timestamp,
+    Clock, ControlAction, ControlRequest, CorrelationId, EventType, Instance, InstanceKey,
+    SagaName, Status, Timestamp,
 };
 use orlog_program::Program;
 use orlog_program::flow::{self, FlowProgram};
 use orlog_program::message::{
-    self, InboxProgram, Message, MessageFormat, MessageProgram, MessageStatus, MessageType, PeerTask,
-    ReceivedMessage, SendMessage, SentMessage, Timeouts,
+    self, InboxProgram, Message, MessageFormat, MessageProgram, MessageStatus, MessageType,
+    PeerTask, ReceivedMessage, SendMessage, SentMessage, Timeouts,
 };
 use orlog_store::InstanceQuery;
 use orlog_testkit::SimClock;
 use orlog_testkit::fake_upstreams::FakeUpstreams;
-use orlog_testkit::runtime::{TestRuntime, TestRuntimeConfig, control_request_id, drive_clock, tenant};
+use orlog_testkit::runtime::{
+    TestRuntime, TestRuntimeConfig, control_request_id, drive_clock, tenant,
+};
 use serde_json::{Value, json};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::crash_points::{CrashAfterCommit, CrashKind};
 
 const START: Timestamp = Timestamp::from_millis(1_700_000_000_000);
-const FLOW: &str = "jobs: [{ id: a, type: t, script: s }, { id: b, type: t, script: s, dependencies: a }]";
+const FLOW: &str =
+    "jobs: [{ id: a, type: t, script: s }, { id: b, type: t, script: s, dependencies: a }]";
 
 /// Effect of a message, and where its result goes.
 type Call = (FunctionCall, oneshot::Sender<Result<Value, ProviderError>>);
 
 fn key(saga: &str, correlation: CorrelationId) -> InstanceKey {
-    InstanceKey { tenant: tenant(), saga: SagaName::new(saga).expect("a valid name"), correlation }
+    InstanceKey {
+        tenant: tenant(),
+        saga: SagaName::new(saga).expect("a valid name"),
+        correlation,
+    }
 }
 
 fn message(kind: MessageType) -> Message {
@@ -54,7 +61,10 @@ fn sent_key(message: &Message) -> InstanceKey {
 }
 
 fn received_key(message: &Message) -> InstanceKey {
-    key(message::INBOX_SAGA, message::inbox_id(&message.from, &message.id))
+    key(
+        message::INBOX_SAGA,
+        message::inbox_id(&message.from, &message.id),
+    )
 }
 
 /// Returns the upstreams of the jobs and of messages; the second one hands its calls over.
@@ -69,11 +79,19 @@ fn upstreams(calls: &mpsc::UnboundedSender<Call>) -> Vec<Upstream> {
             result.await.map_err(|_| lost())?
         }
     };
-    let policy = || Policy { max_attempts: None, ..Policy::in_process() };
+    let policy = || Policy {
+        max_attempts: None,
+        ..Policy::in_process()
+    };
     let jobs = FunctionProvider::new().effect("job.t", |_| async { Ok(json!(7)) });
     let add = |messages: FunctionProvider, effect| messages.effect(effect, hand_over.clone());
-    let messages = message::EFFECTS.into_iter().fold(FunctionProvider::new(), add);
-    vec![jobs.upstream("jobs", policy()), messages.upstream(message::EFFECT, policy())]
+    let messages = message::EFFECTS
+        .into_iter()
+        .fold(FunctionProvider::new(), add);
+    vec![
+        jobs.upstream("jobs", policy()),
+        messages.upstream(message::EFFECT, policy()),
+    ]
 }
 
 fn instance(runtime: &TestRuntime, key: &InstanceKey) -> Option<Instance> {
@@ -102,7 +120,11 @@ async fn signal(
     let number = usize::try_from(fastrand::u32(..)).expect("a number");
     let control = ControlRequest {
         id: control_request_id("signal", number),
-        action: ControlAction::Signal { kind, data, due_at: None },
+        action: ControlAction::Signal {
+            kind,
+            data,
+            due_at: None,
+        },
         expected_version: None,
         at: START,
         user: None,
@@ -121,28 +143,47 @@ async fn send(runtime: &TestRuntime, key: &InstanceKey, kind: &str, data: Value)
 }
 
 /// Makes one attempt of an effect, as a node does: what it sends is the current state.
-async fn execute(runtime: &TestRuntime, message: &Message, task: PeerTask) -> Result<Value, ProviderError> {
-    let unavailable = |error: ControlError| ProviderError::unavailable("unavailable", error.to_string());
+async fn execute(
+    runtime: &TestRuntime,
+    message: &Message,
+    task: PeerTask,
+) -> Result<Value, ProviderError> {
+    let unavailable =
+        |error: ControlError| ProviderError::unavailable("unavailable", error.to_string());
     let missing = || ProviderError::unavailable("unavailable", "the shard restarts");
     match task {
         PeerTask::Deliver | PeerTask::Withdraw => {
             let sent = sent(runtime, message).ok_or_else(missing)?;
-            let delivery = if task == PeerTask::Deliver { sent.delivery() } else { sent.withdrawal() };
+            let delivery = if task == PeerTask::Deliver {
+                sent.delivery()
+            } else {
+                sent.withdrawal()
+            };
             let to = received_key(message);
-            signal(runtime, &to, message::DELIVER, json!(delivery)).await.map_err(unavailable)?;
-            Ok(json!(received(runtime, message).ok_or_else(missing)?.report()))
+            signal(runtime, &to, message::DELIVER, json!(delivery))
+                .await
+                .map_err(unavailable)?;
+            Ok(json!(
+                received(runtime, message).ok_or_else(missing)?.report()
+            ))
         }
         PeerTask::Report { .. } => {
             let report = received(runtime, message).ok_or_else(missing)?.report();
             let to = sent_key(message);
-            signal(runtime, &to, message::REPORT, json!(report)).await.map_err(unavailable)?;
+            signal(runtime, &to, message::REPORT, json!(report))
+                .await
+                .map_err(unavailable)?;
             Ok(Value::Null)
         }
     }
 }
 
 /// Executes the effects of messages.
-async fn serve(runtime: &TestRuntime, message: &Message, calls: &mut mpsc::UnboundedReceiver<Call>) {
+async fn serve(
+    runtime: &TestRuntime,
+    message: &Message,
+    calls: &mut mpsc::UnboundedReceiver<Call>,
+) {
     while let Some((call, reply)) = calls.recv().await {
         let task = serde_json::from_value(call.payload).expect("the arguments are a task");
         drop(reply.send(execute(runtime, message, task).await));
@@ -152,11 +193,24 @@ async fn serve(runtime: &TestRuntime, message: &Message, calls: &mut mpsc::Unbou
 /// Runs the scenario. After a crash it runs again; repeated requests are no-ops.
 async fn play(runtime: &TestRuntime, message: &Message) {
     let kind = message.kind;
-    let submission =
-        SendMessage { message: message.clone(), timeouts: Timeouts::of(kind), acts_for_receiver: false };
-    send(runtime, &sent_key(message), message::SEND, json!(submission)).await;
+    let submission = SendMessage {
+        message: message.clone(),
+        timeouts: Timeouts::of(kind),
+        acts_for_receiver: false,
+    };
+    send(
+        runtime,
+        &sent_key(message),
+        message::SEND,
+        json!(submission),
+    )
+    .await;
     if kind != MessageType::Job {
-        runtime.wait_until("the message is delivered", |runtime| received(runtime, message).is_some()).await;
+        runtime
+            .wait_until("the message is delivered", |runtime| {
+                received(runtime, message).is_some()
+            })
+            .await;
         let to = received_key(message);
         send(runtime, &to, message::ACKNOWLEDGE, Value::Null).await;
         send(runtime, &to, message::PROCESS, json!({ "result": 7 })).await;
@@ -165,7 +219,8 @@ async fn play(runtime: &TestRuntime, message: &Message) {
         .wait_until("the message has ended, and nothing is pending", |runtime| {
             let keys = [sent_key(message), received_key(message)];
             keys.iter().all(|key| {
-                instance(runtime, key).is_some_and(|it| it.status.is_final() && it.pending_work.is_empty())
+                instance(runtime, key)
+                    .is_some_and(|it| it.status.is_final() && it.pending_work.is_empty())
             }) && runtime.outbox_depth() == 0
         })
         .await;
@@ -178,12 +233,24 @@ type MessageEnd = (SentMessage, [usize; 3], [(Status, usize); 2]);
 fn end(runtime: &TestRuntime, message: &Message) -> Option<MessageEnd> {
     let count = |saga: &str| {
         let saga = Some(SagaName::new(saga).expect("a valid name"));
-        let query = InstanceQuery { tenant: tenant(), saga, ..InstanceQuery::default() };
+        let query = InstanceQuery {
+            tenant: tenant(),
+            saga,
+            ..InstanceQuery::default()
+        };
         Some(runtime.reader().instances(&query).ok()?.items.len())
     };
     let of = |key: &InstanceKey| instance(runtime, key).map(|it| (it.status, it.timers.len()));
-    let counts = [count(message::SAGA)?, count(message::INBOX_SAGA)?, count(flow::SAGA)?];
-    Some((sent(runtime, message)?, counts, [of(&sent_key(message))?, of(&received_key(message))?]))
+    let counts = [
+        count(message::SAGA)?,
+        count(message::INBOX_SAGA)?,
+        count(flow::SAGA)?,
+    ];
+    Some((
+        sent(runtime, message)?,
+        counts,
+        [of(&sent_key(message))?, of(&received_key(message))?],
+    ))
 }
 
 /// Runs the scenario with a crash after commit `at`; returns whether the crash occurred.
@@ -197,8 +264,11 @@ async fn run(kind: MessageType, at: usize, crash: CrashKind) -> bool {
         Arc::new(InboxProgram::default()),
         Arc::new(FlowProgram::default()),
     ];
-    let mut setup =
-        TestRuntimeConfig::new(home.path().to_owned(), programs, Arc::clone(&clock) as Arc<dyn Clock>);
+    let mut setup = TestRuntimeConfig::new(
+        home.path().to_owned(),
+        programs,
+        Arc::clone(&clock) as Arc<dyn Clock>,
+    );
     let (crasher, thaw) = CrashAfterCommit::new(at, crash);
     let (calls, mut received_calls) = mpsc::unbounded_channel();
     setup.more_upstreams = upstreams(&calls);
@@ -233,8 +303,16 @@ async fn run(kind: MessageType, at: usize, crash: CrashKind) -> bool {
     };
     runtime.wait_until("the shard is available", is_found).await;
     let (sent, counts, instances) = found.take().expect("it was found");
-    let result = if kind == MessageType::Job { json!({ "a": 7, "b": 7 }) } else { json!(7) };
-    assert_eq!((sent.status, sent.result), (MessageStatus::Processed, result), "{context}");
+    let result = if kind == MessageType::Job {
+        json!({ "a": 7, "b": 7 })
+    } else {
+        json!(7)
+    };
+    assert_eq!(
+        (sent.status, sent.result),
+        (MessageStatus::Processed, result),
+        "{context}"
+    );
     let flows = usize::from(kind == MessageType::Job);
     assert_eq!(counts, [1, 1, flows], "each message exists once, {context}");
     assert_eq!(instances, [(Status::Completed, 0); 2], "{context}");

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use orlog_actors::CommitObserver;
 use orlog_model::{
-    Clock, CorrelationId, Event, EventId, EventType, Instance, InstanceKey, SagaName, Status, Timestamp,
+    Clock, CorrelationId, Event, EventId, EventType, Instance, InstanceKey, SagaName, Status,
+    Timestamp,
 };
 use orlog_program::{Program, compile_yaml};
 use orlog_testkit::SimClock;
@@ -77,21 +78,40 @@ fn view(runtime: &TestRuntime, program: &dyn Program) -> Option<Value> {
 
 /// Runs the scenario. After a crash it runs again; repeated events are no-ops.
 async fn play(runtime: &TestRuntime, basket: &dyn Program) {
-    runtime.publish(&event("open-1", "BasketOpened", json!({ "limit": "60d" }))).await;
-    runtime.publish(&event("open-2", "BasketOpened", json!({ "limit": 1 }))).await;
+    runtime
+        .publish(&event("open-1", "BasketOpened", json!({ "limit": "60d" })))
+        .await;
+    runtime
+        .publish(&event("open-2", "BasketOpened", json!({ "limit": 1 })))
+        .await;
     for (id, by) in [("s-1", "ada"), ("s-1", "ada"), ("s-2", "bob")] {
-        runtime.publish(&event(id, "Signed", json!({ "by": by }))).await;
+        runtime
+            .publish(&event(id, "Signed", json!({ "by": by })))
+            .await;
     }
     for line in LINES {
-        runtime.publish(&event(line, "LineAdded", json!({ "line": line }))).await;
+        runtime
+            .publish(&event(line, "LineAdded", json!({ "line": line })))
+            .await;
     }
     let is_filled = |runtime: &TestRuntime| {
-        let is_signed = view(runtime, basket)
-            .is_some_and(|view| view["vars"]["opened"] == 2 && view["steps"][0]["state"] == "completed");
-        is_signed && LINES.iter().all(|line| status(runtime, "parcel", line).is_some())
+        let is_signed = view(runtime, basket).is_some_and(|view| {
+            view["vars"]["opened"] == 2 && view["steps"][0]["state"] == "completed"
+        });
+        is_signed
+            && LINES
+                .iter()
+                .all(|line| status(runtime, "parcel", line).is_some())
     };
-    runtime.wait_until("the basket is signed and its lines are requested", is_filled).await;
-    runtime.publish(&event("close", "BasketClosed", json!({}))).await;
+    runtime
+        .wait_until(
+            "the basket is signed and its lines are requested",
+            is_filled,
+        )
+        .await;
+    runtime
+        .publish(&event("close", "BasketClosed", json!({})))
+        .await;
     let parcels = LINES.map(|line| key("parcel", line));
     let ended: Vec<_> = parcels.into_iter().chain([key("basket", "b-1")]).collect();
     runtime.wait_until_ended(&ended).await;
@@ -104,11 +124,15 @@ async fn run(at: usize, crash: CrashKind) -> bool {
     let _clock_driver = drive_clock(&clock);
     let world = FakeUpstreams::new(Arc::clone(&clock) as Arc<dyn Clock>, 1);
     let [basket, parcel] = [BASKET, PARCEL].map(|text| {
-        Arc::new(compile_yaml(text, "t").unwrap_or_else(|found| panic!("{found:?}"))) as Arc<dyn Program>
+        Arc::new(compile_yaml(text, "t").unwrap_or_else(|found| panic!("{found:?}")))
+            as Arc<dyn Program>
     });
     let programs = vec![Arc::clone(&basket), parcel];
-    let mut setup =
-        TestRuntimeConfig::new(home.path().to_owned(), programs, Arc::clone(&clock) as Arc<dyn Clock>);
+    let mut setup = TestRuntimeConfig::new(
+        home.path().to_owned(),
+        programs,
+        Arc::clone(&clock) as Arc<dyn Clock>,
+    );
     let (crasher, thaw) = CrashAfterCommit::new(at, crash);
     setup.limits.max_group_commit = 1;
     setup.limits.max_in_flight_per_instance = 1;
@@ -138,8 +162,16 @@ async fn run(at: usize, crash: CrashKind) -> bool {
         );
     }
     let basket = instance(&runtime, &key("basket", "b-1")).expect("the instance exists");
-    assert_eq!(basket.status, Status::Completed, "after a crash at {at}, {crash:?}");
-    assert_eq!((basket.pending_work.len(), basket.timers.len()), (0, 0), "nothing remains, crash at {at}");
+    assert_eq!(
+        basket.status,
+        Status::Completed,
+        "after a crash at {at}, {crash:?}"
+    );
+    assert_eq!(
+        (basket.pending_work.len(), basket.timers.len()),
+        (0, 0),
+        "nothing remains, crash at {at}"
+    );
     runtime.stop().await;
     crasher.has_crashed()
 }

@@ -9,8 +9,8 @@ use std::time::Duration;
 use fastrand::Rng;
 use orlog_engine::{BufferedInputRef, Decision, DecisionContext, decide};
 use orlog_model::{
-    Change, Commit, ControlAction, ControlRequest, Event, EventId, EventType, Failure, Input, InstanceKey,
-    OutboxKey, TimerFired, Timestamp, WorkItem, WorkOutcome, WorkResult,
+    Change, Commit, ControlAction, ControlRequest, Event, EventId, EventType, Failure, Input,
+    InstanceKey, OutboxKey, TimerFired, Timestamp, WorkItem, WorkOutcome, WorkResult,
 };
 use orlog_program::Program;
 use orlog_store::{Options, Reader, Writer};
@@ -96,14 +96,22 @@ impl EngineAndStore {
 
     fn commit(&mut self, change: Change) {
         let now = self.now;
-        self.store.as_mut().expect("it is open").0.commit(&[change], now).expect("the store takes it");
+        self.store
+            .as_mut()
+            .expect("it is open")
+            .0
+            .commit(&[change], now)
+            .expect("the store takes it");
     }
 
     fn take(&mut self, key: &InstanceKey, input: &Input) -> OracleResult {
         let before = self.reader().instance(key).expect("the store can be read");
         let can_repeat = before.is_some() && matches!(input, Input::Event(_) | Input::Control(_));
         if can_repeat
-            && self.reader().is_duplicate(key, input.identity(), self.now).expect("the store can be read")
+            && self
+                .reader()
+                .is_duplicate(key, input.identity(), self.now)
+                .expect("the store can be read")
         {
             return OracleResult::Duplicate;
         }
@@ -113,10 +121,16 @@ impl EngineAndStore {
             .instance(key)
             .expect("the store can be read")
             .is_some_and(|instance| instance.paused);
-        let exists = self.reader().instance(key).expect("the store can be read").is_some();
+        let exists = self
+            .reader()
+            .instance(key)
+            .expect("the store can be read")
+            .is_some();
         if before.is_none_or(|instance| instance.paused) && exists && !paused {
-            for (number, buffered) in
-                self.reader().buffered_inputs(key, usize::MAX).expect("the store can be read")
+            for (number, buffered) in self
+                .reader()
+                .buffered_inputs(key, usize::MAX)
+                .expect("the store can be read")
             {
                 let buffered = buffered.into_inner();
                 self.decide(key, &buffered, vec![number]);
@@ -127,11 +141,16 @@ impl EngineAndStore {
 
     /// Returns the early inputs of an instance that does not exist.
     fn early(&self, key: &InstanceKey) -> Vec<BufferedInputRef> {
-        let buffered = self.reader().buffered_inputs(key, usize::MAX).expect("the store can be read");
+        let buffered = self
+            .reader()
+            .buffered_inputs(key, usize::MAX)
+            .expect("the store can be read");
         let buffered_ref = |(number, input)| match input {
-            Input::Early(early) => {
-                Some(BufferedInputRef { number, key: early.input.identity(), expires_at: early.expires_at })
-            }
+            Input::Early(early) => Some(BufferedInputRef {
+                number,
+                key: early.input.identity(),
+                expires_at: early.expires_at,
+            }),
             _ => None,
         };
         buffered.into_iter().filter_map(buffered_ref).collect()
@@ -139,7 +158,11 @@ impl EngineAndStore {
 
     fn decide(&mut self, key: &InstanceKey, input: &Input, release: Vec<u64>) -> OracleResult {
         let instance = self.reader().instance(key).expect("the store can be read");
-        let early = if instance.is_none() { self.early(key) } else { Vec::new() };
+        let early = if instance.is_none() {
+            self.early(key)
+        } else {
+            Vec::new()
+        };
         let program = self.program.as_ref();
         let subject = DecisionContext {
             key,
@@ -151,12 +174,16 @@ impl EngineAndStore {
             history_payload_bytes: 2048,
         };
         let (result, commit) = match decide(&subject, input) {
-            Decision::Commit(commit) if commit.buffer.is_some() => (OracleResult::Buffered, Some(*commit)),
+            Decision::Commit(commit) if commit.buffer.is_some() => {
+                (OracleResult::Buffered, Some(*commit))
+            }
             Decision::Commit(commit) => {
                 assert!(commit.dead_letter.is_none(), "{:?}", commit.dead_letter);
                 (OracleResult::Applied, Some(*commit))
             }
-            Decision::Ignore { cleanup: clear, .. } => (OracleResult::Ignored, clear.map(|commit| *commit)),
+            Decision::Ignore { cleanup: clear, .. } => {
+                (OracleResult::Ignored, clear.map(|commit| *commit))
+            }
             Decision::Reject(_) => (OracleResult::Rejected, None),
         };
         let nothing = || (!release.is_empty()).then(|| Commit::empty(key.clone(), input.at()));
@@ -172,11 +199,16 @@ impl EngineAndStore {
 
     /// Returns the rows of the outbox, with their oracle form.
     fn outbox(&mut self) -> Vec<(OutboxKey, WorkItem, Row)> {
-        let destinations = self.reader().outbox_destinations().expect("the store can be read");
+        let destinations = self
+            .reader()
+            .outbox_destinations()
+            .expect("the store can be read");
         let rows: Vec<_> = destinations
             .iter()
             .flat_map(|destination| {
-                self.reader().outbox(destination, 0, usize::MAX).expect("the store can be read")
+                self.reader()
+                    .outbox(destination, 0, usize::MAX)
+                    .expect("the store can be read")
             })
             .collect();
         rows.into_iter()
@@ -188,7 +220,10 @@ impl EngineAndStore {
     }
 
     fn name(&mut self, item: &WorkItem) -> Row {
-        let tag = item.work.tag().map_or_else(|| item.work.label().into(), ToString::to_string);
+        let tag = item
+            .work
+            .tag()
+            .map_or_else(|| item.work.label().into(), ToString::to_string);
         let of = item.instance.correlation.to_string();
         if !self.known.contains_key(&item.id) {
             let requests = self.requests.entry((of.clone(), tag.clone())).or_default();
@@ -244,13 +279,22 @@ impl Run {
             kind: EventType::new(kind).expect("a short word"),
             ..placed
         };
-        PairedOperation { key, input: Input::Event(event), op: OracleOp::Event(kind, id) }
+        PairedOperation {
+            key,
+            input: Input::Event(event),
+            op: OracleOp::Event(kind, id),
+        }
     }
 
     fn control(&mut self) -> PairedOperation {
         let key = self.key();
         let (label, action) = match self.rng.u8(..8) {
-            0..=2 => ("cancel", ControlAction::Cancel { reason: "a test".to_owned() }),
+            0..=2 => (
+                "cancel",
+                ControlAction::Cancel {
+                    reason: "a test".to_owned(),
+                },
+            ),
             3 => ("pause", ControlAction::Pause),
             4 | 5 => ("resume", ControlAction::Resume),
             _ => ("retry", ControlAction::Retry),
@@ -267,24 +311,43 @@ impl Run {
             at,
             wait_token: None,
         };
-        PairedOperation { key, input: Input::Control(control), op: OracleOp::Control(label, id) }
+        PairedOperation {
+            key,
+            input: Input::Control(control),
+            op: OracleOp::Control(label, id),
+        }
     }
 
     fn outcome(&mut self) -> Option<PairedOperation> {
-        let rows: Vec<_> =
-            self.system.outbox().into_iter().filter(|(_, item, _)| item.work.tag().is_some()).collect();
+        let rows: Vec<_> = self
+            .system
+            .outbox()
+            .into_iter()
+            .filter(|(_, item, _)| item.work.tag().is_some())
+            .collect();
         if rows.is_empty() {
             return None;
         }
         let (outbox, item, (_, tag, nth)) = rows[self.rng.usize(..rows.len())].clone();
         let is_effect = item.work.kind() == orlog_model::WorkKind::Effect;
-        let failure = Failure { code: "no".to_owned(), message: "no".to_owned() };
+        let failure = Failure {
+            code: "no".to_owned(),
+            message: "no".to_owned(),
+        };
         let (work_outcome, result) = match self.rng.u8(..10) {
             0 => (WorkOutcome::TimedOut { failure }, OracleOutcome::TimedOut),
-            1 | 2 => {
-                (WorkOutcome::Failed { event: None, failure, payload: Value::Null }, OracleOutcome::Failed)
-            }
-            _ if is_effect => (WorkOutcome::succeeded(None, Value::Null), OracleOutcome::Succeeded),
+            1 | 2 => (
+                WorkOutcome::Failed {
+                    event: None,
+                    failure,
+                    payload: Value::Null,
+                },
+                OracleOutcome::Failed,
+            ),
+            _ if is_effect => (
+                WorkOutcome::succeeded(None, Value::Null),
+                OracleOutcome::Succeeded,
+            ),
             _ => (WorkOutcome::Accepted, OracleOutcome::Accepted),
         };
         let at = self.system.now;
@@ -311,7 +374,8 @@ impl Run {
     fn repetition(&mut self) -> Option<PairedOperation> {
         let recent = self.previous.len().saturating_sub(60);
         let mut both = self.previous.get(recent + self.rng.usize(..60)).cloned()?;
-        if let (Input::WorkResult(outcome), OracleOp::Outcome(_, _, result)) = (&mut both.input, &mut both.op)
+        if let (Input::WorkResult(outcome), OracleOp::Outcome(_, _, result)) =
+            (&mut both.input, &mut both.op)
             && outcome.outbox_key.destination.kind == orlog_model::WorkKind::Effect
         {
             outcome.outcome = WorkOutcome::succeeded(None, Value::Null);
@@ -322,8 +386,16 @@ impl Run {
 
     /// Numbers the runs of an instance by the tokens of their timers.
     fn name_timers(&mut self, key: &InstanceKey) {
-        let instance = self.system.reader().instance(key).expect("the store can be read");
-        for token in instance.iter().flat_map(|instance| &instance.timers).map(|timer| timer.token) {
+        let instance = self
+            .system
+            .reader()
+            .instance(key)
+            .expect("the store can be read");
+        for token in instance
+            .iter()
+            .flat_map(|instance| &instance.timers)
+            .map(|timer| timer.token)
+        {
             if !self.runs.contains_key(&token) {
                 let starts = self.starts.entry(key.clone()).or_default();
                 *starts += 1;
@@ -333,23 +405,41 @@ impl Run {
     }
 
     fn timers(&self) -> Vec<PairedOperation> {
-        let due =
-            self.system.reader().timers_due(self.system.now, usize::MAX).expect("the store can be read");
+        let due = self
+            .system
+            .reader()
+            .timers_due(self.system.now, usize::MAX)
+            .expect("the store can be read");
         due.into_iter()
             .map(|(key, row)| {
-                let fired = TimerFired { name: row.name, token: row.token, due: row.due };
+                let fired = TimerFired {
+                    name: row.name,
+                    token: row.token,
+                    due: row.due,
+                };
                 let run = self.runs.get(&row.token).copied().unwrap_or_default();
-                PairedOperation { key, input: Input::Timer(fired), op: OracleOp::Timer(run) }
+                PairedOperation {
+                    key,
+                    input: Input::Timer(fired),
+                    op: OracleOp::Timer(run),
+                }
             })
             .collect()
     }
 
     /// Completes the publication of facts, and accepts commands that are answered by an event.
     fn complete_one(&mut self) {
-        let needs_no_result =
-            |item: &WorkItem| item.work.tag().is_none_or(|tag| tag.as_str().ends_with("reserve"));
-        let rows: Vec<_> =
-            self.system.outbox().into_iter().filter(|(_, item, _)| needs_no_result(item)).collect();
+        let needs_no_result = |item: &WorkItem| {
+            item.work
+                .tag()
+                .is_none_or(|tag| tag.as_str().ends_with("reserve"))
+        };
+        let rows: Vec<_> = self
+            .system
+            .outbox()
+            .into_iter()
+            .filter(|(_, item, _)| needs_no_result(item))
+            .collect();
         if rows.is_empty() {
             return;
         }
@@ -362,13 +452,21 @@ impl Run {
     fn give(&mut self, both: PairedOperation) {
         let of = both.key.correlation.to_string();
         let late = matches!(&both.op, OracleOp::Outcome(tag, _, OracleOutcome::Succeeded) if !tag.starts_with("compensate:"))
-            && self.oracle.sagas.get(&of).is_some_and(|saga| saga.status != "running");
+            && self
+                .oracle
+                .sagas
+                .get(&of)
+                .is_some_and(|saga| saga.status != "running");
         let early = self.oracle.early.get(&of).map_or(0, Vec::len);
         self.oracle.now = self.system.now.as_millis();
         let actual = self.system.take(&both.key, &both.input);
         self.name_timers(&both.key);
         let foretold = self.oracle.take(&of, &both.op);
-        assert_eq!(actual, foretold, "operation {}: {:?} for {of}", self.number, both.op);
+        assert_eq!(
+            actual, foretold,
+            "operation {}: {:?} for {of}",
+            self.number, both.op
+        );
         let label = match &both.op {
             OracleOp::Event(kind, _) if actual == OracleResult::Applied => (*kind).to_owned(),
             OracleOp::Control(kind, _)
@@ -376,18 +474,25 @@ impl Run {
             {
                 (*kind).to_owned()
             }
-            OracleOp::Outcome(_, _, result) if actual == OracleResult::Applied => format!("{result:?}"),
+            OracleOp::Outcome(_, _, result) if actual == OracleResult::Applied => {
+                format!("{result:?}")
+            }
             OracleOp::Event(..) => "event".to_owned(),
             OracleOp::Control(..) => "control".to_owned(),
             OracleOp::Outcome(..) => "outcome".to_owned(),
             OracleOp::Timer(_) => "timer".to_owned(),
         };
-        self.seen.insert(format!("{label} {}", format!("{actual:?}").to_lowercase()));
+        self.seen
+            .insert(format!("{label} {}", format!("{actual:?}").to_lowercase()));
         if late && actual == OracleResult::Applied {
             self.seen.insert("late success".to_owned());
         }
         if early > 0 && actual == OracleResult::Applied {
-            let suffix = if self.oracle.sagas.contains_key(&of) { "applied" } else { "dropped" };
+            let suffix = if self.oracle.sagas.contains_key(&of) {
+                "applied"
+            } else {
+                "dropped"
+            };
             self.seen.insert(format!("early event {suffix}"));
         }
         self.previous.push(both);
@@ -437,10 +542,21 @@ impl Run {
         for key in (first..first + INSTANCES).map(|number| order_key(&tenant(), number)) {
             let reader = self.system.reader();
             let stored = reader.instance(&key).expect("the store can be read");
-            let Some(version) = stored.map(|instance| instance.version) else { continue };
-            self.system.commit(Change::PurgeInstance { key: key.clone(), version });
+            let Some(version) = stored.map(|instance| instance.version) else {
+                continue;
+            };
+            self.system.commit(Change::PurgeInstance {
+                key: key.clone(),
+                version,
+            });
             if self.oracle.purge(key.correlation.as_str()) {
-                assert_eq!(self.system.reader().history(&key, 0, 9).expect("the store can be read"), []);
+                assert_eq!(
+                    self.system
+                        .reader()
+                        .history(&key, 0, 9)
+                        .expect("the store can be read"),
+                    []
+                );
                 self.seen.insert("forgotten".to_owned());
                 // No instance is purged while its inputs could be redelivered.
                 self.previous.retain(|both| both.key != key);
@@ -451,12 +567,30 @@ impl Run {
 
     #[track_caller]
     fn compare(&mut self) {
-        let outbox: BTreeSet<Row> = self.system.outbox().into_iter().map(|(_, _, row)| row).collect();
-        assert_eq!(outbox, self.oracle.outbox, "the outbox after operation {}", self.number);
-        let rows =
-            self.system.reader().timers_due(Timestamp::MAX, usize::MAX).expect("the store can be read").len();
-        let armed =
-            self.oracle.sagas.values().filter(|saga| saga.timer_row).count() + self.oracle.early.len();
+        let outbox: BTreeSet<Row> = self
+            .system
+            .outbox()
+            .into_iter()
+            .map(|(_, _, row)| row)
+            .collect();
+        assert_eq!(
+            outbox, self.oracle.outbox,
+            "the outbox after operation {}",
+            self.number
+        );
+        let rows = self
+            .system
+            .reader()
+            .timers_due(Timestamp::MAX, usize::MAX)
+            .expect("the store can be read")
+            .len();
+        let armed = self
+            .oracle
+            .sagas
+            .values()
+            .filter(|saga| saga.timer_row)
+            .count()
+            + self.oracle.early.len();
         assert_eq!(rows, armed, "timers after operation {}", self.number);
         // Other instances can only change by a repetition, which is rare.
         let first = (self.number / 20).saturating_sub(INSTANCES);
@@ -479,11 +613,29 @@ impl Run {
                 .instance(&key)
                 .expect("the store can be read")
                 .unwrap_or_else(|| panic!("{of} was lost"));
-            let actual = (instance.status.as_str(), instance.paused, instance.version, instance.timers.len());
-            let foretold = (saga.status, saga.paused, saga.version, usize::from(saga.timer.is_some()));
+            let actual = (
+                instance.status.as_str(),
+                instance.paused,
+                instance.version,
+                instance.timers.len(),
+            );
+            let foretold = (
+                saga.status,
+                saga.paused,
+                saga.version,
+                usize::from(saga.timer.is_some()),
+            );
             assert_eq!(actual, foretold, "{of} after operation {}", self.number);
-            let buffered = reader.buffered_inputs(&key, usize::MAX).expect("the store can be read").len();
-            assert_eq!(buffered, saga.buffered.len(), "kept for {of} after operation {}", self.number);
+            let buffered = reader
+                .buffered_inputs(&key, usize::MAX)
+                .expect("the store can be read")
+                .len();
+            assert_eq!(
+                buffered,
+                saga.buffered.len(),
+                "kept for {of} after operation {}",
+                self.number
+            );
             if saga.status == "stuck" {
                 self.seen.insert("stuck".to_owned());
             }
@@ -493,11 +645,20 @@ impl Run {
     /// Every version of every instance has a history entry, except changes of a flag only.
     fn compare_histories(&self) {
         for (of, saga) in &self.oracle.sagas {
-            let key =
-                InstanceKey { correlation: of.parse().expect("a short word"), ..order_key(&tenant(), 0) };
-            let history = self.system.reader().history(&key, 0, usize::MAX).expect("the store can be read");
+            let key = InstanceKey {
+                correlation: of.parse().expect("a short word"),
+                ..order_key(&tenant(), 0)
+            };
+            let history = self
+                .system
+                .reader()
+                .history(&key, 0, usize::MAX)
+                .expect("the store can be read");
             let versions = history.iter().map(|record| record.version);
-            assert!(versions.eq(1..=saga.version), "the history of {of} has gaps");
+            assert!(
+                versions.eq(1..=saga.version),
+                "the history of {of} has gaps"
+            );
         }
     }
 }
@@ -516,7 +677,11 @@ fn run(seed: u64, operations: usize) {
         runs: BTreeMap::new(),
         starts: BTreeMap::new(),
     };
-    let missing = |run: &Run| MUST.into_iter().filter(|must| !run.seen.contains(*must)).collect::<Vec<_>>();
+    let missing = |run: &Run| {
+        MUST.into_iter()
+            .filter(|must| !run.seen.contains(*must))
+            .collect::<Vec<_>>()
+    };
     while run.number < operations || !missing(&run).is_empty() {
         run.step();
         run.compare();
@@ -524,10 +689,20 @@ fn run(seed: u64, operations: usize) {
             run.system.reopen(home.path());
             run.compare();
         }
-        assert!(run.number < operations * 20, "never came about: {:?}; seen {:?}", missing(&run), run.seen);
+        assert!(
+            run.number < operations * 20,
+            "never came about: {:?}; seen {:?}",
+            missing(&run),
+            run.seen
+        );
     }
     run.compare_histories();
-    println!("{} operations, {} instances, seen {:?}", run.number, run.oracle.sagas.len(), run.seen);
+    println!(
+        "{} operations, {} instances, seen {:?}",
+        run.number,
+        run.oracle.sagas.len(),
+        run.seen
+    );
 }
 
 /// Requirements: R8.

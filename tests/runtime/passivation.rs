@@ -9,8 +9,12 @@ use orlog_model::{Clock, ControlAction, ControlRequest, InstanceKey, Timestamp};
 use orlog_testkit::SimClock;
 use orlog_testkit::WAIT_TIMEOUT;
 use orlog_testkit::fake_upstreams::FakeUpstreams;
-use orlog_testkit::runtime::{TestRuntime, TestRuntimeConfig, control_request_id, drive_clock, seed, tenant};
-use orlog_testkit::sagas::{EventRecorder, PlannedOrder, order, order_key, order_placed, random_plan};
+use orlog_testkit::runtime::{
+    TestRuntime, TestRuntimeConfig, control_request_id, drive_clock, seed, tenant,
+};
+use orlog_testkit::sagas::{
+    EventRecorder, PlannedOrder, order, order_key, order_placed, random_plan,
+};
 
 use crate::gated::{Gate, GatedProgram};
 
@@ -25,8 +29,12 @@ fn numbers(runtime: &TestRuntime, key: &InstanceKey) -> Vec<u32> {
 /// Kills some saga actors: the children of the shard that accept inputs; they outnumber the helper
 /// actors.
 fn kill_sagas(runtime: &TestRuntime, rng: &mut Rng, count: usize) {
-    let shards =
-        runtime.runtime.root().get_children().into_iter().max_by_key(|shard| shard.get_children().len());
+    let shards = runtime
+        .runtime
+        .root()
+        .get_children()
+        .into_iter()
+        .max_by_key(|shard| shard.get_children().len());
     let mut children = shards.map_or_else(Vec::new, |shard| shard.get_children());
     let helpers = 4;
     children.sort_by_key(ractor::ActorCell::get_id);
@@ -48,7 +56,13 @@ async fn load(
     while !open.is_empty() {
         let chosen = rng.usize(..open.len());
         let (ledger, number) = open[chosen];
-        runtime.publish(&EventRecorder::event(&EventRecorder::key(&tenant(), ledger), number, START)).await;
+        runtime
+            .publish(&EventRecorder::event(
+                &EventRecorder::key(&tenant(), ledger),
+                number,
+                START,
+            ))
+            .await;
         open[chosen].1 += 1;
         if number + 1 == events {
             open.swap_remove(chosen);
@@ -61,14 +75,21 @@ async fn load(
 }
 
 async fn until_full(runtime: &TestRuntime, ledgers: usize, events: u32) {
-    let keys: Vec<InstanceKey> = (0..ledgers).map(|ledger| EventRecorder::key(&tenant(), ledger)).collect();
+    let keys: Vec<InstanceKey> = (0..ledgers)
+        .map(|ledger| EventRecorder::key(&tenant(), ledger))
+        .collect();
     runtime
         .wait_until("every ledger is full", |runtime| {
-            keys.iter().all(|key| numbers(runtime, key).len() >= events as usize)
+            keys.iter()
+                .all(|key| numbers(runtime, key).len() >= events as usize)
         })
         .await;
     for key in &keys {
-        assert!(numbers(runtime, key).into_iter().eq(0..events), "{key}: {:?}", numbers(runtime, key));
+        assert!(
+            numbers(runtime, key).into_iter().eq(0..events),
+            "{key}: {:?}",
+            numbers(runtime, key)
+        );
     }
 }
 
@@ -78,7 +99,11 @@ async fn low_live_instance_cap_preserves_inputs_and_order() {
     let home = tempfile::tempdir().expect("a directory can be created");
     let clock: Arc<dyn Clock> = SimClock::new(START);
     let world = FakeUpstreams::new(Arc::clone(&clock), 1);
-    let mut setup = TestRuntimeConfig::new(home.path().to_owned(), vec![EventRecorder::program()], clock);
+    let mut setup = TestRuntimeConfig::new(
+        home.path().to_owned(),
+        vec![EventRecorder::program()],
+        clock,
+    );
     setup.limits.max_live_instances = 5;
     setup.limits.max_in_flight_per_instance = 4;
     let runtime = setup.start(&world).await;
@@ -104,11 +129,18 @@ async fn events_are_applied_in_order_across_actor_crashes_and_passivation() {
     let home = tempfile::tempdir().expect("a directory can be created");
     let clock: Arc<dyn Clock> = SimClock::new(START);
     let world = FakeUpstreams::new(Arc::clone(&clock), 1);
-    let mut setup = TestRuntimeConfig::new(home.path().to_owned(), vec![EventRecorder::program()], clock);
+    let mut setup = TestRuntimeConfig::new(
+        home.path().to_owned(),
+        vec![EventRecorder::program()],
+        clock,
+    );
     setup.limits.max_live_instances = 8;
     setup.limits.idle_timeout = Duration::from_millis(4);
     let runtime = setup.start(&world).await;
-    load(&runtime, &mut rng, 12, 60, |runtime, rng| kill_sagas(runtime, rng, 3)).await;
+    load(&runtime, &mut rng, 12, 60, |runtime, rng| {
+        kill_sagas(runtime, rng, 3)
+    })
+    .await;
     until_full(&runtime, 12, 60).await;
     runtime.stop().await;
 }
@@ -132,16 +164,30 @@ async fn drain_under_load_completes_and_remaining_work_resumes_after_restart() {
         for _ in 0..25 {
             let key = order_key(&tenant(), orders.len());
             let plan = random_plan(&mut rng, false);
-            runtime.publish(&order_placed(&key, &plan, clock.now())).await;
+            runtime
+                .publish(&order_placed(&key, &plan, clock.now()))
+                .await;
             orders.push((key, plan));
         }
-        assert!(runtime.runtime.drain(WAIT_TIMEOUT).await, "idle in time: {}", runtime.state());
+        assert!(
+            runtime.runtime.drain(WAIT_TIMEOUT).await,
+            "idle in time: {}",
+            runtime.state()
+        );
         let (position, executed) = (runtime.reader().position(), world.executed());
         assert_eq!(runtime.outbox_depth(), 0, "a drained runtime has no work");
         let late = order_key(&tenant(), orders.len());
-        runtime.publish(&order_placed(&late, &serde_json::json!({}), clock.now())).await;
+        runtime
+            .publish(&order_placed(&late, &serde_json::json!({}), clock.now()))
+            .await;
         orders.push((late, serde_json::json!({})));
-        assert_eq!(runtime.runtime.reader(&orders[0].0).map(|reader| reader.position()), Some(position));
+        assert_eq!(
+            runtime
+                .runtime
+                .reader(&orders[0].0)
+                .map(|reader| reader.position()),
+            Some(position)
+        );
         assert_eq!(world.executed(), executed, "a drained runtime does nothing");
         assert!(!runtime.runtime.health().accepting);
         runtime.stop().await;
@@ -169,16 +215,33 @@ async fn inputs_above_the_mailbox_limit_are_spilled() {
     let key = EventRecorder::key(&tenant(), 0);
     let closed = gate.close();
     runtime.publish(&EventRecorder::event(&key, 0, START)).await;
-    runtime.wait_until("the first input is in its transition", |_| gate.arrived() == 1).await;
+    runtime
+        .wait_until("the first input is in its transition", |_| {
+            gate.arrived() == 1
+        })
+        .await;
     for number in 1..50 {
-        runtime.publish(&EventRecorder::event(&key, number, START)).await;
+        runtime
+            .publish(&EventRecorder::event(&key, number, START))
+            .await;
     }
-    let deepest =
-        |runtime: &TestRuntime| runtime.runtime.deepest_mailboxes(1).first().map_or(0, |(_, depth)| *depth);
-    runtime.wait_until("the inputs wait for the actor", |runtime| deepest(runtime) == 50).await;
+    let deepest = |runtime: &TestRuntime| {
+        runtime
+            .runtime
+            .deepest_mailboxes(1)
+            .first()
+            .map_or(0, |(_, depth)| *depth)
+    };
+    runtime
+        .wait_until("the inputs wait for the actor", |runtime| {
+            deepest(runtime) == 50
+        })
+        .await;
     drop(closed);
     until_full(&runtime, 1, 50).await;
-    runtime.wait_until("the mailbox is empty", |runtime| deepest(runtime) == 0).await;
+    runtime
+        .wait_until("the mailbox is empty", |runtime| deepest(runtime) == 0)
+        .await;
     // The first input starts the instance. The queue was longer than 16 when the actor was free again.
     assert_eq!(runtime.runtime.metrics().inputs_spilled(), 49);
     runtime.stop().await;
@@ -204,27 +267,57 @@ async fn resume_under_pressure() {
     let home = tempfile::tempdir().expect("a directory can be created");
     let clock: Arc<dyn Clock> = SimClock::new(START);
     let world = FakeUpstreams::new(Arc::clone(&clock), 1);
-    let mut setup = TestRuntimeConfig::new(home.path().to_owned(), vec![EventRecorder::program()], clock);
+    let mut setup = TestRuntimeConfig::new(
+        home.path().to_owned(),
+        vec![EventRecorder::program()],
+        clock,
+    );
     setup.limits.max_live_instances = 1;
     setup.limits.max_in_flight_per_instance = 128;
     let runtime = setup.start(&world).await;
     let key = EventRecorder::key(&tenant(), 0);
     runtime.publish(&EventRecorder::event(&key, 0, START)).await;
-    runtime.wait_until("it exists", |runtime| runtime.reader().instance(&key).unwrap().is_some()).await;
-    runtime.runtime.control(&key, control(0, ControlAction::Pause)).await.unwrap();
+    runtime
+        .wait_until("it exists", |runtime| {
+            runtime.reader().instance(&key).unwrap().is_some()
+        })
+        .await;
+    runtime
+        .runtime
+        .control(&key, control(0, ControlAction::Pause))
+        .await
+        .unwrap();
     for number in 1..BUFFERED {
-        runtime.publish(&EventRecorder::event(&key, number, START)).await;
+        runtime
+            .publish(&EventRecorder::event(&key, number, START))
+            .await;
     }
     runtime.wait_until_consumed().await;
-    runtime.runtime.control(&key, control(1, ControlAction::Resume)).await.unwrap();
+    runtime
+        .runtime
+        .control(&key, control(1, ControlAction::Resume))
+        .await
+        .unwrap();
     for number in BUFFERED..TOTAL {
         let other = EventRecorder::key(&tenant(), 1 + number as usize % 3);
-        runtime.publish(&EventRecorder::event(&other, 0, START)).await;
-        runtime.publish(&EventRecorder::event(&key, number, START)).await;
+        runtime
+            .publish(&EventRecorder::event(&other, 0, START))
+            .await;
+        runtime
+            .publish(&EventRecorder::event(&key, number, START))
+            .await;
     }
     runtime.wait_until_consumed().await;
-    assert!(numbers(&runtime, &key).into_iter().eq(0..TOTAL), "{:?}", numbers(&runtime, &key));
-    let versions = runtime.reader().instance(&key).unwrap().map(|instance| instance.version);
+    assert!(
+        numbers(&runtime, &key).into_iter().eq(0..TOTAL),
+        "{:?}",
+        numbers(&runtime, &key)
+    );
+    let versions = runtime
+        .reader()
+        .instance(&key)
+        .unwrap()
+        .map(|instance| instance.version);
     let history = runtime.reader().history(&key, 0, usize::MAX).unwrap().len() as u64;
     assert_eq!(versions, Some(history), "one actor numbers the transitions");
     runtime.stop().await;

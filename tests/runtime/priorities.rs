@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex};
 
 use orlog_effect::{FunctionProvider, Policy, Upstream};
 use orlog_model::{
-    Clock, CorrelationId, Destination, Event, EventId, EventType, InstanceKey, Priority, SagaName, Timestamp,
-    WorkKind,
+    Clock, CorrelationId, Destination, Event, EventId, EventType, InstanceKey, Priority, SagaName,
+    Timestamp, WorkKind,
 };
 use orlog_program::{Definition, Program, StepAction};
 use orlog_testkit::SimClock;
@@ -23,7 +23,10 @@ fn parcel() -> Arc<dyn Program> {
     let saga = Definition::builder("parcel")
         .start("Parcel")
         .var("priority", json!("=event.priority"))
-        .step("send", StepAction::effect("post.send").data(json!({ "priority": "=vars.priority" })))
+        .step(
+            "send",
+            StepAction::effect("post.send").data(json!({ "priority": "=vars.priority" })),
+        )
         .priority("=vars.priority")
         .completed("Sent", json!({}))
         .build();
@@ -38,7 +41,10 @@ struct Post {
 
 impl Post {
     fn closed() -> Self {
-        Self { gate: Arc::new(Semaphore::new(0)), calls: Arc::default() }
+        Self {
+            gate: Arc::new(Semaphore::new(0)),
+            calls: Arc::default(),
+        }
     }
 
     fn upstream(&self) -> Upstream {
@@ -52,8 +58,13 @@ impl Post {
                 Ok(Value::Null)
             }
         });
-        let policy = Policy { max_concurrency: 1, ..Policy::in_process() };
-        function.upstream("post", policy).for_tenants(Some(BTreeSet::from([tenant()])))
+        let policy = Policy {
+            max_concurrency: 1,
+            ..Policy::in_process()
+        };
+        function
+            .upstream("post", policy)
+            .for_tenants(Some(BTreeSet::from([tenant()])))
     }
 
     /// Returns the positions of the calls of a priority, in order.
@@ -79,7 +90,8 @@ async fn send(runtime: &TestRuntime, priority: Priority, count: usize) -> Vec<In
         .map(|number| InstanceKey {
             tenant: tenant(),
             saga: SagaName::new("parcel").expect("a valid name"),
-            correlation: CorrelationId::new(format!("{}-{number}", priority.as_str())).expect("a valid id"),
+            correlation: CorrelationId::new(format!("{}-{number}", priority.as_str()))
+                .expect("a valid id"),
         })
         .collect();
     for key in &keys {
@@ -91,28 +103,51 @@ async fn send(runtime: &TestRuntime, priority: Priority, count: usize) -> Vec<In
         };
         runtime.publish(&start).await;
     }
-    runtime.wait_until("the work is stored", |runtime| stored(runtime, priority) == count).await;
+    runtime
+        .wait_until("the work is stored", |runtime| {
+            stored(runtime, priority) == count
+        })
+        .await;
     keys
 }
 
 /// Returns the number of work items of a priority in the outbox.
 fn stored(runtime: &TestRuntime, priority: Priority) -> usize {
     let (tenant, name) = (tenant(), "post.send".into());
-    let destination = Destination { kind: WorkKind::Effect, tenant, name, priority };
-    runtime.reader().outbox(&destination, 0, usize::MAX).expect("the store can be read").len()
+    let destination = Destination {
+        kind: WorkKind::Effect,
+        tenant,
+        name,
+        priority,
+    };
+    runtime
+        .reader()
+        .outbox(&destination, 0, usize::MAX)
+        .expect("the store can be read")
+        .len()
 }
 
 /// Waits until this number of items wait at the upstream: stored work reaches it a moment later.
 async fn wait_for_waiting_items(runtime: &TestRuntime, count: usize) {
     let waits = |runtime: &TestRuntime| {
-        runtime.catalog.upstream_statuses().iter().any(|of| of.upstream == "post" && of.waiting == count)
+        runtime
+            .catalog
+            .upstream_statuses()
+            .iter()
+            .any(|of| of.upstream == "post" && of.waiting == count)
     };
-    runtime.wait_until("the items wait at the upstream", waits).await;
+    runtime
+        .wait_until("the items wait at the upstream", waits)
+        .await;
 }
 
 async fn wait_for_the_first_attempt(runtime: &TestRuntime) {
     let runs = |runtime: &TestRuntime| {
-        runtime.catalog.upstream_statuses().iter().any(|of| of.upstream == "post" && of.in_flight == 1)
+        runtime
+            .catalog
+            .upstream_statuses()
+            .iter()
+            .any(|of| of.upstream == "post" && of.in_flight == 1)
     };
     runtime.wait_until("an attempt runs", runs).await;
 }
@@ -132,7 +167,10 @@ async fn high_work_passes_a_backlog_of_low_work() {
     runtime.wait_until_ended(&[low, high].concat()).await;
     for (k, position) in post.positions(Priority::High).into_iter().enumerate() {
         // One low call runs already, and the low items take turns while the relay fills the window.
-        assert!(position <= 2 * k + WINDOW, "call {k} of high work was number {position} of 340");
+        assert!(
+            position <= 2 * k + WINDOW,
+            "call {k} of high work was number {position} of 340"
+        );
     }
     runtime.stop().await;
 }
@@ -145,13 +183,21 @@ async fn low_work_is_executed_beside_a_backlog_of_high_work() {
     let runtime = config.start(&upstreams).await;
     let high = send(&runtime, Priority::High, 300).await;
     wait_for_the_first_attempt(&runtime).await;
-    let [normal, low] = [send(&runtime, Priority::Normal, 6).await, send(&runtime, Priority::Low, 6).await];
+    let [normal, low] = [
+        send(&runtime, Priority::Normal, 6).await,
+        send(&runtime, Priority::Low, 6).await,
+    ];
     wait_for_waiting_items(&runtime, WINDOW - 1 + 12).await;
     post.gate.add_permits(312);
-    runtime.wait_until_ended(&[high, normal, low].concat()).await;
+    runtime
+        .wait_until_ended(&[high, normal, low].concat())
+        .await;
     for (k, position) in post.positions(Priority::Low).into_iter().enumerate() {
         // A round has 20 calls of other priorities for each low one.
-        assert!(position <= 21 * (k + 1) + WINDOW, "call {k} of low work was number {position} of 312");
+        assert!(
+            position <= 21 * (k + 1) + WINDOW,
+            "call {k} of low work was number {position} of 312"
+        );
     }
     runtime.stop().await;
 }
@@ -166,11 +212,17 @@ async fn priorities_survive_a_crash() {
     let high = send(&runtime, Priority::High, 40).await;
     runtime.crash().await;
     let runtime = config.start(&upstreams).await;
-    assert_eq!([Priority::High, Priority::Low].map(|of| stored(&runtime, of)), [40, 300]);
+    assert_eq!(
+        [Priority::High, Priority::Low].map(|of| stored(&runtime, of)),
+        [40, 300]
+    );
     wait_for_the_first_attempt(&runtime).await;
     post.gate.add_permits(341);
     runtime.wait_until_ended(&[low, high].concat()).await;
     let last = post.positions(Priority::High).last().copied();
-    assert!(last.is_some_and(|last| last <= 2 * 40 + WINDOW), "the last high call is number {last:?} of 340");
+    assert!(
+        last.is_some_and(|last| last <= 2 * 40 + WINDOW),
+        "the last high call is number {last:?} of 340"
+    );
     runtime.stop().await;
 }

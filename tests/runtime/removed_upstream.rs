@@ -40,14 +40,22 @@ impl Stage {
             dir: tempfile::tempdir().unwrap(),
             upstreams: FakeUpstreams::new(Arc::clone(&clock), 1),
             clock,
-            key: InstanceKey { tenant: tenant(), saga, correlation: "l-1".parse().unwrap() },
+            key: InstanceKey {
+                tenant: tenant(),
+                saga,
+                correlation: "l-1".parse().unwrap(),
+            },
             attempts: Arc::default(),
         }
     }
 
     fn config(&self) -> TestRuntimeConfig {
         let program = Arc::new(compile_yaml(LEGACY, "legacy.saga.yaml").unwrap());
-        TestRuntimeConfig::new(self.dir.path().to_owned(), vec![program], Arc::clone(&self.clock))
+        TestRuntimeConfig::new(
+            self.dir.path().to_owned(),
+            vec![program],
+            Arc::clone(&self.clock),
+        )
     }
 
     fn legacy(&self) -> Upstream {
@@ -56,14 +64,23 @@ impl Stage {
             attempts.fetch_add(1, Ordering::SeqCst);
             async { Err::<Value, _>(ProviderError::response_lost("lost", "charged, no response")) }
         });
-        provider.upstream("legacy", Policy { max_attempts: None, ..Policy::in_process() })
+        provider.upstream(
+            "legacy",
+            Policy {
+                max_attempts: None,
+                ..Policy::in_process()
+            },
+        )
     }
 
     /// Starts the saga and waits for its first attempt.
     async fn charge(&self) -> TestRuntime {
-        let runtime = TestRuntimeConfig { more_upstreams: vec![self.legacy()], ..self.config() }
-            .start(&self.upstreams)
-            .await;
+        let runtime = TestRuntimeConfig {
+            more_upstreams: vec![self.legacy()],
+            ..self.config()
+        }
+        .start(&self.upstreams)
+        .await;
         let event = Event {
             id: EventId::new("e-1").unwrap(),
             tenant: tenant(),
@@ -80,12 +97,18 @@ impl Stage {
             attributes: None,
         };
         runtime.publish(&event).await;
-        runtime.wait_until("an attempt is made", |_| self.attempts.load(Ordering::SeqCst) > 0).await;
+        runtime
+            .wait_until("an attempt is made", |_| {
+                self.attempts.load(Ordering::SeqCst) > 0
+            })
+            .await;
         runtime
     }
 
     async fn assert_refunded(&self, runtime: TestRuntime) {
-        runtime.wait_until_ended(std::slice::from_ref(&self.key)).await;
+        runtime
+            .wait_until_ended(std::slice::from_ref(&self.key))
+            .await;
         let instance = runtime.reader().instance(&self.key).unwrap().unwrap();
         assert_eq!(instance.status, Status::Failed);
         assert_eq!(instance.last_error.unwrap().code, "effect_unknown");
@@ -100,7 +123,11 @@ async fn attempt_in_doubt_of_an_upstream_that_a_reload_removes_is_compensated() 
     let runtime = stage.charge().await;
     let observer: Arc<dyn EffectObserver> = Arc::new(NoopObserver);
     let next = Catalog::new(stage.upstreams.upstreams(), &stage.clock, &observer).unwrap();
-    runtime.runtime.reload_catalog(Arc::new(next)).await.unwrap();
+    runtime
+        .runtime
+        .reload_catalog(Arc::new(next))
+        .await
+        .unwrap();
     stage.assert_refunded(runtime).await;
 }
 

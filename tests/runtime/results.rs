@@ -9,8 +9,8 @@ use orlog_bus::effect_queue::EffectResult;
 use orlog_bus::subject::{Subject, SubjectKind};
 use orlog_bus::{ScanStart, codec, effect_queue};
 use orlog_model::{
-    Clock, DeadLetterOriginal, DeadLetterReason, HistoryEntry, Input, Instance, InstanceKey, SagaName,
-    Status, Timestamp,
+    Clock, DeadLetterOriginal, DeadLetterReason, HistoryEntry, Input, Instance, InstanceKey,
+    SagaName, Status, Timestamp,
 };
 use orlog_program::{Program, compile_yaml};
 use orlog_simulator::rebuild::{RebuildInput, RecordedResult, TimeMode, rebuild};
@@ -48,7 +48,10 @@ failed: { fact: NotPurchased, data: {} }
 fn purchases() -> Vec<(InstanceKey, Value, Status)> {
     let plans = [
         (json!({}), Status::Completed),
-        (json!({ "notify": "lost", "collect": "error", "compensate:notify": "down" }), Status::Failed),
+        (
+            json!({ "notify": "lost", "collect": "error", "compensate:notify": "down" }),
+            Status::Failed,
+        ),
         (json!({ "charge": "error" }), Status::Failed),
     ];
     let key = |number: usize| InstanceKey {
@@ -56,7 +59,11 @@ fn purchases() -> Vec<(InstanceKey, Value, Status)> {
         saga: SagaName::new("purchase").unwrap(),
         correlation: format!("p-{number}").parse().unwrap(),
     };
-    plans.into_iter().enumerate().map(|(number, (plan, status))| (key(number), plan, status)).collect()
+    plans
+        .into_iter()
+        .enumerate()
+        .map(|(number, (plan, status))| (key(number), plan, status))
+        .collect()
 }
 
 fn program() -> Arc<dyn Program> {
@@ -90,9 +97,25 @@ struct Recorded {
 impl Recorded {
     fn add(&mut self, result: EffectResult) {
         *self.counts.entry(result.command_id).or_default() += 1;
-        let at = result.stored_at.expect("the node of the instance published it");
-        let EffectResult { command_id, outcome, attempts, attempt_log, .. } = result;
-        self.results.insert(command_id, RecordedResult { at, outcome, attempts, attempt_log });
+        let at = result
+            .stored_at
+            .expect("the node of the instance published it");
+        let EffectResult {
+            command_id,
+            outcome,
+            attempts,
+            attempt_log,
+            ..
+        } = result;
+        self.results.insert(
+            command_id,
+            RecordedResult {
+                at,
+                outcome,
+                attempts,
+                attempt_log,
+            },
+        );
     }
 }
 
@@ -121,9 +144,14 @@ async fn recorded(runtime: &TestRuntime) -> Recorded {
                     let event = codec::decode(&delivery.message, START).unwrap();
                     let saga = SagaName::new("purchase").unwrap();
                     let correlation = event.correlation.clone().unwrap();
-                    recorded
-                        .starts
-                        .insert(InstanceKey { tenant: event.tenant.clone(), saga, correlation }, event);
+                    recorded.starts.insert(
+                        InstanceKey {
+                            tenant: event.tenant.clone(),
+                            saga,
+                            correlation,
+                        },
+                        event,
+                    );
                 }
                 _ => {}
             }
@@ -132,15 +160,24 @@ async fn recorded(runtime: &TestRuntime) -> Recorded {
 }
 
 fn applied_results(history: &[HistoryEntry]) -> impl Iterator<Item = Uuid> {
-    history.iter().filter_map(|entry| entry.input_id.as_str().strip_prefix("outcome:")?.parse().ok())
+    history.iter().filter_map(|entry| {
+        entry
+            .input_id
+            .as_str()
+            .strip_prefix("outcome:")?
+            .parse()
+            .ok()
+    })
 }
 
 /// Rebuilds every instance from the bus alone and compares it with the stored one.
 fn assert_rebuilt(runtime: &TestRuntime, recorded: &Recorded, now: Timestamp) {
     let reader = runtime.reader();
     for (key, plan, status) in purchases() {
-        let (stored, history) =
-            (reader.instance(&key).unwrap().unwrap(), reader.history(&key, 0, usize::MAX).unwrap());
+        let (stored, history) = (
+            reader.instance(&key).unwrap().unwrap(),
+            reader.history(&key, 0, usize::MAX).unwrap(),
+        );
         assert_eq!(stored.status, status, "{key} {plan}");
         let input = (history[0].at, Input::Event(recorded.starts[&key].clone()));
         let rebuilt = rebuild(
@@ -154,10 +191,21 @@ fn assert_rebuilt(runtime: &TestRuntime, recorded: &Recorded, now: Timestamp) {
             TimeMode::Recorded(now),
         );
         let instance = rebuilt.instance.unwrap();
-        assert_eq!(Instance { node: stored.node.clone(), ..instance }, stored, "{key} {plan}");
+        assert_eq!(
+            Instance {
+                node: stored.node.clone(),
+                ..instance
+            },
+            stored,
+            "{key} {plan}"
+        );
         let facts = |entry: &HistoryEntry| {
-            let payloads: Vec<_> =
-                entry.payloads.iter().flatten().map(|payload| payload.text.into_owned()).collect();
+            let payloads: Vec<_> = entry
+                .payloads
+                .iter()
+                .flatten()
+                .map(|payload| payload.text.into_owned())
+                .collect();
             (
                 entry.version,
                 entry.at,
@@ -167,7 +215,14 @@ fn assert_rebuilt(runtime: &TestRuntime, recorded: &Recorded, now: Timestamp) {
                 payloads,
             )
         };
-        assert!(rebuilt.history.iter().map(facts).eq(history.iter().map(facts)), "{key} {plan}");
+        assert!(
+            rebuilt
+                .history
+                .iter()
+                .map(facts)
+                .eq(history.iter().map(facts)),
+            "{key} {plan}"
+        );
     }
 }
 
@@ -198,10 +253,20 @@ async fn run(at: usize, crash: CrashKind) -> bool {
     let recorded = recorded(&runtime).await;
     let mut expected = BTreeSet::new();
     for (key, ..) in purchases() {
-        expected.extend(applied_results(&runtime.reader().history(&key, 0, usize::MAX).unwrap()));
+        expected.extend(applied_results(
+            &runtime.reader().history(&key, 0, usize::MAX).unwrap(),
+        ));
     }
-    assert!(recorded.counts.values().all(|count| *count == 1), "crash at {at}: {:?}", recorded.counts);
-    assert!(recorded.counts.keys().eq(&expected), "crash at {at}: {:?} {expected:?}", recorded.counts);
+    assert!(
+        recorded.counts.values().all(|count| *count == 1),
+        "crash at {at}: {:?}",
+        recorded.counts
+    );
+    assert!(
+        recorded.counts.keys().eq(&expected),
+        "crash at {at}: {:?} {expected:?}",
+        recorded.counts
+    );
     // `charge` of each purchase has a named result.
     assert_eq!(recorded.carried, purchases().len(), "crash at {at}");
     assert_rebuilt(&runtime, &recorded, clock.now());
@@ -246,17 +311,34 @@ async fn facts_of_a_dead_lettered_result_are_published_once() {
         saga: SagaName::new("points").unwrap(),
         correlation: "p-1".parse().unwrap(),
     };
-    let begun = orlog_model::Event { kind: "Begun".parse().unwrap(), ..event(&key, START) };
+    let begun = orlog_model::Event {
+        kind: "Begun".parse().unwrap(),
+        ..event(&key, START)
+    };
     runtime.publish(&begun).await;
-    let dead_letters = |runtime: &TestRuntime| runtime.reader().dead_letters(&tenant(), None, 9).unwrap();
-    runtime.wait_until("the result is rejected", |runtime| dead_letters(runtime).len() == 1).await;
+    let dead_letters =
+        |runtime: &TestRuntime| runtime.reader().dead_letters(&tenant(), None, 9).unwrap();
+    runtime
+        .wait_until("the result is rejected", |runtime| {
+            dead_letters(runtime).len() == 1
+        })
+        .await;
     let dead_letter = dead_letters(&runtime).remove(0);
     assert_eq!(dead_letter.reason, DeadLetterReason::StateTooLarge);
-    let DeadLetterOriginal::Input(input) = &dead_letter.original else { panic!("{dead_letter:?}") };
-    let Input::WorkResult(result) = &**input else { panic!("{input:?}") };
-    assert!(result.facts.is_empty() && !result.publishes, "a redrive would publish them again: {result:?}");
+    let DeadLetterOriginal::Input(input) = &dead_letter.original else {
+        panic!("{dead_letter:?}")
+    };
+    let Input::WorkResult(result) = &**input else {
+        panic!("{input:?}")
+    };
+    assert!(
+        result.facts.is_empty() && !result.publishes,
+        "a redrive would publish them again: {result:?}"
+    );
     let is_published = |runtime: &TestRuntime| runtime.reader().outbox_depth().unwrap() == 0;
-    runtime.wait_until("the fact has left the outbox", is_published).await;
+    runtime
+        .wait_until("the fact has left the outbox", is_published)
+        .await;
     assert_eq!(kinds_of_facts(&runtime).await, ["PointsEarned"]);
     runtime.stop().await;
 
@@ -269,5 +351,10 @@ async fn facts_of_a_dead_lettered_result_are_published_once() {
 }
 
 async fn kinds_of_facts(runtime: &TestRuntime) -> Vec<String> {
-    runtime.facts().await.into_iter().map(|(.., kind)| kind.to_string()).collect()
+    runtime
+        .facts()
+        .await
+        .into_iter()
+        .map(|(.., kind)| kind.to_string())
+        .collect()
 }

@@ -12,7 +12,9 @@ use orlog_testkit::fake_upstreams::FakeUpstreams;
 use orlog_testkit::faulty_bus::Faults;
 use orlog_testkit::runtime::consistency::final_statuses;
 use orlog_testkit::runtime::{TestRuntime, TestRuntimeConfig, drive_clock, seed, tenant};
-use orlog_testkit::sagas::{EventRecorder, PlannedOrder, order, order_key, order_placed, random_plan};
+use orlog_testkit::sagas::{
+    EventRecorder, PlannedOrder, order, order_key, order_placed, random_plan,
+};
 
 const TIMEOUT: Duration = Duration::from_hours(1);
 
@@ -37,8 +39,11 @@ async fn simulate(seed: u64, count: usize) {
     let _clock_driver = drive_clock(&clock);
     let world = FakeUpstreams::new(Arc::clone(&clock) as Arc<dyn Clock>, 1 + rng.usize(..2));
     let programs = vec![order(TIMEOUT), EventRecorder::program()];
-    let mut setup =
-        TestRuntimeConfig::new(home.path().to_owned(), programs, Arc::clone(&clock) as Arc<dyn Clock>);
+    let mut setup = TestRuntimeConfig::new(
+        home.path().to_owned(),
+        programs,
+        Arc::clone(&clock) as Arc<dyn Clock>,
+    );
     setup.shards = rng.u16(1..3);
     setup.limits.max_group_commit = [1, 3, 1024][rng.usize(..3)];
     setup.limits.max_in_flight_per_instance = [1, 128][rng.usize(..2)];
@@ -59,12 +64,16 @@ async fn simulate(seed: u64, count: usize) {
         for _ in 0..count / 3 {
             let key = order_key(&tenant(), orders.len());
             let plan = random_plan(&mut rng, true);
-            runtime.publish(&order_placed(&key, &plan, clock.now())).await;
+            runtime
+                .publish(&order_placed(&key, &plan, clock.now()))
+                .await;
             orders.push((key, plan));
         }
         let enough = rng.usize(..count);
         // The orders may require less work than that. One whose upstream is silent waits for its timeout.
-        let answered = orders.iter().filter(|(_, plan)| plan["reserve"] != "silent");
+        let answered = orders
+            .iter()
+            .filter(|(_, plan)| plan["reserve"] != "silent");
         let answered: Vec<_> = answered.map(|(key, _)| key.clone()).collect();
         let worked = |runtime: &TestRuntime| {
             let ended = |(_, status): &(String, Option<Status>)| {

@@ -51,11 +51,17 @@ async fn forget(seed: u64, directories: &[&str]) {
     for number in 0..ORDERS {
         let key = order_key(&tenant(), number);
         let plan = random_plan(&mut rng, true);
-        runtime.publish(&order_placed(&key, &plan, clock.now())).await;
+        runtime
+            .publish(&order_placed(&key, &plan, clock.now()))
+            .await;
         orders.push((key, plan));
     }
     let enough = rng.usize(1..ORDERS);
-    runtime.wait_until("some work is executed", |it| it.upstreams.executed().len() >= enough).await;
+    runtime
+        .wait_until("some work is executed", |it| {
+            it.upstreams.executed().len() >= enough
+        })
+        .await;
     runtime.crash().await;
     for directory in directories {
         copy(&home.path().join(directory), &saved.path().join(directory));
@@ -73,14 +79,26 @@ async fn forget(seed: u64, directories: &[&str]) {
     let attempts = upstreams.attempts();
     let runtime = config.start(&upstreams).await;
     runtime.finish(&orders, &clock, TIMEOUT).await;
-    assert!(upstreams.attempts() > attempts, "the restored store requested work again");
-    println!("{executed_before} actions executed, {} after the restore", upstreams.executed().len());
+    assert!(
+        upstreams.attempts() > attempts,
+        "the restored store requested work again"
+    );
+    println!(
+        "{executed_before} actions executed, {} after the restore",
+        upstreams.executed().len()
+    );
     let mut keys: BTreeMap<(InstanceKey, String), Vec<_>> = BTreeMap::new();
     for action in upstreams.executed() {
-        keys.entry((action.instance, action.tag)).or_default().push(action.key);
+        keys.entry((action.instance, action.tag))
+            .or_default()
+            .push(action.key);
     }
     for (step, keys) in keys {
-        assert_eq!(keys.len(), 1, "{step:?} was executed under several keys: {keys:?}");
+        assert_eq!(
+            keys.len(),
+            1,
+            "{step:?} was executed under several keys: {keys:?}"
+        );
     }
     runtime.stop().await;
 }

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use orlog_model::{
-    Clock, ControlAction, ControlRequest, CorrelationId, Event, EventId, EventType, HistoryEntry, Input,
-    Instance, InstanceKey, InstanceReplacement, SagaName, Status, Timestamp,
+    Clock, ControlAction, ControlRequest, CorrelationId, Event, EventId, EventType, HistoryEntry,
+    Input, Instance, InstanceKey, InstanceReplacement, SagaName, Status, Timestamp,
 };
 use orlog_program::{Program, compile_yaml};
 use orlog_simulator::rebuild::{RebuildInput, TimeMode, rebuild};
@@ -88,12 +88,18 @@ fn at(minutes: u32) -> Timestamp {
 }
 
 fn program(text: &str) -> Arc<dyn Program> {
-    Arc::new(compile_yaml(text, "timed.saga.yaml").unwrap_or_else(|problems| panic!("{problems:?}")))
+    Arc::new(
+        compile_yaml(text, "timed.saga.yaml").unwrap_or_else(|problems| panic!("{problems:?}")),
+    )
 }
 
 fn key() -> InstanceKey {
     let saga = SagaName::new("timed").unwrap();
-    InstanceKey { tenant: tenant(), saga, correlation: CorrelationId::new("t-1").unwrap() }
+    InstanceKey {
+        tenant: tenant(),
+        saga,
+        correlation: CorrelationId::new("t-1").unwrap(),
+    }
 }
 
 fn event(kind: &str, time: Timestamp) -> Event {
@@ -145,7 +151,15 @@ impl Case {
         let now = Arc::clone(&clock) as Arc<dyn Clock>;
         let config = TestRuntimeConfig::new(home.path().join("data"), vec![program(FIRST)], now);
         let runtime = config.start(&upstreams).await;
-        let mut case = Self { config, clock, upstreams, runtime, inputs: Vec::new(), requests: 0, home };
+        let mut case = Self {
+            config,
+            clock,
+            upstreams,
+            runtime,
+            inputs: Vec::new(),
+            requests: 0,
+            home,
+        };
         case.publish("Opened").await;
         case
     }
@@ -155,7 +169,9 @@ impl Case {
         self.runtime.publish(&event).await;
         self.inputs.push((now, Input::Event(event)));
         let applied = self.inputs.len();
-        self.runtime.wait_until("the event is applied", |_| self.history().len() >= applied).await;
+        self.runtime
+            .wait_until("the event is applied", |_| self.history().len() >= applied)
+            .await;
     }
 
     fn instance(&self) -> Option<Instance> {
@@ -169,7 +185,10 @@ impl Case {
     /// Returns the times at which timers of the instance were applied.
     fn fired(&self) -> Vec<Timestamp> {
         let history = self.history().into_iter();
-        history.filter(|entry| entry.input_id.as_str().starts_with("timer:")).map(|entry| entry.at).collect()
+        history
+            .filter(|entry| entry.input_id.as_str().starts_with("timer:"))
+            .map(|entry| entry.at)
+            .collect()
     }
 
     fn request(&mut self, action: ControlAction) -> ControlRequest {
@@ -194,17 +213,49 @@ impl Case {
 
     /// Stops the runtime, and starts it on the current directory with the current programs.
     async fn restart(self) -> Self {
-        let Self { config, clock, upstreams, runtime, inputs, requests, home } = self;
+        let Self {
+            config,
+            clock,
+            upstreams,
+            runtime,
+            inputs,
+            requests,
+            home,
+        } = self;
         runtime.stop().await;
         let runtime = config.start(&upstreams).await;
-        Self { config, clock, upstreams, runtime, inputs, requests, home }
+        Self {
+            config,
+            clock,
+            upstreams,
+            runtime,
+            inputs,
+            requests,
+            home,
+        }
     }
 
     async fn crash(self) -> Self {
-        let Self { config, clock, upstreams, runtime, inputs, requests, home } = self;
+        let Self {
+            config,
+            clock,
+            upstreams,
+            runtime,
+            inputs,
+            requests,
+            home,
+        } = self;
         runtime.crash().await;
         let runtime = config.start(&upstreams).await;
-        Self { config, clock, upstreams, runtime, inputs, requests, home }
+        Self {
+            config,
+            clock,
+            upstreams,
+            runtime,
+            inputs,
+            requests,
+            home,
+        }
     }
 
     async fn migrate(mut self, pauses_until: Option<Timestamp>) -> Self {
@@ -215,9 +266,17 @@ impl Case {
         if let Some(until) = pauses_until {
             case.control(ControlAction::Pause).await;
             case.clock.advance_to(until);
-            let is_buffered =
-                |case: &Self| case.runtime.reader().buffered_inputs(&key(), 9).unwrap().len() == 1;
-            case.runtime.wait_until("the timer is buffered", |_| is_buffered(&case)).await;
+            let is_buffered = |case: &Self| {
+                case.runtime
+                    .reader()
+                    .buffered_inputs(&key(), 9)
+                    .unwrap()
+                    .len()
+                    == 1
+            };
+            case.runtime
+                .wait_until("the timer is buffered", |_| is_buffered(&case))
+                .await;
         }
         case.control(ControlAction::Migrate { to }).await;
         if pauses_until.is_some() {
@@ -250,16 +309,31 @@ impl Case {
             work: Vec::new(),
             removed_work: Vec::new(),
         };
-        let request =
-            ControlRequest { expected_version: Some(version), ..self.request(ControlAction::Replay) };
-        let replaced = self.runtime.runtime.replace_instance(replacement, request).await.unwrap();
+        let request = ControlRequest {
+            expected_version: Some(version),
+            ..self.request(ControlAction::Replay)
+        };
+        let replaced = self
+            .runtime
+            .runtime
+            .replace_instance(replacement, request)
+            .await
+            .unwrap();
         assert!(replaced.applied);
     }
 
     /// Stops the runtime and copies its data. The original continues until its instance has ended; then the runtime
     /// starts on the copy.
     async fn restore(self, ends_at: Option<Timestamp>) -> Self {
-        let Self { mut config, clock, upstreams, runtime, inputs, requests, home } = self;
+        let Self {
+            mut config,
+            clock,
+            upstreams,
+            runtime,
+            inputs,
+            requests,
+            home,
+        } = self;
         let backup = home.path().join("backup");
         runtime.stop().await;
         copy(&config.data_dir, &backup);
@@ -281,7 +355,15 @@ impl Case {
         original.stop().await;
         config.data_dir = backup;
         let runtime = config.start(&upstreams).await;
-        Self { config, clock, upstreams, runtime, inputs, requests, home }
+        Self {
+            config,
+            clock,
+            upstreams,
+            runtime,
+            inputs,
+            requests,
+            home,
+        }
     }
 }
 
@@ -300,7 +382,11 @@ async fn check(timer: Timer, change: Change) {
     }
     if timer == Timer::Signal {
         let kind = EventType::new("Delivered").unwrap();
-        let action = ControlAction::Signal { kind, data: Value::Null, due_at: Some(at(minutes)) };
+        let action = ControlAction::Signal {
+            kind,
+            data: Value::Null,
+            due_at: Some(at(minutes)),
+        };
         case.control(action).await;
     }
     case.clock.advance_to(at(2));
@@ -324,7 +410,8 @@ async fn check(timer: Timer, change: Change) {
     };
     if expected > case.clock.now() {
         assert_eq!(case.fired(), [], "{label}");
-        case.clock.advance_to(Timestamp::from_millis(expected.as_millis() - 1));
+        case.clock
+            .advance_to(Timestamp::from_millis(expected.as_millis() - 1));
         // A timer that is armed for an earlier time would be applied before this request.
         case.control(ControlAction::Pause).await;
         case.control(ControlAction::Resume).await;

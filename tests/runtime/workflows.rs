@@ -25,26 +25,40 @@ type Ledger = Arc<Mutex<BTreeMap<String, Vec<String>>>>;
 fn workflow(ledger: &Ledger) -> Workflow<u32, u32> {
     let call = |ledger: &Ledger, step: &str, context: &Context| {
         let mut ledger = ledger.lock().expect("no task panics");
-        let keys = ledger.entry(format!("{} {step}", context.instance())).or_default();
+        let keys = ledger
+            .entry(format!("{} {step}", context.instance()))
+            .or_default();
         if !keys.contains(&context.idempotency_key()) {
             keys.push(context.idempotency_key());
         }
     };
     let task = |step: &'static str| {
         let ledger = Arc::clone(ledger);
-        Recorded(Arc::new(move |context: &Context| call(&ledger, step, context)))
+        Recorded(Arc::new(move |context: &Context| {
+            call(&ledger, step, context)
+        }))
     };
     Workflow::builder("parcel")
         .then("reserve", task("reserve"))
         .undo(task("release"))
         .fork(|fork| {
-            fork.branch("left", task("left")).branch("right", task("right")).undo(task("undo right"))
+            fork.branch("left", task("left"))
+                .branch("right", task("right"))
+                .undo(task("undo right"))
         })
         .join("join", |(left, _): (u32, u32)| async move { Ok(left) })
         .delay("pause", Duration::from_millis(50))
-        .each("list", |number: &u32| vec![*number; 3], |body| body.then("element", task("element")))
+        .each(
+            "list",
+            |number: &u32| vec![*number; 3],
+            |body| body.then("element", task("element")),
+        )
         .map("end", |numbers: Vec<u32>| async move {
-            if numbers[0] % 2 == 1 { Err(TaskError::permanent("odd")) } else { Ok(numbers[0]) }
+            if numbers[0] % 2 == 1 {
+                Err(TaskError::permanent("odd"))
+            } else {
+                Ok(numbers[0])
+            }
         })
         .retry(Retry::attempts(3))
         .build()
@@ -112,8 +126,11 @@ async fn run(at: usize, crash: CrashKind) -> bool {
     let world = FakeUpstreams::new(Arc::clone(&clock) as Arc<dyn Clock>, 1);
     let ledger = Ledger::default();
     let parts = NodeParts::of([workflow(&ledger).on_node()]).expect("valid");
-    let mut setup =
-        TestRuntimeConfig::new(home.path().to_owned(), parts.programs, Arc::clone(&clock) as Arc<dyn Clock>);
+    let mut setup = TestRuntimeConfig::new(
+        home.path().to_owned(),
+        parts.programs,
+        Arc::clone(&clock) as Arc<dyn Clock>,
+    );
     setup.more_upstreams.extend(parts.upstream);
     let (crasher, thaw) = CrashAfterCommit::new(at, crash);
     setup.limits.max_group_commit = 1;
@@ -134,13 +151,22 @@ async fn run(at: usize, crash: CrashKind) -> bool {
         play(&runtime).await;
     }
     let statuses = [0, 1].map(|number| {
-        let instance = runtime.reader().instance(&key(number)).expect("the store can be read");
+        let instance = runtime
+            .reader()
+            .instance(&key(number))
+            .expect("the store can be read");
         instance.map(|instance| (instance.status, instance.is_finished()))
     });
-    let expected = [Some((Status::Completed, true)), Some((Status::Failed, true))];
+    let expected = [
+        Some((Status::Completed, true)),
+        Some((Status::Failed, true)),
+    ];
     assert_eq!(statuses, expected, "after a crash at {at}, {crash:?}");
     let ledger = ledger.lock().expect("no task panics").clone();
-    let calls = ledger.iter().map(|(call, keys)| (call.as_str(), keys.len())).collect::<Vec<_>>();
+    let calls = ledger
+        .iter()
+        .map(|(call, keys)| (call.as_str(), keys.len()))
+        .collect::<Vec<_>>();
     assert_eq!(
         calls,
         [

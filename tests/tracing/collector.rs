@@ -23,9 +23,14 @@ async fn publish(node: &Node) {
     let event = json!({
         "specversion": "1.0", "id": "e-1", "source": "test", "type": "OrderPlaced", "correlationid": "o-1", "data": {},
     });
-    let request = orlog_effect::http::client().build().unwrap().post(format!("{}/v1/events", node.url));
-    let request =
-        request.header("traceparent", caller("01")).header("tracestate", "vendor=abc,other=1").json(&event);
+    let request = orlog_effect::http::client()
+        .build()
+        .unwrap()
+        .post(format!("{}/v1/events", node.url));
+    let request = request
+        .header("traceparent", caller("01"))
+        .header("tracestate", "vendor=abc,other=1")
+        .json(&event);
     request.send().await.unwrap().error_for_status().unwrap();
 }
 
@@ -34,9 +39,15 @@ async fn export_follows_the_environment_of_opentelemetry() {
     let (collector, dir) = (OtlpCollector::new(), tempfile::tempdir().unwrap());
     let environment = [
         ("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url.as_str()),
-        ("OTEL_EXPORTER_OTLP_HEADERS", "authorization=Bearer%20abc%3D,x-scope=1"),
+        (
+            "OTEL_EXPORTER_OTLP_HEADERS",
+            "authorization=Bearer%20abc%3D,x-scope=1",
+        ),
         ("OTEL_EXPORTER_OTLP_COMPRESSION", "gzip"),
-        ("OTEL_RESOURCE_ATTRIBUTES", "deployment.environment.name=test"),
+        (
+            "OTEL_RESOURCE_ATTRIBUTES",
+            "deployment.environment.name=test",
+        ),
         ("OTEL_SERVICE_NAME", "shop"),
         ("OTEL_TRACES_SAMPLER", "always_off"),
         ("ORLOG_TELEMETRY__LOGS", "true"),
@@ -44,22 +55,39 @@ async fn export_follows_the_environment_of_opentelemetry() {
     ];
     let node = start(dir.path(), &environment);
     publish(&node).await;
-    let spans = collector.spans_when(|spans| spans.iter().any(|span| span.name == "order succeeded"));
-    let request = spans.iter().find(|span| span.name == "POST /v1/events").unwrap();
+    let spans =
+        collector.spans_when(|spans| spans.iter().any(|span| span.name == "order succeeded"));
+    let request = spans
+        .iter()
+        .find(|span| span.name == "POST /v1/events")
+        .unwrap();
     assert_eq!((request.trace.as_str(), request.kind), (TRACE, 2));
     assert_eq!(request.trace_state, "vendor=abc,other=1");
     assert_eq!(attribute(request, "http.response.status_code"), "202");
-    assert!(spans.iter().all(|span| span.trace == TRACE || span.name == "commit"), "others are not sampled");
+    assert!(
+        spans
+            .iter()
+            .all(|span| span.trace == TRACE || span.name == "commit"),
+        "others are not sampled"
+    );
 
     let line = collector.line_when(|line| line.body == "request completed" && line.trace == TRACE);
     assert_eq!(
         (line.span.as_str(), line.attributes["route"].as_str()),
         (request.span.as_str(), "/v1/events")
     );
-    let resource = ["service.name", "deployment.environment.name", "telemetry.sdk.language"];
-    assert_eq!(resource.map(|name| line.resource[name].as_str()), ["shop", "test", "rust"]);
+    let resource = [
+        "service.name",
+        "deployment.environment.name",
+        "telemetry.sdk.language",
+    ];
+    assert_eq!(
+        resource.map(|name| line.resource[name].as_str()),
+        ["shop", "test", "rust"]
+    );
     for headers in collector.headers() {
-        let sent = ["authorization", "x-scope", "content-encoding"].map(|name| headers[name].as_str());
+        let sent =
+            ["authorization", "x-scope", "content-encoding"].map(|name| headers[name].as_str());
         assert_eq!(sent, ["Bearer abc=", "1", "gzip"]);
     }
     assert_eq!(node.end("TERM"), Some(0));
@@ -69,7 +97,10 @@ async fn export_follows_the_environment_of_opentelemetry() {
 async fn silent_collector_delays_neither_a_saga_nor_the_stop() {
     // It accepts connections and never responds.
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let (url, dir) = (format!("http://{}", listener.local_addr().unwrap()), tempfile::tempdir().unwrap());
+    let (url, dir) = (
+        format!("http://{}", listener.local_addr().unwrap()),
+        tempfile::tempdir().unwrap(),
+    );
     let environment = [
         ("ORLOG_TELEMETRY__OTLP_ENDPOINT", url.as_str()),
         ("OTEL_EXPORTER_OTLP_TIMEOUT", "300"),
@@ -81,11 +112,24 @@ async fn silent_collector_delays_neither_a_saga_nor_the_stop() {
         let instance = node.query(&["saga", "show", "order", "o-1"]);
         (instance["status"] == "completed").then_some(())
     });
-    let metrics = orlog_effect::http::client().build().unwrap().get(format!("{}/metrics", node.url));
+    let metrics = orlog_effect::http::client()
+        .build()
+        .unwrap()
+        .get(format!("{}/metrics", node.url));
     let metrics = metrics.send().await.unwrap().text().await.unwrap();
-    assert!(metrics.contains("orlog_telemetry_spans_sent_total 0"), "{metrics}");
-    assert!(!metrics.contains("orlog_telemetry_spans_dropped_total 0"), "{metrics}");
+    assert!(
+        metrics.contains("orlog_telemetry_spans_sent_total 0"),
+        "{metrics}"
+    );
+    assert!(
+        !metrics.contains("orlog_telemetry_spans_dropped_total 0"),
+        "{metrics}"
+    );
     let stopped = Instant::now();
     assert_eq!(node.end("TERM"), Some(0));
-    assert!(stopped.elapsed() < Duration::from_secs(30), "{:?}", stopped.elapsed());
+    assert!(
+        stopped.elapsed() < Duration::from_secs(30),
+        "{:?}",
+        stopped.elapsed()
+    );
 }

@@ -44,7 +44,12 @@ pub(crate) async fn node(dirs: &Dirs, collector: &str, more: impl FnOnce(&mut Co
     });
     let spans = SpanExporter::start(&builder.config).unwrap();
     let telemetry = TelemetryHandle::from_config(spans);
-    Node(builder.overrides(|overrides| overrides.telemetry = telemetry).start().await)
+    Node(
+        builder
+            .overrides(|overrides| overrides.telemetry = telemetry)
+            .start()
+            .await,
+    )
 }
 
 /// Publishes an event with or without a trace of the caller.
@@ -54,7 +59,9 @@ pub(crate) async fn publish(node: &Node, kind: &str, order: &str, trace: Option<
         "data": { "orderId": order },
     });
     let mut request = Request::builder().method(Method::POST).uri("/v1/events");
-    request = request.header("content-type", "application/json").header("x-tenant-id", "acme");
+    request = request
+        .header("content-type", "application/json")
+        .header("x-tenant-id", "acme");
     if let Some(trace) = trace {
         request = request.header("traceparent", trace);
     }
@@ -73,7 +80,11 @@ pub(crate) fn named<'a>(spans: &'a [ReceivedSpan], name: &str) -> Vec<&'a Receiv
 pub(crate) fn one<'a>(spans: &'a [ReceivedSpan], name: &str) -> &'a ReceivedSpan {
     match named(spans, name)[..] {
         [span] => span,
-        ref others => panic!("{} spans are called {name:?}:\n{}", others.len(), format_spans(spans)),
+        ref others => panic!(
+            "{} spans are called {name:?}:\n{}",
+            others.len(),
+            format_spans(spans)
+        ),
     }
 }
 
@@ -81,7 +92,9 @@ pub(crate) fn one<'a>(spans: &'a [ReceivedSpan], name: &str) -> &'a ReceivedSpan
 #[track_caller]
 pub(crate) fn check_line(spans: &[ReceivedSpan], line: &[&ReceivedSpan]) {
     for pair in line.windows(2) {
-        let [above, below] = pair else { unreachable!("windows of two") };
+        let [above, below] = pair else {
+            unreachable!("windows of two")
+        };
         let found = (&below.trace, &below.parent);
         assert_eq!(
             found,
@@ -104,11 +117,21 @@ pub(crate) async fn until(
     let waiting = move || {
         let mut spans = collector.spans_when(|spans| names.iter().all(|name| there(spans, name)));
         let is_ingest = |span: &&ReceivedSpan| span.name.starts_with("ingest ");
-        let causes: Vec<String> = spans.iter().filter(is_ingest).map(|span| span.parent.clone()).collect();
+        let causes: Vec<String> = spans
+            .iter()
+            .filter(is_ingest)
+            .map(|span| span.parent.clone())
+            .collect();
         let requests = REQUESTS.0.spans_when(|requests| {
-            causes.iter().all(|cause| requests.iter().any(|request| request.span == *cause))
+            causes
+                .iter()
+                .all(|cause| requests.iter().any(|request| request.span == *cause))
         });
-        spans.extend(requests.into_iter().filter(|request| causes.contains(&request.span)));
+        spans.extend(
+            requests
+                .into_iter()
+                .filter(|request| causes.contains(&request.span)),
+        );
         spans
     };
     tokio::task::spawn_blocking(waiting).await.unwrap()

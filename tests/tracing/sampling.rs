@@ -9,7 +9,10 @@ use crate::effects::http_upstream::HttpUpstream;
 use crate::effects::node::Dirs;
 
 fn pay(shop: &HttpUpstream) -> String {
-    format!("base_url = {:?}\n[effects.\"pay.charge\"]\npath = \"/charge\"\n", shop.url)
+    format!(
+        "base_url = {:?}\n[effects.\"pay.charge\"]\npath = \"/charge\"\n",
+        shop.url
+    )
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -23,7 +26,11 @@ async fn untraced_event_starts_a_trace_at_ratio_one() {
     let root = one(&spans, "POST /v1/events");
     assert_eq!(root.parent, "");
     assert_eq!(one(&spans, "payment succeeded").trace, root.trace);
-    assert!(shop.received()[0].header("traceparent").contains(&root.trace));
+    assert!(
+        shop.received()[0]
+            .header("traceparent")
+            .contains(&root.trace)
+    );
     node.app.stop().await.unwrap();
 }
 
@@ -31,7 +38,10 @@ async fn untraced_event_starts_a_trace_at_ratio_one() {
 async fn ratio_zero_follows_only_sampled_parents() {
     let (collector, shop) = (Arc::new(OtlpCollector::new()), HttpUpstream::open().await);
     let dirs = Dirs::new(&[("pay", &pay(&shop))]);
-    let node = node(&dirs, &collector.url, |config| config.telemetry.sample_ratio = 0.0).await;
+    let node = node(&dirs, &collector.url, |config| {
+        config.telemetry.sample_ratio = 0.0
+    })
+    .await;
     publish(&node, "PaymentAsked", "o-1", None).await;
     node.end("acme", "o-1").await;
     publish(&node, "PaymentAsked", "o-2", Some(&caller("00"))).await;
@@ -40,10 +50,22 @@ async fn ratio_zero_follows_only_sampled_parents() {
     node.end("acme", "o-3").await;
     let spans = until(&collector, &["payment succeeded"]).await;
     assert_eq!(named(&spans, "payment PaymentAsked").len(), 1);
-    assert!(spans.iter().filter(|span| span.name != "commit").all(|span| span.trace == TRACE));
+    assert!(
+        spans
+            .iter()
+            .filter(|span| span.name != "commit")
+            .all(|span| span.trace == TRACE)
+    );
     // Upstreams receive the unsampled flag, so that they start no traces of their own.
     let received = shop.received();
-    let flags = |n: usize| received[n].header("traceparent").rsplit('-').next().unwrap().to_owned();
+    let flags = |n: usize| {
+        received[n]
+            .header("traceparent")
+            .rsplit('-')
+            .next()
+            .unwrap()
+            .to_owned()
+    };
     assert_eq!([flags(0), flags(1), flags(2)], ["00", "00", "01"]);
     assert!(received[1].header("traceparent").contains(TRACE));
     node.app.stop().await.unwrap();
@@ -54,20 +76,33 @@ async fn unreachable_collector_drops_and_counts_spans() {
     let shop = HttpUpstream::open().await;
     let dirs = Dirs::new(&[("pay", &pay(&shop))]);
     // No process listens on a port that was free a moment ago.
-    let unused_address = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let node =
-        node(&dirs, &format!("http://{unused_address}"), |config| config.telemetry.queue_size = 4).await;
+    let unused_address = std::net::TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap();
+    let node = node(&dirs, &format!("http://{unused_address}"), |config| {
+        config.telemetry.queue_size = 4
+    })
+    .await;
     for order in 0..40 {
         publish(&node, "PaymentAsked", &format!("o-{order}"), None).await;
     }
     for order in 0..40 {
-        assert_eq!(node.end("acme", &format!("o-{order}")).await["status"], "completed");
+        assert_eq!(
+            node.end("acme", &format!("o-{order}")).await["status"],
+            "completed"
+        );
     }
     let metrics = node.get("/metrics").await;
     let metrics = metrics.as_str().unwrap();
-    let dropped = metrics.lines().find_map(|line| line.strip_prefix("orlog_telemetry_spans_dropped_total "));
+    let dropped = metrics
+        .lines()
+        .find_map(|line| line.strip_prefix("orlog_telemetry_spans_dropped_total "));
     let dropped: u64 = dropped.expect("it is counted").parse().unwrap();
     assert!(dropped > 0, "{metrics}");
-    assert!(metrics.contains("orlog_telemetry_spans_sent_total 0"), "{metrics}");
+    assert!(
+        metrics.contains("orlog_telemetry_spans_sent_total 0"),
+        "{metrics}"
+    );
     node.app.stop().await.unwrap();
 }

@@ -24,8 +24,14 @@ struct Row {
 pub(crate) fn run(root: &Path) -> Result<bool, Error> {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     // Without the test harness of the libraries, which knows no benchmarks.
-    command.args(["bench", "--workspace", "--locked", "--benches"]).current_dir(root).stdout(Stdio::piped());
-    let failed = |source| Error { path: "the output of cargo bench".to_owned(), source };
+    command
+        .args(["bench", "--workspace", "--locked", "--benches"])
+        .current_dir(root)
+        .stdout(Stdio::piped());
+    let failed = |source| Error {
+        path: "the output of cargo bench".to_owned(),
+        source,
+    };
     let mut child = command.spawn().map_err(failed)?;
     let mut lines = Vec::new();
     for line in BufReader::new(child.stdout.take().expect("piped")).lines() {
@@ -39,9 +45,21 @@ pub(crate) fn run(root: &Path) -> Result<bool, Error> {
 }
 
 fn print_table(rows: &[Row]) {
-    let width = rows.iter().map(|row| row.name.chars().count()).max().unwrap_or(0);
-    println!("\n{:width$}  {:>10}  {:>16}", "benchmark", "median", "throughput");
-    for Row { name, median, throughput } in rows {
+    let width = rows
+        .iter()
+        .map(|row| row.name.chars().count())
+        .max()
+        .unwrap_or(0);
+    println!(
+        "\n{:width$}  {:>10}  {:>16}",
+        "benchmark", "median", "throughput"
+    );
+    for Row {
+        name,
+        median,
+        throughput,
+    } in rows
+    {
         println!("{name:width$}  {median:>10}  {throughput:>16}");
     }
 }
@@ -52,7 +70,12 @@ fn rows(lines: &[String]) -> Vec<Row> {
     let mut path: Vec<String> = Vec::new();
     for line in lines {
         if line.contains("fastest") && line.contains("median") {
-            path = vec![line.split_whitespace().next().unwrap_or_default().to_owned()];
+            path = vec![
+                line.split_whitespace()
+                    .next()
+                    .unwrap_or_default()
+                    .to_owned(),
+            ];
             continue;
         }
         if let Some((prefix, rest)) = line.split_once("─ ") {
@@ -63,7 +86,11 @@ fn rows(lines: &[String]) -> Vec<Row> {
             path.push(name.trim().to_owned());
             let median = column(columns, MEDIAN);
             if !median.is_empty() {
-                rows.push(Row { name: path.join(" "), median, throughput: String::new() });
+                rows.push(Row {
+                    name: path.join(" "),
+                    median,
+                    throughput: String::new(),
+                });
             }
         } else if let Some(row) = rows.last_mut()
             && row.throughput.is_empty()
@@ -78,7 +105,12 @@ fn rows(lines: &[String]) -> Vec<Row> {
 }
 
 fn column(columns: &str, number: usize) -> String {
-    columns.split('│').nth(number).unwrap_or_default().trim().to_owned()
+    columns
+        .split('│')
+        .nth(number)
+        .unwrap_or_default()
+        .trim()
+        .to_owned()
 }
 
 #[cfg(test)]

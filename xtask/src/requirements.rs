@@ -12,7 +12,11 @@ pub(crate) fn run(root: &Path) -> Result<bool, Error> {
     let tree = Tree::read(root)?;
     let (sources, _) = parse(&tree);
     for requirement in table(&tree, &sources).0 {
-        let gap = if requirement.missing.is_empty() { "" } else { "  missing: " };
+        let gap = if requirement.missing.is_empty() {
+            ""
+        } else {
+            "  missing: "
+        };
         println!("{}{gap}{}", requirement.id, requirement.missing);
         for test in requirement.tests {
             println!("    {test}");

@@ -26,14 +26,21 @@ pub(crate) struct Source {
     pub(crate) test_children: BTreeSet<String>,
     all_tests: bool,
     test_lines: Vec<RangeInclusive<usize>>,
+    /// Lines that are neither blank nor a comment, counted from 1.
+    code_lines: BTreeSet<usize>,
 }
 
 impl Source {
     /// Parses `text`; an error contains the line that is not valid Rust.
     pub(crate) fn parse(path: &str, text: &str) -> Result<Self, (usize, String)> {
-        let syntax = syn::parse_file(text).map_err(|error| (error.span().start().line, error.to_string()))?;
-        let tokens = text.strip_prefix('\u{feff}').unwrap_or(text).parse::<proc_macro2::TokenStream>();
-        let names = Names::collect(tokens.map_err(|error| (error.span().start().line, error.to_string()))?);
+        let syntax = syn::parse_file(text)
+            .map_err(|error| (error.span().start().line, error.to_string()))?;
+        let tokens = text
+            .strip_prefix('\u{feff}')
+            .unwrap_or(text)
+            .parse::<proc_macro2::TokenStream>();
+        let names =
+            Names::collect(tokens.map_err(|error| (error.span().start().line, error.to_string()))?);
         let mut source = Self {
             path: path.to_owned(),
             text: text.to_owned(),
@@ -41,6 +48,7 @@ impl Source {
             test_children: BTreeSet::new(),
             all_tests: is_test_path(path),
             test_lines: Vec::new(),
+            code_lines: code_lines(text),
             syntax,
         };
         source.find_tests();
@@ -62,10 +70,15 @@ impl Source {
         self.all_tests || self.test_lines.iter().any(|range| range.contains(&line))
     }
 
-    /// Returns the number of lines outside of tests; for a test file, the number of all lines.
+    /// Returns whether `line` (counted from 1) is neither blank nor a comment.
+    pub(crate) fn is_code_line(&self, line: usize) -> bool {
+        self.code_lines.contains(&line)
+    }
+
+    /// Returns the number of lines of code outside of tests; for a test file, of all lines of code.
     pub(crate) fn counted_lines(&self) -> usize {
-        let total = self.text.lines().count();
-        if self.all_tests { total } else { (1..=total).filter(|line| !self.is_test_line(*line)).count() }
+        let counts = |line: &&usize| self.all_tests || !self.is_test_line(**line);
+        self.code_lines.iter().filter(counts).count()
     }
 
     /// Returns the directory of the modules that this file declares: `src/` of `src/lib.rs`, `src/a/` of
@@ -98,18 +111,34 @@ impl Source {
     }
 }
 
+fn code_lines(text: &str) -> BTreeSet<usize> {
+    let is_code = |line: &str| !line.is_empty() && !line.starts_with("//");
+    let numbered = text.lines().map(str::trim).zip(1..);
+    numbered
+        .filter(|(line, _)| is_code(line))
+        .map(|(_, number)| number)
+        .collect()
+}
+
 fn is_test_path(path: &str) -> bool {
-    path.split('/').any(|part| matches!(part, "tests" | "benches" | "tests.rs"))
+    path.split('/')
+        .any(|part| matches!(part, "tests" | "benches" | "tests.rs"))
 }
 
 /// Returns true for `#[test]`, `#[tokio::test]`, `#[cfg(test)]`, `#[cfg(all(test, …))]`; not for
 /// `#[cfg(not(test))]`.
 fn is_test_attribute(attribute: &Attribute) -> bool {
     if attribute.path().is_ident("cfg") {
-        let syn::Meta::List(list) = &attribute.meta else { return false };
+        let syn::Meta::List(list) = &attribute.meta else {
+            return false;
+        };
         return mentions(list.tokens.clone(), "test") && !mentions(list.tokens.clone(), "not");
     }
-    attribute.path().segments.last().is_some_and(|segment| segment.ident == "test")
+    attribute
+        .path()
+        .segments
+        .last()
+        .is_some_and(|segment| segment.ident == "test")
 }
 
 fn mentions(tokens: proc_macro2::TokenStream, name: &str) -> bool {
@@ -157,20 +186,22 @@ mod tests {
         let source = fixture("src/a.rs", MIXED);
         let tests: Vec<usize> = (1..=9).filter(|line| source.is_test_line(*line)).collect();
         assert_eq!(tests, [3, 4, 5, 7, 8, 9]);
-        assert_eq!(source.counted_lines(), 3);
+        assert_eq!(source.counted_lines(), 2);
     }
 
     #[test]
     fn a_file_under_tests_is_all_tests() {
         let source = fixture("crates/store/tests/a.rs", MIXED);
         assert!(source.is_tests());
-        assert_eq!(source.counted_lines(), 9);
+        assert_eq!(source.counted_lines(), 8);
     }
 
     #[test]
     fn a_test_module_in_its_own_file_is_named() {
-        let source =
-            fixture("src/a.rs", "//! Doc.\n#[cfg(test)]\nmod check;\n#[cfg(not(test))]\nmod real;\n");
+        let source = fixture(
+            "src/a.rs",
+            "//! Doc.\n#[cfg(test)]\nmod check;\n#[cfg(not(test))]\nmod real;\n",
+        );
         assert_eq!(source.test_children.iter().collect::<Vec<_>>(), ["check"]);
         assert_eq!(source.children_dir(), "src/a/");
     }

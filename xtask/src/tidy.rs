@@ -14,15 +14,30 @@ const PARSE: LintRule = LintRule {
     remedy: "make `cargo build` pass first",
 };
 
-/// Checks the checkout in `root` and prints the violations; `true` if there are none.
+/// Checks the checkout in `root` and prints the violations; `true` if there are none. Warnings take
+/// one line each and do not fail the check.
 pub(crate) fn run(root: &Path) -> Result<bool, Error> {
     let tree = Tree::read(root)?;
-    let violations = check(&tree);
+    let (warnings, violations): (Vec<_>, Vec<_>) = check(&tree)
+        .into_iter()
+        .partition(|violation| violation.is_warning);
+
+    for warning in &warnings {
+        println!(
+            "warning: {}:{}: {}",
+            warning.path, warning.line, warning.message
+        );
+    }
     for violation in &violations {
         println!("{violation}\n");
     }
+
     let files = tree.with_extension("rs").count();
-    println!("tidy: {files} Rust files, {} violations", violations.len());
+    let warnings = warnings.len();
+    println!(
+        "tidy: {files} Rust files, {} violations, {warnings} warnings",
+        violations.len()
+    );
     Ok(violations.is_empty())
 }
 
@@ -63,7 +78,12 @@ fn mark_test_modules(sources: &mut [Source]) {
     let mut stems = Vec::new();
     for source in &*sources {
         let dir = source.children_dir();
-        stems.extend(source.test_children.iter().map(|name| format!("{dir}{name}")));
+        stems.extend(
+            source
+                .test_children
+                .iter()
+                .map(|name| format!("{dir}{name}")),
+        );
     }
     for source in sources {
         let is_tests = |stem: &String| {
@@ -94,7 +114,12 @@ mod tests {
         let tree = Tree::of(&[("src/lib.rs", invalid), ("src/a/mod.rs", VALID)]);
         let locations: Vec<String> = check(&tree)
             .iter()
-            .map(|violation| format!("{}:{} {}", violation.path, violation.line, violation.rule.name))
+            .map(|violation| {
+                format!(
+                    "{}:{} {}",
+                    violation.path, violation.line, violation.rule.name
+                )
+            })
             .collect();
         assert_eq!(
             locations,

@@ -10,7 +10,9 @@ use std::path::Path;
 use crate::error::Error;
 
 const EXCLUDED_DIRS: [&str; 3] = ["target", "data", "node_modules"];
-const READ: [&str; 12] = ["rs", "toml", "md", "sh", "yaml", "yml", "js", "html", "css", "py", "ts", "txt"];
+const READ: [&str; 12] = [
+    "rs", "toml", "md", "sh", "yaml", "yml", "js", "html", "css", "py", "ts", "txt",
+];
 const READ_BY_NAME: [&str; 2] = ["Makefile", "Dockerfile"];
 
 /// Files of a checkout: path to text.
@@ -31,13 +33,21 @@ impl Tree {
     /// Creates a tree from texts without disk access, for tests.
     #[cfg(test)]
     pub(crate) fn of(files: &[(&str, &str)]) -> Self {
-        let texts = files.iter().map(|(path, text)| ((*path).to_owned(), (*text).to_owned())).collect();
-        Self { texts, others: Vec::new() }
+        let texts = files
+            .iter()
+            .map(|(path, text)| ((*path).to_owned(), (*text).to_owned()))
+            .collect();
+        Self {
+            texts,
+            others: Vec::new(),
+        }
     }
 
     /// Returns all text files.
     pub(crate) fn texts(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.texts.iter().map(|(path, text)| (path.as_str(), text.as_str()))
+        self.texts
+            .iter()
+            .map(|(path, text)| (path.as_str(), text.as_str()))
     }
 
     /// Returns all files with the suffix `.{extension}`.
@@ -45,8 +55,11 @@ impl Tree {
         &'a self,
         extension: &'a str,
     ) -> impl Iterator<Item = (&'a str, &'a str)> {
-        self.texts()
-            .filter(move |(path, _)| Path::new(path).extension().is_some_and(|found| found == extension))
+        self.texts().filter(move |(path, _)| {
+            Path::new(path)
+                .extension()
+                .is_some_and(|found| found == extension)
+        })
     }
 
     /// Returns whether `path` is a file, or a directory that contains one.
@@ -57,7 +70,10 @@ impl Tree {
     }
 
     fn read_dir(&mut self, dir: &Path, prefix: &str) -> Result<(), Error> {
-        let failed = |source| Error { path: dir.display().to_string(), source };
+        let failed = |source| Error {
+            path: dir.display().to_string(),
+            source,
+        };
         for entry in dir.read_dir().map_err(failed)? {
             let entry = entry.map_err(failed)?;
             let name = entry.file_name().to_string_lossy().into_owned();
@@ -83,8 +99,13 @@ impl Tree {
 }
 
 fn is_text(file: &Path) -> bool {
-    let by_extension = file.extension().is_some_and(|extension| READ.iter().any(|read| extension == *read));
-    by_extension || file.file_name().is_some_and(|name| READ_BY_NAME.iter().any(|read| name == *read))
+    let by_extension = file
+        .extension()
+        .is_some_and(|extension| READ.iter().any(|read| extension == *read));
+    by_extension
+        || file
+            .file_name()
+            .is_some_and(|name| READ_BY_NAME.iter().any(|read| name == *read))
 }
 
 #[cfg(test)]
@@ -107,7 +128,10 @@ mod tests {
             std::fs::write(file, text).expect("file");
         }
         let tree = Tree::read(root.path()).expect("readable");
-        assert_eq!(tree.texts.keys().collect::<Vec<_>>(), ["Makefile", "README.md", "src/a.rs"]);
+        assert_eq!(
+            tree.texts.keys().collect::<Vec<_>>(),
+            ["Makefile", "README.md", "src/a.rs"]
+        );
         assert!(tree.contains("p.png") && tree.contains("src") && !tree.contains("target"));
     }
 }

@@ -20,6 +20,8 @@ pub(crate) struct Violation {
     pub(crate) rule: &'static LintRule,
     /// Description of the violation, with its values.
     pub(crate) message: String,
+    /// A warning is printed and does not fail the check.
+    pub(crate) is_warning: bool,
 }
 
 impl Violation {
@@ -29,13 +31,38 @@ impl Violation {
         line: usize,
         description: impl Into<String>,
     ) -> Self {
-        Self { path: path.to_owned(), line, rule, message: description.into() }
+        Self {
+            path: path.to_owned(),
+            line,
+            rule,
+            message: description.into(),
+            is_warning: false,
+        }
+    }
+
+    /// A violation that the check prints and accepts.
+    pub(crate) fn warning(
+        rule: &'static LintRule,
+        path: &str,
+        line: usize,
+        description: impl Into<String>,
+    ) -> Self {
+        Self {
+            is_warning: true,
+            ..Self::new(rule, path, line, description)
+        }
     }
 }
 
 impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { path, line, rule, message: text } = self;
+        let Self {
+            path,
+            line,
+            rule,
+            message: text,
+            ..
+        } = self;
         writeln!(f, "{path}:{line}: [{}] {text}", rule.name)?;
         writeln!(f, "    why: {}", rule.reason)?;
         write!(f, "    remedy: {}", rule.remedy)
@@ -45,7 +72,10 @@ impl fmt::Display for Violation {
 /// Returns the locations of the violations as `line: message`, for tests.
 #[cfg(test)]
 pub(crate) fn violation_lines(violations: &[Violation]) -> Vec<String> {
-    violations.iter().map(|violation| format!("{}: {}", violation.line, violation.message)).collect()
+    violations
+        .iter()
+        .map(|violation| format!("{}: {}", violation.line, violation.message))
+        .collect()
 }
 
 #[cfg(test)]
@@ -54,8 +84,11 @@ mod tests {
 
     #[test]
     fn violation_prints_location_reason_and_remedy() {
-        static RULE: LintRule =
-            LintRule { name: "size", reason: "long files are hard to read", remedy: "split it" };
+        static RULE: LintRule = LintRule {
+            name: "size",
+            reason: "long files are hard to read",
+            remedy: "split it",
+        };
         let rendered = Violation::new(&RULE, "src/a.rs", 7, "401 lines").to_string();
         assert_eq!(
             rendered,

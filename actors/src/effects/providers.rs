@@ -63,7 +63,10 @@ pub(crate) struct ProviderRegistry {
 }
 
 /// Message to the supervisor: activates another catalog and returns the change.
-pub(crate) struct ReloadCatalog(pub(crate) Arc<Catalog>, pub(crate) oneshot::Sender<CatalogChange>);
+pub(crate) struct ReloadCatalog(
+    pub(crate) Arc<Catalog>,
+    pub(crate) oneshot::Sender<CatalogChange>,
+);
 
 impl ProviderRegistry {
     pub(crate) fn new(catalog: Arc<Catalog>, metrics: Arc<Metrics>) -> Arc<Self> {
@@ -88,11 +91,17 @@ impl ProviderRegistry {
     }
 
     pub(crate) fn set_supervisor(&self, actor: ActorRef<ReloadCatalog>) {
-        *self.supervisor.write().unwrap_or_else(PoisonError::into_inner) = Some(actor);
+        *self
+            .supervisor
+            .write()
+            .unwrap_or_else(PoisonError::into_inner) = Some(actor);
     }
 
     pub(crate) fn supervisor(&self) -> Option<ActorRef<ReloadCatalog>> {
-        self.supervisor.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.supervisor
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
     }
 
     /// Returns the window of a destination and its weight. Jobs without an upstream of their own wait for a runner, so that their types
@@ -107,7 +116,9 @@ impl ProviderRegistry {
             Some(upstream) => upstream.name.as_str().into(),
             None => CompactString::default(),
         };
-        let weight = upstream.map_or(1, |upstream| upstream.policy.tenant_limits.weight(&destination.tenant));
+        let weight = upstream.map_or(1, |upstream| {
+            upstream.policy.tenant_limits.weight(&destination.tenant)
+        });
         ((destination.tenant.clone(), name), weight as usize)
     }
 
@@ -122,8 +133,9 @@ impl ProviderRegistry {
             return self.provide(self.catalog.executor_for(destination), dispatches);
         }
         // Jobs of one type can have another executor in flows than in definitions.
-        let (flows, definitions): (Vec<_>, Vec<_>) =
-            dispatches.into_iter().partition(|dispatch| is_flow(&dispatch.work.item.instance));
+        let (flows, definitions): (Vec<_>, Vec<_>) = dispatches
+            .into_iter()
+            .partition(|dispatch| is_flow(&dispatch.work.item.instance));
         if !definitions.is_empty() {
             self.provide(self.catalog.executor_for(destination), definitions);
         }
@@ -137,12 +149,18 @@ impl ProviderRegistry {
         let Some(executor) = executor else {
             return dispatches.into_iter().for_each(|mut dispatch| {
                 let progress = std::mem::take(&mut dispatch.progress);
-                let result = self.catalog.unroutable_result(&dispatch.work.item, progress);
+                let result = self
+                    .catalog
+                    .unroutable_result(&dispatch.work.item, progress);
                 dispatch.complete(result, false);
             });
         };
-        let mailbox =
-            self.mailboxes.read().unwrap_or_else(PoisonError::into_inner).get(&executor.id()).cloned();
+        let mailbox = self
+            .mailboxes
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .get(&executor.id())
+            .cloned();
         let rejected = match mailbox {
             Some(mailbox) => mailbox.push(dispatches),
             None => Err(dispatches),
@@ -155,7 +173,10 @@ impl ProviderRegistry {
     pub(crate) fn withdraw(&self, tenant: &TenantId, jobs: &[Uuid], now: SteadyTime) {
         let boards = self.catalog.job_boards();
         for job in jobs.iter().copied() {
-            if !boards.iter().any(|(board, ..)| board.withdraw(now, tenant, job)) {
+            if !boards
+                .iter()
+                .any(|(board, ..)| board.withdraw(now, tenant, job))
+            {
                 for (board, ..) in &boards {
                     board.withdraw_later(job);
                 }
@@ -165,14 +186,25 @@ impl ProviderRegistry {
 
     /// Returns the mailbox of an effect executor; creates it if it is new.
     pub(crate) fn mailbox(&self, executor: &EffectExecutor) -> Arc<WorkMailbox> {
-        let mut mailboxes = self.mailboxes.write().unwrap_or_else(PoisonError::into_inner);
+        let mut mailboxes = self
+            .mailboxes
+            .write()
+            .unwrap_or_else(PoisonError::into_inner);
         let depth = || self.metrics.mailbox_depth(ActorKind::Provider).clone();
-        Arc::clone(mailboxes.entry(executor.id()).or_insert_with(|| Arc::new(WorkMailbox::new(depth()))))
+        Arc::clone(
+            mailboxes
+                .entry(executor.id())
+                .or_insert_with(|| Arc::new(WorkMailbox::new(depth()))),
+        )
     }
 
     /// Stops the provider of an effect executor that is replaced; its queued items move to the replacement.
     pub(crate) fn retire(&self, executor: &EffectExecutor) {
-        let mailbox = self.mailboxes.write().unwrap_or_else(PoisonError::into_inner).remove(&executor.id());
+        let mailbox = self
+            .mailboxes
+            .write()
+            .unwrap_or_else(PoisonError::into_inner)
+            .remove(&executor.id());
         for dispatch in mailbox.into_iter().flat_map(|mailbox| mailbox.close()) {
             let destination = dispatch.work.key.destination.clone();
             self.route(&destination, vec![dispatch]);
@@ -200,7 +232,10 @@ impl ProviderRegistry {
     /// a relay that has stopped, and no other component would dispatch the item again.
     fn end(&self, id: Uuid) {
         let later = self.in_flight.remove(&id);
-        later.into_iter().flat_map(|(_, later)| later).for_each(WorkDispatch::return_to_relay);
+        later
+            .into_iter()
+            .flat_map(|(_, later)| later)
+            .for_each(WorkDispatch::return_to_relay);
     }
 }
 
@@ -208,7 +243,11 @@ impl ProviderRegistry {
 fn job_window(kind: &str) -> CompactString {
     let mut hasher = DefaultHasher::new();
     kind.hash(&mut hasher);
-    format_compact!("{}/{}", orlog_effect::worker::RUNNERS, hasher.finish() % JOB_WINDOWS)
+    format_compact!(
+        "{}/{}",
+        orlog_effect::worker::RUNNERS,
+        hasher.finish() % JOB_WINDOWS
+    )
 }
 
 fn is_flow(instance: &InstanceKey) -> bool {
@@ -223,8 +262,14 @@ pub(crate) async fn provide(
 ) -> Result<(), String> {
     let outcomes = registry.metrics.effects.outcomes(&executor.upstream().name);
     while let Some(dispatches) = mailbox.take(MAX_BATCH).await {
-        for dispatch in dispatches.into_iter().filter_map(|dispatch| registry.start(dispatch)) {
-            let completes_at_once = executor.upstream().provider.completes_at_once(&dispatch.work.item);
+        for dispatch in dispatches
+            .into_iter()
+            .filter_map(|dispatch| registry.start(dispatch))
+        {
+            let completes_at_once = executor
+                .upstream()
+                .provider
+                .completes_at_once(&dispatch.work.item);
             let (executor, registry) = (Arc::clone(&executor), Arc::clone(&registry));
             let execution = execute(dispatch, executor, registry, Arc::clone(&outcomes));
             if completes_at_once {
@@ -258,14 +303,20 @@ async fn execute(
     registry: Arc<ProviderRegistry>,
     outcomes: Arc<OutcomeMetrics>,
 ) {
-    let (id, started, progress) = (dispatch.work.item.id, Instant::now(), dispatch.progress.clone());
+    let (id, started, progress) = (
+        dispatch.work.item.id,
+        Instant::now(),
+        dispatch.progress.clone(),
+    );
     // If the execution panics or is cancelled, an attempt may have been in flight.
     dispatch.progress.in_doubt = true;
     let epoch = Arc::clone(&dispatch.origin().epoch);
     let WorkDispatch { work, place, .. } = &mut dispatch;
     let result = {
-        let execution =
-            pin!(AssertUnwindSafe(executor.continue_from(&mut work.item, progress, place)).catch_unwind());
+        let execution = pin!(
+            AssertUnwindSafe(executor.continue_from(&mut work.item, progress, place))
+                .catch_unwind()
+        );
         tokio::select! {
             biased;
             result = execution => Some(result),
@@ -279,8 +330,8 @@ async fn execute(
     match result {
         Ok(Ok(done)) => {
             outcomes.count(&done.outcome, started.elapsed());
-            let silent =
-                done.outcome == WorkOutcome::Accepted && !requires_acceptance(&dispatch.work.item.work);
+            let silent = done.outcome == WorkOutcome::Accepted
+                && !requires_acceptance(&dispatch.work.item.work);
             dispatch.complete(done, silent);
             registry.end(id);
         }

@@ -11,8 +11,8 @@ use orlog_bus::subject::{SubjectKind, format_subject};
 use orlog_bus::{Bus, Error as BusError, Message as BusMessage, workflow};
 use orlog_effect::ExecutionResult;
 use orlog_model::{
-    CorrelationId, DeadLetter, DeadLetterOriginal, DeadLetterReason, Fact, Failure, InstanceKey, ParentRef,
-    ResultEvent, SagaName, Work, WorkItem, WorkOutcome, WorkflowAction, WorkflowCommand,
+    CorrelationId, DeadLetter, DeadLetterOriginal, DeadLetterReason, Fact, Failure, InstanceKey,
+    ParentRef, ResultEvent, SagaName, Work, WorkItem, WorkOutcome, WorkflowAction, WorkflowCommand,
 };
 use orlog_store::Error as StoreError;
 use serde_json::Value;
@@ -62,9 +62,22 @@ pub(crate) async fn publish_all(
 ) -> Result<(), String> {
     let mut batch = batch.lock().await;
     loop {
-        publish_batch(&*bus, LOG_LABEL, &mut batch, |item| item.messages.as_slice(), finish).await;
-        let Some(dispatches) = mailbox.take(MAX_BATCH).await else { return Ok(()) };
-        batch.extend(dispatches.into_iter().filter_map(|dispatch| prepare(&*bus, dispatch)));
+        publish_batch(
+            &*bus,
+            LOG_LABEL,
+            &mut batch,
+            |item| item.messages.as_slice(),
+            finish,
+        )
+        .await;
+        let Some(dispatches) = mailbox.take(MAX_BATCH).await else {
+            return Ok(());
+        };
+        batch.extend(
+            dispatches
+                .into_iter()
+                .filter_map(|dispatch| prepare(&*bus, dispatch)),
+        );
     }
 }
 
@@ -78,7 +91,10 @@ fn finish(mut item: PreparedItem, result: Result<(), BusError>) -> Option<Prepar
         Err(error) => {
             let message = item.messages.pop().expect("each item has a message");
             if !item.messages.is_empty() {
-                return Some(PreparedItem { rejected: Some((message, error)), ..item });
+                return Some(PreparedItem {
+                    rejected: Some((message, error)),
+                    ..item
+                });
             }
             match item.rejected {
                 Some((fact, error)) => reject(item.dispatch, &fact, &error),
@@ -99,19 +115,32 @@ fn prepare(bus: &dyn Bus, dispatch: WorkDispatch) -> Option<PreparedItem> {
     // A panic that crashed the actor would lose the other items of the batch until the next start.
     let created = AssertUnwindSafe(|| {
         let messages = messages(bus, &dispatch)?.into_iter();
-        Ok::<_, StoreError>(messages.map(|message| Arc::new(bus.sign(message))).collect::<SmallVec<_>>())
+        Ok::<_, StoreError>(
+            messages
+                .map(|message| Arc::new(bus.sign(message)))
+                .collect::<SmallVec<_>>(),
+        )
     });
     let error = match catch_unwind(created) {
         Ok(Ok(messages)) if messages.is_empty() => {
             accept(dispatch);
             return None;
         }
-        Ok(Ok(messages)) => return Some(PreparedItem { dispatch, messages, rejected: None }),
+        Ok(Ok(messages)) => {
+            return Some(PreparedItem {
+                dispatch,
+                messages,
+                rejected: None,
+            });
+        }
         Ok(Err(error)) => error.to_string(),
         Err(_) => "a panic".to_owned(),
     };
-    let (key, trace, id) =
-        (&dispatch.work.item.instance, dispatch.work.item.trace.as_ref(), dispatch.work.item.id);
+    let (key, trace, id) = (
+        &dispatch.work.item.instance,
+        dispatch.work.item.trace.as_ref(),
+        dispatch.work.item.id,
+    );
     log_instance!(ERROR, key, trace, %id, error, "publish failed; retrying");
     dispatch.return_to_relay();
     None
@@ -124,8 +153,15 @@ fn reject(dispatch: WorkDispatch, message: &BusMessage, error: &BusError) {
     let (key, trace, id) = (&item.instance, item.trace.as_ref(), item.id);
     log_instance!(ERROR, key, trace, %id, %error, "the bus rejected a message permanently");
     if matches!(item.work, Work::StartChild(_)) {
-        let failure = Failure { code: reason.as_str().to_owned(), message: error.to_string() };
-        let outcome = WorkOutcome::Failed { event: None, failure, payload: Value::Null };
+        let failure = Failure {
+            code: reason.as_str().to_owned(),
+            message: error.to_string(),
+        };
+        let outcome = WorkOutcome::Failed {
+            event: None,
+            failure,
+            payload: Value::Null,
+        };
         return dispatch.complete(ExecutionResult::without_attempt(outcome), false);
     }
     let original = DeadLetterOriginal::Message {
@@ -136,14 +172,23 @@ fn reject(dispatch: WorkDispatch, message: &BusMessage, error: &BusError) {
     let (tenant, instance) = (key.tenant.clone(), Some(key.clone()));
     let (node, at, text) = (&dispatch.origin().node, item.created_at, error.to_string());
     let dead_letter = orlog_engine::dead_letter_message(tenant, original, reason, text, node, at);
-    dispatch.dead_letter(DeadLetter { instance, ..dead_letter });
+    dispatch.dead_letter(DeadLetter {
+        instance,
+        ..dead_letter
+    });
 }
 
 fn accept(dispatch: WorkDispatch) {
-    dispatch.complete(ExecutionResult::without_attempt(WorkOutcome::Accepted), true);
+    dispatch.complete(
+        ExecutionResult::without_attempt(WorkOutcome::Accepted),
+        true,
+    );
 }
 
-fn messages(bus: &dyn Bus, dispatch: &WorkDispatch) -> Result<SmallVec<[BusMessage; 2]>, StoreError> {
+fn messages(
+    bus: &dyn Bus,
+    dispatch: &WorkDispatch,
+) -> Result<SmallVec<[BusMessage; 2]>, StoreError> {
     let item = &dispatch.work.item;
     let key = |saga: &SagaName, correlation: &CorrelationId| InstanceKey {
         tenant: item.instance.tenant.clone(),
@@ -152,24 +197,57 @@ fn messages(bus: &dyn Bus, dispatch: &WorkDispatch) -> Result<SmallVec<[BusMessa
     };
     let limit = bus.max_message_size().saturating_sub(SIGNATURE_BYTES);
     Ok(match &item.work {
-        Work::Fact(fact @ Fact { result: Some(result), .. }) => fact_with_result(item, fact, result, limit),
+        Work::Fact(
+            fact @ Fact {
+                result: Some(result),
+                ..
+            },
+        ) => fact_with_result(item, fact, result, limit),
         Work::Fact(fact) => smallvec![fact_message(item, fact)],
         Work::PublishResult(result) => {
-            smallvec![encode_result_event(&result_ref(item, result, None), &result_id(result), limit)]
+            smallvec![encode_result_event(
+                &result_ref(item, result, None),
+                &result_id(result),
+                limit
+            )]
         }
         Work::StartChild(start) => {
             let (depth, user) = ancestry(dispatch)?;
-            let parent = ParentRef { key: item.instance.clone(), work_id: item.id, depth: depth + 1 };
+            let parent = ParentRef {
+                key: item.instance.clone(),
+                work_id: item.id,
+                depth: depth + 1,
+            };
             let (event, data) = (start.event.clone(), start.data.clone());
-            let action = WorkflowAction::Start { parent, event, data, user };
-            smallvec![command_message(item, &key(&start.saga, &start.correlation), action)]
+            let action = WorkflowAction::Start {
+                parent,
+                event,
+                data,
+                user,
+            };
+            smallvec![command_message(
+                item,
+                &key(&start.saga, &start.correlation),
+                action
+            )]
         }
         Work::CancelChild(stop) => {
-            let action = WorkflowAction::Cancel { from: item.instance.clone(), reason: stop.reason.clone() };
-            smallvec![command_message(item, &key(&stop.saga, &stop.correlation), action)]
+            let action = WorkflowAction::Cancel {
+                from: item.instance.clone(),
+                reason: stop.reason.clone(),
+            };
+            smallvec![command_message(
+                item,
+                &key(&stop.saga, &stop.correlation),
+                action
+            )]
         }
         Work::NotifyParent(end) => {
-            smallvec![command_message(item, &end.to, WorkflowAction::ChildEnded(end.ended.clone()))]
+            smallvec![command_message(
+                item,
+                &end.to,
+                WorkflowAction::ChildEnded(end.ended.clone())
+            )]
         }
         Work::Command(_) | Work::Effect(_) => SmallVec::new(),
     })
@@ -178,20 +256,34 @@ fn messages(bus: &dyn Bus, dispatch: &WorkDispatch) -> Result<SmallVec<[BusMessa
 /// Returns the number of ancestors of the requesting saga, and the user who started it. Both are constant, so
 /// they are not stored in every item.
 fn ancestry(dispatch: &WorkDispatch) -> Result<(u16, Option<String>), StoreError> {
-    let instance = dispatch.origin().reader.instance(&dispatch.work.item.instance)?;
-    let Some(instance) = instance else { return Ok((0, None)) };
+    let instance = dispatch
+        .origin()
+        .reader
+        .instance(&dispatch.work.item.instance)?;
+    let Some(instance) = instance else {
+        return Ok((0, None));
+    };
     let depth = instance.parent.map_or(0, |parent| parent.depth);
     Ok((depth, instance.users.and_then(|users| users.started_by)))
 }
 
 fn command_message(item: &WorkItem, to: &InstanceKey, action: WorkflowAction) -> BusMessage {
     let id = workflow::command_event_id(item.id);
-    let command = WorkflowCommand { id, at: item.created_at, trace: item.trace.clone(), action };
+    let command = WorkflowCommand {
+        id,
+        at: item.created_at,
+        trace: item.trace.clone(),
+        action,
+    };
     workflow::encode(to, &item.instance, &command)
 }
 
 fn fact_message(item: &WorkItem, fact: &Fact) -> BusMessage {
-    let InstanceKey { tenant, saga, correlation } = &item.instance;
+    let InstanceKey {
+        tenant,
+        saga,
+        correlation,
+    } = &item.instance;
     let correlation = correlation.as_str();
     let mut id = Uuid::encode_buffer();
     let event = EventRef {
@@ -209,7 +301,12 @@ fn fact_message(item: &WorkItem, fact: &Fact) -> BusMessage {
         user: None,
         attributes: None,
     };
-    let subject = format_subject(tenant, SubjectKind::WorkflowEvent, saga.as_str(), correlation);
+    let subject = format_subject(
+        tenant,
+        SubjectKind::WorkflowEvent,
+        saga.as_str(),
+        correlation,
+    );
     codec::encode(event, subject)
 }
 
@@ -224,7 +321,10 @@ fn fact_with_result(
     let carried = result_ref(item, result, payload);
     match carry(fact_message(item, fact), &carried, limit) {
         Ok(message) => smallvec![message],
-        Err(fact) => smallvec![encode_result_event(&carried, &result_id(result), limit), fact],
+        Err(fact) => smallvec![
+            encode_result_event(&carried, &result_id(result), limit),
+            fact
+        ],
     }
 }
 
@@ -234,7 +334,11 @@ fn result_id(result: &ResultEvent) -> CompactString {
     format_compact!("{}:{}", result.work_id, result.requested_at.as_millis())
 }
 
-fn result_ref<'a>(item: &'a WorkItem, result: &'a ResultEvent, payload: Option<&'a Value>) -> ResultRef<'a> {
+fn result_ref<'a>(
+    item: &'a WorkItem,
+    result: &'a ResultEvent,
+    payload: Option<&'a Value>,
+) -> ResultRef<'a> {
     ResultRef {
         instance: &item.instance,
         command_id: result.work_id,

@@ -17,7 +17,8 @@ use orlog_bus::effect_queue::{
 };
 use orlog_bus::{Error, Message};
 use orlog_effect::{
-    Attempt, AttemptStart, Probe, ProbeResult, Provider, ProviderError, RemoteProvider, RemoteResult, Reply,
+    Attempt, AttemptStart, Probe, ProbeResult, Provider, ProviderError, RemoteProvider,
+    RemoteResult, Reply,
 };
 use orlog_model::{Clock, Effect, Work, WorkItem, WorkOutcome};
 use tokio::sync::oneshot;
@@ -48,16 +49,28 @@ impl ResultListener {
     ///
     /// # Errors
     /// If the queue is unavailable.
-    pub async fn subscribe(queue: Arc<dyn EffectQueue>, clock: Arc<dyn Clock>) -> Result<Arc<Self>, Error> {
+    pub async fn subscribe(
+        queue: Arc<dyn EffectQueue>,
+        clock: Arc<dyn Clock>,
+    ) -> Result<Arc<Self>, Error> {
         let mut results = queue.subscribe_results().await?;
         let waiting = WaitingCommands::default();
         let (received, mut receiving) = (Arc::clone(&waiting), JoinSet::new());
         receiving.spawn(async move {
             loop {
-                results.next().await.iter().for_each(|message| receive(&received, message));
+                results
+                    .next()
+                    .await
+                    .iter()
+                    .for_each(|message| receive(&received, message));
             }
         });
-        Ok(Arc::new(Self { queue, clock, waiting, _receiving: receiving }))
+        Ok(Arc::new(Self {
+            queue,
+            clock,
+            waiting,
+            _receiving: receiving,
+        }))
     }
 
     /// Returns the number of commands whose result is pending.
@@ -71,7 +84,11 @@ impl ResultListener {
     fn expect(self: &Arc<Self>, id: Uuid) -> PendingResult {
         let (sender, received) = oneshot::channel();
         self.waiting.insert(id, sender);
-        PendingResult { result_listener: Arc::clone(self), id, received }
+        PendingResult {
+            result_listener: Arc::clone(self),
+            id,
+            received,
+        }
     }
 
     /// Looks up the result of a command and retries until the queue responds.
@@ -93,7 +110,9 @@ impl ResultListener {
     }
 
     async fn is_waiting(&self, effect: &Effect, enqueued: &EnqueuedCommand) -> bool {
-        persist(|| self.queue.is_pending(&effect.name, enqueued)).await.unwrap_or(true)
+        persist(|| self.queue.is_pending(&effect.name, enqueued))
+            .await
+            .unwrap_or(true)
     }
 
     async fn publish_result(
@@ -121,7 +140,9 @@ impl ResultListener {
 
 fn receive(waiting: &WaitingCommands, message: &Message) {
     let subject = orlog_bus::subject::Subject::parse(&message.subject).ok();
-    let Some(id) = subject.and_then(|subject| subject.id.parse().ok()) else { return };
+    let Some(id) = subject.and_then(|subject| subject.id.parse().ok()) else {
+        return;
+    };
     if let Some((_, waiting)) = waiting.remove(&id) {
         // An error means that no task waits any more.
         waiting.send(read(message)).ok();
@@ -139,7 +160,9 @@ impl Drop for PendingResult {
     fn drop(&mut self) {
         self.received.close();
         // A replaced registration belongs to the new receiver.
-        self.result_listener.waiting.remove_if(&self.id, |_, sender| sender.is_closed());
+        self.result_listener
+            .waiting
+            .remove_if(&self.id, |_, sender| sender.is_closed());
     }
 }
 
@@ -153,7 +176,10 @@ impl QueueProvider {
     /// Creates a provider that looks up a command if no result arrives within `redispatch_delay`.
     #[must_use]
     pub fn new(result_listener: Arc<ResultListener>, timeout: Duration) -> Self {
-        Self { result_listener, timeout }
+        Self {
+            result_listener,
+            timeout,
+        }
     }
 
     /// Waits for the result of a dispatch; returns `None` if the command is gone without a result.
@@ -165,7 +191,9 @@ impl QueueProvider {
         enqueued: (&EnqueuedCommand, u32),
     ) -> Option<EffectResult> {
         let (enqueued, number) = enqueued;
-        let redispatch_delay = self.timeout.saturating_mul(1 << (number - 1).min(MAX_DOUBLINGS));
+        let redispatch_delay = self
+            .timeout
+            .saturating_mul(1 << (number - 1).min(MAX_DOUBLINGS));
         loop {
             match tokio::time::timeout(redispatch_delay, &mut expected.received).await {
                 Ok(Ok(remote_result)) => return Some(remote_result),
@@ -184,7 +212,10 @@ impl QueueProvider {
     /// Dispatches the command and waits for its result.
     async fn await_result(&self, item: &WorkItem) -> Result<EffectResult, ProviderError> {
         let effect = item.work.effect().ok_or_else(|| {
-            ProviderError::permanent("not_an_effect", format!("{} is not an effect", item.work.label()))
+            ProviderError::permanent(
+                "not_an_effect",
+                format!("{} is not an effect", item.work.label()),
+            )
         })?;
         let mut expected = self.result_listener.expect(item.id);
         let mut number = 1;
@@ -199,7 +230,10 @@ impl QueueProvider {
             {
                 return Ok(result);
             }
-            if let Some(result) = self.result(item, effect, &mut expected, (&enqueued, number)).await {
+            if let Some(result) = self
+                .result(item, effect, &mut expected, (&enqueued, number))
+                .await
+            {
                 return Ok(result);
             }
             number += 1;
@@ -218,20 +252,36 @@ impl QueueProvider {
         error: ProviderError,
     ) -> Result<EffectResult, ProviderError> {
         let failure = error.failure().clone();
-        let outcome = WorkOutcome::Failed { event: None, failure, payload: serde_json::Value::Null };
-        self.result_listener.publish_result(item, effect, &outcome).await.ok_or(error)
+        let outcome = WorkOutcome::Failed {
+            event: None,
+            failure,
+            payload: serde_json::Value::Null,
+        };
+        self.result_listener
+            .publish_result(item, effect, &outcome)
+            .await
+            .ok_or(error)
     }
 }
 
 #[async_trait]
 impl RemoteProvider for QueueProvider {
     /// The time at which a worker starts is unknown, so that the timeout of the attempt counts from its dispatch.
-    async fn execute_remotely(&self, item: &WorkItem, _: Attempt, start: &AttemptStart) -> RemoteResult {
+    async fn execute_remotely(
+        &self,
+        item: &WorkItem,
+        _: Attempt,
+        start: &AttemptStart,
+    ) -> RemoteResult {
         start.start();
         match self.await_result(item).await {
             Ok(mut result) => {
                 let (trace, attempt_log) = (result.trace.take(), result.attempt_log.take());
-                RemoteResult { trace, attempt_log, ..to_reply(result).into() }
+                RemoteResult {
+                    trace,
+                    attempt_log,
+                    ..to_reply(result).into()
+                }
             }
             Err(error) => Err(error).into(),
         }
@@ -241,7 +291,9 @@ impl RemoteProvider for QueueProvider {
 #[async_trait]
 impl Provider for QueueProvider {
     async fn execute(&self, item: &WorkItem, attempt: Attempt) -> Result<Reply, ProviderError> {
-        self.execute_remotely(item, attempt, &AttemptStart::default()).await.result
+        self.execute_remotely(item, attempt, &AttemptStart::default())
+            .await
+            .result
     }
 
     fn remote(&self) -> Option<&dyn RemoteProvider> {
@@ -253,12 +305,19 @@ impl Provider for QueueProvider {
     }
 
     async fn probe(&self, item: &WorkItem, _probe: Probe) -> ProbeResult {
-        let Work::Effect(effect) = &item.work else { return ProbeResult::Unknown };
-        self.result_listener.query_result(item, effect).await.map_or(ProbeResult::Pending, probe_result)
+        let Work::Effect(effect) = &item.work else {
+            return ProbeResult::Unknown;
+        };
+        self.result_listener
+            .query_result(item, effect)
+            .await
+            .map_or(ProbeResult::Pending, probe_result)
     }
 
     async fn abandon(&self, item: &WorkItem, outcome: &WorkOutcome) -> ProbeResult {
-        let Work::Effect(effect) = &item.work else { return ProbeResult::Unknown };
+        let Work::Effect(effect) = &item.work else {
+            return ProbeResult::Unknown;
+        };
         self.result_listener
             .publish_result(item, effect, outcome)
             .await
@@ -273,13 +332,27 @@ fn probe_result(result: EffectResult) -> ProbeResult {
 fn to_reply(result: EffectResult) -> Result<Reply, ProviderError> {
     let facts = result.facts;
     match result.outcome {
-        WorkOutcome::Succeeded { event, payload, schema_version } => {
-            Ok(Reply { event, payload, schema_version, facts })
-        }
+        WorkOutcome::Succeeded {
+            event,
+            payload,
+            schema_version,
+        } => Ok(Reply {
+            event,
+            payload,
+            schema_version,
+            facts,
+        }),
         WorkOutcome::Accepted => Ok(Reply::default()),
-        WorkOutcome::Failed { event, failure, payload } => {
-            Err(ProviderError::Permanent { failure, event, payload, facts: facts.into() })
-        }
+        WorkOutcome::Failed {
+            event,
+            failure,
+            payload,
+        } => Err(ProviderError::Permanent {
+            failure,
+            event,
+            payload,
+            facts: facts.into(),
+        }),
         WorkOutcome::TimedOut { failure } => Err(ProviderError::Abandoned { failure }),
     }
 }
@@ -292,7 +365,10 @@ fn read(message: &Message) -> EffectResult {
             event: None,
             failure: orlog_model::Failure {
                 code: "bad_result".to_owned(),
-                message: format!("invalid effect result on subject {}: {error}", message.subject),
+                message: format!(
+                    "invalid effect result on subject {}: {error}",
+                    message.subject
+                ),
             },
             payload: serde_json::Value::Null,
         },

@@ -11,7 +11,9 @@ use std::time::Instant;
 use compact_str::CompactString;
 use orlog_effect::{Dispatcher, ExecutionProgress, ExecutionResult, StopToken};
 use orlog_model::count::{Operation, count};
-use orlog_model::{Change, Clock, DeadLetter, Input, OutboxKey, TenantId, TraceParent, WorkItem, WorkResult};
+use orlog_model::{
+    Change, Clock, DeadLetter, Input, OutboxKey, TenantId, TraceParent, WorkItem, WorkResult,
+};
 use orlog_store::Reader;
 use ractor::ActorRef;
 
@@ -75,7 +77,11 @@ impl Window {
         self.starved.store(true, Ordering::SeqCst);
         // Capacity that became free between the check and the flag would cause no message.
         let free = self.free(size);
-        if free > 0 && self.starved.swap(false, Ordering::SeqCst) { free } else { 0 }
+        if free > 0 && self.starved.swap(false, Ordering::SeqCst) {
+            free
+        } else {
+            0
+        }
     }
 
     /// Sets the number of items in flight.
@@ -126,19 +132,28 @@ impl WindowPlace {
     fn enter(window: Arc<Window>, origin: Arc<DispatchOrigin>) -> Self {
         window.in_flight.fetch_add(1, Ordering::SeqCst);
         origin.epoch.item_dispatched();
-        Self { window, origin, is_waiting: AtomicBool::new(false) }
+        Self {
+            window,
+            origin,
+            is_waiting: AtomicBool::new(false),
+        }
     }
 
     fn leave(mut self) {
         let is_waiting = *self.is_waiting.get_mut();
         self.origin.epoch.item_ended();
-        self.free(if is_waiting { &self.window.waiting } else { &self.window.in_flight });
+        self.free(if is_waiting {
+            &self.window.waiting
+        } else {
+            &self.window.in_flight
+        });
     }
 
     fn free(&self, count: &AtomicUsize) {
         count.fetch_sub(1, Ordering::SeqCst);
         if self.window.starved.swap(false, Ordering::SeqCst) {
-            self.origin.send(RelayMessage::Capacity(Arc::clone(&self.window)));
+            self.origin
+                .send(RelayMessage::Capacity(Arc::clone(&self.window)));
         }
     }
 }
@@ -163,7 +178,11 @@ impl Dispatcher for WindowPlace {
     fn is_abandoned(&self, item: &WorkItem) -> bool {
         // An item of an unreadable instance is executed: its result is needed, or ignored.
         let instance = self.origin.reader.instance(&item.instance).ok().flatten();
-        instance.is_some_and(|it| it.pending_work.iter().any(|work| work.id == item.id && work.abandoned))
+        instance.is_some_and(|it| {
+            it.pending_work
+                .iter()
+                .any(|work| work.id == item.id && work.abandoned)
+        })
     }
 }
 
@@ -188,9 +207,17 @@ impl WorkDispatch {
         progress: ExecutionProgress,
     ) -> Self {
         origin.metrics.dispatched.inc();
-        let parent = origin.tracer.as_ref().and_then(|_| trace_context::start_work_span(&mut work.item));
+        let parent = origin
+            .tracer
+            .as_ref()
+            .and_then(|_| trace_context::start_work_span(&mut work.item));
         let span = parent.map(|parent| (parent, Instant::now()));
-        Self { work, progress, place: WindowPlace::enter(window, Arc::clone(origin)), span }
+        Self {
+            work,
+            progress,
+            place: WindowPlace::enter(window, Arc::clone(origin)),
+            span,
+        }
     }
 
     /// Returns the origin of the dispatch.
@@ -202,15 +229,30 @@ impl WorkDispatch {
     /// row is removed.
     pub(crate) fn complete(self, mut done: ExecutionResult, silent: bool) {
         self.trace(&done);
-        let completion = done.receipt.take().map_or(Completion::None, Completion::Receipt);
+        let completion = done
+            .receipt
+            .take()
+            .map_or(Completion::None, Completion::Receipt);
         let Self { work, place, .. } = self;
         let OutboxRow { key, item } = *work;
-        let DispatchOrigin { registry, clock, publishes_results, .. } = &*place.origin;
+        let DispatchOrigin {
+            registry,
+            clock,
+            publishes_results,
+            ..
+        } = &*place.origin;
         let stored = if silent {
             registry.submit(Submission::new(Change::Settle(key), completion))
         } else {
             let publishes = *publishes_results && !done.is_published && is_public(&item);
-            let ExecutionResult { outcome, attempts, facts, trace, attempt_log, .. } = done;
+            let ExecutionResult {
+                outcome,
+                attempts,
+                facts,
+                trace,
+                attempt_log,
+                ..
+            } = done;
             let result = WorkResult {
                 work_id: item.id,
                 outbox_key: key,
@@ -223,7 +265,10 @@ impl WorkDispatch {
                 trace: trace.or(item.trace),
                 attempt_log,
             };
-            registry.deliver(&item.instance, Envelope::new(Input::WorkResult(result), completion))
+            registry.deliver(
+                &item.instance,
+                Envelope::new(Input::WorkResult(result), completion),
+            )
         };
         // An error means that the incarnation has ended; the next one dispatches the item again.
         drop(stored);
@@ -233,18 +278,33 @@ impl WorkDispatch {
     /// Completes the item without a result: its message becomes a dead letter.
     pub(crate) fn dead_letter(self, dead_letter: DeadLetter) {
         let Self { work, place, .. } = self;
-        let DispatchOrigin { registry, clock, metrics, .. } = &*place.origin;
+        let DispatchOrigin {
+            registry,
+            clock,
+            metrics,
+            ..
+        } = &*place.origin;
         let stored = Submission::dead_letter(dead_letter, clock.now(), metrics, Completion::None);
         // An error means that the incarnation has ended; the next one dispatches the item again.
-        drop(registry.submit(Submission { extra: Some(Change::Settle(work.key)), ..stored }));
+        drop(registry.submit(Submission {
+            extra: Some(Change::Settle(work.key)),
+            ..stored
+        }));
         place.leave();
     }
 
     /// Returns the item unfinished; the relay dispatches it again.
     pub(crate) fn return_to_relay(self) {
-        let Self { work, progress, place, .. } = self;
+        let Self {
+            work,
+            progress,
+            place,
+            ..
+        } = self;
         let waiting = place.origin.metrics.messages_enqueued(ActorKind::Relay, 1);
-        place.origin.send(RelayMessage::Returned(work.key, progress, waiting));
+        place
+            .origin
+            .send(RelayMessage::Returned(work.key, progress, waiting));
         place.leave();
     }
 

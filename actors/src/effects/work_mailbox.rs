@@ -28,7 +28,11 @@ struct WorkQueue {
 impl WorkMailbox {
     /// Creates an empty mailbox whose items count in `depth`.
     pub(crate) fn new(depth: Gauge) -> Self {
-        Self { queue: Mutex::default(), filled: Notify::new(), depth }
+        Self {
+            queue: Mutex::default(),
+            filled: Notify::new(),
+            depth,
+        }
     }
 
     /// Appends items; returns them if the mailbox is closed.

@@ -33,8 +33,13 @@ pub(crate) type ControlReply = Result<ControlResult, ControlError>;
 impl Completion {
     /// Creates a completion for a change that belongs to no input.
     pub(crate) fn for_caller() -> (Self, oneshot::Receiver<ControlReply>) {
-        let nothing =
-            ControlResult { applied: true, reason: None, version: 0, status: Status::Running, paused: false };
+        let nothing = ControlResult {
+            applied: true,
+            reason: None,
+            version: 0,
+            status: Status::Running,
+            paused: false,
+        };
         let (reply, response) = oneshot::channel();
         (Completion::Reply(reply, Some(Ok(nothing))), response)
     }
@@ -43,7 +48,10 @@ impl Completion {
     pub(crate) fn with_reply(self, response: impl FnOnce() -> ControlReply) -> Self {
         match self {
             Completion::Reply(reply, _) => Completion::Reply(reply, Some(response())),
-            Completion::None | Completion::Ack(_) | Completion::Timer(_) | Completion::Receipt(_) => self,
+            Completion::None
+            | Completion::Ack(_)
+            | Completion::Timer(_)
+            | Completion::Receipt(_) => self,
         }
     }
 
@@ -91,7 +99,11 @@ pub(crate) struct SharedAck {
 impl SharedAck {
     /// Creates the acknowledgement of a message for `receivers` instances.
     pub(crate) fn new(stream: Arc<StreamProgress>, sequence: u64, receivers: usize) -> Arc<Self> {
-        Arc::new(Self { stream, sequence, remaining: AtomicUsize::new(receivers) })
+        Arc::new(Self {
+            stream,
+            sequence,
+            remaining: AtomicUsize::new(receivers),
+        })
     }
 
     /// Counts one instance as completed; returns whether it was the last one.

@@ -37,9 +37,14 @@ impl Drop for EndWaiter {
     fn drop(&mut self) {
         let mut waiting = self.waiters.lock();
         self.woken = None;
-        if waiting.get(&self.key).is_some_and(|sender| sender.receiver_count() == 0) {
+        if waiting
+            .get(&self.key)
+            .is_some_and(|sender| sender.receiver_count() == 0)
+        {
             waiting.remove(&self.key);
-            self.waiters.instances.store(waiting.len(), Ordering::SeqCst);
+            self.waiters
+                .instances
+                .store(waiting.len(), Ordering::SeqCst);
         }
     }
 }
@@ -52,15 +57,27 @@ impl EndWaiters {
     /// Registers a request.
     pub(crate) fn register(self: &Arc<Self>, key: &InstanceKey) -> EndWaiter {
         let mut waiting = self.lock();
-        let woken = waiting.entry(key.clone()).or_insert_with(|| watch::Sender::new(())).subscribe();
+        let woken = waiting
+            .entry(key.clone())
+            .or_insert_with(|| watch::Sender::new(()))
+            .subscribe();
         self.instances.store(waiting.len(), Ordering::SeqCst);
-        EndWaiter { waiters: Arc::clone(self), key: key.clone(), woken: Some(woken) }
+        EndWaiter {
+            waiters: Arc::clone(self),
+            key: key.clone(),
+            woken: Some(woken),
+        }
     }
 
     /// Wakes the requests of the instances that a committed change may have ended.
     pub(crate) fn committed(&self, change: &Change) {
         let key = match change {
-            Change::Apply(commit) if commit.instance.as_ref().is_some_and(|it| it.status.is_final()) => {
+            Change::Apply(commit)
+                if commit
+                    .instance
+                    .as_ref()
+                    .is_some_and(|it| it.status.is_final()) =>
+            {
                 &commit.key
             }
             Change::Replace(replacement) => &replacement.key,
@@ -114,7 +131,13 @@ mod tests {
         drop(first);
         assert_eq!(waiters.lock().len(), 1);
         drop(second);
-        assert_eq!((waiters.lock().len(), waiters.instances.load(Ordering::SeqCst)), (0, 0));
+        assert_eq!(
+            (
+                waiters.lock().len(),
+                waiters.instances.load(Ordering::SeqCst)
+            ),
+            (0, 0)
+        );
     }
 
     #[tokio::test]
@@ -125,6 +148,10 @@ mod tests {
         assert!(!waiter.woken().await);
         let mut next = waiters.register(&key("a"));
         drop(waiter);
-        assert_eq!(next.woken().now_or_never(), None, "an old waiter does not remove a new one");
+        assert_eq!(
+            next.woken().now_or_never(),
+            None,
+            "an old waiter does not remove a new one"
+        );
     }
 }

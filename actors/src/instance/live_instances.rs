@@ -31,7 +31,11 @@ pub(crate) struct LiveInstances {
 }
 
 impl LiveInstances {
-    pub(crate) fn new(max_count: usize, idle_timeout: Duration, metrics: Arc<Metrics>) -> Arc<Self> {
+    pub(crate) fn new(
+        max_count: usize,
+        idle_timeout: Duration,
+        metrics: Arc<Metrics>,
+    ) -> Arc<Self> {
         Arc::new(Self {
             mailboxes: DashMap::new(),
             count: AtomicUsize::new(0),
@@ -68,7 +72,10 @@ impl LiveInstances {
 
     /// Returns the mailbox that this actor serves.
     pub(crate) fn served_by(&self, actor: ActorId) -> Option<Arc<Mailbox>> {
-        let found = self.mailboxes.iter().find(|mailbox| mailbox.is_served_by(actor));
+        let found = self
+            .mailboxes
+            .iter()
+            .find(|mailbox| mailbox.is_served_by(actor));
         found.map(|mailbox| Arc::clone(&mailbox))
     }
 
@@ -80,7 +87,11 @@ impl LiveInstances {
 
     /// Removes a closed mailbox.
     pub(crate) fn remove(&self, mailbox: &Arc<Mailbox>) {
-        if self.mailboxes.remove_if(&mailbox.key, |_, present| Arc::ptr_eq(present, mailbox)).is_some() {
+        if self
+            .mailboxes
+            .remove_if(&mailbox.key, |_, present| Arc::ptr_eq(present, mailbox))
+            .is_some()
+        {
             self.count.fetch_sub(1, Ordering::AcqRel);
             self.metrics.passivations.inc();
             self.metrics.live_instances.dec();
@@ -95,7 +106,10 @@ impl LiveInstances {
             self.metrics.live_instances.dec();
             false
         });
-        self.idle.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        self.idle
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clear();
     }
 
     /// Handles a mailbox that may have become idle.
@@ -110,14 +124,19 @@ impl LiveInstances {
     }
 
     fn list(&self, mailbox: &Arc<Mailbox>) {
-        self.idle.lock().unwrap_or_else(PoisonError::into_inner).push_back(Arc::clone(mailbox));
+        self.idle
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push_back(Arc::clone(mailbox));
     }
 
     /// Passivates idle instances while more instances are live than allowed. Called when an instance is
     /// activated and when one becomes idle, so that the instances of a burst are also removed.
     fn passivate_excess(&self) {
         let mut checked = 0;
-        while self.count.load(Ordering::Acquire) > self.max_count && checked < MAX_EVICTIONS_PER_CALL {
+        while self.count.load(Ordering::Acquire) > self.max_count
+            && checked < MAX_EVICTIONS_PER_CALL
+        {
             if !self.expire_head(Instant::now()) {
                 return;
             }
@@ -127,15 +146,26 @@ impl LiveInstances {
 
     /// Passivates instances that have been idle for longer than the limit.
     pub(crate) fn passivate_idle(&self) {
-        let Some(before) = Instant::now().checked_sub(self.idle_timeout) else { return };
-        let mut listed = self.idle.lock().unwrap_or_else(PoisonError::into_inner).len();
+        let Some(before) = Instant::now().checked_sub(self.idle_timeout) else {
+            return;
+        };
+        let mut listed = self
+            .idle
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .len();
         while listed > 0 && self.expire_head(before) {
             listed -= 1;
         }
     }
 
     fn expire_head(&self, before: Instant) -> bool {
-        let Some(mailbox) = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop_front() else {
+        let Some(mailbox) = self
+            .idle
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .pop_front()
+        else {
             return false;
         };
         match mailbox.close_if_idle_since(before) {
@@ -148,11 +178,15 @@ impl LiveInstances {
 
     /// Calls `visit` with each live instance and its number of queued inputs.
     pub(crate) fn for_each_depth(&self, mut visit: impl FnMut(&InstanceKey, usize)) {
-        self.mailboxes.iter().for_each(|mailbox| visit(&mailbox.key, mailbox.depth()));
+        self.mailboxes
+            .iter()
+            .for_each(|mailbox| visit(&mailbox.key, mailbox.depth()));
     }
 
     /// Returns true if no input is queued and no commit is pending.
     pub(crate) fn is_idle(&self) -> bool {
-        self.mailboxes.iter().all(|mailbox| mailbox.depth() == 0 && mailbox.is_durable())
+        self.mailboxes
+            .iter()
+            .all(|mailbox| mailbox.depth() == 0 && mailbox.is_durable())
     }
 }

@@ -40,7 +40,12 @@ pub(crate) struct Envelope {
 
 impl Envelope {
     pub(crate) fn new(input: Input, done: Completion) -> Self {
-        Self { input: Arc::new(input), completion: done, extra_change: None, attempts: 0 }
+        Self {
+            input: Arc::new(input),
+            completion: done,
+            extra_change: None,
+            attempts: 0,
+        }
     }
 
     /// Returns true if the input is from a stream, which delivers it again until it is acknowledged.
@@ -110,19 +115,33 @@ impl MailboxState {
 
 impl Mailbox {
     pub(crate) fn new(key: InstanceKey) -> Arc<Self> {
-        Arc::new(Self { key, inner: Mutex::default(), changed: Notify::new() })
+        Arc::new(Self {
+            key,
+            inner: Mutex::default(),
+            changed: Notify::new(),
+        })
     }
 
     /// Returns the mailbox of an instance that is about to be purged. Inputs wait until the purge is
     /// durable.
     pub(crate) fn reserved(key: InstanceKey) -> Arc<Self> {
-        let inner = MailboxState { pending: 1, ended: true, ..MailboxState::default() };
-        Arc::new(Self { key, inner: Mutex::new(inner), changed: Notify::new() })
+        let inner = MailboxState {
+            pending: 1,
+            ended: true,
+            ..MailboxState::default()
+        };
+        Arc::new(Self {
+            key,
+            inner: Mutex::new(inner),
+            changed: Notify::new(),
+        })
     }
 
     fn lock(&self) -> MutexGuard<'_, MailboxState> {
         count(Operation::Lock);
-        self.inner.lock().expect("no code panics while it holds this lock")
+        self.inner
+            .lock()
+            .expect("no code panics while it holds this lock")
     }
 
     /// Appends an input and wakes the actor if it may be idle.
@@ -151,7 +170,10 @@ impl Mailbox {
 
     /// Returns true if this actor serves the mailbox.
     pub(crate) fn is_served_by(&self, id: ActorId) -> bool {
-        self.lock().actor.as_ref().is_some_and(|actor| actor.get_id() == id)
+        self.lock()
+            .actor
+            .as_ref()
+            .is_some_and(|actor| actor.get_id() == id)
     }
 
     /// Removes the reference to a crashed actor.
@@ -174,7 +196,10 @@ impl Mailbox {
             return None;
         }
         let spilled = inner.spilled;
-        let front = inner.queue.front_mut().filter(|front| !(spilled && front.is_from_stream()))?;
+        let front = inner
+            .queue
+            .front_mut()
+            .filter(|front| !(spilled && front.is_from_stream()))?;
         front.attempts += 1;
         Some((Arc::clone(&front.input), front.attempts))
     }
@@ -202,12 +227,18 @@ impl Mailbox {
 
     /// Returns true if the first input has an extra change.
     pub(crate) fn has_extra_change(&self) -> bool {
-        self.lock().queue.front().is_some_and(|envelope| envelope.extra_change.is_some())
+        self.lock()
+            .queue
+            .front()
+            .is_some_and(|envelope| envelope.extra_change.is_some())
     }
 
     /// Returns true if the first input is from a stream.
     pub(crate) fn is_from_stream(&self) -> bool {
-        self.lock().queue.front().is_some_and(Envelope::is_from_stream)
+        self.lock()
+            .queue
+            .front()
+            .is_some_and(Envelope::is_from_stream)
     }
 
     /// Returns the replacement of the instance that the first input contains.
@@ -261,8 +292,9 @@ impl Mailbox {
         if !inner.spilled && inner.queue.len() <= limit {
             return Vec::new();
         }
-        let (from_streams, queue): (Vec<_>, Vec<_>) =
-            std::mem::take(&mut inner.queue).into_iter().partition(Envelope::is_from_stream);
+        let (from_streams, queue): (Vec<_>, Vec<_>) = std::mem::take(&mut inner.queue)
+            .into_iter()
+            .partition(Envelope::is_from_stream);
         inner.queue = queue.into();
         inner.spilled |= !from_streams.is_empty();
         inner.pending += from_streams.len();

@@ -19,7 +19,9 @@ impl OwnedProgram {
     /// Returns whether the instances of a tenant can use it.
     #[must_use]
     pub fn is_usable_by(&self, tenant: &TenantId) -> bool {
-        self.context.as_ref().is_none_or(|context| context == tenant)
+        self.context
+            .as_ref()
+            .is_none_or(|context| context == tenant)
     }
 
     /// Returns whether both have the same owner and the same content.
@@ -32,7 +34,10 @@ impl OwnedProgram {
 /// The program is shared.
 impl From<Arc<dyn Program>> for OwnedProgram {
     fn from(program: Arc<dyn Program>) -> Self {
-        Self { context: None, program }
+        Self {
+            context: None,
+            program,
+        }
     }
 }
 

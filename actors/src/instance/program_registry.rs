@@ -63,12 +63,17 @@ impl ProgramTable {
         }
         let mut table = ProgramTable::default();
         for OwnedProgram { context, program } in &all {
-            table.by_hash.insert(program.definition_ref().hash, Arc::clone(program));
+            table
+                .by_hash
+                .insert(program.definition_ref().hash, Arc::clone(program));
             if context.is_none() {
                 table.add(program, None);
             }
         }
-        let contexts: BTreeSet<_> = all.iter().filter_map(|owned| owned.context.as_ref()).collect();
+        let contexts: BTreeSet<_> = all
+            .iter()
+            .filter_map(|owned| owned.context.as_ref())
+            .collect();
         for context in contexts {
             table.add_context(context, &all);
         }
@@ -77,16 +82,25 @@ impl ProgramTable {
 
     /// Adds the programs that a context uses for the sagas of its own ones.
     fn add_context(&mut self, context: &TenantId, all: &[OwnedProgram]) {
-        let own = || all.iter().filter(|owned| owned.context.as_ref() == Some(context));
+        let own = || {
+            all.iter()
+                .filter(|owned| owned.context.as_ref() == Some(context))
+        };
         let saga = |program: &Arc<dyn Program>| program.definition_ref().saga.clone();
         let sagas: BTreeSet<_> = own().map(|owned| saga(&owned.program)).collect();
         for event in own().flat_map(|owned| &owned.program.manifest().subscriptions) {
             let consumers = self.by_event.entry(event.kind.clone()).or_default();
-            let others = consumers.shared.iter().filter(|program| !sagas.contains(&saga(program)));
+            let others = consumers
+                .shared
+                .iter()
+                .filter(|program| !sagas.contains(&saga(program)));
             let others = others.cloned().collect();
             consumers.contexts.insert(context.clone(), others);
         }
-        let usable = all.iter().filter(|owned| owned.is_usable_by(context)).map(|owned| &owned.program);
+        let usable = all
+            .iter()
+            .filter(|owned| owned.is_usable_by(context))
+            .map(|owned| &owned.program);
         for program in usable.filter(|program| sagas.contains(&saga(program))) {
             self.add(program, Some(context));
         }
@@ -98,14 +112,20 @@ impl ProgramTable {
         for event in &program.manifest().subscriptions {
             let consumers = self.by_event.entry(event.kind.clone()).or_default();
             // Without an entry, only shared programs consume the event in the context.
-            let Some(consumers) = consumers.of_mut(context) else { continue };
+            let Some(consumers) = consumers.of_mut(context) else {
+                continue;
+            };
             consumers.retain(|other| other.definition_ref().saga != *saga);
             consumers.push(Arc::clone(program));
         }
         let newest = self.newest.entry(saga.clone()).or_default();
         match context {
             None => newest.shared = Some(Arc::clone(program)),
-            Some(context) => drop(newest.contexts.insert(context.clone(), Some(Arc::clone(program)))),
+            Some(context) => drop(
+                newest
+                    .contexts
+                    .insert(context.clone(), Some(Arc::clone(program))),
+            ),
         }
     }
 }
@@ -128,8 +148,10 @@ impl ProgramRegistry {
     /// Removes the programs with these hashes; see [`ProgramRegistry`] for the conditions.
     pub fn remove(&self, hashes: &BTreeSet<[u8; 16]>) {
         let table = self.table();
-        let remaining =
-            table.all.iter().filter(|owned| !hashes.contains(&owned.program.definition_ref().hash));
+        let remaining = table
+            .all
+            .iter()
+            .filter(|owned| !hashes.contains(&owned.program.definition_ref().hash));
         self.put(ProgramTable::of(remaining.cloned()));
     }
 
@@ -137,7 +159,10 @@ impl ProgramRegistry {
         let mut current = self.table.write().unwrap_or_else(PoisonError::into_inner);
         let old = std::mem::replace(&mut *current, Arc::new(table));
         // Recorded before the new set is visible, so that `is_quiescent` never misses the old one.
-        self.replaced.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::downgrade(&old));
+        self.replaced
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(Arc::downgrade(&old));
         drop(current);
     }
 
@@ -180,7 +205,11 @@ impl ProgramRegistry {
     /// Returns the programs for new instances of a tenant, one per saga, ordered by name.
     #[must_use]
     pub fn all_active(&self, tenant: &TenantId) -> Vec<Arc<dyn Program>> {
-        self.table().newest.values().filter_map(|newest| newest.of(tenant).clone()).collect()
+        self.table()
+            .newest
+            .values()
+            .filter_map(|newest| newest.of(tenant).clone())
+            .collect()
     }
 
     /// Returns all programs, older versions first.
@@ -193,8 +222,15 @@ impl ProgramRegistry {
     #[must_use]
     pub fn usable(&self, tenant: &TenantId) -> Vec<Arc<dyn Program>> {
         let (table, mut seen) = (self.table(), BTreeSet::new());
-        let usable = table.all.iter().filter(|owned| owned.is_usable_by(tenant)).map(|owned| &owned.program);
-        usable.filter(|program| seen.insert(program.definition_ref().hash)).cloned().collect()
+        let usable = table
+            .all
+            .iter()
+            .filter(|owned| owned.is_usable_by(tenant))
+            .map(|owned| &owned.program);
+        usable
+            .filter(|program| seen.insert(program.definition_ref().hash))
+            .cloned()
+            .collect()
     }
 
     /// Returns whether a program of any owner consumes events of this type. If not, an event has no instances.
@@ -206,22 +242,36 @@ impl ProgramRegistry {
     /// Returns the number of sagas of a tenant that consume events of this type.
     #[must_use]
     pub fn consumers(&self, tenant: &TenantId, kind: &EventType) -> usize {
-        self.table().by_event.get(kind).map_or(0, |consumers| consumers.of(tenant).len())
+        self.table()
+            .by_event
+            .get(kind)
+            .map_or(0, |consumers| consumers.of(tenant).len())
     }
 
     /// Returns the instances of an event, or the error if the event lacks its identifier.
     pub fn route(&self, event: &Event) -> Vec<Result<InstanceKey, (SagaName, ProgramError)>> {
         let table = self.table();
         let consumers = table.by_event.get(&event.kind);
-        let consumers = consumers.map_or(&[][..], |consumers| consumers.of(&event.tenant).as_slice());
-        consumers.iter().map(|program| correlate(program.as_ref(), event)).collect()
+        let consumers =
+            consumers.map_or(&[][..], |consumers| consumers.of(&event.tenant).as_slice());
+        consumers
+            .iter()
+            .map(|program| correlate(program.as_ref(), event))
+            .collect()
     }
 }
 
-fn correlate(program: &dyn Program, event: &Event) -> Result<InstanceKey, (SagaName, ProgramError)> {
+fn correlate(
+    program: &dyn Program,
+    event: &Event,
+) -> Result<InstanceKey, (SagaName, ProgramError)> {
     let saga = program.definition_ref().saga.clone();
     match program.correlate(event) {
-        Ok(correlation) => Ok(InstanceKey { tenant: event.tenant.clone(), saga, correlation }),
+        Ok(correlation) => Ok(InstanceKey {
+            tenant: event.tenant.clone(),
+            saga,
+            correlation,
+        }),
         Err(fault) => Err((saga, fault)),
     }
 }
@@ -277,7 +327,10 @@ mod tests {
     }
 
     fn of(context: &str, program: Arc<dyn Program>) -> OwnedProgram {
-        OwnedProgram { context: Some(tenant(context)), program }
+        OwnedProgram {
+            context: Some(tenant(context)),
+            program,
+        }
     }
 
     fn tenant(name: &str) -> TenantId {
@@ -304,8 +357,13 @@ mod tests {
 
     /// Returns the instances of an event, as saga and correlation id.
     fn routes(programs: &ProgramRegistry, tenant: &str, kind: &str) -> BTreeSet<String> {
-        let routes = programs.route(&event(tenant, kind)).into_iter().map(Result::unwrap);
-        routes.map(|key| format!("{}/{}", key.saga, key.correlation)).collect()
+        let routes = programs
+            .route(&event(tenant, kind))
+            .into_iter()
+            .map(Result::unwrap);
+        routes
+            .map(|key| format!("{}/{}", key.saga, key.correlation))
+            .collect()
     }
 
     /// Requirements: F2.
@@ -317,10 +375,20 @@ mod tests {
             of("acme", consumer("order", 7, "Placed", "b")),
             of("acme", consumer("visa", 1, "Asked", "b")),
         ]);
-        let expected =
-            |routes: &[&str]| routes.iter().map(|route| (*route).to_owned()).collect::<BTreeSet<_>>();
-        assert_eq!(routes(&programs, "beta", "Placed"), expected(&["fine/by-a", "order/by-a"]));
-        assert_eq!(routes(&programs, "acme", "Placed"), expected(&["fine/by-a", "order/by-b"]));
+        let expected = |routes: &[&str]| {
+            routes
+                .iter()
+                .map(|route| (*route).to_owned())
+                .collect::<BTreeSet<_>>()
+        };
+        assert_eq!(
+            routes(&programs, "beta", "Placed"),
+            expected(&["fine/by-a", "order/by-a"])
+        );
+        assert_eq!(
+            routes(&programs, "acme", "Placed"),
+            expected(&["fine/by-a", "order/by-b"])
+        );
         assert_eq!(routes(&programs, "acme", "Asked"), expected(&["visa/by-b"]));
         assert_eq!(routes(&programs, "beta", "Asked"), expected(&[]));
         let version = |of: &str, saga: &str| {
@@ -332,23 +400,37 @@ mod tests {
         assert_eq!(versions("beta"), [Some(1), Some(1), None]);
         let asked = EventType::new("Asked").unwrap();
         assert!(programs.is_consumed(&asked));
-        assert_eq!(["acme", "beta"].map(|of| programs.consumers(&tenant(of), &asked)), [1, 0]);
-        assert_eq!(["acme", "beta"].map(|of| programs.usable(&tenant(of)).len()), [4, 2]);
+        assert_eq!(
+            ["acme", "beta"].map(|of| programs.consumers(&tenant(of), &asked)),
+            [1, 0]
+        );
+        assert_eq!(
+            ["acme", "beta"].map(|of| programs.usable(&tenant(of)).len()),
+            [4, 2]
+        );
     }
 
     #[test]
     fn shared_program_consumes_events_that_the_program_of_the_context_does_not() {
         let shared = consumer("order", 1, "Placed", "a");
-        let programs = ProgramRegistry::new([shared.into(), of("acme", consumer("order", 2, "Asked", "b"))]);
+        let programs = ProgramRegistry::new([
+            shared.into(),
+            of("acme", consumer("order", 2, "Asked", "b")),
+        ]);
         // An instance of the tenant can be pinned to the shared definition.
-        assert_eq!(routes(&programs, "acme", "Placed"), BTreeSet::from(["order/by-a".to_owned()]));
+        assert_eq!(
+            routes(&programs, "acme", "Placed"),
+            BTreeSet::from(["order/by-a".to_owned()])
+        );
     }
 
     #[test]
     fn equal_programs_of_two_owners_are_independent() {
         let program = consumer("order", 1, "Placed", "a");
-        let programs =
-            ProgramRegistry::new([of("acme", Arc::clone(&program)), of("beta", Arc::clone(&program))]);
+        let programs = ProgramRegistry::new([
+            of("acme", Arc::clone(&program)),
+            of("beta", Arc::clone(&program)),
+        ]);
         let saga = &program.definition_ref().saga;
         assert_eq!(
             ["acme", "beta", "gamma"].map(|of| programs.active(&tenant(of), saga).is_some()),

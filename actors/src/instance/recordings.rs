@@ -5,7 +5,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use std::time::Duration;
 
-use orlog_model::{Commit, Input, Instance, InstanceKey, SagaName, SampleRate, TenantId, Timestamp};
+use orlog_model::{
+    Commit, Input, Instance, InstanceKey, SagaName, SampleRate, TenantId, Timestamp,
+};
 
 /// Maximum size of the data of a recorded input, in bytes of JSON. The history of an instance with a larger input is incomplete.
 const MAX_INPUT_BYTES: usize = 64 << 10;
@@ -68,8 +70,13 @@ impl Recordings {
         if !self.is_active.load(Ordering::Acquire) {
             return;
         }
-        let (Some(entry), Some(instance)) = (&mut commit.history, &commit.instance) else { return };
-        let is_recorded = self.lock().iter().any(|recording| recording.includes(&commit.key, instance));
+        let (Some(entry), Some(instance)) = (&mut commit.history, &commit.instance) else {
+            return;
+        };
+        let is_recorded = self
+            .lock()
+            .iter()
+            .any(|recording| recording.includes(&commit.key, instance));
         if is_recorded && size(input) <= MAX_INPUT_BYTES {
             entry.input = Some(Box::new(input.clone()));
         }

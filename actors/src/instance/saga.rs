@@ -130,7 +130,9 @@ impl State {
 
     /// Processes the first input of the queue; returns `false` if the queue is empty.
     async fn process_next(&mut self) -> Result<bool, StoreError> {
-        let Some((input, attempts)) = self.mailbox.start_attempt() else { return Ok(false) };
+        let Some((input, attempts)) = self.mailbox.start_attempt() else {
+            return Ok(false);
+        };
         // Held until the commit is submitted to the committer: see `ProgramRegistry`.
         let _guard = self.own.programs.guard();
         let started = self.trace_start(&input);
@@ -158,13 +160,19 @@ impl State {
                 let decided = self.follow(&mut commit, &input, started);
                 self.finish_with(commit, decided, None);
             }
-            Decision::Ignore { reason, cleanup: Some(commit) } => {
+            Decision::Ignore {
+                reason,
+                cleanup: Some(commit),
+            } => {
                 self.own.metrics.ignored.inc();
                 log_instance!(DEBUG, self.mailbox.key, input.trace(), input = input.label(), %reason, "ignored");
                 self.trace_ignored(&input, started, &reason);
                 self.finish_with(commit, None, Some(reason));
             }
-            Decision::Ignore { reason, cleanup: None } => {
+            Decision::Ignore {
+                reason,
+                cleanup: None,
+            } => {
                 self.count_ignored_start(&input);
                 self.trace_ignored(&input, started, &reason);
                 self.finish_without_commit(reason, None);
@@ -199,27 +207,46 @@ impl State {
             Input::Control(control) => control.expected_version.unwrap_or_default(),
             _ => 0,
         };
-        let actual = self.instance.as_ref().map_or(0, |instance| instance.version);
+        let actual = self
+            .instance
+            .as_ref()
+            .map_or(0, |instance| instance.version);
         let fits = self.quarantine.is_some() || actual == expected && !self.is_paused();
         if fits {
             self.reset(Some(to));
         }
-        let Some(envelope) = self.mailbox.finish(usize::from(fits), self.has_ended()) else { return };
+        let Some(envelope) = self.mailbox.finish(usize::from(fits), self.has_ended()) else {
+            return;
+        };
         let rejection = ControlError::from(Rejection::VersionMismatch { expected, actual });
-        let done = envelope
-            .completion
-            .with_reply(|| if fits { Ok(self.control_result(true, None)) } else { Err(rejection) });
+        let done = envelope.completion.with_reply(|| {
+            if fits {
+                Ok(self.control_result(true, None))
+            } else {
+                Err(rejection)
+            }
+        });
         match envelope.extra_change.filter(|_| fits) {
             Some(change) => {
                 let mailbox = Some(Arc::clone(&self.mailbox));
-                self.send(Submission { change, extra: None, done, mailbox, decided: None });
+                self.send(Submission {
+                    change,
+                    extra: None,
+                    done,
+                    mailbox,
+                    decided: None,
+                });
             }
             None => done.complete(),
         }
     }
 
     fn enter_quarantine(&mut self, reason: String) {
-        if self.own.quarantined.start(&self.mailbox.key, &self.own.metrics) {
+        if self
+            .own
+            .quarantined
+            .start(&self.mailbox.key, &self.own.metrics)
+        {
             log_instance!(
                 WARN,
                 self.mailbox.key,
@@ -237,19 +264,26 @@ impl State {
     }
 
     async fn process_quarantined(&mut self, reason: String) -> bool {
-        let Some((input, attempts)) = self.mailbox.start_attempt() else { return false };
+        let Some((input, attempts)) = self.mailbox.start_attempt() else {
+            return false;
+        };
         if let Some(to) = self.mailbox.replacement() {
             self.replace(&input, to).await;
             return true;
         }
         match &*input {
-            Input::Control(ControlRequest { action: ControlAction::Drop, .. }) => self.drop_instance().await,
+            Input::Control(ControlRequest {
+                action: ControlAction::Drop,
+                ..
+            }) => self.drop_instance().await,
             Input::Control(_) if !self.is_signal_of_the_bus(&input) => {
                 let rejection = Rejection::Quarantined { reason };
                 self.finish_without_commit("quarantined".into(), Some(rejection.into()));
             }
             _ => {
-                if let Decision::Commit(commit) = self.subject().decide_unreadable(&input, reason, attempts) {
+                if let Decision::Commit(commit) =
+                    self.subject().decide_unreadable(&input, reason, attempts)
+                {
                     self.finish_with(commit, None, None);
                 }
             }
@@ -262,10 +296,22 @@ impl State {
         // The store deletes only the rows that it has.
         self.mailbox.wait_durable().await;
         self.reset(None);
-        let Some(envelope) = self.mailbox.finish(1, true) else { return };
-        let done = envelope.completion.with_reply(|| Ok(self.control_result(true, None)));
-        let change = Change::DropInstance { key: self.mailbox.key.clone() };
+        let Some(envelope) = self.mailbox.finish(1, true) else {
+            return;
+        };
+        let done = envelope
+            .completion
+            .with_reply(|| Ok(self.control_result(true, None)));
+        let change = Change::DropInstance {
+            key: self.mailbox.key.clone(),
+        };
         let mailbox = Some(Arc::clone(&self.mailbox));
-        self.send(Submission { change, extra: envelope.extra_change, done, mailbox, decided: None });
+        self.send(Submission {
+            change,
+            extra: envelope.extra_change,
+            done,
+            mailbox,
+            decided: None,
+        });
     }
 }

@@ -62,12 +62,24 @@ impl Runtime {
     pub fn mailboxes(&self) -> MailboxStats {
         let mut mailboxes = MailboxStats::default();
         for shard in self.shards.all() {
-            shard.live.for_each_depth(|_, depth| mailboxes.add(depth as u64));
+            shard
+                .live
+                .for_each_depth(|_, depth| mailboxes.add(depth as u64));
         }
-        let committers = self.shards.all().into_iter().filter_map(|shard| shard.registry.committer().ok());
+        let committers = self
+            .shards
+            .all()
+            .into_iter()
+            .filter_map(|shard| shard.registry.committer().ok());
         let waiting = committers.map(|committer| committer.waiting() as u64).sum();
-        for (kind, depth) in [(ActorKind::Saga, mailboxes.inputs), (ActorKind::Committer, waiting)] {
-            self.shared.metrics.mailbox_depth(kind).set(i64::try_from(depth).unwrap_or(i64::MAX));
+        for (kind, depth) in [
+            (ActorKind::Saga, mailboxes.inputs),
+            (ActorKind::Committer, waiting),
+        ] {
+            self.shared
+                .metrics
+                .mailbox_depth(kind)
+                .set(i64::try_from(depth).unwrap_or(i64::MAX));
         }
         mailboxes
     }
@@ -78,10 +90,20 @@ impl Runtime {
         let mut subscriptions = Vec::new();
         for shard in self.shards.all() {
             for source in &self.shared.sources {
-                let Some(ack_floor) = shard.registry.ack_floor(&source.name) else { continue };
+                let Some(ack_floor) = shard.registry.ack_floor(&source.name) else {
+                    continue;
+                };
                 let filters = source.filters(&self.shared.slots, &shard.slots);
                 let (stream, name) = (source.name.clone(), shard.name());
-                subscriptions.push((shard.index, StreamSubscription { stream, name, filters, ack_floor }));
+                subscriptions.push((
+                    shard.index,
+                    StreamSubscription {
+                        stream,
+                        name,
+                        filters,
+                        ack_floor,
+                    },
+                ));
             }
         }
         subscriptions
@@ -98,9 +120,15 @@ impl Runtime {
         let mut lags = Vec::new();
         for (source, last) in last.into_iter().flatten() {
             for shard in self.shards.all() {
-                let Some(ack_floor) = shard.registry.ack_floor(&source.name) else { continue };
+                let Some(ack_floor) = shard.registry.ack_floor(&source.name) else {
+                    continue;
+                };
                 let messages = last.saturating_sub(ack_floor);
-                lags.push(StreamLag { stream: source.name.clone(), shard: shard.index, messages });
+                lags.push(StreamLag {
+                    stream: source.name.clone(),
+                    shard: shard.index,
+                    messages,
+                });
             }
         }
         lags

@@ -81,16 +81,31 @@ impl Limits {
     /// Returns the names and values of the invalid limits.
     pub fn check(&self) -> Result<(), LimitsError> {
         let bounds = [
-            ("limits.max_in_flight_per_ingester", self.max_in_flight_per_ingester),
-            ("limits.max_in_flight_per_tenant", self.max_in_flight_per_tenant),
-            ("limits.max_in_flight_per_instance", self.max_in_flight_per_instance),
-            ("limits.max_in_flight_per_window", self.max_in_flight_per_window),
+            (
+                "limits.max_in_flight_per_ingester",
+                self.max_in_flight_per_ingester,
+            ),
+            (
+                "limits.max_in_flight_per_tenant",
+                self.max_in_flight_per_tenant,
+            ),
+            (
+                "limits.max_in_flight_per_instance",
+                self.max_in_flight_per_instance,
+            ),
+            (
+                "limits.max_in_flight_per_window",
+                self.max_in_flight_per_window,
+            ),
             ("limits.max_fresh_rows", self.max_fresh_rows),
             ("limits.max_firing_timers", self.max_firing_timers),
             ("limits.max_group_commit", self.max_group_commit),
             ("limits.max_live_instances", self.max_live_instances),
             ("limits.max_state_size", self.max_state_size),
-            ("limits.max_attempts_per_input", self.max_attempts_per_input as usize),
+            (
+                "limits.max_attempts_per_input",
+                self.max_attempts_per_input as usize,
+            ),
         ];
         if let Some((name, _)) = bounds.iter().find(|(_, value)| *value == 0) {
             return Err(LimitsError::Zero(name));
@@ -119,14 +134,23 @@ mod tests {
 
     #[test]
     fn reports_contradicting_limits() {
-        let limits =
-            Limits { max_in_flight_per_instance: 9, max_in_flight_per_tenant: 8, ..Limits::default() };
+        let limits = Limits {
+            max_in_flight_per_instance: 9,
+            max_in_flight_per_tenant: 8,
+            ..Limits::default()
+        };
         let text = limits.check().unwrap_err().to_string();
         assert_eq!(
             text,
             "limits.max_in_flight_per_instance (9) must not be larger than limits.max_in_flight_per_tenant (8)"
         );
-        let limits = Limits { max_group_commit: 0, ..Limits::default() };
-        assert_eq!(limits.check(), Err(LimitsError::Zero("limits.max_group_commit")));
+        let limits = Limits {
+            max_group_commit: 0,
+            ..Limits::default()
+        };
+        assert_eq!(
+            limits.check(),
+            Err(LimitsError::Zero("limits.max_group_commit"))
+        );
     }
 }

@@ -43,7 +43,10 @@ impl Runtime {
             let mut query = InstanceQuery {
                 tenant: tenant.clone(),
                 saga: Some(saga.clone()),
-                statuses: Status::ALL.into_iter().filter(|status| !status.is_final()).collect(),
+                statuses: Status::ALL
+                    .into_iter()
+                    .filter(|status| !status.is_final())
+                    .collect(),
                 ..InstanceQuery::default()
             };
             loop {
@@ -52,7 +55,9 @@ impl Runtime {
                     .items
                     .into_iter()
                     .filter(|found| found.instance.definition.hash != to.definition_ref().hash);
-                planned.extend(concerned.map(|found| self.planned_for(found.key, &found.instance, to)));
+                planned.extend(
+                    concerned.map(|found| self.planned_for(found.key, &found.instance, to)),
+                );
                 query.cursor = page.next;
                 if query.cursor.is_none() {
                     break;
@@ -71,12 +76,21 @@ impl Runtime {
         instance: &Instance,
         to: &dyn Program,
     ) -> Option<PlannedMigration> {
-        self.shards.owner_of(&key).map(|_| self.planned_for(key, instance, to))
+        self.shards
+            .owner_of(&key)
+            .map(|_| self.planned_for(key, instance, to))
     }
 
-    fn planned_for(&self, key: InstanceKey, instance: &Instance, to: &dyn Program) -> PlannedMigration {
+    fn planned_for(
+        &self,
+        key: InstanceKey,
+        instance: &Instance,
+        to: &dyn Program,
+    ) -> PlannedMigration {
         let plan = match self.shared.programs.by_hash(&instance.definition.hash) {
-            None => MigrationPlan::Blocked(vec!["the definition of the instance is not loaded".to_owned()]),
+            None => MigrationPlan::Blocked(vec![
+                "the definition of the instance is not loaded".to_owned(),
+            ]),
             Some(program) => {
                 let subject = DecisionContext {
                     key: &key,
@@ -90,7 +104,11 @@ impl Runtime {
                 plan_migration(&subject, to)
             }
         };
-        PlannedMigration { version: instance.version, key, plan }
+        PlannedMigration {
+            version: instance.version,
+            key,
+            plan,
+        }
     }
 }
 
@@ -114,7 +132,8 @@ impl Runtime {
     ) -> Result<ControlResult, ControlError> {
         let key = replacement.key.clone();
         let change = Change::Replace(Box::new(replacement));
-        self.deliver(&key, Input::Control(control), Some(change)).await
+        self.deliver(&key, Input::Control(control), Some(change))
+            .await
     }
 
     /// Delivers an input to one instance, as if it came from the bus.
@@ -135,15 +154,31 @@ impl Runtime {
     /// # Errors
     /// As [`Runtime::control`]; [`ControlError::DeadLettered`] if it failed again.
     pub async fn redrive(&self, dead_letter: DeadLetter) -> Result<ControlResult, ControlError> {
-        let drop_dead_letter =
-            Change::DropDeadLetter { tenant: dead_letter.tenant.clone(), id: dead_letter.id };
+        let drop_dead_letter = Change::DropDeadLetter {
+            tenant: dead_letter.tenant.clone(),
+            id: dead_letter.id,
+        };
         match (dead_letter.original, dead_letter.instance) {
             (DeadLetterOriginal::Input(input), Some(key)) => {
                 self.deliver(&key, *input, Some(drop_dead_letter)).await
             }
-            (DeadLetterOriginal::Input(input), None) => self.republish(*input, drop_dead_letter).await,
-            (DeadLetterOriginal::Message { subject, headers, payload }, _) => {
-                let message = orlog_bus::Message { subject, id: None, headers, payload: payload.into() };
+            (DeadLetterOriginal::Input(input), None) => {
+                self.republish(*input, drop_dead_letter).await
+            }
+            (
+                DeadLetterOriginal::Message {
+                    subject,
+                    headers,
+                    payload,
+                },
+                _,
+            ) => {
+                let message = orlog_bus::Message {
+                    subject,
+                    id: None,
+                    headers,
+                    payload: payload.into(),
+                };
                 self.publish_and(message, drop_dead_letter).await
             }
         }
@@ -156,7 +191,10 @@ impl Runtime {
             ));
         };
         let subject = orlog_bus::codec::subject_with_kind(&event, self.submitted_event_kind);
-        let message = orlog_bus::Message { id: None, ..orlog_bus::codec::encode(&event, subject) };
+        let message = orlog_bus::Message {
+            id: None,
+            ..orlog_bus::codec::encode(&event, subject)
+        };
         // The event was accepted before it became a dead letter.
         let message = self.shared.bus.vouch(message, self.shared.clock.now());
         self.publish_and(message, change).await
@@ -169,12 +207,18 @@ impl Runtime {
         message: orlog_bus::Message,
         change: Change,
     ) -> Result<ControlResult, ControlError> {
-        self.shared.bus.publish(vec![message.into()]).await.map_err(|error| match error {
-            BusError::TooLarge { .. } | BusError::InvalidSubject { .. } => {
-                ControlError::DeadLettered(error.to_string())
-            }
-            BusError::Full(_) | BusError::Unavailable(_) | BusError::InUse(_) => ControlError::Unavailable,
-        })?;
+        self.shared
+            .bus
+            .publish(vec![message.into()])
+            .await
+            .map_err(|error| match error {
+                BusError::TooLarge { .. } | BusError::InvalidSubject { .. } => {
+                    ControlError::DeadLettered(error.to_string())
+                }
+                BusError::Full(_) | BusError::Unavailable(_) | BusError::InUse(_) => {
+                    ControlError::Unavailable
+                }
+            })?;
         self.apply_to_all_shards(&change).await?;
         Ok(ControlResult {
             applied: true,
@@ -193,16 +237,26 @@ impl Runtime {
     ///
     /// # Errors
     /// If the shard is unavailable.
-    pub async fn purge_instance(&self, key: InstanceKey, version: u64) -> Result<bool, ControlError> {
-        self.commit_purge(&key.clone(), Change::PurgeInstance { key, version }).await
+    pub async fn purge_instance(
+        &self,
+        key: InstanceKey,
+        version: u64,
+    ) -> Result<bool, ControlError> {
+        self.commit_purge(&key.clone(), Change::PurgeInstance { key, version })
+            .await
     }
 
     /// Purges tasks of a purged instance; otherwise as [`Runtime::purge_instance`].
     ///
     /// # Errors
     /// If the shard is unavailable.
-    pub async fn purge_tasks(&self, instance: InstanceKey, tasks: Vec<Uuid>) -> Result<bool, ControlError> {
-        self.commit_purge(&instance.clone(), Change::PurgeTasks { instance, tasks }).await
+    pub async fn purge_tasks(
+        &self,
+        instance: InstanceKey,
+        tasks: Vec<Uuid>,
+    ) -> Result<bool, ControlError> {
+        self.commit_purge(&instance.clone(), Change::PurgeTasks { instance, tasks })
+            .await
     }
 
     /// Purges a dead letter of a shard.
@@ -224,7 +278,10 @@ impl Runtime {
     /// # Errors
     /// If the shard is unavailable.
     pub async fn append_job_log(&self, append: JobLogAppend) -> Result<(), ControlError> {
-        let shard = self.shards.owner_of(&append.instance).ok_or(ControlError::Unavailable)?;
+        let shard = self
+            .shards
+            .owner_of(&append.instance)
+            .ok_or(ControlError::Unavailable)?;
         submit_change(&shard, Change::AppendJobLog(Box::new(append))).await
     }
 
@@ -239,13 +296,23 @@ impl Runtime {
         max_commits: u64,
     ) -> Result<(), ControlError> {
         let shard = self.shards.get(shard).ok_or(ControlError::Unavailable)?;
-        submit_change(&shard, Change::TrimFeed { before, retained_commits: max_commits }).await
+        submit_change(
+            &shard,
+            Change::TrimFeed {
+                before,
+                retained_commits: max_commits,
+            },
+        )
+        .await
     }
 
     async fn commit_purge(&self, key: &InstanceKey, change: Change) -> Result<bool, ControlError> {
         let shard = self.shards.owner_of(key).ok_or(ControlError::Unavailable)?;
         match shard.registry.purge(key, change)? {
-            Some(response) => response.await.unwrap_or(Err(ControlError::Unavailable)).map(|_| true),
+            Some(response) => response
+                .await
+                .unwrap_or(Err(ControlError::Unavailable))
+                .map(|_| true),
             None => Ok(false),
         }
     }

@@ -44,11 +44,16 @@ pub(crate) struct Now {
 impl Now {
     /// Reads both clocks.
     pub(crate) fn read(clock: &dyn Clock) -> Self {
-        Self { wall: clock.now(), steady: clock.steady() }
+        Self {
+            wall: clock.now(),
+            steady: clock.steady(),
+        }
     }
 
     fn offset(self) -> i64 {
-        self.wall.as_millis().saturating_sub(self.steady.as_millis())
+        self.wall
+            .as_millis()
+            .saturating_sub(self.steady.as_millis())
     }
 
     fn steady_due(self, due: Timestamp) -> SteadyTime {
@@ -78,7 +83,14 @@ enum Horizon {
 
 impl TimerRow {
     fn into_timer(self) -> (InstanceKey, Timer) {
-        (self.key, Timer { due: self.due, name: self.name, token: self.token })
+        (
+            self.key,
+            Timer {
+                due: self.due,
+                name: self.name,
+                token: self.token,
+            },
+        )
     }
 }
 
@@ -137,7 +149,9 @@ impl ArmedTimers {
     /// Adds the timers that were read from the cursor; `is_last`: the store has no more.
     pub(crate) fn extend(&mut self, page: Vec<(InstanceKey, Timer)>, is_last: bool, now: Now) {
         self.check_clock(now);
-        let last = page.last().map(|(key, timer)| self.row(key.clone(), timer.clone()));
+        let last = page
+            .last()
+            .map(|(key, timer)| self.row(key.clone(), timer.clone()));
         for (key, timer) in page {
             let row = self.row(key, timer);
             let due = now.steady_due(row.due);
@@ -153,7 +167,10 @@ impl ArmedTimers {
     /// Returns the time at which the next timer is due at the latest, and the due time of the first one.
     pub(crate) fn next_due(&self) -> Option<(SteadyTime, Timestamp)> {
         let (row, steady) = self.rows.first_key_value()?;
-        let displaced = self.displaced.first().map_or(SteadyTime::MAX, |(due, _)| *due);
+        let displaced = self
+            .displaced
+            .first()
+            .map_or(SteadyTime::MAX, |(due, _)| *due);
         Some((displaced.min(*steady), row.due))
     }
 
@@ -177,7 +194,11 @@ impl ArmedTimers {
     fn check_clock(&mut self, now: Now) {
         let offset = now.offset();
         if offset < self.offset.saturating_sub(SET_BACK_MS) {
-            self.displaced = self.rows.iter().map(|(row, due)| (*due, row.clone())).collect();
+            self.displaced = self
+                .rows
+                .iter()
+                .map(|(row, due)| (*due, row.clone()))
+                .collect();
             self.offset = offset;
         }
         self.offset = self.offset.max(offset);
@@ -202,7 +223,13 @@ impl ArmedTimers {
 
     fn row(&self, key: InstanceKey, timer: Timer) -> TimerRow {
         let slot = self.slots.slot_of(&key).0;
-        TimerRow { due: timer.due, slot, key, name: timer.name, token: timer.token }
+        TimerRow {
+            due: timer.due,
+            slot,
+            key,
+            name: timer.name,
+            token: timer.token,
+        }
     }
 }
 
@@ -223,11 +250,18 @@ mod tests {
     }
 
     fn timer(due: i64, token: u64) -> Timer {
-        Timer { due: Timestamp::from_millis(due), name: Name::new("t").unwrap(), token }
+        Timer {
+            due: Timestamp::from_millis(due),
+            name: Name::new("t").unwrap(),
+            token,
+        }
     }
 
     fn at(millis: i64) -> Now {
-        Now { wall: Timestamp::from_millis(millis), steady: SteadyTime::from_millis(millis) }
+        Now {
+            wall: Timestamp::from_millis(millis),
+            steady: SteadyTime::from_millis(millis),
+        }
     }
 
     fn fill(armed: &mut ArmedTimers, reader: &orlog_store::Reader, page: usize) {
@@ -308,10 +342,16 @@ mod tests {
             wall: Timestamp::from_millis(steady - 3_600_000),
             steady: SteadyTime::from_millis(steady),
         };
-        armed.apply(TimerChange::Arm(key(3), timer(5_000 - 3_600_000, 3)), now(1_000));
+        armed.apply(
+            TimerChange::Arm(key(3), timer(5_000 - 3_600_000, 3)),
+            now(1_000),
+        );
         armed.apply(TimerChange::Disarm(key(2), timer(9_000, 2)), now(1_000));
         let mut fired = |steady| armed.pop_due(now(steady)).map(|(_, timer)| timer.token);
-        assert_eq!((fired(2_999), fired(3_000), fired(4_999)), (None, Some(1), None));
+        assert_eq!(
+            (fired(2_999), fired(3_000), fired(4_999)),
+            (None, Some(1), None)
+        );
         assert_eq!((fired(5_000), fired(20_000)), (Some(3), None));
     }
 }

@@ -26,7 +26,9 @@ impl AttentionChange {
 
 /// Logs that the instance of a commit became stuck, or that a result of its work could not be applied.
 pub(super) fn log_change(commit: &Commit) {
-    let Some(instance) = &commit.instance else { return };
+    let Some(instance) = &commit.instance else {
+        return;
+    };
     // Without a dead letter, no result becomes unapplied. Most commits end here.
     if instance.status != Status::Stuck && commit.dead_letter.is_none() {
         return;
@@ -42,7 +44,9 @@ pub(super) fn log_change(commit: &Commit) {
     if change.is_stuck {
         let step = stuck_step(instance);
         let attempts = error.and_then(|error| error.attempts);
-        let cause = error.and_then(|error| error.cause.as_ref()).map(|cause| cause.code.as_str());
+        let cause = error
+            .and_then(|error| error.cause.as_ref())
+            .map(|cause| cause.code.as_str());
         log_instance!(
             WARN,
             commit.key,
@@ -55,9 +59,14 @@ pub(super) fn log_change(commit: &Commit) {
         );
     }
     if change.has_unapplied_result {
-        let open = instance.pending_work.iter().find(|work| work.dead_letter.is_some());
+        let open = instance
+            .pending_work
+            .iter()
+            .find(|work| work.dead_letter.is_some());
         let step = open.map(|work| work.tag.as_str());
-        let dead_letter = open.and_then(|work| work.dead_letter).map(tracing::field::display);
+        let dead_letter = open
+            .and_then(|work| work.dead_letter)
+            .map(tracing::field::display);
         log_instance!(
             WARN,
             commit.key,
@@ -72,7 +81,11 @@ pub(super) fn log_change(commit: &Commit) {
 
 /// Returns the step or compensation that waits for an operator.
 fn stuck_step(instance: &Instance) -> Option<&str> {
-    instance.waits.iter().find(|wait| wait.kind == WaitKind::Operator).map(|wait| wait.name.as_str())
+    instance
+        .waits
+        .iter()
+        .find(|wait| wait.kind == WaitKind::Operator)
+        .map(|wait| wait.name.as_str())
 }
 
 #[cfg(test)]
@@ -81,18 +94,36 @@ mod tests {
 
     #[test]
     fn each_change_is_reported_once() {
-        let snapshot =
-            |status, has_unapplied_result| StatusSnapshot { status, paused: false, has_unapplied_result };
+        let snapshot = |status, has_unapplied_result| StatusSnapshot {
+            status,
+            paused: false,
+            has_unapplied_result,
+        };
         let running = snapshot(Status::Running, false);
-        let (stuck, unapplied) = (snapshot(Status::Stuck, false), snapshot(Status::Running, true));
-        let change = |is_stuck, has_unapplied_result| AttentionChange { is_stuck, has_unapplied_result };
+        let (stuck, unapplied) = (
+            snapshot(Status::Stuck, false),
+            snapshot(Status::Running, true),
+        );
+        let change = |is_stuck, has_unapplied_result| AttentionChange {
+            is_stuck,
+            has_unapplied_result,
+        };
         let none = AttentionChange::default();
         assert_eq!(AttentionChange::between(None, running), none);
-        assert_eq!(AttentionChange::between(Some(running), stuck), change(true, false));
+        assert_eq!(
+            AttentionChange::between(Some(running), stuck),
+            change(true, false)
+        );
         assert_eq!(AttentionChange::between(Some(stuck), stuck), none);
-        assert_eq!(AttentionChange::between(Some(running), unapplied), change(false, true));
+        assert_eq!(
+            AttentionChange::between(Some(running), unapplied),
+            change(false, true)
+        );
         assert_eq!(AttentionChange::between(Some(unapplied), unapplied), none);
         assert_eq!(AttentionChange::between(Some(unapplied), running), none);
-        assert_eq!(AttentionChange::between(None, snapshot(Status::Stuck, true)), change(true, true));
+        assert_eq!(
+            AttentionChange::between(None, snapshot(Status::Stuck, true)),
+            change(true, true)
+        );
     }
 }

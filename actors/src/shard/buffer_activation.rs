@@ -18,20 +18,26 @@ const PAGE: usize = 256;
 const RETRY_DELAY: Duration = Duration::from_secs(1);
 
 /// Activates these instances, page by page. Returns an error if a read panics.
-pub(crate) async fn activate_buffered(registry: Arc<InstanceRegistry>, reader: Reader) -> Result<(), String> {
+pub(crate) async fn activate_buffered(
+    registry: Arc<InstanceRegistry>,
+    reader: Reader,
+) -> Result<(), String> {
     let mut last = None;
     loop {
         let (reader, after) = (reader.clone(), last.clone());
-        let page = match tokio::task::spawn_blocking(move || read_page(&reader, after.as_ref())).await {
-            Ok(Ok(page)) => page,
-            Ok(Err(error)) => {
-                tracing::warn!(%error, "buffered inputs cannot be read; retrying");
-                tokio::time::sleep(RETRY_DELAY).await;
-                continue;
-            }
-            Err(panic) => return Err(panic.to_string()),
+        let page =
+            match tokio::task::spawn_blocking(move || read_page(&reader, after.as_ref())).await {
+                Ok(Ok(page)) => page,
+                Ok(Err(error)) => {
+                    tracing::warn!(%error, "buffered inputs cannot be read; retrying");
+                    tokio::time::sleep(RETRY_DELAY).await;
+                    continue;
+                }
+                Err(panic) => return Err(panic.to_string()),
+            };
+        let Some((end, _)) = page.last() else {
+            return Ok(());
         };
-        let Some((end, _)) = page.last() else { return Ok(()) };
         last = Some(end.clone());
         for (key, _) in page.iter().filter(|(_, waits)| *waits) {
             // An error means that the incarnation has ended.
@@ -44,12 +50,17 @@ pub(crate) async fn activate_buffered(registry: Arc<InstanceRegistry>, reader: R
 
 /// Returns the next instances with buffered inputs, and whether each must apply them. An instance that
 /// cannot be read is activated too, so that it is quarantined.
-fn read_page(reader: &Reader, after: Option<&InstanceKey>) -> Result<Vec<(InstanceKey, bool)>, Error> {
+fn read_page(
+    reader: &Reader,
+    after: Option<&InstanceKey>,
+) -> Result<Vec<(InstanceKey, bool)>, Error> {
     let keys = reader.buffered_keys(after, PAGE)?;
     let waits = |key: &InstanceKey| match reader.instance(key) {
         Ok(instance) => Ok(instance.is_some_and(|instance| !instance.paused)),
         Err(error) if error.is_damage() => Ok(true),
         Err(error) => Err(error),
     };
-    keys.into_iter().map(|key| waits(&key).map(|waits| (key, waits))).collect()
+    keys.into_iter()
+        .map(|key| waits(&key).map(|waits| (key, waits)))
+        .collect()
 }

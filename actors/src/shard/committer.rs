@@ -95,18 +95,34 @@ pub(crate) async fn start(
     let (done, ended) = oneshot::channel();
     let metrics = Arc::clone(&arguments.metrics);
     let (counters, sequences) = (CommitCounters::default(), Vec::new());
-    let thread = CommitterThread { state, mailbox, arguments, counters, sequences };
-    std::thread::Builder::new().name("orlog-committer".to_owned()).spawn(move || {
-        // An error means that the actor has stopped.
-        done.send(thread.run(started, handle)).ok();
-    })?;
-    let Ok(handle) = is_started.await else { return Err(end_of(ended, &registry).await.into()) };
+    let thread = CommitterThread {
+        state,
+        mailbox,
+        arguments,
+        counters,
+        sequences,
+    };
+    std::thread::Builder::new()
+        .name("orlog-committer".to_owned())
+        .spawn(move || {
+            // An error means that the actor has stopped.
+            done.send(thread.run(started, handle)).ok();
+        })?;
+    let Ok(handle) = is_started.await else {
+        return Err(end_of(ended, &registry).await.into());
+    };
     let watch = async move { Err(end_of(ended, &registry).await) };
-    Ok((TaskActor::<Committer>::spawn(supervisor, &metrics, watch).await?, handle))
+    Ok((
+        TaskActor::<Committer>::spawn(supervisor, &metrics, watch).await?,
+        handle,
+    ))
 }
 
 /// Waits for the end of the thread and returns its reason.
-async fn end_of(ended: oneshot::Receiver<Result<(), StoreError>>, registry: &InstanceRegistry) -> String {
+async fn end_of(
+    ended: oneshot::Receiver<Result<(), StoreError>>,
+    registry: &InstanceRegistry,
+) -> String {
     match ended.await {
         Ok(Ok(())) => "the committer thread ended".to_owned(),
         Ok(Err(error)) => {
@@ -174,7 +190,9 @@ impl CommitterThread {
                 Err(RecvTimeoutError::Timeout) => is_due = self.state.writer.is_purging(),
             }
             let streams = self.arguments.streams.all();
-            gathered.changes.extend(streams.iter().filter_map(|stream| stream.checkpoint()));
+            gathered
+                .changes
+                .extend(streams.iter().filter_map(|stream| stream.checkpoint()));
             if is_due || !gathered.changes.is_empty() {
                 let started = Instant::now();
                 if !self.commit(&gathered.changes)? {
@@ -205,7 +223,12 @@ impl CommitterThread {
     }
 
     /// Completes the inputs of a committed group.
-    fn finish(&mut self, gathered: &mut CommitGroup, streams: &[Arc<StreamProgress>], started: Instant) {
+    fn finish(
+        &mut self,
+        gathered: &mut CommitGroup,
+        streams: &[Arc<StreamProgress>],
+        started: Instant,
+    ) {
         let ended = Instant::now();
         let position = self.arguments.reader.position();
         for stream in streams {
@@ -213,7 +236,9 @@ impl CommitterThread {
         }
         self.complete(&gathered.changes, &mut gathered.completions);
         self.trace(gathered, started, ended);
-        self.arguments.fresh.hand_over(gathered.changes.drain(..), self.sequences.drain(..));
+        self.arguments
+            .fresh
+            .hand_over(gathered.changes.drain(..), self.sequences.drain(..));
     }
 
     /// Makes the group durable. Returns `false` if a stop is requested while the store cannot commit; then no
@@ -221,7 +246,11 @@ impl CommitterThread {
     fn commit(&mut self, changes: &[Change]) -> Result<bool, StoreError> {
         let started = Instant::now();
         let mut is_blocked = false;
-        while let Err(error) = self.state.writer.commit(changes, self.arguments.clock.now()) {
+        while let Err(error) = self
+            .state
+            .writer
+            .commit(changes, self.arguments.clock.now())
+        {
             match error {
                 StoreError::Full { .. } => {
                     if !self.arguments.metrics.set_store_full(true) {
@@ -235,7 +264,9 @@ impl CommitterThread {
                 StoreError::Rotation { .. } => {
                     if !std::mem::replace(&mut is_blocked, true) {
                         tracing::error!(%error, "commits are blocked; retrying");
-                        self.arguments.metrics.set_commit_failure(Some(error.to_string()));
+                        self.arguments
+                            .metrics
+                            .set_commit_failure(Some(error.to_string()));
                     }
                     if self.mailbox.is_stopping() {
                         return Ok(false);
@@ -253,7 +284,8 @@ impl CommitterThread {
                 error => return Err(error),
             }
         }
-        self.sequences.extend_from_slice(self.state.writer.work_sequences());
+        self.sequences
+            .extend_from_slice(self.state.writer.work_sequences());
         if is_blocked {
             self.arguments.metrics.set_commit_failure(None);
             tracing::info!("commits continue");
@@ -262,8 +294,14 @@ impl CommitterThread {
             tracing::info!("store has free space again");
         }
         self.arguments.metrics.commits.inc();
-        self.arguments.metrics.commit_changes.observe(count(changes.len()));
-        self.arguments.metrics.commit_seconds.observe(started.elapsed().as_secs_f64());
+        self.arguments
+            .metrics
+            .commit_changes
+            .observe(count(changes.len()));
+        self.arguments
+            .metrics
+            .commit_seconds
+            .observe(started.elapsed().as_secs_f64());
         Ok(true)
     }
 
@@ -288,12 +326,16 @@ impl CommitterThread {
             _ => None,
         });
         for commit in commits.clone() {
-            self.arguments.metrics.count_commit(commit, &mut self.counters);
+            self.arguments
+                .metrics
+                .count_commit(commit, &mut self.counters);
             attention::log_change(commit);
             let abandoned = commit.abandoned_work();
             if !abandoned.is_empty() {
                 let now = self.arguments.clock.steady();
-                self.arguments.providers.withdraw(&commit.key.tenant, &abandoned, now);
+                self.arguments
+                    .providers
+                    .withdraw(&commit.key.tenant, &abandoned, now);
             }
         }
         if let Some(observer) = &self.arguments.observer {
@@ -316,9 +358,21 @@ impl CommitterThread {
 
     /// Reports the group to the tracer.
     fn trace(&self, gathered: &mut CommitGroup, started: Instant, ended: Instant) {
-        let CommitGroup { changes, followed, .. } = gathered;
-        if let Some(tracer) = self.arguments.tracer.as_ref().filter(|_| !followed.is_empty()) {
-            tracer.committed(&CommitGroupSpan { traced: followed, changes, started, ended });
+        let CommitGroup {
+            changes, followed, ..
+        } = gathered;
+        if let Some(tracer) = self
+            .arguments
+            .tracer
+            .as_ref()
+            .filter(|_| !followed.is_empty())
+        {
+            tracer.committed(&CommitGroupSpan {
+                traced: followed,
+                changes,
+                started,
+                ended,
+            });
         }
         followed.clear();
     }
@@ -334,9 +388,16 @@ fn stores_dead_letter(change: &Change) -> bool {
 
 impl CommitGroup {
     fn add(&mut self, submission: Submission) {
-        let Submission { change, extra, done, mailbox, decided } = submission;
+        let Submission {
+            change,
+            extra,
+            done,
+            mailbox,
+            decided,
+        } = submission;
         self.changes.extend(extra);
-        self.followed.extend(decided.map(|decided| (self.changes.len(), decided)));
+        self.followed
+            .extend(decided.map(|decided| (self.changes.len(), decided)));
         self.changes.push(change);
         self.completions.push((done.stage(), mailbox));
     }
@@ -355,10 +416,13 @@ pub trait CommitObserver: Send + Sync + 'static {
 /// Returns where a group that is too large is divided, near its middle. An extra change stays in the group of the change after
 /// it: without that change, its input or message would be lost.
 fn division(changes: &[Change]) -> usize {
-    let is_extra = |change: &Change| matches!(change, Change::Settle(_) | Change::DropDeadLetter { .. });
+    let is_extra =
+        |change: &Change| matches!(change, Change::Settle(_) | Change::DropDeadLetter { .. });
     let half = changes.len() / 2;
     let mut places = (half..changes.len()).chain((1..half).rev());
-    places.find(|at| !is_extra(&changes[at - 1])).unwrap_or(half)
+    places
+        .find(|at| !is_extra(&changes[at - 1]))
+        .unwrap_or(half)
 }
 
 #[cfg(test)]
@@ -370,16 +434,28 @@ mod tests {
 
     #[test]
     fn extra_change_is_not_divided_from_the_change_after_it() {
-        let extra = || Change::DropDeadLetter { tenant: TenantId::new("acme").unwrap(), id: Uuid::nil() };
-        let other = || Change::PurgeDedupe { before: Timestamp::from_millis(0) };
+        let extra = || Change::DropDeadLetter {
+            tenant: TenantId::new("acme").unwrap(),
+            id: Uuid::nil(),
+        };
+        let other = || Change::PurgeDedupe {
+            before: Timestamp::from_millis(0),
+        };
         let divided = |kinds: &str| {
-            let changes: Vec<_> =
-                kinds.chars().map(|kind| if kind == 'e' { extra() } else { other() }).collect();
+            let changes: Vec<_> = kinds
+                .chars()
+                .map(|kind| if kind == 'e' { extra() } else { other() })
+                .collect();
             division(&changes)
         };
-        for (kinds, expected) in
-            [("cc", 1), ("cccc", 2), ("cecc", 3), ("ccec", 2), ("eccc", 2), ("ccecec", 4)]
-        {
+        for (kinds, expected) in [
+            ("cc", 1),
+            ("cccc", 2),
+            ("cecc", 3),
+            ("ccec", 2),
+            ("eccc", 2),
+            ("ccecec", 4),
+        ] {
             assert_eq!(divided(kinds), expected, "{kinds}");
         }
         // There is no other place.

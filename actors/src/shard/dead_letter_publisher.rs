@@ -48,10 +48,18 @@ pub(crate) struct Arguments {
 
 /// Publishes copies until an error occurs, starting with those of a previous incarnation.
 pub(crate) async fn publish_all(arguments: Arguments) -> Result<(), String> {
-    let Arguments { reader, committer, added, bus, encoder } = arguments;
+    let Arguments {
+        reader,
+        committer,
+        added,
+        bus,
+        encoder,
+    } = arguments;
     let mut after = 0;
     loop {
-        let page = reader.unpublished_dead_letters(after, PAGE).map_err(|error| error.to_string())?;
+        let page = reader
+            .unpublished_dead_letters(after, PAGE)
+            .map_err(|error| error.to_string())?;
         if page.is_empty() {
             added.notified().await;
         }
@@ -59,7 +67,9 @@ pub(crate) async fn publish_all(arguments: Arguments) -> Result<(), String> {
             publish(&*bus, &dead_letter, encoder(&dead_letter)).await;
             let change = Change::DeadLetterPublished { sequence };
             let submission = Submission::new(change, Completion::None);
-            committer.submit(submission).map_err(|error| error.to_string())?;
+            committer
+                .submit(submission)
+                .map_err(|error| error.to_string())?;
             after = sequence;
         }
     }
@@ -68,9 +78,14 @@ pub(crate) async fn publish_all(arguments: Arguments) -> Result<(), String> {
 /// Publishes the copy and returns when the bus has stored it.
 async fn publish(bus: &dyn Bus, dead_letter: &DeadLetter, encoded: Value) {
     let message_with_original = message(dead_letter, encoded.clone());
-    let Err(error) = try_publish(bus, message_with_original).await else { return };
-    if let Err(error) =
-        try_publish(bus, message(dead_letter, without_original(dead_letter, encoded, &error))).await
+    let Err(error) = try_publish(bus, message_with_original).await else {
+        return;
+    };
+    if let Err(error) = try_publish(
+        bus,
+        message(dead_letter, without_original(dead_letter, encoded, &error)),
+    )
+    .await
     {
         let (tenant, id) = (&dead_letter.tenant, &dead_letter.id);
         tracing::error!(%tenant, %id, %error, "dead letter cannot be published; see `orlog dlq show`");
@@ -86,7 +101,10 @@ async fn try_publish(bus: &dyn Bus, message: BusMessage) -> Result<(), BusError>
 fn without_original(dead_letter: &DeadLetter, mut encoded: Value, error: &BusError) -> Value {
     if let Value::Object(fields) = &mut encoded {
         fields.insert("original".to_owned(), Value::Null);
-        let omission = format!("{error}; `orlog dlq show {}` has the original", dead_letter.id);
+        let omission = format!(
+            "{error}; `orlog dlq show {}` has the original",
+            dead_letter.id
+        );
         fields.insert("left_out".to_owned(), Value::from(omission));
     }
     encoded
@@ -100,8 +118,15 @@ fn message(dead_letter: &DeadLetter, data: Value) -> BusMessage {
         dead_letter.reason.as_str(),
         id.as_str(),
     );
-    let event = event(dead_letter, EventId::new(id.as_str()).expect("a UUID is short ASCII"), data);
-    BusMessage { id: Some(id), ..codec::encode(&event, subject.to_string()) }
+    let event = event(
+        dead_letter,
+        EventId::new(id.as_str()).expect("a UUID is short ASCII"),
+        data,
+    );
+    BusMessage {
+        id: Some(id),
+        ..codec::encode(&event, subject.to_string())
+    }
 }
 
 fn event(dead_letter: &DeadLetter, id: EventId, data: Value) -> Event {

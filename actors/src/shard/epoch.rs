@@ -18,7 +18,10 @@ pub(crate) struct ShardEpoch {
 
 impl ShardEpoch {
     pub(crate) fn new(lease: LeaseEnd) -> Self {
-        Self { ended: StopToken::until(lease), ..Self::default() }
+        Self {
+            ended: StopToken::until(lease),
+            ..Self::default()
+        }
     }
 
     /// Ends the epoch: items without a running attempt are dropped.

@@ -39,7 +39,9 @@ impl EventAdmission {
         event: &mut Event,
         is_refreshed: &mut bool,
     ) -> Result<(), String> {
-        let Some(authority) = &source.authority else { return Ok(()) };
+        let Some(authority) = &source.authority else {
+            return Ok(());
+        };
         let checked = source.check(delivery, event);
         if checked.is_ok() || *is_refreshed {
             return checked;
@@ -50,7 +52,13 @@ impl EventAdmission {
     }
 
     /// Counts a rejection. Returns whether it becomes a dead letter.
-    pub(crate) fn reject(&self, tenant: &TenantId, reason: &str, now: Timestamp, metrics: &Metrics) -> bool {
+    pub(crate) fn reject(
+        &self,
+        tenant: &TenantId,
+        reason: &str,
+        now: Timestamp,
+        metrics: &Metrics,
+    ) -> bool {
         metrics.events_rejected.inc();
         let mut rejections = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         rejections.total += 1;
@@ -58,7 +66,9 @@ impl EventAdmission {
         if number.is_power_of_two() || number.is_multiple_of(LOG_INTERVAL) {
             tracing::warn!(%tenant, number, reason, "event rejected");
         }
-        let age = now.as_millis().saturating_sub(rejections.interval_start.as_millis());
+        let age = now
+            .as_millis()
+            .saturating_sub(rejections.interval_start.as_millis());
         if !(0..i64::try_from(INTERVAL.as_millis()).unwrap_or(i64::MAX)).contains(&age) {
             rejections.interval_start = now;
             rejections.in_interval.clear();
@@ -79,12 +89,25 @@ mod tests {
         let stored = |tenant: &str, at: i64, count: usize| {
             let tenant = TenantId::new(tenant).unwrap();
             let at = Timestamp::from_millis(at);
-            (0..count).filter(|_| admission.reject(&tenant, "unsigned", at, &metrics)).count()
+            (0..count)
+                .filter(|_| admission.reject(&tenant, "unsigned", at, &metrics))
+                .count()
         };
-        assert_eq!((stored("acme", 100_000, 300), stored("acme", 159_999, 10)), (100, 0));
-        assert_eq!(stored("beta", 159_999, 10), 10, "another tenant has its own limit");
+        assert_eq!(
+            (stored("acme", 100_000, 300), stored("acme", 159_999, 10)),
+            (100, 0)
+        );
+        assert_eq!(
+            stored("beta", 159_999, 10),
+            10,
+            "another tenant has its own limit"
+        );
         assert_eq!(stored("acme", 160_000, 300), 100);
-        assert_eq!(stored("acme", 0, 300), 100, "a clock that was set back does not extend an interval");
+        assert_eq!(
+            stored("acme", 0, 300),
+            100,
+            "a clock that was set back does not extend an interval"
+        );
         assert_eq!(metrics.events_rejected.get(), 920);
     }
 }

@@ -59,8 +59,18 @@ impl EventSource {
     /// Returns the only stream of a single process.
     #[must_use]
     pub fn embedded(bus: Arc<dyn Bus>) -> Self {
-        let kinds = vec![SubjectKind::Aggregate, SubjectKind::WorkflowEvent, SubjectKind::Workflow];
-        Self { name: EMBEDDED_STREAM.to_owned(), bus, kinds, sharing: None, authority: None }
+        let kinds = vec![
+            SubjectKind::Aggregate,
+            SubjectKind::WorkflowEvent,
+            SubjectKind::Workflow,
+        ];
+        Self {
+            name: EMBEDDED_STREAM.to_owned(),
+            bus,
+            kinds,
+            sharing: None,
+            authority: None,
+        }
     }
 
     /// Checks the event of a message, and sets its user to the actor that signed it.
@@ -68,7 +78,9 @@ impl EventSource {
     /// # Errors
     /// The reason why the event must not be applied.
     pub fn check(&self, delivery: &Delivery, event: &mut Event) -> Result<(), String> {
-        self.authority.as_ref().map_or(Ok(()), |authority| authority.check(&*self.bus, delivery, event))
+        self.authority.as_ref().map_or(Ok(()), |authority| {
+            authority.check(&*self.bus, delivery, event)
+        })
     }
 
     /// Returns whether the stream contains the dead letters of effect workers.
@@ -86,8 +98,10 @@ impl EventSource {
         after: Option<StreamPosition>,
         max_in_flight: MaxInFlight,
     ) -> Subscription {
-        let partition =
-            self.sharing.is_some().then(|| Partition { slots: slots.clone(), range: range.clone() });
+        let partition = self.sharing.is_some().then(|| Partition {
+            slots: slots.clone(),
+            range: range.clone(),
+        });
         Subscription {
             name: name.to_owned(),
             filters: self.filters(slots, range),
@@ -100,8 +114,17 @@ impl EventSource {
     /// Returns the filters of the tenants of the shard, or of all tenants if they are unknown or too many.
     pub(crate) fn filters(&self, slots: &SlotAssigner, range: &Range<u16>) -> Vec<String> {
         let name = |kind| (kind == SubjectKind::DeadLetter).then_some(DEAD_LETTER_NAME);
-        let all = || self.kinds.iter().flat_map(|kind| subject::filters(None, *kind, name(*kind))).collect();
-        let Some(tenants) = self.sharing.as_ref().and_then(|sharing| sharing.tenants.as_ref()) else {
+        let all = || {
+            self.kinds
+                .iter()
+                .flat_map(|kind| subject::filters(None, *kind, name(*kind)))
+                .collect()
+        };
+        let Some(tenants) = self
+            .sharing
+            .as_ref()
+            .and_then(|sharing| sharing.tenants.as_ref())
+        else {
             return all();
         };
         let mut filters = Vec::new();
@@ -114,7 +137,11 @@ impl EventSource {
                 filters.extend(subject::filters(Some(tenant), *kind, name(*kind)));
             }
         }
-        if filters.is_empty() || filters.len() > MAX_FILTERS { all() } else { filters }
+        if filters.is_empty() || filters.len() > MAX_FILTERS {
+            all()
+        } else {
+            filters
+        }
     }
 }
 
@@ -176,15 +203,28 @@ mod tests {
         let here = home..home + 1;
         let other_slots = if home == 0 { 1..2 } else { 0..home };
         let tenants = ["acme", "big"];
-        let filters = |kind, range: &Range<u16>| source(kind, Some(&tenants)).filters(&slots, range);
-        assert_eq!(filters(SubjectKind::Aggregate, &here)[0], "tenant.acme.aggregate.>");
-        assert!(filters(SubjectKind::Workflow, &other_slots).contains(&"tenant.big.workflow.>".to_owned()));
+        let filters =
+            |kind, range: &Range<u16>| source(kind, Some(&tenants)).filters(&slots, range);
+        assert_eq!(
+            filters(SubjectKind::Aggregate, &here)[0],
+            "tenant.acme.aggregate.>"
+        );
+        assert!(
+            filters(SubjectKind::Workflow, &other_slots)
+                .contains(&"tenant.big.workflow.>".to_owned())
+        );
         let all_tenants = source(SubjectKind::Aggregate, None).filters(&slots, &here);
         assert_eq!(all_tenants, ["tenant.*.aggregate.>", "aggregate.>"]);
         let dead_letters = source(SubjectKind::DeadLetter, None).filters(&slots, &here);
-        assert_eq!(dead_letters, ["tenant.*.deadletter.effect.*", "deadletter.effect.*"]);
+        assert_eq!(
+            dead_letters,
+            ["tenant.*.deadletter.effect.*", "deadletter.effect.*"]
+        );
         let many: Vec<String> = (0..=MAX_FILTERS).map(|n| format!("t{n}")).collect();
         let many: Vec<&str> = many.iter().map(String::as_str).collect();
-        assert_eq!(source(SubjectKind::Aggregate, Some(&many)).filters(&slots, &(0..SLOTS)), all_tenants);
+        assert_eq!(
+            source(SubjectKind::Aggregate, Some(&many)).filters(&slots, &(0..SLOTS)),
+            all_tenants
+        );
     }
 }

@@ -31,7 +31,10 @@ pub(crate) struct FreshBatch<T> {
 
 impl<T> FreshBatch<T> {
     fn new(rescan: bool) -> Self {
-        Self { rows: Vec::new(), rescan }
+        Self {
+            rows: Vec::new(),
+            rescan,
+        }
     }
 
     fn is_empty(&self) -> bool {
@@ -42,7 +45,11 @@ impl<T> FreshBatch<T> {
 impl<T> FreshQueue<T> {
     /// Creates a queue whose first batch requests a rescan: the store may have rows from before.
     pub(crate) fn new(capacity: usize) -> Self {
-        Self { capacity, state: Mutex::new(FreshBatch::new(true)), filled: Notify::new() }
+        Self {
+            capacity,
+            state: Mutex::new(FreshBatch::new(true)),
+            filled: Notify::new(),
+        }
     }
 
     /// Queues the rows of a durable group. Empties `rows`.
@@ -134,8 +141,16 @@ pub(crate) struct FreshRows {
 
 impl FreshRows {
     /// Creates the sender of both queues.
-    pub(crate) fn new(work: Arc<FreshQueue<StoredWork>>, timers: Arc<FreshQueue<TimerChange>>) -> Self {
-        Self { work, timers, work_buffer: Vec::new(), timer_buffer: Vec::new() }
+    pub(crate) fn new(
+        work: Arc<FreshQueue<StoredWork>>,
+        timers: Arc<FreshQueue<TimerChange>>,
+    ) -> Self {
+        Self {
+            work,
+            timers,
+            work_buffer: Vec::new(),
+            timer_buffer: Vec::new(),
+        }
     }
 
     /// Hands over a durable group. `sequences` are the outbox sequences of its work items, in order.
@@ -165,14 +180,31 @@ impl FreshRows {
     }
 
     fn add(&mut self, commit: Box<Commit>, sequences: &mut impl Iterator<Item = u64>) {
-        let Commit { key, work, arm, disarm, .. } = *commit;
+        let Commit {
+            key,
+            work,
+            arm,
+            disarm,
+            ..
+        } = *commit;
         let stored = |(item, sequence): (WorkItem, u64)| {
-            OutboxRow::boxed((OutboxKey { destination: item.destination(), sequence }, item))
+            OutboxRow::boxed((
+                OutboxKey {
+                    destination: item.destination(),
+                    sequence,
+                },
+                item,
+            ))
         };
-        self.work_buffer.extend(work.into_iter().zip(sequences).map(stored));
-        let disarmed = disarm.into_iter().map(|timer| TimerChange::Disarm(key.clone(), timer));
+        self.work_buffer
+            .extend(work.into_iter().zip(sequences).map(stored));
+        let disarmed = disarm
+            .into_iter()
+            .map(|timer| TimerChange::Disarm(key.clone(), timer));
         self.timer_buffer.extend(disarmed);
-        let armed = arm.into_iter().map(|timer| TimerChange::Arm(key.clone(), timer));
+        let armed = arm
+            .into_iter()
+            .map(|timer| TimerChange::Arm(key.clone(), timer));
         self.timer_buffer.extend(armed);
     }
 }
@@ -215,7 +247,10 @@ mod tests {
         queue.push(&mut vec![2]);
         assert!(queue.wait_filled().now_or_never().is_some());
         queue.push(&mut vec![3]);
-        assert!(queue.wait_filled().now_or_never().is_none(), "the batch was not taken");
+        assert!(
+            queue.wait_filled().now_or_never().is_none(),
+            "the batch was not taken"
+        );
         queue.take();
         queue.push(&mut vec![4]);
         assert!(queue.wait_filled().now_or_never().is_some());

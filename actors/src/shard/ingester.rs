@@ -22,8 +22,8 @@ use std::time::{Duration, Instant};
 use orlog_bus::workflow::{self, WorkflowMessage};
 use orlog_bus::{Bus, Delivery, Error as BusError, Message as BusMessage, codec, subject};
 use orlog_model::{
-    CheckpointKey, Clock, ControlAction, DeadLetter, DeadLetterReason, Event, EventType, Input, InstanceKey,
-    SagaName, Timestamp, WorkflowAction,
+    CheckpointKey, Clock, ControlAction, DeadLetter, DeadLetterReason, Event, EventType, Input,
+    InstanceKey, SagaName, Timestamp, WorkflowAction,
 };
 use orlog_program::ProgramError;
 use orlog_store::Reader;
@@ -94,7 +94,10 @@ pub(crate) async fn ingest(arguments: Arguments) -> Result<(), String> {
 /// Reads one subscription until the bus fails, and returns its error.
 async fn read_subscription(arguments: &Arguments) -> Result<BusError, ActorProcessingErr> {
     let SubscriptionArguments { source, name, .. } = &arguments.subscription;
-    let key = CheckpointKey { stream: source.name.clone(), consumer: name.clone() };
+    let key = CheckpointKey {
+        stream: source.name.clone(),
+        consumer: name.clone(),
+    };
     let checkpoint = arguments.reader.checkpoint(&key)?;
     let mut consumer = match subscribe_verified(&arguments.subscription, checkpoint).await {
         Ok(consumer) => consumer,
@@ -102,7 +105,11 @@ async fn read_subscription(arguments: &Arguments) -> Result<BusError, ActorProce
     };
     let progress = StreamProgress::new(key, checkpoint, &*consumer);
     arguments.streams.register(Arc::clone(&progress));
-    let ingest = IngestLoop { arguments, progress, admission: EventAdmission::default() };
+    let ingest = IngestLoop {
+        arguments,
+        progress,
+        admission: EventAdmission::default(),
+    };
     loop {
         match consumer.next(BATCH).await {
             Ok(deliveries) => ingest.ingest_all(deliveries).await?,
@@ -139,7 +146,10 @@ impl IngestLoop<'_> {
             self.take(delivery, &mut batch).await?;
         }
         for (sequence, error) in self.forward(batch.forward).await {
-            if let Some(delivery) = deliveries.iter().find(|delivery| delivery.sequence == sequence) {
+            if let Some(delivery) = deliveries
+                .iter()
+                .find(|delivery| delivery.sequence == sequence)
+            {
                 self.dead_letter_message(delivery, error)?;
             }
         }
@@ -153,17 +163,36 @@ impl IngestLoop<'_> {
         let done = |ForwardedDelivery { sequence, done, .. }, result: Result<(), BusError>| {
             match result {
                 Ok(()) => done.complete(),
-                Err(error) => rejected.push((sequence, format!("cannot forward the event: {error}"))),
+                Err(error) => {
+                    rejected.push((sequence, format!("cannot forward the event: {error}")))
+                }
             }
             None
         };
-        publish_batch(&*self.arguments.bus, LOG_LABEL, &mut batch, |delivery| &delivery.messages, done).await;
+        publish_batch(
+            &*self.arguments.bus,
+            LOG_LABEL,
+            &mut batch,
+            |delivery| &delivery.messages,
+            done,
+        )
+        .await;
         rejected
     }
 
     /// Delivers one message to its instances.
-    async fn take(&self, delivery: &Delivery, batch: &mut ReadBatch) -> Result<(), ShardUnavailable> {
-        let Arguments { subscription, registry, incarnation_number, programs, .. } = self.arguments;
+    async fn take(
+        &self,
+        delivery: &Delivery,
+        batch: &mut ReadBatch,
+    ) -> Result<(), ShardUnavailable> {
+        let Arguments {
+            subscription,
+            registry,
+            incarnation_number,
+            programs,
+            ..
+        } = self.arguments;
         subscription.metrics.ingested.inc();
         if !subscription.may_concern(&delivery.message.subject) {
             self.progress.acker.ack(delivery.sequence);
@@ -175,7 +204,9 @@ impl IngestLoop<'_> {
         if workflow::is_instance_subject(&delivery.message.subject) {
             return self.ingest_addressed(delivery, batch).await;
         }
-        if let Some(kind) = codec::event_type(&delivery.message).filter(|kind| !programs.is_consumed(kind)) {
+        if let Some(kind) =
+            codec::event_type(&delivery.message).filter(|kind| !programs.is_consumed(kind))
+        {
             self.count_unmatched(delivery, &kind);
             self.progress.acker.ack(delivery.sequence);
             return Ok(());
@@ -200,12 +231,22 @@ impl IngestLoop<'_> {
         }
         if subscription.sends_on(&event.tenant) {
             self.follow(&mut event, delivery, keys.len(), started);
-            let ack = SharedAck::new(Arc::clone(&self.progress), delivery.sequence, errors.len() + 1);
+            let ack = SharedAck::new(
+                Arc::clone(&self.progress),
+                delivery.sequence,
+                errors.len() + 1,
+            );
             self.dead_letter_event((&event, delivery.published_at), &errors, &ack)?;
-            let messages =
-                keys.iter().map(|key| Arc::new(self.signal(&event, key, delivery.sequence))).collect();
+            let messages = keys
+                .iter()
+                .map(|key| Arc::new(self.signal(&event, key, delivery.sequence)))
+                .collect();
             let (sequence, done) = (delivery.sequence, Completion::Ack(ack));
-            batch.forward.push(ForwardedDelivery { sequence, messages, done });
+            batch.forward.push(ForwardedDelivery {
+                sequence,
+                messages,
+                done,
+            });
             return Ok(());
         }
         keys.retain(|key| subscription.owns(key));
@@ -217,7 +258,11 @@ impl IngestLoop<'_> {
             return Ok(());
         }
         self.follow(&mut event, delivery, keys.len(), started);
-        let ack = SharedAck::new(Arc::clone(&self.progress), delivery.sequence, keys.len() + errors.len());
+        let ack = SharedAck::new(
+            Arc::clone(&self.progress),
+            delivery.sequence,
+            keys.len() + errors.len(),
+        );
         self.dead_letter_event((&event, delivery.published_at), &errors, &ack)?;
         let count = keys.len();
         for (key, event) in keys.into_iter().zip(repeat_n(event, count)) {
@@ -231,8 +276,8 @@ impl IngestLoop<'_> {
     /// Counts an event whose type no definition consumes, in one shard. Facts are mostly such events.
     fn count_unmatched(&self, delivery: &Delivery, kind: &EventType) {
         let subject = delivery.message.subject.as_str();
-        let is_ours =
-            subject::tenant_of(subject).is_ok_and(|tenant| self.arguments.subscription.owns_tenant(&tenant));
+        let is_ours = subject::tenant_of(subject)
+            .is_ok_and(|tenant| self.arguments.subscription.owns_tenant(&tenant));
         if is_ours && !subject::is_fact(subject) {
             self.arguments.subscription.metrics.unmatched.inc();
             tracing::debug!(%kind, subject, "event ignored: no active definition consumes its type");
@@ -242,7 +287,10 @@ impl IngestLoop<'_> {
     /// Counts a fact or a start command that an instance of the same saga sent.
     fn count_own_input(&self, key: &InstanceKey, sender: Option<&str>) {
         if sender == Some(key.saga.as_str()) {
-            self.arguments.subscription.metrics.count_own_input(&key.saga);
+            self.arguments
+                .subscription
+                .metrics
+                .count_own_input(&key.saga);
         }
     }
 
@@ -263,7 +311,13 @@ impl IngestLoop<'_> {
         let started = self.arguments.tracer.as_ref().map(|_| Instant::now());
         let input = match workflow::decode(&delivery.message, delivery.published_at) {
             Ok(WorkflowMessage::Command(command)) => {
-                if let Some(reason) = self.arguments.subscription.source.bus.rejection(&delivery.message) {
+                if let Some(reason) = self
+                    .arguments
+                    .subscription
+                    .source
+                    .bus
+                    .rejection(&delivery.message)
+                {
                     return self.store_undecodable(delivery, reason);
                 }
                 if let WorkflowAction::Start { parent, .. } = &command.action {
@@ -293,7 +347,11 @@ impl IngestLoop<'_> {
             Err(error) => return self.store_undecodable(delivery, error.to_string()),
         };
         let envelope = Envelope::new(input, self.ack_of(delivery));
-        self.arguments.registry.deliver_in_incarnation(self.arguments.incarnation_number, &key, envelope)
+        self.arguments.registry.deliver_in_incarnation(
+            self.arguments.incarnation_number,
+            &key,
+            envelope,
+        )
     }
 
     /// Checks the event of a message, and sets its user to the actor that signed it.
@@ -309,14 +367,25 @@ impl IngestLoop<'_> {
 
     /// Rejects a message that the authority of its stream does not accept. Only one shard reads such a message.
     fn reject(&self, delivery: &Delivery, reason: String) -> Result<(), ShardUnavailable> {
-        let Arguments { subscription, clock, node, .. } = self.arguments;
+        let Arguments {
+            subscription,
+            clock,
+            node,
+            ..
+        } = self.arguments;
         let tenant = subject::tenant_of(&delivery.message.subject).unwrap_or_default();
-        if !self.admission.reject(&tenant, &reason, clock.now(), &subscription.metrics) {
+        if !self
+            .admission
+            .reject(&tenant, &reason, clock.now(), &subscription.metrics)
+        {
             self.progress.acker.ack(delivery.sequence);
             return Ok(());
         }
         let cause = (DeadLetterReason::Unauthenticated, reason);
-        self.store(undeliverable::of_message(delivery, cause, node), self.ack_of(delivery))
+        self.store(
+            undeliverable::of_message(delivery, cause, node),
+            self.ack_of(delivery),
+        )
     }
 
     /// Stores the dead letter of an effect worker.
@@ -328,7 +397,13 @@ impl IngestLoop<'_> {
     }
 
     /// Sets the ingest span as the parent of the consequences of the event.
-    fn follow(&self, event: &mut Event, delivery: &Delivery, instances: usize, started: Option<Instant>) {
+    fn follow(
+        &self,
+        event: &mut Event,
+        delivery: &Delivery,
+        instances: usize,
+        started: Option<Instant>,
+    ) {
         let (Some(tracer), Some(started)) = (&self.arguments.tracer, started) else {
             return;
         };
@@ -351,14 +426,24 @@ impl IngestLoop<'_> {
     /// Creates the signal of an event for one instance. Its id is derived from the stream position, so that
     /// it is sent once.
     fn signal(&self, event: &Event, key: &InstanceKey, sequence: u64) -> BusMessage {
-        let id = format!("{}:{}:{sequence}", key.saga, self.arguments.subscription.source.name);
-        let signal = BusMessage { id: Some(id), ..workflow::encode_signal(key, event) };
+        let id = format!(
+            "{}:{}:{sequence}",
+            key.saga, self.arguments.subscription.source.name
+        );
+        let signal = BusMessage {
+            id: Some(id),
+            ..workflow::encode_signal(key, event)
+        };
         // Without a key of the nodes, an unchanged signal. The signature of an actor does not cover the new subject.
         self.arguments.bus.vouch(signal, self.arguments.clock.now())
     }
 
     /// Stores a message that names no instance as a dead letter, in one shard of its tenant.
-    fn dead_letter_message(&self, delivery: &Delivery, error: String) -> Result<(), ShardUnavailable> {
+    fn dead_letter_message(
+        &self,
+        delivery: &Delivery,
+        error: String,
+    ) -> Result<(), ShardUnavailable> {
         let tenant = subject::tenant_of(&delivery.message.subject).unwrap_or_default();
         if !self.arguments.subscription.owns_tenant(&tenant) {
             self.progress.acker.ack(delivery.sequence);
@@ -367,9 +452,16 @@ impl IngestLoop<'_> {
         self.store_undecodable(delivery, error)
     }
 
-    fn store_undecodable(&self, delivery: &Delivery, error: String) -> Result<(), ShardUnavailable> {
+    fn store_undecodable(
+        &self,
+        delivery: &Delivery,
+        error: String,
+    ) -> Result<(), ShardUnavailable> {
         let cause = (DeadLetterReason::Undecodable, error);
-        self.store(undeliverable::of_message(delivery, cause, &self.arguments.node), self.ack_of(delivery))
+        self.store(
+            undeliverable::of_message(delivery, cause, &self.arguments.node),
+            self.ack_of(delivery),
+        )
     }
 
     fn dead_letter_event(
@@ -386,11 +478,25 @@ impl IngestLoop<'_> {
 
     /// Returns the completion that acknowledges a message with one consequence.
     fn ack_of(&self, delivery: &Delivery) -> Completion {
-        Completion::Ack(SharedAck::new(Arc::clone(&self.progress), delivery.sequence, 1))
+        Completion::Ack(SharedAck::new(
+            Arc::clone(&self.progress),
+            delivery.sequence,
+            1,
+        ))
     }
 
     fn store(&self, dead_letter: DeadLetter, done: Completion) -> Result<(), ShardUnavailable> {
-        let Arguments { registry, clock, subscription, .. } = self.arguments;
-        registry.submit(Submission::dead_letter(dead_letter, clock.now(), &subscription.metrics, done))
+        let Arguments {
+            registry,
+            clock,
+            subscription,
+            ..
+        } = self.arguments;
+        registry.submit(Submission::dead_letter(
+            dead_letter,
+            clock.now(),
+            &subscription.metrics,
+            done,
+        ))
     }
 }

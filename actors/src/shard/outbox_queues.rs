@@ -84,9 +84,14 @@ impl OutboxQueues {
 
     /// Reads the undispatched items from the store again, because items are missing in memory.
     pub(crate) fn rescan(&mut self, assign: AssignWindow<'_>) -> Result<(), Error> {
-        self.destinations.values_mut().for_each(DestinationQueue::reset);
+        self.destinations
+            .values_mut()
+            .for_each(DestinationQueue::reset);
         for destination in self.reader.outbox_destinations()? {
-            self.destinations.entry(destination.clone()).or_default().reset();
+            self.destinations
+                .entry(destination.clone())
+                .or_default()
+                .reset();
             self.queue(&destination, assign);
         }
         Ok(())
@@ -97,13 +102,21 @@ impl OutboxQueues {
         let destination = work.key.destination.clone();
         match self.destinations.get_mut(&destination) {
             Some(queue) => queue.offer(work),
-            None => self.destinations.entry(destination.clone()).or_default().offer(work),
+            None => self
+                .destinations
+                .entry(destination.clone())
+                .or_default()
+                .offer(work),
         }
         self.queue(&destination, assign);
     }
 
     /// Returns the window of a destination.
-    pub(crate) fn window(&mut self, destination: &Destination, assign: AssignWindow<'_>) -> Arc<Window> {
+    pub(crate) fn window(
+        &mut self,
+        destination: &Destination,
+        assign: AssignWindow<'_>,
+    ) -> Arc<Window> {
         let (key, weight) = assign(destination);
         let share = share(&mut self.shares, &key, weight);
         Arc::clone(&share.window_queue(&key, destination.priority).window)
@@ -119,14 +132,27 @@ impl OutboxQueues {
     /// Takes the next items; `None`: no window has items and capacity.
     pub(crate) fn next_turn(&mut self) -> Result<Option<Turn>, Error> {
         while let Some(key) = self.round.front() {
-            let share = self.shares.get_mut(key).expect("a share in the round exists");
+            let share = self
+                .shares
+                .get_mut(key)
+                .expect("a share in the round exists");
             let Some((priority, limit)) = share.next_priority(self.window_size) else {
                 share.leave_round(&mut self.round);
                 continue;
             };
-            let queue = share.windows.get_mut(&priority).expect("the priority has a window");
-            let destination = queue.destinations.front().expect("the window has a destination").clone();
-            let source = self.destinations.get_mut(&destination).expect("a queued destination exists");
+            let queue = share
+                .windows
+                .get_mut(&priority)
+                .expect("the priority has a window");
+            let destination = queue
+                .destinations
+                .front()
+                .expect("the window has a destination")
+                .clone();
+            let source = self
+                .destinations
+                .get_mut(&destination)
+                .expect("a queued destination exists");
             source.fill(&destination, &self.reader)?;
             if source.items.is_empty() {
                 source.is_queued = false;
@@ -141,26 +167,40 @@ impl OutboxQueues {
             if share.turn == 0 {
                 self.round.rotate_left(1);
             }
-            return Ok(Some(Turn { window, destination, items }));
+            return Ok(Some(Turn {
+                window,
+                destination,
+                items,
+            }));
         }
         Ok(None)
     }
 
     /// Adds a destination to the queue of its window.
     fn queue(&mut self, destination: &Destination, assign: AssignWindow<'_>) {
-        let source = self.destinations.get_mut(destination).expect("the destination exists");
+        let source = self
+            .destinations
+            .get_mut(destination)
+            .expect("the destination exists");
         if std::mem::replace(&mut source.is_queued, true) {
             return;
         }
         let (key, weight) = assign(destination);
         let share = share(&mut self.shares, &key, weight);
-        share.window_queue(&key, destination.priority).destinations.push_back(destination.clone());
+        share
+            .window_queue(&key, destination.priority)
+            .destinations
+            .push_back(destination.clone());
         share.join_round(&key, &mut self.round);
     }
 }
 
 /// Returns the share of this key with this weight; creates it if it is new.
-fn share<'a>(shares: &'a mut BTreeMap<WindowKey, Share>, key: &WindowKey, weight: usize) -> &'a mut Share {
+fn share<'a>(
+    shares: &'a mut BTreeMap<WindowKey, Share>,
+    key: &WindowKey,
+    weight: usize,
+) -> &'a mut Share {
     let share = shares.entry(key.clone()).or_insert_with(|| Share {
         weight,
         windows: BTreeMap::new(),
@@ -187,11 +227,16 @@ impl Share {
             _ => 0,
         };
         let capacities = Priority::ALL.map(capacity);
-        let (priority, limit) = self.turns.next(|priority| capacities[priority as usize] > 0)?;
+        let (priority, limit) = self
+            .turns
+            .next(|priority| capacities[priority as usize] > 0)?;
         if self.turn == 0 {
             self.turn = self.weight.saturating_mul(TURN);
         }
-        Some((priority, limit.min(self.turn).min(capacities[priority as usize])))
+        Some((
+            priority,
+            limit.min(self.turn).min(capacities[priority as usize]),
+        ))
     }
 
     fn join_round(&mut self, key: &WindowKey, round: &mut VecDeque<WindowKey>) {
@@ -210,7 +255,10 @@ impl DestinationQueue {
     /// Adds an item of a durable commit. An item that the store has already returned is ignored; an item
     /// that does not fit is read from the store later.
     fn offer(&mut self, work: StoredWork) {
-        let last = self.items.back().map_or(self.after, |last| last.key.sequence);
+        let last = self
+            .items
+            .back()
+            .map_or(self.after, |last| last.key.sequence);
         if self.is_behind || work.key.sequence <= last {
             return;
         }
@@ -230,8 +278,12 @@ impl DestinationQueue {
     /// Reads the next page from the store if no item is in memory and the store may have more.
     fn fill(&mut self, destination: &Destination, reader: &Reader) -> Result<(), Error> {
         if self.items.is_empty() && self.is_behind {
-            self.items
-                .extend(reader.outbox(destination, self.after, PAGE)?.into_iter().map(OutboxRow::boxed));
+            self.items.extend(
+                reader
+                    .outbox(destination, self.after, PAGE)?
+                    .into_iter()
+                    .map(OutboxRow::boxed),
+            );
             // Later commits are handed over in memory.
             self.is_behind = self.items.len() == PAGE;
         }
@@ -251,8 +303,8 @@ impl DestinationQueue {
 #[cfg(test)]
 mod tests {
     use orlog_model::{
-        Change, Commit, CorrelationId, EventId, Fact, InstanceKey, OutboxKey, SagaName, TenantId, Timestamp,
-        Work, WorkItem,
+        Change, Commit, CorrelationId, EventId, Fact, InstanceKey, OutboxKey, SagaName, TenantId,
+        Timestamp, Work, WorkItem,
     };
     use orlog_store::{Options, Writer, open_in_memory};
     use uuid::Uuid;
@@ -272,30 +324,49 @@ mod tests {
         let item = WorkItem {
             id: Uuid::from_u128(id),
             instance: instance.clone(),
-            work: Work::Fact(Fact::new(orlog_model::EventType::new("F").unwrap(), serde_json::Value::Null)),
+            work: Work::Fact(Fact::new(
+                orlog_model::EventType::new("F").unwrap(),
+                serde_json::Value::Null,
+            )),
             deadline: None,
             causation: EventId::new("e").unwrap(),
             trace: None,
             created_at: Timestamp::from_millis(0),
             priority,
         };
-        let commit =
-            Commit { work: vec![item.clone()], ..Commit::empty(instance, Timestamp::from_millis(0)) };
-        writer.commit(&[Change::Apply(Box::new(commit))], Timestamp::from_millis(0)).unwrap();
+        let commit = Commit {
+            work: vec![item.clone()],
+            ..Commit::empty(instance, Timestamp::from_millis(0))
+        };
+        writer
+            .commit(
+                &[Change::Apply(Box::new(commit))],
+                Timestamp::from_millis(0),
+            )
+            .unwrap();
         OutboxRow::boxed((
-            OutboxKey { destination: item.destination(), sequence: writer.work_sequences()[0] },
+            OutboxKey {
+                destination: item.destination(),
+                sequence: writer.work_sequences()[0],
+            },
             item,
         ))
     }
 
     fn assign(destination: &Destination) -> (WindowKey, usize) {
-        let weight = if destination.tenant.as_str() == "b" { 3 } else { 1 };
+        let weight = if destination.tenant.as_str() == "b" {
+            3
+        } else {
+            1
+        };
         ((destination.tenant.clone(), "".into()), weight)
     }
 
     fn turns(queues: &mut OutboxQueues) -> Vec<(String, usize)> {
         let next = || queues.next_turn().unwrap();
-        std::iter::from_fn(next).map(|t| (t.destination.tenant.to_string(), t.items.len())).collect()
+        std::iter::from_fn(next)
+            .map(|t| (t.destination.tenant.to_string(), t.items.len()))
+            .collect()
     }
 
     #[test]
@@ -307,8 +378,18 @@ mod tests {
                 queues.offer(commit(&mut writer, tenant, id as u128), &assign);
             }
         }
-        let expected = [("a", TURN), ("b", 3 * TURN), ("c", 1), ("a", TURN), ("b", TURN), ("a", TURN)];
-        assert_eq!(turns(&mut queues), expected.map(|(tenant, count)| (tenant.to_owned(), count)));
+        let expected = [
+            ("a", TURN),
+            ("b", 3 * TURN),
+            ("c", 1),
+            ("a", TURN),
+            ("b", TURN),
+            ("a", TURN),
+        ];
+        assert_eq!(
+            turns(&mut queues),
+            expected.map(|(tenant, count)| (tenant.to_owned(), count))
+        );
     }
 
     #[test]
@@ -357,8 +438,14 @@ mod tests {
         queues.rescan(&assign).unwrap();
         let order = taken(&mut queues);
         assert_eq!(order.len(), 5 * PAGE + 40);
-        let last_high = order.iter().rposition(|priority| *priority == Priority::High);
-        assert_eq!(last_high, Some(41), "two low items have their turns between 40 high ones");
+        let last_high = order
+            .iter()
+            .rposition(|priority| *priority == Priority::High);
+        assert_eq!(
+            last_high,
+            Some(41),
+            "two low items have their turns between 40 high ones"
+        );
         assert_eq!(order[16], Priority::Low);
     }
 
@@ -366,16 +453,22 @@ mod tests {
     fn full_window_of_low_items_leaves_room_for_high_ones() {
         let (mut writer, reader) = open_in_memory(Options::default());
         let mut queues = OutboxQueues::new(reader, TURN);
-        let low: Vec<_> =
-            (0..2 * TURN as u128).map(|id| commit_with(&mut writer, "a", Priority::Low, id)).collect();
+        let low: Vec<_> = (0..2 * TURN as u128)
+            .map(|id| commit_with(&mut writer, "a", Priority::Low, id))
+            .collect();
         for work in low {
             queues.offer(work, &assign);
         }
-        let Some(Turn { window, items, .. }) = queues.next_turn().unwrap() else { panic!("there is a turn") };
+        let Some(Turn { window, items, .. }) = queues.next_turn().unwrap() else {
+            panic!("there is a turn")
+        };
         assert_eq!(items.len(), TURN);
         window.fill(TURN);
         assert!(queues.next_turn().unwrap().is_none(), "the window is full");
-        queues.offer(commit_with(&mut writer, "a", Priority::High, 1_000), &assign);
+        queues.offer(
+            commit_with(&mut writer, "a", Priority::High, 1_000),
+            &assign,
+        );
         assert_eq!(taken(&mut queues), [Priority::High]);
         window.fill(0);
         queues.resume(&window);

@@ -67,10 +67,22 @@ impl Actor for RelayActor {
         myself: ActorRef<RelayMessage>,
         arguments: Arguments,
     ) -> Result<State, ActorProcessingErr> {
-        let Arguments { registry, providers, fresh, reader, window_size, metrics, .. } = arguments;
+        let Arguments {
+            registry,
+            providers,
+            fresh,
+            reader,
+            window_size,
+            metrics,
+            ..
+        } = arguments;
         let (actor, queue, counted) = (myself.clone(), Arc::clone(&fresh), Arc::clone(&metrics));
         let watch = async move {
-            queue.wake(actor, || RelayMessage::Wake(counted.messages_enqueued(ActorKind::Relay, 1))).await
+            queue
+                .wake(actor, || {
+                    RelayMessage::Wake(counted.messages_enqueued(ActorKind::Relay, 1))
+                })
+                .await
         };
         Ok(State {
             providers,
@@ -136,8 +148,12 @@ impl State {
             if let Some(item) = self.origin.reader.outbox_item(&key)? {
                 let window = self.queues.window(&key.destination, &assign);
                 let destination = key.destination.clone();
-                let dispatch =
-                    WorkDispatch::new(&self.origin, window, OutboxRow::boxed((key, item)), progress);
+                let dispatch = WorkDispatch::new(
+                    &self.origin,
+                    window,
+                    OutboxRow::boxed((key, item)),
+                    progress,
+                );
                 self.providers.route(&destination, vec![dispatch]);
             }
         }
@@ -155,7 +171,9 @@ impl State {
         // The queues keep at most a page of a destination in memory.
         let mut rows = batch.rows.into_iter();
         while rows.len() > PAGE {
-            rows.by_ref().take(PAGE).for_each(|work| self.queues.offer(work, &assign));
+            rows.by_ref()
+                .take(PAGE)
+                .for_each(|work| self.queues.offer(work, &assign));
             self.dispatch_turns()?;
         }
         rows.for_each(|work| self.queues.offer(work, &assign));
@@ -163,10 +181,18 @@ impl State {
     }
 
     fn dispatch_turns(&mut self) -> Result<(), orlog_store::Error> {
-        while let Some(Turn { window, destination, items }) = self.queues.next_turn()? {
+        while let Some(Turn {
+            window,
+            destination,
+            items,
+        }) = self.queues.next_turn()?
+        {
             let dispatches = items.into_iter().map(|work| {
                 let in_doubt = work.key.sequence <= self.recovering;
-                let progress = ExecutionProgress { in_doubt, ..ExecutionProgress::default() };
+                let progress = ExecutionProgress {
+                    in_doubt,
+                    ..ExecutionProgress::default()
+                };
                 WorkDispatch::new(&self.origin, Arc::clone(&window), work, progress)
             });
             self.providers.route(&destination, dispatches.collect());

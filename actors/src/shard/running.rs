@@ -75,8 +75,14 @@ impl RunningShard {
         shared: &Arc<ShardTemplate>,
         lease: LeaseEnd,
     ) -> Arc<Self> {
-        let ShardTemplate { limits, metrics, .. } = &**shared;
-        let live = LiveInstances::new(limits.max_live_instances, limits.idle_timeout, Arc::clone(metrics));
+        let ShardTemplate {
+            limits, metrics, ..
+        } = &**shared;
+        let live = LiveInstances::new(
+            limits.max_live_instances,
+            limits.idle_timeout,
+            Arc::clone(metrics),
+        );
         Arc::new(Self {
             index: dependencies.index,
             slots: dependencies.slots,
@@ -84,7 +90,10 @@ impl RunningShard {
             live,
             quarantined: Arc::default(),
             lost_streams: Arc::default(),
-            writer: Arc::new(Mutex::new(WriterState { writer: dependencies.writer, failed: false })),
+            writer: Arc::new(Mutex::new(WriterState {
+                writer: dependencies.writer,
+                failed: false,
+            })),
             reader: dependencies.reader,
             shared: Arc::clone(shared),
         })
@@ -105,7 +114,10 @@ impl RunningShard {
     pub(crate) fn has_settled(&self) -> bool {
         self.live.is_idle()
             && self.registry.epoch().dispatched() == 0
-            && self.reader.unpublished_dead_letters(0, 1).is_ok_and(|dead_letters| dead_letters.is_empty())
+            && self
+                .reader
+                .unpublished_dead_letters(0, 1)
+                .is_ok_and(|dead_letters| dead_letters.is_empty())
     }
 
     /// Ends the shard in this process at once: no attempt runs and nothing is committed.
@@ -133,30 +145,51 @@ pub(crate) struct RunningShards {
 
 impl RunningShards {
     pub(crate) fn new(slots: SlotAssigner) -> Self {
-        Self { slots, running: RwLock::default() }
+        Self {
+            slots,
+            running: RwLock::default(),
+        }
     }
 
     pub(crate) fn insert(&self, shard: Arc<RunningShard>) {
-        self.running.write().unwrap_or_else(PoisonError::into_inner).insert(shard.index, shard);
+        self.running
+            .write()
+            .unwrap_or_else(PoisonError::into_inner)
+            .insert(shard.index, shard);
     }
 
     pub(crate) fn remove(&self, index: u16) -> Option<Arc<RunningShard>> {
-        self.running.write().unwrap_or_else(PoisonError::into_inner).remove(&index)
+        self.running
+            .write()
+            .unwrap_or_else(PoisonError::into_inner)
+            .remove(&index)
     }
 
     pub(crate) fn get(&self, index: u16) -> Option<Arc<RunningShard>> {
-        self.running.read().unwrap_or_else(PoisonError::into_inner).get(&index).cloned()
+        self.running
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .get(&index)
+            .cloned()
     }
 
     /// Returns the shard of an instance.
     pub(crate) fn owner_of(&self, key: &InstanceKey) -> Option<Arc<RunningShard>> {
         let slot = self.slots.slot_of(key).0;
         let running = self.running.read().unwrap_or_else(PoisonError::into_inner);
-        running.values().find(|shard| shard.slots.contains(&slot)).cloned()
+        running
+            .values()
+            .find(|shard| shard.slots.contains(&slot))
+            .cloned()
     }
 
     /// Returns all running shards, ordered by number.
     pub(crate) fn all(&self) -> Vec<Arc<RunningShard>> {
-        self.running.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
+        self.running
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .values()
+            .cloned()
+            .collect()
     }
 }

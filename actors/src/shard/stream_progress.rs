@@ -25,7 +25,10 @@ impl ShardStreams {
 
     /// Returns the progress in each stream.
     pub(crate) fn all(&self) -> Vec<Arc<StreamProgress>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
     }
 }
 
@@ -63,7 +66,12 @@ impl StreamProgress {
             Some(_) => 0,
             None => 1,
         };
-        let state = ProgressState { staged: Vec::new(), next, current: None, unsynced: None };
+        let state = ProgressState {
+            staged: Vec::new(),
+            next,
+            current: None,
+            unsynced: None,
+        };
         Arc::new(Self {
             acker: consumer.acker(),
             source,
@@ -90,8 +98,11 @@ impl StreamProgress {
             return None;
         }
         state.current = Some(position.sequence);
-        let position =
-            StreamPosition { stream_id: self.stream_id, sequence: position.sequence, at: position.at };
+        let position = StreamPosition {
+            stream_id: self.stream_id,
+            sequence: position.sequence,
+            at: position.at,
+        };
         Some(Change::Checkpoint(self.source.clone(), position))
     }
 
@@ -108,7 +119,10 @@ impl StreamProgress {
 
     /// Moves the cursor to the last checkpoint that is synced, if commits up to `durable` are.
     pub(crate) fn synced(&self, durable: u64) {
-        let synced = self.state().unsynced.take_if(|(position, _)| *position <= durable);
+        let synced = self
+            .state()
+            .unsynced
+            .take_if(|(position, _)| *position <= durable);
         if let Some((_, sequence)) = synced {
             self.acker.set_cursor(sequence);
         }

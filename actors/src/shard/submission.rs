@@ -37,7 +37,13 @@ pub(crate) struct Submission {
 impl Submission {
     /// Creates the submission of a change that belongs to no live instance.
     pub(crate) fn new(change: Change, done: Completion) -> Self {
-        Self { change, extra: None, done, mailbox: None, decided: None }
+        Self {
+            change,
+            extra: None,
+            done,
+            mailbox: None,
+            decided: None,
+        }
     }
 
     /// Creates the submission of a dead letter that results from no input of an instance, and counts it.
@@ -52,12 +58,25 @@ impl Submission {
             DeadLetterOriginal::Input(input) => input.trace().map(TraceParent::trace_id),
             DeadLetterOriginal::Message { .. } => None,
         };
-        let (tenant, reason, error) =
-            (&dead_letter.tenant, dead_letter.reason.as_str(), &dead_letter.message);
+        let (tenant, reason, error) = (
+            &dead_letter.tenant,
+            dead_letter.reason.as_str(),
+            &dead_letter.message,
+        );
         tracing::warn!(%tenant, trace_id, reason, error, "dead letter");
         metrics.count_dead_letter(dead_letter.reason);
-        metrics.tenants.counters(&dead_letter.tenant).dead_letters.inc();
-        Self::new(Change::PutDeadLetter(Box::new(DeadLetter { at: now, ..dead_letter })), done)
+        metrics
+            .tenants
+            .counters(&dead_letter.tenant)
+            .dead_letters
+            .inc();
+        Self::new(
+            Change::PutDeadLetter(Box::new(DeadLetter {
+                at: now,
+                ..dead_letter
+            })),
+            done,
+        )
     }
 }
 
@@ -86,7 +105,13 @@ impl CommitterMailbox {
     pub(crate) fn new() -> (CommitterHandle, Self) {
         let (sender, requests) = crossbeam_channel::unbounded();
         let stop = Arc::new(AtomicBool::new(false));
-        (CommitterHandle { requests: sender, stop: Arc::clone(&stop) }, Self { requests, stop })
+        (
+            CommitterHandle {
+                requests: sender,
+                stop: Arc::clone(&stop),
+            },
+            Self { requests, stop },
+        )
     }
 
     /// Returns true if the committer must not wait for a store that cannot commit.
@@ -103,7 +128,9 @@ impl CommitterHandle {
 
     /// Submits a change; submissions keep their order.
     pub(crate) fn submit(&self, submission: Submission) -> Result<(), ShardUnavailable> {
-        self.requests.send(CommitterRequest::Submit(Box::new(submission))).map_err(|_| ShardUnavailable)
+        self.requests
+            .send(CommitterRequest::Submit(Box::new(submission)))
+            .map_err(|_| ShardUnavailable)
     }
 
     /// Stops the committer after the submissions that are queued now; a commit that waits for its store is

@@ -72,11 +72,16 @@ impl LostStreams {
             Some(reason) => lost.insert(stream.to_owned(), reason),
             None => lost.remove(stream),
         };
-        metrics.streams_lost.inc_by(is_lost - i64::from(before.is_some()));
+        metrics
+            .streams_lost
+            .inc_by(is_lost - i64::from(before.is_some()));
     }
 
     pub(crate) fn all(&self) -> BTreeMap<String, String> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
     }
 }
 
@@ -97,7 +102,9 @@ pub(crate) async fn subscribe_verified(
         let lost = anomaly.filter(|found| found.is_loss() && !arguments.accept_data_loss);
         let is_lost = lost.is_some();
         let reason = lost.map(|found| found.to_string());
-        arguments.lost_streams.set(&arguments.source.name, reason, &arguments.metrics);
+        arguments
+            .lost_streams
+            .set(&arguments.source.name, reason, &arguments.metrics);
         if !is_lost {
             return Ok(consumer);
         }
@@ -110,10 +117,21 @@ async fn subscribe(
     arguments: &SubscriptionArguments,
     after: Option<StreamPosition>,
 ) -> Result<Box<dyn Consumer>, BusError> {
-    let SubscriptionArguments { source, name, slots, metrics, .. } = arguments;
+    let SubscriptionArguments {
+        source,
+        name,
+        slots,
+        metrics,
+        ..
+    } = arguments;
     let after = after.unwrap_or_else(|| StreamPosition::after(source.bus.stream_id(), 0));
-    let subscription =
-        source.subscription(name, &arguments.slot_assigner, slots, Some(after), arguments.max_in_flight);
+    let subscription = source.subscription(
+        name,
+        &arguments.slot_assigner,
+        slots,
+        Some(after),
+        arguments.max_in_flight,
+    );
     let mut retries = RetryLog::default();
     let mut failing = None;
     loop {
@@ -147,6 +165,13 @@ fn report_anomaly(arguments: &SubscriptionArguments, start: &SubscriptionStart) 
     } else {
         tracing::error!(stream, shard, goes_on_after = start.after, "{found}");
     }
-    let label = [("stream", stream.clone()), ("kind", found.as_str().to_owned())];
-    arguments.metrics.stream_anomalies.get_or_create(&label).inc();
+    let label = [
+        ("stream", stream.clone()),
+        ("kind", found.as_str().to_owned()),
+    ];
+    arguments
+        .metrics
+        .stream_anomalies
+        .get_or_create(&label)
+        .inc();
 }

@@ -8,7 +8,9 @@
 
 use std::sync::Arc;
 
-use orlog_model::{Clock, Input, InstanceKey, SlotAssigner, SteadyTime, Timer as Row, TimerFired, Timestamp};
+use orlog_model::{
+    Clock, Input, InstanceKey, SlotAssigner, SteadyTime, Timer as Row, TimerFired, Timestamp,
+};
 use orlog_store::Reader;
 use ractor::{Actor, ActorProcessingErr, ActorRef};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -84,7 +86,11 @@ impl Actor for TimerActor {
         let (actor, queue) = (myself.clone(), Arc::clone(&arguments.fresh));
         let metrics = Arc::clone(&arguments.metrics);
         let watch = async move {
-            queue.wake(actor, || Message::Wake(metrics.messages_enqueued(ActorKind::Timer, 1))).await
+            queue
+                .wake(actor, || {
+                    Message::Wake(metrics.messages_enqueued(ActorKind::Timer, 1))
+                })
+                .await
         };
         Ok(State {
             armed: ArmedTimers::new(arguments.slots.clone(), CAPACITY),
@@ -134,7 +140,10 @@ impl State {
             self.armed.reset();
         }
         let now = self.now();
-        batch.rows.into_iter().for_each(|change| self.armed.apply(change, now));
+        batch
+            .rows
+            .into_iter()
+            .for_each(|change| self.armed.apply(change, now));
     }
 
     /// Fires due timers while there are places. A fired timer stays in the store until its consequences
@@ -149,7 +158,9 @@ impl State {
                 self.blocked = Some(self.wait_for_places(myself));
                 return Ok(());
             };
-            let Some((key, row)) = self.armed.pop_due(now) else { return Ok(()) };
+            let Some((key, row)) = self.armed.pop_due(now) else {
+                return Ok(());
+            };
             self.fire(&key, row, place);
         }
     }
@@ -163,8 +174,13 @@ impl State {
         let firing = Arc::clone(&self.firing);
         let half = self.own.max_firing_timers.div_ceil(2);
         let half = u32::try_from(half).unwrap_or(u32::MAX);
-        let wait =
-            async move { firing.acquire_many(half).await.map(drop).map_err(|error| error.to_string()) };
+        let wait = async move {
+            firing
+                .acquire_many(half)
+                .await
+                .map(drop)
+                .map_err(|error| error.to_string())
+        };
         ActorTask::spawn(myself, wait, Message::Capacity)
     }
 
@@ -192,16 +208,33 @@ impl State {
                 }
                 Ok(())
             };
-            ScheduledWake { at: (latest, due), _task: ActorTask::spawn(myself, task, Message::Alarm) }
+            ScheduledWake {
+                at: (latest, due),
+                _task: ActorTask::spawn(myself, task, Message::Alarm),
+            }
         });
     }
 
     fn fire(&self, key: &InstanceKey, row: Row, place: OwnedSemaphorePermit) {
-        let Arguments { registry, clock, metrics, .. } = &self.own;
+        let Arguments {
+            registry,
+            clock,
+            metrics,
+            ..
+        } = &self.own;
         metrics.timers_fired.inc();
-        metrics.timer_late_seconds.observe(clock.now().duration_since(row.due).as_secs_f64());
-        let fired = TimerFired { name: row.name, token: row.token, due: row.due };
+        metrics
+            .timer_late_seconds
+            .observe(clock.now().duration_since(row.due).as_secs_f64());
+        let fired = TimerFired {
+            name: row.name,
+            token: row.token,
+            due: row.due,
+        };
         // An error means that the shard is shutting down; the next timer actor reads the row again.
-        drop(registry.deliver(key, Envelope::new(Input::Timer(fired), Completion::Timer(place))));
+        drop(registry.deliver(
+            key,
+            Envelope::new(Input::Timer(fired), Completion::Timer(place)),
+        ));
     }
 }

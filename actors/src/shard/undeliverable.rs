@@ -1,7 +1,9 @@
 //! Dead letters of messages that an ingester cannot deliver.
 
 use orlog_bus::{Delivery, subject};
-use orlog_model::{DeadLetter, DeadLetterOriginal, DeadLetterReason, Event, Input, SagaName, Timestamp};
+use orlog_model::{
+    DeadLetter, DeadLetterOriginal, DeadLetterReason, Event, Input, SagaName, Timestamp,
+};
 use orlog_program::ProgramError;
 
 /// Returns the dead letter of a message as it was received.
@@ -28,6 +30,16 @@ pub(crate) fn of_event(
     node: &str,
 ) -> DeadLetter {
     let original = DeadLetterOriginal::Input(Box::new(Input::Event(event.clone())));
-    let (reason, text) = (DeadLetterReason::SchemaMismatch, format!("saga {saga}: {error}"));
-    orlog_engine::dead_letter_message(event.tenant.clone(), original, reason, text, node, published_at)
+    let (reason, text) = (
+        DeadLetterReason::SchemaMismatch,
+        format!("saga {saga}: {error}"),
+    );
+    orlog_engine::dead_letter_message(
+        event.tenant.clone(),
+        original,
+        reason,
+        text,
+        node,
+        published_at,
+    )
 }

@@ -13,7 +13,9 @@ pub(super) fn decode(delivery: &Delivery) -> Result<DeadLetter, DecodeError> {
     let dead_letter = effect_queue::decode_dead_letter(&delivery.message)?;
     let command = dead_letter.original;
     // A command that the worker could not decode may be readable here.
-    let instance = effect_queue::decode_command(&command).ok().map(|command| command.item.instance);
+    let instance = effect_queue::decode_command(&command)
+        .ok()
+        .map(|command| command.item.instance);
     let original = DeadLetterOriginal::Message {
         subject: command.subject,
         headers: command.headers,

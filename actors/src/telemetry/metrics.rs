@@ -128,7 +128,11 @@ impl Metrics {
             drop(metrics.restarts.get_or_create(&restarted(supervisor, kind)));
         }
         for reason in DeadLetterReason::VARIANTS {
-            drop(metrics.dead_letters.get_or_create(&[("reason", reason.as_str())]));
+            drop(
+                metrics
+                    .dead_letters
+                    .get_or_create(&[("reason", reason.as_str())]),
+            );
         }
         metrics
     }
@@ -162,19 +166,26 @@ impl Metrics {
 
     /// Counts the restart of a child.
     pub(crate) fn count_restart(&self, supervisor: ActorKind, kind: ActorKind) {
-        self.restarts.get_or_create(&restarted(supervisor, kind)).inc();
+        self.restarts
+            .get_or_create(&restarted(supervisor, kind))
+            .inc();
     }
 
     /// Counts a dead letter.
     pub(crate) fn count_dead_letter(&self, reason: DeadLetterReason) {
-        self.dead_letters.get_or_create(&[("reason", reason.as_str())]).inc();
+        self.dead_letters
+            .get_or_create(&[("reason", reason.as_str())])
+            .inc();
     }
 
     /// Counts a durable commit.
     pub(crate) fn count_commit(&self, commit: &Commit, cache: &mut CommitCounters) {
         if let Some(dead_letter) = &commit.dead_letter {
             self.count_dead_letter(dead_letter.reason);
-            self.tenants.counters(&dead_letter.tenant).dead_letters.inc();
+            self.tenants
+                .counters(&dead_letter.tenant)
+                .dead_letters
+                .inc();
         }
         if let Some(instance) = &commit.instance {
             self.transitions.inc();
@@ -219,7 +230,10 @@ impl Metrics {
     pub fn dead_letters_by_reason(&self) -> BTreeMap<&'static str, u64> {
         let count = |reason: &DeadLetterReason| {
             let reason = reason.as_str();
-            (reason, self.dead_letters.get_or_create(&[("reason", reason)]).get())
+            (
+                reason,
+                self.dead_letters.get_or_create(&[("reason", reason)]).get(),
+            )
         };
         DeadLetterReason::VARIANTS.iter().map(count).collect()
     }
@@ -280,17 +294,26 @@ impl Metrics {
 
     /// Sets the store-full gauge and returns its previous value.
     pub(crate) fn set_store_full(&self, full: bool) -> bool {
-        self.store_full.inner().swap(i64::from(full), Ordering::Relaxed) > 0
+        self.store_full
+            .inner()
+            .swap(i64::from(full), Ordering::Relaxed)
+            > 0
     }
 
     /// Returns why commits are retried; `None` if they succeed.
     #[must_use]
     pub fn commit_failure(&self) -> Option<String> {
-        self.commit_failure.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.commit_failure
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
     }
 
     pub(crate) fn set_commit_failure(&self, failure: Option<String>) {
-        *self.commit_failure.lock().unwrap_or_else(PoisonError::into_inner) = failure;
+        *self
+            .commit_failure
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) = failure;
     }
 }
 

@@ -8,7 +8,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use orlog_model::{
-    ArmedTimer, Commit, DeadLetterOriginal, Input, Instance, SpanId, TimerFired, TraceParent, WorkItem,
+    ArmedTimer, Commit, DeadLetterOriginal, Input, Instance, SpanId, TimerFired, TraceParent,
+    WorkItem,
 };
 
 use crate::telemetry::tracer::{CommitKind, FiredTimer, TransitionSpan};
@@ -29,12 +30,21 @@ pub(crate) fn start_transition_span(
     }
     if let Some(instance) = commit.instance.as_mut().map(Arc::make_mut) {
         let is_new = |timer: &ArmedTimer| {
-            commit.arm.iter().any(|row| row.name == timer.name && row.token == timer.token)
+            commit
+                .arm
+                .iter()
+                .any(|row| row.name == timer.name && row.token == timer.token)
         };
         let armed = instance.timers.iter_mut().filter(|timer| is_new(timer));
         armed.for_each(|timer| timer.trace = Some(Box::new(own.clone())));
     }
-    Some(Box::new(TransitionSpan { own, parent, timer, started, decided: Instant::now() }))
+    Some(Box::new(TransitionSpan {
+        own,
+        parent,
+        timer,
+        started,
+        decided: Instant::now(),
+    }))
 }
 
 /// Returns whether an input has a sampled trace.
@@ -48,7 +58,12 @@ pub(crate) fn is_traced(input: &Input, before: Option<&Instance>) -> bool {
 
 /// Returns the trace of the transition that armed a timer.
 fn armed_by<'a>(fired: &TimerFired, before: &'a Instance) -> Option<&'a TraceParent> {
-    before.timers.iter().find(|timer| timer.is(fired))?.trace.as_deref()
+    before
+        .timers
+        .iter()
+        .find(|timer| timer.is(fired))?
+        .trace
+        .as_deref()
 }
 
 /// Returns the span that caused an input, and the timer if the input is one.
@@ -58,16 +73,29 @@ fn cause(
     before: Option<&Instance>,
 ) -> Option<(TraceParent, Option<FiredTimer>)> {
     let Input::Timer(fired) = input else {
-        return input.trace().filter(|trace| trace.is_sampled()).map(|trace| (trace.clone(), None));
+        return input
+            .trace()
+            .filter(|trace| trace.is_sampled())
+            .map(|trace| (trace.clone(), None));
     };
-    let armed = armed_by(fired, before?).filter(|trace| trace.is_sampled())?.clone();
+    let armed = armed_by(fired, before?)
+        .filter(|trace| trace.is_sampled())?
+        .clone();
     let own = armed.with_span(SpanId::for_timer(&commit.key, fired.token, fired.due));
-    Some((own, Some(FiredTimer { name: fired.name.clone(), due: fired.due, armed })))
+    Some((
+        own,
+        Some(FiredTimer {
+            name: fired.name.clone(),
+            due: fired.due,
+            armed,
+        }),
+    ))
 }
 
 /// Returns the id of the commit span.
 fn became(commit: &Commit) -> Option<SpanId> {
-    let other = |kind: &str, input: &Input| SpanId::for_input(kind, &commit.key, input.id().as_str());
+    let other =
+        |kind: &str, input: &Input| SpanId::for_input(kind, &commit.key, input.id().as_str());
     Some(match CommitKind::from_commit(commit)? {
         CommitKind::Transition(record) => SpanId::for_transition(&commit.key, record.version),
         CommitKind::Buffered(input) => other("buffered", input),
@@ -80,14 +108,19 @@ fn became(commit: &Commit) -> Option<SpanId> {
 
 /// Starts a span for a work item; returns the parent span if the item is traced.
 pub(crate) fn start_work_span(item: &mut WorkItem) -> Option<TraceParent> {
-    let own = item.trace.as_ref().filter(|trace| trace.is_sampled())?.with_span(SpanId::for_work(item.id));
+    let own = item
+        .trace
+        .as_ref()
+        .filter(|trace| trace.is_sampled())?
+        .with_span(SpanId::for_work(item.id));
     item.trace.replace(own)
 }
 
 #[cfg(test)]
 mod tests {
     use orlog_model::{
-        CorrelationId, EventId, HistoryEntry, InstanceKey, Name, SagaName, Status, TenantId, Timestamp,
+        CorrelationId, EventId, HistoryEntry, InstanceKey, Name, SagaName, Status, TenantId,
+        Timestamp,
     };
 
     use super::*;
@@ -126,29 +159,52 @@ mod tests {
             id: EventId::new("w").unwrap(),
             at: Timestamp::from_millis(1),
             trace: trace.and_then(TraceParent::new),
-            action: orlog_model::WorkflowAction::Cancel { from: key(), reason: String::new() },
+            action: orlog_model::WorkflowAction::Cancel {
+                from: key(),
+                reason: String::new(),
+            },
         })
     }
 
     #[test]
     fn transition_span_id_is_deterministic() {
         let once =
-            start_transition_span(&mut transition(), &order(Some(TRACE)), None, Instant::now()).unwrap();
+            start_transition_span(&mut transition(), &order(Some(TRACE)), None, Instant::now())
+                .unwrap();
         let repeated =
-            start_transition_span(&mut transition(), &order(Some(TRACE)), None, Instant::now()).unwrap();
-        assert_eq!((once.own.clone(), once.parent.as_str()), (repeated.own, TRACE));
-        assert_eq!(once.own.span_id(), SpanId::for_transition(&key(), 2).to_string());
+            start_transition_span(&mut transition(), &order(Some(TRACE)), None, Instant::now())
+                .unwrap();
+        assert_eq!(
+            (once.own.clone(), once.parent.as_str()),
+            (repeated.own, TRACE)
+        );
+        assert_eq!(
+            once.own.span_id(),
+            SpanId::for_transition(&key(), 2).to_string()
+        );
     }
 
     #[test]
     fn untraced_and_unsampled_inputs_get_no_span() {
         for trace in [None, Some(TRACE.replace("-01", "-00"))] {
             let input = order(trace.as_deref());
-            assert!(start_transition_span(&mut transition(), &input, None, Instant::now()).is_none());
+            assert!(
+                start_transition_span(&mut transition(), &input, None, Instant::now()).is_none()
+            );
         }
-        let timer = TimerFired { name: Name::new("t").unwrap(), token: 1, due: Timestamp::from_millis(5) };
+        let timer = TimerFired {
+            name: Name::new("t").unwrap(),
+            token: 1,
+            due: Timestamp::from_millis(5),
+        };
         assert!(
-            start_transition_span(&mut transition(), &Input::Timer(timer), None, Instant::now()).is_none()
+            start_transition_span(
+                &mut transition(),
+                &Input::Timer(timer),
+                None,
+                Instant::now()
+            )
+            .is_none()
         );
     }
 }

@@ -9,8 +9,8 @@
 use std::time::Instant;
 
 use orlog_model::{
-    Change, Commit, DeadLetter, DeadLetterOriginal, EventId, EventType, HistoryEntry, Input, InstanceKey,
-    Name, TenantId, Timestamp, TraceParent, WorkItem, WorkOutcome,
+    Change, Commit, DeadLetter, DeadLetterOriginal, EventId, EventType, HistoryEntry, Input,
+    InstanceKey, Name, TenantId, Timestamp, TraceParent, WorkItem, WorkOutcome,
 };
 
 /// Creates spans. Called on the processing path: implementations must be quick and never block.
@@ -87,10 +87,12 @@ pub struct CommitGroupSpan<'a> {
 impl<'a> CommitGroupSpan<'a> {
     /// Returns the traced transitions with their commits.
     pub fn commits(self) -> impl Iterator<Item = (&'a TransitionSpan, &'a Commit)> {
-        self.traced.iter().filter_map(move |(index, decided)| match self.changes.get(*index)? {
-            Change::Apply(commit) => Some((&**decided, &**commit)),
-            _ => None,
-        })
+        self.traced
+            .iter()
+            .filter_map(move |(index, decided)| match self.changes.get(*index)? {
+                Change::Apply(commit) => Some((&**decided, &**commit)),
+                _ => None,
+            })
     }
 }
 

@@ -57,8 +57,14 @@ pub(super) async fn fetch_jobs(
 }
 
 /// Requests jobs, never more than the free capacity.
-async fn take(jobs: &mut Box<dyn JobStream>, permits: &Arc<Semaphore>) -> (OwnedSemaphorePermit, Vec<Job>) {
-    let permit = Arc::clone(permits).acquire_owned().await.expect("the semaphore is never closed");
+async fn take(
+    jobs: &mut Box<dyn JobStream>,
+    permits: &Arc<Semaphore>,
+) -> (OwnedSemaphorePermit, Vec<Job>) {
+    let permit = Arc::clone(permits)
+        .acquire_owned()
+        .await
+        .expect("the semaphore is never closed");
     let claimed = jobs.next(permits.available_permits() + 1).await;
     (permit, claimed)
 }
@@ -74,7 +80,10 @@ fn start_jobs(
     // If more jobs arrive than requested, the queue delivers the surplus to other workers.
     for (permit, job) in std::iter::once(permit).chain(others).zip(claimed) {
         shared.jobs.fetch_add(1, Ordering::AcqRel);
-        let in_flight = InFlightJob { shared: Arc::clone(shared), _permit: permit };
+        let in_flight = InFlightJob {
+            shared: Arc::clone(shared),
+            _permit: permit,
+        };
         tasks.spawn(async move {
             job::run_job(&in_flight.shared, job).await;
             drop(in_flight);

@@ -7,10 +7,14 @@
 use std::time::{Duration, Instant};
 
 use orlog_bus::Message;
-use orlog_bus::effect_queue::{self, EffectCommand, EffectResult, Job, ReadConsistency, ResultPublish};
+use orlog_bus::effect_queue::{
+    self, EffectCommand, EffectResult, Job, ReadConsistency, ResultPublish,
+};
 use orlog_effect::limits::breaker::BreakerState;
 use orlog_effect::{EffectExecutor, ExecutionProgress, ExecutionResult};
-use orlog_model::{DeadLetterReason, Effect, InDoubtPolicy, TraceParent, Work, WorkItem, WorkOutcome};
+use orlog_model::{
+    DeadLetterReason, Effect, InDoubtPolicy, TraceParent, Work, WorkItem, WorkOutcome,
+};
 
 use uuid::Uuid;
 
@@ -44,7 +48,8 @@ impl Drop for JobGuard<'_> {
 /// Executes a job to its end. Meanwhile, the worker extends the acknowledgement deadline of the queue.
 pub(super) async fn run_job(shared: &WorkerPoolState, job: Job) {
     let heartbeat = async {
-        let mut beat = tokio::time::interval((shared.config.ack_wait / 3).max(Duration::from_millis(1)));
+        let mut beat =
+            tokio::time::interval((shared.config.ack_wait / 3).max(Duration::from_millis(1)));
         beat.tick().await;
         loop {
             beat.tick().await;
@@ -59,7 +64,10 @@ pub(super) async fn run_job(shared: &WorkerPoolState, job: Job) {
 }
 
 async fn handle(shared: &WorkerPoolState, job: &Job) {
-    let EffectCommand { mut item, dispatch_count } = match effect_queue::decode_command(&job.message) {
+    let EffectCommand {
+        mut item,
+        dispatch_count,
+    } = match effect_queue::decode_command(&job.message) {
         Ok(ordered) => ordered,
         Err(error) => return bury(shared, job, &error.to_string()).await,
     };
@@ -105,7 +113,12 @@ async fn handle(shared: &WorkerPoolState, job: &Job) {
 }
 
 /// Returns a job to the queue without an attempt, with the number of its deliveries to this process that made none.
-async fn give_back(shared: &WorkerPoolState, job: &Job, (id, unattempted): (Uuid, u64), after: Duration) {
+async fn give_back(
+    shared: &WorkerPoolState,
+    job: &Job,
+    (id, unattempted): (Uuid, u64),
+    after: Duration,
+) {
     shared.returned.add(id, job.sequence, unattempted);
     job.ack.nak_with_delay(after).await;
 }
@@ -127,7 +140,11 @@ fn effect(item: &WorkItem) -> &Effect {
 /// Returns true if a result exists or the effect must not be executed again (idempotency check).
 async fn is_decided(shared: &WorkerPoolState, item: &WorkItem, in_doubt: bool) -> bool {
     let subject = effect_queue::result_subject(item, &effect(item).name);
-    let consistency = if in_doubt { ReadConsistency::Linearizable } else { ReadConsistency::Eventual };
+    let consistency = if in_doubt {
+        ReadConsistency::Linearizable
+    } else {
+        ReadConsistency::Eventual
+    };
     loop {
         match shared.queue.result(&subject, consistency).await {
             Ok(message) => return message.is_some(),
@@ -140,22 +157,35 @@ async fn is_decided(shared: &WorkerPoolState, item: &WorkItem, in_doubt: bool) -
 /// Returns a redelivery delay while the breaker is open. One job waits for the trial call; the others
 /// return to the queue, because the breaker of another worker may be closed. Excluded are jobs that
 /// must not be retried and jobs whose deadline would pass: a redelivery looks like an attempt.
-fn is_for_later(shared: &WorkerPoolState, executor: &EffectExecutor, item: &WorkItem) -> Option<Duration> {
+fn is_for_later(
+    shared: &WorkerPoolState,
+    executor: &EffectExecutor,
+    item: &WorkItem,
+) -> Option<Duration> {
     let condition = executor.status();
     let policy = &executor.upstream().policy;
     let open_duration = policy.breaker.map(|breaker| breaker.open_duration)?;
-    let is_open = matches!(condition.breaker, Some(BreakerState::Open | BreakerState::HalfOpen))
-        && condition.in_flight > 0;
+    let is_open = matches!(
+        condition.breaker,
+        Some(BreakerState::Open | BreakerState::HalfOpen)
+    ) && condition.in_flight > 0;
     let retry_at = shared.clock.now().saturating_add(open_duration);
-    let has_time = policy.deadline(item).is_none_or(|deadline| retry_at < deadline);
+    let has_time = policy
+        .deadline(item)
+        .is_none_or(|deadline| retry_at < deadline);
     let may_redeliver = effect(item).in_doubt.unwrap_or(policy.in_doubt) == InDoubtPolicy::Retry;
     (is_open && has_time && may_redeliver).then_some(open_duration)
 }
 
 /// Executes the effect; after a reload, with its new executor.
 async fn execute(shared: &WorkerPoolState, item: &mut WorkItem, in_doubt: bool) -> ExecutionResult {
-    let (started, mut progress) =
-        (Instant::now(), ExecutionProgress { in_doubt, ..ExecutionProgress::default() });
+    let (started, mut progress) = (
+        Instant::now(),
+        ExecutionProgress {
+            in_doubt,
+            ..ExecutionProgress::default()
+        },
+    );
     loop {
         let Some(executor) = shared.catalog.executor_for(&item.destination()) else {
             return shared.catalog.unroutable_result(item, progress);
@@ -174,10 +204,24 @@ async fn execute(shared: &WorkerPoolState, item: &mut WorkItem, in_doubt: bool) 
 /// Publishes the result until a result is stored.
 async fn publish_result(shared: &WorkerPoolState, item: &WorkItem, done: ExecutionResult) {
     let effect = effect(item);
-    let ExecutionResult { outcome, attempts, facts, trace, attempt_log, .. } = done;
+    let ExecutionResult {
+        outcome,
+        attempts,
+        facts,
+        trace,
+        attempt_log,
+        ..
+    } = done;
     let command_id = item.id;
-    let mut result =
-        EffectResult { command_id, outcome, attempts, facts, trace, attempt_log, stored_at: None };
+    let mut result = EffectResult {
+        command_id,
+        outcome,
+        attempts,
+        facts,
+        trace,
+        attempt_log,
+        stored_at: None,
+    };
     let mut message = effect_queue::encode_result(item, effect, &result, shared.clock.now());
     loop {
         match shared.queue.publish_result(message.clone()).await {
@@ -201,19 +245,39 @@ async fn publish_result(shared: &WorkerPoolState, item: &WorkItem, done: Executi
 fn too_large(result: &EffectResult, reason: &str) -> EffectResult {
     let cut = serde_json::json!({ "truncated": true, "reason": reason });
     let outcome = match result.outcome.clone() {
-        WorkOutcome::Succeeded { event, schema_version, .. } => {
-            WorkOutcome::Succeeded { event, payload: cut, schema_version }
-        }
-        WorkOutcome::Failed { event, failure, .. } => WorkOutcome::Failed { event, failure, payload: cut },
+        WorkOutcome::Succeeded {
+            event,
+            schema_version,
+            ..
+        } => WorkOutcome::Succeeded {
+            event,
+            payload: cut,
+            schema_version,
+        },
+        WorkOutcome::Failed { event, failure, .. } => WorkOutcome::Failed {
+            event,
+            failure,
+            payload: cut,
+        },
         other => other,
     };
-    EffectResult { outcome, facts: Vec::new(), ..result.clone() }
+    EffectResult {
+        outcome,
+        facts: Vec::new(),
+        ..result.clone()
+    }
 }
 
 async fn bury(shared: &WorkerPoolState, job: &Job, reason: &str) {
-    shared.metrics.count_dead_letter(DeadLetterReason::Undecodable);
+    shared
+        .metrics
+        .count_dead_letter(DeadLetterReason::Undecodable);
     let subject = &job.message.subject;
-    tracing::warn!(subject, reason, "no executor for the effect; command dead-lettered");
+    tracing::warn!(
+        subject,
+        reason,
+        "no executor for the effect; command dead-lettered"
+    );
     let node = &shared.config.node;
     let encode = |message: &Message, reason: &str| {
         effect_queue::encode_dead_letter(message, job.sequence, reason, node, shared.clock.now())
@@ -222,7 +286,11 @@ async fn bury(shared: &WorkerPoolState, job: &Job, reason: &str) {
     while let Err(error) = shared.queue.dead_letter(dead_letter.clone()).await {
         if matches!(error, orlog_bus::Error::TooLarge { .. }) {
             let (headers, payload) = Default::default();
-            let cut = Message { headers, payload, ..(*job.message).clone() };
+            let cut = Message {
+                headers,
+                payload,
+                ..(*job.message).clone()
+            };
             dead_letter = encode(&cut, &format!("{reason}; the command is left out: {error}"));
         }
         tracing::debug!(%error, "dead letter write failed; retrying");

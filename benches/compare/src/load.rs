@@ -71,14 +71,22 @@ pub(crate) async fn run(target: &Target) -> Result<Run> {
     for in_flight in LOADS {
         let window = Window::new(Duration::from_secs(target.seconds));
         let measured = measure(&orders, in_flight, window, processes).await;
-        loads.push(measured.with_context(|| format!("the load with {in_flight} orders in flight failed"))?);
+        loads.push(
+            measured
+                .with_context(|| format!("the load with {in_flight} orders in flight failed"))?,
+        );
         sagas = orders.check().await?;
     }
     let mut peak = [0.0; 3];
     for (peak, process) in peak.iter_mut().zip(processes) {
         *peak = peak_mib(process)?;
     }
-    Ok(Run { loads, peak_mib: peak, sagas, load_average })
+    Ok(Run {
+        loads,
+        peak_mib: peak,
+        sagas,
+        load_average,
+    })
 }
 
 /// Time in which ends of orders count.
@@ -91,7 +99,10 @@ struct Window {
 impl Window {
     fn new(length: Duration) -> Self {
         let from = Instant::now() + WARM_UP;
-        Self { from, until: from + length }
+        Self {
+            from,
+            until: from + length,
+        }
     }
 }
 
@@ -117,14 +128,22 @@ async fn measure(
         latencies.extend(ended??);
     }
     latencies.sort_unstable();
-    let (Some(p50), Some(p99)) =
-        (latencies.get(latencies.len() / 2), latencies.get(latencies.len() * 99 / 100))
-    else {
-        bail!("no order ended within {}s", (window.until - window.from).as_secs());
+    let (Some(p50), Some(p99)) = (
+        latencies.get(latencies.len() / 2),
+        latencies.get(latencies.len() * 99 / 100),
+    ) else {
+        bail!(
+            "no order ended within {}s",
+            (window.until - window.from).as_secs()
+        );
     };
     let ended = latencies.len() as u64;
     // The service receives the last request of an order before Orlog stores its end: the node counts the stored ends.
-    let count = if orders.system == System::OrlogHttp && in_flight > 0 { after.1 - before.1 } else { ended };
+    let count = if orders.system == System::OrlogHttp && in_flight > 0 {
+        after.1 - before.1
+    } else {
+        ended
+    };
     #[expect(clippy::cast_precision_loss, reason = "less than 2^52")]
     let count = count as f64;
     Ok(Measurement {
@@ -136,7 +155,11 @@ async fn measure(
 }
 
 fn cpu(processes: [u32; 3]) -> Result<[f64; 3]> {
-    Ok([cpu_seconds(processes[0])?, cpu_seconds(processes[1])?, cpu_seconds(processes[2])?])
+    Ok([
+        cpu_seconds(processes[0])?,
+        cpu_seconds(processes[1])?,
+        cpu_seconds(processes[2])?,
+    ])
 }
 
 /// Runs one order after the other. Returns the latencies of the orders that ended in the window.
@@ -162,7 +185,12 @@ async fn open_loop(orders: Arc<Orders>, window: Window) -> Result<Vec<Duration>>
             break;
         }
         let orders = Arc::clone(&orders);
-        tasks.spawn(async move { orders.run(true).await.map(|()| (started, started.elapsed())) });
+        tasks.spawn(async move {
+            orders
+                .run(true)
+                .await
+                .map(|()| (started, started.elapsed()))
+        });
     }
     let ended: Result<Vec<_>> = tasks.join_all().await.into_iter().collect();
     Ok(ended?
@@ -188,15 +216,29 @@ struct Orders {
 
 impl Orders {
     async fn connect(target: &Target) -> Result<Self> {
-        let connections = if target.system.is_orlog() { ORLOG_CONNECTIONS } else { RESTATE_CONNECTIONS };
-        let (starts, reads) = (Client::new(target.server, connections), Client::new(target.server, 8));
+        let connections = if target.system.is_orlog() {
+            ORLOG_CONNECTIONS
+        } else {
+            RESTATE_CONNECTIONS
+        };
+        let (starts, reads) = (
+            Client::new(target.server, connections),
+            Client::new(target.server, 8),
+        );
         let control = connect(target.control).await?;
         let (reader, writer) = control.into_split();
         let (sender, counts) = mpsc::channel(1);
         let waiters = Waiters::default();
         tokio::spawn(receive(reader, Arc::clone(&waiters), sender));
         let control = tokio::sync::Mutex::new((writer, counts));
-        Ok(Self { system: target.system, starts, reads, next: AtomicU64::new(0), waiters, control })
+        Ok(Self {
+            system: target.system,
+            starts,
+            reads,
+            next: AtomicU64::new(0),
+            waiters,
+            control,
+        })
     }
 
     /// Starts an order and waits until its end is known. With HTTP effects of Orlog, and not `stored`, the end is the last request to
@@ -206,11 +248,16 @@ impl Orders {
         let run = async {
             match self.system {
                 System::RestateService => {
-                    self.post("/Order/run", "application/json", order.to_string()).await
+                    self.post("/Order/run", "application/json", order.to_string())
+                        .await
                 }
                 System::RestateWorkflow => {
-                    self.post(&format!("/OrderWorkflow/{order}/run"), "application/json", order.to_string())
-                        .await
+                    self.post(
+                        &format!("/OrderWorkflow/{order}/run"),
+                        "application/json",
+                        order.to_string(),
+                    )
+                    .await
                 }
                 System::OrlogHttp if stored => {
                     self.publish(order).await?;
@@ -220,21 +267,33 @@ impl Orders {
             }
         };
         let ended = timeout(ORDER_TIMEOUT, run).await;
-        ended.with_context(|| format!("order {order} did not end within {}s", ORDER_TIMEOUT.as_secs()))?
+        ended.with_context(|| {
+            format!(
+                "order {order} did not end within {}s",
+                ORDER_TIMEOUT.as_secs()
+            )
+        })?
     }
 
     async fn post(&self, path: &str, kind: &str, body: String) -> Result<()> {
-        self.starts.send(Method::POST, path, kind, body).await.map(drop)
+        self.starts
+            .send(Method::POST, path, kind, body)
+            .await
+            .map(drop)
     }
 
     /// Publishes the start event, and waits until the service reports the end.
     async fn publish(&self, order: u64) -> Result<()> {
         let (sender, ended) = oneshot::channel();
-        self.waiters.lock().expect("no panic under the lock").insert(order, sender);
+        self.waiters
+            .lock()
+            .expect("no panic under the lock")
+            .insert(order, sender);
         let event = format!(
             r#"{{"specversion":"1.0","id":"{order}","type":"OrderPlaced","source":"urn:compare","data":{{"order":"{order}"}}}}"#
         );
-        self.post("/v1/events", "application/cloudevents+json", event).await?;
+        self.post("/v1/events", "application/cloudevents+json", event)
+            .await?;
         ended.await.context("the service has closed its connection")
     }
 
@@ -242,7 +301,10 @@ impl Orders {
     async fn wait_until_stored(&self, order: u64) -> Result<()> {
         let path = format!("/v1/sagas/order/{order}?history_limit=1");
         loop {
-            let body = self.reads.send(Method::GET, &path, "application/json", String::new()).await?;
+            let body = self
+                .reads
+                .send(Method::GET, &path, "application/json", String::new())
+                .await?;
             if serde_json::from_slice::<Instance<'_>>(&body)?.status == "completed" {
                 return Ok(());
             }
@@ -254,12 +316,18 @@ impl Orders {
         if !self.system.is_orlog() {
             return Ok(self.next.load(Ordering::Relaxed));
         }
-        let metrics = self.reads.send(Method::GET, "/metrics", "text/plain", String::new()).await?;
+        let metrics = self
+            .reads
+            .send(Method::GET, "/metrics", "text/plain", String::new())
+            .await?;
         let metrics = String::from_utf8_lossy(&metrics);
-        let mut ended =
-            metrics.lines().filter(|line| line.starts_with("orlog_tenant_instances_ended_total{"));
+        let mut ended = metrics
+            .lines()
+            .filter(|line| line.starts_with("orlog_tenant_instances_ended_total{"));
         let completed = ended.find(|line| line.contains("status=\"completed\""));
-        completed.and_then(|line| line.split_whitespace().last()).map_or(Ok(0), |count| Ok(count.parse()?))
+        completed
+            .and_then(|line| line.split_whitespace().last())
+            .map_or(Ok(0), |count| Ok(count.parse()?))
     }
 
     /// Checks that each order was executed once and has ended. Returns their number.
@@ -304,16 +372,26 @@ struct Instance<'a> {
 }
 
 /// Receives the messages of the service.
-async fn receive(reader: OwnedReadHalf, waiters: Waiters, counts: mpsc::Sender<[u64; 2]>) -> Result<()> {
+async fn receive(
+    reader: OwnedReadHalf,
+    waiters: Waiters,
+    counts: mpsc::Sender<[u64; 2]>,
+) -> Result<()> {
     let mut reader = tokio::io::BufReader::new(reader);
     loop {
         let message = reader.read_u64().await?;
         if message == COUNTS {
-            counts.send([reader.read_u64().await?, reader.read_u64().await?]).await?;
+            counts
+                .send([reader.read_u64().await?, reader.read_u64().await?])
+                .await?;
             continue;
         }
         // A second report of an order has no waiter; the counts of the service include its repeated step.
-        if let Some(waiter) = waiters.lock().expect("no panic under the lock").remove(&message) {
+        if let Some(waiter) = waiters
+            .lock()
+            .expect("no panic under the lock")
+            .remove(&message)
+        {
             waiter.send(()).ok();
         }
     }

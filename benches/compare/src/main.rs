@@ -56,18 +56,40 @@ enum Role {
         systems: Vec<System>,
     },
     /// Execute the steps; `run` starts it
-    Service { system: System, server: u16, port: u16, control: u16 },
+    Service {
+        system: System,
+        server: u16,
+        port: u16,
+        control: u16,
+    },
     /// Generate the load; `run` starts it
-    Load { system: System, server: u16, control: u16, server_pid: u32, service_pid: u32, seconds: u64 },
+    Load {
+        system: System,
+        server: u16,
+        control: u16,
+        server_pid: u32,
+        service_pid: u32,
+        seconds: u64,
+    },
 }
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<()> {
     match Arguments::parse().role {
-        Role::Run { orlog, restate, dir, runs, seconds, quick, systems } => {
+        Role::Run {
+            orlog,
+            restate,
+            dir,
+            runs,
+            seconds,
+            quick,
+            systems,
+        } => {
             let (runs, seconds) = if quick { (1, 1) } else { (runs, seconds) };
-            let (mut interrupt, mut terminate) =
-                (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
+            let (mut interrupt, mut terminate) = (
+                signal(SignalKind::interrupt())?,
+                signal(SignalKind::terminate())?,
+            );
             let programs = Programs { orlog, restate };
             // Dropping the runs kills their processes.
             tokio::select! {
@@ -76,9 +98,27 @@ async fn main() -> Result<()> {
                 _ = terminate.recv() => bail!("terminated"),
             }
         }
-        Role::Service { system, server, port, control } => service::run(system, server, port, control).await,
-        Role::Load { system, server, control, server_pid, service_pid, seconds } => {
-            let target = Target { system, server, control, processes: [server_pid, service_pid], seconds };
+        Role::Service {
+            system,
+            server,
+            port,
+            control,
+        } => service::run(system, server, port, control).await,
+        Role::Load {
+            system,
+            server,
+            control,
+            server_pid,
+            service_pid,
+            seconds,
+        } => {
+            let target = Target {
+                system,
+                server,
+                control,
+                processes: [server_pid, service_pid],
+                seconds,
+            };
             println!("{}", serde_json::to_string(&load::run(&target).await?)?);
             Ok(())
         }
@@ -98,17 +138,30 @@ async fn compare(
             let dir = dir.join(system.id());
             let result = run_once(system, programs, &dir, seconds).await;
             let result = result.with_context(|| {
-                format!("run {number} of {} failed; logs: {}", system.id(), dir.display())
+                format!(
+                    "run {number} of {} failed; logs: {}",
+                    system.id(),
+                    dir.display()
+                )
             })?;
-            let rates: Vec<String> =
-                result.loads.iter().map(|load| format!("{:.0}", load.sagas_per_s)).collect();
-            eprintln!("compare: run {number} of {runs}, {}: {} sagas/s", system.id(), rates.join(", "));
+            let rates: Vec<String> = result
+                .loads
+                .iter()
+                .map(|load| format!("{:.0}", load.sagas_per_s))
+                .collect();
+            eprintln!(
+                "compare: run {number} of {runs}, {}: {} sagas/s",
+                system.id(),
+                rates.join(", ")
+            );
             results.entry(system).or_default().push(result);
         }
     }
     let path = dir.join("results.json");
-    let json: BTreeMap<String, &Vec<Run>> =
-        results.iter().map(|(system, runs)| (system.id(), runs)).collect();
+    let json: BTreeMap<String, &Vec<Run>> = results
+        .iter()
+        .map(|(system, runs)| (system.id(), runs))
+        .collect();
     fs::write(&path, serde_json::to_string_pretty(&json)?)
         .with_context(|| format!("cannot write {}", path.display()))?;
     print!("{}", report::tables(&results));
@@ -126,14 +179,20 @@ async fn run_once(system: System, programs: &Programs, dir: &Path, seconds: u64)
     let server = Server::start(system, programs, &dir, port).await?;
     let own = std::env::current_exe()?;
     let mut command = Command::new(&own);
-    command.args(["service", &system.id()]).args([server.port, port, control].map(|port| port.to_string()));
+    command
+        .args(["service", &system.id()])
+        .args([server.port, port, control].map(|port| port.to_string()));
     let service = Process::start("service", &mut command, &dir, false)?;
     if !system.is_orlog() {
         server.register(port).await?;
     }
     let mut command = Command::new(&own);
-    command.args(["load", &system.id()]).args([server.port, control].map(|port| port.to_string()));
-    command.args([server.process.id()?, service.id()?].map(|pid| pid.to_string())).arg(seconds.to_string());
+    command
+        .args(["load", &system.id()])
+        .args([server.port, control].map(|port| port.to_string()));
+    command
+        .args([server.process.id()?, service.id()?].map(|pid| pid.to_string()))
+        .arg(seconds.to_string());
     let mut load = Process::start("load", &mut command, &dir, true)?;
     let mut output = String::new();
     let limit = Duration::from_secs((seconds + 10) * LOADS.len() as u64 + 60);

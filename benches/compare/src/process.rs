@@ -16,19 +16,40 @@ pub(crate) struct Process {
 
 impl Process {
     /// Starts a program. Its error output, and its output unless `piped`, goes to `<name>.log` in `dir`.
-    pub(crate) fn start(name: &str, command: &mut Command, dir: &Path, piped: bool) -> Result<Self> {
+    pub(crate) fn start(
+        name: &str,
+        command: &mut Command,
+        dir: &Path,
+        piped: bool,
+    ) -> Result<Self> {
         let path = dir.join(format!("{name}.log"));
-        let log = File::create(&path).with_context(|| format!("cannot create {}", path.display()))?;
-        let output = if piped { Stdio::piped() } else { log.try_clone()?.into() };
-        let child = command.stdin(Stdio::null()).stdout(output).stderr(log).kill_on_drop(true).spawn();
+        let log =
+            File::create(&path).with_context(|| format!("cannot create {}", path.display()))?;
+        let output = if piped {
+            Stdio::piped()
+        } else {
+            log.try_clone()?.into()
+        };
+        let child = command
+            .stdin(Stdio::null())
+            .stdout(output)
+            .stderr(log)
+            .kill_on_drop(true)
+            .spawn();
         let program = command.as_std().get_program().display().to_string();
-        let child = child.with_context(|| format!("cannot start {program}; `make compare` installs it"))?;
-        Ok(Self { name: name.to_owned(), child })
+        let child =
+            child.with_context(|| format!("cannot start {program}; `make compare` installs it"))?;
+        Ok(Self {
+            name: name.to_owned(),
+            child,
+        })
     }
 
     /// Returns the process id.
     pub(crate) fn id(&self) -> Result<u32> {
-        self.child.id().with_context(|| format!("{} has exited", self.name))
+        self.child
+            .id()
+            .with_context(|| format!("{} has exited", self.name))
     }
 
     /// Returns the pipe of the output.
@@ -56,20 +77,28 @@ impl Process {
         if let Some(status) = self.child.try_wait()? {
             bail!("{} ended during the run with {status}", self.name);
         }
-        self.child.kill().await.with_context(|| format!("cannot stop {}", self.name))
+        self.child
+            .kill()
+            .await
+            .with_context(|| format!("cannot stop {}", self.name))
     }
 }
 
 /// Returns the CPU time of a process in seconds, user and system.
 pub(crate) fn cpu_seconds(pid: u32) -> Result<f64> {
     let path = format!("/proc/{pid}/stat");
-    let stat =
-        fs::read_to_string(&path).with_context(|| format!("cannot read {path}; the process has ended"))?;
+    let stat = fs::read_to_string(&path)
+        .with_context(|| format!("cannot read {path}; the process has ended"))?;
     // The second field is the program in parentheses; it can contain spaces.
-    let (_, fields) = stat.rsplit_once(')').with_context(|| format!("{path} has no program"))?;
+    let (_, fields) = stat
+        .rsplit_once(')')
+        .with_context(|| format!("{path} has no program"))?;
     let fields: Vec<&str> = fields.split_whitespace().collect();
     let ticks = |index: usize| -> Result<f64> {
-        Ok(fields.get(index).with_context(|| format!("{path} is too short"))?.parse()?)
+        Ok(fields
+            .get(index)
+            .with_context(|| format!("{path} is too short"))?
+            .parse()?)
     };
     #[expect(clippy::cast_precision_loss, reason = "100 on Linux")]
     Ok((ticks(11)? + ticks(12)?) / rustix::param::clock_ticks_per_second() as f64)
@@ -78,8 +107,8 @@ pub(crate) fn cpu_seconds(pid: u32) -> Result<f64> {
 /// Returns the peak resident memory of a process in MiB.
 pub(crate) fn peak_mib(pid: u32) -> Result<f64> {
     let path = format!("/proc/{pid}/status");
-    let status =
-        fs::read_to_string(&path).with_context(|| format!("cannot read {path}; the process has ended"))?;
+    let status = fs::read_to_string(&path)
+        .with_context(|| format!("cannot read {path}; the process has ended"))?;
     let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
     let kib = peak
         .and_then(|peak| peak.trim().strip_suffix(" kB"))
@@ -90,7 +119,11 @@ pub(crate) fn peak_mib(pid: u32) -> Result<f64> {
 /// Returns the load average of the last minute.
 pub(crate) fn load_average() -> Result<f64> {
     let text = fs::read_to_string("/proc/loadavg").context("cannot read /proc/loadavg")?;
-    Ok(text.split_whitespace().next().context("/proc/loadavg is empty")?.parse()?)
+    Ok(text
+        .split_whitespace()
+        .next()
+        .context("/proc/loadavg is empty")?
+        .parse()?)
 }
 
 /// Returns free loopback ports. Another process could take one before its server binds it; the run then fails.

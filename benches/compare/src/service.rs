@@ -43,16 +43,23 @@ impl Steps {
     fn counts(&self) -> [u64; 2] {
         let executions = self.executions.lock().expect("no panic under the lock");
         let exact = executions.iter().filter(|order| **order == [1; 3]).count() as u64;
-        [exact, executions.iter().flatten().copied().map(u64::from).sum()]
+        [
+            exact,
+            executions.iter().flatten().copied().map(u64::from).sum(),
+        ]
     }
 }
 
 /// Serves the steps of `system` on `port`, or at the Orlog node on `server`, and one load generator on `control`.
 pub(crate) async fn run(system: System, server: u16, port: u16, control: u16) -> Result<()> {
     let (messages, receiver) = unbounded_channel();
-    let steps = Arc::new(Steps { executions: Mutex::default(), messages });
-    let control =
-        TcpListener::bind(("127.0.0.1", control)).await.context("cannot listen for the load generator")?;
+    let steps = Arc::new(Steps {
+        executions: Mutex::default(),
+        messages,
+    });
+    let control = TcpListener::bind(("127.0.0.1", control))
+        .await
+        .context("cannot listen for the load generator")?;
     let reports = report(control, Arc::clone(&steps), receiver);
     let work = async {
         match system {
@@ -65,7 +72,11 @@ pub(crate) async fn run(system: System, server: u16, port: u16, control: u16) ->
 }
 
 /// Sends each message to the load generator, and the counts on request.
-async fn report(control: TcpListener, steps: Arc<Steps>, mut messages: UnboundedReceiver<u64>) -> Result<()> {
+async fn report(
+    control: TcpListener,
+    steps: Arc<Steps>,
+    mut messages: UnboundedReceiver<u64>,
+) -> Result<()> {
     let (stream, _) = control.accept().await?;
     stream.set_nodelay(true)?;
     let (mut reader, mut writer) = stream.into_split();
@@ -84,7 +95,10 @@ async fn report(control: TcpListener, steps: Arc<Steps>, mut messages: Unbounded
                 bytes.extend(steps.counts().iter().flat_map(|count| count.to_be_bytes()));
             }
         }
-        writer.write_all(&bytes).await.context("the load generator has closed its connection")?;
+        writer
+            .write_all(&bytes)
+            .await
+            .context("the load generator has closed its connection")?;
     }
     Ok(())
 }

@@ -31,7 +31,10 @@ pub(crate) enum System {
 impl System {
     /// Returns the name in arguments and results.
     pub(crate) fn id(self) -> String {
-        self.to_possible_value().expect("no variant is skipped").get_name().to_owned()
+        self.to_possible_value()
+            .expect("no variant is skipped")
+            .get_name()
+            .to_owned()
     }
 
     /// Returns the name in tables.
@@ -67,13 +70,22 @@ pub(crate) struct Server {
 
 impl Server {
     /// Starts `system` with its default settings and an empty directory in `dir`. `service` is the port of the service.
-    pub(crate) async fn start(system: System, programs: &Programs, dir: &Path, service: u16) -> Result<Self> {
+    pub(crate) async fn start(
+        system: System,
+        programs: &Programs,
+        dir: &Path,
+        service: u16,
+    ) -> Result<Self> {
         let server = if system.is_orlog() {
             start_orlog(system, &programs.orlog, dir, service)?
         } else {
             start_restate(&programs.restate, dir)?
         };
-        let path = if system.is_orlog() { "/ready" } else { "/health" };
+        let path = if system.is_orlog() {
+            "/ready"
+        } else {
+            "/health"
+        };
         server.request(Method::GET, path, String::new()).await?;
         Ok(server)
     }
@@ -89,12 +101,16 @@ impl Server {
         let started = Instant::now();
         loop {
             let client = Client::new(self.admin, 1);
-            match client.send(method.clone(), path, "application/json", body.clone()).await {
+            match client
+                .send(method.clone(), path, "application/json", body.clone())
+                .await
+            {
                 Ok(_) => return Ok(()),
                 Err(error) if started.elapsed() > START_TIMEOUT => {
-                    return Err(
-                        error.context(format!("the server is not ready after {}s", START_TIMEOUT.as_secs()))
-                    );
+                    return Err(error.context(format!(
+                        "the server is not ready after {}s",
+                        START_TIMEOUT.as_secs()
+                    )));
                 }
                 Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
             }
@@ -104,14 +120,21 @@ impl Server {
 
 fn start_orlog(system: System, program: &Path, dir: &Path, service: u16) -> Result<Server> {
     let (definitions, upstreams) = (dir.join("definitions"), dir.join("upstreams"));
-    write(&definitions, "order.saga.yaml", include_str!("../order.saga.yaml"))?;
+    write(
+        &definitions,
+        "order.saga.yaml",
+        include_str!("../order.saga.yaml"),
+    )?;
     let upstream = if system == System::OrlogExchange {
-        "kind = \"worker\"\neffects = [\"order.reserve\", \"order.charge\", \"order.ship\"]\n".to_owned()
+        "kind = \"worker\"\neffects = [\"order.reserve\", \"order.charge\", \"order.ship\"]\n"
+            .to_owned()
     } else {
         let base = format!("kind = \"http\"\nbase_url = \"http://127.0.0.1:{service}\"\n");
         ["reserve", "charge", "ship"]
             .iter()
-            .fold(base, |text, step| text + &format!("[effects.\"order.{step}\"]\npath = \"/{step}\"\n"))
+            .fold(base, |text, step| {
+                text + &format!("[effects.\"order.{step}\"]\npath = \"/{step}\"\n")
+            })
     };
     write(&upstreams, "order.toml", &upstream)?;
     let [port] = free_ports()?;
@@ -120,22 +143,42 @@ fn start_orlog(system: System, program: &Path, dir: &Path, service: u16) -> Resu
         .arg("run")
         .env("ORLOG_LISTEN", format!("127.0.0.1:{port}"))
         .env("ORLOG_DATA_DIR", dir.join("data"));
-    command.env("ORLOG_DEFINITIONS_DIR", definitions).env("ORLOG_UPSTREAMS_DIR", upstreams);
-    Ok(Server { process: Process::start("server", &mut command, dir, false)?, port, admin: port })
+    command
+        .env("ORLOG_DEFINITIONS_DIR", definitions)
+        .env("ORLOG_UPSTREAMS_DIR", upstreams);
+    Ok(Server {
+        process: Process::start("server", &mut command, dir, false)?,
+        port,
+        admin: port,
+    })
 }
 
 fn start_restate(program: &Path, dir: &Path) -> Result<Server> {
     let [ingress, admin, node] = free_ports()?;
     let mut command = Command::new(program);
     command
-        .args(["--no-logo", "--listen-mode", "tcp", "--node-name", "compare", "--base-dir"])
+        .args([
+            "--no-logo",
+            "--listen-mode",
+            "tcp",
+            "--node-name",
+            "compare",
+            "--base-dir",
+        ])
         .arg(dir.join("data"));
     command.env("RESTATE_BIND_ADDRESS", format!("127.0.0.1:{node}"));
-    command.env("RESTATE_INGRESS__BIND_ADDRESS", format!("127.0.0.1:{ingress}"));
+    command.env(
+        "RESTATE_INGRESS__BIND_ADDRESS",
+        format!("127.0.0.1:{ingress}"),
+    );
     command.env("RESTATE_ADMIN__BIND_ADDRESS", format!("127.0.0.1:{admin}"));
     // Usage reports to the vendor.
     command.env("RESTATE_DISABLE_TELEMETRY", "true");
-    Ok(Server { process: Process::start("server", &mut command, dir, false)?, port: ingress, admin })
+    Ok(Server {
+        process: Process::start("server", &mut command, dir, false)?,
+        port: ingress,
+        admin,
+    })
 }
 
 fn write(dir: &Path, name: &str, text: &str) -> Result<()> {

@@ -52,12 +52,16 @@ impl Case {
     pub(crate) fn group(self) -> Group {
         match self {
             Self::OrlogInProcess | Self::SayiirInProcess => Group::InProcess,
-            Self::OrlogCheckpointsMemory | Self::SayiirCheckpointsMemory => Group::CheckpointsMemory,
-            Self::OrlogCheckpointsPostgres | Self::SayiirCheckpointsPostgres => Group::CheckpointsPostgres,
-            Self::OrlogCheckpointsEmbedded => Group::CheckpointsEmbedded,
-            Self::OrlogPooledPostgres | Self::SayiirPooledPostgres | Self::SayiirPooledPostgresWide => {
-                Group::PooledPostgres
+            Self::OrlogCheckpointsMemory | Self::SayiirCheckpointsMemory => {
+                Group::CheckpointsMemory
             }
+            Self::OrlogCheckpointsPostgres | Self::SayiirCheckpointsPostgres => {
+                Group::CheckpointsPostgres
+            }
+            Self::OrlogCheckpointsEmbedded => Group::CheckpointsEmbedded,
+            Self::OrlogPooledPostgres
+            | Self::SayiirPooledPostgres
+            | Self::SayiirPooledPostgresWide => Group::PooledPostgres,
             Self::OrlogPooledNats => Group::PooledNats,
         }
     }
@@ -83,9 +87,9 @@ impl Case {
             Self::SayiirPooledPostgresWide => "sayiir, 32 workers",
             Self::SayiirPooledPostgres => "sayiir, 4 workers",
             Self::OrlogPooledPostgres | Self::OrlogPooledNats => "orlog-workflow, 4 workers",
-            Self::SayiirInProcess | Self::SayiirCheckpointsMemory | Self::SayiirCheckpointsPostgres => {
-                "sayiir"
-            }
+            Self::SayiirInProcess
+            | Self::SayiirCheckpointsMemory
+            | Self::SayiirCheckpointsPostgres => "sayiir",
             Self::OrlogInProcess
             | Self::OrlogCheckpointsMemory
             | Self::OrlogCheckpointsPostgres
@@ -100,14 +104,24 @@ impl Case {
             Self::SayiirInProcess => sayiir::in_process(in_flight, seconds).await,
             Self::OrlogCheckpointsMemory => orlog::checkpoints_memory(in_flight, seconds).await,
             Self::SayiirCheckpointsMemory => sayiir::checkpoints_memory(in_flight, seconds).await,
-            Self::OrlogCheckpointsPostgres => orlog::checkpoints_postgres(servers, in_flight, seconds).await,
+            Self::OrlogCheckpointsPostgres => {
+                orlog::checkpoints_postgres(servers, in_flight, seconds).await
+            }
             Self::SayiirCheckpointsPostgres => {
                 sayiir::checkpoints_postgres(servers, in_flight, seconds).await
             }
-            Self::OrlogCheckpointsEmbedded => orlog::checkpoints_embedded(servers, in_flight, seconds).await,
-            Self::OrlogPooledPostgres => orlog::pooled_postgres(servers, 4, in_flight, seconds).await,
-            Self::SayiirPooledPostgres => sayiir::pooled_postgres(servers, 4, in_flight, seconds).await,
-            Self::SayiirPooledPostgresWide => sayiir::pooled_postgres(servers, 32, in_flight, seconds).await,
+            Self::OrlogCheckpointsEmbedded => {
+                orlog::checkpoints_embedded(servers, in_flight, seconds).await
+            }
+            Self::OrlogPooledPostgres => {
+                orlog::pooled_postgres(servers, 4, in_flight, seconds).await
+            }
+            Self::SayiirPooledPostgres => {
+                sayiir::pooled_postgres(servers, 4, in_flight, seconds).await
+            }
+            Self::SayiirPooledPostgresWide => {
+                sayiir::pooled_postgres(servers, 32, in_flight, seconds).await
+            }
             Self::OrlogPooledNats => orlog::pooled_nats(servers, 4, in_flight, seconds).await,
         }
     }

@@ -42,7 +42,12 @@ where
     let mut tasks = JoinSet::new();
     for thread in 0..threads {
         let share = (in_flight + thread) / threads;
-        let (next, ended, run, stop) = (Arc::clone(&next), Arc::clone(&ended), run.clone(), stop.subscribe());
+        let (next, ended, run, stop) = (
+            Arc::clone(&next),
+            Arc::clone(&ended),
+            run.clone(),
+            stop.subscribe(),
+        );
         let runtime = Handle::current();
         tasks.spawn_blocking(move || {
             runtime.block_on(LocalSet::new().run_until(async move {
@@ -66,7 +71,11 @@ where
         tokio::time::sleep(WARM_UP).await;
         let before = (Instant::now(), ended.load(Ordering::Relaxed), cpu());
         tokio::time::sleep(Duration::from_secs(seconds)).await;
-        (before.0.elapsed(), ended.load(Ordering::Relaxed) - before.1, cpu().saturating_sub(before.2))
+        (
+            before.0.elapsed(),
+            ended.load(Ordering::Relaxed) - before.1,
+            cpu().saturating_sub(before.2),
+        )
     };
     let (elapsed, count, cpu) = tokio::select! {
         measured = measure => measured,
@@ -88,8 +97,10 @@ where
     }
     #[expect(clippy::cast_precision_loss, reason = "less than 2^52")]
     let count = count as f64;
-    let measurement =
-        Measurement { rate: count / elapsed.as_secs_f64(), cpu_us: cpu.as_secs_f64() * 1e6 / count.max(1.0) };
+    let measurement = Measurement {
+        rate: count / elapsed.as_secs_f64(),
+        cpu_us: cpu.as_secs_f64() * 1e6 / count.max(1.0),
+    };
     Ok((measurement, next.load(Ordering::Relaxed)))
 }
 

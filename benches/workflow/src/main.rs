@@ -42,7 +42,11 @@ struct Arguments {
 #[tokio::main]
 async fn main() -> Result<()> {
     let arguments = Arguments::parse();
-    let servers = Servers { postgres: arguments.postgres, nats: arguments.nats, dir: arguments.dir };
+    let servers = Servers {
+        postgres: arguments.postgres,
+        nats: arguments.nats,
+        dir: arguments.dir,
+    };
     let mut results = Results::default();
     for round in 1..=arguments.rounds {
         for &case in &arguments.cases {

@@ -57,16 +57,27 @@ pub(crate) async fn checkpoints_embedded(
     seconds: u64,
 ) -> Result<Measurement> {
     let dir = servers.new_dir()?;
-    checkpoints(Arc::new(EmbeddedBackend::open(dir.path())?), in_flight, seconds).await
+    checkpoints(
+        Arc::new(EmbeddedBackend::open(dir.path())?),
+        in_flight,
+        seconds,
+    )
+    .await
 }
 
-async fn checkpoints(backend: Arc<dyn Backend>, in_flight: usize, seconds: u64) -> Result<Measurement> {
+async fn checkpoints(
+    backend: Arc<dyn Backend>,
+    in_flight: usize,
+    seconds: u64,
+) -> Result<Measurement> {
     let workflow = workflow()?;
     let runner = CheckpointingRunner::new(backend);
     let run = move |number: u64| {
         let (workflow, runner) = (Arc::clone(&workflow), runner.clone());
         async move {
-            let output = runner.run(&workflow, &format!("i-{number}"), number).await?;
+            let output = runner
+                .run(&workflow, &format!("i-{number}"), number)
+                .await?;
             ensure!(output == number + 3, "wrong output");
             Ok(())
         }
@@ -91,7 +102,11 @@ pub(crate) async fn pooled_nats(
     seconds: u64,
 ) -> Result<Measurement> {
     static NUMBER: AtomicU64 = AtomicU64::new(1);
-    let stream = format!("bench-{}-{}", std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed));
+    let stream = format!(
+        "bench-{}-{}",
+        std::process::id(),
+        NUMBER.fetch_add(1, Ordering::Relaxed)
+    );
     let backend = NatsBackend::connect(&servers.nats, &stream).await?;
     pooled(Arc::new(backend), workers, in_flight, seconds).await
 }
@@ -106,8 +121,11 @@ async fn pooled(
     let registry = TaskRegistry::new().workflow(&workflow);
     let workers: Vec<WorkerHandle> = (1..=workers)
         .map(|number| {
-            let worker =
-                PooledWorker::new(format!("worker-{number}"), Arc::clone(&backend), registry.clone());
+            let worker = PooledWorker::new(
+                format!("worker-{number}"),
+                Arc::clone(&backend),
+                registry.clone(),
+            );
             worker.batch(64).spawn()
         })
         .collect();

@@ -12,22 +12,38 @@ pub(crate) struct Results(BTreeMap<Group, BTreeMap<Case, Vec<Measurement>>>);
 
 impl Results {
     pub(crate) fn add(&mut self, case: Case, measurement: Measurement) {
-        self.0.entry(case.group()).or_default().entry(case).or_default().push(measurement);
+        self.0
+            .entry(case.group())
+            .or_default()
+            .entry(case)
+            .or_default()
+            .push(measurement);
     }
 
     /// Returns a table with the median of the rounds, and in parentheses the smallest and the largest value. The ratio is that of
     /// the medians, to the fastest row of sayiir.
     pub(crate) fn tables(&self) -> String {
         let mut text = String::new();
-        line(&mut text, "| | in flight | | workflows/s | CPU µs/workflow | ratio |");
+        line(
+            &mut text,
+            "| | in flight | | workflows/s | CPU µs/workflow | ratio |",
+        );
         line(&mut text, "|---|---|---|---|---|---|");
         for (group, cases) in &self.0 {
-            let rate =
-                |case: &Case| cases.get(case).map_or(0.0, |all| median(all.iter().map(|one| one.rate)));
-            let other = cases.keys().filter(|case| !case.is_orlog()).map(rate).max_by(f64::total_cmp);
+            let rate = |case: &Case| {
+                cases
+                    .get(case)
+                    .map_or(0.0, |all| median(all.iter().map(|one| one.rate)))
+            };
+            let other = cases
+                .keys()
+                .filter(|case| !case.is_orlog())
+                .map(rate)
+                .max_by(f64::total_cmp);
             for (case, all) in cases {
-                let ratio =
-                    other.filter(|_| case.is_orlog()).map(|other| format!("{:.1}", rate(case) / other));
+                let ratio = other
+                    .filter(|_| case.is_orlog())
+                    .map(|other| format!("{:.1}", rate(case) / other));
                 line(
                     &mut text,
                     &format!(
@@ -79,6 +95,8 @@ fn number(value: f64) -> String {
     }
     let digits = format!("{value:.0}");
     let groups = digits.as_bytes().rchunks(3).rev();
-    let groups: Vec<&str> = groups.map(|group| std::str::from_utf8(group).unwrap_or_default()).collect();
+    let groups: Vec<&str> = groups
+        .map(|group| std::str::from_utf8(group).unwrap_or_default())
+        .collect();
     groups.join(",")
 }

@@ -51,7 +51,10 @@ fn workflow() -> Result<Increment> {
 
 async fn connect(servers: &Servers) -> Result<PostgresBackend<JsonCodec>> {
     let url = servers.new_database().await?;
-    let options = PoolOptions { max_connections: Some(CONNECTIONS), ..PoolOptions::default() };
+    let options = PoolOptions {
+        max_connections: Some(CONNECTIONS),
+        ..PoolOptions::default()
+    };
     Ok(PostgresBackend::connect_with_options(&url, options).await?)
 }
 
@@ -91,7 +94,10 @@ async fn checkpoints<B: PersistentBackend + 'static>(
 }
 
 fn completed(status: &WorkflowStatus) -> Result<()> {
-    ensure!(matches!(status, WorkflowStatus::Completed), "unexpected status: {status:?}");
+    ensure!(
+        matches!(status, WorkflowStatus::Completed),
+        "unexpected status: {status:?}"
+    );
     Ok(())
 }
 
@@ -102,12 +108,20 @@ struct Ends(Mutex<HashMap<u64, oneshot::Sender<()>>>);
 impl Ends {
     fn wait(&self, output: u64) -> oneshot::Receiver<()> {
         let (sender, receiver) = oneshot::channel();
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(output, sender);
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .insert(output, sender);
         receiver
     }
 
     fn end(&self, output: u64) {
-        if let Some(sender) = self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&output) {
+        if let Some(sender) = self
+            .0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .remove(&output)
+        {
             // The load may have failed and stopped to wait.
             sender.send(()).ok();
         }
@@ -138,19 +152,31 @@ pub(crate) async fn pooled_postgres(
     let backend = connect(servers).await?;
     let workers: Vec<_> = (1..=workers)
         .map(|number| {
-            let worker = PooledWorker::new(format!("worker-{number}"), backend.clone(), TaskRegistry::new());
+            let worker = PooledWorker::new(
+                format!("worker-{number}"),
+                backend.clone(),
+                TaskRegistry::new(),
+            );
             let workflows = vec![(*workflow.definition_hash(), Arc::clone(&workflow))];
-            worker.with_batch_size(BATCH).spawn(POLL_INTERVAL, workflows)
+            worker
+                .with_batch_size(BATCH)
+                .spawn(POLL_INTERVAL, workflows)
         })
         .collect();
     let client = Arc::new(WorkflowClient::new(backend));
     let submit = Arc::clone(&client);
     let run = move |number: u64| {
-        let (workflow, client, ends) = (Arc::clone(&workflow), Arc::clone(&submit), Arc::clone(&ends));
+        let (workflow, client, ends) = (
+            Arc::clone(&workflow),
+            Arc::clone(&submit),
+            Arc::clone(&ends),
+        );
         async move {
             // The client cannot wait for an end. The notification by the task costs less than a poll of the status.
             let end = ends.wait(number + 3);
-            client.submit(&workflow, format!("i-{number}"), number).await?;
+            client
+                .submit(&workflow, format!("i-{number}"), number)
+                .await?;
             end.await.context("the last task was not executed")
         }
     };

@@ -32,7 +32,10 @@ impl Clock for FixedClock {
         SteadyTime::from_millis(self.now().as_millis())
     }
 
-    fn sleep_until(&self, _: SteadyTime) -> std::pin::Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+    fn sleep_until(
+        &self,
+        _: SteadyTime,
+    ) -> std::pin::Pin<Box<dyn Future<Output = ()> + Send + '_>> {
         Box::pin(std::future::pending())
     }
 }
@@ -45,30 +48,51 @@ struct Setup {
 
 /// The temporary directory may be in memory, where fsync is free.
 fn temp_dir() -> TempDir {
-    TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap_or_else(|_| TempDir::new().expect("a directory"))
+    TempDir::new_in(env!("CARGO_TARGET_TMPDIR"))
+        .unwrap_or_else(|_| TempDir::new().expect("a directory"))
 }
 
 fn setup(durability: Durability) -> Setup {
     // The temporary directory may be in memory, where fsync is free.
-    let dir =
-        TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap_or_else(|_| TempDir::new().expect("a directory"));
-    let options = Options { durability, ..Options::default() };
-    let bus = Embedded::open(dir.path(), &options, Arc::new(FixedClock)).expect("an empty directory");
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("a runtime");
-    Setup { bus: Arc::new(bus), runtime, _dir: dir }
+    let dir = TempDir::new_in(env!("CARGO_TARGET_TMPDIR"))
+        .unwrap_or_else(|_| TempDir::new().expect("a directory"));
+    let options = Options {
+        durability,
+        ..Options::default()
+    };
+    let bus =
+        Embedded::open(dir.path(), &options, Arc::new(FixedClock)).expect("an empty directory");
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .expect("a runtime");
+    Setup {
+        bus: Arc::new(bus),
+        runtime,
+        _dir: dir,
+    }
 }
 
 fn message(number: u64) -> Arc<Message> {
-    let pairs = [("ce-specversion", "1.0"), ("ce-type", "OrderPlaced"), ("ce-source", "urn:shop")];
+    let pairs = [
+        ("ce-specversion", "1.0"),
+        ("ce-type", "OrderPlaced"),
+        ("ce-source", "urn:shop"),
+    ];
     Arc::new(Message {
         subject: format!("tenant.acme.aggregate.event.o-{number}"),
         id: Some(format!("acme:urn%3Ashop:{number}")),
-        headers: pairs.map(|(name, value)| (name.into(), value.into())).into(),
+        headers: pairs
+            .map(|(name, value)| (name.into(), value.into()))
+            .into(),
         payload: Bytes::from_static(&[b'x'; 200]),
     })
 }
 
-const MODES: [Durability; 2] = [Durability::Sync, Durability::Interval(Duration::from_millis(50))];
+const MODES: [Durability; 2] = [
+    Durability::Sync,
+    Durability::Interval(Duration::from_millis(50)),
+];
 
 #[divan::bench(args = MODES, sample_count = 500, sample_size = 1)]
 fn publish_alone(bencher: Bencher, durability: Durability) {
@@ -79,7 +103,12 @@ fn publish_alone(bencher: Bencher, durability: Durability) {
             number += 1;
             vec![message(number)]
         })
-        .bench_local_values(|messages| setup.runtime.block_on(setup.bus.publish(messages)).expect("space"));
+        .bench_local_values(|messages| {
+            setup
+                .runtime
+                .block_on(setup.bus.publish(messages))
+                .expect("space")
+        });
 }
 
 /// Measures the journal alone with a record of this size.
@@ -87,7 +116,8 @@ fn publish_alone(bencher: Bencher, durability: Durability) {
 fn journal_alone(bencher: Bencher) {
     let dir = temp_dir();
     let options = orlog_journal::Options::new([0; 16]);
-    let (mut journal, _) = orlog_journal::Journal::open(dir.path(), options).expect("an empty directory");
+    let (mut journal, _) =
+        orlog_journal::Journal::open(dir.path(), options).expect("an empty directory");
     bencher.bench_local(|| {
         journal.append(&[&[b'x'; 400]]).expect("space");
         journal.sync().expect("a disk")
@@ -98,7 +128,9 @@ fn journal_alone(bencher: Bencher) {
 #[divan::bench(args = [false, true], sample_count = 100, sample_size = 1)]
 fn ack(bencher: Bencher, backwards: bool) {
     let Setup { bus, runtime, _dir } = setup(Durability::Sync);
-    runtime.block_on(bus.publish((0..CONSUMED).map(message).collect())).expect("space");
+    runtime
+        .block_on(bus.publish((0..CONSUMED).map(message).collect()))
+        .expect("space");
     let filters = vec![">".to_owned()];
     let subscription = Subscription {
         name: "c".to_owned(),
@@ -107,12 +139,16 @@ fn ack(bencher: Bencher, backwards: bool) {
         start_after: None,
         max_in_flight: MaxInFlight::total(4096),
     };
-    let mut consumer = runtime.block_on(bus.subscribe(subscription)).expect("a new name");
+    let mut consumer = runtime
+        .block_on(bus.subscribe(subscription))
+        .expect("a new name");
     let acker = consumer.acker();
     let inputs = || {
         let mut sequences = Vec::with_capacity(1000);
         while sequences.len() < 1000 {
-            let next = runtime.block_on(consumer.next(1000 - sequences.len())).expect("an open bus");
+            let next = runtime
+                .block_on(consumer.next(1000 - sequences.len()))
+                .expect("an open bus");
             sequences.extend(next.iter().map(|delivery| delivery.sequence));
         }
         if backwards {
@@ -120,43 +156,57 @@ fn ack(bencher: Bencher, backwards: bool) {
         }
         sequences
     };
-    bencher.counter(ItemsCount::new(1000u64)).with_inputs(inputs).bench_local_values(|sequences| {
-        for sequence in sequences {
-            acker.ack(sequence);
-        }
-    });
+    bencher
+        .counter(ItemsCount::new(1000u64))
+        .with_inputs(inputs)
+        .bench_local_values(|sequences| {
+            for sequence in sequences {
+                acker.ack(sequence);
+            }
+        });
 }
 
 #[divan::bench(args = MODES, sample_count = 20, sample_size = 1)]
 fn publish_among_a_thousand(bencher: Bencher, durability: Durability) {
     let setup = setup(durability);
     let mut round = 0;
-    bencher.counter(ItemsCount::new(PUBLISHERS * EACH)).bench_local(|| {
-        round += 1;
-        let publisher = |number: u64| {
-            let bus = Arc::clone(&setup.bus);
-            async move {
-                for turn in 0..EACH {
-                    let number = (round * EACH + turn) * PUBLISHERS + number;
-                    bus.publish(vec![message(number)]).await.expect("space");
+    bencher
+        .counter(ItemsCount::new(PUBLISHERS * EACH))
+        .bench_local(|| {
+            round += 1;
+            let publisher = |number: u64| {
+                let bus = Arc::clone(&setup.bus);
+                async move {
+                    for turn in 0..EACH {
+                        let number = (round * EACH + turn) * PUBLISHERS + number;
+                        bus.publish(vec![message(number)]).await.expect("space");
+                    }
                 }
-            }
-        };
-        setup.runtime.block_on(async {
-            let all: tokio::task::JoinSet<()> = (0..PUBLISHERS).map(publisher).collect();
-            all.join_all().await;
+            };
+            setup.runtime.block_on(async {
+                let all: tokio::task::JoinSet<()> = (0..PUBLISHERS).map(publisher).collect();
+                all.join_all().await;
+            });
         });
-    });
 }
 
 #[divan::bench(args = [64 << 20, 0], sample_count = 10, sample_size = 1)]
 fn consume_and_ack(bencher: Bencher, cache_bytes: usize) {
-    let dir =
-        TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap_or_else(|_| TempDir::new().expect("a directory"));
-    let options = Options { cache_bytes, ..Options::default() };
-    let bus = Embedded::open(dir.path(), &options, Arc::new(FixedClock)).expect("an empty directory");
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("a runtime");
-    runtime.block_on(bus.publish((0..CONSUMED).map(message).collect())).expect("space");
+    let dir = TempDir::new_in(env!("CARGO_TARGET_TMPDIR"))
+        .unwrap_or_else(|_| TempDir::new().expect("a directory"));
+    let options = Options {
+        cache_bytes,
+        ..Options::default()
+    };
+    let bus =
+        Embedded::open(dir.path(), &options, Arc::new(FixedClock)).expect("an empty directory");
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .expect("a runtime");
+    runtime
+        .block_on(bus.publish((0..CONSUMED).map(message).collect()))
+        .expect("space");
     let mut name = 0;
     bencher.counter(ItemsCount::new(CONSUMED)).bench_local(|| {
         name += 1;

@@ -27,7 +27,11 @@ impl SubscriptionStart {
     /// Creates a start position without an anomaly.
     #[must_use]
     pub const fn at(stream_id: Uuid, after: u64) -> Self {
-        Self { stream_id, after, anomaly: None }
+        Self {
+            stream_id,
+            after,
+            anomaly: None,
+        }
     }
 }
 
@@ -127,22 +131,37 @@ pub(crate) fn resolve_start(
 ) -> (StartPosition, Option<StreamAnomaly>) {
     let checkpoint = position.sequence;
     if position.stream_id != info.stream_id {
-        let found = StreamAnomaly::StreamRecreated { expected: position.stream_id, found: info.stream_id };
+        let found = StreamAnomaly::StreamRecreated {
+            expected: position.stream_id,
+            found: info.stream_id,
+        };
         return (StartPosition::After(0), Some(found));
     }
     if info.last < checkpoint {
         return (
             StartPosition::Since(position.at),
-            Some(StreamAnomaly::Truncated { checkpoint, last: info.last }),
+            Some(StreamAnomaly::Truncated {
+                checkpoint,
+                last: info.last,
+            }),
         );
     }
     match (position.at, info.at) {
-        (Some(expected), Some(found)) if expected != found => {
-            (StartPosition::Since(position.at), Some(StreamAnomaly::Replaced { checkpoint, expected, found }))
-        }
-        _ if info.first > checkpoint + 1 => {
-            (StartPosition::After(checkpoint), Some(StreamAnomaly::Purged { checkpoint, first: info.first }))
-        }
+        (Some(expected), Some(found)) if expected != found => (
+            StartPosition::Since(position.at),
+            Some(StreamAnomaly::Replaced {
+                checkpoint,
+                expected,
+                found,
+            }),
+        ),
+        _ if info.first > checkpoint + 1 => (
+            StartPosition::After(checkpoint),
+            Some(StreamAnomaly::Purged {
+                checkpoint,
+                first: info.first,
+            }),
+        ),
         _ => (StartPosition::After(checkpoint), None),
     }
 }
@@ -159,7 +178,12 @@ mod tests {
         (first, last, at): (u64, u64, Option<i64>),
         expected: &(StartPosition, &str),
     ) {
-        let info = StreamInfo { stream_id: HERE, first, last, at: at.map(Timestamp::from_millis) };
+        let info = StreamInfo {
+            stream_id: HERE,
+            first,
+            last,
+            at: at.map(Timestamp::from_millis),
+        };
         let (start, found) = resolve_start(&position, info);
         assert_eq!(
             &(start, found.as_ref().map_or("", StreamAnomaly::as_str)),
@@ -170,7 +194,10 @@ mod tests {
 
     #[test]
     fn checkpoint_is_checked_against_the_stream() {
-        let at = StreamPosition { at: Some(Timestamp::from_millis(5)), ..StreamPosition::after(HERE, 40) };
+        let at = StreamPosition {
+            at: Some(Timestamp::from_millis(5)),
+            ..StreamPosition::after(HERE, 40)
+        };
         let since = || StartPosition::Since(at.at);
         check(at, (1, 50, Some(5)), &(StartPosition::After(40), ""));
         check(at, (1, 40, Some(5)), &(StartPosition::After(40), ""));
@@ -179,9 +206,21 @@ mod tests {
         check(at, (42, 50, None), &(StartPosition::After(40), "purged"));
         check(at, (1, 39, None), &(since(), "truncated"));
         check(at, (1, 0, None), &(since(), "truncated"));
-        check(StreamPosition::after(HERE, 40), (1, 39, None), &(StartPosition::Since(None), "truncated"));
-        check(StreamPosition::after(HERE, 40), (1, 50, Some(6)), &(StartPosition::After(40), ""));
-        check(StreamPosition::after(HERE, 0), (1, 50, None), &(StartPosition::After(0), ""));
+        check(
+            StreamPosition::after(HERE, 40),
+            (1, 39, None),
+            &(StartPosition::Since(None), "truncated"),
+        );
+        check(
+            StreamPosition::after(HERE, 40),
+            (1, 50, Some(6)),
+            &(StartPosition::After(40), ""),
+        );
+        check(
+            StreamPosition::after(HERE, 0),
+            (1, 50, None),
+            &(StartPosition::After(0), ""),
+        );
         check(
             StreamPosition::after(Uuid::from_u128(2), 40),
             (1, 50, None),

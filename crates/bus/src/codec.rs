@@ -22,7 +22,9 @@ use serde_json::Value;
 
 use crate::{Message, subject};
 
-pub use attributes::{DecodeDefaults, EVENT_SIGNATURE, MAX_MESSAGE_BYTES, MAX_TEXT_BYTES, SignalConditions};
+pub use attributes::{
+    DecodeDefaults, EVENT_SIGNATURE, MAX_MESSAGE_BYTES, MAX_TEXT_BYTES, SignalConditions,
+};
 pub use binary::from_binary;
 pub(crate) use binary::header_text;
 pub use encode::{EventRef, aggregate_subject, encode, header_value, subject_with_kind};
@@ -108,14 +110,24 @@ pub fn event_type(message: &Message) -> Option<EventType> {
 fn defaults_for(message: &Message, published_at: Timestamp) -> Result<DecodeDefaults, DecodeError> {
     let size = message.size();
     if size > MAX_MESSAGE_BYTES {
-        return Err(DecodeError::TooLarge { size, limit: MAX_MESSAGE_BYTES });
+        return Err(DecodeError::TooLarge {
+            size,
+            limit: MAX_MESSAGE_BYTES,
+        });
     }
-    let tenant = subject::tenant_of(&message.subject).map_err(|e| DecodeError::Subject(e.to_string()))?;
-    Ok(DecodeDefaults { tenant: Some(tenant), now: published_at })
+    let tenant =
+        subject::tenant_of(&message.subject).map_err(|e| DecodeError::Subject(e.to_string()))?;
+    Ok(DecodeDefaults {
+        tenant: Some(tenant),
+        now: published_at,
+    })
 }
 
 fn headers(message: &Message) -> impl Iterator<Item = (&str, &str)> {
-    message.headers.iter().map(|(name, value)| (name.as_str(), value.as_str()))
+    message
+        .headers
+        .iter()
+        .map(|(name, value)| (name.as_str(), value.as_str()))
 }
 
 fn content_type(message: &Message) -> &str {
@@ -135,7 +147,8 @@ pub fn from_json(value: &Value, defaults: &DecodeDefaults) -> Result<Event, Deco
         from_envelope(value, defaults)
     } else {
         Err(DecodeError::Format(
-            "it has neither a specversion (CloudEvents) nor an event_id (Aggregate envelope)".to_owned(),
+            "it has neither a specversion (CloudEvents) nor an event_id (Aggregate envelope)"
+                .to_owned(),
         ))
     }
 }

@@ -44,7 +44,8 @@ pub(crate) trait Source: Send + 'static {
     ///
     /// # Errors
     /// If the bus is closed, or if the stream was recreated or truncated.
-    fn read(&mut self, after: u64) -> impl Future<Output = Result<Option<ReadBatch>, Error>> + Send;
+    fn read(&mut self, after: u64)
+    -> impl Future<Output = Result<Option<ReadBatch>, Error>> + Send;
 
     /// Waits until a read may return more messages. If the consumer is full, it reads only after an
     /// acknowledgement. Cancel safe.
@@ -72,7 +73,13 @@ impl<S, T> SourceConsumer<S, T> {
         name: NameGuard<T>,
         start: SubscriptionStart,
     ) -> Self {
-        Self { source, ack_handle: Arc::new(ack_handle), read_to: start.after, start, _name: name }
+        Self {
+            source,
+            ack_handle: Arc::new(ack_handle),
+            read_to: start.after,
+            start,
+            _name: name,
+        }
     }
 
     /// Delivers available messages: first those with a `nak`, then waiting ones up to the in-flight limits.
@@ -86,7 +93,10 @@ impl<S, T> SourceConsumer<S, T> {
     fn add(&mut self, batch: ReadBatch) {
         self.read_to = batch.read_to.sequence;
         let mut flight = self.ack_handle.in_flight();
-        batch.messages.into_iter().for_each(|stored| flight.read(stored));
+        batch
+            .messages
+            .into_iter()
+            .for_each(|stored| flight.read(stored));
         flight.advance(batch.read_to);
         self.ack_handle.publish_ack_floor(&flight);
     }

@@ -44,7 +44,11 @@ impl Message {
     /// Returns the size that limits apply to: subject, id, headers and body together, in bytes.
     #[must_use]
     pub fn size(&self) -> usize {
-        let headers: usize = self.headers.iter().map(|(name, value)| name.len() + value.len()).sum();
+        let headers: usize = self
+            .headers
+            .iter()
+            .map(|(name, value)| name.len() + value.len())
+            .sum();
         self.subject.len() + self.id.as_ref().map_or(0, String::len) + headers + self.payload.len()
     }
 }
@@ -89,7 +93,10 @@ impl MaxInFlight {
     /// Returns a limit that does not distinguish tenants.
     #[must_use]
     pub const fn total(total: usize) -> Self {
-        Self { total, per_tenant: None }
+        Self {
+            total,
+            per_tenant: None,
+        }
     }
 }
 
@@ -131,7 +138,11 @@ pub trait Bus: Send + Sync + 'static {
     ///
     /// # Errors
     /// If a filter is not a valid subject filter, or if the bus is closed.
-    async fn scan(&self, filters: Vec<String>, since: ScanStart) -> Result<Box<dyn StreamScan>, Error>;
+    async fn scan(
+        &self,
+        filters: Vec<String>,
+        since: ScanStart,
+    ) -> Result<Box<dyn StreamScan>, Error>;
 
     /// Returns the sequence of the last message in the stream; 0 if the stream is empty.
     ///

@@ -51,13 +51,21 @@ pub trait EffectQueue: Send + Sync + 'static {
     ///
     /// # Errors
     /// If the state cannot be read.
-    async fn is_pending(&self, effect: &EffectName, enqueued: &EnqueuedCommand) -> Result<bool, Error>;
+    async fn is_pending(
+        &self,
+        effect: &EffectName,
+        enqueued: &EnqueuedCommand,
+    ) -> Result<bool, Error>;
 
     /// Returns the result under a subject.
     ///
     /// # Errors
     /// If the state cannot be read.
-    async fn result(&self, subject: &str, consistency: ReadConsistency) -> Result<Option<Message>, Error>;
+    async fn result(
+        &self,
+        subject: &str,
+        consistency: ReadConsistency,
+    ) -> Result<Option<Message>, Error>;
 
     /// Publishes a result of a command: only the first one is stored.
     ///
@@ -75,7 +83,10 @@ pub trait EffectQueue: Send + Sync + 'static {
     ///
     /// # Errors
     /// If the queue is unavailable or rejects the subscription.
-    async fn subscribe_jobs(&self, subscription: JobSubscription) -> Result<Box<dyn JobStream>, Error>;
+    async fn subscribe_jobs(
+        &self,
+        subscription: JobSubscription,
+    ) -> Result<Box<dyn JobStream>, Error>;
 
     /// Stores a dead letter for operators.
     ///

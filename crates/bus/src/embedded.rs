@@ -91,7 +91,11 @@ impl Embedded {
     ///
     /// # Panics
     /// If the system cannot start a thread.
-    pub fn open(dir: impl AsRef<Path>, options: &Options, clock: Arc<dyn Clock>) -> Result<Self, OpenError> {
+    pub fn open(
+        dir: impl AsRef<Path>,
+        options: &Options,
+        clock: Arc<dyn Clock>,
+    ) -> Result<Self, OpenError> {
         Self::open_on(dir.as_ref(), options, clock, Arc::new(LocalDisk))
     }
 
@@ -108,14 +112,21 @@ impl Embedded {
         let mut writer = Writer::open(journal, options, clock, queue)?;
         match presence::check_checkpoints(options, stream_id, writer.next_sequence()) {
             Some(reason) if !options.accept_data_loss => {
-                return Err(OpenError::Lost { path: dir.to_owned(), reason });
+                return Err(OpenError::Lost {
+                    path: dir.to_owned(),
+                    reason,
+                });
             }
             None if !is_lost => {}
             _ => writer.skip_lost_numbers()?,
         }
         let log = writer.log();
-        let maintenance =
-            Maintenance::start(Arc::clone(&log), Arc::clone(&cursors), jobs.clone(), options.retention_bytes);
+        let maintenance = Maintenance::start(
+            Arc::clone(&log),
+            Arc::clone(&cursors),
+            jobs.clone(),
+            options.retention_bytes,
+        );
         let writer = std::thread::Builder::new()
             .name("bus-writer".to_owned())
             .spawn(move || writer.run())
@@ -134,8 +145,13 @@ impl Embedded {
     /// Finishes accepted publishes, syncs, writes the cursors and stops. Blocks meanwhile; idempotent.
     /// Afterwards publishes are rejected and consumers receive an error.
     pub fn close(&self) {
-        let threads = self.threads.lock().map_or(None, |mut threads| threads.take());
-        let Some((writer, maintenance)) = threads else { return };
+        let threads = self
+            .threads
+            .lock()
+            .map_or(None, |mut threads| threads.take());
+        let Some((writer, maintenance)) = threads else {
+            return;
+        };
         // A stopped writer has nothing left to finish.
         drop(self.jobs.send(WriterRequest::Stop));
         drop(writer.join());
@@ -160,7 +176,10 @@ impl Embedded {
     /// Returns the last synced record of the log.
     #[must_use]
     pub fn durable_position(&self) -> DurablePosition {
-        DurablePosition { identity: self.stream_id.into_bytes(), position: self.log.synced_to() }
+        DurablePosition {
+            identity: self.stream_id.into_bytes(),
+            position: self.log.synced_to(),
+        }
     }
 
     /// Returns the size of the stream on disk, in bytes.
@@ -179,7 +198,10 @@ impl Embedded {
         // Backups move whole segments, so preallocate little.
         (options.segment_bytes, options.spare_segments) = (COPIED_SEGMENT_BYTES, 0);
         let copied = self.log.copy(&dir.join("log"), upto, options)?;
-        log::write(dir, self.stream_id).map_err(|source| OpenError::Io { path: dir.to_owned(), source })?;
+        log::write(dir, self.stream_id).map_err(|source| OpenError::Io {
+            path: dir.to_owned(),
+            source,
+        })?;
         Ok(copied)
     }
 
@@ -199,10 +221,18 @@ impl Embedded {
     ) -> Result<Vec<PublishAck>, Error> {
         let kib = bytes / 1024 + 1;
         let permits = u32::try_from(kib).unwrap_or(QUEUED_KIB).min(QUEUED_KIB);
-        let permit = Arc::clone(&self.queued).acquire_many_owned(permits).await.map_err(|_| closed())?;
+        let permit = Arc::clone(&self.queued)
+            .acquire_many_owned(permits)
+            .await
+            .map_err(|_| closed())?;
         let (reply, response) = oneshot::channel();
         self.jobs
-            .send(WriterRequest::Publish(PublishRequest { messages, bytes, reply, permit }))
+            .send(WriterRequest::Publish(PublishRequest {
+                messages,
+                bytes,
+                reply,
+                permit,
+            }))
             .map_err(|_| closed())?;
         response.await.map_err(|_| closed())?
     }
@@ -211,7 +241,11 @@ impl Embedded {
     fn check(&self, message: &Message) -> Result<usize, Error> {
         check_subject(&message.subject)?;
         let (size, limit) = (message.size(), self.max_message_bytes);
-        if size > limit { Err(Error::TooLarge { size, limit }) } else { Ok(size) }
+        if size > limit {
+            Err(Error::TooLarge { size, limit })
+        } else {
+            Ok(size)
+        }
     }
 }
 
@@ -222,7 +256,10 @@ impl Bus for Embedded {
     }
 
     async fn publish(&self, messages: Vec<Arc<Message>>) -> Result<Vec<PublishAck>, Error> {
-        let bytes = messages.iter().map(|message| self.check(message)).sum::<Result<usize, Error>>()?;
+        let bytes = messages
+            .iter()
+            .map(|message| self.check(message))
+            .sum::<Result<usize, Error>>()?;
         if messages.len() <= GROUP_MESSAGES && bytes <= GROUP_BYTES {
             return self.publish_chunk(messages, bytes).await;
         }
@@ -236,14 +273,21 @@ impl Bus for Embedded {
 
     async fn subscribe(&self, subscription: Subscription) -> Result<Box<dyn Consumer>, Error> {
         let interest = SubjectMatcher::for_subscription(&subscription)?;
-        let Subscription { name, start_after, max_in_flight, .. } = subscription;
+        let Subscription {
+            name,
+            start_after,
+            max_in_flight,
+            ..
+        } = subscription;
         let mut start = SubscriptionStart::at(self.stream_id, 0);
         let after = start_after.map(|position| {
             if position.stream_id == self.stream_id {
                 return position.sequence;
             }
-            start.anomaly =
-                Some(StreamAnomaly::StreamRecreated { expected: position.stream_id, found: self.stream_id });
+            start.anomaly = Some(StreamAnomaly::StreamRecreated {
+                expected: position.stream_id,
+                found: self.stream_id,
+            });
             0
         });
         let cursors = Arc::clone(&self.cursors);
@@ -251,14 +295,26 @@ impl Bus for Embedded {
         let claim = claim.map_err(|e| Error::Unavailable(e.to_string()))??;
         start.after = claim.cursor.load(Ordering::Relaxed);
         let (cursor, moved) = (Arc::clone(&claim.cursor), self.cursors.notifier());
-        let ack_handle = AckHandle::new(cursor, max_in_flight, after.is_some(), move || moved.notify());
+        let ack_handle = AckHandle::new(cursor, max_in_flight, after.is_some(), move || {
+            moved.notify()
+        });
         let source = LogSource::new(Arc::clone(&self.log), interest);
-        Ok(Box::new(SourceConsumer::new(source, ack_handle, claim, start)))
+        Ok(Box::new(SourceConsumer::new(
+            source, ack_handle, claim, start,
+        )))
     }
 
-    async fn scan(&self, filters: Vec<String>, since: ScanStart) -> Result<Box<dyn StreamScan>, Error> {
+    async fn scan(
+        &self,
+        filters: Vec<String>,
+        since: ScanStart,
+    ) -> Result<Box<dyn StreamScan>, Error> {
         let interest = SubjectMatcher::for_filters(&filters)?;
-        Ok(Box::new(LogScan::new(Arc::clone(&self.log), interest, since)))
+        Ok(Box::new(LogScan::new(
+            Arc::clone(&self.log),
+            interest,
+            since,
+        )))
     }
 
     async fn last_sequence(&self) -> Result<u64, Error> {
@@ -286,7 +342,9 @@ fn chunks(messages: Vec<Arc<Message>>) -> Vec<(Vec<Arc<Message>>, usize)> {
     for message in messages {
         let size = message.size();
         match chunks.last_mut() {
-            Some((chunk, bytes)) if *bytes + size <= GROUP_BYTES && chunk.len() < GROUP_MESSAGES => {
+            Some((chunk, bytes))
+                if *bytes + size <= GROUP_BYTES && chunk.len() < GROUP_MESSAGES =>
+            {
                 *bytes += size;
                 chunk.push(message);
             }

@@ -20,8 +20,8 @@ pub mod workflow;
 
 pub use checkpoint::{AckPosition, StreamAnomaly, SubscriptionStart};
 pub use contract::{
-    Acker, Bus, Consumer, Delivery, Error, Headers, MaxInFlight, Message, Partition, PublishAck, ScanStart,
-    StreamScan, Subscription,
+    Acker, Bus, Consumer, Delivery, Error, Headers, MaxInFlight, Message, Partition, PublishAck,
+    ScanStart, StreamScan, Subscription,
 };
 pub use embedded::Embedded;
 pub use retry_log::RetryLog;

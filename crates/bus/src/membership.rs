@@ -65,7 +65,9 @@ impl ClusterView {
     #[must_use]
     pub fn owner_of(&self, shard: u16) -> Option<&Pod> {
         let (name, incarnation) = self.shards.get(&shard)?.owner.as_ref()?;
-        self.pods.get(name).filter(|pod| pod.incarnation == *incarnation)
+        self.pods
+            .get(name)
+            .filter(|pod| pod.incarnation == *incarnation)
     }
 }
 

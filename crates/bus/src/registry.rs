@@ -49,7 +49,13 @@ impl RegistryView {
     pub(crate) fn apply(&mut self, key: &str, revision: u64, value: Option<&str>) {
         match value {
             Some(value) => {
-                self.records.insert(key.to_owned(), Record { revision, value: value.into() });
+                self.records.insert(
+                    key.to_owned(),
+                    Record {
+                        revision,
+                        value: value.into(),
+                    },
+                );
             }
             None => {
                 self.records.remove(key);

@@ -17,7 +17,10 @@ impl RetryLog {
     /// logged.
     pub fn failed(&mut self, log: impl FnOnce(u64)) {
         self.failures += 1;
-        if self.reported.is_none_or(|reported| reported.elapsed() >= INTERVAL) {
+        if self
+            .reported
+            .is_none_or(|reported| reported.elapsed() >= INTERVAL)
+        {
             self.reported = Some(Instant::now());
             log(self.failures);
         }
@@ -48,7 +51,10 @@ mod tests {
     #[test]
     fn lasting_failures_are_logged_again_with_their_number() {
         let now = Instant::now();
-        let mut retries = RetryLog { failures: 6, reported: now.checked_sub(INTERVAL) };
+        let mut retries = RetryLog {
+            failures: 6,
+            reported: now.checked_sub(INTERVAL),
+        };
         let mut logged = Vec::new();
         retries.failed(|count| logged.push(count));
         retries.failed(|count| logged.push(count));

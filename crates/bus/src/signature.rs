@@ -30,8 +30,12 @@ const VERSION: &str = "v1";
 const LOG_INTERVAL: u64 = 1024;
 
 /// Kinds of signed messages.
-const KINDS: [SubjectKind; 4] =
-    [SubjectKind::Effect, SubjectKind::EffectResult, SubjectKind::Workflow, SubjectKind::WorkflowEvent];
+const KINDS: [SubjectKind; 4] = [
+    SubjectKind::Effect,
+    SubjectKind::EffectResult,
+    SubjectKind::Workflow,
+    SubjectKind::WorkflowEvent,
+];
 
 /// Signs and verifies messages.
 #[derive(Debug, Default)]
@@ -91,7 +95,8 @@ impl Signer {
     /// # Errors
     /// If a key is too short; the previous keys stay in use.
     pub fn replace<K: AsRef<[u8]>>(&self, keys: &[K]) -> Result<(), ShortKey> {
-        let keys: Result<Arc<[Key]>, ShortKey> = keys.iter().map(|key| Key::new(key.as_ref())).collect();
+        let keys: Result<Arc<[Key]>, ShortKey> =
+            keys.iter().map(|key| Key::new(key.as_ref())).collect();
         *self.keys.write().unwrap_or_else(PoisonError::into_inner) = keys?;
         Ok(())
     }
@@ -106,11 +111,20 @@ impl Signer {
     #[must_use]
     pub fn sign(&self, mut message: Message) -> Message {
         let keys = self.keys();
-        let Some(key) = keys.first() else { return message };
-        let Some((_, context)) = context(&message) else { return message };
-        message.headers.retain(|(name, _)| !name.eq_ignore_ascii_case(SIGNATURE));
+        let Some(key) = keys.first() else {
+            return message;
+        };
+        let Some((_, context)) = context(&message) else {
+            return message;
+        };
+        message
+            .headers
+            .retain(|(name, _)| !name.eq_ignore_ascii_case(SIGNATURE));
         let code = key.derive(&context).code(&message).finalize().into_bytes();
-        message.headers.push((SIGNATURE.into(), format!("{VERSION}={}", hex::encode(code)).into()));
+        message.headers.push((
+            SIGNATURE.into(),
+            format!("{VERSION}={}", hex::encode(code)).into(),
+        ));
         message
     }
 
@@ -121,8 +135,12 @@ impl Signer {
         if !self.is_enabled() {
             return message;
         }
-        message.headers.retain(|(name, _)| !name.eq_ignore_ascii_case(PUBLISHED_AT));
-        message.headers.push((PUBLISHED_AT.into(), now.to_compact_string()));
+        message
+            .headers
+            .retain(|(name, _)| !name.eq_ignore_ascii_case(PUBLISHED_AT));
+        message
+            .headers
+            .push((PUBLISHED_AT.into(), now.to_compact_string()));
         self.sign(message)
     }
 
@@ -133,7 +151,10 @@ impl Signer {
         let (_, context) = context(message)?;
         verify(&self.keys(), &context, message).ok()?;
         let header = |wanted: &str| {
-            let found = message.headers.iter().find(|(name, _)| name.eq_ignore_ascii_case(wanted));
+            let found = message
+                .headers
+                .iter()
+                .find(|(name, _)| name.eq_ignore_ascii_case(wanted));
             found.map(|(_, value)| value.as_str())
         };
         Timestamp::parse(header(PUBLISHED_AT).or_else(|| header("ce-time"))?).ok()
@@ -148,7 +169,9 @@ impl Signer {
         if keys.is_empty() {
             return Ok(());
         }
-        let Some((kind, context)) = context(message) else { return Err(SignatureError::Invalid) };
+        let Some((kind, context)) = context(message) else {
+            return Err(SignatureError::Invalid);
+        };
         let verified = match verify(&keys, &context, message) {
             Err(SignatureError::Missing) if self.accepts_unsigned => Ok(()),
             verified => verified,
@@ -161,7 +184,10 @@ impl Signer {
 
     /// Returns the number of rejected messages by kind.
     pub fn rejected(&self) -> impl Iterator<Item = (&'static str, u64)> {
-        KINDS.iter().zip(&self.rejected).map(|(kind, count)| (kind.token(), count.load(Ordering::Relaxed)))
+        KINDS
+            .iter()
+            .zip(&self.rejected)
+            .map(|(kind, count)| (kind.token(), count.load(Ordering::Relaxed)))
     }
 
     fn count(&self, kind: SubjectKind, subject: &str, error: SignatureError) {
@@ -225,16 +251,31 @@ impl Key {
 }
 
 fn verify(keys: &[Key], context: &str, message: &Message) -> Result<(), SignatureError> {
-    let mut found = message.headers.iter().filter(|(name, _)| name.eq_ignore_ascii_case(SIGNATURE));
+    let mut found = message
+        .headers
+        .iter()
+        .filter(|(name, _)| name.eq_ignore_ascii_case(SIGNATURE));
     let (_, value) = found.next().ok_or(SignatureError::Missing)?;
-    let code = value.trim().strip_prefix(VERSION).and_then(|value| value.strip_prefix('='));
+    let code = value
+        .trim()
+        .strip_prefix(VERSION)
+        .and_then(|value| value.strip_prefix('='));
     let code = code
         .filter(|_| found.next().is_none())
         .and_then(|code| hex::decode(code).ok())
         .ok_or(SignatureError::Invalid)?;
     // In constant time for each key.
-    let is_valid = keys.iter().any(|key| key.derive(context).code(message).verify_slice(&code).is_ok());
-    if is_valid { Ok(()) } else { Err(SignatureError::Invalid) }
+    let is_valid = keys.iter().any(|key| {
+        key.derive(context)
+            .code(message)
+            .verify_slice(&code)
+            .is_ok()
+    });
+    if is_valid {
+        Ok(())
+    } else {
+        Err(SignatureError::Invalid)
+    }
 }
 
 /// Returns the kind of a signed message, and the context of its key.
@@ -264,11 +305,16 @@ mod tests {
     const SUBJECT: &str = "tenant.acme.effect.pay%2Echarge.7";
 
     fn message() -> Message {
-        let headers = [("ce-type", "orlog.effect.command"), ("Content-Type", "application/json")];
+        let headers = [
+            ("ce-type", "orlog.effect.command"),
+            ("Content-Type", "application/json"),
+        ];
         Message {
             subject: SUBJECT.to_owned(),
             id: None,
-            headers: headers.map(|(name, value)| (name.into(), value.into())).to_vec(),
+            headers: headers
+                .map(|(name, value)| (name.into(), value.into()))
+                .to_vec(),
             payload: "{}".into(),
         }
     }
@@ -283,19 +329,33 @@ mod tests {
         assert_eq!(both.verify(&old.sign(message())), Ok(()));
         assert_eq!(both.verify(&both.sign(message())), Ok(()));
         assert_eq!(new.verify(&both.sign(message())), Ok(()));
-        assert_eq!(new.verify(&old.sign(message())), Err(SignatureError::Invalid));
+        assert_eq!(
+            new.verify(&old.sign(message())),
+            Err(SignatureError::Invalid)
+        );
         assert_eq!(new.verify(&message()), Err(SignatureError::Missing));
         old.replace(&[NEW]).unwrap();
         assert_eq!(new.verify(&old.sign(message())), Ok(()));
         let rejected: Vec<_> = new.rejected().collect();
-        assert_eq!(rejected, [("effect", 2), ("effect_result", 0), ("workflow", 0), ("workflow_event", 0)]);
+        assert_eq!(
+            rejected,
+            [
+                ("effect", 2),
+                ("effect_result", 0),
+                ("workflow", 0),
+                ("workflow_event", 0)
+            ]
+        );
     }
 
     #[test]
     fn without_keys_messages_are_neither_signed_nor_verified() {
         let none = Signer::default();
         assert_eq!(none.sign(message()), message());
-        assert_eq!((none.verify(&message()), none.is_enabled()), (Ok(()), false));
+        assert_eq!(
+            (none.verify(&message()), none.is_enabled()),
+            (Ok(()), false)
+        );
         assert_eq!(Signer::new(&["short"]).unwrap_err(), ShortKey(5));
     }
 
@@ -321,9 +381,15 @@ mod tests {
         };
         for change in [
             &(|message: &mut Message| message.payload = "[]".into()) as &dyn Fn(&mut Message),
-            &|message: &mut Message| "tenant.acme.effect.pay%2Echarge.8".clone_into(&mut message.subject),
-            &|message: &mut Message| "tenant.evil.effect.pay%2Echarge.7".clone_into(&mut message.subject),
-            &|message: &mut Message| "tenant.acme.effect.pay%2Erefund.7".clone_into(&mut message.subject),
+            &|message: &mut Message| {
+                "tenant.acme.effect.pay%2Echarge.8".clone_into(&mut message.subject)
+            },
+            &|message: &mut Message| {
+                "tenant.evil.effect.pay%2Echarge.7".clone_into(&mut message.subject)
+            },
+            &|message: &mut Message| {
+                "tenant.acme.effect.pay%2Erefund.7".clone_into(&mut message.subject)
+            },
             &|message: &mut Message| {
                 "tenant.acme.effect_result.pay%2Echarge.7".clone_into(&mut message.subject);
             },
@@ -333,13 +399,18 @@ mod tests {
             &set("traceparent", "00"),
             &set(SIGNATURE, "v1=00"),
             &|message: &mut Message| message.headers[2].1.push('0'),
-            &|message: &mut Message| message.headers[2].1 = message.headers[2].1.replace("v1=", "").into(),
+            &|message: &mut Message| {
+                message.headers[2].1 = message.headers[2].1.replace("v1=", "").into()
+            },
         ] {
             assert_eq!(changed(change), Err(SignatureError::Invalid));
         }
         // Names in another case, another order, and headers that no node interprets.
         assert_eq!(changed(&|message| message.headers.reverse()), Ok(()));
-        assert_eq!(changed(&|message| message.headers[1].0.make_ascii_lowercase()), Ok(()));
+        assert_eq!(
+            changed(&|message| message.headers[1].0.make_ascii_lowercase()),
+            Ok(())
+        );
         assert_eq!(changed(&set("Nats-Stream", "WORKFLOW_COMMANDS")), Ok(()));
     }
 
@@ -347,19 +418,29 @@ mod tests {
     #[test]
     fn signature_of_a_fact_does_not_make_it_carry_a_result() {
         let signer = signer(&[OLD]);
-        let fact = Message { subject: "tenant.acme.workflow_event.order.o-1".to_owned(), ..message() };
+        let fact = Message {
+            subject: "tenant.acme.workflow_event.order.o-1".to_owned(),
+            ..message()
+        };
         let mut carrier = fact.clone();
-        carrier.headers.push(("ce-orlogeffect".into(), "pay.charge".into()));
+        carrier
+            .headers
+            .push(("ce-orlogeffect".into(), "pay.charge".into()));
         assert_eq!(signer.verify(&carrier), Err(SignatureError::Missing));
         let result = signer.sign(carrier);
         assert_eq!(signer.verify(&result), Ok(()));
         assert_eq!(
-            signer.verify(&Message { payload: "[]".into(), ..result.clone() }),
+            signer.verify(&Message {
+                payload: "[]".into(),
+                ..result.clone()
+            }),
             Err(SignatureError::Invalid)
         );
         let mut changed = signer.sign(fact);
         assert_eq!(signer.verify(&changed), Ok(()));
-        changed.headers.push(("ce-orlogeffect".into(), "pay.charge".into()));
+        changed
+            .headers
+            .push(("ce-orlogeffect".into(), "pay.charge".into()));
         assert_eq!(signer.verify(&changed), Err(SignatureError::Invalid));
     }
 
@@ -367,18 +448,38 @@ mod tests {
     #[test]
     fn event_of_a_node_is_known_by_its_signature_and_the_time_of_its_publication() {
         let (signer, other) = (signer(&[OLD]).accepting_unsigned(true), signer(&[NEW]));
-        let (created, now) =
-            ("2026-11-21T08:30:00.000Z", Timestamp::parse("2026-11-26T12:00:00.000Z").unwrap());
-        for subject in
-            ["aggregate.order.1", "tenant.acme.workflow_event.order.1", "tenant.acme.workflow.order.1"]
-        {
-            let mut event = Message { subject: subject.to_owned(), ..message() };
+        let (created, now) = (
+            "2026-11-21T08:30:00.000Z",
+            Timestamp::parse("2026-11-26T12:00:00.000Z").unwrap(),
+        );
+        for subject in [
+            "aggregate.order.1",
+            "tenant.acme.workflow_event.order.1",
+            "tenant.acme.workflow.order.1",
+        ] {
+            let mut event = Message {
+                subject: subject.to_owned(),
+                ..message()
+            };
             event.headers.push(("ce-time".into(), created.into()));
-            assert_eq!(signer.vouched_at(&event), None, "{subject}: a missing signature");
-            assert_eq!(signer.vouched_at(&signer.sign(event.clone())), Timestamp::parse(created).ok());
+            assert_eq!(
+                signer.vouched_at(&event),
+                None,
+                "{subject}: a missing signature"
+            );
+            assert_eq!(
+                signer.vouched_at(&signer.sign(event.clone())),
+                Timestamp::parse(created).ok()
+            );
             let vouched = signer.vouch(event.clone(), now);
-            assert_eq!((signer.vouched_at(&vouched), other.vouched_at(&vouched)), (Some(now), None));
-            assert_eq!(signer.vouched_at(&signer.vouch(vouched.clone(), now)), Some(now));
+            assert_eq!(
+                (signer.vouched_at(&vouched), other.vouched_at(&vouched)),
+                (Some(now), None)
+            );
+            assert_eq!(
+                signer.vouched_at(&signer.vouch(vouched.clone(), now)),
+                Some(now)
+            );
             let mut later = vouched;
             later
                 .headers
@@ -387,7 +488,10 @@ mod tests {
                 .for_each(|(_, at)| at.push('0'));
             assert_eq!(signer.vouched_at(&later), None, "{subject}: another time");
             let none = Signer::default();
-            assert_eq!((none.vouch(event.clone(), now), none.vouched_at(&event)), (event, None));
+            assert_eq!(
+                (none.vouch(event.clone(), now), none.vouched_at(&event)),
+                (event, None)
+            );
         }
     }
 
@@ -396,9 +500,14 @@ mod tests {
         let mut mac = Hmac::<Sha256>::new_from_slice(OLD.as_bytes()).unwrap();
         mac.update(b"orlog.effect.pay.charge");
         let derived = hex::encode(mac.finalize().into_bytes());
-        let code = Key::of(derived.as_bytes()).code(&message()).finalize().into_bytes();
+        let code = Key::of(derived.as_bytes())
+            .code(&message())
+            .finalize()
+            .into_bytes();
         let mut signed = message();
-        signed.headers.push((SIGNATURE.into(), format!("v1={}", hex::encode(code)).into()));
+        signed
+            .headers
+            .push((SIGNATURE.into(), format!("v1={}", hex::encode(code)).into()));
         assert_eq!(signer(&[OLD]).verify(&signed), Ok(()));
         "tenant.acme.effect.pay%2Erefund.7".clone_into(&mut signed.subject);
         assert_eq!(signer(&[OLD]).verify(&signed), Err(SignatureError::Invalid));

@@ -82,8 +82,18 @@ pub struct Subject {
 
 impl Subject {
     /// Creates a subject from its parts.
-    pub fn new(tenant: TenantId, kind: SubjectKind, name: impl Into<String>, id: impl Into<String>) -> Self {
-        Self { tenant, kind, name: name.into(), id: id.into() }
+    pub fn new(
+        tenant: TenantId,
+        kind: SubjectKind,
+        name: impl Into<String>,
+        id: impl Into<String>,
+    ) -> Self {
+        Self {
+            tenant,
+            kind,
+            name: name.into(),
+            id: id.into(),
+        }
     }
 
     /// Parses a subject.
@@ -93,26 +103,41 @@ impl Subject {
     /// a token that is not percent-encoded UTF-8.
     pub fn parse(subject: &str) -> Result<Self, Error> {
         check_subject(subject)?;
-        let invalid =
-            |reason: String| Error::InvalidSubject { subject: subject.to_owned(), kind: "subject", reason };
+        let invalid = |reason: String| Error::InvalidSubject {
+            subject: subject.to_owned(),
+            kind: "subject",
+            reason,
+        };
         let (tenant, rest) = split_tenant(subject).map_err(invalid)?;
         let mut tokens = rest.split('.');
         let (Some(kind), Some(name), Some(id), None) =
             (tokens.next(), tokens.next(), tokens.next(), tokens.next())
         else {
-            return Err(invalid("it is not of the form [tenant.<tenant>.]<kind>.<name>.<id>".to_owned()));
+            return Err(invalid(
+                "it is not of the form [tenant.<tenant>.]<kind>.<name>.<id>".to_owned(),
+            ));
         };
         let kind = SubjectKind::of_token(kind)
             .ok_or_else(|| invalid(format!("{kind:?} is not a valid kind of message")))?;
         let name = decode_token(name).map_err(invalid)?.into_owned();
         let id = decode_token(id).map_err(invalid)?.into_owned();
-        Ok(Self { tenant, kind, name, id })
+        Ok(Self {
+            tenant,
+            kind,
+            name,
+            id,
+        })
     }
 }
 
 impl fmt::Display for Subject {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&format_subject(&self.tenant, self.kind, &self.name, &self.id))
+        f.write_str(&format_subject(
+            &self.tenant,
+            self.kind,
+            &self.name,
+            &self.id,
+        ))
     }
 }
 
@@ -141,11 +166,13 @@ pub fn format_subject(tenant: &TenantId, kind: SubjectKind, name: &str, id: &str
 /// # Errors
 /// If the token of the tenant is malformed or not a valid tenant id.
 pub fn tenant_of(subject: &str) -> Result<TenantId, Error> {
-    split_tenant(subject).map(|(tenant, _)| tenant).map_err(|reason| Error::InvalidSubject {
-        subject: subject.to_owned(),
-        kind: "subject",
-        reason,
-    })
+    split_tenant(subject)
+        .map(|(tenant, _)| tenant)
+        .map_err(|reason| Error::InvalidSubject {
+            subject: subject.to_owned(),
+            kind: "subject",
+            reason,
+        })
 }
 
 /// Returns whether a subject is that of a fact of a saga. Does not validate it.
@@ -153,14 +180,22 @@ pub fn tenant_of(subject: &str) -> Result<TenantId, Error> {
 pub fn is_fact(subject: &str) -> bool {
     let mut tokens = subject.splitn(4, '.');
     let first = tokens.next();
-    let kind = if first == Some(TENANT) { tokens.nth(1) } else { first };
+    let kind = if first == Some(TENANT) {
+        tokens.nth(1)
+    } else {
+        first
+    };
     kind == Some(SubjectKind::WorkflowEvent.token())
 }
 
 /// Returns the encoded tenant of a subject; empty for the default tenant. Does not validate it.
 pub(crate) fn tenant_token(subject: &str) -> &str {
     let mut tokens = subject.splitn(3, '.');
-    if tokens.next() == Some(TENANT) { tokens.next().unwrap_or_default() } else { "" }
+    if tokens.next() == Some(TENANT) {
+        tokens.next().unwrap_or_default()
+    } else {
+        ""
+    }
 }
 
 /// Returns the filters for all messages of a kind: of one tenant or all tenants (including the default
@@ -179,10 +214,15 @@ pub fn filters(tenant: Option<&TenantId>, kind: SubjectKind, name: Option<&str>)
 }
 
 fn split_tenant(subject: &str) -> Result<(TenantId, &str), String> {
-    let Some(rest) = subject.strip_prefix(TENANT).and_then(|rest| rest.strip_prefix('.')) else {
+    let Some(rest) = subject
+        .strip_prefix(TENANT)
+        .and_then(|rest| rest.strip_prefix('.'))
+    else {
         return Ok((TenantId::default_tenant(), subject));
     };
-    let (token, rest) = rest.split_once('.').ok_or("tokens are missing after the tenant")?;
+    let (token, rest) = rest
+        .split_once('.')
+        .ok_or("tokens are missing after the tenant")?;
     let tenant = TenantId::new(decode_token(token)?.as_ref()).map_err(|e| e.to_string())?;
     Ok((tenant, rest))
 }
@@ -216,9 +256,15 @@ mod tests {
             &Subject::new(tenant("ä*"), SubjectKind::Workflow, "a b", ">"),
             "tenant.%C3%A4%2A.workflow.a%20b.%3E",
         );
-        check(&Subject::new(tenant(""), SubjectKind::EffectResult, "x", ""), "effect_result.x.%");
+        check(
+            &Subject::new(tenant(""), SubjectKind::EffectResult, "x", ""),
+            "effect_result.x.%",
+        );
         assert!(is_fact("tenant.t.workflow_event.s.c") && is_fact("workflow_event.s.c"));
-        assert!(!is_fact("tenant.workflow_event.aggregate.s.c") && !is_fact("aggregate.workflow_event.c"));
+        assert!(
+            !is_fact("tenant.workflow_event.aggregate.s.c")
+                && !is_fact("aggregate.workflow_event.c")
+        );
         check(
             &Subject::new(tenant("t"), SubjectKind::WorkflowEvent, "s", "c"),
             "tenant.t.workflow_event.s.c",
@@ -235,7 +281,10 @@ mod tests {
             ("tenant.acme", "tokens are missing after the tenant"),
             ("aggregate.order", "is not of the form"),
             ("aggregate.order.1.2", "is not of the form"),
-            ("tenant.acme.gossip.a.b", "\"gossip\" is not a valid kind of message"),
+            (
+                "tenant.acme.gossip.a.b",
+                "\"gossip\" is not a valid kind of message",
+            ),
             ("aggregate.order.%2", "%"),
             ("aggregate..1", "empty token"),
         ] {
@@ -246,20 +295,33 @@ mod tests {
 
     #[test]
     fn filters_of_all_tenants_include_the_default_one() {
-        let subjects = [Subject::new(tenant("a"), SubjectKind::Effect, "x.y", "1"), {
-            Subject::new(tenant(""), SubjectKind::Effect, "x.y", "1")
-        }];
+        let subjects = [
+            Subject::new(tenant("a"), SubjectKind::Effect, "x.y", "1"),
+            { Subject::new(tenant(""), SubjectKind::Effect, "x.y", "1") },
+        ];
         let all: Vec<_> = filters(None, SubjectKind::Effect, Some("x.y"));
         for subject in subjects {
-            assert!(all.iter().any(|f| Filter::parse(f).unwrap().matches(&subject.to_string())));
+            assert!(
+                all.iter()
+                    .any(|f| Filter::parse(f).unwrap().matches(&subject.to_string()))
+            );
         }
-        assert_eq!(filters(Some(&tenant("a")), SubjectKind::Effect, None), ["tenant.a.effect.>"]);
-        assert_eq!(filters(Some(&tenant("")), SubjectKind::Workflow, None), ["workflow.>"]);
+        assert_eq!(
+            filters(Some(&tenant("a")), SubjectKind::Effect, None),
+            ["tenant.a.effect.>"]
+        );
+        assert_eq!(
+            filters(Some(&tenant("")), SubjectKind::Workflow, None),
+            ["workflow.>"]
+        );
     }
 
     #[test]
     fn subject_tenant_is_extracted() {
-        assert_eq!(tenant_of("tenant.acme.whatever.it.is").unwrap(), tenant("acme"));
+        assert_eq!(
+            tenant_of("tenant.acme.whatever.it.is").unwrap(),
+            tenant("acme")
+        );
         assert_eq!(tenant_of("orders.placed").unwrap(), tenant(""));
         assert!(tenant_of("tenant.%00.a").is_err());
     }

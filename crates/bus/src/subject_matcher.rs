@@ -37,7 +37,10 @@ impl SubjectMatcher {
     /// # Errors
     /// If a filter is not a valid subject filter.
     pub(crate) fn for_subscription(subscription: &Subscription) -> Result<Self, Error> {
-        Ok(Self { partition: subscription.partition.clone(), ..Self::for_filters(&subscription.filters)? })
+        Ok(Self {
+            partition: subscription.partition.clone(),
+            ..Self::for_filters(&subscription.filters)?
+        })
     }
 
     /// Creates the matcher of subject filters.
@@ -45,14 +48,23 @@ impl SubjectMatcher {
     /// # Errors
     /// If a filter is not a valid subject filter.
     pub(crate) fn for_filters(filters: &[String]) -> Result<Self, Error> {
-        let filters = filters.iter().map(|f| Filter::parse(f)).collect::<Result<_, _>>()?;
-        Ok(Self { filters, partition: None })
+        let filters = filters
+            .iter()
+            .map(|f| Filter::parse(f))
+            .collect::<Result<_, _>>()?;
+        Ok(Self {
+            filters,
+            partition: None,
+        })
     }
 
     /// Returns whether a message under this subject matches.
     pub(crate) fn matches(&self, subject: &str) -> bool {
         self.filters.iter().any(|filter| filter.matches(subject))
-            && self.partition.as_ref().is_none_or(|partition| partition.contains(subject))
+            && self
+                .partition
+                .as_ref()
+                .is_none_or(|partition| partition.contains(subject))
     }
 }
 
@@ -63,7 +75,10 @@ mod tests {
     use super::*;
 
     fn partition() -> Partition {
-        Partition { slots: SlotAssigner::with_key_sharded([TenantId::new("big").unwrap()]), range: 0..SLOTS }
+        Partition {
+            slots: SlotAssigner::with_key_sharded([TenantId::new("big").unwrap()]),
+            range: 0..SLOTS,
+        }
     }
 
     #[track_caller]
@@ -71,7 +86,15 @@ mod tests {
         assert_eq!(partition().slot_of(subject), expected, "{subject}");
         let at = expected.0;
         for (range, takes) in [(at..at + 1, true), (0..at, false), (at + 1..SLOTS, false)] {
-            assert_eq!(Partition { range, ..partition() }.contains(subject), takes, "{subject}");
+            assert_eq!(
+                Partition {
+                    range,
+                    ..partition()
+                }
+                .contains(subject),
+                takes,
+                "{subject}"
+            );
         }
     }
 
@@ -95,7 +118,10 @@ mod tests {
             correlation: CorrelationId::new(correlation).unwrap(),
         };
         check("tenant.big.workflow.order.o-1", slots.slot_of(&key("o-1")));
-        check("tenant.big.workflow.order.a%20b", slots.slot_of(&key("a b")));
+        check(
+            "tenant.big.workflow.order.a%20b",
+            slots.slot_of(&key("a b")),
+        );
         check("tenant.big.workflow.order.o-1.x", slots.home_slot(&tenant));
         check("tenant.big.aggregate.order.o-1", slots.home_slot(&tenant));
     }

@@ -36,7 +36,8 @@ pub enum WorkflowMessage {
 /// Never: a workflow command can always be serialized as JSON.
 #[must_use]
 pub fn encode(to: &InstanceKey, from: &InstanceKey, command: &WorkflowCommand) -> Message {
-    let data = serde_json::to_value(&command.action).expect("a workflow command can be serialized as JSON");
+    let data = serde_json::to_value(&command.action)
+        .expect("a workflow command can be serialized as JSON");
     let event = EventRef {
         id: command.id.as_str(),
         tenant: &to.tenant,
@@ -62,13 +63,21 @@ pub fn encode_signal(to: &InstanceKey, event: &Event) -> Message {
 }
 
 fn instance_subject(to: &InstanceKey) -> String {
-    format_subject(&to.tenant, SubjectKind::Workflow, to.saga.as_str(), to.correlation.as_str())
+    format_subject(
+        &to.tenant,
+        SubjectKind::Workflow,
+        to.saga.as_str(),
+        to.correlation.as_str(),
+    )
 }
 
 /// Returns whether a message is for one instance. Examines only the start of its subject.
 #[must_use]
 pub fn is_instance_subject(subject: &str) -> bool {
-    let own = subject.strip_prefix("tenant.").and_then(|rest| rest.split_once('.')).map(|(_, rest)| rest);
+    let own = subject
+        .strip_prefix("tenant.")
+        .and_then(|rest| rest.split_once('.'))
+        .map(|(_, rest)| rest);
     own.unwrap_or(subject).starts_with("workflow.")
 }
 
@@ -77,7 +86,12 @@ pub fn is_instance_subject(subject: &str) -> bool {
 /// # Errors
 /// If the subject has no instance.
 pub fn instance_of(subject: &str) -> Result<InstanceKey, Error> {
-    let Subject { tenant, kind: _, name, id } = Subject::parse(subject)?;
+    let Subject {
+        tenant,
+        kind: _,
+        name,
+        id,
+    } = Subject::parse(subject)?;
     let invalid = |reason: orlog_model::IdError| Error::InvalidSubject {
         subject: subject.to_owned(),
         kind: "instance subject",
@@ -85,7 +99,11 @@ pub fn instance_of(subject: &str) -> Result<InstanceKey, Error> {
     };
     let saga = SagaName::new(name).map_err(invalid)?;
     let correlation = CorrelationId::new(id).map_err(invalid)?;
-    Ok(InstanceKey { tenant, saga, correlation })
+    Ok(InstanceKey {
+        tenant,
+        saga,
+        correlation,
+    })
 }
 
 /// Decodes a message to one instance; `published_at` is the time of a message without a time.
@@ -111,13 +129,25 @@ pub fn decode(message: &Message, published_at: Timestamp) -> Result<WorkflowMess
     };
     if let Some(other) = named.filter(|key| key.tenant != event.tenant) {
         let claimed = other.tenant.to_string();
-        return Err(DecodeError::Tenant { claimed, expected: event.tenant.to_string() });
+        return Err(DecodeError::Tenant {
+            claimed,
+            expected: event.tenant.to_string(),
+        });
     }
-    Ok(WorkflowMessage::Command(WorkflowCommand { id: event.id, at: event.time, trace: event.trace, action }))
+    Ok(WorkflowMessage::Command(WorkflowCommand {
+        id: event.id,
+        at: event.time,
+        trace: event.trace,
+        action,
+    }))
 }
 
 fn conditional(event: Event, conditions: SignalConditions) -> ControlRequest {
-    let SignalConditions { expected_version, wait_token, due_at } = conditions;
+    let SignalConditions {
+        expected_version,
+        wait_token,
+        due_at,
+    } = conditions;
     ControlRequest {
         id: event.id.clone(),
         expected_version,
@@ -126,7 +156,10 @@ fn conditional(event: Event, conditions: SignalConditions) -> ControlRequest {
         reason: None,
         trace: event.trace.clone(),
         wait_token,
-        action: ControlAction::Deliver { event: Box::new(event), due_at },
+        action: ControlAction::Deliver {
+            event: Box::new(event),
+            due_at,
+        },
     }
 }
 
@@ -163,11 +196,20 @@ mod tests {
 
     fn command(action: WorkflowAction) -> WorkflowCommand {
         let id = command_event_id(Uuid::from_u128(7));
-        WorkflowCommand { id, at: Timestamp::from_millis(5), trace: None, action }
+        WorkflowCommand {
+            id,
+            at: Timestamp::from_millis(5),
+            trace: None,
+            action,
+        }
     }
 
     fn start(parent: InstanceKey) -> WorkflowAction {
-        let parent = ParentRef { key: parent, work_id: Uuid::from_u128(7), depth: 1 };
+        let parent = ParentRef {
+            key: parent,
+            work_id: Uuid::from_u128(7),
+            depth: 1,
+        };
         WorkflowAction::Start {
             parent,
             event: None,
@@ -179,23 +221,41 @@ mod tests {
     #[test]
     fn command_round_trips() {
         let (from, to) = (key("acme", "trip", "t.1"), key("acme", "hotel", "a b>"));
-        let failure = Some(Failure { code: "child_failed".to_owned(), message: "no".to_owned() });
+        let failure = Some(Failure {
+            code: "child_failed".to_owned(),
+            message: "no".to_owned(),
+        });
         let work_id = Uuid::from_u128(7);
-        let ended = ChildResult { work_id, failure, event: None, data: json!(null) };
-        let stop = WorkflowAction::Cancel { from: from.clone(), reason: "abandoned".to_owned() };
+        let ended = ChildResult {
+            work_id,
+            failure,
+            event: None,
+            data: json!(null),
+        };
+        let stop = WorkflowAction::Cancel {
+            from: from.clone(),
+            reason: "abandoned".to_owned(),
+        };
         for action in [start(from.clone()), stop, WorkflowAction::ChildEnded(ended)] {
             let sent = command(action);
             let message = encode(&to, &from, &sent);
             assert!(is_instance_subject(&message.subject), "{}", message.subject);
             assert_eq!(instance_of(&message.subject).unwrap(), to);
-            assert_eq!(decode(&message, Timestamp::from_millis(9)).unwrap(), WorkflowMessage::Command(sent));
+            assert_eq!(
+                decode(&message, Timestamp::from_millis(9)).unwrap(),
+                WorkflowMessage::Command(sent)
+            );
         }
     }
 
     #[test]
     fn command_cannot_cross_tenants() {
         let sent = command(start(key("other", "trip", "t-1")));
-        let message = encode(&key("acme", "hotel", "h-1"), &key("acme", "trip", "t-1"), &sent);
+        let message = encode(
+            &key("acme", "hotel", "h-1"),
+            &key("acme", "trip", "t-1"),
+            &sent,
+        );
         let error = decode(&message, Timestamp::from_millis(9)).unwrap_err();
         assert!(matches!(error, DecodeError::Tenant { .. }), "{error}");
     }
@@ -210,10 +270,17 @@ mod tests {
             }
         }
         let decoded = decode(&message, Timestamp::from_millis(9)).unwrap();
-        assert!(matches!(decoded, WorkflowMessage::Signal(event) if event.kind.as_str() == "GuestArrived"));
+        assert!(
+            matches!(decoded, WorkflowMessage::Signal(event) if event.kind.as_str() == "GuestArrived")
+        );
         let mut message = encode(&to, &to, &command(start(to.clone())));
         message.payload = "{\"begin\": 1}".into();
-        assert!(decode(&message, Timestamp::from_millis(9)).unwrap_err().to_string().contains("malformed"));
+        assert!(
+            decode(&message, Timestamp::from_millis(9))
+                .unwrap_err()
+                .to_string()
+                .contains("malformed")
+        );
     }
 
     /// Requirements: E3.
@@ -237,25 +304,44 @@ mod tests {
             headers,
             payload: payload.into(),
         };
-        for message in [message(Vec::new(), body.to_string()), message(binary, String::new())] {
+        for message in [
+            message(Vec::new(), body.to_string()),
+            message(binary, String::new()),
+        ] {
             let WorkflowMessage::ConditionalSignal(request) =
                 decode(&message, Timestamp::from_millis(9)).unwrap()
             else {
                 panic!("it has conditions");
             };
             let token = "0f3a91c2b4d5e678".parse().unwrap();
-            assert_eq!((request.expected_version, request.wait_token), (Some(7), Some(token)));
-            let ControlAction::Deliver { event, due_at } = request.action else { panic!("{request:?}") };
-            assert_eq!(due_at, Some(Timestamp::parse("2026-11-21T08:30:00Z").unwrap()));
-            assert_eq!((event.kind.as_str(), event.source.as_str()), ("Approved", "urn:desk"));
+            assert_eq!(
+                (request.expected_version, request.wait_token),
+                (Some(7), Some(token))
+            );
+            let ControlAction::Deliver { event, due_at } = request.action else {
+                panic!("{request:?}")
+            };
+            assert_eq!(
+                due_at,
+                Some(Timestamp::parse("2026-11-21T08:30:00Z").unwrap())
+            );
+            assert_eq!(
+                (event.kind.as_str(), event.source.as_str()),
+                ("Approved", "urn:desk")
+            );
         }
-        for (name, value) in
-            [("orlogexpectedversion", "-1"), ("orlogwaittoken", "zz"), ("orlogdueat", "tomorrow")]
-        {
+        for (name, value) in [
+            ("orlogexpectedversion", "-1"),
+            ("orlogwaittoken", "zz"),
+            ("orlogdueat", "tomorrow"),
+        ] {
             let mut invalid = body.clone();
             invalid[name] = value.into();
-            let error =
-                decode(&message(Vec::new(), invalid.to_string()), Timestamp::from_millis(9)).unwrap_err();
+            let error = decode(
+                &message(Vec::new(), invalid.to_string()),
+                Timestamp::from_millis(9),
+            )
+            .unwrap_err();
             assert!(error.to_string().contains(name), "{error}");
         }
     }

@@ -33,8 +33,15 @@ const RESPONSE: &[u8] =
     b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 33\r\n\r\n{\"charge\":\"ch-1\",\"captured\":true}";
 
 fn main() {
-    let threads = if std::env::args().any(|argument| argument == UPSTREAM) { 1 } else { 2 };
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(threads).enable_all().build();
+    let threads = if std::env::args().any(|argument| argument == UPSTREAM) {
+        1
+    } else {
+        2
+    };
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(threads)
+        .enable_all()
+        .build();
     let runtime = runtime.expect("the system can start threads");
     if threads == 1 {
         runtime.block_on(serve());
@@ -64,7 +71,10 @@ async fn cpu_per_call(run: impl Future<Output = ()>) -> String {
     run.await;
     let (cpu, took) = (cpu_time().saturating_sub(cpu), started.elapsed());
     let per_call = cpu.as_secs_f64() * 1e6 / f64::from(EFFECTS);
-    format!("{per_call:.1} µs CPU each, {:.0}/s", f64::from(EFFECTS) / took.as_secs_f64())
+    format!(
+        "{per_call:.1} µs CPU each, {:.0}/s",
+        f64::from(EFFECTS) / took.as_secs_f64()
+    )
 }
 
 fn cpu_time() -> Duration {
@@ -84,7 +94,10 @@ fn executor(address: SocketAddr, concurrency: usize) -> Arc<EffectExecutor> {
         "#
     );
     let config: EffectsConfig = toml::from_str(&config).expect("the configuration is valid");
-    let upstream = config.upstreams().expect("the configuration is valid").remove(0);
+    let upstream = config
+        .upstreams()
+        .expect("the configuration is valid")
+        .remove(0);
     EffectExecutor::new(upstream, WallClock::shared())
 }
 
@@ -106,8 +119,13 @@ async fn run_effects(executor: &Arc<EffectExecutor>, concurrency: usize, effects
 }
 
 fn check(outcome: Option<Result<WorkOutcome, tokio::task::JoinError>>) {
-    let outcome = outcome.expect("an effect is running").expect("an effect does not panic");
-    assert!(matches!(outcome, WorkOutcome::Succeeded { .. }), "{outcome:?}");
+    let outcome = outcome
+        .expect("an effect is running")
+        .expect("an effect does not panic");
+    assert!(
+        matches!(outcome, WorkOutcome::Succeeded { .. }),
+        "{outcome:?}"
+    );
 }
 
 /// Sends the same requests without an HTTP client.
@@ -117,11 +135,16 @@ async fn run_raw(address: SocketAddr, concurrency: usize) {
     for _ in 0..concurrency {
         let sent = Arc::clone(&sent);
         running.spawn(async move {
-            let mut stream = TcpStream::connect(address).await.expect("the upstream listens");
+            let mut stream = TcpStream::connect(address)
+                .await
+                .expect("the upstream listens");
             let mut buffer = [0; 1024];
             while sent.fetch_add(1, Ordering::Relaxed) < EFFECTS {
                 stream.write_all(REQUEST).await.expect("the upstream reads");
-                let read = stream.read(&mut buffer).await.expect("the upstream responds");
+                let read = stream
+                    .read(&mut buffer)
+                    .await
+                    .expect("the upstream responds");
                 assert_eq!(read, RESPONSE.len());
             }
         });
@@ -131,18 +154,28 @@ async fn run_raw(address: SocketAddr, concurrency: usize) {
 
 fn start_upstream() -> (Child, SocketAddr) {
     let program = std::env::current_exe().expect("the program has a path");
-    let upstream = Command::new(program).arg(UPSTREAM).stdout(Stdio::piped()).spawn();
+    let upstream = Command::new(program)
+        .arg(UPSTREAM)
+        .stdout(Stdio::piped())
+        .spawn();
     let mut upstream = upstream.expect("the program can start itself");
     let mut line = String::new();
     let output = upstream.stdout.take().expect("the output is a pipe");
-    std::io::BufReader::new(output).read_line(&mut line).expect("the upstream prints its address");
+    std::io::BufReader::new(output)
+        .read_line(&mut line)
+        .expect("the upstream prints its address");
     (upstream, line.trim().parse().expect("an address"))
 }
 
 /// Serves requests that arrive whole in one segment.
 async fn serve() {
-    let listener = TcpListener::bind("127.0.0.1:0").await.expect("an address is free");
-    println!("{}", listener.local_addr().expect("the listener has an address"));
+    let listener = TcpListener::bind("127.0.0.1:0")
+        .await
+        .expect("an address is free");
+    println!(
+        "{}",
+        listener.local_addr().expect("the listener has an address")
+    );
     loop {
         let (mut stream, _) = listener.accept().await.expect("accepts");
         stream.set_nodelay(true).expect("the socket is open");

@@ -27,11 +27,21 @@ impl AttemptWindow {
     pub(crate) fn new(policy: &Policy, clock: &dyn Clock, deadline: Option<SteadyTime>) -> Self {
         let allowed = policy.attempt_timeout;
         if deadline.is_none() && allowed == Duration::MAX {
-            return Self { timeout: allowed, until: None, deadline };
+            return Self {
+                timeout: allowed,
+                until: None,
+                deadline,
+            };
         }
         let now = clock.steady();
-        let until = now.saturating_add(allowed).min(deadline.unwrap_or(SteadyTime::MAX));
-        Self { timeout: until.duration_since(now), until: Some(until), deadline }
+        let until = now
+            .saturating_add(allowed)
+            .min(deadline.unwrap_or(SteadyTime::MAX));
+        Self {
+            timeout: until.duration_since(now),
+            until: Some(until),
+            deadline,
+        }
     }
 }
 
@@ -47,7 +57,9 @@ pub(crate) async fn execute(
 ) -> Option<RemoteResult> {
     let Some(remote) = upstream.provider.remote() else {
         let mut work = upstream.provider.execute(item, attempt);
-        return before(clock, window.until, work.as_mut()).await.map(Into::into);
+        return before(clock, window.until, work.as_mut())
+            .await
+            .map(Into::into);
     };
     let mut stop = dispatcher.and_then(Dispatcher::stop_token);
     let start = AttemptStart::until(stop);
@@ -74,7 +86,8 @@ pub(crate) async fn execute(
 }
 
 fn not_claimed(upstream: &str) -> ProviderError {
-    let message = format!("{upstream}: no worker claimed the job before its deadline; it was not executed");
+    let message =
+        format!("{upstream}: no worker claimed the job before its deadline; it was not executed");
     ProviderError::unavailable("not_claimed", message)
 }
 
@@ -84,7 +97,9 @@ pub(crate) async fn before<T>(
     until: Option<SteadyTime>,
     work: Pin<&mut (impl Future<Output = T> + ?Sized)>,
 ) -> Option<T> {
-    let Some(until) = until else { return Some(work.await) };
+    let Some(until) = until else {
+        return Some(work.await);
+    };
     tokio::select! {
         biased;
         out = work => Some(out),

@@ -23,7 +23,10 @@ struct StartSignal {
 impl AttemptStart {
     /// Creates the start of work that must not start after a signal.
     pub(crate) fn until(stop: Option<&StopToken>) -> Self {
-        Self(Arc::new(StartSignal { stop: stop.cloned(), ..StartSignal::default() }))
+        Self(Arc::new(StartSignal {
+            stop: stop.cloned(),
+            ..StartSignal::default()
+        }))
     }
 
     /// Returns whether the work may start.

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use orlog_model::{
-    Clock, Destination, EffectName, Failure, IN_DOUBT, InDoubtPolicy, InstanceKey, TenantId, WorkItem,
-    WorkKind, WorkOutcome,
+    Clock, Destination, EffectName, Failure, IN_DOUBT, InDoubtPolicy, InstanceKey, TenantId,
+    WorkItem, WorkKind, WorkOutcome,
 };
 use serde_json::Value;
 
@@ -60,8 +60,11 @@ impl Catalog {
         clock: &Arc<dyn Clock>,
         observer: &Arc<dyn EffectObserver>,
     ) -> Result<Self, Error> {
-        let empty =
-            Self { table: RwLock::default(), clock: Arc::clone(clock), observer: Arc::clone(observer) };
+        let empty = Self {
+            table: RwLock::default(),
+            clock: Arc::clone(clock),
+            observer: Arc::clone(observer),
+        };
         empty.rebuild(upstreams)
     }
 
@@ -74,8 +77,12 @@ impl Catalog {
         for upstream in upstreams {
             let existing = present.upstreams.get(&upstream.name);
             table.add(match existing {
-                Some(existing) if existing.upstream().has_same_config(&upstream) => Arc::clone(existing),
-                Some(existing) => self.create_executor(upstream.inherit_job_board(existing.upstream())),
+                Some(existing) if existing.upstream().has_same_config(&upstream) => {
+                    Arc::clone(existing)
+                }
+                Some(existing) => {
+                    self.create_executor(upstream.inherit_job_board(existing.upstream()))
+                }
                 None => self.create_executor(upstream),
             })?;
         }
@@ -90,7 +97,11 @@ impl Catalog {
         if let Some(logs) = &upstream.job_logs {
             logs.observe(&self.observer);
         }
-        EffectExecutor::with_observer(upstream, Arc::clone(&self.clock), Arc::clone(&self.observer))
+        EffectExecutor::with_observer(
+            upstream,
+            Arc::clone(&self.clock),
+            Arc::clone(&self.observer),
+        )
     }
 
     /// Returns the executors that are in `next` and not in this catalog.
@@ -103,8 +114,13 @@ impl Catalog {
     #[must_use]
     pub fn changed_in(&self, next: &Self) -> Vec<String> {
         let (previous, next) = (self.table(), next.table());
-        let changed = next.without(&previous).into_iter().chain(previous.without(&next));
-        let names: BTreeSet<_> = changed.map(|executor| executor.upstream().name.clone()).collect();
+        let changed = next
+            .without(&previous)
+            .into_iter()
+            .chain(previous.without(&next));
+        let names: BTreeSet<_> = changed
+            .map(|executor| executor.upstream().name.clone())
+            .collect();
         names.into_iter().collect()
     }
 
@@ -115,9 +131,16 @@ impl Catalog {
             let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
             std::mem::replace(&mut *table, Arc::clone(&next))
         };
-        let renewal = CatalogChange { added: next.without(&previous), retired: previous.without(&next) };
-        renewal.retired.iter().for_each(|executor| executor.retire());
-        let is_retained = |board: &Arc<JobBoard>| next.boards().any(|(other, _)| Arc::ptr_eq(other, board));
+        let renewal = CatalogChange {
+            added: next.without(&previous),
+            retired: previous.without(&next),
+        };
+        renewal
+            .retired
+            .iter()
+            .for_each(|executor| executor.retire());
+        let is_retained =
+            |board: &Arc<JobBoard>| next.boards().any(|(other, _)| Arc::ptr_eq(other, board));
         for (board, _) in previous.boards().filter(|(board, _)| !is_retained(board)) {
             board.close();
         }
@@ -127,7 +150,10 @@ impl Catalog {
     /// Invalidates data that providers fetched from their upstreams. Called after a configuration reload,
     /// even if nothing changed here.
     pub fn refresh(&self) {
-        self.table().upstreams.values().for_each(|executor| executor.upstream().provider.refresh());
+        self.table()
+            .upstreams
+            .values()
+            .for_each(|executor| executor.upstream().provider.refresh());
     }
 
     /// Returns an executor of the destination for at least one tenant; `None`: there is none. The bus
@@ -147,7 +173,11 @@ impl Catalog {
             board.is_some_and(|(board, _)| board.is_requested(&to.tenant, &to.name))
         };
         self.job_executor(to, is_requested)
-            .or_else(|| self.route(to.kind, to.name.as_str(), |executor| serves(executor, &to.tenant)))
+            .or_else(|| {
+                self.route(to.kind, to.name.as_str(), |executor| {
+                    serves(executor, &to.tenant)
+                })
+            })
             .or_else(|| self.job_executor(to, |_| true))
     }
 
@@ -155,7 +185,8 @@ impl Catalog {
     /// that runners can execute: no definition describes its result.
     #[must_use]
     pub fn executor_for_flow(&self, to: &Destination) -> Option<Arc<EffectExecutor>> {
-        self.job_executor(to, |_| true).or_else(|| self.executor_for(to))
+        self.job_executor(to, |_| true)
+            .or_else(|| self.executor_for(to))
     }
 
     /// Returns the executor of a job: an upstream of the effect, or the runners if they are to execute it.
@@ -174,7 +205,11 @@ impl Catalog {
             .into_iter()
             .flatten()
             .find(|executor| serves(executor, &to.tenant));
-        own.or(table.jobs.as_ref().filter(|runners| runners_execute(runners))).cloned()
+        own.or(table
+            .jobs
+            .as_ref()
+            .filter(|runners| runners_execute(runners)))
+            .cloned()
     }
 
     fn route(
@@ -186,7 +221,12 @@ impl Catalog {
         let table = self.table();
         match kind {
             WorkKind::Effect => {
-                let own = table.effects.get(name).into_iter().flatten().find(|executor| fits(executor));
+                let own = table
+                    .effects
+                    .get(name)
+                    .into_iter()
+                    .flatten()
+                    .find(|executor| fits(executor));
                 own.or(table.fallback.as_ref()).cloned()
             }
             WorkKind::Command => table.gateway.clone(),
@@ -215,13 +255,19 @@ impl Catalog {
         let name = |executor: &Arc<EffectExecutor>| executor.upstream().name.clone();
         let table = self.table();
         let effects = table.effects.iter();
-        effects.map(|(effect, all)| (effect.clone(), all.iter().map(name).collect())).collect()
+        effects
+            .map(|(effect, all)| (effect.clone(), all.iter().map(name).collect()))
+            .collect()
     }
 
     /// Returns the status of each upstream, ordered by name.
     #[must_use]
     pub fn upstream_statuses(&self) -> Vec<UpstreamStatus> {
-        self.table().upstreams.values().map(|executor| executor.status()).collect()
+        self.table()
+            .upstreams
+            .values()
+            .map(|executor| executor.status())
+            .collect()
     }
 
     /// Returns the job boards with jobs for workers.
@@ -240,8 +286,13 @@ impl Catalog {
     #[must_use]
     pub fn job_logs(&self, instance: &InstanceKey) -> Vec<JobLog> {
         let table = self.table();
-        let written = table.upstreams.values().filter_map(|executor| executor.upstream().job_logs.as_ref());
-        written.flat_map(|logs| logs.instance_jobs(instance)).collect()
+        let written = table
+            .upstreams
+            .values()
+            .filter_map(|executor| executor.upstream().job_logs.as_ref());
+        written
+            .flat_map(|logs| logs.instance_jobs(instance))
+            .collect()
     }
 
     fn table(&self) -> Arc<RoutingTable> {
@@ -252,7 +303,11 @@ impl Catalog {
     /// It failed, or timed out if an attempt under an earlier executor is in doubt. If the definition does not allow a
     /// retry, the code is then `in_doubt`.
     #[must_use]
-    pub fn unroutable_result(&self, item: &WorkItem, progress: ExecutionProgress) -> ExecutionResult {
+    pub fn unroutable_result(
+        &self,
+        item: &WorkItem,
+        progress: ExecutionProgress,
+    ) -> ExecutionResult {
         let mut failure = self.unroutable(item);
         let outcome = if progress.in_doubt {
             let policy = item.work.effect().and_then(|effect| effect.in_doubt);
@@ -265,23 +320,40 @@ impl Catalog {
             );
             WorkOutcome::TimedOut { failure }
         } else {
-            WorkOutcome::Failed { event: None, failure, payload: Value::Null }
+            WorkOutcome::Failed {
+                event: None,
+                failure,
+                payload: Value::Null,
+            }
         };
-        let ExecutionProgress { attempts, attempt_log, .. } = progress;
-        ExecutionResult { attempts, attempt_log, ..ExecutionResult::without_attempt(outcome) }
+        let ExecutionProgress {
+            attempts,
+            attempt_log,
+            ..
+        } = progress;
+        ExecutionResult {
+            attempts,
+            attempt_log,
+            ..ExecutionResult::without_attempt(outcome)
+        }
     }
 
     fn unroutable(&self, item: &WorkItem) -> Failure {
         let (code, message) = match item.work.kind() {
             WorkKind::Effect => ("effect_unknown", self.unknown(&item.work.label())),
-            WorkKind::Command => {
-                ("no_gateway", "command cannot be sent: no gateway is configured".to_owned())
-            }
-            WorkKind::Fact | WorkKind::Saga => {
-                ("not_an_effect", "facts and sagas are published, not executed".to_owned())
-            }
+            WorkKind::Command => (
+                "no_gateway",
+                "command cannot be sent: no gateway is configured".to_owned(),
+            ),
+            WorkKind::Fact | WorkKind::Saga => (
+                "not_an_effect",
+                "facts and sagas are published, not executed".to_owned(),
+            ),
         };
-        Failure { code: code.to_owned(), message }
+        Failure {
+            code: code.to_owned(),
+            message,
+        }
     }
 
     fn unknown(&self, name: &str) -> String {
@@ -289,8 +361,13 @@ impl Catalog {
         if table.effects.contains_key(name) {
             return format!("no upstream serves {name} for this tenant");
         }
-        let near = table.effects.keys().map(|known| (strsim::jaro_winkler(name, known), known));
-        let nearest = near.max_by(|(a, _), (b, _)| a.total_cmp(b)).filter(|(likeness, _)| *likeness > 0.8);
+        let near = table
+            .effects
+            .keys()
+            .map(|known| (strsim::jaro_winkler(name, known), known));
+        let nearest = near
+            .max_by(|(a, _), (b, _)| a.total_cmp(b))
+            .filter(|(likeness, _)| *likeness > 0.8);
         match nearest {
             Some((_, known)) => format!("no upstream serves {name}; did you mean {known}?"),
             None => format!("no upstream serves {name}"),
@@ -300,7 +377,9 @@ impl Catalog {
 
 impl RoutingTable {
     fn boards(&self) -> impl Iterator<Item = &(Arc<JobBoard>, ClaimOptions)> {
-        self.upstreams.values().filter_map(|executor| executor.upstream().board.as_ref())
+        self.upstreams
+            .values()
+            .filter_map(|executor| executor.upstream().board.as_ref())
     }
 
     fn without(&self, other: &Self) -> Vec<Arc<EffectExecutor>> {
@@ -308,7 +387,11 @@ impl RoutingTable {
             let there = other.upstreams.get(&executor.upstream().name);
             there.is_some_and(|there| Arc::ptr_eq(there, executor))
         };
-        self.upstreams.values().filter(|executor| !is_there(executor)).cloned().collect()
+        self.upstreams
+            .values()
+            .filter(|executor| !is_there(executor))
+            .cloned()
+            .collect()
     }
 
     fn add(&mut self, executor: Arc<EffectExecutor>) -> Result<(), Error> {
@@ -330,7 +413,11 @@ impl RoutingTable {
     }
 
     /// Adds an executor of an effect; those for all tenants come after those for specific tenants.
-    fn add_effect(&mut self, effect: &EffectName, executor: &Arc<EffectExecutor>) -> Result<(), Error> {
+    fn add_effect(
+        &mut self,
+        effect: &EffectName,
+        executor: &Arc<EffectExecutor>,
+    ) -> Result<(), Error> {
         let all = self.effects.entry(effect.to_string()).or_default();
         if let Some(first) = all.iter().find(|first| contend(first, executor)) {
             let (first, second) = (&first.upstream().name, &executor.upstream().name);
@@ -354,13 +441,19 @@ fn claim(
 ) -> Result<(), Error> {
     if let Some(first) = place.replace(Arc::clone(executor)) {
         let (first, second) = (&first.upstream().name, &executor.upstream().name);
-        return Err(Error(format!("{first:?} and {second:?} are both {role}; remove one")));
+        return Err(Error(format!(
+            "{first:?} and {second:?} are both {role}; remove one"
+        )));
     }
     Ok(())
 }
 
 fn serves(executor: &EffectExecutor, tenant: &TenantId) -> bool {
-    executor.upstream().tenants.as_ref().is_none_or(|tenants| tenants.contains(tenant))
+    executor
+        .upstream()
+        .tenants
+        .as_ref()
+        .is_none_or(|tenants| tenants.contains(tenant))
 }
 
 /// Returns whether the choice between the two is ambiguous for some tenant.

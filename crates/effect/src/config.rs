@@ -81,7 +81,11 @@ impl<'a> UpstreamSite<'a> {
     /// Creates the site of an upstream in the working directory, without a queue.
     #[must_use]
     pub fn new(name: &'a str) -> Self {
-        Self { name, dir: Path::new("."), queue: None }
+        Self {
+            name,
+            dir: Path::new("."),
+            queue: None,
+        }
     }
 
     /// Sets the directory of files.

@@ -51,7 +51,10 @@ impl StopToken {
     /// Creates a token that is stopped after the end of a lease.
     #[must_use]
     pub fn until(lease: LeaseEnd) -> Self {
-        Self { lease, ..Self::default() }
+        Self {
+            lease,
+            ..Self::default()
+        }
     }
 
     /// Sends the signal.
@@ -104,7 +107,9 @@ pub(crate) async fn stopped(token: Option<&StopToken>) {
 
 /// Returns whether no further attempt may start.
 pub(crate) fn is_stopped(dispatcher: Option<&dyn Dispatcher>) -> bool {
-    dispatcher.and_then(Dispatcher::stop_token).is_some_and(StopToken::is_stopped)
+    dispatcher
+        .and_then(Dispatcher::stop_token)
+        .is_some_and(StopToken::is_stopped)
 }
 
 /// Dispatcher without limits.

@@ -20,7 +20,9 @@ impl TryFrom<String> for DurationText {
             Ok(_) => "it must be greater than zero",
             Err(_) => "it must consist of numbers with units",
         };
-        Err(format!("{text:?} is not a valid duration: {reason}; examples: 100ms, 2s, 1h30m"))
+        Err(format!(
+            "{text:?} is not a valid duration: {reason}; examples: 100ms, 2s, 1h30m"
+        ))
     }
 }
 
@@ -30,11 +32,16 @@ impl From<DurationText> for String {
     }
 }
 
-pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
+pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Duration, D::Error> {
     DurationText::deserialize(deserializer).map(|text| text.0)
 }
 
-pub(crate) fn serialize<S: Serializer>(duration: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+pub(crate) fn serialize<S: Serializer>(
+    duration: &Duration,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
     DurationText(*duration).serialize(serializer)
 }
 

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use orlog_model::{
-    AttemptLog, AttemptOutcome, Fact, Failure, IN_DOUBT, SteadyTime, TraceParent, WorkItem, WorkOutcome,
-    format_duration,
+    AttemptLog, AttemptOutcome, Fact, Failure, IN_DOUBT, SteadyTime, TraceParent, WorkItem,
+    WorkOutcome, format_duration,
 };
 
 use crate::limits::breaker::{BreakerState, CallHealth};
@@ -85,8 +85,18 @@ pub(crate) struct EffectExecution {
 
 impl EffectExecution {
     /// Continues an execution from the progress of an earlier executor.
-    pub(crate) fn new(limits: RetryLimits, trace: Option<TraceParent>, progress: ExecutionProgress) -> Self {
-        let ExecutionProgress { attempts, in_doubt, probes, attempt_log, .. } = progress;
+    pub(crate) fn new(
+        limits: RetryLimits,
+        trace: Option<TraceParent>,
+        progress: ExecutionProgress,
+    ) -> Self {
+        let ExecutionProgress {
+            attempts,
+            in_doubt,
+            probes,
+            attempt_log,
+            ..
+        } = progress;
         Self {
             limits,
             attempts,
@@ -111,17 +121,37 @@ impl EffectExecution {
         }
     }
 
-    pub(crate) fn into_result(self, finished: FinishedExecution, is_published: bool) -> ExecutionResult {
+    pub(crate) fn into_result(
+        self,
+        finished: FinishedExecution,
+        is_published: bool,
+    ) -> ExecutionResult {
         let FinishedExecution { outcome, facts } = finished;
-        let Self { attempts, trace, receipt, attempt_log, .. } = self;
-        ExecutionResult { outcome, attempts, facts, trace, receipt, attempt_log, is_published }
+        let Self {
+            attempts,
+            trace,
+            receipt,
+            attempt_log,
+            ..
+        } = self;
+        ExecutionResult {
+            outcome,
+            attempts,
+            facts,
+            trace,
+            receipt,
+            attempt_log,
+            is_published,
+        }
     }
 
     /// Records how an attempt ended. A success at the first attempt is not recorded and allocates nothing.
     pub(crate) fn record_attempt(&mut self, report: &AttemptReport<'_>) {
         let has_failed = report.outcome != AttemptOutcome::Succeeded || self.attempt_log.is_some();
         if has_failed && !self.is_recorded {
-            self.attempt_log.get_or_insert_default().push(report.record());
+            self.attempt_log
+                .get_or_insert_default()
+                .push(report.record());
         }
     }
 
@@ -136,7 +166,11 @@ impl EffectExecution {
 
     /// Returns whether all attempts are used up.
     pub(crate) fn is_exhausted(&self) -> bool {
-        self.attempts > 0 && self.limits.max_attempts.is_some_and(|max| self.attempts >= max)
+        self.attempts > 0
+            && self
+                .limits
+                .max_attempts
+                .is_some_and(|max| self.attempts >= max)
     }
 
     /// Returns the outcome of an attempt in doubt that is not retried. `probe` is why the probe has no answer.
@@ -152,14 +186,22 @@ impl EffectExecution {
         );
         let probe = probe.map(|probe| {
             let plural = if self.probes == 1 { "" } else { "s" };
-            format!("; {} probe{plural} without an answer: {}: {}", self.probes, probe.code, probe.message)
+            format!(
+                "; {} probe{plural} without an answer: {}: {}",
+                self.probes, probe.code, probe.message
+            )
         });
         let message = format!(
             "unknown whether {upstream} executed the effect under the key {}; not retried: {last}{}",
             item.id,
             probe.unwrap_or_default()
         );
-        WorkOutcome::TimedOut { failure: Failure { code: IN_DOUBT.to_owned(), message } }
+        WorkOutcome::TimedOut {
+            failure: Failure {
+                code: IN_DOUBT.to_owned(),
+                message,
+            },
+        }
     }
 
     /// Keeps the receipt and the doubt of an attempt, and returns its result and the span of the process that executed it; `None`:
@@ -169,8 +211,16 @@ impl EffectExecution {
         remote: Option<RemoteResult>,
     ) -> (Option<Result<Reply, ProviderError>>, Option<TraceParent>) {
         self.is_recorded = false;
-        let Some(remote) = remote else { return (None, None) };
-        let RemoteResult { result, trace, receipt, attempt_log, in_doubt } = remote;
+        let Some(remote) = remote else {
+            return (None, None);
+        };
+        let RemoteResult {
+            result,
+            trace,
+            receipt,
+            attempt_log,
+            in_doubt,
+        } = remote;
         self.in_doubt |= in_doubt;
         (self.receipt, self.is_recorded) = (receipt, attempt_log.is_some());
         if let Some(theirs) = attempt_log {
@@ -189,7 +239,8 @@ impl EffectExecution {
     /// Records the span of the last attempt. A remote span is accepted only if it belongs to the same
     /// trace.
     pub(crate) fn record_span(&mut self, own: Option<&TraceParent>, theirs: Option<TraceParent>) {
-        let theirs = theirs.filter(|theirs| own.is_some_and(|own| own.trace_id() == theirs.trace_id()));
+        let theirs =
+            theirs.filter(|theirs| own.is_some_and(|own| own.trace_id() == theirs.trace_id()));
         self.trace = theirs.or_else(|| own.cloned());
     }
 
@@ -202,7 +253,8 @@ impl EffectExecution {
 
     fn rng(&self, item: &WorkItem) -> fastrand::Rng {
         let (high, low) = item.id.as_u64_pair();
-        let attempts = u64::from(self.attempts.wrapping_add(u32::from(self.probes) << 16)).rotate_right(16);
+        let attempts =
+            u64::from(self.attempts.wrapping_add(u32::from(self.probes) << 16)).rotate_right(16);
         fastrand::Rng::with_seed(high.rotate_left(17) ^ low ^ attempts)
     }
 
@@ -214,8 +266,15 @@ impl EffectExecution {
         item: &WorkItem,
         now: SteadyTime,
     ) -> RetryDecision {
-        let tried = FailedAttempt { attempts: self.probes.into(), delay: self.delay, retry_after };
-        let limits = RetryLimits { max_attempts: Some(MAX_PROBES.into()), ..self.limits };
+        let tried = FailedAttempt {
+            attempts: self.probes.into(),
+            delay: self.delay,
+            retry_after,
+        };
+        let limits = RetryLimits {
+            max_attempts: Some(MAX_PROBES.into()),
+            ..self.limits
+        };
         retry::decide_retry(backoff, tried, limits, now, &mut self.rng(item))
     }
 
@@ -246,15 +305,27 @@ pub(crate) struct FinishedExecution {
 
 impl From<WorkOutcome> for FinishedExecution {
     fn from(outcome: WorkOutcome) -> Self {
-        Self { outcome, facts: Vec::new() }
+        Self {
+            outcome,
+            facts: Vec::new(),
+        }
     }
 }
 
 pub(crate) fn success(item: &WorkItem, reply: Reply) -> FinishedExecution {
-    let Reply { event, payload, schema_version, facts } = reply;
+    let Reply {
+        event,
+        payload,
+        schema_version,
+        facts,
+    } = reply;
     match item.work.effect() {
         Some(_) => {
-            let outcome = WorkOutcome::Succeeded { event, payload, schema_version };
+            let outcome = WorkOutcome::Succeeded {
+                event,
+                payload,
+                schema_version,
+            };
             FinishedExecution { outcome, facts }
         }
         None => WorkOutcome::Accepted.into(),
@@ -266,14 +337,26 @@ pub(crate) fn final_result(
     error: ProviderError,
 ) -> Result<FinishedExecution, (Failure, TransientCause, Option<Duration>)> {
     match error {
-        ProviderError::Permanent { failure, event, payload, facts } => Ok(FinishedExecution {
-            outcome: WorkOutcome::Failed { event, failure, payload },
+        ProviderError::Permanent {
+            failure,
+            event,
+            payload,
+            facts,
+        } => Ok(FinishedExecution {
+            outcome: WorkOutcome::Failed {
+                event,
+                failure,
+                payload,
+            },
             facts: facts.into_vec(),
         }),
         ProviderError::Abandoned { failure } => Ok(WorkOutcome::TimedOut { failure }.into()),
-        ProviderError::Transient { failure, trouble, retry_after, .. } => {
-            Err((failure, trouble, retry_after))
-        }
+        ProviderError::Transient {
+            failure,
+            trouble,
+            retry_after,
+            ..
+        } => Err((failure, trouble, retry_after)),
     }
 }
 
@@ -297,23 +380,37 @@ pub(crate) fn not_started(upstream: &str, breaker: Option<(BreakerState, u64)>) 
         }
         Some((BreakerState::Closed, _)) | None => format!("{upstream} was never called"),
     };
-    Failure { code: "deadline_passed".to_owned(), message: format!("deadline exceeded: {reason}") }
+    Failure {
+        code: "deadline_passed".to_owned(),
+        message: format!("deadline exceeded: {reason}"),
+    }
 }
 
 /// Returns the error of an attempt without a response in time.
 pub(crate) fn no_response(upstream: &str, timeout: Duration) -> ProviderError {
     ProviderError::response_lost(
         "timeout",
-        format!("{upstream} did not respond within {}", format_duration(timeout)),
+        format!(
+            "{upstream} did not respond within {}",
+            format_duration(timeout)
+        ),
     )
 }
 
 /// Returns the failure of an item whose attempts are used up or whose deadline has passed:
 /// `hotel: timed out after 7 attempts; last: POST /rooms returned HTTP 503: no rooms`.
-pub(crate) fn attempts_exhausted(upstream: &str, last: Failure, attempts: u32, in_doubt: bool) -> Failure {
+pub(crate) fn attempts_exhausted(
+    upstream: &str,
+    last: Failure,
+    attempts: u32,
+    in_doubt: bool,
+) -> Failure {
     let plural = if attempts == 1 { "" } else { "s" };
     let outcome = if in_doubt { "timed out" } else { "failed" };
-    let reason = last.message.strip_prefix(upstream).and_then(|rest| rest.strip_prefix(": "));
+    let reason = last
+        .message
+        .strip_prefix(upstream)
+        .and_then(|rest| rest.strip_prefix(": "));
     let reason = reason.unwrap_or(&last.message);
     Failure {
         message: format!("{upstream}: {outcome} after {attempts} attempt{plural}; last: {reason}"),
@@ -324,11 +421,15 @@ pub(crate) fn attempts_exhausted(upstream: &str, last: Failure, attempts: u32, i
 pub(crate) fn attempt_outcome(result: &Result<Reply, ProviderError>) -> AttemptOutcome {
     match result {
         Ok(_) => AttemptOutcome::Succeeded,
-        Err(ProviderError::Permanent { .. } | ProviderError::Abandoned { .. }) => AttemptOutcome::Rejected,
+        Err(ProviderError::Permanent { .. } | ProviderError::Abandoned { .. }) => {
+            AttemptOutcome::Rejected
+        }
         Err(ProviderError::Transient { trouble, .. }) => match trouble {
             TransientCause::Throttled => AttemptOutcome::Throttled,
             TransientCause::Unavailable => AttemptOutcome::Unavailable,
-            TransientCause::ResponseLost | TransientCause::Undetermined => AttemptOutcome::ResponseLost,
+            TransientCause::ResponseLost | TransientCause::Undetermined => {
+                AttemptOutcome::ResponseLost
+            }
         },
     }
 }

@@ -72,14 +72,18 @@ impl Egress {
     }
 
     fn check_url(&self, allowed: Option<&Vec<Host>>, url: &Url) -> Result<(), EgressDenied> {
-        let host = url.host_str().ok_or(EgressDenied::NoHost)?.trim_matches(['[', ']']);
+        let host = url
+            .host_str()
+            .ok_or(EgressDenied::NoHost)?
+            .trim_matches(['[', ']']);
         if allowed.is_some_and(|allowed| !allowed.iter().any(|pattern| pattern.covers(host))) {
             return Err(EgressDenied::NotAllowed(host.to_owned()));
         }
         match host.parse() {
-            Ok(address) if !self.private && !is_public(address) => {
-                Err(EgressDenied::Private { host: host.to_owned(), address })
-            }
+            Ok(address) if !self.private && !is_public(address) => Err(EgressDenied::Private {
+                host: host.to_owned(),
+                address,
+            }),
             Ok(_) | Err(_) => Ok(()),
         }
     }
@@ -106,7 +110,9 @@ impl FromStr for Host {
             || !name.bytes().all(fits)
             || (name.contains(':') && name.parse::<Ipv6Addr>().is_err())
         {
-            return Err(format!("{text:?} is not a valid host; examples: hooks.acme.com, *.acme.com"));
+            return Err(format!(
+                "{text:?} is not a valid host; examples: hooks.acme.com, *.acme.com"
+            ));
         }
         Ok(Self(lower))
     }
@@ -120,7 +126,9 @@ impl fmt::Display for Host {
 
 impl<'de> Deserialize<'de> for Host {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        String::deserialize(deserializer)?.parse().map_err(D::Error::custom)
+        String::deserialize(deserializer)?
+            .parse()
+            .map_err(D::Error::custom)
     }
 }
 
@@ -136,7 +144,8 @@ pub(crate) struct GuardedResolver;
 impl Resolve for GuardedResolver {
     fn resolve(&self, name: Name) -> Resolving {
         Box::pin(async move {
-            let found: Vec<SocketAddr> = tokio::net::lookup_host((name.as_str(), 0)).await?.collect();
+            let found: Vec<SocketAddr> =
+                tokio::net::lookup_host((name.as_str(), 0)).await?.collect();
             check_addresses(name.as_str(), &found)?;
             Ok(Box::new(found.into_iter()) as Addrs)
         })
@@ -146,9 +155,10 @@ impl Resolve for GuardedResolver {
 /// Checks the resolved addresses of a name.
 pub(crate) fn check_addresses(host: &str, found: &[SocketAddr]) -> Result<(), EgressDenied> {
     match found.iter().find(|found| !is_public(found.ip())) {
-        Some(private_address) => {
-            Err(EgressDenied::Private { host: host.to_owned(), address: private_address.ip() })
-        }
+        Some(private_address) => Err(EgressDenied::Private {
+            host: host.to_owned(),
+            address: private_address.ip(),
+        }),
         None => Ok(()),
     }
 }
@@ -162,7 +172,9 @@ pub(crate) fn egress_error<'a>(error: &'a (dyn StdError + 'static)) -> Option<&'
 pub(crate) fn causes<'a>(
     error: &'a (dyn StdError + 'static),
 ) -> impl Iterator<Item = &'a (dyn StdError + 'static)> {
-    std::iter::successors(Some(error), |error: &&'a (dyn StdError + 'static)| (*error).source())
+    std::iter::successors(Some(error), |error: &&'a (dyn StdError + 'static)| {
+        (*error).source()
+    })
 }
 
 /// Returns whether an address is public: not in the IANA special-purpose registries.
@@ -245,9 +257,14 @@ mod tests {
         ] {
             assert!(!is_public(text.parse().unwrap()), "{text}");
         }
-        for text in
-            ["1.1.1.1", "172.15.0.1", "172.32.0.1", "100.128.0.1", "2606:4700::1111", "::ffff:8.8.8.8"]
-        {
+        for text in [
+            "1.1.1.1",
+            "172.15.0.1",
+            "172.32.0.1",
+            "100.128.0.1",
+            "2606:4700::1111",
+            "::ffff:8.8.8.8",
+        ] {
             assert!(is_public(text.parse().unwrap()), "{text}");
         }
     }
@@ -263,8 +280,13 @@ mod tests {
     fn urls_are_checked_by_allowlist_and_address() {
         let open = Egress::default();
         check(&open, "a", "https://hooks.example.com/x", "allowed");
-        for url in ["http://2130706433/", "http://0x7f.1/", "http://[::1]:80/", "http://127.1/", "http://0/"]
-        {
+        for url in [
+            "http://2130706433/",
+            "http://0x7f.1/",
+            "http://[::1]:80/",
+            "http://127.1/",
+            "http://0/",
+        ] {
             check(&open, "a", url, "not a public address");
         }
         let text = r#"{"allow": ["*.acme.com", "api.example.com"], "tenants": {"beta": ["hooks.beta.io"]}}"#;
@@ -280,13 +302,25 @@ mod tests {
             check(&listed, "a", url, "add it to egress.allow");
         }
         check(&listed, "beta", "https://hooks.beta.io/", "allowed");
-        check(&listed, "beta", "https://x.acme.com/", "add it to egress.allow");
+        check(
+            &listed,
+            "beta",
+            "https://x.acme.com/",
+            "add it to egress.allow",
+        );
     }
 
     #[tokio::test]
     async fn hostnames_are_checked_after_resolution() {
-        let error = GuardedResolver.resolve("localhost".parse().unwrap()).await.err().unwrap();
+        let error = GuardedResolver
+            .resolve("localhost".parse().unwrap())
+            .await
+            .err()
+            .unwrap();
         let denied = egress_error(error.as_ref()).cloned();
-        assert!(matches!(denied, Some(EgressDenied::Private { .. })), "{denied:?}");
+        assert!(
+            matches!(denied, Some(EgressDenied::Private { .. })),
+            "{denied:?}"
+        );
     }
 }

@@ -15,8 +15,9 @@ use orlog_model::{AttemptOutcome, Clock, SteadyTime, WorkItem, WorkOutcome};
 use crate::attempt::{self, AttemptWindow, before};
 use crate::dispatcher::{Dispatcher, StopToken, is_stopped, stopped};
 use crate::effect_execution::{
-    EffectExecution, ExecutionProgress, ExecutionResult, FinishedExecution, NextStep, attempt_outcome,
-    attempts_exhausted, call_health, final_result, no_response, not_started, success,
+    EffectExecution, ExecutionProgress, ExecutionResult, FinishedExecution, NextStep,
+    attempt_outcome, attempts_exhausted, call_health, final_result, no_response, not_started,
+    success,
 };
 use crate::in_doubt::{self, Doubt};
 use crate::limits::admission::{Admission, AdmissionPermit};
@@ -52,9 +53,21 @@ impl EffectExecutor {
         clock: Arc<dyn Clock>,
         observer: Arc<dyn EffectObserver>,
     ) -> Arc<Self> {
-        let admission = Admission::new(&upstream.name, &upstream.policy, &clock, Arc::clone(&observer));
+        let admission = Admission::new(
+            &upstream.name,
+            &upstream.policy,
+            &clock,
+            Arc::clone(&observer),
+        );
         let serial = SERIAL.fetch_add(1, Ordering::Relaxed);
-        Arc::new(Self { upstream, clock, observer, admission, retired: StopToken::default(), serial })
+        Arc::new(Self {
+            upstream,
+            clock,
+            observer,
+            admission,
+            retired: StopToken::default(),
+            serial,
+        })
     }
 
     /// Returns an id that distinguishes executors of one upstream: after a reload an old and a new one may
@@ -101,13 +114,21 @@ impl EffectExecutor {
     /// Executes an item until it has an outcome, even if the executor is retired meanwhile. Dropping the
     /// future cancels.
     pub async fn execute(&self, item: &WorkItem) -> ExecutionResult {
-        self.run_to_completion(item.clone(), ExecutionProgress::default()).await
+        self.run_to_completion(item.clone(), ExecutionProgress::default())
+            .await
     }
 
     /// Executes an item whose earlier attempt may have been in flight when the process stopped: it probes
     /// the provider for the result first.
     pub async fn resume(&self, item: &WorkItem) -> ExecutionResult {
-        self.run_to_completion(item.clone(), ExecutionProgress { in_doubt: true, ..Default::default() }).await
+        self.run_to_completion(
+            item.clone(),
+            ExecutionProgress {
+                in_doubt: true,
+                ..Default::default()
+            },
+        )
+        .await
     }
 
     /// Continues after another executor. If this one is retired meanwhile, it returns the progress as soon
@@ -124,7 +145,11 @@ impl EffectExecutor {
         self.run(item, progress, Some(dispatcher))
     }
 
-    async fn run_to_completion(&self, mut item: WorkItem, progress: ExecutionProgress) -> ExecutionResult {
+    async fn run_to_completion(
+        &self,
+        mut item: WorkItem,
+        progress: ExecutionProgress,
+    ) -> ExecutionResult {
         self.run(&mut item, progress, None)
             .await
             .expect("an executor returns progress only if retirement is respected")
@@ -156,7 +181,9 @@ impl EffectExecutor {
             if execution.attempts == 0 && execution.probes == 0 {
                 self.admission.deposit_first();
             }
-            let admitted = self.unless_interrupted(dispatcher, pin!(self.admission(item, &execution))).await;
+            let admitted = self
+                .unless_interrupted(dispatcher, pin!(self.admission(item, &execution)))
+                .await;
             let Some(admitted) = admitted else { continue };
             let next = match self.step(item, &mut execution, admitted, dispatcher).await {
                 // Without the delay of a retry: after a restart before its end is stored, a job is in doubt.
@@ -184,23 +211,40 @@ impl EffectExecutor {
     /// back later does not extend it.
     fn retry_limits(&self, item: &WorkItem, progress: &ExecutionProgress) -> RetryLimits {
         let policy = &self.upstream.policy;
-        let deadline = || policy.deadline(item).map(|deadline| self.clock.steady_at(deadline));
-        RetryLimits { max_attempts: policy.max_attempts(item), deadline: progress.deadline.or_else(deadline) }
+        let deadline = || {
+            policy
+                .deadline(item)
+                .map(|deadline| self.clock.steady_at(deadline))
+        };
+        RetryLimits {
+            max_attempts: policy.max_attempts(item),
+            deadline: progress.deadline.or_else(deadline),
+        }
     }
 
     /// Waits for the delay of a retry, then until the retry budget allows it or the deadline has passed.
-    async fn wait_for_retry(&self, item: &WorkItem, execution: &mut EffectExecution, mut delay: Duration) {
+    async fn wait_for_retry(
+        &self,
+        item: &WorkItem,
+        execution: &mut EffectExecution,
+        mut delay: Duration,
+    ) {
         let deadline = execution.limits.deadline.unwrap_or(SteadyTime::MAX);
         loop {
-            self.clock.sleep_until(self.clock.steady().saturating_add(delay).min(deadline)).await;
+            self.clock
+                .sleep_until(self.clock.steady().saturating_add(delay).min(deadline))
+                .await;
             let now = self.clock.steady();
-            let Err(available) = self.admission.withdraw_retry(now) else { return };
+            let Err(available) = self.admission.withdraw_retry(now) else {
+                return;
+            };
             if now >= deadline {
                 return;
             }
             // Items without budget do not wait in order: the items of one tenant would delay all others.
             delay = execution.budget_delay(&self.upstream.policy.backoff_for(item), item);
-            delay = delay.max(available.map_or(Duration::ZERO, |available| available.duration_since(now)));
+            delay = delay
+                .max(available.map_or(Duration::ZERO, |available| available.duration_since(now)));
         }
     }
 
@@ -211,7 +255,9 @@ impl EffectExecutor {
         dispatcher: Option<&dyn Dispatcher>,
         work: Pin<&mut impl Future<Output = T>>,
     ) -> Option<T> {
-        let Some(dispatcher) = dispatcher else { return Some(work.await) };
+        let Some(dispatcher) = dispatcher else {
+            return Some(work.await);
+        };
         tokio::select! {
             biased;
             out = work => Some(out),
@@ -251,9 +297,14 @@ impl EffectExecutor {
         let result = self.attempt(item, execution, dispatcher).await;
         admitted.report(
             call_health(&result),
-            result.as_ref().err().map(|error| error.failure().message.as_str()),
+            result
+                .as_ref()
+                .err()
+                .map(|error| error.failure().message.as_str()),
         );
-        let is_closed = result.as_ref().is_err_and(|error| error.failure().code == BOARD_CLOSED);
+        let is_closed = result
+            .as_ref()
+            .is_err_and(|error| error.failure().code == BOARD_CLOSED);
         if is_closed && is_stopped(dispatcher) {
             // The next owner of the shard makes the attempt.
             return NextStep::Stop;
@@ -267,7 +318,11 @@ impl EffectExecutor {
     }
 
     /// Waits for the admission of an attempt; `None` if the deadline passes first.
-    async fn admission(&self, item: &WorkItem, execution: &EffectExecution) -> Option<AdmissionPermit<'_>> {
+    async fn admission(
+        &self,
+        item: &WorkItem,
+        execution: &EffectExecution,
+    ) -> Option<AdmissionPermit<'_>> {
         let deadline = execution.limits.deadline;
         if deadline.is_some_and(|deadline| self.clock.steady() >= deadline) {
             return None;
@@ -282,17 +337,32 @@ impl EffectExecutor {
         execution: &mut EffectExecution,
         dispatcher: Option<&dyn Dispatcher>,
     ) -> Result<Reply, ProviderError> {
-        let window =
-            AttemptWindow::new(&self.upstream.policy, self.clock.as_ref(), execution.limits.deadline);
+        let window = AttemptWindow::new(
+            &self.upstream.policy,
+            self.clock.as_ref(),
+            execution.limits.deadline,
+        );
         let started = Instant::now();
         let (number, in_doubt) = (execution.attempts, execution.in_doubt);
-        let attempt = Attempt { number, timeout: window.timeout, at: self.clock.now(), in_doubt };
-        let parent = self.observer.attempt_started(item).and_then(|span| item.trace.replace(span));
+        let attempt = Attempt {
+            number,
+            timeout: window.timeout,
+            at: self.clock.now(),
+            in_doubt,
+        };
+        let parent = self
+            .observer
+            .attempt_started(item)
+            .and_then(|span| item.trace.replace(span));
         let timed = (attempt, window);
-        let remote = attempt::execute(&self.upstream, self.clock.as_ref(), item, timed, dispatcher).await;
+        let remote =
+            attempt::execute(&self.upstream, self.clock.as_ref(), item, timed, dispatcher).await;
         let (result, remote_span) = execution.receive(remote);
-        let outcome = result.as_ref().map_or(AttemptOutcome::TimedOut, attempt_outcome);
-        let result = result.unwrap_or_else(|| Err(no_response(&self.upstream.name, attempt.timeout)));
+        let outcome = result
+            .as_ref()
+            .map_or(AttemptOutcome::TimedOut, attempt_outcome);
+        let result =
+            result.unwrap_or_else(|| Err(no_response(&self.upstream.name, attempt.timeout)));
         let report = AttemptReport {
             upstream: &self.upstream.name,
             item,
@@ -326,14 +396,22 @@ impl EffectExecutor {
                 Err(transient) => transient,
             },
         };
-        execution.in_doubt |= matches!(trouble, TransientCause::ResponseLost | TransientCause::Undetermined);
+        execution.in_doubt |= matches!(
+            trouble,
+            TransientCause::ResponseLost | TransientCause::Undetermined
+        );
         execution.last = Some(failure);
         if trouble == TransientCause::Undetermined
-            && let Doubt::Ended(end) = in_doubt::unknown(&self.upstream, item, execution, None).await
+            && let Doubt::Ended(end) =
+                in_doubt::unknown(&self.upstream, item, execution, None).await
         {
             return NextStep::Finish(end);
         }
-        let tried = FailedAttempt { attempts: execution.attempts, delay: execution.delay, retry_after };
+        let tried = FailedAttempt {
+            attempts: execution.attempts,
+            delay: execution.delay,
+            retry_after,
+        };
         let backoff = self.upstream.policy.backoff_for(item);
         match execution.next_attempt(&backoff, tried, item, self.clock.steady()) {
             RetryDecision::Retry(delay) => NextStep::Retry(delay),
@@ -348,7 +426,11 @@ impl EffectExecutor {
     }
 
     /// Returns the outcome after the deadline. An attempt in doubt is probed a last time.
-    async fn finish_late(&self, item: &WorkItem, execution: &mut EffectExecution) -> FinishedExecution {
+    async fn finish_late(
+        &self,
+        item: &WorkItem,
+        execution: &mut EffectExecution,
+    ) -> FinishedExecution {
         match self.resolve_in_doubt(item, execution).await {
             Doubt::Ended(end) => end,
             Doubt::ProbeAgain(_) | Doubt::AttemptAllowed => self.exhausted(item, execution).await,
@@ -357,14 +439,20 @@ impl EffectExecutor {
 
     /// Returns whether the item is a job that its saga no longer awaits.
     fn is_withdrawn(&self, item: &WorkItem, dispatcher: Option<&dyn Dispatcher>) -> bool {
-        self.upstream.board.is_some() && dispatcher.is_some_and(|dispatcher| dispatcher.is_abandoned(item))
+        self.upstream.board.is_some()
+            && dispatcher.is_some_and(|dispatcher| dispatcher.is_abandoned(item))
     }
 
     /// Returns the outcome of a job that the saga abandoned before its next attempt.
-    async fn withdrawn(&self, item: &WorkItem, execution: &mut EffectExecution) -> FinishedExecution {
+    async fn withdrawn(
+        &self,
+        item: &WorkItem,
+        execution: &mut EffectExecution,
+    ) -> FinishedExecution {
         execution.last.get_or_insert_with(withdrawn_failure);
         if execution.in_doubt
-            && let Doubt::Ended(end) = in_doubt::unknown(&self.upstream, item, execution, None).await
+            && let Doubt::Ended(end) =
+                in_doubt::unknown(&self.upstream, item, execution, None).await
         {
             return end;
         }
@@ -373,15 +461,30 @@ impl EffectExecutor {
 
     /// Returns the outcome without a further attempt. The work timed out if an attempt may have reached the
     /// upstream; otherwise it failed.
-    async fn exhausted(&self, item: &WorkItem, execution: &mut EffectExecution) -> FinishedExecution {
+    async fn exhausted(
+        &self,
+        item: &WorkItem,
+        execution: &mut EffectExecution,
+    ) -> FinishedExecution {
         let failure = execution.last.take().map_or_else(
             || not_started(&self.upstream.name, self.admission.breaker()),
-            |last| attempts_exhausted(&self.upstream.name, last, execution.attempts, execution.in_doubt),
+            |last| {
+                attempts_exhausted(
+                    &self.upstream.name,
+                    last,
+                    execution.attempts,
+                    execution.in_doubt,
+                )
+            },
         );
         let outcome = if execution.in_doubt {
             WorkOutcome::TimedOut { failure }
         } else {
-            WorkOutcome::Failed { event: None, failure, payload: serde_json::Value::Null }
+            WorkOutcome::Failed {
+                event: None,
+                failure,
+                payload: serde_json::Value::Null,
+            }
         };
         in_doubt::report_outcome(self.upstream.provider.as_ref(), item, outcome).await
     }

@@ -37,7 +37,10 @@ pub(crate) async fn resolve(
     execution: &mut EffectExecution,
 ) -> Doubt {
     let result = ask(upstream, clock, item).await;
-    let can_probe = item.work.effect().is_some_and(|effect| upstream.provider.can_probe(&effect.name));
+    let can_probe = item
+        .work
+        .effect()
+        .is_some_and(|effect| upstream.provider.can_probe(&effect.name));
     let outcome = ProbeOutcome::from(&result);
     if can_probe || outcome != ProbeOutcome::Unknown {
         observer.probe_finished(&upstream.name, outcome);
@@ -49,7 +52,10 @@ pub(crate) async fn resolve(
         }
         ProbeResult::Pending => Doubt::AttemptAllowed,
         ProbeResult::Unknown => unknown(upstream, item, execution, None).await,
-        ProbeResult::Unanswered { failure, retry_after } => {
+        ProbeResult::Unanswered {
+            failure,
+            retry_after,
+        } => {
             tracing::debug!(upstream = upstream.name, item = %item.id, %failure, "probe without an answer");
             execution.probes += 1;
             let backoff = upstream.policy.backoff_for(item);
@@ -92,12 +98,20 @@ pub(crate) async fn report_outcome(
 async fn ask(upstream: &Upstream, clock: &dyn Clock, item: &WorkItem) -> ProbeResult {
     let timeout = upstream.policy.attempt_timeout;
     let until = (timeout != Duration::MAX).then(|| clock.steady().saturating_add(timeout));
-    let probe = Probe { timeout, at: clock.now() };
-    before(clock, until, upstream.provider.probe(item, probe).as_mut()).await.unwrap_or_else(|| {
-        let message = format!("{} did not respond to the probe in time", upstream.name);
-        ProbeResult::Unanswered {
-            failure: Failure { code: "timeout".to_owned(), message },
-            retry_after: None,
-        }
-    })
+    let probe = Probe {
+        timeout,
+        at: clock.now(),
+    };
+    before(clock, until, upstream.provider.probe(item, probe).as_mut())
+        .await
+        .unwrap_or_else(|| {
+            let message = format!("{} did not respond to the probe in time", upstream.name);
+            ProbeResult::Unanswered {
+                failure: Failure {
+                    code: "timeout".to_owned(),
+                    message,
+                },
+                retry_after: None,
+            }
+        })
 }

@@ -64,7 +64,10 @@ struct JobBuffer {
 impl JobLogs {
     /// Appends lines to the log of a job.
     pub fn append(&self, item: &WorkItem, at: Timestamp, texts: &[String]) {
-        let line = |text: &String| LogLine { at, text: text.chars().take(MAX_LINE_BYTES).collect() };
+        let line = |text: &String| LogLine {
+            at,
+            text: text.chars().take(MAX_LINE_BYTES).collect(),
+        };
         let lines: Vec<_> = texts.iter().map(line).collect();
         if let Some(observer) = self.observer.get() {
             observer.job_logged(item, &lines);
@@ -88,8 +91,13 @@ impl JobLogs {
             }
         }
         while state.bytes > MAX_TOTAL_BYTES && state.order.len() > 1 {
-            let first = state.order.pop_front().and_then(|first| state.jobs.remove(&first));
-            let freed = first.map_or(0, |job| JOB_BYTES + job.lines.iter().map(size).sum::<usize>());
+            let first = state
+                .order
+                .pop_front()
+                .and_then(|first| state.jobs.remove(&first));
+            let freed = first.map_or(0, |job| {
+                JOB_BYTES + job.lines.iter().map(size).sum::<usize>()
+            });
             state.bytes -= freed;
         }
     }
@@ -103,7 +111,10 @@ impl JobLogs {
     #[must_use]
     pub fn job(&self, tenant: &TenantId, job: Uuid) -> Option<Vec<LogLine>> {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let job = state.jobs.get(&job).filter(|job| job.instance.tenant == *tenant)?;
+        let job = state
+            .jobs
+            .get(&job)
+            .filter(|job| job.instance.tenant == *tenant)?;
         Some(job.lines.iter().cloned().collect())
     }
 
@@ -111,7 +122,10 @@ impl JobLogs {
     #[must_use]
     pub fn instance_jobs(&self, instance: &InstanceKey) -> Vec<JobLog> {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let jobs = state.order.iter().filter_map(|id| Some((*id, state.jobs.get(id)?)));
+        let jobs = state
+            .order
+            .iter()
+            .filter_map(|id| Some((*id, state.jobs.get(id)?)));
         let jobs = jobs.filter(|(_, job)| job.instance == *instance);
         jobs.map(|(id, job)| JobLog {
             job: id,
@@ -142,14 +156,22 @@ mod tests {
     #[test]
     fn last_log_lines_are_stored_per_tenant() {
         let lines = JobLogs::default();
-        let texts: Vec<_> = (0..MAX_LINES_PER_JOB + 3).map(|number| number.to_string()).collect();
+        let texts: Vec<_> = (0..MAX_LINES_PER_JOB + 3)
+            .map(|number| number.to_string())
+            .collect();
         lines.append(&job(1), AT, &texts);
         lines.append(&job(2), AT, &texts);
         let buffer = lines.job(&job(1).instance.tenant, job(1).id).unwrap();
-        assert_eq!((buffer.len(), buffer[0].text.as_str()), (MAX_LINES_PER_JOB, "3"));
+        assert_eq!(
+            (buffer.len(), buffer[0].text.as_str()),
+            (MAX_LINES_PER_JOB, "3")
+        );
         assert_eq!(lines.job(&TenantId::new("beta").unwrap(), job(1).id), None);
         let written = lines.instance_jobs(&job(2).instance);
-        assert_eq!((written.len(), written[0].job, written[0].effect.as_str()), (1, job(2).id, "media.cut"));
+        assert_eq!(
+            (written.len(), written[0].job, written[0].effect.as_str()),
+            (1, job(2).id, "media.cut")
+        );
     }
 
     #[test]
@@ -158,8 +180,9 @@ mod tests {
         let jobs = 2 * MAX_TOTAL_BYTES / (MAX_LINES_PER_JOB * LINE_BYTES);
         (0..jobs).for_each(|number| lines.append(&job(number as u128), AT, &texts));
         let tenant = &job(0).instance.tenant;
-        let retained =
-            (0..jobs).filter(|number| lines.job(tenant, job(*number as u128).id).is_some()).count();
+        let retained = (0..jobs)
+            .filter(|number| lines.job(tenant, job(*number as u128).id).is_some())
+            .count();
         assert!((1..=jobs / 2).contains(&retained), "{retained} of {jobs}");
     }
 
@@ -170,7 +193,11 @@ mod tests {
         for number in 0..20 {
             lines.append(&job(number), AT, &long);
         }
-        let is_stored = |number: u128| lines.job(&job(number).instance.tenant, job(number).id).is_some();
+        let is_stored = |number: u128| {
+            lines
+                .job(&job(number).instance.tenant, job(number).id)
+                .is_some()
+        };
         assert_eq!(
             (0..20).filter(|number| is_stored(*number)).count(),
             MAX_TOTAL_BYTES / (MAX_LINE_BYTES * MAX_LINES_PER_JOB)

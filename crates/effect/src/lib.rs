@@ -39,7 +39,8 @@ pub use executor::EffectExecutor;
 pub use observer::{AttemptReport, EffectObserver, NoopObserver, ProbeOutcome};
 pub use policy::{Policy, TenantLimits};
 pub use provider::{
-    Attempt, Probe, ProbeResult, Provider, ProviderError, RemoteProvider, RemoteResult, Reply, TransientCause,
+    Attempt, Probe, ProbeResult, Provider, ProviderError, RemoteProvider, RemoteResult, Reply,
+    TransientCause,
 };
 pub use providers::EffectsConfig;
 pub use providers::function::{FunctionCall, FunctionProvider, SyncFunctionCall};

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use orlog_model::{AttemptOutcome, AttemptRecord, LogLine, Timestamp, TraceParent, WorkItem, beginning};
+use orlog_model::{
+    AttemptOutcome, AttemptRecord, LogLine, Timestamp, TraceParent, WorkItem, beginning,
+};
 use serde_json::Value;
 
 use crate::limits::breaker::BreakerState;
@@ -48,8 +50,14 @@ pub enum ProbeOutcome {
 
 impl ProbeOutcome {
     /// All outcomes, in their order.
-    pub const ALL: [Self; 6] =
-        [Self::Executed, Self::Failed, Self::NotExecuted, Self::Pending, Self::Unanswered, Self::Unknown];
+    pub const ALL: [Self; 6] = [
+        Self::Executed,
+        Self::Failed,
+        Self::NotExecuted,
+        Self::Pending,
+        Self::Unanswered,
+        Self::Unknown,
+    ];
 
     /// Returns the name, for metrics.
     #[must_use]
@@ -124,8 +132,12 @@ impl AttemptReport<'_> {
             at: self.at,
             duration_ms: u64::try_from(self.duration.as_millis()).unwrap_or(u64::MAX),
             outcome: self.outcome,
-            code: failure.map(|failure| bounded(&failure.code)).unwrap_or_default(),
-            message: failure.map(|failure| bounded(&failure.message)).unwrap_or_default(),
+            code: failure
+                .map(|failure| bounded(&failure.code))
+                .unwrap_or_default(),
+            message: failure
+                .map(|failure| bounded(&failure.message))
+                .unwrap_or_default(),
             response: self
                 .error
                 .and_then(ProviderError::payload)
@@ -137,8 +149,11 @@ impl AttemptReport<'_> {
 
 /// Returns a response as text; `None` if it is empty. A response that is not JSON is `{"text": …}`.
 fn response_text(payload: &Value) -> Option<String> {
-    let text =
-        payload.as_object().filter(|fields| fields.keys().all(|name| name == "text" || name == "truncated"));
+    let text = payload.as_object().filter(|fields| {
+        fields
+            .keys()
+            .all(|name| name == "text" || name == "truncated")
+    });
     match text.and_then(|fields| fields.get("text")) {
         Some(Value::String(text)) => Some(text.clone()),
         Some(_) | None if payload.is_null() => None,

@@ -27,7 +27,11 @@ impl<O> Operations<O> {
             let operation = operation.map_err(|reason| Error::effect(upstream, effect, reason))?;
             Ok((effect.clone(), operation))
         });
-        Ok(Self { upstream: upstream.to_owned(), noun, by_effect: by_effect.collect::<Result<_, Error>>()? })
+        Ok(Self {
+            upstream: upstream.to_owned(),
+            noun,
+            by_effect: by_effect.collect::<Result<_, Error>>()?,
+        })
     }
 
     pub(crate) fn effects(&self) -> Vec<EffectName> {
@@ -40,7 +44,10 @@ impl<O> Operations<O> {
     }
 
     /// Returns the effect of an item with its operation.
-    pub(crate) fn find<'a>(&'a self, item: &'a WorkItem) -> Result<(&'a Effect, &'a O), ProviderError> {
+    pub(crate) fn find<'a>(
+        &'a self,
+        item: &'a WorkItem,
+    ) -> Result<(&'a Effect, &'a O), ProviderError> {
         let effect = effect_of(item)?;
         let operation = self.by_effect.get(&effect.name).ok_or_else(|| {
             let message = format!("{} has no {} for {}", self.upstream, self.noun, effect.name);

@@ -84,7 +84,10 @@ impl Policy {
             max_attempts: Some(10),
             attempt_timeout: Duration::MAX,
             deadline: None,
-            backoff: Backoff { initial: Duration::from_millis(10), ..Backoff::default() },
+            backoff: Backoff {
+                initial: Duration::from_millis(10),
+                ..Backoff::default()
+            },
             max_concurrency: 1024,
             breaker: None,
             retry_budget: None,
@@ -110,7 +113,10 @@ impl Policy {
     /// Returns the policy of databases: a small number of connections.
     #[must_use]
     pub fn sql() -> Self {
-        Self { max_concurrency: 16, ..Self::default() }
+        Self {
+            max_concurrency: 16,
+            ..Self::default()
+        }
     }
 
     /// Returns the policy of external workers: an attempt lasts while workers renew claims, until the
@@ -130,13 +136,19 @@ impl Policy {
     /// Returns the policy of the gateway: commands are retried until they are accepted or rejected.
     #[must_use]
     pub fn gateway() -> Self {
-        Self { deadline: None, ..Self::default() }
+        Self {
+            deadline: None,
+            ..Self::default()
+        }
     }
 
     /// Returns the policy for an unknown outcome of an item if the upstream cannot be probed. The item has
     /// precedence over the policy.
     pub(crate) fn in_doubt(&self, item: &WorkItem) -> InDoubtPolicy {
-        item.work.effect().and_then(|effect| effect.in_doubt).unwrap_or(self.in_doubt)
+        item.work
+            .effect()
+            .and_then(|effect| effect.in_doubt)
+            .unwrap_or(self.in_doubt)
     }
 
     /// Returns the maximum number of attempts for an item: hints of the item have precedence over the
@@ -148,7 +160,9 @@ impl Policy {
     /// Returns the deadline of an item; `None`: it has none.
     #[must_use]
     pub fn deadline(&self, item: &WorkItem) -> Option<Timestamp> {
-        let own = self.deadline.map(|deadline| item.created_at.saturating_add(deadline));
+        let own = self
+            .deadline
+            .map(|deadline| item.created_at.saturating_add(deadline));
         match (own, item.deadline) {
             (Some(own), Some(theirs)) => Some(own.min(theirs)),
             (own, theirs) => own.or(theirs),
@@ -156,8 +170,13 @@ impl Policy {
     }
 
     pub(crate) fn backoff_for(&self, item: &WorkItem) -> Backoff {
-        let first = retry(item).and_then(|hint| hint.initial_backoff).unwrap_or(self.backoff.initial);
-        Backoff { initial: first, ..self.backoff }
+        let first = retry(item)
+            .and_then(|hint| hint.initial_backoff)
+            .unwrap_or(self.backoff.initial);
+        Backoff {
+            initial: first,
+            ..self.backoff
+        }
     }
 }
 

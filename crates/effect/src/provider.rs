@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use orlog_model::{
-    AttemptLog, Effect, EffectName, EventType, Fact, Failure, Timestamp, TraceParent, WorkItem, WorkOutcome,
+    AttemptLog, Effect, EffectName, EventType, Fact, Failure, Timestamp, TraceParent, WorkItem,
+    WorkOutcome,
 };
 use serde_json::Value;
 
@@ -77,8 +78,12 @@ pub trait RemoteProvider: Send + Sync {
     /// Makes one attempt, as [`Provider::execute`]. Its timeout counts from the last call of
     /// [`AttemptStart::start`]; without a call, only the deadline of the item ends the attempt, and the item was not
     /// executed. When the future is dropped, the work cannot start any more.
-    async fn execute_remotely(&self, item: &WorkItem, attempt: Attempt, start: &AttemptStart)
-    -> RemoteResult;
+    async fn execute_remotely(
+        &self,
+        item: &WorkItem,
+        attempt: Attempt,
+        start: &AttemptStart,
+    ) -> RemoteResult;
 
     /// Ends the current attempt of an item if its work has not started: another process continues with the item.
     fn recall(&self, _item: &WorkItem) {}
@@ -101,7 +106,13 @@ pub struct RemoteResult {
 
 impl From<Result<Reply, ProviderError>> for RemoteResult {
     fn from(result: Result<Reply, ProviderError>) -> Self {
-        Self { result, trace: None, receipt: None, attempt_log: None, in_doubt: false }
+        Self {
+            result,
+            trace: None,
+            receipt: None,
+            attempt_log: None,
+            in_doubt: false,
+        }
     }
 }
 
@@ -151,13 +162,19 @@ impl Reply {
     /// Creates a reply with this success event.
     #[must_use]
     pub fn with_event(event: EventType, payload: Value) -> Self {
-        Self { event: Some(event), ..Self::from(payload) }
+        Self {
+            event: Some(event),
+            ..Self::from(payload)
+        }
     }
 
     /// Sets the schema version of the response. Default: 1.
     #[must_use]
     pub fn with_version(self, schema_version: u32) -> Self {
-        Self { schema_version, ..self }
+        Self {
+            schema_version,
+            ..self
+        }
     }
 
     /// Adds facts to publish. The facts of the final attempt are published exactly once when its result is
@@ -171,7 +188,12 @@ impl Reply {
 
 impl From<Value> for Reply {
     fn from(payload: Value) -> Self {
-        Self { event: None, payload, schema_version: 1, facts: Vec::new() }
+        Self {
+            event: None,
+            payload,
+            schema_version: 1,
+            facts: Vec::new(),
+        }
     }
 }
 
@@ -225,7 +247,12 @@ impl ProviderError {
     /// Creates a permanent error.
     pub fn permanent(code: impl Into<String>, message: impl Into<String>) -> Self {
         let failure = failure(code, message);
-        Self::Permanent { failure, event: None, payload: Value::Null, facts: Box::default() }
+        Self::Permanent {
+            failure,
+            event: None,
+            payload: Value::Null,
+            facts: Box::default(),
+        }
     }
 
     /// Creates a permanent error with a failure event.
@@ -235,7 +262,12 @@ impl ProviderError {
         message: impl Into<String>,
     ) -> Self {
         let failure = failure(code, message);
-        Self::Permanent { failure, event: Some(event), payload: Value::Null, facts: Box::default() }
+        Self::Permanent {
+            failure,
+            event: Some(event),
+            payload: Value::Null,
+            facts: Box::default(),
+        }
     }
 
     /// Creates a transient error: not executed; a retry may succeed.
@@ -312,19 +344,34 @@ impl ProviderError {
         }
     }
 
-    fn transient(trouble: TransientCause, code: impl Into<String>, message: impl Into<String>) -> Self {
-        Self::Transient { failure: failure(code, message), trouble, retry_after: None, payload: Value::Null }
+    fn transient(
+        trouble: TransientCause,
+        code: impl Into<String>,
+        message: impl Into<String>,
+    ) -> Self {
+        Self::Transient {
+            failure: failure(code, message),
+            trouble,
+            retry_after: None,
+            payload: Value::Null,
+        }
     }
 }
 
 fn failure(code: impl Into<String>, message: impl Into<String>) -> Failure {
-    Failure { code: code.into(), message: message.into() }
+    Failure {
+        code: code.into(),
+        message: message.into(),
+    }
 }
 
 /// Returns the effect of an item. The catalog routes no other work to a provider of effects.
 pub(crate) fn effect_of(item: &WorkItem) -> Result<&Effect, ProviderError> {
     item.work.effect().ok_or_else(|| {
-        ProviderError::permanent("not_an_effect", format!("{} is not an effect", item.work.label()))
+        ProviderError::permanent(
+            "not_an_effect",
+            format!("{} is not an effect", item.work.label()),
+        )
     })
 }
 
@@ -356,9 +403,14 @@ impl ProbeResult {
     #[must_use]
     pub fn from_error(error: ProviderError) -> Self {
         match error {
-            ProviderError::Transient { failure, retry_after, .. } => {
-                Self::Unanswered { failure, retry_after }
-            }
+            ProviderError::Transient {
+                failure,
+                retry_after,
+                ..
+            } => Self::Unanswered {
+                failure,
+                retry_after,
+            },
             ProviderError::Permanent { .. } | ProviderError::Abandoned { .. } => Self::Unknown,
         }
     }

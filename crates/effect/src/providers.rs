@@ -113,7 +113,9 @@ impl EffectsConfig {
                 Err(Error::upstream(name, reason))
             }
         });
-        named.chain(self.gateway.iter().map(GatewayConfig::upstream)).collect()
+        named
+            .chain(self.gateway.iter().map(GatewayConfig::upstream))
+            .collect()
     }
 }
 
@@ -149,23 +151,41 @@ mod tests {
     #[track_caller]
     fn check_rejected(text: &str, expected: &str) {
         let upstreams = toml::from_str::<EffectsConfig>(text).map_err(|error| error.to_string());
-        let upstreams = upstreams.and_then(|config| config.upstreams().map_err(|error| error.to_string()));
+        let upstreams =
+            upstreams.and_then(|config| config.upstreams().map_err(|error| error.to_string()));
         let error = upstreams.err().expect("the configuration is invalid");
         assert!(error.contains(expected), "{error}");
     }
 
     #[test]
     fn parses_the_file_and_applies_defaults() {
-        let upstreams = toml::from_str::<EffectsConfig>(FULL).unwrap().upstreams().unwrap();
-        let [payments, gateway] = upstreams.as_slice() else { panic!("there are two") };
-        assert_eq!(payments.scope, UpstreamScope::Effects(vec![EffectName::new("payments.charge").unwrap()]));
+        let upstreams = toml::from_str::<EffectsConfig>(FULL)
+            .unwrap()
+            .upstreams()
+            .unwrap();
+        let [payments, gateway] = upstreams.as_slice() else {
+            panic!("there are two")
+        };
+        assert_eq!(
+            payments.scope,
+            UpstreamScope::Effects(vec![EffectName::new("payments.charge").unwrap()])
+        );
         assert_eq!(payments.policy.backoff.max, Duration::from_secs(90));
-        assert_eq!(payments.policy.backoff.multiplier, Backoff::default().multiplier);
+        assert_eq!(
+            payments.policy.backoff.multiplier,
+            Backoff::default().multiplier
+        );
         assert_eq!(
             payments.policy.breaker.unwrap().rate,
-            Some(breaker::FailureRate { percent: 50, window: 20 })
+            Some(breaker::FailureRate {
+                percent: 50,
+                window: 20
+            })
         );
-        assert_eq!((gateway.name.as_str(), &gateway.policy), ("gateway", &Policy::gateway()));
+        assert_eq!(
+            (gateway.name.as_str(), &gateway.policy),
+            ("gateway", &Policy::gateway())
+        );
     }
 
     #[test]
@@ -183,22 +203,46 @@ mod tests {
                 "[upstreams.p]\nbase_url = \"http://h\"\n[upstreams.p.effects.\"p.x\"]\npath = \"/x\"\n{line}"
             )
         };
-        check_rejected("[gateway]\nbase_url = \"http://h\"\ntimeout = \"2s\"", "unknown field `timeout`");
+        check_rejected(
+            "[gateway]\nbase_url = \"http://h\"\ntimeout = \"2s\"",
+            "unknown field `timeout`",
+        );
         check_rejected(
             "[gateway]\nbase_url = \"http://h\"\ndeadline = \"2 moons\"",
             "is not a valid duration",
         );
-        check_rejected("[gateway]\nbase_url = \"http://h\"\ndeadline = \"0s\"", "greater than zero");
-        check_rejected("[gateway]\nbase_url = \"http://h\"\npath = \"x\"", "upstream gateway, path");
-        check_rejected("[gateway]\nbase_url = \"h\"", "base URL \"h\" of upstream gateway");
-        check_rejected(&effect("method = \"A B\""), "upstream p, effect p.x: invalid method \"A B\"");
-        check_rejected(&effect("headers = { \"x-tenant-id\" = \"a\" }"), "is reserved for Orlog");
-        check_rejected(&effect("headers = { \"x y\" = \"a\" }"), "is not a valid header name");
+        check_rejected(
+            "[gateway]\nbase_url = \"http://h\"\ndeadline = \"0s\"",
+            "greater than zero",
+        );
+        check_rejected(
+            "[gateway]\nbase_url = \"http://h\"\npath = \"x\"",
+            "upstream gateway, path",
+        );
+        check_rejected(
+            "[gateway]\nbase_url = \"h\"",
+            "base URL \"h\" of upstream gateway",
+        );
+        check_rejected(
+            &effect("method = \"A B\""),
+            "upstream p, effect p.x: invalid method \"A B\"",
+        );
+        check_rejected(
+            &effect("headers = { \"x-tenant-id\" = \"a\" }"),
+            "is reserved for Orlog",
+        );
+        check_rejected(
+            &effect("headers = { \"x y\" = \"a\" }"),
+            "is not a valid header name",
+        );
     }
 
     #[test]
     fn every_kind_has_one_name_and_a_page() {
-        let pages = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/providers/README.md");
+        let pages = concat!(
+            env!("CARGO_MANIFEST_DIR"),
+            "/../../docs/providers/README.md"
+        );
         let pages = std::fs::read_to_string(pages).unwrap();
         for kind in UpstreamKind::ALL {
             let name = kind.as_str();
@@ -213,7 +257,14 @@ mod tests {
     #[cfg(not(feature = "smtp"))]
     #[test]
     fn kind_without_its_feature_is_rejected() {
-        let error = UpstreamKind::Smtp.read(serde_json::json!({})).err().unwrap().to_string();
-        assert!(error.contains("build it with the Cargo feature `smtp`"), "{error}");
+        let error = UpstreamKind::Smtp
+            .read(serde_json::json!({}))
+            .err()
+            .unwrap()
+            .to_string();
+        assert!(
+            error.contains("build it with the Cargo feature `smtp`"),
+            "{error}"
+        );
     }
 }

@@ -41,7 +41,10 @@ impl ResultReceipt {
     /// Creates a pending receipt and its observer.
     #[must_use]
     pub fn new() -> (Self, ReceiptWatch) {
-        let cell = Arc::new(ReceiptCell { state: AtomicU8::new(PENDING), changed: Notify::new() });
+        let cell = Arc::new(ReceiptCell {
+            state: AtomicU8::new(PENDING),
+            changed: Notify::new(),
+        });
         (Self(Arc::clone(&cell)), ReceiptWatch(cell))
     }
 
@@ -67,7 +70,11 @@ impl PartialEq for ResultReceipt {
 impl ReceiptCell {
     /// Sets the final state, unless there is one.
     fn settle(&self, state: u8) {
-        if self.state.compare_exchange(PENDING, state, Ordering::AcqRel, Ordering::Acquire).is_ok() {
+        if self
+            .state
+            .compare_exchange(PENDING, state, Ordering::AcqRel, Ordering::Acquire)
+            .is_ok()
+        {
             self.changed.notify_waiters();
         }
     }
@@ -107,9 +114,15 @@ mod tests {
     fn receipt_is_stored_once_or_lost_when_dropped() {
         let (receipt, watch) = ResultReceipt::new();
         let mut waiting = Box::pin(watch.is_stored());
-        assert_eq!((watch.state(), waiting.as_mut().now_or_never()), (ReceiptState::Pending, None));
+        assert_eq!(
+            (watch.state(), waiting.as_mut().now_or_never()),
+            (ReceiptState::Pending, None)
+        );
         receipt.stored();
-        assert_eq!((watch.state(), waiting.now_or_never()), (ReceiptState::Stored, Some(true)));
+        assert_eq!(
+            (watch.state(), waiting.now_or_never()),
+            (ReceiptState::Stored, Some(true))
+        );
         let (receipt, watch) = ResultReceipt::new();
         drop(receipt);
         assert_eq!(watch.is_stored().now_or_never(), Some(false));

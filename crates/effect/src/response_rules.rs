@@ -82,12 +82,20 @@ impl<S, C> ResponseRule<S, C> {
     /// Checks rules across keys.
     fn check(&self) -> Result<(), String> {
         let pointers = self.when.keys().chain(&self.payload);
-        if let Some(invalid) =
-            pointers.into_iter().find(|pointer| !pointer.is_empty() && !is_pointer(pointer))
+        if let Some(invalid) = pointers
+            .into_iter()
+            .find(|pointer| !pointer.is_empty() && !is_pointer(pointer))
         {
-            return Err(format!("{invalid:?} is not a valid JSON pointer; example: /error/code"));
+            return Err(format!(
+                "{invalid:?} is not a valid JSON pointer; example: /error/code"
+            ));
         }
-        match self.event.as_deref().filter(|event| !is_pointer(event)).map(EventType::new) {
+        match self
+            .event
+            .as_deref()
+            .filter(|event| !is_pointer(event))
+            .map(EventType::new)
+        {
             Some(Err(error)) => Err(format!("invalid event: {error}")),
             Some(Ok(_)) | None => Ok(()),
         }
@@ -95,19 +103,26 @@ impl<S, C> ResponseRule<S, C> {
 
     pub(crate) fn matches(&self, covers: impl FnOnce(&S) -> bool, body: &Value) -> bool {
         self.status.as_ref().is_none_or(covers)
-            && self.when.iter().all(|(pointer, value)| body.pointer(pointer) == Some(value))
+            && self
+                .when
+                .iter()
+                .all(|(pointer, value)| body.pointer(pointer) == Some(value))
     }
 
     fn fields(&self, body: &Value, usual: Failure) -> ResponseFields {
-        let payload = self
-            .payload
-            .as_ref()
-            .map_or_else(|| body.clone(), |pointer| body.pointer(pointer).cloned().unwrap_or(Value::Null));
+        let payload = self.payload.as_ref().map_or_else(
+            || body.clone(),
+            |pointer| body.pointer(pointer).cloned().unwrap_or(Value::Null),
+        );
         let failure = Failure {
             code: text(self.code.as_ref(), body).unwrap_or(usual.code),
             message: text(self.message.as_ref(), body).unwrap_or(usual.message),
         };
-        ResponseFields { event: self.event(body), failure, payload }
+        ResponseFields {
+            event: self.event(body),
+            failure,
+            payload,
+        }
     }
 
     /// Returns the event. An invalid event name in the body is ignored: the conditions of the definition
@@ -119,27 +134,61 @@ impl<S, C> ResponseRule<S, C> {
 
 impl<S> ResponseRule<S> {
     pub(crate) fn classify(&self, context: ResponseContext<'_>) -> Result<Reply, ProviderError> {
-        let ResponseContext { body, usual, retry_after } = context;
-        let ResponseFields { event, failure, payload } = self.fields(body, usual);
+        let ResponseContext {
+            body,
+            usual,
+            retry_after,
+        } = context;
+        let ResponseFields {
+            event,
+            failure,
+            payload,
+        } = self.fields(body, usual);
         let trouble = match self.result {
-            ResponseClass::Succeeded => return Ok(Reply { event, ..Reply::from(payload) }),
+            ResponseClass::Succeeded => {
+                return Ok(Reply {
+                    event,
+                    ..Reply::from(payload)
+                });
+            }
             ResponseClass::Failed => {
-                return Err(ProviderError::Permanent { failure, event, payload, facts: Box::default() });
+                return Err(ProviderError::Permanent {
+                    failure,
+                    event,
+                    payload,
+                    facts: Box::default(),
+                });
             }
             ResponseClass::Unavailable => TransientCause::Unavailable,
             ResponseClass::Throttled => TransientCause::Throttled,
             ResponseClass::ResponseLost => TransientCause::ResponseLost,
         };
-        Err(ProviderError::Transient { failure, trouble, retry_after, payload })
+        Err(ProviderError::Transient {
+            failure,
+            trouble,
+            retry_after,
+            payload,
+        })
     }
 }
 
 impl<S> ResponseRule<S, ProbeClass> {
     pub(crate) fn probe_result(&self, context: ResponseContext<'_>) -> ProbeResult {
-        let ResponseContext { body, usual, retry_after } = context;
-        let ResponseFields { event, failure, payload } = self.fields(body, usual);
+        let ResponseContext {
+            body,
+            usual,
+            retry_after,
+        } = context;
+        let ResponseFields {
+            event,
+            failure,
+            payload,
+        } = self.fields(body, usual);
         match self.result {
-            ProbeClass::Executed => ProbeResult::Done(Reply { event, ..Reply::from(payload) }),
+            ProbeClass::Executed => ProbeResult::Done(Reply {
+                event,
+                ..Reply::from(payload)
+            }),
             ProbeClass::Failed => ProbeResult::Failed(ProviderError::Permanent {
                 failure,
                 event,
@@ -147,7 +196,10 @@ impl<S> ResponseRule<S, ProbeClass> {
                 facts: Box::default(),
             }),
             ProbeClass::NotExecuted => ProbeResult::NotDone,
-            ProbeClass::Pending => ProbeResult::Unanswered { failure, retry_after },
+            ProbeClass::Pending => ProbeResult::Unanswered {
+                failure,
+                retry_after,
+            },
             ProbeClass::Unknown => ProbeResult::Unknown,
         }
     }
@@ -156,7 +208,10 @@ impl<S> ResponseRule<S, ProbeClass> {
 /// Checks the rules of an effect or a probe.
 pub(crate) fn check_rules<S, C>(rules: &[ResponseRule<S, C>]) -> Result<(), String> {
     let mut rules = rules.iter().enumerate();
-    rules.try_for_each(|(index, rule)| rule.check().map_err(|reason| format!("responses[{index}]: {reason}")))
+    rules.try_for_each(|(index, rule)| {
+        rule.check()
+            .map_err(|reason| format!("responses[{index}]: {reason}"))
+    })
 }
 
 /// Checks the rules of a probe. A status alone does not tell whether the effect was executed, so that at least one
@@ -166,7 +221,9 @@ pub(crate) fn check_probe_rules<S>(
     example: &str,
 ) -> Result<(), String> {
     if rules.is_empty() {
-        return Err(format!("responses is missing; example: responses = [{example}]"));
+        return Err(format!(
+            "responses is missing; example: responses = [{example}]"
+        ));
     }
     check_rules(rules)
 }
@@ -174,7 +231,11 @@ pub(crate) fn check_probe_rules<S>(
 /// Returns a literal text, or the text at a pointer.
 fn text(source: Option<&String>, body: &Value) -> Option<String> {
     let source = source?;
-    if is_pointer(source) { body.pointer(source).and_then(plain) } else { Some(source.clone()) }
+    if is_pointer(source) {
+        body.pointer(source).and_then(plain)
+    } else {
+        Some(source.clone())
+    }
 }
 
 fn is_pointer(text: &str) -> bool {

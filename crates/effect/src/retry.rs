@@ -30,7 +30,11 @@ pub struct Backoff {
 
 impl Default for Backoff {
     fn default() -> Self {
-        Self { initial: Duration::from_millis(100), max: Duration::from_secs(30), multiplier: 3 }
+        Self {
+            initial: Duration::from_millis(100),
+            max: Duration::from_secs(30),
+            multiplier: 3,
+        }
     }
 }
 
@@ -77,15 +81,24 @@ pub(crate) fn decide_retry(
     if limits.max_attempts.is_some_and(|max| tried.attempts >= max) {
         return RetryDecision::Abandon;
     }
-    let remaining = limits.deadline.map_or(Duration::MAX, |deadline| deadline.duration_since(now));
+    let remaining = limits
+        .deadline
+        .map_or(Duration::MAX, |deadline| deadline.duration_since(now));
     let own = draw_delay(backoff, tried.delay, rng).min((remaining / 2).max(first(backoff)));
-    let delay = match tried.retry_after.map(|requested| requested.min(LONGEST_RETRY_AFTER)) {
+    let delay = match tried
+        .retry_after
+        .map(|requested| requested.min(LONGEST_RETRY_AFTER))
+    {
         Some(requested) if requested > own => {
             requested + between(Duration::ZERO, first(backoff).min(requested / 10), rng)
         }
         _ => own,
     };
-    if delay >= remaining { RetryDecision::Abandon } else { RetryDecision::Retry(delay) }
+    if delay >= remaining {
+        RetryDecision::Abandon
+    } else {
+        RetryDecision::Retry(delay)
+    }
 }
 
 /// Draws the delay that follows `previous`.
@@ -118,7 +131,11 @@ mod tests {
     const NOW: SteadyTime = SteadyTime::from_millis(1_000_000);
 
     fn tried(attempts: u32) -> FailedAttempt {
-        FailedAttempt { attempts, delay: None, retry_after: None }
+        FailedAttempt {
+            attempts,
+            delay: None,
+            retry_after: None,
+        }
     }
 
     fn delay(next: RetryDecision) -> Option<Duration> {
@@ -130,25 +147,51 @@ mod tests {
 
     #[test]
     fn abandons_after_the_last_attempt() {
-        let limits = RetryLimits { max_attempts: Some(3), deadline: None };
+        let limits = RetryLimits {
+            max_attempts: Some(3),
+            deadline: None,
+        };
         let mut rng = Rng::with_seed(7);
-        assert!(delay(decide_retry(&Backoff::default(), tried(2), limits, NOW, &mut rng)).is_some());
+        assert!(
+            delay(decide_retry(
+                &Backoff::default(),
+                tried(2),
+                limits,
+                NOW,
+                &mut rng
+            ))
+            .is_some()
+        );
         let last = decide_retry(&Backoff::default(), tried(3), limits, NOW, &mut rng);
         assert_eq!(last, RetryDecision::Abandon);
     }
 
     #[test]
     fn abandons_when_retry_after_exceeds_the_deadline() {
-        let limits =
-            RetryLimits { max_attempts: None, deadline: Some(NOW.saturating_add(Duration::from_secs(5))) };
-        let requested = FailedAttempt { retry_after: Some(Duration::from_secs(5)), ..tried(1) };
-        let decision = decide_retry(&Backoff::default(), requested, limits, NOW, &mut Rng::with_seed(7));
+        let limits = RetryLimits {
+            max_attempts: None,
+            deadline: Some(NOW.saturating_add(Duration::from_secs(5))),
+        };
+        let requested = FailedAttempt {
+            retry_after: Some(Duration::from_secs(5)),
+            ..tried(1)
+        };
+        let decision = decide_retry(
+            &Backoff::default(),
+            requested,
+            limits,
+            NOW,
+            &mut Rng::with_seed(7),
+        );
         assert_eq!(decision, RetryDecision::Abandon);
     }
 
     #[test]
     fn excessive_retry_after_is_capped() {
-        let requested = FailedAttempt { retry_after: Some(Duration::MAX), ..tried(1) };
+        let requested = FailedAttempt {
+            retry_after: Some(Duration::MAX),
+            ..tried(1)
+        };
         let decision = delay(decide_retry(
             &Backoff::default(),
             requested,

@@ -28,7 +28,11 @@ pub struct RetryBudgetOptions {
 
 impl Default for RetryBudgetOptions {
     fn default() -> Self {
-        Self { percent: 20, min_per_second: 10, max_saved: 100 }
+        Self {
+            percent: 20,
+            min_per_second: 10,
+            max_saved: 100,
+        }
     }
 }
 
@@ -44,7 +48,11 @@ const WHOLE: u64 = 1000;
 
 impl RetryBudget {
     pub(crate) fn new(options: RetryBudgetOptions) -> Self {
-        Self { options, balance: capacity(options), at: SteadyTime::from_millis(i64::MIN) }
+        Self {
+            options,
+            balance: capacity(options),
+            at: SteadyTime::from_millis(i64::MIN),
+        }
     }
 
     pub(crate) fn available(&self) -> u64 {
@@ -55,7 +63,8 @@ impl RetryBudget {
     /// before.
     pub(crate) fn deposit(&mut self) -> bool {
         let before = self.balance;
-        self.balance = (before + u64::from(self.options.percent) * WHOLE / 100).min(capacity(self.options));
+        self.balance =
+            (before + u64::from(self.options.percent) * WHOLE / 100).min(capacity(self.options));
         before < WHOLE && self.balance >= WHOLE
     }
 
@@ -68,8 +77,10 @@ impl RetryBudget {
         if now > self.at {
             let passed = u64::try_from(now.duration_since(self.at).as_millis()).unwrap_or(u64::MAX);
             // A rate of one retry per second adds a thousandth of a retry per millisecond.
-            self.balance =
-                self.balance.saturating_add(passed.saturating_mul(flow)).min(capacity(self.options));
+            self.balance = self
+                .balance
+                .saturating_add(passed.saturating_mul(flow))
+                .min(capacity(self.options));
             self.at = now;
         }
         if self.balance >= WHOLE {
@@ -95,8 +106,11 @@ mod tests {
 
     #[test]
     fn budget_falls_back_to_the_minimum_rate() {
-        let mut budget =
-            RetryBudget::new(RetryBudgetOptions { percent: 50, min_per_second: 2, max_saved: 1 });
+        let mut budget = RetryBudget::new(RetryBudgetOptions {
+            percent: 50,
+            min_per_second: 2,
+            max_saved: 1,
+        });
         assert_eq!(budget.withdraw(NOW), Ok(()));
         let next = NOW.saturating_add(Duration::from_millis(500));
         assert_eq!(budget.withdraw(NOW), Err(Some(next)));
@@ -105,10 +119,19 @@ mod tests {
 
     #[test]
     fn first_attempts_fund_retries() {
-        let mut budget =
-            RetryBudget::new(RetryBudgetOptions { percent: 50, min_per_second: 0, max_saved: 1 });
-        assert_eq!((budget.withdraw(NOW), budget.withdraw(NOW)), (Ok(()), Err(None)));
-        assert_eq!((budget.deposit(), budget.deposit(), budget.deposit()), (false, true, false));
+        let mut budget = RetryBudget::new(RetryBudgetOptions {
+            percent: 50,
+            min_per_second: 0,
+            max_saved: 1,
+        });
+        assert_eq!(
+            (budget.withdraw(NOW), budget.withdraw(NOW)),
+            (Ok(()), Err(None))
+        );
+        assert_eq!(
+            (budget.deposit(), budget.deposit(), budget.deposit()),
+            (false, true, false)
+        );
         assert_eq!((budget.withdraw(NOW), budget.available()), (Ok(()), 0));
     }
 

@@ -56,7 +56,10 @@ impl SecretRef {
     /// Creates a reference to a file; relative paths depend on the working directory.
     #[must_use]
     pub fn of_file(path: PathBuf) -> Self {
-        Self { source: SecretSource::File(path), read: Arc::default() }
+        Self {
+            source: SecretSource::File(path),
+            read: Arc::default(),
+        }
     }
 
     /// Reads the secret, or returns the loaded value if the file has not changed.
@@ -66,17 +69,28 @@ impl SecretRef {
     pub fn resolve(&self) -> Result<Secret, SecretUnavailable> {
         let found = match &self.source {
             // The text of the error would contain the value.
-            SecretSource::Env(name) => std::env::var(name).map(Secret::new).map_err(|error| match error {
-                VarError::NotPresent => "it is not set".to_owned(),
-                VarError::NotUnicode(_) => "it is not valid UTF-8".to_owned(),
-            }),
+            SecretSource::Env(name) => {
+                std::env::var(name)
+                    .map(Secret::new)
+                    .map_err(|error| match error {
+                        VarError::NotPresent => "it is not set".to_owned(),
+                        VarError::NotUnicode(_) => "it is not valid UTF-8".to_owned(),
+                    })
+            }
             SecretSource::File(path) => self.file(path).map_err(|error| error.to_string()),
             SecretSource::Command(command) => command.secret(),
         };
         let found = found.and_then(|secret| {
-            if secret.expose().is_empty() { Err("it is empty".to_owned()) } else { Ok(secret) }
+            if secret.expose().is_empty() {
+                Err("it is empty".to_owned())
+            } else {
+                Ok(secret)
+            }
         });
-        found.map_err(|reason| SecretUnavailable { reference: self.to_string(), reason })
+        found.map_err(|reason| SecretUnavailable {
+            reference: self.to_string(),
+            reason,
+        })
     }
 
     fn file(&self, path: &PathBuf) -> std::io::Result<Secret> {
@@ -96,7 +110,11 @@ impl FileVersion {
     /// Returns the version of the file with this metadata.
     #[must_use]
     pub fn of(data: &Metadata) -> Self {
-        Self { inode: data.ino(), size: data.len(), modified: (data.mtime(), data.mtime_nsec()) }
+        Self {
+            inode: data.ino(),
+            size: data.len(),
+            modified: (data.mtime(), data.mtime_nsec()),
+        }
     }
 }
 
@@ -106,11 +124,16 @@ impl FromStr for SecretRef {
     fn from_str(text: &str) -> Result<Self, InvalidSecretRef> {
         let source = match text.split_once(':') {
             Some(("env", name)) if is_variable(name) => SecretSource::Env(name.to_owned()),
-            Some(("file", path)) if path.starts_with('/') => SecretSource::File(PathBuf::from(path)),
+            Some(("file", path)) if path.starts_with('/') => {
+                SecretSource::File(PathBuf::from(path))
+            }
             Some(("command", command)) => SecretSource::Command(command.parse()?),
             Some(_) | None => return Err(InvalidSecretRef),
         };
-        Ok(Self { source, read: Arc::default() })
+        Ok(Self {
+            source,
+            read: Arc::default(),
+        })
     }
 }
 
@@ -144,7 +167,9 @@ impl Eq for SecretRef {}
 
 impl<'de> Deserialize<'de> for SecretRef {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        String::deserialize(deserializer)?.parse().map_err(D::Error::custom)
+        String::deserialize(deserializer)?
+            .parse()
+            .map_err(D::Error::custom)
     }
 }
 
@@ -205,8 +230,10 @@ impl SecretScrubber {
             self.0.push(Secret::new(escaped));
         }
         // Logs are scrubbed line by line.
-        let lines =
-            text.lines().map(str::trim).filter(|line| line.len() >= Self::SHORTEST_LINE && *line != text);
+        let lines = text
+            .lines()
+            .map(str::trim)
+            .filter(|line| line.len() >= Self::SHORTEST_LINE && *line != text);
         self.0.extend(lines.map(Secret::new));
     }
 
@@ -214,7 +241,11 @@ impl SecretScrubber {
     #[must_use]
     pub fn scrub_text(&self, text: String) -> String {
         self.0.iter().fold(text, |text, secret| {
-            if text.contains(secret.expose()) { text.replace(secret.expose(), HIDDEN) } else { text }
+            if text.contains(secret.expose()) {
+                text.replace(secret.expose(), HIDDEN)
+            } else {
+                text
+            }
         })
     }
 
@@ -223,7 +254,10 @@ impl SecretScrubber {
     pub fn scrub_json(&self, value: Value) -> Value {
         match value {
             Value::String(text) => Value::String(self.scrub_text(text)),
-            Value::Array(items) => items.into_iter().map(|item| self.scrub_json(item)).collect(),
+            Value::Array(items) => items
+                .into_iter()
+                .map(|item| self.scrub_json(item))
+                .collect(),
             Value::Object(fields) => fields
                 .into_iter()
                 .map(|(key, value)| (self.scrub_text(key), self.scrub_json(value)))
@@ -233,14 +267,22 @@ impl SecretScrubber {
     }
 
     pub(crate) fn scrub_bytes(&self, bytes: Vec<u8>) -> Vec<u8> {
-        let bytes = self.0.iter().fold(bytes, |bytes, secret| replaced(bytes, secret.expose().as_bytes()));
+        let bytes = self.0.iter().fold(bytes, |bytes, secret| {
+            replaced(bytes, secret.expose().as_bytes())
+        });
         if self.is_empty() || !bytes.contains(&b'\\') {
             return bytes;
         }
         // JSON can escape any character: its texts are compared without escapes.
-        let Ok(value) = serde_json::from_slice::<Value>(&bytes) else { return bytes };
+        let Ok(value) = serde_json::from_slice::<Value>(&bytes) else {
+            return bytes;
+        };
         let clean = self.scrub_json(value.clone());
-        if clean == value { bytes } else { clean.to_string().into_bytes() }
+        if clean == value {
+            bytes
+        } else {
+            clean.to_string().into_bytes()
+        }
     }
 }
 
@@ -268,20 +310,38 @@ mod tests {
     #[test]
     fn secret_is_never_printed() {
         let secret = Secret::new("canary-7f3a");
-        let rendered = format!("{secret} {secret:?} {}", serde_json::to_string(&secret).unwrap());
+        let rendered = format!(
+            "{secret} {secret:?} {}",
+            serde_json::to_string(&secret).unwrap()
+        );
         assert_eq!(rendered, r#"[secret] [secret] "[secret]""#);
     }
 
     #[test]
     fn invalid_secret_reference_is_rejected_without_echo() {
-        for text in ["canary-7f3a", "env:", "env:a b", "file:relative", "vault:x", ""] {
+        for text in [
+            "canary-7f3a",
+            "env:",
+            "env:a b",
+            "file:relative",
+            "vault:x",
+            "",
+        ] {
             let quoted = serde_json::to_string(text).unwrap();
-            let error = serde_json::from_str::<SecretRef>(&quoted).unwrap_err().to_string();
-            assert!(error.contains("use env:NAME, file:") && !error.contains("canary"), "{error}");
+            let error = serde_json::from_str::<SecretRef>(&quoted)
+                .unwrap_err()
+                .to_string();
+            assert!(
+                error.contains("use env:NAME, file:") && !error.contains("canary"),
+                "{error}"
+            );
         }
         let read: SecretRef = serde_json::from_str(r#""file:/run/secrets/pay""#).unwrap();
         assert_eq!((read.to_string(), format!("{read:?}")), {
-            ("file:/run/secrets/pay".to_owned(), "file:/run/secrets/pay".to_owned())
+            (
+                "file:/run/secrets/pay".to_owned(),
+                "file:/run/secrets/pay".to_owned(),
+            )
         });
     }
 
@@ -298,7 +358,13 @@ mod tests {
         std::fs::rename(dir.path().join("next"), &path).unwrap();
         assert_eq!(reference.resolve().unwrap().expose(), "again");
         std::fs::write(&path, "\n").unwrap();
-        assert!(reference.resolve().unwrap_err().to_string().contains("it is empty"));
+        assert!(
+            reference
+                .resolve()
+                .unwrap_err()
+                .to_string()
+                .contains("it is empty")
+        );
     }
 
     #[test]
@@ -310,19 +376,34 @@ mod tests {
             scrub.scrub_text(r#"pa"ss and pa\"ss and abc"#.to_owned()),
             "[secret] and [secret] and abc"
         );
-        assert_eq!(scrub.scrub_bytes(b"\xffpa\"ss\xfe".to_vec()), b"\xff[secret]\xfe");
+        assert_eq!(
+            scrub.scrub_bytes(b"\xffpa\"ss\xfe".to_vec()),
+            b"\xff[secret]\xfe"
+        );
         scrub.add(&Secret::new("ab/cd&é"));
         let escaped = br#"{"error":"ab\/cd\u0026\u00e9","line":"a\nb"}"#;
-        assert_eq!(scrub.scrub_bytes(escaped.to_vec()), br#"{"error":"[secret]","line":"a\nb"}"#);
+        assert_eq!(
+            scrub.scrub_bytes(escaped.to_vec()),
+            br#"{"error":"[secret]","line":"a\nb"}"#
+        );
         let other = br#"{"error":  "a\/b"}"#.to_vec();
-        assert_eq!(scrub.scrub_bytes(other.clone()), other, "a response without secrets is unchanged");
+        assert_eq!(
+            scrub.scrub_bytes(other.clone()),
+            other,
+            "a response without secrets is unchanged"
+        );
     }
 
     #[test]
     fn lines_of_a_secret_are_scrubbed() {
         let mut scrub = SecretScrubber::default();
-        scrub.add(&Secret::new("-----BEGIN KEY-----\r\nMC4CAQAwBQYDK2Vw\r\nab\r\n-----END KEY-----"));
-        assert_eq!(scrub.scrub_text("+ echo MC4CAQAwBQYDK2Vw".to_owned()), "+ echo [secret]");
+        scrub.add(&Secret::new(
+            "-----BEGIN KEY-----\r\nMC4CAQAwBQYDK2Vw\r\nab\r\n-----END KEY-----",
+        ));
+        assert_eq!(
+            scrub.scrub_text("+ echo MC4CAQAwBQYDK2Vw".to_owned()),
+            "+ echo [secret]"
+        );
         assert_eq!(scrub.scrub_text("ab".to_owned()), "ab");
     }
 }

@@ -22,7 +22,11 @@ use crate::provider::ProviderError;
 use crate::secret::{SecretRef, SecretScrubber};
 
 /// All characters except the unreserved ones of RFC 3986.
-pub(crate) const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+pub(crate) const RESERVED: &AsciiSet = &NON_ALPHANUMERIC
+    .remove(b'-')
+    .remove(b'.')
+    .remove(b'_')
+    .remove(b'~');
 
 /// Names after `@`.
 const RESERVED_NAMES: [&str; 5] = ["id", "tenant", "saga", "correlation", "effect"];
@@ -94,7 +98,9 @@ impl FillError {
             Self::Payload(reason) => {
                 ProviderError::permanent("invalid_payload", format!("{label}: {reason}"))
             }
-            Self::Secret(reason) => ProviderError::unavailable("secret", format!("{label}: {reason}")),
+            Self::Secret(reason) => {
+                ProviderError::unavailable("secret", format!("{label}: {reason}"))
+            }
         }
     }
 
@@ -118,8 +124,12 @@ impl TextTemplate {
                 rest = &tail[2..];
                 continue;
             }
-            let inner = tail.strip_prefix('{').ok_or("a } has no {; write }} for a literal brace")?;
-            let (name, after) = inner.split_once('}').ok_or("a { has no }; use {{ for a literal brace")?;
+            let inner = tail
+                .strip_prefix('{')
+                .ok_or("a } has no {; write }} for a literal brace")?;
+            let (name, after) = inner
+                .split_once('}')
+                .ok_or("a { has no }; use {{ for a literal brace")?;
             if !plain.is_empty() {
                 parts.push(Part::Plain(std::mem::take(&mut plain)));
             }
@@ -158,7 +168,11 @@ impl TextTemplate {
     ///
     /// # Errors
     /// If the values lack a required field, or it is not a string, number or boolean.
-    pub(crate) fn render(&self, values: &Value, encode: impl Fn(String) -> String) -> Result<String, String> {
+    pub(crate) fn render(
+        &self,
+        values: &Value,
+        encode: impl Fn(String) -> String,
+    ) -> Result<String, String> {
         let find = |name: &str| field(values, name).map(Cow::Borrowed);
         let filled = self.fill_with(find, &mut SecretScrubber::default(), |_, text| encode(text));
         filled.map_err(|(FillError::Payload(reason) | FillError::Secret(reason))| reason)
@@ -189,8 +203,9 @@ impl TextTemplate {
                     filled.push_str(&encode(index, value));
                 }
                 Part::Secret(reference) => {
-                    let secret =
-                        reference.resolve().map_err(|error| FillError::Secret(error.log().to_owned()))?;
+                    let secret = reference
+                        .resolve()
+                        .map_err(|error| FillError::Secret(error.log().to_owned()))?;
                     scrub.add(&secret);
                     filled.push_str(secret.expose());
                 }
@@ -203,19 +218,34 @@ impl TextTemplate {
 fn value(found: Option<&Value>, name: &str, optional: bool) -> Result<String, FillError> {
     match found {
         None | Some(Value::Null) if optional => Ok(String::new()),
-        None => Err(FillError::Payload(format!("the payload has no field {name:?}"))),
+        None => Err(FillError::Payload(format!(
+            "the payload has no field {name:?}"
+        ))),
         Some(found) => plain(found).ok_or_else(|| {
-            FillError::Payload(format!("the field {name:?} is not a string, number or boolean"))
+            FillError::Payload(format!(
+                "the field {name:?} is not a string, number or boolean"
+            ))
         }),
     }
 }
 
 fn placeholder(name: &str) -> Result<Part, String> {
-    if ["env:", "file:", "command:"].iter().any(|source| name.starts_with(source)) {
-        return name.parse().map(Part::Secret).map_err(|error| format!("a placeholder: {error}"));
+    if ["env:", "file:", "command:"]
+        .iter()
+        .any(|source| name.starts_with(source))
+    {
+        return name
+            .parse()
+            .map(Part::Secret)
+            .map_err(|error| format!("a placeholder: {error}"));
     }
-    let (name, optional) = name.strip_suffix('?').map_or((name, false), |name| (name, true));
-    if let Some(keyword) = name.strip_prefix('@').filter(|keyword| !RESERVED_NAMES.contains(keyword)) {
+    let (name, optional) = name
+        .strip_suffix('?')
+        .map_or((name, false), |name| (name, true));
+    if let Some(keyword) = name
+        .strip_prefix('@')
+        .filter(|keyword| !RESERVED_NAMES.contains(keyword))
+    {
         return Err(format!(
             "unknown placeholder {{@{keyword}}}; available: {}",
             RESERVED_NAMES.map(|w| format!("@{w}")).join(", ")
@@ -224,7 +254,10 @@ fn placeholder(name: &str) -> Result<Part, String> {
     if name.contains('{') || name.split('.').any(str::is_empty) {
         return Err(format!("{{{name}}} is not a valid field name"));
     }
-    Ok(Part::Field { name: name.to_owned(), optional })
+    Ok(Part::Field {
+        name: name.to_owned(),
+        optional,
+    })
 }
 
 /// Template of the part of a URL after its host: a path, a query, or both, `/orders/{order.id}?lang={lang}`.
@@ -248,17 +281,29 @@ impl PathTemplate {
 
     /// Parses the part of a URL after its host.
     pub(crate) fn suffix(text: &str) -> Result<Self, String> {
-        if text.bytes().any(|b| b.is_ascii_control() || b == b' ' || b == b'#') {
-            return Err(malformed(text, "it contains a space, a control character or #"));
+        if text
+            .bytes()
+            .any(|b| b.is_ascii_control() || b == b' ' || b == b'#')
+        {
+            return Err(malformed(
+                text,
+                "it contains a space, a control character or #",
+            ));
         }
         let template = TextTemplate::parse(text).map_err(|reason| malformed(text, &reason))?;
         if template.has_secrets() {
-            return Err(malformed(text, "a secret is not allowed in a path; send it in a header"));
+            return Err(malformed(
+                text,
+                "a secret is not allowed in a path; send it in a header",
+            ));
         }
         if has_dots(text) {
             return Err(malformed(text, "a segment is . or .."));
         }
-        Ok(Self { text: text.to_owned(), template })
+        Ok(Self {
+            text: text.to_owned(),
+            template,
+        })
     }
 
     /// Fills the placeholders from `payload`.
@@ -270,13 +315,18 @@ impl PathTemplate {
     }
 
     pub(crate) fn fill(&self, scope: PlaceholderScope<'_>) -> Result<String, FillError> {
-        self.fill_with(|name| scope.find(name)).map_err(FillError::Payload)
+        self.fill_with(|name| scope.find(name))
+            .map_err(FillError::Payload)
     }
 
-    fn fill_with<'a>(&self, find: impl Fn(&str) -> Option<Cow<'a, Value>>) -> Result<String, String> {
+    fn fill_with<'a>(
+        &self,
+        find: impl Fn(&str) -> Option<Cow<'a, Value>>,
+    ) -> Result<String, String> {
         let (mut path, mut is_query) = (String::with_capacity(self.text.len() + 32), false);
-        let unfit =
-            |name: &str, reason| format!("field {name:?} is not allowed in {:?}: {reason}", self.text);
+        let unfit = |name: &str, reason| {
+            format!("field {name:?} is not allowed in {:?}: {reason}", self.text)
+        };
         for part in &self.template.0 {
             let Part::Field { name, optional } = part else {
                 if let Part::Plain(text) = part {
@@ -288,18 +338,24 @@ impl PathTemplate {
             let value = match find(name).as_deref() {
                 None | Some(Value::Null) if *optional => String::new(),
                 None => {
-                    return Err(format!("payload field {name:?} is missing; {:?} requires it", self.text));
+                    return Err(format!(
+                        "payload field {name:?} is missing; {:?} requires it",
+                        self.text
+                    ));
                 }
-                Some(found) => {
-                    plain(found).ok_or_else(|| unfit(name, "it is not a string, number or boolean"))?
-                }
+                Some(found) => plain(found)
+                    .ok_or_else(|| unfit(name, "it is not a string, number or boolean"))?,
             };
             if value.is_empty() && !is_query {
                 return Err(unfit(name, "it is empty"));
             }
             path.extend(utf8_percent_encode(&value, RESERVED));
         }
-        if has_dots(&path) { Err(unfit("", "a segment becomes . or ..")) } else { Ok(path) }
+        if has_dots(&path) {
+            Err(unfit("", "a segment becomes . or .."))
+        } else {
+            Ok(path)
+        }
     }
 }
 
@@ -310,8 +366,12 @@ fn malformed(text: &str, reason: &str) -> String {
 /// Returns whether a segment is `.` or `..`, also if it is encoded with `%2e`.
 fn has_dots(path: &str) -> bool {
     let path = path.split('?').next().unwrap_or(path);
-    path.split(['/', '\\'])
-        .any(|segment| matches!(segment.to_ascii_lowercase().replace("%2e", ".").as_str(), "." | ".."))
+    path.split(['/', '\\']).any(|segment| {
+        matches!(
+            segment.to_ascii_lowercase().replace("%2e", ".").as_str(),
+            "." | ".."
+        )
+    })
 }
 
 /// JSON template with placeholders in its texts.
@@ -333,15 +393,20 @@ impl JsonTemplate {
                     return Err("a secret is not allowed in a body; send it in a header".to_owned());
                 }
                 match text.0.as_slice() {
-                    [Part::Field { name, optional }] => {
-                        Self::Whole { name: name.clone(), optional: *optional }
-                    }
+                    [Part::Field { name, optional }] => Self::Whole {
+                        name: name.clone(),
+                        optional: *optional,
+                    },
                     _ => Self::Text(text),
                 }
             }
-            Value::Array(items) => Self::List(items.iter().map(Self::parse).collect::<Result<_, _>>()?),
+            Value::Array(items) => {
+                Self::List(items.iter().map(Self::parse).collect::<Result<_, _>>()?)
+            }
             Value::Object(fields) => {
-                let parsed = fields.iter().map(|(key, value)| Ok((key.clone(), Self::parse(value)?)));
+                let parsed = fields
+                    .iter()
+                    .map(|(key, value)| Ok((key.clone(), Self::parse(value)?)));
                 Self::Map(parsed.collect::<Result<_, String>>()?)
             }
             Value::Null | Value::Bool(_) | Value::Number(_) => Self::Plain(value.clone()),
@@ -354,16 +419,25 @@ impl JsonTemplate {
             Self::Whole { name, optional } => match scope.find(name) {
                 Some(value) => value.into_owned(),
                 None if *optional => Value::Null,
-                None => return Err(FillError::Payload(format!("the payload has no field {name:?}"))),
+                None => {
+                    return Err(FillError::Payload(format!(
+                        "the payload has no field {name:?}"
+                    )));
+                }
             },
             Self::Text(text) => {
                 Value::String(text.fill(scope, &mut SecretScrubber::default(), |_, text| text)?)
             }
-            Self::List(items) => {
-                Value::Array(items.iter().map(|item| item.fill(scope)).collect::<Result<_, _>>()?)
-            }
+            Self::List(items) => Value::Array(
+                items
+                    .iter()
+                    .map(|item| item.fill(scope))
+                    .collect::<Result<_, _>>()?,
+            ),
             Self::Map(fields) => {
-                let filled = fields.iter().map(|(key, value)| Ok((key.clone(), value.fill(scope)?)));
+                let filled = fields
+                    .iter()
+                    .map(|(key, value)| Ok((key.clone(), value.fill(scope)?)));
                 Value::Object(filled.collect::<Result<Map<_, _>, FillError>>()?)
             }
         })
@@ -381,7 +455,10 @@ mod tests {
     fn filled(text: &str) -> String {
         let item = item(&orlog_model::EffectName::new("pay.charge").unwrap(), 1);
         let payload = json!({"a": {"b": [7, "x"]}, "none": null, "flag": true});
-        let scope = PlaceholderScope { item: &item, payload: &payload };
+        let scope = PlaceholderScope {
+            item: &item,
+            payload: &payload,
+        };
         match TextTemplate::parse(text)
             .map(|text| text.fill(scope, &mut SecretScrubber::default(), |_, text| text))
         {
@@ -399,7 +476,10 @@ mod tests {
             ("{{{flag}}} {zzz?}{none?}.", "{true} ."),
             ("{@tenant} {@correlation} {@effect}", "acme o-1 pay.charge"),
             ("{zzz}", "! the payload has no field \"zzz\""),
-            ("{a}", "! the field \"a\" is not a string, number or boolean"),
+            (
+                "{a}",
+                "! the field \"a\" is not a string, number or boolean",
+            ),
             (
                 "{env:ORLOG_NOT_SET_7F3A}",
                 "! a credential is unavailable; the log of the node contains the reason",
@@ -419,13 +499,18 @@ mod tests {
     fn json_template_keeps_value_types() {
         let item = item(&orlog_model::EffectName::new("pay.charge").unwrap(), 1);
         let payload = json!({"n": 7, "list": [1, 2], "name": "x"});
-        let template =
-            json!({"amount": "{n}", "all": "{list}", "text": "n={n}", "gone": "{zzz?}", "fix": [true, 1]});
+        let template = json!({"amount": "{n}", "all": "{list}", "text": "n={n}", "gone": "{zzz?}", "fix": [true, 1]});
         let body = JsonTemplate::parse(&template)
             .unwrap()
-            .fill(PlaceholderScope { item: &item, payload: &payload })
+            .fill(PlaceholderScope {
+                item: &item,
+                payload: &payload,
+            })
             .unwrap();
-        assert_eq!(body, json!({"amount": 7, "all": [1, 2], "text": "n=7", "gone": null, "fix": [true, 1]}));
+        assert_eq!(
+            body,
+            json!({"amount": 7, "all": [1, 2], "text": "n=7", "gone": null, "fix": [true, 1]})
+        );
         assert!(JsonTemplate::parse(&json!(["{env:TOKEN}"])).is_err());
     }
 
@@ -437,38 +522,77 @@ mod tests {
 
     #[test]
     fn fields_are_filled_and_encoded() {
-        let payload = json!({"order": {"id": "a/b ü"}, "n": 7, "items": [{"sku": "x?y"}], "empty": ""});
-        check("/orders/{order.id}/lines/{n}", &payload, "/orders/a%2Fb%20%C3%BC/lines/7");
-        check("/stock/{items.0.sku}?q={empty}", &payload, "/stock/x%3Fy?q=");
+        let payload =
+            json!({"order": {"id": "a/b ü"}, "n": 7, "items": [{"sku": "x?y"}], "empty": ""});
+        check(
+            "/orders/{order.id}/lines/{n}",
+            &payload,
+            "/orders/a%2Fb%20%C3%BC/lines/7",
+        );
+        check(
+            "/stock/{items.0.sku}?q={empty}",
+            &payload,
+            "/stock/x%3Fy?q=",
+        );
         check("/ping", &Value::Null, "/ping");
         check("/ping?a={n?}&b={none?}", &payload, "/ping?a=7&b=");
     }
 
     #[test]
     fn invalid_field_is_named() {
-        check("/o/{id}", &json!({}), r#"payload field "id" is missing; "/o/{id}" requires it"#);
+        check(
+            "/o/{id}",
+            &json!({}),
+            r#"payload field "id" is missing; "/o/{id}" requires it"#,
+        );
         check(
             "/o/{id}",
             &json!({"id": null}),
             r#"field "id" is not allowed in "/o/{id}": it is not a string, number or boolean"#,
         );
-        check("/o/{id}", &json!({"id": ""}), r#"field "id" is not allowed in "/o/{id}": it is empty"#);
+        check(
+            "/o/{id}",
+            &json!({"id": ""}),
+            r#"field "id" is not allowed in "/o/{id}": it is empty"#,
+        );
     }
 
     #[test]
     fn value_cannot_escape_its_segment() {
         for invalid in [json!({"a": "."}), json!({"a": ".."})] {
-            assert!(PathTemplate::parse("/x/{a}/y").unwrap().render(&invalid).is_err(), "{invalid}");
+            assert!(
+                PathTemplate::parse("/x/{a}/y")
+                    .unwrap()
+                    .render(&invalid)
+                    .is_err(),
+                "{invalid}"
+            );
         }
-        assert!(PathTemplate::parse("/x/{a}{a}").unwrap().render(&json!({"a": "."})).is_err());
+        assert!(
+            PathTemplate::parse("/x/{a}{a}")
+                .unwrap()
+                .render(&json!({"a": "."}))
+                .is_err()
+        );
         check("/x/{a}", &json!({"a": "../../etc"}), "/x/..%2F..%2Fetc");
     }
 
     #[test]
     fn rejects_malformed_templates() {
-        for invalid in
-            ["", "x", "/a b", "/{", "/}", "/{}", "/{a.}", "/{a{b}}", "/a/../b", "/%2e%2E/b", "/a#b", "/a\n"]
-        {
+        for invalid in [
+            "",
+            "x",
+            "/a b",
+            "/{",
+            "/}",
+            "/{}",
+            "/{a.}",
+            "/{a{b}}",
+            "/a/../b",
+            "/%2e%2E/b",
+            "/a#b",
+            "/a\n",
+        ] {
             assert!(PathTemplate::parse(invalid).is_err(), "{invalid:?}");
         }
     }

@@ -63,7 +63,9 @@ pub struct UpstreamStatus {
 /// Returns whether an effect is a job: `job.<type>`.
 #[must_use]
 pub fn is_job(effect: &str) -> bool {
-    effect.strip_prefix("job.").is_some_and(|kind| !kind.is_empty())
+    effect
+        .strip_prefix("job.")
+        .is_some_and(|kind| !kind.is_empty())
 }
 
 /// Work that an upstream executes.
@@ -87,7 +89,12 @@ impl Upstream {
         provider: Arc<dyn Provider>,
         policy: Policy,
     ) -> Self {
-        Self::new(name.into(), UpstreamScope::Effects(effects), provider, policy)
+        Self::new(
+            name.into(),
+            UpstreamScope::Effects(effects),
+            provider,
+            policy,
+        )
     }
 
     /// Creates an upstream for all effects that no other upstream serves.
@@ -96,13 +103,22 @@ impl Upstream {
     }
 
     /// Creates an upstream for the jobs of all types that no other upstream serves.
-    pub(crate) fn jobs(name: impl Into<String>, provider: Arc<dyn Provider>, policy: Policy) -> Self {
+    pub(crate) fn jobs(
+        name: impl Into<String>,
+        provider: Arc<dyn Provider>,
+        policy: Policy,
+    ) -> Self {
         Self::new(name.into(), UpstreamScope::Jobs, provider, policy)
     }
 
     /// Creates the gateway, named `gateway`.
     pub fn gateway(provider: Arc<dyn Provider>, policy: Policy) -> Self {
-        Self::new("gateway".to_owned(), UpstreamScope::Commands, provider, policy)
+        Self::new(
+            "gateway".to_owned(),
+            UpstreamScope::Commands,
+            provider,
+            policy,
+        )
     }
 
     /// Restricts it to these tenants.
@@ -131,13 +147,19 @@ impl Upstream {
     #[must_use]
     pub fn permits(&self, context: &TenantId, name: &str) -> bool {
         self.permits_any(context)
-            && self.effect_contexts.get(name).is_none_or(|contexts| has(contexts, context))
+            && self
+                .effect_contexts
+                .get(name)
+                .is_none_or(|contexts| has(contexts, context))
     }
 
     /// Returns whether the own definitions of a context may request any of its work.
     pub(crate) fn permits_any(&self, context: &TenantId) -> bool {
         self.scope == UpstreamScope::Jobs
-            || self.tenants.as_ref().is_some_and(|tenants| tenants.contains(context))
+            || self
+                .tenants
+                .as_ref()
+                .is_some_and(|tenants| tenants.contains(context))
             || has(&self.contexts, context)
     }
 
@@ -168,8 +190,11 @@ impl Upstream {
         if let (Some((own, terms)), Some((board, _))) = (&mut self.board, &other.board) {
             own.clone_from(board);
             self.job_logs.clone_from(&other.job_logs);
-            self.provider =
-                Arc::new(WorkerProvider::new(Arc::clone(board), terms.probes, self.policy.in_doubt));
+            self.provider = Arc::new(WorkerProvider::new(
+                Arc::clone(board),
+                terms.probes,
+                self.policy.in_doubt,
+            ));
         }
         self
     }
@@ -187,7 +212,12 @@ impl Upstream {
             && self.effect_contexts == other.effect_contexts
     }
 
-    fn new(name: String, serves: UpstreamScope, provider: Arc<dyn Provider>, policy: Policy) -> Self {
+    fn new(
+        name: String,
+        serves: UpstreamScope,
+        provider: Arc<dyn Provider>,
+        policy: Policy,
+    ) -> Self {
         Self {
             name,
             scope: serves,
@@ -204,5 +234,7 @@ impl Upstream {
 }
 
 fn has(contexts: &BTreeSet<TenantId>, context: &TenantId) -> bool {
-    contexts.iter().any(|listed| listed == context || listed.as_str() == ALL)
+    contexts
+        .iter()
+        .any(|listed| listed == context || listed.as_str() == ALL)
 }

@@ -12,8 +12,8 @@ use orlog_effect::retry::Backoff;
 use orlog_effect::retry_budget;
 use orlog_effect::{
     Attempt, AttemptReport, Catalog, Dispatcher, EffectExecutor, EffectObserver, ExecutionProgress,
-    ExecutionResult, FunctionProvider, LeaseEnd, NoopObserver, Policy, Probe, ProbeOutcome, ProbeResult,
-    Provider, ProviderError, Reply, StopToken, SyncFunctionCall, Upstream,
+    ExecutionResult, FunctionProvider, LeaseEnd, NoopObserver, Policy, Probe, ProbeOutcome,
+    ProbeResult, Provider, ProviderError, Reply, StopToken, SyncFunctionCall, Upstream,
 };
 use orlog_model::{
     AttemptOutcome, Clock, EffectName, InDoubtPolicy, RetryPolicy, Work, WorkItem, WorkOutcome,
@@ -40,7 +40,9 @@ struct FakeProvider<F> {
 }
 
 #[async_trait]
-impl<F: Fn(u32) -> Result<Reply, ProviderError> + Send + Sync + 'static> Provider for FakeProvider<F> {
+impl<F: Fn(u32) -> Result<Reply, ProviderError> + Send + Sync + 'static> Provider
+    for FakeProvider<F>
+{
     async fn execute(&self, _: &WorkItem, _: Attempt) -> Result<Reply, ProviderError> {
         (self.respond)(self.calls.fetch_add(1, Ordering::SeqCst) + 1)
     }
@@ -55,25 +57,47 @@ fn name() -> EffectName {
 }
 
 fn lost(_: u32) -> Result<Reply, ProviderError> {
-    Err(ProviderError::response_lost("transport", "connection reset"))
+    Err(ProviderError::response_lost(
+        "transport",
+        "connection reset",
+    ))
 }
 
 fn unhealthy(_: u32) -> Result<Reply, ProviderError> {
-    Err(ProviderError::unavailable("unreachable", "connection refused"))
+    Err(ProviderError::unavailable(
+        "unreachable",
+        "connection refused",
+    ))
 }
 
 type Calls = Arc<dyn Fn() -> u32 + Send + Sync>;
 
-fn stage<F>(policy: Policy, probe: ProbeResult, respond: F) -> (Arc<SimClock>, Arc<EffectExecutor>, Calls)
+fn stage<F>(
+    policy: Policy,
+    probe: ProbeResult,
+    respond: F,
+) -> (Arc<SimClock>, Arc<EffectExecutor>, Calls)
 where
     F: Fn(u32) -> Result<Reply, ProviderError> + Send + Sync + 'static,
 {
     let clock = SimClock::new(START);
-    let fake = Arc::new(FakeProvider { respond, probe, calls: AtomicU32::new(0) });
-    let upstream =
-        Upstream::effects("payments", vec![name()], Arc::clone(&fake) as Arc<dyn Provider>, policy);
+    let fake = Arc::new(FakeProvider {
+        respond,
+        probe,
+        calls: AtomicU32::new(0),
+    });
+    let upstream = Upstream::effects(
+        "payments",
+        vec![name()],
+        Arc::clone(&fake) as Arc<dyn Provider>,
+        policy,
+    );
     let executor = EffectExecutor::new(upstream, Arc::clone(&clock) as Arc<dyn Clock>);
-    (clock, executor, Arc::new(move || fake.calls.load(Ordering::SeqCst)))
+    (
+        clock,
+        executor,
+        Arc::new(move || fake.calls.load(Ordering::SeqCst)),
+    )
 }
 
 /// Advances the clock whenever a task sleeps, until `work` completes.
@@ -92,7 +116,9 @@ async fn run_with_clock<T>(clock: &SimClock, work: impl Future<Output = T>) -> T
             () = time => unreachable!("the clock never stops"),
         }
     };
-    tokio::time::timeout(Duration::from_mins(1), within).await.expect("it hangs")
+    tokio::time::timeout(Duration::from_mins(1), within)
+        .await
+        .expect("it hangs")
 }
 
 fn failure(done: &ExecutionResult) -> (&'static str, String) {
@@ -107,29 +133,57 @@ fn failure(done: &ExecutionResult) -> (&'static str, String) {
 #[tokio::test]
 async fn expired_work_is_not_started() {
     let (_, executor, calls) = stage(Policy::default(), ProbeResult::Unknown, unhealthy);
-    let done = executor.execute(&WorkItem { deadline: Some(START), ..item(&name(), 1) }).await;
+    let done = executor
+        .execute(&WorkItem {
+            deadline: Some(START),
+            ..item(&name(), 1)
+        })
+        .await;
     let text = "deadline exceeded: payments was never called (deadline_passed)".to_owned();
-    assert_eq!((failure(&done), done.attempts, calls()), (("failed", text), 0, 0));
+    assert_eq!(
+        (failure(&done), done.attempts, calls()),
+        (("failed", text), 0, 0)
+    );
 }
 
 #[tokio::test]
 async fn retries_until_the_deadline_only() {
-    let (clock, executor, calls) =
-        stage(Policy { breaker: None, ..Policy::default() }, ProbeResult::Unknown, unhealthy);
+    let (clock, executor, calls) = stage(
+        Policy {
+            breaker: None,
+            ..Policy::default()
+        },
+        ProbeResult::Unknown,
+        unhealthy,
+    );
     let deadline = START.saturating_add(Duration::from_secs(30));
-    let item = WorkItem { deadline: Some(deadline), ..item(&name(), 1) };
+    let item = WorkItem {
+        deadline: Some(deadline),
+        ..item(&name(), 1)
+    };
     let done = run_with_clock(&clock, executor.execute(&item)).await;
     let (kind, text) = failure(&done);
-    assert!(kind == "failed" && text.contains("connection refused"), "{kind}: {text}");
-    assert!(clock.now() < deadline && calls() == done.attempts && done.attempts > 5, "{}", done.attempts);
+    assert!(
+        kind == "failed" && text.contains("connection refused"),
+        "{kind}: {text}"
+    );
+    assert!(
+        clock.now() < deadline && calls() == done.attempts && done.attempts > 5,
+        "{}",
+        done.attempts
+    );
 }
 
 #[tokio::test]
 async fn exhausted_attempts_without_doubt_fail() {
-    let policy = Policy { max_attempts: Some(3), ..Policy::default() };
+    let policy = Policy {
+        max_attempts: Some(3),
+        ..Policy::default()
+    };
     let (clock, executor, _) = stage(policy.clone(), ProbeResult::Unknown, unhealthy);
     let done = run_with_clock(&clock, executor.execute(&item(&name(), 1))).await;
-    let text = "payments: failed after 3 attempts; last: connection refused (unreachable)".to_owned();
+    let text =
+        "payments: failed after 3 attempts; last: connection refused (unreachable)".to_owned();
     assert_eq!(failure(&done), ("failed", text));
     let (clock, executor, _) = stage(policy.clone(), ProbeResult::Unknown, lost);
     let done = run_with_clock(&clock, executor.execute(&item(&name(), 1))).await;
@@ -140,8 +194,13 @@ async fn exhausted_attempts_without_doubt_fail() {
 async fn retry_hints_override_the_policy() {
     let (clock, executor, calls) = stage(Policy::default(), ProbeResult::Unknown, unhealthy);
     let mut item = item(&name(), 1);
-    let Work::Effect(effect) = &mut item.work else { panic!("it is an effect") };
-    effect.retry = Some(RetryPolicy { max_attempts: Some(2), initial_backoff: Some(Duration::from_secs(9)) });
+    let Work::Effect(effect) = &mut item.work else {
+        panic!("it is an effect")
+    };
+    effect.retry = Some(RetryPolicy {
+        max_attempts: Some(2),
+        initial_backoff: Some(Duration::from_secs(9)),
+    });
     let done = run_with_clock(&clock, executor.execute(&item)).await;
     assert_eq!((done.attempts, calls()), (2, 2));
     assert!(clock.now() >= START.saturating_add(Duration::from_secs(9)));
@@ -149,11 +208,22 @@ async fn retry_hints_override_the_policy() {
 
 #[tokio::test]
 async fn one_probe_runs_while_many_wait_at_an_open_breaker() {
-    let options =
-        breaker::BreakerOptions { failure_threshold: 1, rate: None, open_duration: Duration::from_secs(5) };
-    let policy = Policy { breaker: Some(options), ..Policy::default() };
-    let (clock, executor, calls) =
-        stage(policy, ProbeResult::Unknown, |n| if n == 1 { unhealthy(n) } else { Ok(Reply::default()) });
+    let options = breaker::BreakerOptions {
+        failure_threshold: 1,
+        rate: None,
+        open_duration: Duration::from_secs(5),
+    };
+    let policy = Policy {
+        breaker: Some(options),
+        ..Policy::default()
+    };
+    let (clock, executor, calls) = stage(policy, ProbeResult::Unknown, |n| {
+        if n == 1 {
+            unhealthy(n)
+        } else {
+            Ok(Reply::default())
+        }
+    });
     let tasks: Vec<_> = (1..=50)
         .map(|n| {
             let executor = Arc::clone(&executor);
@@ -162,7 +232,10 @@ async fn one_probe_runs_while_many_wait_at_an_open_breaker() {
         .collect();
     // One is in its delay; each of the others has two timers, for the breaker and for the deadline.
     clock.until_sleeping(1 + 49 * 2).await;
-    assert_eq!((calls(), executor.status().breaker), (1, Some(BreakerState::Open)));
+    assert_eq!(
+        (calls(), executor.status().breaker),
+        (1, Some(BreakerState::Open))
+    );
     for task in tasks {
         let done = run_with_clock(&clock, task).await.unwrap();
         assert_eq!(failure(&done).0, "succeeded");
@@ -172,42 +245,73 @@ async fn one_probe_runs_while_many_wait_at_an_open_breaker() {
 
 #[tokio::test]
 async fn waiting_at_an_open_breaker_fails_at_the_deadline() {
-    let options =
-        breaker::BreakerOptions { failure_threshold: 1, rate: None, open_duration: Duration::from_hours(1) };
-    let policy = Policy { breaker: Some(options), max_attempts: Some(2), ..Policy::default() };
+    let options = breaker::BreakerOptions {
+        failure_threshold: 1,
+        rate: None,
+        open_duration: Duration::from_hours(1),
+    };
+    let policy = Policy {
+        breaker: Some(options),
+        max_attempts: Some(2),
+        ..Policy::default()
+    };
     let (clock, executor, calls) = stage(policy, ProbeResult::Unknown, unhealthy);
-    let first = WorkItem { deadline: Some(START.saturating_add(Duration::from_mins(1))), ..item(&name(), 1) };
+    let first = WorkItem {
+        deadline: Some(START.saturating_add(Duration::from_mins(1))),
+        ..item(&name(), 1)
+    };
     run_with_clock(&clock, executor.execute(&first)).await;
-    let second =
-        WorkItem { deadline: Some(START.saturating_add(Duration::from_secs(90))), ..item(&name(), 2) };
+    let second = WorkItem {
+        deadline: Some(START.saturating_add(Duration::from_secs(90))),
+        ..item(&name(), 2)
+    };
     let done = run_with_clock(&clock, executor.execute(&second)).await;
     let text = "deadline exceeded: the breaker of payments is open (deadline_passed)".to_owned();
     assert_eq!(
         (failure(&done), calls(), clock.now()),
-        (("failed", text), 1, START.saturating_add(Duration::from_secs(90)))
+        (
+            ("failed", text),
+            1,
+            START.saturating_add(Duration::from_secs(90))
+        )
     );
 }
 
 #[tokio::test]
 async fn flapping_upstream_loses_no_effect_and_reuses_no_key() {
-    let seen = Arc::new(Mutex::new(std::collections::BTreeMap::<uuid::Uuid, u32>::new()));
+    let seen = Arc::new(Mutex::new(
+        std::collections::BTreeMap::<uuid::Uuid, u32>::new(),
+    ));
     let upstream = {
         let (seen, calls) = (Arc::clone(&seen), AtomicU32::new(0));
         FunctionProvider::new().sync_effect("payments.charge", move |call| {
             let nth = calls.fetch_add(1, Ordering::SeqCst);
             if nth / 100 % 3 == 1 {
-                return Err(ProviderError::unavailable("unhealthy", "down for a hundred calls"));
+                return Err(ProviderError::unavailable(
+                    "unhealthy",
+                    "down for a hundred calls",
+                ));
             }
             *seen.lock().unwrap().entry(call.item.id).or_default() += 1;
             Ok(Value::Null)
         })
     };
-    let options =
-        breaker::BreakerOptions { failure_threshold: 5, rate: None, open_duration: Duration::from_secs(1) };
-    let policy = Policy { breaker: Some(options), max_concurrency: 16, deadline: None, ..Policy::default() };
+    let options = breaker::BreakerOptions {
+        failure_threshold: 5,
+        rate: None,
+        open_duration: Duration::from_secs(1),
+    };
+    let policy = Policy {
+        breaker: Some(options),
+        max_concurrency: 16,
+        deadline: None,
+        ..Policy::default()
+    };
     let clock = SimClock::new(START);
-    let executor =
-        EffectExecutor::new(upstream.upstream("payments", policy), Arc::clone(&clock) as Arc<dyn Clock>);
+    let executor = EffectExecutor::new(
+        upstream.upstream("payments", policy),
+        Arc::clone(&clock) as Arc<dyn Clock>,
+    );
     let tasks: Vec<_> = (1..=2_000)
         .map(|n| {
             let executor = Arc::clone(&executor);
@@ -215,7 +319,10 @@ async fn flapping_upstream_loses_no_effect_and_reuses_no_key() {
         })
         .collect();
     for task in tasks {
-        assert_eq!(failure(&run_with_clock(&clock, task).await.unwrap()).0, "succeeded");
+        assert_eq!(
+            failure(&run_with_clock(&clock, task).await.unwrap()).0,
+            "succeeded"
+        );
     }
     let seen = seen.lock().unwrap();
     assert_eq!((seen.len(), seen.values().max()), (2_000, Some(&1)));
@@ -228,14 +335,22 @@ async fn panicking_function_is_retried_then_abandoned() {
         assert!(call.payload["card"].is_string(), "no such card");
         Ok(Value::Null)
     });
-    let policy = Policy { max_attempts: Some(2), ..Policy::in_process() };
+    let policy = Policy {
+        max_attempts: Some(2),
+        ..Policy::in_process()
+    };
     let clock = SimClock::new(START);
-    let executor =
-        EffectExecutor::new(native.upstream("native", policy), Arc::clone(&clock) as Arc<dyn Clock>);
+    let executor = EffectExecutor::new(
+        native.upstream("native", policy),
+        Arc::clone(&clock) as Arc<dyn Clock>,
+    );
     let done = run_with_clock(&clock, executor.execute(&item(&name(), 1))).await;
     let (kind, text) = failure(&done);
     assert_eq!((kind, done.attempts), ("timed out", 2));
-    assert!(text.contains("the function of payments.charge panicked: no such card"), "{text}");
+    assert!(
+        text.contains("the function of payments.charge panicked: no such card"),
+        "{text}"
+    );
 }
 
 #[tokio::test]
@@ -245,15 +360,22 @@ async fn typed_function_rejects_invalid_arguments() {
         amount: u32,
     }
     let native = FunctionProvider::new()
-        .typed("payments.charge", |charge: Charge, _| async move { Ok(charge.amount * 2) })
+        .typed("payments.charge", |charge: Charge, _| async move {
+            Ok(charge.amount * 2)
+        })
         .typed("payments.refund", |text: String, _| async move { Ok(text) });
     let upstream = native.upstream("native", Policy::in_process());
     let executor = EffectExecutor::new(upstream, SimClock::new(START));
     let done = executor.execute(&item(&name(), 1)).await;
     assert_eq!(done.outcome, WorkOutcome::succeeded(None, json!(250)));
-    let done = executor.execute(&item(&EffectName::new("payments.refund").unwrap(), 1)).await;
+    let done = executor
+        .execute(&item(&EffectName::new("payments.refund").unwrap(), 1))
+        .await;
     let (kind, text) = failure(&done);
-    assert!(kind == "failed" && text.contains("arguments of payments.refund: invalid type"), "{text}");
+    assert!(
+        kind == "failed" && text.contains("arguments of payments.refund: invalid type"),
+        "{text}"
+    );
 }
 
 #[derive(Default)]
@@ -266,7 +388,10 @@ struct RecordingObserver {
 impl EffectObserver for RecordingObserver {
     fn attempt_finished(&self, attempted: &AttemptReport<'_>) {
         assert_eq!(attempted.upstream, "payments");
-        self.outcomes.lock().expect("not poisoned").push(attempted.outcome);
+        self.outcomes
+            .lock()
+            .expect("not poisoned")
+            .push(attempted.outcome);
     }
 
     fn probe_finished(&self, upstream: &str, outcome: ProbeOutcome) {
@@ -281,8 +406,11 @@ impl EffectObserver for RecordingObserver {
 
 #[tokio::test]
 async fn observer_receives_attempts_and_breaker_changes() {
-    let (observer, clock, calls) =
-        (Arc::new(RecordingObserver::default()), SimClock::new(START), AtomicU32::new(0));
+    let (observer, clock, calls) = (
+        Arc::new(RecordingObserver::default()),
+        SimClock::new(START),
+        AtomicU32::new(0),
+    );
     let native = FunctionProvider::new().sync_effect("payments.charge", move |_| {
         match calls.fetch_add(1, Ordering::SeqCst) {
             0 => Err(ProviderError::throttled("busy", "later")),
@@ -290,8 +418,17 @@ async fn observer_receives_attempts_and_breaker_changes() {
             _ => Ok(Value::Null),
         }
     });
-    let options = breaker::BreakerOptions { failure_threshold: 1, ..breaker::BreakerOptions::default() };
-    let upstream = native.upstream("payments", Policy { breaker: Some(options), ..Policy::default() });
+    let options = breaker::BreakerOptions {
+        failure_threshold: 1,
+        ..breaker::BreakerOptions::default()
+    };
+    let upstream = native.upstream(
+        "payments",
+        Policy {
+            breaker: Some(options),
+            ..Policy::default()
+        },
+    );
     let executor = EffectExecutor::with_observer(
         upstream,
         Arc::clone(&clock) as Arc<dyn Clock>,
@@ -300,11 +437,19 @@ async fn observer_receives_attempts_and_breaker_changes() {
     run_with_clock(&clock, executor.execute(&item(&name(), 1))).await;
     assert_eq!(
         *observer.outcomes.lock().unwrap(),
-        [AttemptOutcome::Throttled, AttemptOutcome::Unavailable, AttemptOutcome::Succeeded]
+        [
+            AttemptOutcome::Throttled,
+            AttemptOutcome::Unavailable,
+            AttemptOutcome::Succeeded
+        ]
     );
     assert_eq!(
         *observer.states.lock().unwrap(),
-        [BreakerState::Open, BreakerState::HalfOpen, BreakerState::Closed]
+        [
+            BreakerState::Open,
+            BreakerState::HalfOpen,
+            BreakerState::Closed
+        ]
     );
 }
 
@@ -315,12 +460,23 @@ async fn catalog_routes_effects_and_reports_unroutable_ones() {
     let native = || FunctionProvider::new().sync_effect("payments.charge", |_| Ok(Value::Null));
     let upstreams = vec![native().upstream("a", Policy::in_process())];
     let catalog = Catalog::new(upstreams, &clock, &observer).unwrap();
-    assert_eq!(catalog.effects(), [("payments.charge".to_owned(), vec!["a".to_owned()])]);
-    assert_eq!(failure(&catalog.execute(&item(&name(), 1)).await).0, "succeeded");
-    let unknown = catalog.execute(&item(&EffectName::new("payments.chrge").unwrap(), 1)).await;
-    let text = "no upstream serves payments.chrge; did you mean payments.charge? (effect_unknown)".to_owned();
+    assert_eq!(
+        catalog.effects(),
+        [("payments.charge".to_owned(), vec!["a".to_owned()])]
+    );
+    assert_eq!(
+        failure(&catalog.execute(&item(&name(), 1)).await).0,
+        "succeeded"
+    );
+    let unknown = catalog
+        .execute(&item(&EffectName::new("payments.chrge").unwrap(), 1))
+        .await;
+    let text = "no upstream serves payments.chrge; did you mean payments.charge? (effect_unknown)"
+        .to_owned();
     assert_eq!(failure(&unknown), ("failed", text));
-    let twice = ["a", "b"].map(|name| native().upstream(name, Policy::in_process())).into();
+    let twice = ["a", "b"]
+        .map(|name| native().upstream(name, Policy::in_process()))
+        .into();
     let error = Catalog::new(twice, &clock, &observer).err().unwrap();
     assert_eq!(
         error.to_string(),
@@ -330,7 +486,10 @@ async fn catalog_routes_effects_and_reports_unroutable_ones() {
 
 #[tokio::test]
 async fn deadline_starts_at_the_transition_and_survives_a_crash() {
-    let policy = Policy { deadline: Some(Duration::from_mins(10)), ..Policy::default() };
+    let policy = Policy {
+        deadline: Some(Duration::from_mins(10)),
+        ..Policy::default()
+    };
     let (clock, executor, calls) = stage(policy.clone(), ProbeResult::Unknown, unhealthy);
     clock.advance_to(START.saturating_add(Duration::from_mins(9)));
     let done = run_with_clock(&clock, executor.resume(&item(&name(), 1))).await;
@@ -349,47 +508,93 @@ async fn attempts_respect_the_rate_limit() {
         per: Duration::from_secs(1),
         burst: NonZeroU32::MIN,
     };
-    let (clock, executor, calls) =
-        stage(Policy { rate: Some(rate), ..Policy::default() }, ProbeResult::Unknown, |_| {
-            Ok(Reply::default())
-        });
+    let (clock, executor, calls) = stage(
+        Policy {
+            rate: Some(rate),
+            ..Policy::default()
+        },
+        ProbeResult::Unknown,
+        |_| Ok(Reply::default()),
+    );
     let items: Vec<_> = (1..=21).map(|n| item(&name(), n)).collect();
     let all = futures::future::join_all(items.iter().map(|item| executor.execute(item)));
     run_with_clock(&clock, all).await;
-    assert_eq!((calls(), clock.now()), (21, START.saturating_add(Duration::from_secs(2))));
+    assert_eq!(
+        (calls(), clock.now()),
+        (21, START.saturating_add(Duration::from_secs(2)))
+    );
 }
 
 #[tokio::test]
 async fn only_retries_wait_for_the_retry_budget() {
-    let budget = retry_budget::RetryBudgetOptions { percent: 10, min_per_second: 1, max_saved: 1 };
-    let policy = Policy { retry_budget: Some(budget), breaker: None, deadline: None, ..Policy::default() };
-    let (clock, executor, calls) =
-        stage(policy, ProbeResult::Unknown, |n| if n <= 100 { unhealthy(n) } else { Ok(Reply::default()) });
+    let budget = retry_budget::RetryBudgetOptions {
+        percent: 10,
+        min_per_second: 1,
+        max_saved: 1,
+    };
+    let policy = Policy {
+        retry_budget: Some(budget),
+        breaker: None,
+        deadline: None,
+        ..Policy::default()
+    };
+    let (clock, executor, calls) = stage(policy, ProbeResult::Unknown, |n| {
+        if n <= 100 {
+            unhealthy(n)
+        } else {
+            Ok(Reply::default())
+        }
+    });
     let items: Vec<_> = (1..=50).map(|n| item(&name(), n)).collect();
     let all = futures::future::join_all(items.iter().map(|item| executor.execute(item)));
     let done = run_with_clock(&clock, all).await;
     assert!(done.iter().all(|done| failure(done).0 == "succeeded"));
     let retries = u64::from(calls()) - 50;
     let allowed = 1 + 5 + clock.now().duration_since(START).as_secs();
-    assert_eq!((retries, retries <= allowed), (100, true), "{retries} of {allowed}");
+    assert_eq!(
+        (retries, retries <= allowed),
+        (100, true),
+        "{retries} of {allowed}"
+    );
 }
 
 #[tokio::test]
 async fn retired_executor_returns_queued_work_and_finishes_running_work() {
-    let breaker =
-        breaker::BreakerOptions { failure_threshold: 1, rate: None, open_duration: Duration::from_hours(1) };
-    let (_, executor, calls) =
-        stage(Policy { breaker: Some(breaker), ..Policy::default() }, ProbeResult::Unknown, lost);
+    let breaker = breaker::BreakerOptions {
+        failure_threshold: 1,
+        rate: None,
+        open_duration: Duration::from_hours(1),
+    };
+    let (_, executor, calls) = stage(
+        Policy {
+            breaker: Some(breaker),
+            ..Policy::default()
+        },
+        ProbeResult::Unknown,
+        lost,
+    );
     let item = item(&name(), 1);
     let mut first = item.clone();
-    let mut waiting = std::pin::pin!(executor.continue_from(&mut first, ExecutionProgress::default(), &()));
+    let mut waiting =
+        std::pin::pin!(executor.continue_from(&mut first, ExecutionProgress::default(), &()));
     assert!(futures::poll!(&mut waiting).is_pending());
     executor.retire();
     let progress = waiting.await.expect_err("it was retired");
-    assert_eq!((progress.attempts, progress.in_doubt, calls()), (1, true, 1));
-    let progress = ExecutionProgress { attempts: 4, ..ExecutionProgress::default() };
-    let late = executor.continue_from(&mut item.clone(), progress, &()).await;
-    assert_eq!(late.map_err(|progress| (progress.attempts, progress.in_doubt)), Err((4, false)));
+    assert_eq!(
+        (progress.attempts, progress.in_doubt, calls()),
+        (1, true, 1)
+    );
+    let progress = ExecutionProgress {
+        attempts: 4,
+        ..ExecutionProgress::default()
+    };
+    let late = executor
+        .continue_from(&mut item.clone(), progress, &())
+        .await;
+    assert_eq!(
+        late.map_err(|progress| (progress.attempts, progress.in_doubt)),
+        Err((4, false))
+    );
 }
 
 /// Dispatcher of a process with a lease.
@@ -412,14 +617,21 @@ async fn no_attempt_starts_after_the_end_of_the_lease() {
     let lease = LeaseEnd::default();
     let dispatcher = Leased(StopToken::until(lease.clone()));
     let (clock, executor, calls) = stage(
-        Policy { max_attempts: None, deadline: None, ..Policy::default() },
+        Policy {
+            max_attempts: None,
+            deadline: None,
+            ..Policy::default()
+        },
         ProbeResult::Unknown,
         unhealthy,
     );
     lease.begin(Instant::now() + ttl);
     let mut item = item(&name(), 1);
-    let mut running =
-        std::pin::pin!(executor.continue_from(&mut item, ExecutionProgress::default(), &dispatcher));
+    let mut running = std::pin::pin!(executor.continue_from(
+        &mut item,
+        ExecutionProgress::default(),
+        &dispatcher
+    ));
     assert!(futures::poll!(&mut running).is_pending());
     assert_eq!(calls(), 1);
     tokio::time::advance(ttl / 2).await;
@@ -427,16 +639,25 @@ async fn no_attempt_starts_after_the_end_of_the_lease() {
     tokio::time::advance(ttl).await;
     assert!(!lease.extend(Instant::now() + ttl), "its end has passed");
     clock.advance(Duration::from_hours(1));
-    let ended = tokio::time::timeout(ttl, running).await.expect("no further attempt");
+    let ended = tokio::time::timeout(ttl, running)
+        .await
+        .expect("no further attempt");
     let progress = ended.expect_err("the item is dropped");
     assert_eq!((progress.attempts, calls()), (1, 1));
     lease.begin(Instant::now() + ttl);
-    assert!(dispatcher.0.is_stopped(), "the next lease is that of another epoch");
+    assert!(
+        dispatcher.0.is_stopped(),
+        "the next lease is that of another epoch"
+    );
 }
 
 #[tokio::test]
 async fn ten_thousand_effects_complete_within_the_retry_budget() {
-    let budget = retry_budget::RetryBudgetOptions { percent: 20, min_per_second: 50, max_saved: 100 };
+    let budget = retry_budget::RetryBudgetOptions {
+        percent: 20,
+        min_per_second: 50,
+        max_saved: 100,
+    };
     // With an open duration equal to the period of the upstream, every probe would fail.
     let breaker = breaker::BreakerOptions {
         open_duration: Duration::from_millis(700),
@@ -450,35 +671,59 @@ async fn ten_thousand_effects_complete_within_the_retry_budget() {
         ..Policy::default()
     };
     let clock = SimClock::new(START);
-    let (keys, attempts) =
-        (Arc::new(Mutex::new(std::collections::BTreeMap::new())), Arc::new(AtomicU32::new(0)));
+    let (keys, attempts) = (
+        Arc::new(Mutex::new(std::collections::BTreeMap::new())),
+        Arc::new(AtomicU32::new(0)),
+    );
     let (seen, counted, time) = (Arc::clone(&keys), Arc::clone(&attempts), Arc::clone(&clock));
     // Healthy for three seconds, unhealthy for two, and so on; records the calls.
-    let native = FunctionProvider::new().sync_effect("payments.charge", move |call: SyncFunctionCall<'_>| {
-        counted.fetch_add(1, Ordering::SeqCst);
-        let order = call.effect.payload["order"]["id"].clone();
-        let earlier = seen.lock().unwrap().insert(call.item.id, order.clone());
-        assert!(earlier.is_none_or(|earlier| earlier == order), "a key is used twice");
-        let unhealthy = time.now().duration_since(START).as_secs() % 5 >= 3;
-        if unhealthy { Err(ProviderError::unavailable("unhealthy", "down")) } else { Ok(Value::Null) }
-    });
-    let executor =
-        EffectExecutor::new(native.upstream("payments", policy), Arc::clone(&clock) as Arc<dyn Clock>);
+    let native = FunctionProvider::new().sync_effect(
+        "payments.charge",
+        move |call: SyncFunctionCall<'_>| {
+            counted.fetch_add(1, Ordering::SeqCst);
+            let order = call.effect.payload["order"]["id"].clone();
+            let earlier = seen.lock().unwrap().insert(call.item.id, order.clone());
+            assert!(
+                earlier.is_none_or(|earlier| earlier == order),
+                "a key is used twice"
+            );
+            let unhealthy = time.now().duration_since(START).as_secs() % 5 >= 3;
+            if unhealthy {
+                Err(ProviderError::unavailable("unhealthy", "down"))
+            } else {
+                Ok(Value::Null)
+            }
+        },
+    );
+    let executor = EffectExecutor::new(
+        native.upstream("payments", policy),
+        Arc::clone(&clock) as Arc<dyn Clock>,
+    );
     let rate = 1_000;
     let items: Vec<_> = (1..=10_000).map(|n| item(&name(), n)).collect();
     let arriving = items.iter().zip(0u64..).map(|(item, n)| {
         let (clock, executor) = (Arc::clone(&clock), Arc::clone(&executor));
         async move {
-            clock.sleep_until_due(START.saturating_add(Duration::from_millis(n * 1000 / rate))).await;
+            clock
+                .sleep_until_due(START.saturating_add(Duration::from_millis(n * 1000 / rate)))
+                .await;
             executor.execute(item).await
         }
     });
     let done = run_with_clock(&clock, futures::future::join_all(arriving)).await;
-    assert!(done.iter().all(|done| failure(done).0 == "succeeded"), "one is lost");
-    let (attempts, seconds) =
-        (u64::from(attempts.load(Ordering::SeqCst)), clock.now().duration_since(START).as_secs() + 1);
+    assert!(
+        done.iter().all(|done| failure(done).0 == "succeeded"),
+        "one is lost"
+    );
+    let (attempts, seconds) = (
+        u64::from(attempts.load(Ordering::SeqCst)),
+        clock.now().duration_since(START).as_secs() + 1,
+    );
     assert_eq!(keys.lock().unwrap().len(), 10_000);
-    assert!(attempts <= 10_000 + 2_000 + 50 * seconds + 100, "{attempts} attempts in {seconds} s");
+    assert!(
+        attempts <= 10_000 + 2_000 + 50 * seconds + 100,
+        "{attempts} attempts in {seconds} s"
+    );
 }
 
 /// Sets the clock back by an hour as soon as a task sleeps, and returns the time that `work` took.
@@ -497,35 +742,87 @@ async fn time_with_a_clock_set_back(
 #[tokio::test]
 async fn clock_set_back_delays_no_retry_breaker_timeout_or_deadline() {
     let second = Duration::from_secs(1);
-    let constant = Backoff { initial: second, max: second, multiplier: 1 };
-    let second_works = |n| if n == 1 { unhealthy(n) } else { Ok(Reply::default()) };
-    let policy = Policy { backoff: constant, ..Policy::default() };
+    let constant = Backoff {
+        initial: second,
+        max: second,
+        multiplier: 1,
+    };
+    let second_works = |n| {
+        if n == 1 {
+            unhealthy(n)
+        } else {
+            Ok(Reply::default())
+        }
+    };
+    let policy = Policy {
+        backoff: constant,
+        ..Policy::default()
+    };
     let (clock, executor, _) = stage(policy.clone(), ProbeResult::Unknown, second_works);
     let work = item(&name(), 1);
-    assert_eq!(time_with_a_clock_set_back(&clock, executor.execute(&work)).await, second, "backoff");
+    assert_eq!(
+        time_with_a_clock_set_back(&clock, executor.execute(&work)).await,
+        second,
+        "backoff"
+    );
 
-    let breaker =
-        breaker::BreakerOptions { failure_threshold: 1, rate: None, open_duration: Duration::from_secs(2) };
-    let open = Policy { breaker: Some(breaker), ..policy.clone() };
+    let breaker = breaker::BreakerOptions {
+        failure_threshold: 1,
+        rate: None,
+        open_duration: Duration::from_secs(2),
+    };
+    let open = Policy {
+        breaker: Some(breaker),
+        ..policy.clone()
+    };
     let (clock, executor, _) = stage(open, ProbeResult::Unknown, second_works);
-    assert_eq!(time_with_a_clock_set_back(&clock, executor.execute(&work)).await, 2 * second, "breaker");
+    assert_eq!(
+        time_with_a_clock_set_back(&clock, executor.execute(&work)).await,
+        2 * second,
+        "breaker"
+    );
 
-    let rate = RateLimit { count: NonZeroU32::MIN, per: Duration::from_secs(3), burst: NonZeroU32::MIN };
-    let limited = Policy { rate: Some(rate), ..policy.clone() };
+    let rate = RateLimit {
+        count: NonZeroU32::MIN,
+        per: Duration::from_secs(3),
+        burst: NonZeroU32::MIN,
+    };
+    let limited = Policy {
+        rate: Some(rate),
+        ..policy.clone()
+    };
     let (clock, executor, _) = stage(limited, ProbeResult::Unknown, |_| Ok(Reply::default()));
     executor.execute(&work).await;
-    assert_eq!(time_with_a_clock_set_back(&clock, executor.execute(&work)).await, 3 * second, "rate");
+    assert_eq!(
+        time_with_a_clock_set_back(&clock, executor.execute(&work)).await,
+        3 * second,
+        "rate"
+    );
 
-    let deadline = Policy { deadline: Some(Duration::from_secs(30)), ..policy.clone() };
+    let deadline = Policy {
+        deadline: Some(Duration::from_secs(30)),
+        ..policy.clone()
+    };
     let (clock, executor, _) = stage(deadline, ProbeResult::Unknown, unhealthy);
     let time = time_with_a_clock_set_back(&clock, executor.execute(&work)).await;
     assert!(time <= 30 * second, "deadline: {time:?}");
 
-    let never =
-        FunctionProvider::new().effect("payments.charge", |_| std::future::pending::<Result<Value, _>>());
-    let timeout = Policy { attempt_timeout: Duration::from_secs(5), max_attempts: Some(1), ..policy };
+    let never = FunctionProvider::new().effect("payments.charge", |_| {
+        std::future::pending::<Result<Value, _>>()
+    });
+    let timeout = Policy {
+        attempt_timeout: Duration::from_secs(5),
+        max_attempts: Some(1),
+        ..policy
+    };
     let clock = SimClock::new(START);
-    let executor =
-        EffectExecutor::new(never.upstream("payments", timeout), Arc::clone(&clock) as Arc<dyn Clock>);
-    assert_eq!(time_with_a_clock_set_back(&clock, executor.execute(&work)).await, 5 * second, "timeout");
+    let executor = EffectExecutor::new(
+        never.upstream("payments", timeout),
+        Arc::clone(&clock) as Arc<dyn Clock>,
+    );
+    assert_eq!(
+        time_with_a_clock_set_back(&clock, executor.execute(&work)).await,
+        5 * second,
+        "timeout"
+    );
 }

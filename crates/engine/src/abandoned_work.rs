@@ -7,12 +7,17 @@ use orlog_model::{PendingWork, Wait, WaitKind, WorkKind};
 /// The waits have the order of the definition, so each one is usually found at once.
 pub(crate) fn mark(pending: &mut [PendingWork], before: &[Wait], waits: &[Wait]) {
     let mut next = 0;
-    for earlier in before.iter().filter(|wait| wait.kind == WaitKind::WorkResult) {
+    for earlier in before
+        .iter()
+        .filter(|wait| wait.kind == WaitKind::WorkResult)
+    {
         let is_same = |wait: &Wait| wait.kind == earlier.kind && wait.name == earlier.name;
         if let Some(index) = waits[next..].iter().position(is_same) {
             next += index + 1;
         } else if !waits[..next].iter().any(is_same) {
-            let effects = pending.iter_mut().filter(|work| work.kind == WorkKind::Effect);
+            let effects = pending
+                .iter_mut()
+                .filter(|work| work.kind == WorkKind::Effect);
             for work in effects.filter(|work| work.tag == earlier.name) {
                 work.abandoned = true;
             }
@@ -32,7 +37,9 @@ mod tests {
     }
 
     fn waits(tags: &[&str]) -> Vec<Wait> {
-        tags.iter().map(|tag| Wait::new(WaitKind::WorkResult, name(tag), None)).collect()
+        tags.iter()
+            .map(|tag| Wait::new(WaitKind::WorkResult, name(tag), None))
+            .collect()
     }
 
     /// Returns the tags that a transition between these waits abandons.
@@ -48,15 +55,34 @@ mod tests {
         };
         let mut pending: Vec<_> = pending.iter().map(work).collect();
         mark(&mut pending, &waits(before), &waits(after));
-        pending.into_iter().filter(|work| work.abandoned).map(|work| work.tag.to_string()).collect()
+        pending
+            .into_iter()
+            .filter(|work| work.abandoned)
+            .map(|work| work.tag.to_string())
+            .collect()
     }
 
     #[test]
     fn only_work_that_was_awaited_before_is_abandoned() {
         assert_eq!(abandoned(&["a", "b"], &["a", "b"], &["a", "b"]), [""; 0]);
-        assert_eq!(abandoned(&["a", "b", "c"], &["a", "b", "c"], &["b"]), ["a", "c"]);
-        assert_eq!(abandoned(&["b", "c"], &["b", "a"], &["c", "b"]), [""; 0], "a has its result");
-        assert_eq!(abandoned(&["handler"], &["a"], &[]), [""; 0], "the saga never awaited it");
-        assert_eq!(abandoned(&["a", "b"], &["a", "b"], &["b", "a"]), [""; 0], "the order does not matter");
+        assert_eq!(
+            abandoned(&["a", "b", "c"], &["a", "b", "c"], &["b"]),
+            ["a", "c"]
+        );
+        assert_eq!(
+            abandoned(&["b", "c"], &["b", "a"], &["c", "b"]),
+            [""; 0],
+            "a has its result"
+        );
+        assert_eq!(
+            abandoned(&["handler"], &["a"], &[]),
+            [""; 0],
+            "the saga never awaited it"
+        );
+        assert_eq!(
+            abandoned(&["a", "b"], &["a", "b"], &["b", "a"]),
+            [""; 0],
+            "the order does not matter"
+        );
     }
 }

@@ -5,8 +5,8 @@
 
 use orlog_model::{
     ChildResult, Commit, Event, EventType, Failure, Input, Instance, InstanceKey, MAX_CHILD_DEPTH,
-    NotifyParent, ParentRef, Priority, Timestamp, Transition, Work, WorkItem, WorkOutcome, WorkflowAction,
-    WorkflowCommand, derive_child_id,
+    NotifyParent, ParentRef, Priority, Timestamp, Transition, Work, WorkItem, WorkOutcome,
+    WorkflowAction, WorkflowCommand, derive_child_id,
 };
 use orlog_program::{ProgramInput, ProgramOutput};
 use serde_json::Value;
@@ -24,9 +24,12 @@ pub(crate) fn decide_workflow(
     command: &WorkflowCommand,
 ) -> Decision {
     match &command.action {
-        WorkflowAction::Start { parent, event, data, .. } => {
-            start(context, input, command, parent, event.as_ref(), data)
-        }
+        WorkflowAction::Start {
+            parent,
+            event,
+            data,
+            ..
+        } => start(context, input, command, parent, event.as_ref(), data),
         WorkflowAction::Cancel { from, reason } => cancel(context, input, from, reason),
         WorkflowAction::ChildEnded(ended) => child_ended(context, input, ended),
     }
@@ -41,23 +44,35 @@ fn start(
     data: &Value,
 ) -> Decision {
     let reject = |code: &str, message| {
-        let failure = Failure { code: code.to_owned(), message };
+        let failure = Failure {
+            code: code.to_owned(),
+            message,
+        };
         let mut commit = rejection_commit(context.key, command, parent, failure, context.now);
         // The dedupe key prevents a second rejection on each redelivery.
         commit.dedupe_key = context.instance.and(input.dedupe_key());
         Decision::Commit(Box::new(commit))
     };
     if let Some(instance) = context.instance {
-        if instance.parent.as_ref().is_some_and(|own| own.work_id == parent.work_id) {
+        if instance
+            .parent
+            .as_ref()
+            .is_some_and(|own| own.work_id == parent.work_id)
+        {
             if instance.status.is_final() {
-                return Decision::Commit(Box::new(repeated_end(context, input, command, parent, instance)));
+                return Decision::Commit(Box::new(repeated_end(
+                    context, input, command, parent, instance,
+                )));
             }
             return ignore("already started by this command");
         }
         return reject("already_exists", format!("{} already exists", context.key));
     }
     if parent.depth > MAX_CHILD_DEPTH {
-        let message = format!("{} ancestor sagas exceed the limit of {MAX_CHILD_DEPTH}", parent.depth);
+        let message = format!(
+            "{} ancestor sagas exceed the limit of {MAX_CHILD_DEPTH}",
+            parent.depth
+        );
         return reject("too_deep", message);
     }
     let Some(kind) = context.program.start_event(event).cloned() else {
@@ -88,7 +103,8 @@ fn note_other_address(context: &DecisionContext<'_>, event: &Event, transition: 
         && own != context.key.correlation
     {
         let note = &transition.note;
-        transition.note = format!("{note}; its events with the correlation id {own} do not reach it");
+        transition.note =
+            format!("{note}; its events with the correlation id {own} do not reach it");
     }
 }
 
@@ -116,10 +132,20 @@ fn child_start_event(
     }
 }
 
-fn cancel(context: &DecisionContext<'_>, input: &Input, from: &InstanceKey, reason: &str) -> Decision {
+fn cancel(
+    context: &DecisionContext<'_>,
+    input: &Input,
+    from: &InstanceKey,
+    reason: &str,
+) -> Decision {
     match context.instance {
         None => early_input::buffer_cancel(context, input),
-        Some(instance) if instance.parent.as_ref().is_none_or(|parent| parent.key != *from) => {
+        Some(instance)
+            if instance
+                .parent
+                .as_ref()
+                .is_none_or(|parent| parent.key != *from) =>
+        {
             ignore("the cancel command is not from its parent")
         }
         Some(instance) if instance.status.is_final() => ignore("it has ended"),
@@ -129,7 +155,9 @@ fn cancel(context: &DecisionContext<'_>, input: &Input, from: &InstanceKey, reas
 }
 
 fn child_ended(context: &DecisionContext<'_>, input: &Input, ended: &ChildResult) -> Decision {
-    let open = context.instance.and_then(|i| i.pending_work.iter().find(|open| open.id == ended.work_id));
+    let open = context
+        .instance
+        .and_then(|i| i.pending_work.iter().find(|open| open.id == ended.work_id));
     match (context.instance, open) {
         (Some(instance), Some(_)) if instance.paused => buffer_input(context, input),
         (Some(_), Some(open)) => {
@@ -137,7 +165,10 @@ fn child_ended(context: &DecisionContext<'_>, input: &Input, ended: &ChildResult
             decide_with_program(
                 context,
                 input,
-                &ProgramInput::WorkResult { tag: open.tag.as_str(), outcome: &work_outcome },
+                &ProgramInput::WorkResult {
+                    tag: open.tag.as_str(),
+                    outcome: &work_outcome,
+                },
             )
         }
         (_, None) | (None, _) => ignore("no pending work waits for the end of this saga"),
@@ -148,7 +179,11 @@ fn work_outcome(ended: &ChildResult) -> WorkOutcome {
     let payload = ended.data.clone();
     match &ended.failure {
         None => WorkOutcome::succeeded(ended.event.clone(), payload),
-        Some(failure) => WorkOutcome::Failed { event: None, failure: failure.clone(), payload },
+        Some(failure) => WorkOutcome::Failed {
+            event: None,
+            failure: failure.clone(),
+            payload,
+        },
     }
 }
 
@@ -161,22 +196,40 @@ fn repeated_end(
     parent: &ParentRef,
     instance: &Instance,
 ) -> Commit {
-    let result = instance.result.as_deref().map(|result| (&result.event, &result.data));
+    let result = instance
+        .result
+        .as_deref()
+        .map(|result| (&result.event, &result.data));
     let failure = instance.last_error.as_ref().map(ToString::to_string);
-    let ended = child_result(context.key, parent.work_id, instance.status, result, failure);
+    let ended = child_result(
+        context.key,
+        parent.work_id,
+        instance.status,
+        result,
+        failure,
+    );
     let mut commit = end_commit(context.key, command, parent, ended, context.now);
     commit.dedupe_key = input.dedupe_key();
     commit
 }
 
 /// Decides a workflow command for a missing instance of a saga without a definition.
-pub(crate) fn reject_unknown_saga(key: &InstanceKey, command: &WorkflowCommand, now: Timestamp) -> Decision {
+pub(crate) fn reject_unknown_saga(
+    key: &InstanceKey,
+    command: &WorkflowCommand,
+    now: Timestamp,
+) -> Decision {
     let WorkflowAction::Start { parent, .. } = &command.action else {
         return ignore("unknown saga");
     };
     let message = format!("saga \"{}\" has no definition", key.saga);
-    let failure = Failure { code: "unknown_saga".to_owned(), message };
-    Decision::Commit(Box::new(rejection_commit(key, command, parent, failure, now)))
+    let failure = Failure {
+        code: "unknown_saga".to_owned(),
+        message,
+    };
+    Decision::Commit(Box::new(rejection_commit(
+        key, command, parent, failure, now,
+    )))
 }
 
 /// Returns the commit that notifies a parent that its child was not started.
@@ -187,8 +240,12 @@ fn rejection_commit(
     failure: Failure,
     now: Timestamp,
 ) -> Commit {
-    let ended =
-        ChildResult { work_id: parent.work_id, failure: Some(failure), event: None, data: Value::Null };
+    let ended = ChildResult {
+        work_id: parent.work_id,
+        failure: Some(failure),
+        event: None,
+        data: Value::Null,
+    };
     end_commit(key, command, parent, ended, now)
 }
 
@@ -204,7 +261,10 @@ fn end_commit(
     commit.work.push(WorkItem {
         id: derive_child_id(parent.work_id, &[b"rejected"]),
         instance: key.clone(),
-        work: Work::NotifyParent(NotifyParent { to: parent.key.clone(), ended }),
+        work: Work::NotifyParent(NotifyParent {
+            to: parent.key.clone(),
+            ended,
+        }),
         deadline: None,
         causation: command.id.clone(),
         trace: command.trace.clone(),

@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use orlog_model::{
-    ArmedTimer, ChildResult, Commit, Confirmation, ControlRequest, DedupeKey, EventType, Fact, Failure,
-    HistoryEntry, Input, InputOrigin, Instance, InstanceKey, InstanceUsers, Name, NotifyParent,
-    ParentEndPolicy, ParentRef, PendingWork, SagaResult, Status, Timer, TimerChange, Transition, Work,
-    WorkItem, WorkflowAction, WorkflowCommand, derive_child_id, derive_id,
+    ArmedTimer, ChildResult, Commit, Confirmation, ControlRequest, DedupeKey, EventType, Fact,
+    Failure, HistoryEntry, Input, InputOrigin, Instance, InstanceKey, InstanceUsers, Name,
+    NotifyParent, ParentEndPolicy, ParentRef, PendingWork, SagaResult, Status, Timer, TimerChange,
+    Transition, Work, WorkItem, WorkflowAction, WorkflowCommand, derive_child_id, derive_id,
 };
 use serde_json::Value;
 use uuid::Uuid;
@@ -31,26 +31,46 @@ pub(crate) fn build_commit(
     let id_of_new_run = || run_id(context.key, &cause);
     let run_id = context.instance.map_or_else(id_of_new_run, |i| i.run_id);
     // Work that a transition requests before it begins a new run belongs to the old one.
-    let run_id_after = if new_run.is_some() { id_of_new_run() } else { run_id };
+    let run_id_after = if new_run.is_some() {
+        id_of_new_run()
+    } else {
+        run_id
+    };
     let same_run = context.instance.filter(|_| new_run.is_none());
     let mut open = same_run.map_or_else(Vec::new, |i| i.pending_work.clone());
     if let Some(completed) = cause.input.completed_work_id() {
         open.retain(|work| work.id != completed);
     }
     let end = parent_notification(context, &transition);
-    commit.work.reserve_exact(transition.work.len() + usize::from(end.is_some()));
+    commit
+        .work
+        .reserve_exact(transition.work.len() + usize::from(end.is_some()));
     let first_of_run = new_run.unwrap_or_default();
-    for (index, work) in std::mem::take(&mut transition.work).into_iter().chain(end).enumerate() {
-        let of_run = if index < first_of_run { run_id } else { run_id_after };
+    for (index, work) in std::mem::take(&mut transition.work)
+        .into_iter()
+        .chain(end)
+        .enumerate()
+    {
+        let of_run = if index < first_of_run {
+            run_id
+        } else {
+            run_id_after
+        };
         let item = item(context, &cause, work_id(of_run, &cause, index, &work), work);
         if index >= first_of_run {
             track_pending(&mut open, &item);
         }
         commit.work.push(item);
     }
-    abandoned_work::mark(&mut open, same_run.map_or(&[], |instance| &instance.waits), &transition.waits);
+    abandoned_work::mark(
+        &mut open,
+        same_run.map_or(&[], |instance| &instance.waits),
+        &transition.waits,
+    );
     if transition.status.is_final() {
-        let ended_before = context.instance.is_some_and(|instance| instance.status.is_final());
+        let ended_before = context
+            .instance
+            .is_some_and(|instance| instance.status.is_final());
         open.retain(|work| is_awaited_after_end(work, ended_before));
     }
     if context.instance.is_none() {
@@ -58,10 +78,25 @@ pub(crate) fn build_commit(
     }
     let (tasks, status) = (std::mem::take(&mut transition.tasks), transition.status);
     let result = result_after(same_run, status, &commit);
-    let tasks = task_updates::updates_after(context, cause.input, tasks, run_id_after, status, &mut commit);
+    let tasks = task_updates::updates_after(
+        context,
+        cause.input,
+        tasks,
+        run_id_after,
+        status,
+        &mut commit,
+    );
     commit.dedupe_key = cause.input.has_dedupe_key().then_some(cause.identity);
-    commit.forgets = transition.run.forgets.or_else(|| forgotten_version(context, cause.version));
-    commit.history = Some(history_entry(context, &cause, &mut transition, &commit.work));
+    commit.forgets = transition
+        .run
+        .forgets
+        .or_else(|| forgotten_version(context, cause.version));
+    commit.history = Some(history_entry(
+        context,
+        &cause,
+        &mut transition,
+        &commit.work,
+    ));
     let mut next = Instance {
         definition: context.program.definition_ref().clone(),
         run_id: run_id_after,
@@ -72,15 +107,26 @@ pub(crate) fn build_commit(
         waits: transition.waits,
         timers,
         pending_work: open,
-        reference: transition.reference.or_else(|| same_run.and_then(|i| i.reference.clone())),
+        reference: transition
+            .reference
+            .or_else(|| same_run.and_then(|i| i.reference.clone())),
         last_input: cause.id,
-        last_error: last_error(same_run, cause.input, transition.failure, (status, context.now)),
+        last_error: last_error(
+            same_run,
+            cause.input,
+            transition.failure,
+            (status, context.now),
+        ),
         node: context.node.into(),
-        trace: context.instance.map_or_else(|| cause.input.trace().cloned(), |i| i.trace.clone()),
+        trace: context
+            .instance
+            .map_or_else(|| cause.input.trace().cloned(), |i| i.trace.clone()),
         created_at: same_run.map_or(context.now, |i| i.created_at),
         updated_at: context.now,
         tasks,
-        parent: context.instance.map_or_else(|| parent_of_start(cause.input), |i| i.parent.clone()),
+        parent: context
+            .instance
+            .map_or_else(|| parent_of_start(cause.input), |i| i.parent.clone()),
         users: users_after(context, cause.input, result.is_some()),
         result,
     };
@@ -95,7 +141,10 @@ fn history_entry(
     transition: &mut Transition,
     work: &[WorkItem],
 ) -> HistoryEntry {
-    let (variables, limit) = (std::mem::take(&mut transition.variables), context.history_payload_bytes);
+    let (variables, limit) = (
+        std::mem::take(&mut transition.variables),
+        context.history_payload_bytes,
+    );
     HistoryEntry {
         version: cause.version,
         at: context.now,
@@ -103,10 +152,19 @@ fn history_entry(
         input_label: cause.input.label().into(),
         note: with_user(cause.input, std::mem::take(&mut transition.note)),
         status: transition.status,
-        work: work.iter().map(|item| (item.work.label(), item.id)).collect(),
+        work: work
+            .iter()
+            .map(|item| (item.work.label(), item.id))
+            .collect(),
         origin: InputOrigin::new(cause.input, context.node, context.now),
         payloads: record::payloads(cause.input, &variables, work, limit),
-        failure: record::failure(cause.input, transition.failure.as_ref().map(|reported| &reported.failure)),
+        failure: record::failure(
+            cause.input,
+            transition
+                .failure
+                .as_ref()
+                .map(|reported| &reported.failure),
+        ),
         input: None,
     }
 }
@@ -131,13 +189,25 @@ fn change_timers(
         disarm(timers, commit, |t| t.signal.is_none() && t.name == *name);
         if let TimerChange::Arm { name, due } = change {
             let token = cause.hash_with(name.as_str().as_bytes());
-            timers.push(ArmedTimer { name: name.clone(), token, due: *due, trace: None, signal: None });
-            commit.arm.push(Timer { due: *due, name: name.clone(), token });
+            timers.push(ArmedTimer {
+                name: name.clone(),
+                token,
+                due: *due,
+                trace: None,
+                signal: None,
+            });
+            commit.arm.push(Timer {
+                due: *due,
+                name: name.clone(),
+                token,
+            });
         }
     }
     let status = transition.status;
     if status.is_final() || status == Status::Stuck {
-        disarm(timers, commit, |timer| timer.signal.is_none() || status.is_final());
+        disarm(timers, commit, |timer| {
+            timer.signal.is_none() || status.is_final()
+        });
     }
 }
 
@@ -170,20 +240,36 @@ fn run_id(key: &InstanceKey, cause: &TransitionCause<'_>) -> Uuid {
 /// Returns the id of one piece of work. See [`WorkItem::id`].
 fn work_id(run_id: Uuid, cause: &TransitionCause<'_>, index: usize, work: &Work) -> Uuid {
     let of_tag = |tag: &Name, round: u64| {
-        derive_child_id(run_id, &[b"work", tag.as_str().as_bytes(), &round.to_le_bytes()])
+        derive_child_id(
+            run_id,
+            &[b"work", tag.as_str().as_bytes(), &round.to_le_bytes()],
+        )
     };
     let identity = cause.identity.as_uuid().as_bytes();
     match work {
         Work::Command(command) => of_tag(&command.tag, command.round),
         Work::Effect(effect) => of_tag(&effect.tag, effect.round),
         Work::StartChild(start) => of_tag(&start.tag, start.round),
-        Work::Fact(Fact { kind, key: Some(key), .. }) => {
-            derive_child_id(run_id, &[b"fact", kind.as_str().as_bytes(), key.as_bytes()])
-        }
-        Work::Fact(_) => derive_child_id(run_id, &[b"caused_fact", identity, &(index as u64).to_le_bytes()]),
+        Work::Fact(Fact {
+            kind,
+            key: Some(key),
+            ..
+        }) => derive_child_id(run_id, &[b"fact", kind.as_str().as_bytes(), key.as_bytes()]),
+        Work::Fact(_) => derive_child_id(
+            run_id,
+            &[b"caused_fact", identity, &(index as u64).to_le_bytes()],
+        ),
         Work::CancelChild(cancel) => {
             let (saga, correlation) = (cancel.saga.as_str(), cancel.correlation.as_str());
-            derive_child_id(run_id, &[b"cancel_child", saga.as_bytes(), correlation.as_bytes(), identity])
+            derive_child_id(
+                run_id,
+                &[
+                    b"cancel_child",
+                    saga.as_bytes(),
+                    correlation.as_bytes(),
+                    identity,
+                ],
+            )
         }
         Work::NotifyParent(notify) => {
             derive_child_id(run_id, &[b"notify_parent", notify.ended.work_id.as_bytes()])
@@ -192,15 +278,26 @@ fn work_id(run_id: Uuid, cause: &TransitionCause<'_>, index: usize, work: &Work)
     }
 }
 
-fn item(context: &DecisionContext<'_>, cause: &TransitionCause<'_>, id: Uuid, work: Work) -> WorkItem {
+fn item(
+    context: &DecisionContext<'_>,
+    cause: &TransitionCause<'_>,
+    id: Uuid,
+    work: Work,
+) -> WorkItem {
     WorkItem {
         id,
         instance: context.key.clone(),
-        deadline: work.timeout().map(|timeout: Duration| context.now.saturating_add(timeout)),
+        deadline: work
+            .timeout()
+            .map(|timeout: Duration| context.now.saturating_add(timeout)),
         priority: work.priority(),
         work,
         causation: cause.id.clone(),
-        trace: cause.input.trace().cloned().or_else(|| context.instance.and_then(|i| i.trace.clone())),
+        trace: cause
+            .input
+            .trace()
+            .cloned()
+            .or_else(|| context.instance.and_then(|i| i.trace.clone())),
         created_at: context.now,
     }
 }
@@ -234,7 +331,9 @@ fn survives_end(work: &Work) -> bool {
         Work::Command(command) => command.confirmation == Confirmation::Acceptance,
         Work::Effect(_) => true,
         Work::StartChild(start) => start.on_parent_end != ParentEndPolicy::Abandon,
-        Work::Fact(_) | Work::CancelChild(_) | Work::NotifyParent(_) | Work::PublishResult(_) => false,
+        Work::Fact(_) | Work::CancelChild(_) | Work::NotifyParent(_) | Work::PublishResult(_) => {
+            false
+        }
     }
 }
 
@@ -258,9 +357,10 @@ pub(crate) fn unchanged(instance: &Instance, note: String) -> Transition {
 /// Returns the parent of the instance that this input starts.
 pub(crate) fn parent_of_start(input: &Input) -> Option<Box<ParentRef>> {
     match input {
-        Input::Workflow(WorkflowCommand { action: WorkflowAction::Start { parent, .. }, .. }) => {
-            Some(Box::new(parent.clone()))
-        }
+        Input::Workflow(WorkflowCommand {
+            action: WorkflowAction::Start { parent, .. },
+            ..
+        }) => Some(Box::new(parent.clone())),
         Input::Workflow(_)
         | Input::Event(_)
         | Input::WorkResult(_)
@@ -271,18 +371,33 @@ pub(crate) fn parent_of_start(input: &Input) -> Option<Box<ParentRef>> {
 }
 
 /// Returns the work that notifies the parent, if the instance ends with this transition.
-pub(crate) fn parent_notification(context: &DecisionContext<'_>, transition: &Transition) -> Option<Work> {
+pub(crate) fn parent_notification(
+    context: &DecisionContext<'_>,
+    transition: &Transition,
+) -> Option<Work> {
     let instance = context.instance?;
     let parent = instance.parent.as_ref()?;
     if instance.status.is_final() || !transition.status.is_final() {
         return None;
     }
     let fact = end_fact(transition.work.iter());
-    let reported = transition.failure.as_ref().map(|reported| reported.failure.to_string());
+    let reported = transition
+        .failure
+        .as_ref()
+        .map(|reported| reported.failure.to_string());
     let failure = reported.or_else(|| instance.last_error.as_ref().map(ToString::to_string));
     let fact = fact.map(|fact| (&fact.kind, &fact.data));
-    let ended = child_result(context.key, parent.work_id, transition.status, fact, failure);
-    Some(Work::NotifyParent(NotifyParent { to: parent.key.clone(), ended }))
+    let ended = child_result(
+        context.key,
+        parent.work_id,
+        transition.status,
+        fact,
+        failure,
+    );
+    Some(Work::NotifyParent(NotifyParent {
+        to: parent.key.clone(),
+        ended,
+    }))
 }
 
 /// Returns the result of a child saga that has ended with this status, for its parent.
@@ -300,13 +415,24 @@ pub(crate) fn child_result(
             Some(failure) => format!("{key} is {status}: {failure}"),
         },
     });
-    let (event, data) = fact.map_or((None, Value::Null), |(event, data)| (Some(event.clone()), data.clone()));
-    ChildResult { work_id, failure, event, data }
+    let (event, data) = fact.map_or((None, Value::Null), |(event, data)| {
+        (Some(event.clone()), data.clone())
+    });
+    ChildResult {
+        work_id,
+        failure,
+        event,
+        data,
+    }
 }
 
 /// Returns the users of the instance after an input. A result requires them in its row; an ended instance has no
 /// tasks that they exclude.
-fn users_after(context: &DecisionContext<'_>, input: &Input, has_result: bool) -> Option<InstanceUsers> {
+fn users_after(
+    context: &DecisionContext<'_>,
+    input: &Input,
+    has_result: bool,
+) -> Option<InstanceUsers> {
     excluded_users::users_after(context, input).or_else(|| has_result.then(InstanceUsers::default))
 }
 
@@ -318,13 +444,22 @@ fn forgotten_version(context: &DecisionContext<'_>, version: u64) -> Option<u64>
 
 /// Returns the result of the instance after a commit: the last fact of the transition that ended it. An instance that
 /// compensates a late success after its end keeps its result, unless it emits another one.
-fn result_after(before: Option<&Instance>, status: Status, commit: &Commit) -> Option<Box<SagaResult>> {
+fn result_after(
+    before: Option<&Instance>,
+    status: Status,
+    commit: &Commit,
+) -> Option<Box<SagaResult>> {
     let earlier = || before.and_then(|instance| instance.result.clone());
     if !status.is_final() || before.is_some_and(|instance| instance.status.is_final()) {
         return earlier();
     }
     let fact = end_fact(commit.work.iter().map(|item| &item.work));
-    let result = |fact: &Fact| Box::new(SagaResult { event: fact.kind.clone(), data: fact.data.clone() });
+    let result = |fact: &Fact| {
+        Box::new(SagaResult {
+            event: fact.kind.clone(),
+            data: fact.data.clone(),
+        })
+    };
     fact.map(result).or_else(earlier)
 }
 
@@ -353,7 +488,11 @@ pub(crate) fn with_user(input: &Input, note: String) -> String {
     truncate_note(match input {
         Input::Control(control) if control.user.is_some() || control.reason.is_some() => {
             let prefix = user_note(input.label(), control);
-            if note == input.label() { prefix } else { format!("{prefix}; {note}") }
+            if note == input.label() {
+                prefix
+            } else {
+                format!("{prefix}; {note}")
+            }
         }
         Input::Control(_)
         | Input::Event(_)
@@ -366,8 +505,16 @@ pub(crate) fn with_user(input: &Input, note: String) -> String {
 
 /// Returns a note such as `skip by alice: refunded by hand`.
 pub(crate) fn user_note(label: &str, control: &ControlRequest) -> String {
-    let by = control.user.as_ref().map(|by| format!(" by {by}")).unwrap_or_default();
-    let reason = control.reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default();
+    let by = control
+        .user
+        .as_ref()
+        .map(|by| format!(" by {by}"))
+        .unwrap_or_default();
+    let reason = control
+        .reason
+        .as_ref()
+        .map(|reason| format!(": {reason}"))
+        .unwrap_or_default();
     format!("{label}{by}{reason}")
 }
 
@@ -379,6 +526,10 @@ mod tests {
     fn long_note_is_truncated_at_a_char_boundary() {
         assert_eq!(truncate_note("short".to_owned()), "short");
         let cut = truncate_note(format!("a{}", "ß".repeat(2_000)));
-        assert!(cut.len() <= MAX_NOTE_BYTES + 3 && cut.ends_with("ß…"), "{}", cut.len());
+        assert!(
+            cut.len() <= MAX_NOTE_BYTES + 3 && cut.ends_with("ß…"),
+            "{}",
+            cut.len()
+        );
     }
 }

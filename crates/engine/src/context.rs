@@ -1,7 +1,8 @@
 //! Context of a decision: the instance with the inputs that wait for it, and the rows that the input occupies.
 
 use orlog_model::{
-    ArmedTimer, Commit, DedupeKey, EventId, Input, Instance, InstanceKey, Name, Timer, TimerFired, Timestamp,
+    ArmedTimer, Commit, DedupeKey, EventId, Input, Instance, InstanceKey, Name, Timer, TimerFired,
+    Timestamp,
 };
 use orlog_program::Program;
 
@@ -37,7 +38,12 @@ pub(crate) struct TransitionCause<'a> {
 
 impl<'a> TransitionCause<'a> {
     pub(crate) fn new(input: &'a Input, version: u64) -> Self {
-        Self { input, id: input.id(), identity: input.identity(), version }
+        Self {
+            input,
+            id: input.id(),
+            identity: input.identity(),
+            version,
+        }
     }
 }
 
@@ -48,7 +54,11 @@ pub(crate) fn cleanup_commit(key: &InstanceKey, input: &Input, now: Timestamp) -
     match input {
         Input::WorkResult(outcome) => commit.settles = Some(outcome.outbox_key.clone()),
         Input::Timer(TimerFired { name, token, due }) => {
-            commit.disarm.push(Timer { due: *due, name: name.clone(), token: *token });
+            commit.disarm.push(Timer {
+                due: *due,
+                name: name.clone(),
+                token: *token,
+            });
         }
         Input::Event(_) | Input::Control(_) | Input::Workflow(_) | Input::Early(_) => {}
     }
@@ -73,15 +83,25 @@ pub struct BufferedInputRef {
 
 /// Returns the timer that is armed while inputs are buffered.
 pub(crate) fn expiry_timer(early: &[BufferedInputRef]) -> Option<Timer> {
-    early.first().map(|oldest| expiry_timer_at(oldest.expires_at))
+    early
+        .first()
+        .map(|oldest| expiry_timer_at(oldest.expires_at))
 }
 
 /// Returns the row of an armed timer.
 pub(crate) fn timer_row(timer: &ArmedTimer) -> Timer {
-    Timer { due: timer.due, name: timer.name.clone(), token: timer.token }
+    Timer {
+        due: timer.due,
+        name: timer.name.clone(),
+        token: timer.token,
+    }
 }
 
 /// Returns the row of that timer.
 pub(crate) fn expiry_timer_at(due: Timestamp) -> Timer {
-    Timer { due, name: Name::new(NAME).expect("the timer name is a valid name"), token: TOKEN }
+    Timer {
+        due,
+        name: Name::new(NAME).expect("the timer name is a valid name"),
+        token: TOKEN,
+    }
 }

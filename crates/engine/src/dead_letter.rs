@@ -1,8 +1,8 @@
 //! Dead letters: stores an input that cannot be applied in full, and lets the instance continue.
 
 use orlog_model::{
-    Commit, DeadLetter, DeadLetterOriginal, DeadLetterReason, Input, InstanceKey, TenantId, Timestamp,
-    derive_id,
+    Commit, DeadLetter, DeadLetterOriginal, DeadLetterReason, Input, InstanceKey, TenantId,
+    Timestamp, derive_id,
 };
 
 use crate::context::cleanup_commit;
@@ -63,13 +63,26 @@ pub fn dead_letter_message(
     at: Timestamp,
 ) -> DeadLetter {
     let id = match &original {
-        DeadLetterOriginal::Input(input) => {
-            derive_id(at, &[tenant.as_str().as_bytes(), input.identity().as_uuid().as_bytes()])
-        }
+        DeadLetterOriginal::Input(input) => derive_id(
+            at,
+            &[
+                tenant.as_str().as_bytes(),
+                input.identity().as_uuid().as_bytes(),
+            ],
+        ),
         // The id and the type of an event are headers.
-        DeadLetterOriginal::Message { subject, headers, payload } => {
-            let mut parts: Vec<&[u8]> = vec![tenant.as_str().as_bytes(), subject.as_bytes(), payload];
-            parts.extend(headers.iter().flat_map(|(name, value)| [name.as_bytes(), value.as_bytes()]));
+        DeadLetterOriginal::Message {
+            subject,
+            headers,
+            payload,
+        } => {
+            let mut parts: Vec<&[u8]> =
+                vec![tenant.as_str().as_bytes(), subject.as_bytes(), payload];
+            parts.extend(
+                headers
+                    .iter()
+                    .flat_map(|(name, value)| [name.as_bytes(), value.as_bytes()]),
+            );
             derive_id(at, &parts)
         }
     };
@@ -102,7 +115,11 @@ mod tests {
             let reason = DeadLetterReason::Unauthenticated;
             dead_letter_message(tenant, original, reason, String::new(), "node", at).id
         };
-        assert_eq!(id("1"), id("1"), "a message that is delivered again is one dead letter");
+        assert_eq!(
+            id("1"),
+            id("1"),
+            "a message that is delivered again is one dead letter"
+        );
         assert_ne!(id("1"), id("2"));
     }
 }

@@ -40,8 +40,8 @@
 //! program crashes on it, the same commit pauses the instance.
 
 use orlog_model::{
-    ControlAction, ControlRequest, Event, Input, Instance, InstanceKey, PendingWork, Status, TimerFired,
-    Timestamp, WorkOutcome, WorkResult,
+    ControlAction, ControlRequest, Event, Input, Instance, InstanceKey, PendingWork, Status,
+    TimerFired, Timestamp, WorkOutcome, WorkResult,
 };
 use orlog_program::{Program, ProgramInput};
 
@@ -50,7 +50,9 @@ use crate::decision::{Decision, Rejection, ignore_with_cleanup};
 use crate::pause::set_paused;
 use crate::result_facts::{emit_facts, without_facts};
 use crate::run_program::{buffer_input, decide_with_program};
-use crate::signal::{decide_early_signal, decide_signal, deliver_scheduled, signal_event, staleness};
+use crate::signal::{
+    decide_early_signal, decide_signal, deliver_scheduled, signal_event, staleness,
+};
 use crate::{child_saga, early_input, start, tasks};
 
 /// Decides one input, according to the table above.
@@ -58,13 +60,25 @@ use crate::{child_saga, early_input, start, tasks};
 pub fn decide(context: &DecisionContext<'_>, input: &Input) -> Decision {
     match input {
         Input::Event(event) => decide_event(context, input, event),
-        Input::WorkResult(outcome) if outcome.facts.is_empty() => decide_outcome(context, input, outcome),
+        Input::WorkResult(outcome) if outcome.facts.is_empty() => {
+            decide_outcome(context, input, outcome)
+        }
         Input::WorkResult(outcome) => {
             let bare = without_facts(outcome);
             let mut decision = decide_outcome(context, &Input::WorkResult(bare.clone()), &bare);
-            if let Decision::Commit(commit) | Decision::Ignore { cleanup: Some(commit), .. } = &mut decision {
+            if let Decision::Commit(commit)
+            | Decision::Ignore {
+                cleanup: Some(commit),
+                ..
+            } = &mut decision
+            {
                 let subject = (context.key, context.instance);
-                emit_facts(subject, outcome, (context.now, context.history_payload_bytes), commit);
+                emit_facts(
+                    subject,
+                    outcome,
+                    (context.now, context.history_payload_bytes),
+                    commit,
+                );
             }
             decision
         }
@@ -100,24 +114,38 @@ fn decide_event(context: &DecisionContext<'_>, input: &Input, event: &Event) -> 
 }
 
 fn starts(program: &dyn Program, event: &Event) -> bool {
-    program.manifest().subscriptions.iter().any(|t| t.starts && t.kind == event.kind)
+    program
+        .manifest()
+        .subscriptions
+        .iter()
+        .any(|t| t.starts && t.kind == event.kind)
 }
 
 fn decide_outcome(context: &DecisionContext<'_>, input: &Input, outcome: &WorkResult) -> Decision {
-    let open = context.instance.and_then(|i| i.pending_work.iter().find(|o| o.id == outcome.work_id));
+    let open = context
+        .instance
+        .and_then(|i| i.pending_work.iter().find(|o| o.id == outcome.work_id));
     match (context.instance, open) {
-        (Some(_), Some(open)) if is_stale_failure(outcome, open) => {
-            ignore_with_cleanup(context.key, input, context.now, "the work was requested again")
-        }
+        (Some(_), Some(open)) if is_stale_failure(outcome, open) => ignore_with_cleanup(
+            context.key,
+            input,
+            context.now,
+            "the work was requested again",
+        ),
         (Some(instance), Some(_)) if instance.paused => buffer_input(context, input),
         (Some(_), Some(open)) => {
-            let program_input =
-                ProgramInput::WorkResult { tag: open.tag.as_str(), outcome: &outcome.outcome };
+            let program_input = ProgramInput::WorkResult {
+                tag: open.tag.as_str(),
+                outcome: &outcome.outcome,
+            };
             decide_with_program(context, input, &program_input)
         }
-        (_, None) | (None, _) => {
-            ignore_with_cleanup(context.key, input, context.now, "the work item is not pending")
-        }
+        (_, None) | (None, _) => ignore_with_cleanup(
+            context.key,
+            input,
+            context.now,
+            "the work item is not pending",
+        ),
     }
 }
 
@@ -125,23 +153,38 @@ fn decide_outcome(context: &DecisionContext<'_>, input: &Input, outcome: &WorkRe
 /// own result. A success counts: both requests have the same idempotency key.
 fn is_stale_failure(result: &WorkResult, open: &PendingWork) -> bool {
     result.requested_at < open.requested_at
-        && matches!(result.outcome, WorkOutcome::Failed { .. } | WorkOutcome::TimedOut { .. })
+        && matches!(
+            result.outcome,
+            WorkOutcome::Failed { .. } | WorkOutcome::TimedOut { .. }
+        )
 }
 
 fn decide_timer(context: &DecisionContext<'_>, input: &Input, fired: &TimerFired) -> Decision {
-    let armed = context.instance.is_some_and(|instance| instance.timers.iter().any(|t| t.is(fired)));
+    let armed = context
+        .instance
+        .is_some_and(|instance| instance.timers.iter().any(|t| t.is(fired)));
     match context.instance {
         Some(instance) if armed && instance.paused => buffer_input(context, input),
         Some(instance) if armed => match instance.scheduled_signal(fired) {
             Some(signal) => deliver_scheduled(context, input, instance, signal),
-            None => decide_with_program(context, input, &ProgramInput::Timer { name: fired.name.as_str() }),
+            None => decide_with_program(
+                context,
+                input,
+                &ProgramInput::Timer {
+                    name: fired.name.as_str(),
+                },
+            ),
         },
         Some(_) => ignore_with_cleanup(context.key, input, context.now, "the timer is stale"),
         None => early_input::expire(context.key, context.buffered, input, fired, context.now),
     }
 }
 
-fn decide_control(context: &DecisionContext<'_>, input: &Input, control: &ControlRequest) -> Decision {
+fn decide_control(
+    context: &DecisionContext<'_>,
+    input: &Input,
+    control: &ControlRequest,
+) -> Decision {
     let Some(instance) = context.instance else {
         return match &control.action {
             ControlAction::Start(request) => start::decide_start(context, input, control, request),
@@ -188,7 +231,9 @@ fn decide_control(context: &DecisionContext<'_>, input: &Input, control: &Contro
         }
         ControlAction::Retry => decide_with_program(context, input, &ProgramInput::Retry),
         ControlAction::Skip => decide_with_program(context, input, &ProgramInput::Skip),
-        ControlAction::ForceComplete => decide_with_program(context, input, &ProgramInput::ForceComplete),
+        ControlAction::ForceComplete => {
+            decide_with_program(context, input, &ProgramInput::ForceComplete)
+        }
     }
 }
 
@@ -212,7 +257,9 @@ pub fn forbidden(instance: &Instance, action: &ControlAction) -> Option<&'static
         }
         ControlAction::Retry if !is_stuck => Some("only a stuck instance can be retried"),
         ControlAction::Skip if !is_stuck => Some("only a stuck instance can skip"),
-        ControlAction::ForceComplete if !is_stuck => Some("only a stuck instance can be force-completed"),
+        ControlAction::ForceComplete if !is_stuck => {
+            Some("only a stuck instance can be force-completed")
+        }
         ControlAction::Resume
         | ControlAction::Pause
         | ControlAction::Cancel { .. }
@@ -230,10 +277,18 @@ pub fn forbidden(instance: &Instance, action: &ControlAction) -> Option<&'static
 }
 
 /// Starts an instance with a signal, if its program declares the signal as a start.
-fn start_by_signal(context: &DecisionContext<'_>, input: &Input, control: &ControlRequest) -> Decision {
+fn start_by_signal(
+    context: &DecisionContext<'_>,
+    input: &Input,
+    control: &ControlRequest,
+) -> Decision {
     let starts = context.program.manifest().started_by_signal.as_ref();
     match &control.action {
-        ControlAction::Signal { kind, data, due_at: None } if starts == Some(kind) => {
+        ControlAction::Signal {
+            kind,
+            data,
+            due_at: None,
+        } if starts == Some(kind) => {
             let event = signal_event(context.key, control, kind, data);
             decide_with_program(context, input, &ProgramInput::Event(&event))
         }

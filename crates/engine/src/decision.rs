@@ -66,7 +66,9 @@ pub enum Rejection {
         reason: String,
     },
     /// The stored data of the instance cannot be read.
-    #[error("the instance is quarantined, because its data cannot be read: {reason}; replay or drop it")]
+    #[error(
+        "the instance is quarantined, because its data cannot be read: {reason}; replay or drop it"
+    )]
     Quarantined {
         /// Location and reason of the read error.
         reason: String,
@@ -92,7 +94,10 @@ pub enum Rejection {
 }
 
 pub(crate) fn ignore(reason: impl Into<Cow<'static, str>>) -> Decision {
-    Decision::Ignore { reason: reason.into(), cleanup: None }
+    Decision::Ignore {
+        reason: reason.into(),
+        cleanup: None,
+    }
 }
 
 pub(crate) fn ignore_with_cleanup(
@@ -103,5 +108,8 @@ pub(crate) fn ignore_with_cleanup(
 ) -> Decision {
     let commit = cleanup_commit(key, input, now);
     let clears = commit.settles.is_some() || !commit.disarm.is_empty();
-    Decision::Ignore { reason: reason.into(), cleanup: clears.then(|| Box::new(commit)) }
+    Decision::Ignore {
+        reason: reason.into(),
+        cleanup: clears.then(|| Box::new(commit)),
+    }
 }

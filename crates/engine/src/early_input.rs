@@ -21,10 +21,17 @@ pub const MAX_EARLY_INPUTS: usize = 100;
 const CANCEL_TTL: Duration = Duration::from_hours(24);
 
 /// Buffers an event that is not a start event and whose instance does not exist.
-pub(crate) fn buffer_event(context: &DecisionContext<'_>, input: &Input, event: &Event) -> Decision {
+pub(crate) fn buffer_event(
+    context: &DecisionContext<'_>,
+    input: &Input,
+    event: &Event,
+) -> Decision {
     let manifest = context.program.manifest();
     if manifest.early_event_ttl.is_zero()
-        || manifest.subscriptions.iter().all(|trigger| trigger.kind != event.kind)
+        || manifest
+            .subscriptions
+            .iter()
+            .all(|trigger| trigger.kind != event.kind)
     {
         return ignore("no instance waits for this event");
     }
@@ -34,7 +41,11 @@ pub(crate) fn buffer_event(context: &DecisionContext<'_>, input: &Input, event: 
 /// Buffers a cancel command that arrives before the start command.
 pub(crate) fn buffer_cancel(context: &DecisionContext<'_>, input: &Input) -> Decision {
     let early = context.program.manifest().early_event_ttl;
-    buffer_early_input(context, input, if early.is_zero() { CANCEL_TTL } else { early })
+    buffer_early_input(
+        context,
+        input,
+        if early.is_zero() { CANCEL_TTL } else { early },
+    )
 }
 
 fn buffer_early_input(context: &DecisionContext<'_>, input: &Input, ttl: Duration) -> Decision {
@@ -43,15 +54,23 @@ fn buffer_early_input(context: &DecisionContext<'_>, input: &Input, ttl: Duratio
         return ignore("already buffered until its instance starts");
     }
     if context.buffered.len() >= MAX_EARLY_INPUTS {
-        let message =
-            format!("its instance has not started and {MAX_EARLY_INPUTS} inputs are already buffered for it");
-        let cause = DeadLetterCause { reason: DeadLetterReason::EarlyBufferFull, message, attempts: 1 };
+        let message = format!(
+            "its instance has not started and {MAX_EARLY_INPUTS} inputs are already buffered for it"
+        );
+        let cause = DeadLetterCause {
+            reason: DeadLetterReason::EarlyBufferFull,
+            message,
+            attempts: 1,
+        };
         let commit = dead_letter_input(context.key, input, cause, context.now, context.node);
         return Decision::Commit(Box::new(commit));
     }
     let until = context.now.saturating_add(ttl);
     let mut commit = Commit::empty(context.key.clone(), context.now);
-    let early = EarlyInput { input: Box::new(input.clone()), expires_at: until };
+    let early = EarlyInput {
+        input: Box::new(input.clone()),
+        expires_at: until,
+    };
     commit.buffer = Some(Box::new(Input::Early(early)));
     if context.buffered.is_empty() {
         commit.arm.push(expiry_timer_at(until));
@@ -67,8 +86,9 @@ pub(crate) fn expire(
     fired: &TimerFired,
     now: Timestamp,
 ) -> Decision {
-    let is_armed =
-        |timer: &Timer| (timer.due, &timer.name, timer.token) == (fired.due, &fired.name, fired.token);
+    let is_armed = |timer: &Timer| {
+        (timer.due, &timer.name, timer.token) == (fired.due, &fired.name, fired.token)
+    };
     if !expiry_timer(early).as_ref().is_some_and(is_armed) {
         return ignore_with_cleanup(key, input, now, "the timer is stale");
     }

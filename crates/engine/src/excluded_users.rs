@@ -3,7 +3,8 @@
 //! A rule that refers to an unknown user excludes all users.
 
 use orlog_model::{
-    ControlAction, ExcludedUser, Exclusion, Input, Instance, InstanceUsers, Task, TaskAction, WorkflowAction,
+    ControlAction, ExcludedUser, Exclusion, Input, Instance, InstanceUsers, Task, TaskAction,
+    WorkflowAction,
 };
 
 use crate::context::DecisionContext;
@@ -13,18 +14,28 @@ use crate::context::DecisionContext;
 /// # Errors
 /// If the task excludes the user, or a user that the instance does not record.
 pub(crate) fn check(instance: &Instance, task: &Task, user: &str) -> Result<(), String> {
-    task.spec.not_by.iter().try_for_each(|excluded| check_one(instance.users.as_ref(), *excluded, user))
+    task.spec
+        .not_by
+        .iter()
+        .try_for_each(|excluded| check_one(instance.users.as_ref(), *excluded, user))
 }
 
-fn check_one(users: Option<&InstanceUsers>, excluded: ExcludedUser, user: &str) -> Result<(), String> {
+fn check_one(
+    users: Option<&InstanceUsers>,
+    excluded: ExcludedUser,
+    user: &str,
+) -> Result<(), String> {
     let (rule, label) = match excluded {
         ExcludedUser::Starter => (excluded.as_str(), "the user who started the instance"),
-        ExcludedUser::Previous => (excluded.as_str(), "the user who completed the previous task"),
+        ExcludedUser::Previous => (
+            excluded.as_str(),
+            "the user who completed the previous task",
+        ),
     };
     match excluded.resolve(users) {
-        Some(Exclusion::User(found)) if found == user => {
-            Err(format!("the task excludes {user}, {label} (not_by: {rule})"))
-        }
+        Some(Exclusion::User(found)) if found == user => Err(format!(
+            "the task excludes {user}, {label} (not_by: {rule})"
+        )),
         Some(Exclusion::AllUsers) => Err(format!(
             "the task excludes {label} (not_by: {rule}), and the instance does not record that user"
         )),
@@ -36,7 +47,10 @@ fn check_one(users: Option<&InstanceUsers>, excluded: ExcludedUser, user: &str) 
 /// completed task. Tasks that decide an effect in doubt do not count.
 pub(crate) fn users_after(context: &DecisionContext<'_>, input: &Input) -> Option<InstanceUsers> {
     let Some(instance) = context.instance else {
-        return Some(InstanceUsers { started_by: start_user(input).cloned(), last_task_user: None });
+        return Some(InstanceUsers {
+            started_by: start_user(input).cloned(),
+            last_task_user: None,
+        });
     };
     let mut users = instance.users.clone();
     if let Some(user) = completing_user(instance, input) {
@@ -60,10 +74,20 @@ fn start_user(input: &Input) -> Option<&String> {
 }
 
 fn completing_user<'a>(instance: &Instance, input: &'a Input) -> Option<&'a String> {
-    let Input::Control(control) = input else { return None };
-    let ControlAction::Task { id, order: TaskAction::Complete { .. }, .. } = &control.action else {
+    let Input::Control(control) = input else {
+        return None;
+    };
+    let ControlAction::Task {
+        id,
+        order: TaskAction::Complete { .. },
+        ..
+    } = &control.action
+    else {
         return None;
     };
     let counts = |task: &Task| task.id == *id && !task.spec.is_in_doubt;
-    control.user.as_ref().filter(|_| instance.tasks.iter().any(counts))
+    control
+        .user
+        .as_ref()
+        .filter(|_| instance.tasks.iter().any(counts))
 }

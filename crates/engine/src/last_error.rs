@@ -12,7 +12,9 @@ pub(crate) fn last_error(
     (status, now): (Status, Timestamp),
 ) -> Option<Box<InstanceFailure>> {
     let earlier = before.and_then(|instance| instance.last_error.as_ref());
-    let Some(reported) = reported else { return earlier.cloned() };
+    let Some(reported) = reported else {
+        return earlier.cloned();
+    };
     let TransitionFailure { failure, step } = *reported;
     let ran = before.is_none_or(|instance| instance.status == Status::Running);
     let cause = earlier.filter(|_| !ran).and_then(|earlier| {
@@ -32,11 +34,23 @@ pub(crate) fn last_error(
 /// Returns the tag of the work or of the task whose result the input is.
 fn tag<'a>(instance: &'a Instance, input: &Input) -> Option<&'a Name> {
     if let Some(id) = input.completed_work_id() {
-        return instance.pending_work.iter().find(|work| work.id == id).map(|work| &work.tag);
+        return instance
+            .pending_work
+            .iter()
+            .find(|work| work.id == id)
+            .map(|work| &work.tag);
     }
-    let Input::Control(control) = input else { return None };
-    let ControlAction::Task { id, .. } = &control.action else { return None };
-    instance.tasks.iter().find(|task| task.id == *id).map(|task| &task.spec.tag)
+    let Input::Control(control) = input else {
+        return None;
+    };
+    let ControlAction::Task { id, .. } = &control.action else {
+        return None;
+    };
+    instance
+        .tasks
+        .iter()
+        .find(|task| task.id == *id)
+        .map(|task| &task.spec.tag)
 }
 
 fn attempts(input: &Input) -> Option<u32> {

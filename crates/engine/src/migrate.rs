@@ -26,8 +26,12 @@ pub fn plan_migration(context: &DecisionContext<'_>, to: &dyn Program) -> Migrat
         return MigrationPlan::Blocked(vec!["saga instance not found".to_owned()]);
     };
     match migration(context, instance, to) {
-        Ok(Migration { is_mapped: true, .. }) => MigrationPlan::Mapped,
-        Ok(Migration { is_mapped: false, .. }) => MigrationPlan::Safe,
+        Ok(Migration {
+            is_mapped: true, ..
+        }) => MigrationPlan::Mapped,
+        Ok(Migration {
+            is_mapped: false, ..
+        }) => MigrationPlan::Safe,
         Err(reasons) => MigrationPlan::Blocked(reasons),
     }
 }
@@ -40,7 +44,9 @@ pub fn decide_migration(
     input: &Input,
     control: &ControlRequest,
 ) -> Decision {
-    let Some(instance) = context.instance else { return Decision::Reject(Rejection::NotFound) };
+    let Some(instance) = context.instance else {
+        return Decision::Reject(Rejection::NotFound);
+    };
     if let Some(rejection) = staleness(instance, control) {
         return Decision::Reject(rejection);
     }
@@ -48,7 +54,9 @@ pub fn decide_migration(
         return ignore("the instance already uses this definition");
     }
     match migration(context, instance, to) {
-        Ok(migration) => Decision::Commit(migration_commit(context, instance, to, input, migration)),
+        Ok(migration) => {
+            Decision::Commit(migration_commit(context, instance, to, input, migration))
+        }
         Err(reasons) => Decision::Reject(Rejection::MigrationBlocked { reasons }),
     }
 }
@@ -60,10 +68,16 @@ fn migration(
 ) -> Result<Migration, Vec<String>> {
     let reference = to.definition_ref();
     if reference.saga != instance.definition.saga {
-        return Err(vec![format!("the definition belongs to the saga {}", reference.saga)]);
+        return Err(vec![format!(
+            "the definition belongs to the saga {}",
+            reference.saga
+        )]);
     }
     if instance.status.is_final() {
-        return Err(vec![format!("the instance has ended with the status {}", instance.status)]);
+        return Err(vec![format!(
+            "the instance has ended with the status {}",
+            instance.status
+        )]);
     }
     let program_context = Context {
         key: context.key,
@@ -84,20 +98,38 @@ fn migration_commit(
     input: &Input,
     migration: Migration,
 ) -> Box<Commit> {
-    let Migration { mut transition, tags, is_mapped: _ } = migration;
-    let old = instance.timers.iter().map(|timer| TimerChange::Cancel { name: timer.name.clone() });
+    let Migration {
+        mut transition,
+        tags,
+        is_mapped: _,
+    } = migration;
+    let old = instance.timers.iter().map(|timer| TimerChange::Cancel {
+        name: timer.name.clone(),
+    });
     transition.timers = old.chain(transition.timers).collect();
     let mut before = instance.clone();
-    let renamed = |tag: &Name| tags.iter().find(|(old, _)| old == tag).map(|(_, new)| new.clone());
+    let renamed = |tag: &Name| {
+        tags.iter()
+            .find(|(old, _)| old == tag)
+            .map(|(_, new)| new.clone())
+    };
     for tag in before.pending_work.iter_mut().map(|open| &mut open.tag) {
         *tag = renamed(tag).unwrap_or_else(|| tag.clone());
     }
     for tag in before.tasks.iter_mut().map(|task| &mut task.spec.tag) {
         *tag = renamed(tag).unwrap_or_else(|| tag.clone());
     }
-    let note = format!("migrated from {} to {}", instance.definition.version, to.definition_ref().version);
+    let note = format!(
+        "migrated from {} to {}",
+        instance.definition.version,
+        to.definition_ref().version
+    );
     let cause = TransitionCause::new(input, instance.version + 1);
-    let context = DecisionContext { instance: Some(&before), program: to, ..*context };
+    let context = DecisionContext {
+        instance: Some(&before),
+        program: to,
+        ..*context
+    };
     let mut commit = build_commit(&context, cause, transition);
     if let Some(record) = &mut commit.history {
         record.note = with_user(input, note);

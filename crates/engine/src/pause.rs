@@ -20,22 +20,49 @@ pub(crate) fn pause_after_crash(
     message: &str,
     commit: &mut Commit,
 ) {
-    let failure = Failure { code: PROGRAM_CRASHED.to_owned(), message: message.to_owned() };
-    let paused_instance = context.instance.map(|instance| with_paused_flag(context, instance, true));
-    commit.instance =
-        paused_instance.map(|next| Arc::new(Instance { last_error: error(&next, input, &failure), ..next }));
-    commit.history = history_entry(context, input, commit, format!("paused: {message}"), Some(&failure));
+    let failure = Failure {
+        code: PROGRAM_CRASHED.to_owned(),
+        message: message.to_owned(),
+    };
+    let paused_instance = context
+        .instance
+        .map(|instance| with_paused_flag(context, instance, true));
+    commit.instance = paused_instance.map(|next| {
+        Arc::new(Instance {
+            last_error: error(&next, input, &failure),
+            ..next
+        })
+    });
+    commit.history = history_entry(
+        context,
+        input,
+        commit,
+        format!("paused: {message}"),
+        Some(&failure),
+    );
 }
 
 fn error(next: &Instance, input: &Input, failure: &Failure) -> Option<Box<InstanceFailure>> {
-    last_error(Some(next), input, Some(failure.clone().into()), (next.status, next.updated_at))
+    last_error(
+        Some(next),
+        input,
+        Some(failure.clone().into()),
+        (next.status, next.updated_at),
+    )
 }
 
 /// Sets or clears the `paused` flag without running the program.
 pub(crate) fn set_paused(context: &DecisionContext<'_>, input: &Input, paused: bool) -> Commit {
     let mut commit = Commit::empty(context.key.clone(), context.now);
-    let updated = context.instance.map(|instance| with_paused_flag(context, instance, paused));
-    commit.instance = updated.map(|instance| Arc::new(Instance { last_input: input.id(), ..instance }));
+    let updated = context
+        .instance
+        .map(|instance| with_paused_flag(context, instance, paused));
+    commit.instance = updated.map(|instance| {
+        Arc::new(Instance {
+            last_input: input.id(),
+            ..instance
+        })
+    });
     commit.dedupe_key = input.dedupe_key();
     commit.history = history_entry(context, input, &commit, flag_note(input, paused), None);
     commit
@@ -79,8 +106,10 @@ fn flag_note(input: &Input, paused: bool) -> String {
     let label = if paused { "paused" } else { "resumed" };
     match input {
         Input::Control(control) => user_note(label, control),
-        Input::Event(_) | Input::WorkResult(_) | Input::Timer(_) | Input::Workflow(_) | Input::Early(_) => {
-            label.to_owned()
-        }
+        Input::Event(_)
+        | Input::WorkResult(_)
+        | Input::Timer(_)
+        | Input::Workflow(_)
+        | Input::Early(_) => label.to_owned(),
     }
 }

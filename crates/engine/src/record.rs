@@ -1,8 +1,8 @@
 //! Record of a transition for its history entry: the payloads, and why it failed.
 
 use orlog_model::{
-    ControlAction, Failure, Input, RecordedFailure, RecordedPayloads, TaskAction, VariableChange, WorkItem,
-    WorkflowAction,
+    ControlAction, Failure, Input, RecordedFailure, RecordedPayloads, TaskAction, VariableChange,
+    WorkItem, WorkflowAction,
 };
 
 /// Returns the data of the input, the changed variables and the payloads of the requested work, each cut to
@@ -38,7 +38,10 @@ fn push_input(payloads: &mut RecordedPayloads, input: &Input, limit: usize) {
                 return payloads.push(Some(order), limit);
             }
             action @ ControlAction::Cancel { .. } => return payloads.push(Some(action), limit),
-            ControlAction::Task { order: TaskAction::Claim | TaskAction::Release, .. }
+            ControlAction::Task {
+                order: TaskAction::Claim | TaskAction::Release,
+                ..
+            }
             | ControlAction::Pause
             | ControlAction::Resume
             | ControlAction::Retry
@@ -70,8 +73,12 @@ pub(crate) fn failure(input: &Input, caused: Option<&Failure>) -> Option<Box<Rec
         Input::Event(_) | Input::Timer(_) | Input::Control(_) => (None, None),
     };
     let failure = caused.or(own);
-    (failure.is_some() || attempts.is_some())
-        .then(|| Box::new(RecordedFailure { failure: failure.cloned(), attempts: attempts.cloned() }))
+    (failure.is_some() || attempts.is_some()).then(|| {
+        Box::new(RecordedFailure {
+            failure: failure.cloned(),
+            attempts: attempts.cloned(),
+        })
+    })
 }
 
 #[cfg(test)]
@@ -93,7 +100,10 @@ mod tests {
         };
         Input::WorkResult(WorkResult {
             work_id: uuid::Uuid::nil(),
-            outbox_key: OutboxKey { destination, sequence: 1 },
+            outbox_key: OutboxKey {
+                destination,
+                sequence: 1,
+            },
             outcome,
             requested_at: Timestamp::from_millis(1),
             attempts: 1,
@@ -107,11 +117,25 @@ mod tests {
 
     #[test]
     fn failure_of_the_result_is_recorded_with_its_attempts() {
-        let no_rooms = Failure { code: "http_503".to_owned(), message: "no rooms".to_owned() };
-        let log = AttemptLog { records: Vec::new(), omitted: 3 };
-        let input = result(WorkOutcome::TimedOut { failure: no_rooms.clone() }, Some(log.clone()));
+        let no_rooms = Failure {
+            code: "http_503".to_owned(),
+            message: "no rooms".to_owned(),
+        };
+        let log = AttemptLog {
+            records: Vec::new(),
+            omitted: 3,
+        };
+        let input = result(
+            WorkOutcome::TimedOut {
+                failure: no_rooms.clone(),
+            },
+            Some(log.clone()),
+        );
         let recorded = failure(&input, None).expect("it is a failure");
-        assert_eq!((recorded.failure, recorded.attempts), (Some(no_rooms), Some(log)));
+        assert_eq!(
+            (recorded.failure, recorded.attempts),
+            (Some(no_rooms), Some(log))
+        );
         let succeeded = WorkOutcome::succeeded(None, json!({ "id": 3 }));
         assert_eq!(failure(&result(succeeded, None), None), None);
     }
@@ -119,9 +143,17 @@ mod tests {
     #[test]
     fn response_and_variables_are_recorded_in_order() {
         let succeeded = WorkOutcome::succeeded(None, json!({ "id": 3 }));
-        let change = VariableChange { name: "room".into(), before: json!(null), after: json!(3) };
+        let change = VariableChange {
+            name: "room".into(),
+            before: json!(null),
+            after: json!(3),
+        };
         let recorded = payloads(&result(succeeded, None), &[change], &[], 100);
-        let texts: Vec<_> = recorded.iter().flatten().map(|payload| payload.text.into_owned()).collect();
+        let texts: Vec<_> = recorded
+            .iter()
+            .flatten()
+            .map(|payload| payload.text.into_owned())
+            .collect();
         assert_eq!(texts, [r#"{"id":3}"#, r#"{"room":[null,3]}"#]);
     }
 }

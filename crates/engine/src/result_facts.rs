@@ -5,13 +5,17 @@
 use std::borrow::Cow;
 
 use orlog_model::{
-    Commit, EventId, Fact, Input, Instance, InstanceKey, Priority, Timestamp, TraceParent, Work, WorkItem,
-    WorkResult, derive_child_id,
+    Commit, EventId, Fact, Input, Instance, InstanceKey, Priority, Timestamp, TraceParent, Work,
+    WorkItem, WorkResult, derive_child_id,
 };
 
 /// Returns a work result without its facts.
 pub(crate) fn without_facts(result: &WorkResult) -> WorkResult {
-    WorkResult { facts: Vec::new(), publishes: false, ..result.clone() }
+    WorkResult {
+        facts: Vec::new(),
+        publishes: false,
+        ..result.clone()
+    }
 }
 
 /// Returns the input as a dead letter contains it: its facts and its result are published by the commit of the dead letter.

@@ -22,10 +22,16 @@ pub(crate) fn run_program(
         key: context.key,
         version: next_version(context),
         now: context.now,
-        pending_work: context.instance.map_or(&[], |instance| &instance.pending_work),
+        pending_work: context
+            .instance
+            .map_or(&[], |instance| &instance.pending_work),
         attempts: input.attempts(),
     };
-    context.program.apply(context.instance.map(|i| i.state.as_slice()), program_input, &program_context)
+    context.program.apply(
+        context.instance.map(|i| i.state.as_slice()),
+        program_input,
+        &program_context,
+    )
 }
 
 fn next_version(context: &DecisionContext<'_>) -> u64 {
@@ -65,12 +71,17 @@ pub(crate) fn decide_with_program(
 ) -> Decision {
     match run_program(context, input, program_input) {
         Ok(ProgramOutput::Applied(transition)) => commit_transition(context, input, *transition),
-        Ok(ProgramOutput::Ignored(reason)) => match context.instance.filter(|it| has_pending(it, input)) {
-            Some(instance) => {
-                Decision::Commit(commit_unchanged(context, input, instance, reason.into_owned()))
+        Ok(ProgramOutput::Ignored(reason)) => {
+            match context.instance.filter(|it| has_pending(it, input)) {
+                Some(instance) => Decision::Commit(commit_unchanged(
+                    context,
+                    input,
+                    instance,
+                    reason.into_owned(),
+                )),
+                None => ignore_with_cleanup(context.key, input, context.now, reason),
             }
-            None => ignore_with_cleanup(context.key, input, context.now, reason),
-        },
+        }
         Ok(ProgramOutput::Rejected(reason)) => Decision::Reject(Rejection::InvalidStatus {
             status: context.instance.map_or(Status::Running, |i| i.status),
             paused: context.instance.is_some_and(|i| i.paused),
@@ -83,7 +94,9 @@ pub(crate) fn decide_with_program(
 /// Returns whether the input is the result of pending work. Its entry must be removed even if the program
 /// ignores the result: an instance with pending work is never purged.
 fn has_pending(instance: &Instance, input: &Input) -> bool {
-    input.completed_work_id().is_some_and(|id| instance.pending_work.iter().any(|work| work.id == id))
+    input
+        .completed_work_id()
+        .is_some_and(|id| instance.pending_work.iter().any(|work| work.id == id))
 }
 
 fn fault_commit(context: &DecisionContext<'_>, input: &Input, fault: &ProgramError) -> Commit {
@@ -92,7 +105,11 @@ fn fault_commit(context: &DecisionContext<'_>, input: &Input, fault: &ProgramErr
         ProgramError::Evaluation(_) | ProgramError::Crashed(_) => DeadLetterReason::ProgramError,
         ProgramError::InvalidState(_) => DeadLetterReason::SnapshotInconsistent,
     };
-    let cause = DeadLetterCause { reason, message: fault.to_string(), attempts: 1 };
+    let cause = DeadLetterCause {
+        reason,
+        message: fault.to_string(),
+        attempts: 1,
+    };
     let mut commit = dead_letter_input(context.key, input, cause, context.now, context.node);
     if let ProgramError::Crashed(message) = fault {
         pause_after_crash(context, input, message, &mut commit);

@@ -6,8 +6,8 @@
 use std::sync::Arc;
 
 use orlog_model::{
-    ArmedTimer, ControlRequest, Event, EventType, Input, Instance, InstanceKey, Name, ScheduledSignal,
-    Timestamp,
+    ArmedTimer, ControlRequest, Event, EventType, Input, Instance, InstanceKey, Name,
+    ScheduledSignal, Timestamp,
 };
 use orlog_program::ProgramInput;
 use serde_json::Value;
@@ -33,7 +33,10 @@ pub(crate) fn decide_signal(
     instance: &Instance,
 ) -> Decision {
     if instance.paused && control.expected_version.is_some() {
-        return reject(instance, "resume it first: it buffers no signal with an expected version");
+        return reject(
+            instance,
+            "resume it first: it buffers no signal with an expected version",
+        );
     }
     if instance.paused {
         return buffer_input(context, input);
@@ -70,8 +73,14 @@ pub(crate) fn requires_instance(control: &ControlRequest) -> bool {
 /// Returns why a request is stale; `None` if its conditions hold.
 pub(crate) fn staleness(instance: &Instance, control: &ControlRequest) -> Option<Rejection> {
     let actual = instance.version;
-    let version = control.expected_version.filter(|expected| *expected != actual);
-    let token = || control.wait_token.filter(|token| !instance.waits_under(*token));
+    let version = control
+        .expected_version
+        .filter(|expected| *expected != actual);
+    let token = || {
+        control
+            .wait_token
+            .filter(|token| !instance.waits_under(*token))
+    };
     version
         .map(|expected| Rejection::VersionMismatch { expected, actual })
         .or_else(|| token().map(|token| Rejection::WaitEnded { token }))
@@ -88,21 +97,40 @@ fn schedule(
     if instance.status.is_final() {
         return ignore("the instance has ended");
     }
-    let scheduled = || instance.timers.iter().filter_map(|timer| timer.signal.as_deref());
+    let scheduled = || {
+        instance
+            .timers
+            .iter()
+            .filter_map(|timer| timer.signal.as_deref())
+    };
     if scheduled().any(|signal| signal.event.dedupe_key() == event.dedupe_key()) {
         return ignore("the signal is already scheduled");
     }
-    let bytes: usize = scheduled().map(|signal| &signal.event).chain([event]).map(|e| size(&e.data)).sum();
+    let bytes: usize = scheduled()
+        .map(|signal| &signal.event)
+        .chain([event])
+        .map(|e| size(&e.data))
+        .sum();
     if scheduled().count() >= MAX_SCHEDULED || bytes > MAX_SCHEDULED_BYTES {
         return reject(
             instance,
             "at most 100 signals with 64 KiB of data can wait for their time; send it later",
         );
     }
-    let name = Name::new(format!("{TIMER_PREFIX}{}", event.id)).expect("an event id is shorter than a name");
+    let name = Name::new(format!("{TIMER_PREFIX}{}", event.id))
+        .expect("an event id is shorter than a name");
     let token = input.identity().hash_with(name.as_str().as_bytes());
-    let signal = ScheduledSignal { event: event.clone(), wait_token: control.wait_token };
-    let timer = ArmedTimer { name, token, due, trace: None, signal: Some(Box::new(signal)) };
+    let signal = ScheduledSignal {
+        event: event.clone(),
+        wait_token: control.wait_token,
+    };
+    let timer = ArmedTimer {
+        name,
+        token,
+        due,
+        trace: None,
+        signal: Some(Box::new(signal)),
+    };
     let note = format!("{}: scheduled for {due}", event.kind);
     let mut commit = commit_unchanged(context, input, instance, note);
     commit.arm.push(timer_row(&timer));
@@ -119,7 +147,11 @@ fn size(data: &Value) -> usize {
 
 fn reject(instance: &Instance, reason: &'static str) -> Decision {
     let (status, paused) = (instance.status, instance.paused);
-    Decision::Reject(Rejection::InvalidStatus { status, paused, reason: reason.into() })
+    Decision::Reject(Rejection::InvalidStatus {
+        status,
+        paused,
+        reason: reason.into(),
+    })
 }
 
 /// Decides the timer of a signal: delivers the signal unless its wait has ended.
@@ -131,9 +163,17 @@ pub(crate) fn deliver_scheduled(
 ) -> Decision {
     let kind = &signal.event.kind;
     let skip = |reason: &str| {
-        Decision::Commit(commit_unchanged(context, input, instance, format!("{kind}: {reason}")))
+        Decision::Commit(commit_unchanged(
+            context,
+            input,
+            instance,
+            format!("{kind}: {reason}"),
+        ))
     };
-    if signal.wait_token.is_some_and(|token| !instance.waits_under(token)) {
+    if signal
+        .wait_token
+        .is_some_and(|token| !instance.waits_under(token))
+    {
         return skip("stale signal, its wait has ended");
     }
     match decide_with_program(context, input, &ProgramInput::Event(&signal.event)) {

@@ -37,12 +37,21 @@ pub(crate) fn decide_start(
     };
     let reject = |reason: &'static str| {
         let (status, paused) = (instance.status, instance.paused);
-        Decision::Reject(Rejection::InvalidStatus { status, paused, reason: reason.into() })
+        Decision::Reject(Rejection::InvalidStatus {
+            status,
+            paused,
+            reason: reason.into(),
+        })
     };
     match (start.on_existing, &start.signal) {
-        (OnExisting::Fail, _) => Decision::Reject(Rejection::Exists { status: instance.status }),
+        (OnExisting::Fail, _) => Decision::Reject(Rejection::Exists {
+            status: instance.status,
+        }),
         (OnExisting::Restart, _) if instance.is_finished() => {
-            let next = DecisionContext { instance: None, ..*context };
+            let next = DecisionContext {
+                instance: None,
+                ..*context
+            };
             begin(&next, input, control, start, instance.version + 1)
         }
         (OnExisting::Restart, _) if instance.status.is_final() => {
@@ -76,12 +85,17 @@ fn begin(
     let event = start_event(context, control, start, kind);
     match run_program(context, input, &ProgramInput::Event(&event)) {
         Ok(ProgramOutput::Applied(transition)) => {
-            let mut commit = build_commit(context, TransitionCause::new(input, version), *transition);
-            commit.buffer =
-                start.signal.as_ref().map(|signal| Box::new(signal_after(input, control, signal)));
+            let mut commit =
+                build_commit(context, TransitionCause::new(input, version), *transition);
+            commit.buffer = start
+                .signal
+                .as_ref()
+                .map(|signal| Box::new(signal_after(input, control, signal)));
             Decision::Commit(commit)
         }
-        Ok(ProgramOutput::Ignored(reason) | ProgramOutput::Rejected(reason)) => reject(reason.into_owned()),
+        Ok(ProgramOutput::Ignored(reason) | ProgramOutput::Rejected(reason)) => {
+            reject(reason.into_owned())
+        }
         Err(fault) => reject(fault.to_string()),
     }
 }
@@ -112,9 +126,16 @@ fn start_event(
 /// Returns the signal that follows a start. It has its own id: a second transition with the id of the start
 /// would derive the same timer tokens.
 fn signal_after(input: &Input, control: &ControlRequest, signal: &StartSignal) -> Input {
-    let id = EventId::new(format!("signal:{}", input.identity())).expect("a derived id is short ASCII");
+    let id =
+        EventId::new(format!("signal:{}", input.identity())).expect("a derived id is short ASCII");
     let StartSignal { kind, data, due_at } = signal.clone();
     let action = ControlAction::Signal { kind, data, due_at };
     // The conditions of the request concerned the instance before its start.
-    Input::Control(ControlRequest { id, action, expected_version: None, wait_token: None, ..control.clone() })
+    Input::Control(ControlRequest {
+        id,
+        action,
+        expected_version: None,
+        wait_token: None,
+        ..control.clone()
+    })
 }

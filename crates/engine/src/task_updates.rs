@@ -11,9 +11,12 @@ use crate::context::DecisionContext;
 /// Applies an event to a task.
 pub(crate) fn apply_event(task: &mut Task, step: &TaskEventKind, by: Option<&str>) {
     match step {
-        TaskEventKind::Claimed | TaskEventKind::Completed { .. } => task.claimed_by = by.map(str::to_owned),
+        TaskEventKind::Claimed | TaskEventKind::Completed { .. } => {
+            task.claimed_by = by.map(str::to_owned)
+        }
         TaskEventKind::Released => task.claimed_by = None,
-        TaskEventKind::Reassigned { roles, assignee } | TaskEventKind::Escalated { roles, assignee } => {
+        TaskEventKind::Reassigned { roles, assignee }
+        | TaskEventKind::Escalated { roles, assignee } => {
             task.claimed_by = None;
             task.spec.roles.clone_from(roles);
             task.spec.assignee.clone_from(assignee);
@@ -37,20 +40,36 @@ pub(crate) fn updates_after(
     for change in changes {
         match change {
             TaskChange::Open(form) => {
-                close(context, &mut tasks, commit, |task| task.spec.tag == form.tag);
-                let task =
-                    Task { id: task_id(run_id, &form), spec: form, claimed_by: None, opened_at: context.now };
-                commit.tasks.push(task_update(context, &task, TaskEventKind::Opened, None));
+                close(context, &mut tasks, commit, |task| {
+                    task.spec.tag == form.tag
+                });
+                let task = Task {
+                    id: task_id(run_id, &form),
+                    spec: form,
+                    claimed_by: None,
+                    opened_at: context.now,
+                };
+                commit
+                    .tasks
+                    .push(task_update(context, &task, TaskEventKind::Opened, None));
                 tasks.push(task);
             }
-            TaskChange::Assign { tag, roles, assignee } => {
+            TaskChange::Assign {
+                tag,
+                roles,
+                assignee,
+            } => {
                 let step = TaskEventKind::Escalated { roles, assignee };
                 for task in tasks.iter_mut().filter(|task| task.spec.tag == tag) {
                     apply_event(task, &step, None);
-                    commit.tasks.push(task_update(context, task, step.clone(), None));
+                    commit
+                        .tasks
+                        .push(task_update(context, task, step.clone(), None));
                 }
             }
-            TaskChange::Close { tag } => close(context, &mut tasks, commit, |task| task.spec.tag == tag),
+            TaskChange::Close { tag } => {
+                close(context, &mut tasks, commit, |task| task.spec.tag == tag)
+            }
         }
     }
     if status.is_final() {
@@ -59,15 +78,31 @@ pub(crate) fn updates_after(
     tasks
 }
 
-fn complete(context: &DecisionContext<'_>, input: &Input, tasks: &mut Vec<Task>, commit: &mut Commit) {
-    let Input::Control(control) = input else { return };
-    let ControlAction::Task { id, order: TaskAction::Complete { outcome, .. }, .. } = &control.action else {
+fn complete(
+    context: &DecisionContext<'_>,
+    input: &Input,
+    tasks: &mut Vec<Task>,
+    commit: &mut Commit,
+) {
+    let Input::Control(control) = input else {
+        return;
+    };
+    let ControlAction::Task {
+        id,
+        order: TaskAction::Complete { outcome, .. },
+        ..
+    } = &control.action
+    else {
         return;
     };
     for mut task in tasks.extract_if(.., |task| task.id == *id) {
-        let step = TaskEventKind::Completed { outcome: outcome.clone() };
+        let step = TaskEventKind::Completed {
+            outcome: outcome.clone(),
+        };
         apply_event(&mut task, &step, control.user.as_deref());
-        commit.tasks.push(task_update(context, &task, step, Some(control)));
+        commit
+            .tasks
+            .push(task_update(context, &task, step, Some(control)));
     }
 }
 
@@ -78,13 +113,22 @@ fn close(
     chosen: impl Fn(&Task) -> bool,
 ) {
     for task in tasks.extract_if(.., |task| chosen(task)) {
-        commit.tasks.push(task_update(context, &task, TaskEventKind::Closed, None));
+        commit
+            .tasks
+            .push(task_update(context, &task, TaskEventKind::Closed, None));
     }
 }
 
 /// Returns the id of a task. Like work ids, it does not depend on the time of the decision.
 fn task_id(run_id: Uuid, spec: &TaskSpec) -> Uuid {
-    derive_child_id(run_id, &[b"task", spec.tag.as_str().as_bytes(), &spec.round.to_le_bytes()])
+    derive_child_id(
+        run_id,
+        &[
+            b"task",
+            spec.tag.as_str().as_bytes(),
+            &spec.round.to_le_bytes(),
+        ],
+    )
 }
 
 /// Returns the update of a task: its new state and the event.

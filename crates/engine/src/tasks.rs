@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use orlog_model::{
-    Commit, ControlRequest, EventType, HistoryEntry, Input, InputOrigin, Instance, Task, TaskAction,
-    TaskEventKind, TaskSpec, WorkOutcome,
+    Commit, ControlRequest, EventType, HistoryEntry, Input, InputOrigin, Instance, Task,
+    TaskAction, TaskEventKind, TaskSpec, WorkOutcome,
 };
 use orlog_program::ProgramInput;
 use uuid::Uuid;
@@ -30,41 +30,65 @@ pub(crate) fn decide_task(
         return Decision::Reject(Rejection::TaskNotFound { id });
     };
     let Some(by) = control.user.as_deref() else {
-        return reject("the request names no user; set `user`, or --user on the command line".to_owned());
+        return reject(
+            "the request names no user; set `user`, or --user on the command line".to_owned(),
+        );
     };
     let permission = match order {
-        TaskAction::Claim | TaskAction::Complete { .. } => {
-            check_permission(task, by, roles).and_then(|()| excluded_users::check(instance, task, by))
-        }
+        TaskAction::Claim | TaskAction::Complete { .. } => check_permission(task, by, roles)
+            .and_then(|()| excluded_users::check(instance, task, by)),
         TaskAction::Release => check_claimant(task, by),
-        TaskAction::Assign { assignee: Some(assignee), .. } => {
-            excluded_users::check(instance, task, assignee)
-        }
+        TaskAction::Assign {
+            assignee: Some(assignee),
+            ..
+        } => excluded_users::check(instance, task, assignee),
         TaskAction::Assign { assignee: None, .. } => Ok(()),
     };
     if let Err(reason) = permission {
         return reject(reason);
     }
     match order {
-        TaskAction::Complete { outcome, data } => match check_outcome(&task.spec, outcome.as_ref()) {
+        TaskAction::Complete { outcome, data } => match check_outcome(&task.spec, outcome.as_ref())
+        {
             Err(reason) => reject(reason),
             Ok(()) if instance.paused => {
                 reject("its instance is paused; resume it before you complete the task".to_owned())
             }
             Ok(()) => {
                 let work_outcome = WorkOutcome::succeeded(outcome.clone(), data.clone());
-                let program_input =
-                    ProgramInput::WorkResult { tag: task.spec.tag.as_str(), outcome: &work_outcome };
+                let program_input = ProgramInput::WorkResult {
+                    tag: task.spec.tag.as_str(),
+                    outcome: &work_outcome,
+                };
                 decide_with_program(context, input, &program_input)
             }
         },
-        TaskAction::Claim if task.claimed_by.is_some() => ignore("already claimed by the same user"),
+        TaskAction::Claim if task.claimed_by.is_some() => {
+            ignore("already claimed by the same user")
+        }
         TaskAction::Release if task.claimed_by.is_none() => ignore("the task is not claimed"),
-        TaskAction::Claim => update_task(context, input, control, instance, id, &TaskEventKind::Claimed),
-        TaskAction::Release => update_task(context, input, control, instance, id, &TaskEventKind::Released),
+        TaskAction::Claim => update_task(
+            context,
+            input,
+            control,
+            instance,
+            id,
+            &TaskEventKind::Claimed,
+        ),
+        TaskAction::Release => update_task(
+            context,
+            input,
+            control,
+            instance,
+            id,
+            &TaskEventKind::Released,
+        ),
         TaskAction::Assign { assignee, roles } => {
             let roles = roles.clone().unwrap_or_else(|| task.spec.roles.clone());
-            let step = TaskEventKind::Reassigned { roles, assignee: assignee.clone() };
+            let step = TaskEventKind::Reassigned {
+                roles,
+                assignee: assignee.clone(),
+            };
             update_task(context, input, control, instance, id, &step)
         }
     }
@@ -84,7 +108,10 @@ fn check_permission(task: &Task, by: &str, roles: &[String]) -> Result<(), Strin
     if form.roles.is_empty() || form.roles.iter().any(|role| roles.contains(role)) {
         return Ok(());
     }
-    Err(format!("the task requires one of the roles {}; {by} has none of them", form.roles.join(", ")))
+    Err(format!(
+        "the task requires one of the roles {}; {by} has none of them",
+        form.roles.join(", ")
+    ))
 }
 
 fn check_claimant(task: &Task, by: &str) -> Result<(), String> {
@@ -95,15 +122,24 @@ fn check_claimant(task: &Task, by: &str) -> Result<(), String> {
 }
 
 fn check_outcome(form: &TaskSpec, outcome: Option<&EventType>) -> Result<(), String> {
-    let choices = || form.outcomes.iter().map(EventType::as_str).collect::<Vec<_>>().join(", ");
+    let choices = || {
+        form.outcomes
+            .iter()
+            .map(EventType::as_str)
+            .collect::<Vec<_>>()
+            .join(", ")
+    };
     match outcome {
         None if form.outcomes.is_empty() => Ok(()),
         None => Err(format!("an outcome is required: {}", choices())),
         Some(outcome) if form.outcomes.contains(outcome) => Ok(()),
-        Some(outcome) if form.outcomes.is_empty() => {
-            Err(format!("the task defines no outcomes; {outcome} is invalid"))
-        }
-        Some(outcome) => Err(format!("{outcome} is not an outcome of the task; outcomes: {}", choices())),
+        Some(outcome) if form.outcomes.is_empty() => Err(format!(
+            "the task defines no outcomes; {outcome} is invalid"
+        )),
+        Some(outcome) => Err(format!(
+            "{outcome} is not an outcome of the task; outcomes: {}",
+            choices()
+        )),
     }
 }
 
@@ -126,7 +162,9 @@ fn update_task(
     for task in next.tasks.iter_mut().filter(|task| task.id == id) {
         note = user_note(&format!("{}: {}", task.spec.tag, step.as_str()), control);
         apply_event(task, step, control.user.as_deref());
-        commit.tasks.push(task_update(context, task, step.clone(), Some(control)));
+        commit
+            .tasks
+            .push(task_update(context, task, step.clone(), Some(control)));
     }
     commit.history = Some(HistoryEntry {
         version: next.version,

@@ -20,11 +20,17 @@ pub fn mark_unapplied(
     (now, node, payload_bytes): (Timestamp, &str, usize),
     commit: &mut Commit,
 ) {
-    let (Some(dead_letter), Some(work_id)) = (&commit.dead_letter, input.completed_work_id()) else { return };
-    let next = commit.instance.as_deref().or(instance);
-    let Some(open) =
-        next.and_then(|instance| instance.pending_work.iter().position(|work| work.id == work_id))
+    let (Some(dead_letter), Some(work_id)) = (&commit.dead_letter, input.completed_work_id())
     else {
+        return;
+    };
+    let next = commit.instance.as_deref().or(instance);
+    let Some(open) = next.and_then(|instance| {
+        instance
+            .pending_work
+            .iter()
+            .position(|work| work.id == work_id)
+    }) else {
         return;
     };
     let id = Some(dead_letter.id);
@@ -34,11 +40,22 @@ pub fn mark_unapplied(
     }
     let Some(instance) = instance else { return };
     let tag = instance.pending_work[open].tag.clone();
-    let message = format!("the result of {tag} could not be applied: {}", dead_letter.message);
-    let failure = Failure { code: dead_letter.reason.as_str().to_owned(), message };
+    let message = format!(
+        "the result of {tag} could not be applied: {}",
+        dead_letter.message
+    );
+    let failure = Failure {
+        code: dead_letter.reason.as_str().to_owned(),
+        message,
+    };
     let mut next = Instance {
         version: instance.version + 1,
-        last_error: last_error(Some(instance), input, Some(failure.clone().into()), (instance.status, now)),
+        last_error: last_error(
+            Some(instance),
+            input,
+            Some(failure.clone().into()),
+            (instance.status, now),
+        ),
         updated_at: now,
         node: node.into(),
         ..instance.clone()

@@ -21,7 +21,10 @@ pub(crate) fn set_origins(
             continue;
         };
         let lasts = !is_new && !ends(input, wait, before);
-        let earlier = before.waits.iter().find(|earlier| lasts && earlier.is_like(wait));
+        let earlier = before
+            .waits
+            .iter()
+            .find(|earlier| lasts && earlier.is_like(wait));
         wait.origin = earlier.map_or_else(|| hash(input, identity, wait), |earlier| earlier.origin);
     }
     instance.waits = waits;
@@ -31,7 +34,9 @@ pub(crate) fn set_origins(
 ///
 /// Work that may have been executed is requested again under its id, and its results have one identity.
 fn hash(input: &Input, identity: DedupeKey, wait: &Wait) -> u32 {
-    let request = requested_at(input).map_or(0, |time| identity.hash_with(&time.as_millis().to_le_bytes()));
+    let request = requested_at(input).map_or(0, |time| {
+        identity.hash_with(&time.as_millis().to_le_bytes())
+    });
     let low = (identity.hash_with(wait.name.as_str().as_bytes()) ^ request) & u64::from(u32::MAX);
     u32::try_from(low).unwrap_or_default().max(1)
 }
@@ -48,7 +53,9 @@ fn requested_at(input: &Input) -> Option<Timestamp> {
 /// Returns whether an applied input ended the wait of this kind and name.
 fn ends(input: &Input, wait: &Wait, before: &Instance) -> bool {
     match wait.kind {
-        WaitKind::Event => applied_event(input, before).is_some_and(|k| k.as_str() == wait.name.as_str()),
+        WaitKind::Event => {
+            applied_event(input, before).is_some_and(|k| k.as_str() == wait.name.as_str())
+        }
         WaitKind::Operator => matches!(
             input,
             Input::Control(ControlRequest {
@@ -64,7 +71,9 @@ fn ends(input: &Input, wait: &Wait, before: &Instance) -> bool {
 fn applied_event<'a>(input: &'a Input, before: &'a Instance) -> Option<&'a EventType> {
     match input {
         Input::Event(event) => Some(&event.kind),
-        Input::Timer(fired) => before.scheduled_signal(fired).map(|signal| &signal.event.kind),
+        Input::Timer(fired) => before
+            .scheduled_signal(fired)
+            .map(|signal| &signal.event.kind),
         Input::Early(early) => applied_event(&early.input, before),
         Input::Control(control) => match &control.action {
             ControlAction::Signal { kind, .. } => Some(kind),

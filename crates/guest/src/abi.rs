@@ -1,5 +1,8 @@
 //! Pointers and lengths: transfer of bytes between the runner and the module.
-#![expect(unsafe_code, reason = "the runner passes addresses in the memory of the module")]
+#![expect(
+    unsafe_code,
+    reason = "the runner passes addresses in the memory of the module"
+)]
 
 /// Allocates memory for the runner to write to. It is never freed: each transition has its own module
 /// instance.

@@ -185,12 +185,18 @@ impl TryFrom<RawInput> for Input {
             RawInputKind::Event => raw.event.map(InputBody::Event),
             RawInputKind::WorkResult => raw.work_result.map(InputBody::WorkResult),
             RawInputKind::Timer => raw.timer.map(|timer| InputBody::Timer { name: timer.name }),
-            RawInputKind::Cancel => raw.cancel.map(|cancel| InputBody::Cancel { reason: cancel.reason }),
+            RawInputKind::Cancel => raw.cancel.map(|cancel| InputBody::Cancel {
+                reason: cancel.reason,
+            }),
             RawInputKind::Retry => Some(InputBody::Retry),
             RawInputKind::Skip => Some(InputBody::Skip),
             RawInputKind::ForceComplete => Some(InputBody::ForceComplete),
         };
-        let body = body.ok_or_else(|| format!("an input of kind {:?} lacks its field", raw.kind))?;
-        Ok(Self { context: raw.context, body })
+        let body =
+            body.ok_or_else(|| format!("an input of kind {:?} lacks its field", raw.kind))?;
+        Ok(Self {
+            context: raw.context,
+            body,
+        })
     }
 }

@@ -79,7 +79,11 @@ macro_rules! export {
                 input: *const u8,
                 length: usize,
             ) -> u64 {
-                $crate::abi::call($crate::apply::<$saga>, (state, state_length), (input, length))
+                $crate::abi::call(
+                    $crate::apply::<$saga>,
+                    (state, state_length),
+                    (input, length),
+                )
             }
             #[unsafe(no_mangle)]
             extern "C" fn migrate(
@@ -88,7 +92,11 @@ macro_rules! export {
                 from: *const u8,
                 length: usize,
             ) -> u64 {
-                $crate::abi::call($crate::migrate::<$saga>, (state, state_length), (from, length))
+                $crate::abi::call(
+                    $crate::migrate::<$saga>,
+                    (state, state_length),
+                    (from, length),
+                )
             }
         };
     };

@@ -23,9 +23,15 @@ pub trait Saga {
     ///
     /// # Errors
     /// The obstacles that block the migration, one sentence each.
-    fn migrate(state: &[u8], from: &MigrationSource) -> Result<Migration<Self::State>, Vec<String>> {
+    fn migrate(
+        state: &[u8],
+        from: &MigrationSource,
+    ) -> Result<Migration<Self::State>, Vec<String>> {
         let _ = state;
-        Err(vec![format!("migration from version {} is not supported", from.version)])
+        Err(vec![format!(
+            "migration from version {} is not supported",
+            from.version
+        )])
     }
 }
 
@@ -83,15 +89,20 @@ struct TransitionOutput<'a, S> {
 pub fn apply<S: Saga>(state: &[u8], input: &[u8]) -> Vec<u8> {
     let mut transition = TransitionBuilder::default();
     let input = serde_json::from_slice(input).expect("the runner writes a valid input");
-    let state = if state.is_empty() { None } else { Some(serde_json::from_slice(state)) };
+    let state = if state.is_empty() {
+        None
+    } else {
+        Some(serde_json::from_slice(state))
+    };
     let output = match state.transpose() {
         Ok(state) => S::handle(state, input, &mut transition),
         Err(error) => panic!("the state does not match this version: {error}"),
     };
     let output = match &output {
-        SagaDecision::Transition(state) => {
-            serde_json::to_vec(&TransitionOutput { state, transition: &transition })
-        }
+        SagaDecision::Transition(state) => serde_json::to_vec(&TransitionOutput {
+            state,
+            transition: &transition,
+        }),
         SagaDecision::Ignore(reason) => serde_json::to_vec(&json!({ "ignored": reason })),
         SagaDecision::Reject(reason) => serde_json::to_vec(&json!({ "rejected": reason })),
         SagaDecision::DeadLetter(reason) => serde_json::to_vec(&json!({ "deadLetter": reason })),
@@ -107,9 +118,17 @@ pub fn apply<S: Saga>(state: &[u8], input: &[u8]) -> Vec<u8> {
 pub fn migrate<S: Saga>(state: &[u8], from: &[u8]) -> Vec<u8> {
     let from = serde_json::from_slice(from).expect("the runner writes a valid migration source");
     let output = match S::migrate(state, &from) {
-        Ok(Migration { state, status, tags }) => {
-            let tags: Vec<_> = tags.iter().map(|(from, to)| json!({ "from": from, "to": to })).collect();
-            let state = serde_json::to_value(state).expect("a state is plain data with string keys");
+        Ok(Migration {
+            state,
+            status,
+            tags,
+        }) => {
+            let tags: Vec<_> = tags
+                .iter()
+                .map(|(from, to)| json!({ "from": from, "to": to }))
+                .collect();
+            let state =
+                serde_json::to_value(state).expect("a state is plain data with string keys");
             json!({ "state": state, "status": status, "tags": tags })
         }
         Err(blocked) => json!({ "blocked": blocked }),

@@ -191,41 +191,66 @@ impl TransitionBuilder {
     /// Executes an effect; its result has the tag.
     pub fn effect(&mut self, tag: &str, name: &str, payload: &impl Serialize) {
         let payload = value(payload);
-        self.effect_with(Effect { tag: tag.to_owned(), name: name.to_owned(), payload, ..Effect::default() });
+        self.effect_with(Effect {
+            tag: tag.to_owned(),
+            name: name.to_owned(),
+            payload,
+            ..Effect::default()
+        });
     }
 
     /// Executes an effect with all options.
     pub fn effect_with(&mut self, effect: Effect) {
-        self.waits.push(Wait { kind: "workResult", name: effect.tag.clone() });
+        self.waits.push(Wait {
+            kind: "workResult",
+            name: effect.tag.clone(),
+        });
         self.work.push(WorkRequest::Effect(effect));
     }
 
     /// Emits a fact.
     pub fn emit(&mut self, kind: &str, data: &impl Serialize) {
-        self.work.push(WorkRequest::Fact { kind: kind.to_owned(), data: value(data) });
+        self.work.push(WorkRequest::Fact {
+            kind: kind.to_owned(),
+            data: value(data),
+        });
     }
 
     /// Starts a child saga with its first start event; its end is a work result with the tag.
     pub fn start_child(&mut self, tag: &str, saga: &str, correlation: &str, data: &impl Serialize) {
         let [tag, saga, correlation] = [tag, saga, correlation].map(str::to_owned);
-        self.work.push(WorkRequest::StartChild { tag, saga, correlation, data: value(data) });
+        self.work.push(WorkRequest::StartChild {
+            tag,
+            saga,
+            correlation,
+            data: value(data),
+        });
     }
 
     /// Cancels a child saga.
     pub fn cancel_child(&mut self, saga: &str, correlation: &str, reason: &str) {
         let [saga, correlation, reason] = [saga, correlation, reason].map(str::to_owned);
-        self.work.push(WorkRequest::CancelChild { saga, correlation, reason });
+        self.work.push(WorkRequest::CancelChild {
+            saga,
+            correlation,
+            reason,
+        });
     }
 
     /// Arms a timer that is due this many milliseconds after the transition. It replaces a timer of the
     /// same name.
     pub fn arm_timer(&mut self, name: &str, after_ms: u64) {
-        self.timers.push(TimerAction::Arm { name: name.to_owned(), after_ms });
+        self.timers.push(TimerAction::Arm {
+            name: name.to_owned(),
+            after_ms,
+        });
     }
 
     /// Cancels a timer.
     pub fn cancel_timer(&mut self, name: &str) {
-        self.timers.push(TimerAction::Cancel { name: name.to_owned() });
+        self.timers.push(TimerAction::Cancel {
+            name: name.to_owned(),
+        });
     }
 
     /// Opens a human task.
@@ -235,17 +260,25 @@ impl TransitionBuilder {
 
     /// Closes a task that is no longer required.
     pub fn close_task(&mut self, tag: &str) {
-        self.tasks.push(TaskAction::Close { tag: tag.to_owned() });
+        self.tasks.push(TaskAction::Close {
+            tag: tag.to_owned(),
+        });
     }
 
     /// Sets the displayed wait of the instance to an event.
     pub fn wait_for_event(&mut self, kind: &str) {
-        self.waits.push(Wait { kind: "event", name: kind.to_owned() });
+        self.waits.push(Wait {
+            kind: "event",
+            name: kind.to_owned(),
+        });
     }
 
     /// Sets the displayed wait of the instance to an operator.
     pub fn wait_for_operator(&mut self, name: &str) {
-        self.waits.push(Wait { kind: "operator", name: name.to_owned() });
+        self.waits.push(Wait {
+            kind: "operator",
+            name: name.to_owned(),
+        });
     }
 
     /// Sets the status after the transition. Default: [`Status::Running`].

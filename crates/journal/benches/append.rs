@@ -15,9 +15,14 @@ fn main() {
 }
 
 fn journal(dir: &tempfile::TempDir) -> Journal {
-    let options =
-        Options { segment_bytes: 16 << 20, spare_segments: 4, ..Options::new(*b"bench of journal") };
-    Journal::open(dir.path(), options).expect("an empty directory opens").0
+    let options = Options {
+        segment_bytes: 16 << 20,
+        spare_segments: 4,
+        ..Options::new(*b"bench of journal")
+    };
+    Journal::open(dir.path(), options)
+        .expect("an empty directory opens")
+        .0
 }
 
 fn run(bencher: Bencher, size: usize, sync: bool) {
@@ -37,8 +42,12 @@ fn run(bencher: Bencher, size: usize, sync: bool) {
 }
 
 fn append(journal: &mut Journal, payload: &[u8], retained: u64) {
-    let sequence = journal.append(&[black_box(payload)]).expect("the disk works");
-    journal.truncate_before(sequence.saturating_sub(retained)).expect("the disk works");
+    let sequence = journal
+        .append(&[black_box(payload)])
+        .expect("the disk works");
+    journal
+        .truncate_before(sequence.saturating_sub(retained))
+        .expect("the disk works");
 }
 
 #[divan::bench(args = [KIB, 64 * KIB], sample_count = 500, sample_size = 1)]
@@ -60,13 +69,15 @@ fn read_all(bencher: Bencher) {
         journal.append(&[&[0xa5; KIB]]).expect("the disk works");
     }
     let reader = journal.reader();
-    bencher.counter(BytesCount::new(RETAINED_BYTES)).bench_local(|| {
-        let mut sum = 0;
-        let visited = reader.for_each(1, |_, payload| {
-            sum += payload.len();
-            Ok::<(), orlog_journal::Error>(())
+    bencher
+        .counter(BytesCount::new(RETAINED_BYTES))
+        .bench_local(|| {
+            let mut sum = 0;
+            let visited = reader.for_each(1, |_, payload| {
+                sum += payload.len();
+                Ok::<(), orlog_journal::Error>(())
+            });
+            visited.expect("the journal is intact");
+            black_box(sum)
         });
-        visited.expect("the journal is intact");
-        black_box(sum)
-    });
 }

@@ -33,7 +33,14 @@ impl JournalDir {
         ensure_dir(path, disk.as_ref())?;
         let lock = lock(path.join("lock"))?;
         let handle = File::open(path).map_err(Error::io("open", path))?;
-        Ok(Self { path: path.to_owned(), handle, options, disk, spares: Vec::new(), _lock: lock })
+        Ok(Self {
+            path: path.to_owned(),
+            handle,
+            options,
+            disk,
+            spares: Vec::new(),
+            _lock: lock,
+        })
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -42,7 +49,8 @@ impl JournalDir {
 
     /// Opens all segments, oldest first.
     pub(crate) fn segments(&self) -> Result<Vec<Segment>> {
-        let open = |(first, path): (u64, PathBuf)| Segment::open(&path, first, self.options.identity);
+        let open =
+            |(first, path): (u64, PathBuf)| Segment::open(&path, first, self.options.identity);
         segment_files(&self.path)?.into_iter().map(open).collect()
     }
 
@@ -52,8 +60,12 @@ impl JournalDir {
             fs::remove_file(&path).map_err(Error::io("remove", &path))?;
         }
         for path in files(&self.path, "spare")? {
-            let length = fs::metadata(&path).map_err(Error::io("measure", &path))?.len();
-            if length == self.options.segment_size() && self.spares.len() < self.options.spare_segments {
+            let length = fs::metadata(&path)
+                .map_err(Error::io("measure", &path))?
+                .len();
+            if length == self.options.segment_size()
+                && self.spares.len() < self.options.spare_segments
+            {
                 self.spares.push(path);
             } else {
                 fs::remove_file(&path).map_err(Error::io("remove", &path))?;
@@ -65,8 +77,14 @@ impl JournalDir {
     /// Creates a segment durably, with space for `needed_bytes` bytes of records. On an error the directory is
     /// unchanged, unless the error is [`Error::Poisoned`].
     pub(crate) fn create(&mut self, first: u64, needed_bytes: u64) -> Result<Segment> {
-        let capacity = self.options.segment_size().max(SEGMENT_HEADER_BYTES + needed_bytes);
-        let spare = self.spares.last().filter(|_| capacity == self.options.segment_size());
+        let capacity = self
+            .options
+            .segment_size()
+            .max(SEGMENT_HEADER_BYTES + needed_bytes);
+        let spare = self
+            .spares
+            .last()
+            .filter(|_| capacity == self.options.segment_size());
         let made = match spare {
             Some(spare) => self.recycle(spare.clone(), first),
             None => self.allocate(first, capacity),
@@ -98,7 +116,9 @@ impl JournalDir {
     }
 
     fn recycle(&self, path: PathBuf, first: u64) -> Result<(PathBuf, File, u32)> {
-        let file = self.disk.open(File::options().read(true).write(true), &path);
+        let file = self
+            .disk
+            .open(File::options().read(true).write(true), &path);
         let file = file.map_err(Error::io("open", &path))?;
         let seed = self.write_header(&file, &path, first)?;
         Ok((path, file, seed))
@@ -106,10 +126,19 @@ impl JournalDir {
 
     fn allocate(&self, first: u64, capacity: u64) -> Result<(PathBuf, File, u32)> {
         let path = self.path.join(format!("{first:020}.new"));
-        let file = self.disk.open(File::options().read(true).write(true).create(true).truncate(true), &path);
+        let file = self.disk.open(
+            File::options()
+                .read(true)
+                .write(true)
+                .create(true)
+                .truncate(true),
+            &path,
+        );
         let file = file.map_err(Error::write("create", &path, capacity))?;
-        let allocated =
-            self.disk.allocate(&file, capacity).map_err(Error::write("allocate", &path, capacity));
+        let allocated = self
+            .disk
+            .allocate(&file, capacity)
+            .map_err(Error::write("allocate", &path, capacity));
         match allocated.and_then(|()| self.write_header(&file, &path, first)) {
             Ok(seed) => Ok((path, file, seed)),
             Err(error) => {
@@ -125,14 +154,20 @@ impl JournalDir {
     fn write_header(&self, file: &File, path: &Path, first: u64) -> Result<u32> {
         let (header, seed) = encode_segment_header(first, &self.options.identity);
         let size = header.len() as u64;
-        self.disk.write_at(file, &header, 0).map_err(Error::write("write", path, size))?;
-        self.disk.sync(file).map_err(Error::write("sync", path, size))?;
+        self.disk
+            .write_at(file, &header, 0)
+            .map_err(Error::write("write", path, size))?;
+        self.disk
+            .sync(file)
+            .map_err(Error::write("sync", path, size))?;
         Ok(seed)
     }
 
     /// Syncs the names in the directory.
     pub(crate) fn sync(&self) -> Result<()> {
-        self.disk.sync_dir(&self.handle).map_err(Error::poison(&self.path))
+        self.disk
+            .sync_dir(&self.handle)
+            .map_err(Error::poison(&self.path))
     }
 }
 
@@ -147,8 +182,10 @@ fn files(dir: &Path, extension: &str) -> Result<Vec<PathBuf>> {
 
 /// Returns the segments of a directory with their first sequences, oldest first.
 fn segment_files(dir: &Path) -> Result<Vec<(u64, PathBuf)>> {
-    let mut found: Vec<_> =
-        files(dir, "seg")?.into_iter().filter_map(|path| Some((sequence_in(&path)?, path))).collect();
+    let mut found: Vec<_> = files(dir, "seg")?
+        .into_iter()
+        .filter_map(|path| Some((sequence_in(&path)?, path)))
+        .collect();
     found.sort_unstable();
     Ok(found)
 }
@@ -161,7 +198,11 @@ pub(crate) fn open_segments_read_only(path: &Path) -> Result<Vec<Segment>> {
         let (segment, found) = Segment::open_read_only(&path, first)?;
         let expected = *owner.get_or_insert(found);
         if found != expected {
-            return Err(Error::WrongIdentity { path, found, expected });
+            return Err(Error::WrongIdentity {
+                path,
+                found,
+                expected,
+            });
         }
         segments.push(segment);
     }
@@ -193,7 +234,10 @@ pub fn move_aside(path: &Path) -> Result<Option<PathBuf>> {
         name.push(format!("-aside-{n}"));
         PathBuf::from(name)
     };
-    let free = (1..u32::MAX).map(aside).find(|path| !path.exists()).expect("an unused number exists");
+    let free = (1..u32::MAX)
+        .map(aside)
+        .find(|path| !path.exists())
+        .expect("an unused number exists");
     match fs::rename(path, &free) {
         Ok(()) => Ok(Some(free)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -204,14 +248,21 @@ pub fn move_aside(path: &Path) -> Result<Option<PathBuf>> {
 /// Returns the number in the name of a segment; `None` for other files.
 fn sequence_in(path: &Path) -> Option<u64> {
     let stem = path.file_stem()?.to_str()?;
-    if stem.len() == 20 { stem.parse().ok() } else { None }
+    if stem.len() == 20 {
+        stem.parse().ok()
+    } else {
+        None
+    }
 }
 
 fn ensure_dir(path: &Path, disk: &dyn Disk) -> Result<()> {
     if path.is_dir() {
         return Ok(());
     }
-    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let parent = path
+        .parent()
+        .filter(|parent| !parent.as_os_str().is_empty())
+        .unwrap_or(Path::new("."));
     create_dir_in(parent, path, disk)
 }
 

@@ -114,7 +114,11 @@ pub enum Error {
 
 impl Error {
     pub(crate) fn io(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
-        move |source| Self::Io { action, path: path.to_owned(), source }
+        move |source| Self::Io {
+            action,
+            path: path.to_owned(),
+            source,
+        }
     }
 
     /// Converts a failure that a lack of space may cause.
@@ -124,19 +128,31 @@ impl Error {
         needed_bytes: u64,
     ) -> impl FnOnce(io::Error) -> Self {
         move |source| match source.kind() {
-            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
-                Self::Full { path: path.to_owned(), needed_bytes }
-            }
-            _ => Self::Io { action, path: path.to_owned(), source },
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Self::Full {
+                path: path.to_owned(),
+                needed_bytes,
+            },
+            _ => Self::Io {
+                action,
+                path: path.to_owned(),
+                source,
+            },
         }
     }
 
     /// Converts a failure that leaves the content of the disk unknown.
     pub(crate) fn poison(path: &Path) -> impl FnOnce(io::Error) -> Self {
-        move |cause| Self::Poisoned { path: path.to_owned(), cause: Arc::new(cause) }
+        move |cause| Self::Poisoned {
+            path: path.to_owned(),
+            cause: Arc::new(cause),
+        }
     }
 
     pub(crate) fn corrupt(path: &Path, offset: u64, reason: &'static str) -> Self {
-        Self::Corrupt { path: path.to_owned(), offset, reason }
+        Self::Corrupt {
+            path: path.to_owned(),
+            offset,
+            reason,
+        }
     }
 }

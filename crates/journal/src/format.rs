@@ -83,9 +83,15 @@ pub(crate) fn decode_segment_header(bytes: &[u8; 64]) -> Result<SegmentHeader, H
     }
     let seed = u32::from_le_bytes(array(bytes, CRC_AT));
     if version == 0 || seed != crc32fast::hash(&bytes[..CRC_AT]) {
-        return Err(HeaderError::Damaged("the checksum of the segment header does not match"));
+        return Err(HeaderError::Damaged(
+            "the checksum of the segment header does not match",
+        ));
     }
-    Ok(SegmentHeader { first: u64::from_le_bytes(array(bytes, 16)), identity: array(bytes, 24), seed })
+    Ok(SegmentHeader {
+        first: u64::from_le_bytes(array(bytes, 16)),
+        identity: array(bytes, 24),
+        seed,
+    })
 }
 
 /// Record header, decoded but not verified.
@@ -117,12 +123,19 @@ impl RecordHeader {
 
 /// Returns the size of a record with this payload, with padding and terminator, in bytes.
 pub(crate) fn encoded_len(payload_bytes: u64) -> u64 {
-    payload_bytes.next_multiple_of(ALIGNMENT as u64) + (RECORD_HEADER_BYTES + TERMINATOR_BYTES) as u64
+    payload_bytes.next_multiple_of(ALIGNMENT as u64)
+        + (RECORD_HEADER_BYTES + TERMINATOR_BYTES) as u64
 }
 
 /// Replaces the content of `buffer` with a record, its padding and a terminator. `parts` have at most
 /// [`MAX_PAYLOAD_BYTES`] together.
-pub(crate) fn encode_record(buffer: &mut Vec<u8>, seed: u32, sequence: u64, durable: u64, parts: &[&[u8]]) {
+pub(crate) fn encode_record(
+    buffer: &mut Vec<u8>,
+    seed: u32,
+    sequence: u64,
+    durable: u64,
+    parts: &[&[u8]],
+) {
     buffer.clear();
     buffer.extend_from_slice(&[0; RECORD_HEADER_BYTES]);
     for part in parts {
@@ -134,7 +147,10 @@ pub(crate) fn encode_record(buffer: &mut Vec<u8>, seed: u32, sequence: u64, dura
     buffer[16..24].copy_from_slice(&durable.to_le_bytes());
     let crc = checksum(seed, buffer);
     buffer[4..8].copy_from_slice(&crc.to_le_bytes());
-    buffer.resize(buffer.len().next_multiple_of(ALIGNMENT) + TERMINATOR_BYTES, 0);
+    buffer.resize(
+        buffer.len().next_multiple_of(ALIGNMENT) + TERMINATOR_BYTES,
+        0,
+    );
 }
 
 /// Returns the checksum of a record without its padding.
@@ -147,7 +163,9 @@ pub(crate) fn checksum(seed: u32, record: &[u8]) -> u32 {
 
 /// Returns the `N` bytes at `offset`, which must exist.
 pub(crate) fn array<const N: usize>(bytes: &[u8], offset: usize) -> [u8; N] {
-    bytes[offset..offset + N].try_into().expect("the slice has the length of the array")
+    bytes[offset..offset + N]
+        .try_into()
+        .expect("the slice has the length of the array")
 }
 
 #[cfg(test)]
@@ -158,7 +176,11 @@ mod tests {
     fn segment_header_round_trips_and_detects_bit_flips() {
         let (bytes, seed) = encode_segment_header(42, b"0123456789abcdef");
         let bytes: [u8; 64] = array(&bytes, 0);
-        let header = SegmentHeader { first: 42, identity: *b"0123456789abcdef", seed };
+        let header = SegmentHeader {
+            first: 42,
+            identity: *b"0123456789abcdef",
+            seed,
+        };
         assert_eq!(decode_segment_header(&bytes), Ok(header));
         for bit in 0..44 * 8 {
             let mut flipped = bytes;

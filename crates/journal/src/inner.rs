@@ -58,7 +58,10 @@ impl JournalInner {
     /// Syncs every record written before the call and returns the last such sequence.
     pub(crate) fn sync(&self) -> Result<u64> {
         let requested = self.written();
-        let _turn = self.syncing.lock().expect("no thread panics while it holds this lock");
+        let _turn = self
+            .syncing
+            .lock()
+            .expect("no thread panics while it holds this lock");
         self.check_not_poisoned()?;
         if self.synced() >= requested {
             return Ok(self.synced());
@@ -66,7 +69,11 @@ impl JournalInner {
         let reached = self.written();
         let segment = self.active();
         // Records up to `reached` are in this segment or in one that was synced before this one was added.
-        self.poison(self.disk.sync(&segment.file).map_err(Error::poison(&segment.path)))?;
+        self.poison(
+            self.disk
+                .sync(&segment.file)
+                .map_err(Error::poison(&segment.path)),
+        )?;
         self.synced.store(reached, Ordering::Release);
         Ok(reached)
     }
@@ -74,9 +81,10 @@ impl JournalInner {
     /// Returns an error if an earlier failure left the disk in doubt.
     pub(crate) fn check_not_poisoned(&self) -> Result<()> {
         match self.poison.get() {
-            Some(Error::Poisoned { path, cause }) => {
-                Err(Error::Poisoned { path: path.clone(), cause: Arc::clone(cause) })
-            }
+            Some(Error::Poisoned { path, cause }) => Err(Error::Poisoned {
+                path: path.clone(),
+                cause: Arc::clone(cause),
+            }),
             _ => Ok(()),
         }
     }
@@ -84,13 +92,18 @@ impl JournalInner {
     /// Returns the result. If it leaves the disk in doubt, every later call fails with the same error.
     pub(crate) fn poison<T>(&self, result: Result<T>) -> Result<T> {
         if let Err(Error::Poisoned { path, cause }) = &result {
-            self.poison.get_or_init(|| Error::Poisoned { path: path.clone(), cause: Arc::clone(cause) });
+            self.poison.get_or_init(|| Error::Poisoned {
+                path: path.clone(),
+                cause: Arc::clone(cause),
+            });
         }
         result
     }
 
     fn segments(&self) -> RwLockReadGuard<'_, VecDeque<Arc<Segment>>> {
-        self.segments.read().expect("no thread panics while it holds this lock")
+        self.segments
+            .read()
+            .expect("no thread panics while it holds this lock")
     }
 
     /// Returns the segment that is written.
@@ -102,8 +115,14 @@ impl JournalInner {
     pub(crate) fn segment_of(&self, sequence: u64) -> Result<Arc<Segment>> {
         let segments = self.segments();
         let after = segments.partition_point(|segment| segment.first <= sequence);
-        let found = after.checked_sub(1).and_then(|index| segments.get(index)).map(Arc::clone);
-        found.ok_or_else(|| Error::Truncated { requested: sequence, first: segments[0].first })
+        let found = after
+            .checked_sub(1)
+            .and_then(|index| segments.get(index))
+            .map(Arc::clone);
+        found.ok_or_else(|| Error::Truncated {
+            requested: sequence,
+            first: segments[0].first,
+        })
     }
 
     /// Returns the first sequence in the log, or the next one if it is empty.
@@ -113,8 +132,14 @@ impl JournalInner {
 
     /// Makes `segment` the active one. It replaces a segment that starts with the same sequence.
     pub(crate) fn push(&self, segment: Arc<Segment>) {
-        let mut segments = self.segments.write().expect("no thread panics while it holds this lock");
-        if segments.back().is_some_and(|last| last.first == segment.first) {
+        let mut segments = self
+            .segments
+            .write()
+            .expect("no thread panics while it holds this lock");
+        if segments
+            .back()
+            .is_some_and(|last| last.first == segment.first)
+        {
             segments.pop_back();
         }
         segments.push_back(segment);
@@ -130,7 +155,10 @@ impl JournalInner {
 
     /// Removes the oldest segment.
     pub(crate) fn pop_oldest(&self) {
-        self.segments.write().expect("no thread panics while it holds this lock").pop_front();
+        self.segments
+            .write()
+            .expect("no thread panics while it holds this lock")
+            .pop_front();
     }
 
     /// Returns the size of the segments, in bytes.

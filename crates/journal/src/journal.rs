@@ -64,7 +64,11 @@ impl Journal {
         disk: Arc<dyn Disk>,
     ) -> Result<(Self, RecoveryReport)> {
         let (first, expected) = (options.first_sequence.max(1), options.expected_last);
-        let lost_end = |last| Error::LostEnd { path: dir.as_ref().to_owned(), last, expected };
+        let lost_end = |last| Error::LostEnd {
+            path: dir.as_ref().to_owned(),
+            last,
+            expected,
+        };
         if expected > 0 && !dir.as_ref().is_dir() {
             return Err(lost_end(0));
         }
@@ -91,7 +95,16 @@ impl Journal {
         ));
         let active = log.active();
         let next = report.last_sequence + 1;
-        Ok((Self { log, dir: journal_dir, active, next, buffer: Vec::new() }, report))
+        Ok((
+            Self {
+                log,
+                dir: journal_dir,
+                active,
+                next,
+                buffer: Vec::new(),
+            },
+            report,
+        ))
     }
 
     /// Appends one record, the concatenated `parts`, and returns its sequence. Readers see the record
@@ -104,15 +117,25 @@ impl Journal {
         self.log.check_not_poisoned()?;
         let bytes = parts.iter().map(|part| part.len() as u64).sum();
         if bytes > MAX_PAYLOAD_BYTES {
-            return Err(Error::TooLarge { bytes, limit: MAX_PAYLOAD_BYTES });
+            return Err(Error::TooLarge {
+                bytes,
+                limit: MAX_PAYLOAD_BYTES,
+            });
         }
         let needed_bytes = format::encoded_len(bytes);
         if self.active.tail() + needed_bytes > self.active.capacity {
             self.roll(needed_bytes)?;
         }
-        encode_record(&mut self.buffer, self.active.seed, self.next, self.log.synced(), parts);
+        encode_record(
+            &mut self.buffer,
+            self.active.seed,
+            self.next,
+            self.log.synced(),
+            parts,
+        );
         self.write()?;
-        self.active.extend(self.next, needed_bytes - TERMINATOR_BYTES as u64);
+        self.active
+            .extend(self.next, needed_bytes - TERMINATOR_BYTES as u64);
         self.log.publish(self.next);
         self.next += 1;
         Ok(self.next - 1)
@@ -177,17 +200,30 @@ impl Journal {
     /// Returns a handle that syncs from another thread.
     #[must_use]
     pub fn syncer(&self) -> Syncer {
-        Syncer { log: Arc::clone(&self.log) }
+        Syncer {
+            log: Arc::clone(&self.log),
+        }
     }
 
     /// Starts a new segment with space for `needed_bytes` bytes.
     fn roll(&mut self, needed_bytes: u64) -> Result<()> {
         // Recovery requires this: all records in older segments are durable.
         self.log.sync()?;
-        let created = self.dir.create(self.next, needed_bytes).map_err(|error| match error {
-            Error::Io { action, path, source } => Error::Rotation { action, path, source },
-            other => other,
-        });
+        let created = self
+            .dir
+            .create(self.next, needed_bytes)
+            .map_err(|error| match error {
+                Error::Io {
+                    action,
+                    path,
+                    source,
+                } => Error::Rotation {
+                    action,
+                    path,
+                    source,
+                },
+                other => other,
+            });
         self.active = Arc::new(self.log.poison(created)?);
         self.log.push(Arc::clone(&self.active));
         Ok(())
@@ -204,7 +240,8 @@ impl Journal {
         let Err(error) = written else { return Ok(()) };
         // The record may be complete on disk and would reappear at the next opening.
         let erased = disk.write_at(&segment.file, &ZEROS[..TERMINATOR_BYTES], segment.tail());
-        self.log.poison(erased.map_err(Error::poison(&segment.path)))?;
+        self.log
+            .poison(erased.map_err(Error::poison(&segment.path)))?;
         Err(Error::write("write", &segment.path, size)(error))
     }
 }

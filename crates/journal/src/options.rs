@@ -35,11 +35,19 @@ impl Options {
     /// Returns the defaults: segments of 64 MiB, two spares.
     #[must_use]
     pub fn new(identity: [u8; 16]) -> Self {
-        Self { identity, segment_bytes: 64 << 20, spare_segments: 2, first_sequence: 1, expected_last: 0 }
+        Self {
+            identity,
+            segment_bytes: 64 << 20,
+            spare_segments: 2,
+            first_sequence: 1,
+            expected_last: 0,
+        }
     }
 
     /// Returns the effective segment size.
     pub(crate) fn segment_size(&self) -> u64 {
-        self.segment_bytes.max(MIN_SEGMENT_BYTES).next_multiple_of(8)
+        self.segment_bytes
+            .max(MIN_SEGMENT_BYTES)
+            .next_multiple_of(8)
     }
 }

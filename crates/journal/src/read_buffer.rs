@@ -4,7 +4,9 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 
-use crate::format::{ALIGNMENT, RECORD_HEADER_BYTES, RecordHeader, TERMINATOR_BYTES, array, checksum};
+use crate::format::{
+    ALIGNMENT, RECORD_HEADER_BYTES, RecordHeader, TERMINATOR_BYTES, array, checksum,
+};
 
 /// Size of one read in bytes, so that small records share a system call.
 const CHUNK_BYTES: u64 = 256 << 10;
@@ -48,7 +50,10 @@ impl ReadBuffer {
         if rest < RECORD_HEADER_BYTES as u64 {
             return Ok(ScanResult::Invalid("the segment ends inside a record"));
         }
-        let header = RecordHeader::decode(&array(self.view(file, offset, RECORD_HEADER_BYTES, limit)?, 0));
+        let header = RecordHeader::decode(&array(
+            self.view(file, offset, RECORD_HEADER_BYTES, limit)?,
+            0,
+        ));
         if header.length < RECORD_HEADER_BYTES || header.length as u64 > rest {
             return Ok(ScanResult::Invalid("the record length is invalid"));
         }
@@ -59,10 +64,20 @@ impl ReadBuffer {
     }
 
     /// Returns the `count` bytes at `offset`, which must be below `limit`.
-    pub(crate) fn view(&mut self, file: &File, offset: u64, count: usize, limit: u64) -> io::Result<&[u8]> {
+    pub(crate) fn view(
+        &mut self,
+        file: &File,
+        offset: u64,
+        count: usize,
+        limit: u64,
+    ) -> io::Result<&[u8]> {
         let end = offset + count as u64;
         if offset < self.start || end > self.start + self.length as u64 {
-            self.fill(file, offset, (limit - offset).min(CHUNK_BYTES.max(count as u64)))?;
+            self.fill(
+                file,
+                offset,
+                (limit - offset).min(CHUNK_BYTES.max(count as u64)),
+            )?;
         }
         let at = usize::try_from(offset - self.start).expect("the offset is in the buffer");
         Ok(&self.bytes[at..at + count])

@@ -44,7 +44,10 @@ impl Reader {
     pub fn read_from(&self, sequence: u64) -> Result<Cursor> {
         let first = self.log.first();
         if sequence < first {
-            return Err(Error::Truncated { requested: sequence, first });
+            return Err(Error::Truncated {
+                requested: sequence,
+                first,
+            });
         }
         Ok(Cursor {
             log: Arc::clone(&self.log),
@@ -123,16 +126,31 @@ impl Cursor {
             return Ok(None);
         }
         let header = self.advance()?;
-        let position = self.position.as_ref().expect("the cursor has just advanced to this position");
+        let position = self
+            .position
+            .as_ref()
+            .expect("the cursor has just advanced to this position");
         let start = position.offset - header.footprint();
-        let bytes = self.window.view(&position.segment.file, start, header.length, position.offset);
+        let bytes = self.window.view(
+            &position.segment.file,
+            start,
+            header.length,
+            position.offset,
+        );
         let bytes = bytes.map_err(Error::io("read", &position.segment.path))?;
-        Ok(Some(Record { sequence: header.sequence, payload: &bytes[RECORD_HEADER_BYTES..] }))
+        Ok(Some(Record {
+            sequence: header.sequence,
+            payload: &bytes[RECORD_HEADER_BYTES..],
+        }))
     }
 
     /// Advances past the record `next`, which has been written.
     fn advance(&mut self) -> Result<RecordHeader> {
-        if self.position.as_ref().is_none_or(|position| position.offset >= position.segment.tail()) {
+        if self
+            .position
+            .as_ref()
+            .is_none_or(|position| position.offset >= position.segment.tail())
+        {
             self.locate()?;
         }
         let position = self.position.as_mut().expect("the position was located");
@@ -175,7 +193,10 @@ fn step(
         ScanResult::Invalid(reason) => reason,
     };
     if segment.is_retired() {
-        return Err(Error::Truncated { requested: sequence, first: log.first().max(sequence + 1) });
+        return Err(Error::Truncated {
+            requested: sequence,
+            first: log.first().max(sequence + 1),
+        });
     }
     Err(Error::corrupt(&segment.path, *offset, reason))
 }

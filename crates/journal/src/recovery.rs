@@ -80,7 +80,12 @@ pub(crate) fn repair_tail(segment: &Segment, torn: bool, disk: &dyn Disk) -> Res
         return Ok(());
     }
     // With the terminator, which is in doubt like the record before it.
-    rewrite(segment, doubtful, segment.capacity.min(tail + TERMINATOR_BYTES as u64), disk)?;
+    rewrite(
+        segment,
+        doubtful,
+        segment.capacity.min(tail + TERMINATOR_BYTES as u64),
+        disk,
+    )?;
     if torn {
         write_zeros(disk, &segment.file, tail, segment.capacity).map_err(Error::write(
             "write",
@@ -88,7 +93,8 @@ pub(crate) fn repair_tail(segment: &Segment, torn: bool, disk: &dyn Disk) -> Res
             segment.capacity - tail,
         ))?;
     }
-    disk.sync(&segment.file).map_err(Error::poison(&segment.path))
+    disk.sync(&segment.file)
+        .map_err(Error::poison(&segment.path))
 }
 
 /// End of the complete records of a segment, with the reason.
@@ -113,19 +119,28 @@ fn walk(segment: &Segment, until: Option<u64>) -> Result<SegmentEnd> {
             other => return end_of_walk(segment, until, SegmentEnd { next, found: other }),
         }
     }
-    Ok(SegmentEnd { next, found: ScanResult::End })
+    Ok(SegmentEnd {
+        next,
+        found: ScanResult::End,
+    })
 }
 
 fn end_of_walk(segment: &Segment, until: Option<u64>, end: SegmentEnd) -> Result<SegmentEnd> {
     match (until, end.found) {
         (None, ScanResult::End | ScanResult::Invalid(_)) => Ok(end),
-        (_, ScanResult::Invalid(reason)) => Err(Error::corrupt(&segment.path, segment.tail(), reason)),
-        (_, ScanResult::End) => {
-            Err(Error::corrupt(&segment.path, segment.tail(), "records before the next segment are missing"))
+        (_, ScanResult::Invalid(reason)) => {
+            Err(Error::corrupt(&segment.path, segment.tail(), reason))
         }
-        (_, ScanResult::Record(_)) => {
-            Err(Error::corrupt(&segment.path, segment.tail(), "a complete record has an unexpected sequence"))
-        }
+        (_, ScanResult::End) => Err(Error::corrupt(
+            &segment.path,
+            segment.tail(),
+            "records before the next segment are missing",
+        )),
+        (_, ScanResult::Record(_)) => Err(Error::corrupt(
+            &segment.path,
+            segment.tail(),
+            "a complete record has an unexpected sequence",
+        )),
     }
 }
 
@@ -142,7 +157,9 @@ fn torn_bytes(segment: &Segment, end: &SegmentEnd) -> Result<u64> {
     };
     let mut buffer = ReadBuffer::default();
     search(segment, end.next, |offset| {
-        let ScanResult::Record(header) = record_at(&mut buffer, segment, offset)? else { return Ok(()) };
+        let ScanResult::Record(header) = record_at(&mut buffer, segment, offset)? else {
+            return Ok(());
+        };
         if header.durable >= end.next {
             return Err(Error::corrupt(&segment.path, tail, reason));
         }
@@ -153,7 +170,11 @@ fn torn_bytes(segment: &Segment, end: &SegmentEnd) -> Result<u64> {
 }
 
 /// Visits each offset after the tail where a record after `expected` may start.
-fn search(segment: &Segment, expected: u64, mut visit: impl FnMut(u64) -> Result<()>) -> Result<()> {
+fn search(
+    segment: &Segment,
+    expected: u64,
+    mut visit: impl FnMut(u64) -> Result<()>,
+) -> Result<()> {
     let mut window = ReadBuffer::default();
     let (tail, header_bytes) = (segment.tail(), RECORD_HEADER_BYTES as u64);
     let mut offset = tail + header_bytes;
@@ -188,9 +209,18 @@ fn remnant(segment: &Segment, expected: u64) -> Result<u64> {
         return Ok(rest);
     }
     let mut window = ReadBuffer::default();
-    let header = bytes_at(&mut window, segment, segment.tail(), RECORD_HEADER_BYTES as u64)?;
+    let header = bytes_at(
+        &mut window,
+        segment,
+        segment.tail(),
+        RECORD_HEADER_BYTES as u64,
+    )?;
     let header = RecordHeader::decode(&array(header, 0));
-    let claimed = if header.sequence == expected { header.footprint() } else { 0 };
+    let claimed = if header.sequence == expected {
+        header.footprint()
+    } else {
+        0
+    };
     Ok(claimed.clamp(ALIGNMENT as u64, rest))
 }
 
@@ -201,11 +231,17 @@ fn doubtful_from(segment: &Segment) -> Result<u64> {
     let (mut sequence, mut offset) = segment.index_lookup(u64::MAX);
     let mut durable = segment.first - 1;
     while offset < segment.tail() {
-        let ScanResult::Record(header) = record_at(&mut window, segment, offset)? else { break };
+        let ScanResult::Record(header) = record_at(&mut window, segment, offset)? else {
+            break;
+        };
         (sequence, durable) = (header.sequence, header.durable);
         offset += header.footprint();
     }
-    if durable >= sequence { Ok(segment.tail()) } else { Ok(segment.index_lookup(durable + 1).1) }
+    if durable >= sequence {
+        Ok(segment.tail())
+    } else {
+        Ok(segment.index_lookup(durable + 1).1)
+    }
 }
 
 fn rewrite(segment: &Segment, from: u64, to: u64, disk: &dyn Disk) -> Result<()> {
@@ -214,8 +250,12 @@ fn rewrite(segment: &Segment, from: u64, to: u64, disk: &dyn Disk) -> Result<()>
     while offset < to {
         let count = (to - offset).min(PIECE_BYTES);
         let bytes = &mut piece[..usize::try_from(count).expect("a piece length fits in usize")];
-        segment.file.read_exact_at(bytes, offset).map_err(Error::io("read", &segment.path))?;
-        disk.write_at(&segment.file, bytes, offset).map_err(Error::write("write", &segment.path, count))?;
+        segment
+            .file
+            .read_exact_at(bytes, offset)
+            .map_err(Error::io("read", &segment.path))?;
+        disk.write_at(&segment.file, bytes, offset)
+            .map_err(Error::write("write", &segment.path, count))?;
         offset += count;
     }
     Ok(())
@@ -227,7 +267,14 @@ fn record_at(window: &mut ReadBuffer, segment: &Segment, offset: u64) -> Result<
         .map_err(Error::io("read", &segment.path))
 }
 
-fn bytes_at<'a>(window: &'a mut ReadBuffer, segment: &Segment, offset: u64, count: u64) -> Result<&'a [u8]> {
+fn bytes_at<'a>(
+    window: &'a mut ReadBuffer,
+    segment: &Segment,
+    offset: u64,
+    count: u64,
+) -> Result<&'a [u8]> {
     let count = usize::try_from(count).expect("a piece length fits in usize");
-    window.view(&segment.file, offset, count, segment.capacity).map_err(Error::io("read", &segment.path))
+    window
+        .view(&segment.file, offset, count, segment.capacity)
+        .map_err(Error::io("read", &segment.path))
 }

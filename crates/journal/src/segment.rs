@@ -40,7 +40,10 @@ pub(crate) struct Segment {
 impl Segment {
     /// Creates a segment without records.
     pub(crate) fn new(path: PathBuf, file: File, first: u64, seed: u32, capacity: u64) -> Self {
-        let entries = vec![IndexEntry { sequence: first, offset: SEGMENT_HEADER_BYTES }];
+        let entries = vec![IndexEntry {
+            sequence: first,
+            offset: SEGMENT_HEADER_BYTES,
+        }];
         Self {
             path,
             file,
@@ -55,37 +58,63 @@ impl Segment {
 
     /// Opens a segment whose name states `first`. Its records are not scanned yet.
     pub(crate) fn open(path: &Path, first: u64, identity: [u8; 16]) -> Result<Self> {
-        let file = File::options().read(true).write(true).open(path).map_err(Error::io("open", path))?;
+        let file = File::options()
+            .read(true)
+            .write(true)
+            .open(path)
+            .map_err(Error::io("open", path))?;
         let (segment, found) = Self::read(path, file, first)?;
         if found == identity {
             Ok(segment)
         } else {
-            Err(Error::WrongIdentity { path: path.to_owned(), found, expected: identity })
+            Err(Error::WrongIdentity {
+                path: path.to_owned(),
+                found,
+                expected: identity,
+            })
         }
     }
 
     /// Opens a segment read-only and returns its identity.
     pub(crate) fn open_read_only(path: &Path, first: u64) -> Result<(Self, [u8; 16])> {
-        Self::read(path, File::open(path).map_err(Error::io("open", path))?, first)
+        Self::read(
+            path,
+            File::open(path).map_err(Error::io("open", path))?,
+            first,
+        )
     }
 
     fn read(path: &Path, file: File, first: u64) -> Result<(Self, [u8; 16])> {
         let capacity = file.metadata().map_err(Error::io("measure", path))?.len();
         if capacity < SEGMENT_HEADER_BYTES {
-            return Err(Error::corrupt(path, 0, "it is shorter than a segment header"));
+            return Err(Error::corrupt(
+                path,
+                0,
+                "it is shorter than a segment header",
+            ));
         }
         let mut bytes = [0; 64];
-        file.read_exact_at(&mut bytes, 0).map_err(Error::io("read", path))?;
+        file.read_exact_at(&mut bytes, 0)
+            .map_err(Error::io("read", path))?;
         let header = decode_segment_header(&bytes).map_err(|fault| match fault {
-            HeaderError::NewerFormat(found) => {
-                Error::NewerFormat { path: path.to_owned(), found, supported: VERSION }
-            }
+            HeaderError::NewerFormat(found) => Error::NewerFormat {
+                path: path.to_owned(),
+                found,
+                supported: VERSION,
+            },
             HeaderError::Damaged(reason) => Error::corrupt(path, 0, reason),
         })?;
         if header.first != first {
-            return Err(Error::corrupt(path, 16, "its name and its header state different first sequences"));
+            return Err(Error::corrupt(
+                path,
+                16,
+                "its name and its header state different first sequences",
+            ));
         }
-        Ok((Self::new(path.to_owned(), file, first, header.seed, capacity), header.identity))
+        Ok((
+            Self::new(path.to_owned(), file, first, header.seed, capacity),
+            header.identity,
+        ))
     }
 
     /// Returns the end of the last complete record.
@@ -96,8 +125,14 @@ impl Segment {
     /// Publishes the record `sequence`, written at the tail, to the readers.
     pub(crate) fn extend(&self, sequence: u64, footprint: u64) {
         let offset = self.tail();
-        let mut entries = self.index.lock().expect("no thread panics while it holds this lock");
-        if entries.last().is_none_or(|entry| offset - entry.offset >= INDEX_INTERVAL_BYTES) {
+        let mut entries = self
+            .index
+            .lock()
+            .expect("no thread panics while it holds this lock");
+        if entries
+            .last()
+            .is_none_or(|entry| offset - entry.offset >= INDEX_INTERVAL_BYTES)
+        {
             entries.push(IndexEntry { sequence, offset });
         }
         drop(entries);
@@ -106,7 +141,10 @@ impl Segment {
 
     /// Returns the sequence and the position of an indexed record at or before `sequence`.
     pub(crate) fn index_lookup(&self, sequence: u64) -> (u64, u64) {
-        let entries = self.index.lock().expect("no thread panics while it holds this lock");
+        let entries = self
+            .index
+            .lock()
+            .expect("no thread panics while it holds this lock");
         let after = entries.partition_point(|entry| entry.sequence <= sequence);
         let entry = entries[after.saturating_sub(1)];
         (entry.sequence, entry.offset)

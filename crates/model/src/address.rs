@@ -50,7 +50,10 @@ impl NodeName {
     pub fn new(text: impl Into<CompactString>) -> Result<Self, AddressError> {
         let text = text.into();
         let is_valid = |byte: u8| byte.is_ascii_alphanumeric() || b".-_".contains(&byte);
-        let starts = text.bytes().next().is_some_and(|byte| byte.is_ascii_alphanumeric());
+        let starts = text
+            .bytes()
+            .next()
+            .is_some_and(|byte| byte.is_ascii_alphanumeric());
         if starts && text.len() <= Self::MAX_BYTES && text.bytes().all(is_valid) {
             Ok(Self(text))
         } else {
@@ -83,8 +86,13 @@ impl FromStr for ContextAddress {
 
     fn from_str(text: &str) -> Result<Self, AddressError> {
         // A tenant id can contain an @, the name of a node cannot.
-        let (context, node) = text.rsplit_once('@').ok_or_else(|| AddressError::Form(shortened(text)))?;
-        Ok(Self { context: TenantId::for_input(context)?, node: NodeName::new(node)? })
+        let (context, node) = text
+            .rsplit_once('@')
+            .ok_or_else(|| AddressError::Form(shortened(text)))?;
+        Ok(Self {
+            context: TenantId::for_input(context)?,
+            node: NodeName::new(node)?,
+        })
     }
 }
 
@@ -132,7 +140,9 @@ impl Serialize for ContextAddress {
 
 impl<'de> Deserialize<'de> for ContextAddress {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        String::deserialize(deserializer)?.parse().map_err(de::Error::custom)
+        String::deserialize(deserializer)?
+            .parse()
+            .map_err(de::Error::custom)
     }
 }
 
@@ -142,13 +152,21 @@ mod tests {
 
     #[test]
     fn address_is_read_back_and_splits_at_the_last_at_sign() {
-        for (text, context) in
-            [("acme@b.example", "acme"), ("ada@mail@node-1", "ada@mail"), ("@localhost", "")]
-        {
+        for (text, context) in [
+            ("acme@b.example", "acme"),
+            ("ada@mail@node-1", "ada@mail"),
+            ("@localhost", ""),
+        ] {
             let address: ContextAddress = text.parse().unwrap();
-            assert_eq!((address.context.as_str(), address.to_string().as_str()), (context, text));
+            assert_eq!(
+                (address.context.as_str(), address.to_string().as_str()),
+                (context, text)
+            );
             let json = serde_json::to_string(&address).unwrap();
-            assert_eq!(serde_json::from_str::<ContextAddress>(&json).unwrap(), address);
+            assert_eq!(
+                serde_json::from_str::<ContextAddress>(&json).unwrap(),
+                address
+            );
         }
     }
 
@@ -166,7 +184,10 @@ mod tests {
             assert!(error.contains(expected), "{text:?}: {error}");
         }
         let limit = NodeName::MAX_BYTES;
-        assert!(NodeName::new("a".repeat(limit)).is_ok() && NodeName::new("a".repeat(limit + 1)).is_err());
+        assert!(
+            NodeName::new("a".repeat(limit)).is_ok()
+                && NodeName::new("a".repeat(limit + 1)).is_err()
+        );
         assert!(serde_json::from_str::<NodeName>("\"..\"").is_err());
     }
 }

@@ -6,7 +6,17 @@ use crate::Timestamp;
 
 /// Outcome of an attempt.
 #[derive(
-    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, strum::IntoStaticStr,
+    Clone,
+    Copy,
+    Debug,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    Serialize,
+    Deserialize,
+    strum::IntoStaticStr,
 )]
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
@@ -57,7 +67,10 @@ impl AttemptRecord {
     pub const MAX_TEXT_BYTES: usize = 512;
 
     fn bounded(mut self) -> Self {
-        for text in [&mut self.code, &mut self.message].into_iter().chain(&mut self.response) {
+        for text in [&mut self.code, &mut self.message]
+            .into_iter()
+            .chain(&mut self.response)
+        {
             text.truncate(text.floor_char_boundary(Self::MAX_TEXT_BYTES));
         }
         self
@@ -89,7 +102,10 @@ impl AttemptLog {
     /// Adds the attempts that followed in another process, with bounded texts.
     pub fn extend(&mut self, later: Self) {
         self.omitted = self.omitted.saturating_add(later.omitted);
-        later.records.into_iter().for_each(|record| self.push(record.bounded()));
+        later
+            .records
+            .into_iter()
+            .for_each(|record| self.push(record.bounded()));
     }
 }
 
@@ -124,7 +140,10 @@ mod tests {
         (11..=14).for_each(|number| later.push(record(number)));
         log.extend(later);
         let numbers: Vec<_> = log.records.iter().map(|record| record.number).collect();
-        assert_eq!((numbers, log.omitted), (vec![1, 6, 7, 8, 9, 10, 11, 12, 13, 14], 4));
+        assert_eq!(
+            (numbers, log.omitted),
+            (vec![1, 6, 7, 8, 9, 10, 11, 12, 13, 14], 4)
+        );
     }
 
     #[test]

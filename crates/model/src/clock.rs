@@ -8,7 +8,9 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 /// Point in time: milliseconds since 1970-01-01T00:00:00Z, without leap seconds. Displayed as RFC 3339.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
+)]
 #[serde(transparent)]
 pub struct Timestamp(i64);
 
@@ -73,7 +75,10 @@ impl Timestamp {
     pub fn parse(text: &str) -> Result<Self, TimestampError> {
         text.parse::<jiff::Timestamp>()
             .map(|t| Self(t.as_millisecond()))
-            .map_err(|e| TimestampError { text: text.chars().take(64).collect(), reason: e.to_string() })
+            .map_err(|e| TimestampError {
+                text: text.chars().take(64).collect(),
+                reason: e.to_string(),
+            })
     }
 }
 
@@ -108,11 +113,14 @@ pub trait Clock: Send + Sync + 'static {
         Box::pin(async move {
             let end = self.steady_at(due);
             loop {
-                let left = due.duration_since(self.now()).min(end.duration_since(self.steady()));
+                let left = due
+                    .duration_since(self.now())
+                    .min(end.duration_since(self.steady()));
                 if left.is_zero() {
                     return;
                 }
-                self.sleep_until(self.steady().saturating_add(left.min(REREAD_INTERVAL))).await;
+                self.sleep_until(self.steady().saturating_add(left.min(REREAD_INTERVAL)))
+                    .await;
             }
         })
     }
@@ -147,8 +155,14 @@ mod tests {
 
     #[test]
     fn arithmetic_saturates() {
-        assert_eq!(Timestamp::MAX.saturating_add(Duration::from_secs(1)), Timestamp::MAX);
-        assert_eq!(Timestamp::from_millis(5).duration_since(Timestamp::from_millis(9)), Duration::ZERO);
+        assert_eq!(
+            Timestamp::MAX.saturating_add(Duration::from_secs(1)),
+            Timestamp::MAX
+        );
+        assert_eq!(
+            Timestamp::from_millis(5).duration_since(Timestamp::from_millis(9)),
+            Duration::ZERO
+        );
         assert_eq!(Timestamp::MAX.to_string(), "never");
     }
 }

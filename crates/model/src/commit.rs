@@ -110,7 +110,9 @@ impl Commit {
     #[must_use]
     pub fn abandoned_work(&self) -> Vec<Uuid> {
         fn abandoned(instance: Option<&Arc<Instance>>) -> impl Iterator<Item = Uuid> {
-            let work = instance.into_iter().flat_map(|instance| &instance.pending_work);
+            let work = instance
+                .into_iter()
+                .flat_map(|instance| &instance.pending_work);
             work.filter(|work| work.abandoned).map(|work| work.id)
         }
         let now: Vec<_> = abandoned(self.instance.as_ref()).collect();
@@ -280,6 +282,10 @@ impl StreamPosition {
     /// Returns the position after a message whose time is unknown.
     #[must_use]
     pub const fn after(stream_id: Uuid, sequence: u64) -> Self {
-        Self { stream_id, sequence, at: None }
+        Self {
+            stream_id,
+            sequence,
+            at: None,
+        }
     }
 }

@@ -15,7 +15,11 @@ pub struct DedupeKey(Uuid);
 impl DedupeKey {
     fn of(parts: &[&[u8]]) -> Self {
         let digest = digest(parts.iter().copied());
-        Self(Uuid::from_bytes(*digest.first_chunk().expect("a digest is longer than a UUID")))
+        Self(Uuid::from_bytes(
+            *digest
+                .first_chunk()
+                .expect("a digest is longer than a UUID"),
+        ))
     }
 
     /// Returns the key with this value, as read from a store.
@@ -50,7 +54,11 @@ impl Event {
     /// Returns the identity of the event: its source and its id.
     #[must_use]
     pub fn dedupe_key(&self) -> DedupeKey {
-        DedupeKey::of(&[b"event", self.source.as_bytes(), self.id.as_str().as_bytes()])
+        DedupeKey::of(&[
+            b"event",
+            self.source.as_bytes(),
+            self.id.as_str().as_bytes(),
+        ])
     }
 }
 
@@ -77,15 +85,20 @@ impl Input {
     pub fn identity(&self) -> DedupeKey {
         match self {
             Input::Event(event) => event.dedupe_key(),
-            Input::Control(ControlRequest { action: ControlAction::Deliver { event, .. }, .. }) => {
-                event.dedupe_key()
-            }
+            Input::Control(ControlRequest {
+                action: ControlAction::Deliver { event, .. },
+                ..
+            }) => event.dedupe_key(),
             Input::Control(control) => DedupeKey::of(&[b"control", control.id.as_str().as_bytes()]),
-            Input::Workflow(command) => DedupeKey::of(&[b"workflow", command.id.as_str().as_bytes()]),
-            Input::WorkResult(result) => DedupeKey(result.work_id),
-            Input::Timer(timer) => {
-                DedupeKey::of(&[b"timer", timer.name.as_str().as_bytes(), &timer.token.to_le_bytes()])
+            Input::Workflow(command) => {
+                DedupeKey::of(&[b"workflow", command.id.as_str().as_bytes()])
             }
+            Input::WorkResult(result) => DedupeKey(result.work_id),
+            Input::Timer(timer) => DedupeKey::of(&[
+                b"timer",
+                timer.name.as_str().as_bytes(),
+                &timer.token.to_le_bytes(),
+            ]),
             Input::Early(early) => early.input.identity(),
         }
     }
@@ -121,7 +134,11 @@ mod tests {
         let key = event("urn:shop", "1").dedupe_key();
         assert_eq!(
             key,
-            Event { kind: EventType::new("Other").unwrap(), ..event("urn:shop", "1") }.dedupe_key()
+            Event {
+                kind: EventType::new("Other").unwrap(),
+                ..event("urn:shop", "1")
+            }
+            .dedupe_key()
         );
         assert_ne!(key, event("urn:bank", "1").dedupe_key());
         assert_ne!(key, event("urn:shop", "2").dedupe_key());

@@ -64,7 +64,9 @@ pub struct DeployedDefinition {
 impl Deployment {
     /// Returns the active definitions.
     pub fn active(&self) -> impl Iterator<Item = &DeployedDefinition> {
-        self.definitions.iter().filter(|definition| definition.retired_at.is_none())
+        self.definitions
+            .iter()
+            .filter(|definition| definition.retired_at.is_none())
     }
 
     /// Returns whether it replaces another deployment of the same owner. Pods that deploy at the same time choose the same number;
@@ -72,21 +74,28 @@ impl Deployment {
     #[must_use]
     pub fn is_newer_than(&self, other: Option<&Self>) -> bool {
         let content = |deployment: &Self| {
-            let hashes: Vec<_> = deployment.active().map(|definition| definition.program.hash).collect();
+            let hashes: Vec<_> = deployment
+                .active()
+                .map(|definition| definition.program.hash)
+                .collect();
             let schedules = deployment.schedules.iter();
             let schedules = schedules.map(|schedule| (schedule.source.clone(), schedule.removed));
             (hashes, schedules.collect::<Vec<_>>())
         };
         other.is_none_or(|other| {
             let order = (self.number, self.at).cmp(&(other.number, other.at));
-            order.then_with(|| content(self).cmp(&content(other))).is_gt()
+            order
+                .then_with(|| content(self).cmp(&content(other)))
+                .is_gt()
         })
     }
 
     /// Returns the deployed definition with this hash.
     #[must_use]
     pub fn find(&self, hash: &[u8; 16]) -> Option<&DeployedDefinition> {
-        self.definitions.iter().find(|definition| definition.program.hash == *hash)
+        self.definitions
+            .iter()
+            .find(|definition| definition.program.hash == *hash)
     }
 }
 
@@ -118,10 +127,19 @@ mod tests {
             schedules: Vec::new(),
             context: None,
         };
-        let ordered = [deployment(1, 9, 9), deployment(2, 1, 9), deployment(2, 2, 1), deployment(2, 2, 2)];
+        let ordered = [
+            deployment(1, 9, 9),
+            deployment(2, 1, 9),
+            deployment(2, 2, 1),
+            deployment(2, 2, 2),
+        ];
         for (index, one) in ordered.iter().enumerate() {
             for (other, two) in ordered.iter().enumerate() {
-                assert_eq!(one.is_newer_than(Some(two)), index > other, "{index} {other}");
+                assert_eq!(
+                    one.is_newer_than(Some(two)),
+                    index > other,
+                    "{index} {other}"
+                );
             }
         }
         assert!(ordered[0].is_newer_than(None));

@@ -9,7 +9,9 @@ use jiff::{SignedDuration, Span, SpanRelativeTo};
 /// # Errors
 /// If the text is not a duration, is negative, or has months or years, which have no fixed length.
 pub fn parse_duration(text: &str) -> Result<Duration, jiff::Error> {
-    text.parse::<Span>()?.to_duration(SpanRelativeTo::days_are_24_hours())?.try_into()
+    text.parse::<Span>()?
+        .to_duration(SpanRelativeTo::days_are_24_hours())?
+        .try_into()
 }
 
 /// Formats a duration as text that [`parse_duration`] reads: `30d` for whole days, from two on.
@@ -30,9 +32,13 @@ mod tests {
 
     #[test]
     fn durations_are_formatted_in_the_largest_units() {
-        for (text, expected) in
-            [("2592000s", "30d"), ("24h", "24h"), ("90m", "1h 30m"), ("49h", "49h"), ("1500ms", "1s 500ms")]
-        {
+        for (text, expected) in [
+            ("2592000s", "30d"),
+            ("24h", "24h"),
+            ("90m", "1h 30m"),
+            ("49h", "49h"),
+            ("1500ms", "1s 500ms"),
+        ] {
             let duration = parse_duration(text).unwrap();
             assert_eq!(format_duration(duration), expected);
             assert_eq!(parse_duration(expected).unwrap(), duration);

@@ -32,7 +32,10 @@ pub struct TransitionFailure {
 
 impl From<Failure> for Box<TransitionFailure> {
     fn from(failure: Failure) -> Self {
-        Box::new(TransitionFailure { failure, step: None })
+        Box::new(TransitionFailure {
+            failure,
+            step: None,
+        })
     }
 }
 
@@ -62,7 +65,15 @@ pub struct InstanceFailure {
 
 impl From<Failure> for InstanceFailure {
     fn from(Failure { code, message }: Failure) -> Self {
-        Self { code, message, step: None, attempts: None, at: None, is_cause: false, cause: None }
+        Self {
+            code,
+            message,
+            step: None,
+            attempts: None,
+            at: None,
+            is_cause: false,
+            cause: None,
+        }
     }
 }
 

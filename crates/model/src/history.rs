@@ -6,7 +6,8 @@ use serde::{Deserialize, Serialize, Serializer};
 use uuid::Uuid;
 
 use crate::{
-    AttemptLog, EventAttributes, EventId, Failure, Input, InputKind, RecordedPayloads, Status, Timestamp,
+    AttemptLog, EventAttributes, EventId, Failure, Input, InputKind, RecordedPayloads, Status,
+    Timestamp,
 };
 
 /// Entry in the history of an instance.
@@ -43,7 +44,11 @@ pub struct HistoryEntry {
 /// Rows are read by position: absent fields at the end are not written.
 impl Serialize for HistoryEntry {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let fields = 9 + if self.input.is_some() { 2 } else { usize::from(self.failure.is_some()) };
+        let fields = 9 + if self.input.is_some() {
+            2
+        } else {
+            usize::from(self.failure.is_some())
+        };
         let mut entry = serializer.serialize_struct("HistoryEntry", fields)?;
         entry.serialize_field("version", &self.version)?;
         entry.serialize_field("at", &self.at)?;
@@ -95,6 +100,11 @@ impl InputOrigin {
     pub fn new(input: &Input, node: &str, now: Timestamp) -> Self {
         let waited = u64::try_from(now.duration_since(input.at()).as_millis()).unwrap_or(u64::MAX);
         let attributes = input.event().and_then(|event| event.attributes.clone());
-        Self { kind: Some(input.kind()), node: node.into(), delay_ms: Some(waited), attributes }
+        Self {
+            kind: Some(input.kind()),
+            node: node.into(),
+            delay_ms: Some(waited),
+            attributes,
+        }
     }
 }

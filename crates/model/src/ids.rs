@@ -72,10 +72,18 @@ fn check(kind: &'static str, text: &str, limit: usize, may_be_empty: bool) -> Re
         return Err(IdError::Empty { kind });
     }
     if text.len() > limit {
-        return Err(IdError::TooLong { kind, length: text.len(), limit });
+        return Err(IdError::TooLong {
+            kind,
+            length: text.len(),
+            limit,
+        });
     }
     match text.char_indices().find(|(_, c)| c.is_control()) {
-        Some((position, character)) => Err(IdError::Control { kind, character, position }),
+        Some((position, character)) => Err(IdError::Control {
+            kind,
+            character,
+            position,
+        }),
         None => Ok(()),
     }
 }
@@ -235,7 +243,10 @@ impl fmt::Display for InstanceKey {
 /// id.
 #[must_use]
 pub fn derive_id(at: Timestamp, parts: &[&[u8]]) -> Uuid {
-    with_time(u64::try_from(at.as_millis()).unwrap_or(0), parts.iter().copied())
+    with_time(
+        u64::try_from(at.as_millis()).unwrap_or(0),
+        parts.iter().copied(),
+    )
 }
 
 /// Returns a UUID v7 with the time of `parent` and a hash of `parent` and `parts`.
@@ -243,7 +254,10 @@ pub fn derive_id(at: Timestamp, parts: &[&[u8]]) -> Uuid {
 /// The ids of a run derive from its run id, so they are independent of the time of a decision.
 #[must_use]
 pub fn derive_child_id(parent: Uuid, parts: &[&[u8]]) -> Uuid {
-    with_time(unix_millis(parent), std::iter::once(&parent.as_bytes()[..]).chain(parts.iter().copied()))
+    with_time(
+        unix_millis(parent),
+        std::iter::once(&parent.as_bytes()[..]).chain(parts.iter().copied()),
+    )
 }
 
 /// Returns the time of a UUID v7, in milliseconds since 1970.
@@ -253,7 +267,9 @@ fn unix_millis(id: Uuid) -> u64 {
 
 fn with_time<'a>(millis: u64, parts: impl Iterator<Item = &'a [u8]>) -> Uuid {
     let digest = digest(parts);
-    let random = digest.first_chunk().expect("a digest is longer than the random part");
+    let random = digest
+        .first_chunk()
+        .expect("a digest is longer than the random part");
     uuid::Builder::from_unix_timestamp_millis(millis, random).into_uuid()
 }
 
@@ -274,22 +290,38 @@ mod tests {
     #[test]
     fn rejects_control_characters_with_their_position() {
         let error = CorrelationId::new("a\0b").unwrap_err();
-        assert_eq!(error, IdError::Control { kind: "correlation id", character: '\0', position: 1 });
+        assert_eq!(
+            error,
+            IdError::Control {
+                kind: "correlation id",
+                character: '\0',
+                position: 1
+            }
+        );
         assert!(CorrelationId::new("a\u{85}b").is_err());
     }
 
     #[test]
     fn rejects_long_ids_with_the_limit() {
         let error = CorrelationId::new("x".repeat(257)).unwrap_err();
-        assert_eq!(error.to_string(), "correlation id has 257 bytes, the limit is 256; shorten or hash it");
+        assert_eq!(
+            error.to_string(),
+            "correlation id has 257 bytes, the limit is 256; shorten or hash it"
+        );
     }
 
     #[test]
     fn ids_in_paths_are_no_dots() {
         for dots in [".", ".."] {
             let error = CorrelationId::for_path(dots).unwrap_err();
-            assert!(error.to_string().starts_with("correlation id must not be"), "{error}");
-            assert!(CorrelationId::new(dots).is_ok(), "stored ids are still readable");
+            assert!(
+                error.to_string().starts_with("correlation id must not be"),
+                "{error}"
+            );
+            assert!(
+                CorrelationId::new(dots).is_ok(),
+                "stored ids are still readable"
+            );
         }
         assert!(CorrelationId::for_path("...").is_ok() && CorrelationId::for_path("a..b").is_ok());
         assert!(CorrelationId::for_path("").is_err());
@@ -303,8 +335,13 @@ mod tests {
             error.to_string(),
             "correlation id contains bidirectional control '\\u{202e}' at byte 2; remove it"
         );
-        for control in ['\u{61c}', '\u{200e}', '\u{200f}', '\u{202a}', '\u{2066}', '\u{2069}'] {
-            assert!(EventId::for_input(format!("a{control}")).is_err(), "{control:?}");
+        for control in [
+            '\u{61c}', '\u{200e}', '\u{200f}', '\u{202a}', '\u{2066}', '\u{2069}',
+        ] {
+            assert!(
+                EventId::for_input(format!("a{control}")).is_err(),
+                "{control:?}"
+            );
         }
         assert!(
             serde_json::from_value::<CorrelationId>(reversed.into()).is_ok(),
@@ -323,7 +360,12 @@ mod tests {
     #[test]
     fn deserialization_validates_ids() {
         assert!(serde_json::from_str::<SagaName>("\"a\\u0000\"").is_err());
-        assert_eq!(serde_json::from_str::<SagaName>("\"order\"").unwrap().as_str(), "order");
+        assert_eq!(
+            serde_json::from_str::<SagaName>("\"order\"")
+                .unwrap()
+                .as_str(),
+            "order"
+        );
     }
 
     #[test]
@@ -333,19 +375,28 @@ mod tests {
         assert_eq!(id.get_version_num(), 7);
         assert_eq!(id, derive_id(at, &[b"ab", b"c"]));
         assert_ne!(id, derive_id(at, &[b"a", b"bc"]));
-        assert_eq!(id.get_timestamp().map(|t| t.to_unix().0), Some(1_700_000_000));
+        assert_eq!(
+            id.get_timestamp().map(|t| t.to_unix().0),
+            Some(1_700_000_000)
+        );
     }
 
     #[test]
     fn child_ids_have_the_time_of_their_parent_and_depend_on_every_part() {
         let parent = derive_id(Timestamp::from_millis(1_700_000_000_000), &[b"run"]);
         let id = derive_child_id(parent, &[b"work", b"charge"]);
-        assert_eq!((id.get_version_num(), id.get_timestamp()), (7, parent.get_timestamp()));
+        assert_eq!(
+            (id.get_version_num(), id.get_timestamp()),
+            (7, parent.get_timestamp())
+        );
         assert_eq!(id, derive_child_id(parent, &[b"work", b"charge"]));
         assert_ne!(id, derive_child_id(parent, &[b"workcharge"]));
         assert_ne!(
             id,
-            derive_child_id(derive_id(Timestamp::from_millis(5), &[b"run"]), &[b"work", b"charge"])
+            derive_child_id(
+                derive_id(Timestamp::from_millis(5), &[b"run"]),
+                &[b"work", b"charge"]
+            )
         );
     }
 }

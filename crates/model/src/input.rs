@@ -5,8 +5,8 @@ use serde_json::Value;
 use uuid::Uuid;
 
 use crate::{
-    CorrelationId, EventAttributes, EventId, EventType, Name, StartRequest, TaskAction, TenantId, Timestamp,
-    TraceParent, WaitToken, WorkResult, WorkflowAction, WorkflowCommand,
+    CorrelationId, EventAttributes, EventId, EventType, Name, StartRequest, TaskAction, TenantId,
+    Timestamp, TraceParent, WaitToken, WorkResult, WorkflowAction, WorkflowCommand,
 };
 
 /// Event, as transmitted. Field names follow CloudEvents 1.0 with the extensions `tenantid`,
@@ -240,9 +240,10 @@ impl Input {
     pub fn completed_work_id(&self) -> Option<Uuid> {
         match self {
             Input::WorkResult(outcome) => Some(outcome.work_id),
-            Input::Workflow(WorkflowCommand { action: WorkflowAction::ChildEnded(ended), .. }) => {
-                Some(ended.work_id)
-            }
+            Input::Workflow(WorkflowCommand {
+                action: WorkflowAction::ChildEnded(ended),
+                ..
+            }) => Some(ended.work_id),
             Input::Early(early) => early.input.completed_work_id(),
             Input::Event(_) | Input::Timer(_) | Input::Control(_) | Input::Workflow(_) => None,
         }
@@ -266,9 +267,10 @@ impl Input {
     pub fn event(&self) -> Option<&Event> {
         match self {
             Input::Event(event) => Some(event),
-            Input::Control(ControlRequest { action: ControlAction::Deliver { event, .. }, .. }) => {
-                Some(event)
-            }
+            Input::Control(ControlRequest {
+                action: ControlAction::Deliver { event, .. },
+                ..
+            }) => Some(event),
             Input::Early(early) => early.input.event(),
             Input::WorkResult(_) | Input::Timer(_) | Input::Control(_) | Input::Workflow(_) => None,
         }

@@ -9,8 +9,8 @@ use serde_json::Value;
 use uuid::Uuid;
 
 use crate::{
-    Event, EventId, EventType, InstanceFailure, InstanceUsers, Name, ParentRef, PendingWork, Reference,
-    SagaName, Task, TimerFired, Timestamp, TraceParent, WaitToken,
+    Event, EventId, EventType, InstanceFailure, InstanceUsers, Name, ParentRef, PendingWork,
+    Reference, SagaName, Task, TimerFired, Timestamp, TraceParent, WaitToken,
 };
 
 /// Snapshot of one saga instance. Its size does not grow with its age.
@@ -77,14 +77,18 @@ impl Instance {
     /// Returns whether the result of pending work became a dead letter.
     #[must_use]
     pub fn has_unapplied_result(&self) -> bool {
-        self.pending_work.iter().any(|work| work.dead_letter.is_some())
+        self.pending_work
+            .iter()
+            .any(|work| work.dead_letter.is_some())
     }
 
     /// Returns the token of one of its waits. It is the same while the wait lasts, and another one for a later wait for
     /// the same condition. A wait for an event ends when an event of its type is applied.
     #[must_use]
     pub fn wait_token(&self, wait: &Wait) -> WaitToken {
-        let (id, at) = self.subject_of(wait).unwrap_or((wait.origin.into(), Timestamp::default()));
+        let (id, at) = self
+            .subject_of(wait)
+            .unwrap_or((wait.origin.into(), Timestamp::default()));
         WaitToken::of(&[
             self.run_id.as_bytes(),
             wait.kind.as_str().as_bytes(),
@@ -107,7 +111,10 @@ impl Instance {
         match wait.kind {
             WaitKind::Event | WaitKind::Operator => None,
             WaitKind::WorkResult | WaitKind::Saga => {
-                let work = self.pending_work.iter().find(|work| work.tag == wait.name)?;
+                let work = self
+                    .pending_work
+                    .iter()
+                    .find(|work| work.tag == wait.name)?;
                 Some((work.id.as_u128(), work.requested_at))
             }
             WaitKind::Timer => {
@@ -124,7 +131,11 @@ impl Instance {
     /// Returns the signal that a fired timer delivers; `None` if the timer is stale or delivers none.
     #[must_use]
     pub fn scheduled_signal(&self, fired: &TimerFired) -> Option<&ScheduledSignal> {
-        self.timers.iter().find(|timer| timer.is(fired))?.signal.as_deref()
+        self.timers
+            .iter()
+            .find(|timer| timer.is(fired))?
+            .signal
+            .as_deref()
     }
 
     /// Returns whether the instance has ended, has no pending work or child sagas, and is not paused.
@@ -151,7 +162,17 @@ pub struct DefinitionRef {
 
 /// Status of an instance. `paused` is a separate flag.
 #[derive(
-    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, strum::IntoStaticStr,
+    Clone,
+    Copy,
+    Debug,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    Serialize,
+    Deserialize,
+    strum::IntoStaticStr,
 )]
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
@@ -263,7 +284,10 @@ pub struct Wait {
     pub origin: u32,
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde passes a reference"
+)]
 fn is_zero(origin: &u32) -> bool {
     *origin == 0
 }
@@ -272,7 +296,13 @@ impl Wait {
     /// Creates a wait, which lasts if the instance waited for the same before.
     #[must_use]
     pub fn new(kind: WaitKind, name: Name, until: Option<Timestamp>) -> Self {
-        Self { kind, name, until, is_new: false, origin: 0 }
+        Self {
+            kind,
+            name,
+            until,
+            is_new: false,
+            origin: 0,
+        }
     }
 
     /// Returns whether both are waits for the same condition; one may have begun after the end of the other.
@@ -337,7 +367,11 @@ impl ArmedTimer {
 /// Rows are read by position: absent fields at the end are not written.
 impl Serialize for ArmedTimer {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let fields = 3 + if self.signal.is_some() { 2 } else { usize::from(self.trace.is_some()) };
+        let fields = 3 + if self.signal.is_some() {
+            2
+        } else {
+            usize::from(self.trace.is_some())
+        };
         let mut timer = serializer.serialize_struct("ArmedTimer", fields)?;
         timer.serialize_field("name", &self.name)?;
         timer.serialize_field("token", &self.token)?;

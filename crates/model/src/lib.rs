@@ -39,8 +39,8 @@ pub use address::{AddressError, ContextAddress, NodeName};
 pub use attempt::{AttemptLog, AttemptOutcome, AttemptRecord, beginning};
 pub use clock::{Clock, SteadyTime, Timestamp, TimestampError};
 pub use commit::{
-    Change, CheckpointKey, Commit, InstanceReplacement, RunChange, StreamPosition, Timer, TimerChange,
-    Transition,
+    Change, CheckpointKey, Commit, InstanceReplacement, RunChange, StreamPosition, Timer,
+    TimerChange, Transition,
 };
 pub use dead_letter::{DeadLetter, DeadLetterOriginal, DeadLetterReason};
 pub use dedupe_key::DedupeKey;
@@ -50,12 +50,13 @@ pub use event_attributes::EventAttributes;
 pub use failure::{Failure, InstanceFailure, TransitionFailure};
 pub use history::{HistoryEntry, InputOrigin, RecordedFailure};
 pub use ids::{
-    ActorId, CorrelationId, EffectName, EventId, EventType, IdError, InstanceKey, Name, SagaName, TenantId,
-    derive_child_id, derive_id, is_direction_control,
+    ActorId, CorrelationId, EffectName, EventId, EventType, IdError, InstanceKey, Name, SagaName,
+    TenantId, derive_child_id, derive_id, is_direction_control,
 };
 pub use input::{ControlAction, ControlRequest, EarlyInput, Event, Input, InputKind, TimerFired};
 pub use instance::{
-    ArmedTimer, DefinitionRef, Instance, SagaResult, ScheduledSignal, Status, StatusSnapshot, Wait, WaitKind,
+    ArmedTimer, DefinitionRef, Instance, SagaResult, ScheduledSignal, Status, StatusSnapshot, Wait,
+    WaitKind,
 };
 pub use job_log::{JobLogAppend, JobLogChunk, LogLine};
 pub use outcome::{CURRENT_SCHEMA, WorkOutcome};
@@ -68,14 +69,14 @@ pub use sample_rate::{InvalidSampleRate, SampleRate};
 pub use slot::{SLOTS, Slot, SlotAssigner, fnv1a};
 pub use start::{OnExisting, StartRequest, StartSignal};
 pub use task::{
-    ExcludedUser, Exclusion, InstanceUsers, Task, TaskAction, TaskChange, TaskEvent, TaskEventKind, TaskRow,
-    TaskSpec, TaskStatus, TaskUpdate,
+    ExcludedUser, Exclusion, InstanceUsers, Task, TaskAction, TaskChange, TaskEvent, TaskEventKind,
+    TaskRow, TaskSpec, TaskStatus, TaskUpdate,
 };
 pub use trace::{SpanId, TraceParent};
 pub use wait_token::{WaitToken, WaitTokenError};
 pub use work::{
-    CancelChild, Command, Confirmation, Destination, Effect, Fact, IN_DOUBT, InDoubtPolicy, NotifyParent,
-    OutboxKey, RetryPolicy, StartChild, Work, WorkItem, WorkKind,
+    CancelChild, Command, Confirmation, Destination, Effect, Fact, IN_DOUBT, InDoubtPolicy,
+    NotifyParent, OutboxKey, RetryPolicy, StartChild, Work, WorkItem, WorkKind,
 };
 pub use work_result::WorkResult;
 pub use workflow::{

@@ -44,7 +44,10 @@ pub(crate) const fn first_version() -> u32 {
     1
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde passes a reference"
+)]
 const fn is_first_version(version: &u32) -> bool {
     *version == 1
 }
@@ -53,7 +56,11 @@ impl WorkOutcome {
     /// Creates a success whose payload has the first schema version.
     #[must_use]
     pub const fn succeeded(event: Option<EventType>, payload: Value) -> Self {
-        Self::Succeeded { event, payload, schema_version: 1 }
+        Self::Succeeded {
+            event,
+            payload,
+            schema_version: 1,
+        }
     }
 
     /// Returns the failure, if it is one.
@@ -61,7 +68,9 @@ impl WorkOutcome {
     pub fn failure(&self) -> Option<&Failure> {
         match self {
             WorkOutcome::Accepted | WorkOutcome::Succeeded { .. } => None,
-            WorkOutcome::Failed { failure, .. } | WorkOutcome::TimedOut { failure } => Some(failure),
+            WorkOutcome::Failed { failure, .. } | WorkOutcome::TimedOut { failure } => {
+                Some(failure)
+            }
         }
     }
 
@@ -70,7 +79,9 @@ impl WorkOutcome {
     pub fn payload(&self) -> Option<&Value> {
         match self {
             WorkOutcome::Accepted | WorkOutcome::TimedOut { .. } => None,
-            WorkOutcome::Succeeded { payload, .. } | WorkOutcome::Failed { payload, .. } => Some(payload),
+            WorkOutcome::Succeeded { payload, .. } | WorkOutcome::Failed { payload, .. } => {
+                Some(payload)
+            }
         }
     }
 

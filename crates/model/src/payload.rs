@@ -72,8 +72,13 @@ impl RecordedPayloads {
             self.0.reserve_exact(INITIAL_CAPACITY);
         }
         let start = self.0.len();
-        let mut writer = BoundedWriter { buffer: &mut self.0, end: start.saturating_add(limit), size: 0 };
-        let is_written = payload.is_some_and(|payload| serde_json::to_writer(&mut writer, payload).is_ok());
+        let mut writer = BoundedWriter {
+            buffer: &mut self.0,
+            end: start.saturating_add(limit),
+            size: 0,
+        };
+        let is_written =
+            payload.is_some_and(|payload| serde_json::to_writer(&mut writer, payload).is_ok());
         let size = writer.size;
         if !is_written {
             self.0.truncate(start);
@@ -91,20 +96,24 @@ impl RecordedPayloads {
         if is_cut {
             header.push(size);
         }
-        self.0.splice(start..start, header.bytes[..header.length].iter().copied());
+        self.0
+            .splice(start..start, header.bytes[..header.length].iter().copied());
     }
 
     /// Adds the changed variables as `{"total": [null, 125]}`: the values before and after the transition.
     pub fn push_variables(&mut self, variables: &[VariableChange], limit: usize) {
         let changes = Changes(variables);
-        self.push(Some(&changes).filter(|changes| changes.iter().next().is_some()), limit);
+        self.push(
+            Some(&changes).filter(|changes| changes.iter().next().is_some()),
+            limit,
+        );
     }
 
     /// Returns whether the text from `start` on is the payload of the input.
     fn is_input(&self, start: usize) -> bool {
         let mut rest = &self.0[..start];
-        let header =
-            read_number(&mut rest).filter(|header| *header >= TEXT && (header - TEXT).is_multiple_of(2));
+        let header = read_number(&mut rest)
+            .filter(|header| *header >= TEXT && (header - TEXT).is_multiple_of(2));
         let length = header.and_then(|header| usize::try_from((header - TEXT) / 2).ok());
         length.and_then(|length| rest.get(..length)) == Some(&self.0[start..])
     }
@@ -120,10 +129,17 @@ impl RecordedPayloads {
                 header => {
                     let length = usize::try_from((header - TEXT) / 2).ok()?;
                     let is_cut = (header - TEXT) % 2 == 1;
-                    let size = if is_cut { read_number(&mut rest)? } else { length as u64 };
+                    let size = if is_cut {
+                        read_number(&mut rest)?
+                    } else {
+                        length as u64
+                    };
                     let (text, behind) = rest.split_at_checked(length)?;
                     rest = behind;
-                    Some(RecordedPayload { text: String::from_utf8_lossy(text), size })
+                    Some(RecordedPayload {
+                        text: String::from_utf8_lossy(text),
+                        size,
+                    })
                 }
             };
             if is_input {
@@ -145,7 +161,10 @@ impl<'a> Changes<'a> {
 
 impl Serialize for Changes<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_map(self.iter().map(|change| (&change.name, (&change.before, &change.after))))
+        serializer.collect_map(
+            self.iter()
+                .map(|change| (&change.name, (&change.before, &change.after))),
+        )
     }
 }
 
@@ -230,7 +249,10 @@ mod tests {
         payloads.push(Some(&json!([1])), 100);
         payloads.push(Some(&input), 100);
         let input = Some((r#"{"id":"o-1"}"#.to_owned(), 12));
-        assert_eq!(texts(&payloads), [input.clone(), None, Some(("[1]".to_owned(), 3)), input]);
+        assert_eq!(
+            texts(&payloads),
+            [input.clone(), None, Some(("[1]".to_owned(), 3)), input]
+        );
         assert_eq!(payloads.0.len(), 1 + 12 + 1 + 1 + 3 + 1);
     }
 
@@ -246,12 +268,22 @@ mod tests {
 
     #[test]
     fn only_variables_whose_values_differ_are_recorded() {
-        let change = |name: &str, before, after| VariableChange { name: name.into(), before, after };
+        let change = |name: &str, before, after| VariableChange {
+            name: name.into(),
+            before,
+            after,
+        };
         let same = change("id", json!(1), json!(1));
         let mut payloads = RecordedPayloads::default();
-        payloads.push_variables(&[same.clone(), change("total", Value::Null, json!(125))], 100);
+        payloads.push_variables(
+            &[same.clone(), change("total", Value::Null, json!(125))],
+            100,
+        );
         payloads.push_variables(&[same], 100);
-        assert_eq!(texts(&payloads), [Some((r#"{"total":[null,125]}"#.to_owned(), 20)), None]);
+        assert_eq!(
+            texts(&payloads),
+            [Some((r#"{"total":[null,125]}"#.to_owned(), 20)), None]
+        );
     }
 
     #[test]

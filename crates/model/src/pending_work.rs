@@ -32,7 +32,11 @@ pub struct PendingWork {
 /// Rows are read by position: absent fields at the end are not written.
 impl Serialize for PendingWork {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let fields = 5 + if self.abandoned { 2 } else { usize::from(self.dead_letter.is_some()) };
+        let fields = 5 + if self.abandoned {
+            2
+        } else {
+            usize::from(self.dead_letter.is_some())
+        };
         let mut work = serializer.serialize_struct("PendingWork", fields)?;
         work.serialize_field("id", &self.id)?;
         work.serialize_field("kind", &self.kind)?;

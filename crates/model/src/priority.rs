@@ -71,7 +71,9 @@ impl FromStr for Priority {
     type Err = PriorityError;
 
     fn from_str(name: &str) -> Result<Self, PriorityError> {
-        let found = Self::ALL.into_iter().find(|priority| priority.as_str() == name);
+        let found = Self::ALL
+            .into_iter()
+            .find(|priority| priority.as_str() == name);
         found.ok_or_else(|| PriorityError(name.to_owned()))
     }
 }
@@ -92,7 +94,14 @@ impl PriorityTurns {
             self.first(waiting)
         })?;
         let is_alone = waiting.into_iter().filter(|waits| *waits).count() == 1;
-        Some((priority, if is_alone { usize::MAX } else { self.left[priority as usize] }))
+        Some((
+            priority,
+            if is_alone {
+                usize::MAX
+            } else {
+                self.left[priority as usize]
+            },
+        ))
     }
 
     /// Uses turns of a class.
@@ -102,7 +111,9 @@ impl PriorityTurns {
     }
 
     fn first(&self, waiting: [bool; 3]) -> Option<Priority> {
-        Priority::ALL.into_iter().find(|class| waiting[*class as usize] && self.left[*class as usize] > 0)
+        Priority::ALL
+            .into_iter()
+            .find(|class| waiting[*class as usize] && self.left[*class as usize] > 0)
     }
 }
 
@@ -115,7 +126,10 @@ pub struct PriorityQueue<T> {
 
 impl<T> Default for PriorityQueue<T> {
     fn default() -> Self {
-        Self { classes: Default::default(), turns: PriorityTurns::default() }
+        Self {
+            classes: Default::default(),
+            turns: PriorityTurns::default(),
+        }
     }
 }
 
@@ -128,7 +142,9 @@ impl<T> PriorityQueue<T> {
     /// Returns the next item.
     pub fn pop(&mut self) -> Option<T> {
         let classes = &mut self.classes;
-        let (priority, _) = self.turns.next(|class| !classes[class as usize].is_empty())?;
+        let (priority, _) = self
+            .turns
+            .next(|class| !classes[class as usize].is_empty())?;
         self.turns.take(priority, 1);
         classes[priority as usize].pop_front()
     }
@@ -178,7 +194,10 @@ mod tests {
     fn class_without_items_leaves_its_turns_to_the_others() {
         assert_eq!(classes(&mut queue([0, 9, 9]), 10), [0, 8, 2]);
         let mut rest = queue([1, 0, 50]);
-        assert_eq!((classes(&mut rest, 51), rest.pop(), rest.is_empty()), ([1, 0, 50], None, true));
+        assert_eq!(
+            (classes(&mut rest, 51), rest.pop(), rest.is_empty()),
+            ([1, 0, 50], None, true)
+        );
     }
 
     #[test]
@@ -194,17 +213,32 @@ mod tests {
     #[test]
     fn only_class_with_items_takes_any_number() {
         let mut turns = PriorityTurns::default();
-        assert_eq!(turns.next(|class| class == Priority::Low), Some((Priority::Low, usize::MAX)));
-        assert_eq!(turns.next(|class| class != Priority::High), Some((Priority::Normal, 4)));
+        assert_eq!(
+            turns.next(|class| class == Priority::Low),
+            Some((Priority::Low, usize::MAX))
+        );
+        assert_eq!(
+            turns.next(|class| class != Priority::High),
+            Some((Priority::Normal, 4))
+        );
         turns.take(Priority::Normal, 4);
-        assert_eq!(turns.next(|class| class != Priority::High), Some((Priority::Low, 1)));
+        assert_eq!(
+            turns.next(|class| class != Priority::High),
+            Some((Priority::Low, 1))
+        );
         assert_eq!(turns.next(|_| false), None);
     }
 
     #[test]
     fn names_are_parsed() {
-        assert_eq!(Priority::ALL.map(|priority| priority.as_str().parse()), Priority::ALL.map(Ok));
+        assert_eq!(
+            Priority::ALL.map(|priority| priority.as_str().parse()),
+            Priority::ALL.map(Ok)
+        );
         let error = "urgent".parse::<Priority>().unwrap_err().to_string();
-        assert_eq!(error, r#""urgent" is not a priority; priorities: high, normal, low"#);
+        assert_eq!(
+            error,
+            r#""urgent" is not a priority; priorities: high, normal, low"#
+        );
     }
 }

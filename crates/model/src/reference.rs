@@ -31,7 +31,9 @@ impl Reference {
         match self {
             Reference::Name(name) => Reference::Name(change(name)),
             Reference::Parts(parts) => {
-                let parts = parts.iter().map(|(name, text)| (name.clone(), change(text)));
+                let parts = parts
+                    .iter()
+                    .map(|(name, text)| (name.clone(), change(text)));
                 Reference::Parts(Box::new(parts.collect()))
             }
         }
@@ -72,14 +74,23 @@ mod tests {
 
     #[test]
     fn parts_are_displayed_and_found_by_name() {
-        let parts =
-            [("order", "o-1"), ("customer", "c-7")].map(|(name, text)| (name.to_owned(), text.to_owned()));
+        let parts = [("order", "o-1"), ("customer", "c-7")]
+            .map(|(name, text)| (name.to_owned(), text.to_owned()));
         let reference = Reference::Parts(Box::new(parts.into_iter().collect()));
         assert_eq!(reference.to_string(), "customer=c-7, order=o-1");
-        assert_eq!((reference.part("order"), reference.part("line")), (Some("o-1"), None));
-        assert_eq!(reference.map(|_| "x".to_owned()).to_string(), "customer=x, order=x");
         assert_eq!(
-            (Reference::from("R-1").to_string(), Reference::from("R-1").part("order")),
+            (reference.part("order"), reference.part("line")),
+            (Some("o-1"), None)
+        );
+        assert_eq!(
+            reference.map(|_| "x".to_owned()).to_string(),
+            "customer=x, order=x"
+        );
+        assert_eq!(
+            (
+                Reference::from("R-1").to_string(),
+                Reference::from("R-1").part("order")
+            ),
             ("R-1".to_owned(), None)
         );
     }

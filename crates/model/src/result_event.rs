@@ -30,6 +30,9 @@ impl ResultEvent {
     /// Returns the id of the event. A work item that is requested again under its id has another result.
     #[must_use]
     pub fn id(&self) -> Uuid {
-        derive_child_id(self.work_id, &[b"result", &self.requested_at.as_millis().to_le_bytes()])
+        derive_child_id(
+            self.work_id,
+            &[b"result", &self.requested_at.as_millis().to_le_bytes()],
+        )
     }
 }

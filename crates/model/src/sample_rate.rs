@@ -19,7 +19,9 @@ pub struct SampleRate(u32);
 
 /// Text that is not a sample rate.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("invalid sample {0:?}; expected a percentage above 0% and up to 100%, for example 10% or 0.5%")]
+#[error(
+    "invalid sample {0:?}; expected a percentage above 0% and up to 100%, for example 10% or 0.5%"
+)]
 pub struct InvalidSampleRate(String);
 
 impl SampleRate {
@@ -32,9 +34,18 @@ impl SampleRate {
         if self == Self::ALL {
             return true;
         }
-        let parts = ["sample", key.tenant.as_str(), key.saga.as_str(), key.correlation.as_str()];
+        let parts = [
+            "sample",
+            key.tenant.as_str(),
+            key.saga.as_str(),
+            key.correlation.as_str(),
+        ];
         let digest = digest(parts.iter().map(|part| part.as_bytes()));
-        let number = u64::from_le_bytes(*digest.first_chunk().expect("a digest is longer than a number"));
+        let number = u64::from_le_bytes(
+            *digest
+                .first_chunk()
+                .expect("a digest is longer than a number"),
+        );
         number % u64::from(WHOLE) < u64::from(self.0)
     }
 }
@@ -44,7 +55,11 @@ impl FromStr for SampleRate {
 
     fn from_str(text: &str) -> Result<Self, InvalidSampleRate> {
         let invalid = || InvalidSampleRate(text.chars().take(64).collect());
-        let number = text.trim().strip_suffix('%').ok_or_else(invalid)?.trim_end();
+        let number = text
+            .trim()
+            .strip_suffix('%')
+            .ok_or_else(invalid)?
+            .trim_end();
         let (percent, fraction) = number.split_once('.').unwrap_or((number, "0"));
         let is_number = |digits: &str, most: usize| {
             (1..=most).contains(&digits.len()) && digits.bytes().all(|byte| byte.is_ascii_digit())
@@ -52,8 +67,14 @@ impl FromStr for SampleRate {
         if !is_number(percent, 3) || !is_number(fraction, 4) {
             return Err(invalid());
         }
-        let parts: u32 = format!("{percent}{fraction:0<4}").parse().map_err(|_| invalid())?;
-        if (1..=WHOLE).contains(&parts) { Ok(Self(parts)) } else { Err(invalid()) }
+        let parts: u32 = format!("{percent}{fraction:0<4}")
+            .parse()
+            .map_err(|_| invalid())?;
+        if (1..=WHOLE).contains(&parts) {
+            Ok(Self(parts))
+        } else {
+            Err(invalid())
+        }
     }
 }
 
@@ -96,7 +117,9 @@ mod tests {
         for text in ["10%", "0.5%", "100%", "0.0001%", "33.25%"] {
             assert_eq!(text.parse::<SampleRate>().unwrap().to_string(), text);
         }
-        for text in ["10", "", "%", "0%", "100.1%", "-1%", "1e1%", "1.23456%", "1.%", ".5%", "+5%", "1000%"] {
+        for text in [
+            "10", "", "%", "0%", "100.1%", "-1%", "1e1%", "1.23456%", "1.%", ".5%", "+5%", "1000%",
+        ] {
             let error = text.parse::<SampleRate>().unwrap_err().to_string();
             assert!(error.contains("for example 10%"), "{text}: {error}");
         }
@@ -106,11 +129,15 @@ mod tests {
     fn sample_has_its_share_and_grows_with_the_rate() {
         let rate = |text: &str| text.parse::<SampleRate>().unwrap();
         let of = |rate: SampleRate| (0..10_000).filter(move |number| rate.includes(&key(*number)));
-        let (small, large): (Vec<_>, Vec<_>) = (of(rate("10%")).collect(), of(rate("20%")).collect());
+        let (small, large): (Vec<_>, Vec<_>) =
+            (of(rate("10%")).collect(), of(rate("20%")).collect());
         assert!((900..1_100).contains(&small.len()), "{}", small.len());
         assert!(small.iter().all(|number| large.contains(number)));
         assert_eq!(of(SampleRate::ALL).count(), 10_000);
         // The selection is part of the contract between pods of different releases.
-        assert_eq!(of(rate("0.1%")).take(3).collect::<Vec<_>>(), [354, 472, 1398]);
+        assert_eq!(
+            of(rate("0.1%")).take(3).collect::<Vec<_>>(),
+            [354, 472, 1398]
+        );
     }
 }

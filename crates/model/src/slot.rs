@@ -19,7 +19,9 @@ pub struct Slot(pub u16);
 #[must_use]
 pub fn fnv1a(tokens: &[&str]) -> u32 {
     let bytes = tokens.iter().flat_map(|t| t.bytes());
-    bytes.fold(2_166_136_261, |hash: u32, byte| (hash ^ u32::from(byte)).wrapping_mul(16_777_619))
+    bytes.fold(2_166_136_261, |hash: u32, byte| {
+        (hash ^ u32::from(byte)).wrapping_mul(16_777_619)
+    })
 }
 
 /// Assigns instances to slots: by tenant, or by key for key-sharded tenants.
@@ -33,14 +35,20 @@ impl SlotAssigner {
     /// (tenant, saga, correlation).
     #[must_use]
     pub fn with_key_sharded(tenants: impl IntoIterator<Item = TenantId>) -> Self {
-        Self { key_sharded: tenants.into_iter().collect() }
+        Self {
+            key_sharded: tenants.into_iter().collect(),
+        }
     }
 
     /// Returns the slot of an instance.
     #[must_use]
     pub fn slot_of(&self, key: &InstanceKey) -> Slot {
         if self.key_sharded.contains(&key.tenant) {
-            slot(&[key.tenant.as_str(), key.saga.as_str(), key.correlation.as_str()])
+            slot(&[
+                key.tenant.as_str(),
+                key.saga.as_str(),
+                key.correlation.as_str(),
+            ])
         } else {
             slot(&[key.tenant.as_str()])
         }
@@ -95,10 +103,22 @@ mod tests {
     fn slot_assignment_is_stable() {
         let slots = SlotAssigner::with_key_sharded([TenantId::new("big").unwrap()]);
         assert_eq!(slots.slot_of(&key("")), Slot(453));
-        assert_eq!(slots.slot_of(&key("acme")), slots.tenant_slot(&TenantId::new("acme").unwrap()).unwrap());
+        assert_eq!(
+            slots.slot_of(&key("acme")),
+            slots.tenant_slot(&TenantId::new("acme").unwrap()).unwrap()
+        );
         let big = TenantId::new("big").unwrap();
-        assert_eq!((slots.tenant_slot(&big), slots.is_key_sharded(&big)), (None, true));
-        assert_eq!(slots.home_slot(&big), Slot(u16::try_from(fnv1a(&["big"]) % 1024).unwrap()));
-        assert_eq!(slots.slot_of(&key("big")), Slot(u16::try_from(fnv1a(&["bigordero-1"]) % 1024).unwrap()));
+        assert_eq!(
+            (slots.tenant_slot(&big), slots.is_key_sharded(&big)),
+            (None, true)
+        );
+        assert_eq!(
+            slots.home_slot(&big),
+            Slot(u16::try_from(fnv1a(&["big"]) % 1024).unwrap())
+        );
+        assert_eq!(
+            slots.slot_of(&key("big")),
+            Slot(u16::try_from(fnv1a(&["bigordero-1"]) % 1024).unwrap())
+        );
     }
 }

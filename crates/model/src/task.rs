@@ -92,7 +92,13 @@ impl ExcludedUser {
     #[must_use]
     pub fn resolve(self, users: Option<&InstanceUsers>) -> Option<Exclusion<'_>> {
         let user = match (self, users) {
-            (Self::Previous, Some(InstanceUsers { last_task_user: None, .. })) => return None,
+            (
+                Self::Previous,
+                Some(InstanceUsers {
+                    last_task_user: None,
+                    ..
+                }),
+            ) => return None,
             (Self::Starter, users) => users.and_then(|users| users.started_by.as_deref()),
             (Self::Previous, users) => users.and_then(|users| users.last_task_user.as_deref()),
         };
@@ -172,7 +178,17 @@ pub struct TaskRow {
 
 /// Status of a task.
 #[derive(
-    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, strum::IntoStaticStr,
+    Clone,
+    Copy,
+    Debug,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    Serialize,
+    Deserialize,
+    strum::IntoStaticStr,
 )]
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]

@@ -99,7 +99,10 @@ impl TraceParent {
 /// Parses a trace id from its 32 hexadecimal digits.
 #[must_use]
 pub fn parse_trace_id(digits: &str) -> Option<[u8; 16]> {
-    let fits = digits.len() == 32 && digits.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
+    let fits = digits.len() == 32
+        && digits
+            .bytes()
+            .all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
     fits.then(|| read_hex(digits.as_bytes()))
 }
 
@@ -161,7 +164,11 @@ impl SpanId {
     /// Creates a span id from any bytes.
     #[must_use]
     pub fn new(bytes: [u8; 8]) -> Self {
-        if bytes == [0; 8] { Self([0, 0, 0, 0, 0, 0, 0, 1]) } else { Self(bytes) }
+        if bytes == [0; 8] {
+            Self([0, 0, 0, 0, 0, 0, 0, 1])
+        } else {
+            Self(bytes)
+        }
     }
 
     /// Returns the span id of the transition to a version of an instance.
@@ -192,14 +199,22 @@ impl SpanId {
     }
 
     fn of_instance(kind: &str, key: &InstanceKey, which: &[u8]) -> Self {
-        let InstanceKey { tenant, saga, correlation } = key;
+        let InstanceKey {
+            tenant,
+            saga,
+            correlation,
+        } = key;
         let parts = [tenant.as_str(), saga.as_str(), correlation.as_str()].map(str::as_bytes);
         Self::derived(&[kind.as_bytes(), parts[0], parts[1], parts[2], which])
     }
 
     fn derived(parts: &[&[u8]]) -> Self {
         let digest = digest(parts.iter().copied());
-        Self::new(*digest.first_chunk().expect("a digest is longer than a span id"))
+        Self::new(
+            *digest
+                .first_chunk()
+                .expect("a digest is longer than a span id"),
+        )
     }
 }
 
@@ -213,8 +228,9 @@ impl fmt::Display for SpanId {
 /// every delivery.
 #[must_use]
 pub fn derive_trace_id(parts: &[&[u8]]) -> [u8; 16] {
-    let mut id: [u8; 16] =
-        *digest(parts.iter().copied()).first_chunk().expect("a digest is longer than a trace id");
+    let mut id: [u8; 16] = *digest(parts.iter().copied())
+        .first_chunk()
+        .expect("a digest is longer than a trace id");
     // A trace id must not be all zero.
     id[0] |= 1;
     id
@@ -254,10 +270,16 @@ mod tests {
 
     #[test]
     fn accepts_only_valid_trace_parents() {
-        assert_eq!(TraceParent::new(TEXT).unwrap().trace_id(), "4bf92f3577b34da6a3ce929d0e0e4736");
-        for invalid in
-            ["", "00-short-00f067aa0ba902b7-01", &TEXT.to_uppercase(), &TEXT.replace("00-4", "01-4")]
-        {
+        assert_eq!(
+            TraceParent::new(TEXT).unwrap().trace_id(),
+            "4bf92f3577b34da6a3ce929d0e0e4736"
+        );
+        for invalid in [
+            "",
+            "00-short-00f067aa0ba902b7-01",
+            &TEXT.to_uppercase(),
+            &TEXT.replace("00-4", "01-4"),
+        ] {
             assert_eq!(TraceParent::new(invalid), None, "{invalid}");
         }
     }
@@ -266,8 +288,13 @@ mod tests {
     fn serializes_as_text_and_rejects_invalid_text() {
         let trace = TraceParent::new(TEXT).unwrap();
         assert_eq!(serde_json::to_value(&trace).unwrap(), TEXT);
-        assert_eq!(serde_json::from_value::<TraceParent>(TEXT.into()).unwrap(), trace);
-        let error = serde_json::from_value::<TraceParent>("00-4bf9".into()).unwrap_err().to_string();
+        assert_eq!(
+            serde_json::from_value::<TraceParent>(TEXT.into()).unwrap(),
+            trace
+        );
+        let error = serde_json::from_value::<TraceParent>("00-4bf9".into())
+            .unwrap_err()
+            .to_string();
         assert!(error.contains("W3C traceparent"), "{error}");
         assert_eq!(format!("{trace:?}"), format!("TraceParent({TEXT:?})"));
     }
@@ -275,9 +302,16 @@ mod tests {
     #[test]
     fn id_bytes_match_hex() {
         let trace = TraceParent::new(TEXT).unwrap();
-        let rebuilt = TraceParent::new_root(trace.trace_id_bytes(), SpanId::new(trace.span_id_bytes()), true);
+        let rebuilt = TraceParent::new_root(
+            trace.trace_id_bytes(),
+            SpanId::new(trace.span_id_bytes()),
+            true,
+        );
         assert_eq!(rebuilt, trace);
-        assert_eq!(parse_trace_id(trace.trace_id()), Some(trace.trace_id_bytes()));
+        assert_eq!(
+            parse_trace_id(trace.trace_id()),
+            Some(trace.trace_id_bytes())
+        );
         for invalid in ["", "4bf9", &"G".repeat(32), &"\u{e9}".repeat(16)] {
             assert_eq!(parse_trace_id(invalid), None, "{invalid}");
         }
@@ -287,7 +321,10 @@ mod tests {
     fn new_span_preserves_trace_id_and_flags() {
         let span = SpanId::for_transition(&key("acme"), 3);
         let other = TraceParent::new(TEXT).unwrap().with_span(span);
-        assert_eq!((other.trace_id(), other.span_id()), (&TEXT[3..35], span.to_string().as_str()));
+        assert_eq!(
+            (other.trace_id(), other.span_id()),
+            (&TEXT[3..35], span.to_string().as_str())
+        );
         assert_eq!(TraceParent::new(other.as_str()), Some(other.clone()));
         assert!(other.is_sampled());
     }
@@ -297,7 +334,10 @@ mod tests {
         let sampled = |text: &str| TraceParent::new(text).unwrap().is_sampled();
         assert!(!sampled(&TEXT.replace("-01", "-00")));
         assert!(sampled(&TEXT.replace("-01", "-03")));
-        assert!(!sampled(&format!("00-{}-00f067aa0ba902b7-01", "0".repeat(32))));
+        assert!(!sampled(&format!(
+            "00-{}-00f067aa0ba902b7-01",
+            "0".repeat(32)
+        )));
         assert!(!sampled(&format!("{}-{}-01", &TEXT[..35], "0".repeat(16))));
     }
 
@@ -316,7 +356,10 @@ mod tests {
     #[test]
     fn baggage_encodes_the_tenant() {
         assert_eq!(tenant_baggage(&key("acme")).as_deref(), Some("tenant=acme"));
-        assert_eq!(tenant_baggage(&key("a b,ö")).as_deref(), Some("tenant=a%20b%2C%C3%B6"));
+        assert_eq!(
+            tenant_baggage(&key("a b,ö")).as_deref(),
+            Some("tenant=a%20b%2C%C3%B6")
+        );
         assert_eq!(tenant_baggage(&key("")), None);
     }
 }

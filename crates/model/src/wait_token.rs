@@ -26,7 +26,11 @@ impl WaitToken {
     /// Returns the token of a wait with these parts.
     pub(crate) fn of(parts: &[&[u8]]) -> Self {
         let digest = digest(parts.iter().copied());
-        Self(u64::from_be_bytes(*digest.first_chunk().expect("a digest is longer than a token")))
+        Self(u64::from_be_bytes(
+            *digest
+                .first_chunk()
+                .expect("a digest is longer than a token"),
+        ))
     }
 }
 
@@ -69,8 +73,18 @@ mod tests {
         let token = WaitToken(0x1f);
         assert_eq!(token.to_string(), "000000000000001f");
         assert_eq!("000000000000001F".parse(), Ok(token));
-        for invalid in ["", "1f", "00000000000000zz", "+00000000000001f", "0000000000000001f"] {
-            assert_eq!(invalid.parse::<WaitToken>(), Err(WaitTokenError), "{invalid}");
+        for invalid in [
+            "",
+            "1f",
+            "00000000000000zz",
+            "+00000000000001f",
+            "0000000000000001f",
+        ] {
+            assert_eq!(
+                invalid.parse::<WaitToken>(),
+                Err(WaitTokenError),
+                "{invalid}"
+            );
         }
     }
 }

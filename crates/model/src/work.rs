@@ -11,8 +11,8 @@ use uuid::Uuid;
 
 use crate::outcome::first_version;
 use crate::{
-    ChildResult, CorrelationId, EffectName, EventId, EventType, InstanceKey, Name, ParentEndPolicy, Priority,
-    ResultEvent, SagaName, TenantId, Timestamp, TraceParent,
+    ChildResult, CorrelationId, EffectName, EventId, EventType, InstanceKey, Name, ParentEndPolicy,
+    Priority, ResultEvent, SagaName, TenantId, Timestamp, TraceParent,
 };
 
 /// Work that a program requests. It is dispatched after the requesting transition is durable.
@@ -165,7 +165,12 @@ impl Fact {
     /// Creates a fact whose identity is its cause.
     #[must_use]
     pub fn new(kind: EventType, data: Value) -> Self {
-        Self { kind, data, key: None, result: None }
+        Self {
+            kind,
+            data,
+            key: None,
+            result: None,
+        }
     }
 }
 
@@ -288,7 +293,12 @@ impl WorkItem {
             Work::NotifyParent(e) => e.to.saga.as_str(),
         };
         let (kind, tenant) = (self.work.kind(), self.instance.tenant.clone());
-        Destination { kind, tenant, name: CompactString::from(name), priority: self.priority }
+        Destination {
+            kind,
+            tenant,
+            name: CompactString::from(name),
+            priority: self.priority,
+        }
     }
 }
 
@@ -340,7 +350,10 @@ impl Work {
             Work::Command(c) => Some(&c.tag),
             Work::Effect(e) => Some(&e.tag),
             Work::StartChild(s) => Some(&s.tag),
-            Work::Fact(_) | Work::CancelChild(_) | Work::NotifyParent(_) | Work::PublishResult(_) => None,
+            Work::Fact(_)
+            | Work::CancelChild(_)
+            | Work::NotifyParent(_)
+            | Work::PublishResult(_) => None,
         }
     }
 

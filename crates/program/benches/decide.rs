@@ -4,9 +4,12 @@ use std::hint::black_box;
 
 use divan::{Bencher, counter::ItemsCount};
 use orlog_model::{
-    CorrelationId, Event, EventId, EventType, InstanceKey, SagaName, TenantId, Timestamp, WorkOutcome,
+    CorrelationId, Event, EventId, EventType, InstanceKey, SagaName, TenantId, Timestamp,
+    WorkOutcome,
 };
-use orlog_program::{CompiledDefinition, Context, Program, ProgramInput, ProgramOutput, compile_yaml};
+use orlog_program::{
+    CompiledDefinition, Context, Program, ProgramInput, ProgramOutput, compile_yaml,
+};
 use serde_json::{Value, json};
 
 const ORDER: &str = include_str!("../tests/order.saga.yaml");
@@ -55,9 +58,17 @@ fn placed() -> Event {
 
 fn apply(saga: &CompiledDefinition, state: Option<&[u8]>, input: &ProgramInput<'_>) -> Vec<u8> {
     let key = key();
-    let context =
-        Context { key: &key, version: 1, now: Timestamp::from_millis(0), pending_work: &[], attempts: 0 };
-    match saga.apply(state, input, &context).expect("the input is applied") {
+    let context = Context {
+        key: &key,
+        version: 1,
+        now: Timestamp::from_millis(0),
+        pending_work: &[],
+        attempts: 0,
+    };
+    match saga
+        .apply(state, input, &context)
+        .expect("the input is applied")
+    {
         ProgramOutput::Applied(transition) => transition.state,
         ProgramOutput::Ignored(reason) | ProgramOutput::Rejected(reason) => panic!("{reason}"),
     }
@@ -95,17 +106,38 @@ fn event_completes_a_step(bencher: Bencher<'_, '_>) {
 fn outcome_completes_a_step_and_a_condition_decides(bencher: Bencher<'_, '_>) {
     let saga = order();
     let state = apply(&saga, None, &ProgramInput::Event(&placed()));
-    let state = apply(&saga, Some(&state), &ProgramInput::Event(&event("StockReserved", json!({}))));
+    let state = apply(
+        &saga,
+        Some(&state),
+        &ProgramInput::Event(&event("StockReserved", json!({}))),
+    );
     let outcome = WorkOutcome::succeeded(None, json!({"paymentId": "p9"}));
-    bench_apply(bencher, &saga, Some(&state), &ProgramInput::WorkResult { tag: "charge", outcome: &outcome });
+    bench_apply(
+        bencher,
+        &saga,
+        Some(&state),
+        &ProgramInput::WorkResult {
+            tag: "charge",
+            outcome: &outcome,
+        },
+    );
 }
 
 #[divan::bench]
 fn failure_starts_compensation(bencher: Bencher<'_, '_>) {
     let saga = order();
     let state = apply(&saga, None, &ProgramInput::Event(&placed()));
-    let state = apply(&saga, Some(&state), &ProgramInput::Event(&event("StockReserved", json!({}))));
-    bench_apply(bencher, &saga, Some(&state), &ProgramInput::Timer { name: "charge" });
+    let state = apply(
+        &saga,
+        Some(&state),
+        &ProgramInput::Event(&event("StockReserved", json!({}))),
+    );
+    bench_apply(
+        bencher,
+        &saga,
+        Some(&state),
+        &ProgramInput::Timer { name: "charge" },
+    );
 }
 
 #[divan::bench]
@@ -124,5 +156,10 @@ fn expression(bencher: Bencher<'_, '_>, template: &str) {
     );
     let saga = compile_yaml(&text, "s").expect("the definition is valid");
     let order = json!({"id": "o1", "total": 125, "open": "yes", "items": [{"sku": "a"}, {"sku": "b"}], "customer": {"email": "a@b"}});
-    bench_apply(bencher, &saga, None, &ProgramInput::Event(&event("Go", order)));
+    bench_apply(
+        bencher,
+        &saga,
+        None,
+        &ProgramInput::Event(&event("Go", order)),
+    );
 }

@@ -51,7 +51,10 @@ pub fn page_program() -> PageProgram {
 
 /// Returns the batch of an instance that requests a page: the instance itself, or its parent.
 #[must_use]
-pub fn batch_of<'a>(own: &'a InstanceKey, parent: Option<&'a InstanceKey>) -> Option<&'a InstanceKey> {
+pub fn batch_of<'a>(
+    own: &'a InstanceKey,
+    parent: Option<&'a InstanceKey>,
+) -> Option<&'a InstanceKey> {
     PAGES.owner(SAGA, own, parent)
 }
 

@@ -19,7 +19,11 @@ pub fn is_built_in(saga: &str) -> bool {
 pub(crate) fn reference(saga: &str) -> DefinitionRef {
     let digest = Sha256::digest(format!("native:{saga}:1"));
     let hash = std::array::from_fn(|index| digest[index]);
-    DefinitionRef { saga: SagaName::new(saga).expect("the name is short"), version: 1, hash }
+    DefinitionRef {
+        saga: SagaName::new(saga).expect("the name is short"),
+        version: 1,
+        hash,
+    }
 }
 
 /// Returns the type of a signal or fact of a built-in saga.
@@ -33,8 +37,8 @@ pub(crate) fn decode<S: DeserializeOwned>(
     supported: u16,
     format: impl Fn(&S) -> u16,
 ) -> Result<S, ProgramError> {
-    let state: S =
-        rmp_serde::from_slice(state).map_err(|error| ProgramError::InvalidState(error.to_string()))?;
+    let state: S = rmp_serde::from_slice(state)
+        .map_err(|error| ProgramError::InvalidState(error.to_string()))?;
     let found = format(&state);
     if found > supported {
         let message = format!("format {found} is newer than this release, which reads {supported}");

@@ -37,8 +37,10 @@ pub struct CompiledDefinition {
 /// All diagnostics of the definition.
 pub fn compile(definition: Definition) -> Result<CompiledDefinition, Vec<Diagnostic>> {
     let file = format!("saga {}", definition.saga);
-    let source = serde_json::to_string(&definition).expect("a definition is plain data with text keys");
-    with_source(definition, source).map_err(|f| f.into_iter().map(|f| f.without_text(&file)).collect())
+    let source =
+        serde_json::to_string(&definition).expect("a definition is plain data with text keys");
+    with_source(definition, source)
+        .map_err(|f| f.into_iter().map(|f| f.without_text(&file)).collect())
 }
 
 /// Compiles a definition that was parsed from `source`.
@@ -50,16 +52,30 @@ pub(crate) fn with_source(
     let hash = Sha256::digest(source.as_bytes());
     let mut short = [0; 16];
     short.copy_from_slice(&hash[..16]);
-    let reference = DefinitionRef { saga: definition.saga.clone(), version: definition.version, hash: short };
+    let reference = DefinitionRef {
+        saga: definition.saga.clone(),
+        version: definition.version,
+        hash: short,
+    };
     let result_events: Vec<_> = saga.entries.keys().cloned().collect();
     let manifest = manifest::of(&definition, &result_events);
-    Ok(CompiledDefinition { definition, source, reference, manifest, correlation_rules, saga })
+    Ok(CompiledDefinition {
+        definition,
+        source,
+        reference,
+        manifest,
+        correlation_rules,
+        saga,
+    })
 }
 
 /// Compiles the definition of a flow, whose failed steps do not end the others.
 pub(crate) fn compile_flow(definition: &Definition) -> Result<CompiledSaga, Vec<RawDiagnostic>> {
     let (saga, _) = assemble::assemble(definition)?;
-    Ok(CompiledSaga { isolates_failures: true, ..saga })
+    Ok(CompiledSaga {
+        isolates_failures: true,
+        ..saga
+    })
 }
 
 /// Returns the texts of all templates that are not expressions.

@@ -30,13 +30,18 @@ pub(crate) fn of(
 ///
 /// # Errors
 /// [`ProgramError::SchemaMismatch`] if neither exists, or the identifier is invalid.
-pub fn correlation_by_field(event: &Event, path: Option<&str>) -> Result<CorrelationId, ProgramError> {
+pub fn correlation_by_field(
+    event: &Event,
+    path: Option<&str>,
+) -> Result<CorrelationId, ProgramError> {
     of(event, path, path.and_then(|path| field(&event.data, path)))
 }
 
 /// Returns the value at a path of fields (`order.id`); `None` if it is null.
 pub(crate) fn field<'a>(data: &'a Value, path: &str) -> Option<&'a Value> {
-    path.split('.').try_fold(data, |value, field| value.get(field)).filter(|value| !value.is_null())
+    path.split('.')
+        .try_fold(data, |value, field| value.get(field))
+        .filter(|value| !value.is_null())
 }
 
 fn identifier(event: &Event, path: &str, value: &Value) -> Result<CorrelationId, ProgramError> {
@@ -51,8 +56,9 @@ fn identifier(event: &Event, path: &str, value: &Value) -> Result<CorrelationId,
             )));
         }
     };
-    CorrelationId::for_path(text)
-        .map_err(|error| ProgramError::SchemaMismatch(format!("`{path}` of {}: {error}", event.kind)))
+    CorrelationId::for_path(text).map_err(|error| {
+        ProgramError::SchemaMismatch(format!("`{path}` of {}: {error}", event.kind))
+    })
 }
 
 #[cfg(test)]
@@ -82,7 +88,10 @@ mod tests {
         let of = |value| super::of(&event, Some("orderId"), Some(&value));
         for dots in [".", ".."] {
             let error = of(json!(dots)).unwrap_err().to_string();
-            assert!(error.contains("`orderId` of OrderPlaced: correlation id must not be"), "{error}");
+            assert!(
+                error.contains("`orderId` of OrderPlaced: correlation id must not be"),
+                "{error}"
+            );
         }
         assert_eq!(of(json!("...")).unwrap().as_str(), "...");
     }

@@ -17,8 +17,8 @@ use serde_json::{Map, Value};
 
 use crate::diagnostic::RawDiagnostic;
 use crate::language::{
-    Bool, Choice, Choices, Codec, Condition, Count, Decoder, Id, OneOrList, Period, Template, Templates,
-    Text, ValueSchema, language_map,
+    Bool, Choice, Choices, Codec, Condition, Count, Decoder, Id, OneOrList, Period, Template,
+    Templates, Text, ValueSchema, language_map,
 };
 use crate::steps::{Action, TimeLimit};
 use crate::versions::VersionSpec;
@@ -85,7 +85,8 @@ impl Definition {
     pub(crate) fn decode_file(root: &Node, findings: &mut Vec<RawDiagnostic>) -> Self {
         let mut decoder = Decoder { findings };
         let fields = decoder.fields(root, "", &Self::MAP);
-        Self::read(&mut decoder, &fields).expect("every required field has a placeholder or a default")
+        Self::read(&mut decoder, &fields)
+            .expect("every required field has a placeholder or a default")
     }
 
     /// Returns the names of the variables that are set anywhere.
@@ -93,7 +94,13 @@ impl Definition {
         let saved = self.steps.iter().flat_map(|step| step.save.keys());
         let handled = self.on.iter().flat_map(|handler| handler.save.keys());
         let migrated = self.migrations.iter().flat_map(|form| form.vars.keys());
-        self.vars.keys().chain(saved).chain(handled).chain(migrated).cloned().collect()
+        self.vars
+            .keys()
+            .chain(saved)
+            .chain(handled)
+            .chain(migrated)
+            .cloned()
+            .collect()
     }
 
     pub(crate) fn early_event_ttl(&self) -> Duration {
@@ -156,11 +163,13 @@ impl Codec for CorrelationSpec {
 
     fn decode(decoder: &mut Decoder<'_>, node: &Node, path: &str) -> Option<Self> {
         match &node.content {
-            Content::Map(_) => {
-                decoder.by_name::<_, Text>(node, path, "a map", EventType::new).map(CorrelationSpec::ByType)
-            }
+            Content::Map(_) => decoder
+                .by_name::<_, Text>(node, path, "a map", EventType::new)
+                .map(CorrelationSpec::ByType),
             Content::Scalar { .. } => Text::decode(decoder, node, path).map(CorrelationSpec::Field),
-            Content::List(_) => decoder.type_error(path, "a path or a map of event types to paths", node),
+            Content::List(_) => {
+                decoder.type_error(path, "a path or a map of event types to paths", node)
+            }
         }
     }
 }
@@ -232,7 +241,10 @@ impl Codec for AnyFact {
     fn decode(decoder: &mut Decoder<'_>, node: &Node, path: &str) -> Option<FactSpec> {
         if matches!(node.content, Content::Scalar { .. }) {
             let fact = Id::<EventType>::decode(decoder, node, path)?;
-            return Some(FactSpec { fact, data: Value::Null });
+            return Some(FactSpec {
+                fact,
+                data: Value::Null,
+            });
         }
         FactSpec::decode(decoder, node, path)
     }
@@ -272,6 +284,10 @@ impl Codec for NewStep {
     const SCHEMA: ValueSchema = ValueSchema::AnyOf(&[ValueSchema::Text, ValueSchema::Null]);
 
     fn decode(decoder: &mut Decoder<'_>, node: &Node, path: &str) -> Option<Option<Name>> {
-        if node.is_null() { Some(None) } else { Id::<Name>::decode(decoder, node, path).map(Some) }
+        if node.is_null() {
+            Some(None)
+        } else {
+            Id::<Name>::decode(decoder, node, path).map(Some)
+        }
     }
 }

@@ -23,15 +23,31 @@ impl Diagnostic {
     /// Creates a diagnostic of a whole file.
     #[must_use]
     pub fn of_file(file: impl Into<String>, message: String) -> Self {
-        Self { file: file.into(), line: 0, column: 0, path: String::new(), message, suggestion: None }
+        Self {
+            file: file.into(),
+            line: 0,
+            column: 0,
+            path: String::new(),
+            message,
+            suggestion: None,
+        }
     }
 
     /// Returns the file with line, column and path, as far as they are known: `order.saga.yaml:4:3 steps[1].id`.
     #[must_use]
     pub fn location(&self) -> String {
-        let Self { file, line, column, path, .. } = self;
-        let place =
-            if *line > 0 { format!("{file}:{line}:{column} {path}") } else { format!("{file} {path}") };
+        let Self {
+            file,
+            line,
+            column,
+            path,
+            ..
+        } = self;
+        let place = if *line > 0 {
+            format!("{file}:{line}:{column} {path}")
+        } else {
+            format!("{file} {path}")
+        };
         place.trim_end().to_owned()
     }
 }
@@ -74,7 +90,13 @@ pub(crate) type RawDiagnostics = Vec<RawDiagnostic>;
 
 impl RawDiagnostic {
     pub(crate) fn new(path: impl Into<String>, message: impl Into<String>) -> Self {
-        Self { path: path.into(), within: None, at_key: false, message: message.into(), suggestion: None }
+        Self {
+            path: path.into(),
+            within: None,
+            at_key: false,
+            message: message.into(),
+            suggestion: None,
+        }
     }
 
     pub(crate) fn with_suggestion(mut self, suggestion: impl Into<String>) -> Self {
@@ -115,8 +137,12 @@ impl RawDiagnostic {
 }
 
 /// Returns the name in `known` that is most similar to `found`, if one is similar enough.
-pub(crate) fn nearest<'a>(found: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    let distance = |name: &str| strsim::damerau_levenshtein(&found.to_lowercase(), &name.to_lowercase());
+pub(crate) fn nearest<'a>(
+    found: &str,
+    known: impl IntoIterator<Item = &'a str>,
+) -> Option<&'a str> {
+    let distance =
+        |name: &str| strsim::damerau_levenshtein(&found.to_lowercase(), &name.to_lowercase());
     known
         .into_iter()
         .filter(|name| found.len() <= 64 && name.len() <= 64)

@@ -94,7 +94,10 @@ static NO_RESULTS: LazyLock<Map<String, Value>> = LazyLock::new(Map::new);
 
 impl<'a> Bindings<'a> {
     pub(crate) fn new(instance: &'a InstanceKey) -> Self {
-        Self { instance: Some(instance), ..Self::before_any_instance() }
+        Self {
+            instance: Some(instance),
+            ..Self::before_any_instance()
+        }
     }
 
     /// Returns bindings without an instance, before correlation.
@@ -134,7 +137,11 @@ impl<'a> Bindings<'a> {
     }
 
     /// Replaces variables and results of jobs by their values in an earlier round of a loop.
-    pub(crate) fn replaced(mut self, vars: &Map<String, Value>, results: &Map<String, Value>) -> Self {
+    pub(crate) fn replaced(
+        mut self,
+        vars: &Map<String, Value>,
+        results: &Map<String, Value>,
+    ) -> Self {
         if let Some(all) = &mut self.vars {
             all.to_mut().extend(vars.clone());
         }
@@ -145,7 +152,11 @@ impl<'a> Bindings<'a> {
     }
 
     pub(crate) fn element(mut self, name: &'a str, value: &'a Value, index: usize) -> Self {
-        self.element = Some(Element { name, value, index: Value::from(index) });
+        self.element = Some(Element {
+            name,
+            value,
+            index: Value::from(index),
+        });
         self
     }
 
@@ -179,8 +190,10 @@ impl<'a> Bindings<'a> {
 
     fn failure(&self) -> &Value {
         self.failure.get_or_init(|| {
-            self.cause
-                .map_or(Value::Null, |c| json!({ "code": c.code, "message": c.message, "step": c.step }))
+            self.cause.map_or(
+                Value::Null,
+                |c| json!({ "code": c.code, "message": c.message, "step": c.step }),
+            )
         })
     }
 
@@ -200,14 +213,18 @@ impl<'a> Bindings<'a> {
     fn lookup<'s>(&'s self, root: Root, fields: &'s [String]) -> Result<CowJson<'s>, &'s str> {
         let (start, fields) = match (root, self.vars.as_deref(), fields) {
             (Root::Vars, Some(vars), []) => return Ok(CowJson::Fields(vars)),
-            (Root::Vars, Some(vars), [first, rest @ ..]) => (vars.get(first).ok_or(first.as_str())?, rest),
+            (Root::Vars, Some(vars), [first, rest @ ..]) => {
+                (vars.get(first).ok_or(first.as_str())?, rest)
+            }
             (Root::Vars, None, _) => return Err(root.name()),
             (Root::Event, _, fields) => (self.event.ok_or(root.name())?, fields),
             (Root::Envelope, _, fields) => (self.envelope().ok_or(root.name())?, fields),
             (Root::Failure, _, fields) => (self.failure(), fields),
             (Root::Key, _, fields) => (self.key(), fields),
             (Root::Results, _, []) => return Ok(CowJson::Fields(&self.results)),
-            (Root::Results, _, [first, rest @ ..]) => (self.results.get(first).ok_or(first.as_str())?, rest),
+            (Root::Results, _, [first, rest @ ..]) => {
+                (self.results.get(first).ok_or(first.as_str())?, rest)
+            }
             (Root::Element, _, fields) => (self.element.as_ref().ok_or(root.name())?.value, fields),
             (Root::Body, _, fields) => (self.message.ok_or(root.name())?.body, fields),
             (Root::Headers, _, fields) => (self.message.ok_or(root.name())?.headers, fields),
@@ -215,7 +232,9 @@ impl<'a> Bindings<'a> {
             (Root::Events, _, fields) => (self.events.ok_or(root.name())?, fields),
             (Root::Index, _, fields) => (&self.element.as_ref().ok_or(root.name())?.index, fields),
         };
-        let found = fields.iter().try_fold(start, |value, field| value.get(field).ok_or(field.as_str()))?;
+        let found = fields
+            .iter()
+            .try_fold(start, |value, field| value.get(field).ok_or(field.as_str()))?;
         Ok(CowJson::Value(found))
     }
 }
@@ -245,10 +264,20 @@ fn run<T: Send>(
         let mut context = Context::with_env(Arc::clone(environment()));
         context.set_variable_resolver(resolver);
         let value = CelValue::resolve_val(&parsed.expression, &context);
-        value.map_err(|e| output::reason(&e)).and_then(|value| read(value.as_ref()))
+        value
+            .map_err(|e| output::reason(&e))
+            .and_then(|value| read(value.as_ref()))
     };
-    let value = if parsed.deep { cost::share_with_thread(resolve) } else { resolve() };
-    if cost::is_exhausted() { Err("the expression processes too much data".to_owned()) } else { value }
+    let value = if parsed.deep {
+        cost::share_with_thread(resolve)
+    } else {
+        resolve()
+    };
+    if cost::is_exhausted() {
+        Err("the expression processes too much data".to_owned())
+    } else {
+        value
+    }
 }
 
 impl Expression {
@@ -259,7 +288,10 @@ impl Expression {
             Some((root, fields)) => Kind::Path { root, fields },
             None => Kind::Cel(Box::new(parsed)),
         };
-        Ok(Self { source: source.to_owned(), kind })
+        Ok(Self {
+            source: source.to_owned(),
+            kind,
+        })
     }
 
     /// Evaluates the expression.
@@ -269,7 +301,10 @@ impl Expression {
     }
 
     /// Evaluates the expression as a part of a template, which opened the cost budget.
-    pub(crate) fn evaluate_within_budget(&self, bindings: &Bindings<'_>) -> Result<Value, EvalError> {
+    pub(crate) fn evaluate_within_budget(
+        &self,
+        bindings: &Bindings<'_>,
+    ) -> Result<Value, EvalError> {
         match &self.kind {
             Kind::Path { root, fields } => match bindings.lookup(*root, fields) {
                 Ok(found) => Ok(found.into_value()),
@@ -285,14 +320,22 @@ impl Expression {
         match &self.kind {
             Kind::Path { .. } => match self.evaluate_within_budget(bindings)? {
                 Value::Bool(holds) => Ok(holds),
-                other => {
-                    Err(self.error(format!("a condition must be true or false, but is {}", kind_of(&other))))
-                }
+                other => Err(self.error(format!(
+                    "a condition must be true or false, but is {}",
+                    kind_of(&other)
+                ))),
             },
             Kind::Cel(parsed) => self.evaluate_cel(parsed, bindings, |value| {
-                let type_error =
-                    || format!("a condition must be true or false, but is {}", value.get_type().name());
-                value.downcast_ref::<CelBool>().map(|b| *b.inner()).ok_or_else(type_error)
+                let type_error = || {
+                    format!(
+                        "a condition must be true or false, but is {}",
+                        value.get_type().name()
+                    )
+                };
+                value
+                    .downcast_ref::<CelBool>()
+                    .map(|b| *b.inner())
+                    .ok_or_else(type_error)
             }),
         }
     }
@@ -328,7 +371,10 @@ impl Expression {
 
     /// Creates the error of an invalid value.
     pub(crate) fn error(&self, reason: String) -> EvalError {
-        EvalError { expression: self.source.clone(), reason }
+        EvalError {
+            expression: self.source.clone(),
+            reason,
+        }
     }
 }
 
@@ -343,7 +389,9 @@ fn path_of(expression: &IdedExpr, scope: &Scope<'_>) -> Option<(Root, Vec<String
         fields.push(select.field.clone());
         at = &select.operand;
     }
-    let Expr::Ident(name) = &at.expr else { return None };
+    let Expr::Ident(name) = &at.expr else {
+        return None;
+    };
     fields.reverse();
     Some((scope.root(name)?, fields))
 }

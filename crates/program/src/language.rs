@@ -14,12 +14,22 @@ pub(crate) use schema::{FieldSchema, MapSchema, ValueSchema};
 
 /// Declares an optional field.
 pub(crate) const fn may<C: Codec>(name: &'static str, description: &'static str) -> FieldSchema {
-    FieldSchema { name, schema: C::SCHEMA, required: false, description }
+    FieldSchema {
+        name,
+        schema: C::SCHEMA,
+        required: false,
+        description,
+    }
 }
 
 /// Declares a required field.
 pub(crate) const fn must<C: Codec>(name: &'static str, description: &'static str) -> FieldSchema {
-    FieldSchema { name, schema: C::SCHEMA, required: true, description }
+    FieldSchema {
+        name,
+        schema: C::SCHEMA,
+        required: true,
+        description,
+    }
 }
 
 /// Declares a struct and the map of the language that it stands for. Each field has a keyword, its name

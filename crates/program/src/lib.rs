@@ -50,12 +50,14 @@ pub use definition::{
     HandlerSpec, Join, MigrationSpec, ResultMatcher as AnswerForm, Step, StepDependencies,
 };
 pub use diagnostic::{Diagnostic, did_you_mean};
-pub use expression::{Comparison, ComparisonOperator, Filter, FilterError, FilterEvalError, evaluate};
+pub use expression::{
+    Comparison, ComparisonOperator, Filter, FilterError, FilterEvalError, evaluate,
+};
 pub use limits::{
-    DEFAULT_FOREACH_CONCURRENCY, MAX_COMPREHENSIONS, MAX_ELEMENTS, MAX_EVALUATION_COST, MAX_EXPRESSION_BYTES,
-    MAX_FUEL, MAX_INDEXES, MAX_JSON_DEPTH, MAX_LOOP_STEPS, MAX_MEMORY_PAGES, MAX_MODULE_BYTES,
-    MAX_PATTERN_BYTES, MAX_PAYLOAD_BYTES, MAX_ROUNDS, MAX_SOURCE_BYTES, MAX_STEPS, PayloadTooLarge,
-    check_payload,
+    DEFAULT_FOREACH_CONCURRENCY, MAX_COMPREHENSIONS, MAX_ELEMENTS, MAX_EVALUATION_COST,
+    MAX_EXPRESSION_BYTES, MAX_FUEL, MAX_INDEXES, MAX_JSON_DEPTH, MAX_LOOP_STEPS, MAX_MEMORY_PAGES,
+    MAX_MODULE_BYTES, MAX_PATTERN_BYTES, MAX_PAYLOAD_BYTES, MAX_ROUNDS, MAX_SOURCE_BYTES,
+    MAX_STEPS, PayloadTooLarge, check_payload,
 };
 pub use lint::{DataSamples, DefinitionGroup, GroupMember, LintWarning, remains_after_failure};
 pub use machine::{canonical_state, stored_variables};
@@ -64,9 +66,9 @@ pub use native::{NativeProgram, NativeSaga, NativeWorkResult, SagaDecision, Tran
 pub use program::Program;
 pub use schema::json_schema;
 pub use steps::{
-    Action, ChildSagaAction, CommandAction, EffectAction, Escalation, EventAction, Foreach, HumanTask,
-    JobAction, OnMaxRounds, RepeatAction, RestartAction, RetrySpec, RunnerSelector, SwitchCase, TimeLimit,
-    TimeSpec,
+    Action, ChildSagaAction, CommandAction, EffectAction, Escalation, EventAction, Foreach,
+    HumanTask, JobAction, OnMaxRounds, RepeatAction, RestartAction, RetrySpec, RunnerSelector,
+    SwitchCase, TimeLimit, TimeSpec,
 };
 pub use versions::{UnsupportedVersionPolicy, VersionSpec};
 pub use wasm::{WasmProgram, is_wasm, load_wasm};

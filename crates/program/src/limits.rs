@@ -64,7 +64,11 @@ pub const MAX_MEMORY_PAGES: usize = 256;
 const MAX_DURATION: Duration = Duration::from_hours(24 * 36_525);
 
 /// Reports a timeout of zero or of more than 100 years.
-pub(crate) fn check_duration(path: &str, duration: Option<Duration>, findings: &mut RawDiagnostics) {
+pub(crate) fn check_duration(
+    path: &str,
+    duration: Option<Duration>,
+    findings: &mut RawDiagnostics,
+) {
     let problem = duration.and_then(duration_problem);
     findings.extend(problem.map(|problem| RawDiagnostic::new(path, problem)));
 }
@@ -134,6 +138,9 @@ mod tests {
         assert_eq!(check_payload(&json!({"a": [1, {"b": "c"}]})), Ok(()));
         let deep = (0..64).fold(json!(1), |inner, _| json!([inner]));
         assert_eq!(check_payload(&deep), Err(PayloadTooLarge::TooDeep));
-        assert_eq!(check_payload(&json!("x".repeat(MAX_PAYLOAD_BYTES))), Err(PayloadTooLarge::TooLong));
+        assert_eq!(
+            check_payload(&json!("x".repeat(MAX_PAYLOAD_BYTES))),
+            Err(PayloadTooLarge::TooLong)
+        );
     }
 }

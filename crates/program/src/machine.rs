@@ -108,14 +108,19 @@ pub(crate) fn apply(
     context: &Context<'_>,
 ) -> Result<ProgramOutput, ProgramError> {
     if let Some(payload) = step_input::payload(input) {
-        check_payload(payload)
-            .map_err(|large| ProgramError::SchemaMismatch(format!("the payload is too large: {large}")))?;
+        check_payload(payload).map_err(|large| {
+            ProgramError::SchemaMismatch(format!("the payload is too large: {large}"))
+        })?;
     }
-    let ProgramInput::Event(event) = input else { return known(saga, state, input, context) };
+    let ProgramInput::Event(event) = input else {
+        return known(saga, state, input, context);
+    };
     match version::resolve(saga, event)? {
         VersionDecision::Current => known(saga, state, input, context),
         VersionDecision::Upcast(event) => known(saga, state, &ProgramInput::Event(&event), context),
-        VersionDecision::Ignored => Ok(ProgramOutput::Ignored("the event version is not accepted".into())),
+        VersionDecision::Ignored => Ok(ProgramOutput::Ignored(
+            "the event version is not accepted".into(),
+        )),
         VersionDecision::Compensates(failure) => match state {
             Some(bytes) => {
                 let state = State::decode(bytes, saga.steps.len())?;
@@ -136,12 +141,12 @@ fn known(
         (None, ProgramInput::Event(event)) if saga.start.contains(&event.kind) => {
             start_instance(saga, event, context)
         }
-        (None, _) => {
-            Ok(ProgramOutput::Ignored("the instance does not exist, and this is not a start event".into()))
-        }
-        (Some(_), ProgramInput::Event(event)) if saga.only_starts(&event.kind) => {
-            Ok(ProgramOutput::Ignored("the instance has already started".into()))
-        }
+        (None, _) => Ok(ProgramOutput::Ignored(
+            "the instance does not exist, and this is not a start event".into(),
+        )),
+        (Some(_), ProgramInput::Event(event)) if saga.only_starts(&event.kind) => Ok(
+            ProgramOutput::Ignored("the instance has already started".into()),
+        ),
         (Some(bytes), _) => {
             let mut run = Execution::new(saga, context, State::decode(bytes, saga.steps.len())?);
             match change(&mut run, input) {
@@ -173,7 +178,9 @@ fn start_instance(
 /// Executes all possible actions after a change and returns the transition.
 fn finish(mut run: Execution<'_>) -> Result<ProgramOutput, ProgramError> {
     advance_to_rest(&mut run)?;
-    Ok(ProgramOutput::Applied(Box::new(output::into_transition(run)?)))
+    Ok(ProgramOutput::Applied(Box::new(output::into_transition(
+        run,
+    )?)))
 }
 
 /// Executes steps of a flow again.
@@ -203,7 +210,12 @@ fn change(run: &mut Execution<'_>, input: &ProgramInput<'_>) -> Result<(), NoTra
             let handled = handler::run_handlers(run, event)?;
             match match_event::match_event(run, &event.kind, (*event).into()) {
                 Ok(mut step_input) => {
-                    if run.action_of(step_input.at, false).kind.collection().is_some() {
+                    if run
+                        .action_of(step_input.at, false)
+                        .kind
+                        .collection()
+                        .is_some()
+                    {
                         step_input.event_key = collect::event_key(event);
                     }
                     apply_outcome::apply_step_input(run, &step_input)
@@ -294,14 +306,24 @@ fn find_phase(run: &mut Execution<'_>) -> Result<(), ProgramError> {
     }
     if compensating {
         let ended = flags.has(Flags::COMPLETED);
-        run.state.phase = if ended { Phase::Compensating } else { Phase::Running };
+        run.state.phase = if ended {
+            Phase::Compensating
+        } else {
+            Phase::Running
+        };
         return Ok(());
     }
     if run.saga.isolates_failures && is_blocked_by_failures(run) {
         return finish_compensated(run);
     }
     let is_active = has_children || (run.saga.keep_active && !flags.has(Flags::ENDED));
-    if !is_active && run.state.steps.iter().all(|entry| entry.state.is_finished()) {
+    if !is_active
+        && run
+            .state
+            .steps
+            .iter()
+            .all(|entry| entry.state.is_finished())
+    {
         return complete_saga(run);
     }
     run.state.phase = Phase::Running;
@@ -318,14 +340,23 @@ fn is_blocked_by_failures(run: &Execution<'_>) -> bool {
 /// Starts compensation because of an unsupported input.
 fn compensate_for(mut run: Execution<'_>, failure: Failure) -> Result<ProgramOutput, ProgramError> {
     if run.state.phase != Phase::Running {
-        return Ok(ProgramOutput::Ignored("the saga no longer runs forward".into()));
+        return Ok(ProgramOutput::Ignored(
+            "the saga no longer runs forward".into(),
+        ));
     }
     if run.state.flags.has(Flags::PIVOTED) {
         return Err(ProgramError::SchemaMismatch(failure.message));
     }
     run.add_note(&failure.code);
     let Failure { code, message } = failure;
-    start_compensation(&mut run, FailureCause { code, message, step: String::new() });
+    start_compensation(
+        &mut run,
+        FailureCause {
+            code,
+            message,
+            step: String::new(),
+        },
+    );
     finish(run)
 }
 
@@ -334,6 +365,8 @@ fn compensate_for(mut run: Execution<'_>, failure: Failure) -> Result<ProgramOut
 fn reject_unless(handled: bool, reason: NoTransition) -> Result<(), NoTransition> {
     match reason {
         NoTransition::Ignored(_) | NoTransition::Rejected(_) if handled => Ok(()),
-        NoTransition::Ignored(_) | NoTransition::Rejected(_) | NoTransition::Error(_) => Err(reason),
+        NoTransition::Ignored(_) | NoTransition::Rejected(_) | NoTransition::Error(_) => {
+            Err(reason)
+        }
     }
 }

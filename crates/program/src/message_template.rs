@@ -8,7 +8,11 @@ use crate::diagnostic::RawDiagnostic;
 use crate::expression::{Bindings, Root, Scope};
 use crate::template::Template;
 
-const SCOPE: Scope<'static> = Scope { roots: &[Root::Body, Root::Headers], vars: None, element: None };
+const SCOPE: Scope<'static> = Scope {
+    roots: &[Root::Body, Root::Headers],
+    vars: None,
+    element: None,
+};
 
 /// Compiled template over a received message. Text that starts with `=` is an expression, as in definitions.
 #[derive(Debug)]
@@ -44,8 +48,19 @@ impl std::error::Error for TemplateError {}
 
 impl From<RawDiagnostic> for TemplateError {
     fn from(found: RawDiagnostic) -> Self {
-        let RawDiagnostic { path, within: at, message, suggestion, at_key: _ } = found;
-        Self { path, at, message, suggestion }
+        let RawDiagnostic {
+            path,
+            within: at,
+            message,
+            suggestion,
+            at_key: _,
+        } = found;
+        Self {
+            path,
+            at,
+            message,
+            suggestion,
+        }
     }
 }
 
@@ -70,7 +85,9 @@ impl MessageTemplate {
     /// The expression without a value, and the reason.
     pub fn evaluate(&self, body: &Value, headers: &Value) -> Result<Value, String> {
         let bindings = Bindings::before_any_instance().message(body, headers);
-        self.0.evaluate(&bindings).map_err(|error| error.to_string())
+        self.0
+            .evaluate(&bindings)
+            .map_err(|error| error.to_string())
     }
 }
 
@@ -84,21 +101,41 @@ mod tests {
     fn check(template: &Value, expected: Result<Value, &str>) {
         let body = json!({ "id": "evt_1", "lines": [{ "sku": "a" }, { "sku": "b" }] });
         let headers = json!({ "x-github-event": "push" });
-        let found = MessageTemplate::compile(template, "data").unwrap().evaluate(&body, &headers);
+        let found = MessageTemplate::compile(template, "data")
+            .unwrap()
+            .evaluate(&body, &headers);
         match expected {
             Ok(expected) => assert_eq!(found, Ok(expected)),
-            Err(part) => assert!(found.as_ref().is_err_and(|error| error.contains(part)), "{found:?}"),
+            Err(part) => assert!(
+                found.as_ref().is_err_and(|error| error.contains(part)),
+                "{found:?}"
+            ),
         }
     }
 
     #[test]
     fn message_template_reads_body_and_headers() {
-        check(&json!("= 'git.' + headers['x-github-event']"), Ok(json!("git.push")));
-        check(&json!({ "id": "= body.id", "of": "stripe" }), Ok(json!({ "id": "evt_1", "of": "stripe" })));
-        check(&json!("= body.lines.map(line, line.sku)"), Ok(json!(["a", "b"])));
-        check(&json!("= body.?customer.orValue('none')"), Ok(json!("none")));
+        check(
+            &json!("= 'git.' + headers['x-github-event']"),
+            Ok(json!("git.push")),
+        );
+        check(
+            &json!({ "id": "= body.id", "of": "stripe" }),
+            Ok(json!({ "id": "evt_1", "of": "stripe" })),
+        );
+        check(
+            &json!("= body.lines.map(line, line.sku)"),
+            Ok(json!(["a", "b"])),
+        );
+        check(
+            &json!("= body.?customer.orValue('none')"),
+            Ok(json!("none")),
+        );
         check(&json!("==x"), Ok(json!("=x")));
-        check(&json!("= body"), Ok(json!({ "id": "evt_1", "lines": [{ "sku": "a" }, { "sku": "b" }] })));
+        check(
+            &json!("= body"),
+            Ok(json!({ "id": "evt_1", "lines": [{ "sku": "a" }, { "sku": "b" }] })),
+        );
     }
 
     #[test]
@@ -121,7 +158,11 @@ mod tests {
             "data.a[0]",
             "line 1, column 2 of the expression: unknown name `bdy`; available: `body` and `headers`; did you mean `body`",
         );
-        rejected(&json!("= event.id"), "data", "unknown name `event`; available: `body` and `headers`");
+        rejected(
+            &json!("= event.id"),
+            "data",
+            "unknown name `event`; available: `body` and `headers`",
+        );
         rejected(&json!("= vars.x"), "data", "unknown name `vars`");
         rejected(&json!("= body.id +"), "data", "ends too early");
     }

@@ -82,7 +82,9 @@ use sha2::{Digest, Sha256};
 
 pub use transition::TransitionBuilder;
 
-use crate::contract::{Context, EventSubscription, Manifest, ProgramError, ProgramInput, ProgramOutput};
+use crate::contract::{
+    Context, EventSubscription, Manifest, ProgramError, ProgramInput, ProgramOutput,
+};
 use crate::limits::MAX_PAYLOAD_BYTES;
 use crate::program::Program;
 
@@ -113,7 +115,10 @@ pub trait NativeSaga: Send + Sync + 'static {
     /// # Errors
     /// A message that names the missing data.
     fn correlate(&self, event: &Event) -> Result<CorrelationId, String> {
-        event.correlation.clone().ok_or_else(|| format!("{} has no correlation id", event.kind))
+        event
+            .correlation
+            .clone()
+            .ok_or_else(|| format!("{} has no correlation id", event.kind))
     }
 
     /// Handles an event. `state` is `None` only for a start event.
@@ -237,7 +242,11 @@ impl<N: NativeSaga> NativeProgram<N> {
         manifest.subscriptions.sort_by(|a, b| a.kind.cmp(&b.kind));
         manifest.effects.sort();
         Ok(Self {
-            reference: DefinitionRef { saga: SagaName::for_path(saga)?, version, hash },
+            reference: DefinitionRef {
+                saga: SagaName::for_path(saga)?,
+                version,
+                hash,
+            },
             manifest,
             native,
         })
@@ -249,7 +258,11 @@ impl<N: NativeSaga> NativeProgram<N> {
         event: &Event,
         transition: &mut TransitionBuilder<'_>,
     ) -> Result<SagaDecision<N::State>, ProgramError> {
-        let known = self.manifest.subscriptions.iter().find(|subscription| subscription.kind == event.kind);
+        let known = self
+            .manifest
+            .subscriptions
+            .iter()
+            .find(|subscription| subscription.kind == event.kind);
         match (&state, known) {
             (_, None) => return Ok(SagaDecision::Ignore("the saga does not consume this event")),
             (None, Some(trigger)) if !trigger.starts => {
@@ -261,8 +274,8 @@ impl<N: NativeSaga> NativeProgram<N> {
         }
         let typed = json!({ "type": event.kind.as_str(), "data": event.data });
         let typed = serde_json::from_value(typed);
-        let typed =
-            typed.map_err(|error| ProgramError::SchemaMismatch(format!("{}: {error}", event.kind)))?;
+        let typed = typed
+            .map_err(|error| ProgramError::SchemaMismatch(format!("{}: {error}", event.kind)))?;
         Ok(self.native.on_event(state, typed, transition))
     }
 
@@ -276,15 +289,20 @@ impl<N: NativeSaga> NativeProgram<N> {
             (state, ProgramInput::Event(event)) => return self.event(state, event, transition),
             (None, _) => SagaDecision::Ignore("the instance does not exist"),
             (Some(state), ProgramInput::WorkResult { tag, outcome }) => {
-                self.native.on_work_result(state, NativeWorkResult { tag, outcome }, transition)
+                self.native
+                    .on_work_result(state, NativeWorkResult { tag, outcome }, transition)
             }
-            (Some(state), ProgramInput::Timer { name }) => self.native.on_timer(state, name, transition),
+            (Some(state), ProgramInput::Timer { name }) => {
+                self.native.on_timer(state, name, transition)
+            }
             (Some(state), ProgramInput::Cancel { reason }) => {
                 self.native.on_cancel(state, reason, transition)
             }
             (Some(state), ProgramInput::Retry) => self.native.on_retry(state, transition),
             (Some(state), ProgramInput::Skip) => self.native.on_skip(state, transition),
-            (Some(state), ProgramInput::ForceComplete) => self.native.on_force_complete(state, transition),
+            (Some(state), ProgramInput::ForceComplete) => {
+                self.native.on_force_complete(state, transition)
+            }
         })
     }
 }
@@ -299,7 +317,9 @@ impl<N: NativeSaga> Program for NativeProgram<N> {
     }
 
     fn correlate(&self, event: &Event) -> Result<CorrelationId, ProgramError> {
-        self.native.correlate(event).map_err(ProgramError::SchemaMismatch)
+        self.native
+            .correlate(event)
+            .map_err(ProgramError::SchemaMismatch)
     }
 
     fn apply(
@@ -333,10 +353,13 @@ fn into_output<S: Serialize>(
     transition: TransitionBuilder<'_>,
     input: &ProgramInput<'_>,
 ) -> Result<ProgramOutput, ProgramError> {
-    let bytes =
-        rmp_serde::to_vec_named(state).map_err(|error| ProgramError::Evaluation(error.to_string()))?;
+    let bytes = rmp_serde::to_vec_named(state)
+        .map_err(|error| ProgramError::Evaluation(error.to_string()))?;
     if bytes.len() > MAX_PAYLOAD_BYTES {
-        let message = format!("the state has {} bytes; the limit is {MAX_PAYLOAD_BYTES}", bytes.len());
+        let message = format!(
+            "the state has {} bytes; the limit is {MAX_PAYLOAD_BYTES}",
+            bytes.len()
+        );
         return Err(ProgramError::Evaluation(message));
     }
     Ok(ProgramOutput::Applied(Box::new(Transition {

@@ -19,8 +19,14 @@ pub trait Program: Send + Sync + 'static {
 
     /// Returns the named start event if the manifest has it; without a name, the first start event.
     fn start_event(&self, named: Option<&EventType>) -> Option<&EventType> {
-        let mut starts = self.manifest().subscriptions.iter().filter(|event| event.starts);
-        starts.find(|event| named.is_none_or(|named| *named == event.kind)).map(|event| &event.kind)
+        let mut starts = self
+            .manifest()
+            .subscriptions
+            .iter()
+            .filter(|event| event.starts);
+        starts
+            .find(|event| named.is_none_or(|named| *named == event.kind))
+            .map(|event| &event.kind)
     }
 
     /// Returns the correlation id of an event that the manifest lists. If the program declares no other
@@ -61,7 +67,9 @@ pub trait Program: Send + Sync + 'static {
         context: &Context<'_>,
     ) -> Result<Migration, Vec<String>> {
         let (_, _, _) = (from, state, context);
-        Err(vec!["this program does not support migration of instances from other versions".to_owned()])
+        Err(vec![
+            "this program does not support migration of instances from other versions".to_owned(),
+        ])
     }
 
     /// Returns the compiled definition if the program has one.

@@ -11,7 +11,9 @@ mod state;
 mod times;
 
 pub use program::{PutSchedule, ScheduleProgram};
-pub use spec::{DEFAULT_CATCH_UP, MAX_NAME_BYTES, Overlap, ScheduleError, ScheduleSpec, check_name};
+pub use spec::{
+    DEFAULT_CATCH_UP, MAX_NAME_BYTES, Overlap, ScheduleError, ScheduleSpec, check_name,
+};
 pub use state::{Counts, DueRun, EndedRun, MAX_RUNNING, Run, ScheduleState};
 pub use times::{Times, local_time};
 

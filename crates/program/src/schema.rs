@@ -18,7 +18,9 @@ pub fn json_schema() -> Value {
         "title": "Orlog saga definition",
         "description": "Steps of a saga and their compensations.",
     });
-    let fields = schema.as_object_mut().expect("the schema was created as an object");
+    let fields = schema
+        .as_object_mut()
+        .expect("the schema was created as an object");
     fields.extend(root);
     fields.insert("$defs".to_owned(), Value::Object(defs));
     schema
@@ -51,7 +53,9 @@ fn value_schema(value_schema: &ValueSchema, defs: &mut Map<String, Value>) -> Ma
         ValueSchema::Text => json!({ "type": "string" }),
         ValueSchema::Enum(values) => json!({ "enum": values }),
         ValueSchema::Bool => json!({ "type": "boolean" }),
-        ValueSchema::Count(least) => json!({ "type": "integer", "minimum": least, "maximum": u32::MAX }),
+        ValueSchema::Count(least) => {
+            json!({ "type": "integer", "minimum": least, "maximum": u32::MAX })
+        }
         ValueSchema::Duration => json!({ "type": "string", "pattern": DURATION }),
         ValueSchema::Expression => json!({ "type": "string", "pattern": "^=" }),
         ValueSchema::Condition => json!({ "type": ["string", "boolean"] }),
@@ -62,18 +66,25 @@ fn value_schema(value_schema: &ValueSchema, defs: &mut Map<String, Value>) -> Ma
         ValueSchema::MapOf(one) => {
             json!({ "type": "object", "additionalProperties": self::value_schema(one, defs) })
         }
-        ValueSchema::List(one) => json!({ "type": "array", "items": self::value_schema(one, defs) }),
+        ValueSchema::List(one) => {
+            json!({ "type": "array", "items": self::value_schema(one, defs) })
+        }
         ValueSchema::OneOrList(one) => {
             let one = self::value_schema(one, defs);
             json!({ "anyOf": [one, { "type": "array", "items": one }] })
         }
         ValueSchema::AnyOf(shapes) => {
-            let shapes: Vec<_> = shapes.iter().map(|one| self::value_schema(one, defs)).collect();
+            let shapes: Vec<_> = shapes
+                .iter()
+                .map(|one| self::value_schema(one, defs))
+                .collect();
             json!({ "anyOf": shapes })
         }
         ValueSchema::Action(beside) => reference(beside, defs, |defs| actions(beside, defs)),
     };
-    let Value::Object(schema) = schema else { unreachable!("every schema here is an object") };
+    let Value::Object(schema) = schema else {
+        unreachable!("every schema here is an object")
+    };
     schema
 }
 
@@ -91,7 +102,9 @@ fn actions(beside: &MapSchema, defs: &mut Map<String, Value>) -> Map<String, Val
             Value::Object(schema)
         })
         .collect();
-    [("oneOf".to_owned(), Value::Array(kinds))].into_iter().collect()
+    [("oneOf".to_owned(), Value::Array(kinds))]
+        .into_iter()
+        .collect()
 }
 
 /// Returns a reference to a definition and creates the definition on first use.

@@ -165,7 +165,9 @@ impl ActionSchema {
 impl Action {
     /// Returns the cases of a switch; other actions have none.
     pub(crate) fn cases(&self) -> &[SwitchCase] {
-        let Action::Switch(cases) = self else { return &[] };
+        let Action::Switch(cases) = self else {
+            return &[];
+        };
         cases
     }
 }
@@ -173,25 +175,33 @@ impl Action {
 impl CompiledActionKind {
     /// Returns the cases of a switch.
     pub(crate) fn cases(&self) -> Option<&[CompiledCase]> {
-        let CompiledActionKind::Switch(cases) = self else { return None };
+        let CompiledActionKind::Switch(cases) = self else {
+            return None;
+        };
         Some(cases)
     }
 
     /// Returns the loop that the step ends.
     pub(crate) fn repeat(&self) -> Option<&CompiledRepeat> {
-        let CompiledActionKind::Repeat(repeat) = self else { return None };
+        let CompiledActionKind::Repeat(repeat) = self else {
+            return None;
+        };
         Some(repeat)
     }
 
     /// Returns the end of the wait for several events.
     pub(crate) fn collection(&self) -> Option<&CompiledCollection> {
-        let CompiledActionKind::Event(event) = self else { return None };
+        let CompiledActionKind::Event(event) = self else {
+            return None;
+        };
         event.collection.as_ref()
     }
 
     /// Returns the restart.
     pub(crate) fn restart(&self) -> Option<&CompiledRestart> {
-        let CompiledActionKind::Restart(restart) = self else { return None };
+        let CompiledActionKind::Restart(restart) = self else {
+            return None;
+        };
         Some(restart)
     }
 }

@@ -24,7 +24,10 @@ impl Template {
         findings: &mut Vec<RawDiagnostic>,
     ) -> Self {
         if let Err(large) = check_payload(value) {
-            findings.push(RawDiagnostic::new(path, format!("the template is too large: {large}")));
+            findings.push(RawDiagnostic::new(
+                path,
+                format!("the template is too large: {large}"),
+            ));
             return Template::Literal(Value::Null);
         }
         compile(value, path, scope, findings)
@@ -63,26 +66,35 @@ impl Template {
                 Ok(value)
             }
             Template::List(items) => {
-                let items: Result<_, _> = items.iter().map(|item| item.fill(bindings, left)).collect();
+                let items: Result<_, _> =
+                    items.iter().map(|item| item.fill(bindings, left)).collect();
                 items.map(Value::Array)
             }
             Template::Map(fields) => {
-                let fields: Result<Map<_, _>, _> =
-                    fields.iter().map(|(key, item)| Ok((key.clone(), item.fill(bindings, left)?))).collect();
+                let fields: Result<Map<_, _>, _> = fields
+                    .iter()
+                    .map(|(key, item)| Ok((key.clone(), item.fill(bindings, left)?)))
+                    .collect();
                 fields.map(Value::Object)
             }
         }
     }
 }
 
-fn compile(value: &Value, path: &str, scope: &Scope<'_>, findings: &mut Vec<RawDiagnostic>) -> Template {
+fn compile(
+    value: &Value,
+    path: &str,
+    scope: &Scope<'_>,
+    findings: &mut Vec<RawDiagnostic>,
+) -> Template {
     match value {
         Value::Null | Value::Bool(_) | Value::Number(_) => Template::Literal(value.clone()),
         Value::String(text) => compile_text(text, path, scope, findings),
         Value::Array(items) => {
             let parts = items.iter().enumerate();
-            let parts: Vec<_> =
-                parts.map(|(i, item)| compile(item, &format!("{path}[{i}]"), scope, findings)).collect();
+            let parts: Vec<_> = parts
+                .map(|(i, item)| compile(item, &format!("{path}[{i}]"), scope, findings))
+                .collect();
             if parts.iter().all(is_literal) {
                 Template::Literal(unescaped(value))
             } else {
@@ -92,7 +104,12 @@ fn compile(value: &Value, path: &str, scope: &Scope<'_>, findings: &mut Vec<RawD
         Value::Object(fields) => {
             let parts = fields.iter();
             let parts: Vec<_> = parts
-                .map(|(key, item)| (key.clone(), compile(item, &format!("{path}.{key}"), scope, findings)))
+                .map(|(key, item)| {
+                    (
+                        key.clone(),
+                        compile(item, &format!("{path}.{key}"), scope, findings),
+                    )
+                })
                 .collect();
             if parts.iter().all(|(_, part)| is_literal(part)) {
                 Template::Literal(unescaped(value))
@@ -107,12 +124,19 @@ fn is_literal(template: &Template) -> bool {
     matches!(template, Template::Literal(_))
 }
 
-fn compile_text(text: &str, path: &str, scope: &Scope<'_>, findings: &mut Vec<RawDiagnostic>) -> Template {
+fn compile_text(
+    text: &str,
+    path: &str,
+    scope: &Scope<'_>,
+    findings: &mut Vec<RawDiagnostic>,
+) -> Template {
     match text.strip_prefix('=') {
-        Some(rest) if !rest.starts_with('=') => match compile_expression(rest, path, scope, findings) {
-            Some(expression) => Template::Computed(expression),
-            None => Template::Literal(Value::Null),
-        },
+        Some(rest) if !rest.starts_with('=') => {
+            match compile_expression(rest, path, scope, findings) {
+                Some(expression) => Template::Computed(expression),
+                None => Template::Literal(Value::Null),
+            }
+        }
         Some(escaped) => Template::Literal(Value::from(escaped)),
         None => Template::Literal(Value::from(text)),
     }
@@ -147,9 +171,12 @@ fn unescaped(value: &Value) -> Value {
     match value {
         Value::String(text) => Value::from(text.strip_prefix('=').unwrap_or(text)),
         Value::Array(items) => Value::Array(items.iter().map(unescaped).collect()),
-        Value::Object(fields) => {
-            Value::Object(fields.iter().map(|(key, item)| (key.clone(), unescaped(item))).collect())
-        }
+        Value::Object(fields) => Value::Object(
+            fields
+                .iter()
+                .map(|(key, item)| (key.clone(), unescaped(item)))
+                .collect(),
+        ),
         Value::Null | Value::Bool(_) | Value::Number(_) => value.clone(),
     }
 }

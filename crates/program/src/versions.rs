@@ -44,7 +44,10 @@ impl Codec for Upcasts {
             if let Ok(version) = key.text.parse::<u32>() {
                 upcasts.insert(version, node.to_json());
             } else {
-                let message = format!("`{}` is not a version; a version is a whole number", key.text);
+                let message = format!(
+                    "`{}` is not a version; a version is a whole number",
+                    key.text
+                );
                 decoder.report(RawDiagnostic::new(join_path(path, &key.text), message).at_key());
             }
         }
@@ -79,7 +82,11 @@ impl VersionSpec {
             let finding = RawDiagnostic::new(format!("{path}.accepts"), "no version is accepted");
             findings.push(finding.with_suggestion("list the versions, as in [1, 2]"));
         }
-        for version in self.upcast.keys().filter(|version| !self.accepts.contains(version)) {
+        for version in self
+            .upcast
+            .keys()
+            .filter(|version| !self.accepts.contains(version))
+        {
             let message = format!("version {version} is not accepted, so it cannot be upcast");
             let finding = RawDiagnostic::new(format!("{path}.upcast.{version}"), message);
             findings.push(finding.with_suggestion(format!("add {version} to `accepts`")));
@@ -88,15 +95,26 @@ impl VersionSpec {
     }
 
     /// Compiles the templates.
-    pub(crate) fn compile(&self, compiler: &mut ExpressionCompiler<'_>, path: &str) -> CompiledVersions {
+    pub(crate) fn compile(
+        &self,
+        compiler: &mut ExpressionCompiler<'_>,
+        path: &str,
+    ) -> CompiledVersions {
         let upcast = self.upcast.iter().map(|(version, template)| {
             let path = format!("{path}.upcast.{version}");
-            (*version, compiler.template(Site::new(&path, ExpressionScope::Event), template))
+            (
+                *version,
+                compiler.template(Site::new(&path, ExpressionScope::Event), template),
+            )
         });
         let upcast = upcast.collect();
         let mut accepts = self.accepts.clone();
         accepts.sort_unstable();
-        CompiledVersions { accepts, upcast, on_unsupported: self.on_unsupported }
+        CompiledVersions {
+            accepts,
+            upcast,
+            on_unsupported: self.on_unsupported,
+        }
     }
 }
 
@@ -145,12 +163,18 @@ impl CompiledVersions {
         version: u32,
         data: &Value,
     ) -> Result<Option<Value>, ProgramError> {
-        let Some(template) = self.upcast.get(&version) else { return Ok(None) };
+        let Some(template) = self.upcast.get(&version) else {
+            return Ok(None);
+        };
         let upcast_error = |reason: String| {
-            ProgramError::SchemaMismatch(format!("cannot upcast version {version} of {label}: {reason}"))
+            ProgramError::SchemaMismatch(format!(
+                "cannot upcast version {version} of {label}: {reason}"
+            ))
         };
         let bindings = Bindings::before_any_instance().event(EventData::of_result(data));
-        let data = template.evaluate(&bindings).map_err(|error| upcast_error(error.to_string()))?;
+        let data = template
+            .evaluate(&bindings)
+            .map_err(|error| upcast_error(error.to_string()))?;
         check_payload(&data).map_err(|large| upcast_error(large.to_string()))?;
         Ok(Some(data))
     }

@@ -50,7 +50,12 @@ pub type WasmProgram = crate::compile::CompiledDefinition;
 /// Always: one diagnostic that names the feature.
 #[cfg(not(feature = "wasm"))]
 pub fn load_wasm(_: &[u8], file: &str) -> Result<WasmProgram, Vec<crate::diagnostic::Diagnostic>> {
-    let message = "this build does not support WebAssembly definitions: the Cargo feature `wasm` is disabled";
+    let message =
+        "this build does not support WebAssembly definitions: the Cargo feature `wasm` is disabled";
     let finding = crate::diagnostic::RawDiagnostic::new("", message);
-    Err(vec![finding.with_suggestion("build with `--features wasm`").without_text(file)])
+    Err(vec![
+        finding
+            .with_suggestion("build with `--features wasm`")
+            .without_text(file),
+    ])
 }

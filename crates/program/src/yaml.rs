@@ -27,9 +27,15 @@ const MAX_QUOTED: usize = 300;
 /// All diagnostics in the order of the text: at most 100, and one that counts the others.
 pub fn compile_yaml(text: &str, file: &str) -> Result<CompiledDefinition, Vec<Diagnostic>> {
     if text.len() > MAX_SOURCE_BYTES {
-        let message = format!("the file is {} bytes long, the limit is {MAX_SOURCE_BYTES}", text.len());
+        let message = format!(
+            "the file is {} bytes long, the limit is {MAX_SOURCE_BYTES}",
+            text.len()
+        );
         return Err(vec![syntax_diagnostic(
-            SyntaxError { at: Position { line: 1, column: 1 }, message },
+            SyntaxError {
+                at: Position { line: 1, column: 1 },
+                message,
+            },
             file,
         )]);
     }
@@ -62,7 +68,11 @@ pub(crate) fn read(text: &str) -> Result<Definition, Vec<Diagnostic>> {
     let root = tree::parse(text).map_err(|malformed| vec![syntax_diagnostic(malformed, "test")])?;
     let mut findings = Vec::new();
     let definition = Definition::decode_file(&root, &mut findings);
-    if findings.is_empty() { Ok(definition) } else { Err(report(findings, &root, "test")) }
+    if findings.is_empty() {
+        Ok(definition)
+    } else {
+        Err(report(findings, &root, "test"))
+    }
 }
 
 /// Parses a text to JSON.
@@ -99,18 +109,31 @@ fn syntax_diagnostic(malformed: SyntaxError, file: &str) -> Diagnostic {
 }
 
 fn report(mut findings: Vec<RawDiagnostic>, root: &Node, file: &str) -> Vec<Diagnostic> {
-    let at_least = if findings.len() >= MAX_DIAGNOSTICS { " at least" } else { "" };
+    let at_least = if findings.len() >= MAX_DIAGNOSTICS {
+        " at least"
+    } else {
+        ""
+    };
     let unlocated = findings.len().saturating_sub(MAX_DIAGNOSTICS);
     findings.truncate(MAX_DIAGNOSTICS);
-    let mut problems: Vec<_> = findings.into_iter().map(|finding| locate(finding, root, file)).collect();
+    let mut problems: Vec<_> = findings
+        .into_iter()
+        .map(|finding| locate(finding, root, file))
+        .collect();
     problems.sort_by(|a, b| (a.line, a.column, &a.message).cmp(&(b.line, b.column, &b.message)));
     problems.dedup();
     let more = unlocated + problems.len().saturating_sub(MAX_PROBLEMS);
     problems.truncate(MAX_PROBLEMS);
     if let Some(last) = problems.last().filter(|_| more > 0) {
-        let at = Position { line: last.line, column: last.column };
+        let at = Position {
+            line: last.line,
+            column: last.column,
+        };
         problems.push(syntax_diagnostic(
-            SyntaxError { at, message: format!("and{at_least} {more} more problems") },
+            SyntaxError {
+                at,
+                message: format!("and{at_least} {more} more problems"),
+            },
             file,
         ));
     }
@@ -119,18 +142,34 @@ fn report(mut findings: Vec<RawDiagnostic>, root: &Node, file: &str) -> Vec<Diag
 
 /// Adds positions to diagnostics of a definition. The source is YAML or the JSON of the builder, which
 /// has no lines.
-pub(crate) fn locate_diagnostics(findings: Vec<RawDiagnostic>, source: &str, file: &str) -> Vec<Diagnostic> {
+pub(crate) fn locate_diagnostics(
+    findings: Vec<RawDiagnostic>,
+    source: &str,
+    file: &str,
+) -> Vec<Diagnostic> {
     let is_yaml = serde_json::from_str::<Definition>(source).is_err();
     match tree::parse(source).ok().filter(|_| is_yaml) {
-        Some(root) => findings.into_iter().map(|finding| locate(finding, &root, file)).collect(),
-        None => findings.into_iter().map(|finding| finding.without_text(file)).collect(),
+        Some(root) => findings
+            .into_iter()
+            .map(|finding| locate(finding, &root, file))
+            .collect(),
+        None => findings
+            .into_iter()
+            .map(|finding| finding.without_text(file))
+            .collect(),
     }
 }
 
 impl CompiledDefinition {
     /// Returns a diagnostic of the value at a path such as `steps[1].do`, with its position in the text.
     #[must_use]
-    pub fn diagnostic(&self, file: &str, path: &str, message: String, suggestion: String) -> Diagnostic {
+    pub fn diagnostic(
+        &self,
+        file: &str,
+        path: &str,
+        message: String,
+        suggestion: String,
+    ) -> Diagnostic {
         let finding = RawDiagnostic::new(path, message).with_suggestion(suggestion);
         let mut located = locate_diagnostics(vec![finding], self.source(), file);
         located.pop().expect("each finding has a diagnostic")
@@ -148,7 +187,11 @@ fn sanitize(text: String) -> String {
     }
     let mut short = String::new();
     for c in text.chars().take(MAX_QUOTED) {
-        if is_unsafe(c) { short.extend(c.escape_unicode()) } else { short.push(c) }
+        if is_unsafe(c) {
+            short.extend(c.escape_unicode())
+        } else {
+            short.push(c)
+        }
     }
     if text.chars().nth(MAX_QUOTED).is_some() {
         short.push('…');
@@ -176,14 +219,33 @@ fn locate(finding: RawDiagnostic, root: &Node, file: &str) -> Diagnostic {
 /// Returns the position of a character of an expression. If the text is folded, also describes the
 /// position within the expression.
 fn within_expression(node: &Node, (line, column): (usize, usize)) -> (Position, String) {
-    let Content::Scalar { text, style, one_line } = &node.content else { return (node.at, String::new()) };
-    let quote = usize::from(matches!(style, ScalarStyle::SingleQuoted | ScalarStyle::DoubleQuoted));
+    let Content::Scalar {
+        text,
+        style,
+        one_line,
+    } = &node.content
+    else {
+        return (node.at, String::new());
+    };
+    let quote = usize::from(matches!(
+        style,
+        ScalarStyle::SingleQuoted | ScalarStyle::DoubleQuoted
+    ));
     let sign = usize::from(text.starts_with('='));
     if *one_line && line == 1 {
         let column = node.at.column + quote + sign + column.saturating_sub(1);
-        return (Position { line: node.at.line, column }, String::new());
+        return (
+            Position {
+                line: node.at.line,
+                column,
+            },
+            String::new(),
+        );
     }
-    (node.at, format!(" (line {line}, character {column} of the expression)"))
+    (
+        node.at,
+        format!(" (line {line}, character {column} of the expression)"),
+    )
 }
 
 #[cfg(test)]

@@ -57,8 +57,15 @@ fn passes_the_cel_conformance_cases() {
             (case, end)
         })
         .collect();
-    assert!(results.len() > 2000, "the suite has {} tests", results.len());
-    let (all, core) = (count(&results, |_| true), count(&results, Case::is_json_core));
+    assert!(
+        results.len() > 2000,
+        "the suite has {} tests",
+        results.len()
+    );
+    let (all, core) = (
+        count(&results, |_| true),
+        count(&results, Case::is_json_core),
+    );
     report(&results, &all, &core);
     assert!(all.passed >= WITHOUT_PROTOBUF.0 && all.per_mille() >= WITHOUT_PROTOBUF.1);
     assert!(core.passed >= JSON_CORE.0 && core.per_mille() >= JSON_CORE.1);
@@ -66,7 +73,10 @@ fn passes_the_cel_conformance_cases() {
 
 fn count(results: &[(Case, CaseResult)], predicate: impl Fn(&Case) -> bool) -> Count {
     let mut count = Count::default();
-    results.iter().filter(|(case, _)| predicate(case)).for_each(|(_, end)| count.add(end));
+    results
+        .iter()
+        .filter(|(case, _)| predicate(case))
+        .for_each(|(_, end)| count.add(end));
     count
 }
 
@@ -79,14 +89,24 @@ fn report(results: &[(Case, CaseResult)], all: &Count, core: &Count) {
             CaseResult::Passed => {}
             CaseResult::Failed(reason) => println!("failed: {}: {reason}", case.name),
             CaseResult::Rejected(reason) => {
-                *reasons.entry(format!("rejected by design: {reason}")).or_default() += 1;
+                *reasons
+                    .entry(format!("rejected by design: {reason}"))
+                    .or_default() += 1;
             }
-            CaseResult::Skipped(reason) => *reasons.entry(format!("skipped: {reason}")).or_default() += 1,
+            CaseResult::Skipped(reason) => {
+                *reasons.entry(format!("skipped: {reason}")).or_default() += 1
+            }
         }
     }
-    println!("{:<16} {:>7} {:>7} {:>8} {:>8}", "file", "passed", "failed", "rejected", "skipped");
+    println!(
+        "{:<16} {:>7} {:>7} {:>8} {:>8}",
+        "file", "passed", "failed", "rejected", "skipped"
+    );
     let line = |name: &str, c: &Count| {
-        println!("{name:<16} {:>7} {:>7} {:>8} {:>8}", c.passed, c.failed, c.rejected, c.skipped);
+        println!(
+            "{name:<16} {:>7} {:>7} {:>8} {:>8}",
+            c.passed, c.failed, c.rejected, c.skipped
+        );
     };
     for (name, count) in &files {
         line(name, count);
@@ -96,9 +116,19 @@ fn report(results: &[(Case, CaseResult)], all: &Count, core: &Count) {
     for (reason, number) in &reasons {
         println!("{number:>5} {reason}");
     }
-    let share =
-        |c: &Count| format!("{} of {} ({:.1} %)", c.passed, c.all(), 100.0 * ratio(c.passed, c.all()));
-    println!("without protobuf: {}; JSON core: {}", share(all), share(core));
+    let share = |c: &Count| {
+        format!(
+            "{} of {} ({:.1} %)",
+            c.passed,
+            c.all(),
+            100.0 * ratio(c.passed, c.all())
+        )
+    };
+    println!(
+        "without protobuf: {}; JSON core: {}",
+        share(all),
+        share(core)
+    );
 }
 
 fn ratio(part: usize, all: usize) -> f64 {

@@ -138,14 +138,21 @@ fn builder_reports_the_same_diagnostics() {
     let built = Definition::builder("t")
         .start("Go")
         .step("a", StepAction::command("NoDot"))
-        .step("b", StepAction::effect("e.b").data(json!({ "x": "=vars.y" })))
+        .step(
+            "b",
+            StepAction::effect("e.b").data(json!({ "x": "=vars.y" })),
+        )
         .build();
-    let text: Vec<_> =
-        built.expect_err("the definition is invalid").iter().map(ToString::to_string).collect();
+    let text: Vec<_> = built
+        .expect_err("the definition is invalid")
+        .iter()
+        .map(ToString::to_string)
+        .collect();
     insta::assert_snapshot!(text.join("\n"), @r"saga t: steps[0].do: `NoDot` is not a command; write the aggregate and the command, as in inventory.ReserveStock");
-    let built = Definition::builder("t")
-        .start("Go")
-        .step("b", StepAction::effect("e.b").data(json!({ "x": "=vars.y" })));
+    let built = Definition::builder("t").start("Go").step(
+        "b",
+        StepAction::effect("e.b").data(json!({ "x": "=vars.y" })),
+    );
     insta::assert_snapshot!(built.build().expect_err("the definition is invalid")[0].to_string(), @r"saga t: steps[0].do.data.x: `vars.y` is never set (at character 5); set it with `vars` or `save`");
 }
 
@@ -168,9 +175,13 @@ fn hostile_definitions_are_rejected() {
         "{HEAD}steps: [{{ id: a, do: {{ effect: e.x, data: {} }} }}]",
         "[".repeat(70) + &"]".repeat(70)
     );
-    let expression =
-        format!("{HEAD}steps: [{{ id: a, do: {{ effect: e.x, data: '={}' }} }}]", "[1].map(a,".repeat(400));
-    for text in [deep_flow, deep_block, dashes, bomb, huge, keys, many, data, expression] {
+    let expression = format!(
+        "{HEAD}steps: [{{ id: a, do: {{ effect: e.x, data: '={}' }} }}]",
+        "[1].map(a,".repeat(400)
+    );
+    for text in [
+        deep_flow, deep_block, dashes, bomb, huge, keys, many, data, expression,
+    ] {
         let problems = compile_yaml(&text, "hostile").expect_err("the definition is hostile");
         assert!(problems.len() <= 100, "{}", problems.len());
         println!("{}", problems[0]);

@@ -27,7 +27,12 @@ fn definitions_never_panic() {
 
 #[test]
 fn expressions_never_panic_and_are_deterministic() {
-    fuzz("expression", expression::make, |source| expression::run(source), Clone::clone);
+    fuzz(
+        "expression",
+        expression::make,
+        |source| expression::run(source),
+        Clone::clone,
+    );
 }
 
 #[test]

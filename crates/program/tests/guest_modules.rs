@@ -9,14 +9,19 @@
 mod assemblyscript;
 
 use orlog_model::{
-    CorrelationId, Event, EventId, EventType, Failure, InstanceKey, SagaName, Status, TenantId, Timestamp,
-    Transition, Work, WorkOutcome,
+    CorrelationId, Event, EventId, EventType, Failure, InstanceKey, SagaName, Status, TenantId,
+    Timestamp, Transition, Work, WorkOutcome,
 };
-use orlog_program::{Context, Program, ProgramError, ProgramInput, ProgramOutput, WasmProgram, load_wasm};
+use orlog_program::{
+    Context, Program, ProgramError, ProgramInput, ProgramOutput, WasmProgram, load_wasm,
+};
 use serde_json::{Value, json};
 
-type DecideFn<'a> =
-    &'a dyn Fn(Option<&[u8]>, &ProgramInput<'_>, &Context<'_>) -> Result<ProgramOutput, ProgramError>;
+type DecideFn<'a> = &'a dyn Fn(
+    Option<&[u8]>,
+    &ProgramInput<'_>,
+    &Context<'_>,
+) -> Result<ProgramOutput, ProgramError>;
 
 /// Run of one order.
 struct OrderRun<'a> {
@@ -28,8 +33,15 @@ struct OrderRun<'a> {
 impl<'a> OrderRun<'a> {
     /// Returns an order that has requested its goods.
     fn start(decide: DecideFn<'a>) -> Self {
-        let mut run = Self { decide, state: None, version: 0 };
-        assert_eq!(work_labels(&run.event("OrderPlaced")), ["inventory.ReserveStock"]);
+        let mut run = Self {
+            decide,
+            state: None,
+            version: 0,
+        };
+        assert_eq!(
+            work_labels(&run.event("OrderPlaced")),
+            ["inventory.ReserveStock"]
+        );
         run
     }
 
@@ -72,14 +84,27 @@ impl<'a> OrderRun<'a> {
 
     #[track_caller]
     fn succeeds(&mut self, tag: &str, payload: Value) -> Transition {
-        self.take(&ProgramInput::WorkResult { tag, outcome: &WorkOutcome::succeeded(None, payload) })
+        self.take(&ProgramInput::WorkResult {
+            tag,
+            outcome: &WorkOutcome::succeeded(None, payload),
+        })
     }
 
     #[track_caller]
     fn fails(&mut self, tag: &str) -> Transition {
-        let failure = Failure { code: "declined".to_owned(), message: "no \"funds\"".to_owned() };
-        let outcome = WorkOutcome::Failed { event: None, failure, payload: Value::Null };
-        self.take(&ProgramInput::WorkResult { tag, outcome: &outcome })
+        let failure = Failure {
+            code: "declined".to_owned(),
+            message: "no \"funds\"".to_owned(),
+        };
+        let outcome = WorkOutcome::Failed {
+            event: None,
+            failure,
+            payload: Value::Null,
+        };
+        self.take(&ProgramInput::WorkResult {
+            tag,
+            outcome: &outcome,
+        })
     }
 }
 
@@ -102,7 +127,11 @@ fn event(kind: &str) -> Event {
 }
 
 fn work_labels(transition: &Transition) -> Vec<String> {
-    transition.work.iter().map(|work| work.label().into()).collect()
+    transition
+        .work
+        .iter()
+        .map(|work| work.label().into())
+        .collect()
 }
 
 fn check_runs(decide: DecideFn<'_>) {
@@ -121,7 +150,10 @@ fn load(module: &[u8]) -> WasmProgram {
 fn assemblyscript_order_matches_the_declarative_saga() {
     let module = assemblyscript::order();
     let program = load(&module);
-    assert_eq!(program.correlate(&event("Shipped")).unwrap().as_str(), "o-1");
+    assert_eq!(
+        program.correlate(&event("Shipped")).unwrap().as_str(),
+        "o-1"
+    );
     check_runs(&|state, program_input, context| program.apply(state, program_input, context));
 }
 
@@ -151,9 +183,12 @@ fn rust_order_matches_the_declarative_saga() {
         };
         let echoed: [Value; 2] = serde_json::from_slice(&echoed).unwrap();
         let input = serde_json::to_vec(&echoed[1]).unwrap();
-        let output = orlog_guest::apply::<orlog_example_wasm::OrderSaga>(state.unwrap_or_default(), &input);
+        let output =
+            orlog_guest::apply::<orlog_example_wasm::OrderSaga>(state.unwrap_or_default(), &input);
         let (length, output) = (output.len(), String::from_utf8(output).unwrap());
-        let text = CONSTANT.replace("OUTPUT", &quoted(&output)).replace("LENGTH", &length.to_string());
+        let text = CONSTANT
+            .replace("OUTPUT", &quoted(&output))
+            .replace("LENGTH", &length.to_string());
         load(&with_manifest(&text)).apply(state, program_input, context)
     });
 }
@@ -164,24 +199,43 @@ fn with_manifest(text: &str) -> Vec<u8> {
 
 /// Escapes a text for a quoted `.wat` string.
 fn quoted(text: &str) -> String {
-    text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+    text.replace('\\', "\\\\")
+        .replace('"', "\\\"")
+        .replace('\n', "\\n")
 }
 
 fn completes(decide: DecideFn<'_>) {
     let mut run = OrderRun::start(decide);
     let charged = run.event("StockReserved");
-    let Work::Effect(charge) = &charged.work[0] else { panic!("{charged:?}") };
-    assert_eq!((charge.name.as_str(), &charge.payload["amount"]), ("payments.charge", &json!(12_500)));
+    let Work::Effect(charge) = &charged.work[0] else {
+        panic!("{charged:?}")
+    };
+    assert_eq!(
+        (charge.name.as_str(), &charge.payload["amount"]),
+        ("payments.charge", &json!(12_500))
+    );
     assert_eq!((charged.timers.len(), charged.waits.len()), (1, 1));
     assert!(
-        matches!(run.show(&ProgramInput::Event(&event("StockReserved"))), ProgramOutput::Ignored(_)),
+        matches!(
+            run.show(&ProgramInput::Event(&event("StockReserved"))),
+            ProgramOutput::Ignored(_)
+        ),
         "a duplicate"
     );
     let shipped = run.succeeds("charge", json!({"paymentId": "p-9"}));
-    assert_eq!((work_labels(&shipped), shipped.timers.len()), (vec!["shipping.Ship".to_owned()], 1));
+    assert_eq!(
+        (work_labels(&shipped), shipped.timers.len()),
+        (vec!["shipping.Ship".to_owned()], 1)
+    );
     let end = run.event("Shipped");
-    assert_eq!((end.status, work_labels(&end)), (Status::Completed, vec!["OrderCompleted".to_owned()]));
-    assert_eq!(serde_json::from_slice::<Value>(&end.state).unwrap()["paymentId"], json!("p-9"));
+    assert_eq!(
+        (end.status, work_labels(&end)),
+        (Status::Completed, vec!["OrderCompleted".to_owned()])
+    );
+    assert_eq!(
+        serde_json::from_slice::<Value>(&end.state).unwrap()["paymentId"],
+        json!("p-9")
+    );
 }
 
 fn compensates_in_reverse(decide: DecideFn<'_>) {
@@ -189,38 +243,69 @@ fn compensates_in_reverse(decide: DecideFn<'_>) {
     run.event("StockReserved");
     run.succeeds("charge", json!({"paymentId": "p-9"}));
     let failed = run.event("ShippingFailed");
-    let Work::Effect(refund) = &failed.work[0] else { panic!("{failed:?}") };
-    assert_eq!((refund.name.as_str(), &refund.payload), ("payments.refund", &json!({"paymentId": "p-9"})));
+    let Work::Effect(refund) = &failed.work[0] else {
+        panic!("{failed:?}")
+    };
+    assert_eq!(
+        (refund.name.as_str(), &refund.payload),
+        ("payments.refund", &json!({"paymentId": "p-9"}))
+    );
     assert_eq!(
         (failed.status, failed.failure.unwrap().failure.code.as_str()),
         (Status::Compensating, "not_shipped")
     );
-    assert_eq!(work_labels(&run.succeeds("compensate:charge", json!({}))), ["inventory.ReleaseStock"]);
+    assert_eq!(
+        work_labels(&run.succeeds("compensate:charge", json!({}))),
+        ["inventory.ReleaseStock"]
+    );
     let end = run.event("StockReleased");
-    assert_eq!((end.status, work_labels(&end)), (Status::Failed, vec!["OrderCancelled".to_owned()]));
+    assert_eq!(
+        (end.status, work_labels(&end)),
+        (Status::Failed, vec!["OrderCancelled".to_owned()])
+    );
 }
 
 fn is_cancelled_in_time(decide: DecideFn<'_>) {
     let mut run = OrderRun::start(decide);
     run.event("StockReserved");
-    assert_eq!(work_labels(&run.take(&ProgramInput::Timer { name: "charge" })), ["inventory.ReleaseStock"]);
+    assert_eq!(
+        work_labels(&run.take(&ProgramInput::Timer { name: "charge" })),
+        ["inventory.ReleaseStock"]
+    );
     let late = run.succeeds("charge", json!({"paymentId": "p-9"}));
-    assert!(late.work.is_empty() && late.status == Status::Compensating, "one compensation at a time");
-    assert_eq!(work_labels(&run.event("StockReleased")), ["payments.refund"]);
-    assert_eq!(run.succeeds("compensate:charge", json!({})).status, Status::Failed);
+    assert!(
+        late.work.is_empty() && late.status == Status::Compensating,
+        "one compensation at a time"
+    );
+    assert_eq!(
+        work_labels(&run.event("StockReleased")),
+        ["payments.refund"]
+    );
+    assert_eq!(
+        run.succeeds("compensate:charge", json!({})).status,
+        Status::Failed
+    );
 }
 
 fn sticks_and_is_retried(decide: DecideFn<'_>) {
     let mut run = OrderRun::start(decide);
     run.event("StockReserved");
     run.succeeds("charge", json!({"paymentId": "p-9"}));
-    run.take(&ProgramInput::Cancel { reason: "by request" });
+    run.take(&ProgramInput::Cancel {
+        reason: "by request",
+    });
     let stuck = run.fails("compensate:charge");
     assert_eq!(
-        (stuck.status, stuck.failure.unwrap().failure.message.as_str()),
+        (
+            stuck.status,
+            stuck.failure.unwrap().failure.message.as_str()
+        ),
         (Status::Stuck, "no \"funds\"")
     );
-    assert_eq!(work_labels(&run.take(&ProgramInput::Retry)), ["payments.refund"]);
+    assert_eq!(
+        work_labels(&run.take(&ProgramInput::Retry)),
+        ["payments.refund"]
+    );
     run.succeeds("compensate:charge", json!({}));
     assert_eq!(run.event("StockReleased").status, Status::Cancelled);
 }

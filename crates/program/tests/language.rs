@@ -64,8 +64,12 @@ fn saga(rest: &str) -> CompiledDefinition {
 /// Returns the diagnostics of a saga.
 #[track_caller]
 fn diagnostics(rest: &str) -> String {
-    let problems = compile_yaml(&format!("{HEAD}{rest}"), "t").expect_err("the definition is invalid");
-    let lines: Vec<_> = problems.iter().map(|p| format!("{}: {}", p.path, p.message)).collect();
+    let problems =
+        compile_yaml(&format!("{HEAD}{rest}"), "t").expect_err("the definition is invalid");
+    let lines: Vec<_> = problems
+        .iter()
+        .map(|p| format!("{}: {}", p.path, p.message))
+        .collect();
     lines.join("\n")
 }
 
@@ -78,26 +82,36 @@ fn start_run(saga: &CompiledDefinition, data: Value) -> InstanceDriver<'_> {
 
 #[track_caller]
 fn ok(run: &mut InstanceDriver<'_>, tag: &str) -> String {
-    run.outcome(tag, &succeeded(json!({}))).unwrap_or_else(|reason| panic!("{tag}: {reason}"))
+    run.outcome(tag, &succeeded(json!({})))
+        .unwrap_or_else(|reason| panic!("{tag}: {reason}"))
 }
 
 #[track_caller]
 fn fail(run: &mut InstanceDriver<'_>, tag: &str) -> String {
-    run.outcome(tag, &failed("broken")).unwrap_or_else(|reason| panic!("{tag}: {reason}"))
+    run.outcome(tag, &failed("broken"))
+        .unwrap_or_else(|reason| panic!("{tag}: {reason}"))
 }
 
 /// Returns the requests of the instance since index `from`.
 fn since<'l>(run: &'l InstanceDriver<'_>, from: usize) -> Vec<&'l str> {
     run.work()[from..]
         .iter()
-        .map(|work| work.tag().map_or("fact or cancel_child", |tag| tag.as_str()))
+        .map(|work| {
+            work.tag()
+                .map_or("fact or cancel_child", |tag| tag.as_str())
+        })
         .collect()
 }
 
 /// Returns the state of a step.
 fn step_state(run: &InstanceDriver<'_>, id: &str) -> String {
     let view = run.state_view();
-    let step = view["steps"].as_array().unwrap().iter().find(|step| step["id"] == id).unwrap();
+    let step = view["steps"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|step| step["id"] == id)
+        .unwrap();
     step["state"].as_str().unwrap().to_owned()
 }
 
@@ -123,7 +137,10 @@ fn every_saga_passes_the_definition_suite() {
         (children::AWAITED, json!({})),
         (waits::FLOW, json!({ "url": "u" })),
         (collections::THREE, json!({})),
-        (time_limits::LIMITED, json!({ "express": true, "limit": 60 })),
+        (
+            time_limits::LIMITED,
+            json!({ "express": true, "limit": 60 }),
+        ),
         (open_sagas::ACCOUNT, json!({})),
         (in_doubt::PAY, json!({ "total": 5 })),
         (in_doubt::EACH, json!({ "items": [1, 2, 3] })),

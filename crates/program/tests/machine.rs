@@ -17,42 +17,58 @@ fn order() -> CompiledDefinition {
         .var("total", json!("=event.total"))
         .step(
             "reserve",
-            StepAction::command("inventory.ReserveStock").data(json!({ "orderId": "=vars.orderId" })),
+            StepAction::command("inventory.ReserveStock")
+                .data(json!({ "orderId": "=vars.orderId" })),
         )
         .ok("StockReserved")
         .fail("StockRejected")
-        .undo(StepAction::command("inventory.ReleaseStock").data(json!({ "orderId": "=vars.orderId" })))
-        .step("charge", StepAction::effect("http.post").data(json!({ "amount": "=vars.total" })))
+        .undo(
+            StepAction::command("inventory.ReleaseStock")
+                .data(json!({ "orderId": "=vars.orderId" })),
+        )
+        .step(
+            "charge",
+            StepAction::effect("http.post").data(json!({ "amount": "=vars.total" })),
+        )
         .ok("PaymentCharged")
         .fail("PaymentDeclined")
         .timeout(Duration::from_mins(30))
         .save("paymentId", json!("=event.paymentId"))
         .undo(StepAction::effect("http.post").data(json!({ "payment": "=vars.paymentId" })))
-        .step("ship", StepAction::command("shipping.Ship").data(json!({ "orderId": "=vars.orderId" })))
+        .step(
+            "ship",
+            StepAction::command("shipping.Ship").data(json!({ "orderId": "=vars.orderId" })),
+        )
         .when("vars.total > 0")
         .ok("Shipped")
         .fail("ShippingFailed")
         .completed("OrderCompleted", json!({ "orderId": "=vars.orderId" }))
-        .failed("OrderCancelled", json!({ "orderId": "=vars.orderId", "reason": "=failure" }))
+        .failed(
+            "OrderCancelled",
+            json!({ "orderId": "=vars.orderId", "reason": "=failure" }),
+        )
         .build()
         .expect("the order saga is valid")
 }
 
 fn placed(saga: &CompiledDefinition) -> InstanceDriver<'_> {
     let mut run = InstanceDriver::new(saga);
-    run.event("OrderPlaced", json!({ "orderId": "o1", "total": 125 })).expect("the input is applied");
+    run.event("OrderPlaced", json!({ "orderId": "o1", "total": 125 }))
+        .expect("the input is applied");
     run
 }
 
 fn reserved(saga: &CompiledDefinition) -> InstanceDriver<'_> {
     let mut run = placed(saga);
-    run.event("StockReserved", json!({ "orderId": "o1" })).expect("the input is applied");
+    run.event("StockReserved", json!({ "orderId": "o1" }))
+        .expect("the input is applied");
     run
 }
 
 fn charged(saga: &CompiledDefinition) -> InstanceDriver<'_> {
     let mut run = reserved(saga);
-    run.outcome("charge", &succeeded(json!({ "paymentId": "p9" }))).expect("the input is applied");
+    run.outcome("charge", &succeeded(json!({ "paymentId": "p9" })))
+        .expect("the input is applied");
     run
 }
 
@@ -62,8 +78,13 @@ fn runs_every_step_and_emits_the_completed_fact() {
     let mut run = charged(&saga);
     run.event("Shipped", json!({})).unwrap();
     assert_eq!(run.status(), Status::Completed);
-    let expected =
-        ["inventory.ReserveStock", "http.post", "PaymentCharged", "shipping.Ship", "OrderCompleted"];
+    let expected = [
+        "inventory.ReserveStock",
+        "http.post",
+        "PaymentCharged",
+        "shipping.Ship",
+        "OrderCompleted",
+    ];
     assert_eq!(run.labels(), expected);
     assert!(run.timers().is_empty());
 }
@@ -72,7 +93,9 @@ fn runs_every_step_and_emits_the_completed_fact() {
 fn requests_fill_templates() {
     let saga = order();
     let run = reserved(&saga);
-    let Some(Work::Effect(effect)) = run.work().last() else { panic!("an effect") };
+    let Some(Work::Effect(effect)) = run.work().last() else {
+        panic!("an effect")
+    };
     assert_eq!(effect.payload, json!({ "amount": 125 }));
     assert_eq!(effect.timeout, Some(Duration::from_mins(30)));
     assert_eq!(effect.tag.as_str(), "charge");
@@ -82,9 +105,12 @@ fn requests_fill_templates() {
 fn false_condition_skips_the_step() {
     let saga = order();
     let mut run = InstanceDriver::new(&saga);
-    run.event("OrderPlaced", json!({ "orderId": "o1", "total": 0 })).unwrap();
+    run.event("OrderPlaced", json!({ "orderId": "o1", "total": 0 }))
+        .unwrap();
     run.event("StockReserved", json!({})).unwrap();
-    let note = run.outcome("charge", &succeeded(json!({ "paymentId": "p9" }))).unwrap();
+    let note = run
+        .outcome("charge", &succeeded(json!({ "paymentId": "p9" })))
+        .unwrap();
     assert_eq!(note, "charge: ok, ship: skipped, completed");
     assert_eq!(run.status(), Status::Completed);
 }
@@ -93,19 +119,29 @@ fn false_condition_skips_the_step() {
 fn failure_compensates_in_reverse_order() {
     let saga = order();
     let mut run = charged(&saga);
-    run.event("ShippingFailed", json!({ "reason": "no van" })).unwrap();
+    run.event("ShippingFailed", json!({ "reason": "no van" }))
+        .unwrap();
     assert_eq!(run.status(), Status::Compensating);
     assert_eq!(run.labels().last().unwrap(), "http.post");
-    let Some(Work::Effect(refund)) = run.work().last() else { panic!("an effect") };
-    assert_eq!((refund.tag.as_str(), &refund.payload), ("compensate:charge", &json!({ "payment": "p9" })));
+    let Some(Work::Effect(refund)) = run.work().last() else {
+        panic!("an effect")
+    };
+    assert_eq!(
+        (refund.tag.as_str(), &refund.payload),
+        ("compensate:charge", &json!({ "payment": "p9" }))
+    );
 
-    run.outcome("compensate:charge", &succeeded(Value::Null)).unwrap();
+    run.outcome("compensate:charge", &succeeded(Value::Null))
+        .unwrap();
     assert_eq!(run.labels().last().unwrap(), "inventory.ReleaseStock");
     assert_eq!(run.status(), Status::Compensating);
 
-    run.outcome("compensate:reserve", &WorkOutcome::Accepted).unwrap();
+    run.outcome("compensate:reserve", &WorkOutcome::Accepted)
+        .unwrap();
     assert_eq!(run.status(), Status::Failed);
-    let Some(Work::Fact(fact)) = run.work().last() else { panic!("a fact") };
+    let Some(Work::Fact(fact)) = run.work().last() else {
+        panic!("a fact")
+    };
     let reason = json!({ "code": "ShippingFailed", "message": "no van", "step": "ship" });
     assert_eq!(fact.data, json!({ "orderId": "o1", "reason": reason }));
 }
@@ -127,17 +163,28 @@ fn late_success_is_compensated_without_a_second_final_fact() {
     let saga = order();
     let mut run = reserved(&saga);
     run.advance(Duration::from_mins(31)).unwrap();
-    run.outcome("compensate:reserve", &WorkOutcome::Accepted).unwrap();
+    run.outcome("compensate:reserve", &WorkOutcome::Accepted)
+        .unwrap();
     assert_eq!(run.status(), Status::Failed);
 
-    run.outcome("charge", &succeeded(json!({ "paymentId": "p9" }))).unwrap();
+    run.outcome("charge", &succeeded(json!({ "paymentId": "p9" })))
+        .unwrap();
     assert_eq!(run.status(), Status::Compensating);
-    let Some(Work::Effect(refund)) = run.work().last() else { panic!("an effect") };
+    let Some(Work::Effect(refund)) = run.work().last() else {
+        panic!("an effect")
+    };
     assert_eq!(refund.payload, json!({ "payment": "p9" }));
 
-    run.outcome("compensate:charge", &succeeded(Value::Null)).unwrap();
+    run.outcome("compensate:charge", &succeeded(Value::Null))
+        .unwrap();
     assert_eq!(run.status(), Status::Failed);
-    assert_eq!(run.labels().iter().filter(|label| *label == "OrderCancelled").count(), 1);
+    assert_eq!(
+        run.labels()
+            .iter()
+            .filter(|label| *label == "OrderCancelled")
+            .count(),
+        1
+    );
 }
 
 #[test]
@@ -145,14 +192,20 @@ fn failed_compensation_is_stuck_until_retried() {
     let saga = order();
     let mut run = charged(&saga);
     run.event("ShippingFailed", json!({})).unwrap();
-    run.outcome("compensate:charge", &failed("http_500")).unwrap();
+    run.outcome("compensate:charge", &failed("http_500"))
+        .unwrap();
     assert_eq!(run.status(), Status::Stuck);
-    assert_eq!(run.waits(), [(WaitKind::Operator, "compensate:charge".to_owned())]);
+    assert_eq!(
+        run.waits(),
+        [(WaitKind::Operator, "compensate:charge".to_owned())]
+    );
 
     run.retry().unwrap();
     assert_eq!(run.status(), Status::Compensating);
-    run.outcome("compensate:charge", &succeeded(Value::Null)).unwrap();
-    run.outcome("compensate:reserve", &WorkOutcome::Accepted).unwrap();
+    run.outcome("compensate:charge", &succeeded(Value::Null))
+        .unwrap();
+    run.outcome("compensate:reserve", &WorkOutcome::Accepted)
+        .unwrap();
     assert_eq!(run.status(), Status::Failed);
 }
 
@@ -162,8 +215,12 @@ fn cancellation_emits_no_failed_fact() {
     let mut run = reserved(&saga);
     run.cancel("changed my mind").unwrap();
     assert_eq!(run.status(), Status::Compensating);
-    assert!(run.timers().is_empty(), "the timer of the step is cancelled");
-    run.outcome("compensate:reserve", &WorkOutcome::Accepted).unwrap();
+    assert!(
+        run.timers().is_empty(),
+        "the timer of the step is cancelled"
+    );
+    run.outcome("compensate:reserve", &WorkOutcome::Accepted)
+        .unwrap();
     assert_eq!(run.status(), Status::Cancelled);
     assert_eq!(run.labels().last().unwrap(), "inventory.ReleaseStock");
     assert!(run.cancel("again").is_err());
@@ -174,7 +231,10 @@ fn ignores_duplicates_and_unknown_events() {
     let saga = order();
     let mut run = reserved(&saga);
     for event in ["OrderPlaced", "StockReserved", "PaymentCharged", "Unknown"] {
-        assert!(run.event(event, json!({})).is_err(), "{event} has no effect");
+        assert!(
+            run.event(event, json!({})).is_err(),
+            "{event} has no effect"
+        );
     }
     assert!(run.outcome("reserve", &WorkOutcome::Accepted).is_err());
     assert!(run.outcome("unknown", &WorkOutcome::Accepted).is_err());
@@ -195,13 +255,19 @@ fn invalid_result_fails_the_step() {
     let saga = order();
     let mut run = reserved(&saga);
     let event = Some("Surprise".parse().unwrap());
-    let note = run.outcome("charge", &WorkOutcome::succeeded(event, json!({}))).unwrap();
-    assert_eq!(note, "charge: contract_violation, charge: may have been executed");
+    let note = run
+        .outcome("charge", &WorkOutcome::succeeded(event, json!({})))
+        .unwrap();
+    assert_eq!(
+        note,
+        "charge: contract_violation, charge: may have been executed"
+    );
     assert_eq!(
         run.failure(),
         Some(&Failure {
             code: "contract_violation".to_owned(),
-            message: "charge returned Surprise, which is none of PaymentCharged, PaymentDeclined".to_owned(),
+            message: "charge returned Surprise, which is none of PaymentCharged, PaymentDeclined"
+                .to_owned(),
         })
     );
 }
@@ -214,7 +280,10 @@ fn expression_error_fails_the_step_and_compensates() {
         .step("one", StepAction::command("a.One"))
         .ok("OneDone")
         .undo(StepAction::command("a.UndoOne"))
-        .step("two", StepAction::effect("e.two").data(json!({ "first": "=vars.items[0]" })))
+        .step(
+            "two",
+            StepAction::effect("e.two").data(json!({ "first": "=vars.items[0]" })),
+        )
         .build()
         .unwrap();
     let mut run = InstanceDriver::new(&saga);
@@ -222,7 +291,10 @@ fn expression_error_fails_the_step_and_compensates() {
     let note = run.event("OneDone", json!({})).unwrap();
     assert_eq!(note, "one: ok, two: expression_error");
     assert_eq!(run.labels().last().unwrap(), "a.UndoOne");
-    assert_eq!(run.failure().unwrap().message, "`vars.items[0]`: the index is out of bounds");
+    assert_eq!(
+        run.failure().unwrap().message,
+        "`vars.items[0]`: the index is out of bounds"
+    );
 }
 
 #[test]
@@ -230,7 +302,10 @@ fn start_event_without_required_vars_is_a_schema_mismatch() {
     let saga = order();
     let mut run = InstanceDriver::new(&saga);
     let error = run.event("OrderPlaced", json!({ "total": 1 })).unwrap_err();
-    assert_eq!(error, "cannot set vars.orderId: `event.orderId`: `orderId` does not exist");
+    assert_eq!(
+        error,
+        "cannot set vars.orderId: `event.orderId`: `orderId` does not exist"
+    );
 }
 
 #[test]
@@ -249,7 +324,9 @@ fn saga_timeout_compensates() {
     assert_eq!(run.status(), Status::Failed);
     assert_eq!(run.failure().unwrap().code, "saga_timeout");
     assert!(
-        !run.last_timers().iter().any(|t| matches!(t, TimerChange::Cancel { .. })),
+        !run.last_timers()
+            .iter()
+            .any(|t| matches!(t, TimerChange::Cancel { .. })),
         "the timer itself fired"
     );
 }
@@ -297,23 +374,34 @@ fn late_parallel_success_is_compensated_newest_first() {
     assert_eq!(run.labels().last().unwrap(), "e.undo-a");
     assert!(run.timers().is_empty());
     run.outcome("c", &succeeded(Value::Null)).unwrap();
-    assert_eq!(run.labels().last().unwrap(), "e.undo-a", "one compensation at a time");
-    run.outcome("compensate:a", &succeeded(Value::Null)).unwrap();
+    assert_eq!(
+        run.labels().last().unwrap(),
+        "e.undo-a",
+        "one compensation at a time"
+    );
+    run.outcome("compensate:a", &succeeded(Value::Null))
+        .unwrap();
     assert_eq!(run.labels().last().unwrap(), "e.undo-c");
-    run.outcome("compensate:c", &succeeded(Value::Null)).unwrap();
+    run.outcome("compensate:c", &succeeded(Value::Null))
+        .unwrap();
     assert_eq!(run.status(), Status::Failed);
 }
 
 #[test]
 fn canonical_json_round_trips() {
     let saga = order();
-    let decoded: Definition = serde_json::from_str(orlog_program::CompiledDefinition::source(&saga)).unwrap();
+    let decoded: Definition =
+        serde_json::from_str(orlog_program::CompiledDefinition::source(&saga)).unwrap();
     assert_eq!(&decoded, saga.definition());
 }
 
 #[test]
 fn every_saga_passes_the_definition_suite() {
     let report = orlog_testkit::definition_suite::check(&order());
-    assert_eq!(report.runs, 1 + 2 * 6, "one success, six failures, compensated once and twice");
+    assert_eq!(
+        report.runs,
+        1 + 2 * 6,
+        "one success, six failures, compensated once and twice"
+    );
     orlog_testkit::definition_suite::check(&diamond());
 }

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use orlog_model::{Event, EventId, EventType, Status, TenantId, TimerChange, Timestamp, WorkOutcome};
+use orlog_model::{
+    Event, EventId, EventType, Status, TenantId, TimerChange, Timestamp, WorkOutcome,
+};
 use orlog_program::{CompiledDefinition, Program, ProgramError, compile_yaml, load};
 use orlog_testkit::definition_suite::{self, InstanceDriver, PayloadSamples, succeeded};
 use serde_json::{Value, json};
@@ -35,13 +37,15 @@ fn apply_inputs(saga: &CompiledDefinition, inputs: &[OrderInput]) -> (Status, Ve
             ),
             OrderInput::Event(kind) => run.event(kind, json!({ "orderId": "o1" })),
             OrderInput::Charged => run.outcome("charge", &succeeded(json!({ "paymentId": "p9" }))),
-            OrderInput::Compensated("reserve") => run.outcome("compensate:reserve", &WorkOutcome::Accepted),
+            OrderInput::Compensated("reserve") => {
+                run.outcome("compensate:reserve", &WorkOutcome::Accepted)
+            }
             OrderInput::Compensated(step) => {
                 run.outcome(&format!("compensate:{step}"), &succeeded(Value::Null))
             }
-            OrderInput::Advance(minutes) => {
-                run.advance(Duration::from_mins(*minutes)).map(|notes| notes.join("; "))
-            }
+            OrderInput::Advance(minutes) => run
+                .advance(Duration::from_mins(*minutes))
+                .map(|notes| notes.join("; ")),
         };
         result.unwrap_or_else(|reason| panic!("step {}: {reason}", log.len()));
         let quiet = matches!(step, OrderInput::Advance(_)) && run.work().len() == before;
@@ -59,7 +63,16 @@ fn apply_inputs(saga: &CompiledDefinition, inputs: &[OrderInput]) -> (Status, Ve
 #[track_caller]
 fn check(inputs: &[OrderInput], status: Status, work: &[&str]) {
     let (final_status, log) = apply_inputs(&order(), inputs);
-    assert_eq!((final_status, log.iter().map(String::as_str).collect::<Vec<_>>().as_slice()), (status, work));
+    assert_eq!(
+        (
+            final_status,
+            log.iter()
+                .map(String::as_str)
+                .collect::<Vec<_>>()
+                .as_slice()
+        ),
+        (status, work)
+    );
 }
 
 use OrderInput::{Advance, Charged, Compensated, Placed};
@@ -67,7 +80,12 @@ use OrderInput::{Advance, Charged, Compensated, Placed};
 #[test]
 fn happy_path() {
     check(
-        &[Placed, OrderInput::Event("StockReserved"), Charged, OrderInput::Event("Shipped")],
+        &[
+            Placed,
+            OrderInput::Event("StockReserved"),
+            Charged,
+            OrderInput::Event("Shipped"),
+        ],
         Status::Completed,
         &[
             "inventory.ReserveStock",
@@ -93,9 +111,20 @@ fn not_paid_within_29_minutes() {
 #[test]
 fn not_paid_in_30_minutes_then_cancelled() {
     check(
-        &[Placed, OrderInput::Event("StockReserved"), Advance(31), Compensated("reserve")],
+        &[
+            Placed,
+            OrderInput::Event("StockReserved"),
+            Advance(31),
+            Compensated("reserve"),
+        ],
         Status::Failed,
-        &["inventory.ReserveStock", "http.post", "timer charge", "inventory.ReleaseStock", "OrderCancelled"],
+        &[
+            "inventory.ReserveStock",
+            "http.post",
+            "timer charge",
+            "inventory.ReleaseStock",
+            "OrderCancelled",
+        ],
     );
 }
 
@@ -152,7 +181,11 @@ fn order_saga_passes_the_definition_suite() {
     );
     let report = definition_suite::check_with(&order(), &samples);
     assert_eq!(report.runs, 13);
-    assert_eq!(definition_suite::check(&order()).runs, 13, "payloads derived from the expressions pass too");
+    assert_eq!(
+        definition_suite::check(&order()).runs,
+        13,
+        "payloads derived from the expressions pass too"
+    );
 }
 
 #[test]
@@ -175,8 +208,12 @@ fn built_definition_hash_covers_canonical_json() {
 #[test]
 fn manifest_lists_start_and_result_events() {
     let saga = order();
-    let subscriptions: Vec<_> =
-        saga.manifest().subscriptions.iter().map(|t| (t.kind.as_str(), t.starts)).collect();
+    let subscriptions: Vec<_> = saga
+        .manifest()
+        .subscriptions
+        .iter()
+        .map(|t| (t.kind.as_str(), t.starts))
+        .collect();
     let expected = [
         ("OrderPlaced", true),
         ("Shipped", false),
@@ -209,22 +246,37 @@ fn event(data: Value, correlation: Option<&str>) -> Event {
 #[test]
 fn correlates_by_field_then_envelope() {
     let saga = order();
-    let id = |data, envelope| saga.correlate(&event(data, envelope)).map(|id| id.to_string());
+    let id = |data, envelope| {
+        saga.correlate(&event(data, envelope))
+            .map(|id| id.to_string())
+    };
     assert_eq!(id(json!({"orderId": "o1"}), Some("x")), Ok("o1".to_owned()));
     assert_eq!(id(json!({"orderId": 17}), None), Ok("17".to_owned()));
     assert_eq!(id(json!({}), Some("x")), Ok("x".to_owned()));
     let missing = "OrderPlaced has no correlation field `orderId`";
-    assert_eq!(id(json!({}), None), Err(ProgramError::SchemaMismatch(missing.to_owned())));
+    assert_eq!(
+        id(json!({}), None),
+        Err(ProgramError::SchemaMismatch(missing.to_owned()))
+    );
     let invalid = "`orderId` of OrderPlaced must be a text or a whole number, but is a list";
-    assert_eq!(id(json!({"orderId": []}), Some("x")), Err(ProgramError::SchemaMismatch(invalid.to_owned())));
-    assert!(matches!(id(json!({"orderId": "a\u{0}b"}), None), Err(ProgramError::SchemaMismatch(_))));
+    assert_eq!(
+        id(json!({"orderId": []}), Some("x")),
+        Err(ProgramError::SchemaMismatch(invalid.to_owned()))
+    );
+    assert!(matches!(
+        id(json!({"orderId": "a\u{0}b"}), None),
+        Err(ProgramError::SchemaMismatch(_))
+    ));
 }
 
 #[test]
 fn definition_ref_has_the_saga_name() {
     let saga = order();
     let mut run = InstanceDriver::new(&saga);
-    run.event("OrderPlaced", json!({"orderId": "o1", "total": 1, "items": [], "customer": {"email": ""}}))
-        .unwrap();
+    run.event(
+        "OrderPlaced",
+        json!({"orderId": "o1", "total": 1, "items": [], "customer": {"email": ""}}),
+    )
+    .unwrap();
     assert_eq!(run.reference(), Some(&"o1".into()));
 }

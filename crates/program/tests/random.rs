@@ -16,7 +16,10 @@ use serde_json::{Value, json};
 
 /// Random step. Each number selects one of a few variants.
 #[derive(Clone, Debug)]
-#[expect(clippy::struct_excessive_bools, reason = "each is an optional field of a step")]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is an optional field of a step"
+)]
 struct RandomStep {
     /// Bit n: after step n.
     after: u8,
@@ -53,12 +56,29 @@ enum RandomInput {
 }
 
 fn random_step() -> impl Strategy<Value = RandomStep> {
-    let flags =
-        (any::<bool>(), any::<bool>(), prop::bool::weighted(0.1), prop::bool::weighted(0.15), any::<bool>());
-    (any::<u8>(), 0..6_u8, 0..9_u8, 0..5_u8, flags).prop_map(|(after, join, kind, compensation, flags)| {
-        let (foreach, timeout, skipped, pivot, in_doubt_ask) = flags;
-        RandomStep { after, join, kind, compensation, foreach, timeout, skipped, pivot, in_doubt_ask }
-    })
+    let flags = (
+        any::<bool>(),
+        any::<bool>(),
+        prop::bool::weighted(0.1),
+        prop::bool::weighted(0.15),
+        any::<bool>(),
+    );
+    (any::<u8>(), 0..6_u8, 0..9_u8, 0..5_u8, flags).prop_map(
+        |(after, join, kind, compensation, flags)| {
+            let (foreach, timeout, skipped, pivot, in_doubt_ask) = flags;
+            RandomStep {
+                after,
+                join,
+                kind,
+                compensation,
+                foreach,
+                timeout,
+                skipped,
+                pivot,
+                in_doubt_ask,
+            }
+        },
+    )
 }
 
 fn random_input() -> impl Strategy<Value = RandomInput> {
@@ -89,13 +109,18 @@ fn build(shapes: &[RandomStep], pivots: bool) -> CompiledDefinition {
         completed: { fact: Completed }\nfailed: { fact: Failed, data: =failure.code }\nsteps:\n"
             .to_owned();
     for (i, random_step) in shapes.iter().enumerate() {
-        text.extend([format!("  - {{ id: s{i}, {} }}\n", step(i, random_step, pivots && random_step.pivot))]);
+        text.extend([format!(
+            "  - {{ id: s{i}, {} }}\n",
+            step(i, random_step, pivots && random_step.pivot)
+        )]);
     }
     match compile_yaml(&text, "random") {
         Ok(saga) => saga,
         Err(problems) if pivots => {
             assert!(
-                problems.iter().all(|p| p.path.rsplit('.').next() == Some("pivot")),
+                problems
+                    .iter()
+                    .all(|p| p.path.rsplit('.').next() == Some("pivot")),
                 "{problems:?}\n{text}"
             );
             build(shapes, false)
@@ -105,8 +130,10 @@ fn build(shapes: &[RandomStep], pivots: bool) -> CompiledDefinition {
 }
 
 fn step(i: usize, random_step: &RandomStep, pivot: bool) -> String {
-    let before: Vec<_> =
-        (0..i).filter(|n| random_step.after & (1 << n) != 0).map(|n| format!("s{n}")).collect();
+    let before: Vec<_> = (0..i)
+        .filter(|n| random_step.after & (1 << n) != 0)
+        .map(|n| format!("s{n}"))
+        .collect();
     let names = before.join(", ");
     let after = match (random_step.join, before.len()) {
         (0, 1..) => format!("{{ any: [{names}] }}"),
@@ -117,12 +144,15 @@ fn step(i: usize, random_step: &RandomStep, pivot: bool) -> String {
     let when = if each { ", when: event.n == index" } else { "" };
     let action = match random_step.kind {
         0 | 1 => "do: { effect: x.do, data: =vars.customer }".to_owned(),
-        2 => format!("do: {{ command: x.Do }}, ok: {{ event: Ok{i}{when} }}, fail: {{ event: No{i}{when} }}"),
+        2 => format!(
+            "do: {{ command: x.Do }}, ok: {{ event: Ok{i}{when} }}, fail: {{ event: No{i}{when} }}"
+        ),
         3 => format!(
             "do: {{ command: x.Do }}, ok: {{ event: Ok{i}{when} }}, fail: {{ event: No{i}{when} }}, retry: {{ max_attempts: 2, initial_backoff: 5s }}"
         ),
         4 => format!("do: {{ event: Ok{i}{when} }}, fail: {{ event: No{i}{when} }}"),
-        5 => "do: { human: { title: Do, due: 20s, escalate: { roles: [x] } } }, ok: Yes, fail: No".to_owned(),
+        5 => "do: { human: { title: Do, due: 20s, escalate: { roles: [x] } } }, ok: Yes, fail: No"
+            .to_owned(),
         6 => "do: { saga: child }".to_owned(),
         7 => "do: { job: { type: python, script: s } }".to_owned(),
         _ => return format!("after: {after}, do: {{ switch: [ {{ then: {} }} ] }}", "[]"),
@@ -130,7 +160,8 @@ fn step(i: usize, random_step: &RandomStep, pivot: bool) -> String {
     let compensation = match random_step.compensation {
         0 => String::new(),
         1 => ", undo: { effect: x.undo, data: =failure }".to_owned(),
-        2 => ", undo: { command: x.Undo, retry: { max_attempts: 2, initial_backoff: 5s } }".to_owned(),
+        2 => ", undo: { command: x.Undo, retry: { max_attempts: 2, initial_backoff: 5s } }"
+            .to_owned(),
         3 => format!(", undo: {{ command: x.Undo, ok: {{ event: Reverted{i}{when} }} }}"),
         _ => ", undo: { human: { title: Revert }, ok: Yes }".to_owned(),
     };
@@ -184,32 +215,52 @@ impl<'a> CheckedInstance<'a> {
             keeps_events: false,
             last: None,
         };
-        instance.watch(|run, _, _| run.event("Go", json!({ "customer": "me", "items": [1, 2, 3] })));
+        instance
+            .watch(|run, _, _| run.event("Go", json!({ "customer": "me", "items": [1, 2, 3] })));
         instance
     }
 
     /// Applies an input and checks the resulting transition.
     fn watch(
         &mut self,
-        act: impl FnOnce(&mut InstanceDriver<'a>, &CompiledDefinition, &PayloadSamples) -> Result<String, String>,
+        act: impl FnOnce(
+            &mut InstanceDriver<'a>,
+            &CompiledDefinition,
+            &PayloadSamples,
+        ) -> Result<String, String>,
     ) -> bool {
         let (request_count, compensations) = (self.run.work().len(), self.run.compensated().len());
         let before = self.run.state().to_vec();
         let compensating = self.compensating;
         let Ok(note) = act(&mut self.run, self.saga, &self.samples) else {
-            assert_eq!(self.run.state(), before, "an input without effect changed the state");
+            assert_eq!(
+                self.run.state(),
+                before,
+                "an input without effect changed the state"
+            );
             return false;
         };
         self.read(&note);
-        assert!(self.run.state().len() < 600, "{} bytes", self.run.state().len());
-        let tags =
-            |work: &[Work]| work.iter().filter_map(Work::tag).map(ToString::to_string).collect::<Vec<_>>();
+        assert!(
+            self.run.state().len() < 600,
+            "{} bytes",
+            self.run.state().len()
+        );
+        let tags = |work: &[Work]| {
+            work.iter()
+                .filter_map(Work::tag)
+                .map(ToString::to_string)
+                .collect::<Vec<_>>()
+        };
         if compensating {
             let forward: Vec<_> = tags(&self.run.work()[request_count..])
                 .into_iter()
                 .filter(|t| !t.starts_with("compensate:"))
                 .collect();
-            assert!(forward.is_empty(), "{forward:?} starts after compensation has started: {note}");
+            assert!(
+                forward.is_empty(),
+                "{forward:?} starts after compensation has started: {note}"
+            );
         }
         let compensations: Vec<_> = self.run.compensated()[compensations..].to_vec();
         let repeat = note.contains("again") || note.contains("retry");
@@ -254,7 +305,9 @@ impl<'a> CheckedInstance<'a> {
     /// Checks that compensation starts with the newest completed place that has a compensation, except for
     /// late completions.
     fn check_compensation_start(&mut self, unit: &str, one: bool) {
-        let Some(at) = self.stack.iter().position(|other| other == unit) else { return };
+        let Some(at) = self.stack.iter().position(|other| other == unit) else {
+            return;
+        };
         if self.compensating && one {
             for newer in &self.stack[at + 1..] {
                 assert!(
@@ -270,9 +323,14 @@ impl<'a> CheckedInstance<'a> {
     fn check_timers(&self) {
         let open = pending_tags(&self.run, self.saga.definition());
         for timer in self.run.timers() {
-            let tag =
-                timer.strip_prefix("retry:").or_else(|| timer.strip_prefix("escalate:")).unwrap_or(timer);
-            assert!(open.iter().any(|open| open == tag), "the timer {timer} belongs to no pending work");
+            let tag = timer
+                .strip_prefix("retry:")
+                .or_else(|| timer.strip_prefix("escalate:"))
+                .unwrap_or(timer);
+            assert!(
+                open.iter().any(|open| open == tag),
+                "the timer {timer} belongs to no pending work"
+            );
         }
         let view = self.run.state_view();
         if self.run.status() == Status::Stuck {
@@ -280,27 +338,41 @@ impl<'a> CheckedInstance<'a> {
         }
         for step in view["steps"].as_array().expect("a list") {
             let elements = step["elements"].as_array().cloned().unwrap_or_default();
-            let limits =
-                std::iter::once(step).chain(&elements).filter(|slot| !slot["until"].is_null()).count();
+            let limits = std::iter::once(step)
+                .chain(&elements)
+                .filter(|slot| !slot["until"].is_null())
+                .count();
             let of_step = |timer: &&&str| {
                 let tag = timer.rsplit(':').next().unwrap_or_default();
                 !timer.starts_with("escalate:") && tag.split('[').next() == step["id"].as_str()
             };
-            assert_eq!(self.run.timers().iter().filter(of_step).count(), limits, "timers of {step}");
+            assert_eq!(
+                self.run.timers().iter().filter(of_step).count(),
+                limits,
+                "timers of {step}"
+            );
         }
     }
 
     fn has_compensation(&self, unit: &str) -> bool {
         let id = unit.split('[').next().unwrap_or_default();
-        self.saga.definition().steps.iter().any(|step| step.id.as_str() == id && step.compensate.is_some())
+        self.saga
+            .definition()
+            .steps
+            .iter()
+            .any(|step| step.id.as_str() == id && step.compensate.is_some())
     }
 
     fn apply(&mut self, input: RandomInput, steps: usize) {
         let open = pending_tags(&self.run, self.saga.definition());
         let pick = |compensation: bool, n: usize| {
-            let fitting: Vec<_> =
-                open.iter().filter(|tag| tag.starts_with("compensate:") == compensation).collect();
-            fitting.get(n % fitting.len().max(1)).map(|tag| (*tag).clone())
+            let fitting: Vec<_> = open
+                .iter()
+                .filter(|tag| tag.starts_with("compensate:") == compensation)
+                .collect();
+            fitting
+                .get(n % fitting.len().max(1))
+                .map(|tag| (*tag).clone())
         };
         match input {
             RandomInput::Ok(n) => self.respond(pick(false, n), true),
@@ -311,18 +383,28 @@ impl<'a> CheckedInstance<'a> {
             RandomInput::NotCompensated(n) => self.respond(pick(true, n), false),
             RandomInput::Arbitrary(n, compensation) => {
                 let id = format!("s{}", n % steps);
-                self.respond(Some(if compensation { format!("compensate:{id}") } else { id }), n % 3 > 0);
+                self.respond(
+                    Some(if compensation {
+                        format!("compensate:{id}")
+                    } else {
+                        id
+                    }),
+                    n % 3 > 0,
+                );
             }
             RandomInput::Duplicate => self.repeat(),
             RandomInput::Wait(seconds) => {
                 self.watch(|run, _, _| {
-                    run.advance(Duration::from_secs(seconds)).map(|notes| notes.join("; "))
+                    run.advance(Duration::from_secs(seconds))
+                        .map(|notes| notes.join("; "))
                 });
             }
             RandomInput::Cancel => drop(self.watch(|run, _, _| run.cancel("random"))),
             RandomInput::Retry => drop(self.watch(|run, _, _| run.retry())),
             RandomInput::Skip => drop(self.watch(|run, _, _| run.skip())),
-            RandomInput::Handler => drop(self.watch(|run, _, _| run.event("Stop", json!({ "by": "me" })))),
+            RandomInput::Handler => {
+                drop(self.watch(|run, _, _| run.event("Stop", json!({ "by": "me" }))))
+            }
             RandomInput::Start => {
                 self.watch(|run, _, _| run.event("Go", json!({ "customer": "you", "items": [] })));
             }
@@ -333,52 +415,68 @@ impl<'a> CheckedInstance<'a> {
     /// closed; other tasks are if the saga starts compensation.
     fn report_in_doubt(&mut self, n: usize, steps: usize) {
         let open = pending_tags(&self.run, self.saga.definition());
-        let tag = open.get(n % (open.len() + 1)).cloned().unwrap_or_else(|| format!("s{}", n % steps));
+        let tag = open
+            .get(n % (open.len() + 1))
+            .cloned()
+            .unwrap_or_else(|| format!("s{}", n % steps));
         let tasks = in_doubt_tasks(&self.run);
         self.watch(|run, _, _| run.outcome(&tag, &in_doubt()));
-        assert!(in_doubt_tasks(&self.run) >= tasks, "{tag}: an in-doubt task was closed");
+        assert!(
+            in_doubt_tasks(&self.run) >= tasks,
+            "{tag}: an in-doubt task was closed"
+        );
     }
 
     /// Checks that an effect that was not executed is requested again, unless it is no longer required or
     /// another decision of an operator is pending.
     fn report_not_executed(&mut self, n: usize) {
         let waits = self.run.waits();
-        let tags: Vec<_> =
-            waits.iter().filter(|(kind, _)| *kind == WaitKind::Task).map(|(_, tag)| tag).collect();
-        let Some(tag) = tags.get(n % tags.len().max(1)).map(|tag| (*tag).clone()) else { return };
+        let tags: Vec<_> = waits
+            .iter()
+            .filter(|(kind, _)| *kind == WaitKind::Task)
+            .map(|(_, tag)| tag)
+            .collect();
+        let Some(tag) = tags.get(n % tags.len().max(1)).map(|tag| (*tag).clone()) else {
+            return;
+        };
         self.watch(|run, _, _| resolve_in_doubt(run, &tag, NOT_EXECUTED, Value::Null));
     }
 
     fn respond(&mut self, tag: Option<String>, success: bool) {
         let Some(tag) = tag else { return };
         let was_open = pending_tags(&self.run, self.saga.definition()).contains(&tag);
-        let fail = |run: &mut InstanceDriver<'_>, saga: &CompiledDefinition, samples: &PayloadSamples| {
-            let n = tag
-                .split('[')
-                .next()
-                .unwrap_or_default()
-                .trim_start_matches("compensate:")
-                .trim_start_matches('s');
-            let event = format!("No{n}").parse().expect("a valid event type");
-            match respond_fail(run, saga, &tag, &event, samples) {
-                Err(_) => run.outcome(&tag, &failed("random")),
-                accepted => accepted,
+        let fail =
+            |run: &mut InstanceDriver<'_>, saga: &CompiledDefinition, samples: &PayloadSamples| {
+                let n = tag
+                    .split('[')
+                    .next()
+                    .unwrap_or_default()
+                    .trim_start_matches("compensate:")
+                    .trim_start_matches('s');
+                let event = format!("No{n}").parse().expect("a valid event type");
+                match respond_fail(run, saga, &tag, &event, samples) {
+                    Err(_) => run.outcome(&tag, &failed("random")),
+                    accepted => accepted,
+                }
+            };
+        let accepted = self.watch(|run, saga, samples| {
+            if success {
+                respond_ok(run, saga, &tag, samples)
+            } else {
+                fail(run, saga, samples)
             }
-        };
-        let accepted =
-            self.watch(
-                |run, saga, samples| {
-                    if success { respond_ok(run, saga, &tag, samples) } else { fail(run, saga, samples) }
-                },
-            );
+        });
         self.last = (accepted && was_open).then_some((tag, success));
     }
 
     /// Checks that a duplicate of the last result changes nothing.
     fn repeat(&mut self) {
-        let Some((tag, true)) = self.last.take() else { return };
+        let Some((tag, true)) = self.last.take() else {
+            return;
+        };
         let is_open = pending_tags(&self.run, self.saga.definition()).contains(&tag);
-        let accepted = !is_open && self.watch(|run, saga, samples| respond_ok(run, saga, &tag, samples));
+        let accepted =
+            !is_open && self.watch(|run, saga, samples| respond_ok(run, saga, &tag, samples));
         assert!(!accepted, "a second result of {tag} was applied");
     }
 
@@ -386,9 +484,15 @@ impl<'a> CheckedInstance<'a> {
     fn complete(&mut self) {
         for _ in 0..200 {
             if self.run.status() == Status::Stuck {
-                assert!(self.watch(|run, _, _| run.retry()), "stuck and cannot be retried");
+                assert!(
+                    self.watch(|run, _, _| run.retry()),
+                    "stuck and cannot be retried"
+                );
             }
-            let Some(tag) = pending_tags(&self.run, self.saga.definition()).first().cloned() else {
+            let Some(tag) = pending_tags(&self.run, self.saga.definition())
+                .first()
+                .cloned()
+            else {
                 // An early event may have failed the repeated compensation.
                 if self.run.status() == Status::Stuck {
                     continue;
@@ -406,20 +510,38 @@ impl<'a> CheckedInstance<'a> {
         let facts = self.run.work().iter().filter(is_final_fact).count();
         let status = self.run.status();
         assert!(status.is_final(), "the status is {status}");
-        assert_eq!(facts, usize::from(status != Status::Cancelled), "facts at {status}");
-        assert!(self.run.waits().is_empty() && self.run.timers().is_empty(), "waits or timers remain");
-        assert_eq!(in_doubt_tasks(&self.run), 0, "an in-doubt task remains open");
+        assert_eq!(
+            facts,
+            usize::from(status != Status::Cancelled),
+            "facts at {status}"
+        );
+        assert!(
+            self.run.waits().is_empty() && self.run.timers().is_empty(),
+            "waits or timers remain"
+        );
+        assert_eq!(
+            in_doubt_tasks(&self.run),
+            0,
+            "an in-doubt task remains open"
+        );
         assert!(
             self.compensated.values().all(|times| *times == 1),
             "compensated more than once: {:?}",
             self.compensated
         );
-        assert!(self.done.values().all(|times| *times == 1), "done more than once: {:?}", self.done);
+        assert!(
+            self.done.values().all(|times| *times == 1),
+            "done more than once: {:?}",
+            self.done
+        );
         if status == Status::Completed || self.pivoted {
             return;
         }
         for unit in self.done.keys().filter(|unit| self.has_compensation(unit)) {
-            assert!(self.compensated.contains_key(unit), "{unit} completed and is not compensated");
+            assert!(
+                self.compensated.contains_key(unit),
+                "{unit} completed and is not compensated"
+            );
         }
     }
 }
@@ -428,7 +550,11 @@ impl<'a> CheckedInstance<'a> {
 fn in_doubt_tasks(run: &InstanceDriver<'_>) -> usize {
     run.tasks()
         .iter()
-        .filter(|task| task.outcomes.iter().any(|outcome| outcome.as_str() == NOT_EXECUTED))
+        .filter(|task| {
+            task.outcomes
+                .iter()
+                .any(|outcome| outcome.as_str() == NOT_EXECUTED)
+        })
         .count()
 }
 
@@ -474,7 +600,11 @@ fn discarded_branch_is_compensated_before_an_early_event_fails_the_saga() {
     ];
     let saga = build(&shapes, true);
     let mut instance = CheckedInstance::start(&saga);
-    for input in [RandomInput::Ok(2), RandomInput::Ok(2), RandomInput::Arbitrary(1, false)] {
+    for input in [
+        RandomInput::Ok(2),
+        RandomInput::Ok(2),
+        RandomInput::Arbitrary(1, false),
+    ] {
         instance.apply(input, shapes.len());
     }
     instance.complete();

@@ -2,8 +2,8 @@
 
 use orlog_model::EventType;
 use orlog_program::{
-    CompiledDefinition, Definition, EventSubscription, NativeProgram, NativeSaga, Program, SagaDecision,
-    StepAction, TransitionBuilder,
+    CompiledDefinition, Definition, EventSubscription, NativeProgram, NativeSaga, Program,
+    SagaDecision, StepAction, TransitionBuilder,
 };
 use orlog_testkit::definition_suite::{InstanceDriver, failed, succeeded};
 use serde::{Deserialize, Serialize};
@@ -23,7 +23,9 @@ fn order() -> CompiledDefinition {
 }
 
 fn view(program: &dyn Program, run: &InstanceDriver<'_>) -> Value {
-    program.view_state(run.state()).expect("the state belongs to this program")
+    program
+        .view_state(run.state())
+        .expect("the state belongs to this program")
 }
 
 fn text(value: &Value) -> &str {
@@ -32,40 +34,72 @@ fn text(value: &Value) -> &str {
 
 fn step_states(view: &Value) -> Vec<(&str, &str)> {
     let steps = view["steps"].as_array().expect("a list");
-    steps.iter().map(|step| (text(&step["id"]), text(&step["state"]))).collect()
+    steps
+        .iter()
+        .map(|step| (text(&step["id"]), text(&step["state"])))
+        .collect()
 }
 
 #[test]
 fn state_view_lists_steps_in_order() {
     let saga = order();
     let mut run = InstanceDriver::new(&saga);
-    run.event("OrderPlaced", json!({ "orderId": "o1" })).unwrap();
+    run.event("OrderPlaced", json!({ "orderId": "o1" }))
+        .unwrap();
     let started = view(&saga, &run);
-    assert_eq!(step_states(&started), [("reserve", "running"), ("charge", "pending")]);
-    assert_eq!((&started["vars"], &started["phase"]), (&json!({ "orderId": "o1" }), &json!("running")));
-    assert_eq!((&started["failure"], &started["steps"][1]["until"]), (&Value::Null, &Value::Null));
+    assert_eq!(
+        step_states(&started),
+        [("reserve", "running"), ("charge", "pending")]
+    );
+    assert_eq!(
+        (&started["vars"], &started["phase"]),
+        (&json!({ "orderId": "o1" }), &json!("running"))
+    );
+    assert_eq!(
+        (&started["failure"], &started["steps"][1]["until"]),
+        (&Value::Null, &Value::Null)
+    );
     run.outcome("reserve", &succeeded(json!({}))).unwrap();
     let halfway = view(&saga, &run);
-    assert_eq!(step_states(&halfway), [("reserve", "completed"), ("charge", "running")]);
-    assert!(halfway["steps"][1]["until"].as_str().is_some_and(|until| until.ends_with('Z')), "{halfway}");
+    assert_eq!(
+        step_states(&halfway),
+        [("reserve", "completed"), ("charge", "running")]
+    );
+    assert!(
+        halfway["steps"][1]["until"]
+            .as_str()
+            .is_some_and(|until| until.ends_with('Z')),
+        "{halfway}"
+    );
 }
 
 #[test]
 fn state_view_shows_failure_and_compensation() {
     let saga = order();
     let mut run = InstanceDriver::new(&saga);
-    run.event("OrderPlaced", json!({ "orderId": "o1" })).unwrap();
+    run.event("OrderPlaced", json!({ "orderId": "o1" }))
+        .unwrap();
     run.outcome("reserve", &succeeded(json!({}))).unwrap();
     run.outcome("charge", &failed("declined")).unwrap();
     let compensating = view(&saga, &run);
-    assert_eq!(step_states(&compensating), [("reserve", "compensating"), ("charge", "failed")]);
+    assert_eq!(
+        step_states(&compensating),
+        [("reserve", "compensating"), ("charge", "failed")]
+    );
     assert_eq!(compensating["phase"], "compensating");
     assert_eq!(
-        (&compensating["failure"]["code"], &compensating["failure"]["step"]),
+        (
+            &compensating["failure"]["code"],
+            &compensating["failure"]["step"]
+        ),
         (&json!("declined"), &json!("charge"))
     );
-    run.outcome("compensate:reserve", &succeeded(json!({}))).unwrap();
-    assert_eq!(step_states(&view(&saga, &run)), [("reserve", "compensated"), ("charge", "failed")]);
+    run.outcome("compensate:reserve", &succeeded(json!({})))
+        .unwrap();
+    assert_eq!(
+        step_states(&view(&saga, &run)),
+        [("reserve", "compensated"), ("charge", "failed")]
+    );
 }
 
 #[test]
@@ -92,7 +126,10 @@ impl NativeSaga for Counter {
     type Event = CountEvent;
 
     fn subscriptions(&self) -> Vec<EventSubscription> {
-        vec![EventSubscription { kind: EventType::new("Counted").expect("a valid event type"), starts: true }]
+        vec![EventSubscription {
+            kind: EventType::new("Counted").expect("a valid event type"),
+            starts: true,
+        }]
     }
 
     fn correlate(&self, _: &orlog_model::Event) -> Result<orlog_model::CorrelationId, String> {
@@ -106,7 +143,9 @@ impl NativeSaga for Counter {
         _: &mut TransitionBuilder<'_>,
     ) -> SagaDecision<Count> {
         let CountEvent::Counted { by } = event;
-        SagaDecision::Transition(Count { seen: state.map_or(0, |state| state.seen) + by })
+        SagaDecision::Transition(Count {
+            seen: state.map_or(0, |state| state.seen) + by,
+        })
     }
 }
 

@@ -5,12 +5,12 @@
 use std::time::Duration;
 
 use orlog_model::{
-    CorrelationId, Event, EventId, EventType, ExcludedUser, Failure, InstanceKey, Name, SagaName, Status,
-    TaskChange, TenantId, TimerChange, Timestamp, Transition, WaitKind, Work, WorkOutcome,
+    CorrelationId, Event, EventId, EventType, ExcludedUser, Failure, InstanceKey, Name, SagaName,
+    Status, TaskChange, TenantId, TimerChange, Timestamp, Transition, WaitKind, Work, WorkOutcome,
 };
 use orlog_program::{
-    Context, MAX_FUEL, MAX_MODULE_BYTES, Program, ProgramError, ProgramInput, ProgramOutput, WasmProgram,
-    is_wasm, load_wasm,
+    Context, MAX_FUEL, MAX_MODULE_BYTES, Program, ProgramError, ProgramInput, ProgramOutput,
+    WasmProgram, is_wasm, load_wasm,
 };
 use serde_json::{Value, json};
 
@@ -48,7 +48,9 @@ fn module(text: &str, output: &str) -> Vec<u8> {
 }
 
 fn module_with(text: &str, manifest: &str, output: &str) -> Vec<u8> {
-    let text = text.replace("MANIFEST", &quoted(manifest)).replace("OUTPUT", &quoted(output));
+    let text = text
+        .replace("MANIFEST", &quoted(manifest))
+        .replace("OUTPUT", &quoted(output));
     wat::parse_str(text.replace("LENGTH", &output.len().to_string())).unwrap()
 }
 
@@ -58,7 +60,11 @@ fn load(bytes: &[u8]) -> WasmProgram {
 }
 
 fn problems(bytes: &[u8]) -> Vec<String> {
-    load_wasm(bytes, "order.saga.wasm").unwrap_err().iter().map(ToString::to_string).collect()
+    load_wasm(bytes, "order.saga.wasm")
+        .unwrap_err()
+        .iter()
+        .map(ToString::to_string)
+        .collect()
 }
 
 fn event(kind: &str, data: Value) -> Event {
@@ -108,7 +114,11 @@ fn show(
 
 fn apply_with_output(output: &str) -> Result<ProgramOutput, ProgramError> {
     let placed = event("OrderPlaced", json!({}));
-    show(&load(&module(CONSTANT, output)), None, &ProgramInput::Event(&placed))
+    show(
+        &load(&module(CONSTANT, output)),
+        None,
+        &ProgramInput::Event(&placed),
+    )
 }
 
 #[track_caller]
@@ -133,56 +143,101 @@ fn manifest_lists_the_modules_events() {
     assert!(is_wasm(&bytes) && !is_wasm(b"saga: order"));
     let reference = program.definition_ref();
     assert_eq!((reference.saga.as_str(), reference.version), ("order", 2));
-    assert_ne!(reference.hash, load(&module(CONSTANT, "[]")).definition_ref().hash);
-    let subscriptions = program.manifest().subscriptions.iter().map(|t| (t.kind.as_str(), t.starts));
+    assert_ne!(
+        reference.hash,
+        load(&module(CONSTANT, "[]")).definition_ref().hash
+    );
+    let subscriptions = program
+        .manifest()
+        .subscriptions
+        .iter()
+        .map(|t| (t.kind.as_str(), t.starts));
     assert_eq!(
         subscriptions.collect::<Vec<_>>(),
-        [("Cancelled", false), ("OrderPlaced", true), ("StockReserved", false)]
+        [
+            ("Cancelled", false),
+            ("OrderPlaced", true),
+            ("StockReserved", false)
+        ]
     );
     assert_eq!(program.manifest().effects[0].as_str(), "payments.charge");
-    assert_eq!(program.manifest().commands, ["inventory.ReserveStock", "shipping.Ship"]);
+    assert_eq!(
+        program.manifest().commands,
+        ["inventory.ReserveStock", "shipping.Ship"]
+    );
 }
 
 #[test]
 fn events_are_correlated_without_running_the_module() {
     let program = load(&module(HOSTILE, "{}"));
     let of = |kind, data| program.correlate(&event(kind, data));
-    assert_eq!(of("OrderPlaced", json!({"orderId": 17})).unwrap().as_str(), "17");
-    assert_eq!(of("StockReserved", json!({"order": {"id": "o-1"}})).unwrap().as_str(), "o-1");
-    assert!(matches!(of("StockReserved", json!({})), Err(ProgramError::SchemaMismatch(_))));
-    let enveloped =
-        Event { correlation: Some(CorrelationId::new("o-2").unwrap()), ..event("Cancelled", json!({})) };
+    assert_eq!(
+        of("OrderPlaced", json!({"orderId": 17})).unwrap().as_str(),
+        "17"
+    );
+    assert_eq!(
+        of("StockReserved", json!({"order": {"id": "o-1"}}))
+            .unwrap()
+            .as_str(),
+        "o-1"
+    );
+    assert!(matches!(
+        of("StockReserved", json!({})),
+        Err(ProgramError::SchemaMismatch(_))
+    ));
+    let enveloped = Event {
+        correlation: Some(CorrelationId::new("o-2").unwrap()),
+        ..event("Cancelled", json!({}))
+    };
     assert_eq!(program.correlate(&enveloped).unwrap().as_str(), "o-2");
 }
 
 #[test]
 fn module_receives_state_input_and_context() {
     let program = load(&module(ECHO, ""));
-    let context = json!({"tenant": "acme", "saga": "order", "correlation": "o-1", "version": 3, "now": 1000});
+    let context =
+        json!({"tenant": "acme", "saga": "order", "correlation": "o-1", "version": 3, "now": 1000});
     let check = |state: Option<&[u8]>, program_input: &ProgramInput<'_>, mut expected: Value| {
         expected["context"] = context.clone();
-        let state_before = state.map_or(Value::Null, |state| serde_json::from_slice(state).unwrap());
+        let state_before =
+            state.map_or(Value::Null, |state| serde_json::from_slice(state).unwrap());
         let transition = applied(show(&program, state, program_input));
-        assert_eq!(program.view_state(&transition.state).unwrap(), json!([state_before, expected]));
+        assert_eq!(
+            program.view_state(&transition.state).unwrap(),
+            json!([state_before, expected])
+        );
     };
     let placed = event("OrderPlaced", json!({"a": 1}));
     let event_json = json!({
         "id": "e1", "type": "OrderPlaced", "source": "urn:shop", "subject": null, "time": 7, "schemaVersion": 1,
         "data": {"a": 1},
     });
-    check(None, &ProgramInput::Event(&placed), json!({"kind": "event", "event": event_json}));
+    check(
+        None,
+        &ProgramInput::Event(&placed),
+        json!({"kind": "event", "event": event_json}),
+    );
     let paid = WorkOutcome::succeeded(None, json!({"id": 9}));
     check(
         Some(b"[1]"),
-        &ProgramInput::WorkResult { tag: "charge", outcome: &paid },
+        &ProgramInput::WorkResult {
+            tag: "charge",
+            outcome: &paid,
+        },
         json!({"kind": "workResult", "workResult":
             {"tag": "charge", "outcome": "succeeded", "event": null, "payload": {"id": 9}, "failure": null}}),
     );
-    let failure = Failure { code: "http_503".to_owned(), message: "busy".to_owned() };
+    let failure = Failure {
+        code: "http_503".to_owned(),
+        message: "busy".to_owned(),
+    };
     let late = WorkOutcome::TimedOut { failure };
     check(
         Some(b"[1]"),
-        &ProgramInput::WorkResult { tag: "charge", outcome: &late },
+        &ProgramInput::WorkResult {
+            tag: "charge",
+            outcome: &late,
+        },
         json!({"kind": "workResult", "workResult": {"tag": "charge", "outcome": "timedOut", "event": null, "payload": null,
             "failure": {"code": "http_503", "message": "busy"}}}),
     );
@@ -192,10 +247,20 @@ fn module_receives_state_input_and_context() {
         json!({"kind": "timer", "timer": {"name": "pay"}}),
     );
     let cancel = json!({"kind": "cancel", "cancel": {"reason": "by request"}});
-    check(Some(b"{}"), &ProgramInput::Cancel { reason: "by request" }, cancel);
+    check(
+        Some(b"{}"),
+        &ProgramInput::Cancel {
+            reason: "by request",
+        },
+        cancel,
+    );
     check(Some(b"{}"), &ProgramInput::Retry, json!({"kind": "retry"}));
     check(Some(b"{}"), &ProgramInput::Skip, json!({"kind": "skip"}));
-    check(Some(b"{}"), &ProgramInput::ForceComplete, json!({"kind": "forceComplete"}));
+    check(
+        Some(b"{}"),
+        &ProgramInput::ForceComplete,
+        json!({"kind": "forceComplete"}),
+    );
 }
 
 #[test]
@@ -239,13 +304,20 @@ fn module_output_becomes_a_transition() {
         ]
     );
     assert_eq!(transition.tasks.len(), 3);
-    let TaskChange::Open(spec) = &transition.tasks[0] else { panic!("no open task") };
+    let TaskChange::Open(spec) = &transition.tasks[0] else {
+        panic!("no open task")
+    };
     assert_eq!(spec.not_by, [ExcludedUser::Starter]);
-    let Work::Command(reserve) = &transition.work[0] else { panic!("no command") };
+    let Work::Command(reserve) = &transition.work[0] else {
+        panic!("no command")
+    };
     assert_eq!(reserve.aggregate_id, "o-1");
     let name = |text| Name::new(text).unwrap();
     let timers = [
-        TimerChange::Arm { name: name("pay"), due: Timestamp::from_millis(1_030) },
+        TimerChange::Arm {
+            name: name("pay"),
+            due: Timestamp::from_millis(1_030),
+        },
         TimerChange::Cancel { name: name("ship") },
     ];
     assert_eq!(transition.timers, timers);
@@ -254,9 +326,15 @@ fn module_output_becomes_a_transition() {
         (WaitKind::WorkResult, "charge")
     );
     assert_eq!(transition.failure.unwrap().failure.code, "declined");
-    assert_eq!((transition.reference, transition.note.as_str()), (Some("o-1".into()), "charged"));
+    assert_eq!(
+        (transition.reference, transition.note.as_str()),
+        (Some("o-1".into()), "charged")
+    );
     let shortest = applied(apply_with_output(r#"{"state":1}"#));
-    assert_eq!((shortest.status, shortest.note.as_str()), (Status::Running, "OrderPlaced"));
+    assert_eq!(
+        (shortest.status, shortest.note.as_str()),
+        (Status::Running, "OrderPlaced")
+    );
 }
 
 #[test]
@@ -279,10 +357,19 @@ fn module_can_ignore_reject_and_dead_letter() {
 fn irrelevant_inputs_skip_the_module() {
     let program = load(&module(HOSTILE, ""));
     let ignored = |state, program_input: &ProgramInput<'_>| {
-        matches!(show(&program, state, program_input), Ok(ProgramOutput::Ignored(_)))
+        matches!(
+            show(&program, state, program_input),
+            Ok(ProgramOutput::Ignored(_))
+        )
     };
-    assert!(ignored(None, &ProgramInput::Event(&event("StockReserved", json!({})))));
-    assert!(ignored(Some(b"1"), &ProgramInput::Event(&event("Unknown", json!({})))));
+    assert!(ignored(
+        None,
+        &ProgramInput::Event(&event("StockReserved", json!({})))
+    ));
+    assert!(ignored(
+        Some(b"1"),
+        &ProgramInput::Event(&event("Unknown", json!({})))
+    ));
     assert!(ignored(None, &ProgramInput::Timer { name: "pay" }));
 }
 
@@ -311,23 +398,44 @@ fn invalid_module_output_is_a_program_error() {
         r#"{"state":1,"work":[{"cancelChild":{"saga":"x","correlation":"c","reason":""}}]}"#,
         "the saga `x`, which its manifest",
     );
-    check(r#"{"state":1,"work":[{"effect":{"tag":"","name":"payments.charge"}}]}"#, "name must not be empty");
+    check(
+        r#"{"state":1,"work":[{"effect":{"tag":"","name":"payments.charge"}}]}"#,
+        "name must not be empty",
+    );
     check(
         r#"{"state":1,"work":[{"effect":{"tag":"a","name":"payments.charge","retry":{"maxAttempts":0}}}]}"#,
         "allows no attempts",
     );
-    check(r#"{"state":1,"work":[{"fact":{"type":"a\u0000","data":1}}]}"#, "control character");
-    check(r#"{"state":1,"timers":[{"arm":{"name":"a","afterMs":-1}}]}"#, "invalid value");
-    check(&format!(r#"{{"ignored":"{}"}}"#, "x".repeat(5_000)), "the `ignored` of its output is 5000 bytes");
-    check(&format!(r#"{{"state":"{}"}}"#, "x".repeat(300_000)), "its state is 300002 bytes");
-    check(&format!(r#"{{"state":{}1{}}}"#, "[".repeat(65), "]".repeat(65)), "exceeds 64 nesting levels");
+    check(
+        r#"{"state":1,"work":[{"fact":{"type":"a\u0000","data":1}}]}"#,
+        "control character",
+    );
+    check(
+        r#"{"state":1,"timers":[{"arm":{"name":"a","afterMs":-1}}]}"#,
+        "invalid value",
+    );
+    check(
+        &format!(r#"{{"ignored":"{}"}}"#, "x".repeat(5_000)),
+        "the `ignored` of its output is 5000 bytes",
+    );
+    check(
+        &format!(r#"{{"state":"{}"}}"#, "x".repeat(300_000)),
+        "its state is 300002 bytes",
+    );
+    check(
+        &format!(r#"{{"state":{}1{}}}"#, "[".repeat(65), "]".repeat(65)),
+        "exceeds 64 nesting levels",
+    );
     let nested = format!("{}1{}", "[".repeat(65), "]".repeat(65));
     check(
         &format!(r#"{{"state":1,"work":[{{"fact":{{"type":"A","data":{nested}}}}}]}}"#),
         "the payload of A",
     );
     let many = vec![json!({"fact": {"type": "A"}}); 1_001];
-    check(&json!({"state": 1, "work": many}).to_string(), "1001 work, the limit is 1000");
+    check(
+        &json!({"state": 1, "work": many}).to_string(),
+        "1001 work, the limit is 1000",
+    );
 }
 
 #[test]
@@ -344,7 +452,11 @@ fn module_calls_are_deterministic() {
 fn in_time<T>(item: &str, run: impl FnOnce() -> T) -> T {
     let start = std::time::Instant::now();
     let result = run();
-    assert!(start.elapsed() < Duration::from_mins(1), "{item} took {:?}", start.elapsed());
+    assert!(
+        start.elapsed() < Duration::from_mins(1),
+        "{item} took {:?}",
+        start.elapsed()
+    );
     result
 }
 
@@ -353,8 +465,13 @@ fn fuel_exhaustion_stops_the_module() {
     let program = load(&module(HOSTILE, ""));
     let check = |state: &str, expected: &str| {
         let quoted = format!("\"{state}\"");
-        let reason =
-            in_time(state, || crash_reason(show(&program, Some(quoted.as_bytes()), &ProgramInput::Retry)));
+        let reason = in_time(state, || {
+            crash_reason(show(
+                &program,
+                Some(quoted.as_bytes()),
+                &ProgramInput::Retry,
+            ))
+        });
         assert!(
             reason.contains(expected) && reason.contains(&format!(" of {MAX_FUEL}, memory: ")),
             "{state}: {reason}"
@@ -374,16 +491,24 @@ fn fuel_exhaustion_stops_the_module() {
 fn fuel_bounds_call_time() {
     let stopped = |body: &str| {
         let program = load(&module(&LOCALS.replace("LOCALS", body), ""));
-        let reason =
-            in_time("a loop of calls", || crash_reason(show(&program, Some(b"1"), &ProgramInput::Retry)));
+        let reason = in_time("a loop of calls", || {
+            crash_reason(show(&program, Some(b"1"), &ProgramInput::Retry))
+        });
         assert!(reason.contains("ran out of fuel"), "{reason}");
     };
     let locals = |count: usize| format!("(local {})", "i64 ".repeat(count));
     stopped(&locals(1_000));
     let found = problems(&module(&LOCALS.replace("LOCALS", &locals(1_001)), ""));
-    assert!(found[0].contains("function 0 has 1001 local variables, the limit is 1000"), "{found:?}");
+    assert!(
+        found[0].contains("function 0 has 1001 local variables, the limit is 1000"),
+        "{found:?}"
+    );
     // Operands that are never pushed also use space in the frame.
-    let operands = format!("{}{}", "i64.const 1 ".repeat(20_000), "drop ".repeat(20_000));
+    let operands = format!(
+        "{}{}",
+        "i64.const 1 ".repeat(20_000),
+        "drop ".repeat(20_000)
+    );
     stopped(&format!("(local i64) i32.const 0 if {operands} end"));
     stopped(&format!(
         "(local i64) i32.const 0 if {}{} end",
@@ -404,8 +529,14 @@ fn module_imports_are_rejected() {
              anything; build for wasm32-unknown-unknown, without WASI",
         ]
     );
-    assert!(found[2].contains("`alloc(i32) -> i32`, but its `alloc` is (i64) -> (i32)"), "{found:?}");
-    assert!(found[3].contains("it must export `apply(i32, i32, i32, i32) -> i64`"), "{found:?}");
+    assert!(
+        found[2].contains("`alloc(i32) -> i32`, but its `alloc` is (i64) -> (i32)"),
+        "{found:?}"
+    );
+    assert!(
+        found[3].contains("it must export `apply(i32, i32, i32, i32) -> i64`"),
+        "{found:?}"
+    );
 }
 
 #[test]
@@ -415,13 +546,25 @@ fn invalid_manifest_is_rejected_with_location() {
         let mut written = manifest();
         change(&mut written);
         let found = problems(&module_with(CONSTANT, &written.to_string(), "{}"));
-        assert!(found.iter().any(|problem| problem.contains(expected)), "{found:?}");
+        assert!(
+            found.iter().any(|problem| problem.contains(expected)),
+            "{found:?}"
+        );
     }
-    check(|m| m["saga"] = json!(".."), "orlog.manifest.saga: saga name must not be");
-    check(|m| m["version"] = json!(0), "orlog.manifest.version: versions start at 1");
+    check(
+        |m| m["saga"] = json!(".."),
+        "orlog.manifest.saga: saga name must not be",
+    );
+    check(
+        |m| m["version"] = json!(0),
+        "orlog.manifest.version: versions start at 1",
+    );
     check(|m| m["saga"] = json!(""), "saga name must not be empty");
     check(|m| m["sga"] = json!(""), "unknown field `sga`");
-    check(|m| m["events"] = json!([]), "orlog.manifest.events: no event starts an instance");
+    check(
+        |m| m["events"] = json!([]),
+        "orlog.manifest.events: no event starts an instance",
+    );
     check(
         |m| m["events"][1]["type"] = json!("StockReserved"),
         "orlog.manifest.events[1].type: the event is listed twice",
@@ -430,35 +573,50 @@ fn invalid_manifest_is_rejected_with_location() {
         |m| m["events"][0]["correlate"] = json!("order..id"),
         "orlog.manifest.events[0].correlate: a path consists of",
     );
-    check(|m| m["commands"][0] = json!("Ship"), "orlog.manifest.commands[0]: `Ship` is not a command");
+    check(
+        |m| m["commands"][0] = json!("Ship"),
+        "orlog.manifest.commands[0]: `Ship` is not a command",
+    );
     check(
         |m| m["effects"] = json!(vec!["e"; 2_000]),
         "orlog.manifest.effects: there are 2000, the limit is 1000",
     );
-    check(|m| m["saga"] = json!("x".repeat(70_000)), "bytes long, the limit is 65536");
+    check(
+        |m| m["saga"] = json!("x".repeat(70_000)),
+        "bytes long, the limit is 65536",
+    );
     let without = CONSTANT.replace("(@custom \"orlog.manifest\" \"MANIFEST\")", "");
     let found = problems(&module(&without, "{}"));
-    assert!(
-        found[0].starts_with("order.saga.wasm: orlog.manifest: the module has no manifest; put JSON such as")
-    );
+    assert!(found[0].starts_with(
+        "order.saga.wasm: orlog.manifest: the module has no manifest; put JSON such as"
+    ));
 }
 
 #[test]
 fn manifest_can_be_an_exported_function() {
     let manifest = manifest().to_string();
-    let text = |body: &str| MANIFEST.replace("BODY", body).replace("LENGTH", &manifest.len().to_string());
+    let text = |body: &str| {
+        MANIFEST
+            .replace("BODY", body)
+            .replace("LENGTH", &manifest.len().to_string())
+    };
     assert_eq!(load(&module(&text(""), "")).definition_ref().version, 2);
     let endless = module(&text("(loop $forever (br $forever))"), "");
     let found = in_time("an endless manifest", || problems(&endless));
-    assert!(found[0].contains("orlog.manifest: manifest: it ran out of fuel"), "{found:?}");
+    assert!(
+        found[0].contains("orlog.manifest: manifest: it ran out of fuel"),
+        "{found:?}"
+    );
 }
 
 #[test]
 fn start_function_consumes_fuel() {
     let with = |body: &str| module(&START.replace("BODY", body), "");
     assert_eq!(load(&with("nop")).definition_ref().version, 2);
-    for (body, expected) in [("(loop $forever (br $forever))", "ran out of fuel"), ("unreachable", "trapped")]
-    {
+    for (body, expected) in [
+        ("(loop $forever (br $forever))", "ran out of fuel"),
+        ("unreachable", "trapped"),
+    ] {
         let found = problems(&with(body));
         assert!(
             found[0].contains("the module cannot be instantiated") && found[0].contains(expected),
@@ -477,7 +635,10 @@ fn invalid_module_is_rejected() {
     check(b"saga: order", "not a WebAssembly module");
     check(b"\0asm", "invalid module: ");
     check(b"\0asm\x0d\0\x01\0", "unsupported WebAssembly component");
-    check(&vec![0; MAX_MODULE_BYTES + 1], "the module is larger than 8388608 bytes");
+    check(
+        &vec![0; MAX_MODULE_BYTES + 1],
+        "the module is larger than 8388608 bytes",
+    );
     let valid = module(CONSTANT, "{}");
     check(&valid[..valid.len() / 2], "invalid module: ");
 }
@@ -491,15 +652,28 @@ fn hostile_module_is_handled_in_bounded_time() {
         assert!(found[0].contains(expected), "{found:?}");
     };
     // Nested blocks use no native stack: the module is well formed and loads.
-    let nested = with(&format!("(func {} {})", "block ".repeat(100_000), "end ".repeat(100_000)));
+    let nested = with(&format!(
+        "(func {} {})",
+        "block ".repeat(100_000),
+        "end ".repeat(100_000)
+    ));
     in_time("nested blocks", || load(&module(&nested, "{}")));
-    check_rejected(CONSTANT.replace("16)", "257)"), "its initial memory is 257 pages, the limit is 256");
+    check_rejected(
+        CONSTANT.replace("16)", "257)"),
+        "its initial memory is 257 pages, the limit is 256",
+    );
     check_rejected(with(&"(func) ".repeat(10_001)), "10000 functions");
     check_rejected(with("(memory 1)"), "limit of 1 memories");
     check_rejected(with("(table 10001 funcref)"), "cannot be instantiated");
-    check_rejected(with("(data (i32.const 16777216) \"x\")"), "cannot be instantiated");
     check_rejected(
-        with(&format!("(data (i32.const 0) \"{}\")", "x".repeat(4 * 1024 * 1024))),
+        with("(data (i32.const 16777216) \"x\")"),
+        "cannot be instantiated",
+    );
+    check_rejected(
+        with(&format!(
+            "(data (i32.const 0) \"{}\")",
+            "x".repeat(4 * 1024 * 1024)
+        )),
         "cannot be instantiated",
     );
 }
@@ -508,19 +682,38 @@ fn hostile_module_is_handled_in_bounded_time() {
 fn module_migrates_a_state() {
     let old = load(&module(ECHO, ""));
     let key = key();
-    let context =
-        Context { key: &key, version: 3, now: Timestamp::from_millis(1_000), pending_work: &[], attempts: 0 };
+    let context = Context {
+        key: &key,
+        version: 3,
+        now: Timestamp::from_millis(1_000),
+        pending_work: &[],
+        attempts: 0,
+    };
     let migrated = |output: &str| load(&module(CONSTANT, output)).migrate(&old, b"[1]", &context);
     let tags = json!([{"from": "pay", "to": "charge"}]);
     let migration =
-        migrated(&json!({"state": [2], "status": "compensating", "tags": tags}).to_string()).unwrap();
+        migrated(&json!({"state": [2], "status": "compensating", "tags": tags}).to_string())
+            .unwrap();
     assert_eq!(
-        (migration.transition.state.as_slice(), migration.transition.status),
+        (
+            migration.transition.state.as_slice(),
+            migration.transition.status
+        ),
         (&b"[2]"[..], Status::Compensating)
     );
     assert!(migration.is_mapped && migration.tags[0].1.as_str() == "charge");
-    assert!(!migrated(r#"{"state":1,"status":"running"}"#).unwrap().is_mapped);
-    assert_eq!(migrated(r#"{"blocked":["pay is open"]}"#), Err(vec!["pay is open".to_owned()]));
+    assert!(
+        !migrated(r#"{"state":1,"status":"running"}"#)
+            .unwrap()
+            .is_mapped
+    );
+    assert_eq!(
+        migrated(r#"{"blocked":["pay is open"]}"#),
+        Err(vec!["pay is open".to_owned()])
+    );
     assert_eq!(migrated(r#"{"state":1}"#).unwrap_err().len(), 1);
-    assert_eq!(old.migrate(&old, b"[1]", &context), Err(vec!["the module exports no `migrate`".to_owned()]));
+    assert_eq!(
+        old.migrate(&old, b"[1]", &context),
+        Err(vec!["the module exports no `migrate`".to_owned()])
+    );
 }

@@ -9,8 +9,13 @@ use crate::CONTENT_DIGEST;
 pub(crate) const TARGET_COMPONENTS: [&str; 4] = ["@method", "@authority", "@path", "@query"];
 
 /// Headers that change the effect of a request, in addition to those of CloudEvents (`ce-…`).
-const SIGNED_HEADERS: [&str; 5] =
-    [CONTENT_DIGEST, "content-type", "idempotency-key", "if-match", "x-tenant-id"];
+const SIGNED_HEADERS: [&str; 5] = [
+    CONTENT_DIGEST,
+    "content-type",
+    "idempotency-key",
+    "if-match",
+    "x-tenant-id",
+];
 
 /// Returns whether a signature must cover a header that the request has: it changes the effect of the request.
 #[must_use]
@@ -36,7 +41,11 @@ impl RequestTarget<'_> {
     fn write(&self, component: &str, base: &mut Vec<u8>) -> bool {
         match component {
             "@method" => base.extend_from_slice(self.method.as_bytes()),
-            "@authority" => base.extend(normalized(self.authority).bytes().map(|b| b.to_ascii_lowercase())),
+            "@authority" => base.extend(
+                normalized(self.authority)
+                    .bytes()
+                    .map(|b| b.to_ascii_lowercase()),
+            ),
             "@path" if self.path.is_empty() => base.push(b'/'),
             "@path" => base.extend_from_slice(self.path.as_bytes()),
             "@query" => {
@@ -52,7 +61,10 @@ impl RequestTarget<'_> {
 /// Returns the authority without a default port. The scheme is unknown behind a proxy, so both default ports are equal
 /// to none.
 fn normalized(authority: &str) -> &str {
-    authority.strip_suffix(":443").or_else(|| authority.strip_suffix(":80")).unwrap_or(authority)
+    authority
+        .strip_suffix(":443")
+        .or_else(|| authority.strip_suffix(":80"))
+        .unwrap_or(authority)
 }
 
 /// Reason why a component has no value.
@@ -79,7 +91,13 @@ pub(crate) fn push_component(
             return Err(NoValue::Unsupported);
         }
         let mut values = headers.get_all(component).iter();
-        base.extend_from_slice(values.next().ok_or(NoValue::Absent)?.as_bytes().trim_ascii());
+        base.extend_from_slice(
+            values
+                .next()
+                .ok_or(NoValue::Absent)?
+                .as_bytes()
+                .trim_ascii(),
+        );
         for value in values {
             base.extend_from_slice(b", ");
             base.extend_from_slice(value.as_bytes().trim_ascii());
@@ -99,14 +117,21 @@ pub(crate) fn push_params(base: &mut Vec<u8>, params: &str) {
 /// node forwards unchanged.
 #[must_use]
 pub fn fingerprint(target: &RequestTarget<'_>, headers: &HeaderMap) -> [u8; 32] {
-    let mut signed: Vec<&str> =
-        headers.keys().filter(|name| is_signed_header(name)).map(HeaderName::as_str).collect();
+    let mut signed: Vec<&str> = headers
+        .keys()
+        .filter(|name| is_signed_header(name))
+        .map(HeaderName::as_str)
+        .collect();
     signed.sort_unstable();
     let mut base = Vec::with_capacity(512);
     for component in ["@method", "@path", "@query"].into_iter().chain(signed) {
-        push_component(&mut base, component, target, headers).expect("the request has the component");
+        push_component(&mut base, component, target, headers)
+            .expect("the request has the component");
     }
-    digest(&SHA256, &base).as_ref().try_into().expect("SHA-256 has 32 bytes")
+    digest(&SHA256, &base)
+        .as_ref()
+        .try_into()
+        .expect("SHA-256 has 32 bytes")
 }
 
 #[cfg(test)]
@@ -117,7 +142,12 @@ mod tests {
 
     #[test]
     fn fingerprint_depends_on_everything_signed_except_the_authority() {
-        let target = RequestTarget { method: "GET", authority: "a", path: "/v1/sagas", query: Some("q=1") };
+        let target = RequestTarget {
+            method: "GET",
+            authority: "a",
+            path: "/v1/sagas",
+            query: Some("q=1"),
+        };
         let mut headers = HeaderMap::new();
         headers.insert("x-tenant-id", HeaderValue::from_static("acme"));
         headers.insert("content-type", HeaderValue::from_static("application/json"));
@@ -126,11 +156,29 @@ mod tests {
         reordered.insert("content-type", HeaderValue::from_static("application/json"));
         reordered.insert("accept", HeaderValue::from_static("*/*"));
         reordered.insert("x-tenant-id", HeaderValue::from_static("acme"));
-        assert_eq!(fingerprint(&RequestTarget { authority: "b", ..target }, &reordered), own);
+        assert_eq!(
+            fingerprint(
+                &RequestTarget {
+                    authority: "b",
+                    ..target
+                },
+                &reordered
+            ),
+            own
+        );
         for other in [
-            RequestTarget { method: "PUT", ..target },
-            RequestTarget { path: "/v1/tasks", ..target },
-            RequestTarget { query: None, ..target },
+            RequestTarget {
+                method: "PUT",
+                ..target
+            },
+            RequestTarget {
+                path: "/v1/tasks",
+                ..target
+            },
+            RequestTarget {
+                query: None,
+                ..target
+            },
         ] {
             assert_ne!(fingerprint(&other, &headers), own, "{other:?}");
         }

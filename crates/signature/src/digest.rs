@@ -20,7 +20,10 @@ impl ContentDigest {
     #[must_use]
     pub fn parse(header: &[u8]) -> Option<Self> {
         let digests: Dictionary = Parser::new(header).parse().ok()?;
-        let ListEntry::Item(Item { bare_item: BareItem::ByteSequence(hash), .. }) = digests.get("sha-256")?
+        let ListEntry::Item(Item {
+            bare_item: BareItem::ByteSequence(hash),
+            ..
+        }) = digests.get("sha-256")?
         else {
             return None;
         };
@@ -67,22 +70,38 @@ mod tests {
     #[test]
     fn digests_are_those_of_rfc_9530() {
         for (body, header) in [
-            ("{\"hello\": \"world\"}\n", "sha-256=:RK/0qy18MlBSVnWgjwz6lZEWjP/lF5HF9bvEF8FabDg=:"),
-            ("{\"hello\": \"world\"}", "sha-256=:X48E9qOokqqrvdts8nOJRJN3OWDUoyWxBf7kbu9DBPE=:"),
+            (
+                "{\"hello\": \"world\"}\n",
+                "sha-256=:RK/0qy18MlBSVnWgjwz6lZEWjP/lF5HF9bvEF8FabDg=:",
+            ),
+            (
+                "{\"hello\": \"world\"}",
+                "sha-256=:X48E9qOokqqrvdts8nOJRJN3OWDUoyWxBf7kbu9DBPE=:",
+            ),
         ] {
             let digest = ContentDigest::of(body.as_bytes());
             assert_eq!(digest.header(), header);
             let several = format!("sha-512=:AAAA:, {header}");
             assert_eq!(ContentDigest::parse(several.as_bytes()), Some(digest));
             let mut hasher = ContentDigest::hasher();
-            body.as_bytes().chunks(5).for_each(|piece| hasher.update(piece));
+            body.as_bytes()
+                .chunks(5)
+                .for_each(|piece| hasher.update(piece));
             assert_eq!(hasher.finish(), digest);
         }
     }
 
     #[test]
     fn header_without_a_valid_sha_256_has_no_digest() {
-        for header in ["", "sha-512=:AAAA:", "sha-256=:AAAA:", "sha-256=1", "sha-256=(1)", "sha-256", "="] {
+        for header in [
+            "",
+            "sha-512=:AAAA:",
+            "sha-256=:AAAA:",
+            "sha-256=1",
+            "sha-256=(1)",
+            "sha-256",
+            "=",
+        ] {
             assert_eq!(ContentDigest::parse(header.as_bytes()), None, "{header}");
         }
     }

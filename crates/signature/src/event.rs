@@ -69,14 +69,19 @@ impl EventSignature {
     pub fn read<'a>(
         message: EventMessage<'a, impl Iterator<Item = (&'a str, &'a str)> + Clone>,
     ) -> Result<Option<Self>, EventSignatureError> {
-        let mut found =
-            message.headers.clone().filter(|(name, _)| name.eq_ignore_ascii_case(EVENT_SIGNATURE));
-        let Some((_, text)) = found.next() else { return Ok(None) };
+        let mut found = message
+            .headers
+            .clone()
+            .filter(|(name, _)| name.eq_ignore_ascii_case(EVENT_SIGNATURE));
+        let Some((_, text)) = found.next() else {
+            return Ok(None);
+        };
         if found.next().is_some() {
             return Err(EventSignatureError::Several);
         }
         let read = Self::parse(text.trim(), message);
-        read.map(Some).ok_or_else(|| EventSignatureError::Malformed(shortened(text)))
+        read.map(Some)
+            .ok_or_else(|| EventSignatureError::Malformed(shortened(text)))
     }
 
     fn parse<'a>(
@@ -85,7 +90,8 @@ impl EventSignature {
     ) -> Option<Self> {
         let mut parts = text.split('.');
         let mut next = || parts.next();
-        let (version, key, created, expires, signature) = (next()?, next()?, next()?, next()?, next()?);
+        let (version, key, created, expires, signature) =
+            (next()?, next()?, next()?, next()?, next()?);
         if version != VERSION || parts.next().is_some() {
             return None;
         }
@@ -136,9 +142,16 @@ impl SigningKey {
         (created, lifetime): (i64, Duration),
     ) -> String {
         let expires = created.saturating_add(i64::try_from(lifetime.as_secs()).unwrap_or(i64::MAX));
-        let [key, created, expires] = [self.key_id().to_string(), created.to_string(), expires.to_string()];
+        let [key, created, expires] = [
+            self.key_id().to_string(),
+            created.to_string(),
+            expires.to_string(),
+        ];
         let signature = self.sign_bytes(&signed_bytes([&key, &created, &expires], message));
-        format!("{VERSION}.{key}.{created}.{expires}.{}", URL_SAFE_NO_PAD.encode(signature))
+        format!(
+            "{VERSION}.{key}.{created}.{expires}.{}",
+            URL_SAFE_NO_PAD.encode(signature)
+        )
     }
 }
 
@@ -146,14 +159,21 @@ impl SigningKey {
 /// another one.
 fn signed_bytes<'a>(
     parameters: [&str; 3],
-    EventMessage { subject, headers, data }: EventMessage<'a, impl Iterator<Item = (&'a str, &'a str)>>,
+    EventMessage {
+        subject,
+        headers,
+        data,
+    }: EventMessage<'a, impl Iterator<Item = (&'a str, &'a str)>>,
 ) -> Vec<u8> {
     let mut hash = Context::new(&SHA256);
     let mut put = |part: &[u8]| {
         hash.update(&u64::try_from(part.len()).unwrap_or(u64::MAX).to_be_bytes());
         hash.update(part);
     };
-    parameters.into_iter().chain([subject]).for_each(|part| put(part.as_bytes()));
+    parameters
+        .into_iter()
+        .chain([subject])
+        .for_each(|part| put(part.as_bytes()));
     let signed = headers.map(|(name, value)| (name.to_ascii_lowercase(), value.trim()));
     let mut signed: Vec<_> = signed.filter(|(name, _)| is_covered(name)).collect();
     signed.sort_unstable();
@@ -189,8 +209,15 @@ mod tests {
 
     impl Sent {
         fn message(&self) -> EventMessage<'_, impl Iterator<Item = (&str, &str)> + Clone> {
-            let headers = self.headers.iter().map(|(name, value)| (name.as_str(), value.as_str()));
-            EventMessage { subject: &self.subject, headers, data: &self.data }
+            let headers = self
+                .headers
+                .iter()
+                .map(|(name, value)| (name.as_str(), value.as_str()));
+            EventMessage {
+                subject: &self.subject,
+                headers,
+                data: &self.data,
+            }
         }
 
         fn signed(key: &SigningKey) -> Self {
@@ -201,11 +228,20 @@ mod tests {
                 ("ce-source", "urn:shop"),
                 ("ce-region", "eu"),
                 ("Content-Type", "application/json"),
-                ("traceparent", "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"),
+                (
+                    "traceparent",
+                    "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
+                ),
             ];
-            let headers = headers.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec();
+            let headers = headers
+                .map(|(name, value)| (name.to_owned(), value.to_owned()))
+                .to_vec();
             let subject = "tenant.acme.workflow_event.event.o-1".to_owned();
-            let mut sent = Self { subject, headers, data: br#"{"orderId":"o-1","total":5}"#.to_vec() };
+            let mut sent = Self {
+                subject,
+                headers,
+                data: br#"{"orderId":"o-1","total":5}"#.to_vec(),
+            };
             let signature = key.sign_event(sent.message(), (1000, Duration::from_mins(5)));
             sent.headers.push((EVENT_SIGNATURE.to_owned(), signature));
             sent
@@ -226,11 +262,16 @@ mod tests {
         let key = key();
         let mut sent = Sent::signed(&key);
         let read = EventSignature::read(sent.message()).unwrap().unwrap();
-        assert_eq!((read.key_id, read.created, read.expires), (key.key_id(), 1000, 1300));
+        assert_eq!(
+            (read.key_id, read.created, read.expires),
+            (key.key_id(), 1000, 1300)
+        );
         assert!(read.is_by(&key.public_key()) && !read.is_by(&self::key().public_key()));
         // Order, case of names, and headers that are not part of the event.
         sent.headers.reverse();
-        sent.headers.iter_mut().for_each(|(name, _)| name.make_ascii_uppercase());
+        sent.headers
+            .iter_mut()
+            .for_each(|(name, _)| name.make_ascii_uppercase());
         for name in ["Nats-Msg-Id", USER] {
             sent.headers.push((name.to_owned(), "7".to_owned()));
         }
@@ -263,31 +304,69 @@ mod tests {
     fn event_without_a_signature_has_none_and_a_malformed_one_is_an_error() {
         let mut sent = Sent::signed(&key());
         let text = sent.headers.last().unwrap().1.clone();
-        for malformed in
-            ["", "v1", "v1....", &text.replace("v1.", "v2."), &format!("{text}.x"), &format!("{text}="), "é"]
-        {
+        for malformed in [
+            "",
+            "v1",
+            "v1....",
+            &text.replace("v1.", "v2."),
+            &format!("{text}.x"),
+            &format!("{text}="),
+            "é",
+        ] {
             malformed.clone_into(&mut sent.headers.last_mut().unwrap().1);
             let read = EventSignature::read(sent.message());
-            assert!(matches!(read, Err(EventSignatureError::Malformed(_))), "{malformed}: {read:?}");
+            assert!(
+                matches!(read, Err(EventSignatureError::Malformed(_))),
+                "{malformed}: {read:?}"
+            );
         }
         sent.headers.pop();
         assert_eq!(EventSignature::read(sent.message()), Ok(None));
-        sent.headers.extend([(EVENT_SIGNATURE.to_owned(), text.clone()), (EVENT_SIGNATURE.to_owned(), text)]);
-        assert_eq!(EventSignature::read(sent.message()), Err(EventSignatureError::Several));
+        sent.headers.extend([
+            (EVENT_SIGNATURE.to_owned(), text.clone()),
+            (EVENT_SIGNATURE.to_owned(), text),
+        ]);
+        assert_eq!(
+            EventSignature::read(sent.message()),
+            Err(EventSignatureError::Several)
+        );
     }
 
     /// The calculation of the examples in other languages.
     #[test]
     fn signed_bytes_are_the_documented_ones() {
-        let headers = [("ce-id", " 1 "), ("Content-Type", "text/plain"), ("x", "y"), (EVENT_SIGNATURE, "z")];
-        let message = EventMessage { subject: "s", headers: headers.into_iter(), data: b"d" };
-        let parts = ["k", "1", "2", "s", "2", "ce-id", "1", "content-type", "text/plain", "d"];
+        let headers = [
+            ("ce-id", " 1 "),
+            ("Content-Type", "text/plain"),
+            ("x", "y"),
+            (EVENT_SIGNATURE, "z"),
+        ];
+        let message = EventMessage {
+            subject: "s",
+            headers: headers.into_iter(),
+            data: b"d",
+        };
+        let parts = [
+            "k",
+            "1",
+            "2",
+            "s",
+            "2",
+            "ce-id",
+            "1",
+            "content-type",
+            "text/plain",
+            "d",
+        ];
         let text: Vec<u8> = parts
             .iter()
             .flat_map(|part| [&(part.len() as u64).to_be_bytes(), part.as_bytes()].concat())
             .collect();
         let hash = ring::digest::digest(&SHA256, &text);
-        assert_eq!(signed_bytes(["k", "1", "2"], message), [b"orlog.event.v1", hash.as_ref()].concat());
+        assert_eq!(
+            signed_bytes(["k", "1", "2"], message),
+            [b"orlog.event.v1", hash.as_ref()].concat()
+        );
     }
 
     proptest! {

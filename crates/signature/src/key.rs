@@ -14,8 +14,9 @@ const PREFIX: &str = "ed25519:";
 const PEM_BEGIN: &str = "-----BEGIN PRIVATE KEY-----";
 const PEM_END: &str = "-----END PRIVATE KEY-----";
 /// Start of an Ed25519 key in PKCS#8 without its public key (RFC 8410), which every library reads. The seed follows.
-const PKCS8_PREFIX: [u8; 16] =
-    [0x30, 0x2e, 0x02, 0x01, 0x00, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x04, 0x22, 0x04, 0x20];
+const PKCS8_PREFIX: [u8; 16] = [
+    0x30, 0x2e, 0x02, 0x01, 0x00, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x04, 0x22, 0x04, 0x20,
+];
 
 /// Error of a text that is not a key.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -43,7 +44,9 @@ pub struct KeyId([u8; 32]);
 impl fmt::Display for KeyId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut text = [0; 43];
-        let length = URL_SAFE_NO_PAD.encode_slice(self.0, &mut text).map_err(|_| fmt::Error)?;
+        let length = URL_SAFE_NO_PAD
+            .encode_slice(self.0, &mut text)
+            .map_err(|_| fmt::Error)?;
         f.write_str(std::str::from_utf8(&text[..length]).map_err(|_| fmt::Error)?)
     }
 }
@@ -58,7 +61,9 @@ impl FromStr for KeyId {
     type Err = KeyError;
 
     fn from_str(text: &str) -> Result<Self, KeyError> {
-        bytes_32(text).map(Self).ok_or_else(|| KeyError::Id(shortened(text)))
+        bytes_32(text)
+            .map(Self)
+            .ok_or_else(|| KeyError::Id(shortened(text)))
     }
 }
 
@@ -85,7 +90,9 @@ impl PublicKey {
     /// Returns whether a signature of a message is by this key.
     #[must_use]
     pub fn verifies(&self, message: &[u8], signature: &[u8]) -> bool {
-        UnparsedPublicKey::new(&ED25519, &self.0).verify(message, signature).is_ok()
+        UnparsedPublicKey::new(&ED25519, &self.0)
+            .verify(message, signature)
+            .is_ok()
     }
 }
 
@@ -112,7 +119,9 @@ impl FromStr for PublicKey {
 
     fn from_str(text: &str) -> Result<Self, KeyError> {
         let bytes = text.strip_prefix(PREFIX).and_then(bytes_32);
-        bytes.map(Self).ok_or_else(|| KeyError::Public(shortened(text)))
+        bytes
+            .map(Self)
+            .ok_or_else(|| KeyError::Public(shortened(text)))
     }
 }
 
@@ -131,7 +140,9 @@ impl SigningKey {
     pub fn generate_pem() -> Result<String, KeyError> {
         let mut der = PKCS8_PREFIX.to_vec();
         let mut seed = [0; 32];
-        SystemRandom::new().fill(&mut seed).map_err(|_| KeyError::NoRandomBytes)?;
+        SystemRandom::new()
+            .fill(&mut seed)
+            .map_err(|_| KeyError::NoRandomBytes)?;
         der.extend_from_slice(&seed);
         let mut pem = format!("{PEM_BEGIN}\n{}\n", STANDARD.encode(der));
         pem.push_str(PEM_END);
@@ -148,9 +159,19 @@ impl SigningKey {
         let (body, _) = rest.split_once(PEM_END).ok_or(KeyError::Private)?;
         let body: String = body.split_ascii_whitespace().collect();
         let der = STANDARD.decode(body).map_err(|_| KeyError::Private)?;
-        let pair = Ed25519KeyPair::from_pkcs8_maybe_unchecked(&der).map_err(|_| KeyError::Private)?;
-        let public = pair.public_key().as_ref().try_into().map(PublicKey).map_err(|_| KeyError::Private)?;
-        Ok(Self { pair, public, id: public.key_id() })
+        let pair =
+            Ed25519KeyPair::from_pkcs8_maybe_unchecked(&der).map_err(|_| KeyError::Private)?;
+        let public = pair
+            .public_key()
+            .as_ref()
+            .try_into()
+            .map(PublicKey)
+            .map_err(|_| KeyError::Private)?;
+        Ok(Self {
+            pair,
+            public,
+            id: public.key_id(),
+        })
     }
 
     /// Returns the public key.
@@ -179,7 +200,9 @@ impl SigningKey {
 
 impl fmt::Debug for SigningKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SigningKey").field("public", &self.public).finish_non_exhaustive()
+        f.debug_struct("SigningKey")
+            .field("public", &self.public)
+            .finish_non_exhaustive()
     }
 }
 
@@ -202,7 +225,10 @@ mod tests {
     #[test]
     fn key_id_is_the_thumbprint_of_rfc_8037() {
         let key: PublicKey = RFC_8037.parse().unwrap();
-        assert_eq!(key.key_id().to_string(), "kPrK_qmxVWaYVA9wwBF6Iuo3vVzz7TxHCTwXBygrS4k");
+        assert_eq!(
+            key.key_id().to_string(),
+            "kPrK_qmxVWaYVA9wwBF6Iuo3vVzz7TxHCTwXBygrS4k"
+        );
         assert_eq!(key.to_string(), RFC_8037);
         assert_eq!(key.key_id().to_string().parse(), Ok(key.key_id()));
     }
@@ -215,18 +241,28 @@ mod tests {
         assert!(key.public_key().verifies(b"text", signature.as_ref()));
         assert!(!key.public_key().verifies(b"Text", signature.as_ref()));
         assert_ne!(SigningKey::generate_pem().unwrap(), pem);
-        assert_eq!(pem.lines().map(str::len).collect::<Vec<_>>(), [PEM_BEGIN.len(), 64, PEM_END.len()]);
+        assert_eq!(
+            pem.lines().map(str::len).collect::<Vec<_>>(),
+            [PEM_BEGIN.len(), 64, PEM_END.len()]
+        );
     }
 
     #[test]
     fn invalid_keys_are_rejected_without_the_private_one_in_the_message() {
-        for text in ["", "ed25519:", "ed25519:AAAA", "11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo"] {
+        for text in [
+            "",
+            "ed25519:",
+            "ed25519:AAAA",
+            "11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo",
+        ] {
             assert!(text.parse::<PublicKey>().is_err(), "{text}");
         }
         let rsa = format!("{PEM_BEGIN}\nMIIEvQIBADANsecret\n{PEM_END}\n");
         for pem in ["", "secret", &rsa, &rsa.replace("PRIVATE", "PUBLIC")] {
             let error = SigningKey::from_pem(pem).unwrap_err();
-            assert!(!error.to_string().contains("secret") && !format!("{error:?}").contains("secret"));
+            assert!(
+                !error.to_string().contains("secret") && !format!("{error:?}").contains("secret")
+            );
         }
         let key = SigningKey::from_pem(&SigningKey::generate_pem().unwrap()).unwrap();
         assert!(format!("{key:?}").contains(&key.public_key().to_string()));

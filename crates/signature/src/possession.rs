@@ -48,7 +48,12 @@ impl PossessionProof {
 
 impl fmt::Display for PossessionProof {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{VERSION}.{}.{}", self.created, URL_SAFE_NO_PAD.encode(&self.signature))
+        write!(
+            f,
+            "{VERSION}.{}.{}",
+            self.created,
+            URL_SAFE_NO_PAD.encode(&self.signature)
+        )
     }
 }
 
@@ -57,8 +62,14 @@ impl FromStr for PossessionProof {
 
     fn from_str(text: &str) -> Result<Self, ProofError> {
         let read = || {
-            let (created, signature) = text.strip_prefix(VERSION)?.strip_prefix('.')?.split_once('.')?;
-            let (created, signature) = (created.parse().ok()?, URL_SAFE_NO_PAD.decode(signature).ok()?);
+            let (created, signature) = text
+                .strip_prefix(VERSION)?
+                .strip_prefix('.')?
+                .split_once('.')?;
+            let (created, signature) = (
+                created.parse().ok()?,
+                URL_SAFE_NO_PAD.decode(signature).ok()?,
+            );
             Some(Self { created, signature })
         };
         read().ok_or_else(|| ProofError(shortened(text)))
@@ -111,11 +122,17 @@ mod tests {
         let public = key.public_key();
         assert!(proof.proves("robo", &public));
         assert!(!proof.proves("rob", &public) && !proof.proves("robo", &other.public_key()));
-        let later = proof.to_string().replace("v1.1000.", "v1.1001.").parse::<PossessionProof>().unwrap();
+        let later = proof
+            .to_string()
+            .replace("v1.1000.", "v1.1001.")
+            .parse::<PossessionProof>()
+            .unwrap();
         assert!(!later.proves("robo", &public));
         // The statement of another holder for this key.
-        let forged =
-            PossessionProof { signature: other.sign_message(&signed_bytes("robo", &public, 1000)), ..proof };
+        let forged = PossessionProof {
+            signature: other.sign_message(&signed_bytes("robo", &public, 1000)),
+            ..proof
+        };
         assert!(!forged.proves("robo", &public));
     }
 
@@ -124,7 +141,15 @@ mod tests {
         let proof = key().prove_possession("robo", -1);
         let text = proof.to_string();
         assert_eq!(text.parse(), Ok(proof));
-        for invalid in ["", "v1", "v1.", "v1.1", "v1.x.AAAA", "v1.1.not base64", &text.replace("v1", "v2")] {
+        for invalid in [
+            "",
+            "v1",
+            "v1.",
+            "v1.1",
+            "v1.x.AAAA",
+            "v1.1.not base64",
+            &text.replace("v1", "v2"),
+        ] {
             assert!(invalid.parse::<PossessionProof>().is_err(), "{invalid}");
         }
     }
@@ -139,6 +164,9 @@ mod tests {
             .flat_map(|part| [&(part.len() as u64).to_be_bytes(), part.as_bytes()].concat())
             .collect();
         let hash = ring::digest::digest(&SHA256, &parts);
-        assert_eq!(signed_bytes("robo", &key, 1_764_151_200), [b"orlog.key.v1", hash.as_ref()].concat());
+        assert_eq!(
+            signed_bytes("robo", &key, 1_764_151_200),
+            [b"orlog.key.v1", hash.as_ref()].concat()
+        );
     }
 }

@@ -1,12 +1,15 @@
 //! Reads the signature of a received request.
 
 use http::HeaderMap;
-use sfv::{BareItem, Dictionary, FieldType as _, InnerList, Item, List, ListEntry, Parameters, Parser};
+use sfv::{
+    BareItem, Dictionary, FieldType as _, InnerList, Item, List, ListEntry, Parameters, Parser,
+};
 
 use crate::base::{self, NoValue, RequestTarget, TARGET_COMPONENTS};
 use crate::key::shortened;
 use crate::{
-    CONTENT_DIGEST, ContentDigest, KeyId, PublicKey, SIGNATURE, SIGNATURE_INPUT, TAG, is_signed_header,
+    CONTENT_DIGEST, ContentDigest, KeyId, PublicKey, SIGNATURE, SIGNATURE_INPUT, TAG,
+    is_signed_header,
 };
 
 /// Maximum length of a nonce.
@@ -72,19 +75,26 @@ impl RequestSignature {
         headers: &HeaderMap,
         has_body: bool,
     ) -> Result<Option<Self>, ReadError> {
-        let Some(input) = combined(headers, SIGNATURE_INPUT) else { return Ok(None) };
+        let Some(input) = combined(headers, SIGNATURE_INPUT) else {
+            return Ok(None);
+        };
         let Ok(inputs) = Parser::new(&input).parse::<Dictionary>() else {
             return Err(ReadError::Malformed(SIGNATURE_INPUT));
         };
         let mut tagged = inputs.into_iter().filter_map(|(label, entry)| match entry {
-            ListEntry::InnerList(list) if text(&list.params, "tag") == Some(TAG) => Some((label, list)),
+            ListEntry::InnerList(list) if text(&list.params, "tag") == Some(TAG) => {
+                Some((label, list))
+            }
             ListEntry::InnerList(_) | ListEntry::Item(_) => None,
         });
-        let Some((label, list)) = tagged.next() else { return Ok(None) };
+        let Some((label, list)) = tagged.next() else {
+            return Ok(None);
+        };
         if tagged.next().is_some() {
             return Err(ReadError::Several);
         }
-        let signature = signature(headers, label.as_str()).ok_or(ReadError::Malformed(SIGNATURE))?;
+        let signature =
+            signature(headers, label.as_str()).ok_or(ReadError::Malformed(SIGNATURE))?;
         Self::of(list, signature, target, (headers, has_body)).map(Some)
     }
 
@@ -100,27 +110,49 @@ impl RequestSignature {
         let mut required = TARGET_COMPONENTS
             .into_iter()
             .chain(has_body.then_some(CONTENT_DIGEST))
-            .chain(headers.keys().filter(|name| is_signed_header(name)).map(http::HeaderName::as_str));
+            .chain(
+                headers
+                    .keys()
+                    .filter(|name| is_signed_header(name))
+                    .map(http::HeaderName::as_str),
+            );
         if let Some(missing) = required.find(|name| !is_covered(name)) {
             return Err(ReadError::NotCovered(missing.to_owned()));
         }
         let mut base = Vec::with_capacity(512);
         for component in &components {
-            base::push_component(&mut base, component, target, headers).map_err(|reason| match reason {
-                NoValue::Absent => ReadError::AbsentHeader(shortened(component)),
-                NoValue::Unsupported => ReadError::Component(shortened(component)),
+            base::push_component(&mut base, component, target, headers).map_err(|reason| {
+                match reason {
+                    NoValue::Absent => ReadError::AbsentHeader(shortened(component)),
+                    NoValue::Unsupported => ReadError::Component(shortened(component)),
+                }
             })?;
         }
         let digest = if is_covered(CONTENT_DIGEST) {
             let header = combined(headers, CONTENT_DIGEST);
-            Some(header.as_deref().and_then(ContentDigest::parse).ok_or(ReadError::Digest)?)
+            Some(
+                header
+                    .as_deref()
+                    .and_then(ContentDigest::parse)
+                    .ok_or(ReadError::Digest)?,
+            )
         } else {
             None
         };
         let list: List = vec![ListEntry::InnerList(list)];
-        let params = list.serialize().ok_or(ReadError::Malformed(SIGNATURE_INPUT))?;
+        let params = list
+            .serialize()
+            .ok_or(ReadError::Malformed(SIGNATURE_INPUT))?;
         base::push_params(&mut base, &params);
-        Ok(Self { key_id, nonce, created, expires, digest, base, signature })
+        Ok(Self {
+            key_id,
+            nonce,
+            created,
+            expires,
+            digest,
+            base,
+            signature,
+        })
     }
 
     /// Returns whether the signature is by the key.
@@ -152,7 +184,10 @@ fn parameters(params: &Parameters) -> Result<(KeyId, String, i64, i64), ReadErro
 fn components(items: &[Item]) -> Result<Vec<&str>, ReadError> {
     let mut names: Vec<&str> = Vec::with_capacity(items.len());
     for item in items {
-        let name = item.bare_item.as_string().map_or("", sfv::StringRef::as_str);
+        let name = item
+            .bare_item
+            .as_string()
+            .map_or("", sfv::StringRef::as_str);
         let is_valid = !name.is_empty() && item.params.is_empty() && !names.contains(&name);
         if !is_valid || names.len() == MAX_COMPONENTS {
             return Err(ReadError::Component(shortened(name)));
@@ -164,12 +199,17 @@ fn components(items: &[Item]) -> Result<Vec<&str>, ReadError> {
 
 fn signature(headers: &HeaderMap, label: &str) -> Option<Vec<u8>> {
     let signatures: Dictionary = Parser::new(&combined(headers, SIGNATURE)?).parse().ok()?;
-    let ListEntry::Item(item) = signatures.get(label)? else { return None };
+    let ListEntry::Item(item) = signatures.get(label)? else {
+        return None;
+    };
     item.bare_item.as_byte_sequence().map(<[u8]>::to_vec)
 }
 
 fn text<'a>(params: &'a Parameters, name: &str) -> Option<&'a str> {
-    params.get(name).and_then(BareItem::as_string).map(sfv::StringRef::as_str)
+    params
+        .get(name)
+        .and_then(BareItem::as_string)
+        .map(sfv::StringRef::as_str)
 }
 
 /// Returns the values of a header as one list; `None` without the header.
@@ -206,7 +246,10 @@ mod tests {
     }
 
     fn header(name: &'static str, value: &str) -> (HeaderName, HeaderValue) {
-        (HeaderName::from_static(name), HeaderValue::from_str(value).unwrap())
+        (
+            HeaderName::from_static(name),
+            HeaderValue::from_str(value).unwrap(),
+        )
     }
 
     fn signed(key: &SigningKey) -> HeaderMap {
@@ -218,7 +261,8 @@ mod tests {
             header("accept", "*/*"),
         ];
         let mut headers = HeaderMap::from_iter(headers);
-        key.sign(&TARGET, &mut headers, BODY, (1000, Duration::from_mins(5))).unwrap();
+        key.sign(&TARGET, &mut headers, BODY, (1000, Duration::from_mins(5)))
+            .unwrap();
         headers
     }
 
@@ -231,14 +275,28 @@ mod tests {
     fn signed_request_verifies_with_its_key_only() {
         let key = key();
         let headers = signed(&key);
-        let read = RequestSignature::read(&TARGET, &headers, true).unwrap().unwrap();
+        let read = RequestSignature::read(&TARGET, &headers, true)
+            .unwrap()
+            .unwrap();
         assert!(read.is_by(&key.public_key()) && !read.is_by(&self::key().public_key()));
-        assert_eq!((read.key_id, read.created, read.expires), (key.key_id(), 1000, 1300));
+        assert_eq!(
+            (read.key_id, read.created, read.expires),
+            (key.key_id(), 1000, 1300)
+        );
         assert_eq!(read.digest, Some(ContentDigest::of(BODY)));
-        let again = RequestSignature::read(&TARGET, &signed(&key), true).unwrap().unwrap();
+        let again = RequestSignature::read(&TARGET, &signed(&key), true)
+            .unwrap()
+            .unwrap();
         assert_ne!(again.nonce, read.nonce);
         // The default port and the case of a host have no meaning.
-        assert!(is_valid(&key, &RequestTarget { authority: "orlog.example", ..TARGET }, &headers));
+        assert!(is_valid(
+            &key,
+            &RequestTarget {
+                authority: "orlog.example",
+                ..TARGET
+            },
+            &headers
+        ));
     }
 
     #[test]
@@ -247,21 +305,54 @@ mod tests {
         let headers = signed(&key);
         assert!(is_valid(&key, &TARGET, &headers));
         for target in [
-            RequestTarget { method: "PUT", ..TARGET },
-            RequestTarget { method: "post", ..TARGET },
-            RequestTarget { authority: "other.example", ..TARGET },
-            RequestTarget { authority: "orlog.example:8443", ..TARGET },
-            RequestTarget { path: "/v1/event", ..TARGET },
-            RequestTarget { path: "/v1/Events", ..TARGET },
-            RequestTarget { query: Some("a=c"), ..TARGET },
-            RequestTarget { query: None, ..TARGET },
+            RequestTarget {
+                method: "PUT",
+                ..TARGET
+            },
+            RequestTarget {
+                method: "post",
+                ..TARGET
+            },
+            RequestTarget {
+                authority: "other.example",
+                ..TARGET
+            },
+            RequestTarget {
+                authority: "orlog.example:8443",
+                ..TARGET
+            },
+            RequestTarget {
+                path: "/v1/event",
+                ..TARGET
+            },
+            RequestTarget {
+                path: "/v1/Events",
+                ..TARGET
+            },
+            RequestTarget {
+                query: Some("a=c"),
+                ..TARGET
+            },
+            RequestTarget {
+                query: None,
+                ..TARGET
+            },
         ] {
             assert!(!is_valid(&key, &target, &headers), "{target:?}");
         }
-        for name in ["content-type", "x-tenant-id", "idempotency-key", "ce-subject", "content-digest"] {
+        for name in [
+            "content-type",
+            "x-tenant-id",
+            "idempotency-key",
+            "ce-subject",
+            "content-digest",
+        ] {
             let mut changed = headers.clone();
-            let value =
-                if name == CONTENT_DIGEST { ContentDigest::of(b"x").header() } else { "x".to_owned() };
+            let value = if name == CONTENT_DIGEST {
+                ContentDigest::of(b"x").header()
+            } else {
+                "x".to_owned()
+            };
             changed.insert(name, HeaderValue::from_str(&value).unwrap());
             assert!(!is_valid(&key, &TARGET, &changed), "changed {name}");
             changed.remove(name);
@@ -272,7 +363,10 @@ mod tests {
         }
         let mut unsigned = headers.clone();
         unsigned.insert("accept", HeaderValue::from_static("text/html"));
-        assert!(is_valid(&key, &TARGET, &unsigned), "the header has no effect on the request");
+        assert!(
+            is_valid(&key, &TARGET, &unsigned),
+            "the header has no effect on the request"
+        );
     }
 
     #[test]
@@ -283,32 +377,94 @@ mod tests {
         let changed = |from: &str, to: &str| {
             assert!(input.contains(from), "{input}");
             let mut headers = headers.clone();
-            headers.insert(SIGNATURE_INPUT, HeaderValue::from_str(&input.replace(from, to)).unwrap());
+            headers.insert(
+                SIGNATURE_INPUT,
+                HeaderValue::from_str(&input.replace(from, to)).unwrap(),
+            );
             RequestSignature::read(&TARGET, &headers, true)
         };
-        for (from, to) in [("created=1000", "created=1001"), ("expires=1300", "expires=1299")] {
-            assert!(!changed(from, to).unwrap().unwrap().is_by(&key.public_key()), "{to}");
+        for (from, to) in [
+            ("created=1000", "created=1001"),
+            ("expires=1300", "expires=1299"),
+        ] {
+            assert!(
+                !changed(from, to).unwrap().unwrap().is_by(&key.public_key()),
+                "{to}"
+            );
         }
-        let nonce = RequestSignature::read(&TARGET, &headers, true).unwrap().unwrap().nonce;
-        assert!(!changed(&nonce, "other").unwrap().unwrap().is_by(&key.public_key()));
+        let nonce = RequestSignature::read(&TARGET, &headers, true)
+            .unwrap()
+            .unwrap()
+            .nonce;
+        assert!(
+            !changed(&nonce, "other")
+                .unwrap()
+                .unwrap()
+                .is_by(&key.public_key())
+        );
         let id = key.key_id().to_string();
         let other = self::key().key_id().to_string();
-        assert!(!changed(&id, &other).unwrap().unwrap().is_by(&key.public_key()));
+        assert!(
+            !changed(&id, &other)
+                .unwrap()
+                .unwrap()
+                .is_by(&key.public_key())
+        );
         assert!(!changed("\"@method\" ", "").is_ok_and(|read| read.is_some()));
         for (from, to, expected) in [
             (";created=1000", "", ReadError::Parameter("created")),
-            (";expires=1300", ";expires=1.5", ReadError::Parameter("expires")),
+            (
+                ";expires=1300",
+                ";expires=1.5",
+                ReadError::Parameter("expires"),
+            ),
             (id.as_str(), "short", ReadError::Parameter("keyid")),
             (nonce.as_str(), "", ReadError::Parameter("nonce")),
-            ("ed25519", "hmac-sha256", ReadError::Algorithm("hmac-sha256".to_owned())),
-            (" \"@query\"", "", ReadError::NotCovered("@query".to_owned())),
-            (" \"x-tenant-id\"", "", ReadError::NotCovered("x-tenant-id".to_owned())),
-            (" \"ce-subject\"", "", ReadError::NotCovered("ce-subject".to_owned())),
-            (" \"content-digest\"", "", ReadError::NotCovered("content-digest".to_owned())),
-            ("\"@method\"", "\"@method\" \"@method\"", ReadError::Component("@method".to_owned())),
-            ("\"@method\"", "\"@method\" \"@status\"", ReadError::Component("@status".to_owned())),
-            ("\"@method\"", "\"@method\" \"cookie\";key=\"a\"", ReadError::Component("cookie".to_owned())),
-            ("\"@method\"", "\"@method\" \"date\"", ReadError::AbsentHeader("date".to_owned())),
+            (
+                "ed25519",
+                "hmac-sha256",
+                ReadError::Algorithm("hmac-sha256".to_owned()),
+            ),
+            (
+                " \"@query\"",
+                "",
+                ReadError::NotCovered("@query".to_owned()),
+            ),
+            (
+                " \"x-tenant-id\"",
+                "",
+                ReadError::NotCovered("x-tenant-id".to_owned()),
+            ),
+            (
+                " \"ce-subject\"",
+                "",
+                ReadError::NotCovered("ce-subject".to_owned()),
+            ),
+            (
+                " \"content-digest\"",
+                "",
+                ReadError::NotCovered("content-digest".to_owned()),
+            ),
+            (
+                "\"@method\"",
+                "\"@method\" \"@method\"",
+                ReadError::Component("@method".to_owned()),
+            ),
+            (
+                "\"@method\"",
+                "\"@method\" \"@status\"",
+                ReadError::Component("@status".to_owned()),
+            ),
+            (
+                "\"@method\"",
+                "\"@method\" \"cookie\";key=\"a\"",
+                ReadError::Component("cookie".to_owned()),
+            ),
+            (
+                "\"@method\"",
+                "\"@method\" \"date\"",
+                ReadError::AbsentHeader("date".to_owned()),
+            ),
             ("orlog=", "other=", ReadError::Malformed(SIGNATURE)),
             (")", "", ReadError::Malformed(SIGNATURE_INPUT)),
         ] {
@@ -330,25 +486,45 @@ mod tests {
         let proxy = with("proxy=(\"@method\");created=1;keyid=\"p\"", "proxy=:AAAA:");
         assert!(is_valid(&key, &TARGET, &proxy));
         let twice = with(&input.replace("orlog=", "again="), "again=:AAAA:");
-        assert_eq!(RequestSignature::read(&TARGET, &twice, true).unwrap_err(), ReadError::Several);
+        assert_eq!(
+            RequestSignature::read(&TARGET, &twice, true).unwrap_err(),
+            ReadError::Several
+        );
         let mut foreign = headers.clone();
-        foreign.insert(SIGNATURE_INPUT, HeaderValue::from_static("a=(\"@method\");tag=\"web-bot-auth\""));
-        assert!(RequestSignature::read(&TARGET, &foreign, true).unwrap().is_none());
-        assert!(RequestSignature::read(&TARGET, &HeaderMap::new(), true).unwrap().is_none());
+        foreign.insert(
+            SIGNATURE_INPUT,
+            HeaderValue::from_static("a=(\"@method\");tag=\"web-bot-auth\""),
+        );
+        assert!(
+            RequestSignature::read(&TARGET, &foreign, true)
+                .unwrap()
+                .is_none()
+        );
+        assert!(
+            RequestSignature::read(&TARGET, &HeaderMap::new(), true)
+                .unwrap()
+                .is_none()
+        );
     }
 
     #[test]
     fn body_requires_a_digest() {
         let key = key();
         let mut headers = HeaderMap::new();
-        key.sign(&TARGET, &mut headers, b"", (1000, Duration::from_mins(5))).unwrap();
-        let read = RequestSignature::read(&TARGET, &headers, false).unwrap().unwrap();
+        key.sign(&TARGET, &mut headers, b"", (1000, Duration::from_mins(5)))
+            .unwrap();
+        let read = RequestSignature::read(&TARGET, &headers, false)
+            .unwrap()
+            .unwrap();
         assert!(read.is_by(&key.public_key()) && read.digest.is_none());
         let missing = RequestSignature::read(&TARGET, &headers, true).unwrap_err();
         assert_eq!(missing, ReadError::NotCovered(CONTENT_DIGEST.to_owned()));
         let mut headers = signed(&key);
         headers.insert(CONTENT_DIGEST, HeaderValue::from_static("sha-512=:AAAA:"));
-        assert_eq!(RequestSignature::read(&TARGET, &headers, true).unwrap_err(), ReadError::Digest);
+        assert_eq!(
+            RequestSignature::read(&TARGET, &headers, true).unwrap_err(),
+            ReadError::Digest
+        );
     }
 
     proptest! {

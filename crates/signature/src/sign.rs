@@ -9,7 +9,9 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use ring::rand::{SecureRandom as _, SystemRandom};
 
 use crate::base::{self, RequestTarget, TARGET_COMPONENTS};
-use crate::{CONTENT_DIGEST, ContentDigest, SIGNATURE, SIGNATURE_INPUT, SigningKey, TAG, is_signed_header};
+use crate::{
+    CONTENT_DIGEST, ContentDigest, SIGNATURE, SIGNATURE_INPUT, SigningKey, TAG, is_signed_header,
+};
 
 /// Length of a nonce in bytes.
 const NONCE_BYTES: usize = 16;
@@ -37,7 +39,9 @@ impl SigningKey {
         (created, lifetime): (i64, Duration),
     ) -> Result<(), SignError> {
         let mut nonce = [0; NONCE_BYTES];
-        SystemRandom::new().fill(&mut nonce).map_err(|_| SignError::NoRandomBytes)?;
+        SystemRandom::new()
+            .fill(&mut nonce)
+            .map_err(|_| SignError::NoRandomBytes)?;
         if !body.is_empty() {
             headers.insert(CONTENT_DIGEST, ascii(&ContentDigest::of(body).header()));
         }
@@ -47,7 +51,10 @@ impl SigningKey {
             URL_SAFE_NO_PAD.encode(nonce),
             self.key_id()
         );
-        let signed = headers.keys().filter(|name| is_signed_header(name)).map(HeaderName::as_str);
+        let signed = headers
+            .keys()
+            .filter(|name| is_signed_header(name))
+            .map(HeaderName::as_str);
         let components: Vec<&str> = TARGET_COMPONENTS.into_iter().chain(signed).collect();
         let (input, base) = self::base(&components, &params, target, headers);
         let signature = STANDARD.encode(self.sign_bytes(&base));
@@ -67,7 +74,8 @@ fn base(
     let mut base = Vec::with_capacity(512);
     let mut input = String::from("(");
     for component in components {
-        base::push_component(&mut base, component, target, headers).expect("the request has the component");
+        base::push_component(&mut base, component, target, headers)
+            .expect("the request has the component");
         let separator = if input.len() > 1 { " " } else { "" };
         write!(input, "{separator}\"{component}\"").expect("writing to a string does not fail");
     }
@@ -99,7 +107,12 @@ mod tests {
             ("content-length", "18"),
         ]
         .into_iter()
-        .map(|(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value)))
+        .map(|(name, value)| {
+            (
+                HeaderName::from_static(name),
+                HeaderValue::from_static(value),
+            )
+        })
         .collect();
         let target = RequestTarget {
             method: "POST",
@@ -107,7 +120,14 @@ mod tests {
             path: "/foo",
             query: Some("param=Value&Pet=dog"),
         };
-        let components = ["date", "@method", "@path", "@authority", "content-type", "content-length"];
+        let components = [
+            "date",
+            "@method",
+            "@path",
+            "@authority",
+            "content-type",
+            "content-length",
+        ];
         let params = ";created=1618884473;keyid=\"test-key-ed25519\"";
         let (input, base) = base(&components, params, &target, &headers);
         assert_eq!(

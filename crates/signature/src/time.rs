@@ -15,7 +15,9 @@ pub struct TimeWindow {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TimeError {
     /// The time of its creation is in the future.
-    #[error("it was created {seconds}s after the time of the node; correct the clock of the client")]
+    #[error(
+        "it was created {seconds}s after the time of the node; correct the clock of the client"
+    )]
     Ahead {
         /// Difference in seconds.
         seconds: i64,
@@ -56,13 +58,23 @@ impl TimeWindow {
         let lifetime = expires.saturating_sub(created);
         let age = now.saturating_sub(created);
         if age < -seconds(self.leeway) {
-            Err(TimeError::Ahead { seconds: age.saturating_neg() })
+            Err(TimeError::Ahead {
+                seconds: age.saturating_neg(),
+            })
         } else if age > limit {
-            Err(TimeError::TooOld { seconds: age, limit })
+            Err(TimeError::TooOld {
+                seconds: age,
+                limit,
+            })
         } else if !(1..=limit).contains(&lifetime) {
-            Err(TimeError::Lifetime { seconds: lifetime, limit })
+            Err(TimeError::Lifetime {
+                seconds: lifetime,
+                limit,
+            })
         } else if now > expires {
-            Err(TimeError::Expired { seconds: now.saturating_sub(expires) })
+            Err(TimeError::Expired {
+                seconds: now.saturating_sub(expires),
+            })
         } else {
             Ok(())
         }
@@ -84,22 +96,45 @@ fn seconds(duration: Duration) -> i64 {
 mod tests {
     use super::*;
 
-    const WINDOW: TimeWindow =
-        TimeWindow { max_age: Duration::from_mins(5), leeway: Duration::from_secs(30) };
+    const WINDOW: TimeWindow = TimeWindow {
+        max_age: Duration::from_mins(5),
+        leeway: Duration::from_secs(30),
+    };
 
     #[test]
     fn signature_is_accepted_within_its_window_only() {
         let check = |created, expires| WINDOW.check(created, expires, 1000);
-        for (created, expires) in [(1000, 1300), (1030, 1330), (700, 1000), (1000, 1001), (999, 1000)] {
+        for (created, expires) in [
+            (1000, 1300),
+            (1030, 1330),
+            (700, 1000),
+            (1000, 1001),
+            (999, 1000),
+        ] {
             assert_eq!(check(created, expires), Ok(()), "{created} {expires}");
         }
         assert_eq!(check(1031, 1331), Err(TimeError::Ahead { seconds: 31 }));
         assert_eq!(check(1600, 1900), Err(TimeError::Ahead { seconds: 600 }));
-        assert_eq!(check(400, 700), Err(TimeError::TooOld { seconds: 600, limit: 300 }));
-        assert_eq!(check(699, 999), Err(TimeError::TooOld { seconds: 301, limit: 300 }));
+        assert_eq!(
+            check(400, 700),
+            Err(TimeError::TooOld {
+                seconds: 600,
+                limit: 300
+            })
+        );
+        assert_eq!(
+            check(699, 999),
+            Err(TimeError::TooOld {
+                seconds: 301,
+                limit: 300
+            })
+        );
         assert_eq!(check(900, 999), Err(TimeError::Expired { seconds: 1 }));
         for expires in [1000, 1301, 0, i64::MIN, i64::MAX] {
-            assert!(matches!(check(1000, expires), Err(TimeError::Lifetime { .. })), "{expires}");
+            assert!(
+                matches!(check(1000, expires), Err(TimeError::Lifetime { .. })),
+                "{expires}"
+            );
         }
         assert!(check(i64::MIN, 1000).is_err() && check(i64::MAX, 1000).is_err());
     }
@@ -110,7 +145,8 @@ mod tests {
         let (now, created, expires) = (1000, 1030, 1330);
         let after = now + seconds(WINDOW.replay_time());
         assert!(
-            WINDOW.check(created, expires, now).is_ok() && WINDOW.check(created, expires, after - 1).is_ok()
+            WINDOW.check(created, expires, now).is_ok()
+                && WINDOW.check(created, expires, after - 1).is_ok()
         );
         // A nonce that is forgotten after the replay time, to the millisecond, belongs to a signature that is rejected.
         assert!(WINDOW.check(created, expires, after).is_err());

@@ -95,19 +95,34 @@ impl DecisionObserver for ExploreObserver<'_> {
 #[must_use]
 pub fn explore(program: &Arc<dyn Program>, options: ExploreOptions) -> ExploreReport {
     let programs = Arc::new(SimulatorPrograms::new([Arc::clone(program)]));
-    let definition = program.as_compiled().map(orlog_program::CompiledDefinition::definition);
+    let definition = program
+        .as_compiled()
+        .map(orlog_program::CompiledDefinition::definition);
     let samples = definition.map(PayloadSamples::of).unwrap_or_default();
     let mut coverage = definition.map(Coverage::of).unwrap_or_default();
     let mut found = ExploreState::default();
     for run in 0..options.max_runs {
         let mut rng = Rng::with_seed(options.seed.wrapping_add(run as u64));
-        if let Err((violation, steps)) =
-            explore_run(program, &programs, &samples, &mut coverage, &mut rng, options.steps, &mut found)
-        {
+        if let Err((violation, steps)) = explore_run(
+            program,
+            &programs,
+            &samples,
+            &mut coverage,
+            &mut rng,
+            options.steps,
+            &mut found,
+        ) {
             let before = steps.len();
-            let steps = shrink(steps, violation.rule, |steps| replay(program, &programs, steps));
+            let steps = shrink(steps, violation.rule, |steps| {
+                replay(program, &programs, steps)
+            });
             let violation = replay(program, &programs, &steps).unwrap_or(violation);
-            found.counterexample = Some(Counterexample { violation, run, steps, original_steps: before });
+            found.counterexample = Some(Counterexample {
+                violation,
+                run,
+                steps,
+                original_steps: before,
+            });
             break;
         }
     }
@@ -155,16 +170,28 @@ fn explore_run(
     found: &mut ExploreState,
 ) -> Result<(), (Violation, Vec<SimulationStep>)> {
     let mut runner = scenario_runner(program, programs);
-    let mut observer = ExploreObserver { checker: InvariantChecker::new(), coverage };
+    let mut observer = ExploreObserver {
+        checker: InvariantChecker::new(),
+        coverage,
+    };
     let mut steps = Vec::new();
     let mostly_successful = rng.bool();
     for _ in 0..max_steps {
-        let step = StepGenerator { program: program.as_ref(), samples, runner: &runner, mostly_successful }
-            .next_step(rng);
-        let Ok(violation) = run_checked(&mut runner, &step, &mut observer) else { continue };
+        let step = StepGenerator {
+            program: program.as_ref(),
+            samples,
+            runner: &runner,
+            mostly_successful,
+        }
+        .next_step(rng);
+        let Ok(violation) = run_checked(&mut runner, &step, &mut observer) else {
+            continue;
+        };
         found.steps += 1;
         steps.push(step);
-        if let Some(violation) = violation.or_else(|| observer.checker.violations().first().cloned()) {
+        if let Some(violation) =
+            violation.or_else(|| observer.checker.violations().first().cloned())
+        {
             return Err((violation, steps));
         }
         let step_states = step_states(program.as_ref(), &runner);
@@ -176,15 +203,22 @@ fn explore_run(
             return Err((violation, steps));
         }
     }
-    let status =
-        runner.instance().and_then(|key| runner.simulator.instance(key)).map(|instance| instance.status);
+    let status = runner
+        .instance()
+        .and_then(|key| runner.simulator.instance(key))
+        .map(|instance| instance.status);
     let status = status.map_or("not started", |status| status.as_str());
     *found.statuses.entry(status.to_owned()).or_default() += 1;
     Ok(())
 }
 
 fn step_states(program: &dyn Program, runner: &ScenarioRunner) -> StepStates {
-    StepStates::of(program, runner.instance().and_then(|key| runner.simulator.instance(key)))
+    StepStates::of(
+        program,
+        runner
+            .instance()
+            .and_then(|key| runner.simulator.instance(key)),
+    )
 }
 
 /// Executes a step and checks that a second delivery changes nothing.
@@ -202,7 +236,10 @@ fn run_checked(
         return Ok(None);
     }
     let message = format!("a duplicate of the last input was not ignored: {second_result:?}");
-    Ok(Some(Violation { rule: Invariant::DuplicateHarmless, message }))
+    Ok(Some(Violation {
+        rule: Invariant::DuplicateHarmless,
+        message,
+    }))
 }
 
 fn snapshot(runner: &ScenarioRunner) -> Option<orlog_model::Instance> {
@@ -224,8 +261,10 @@ pub(crate) fn replay(
             return Some(violation);
         }
     }
-    let samples =
-        program.as_compiled().map(|compiled| PayloadSamples::of(compiled.definition())).unwrap_or_default();
+    let samples = program
+        .as_compiled()
+        .map(|compiled| PayloadSamples::of(compiled.definition()))
+        .unwrap_or_default();
     can_reach_end(program.as_ref(), &runner, &samples).err()
 }
 
@@ -234,9 +273,13 @@ pub(crate) fn replay(
 /// # Errors
 /// A violation with the waits of the instance, if no input leads to an end.
 pub fn end_is_reachable(runner: &ScenarioRunner) -> Result<(), Violation> {
-    let Some(program) = runner.simulator.programs().of(runner.saga()) else { return Ok(()) };
-    let samples =
-        program.as_compiled().map(|compiled| PayloadSamples::of(compiled.definition())).unwrap_or_default();
+    let Some(program) = runner.simulator.programs().of(runner.saga()) else {
+        return Ok(());
+    };
+    let samples = program
+        .as_compiled()
+        .map(|compiled| PayloadSamples::of(compiled.definition()))
+        .unwrap_or_default();
     can_reach_end(program.as_ref(), runner, &samples)
 }
 
@@ -245,7 +288,11 @@ impl Counterexample {
     /// the test, `finder` the command that found it.
     #[must_use]
     pub fn test_case(&self, definition: &str, finder: &str) -> String {
-        let steps: Vec<_> = self.steps.iter().map(|step| format!("      - {step}\n")).collect();
+        let steps: Vec<_> = self
+            .steps
+            .iter()
+            .map(|step| format!("      - {step}\n"))
+            .collect();
         let steps = steps.concat();
         let comment = self.violation.message.replace('\n', " ");
         format!(

@@ -31,12 +31,23 @@ impl InstanceOverlay {
     #[must_use]
     pub fn of(view: &Value) -> Self {
         let steps = view["steps"].as_array().into_iter().flatten();
-        let mut overlay = Self { phase: view["phase"].as_str().map(ToOwned::to_owned), ..Self::default() };
+        let mut overlay = Self {
+            phase: view["phase"].as_str().map(ToOwned::to_owned),
+            ..Self::default()
+        };
         for step in steps {
-            let (Some(id), Some(state)) = (step["id"].as_str(), step["state"].as_str()) else { continue };
-            let current = step["rounds"].as_array().and_then(|rounds| rounds.last()).unwrap_or(step);
+            let (Some(id), Some(state)) = (step["id"].as_str(), step["state"].as_str()) else {
+                continue;
+            };
+            let current = step["rounds"]
+                .as_array()
+                .and_then(|rounds| rounds.last())
+                .unwrap_or(step);
             let round = current["round"].as_u64().filter(|round| *round > 0);
-            let label = round.map_or_else(|| state.to_owned(), |round| format!("{state}, round {round}"));
+            let label = round.map_or_else(
+                || state.to_owned(),
+                |round| format!("{state}, round {round}"),
+            );
             overlay.labels.insert(id.to_owned(), label);
             overlay.states.insert(id.to_owned(), state.to_owned());
         }
@@ -110,7 +121,11 @@ pub enum GraphFormat {
 
 /// Renders a definition, optionally with the state of an instance.
 #[must_use]
-pub fn render(definition: &Definition, overlay: Option<&InstanceOverlay>, format: GraphFormat) -> String {
+pub fn render(
+    definition: &Definition,
+    overlay: Option<&InstanceOverlay>,
+    format: GraphFormat,
+) -> String {
     match format {
         GraphFormat::Mermaid => mermaid(definition, overlay),
         GraphFormat::Svg => svg(definition, overlay),

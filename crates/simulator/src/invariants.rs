@@ -31,7 +31,9 @@ use crate::simulator::{DecisionObserver, ObservedDecision};
 use crate::state_key::KeyHasher;
 pub use invariant::{Invariant, Violation};
 use ledger::WorkLedger;
-pub(crate) use step_states::{StepStates, is_compensation, is_in_doubt, is_in_progress, was_completed};
+pub(crate) use step_states::{
+    StepStates, is_compensation, is_in_doubt, is_in_progress, was_completed,
+};
 
 /// Checker of all instances of a simulator.
 #[derive(Clone, Debug, Default)]
@@ -56,12 +58,16 @@ impl InvariantChecker {
     /// Hashes the records of all instances without ids that differ between equal runs.
     /// Work counts only if it `has_result`.
     pub(crate) fn hash_without_ids(&self, key: &mut KeyHasher, has_result: &dyn Fn(&str) -> bool) {
-        self.ledgers.values().for_each(|ledger| ledger.hash_without_ids(key, has_result));
+        self.ledgers
+            .values()
+            .for_each(|ledger| ledger.hash_without_ids(key, has_result));
     }
 
     /// Returns the states of the steps of an instance after its last transition.
     pub(crate) fn step_states(&self, instance: &InstanceKey) -> Option<&StepStates> {
-        self.ledgers.get(instance).and_then(WorkLedger::step_states_after)
+        self.ledgers
+            .get(instance)
+            .and_then(WorkLedger::step_states_after)
     }
 
     fn report(&mut self, rule: Invariant, message: String) {
@@ -76,7 +82,10 @@ impl DecisionObserver for InvariantChecker {
             self.report(Invariant::Deterministic, message);
         }
         if is_second_result(seen) {
-            let message = format!("{} changed the instance although it has its result", seen.input.label());
+            let message = format!(
+                "{} changed the instance although it has its result",
+                seen.input.label()
+            );
             self.report(Invariant::SecondResultHarmless, message);
         }
         let ledger = self.ledgers.entry(seen.context.key.clone()).or_default();
@@ -86,7 +95,10 @@ impl DecisionObserver for InvariantChecker {
                 if let Some(after) = &commit.instance {
                     if after.state.len() > MAX_PAYLOAD_BYTES {
                         let message = format!("the state has {} bytes", after.state.len());
-                        violations.push(Violation { rule: Invariant::Bounded, message });
+                        violations.push(Violation {
+                            rule: Invariant::Bounded,
+                            message,
+                        });
                     }
                     ledger.record(seen, commit, after, &mut violations);
                 }
@@ -100,8 +112,14 @@ impl DecisionObserver for InvariantChecker {
 
 /// Returns whether a result of work that is not pending changes the instance.
 fn is_second_result(seen: &ObservedDecision<'_>) -> bool {
-    let Input::WorkResult(result) = seen.input else { return false };
-    let mut pending = seen.context.instance.iter().flat_map(|instance| &instance.pending_work);
+    let Input::WorkResult(result) = seen.input else {
+        return false;
+    };
+    let mut pending = seen
+        .context
+        .instance
+        .iter()
+        .flat_map(|instance| &instance.pending_work);
     let changes = matches!(seen.decision, Decision::Commit(commit) if commit.instance.is_some());
     changes && !pending.any(|work| work.id == result.work_id)
 }

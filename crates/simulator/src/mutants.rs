@@ -3,8 +3,8 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use orlog_model::{
-    CorrelationId, DefinitionRef, Effect, Event, Failure, Status, TaskChange, TimerChange, Transition,
-    WorkOutcome,
+    CorrelationId, DefinitionRef, Effect, Event, Failure, Status, TaskChange, TimerChange,
+    Transition, WorkOutcome,
 };
 use orlog_program::{
     CompiledDefinition, Context, Manifest, Program, ProgramError, ProgramInput, ProgramOutput,
@@ -63,7 +63,9 @@ impl Program for MutantProgram {
         context: &Context<'_>,
     ) -> Result<ProgramOutput, ProgramError> {
         let ignores = match (self.bug, input) {
-            (InjectedBug::IgnoresResult, ProgramInput::WorkResult { tag, .. }) => *tag == "compensate:car",
+            (InjectedBug::IgnoresResult, ProgramInput::WorkResult { tag, .. }) => {
+                *tag == "compensate:car"
+            }
             (InjectedBug::DropsLateSuccess, ProgramInput::WorkResult { tag: "car", .. }) => {
                 self.step_state(state, "car") == "abandoned"
             }
@@ -72,13 +74,23 @@ impl Program for MutantProgram {
         if ignores {
             return Ok(ProgramOutput::Ignored("ignored by the injected bug".into()));
         }
-        let timed_out =
-            WorkOutcome::TimedOut { failure: Failure { code: "timeout".into(), message: String::new() } };
+        let timed_out = WorkOutcome::TimedOut {
+            failure: Failure {
+                code: "timeout".into(),
+                message: String::new(),
+            },
+        };
         let input = match (self.bug, input) {
             (
                 InjectedBug::SkipsInDoubtTask,
-                ProgramInput::WorkResult { tag, outcome: WorkOutcome::TimedOut { .. } },
-            ) => &ProgramInput::WorkResult { tag, outcome: &timed_out },
+                ProgramInput::WorkResult {
+                    tag,
+                    outcome: WorkOutcome::TimedOut { .. },
+                },
+            ) => &ProgramInput::WorkResult {
+                tag,
+                outcome: &timed_out,
+            },
             (_, input) => input,
         };
         let output = self.inner.apply(state, input, context)?;
@@ -94,24 +106,39 @@ impl Program for MutantProgram {
 
 impl MutantProgram {
     pub(crate) fn new(inner: CompiledDefinition, bug: InjectedBug) -> Self {
-        Self { inner, bug, count: AtomicU64::new(0) }
+        Self {
+            inner,
+            bug,
+            count: AtomicU64::new(0),
+        }
     }
 
     fn step_state(&self, state: Option<&[u8]>, step: &str) -> String {
-        let view = state.and_then(|state| self.inner.view_state(state)).unwrap_or_default();
+        let view = state
+            .and_then(|state| self.inner.view_state(state))
+            .unwrap_or_default();
         let steps = view["steps"].as_array().cloned().unwrap_or_default();
         let found = steps.iter().find(|view| view["id"] == *step);
-        found.map(|step| step["state"].as_str().unwrap_or_default().to_owned()).unwrap_or_default()
+        found
+            .map(|step| step["state"].as_str().unwrap_or_default().to_owned())
+            .unwrap_or_default()
     }
 
     fn inject(&self, transition: &mut Transition) {
         let is_compensation = |work: &orlog_model::Work, step: &str| {
-            work.tag().is_some_and(|tag| tag.as_str() == format!("compensate:{step}"))
+            work.tag()
+                .is_some_and(|tag| tag.as_str() == format!("compensate:{step}"))
         };
         match self.bug {
-            InjectedBug::DropsCompensation => transition.work.retain(|work| !is_compensation(work, "car")),
+            InjectedBug::DropsCompensation => {
+                transition.work.retain(|work| !is_compensation(work, "car"))
+            }
             InjectedBug::CompensatesTwice => {
-                let repeated = transition.work.iter().find(|work| is_compensation(work, "car")).cloned();
+                let repeated = transition
+                    .work
+                    .iter()
+                    .find(|work| is_compensation(work, "car"))
+                    .cloned();
                 transition.work.extend(repeated);
             }
             InjectedBug::CompensatesOutOfOrder => {
@@ -123,15 +150,23 @@ impl MutantProgram {
                 let count = self.count.fetch_add(1, Ordering::Relaxed);
                 transition.note.push_str(&count.to_string());
             }
-            InjectedBug::StartsWorkWhileCompensating if transition.status == Status::Compensating => {
-                let mut repeated = transition.work.iter().find(|work| is_compensation(work, "car")).cloned();
+            InjectedBug::StartsWorkWhileCompensating
+                if transition.status == Status::Compensating =>
+            {
+                let mut repeated = transition
+                    .work
+                    .iter()
+                    .find(|work| is_compensation(work, "car"))
+                    .cloned();
                 if let Some(orlog_model::Work::Effect(effect)) = &mut repeated {
                     effect.tag = orlog_model::Name::new("pay").unwrap();
                 }
                 transition.work.extend(repeated);
             }
             InjectedBug::LeaksTimer => {
-                transition.timers.retain(|change| !matches!(change, TimerChange::Cancel { .. }));
+                transition
+                    .timers
+                    .retain(|change| !matches!(change, TimerChange::Cancel { .. }));
             }
             InjectedBug::EmitsFinalFactTwice => {
                 let facts: Vec<_> = transition

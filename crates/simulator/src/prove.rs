@@ -45,18 +45,33 @@ fn prove_with(
     let compiled = program.as_compiled()?;
     let definition = compiled.definition();
     let programs = Arc::new(SimulatorPrograms::new([Arc::clone(program)]));
-    let moves = Moves { program: program.as_ref(), definition, payloads: Payloads::of(definition) };
+    let moves = Moves {
+        program: program.as_ref(),
+        definition,
+        payloads: Payloads::of(definition),
+    };
     let mut runner = scenario_runner(program, &programs);
     runner.simulator = runner.simulator.without_records();
     let irreversible = definition.steps.iter().map(|step| step.id.to_string());
-    let irreversible = irreversible.filter(|step| remains_after_failure(compiled, step)).collect();
+    let irreversible = irreversible
+        .filter(|step| remains_after_failure(compiled, step))
+        .collect();
     let live = LiveVariables::of(definition);
-    let prover = Prover { program, programs: &programs, moves, irreversible, live, exploration };
+    let prover = Prover {
+        program,
+        programs: &programs,
+        moves,
+        irreversible,
+        live,
+        exploration,
+    };
     let mut search = Search::new(&prover, ProofState::new(runner), options);
     let stop = search.run();
     let outcome = search.outcome(stop);
     let never_completed = definition.steps.iter().map(|step| step.id.to_string());
-    let never_completed = never_completed.filter(|step| !search.completed.contains(step)).collect();
+    let never_completed = never_completed
+        .filter(|step| !search.completed.contains(step))
+        .collect();
     Some(ProveReport {
         options,
         states: search.graph.len(),

@@ -81,9 +81,19 @@ pub fn rebuild(request: &RebuildInput<'_>, mode: TimeMode) -> RebuiltInstance {
         TimeMode::Immediate(now) => now,
     };
     let programs = SimulatorPrograms::new([Arc::clone(&request.program)]);
-    let observer = RebuildObserver { key: request.key, seen: RebuiltInstance::default() };
-    let simulator = Simulator::new(Arc::new(programs), start).with_payloads(request.history_payload_bytes);
-    let mut run = RebuildRun { request, simulator, observer, applied: BTreeSet::new(), mode };
+    let observer = RebuildObserver {
+        key: request.key,
+        seen: RebuiltInstance::default(),
+    };
+    let simulator =
+        Simulator::new(Arc::new(programs), start).with_payloads(request.history_payload_bytes);
+    let mut run = RebuildRun {
+        request,
+        simulator,
+        observer,
+        applied: BTreeSet::new(),
+        mode,
+    };
     for (at, input) in request.inputs {
         run.apply_results_until(*at);
         run.advance_to(*at);
@@ -116,7 +126,11 @@ impl RebuildRun<'_> {
         while let Some(outcome) = self.next_outcome(until) {
             self.advance_to(outcome.at);
             self.applied.insert(outcome.work_id);
-            self.simulator.deliver(self.request.key, &Input::WorkResult(outcome), &mut self.observer);
+            self.simulator.deliver(
+                self.request.key,
+                &Input::WorkResult(outcome),
+                &mut self.observer,
+            );
         }
     }
 
@@ -142,19 +156,31 @@ impl RebuildRun<'_> {
                 attempt_log: known.attempt_log.clone(),
             })
         };
-        let without_result =
-            requested.filter(|requested| !requested.completed && !self.applied.contains(&requested.item.id));
-        let known = without_result.filter_map(outcome).filter(|outcome| outcome.at <= until);
+        let without_result = requested
+            .filter(|requested| !requested.completed && !self.applied.contains(&requested.item.id));
+        let known = without_result
+            .filter_map(outcome)
+            .filter(|outcome| outcome.at <= until);
         known.min_by_key(|outcome| outcome.at)
     }
 
     fn end(self) -> RebuiltInstance {
-        let Self { request, simulator, observer, applied, .. } = self;
+        let Self {
+            request,
+            simulator,
+            observer,
+            applied,
+            ..
+        } = self;
         let instance = simulator.instance(request.key).cloned();
-        let open: BTreeSet<Uuid> =
-            instance.iter().flat_map(|it| it.pending_work.iter().map(|open| open.id)).collect();
+        let open: BTreeSet<Uuid> = instance
+            .iter()
+            .flat_map(|it| it.pending_work.iter().map(|open| open.id))
+            .collect();
         let is_included = |item: &WorkItem| match item.work {
-            Work::Effect(_) | Work::StartChild(_) => open.contains(&item.id) && !applied.contains(&item.id),
+            Work::Effect(_) | Work::StartChild(_) => {
+                open.contains(&item.id) && !applied.contains(&item.id)
+            }
             Work::Command(_)
             | Work::Fact(_)
             | Work::CancelChild(_)
@@ -180,7 +206,9 @@ impl RebuildObserver<'_> {
         self.seen.dedupe_keys.extend(commit.dedupe_key);
         self.seen.tasks.extend(commit.tasks.iter().cloned());
         self.seen.work.extend(commit.work.iter().cloned());
-        self.seen.dead_letters.extend(commit.dead_letter.as_deref().cloned());
+        self.seen
+            .dead_letters
+            .extend(commit.dead_letter.as_deref().cloned());
     }
 }
 
@@ -191,7 +219,10 @@ impl DecisionObserver for RebuildObserver<'_> {
         }
         match seen.decision {
             Decision::Commit(commit) => self.note(commit),
-            Decision::Reject(reason) => self.seen.rejected.push((seen.input.id(), reason.to_string())),
+            Decision::Reject(reason) => self
+                .seen
+                .rejected
+                .push((seen.input.id(), reason.to_string())),
             Decision::Ignore { .. } => {}
         }
     }

@@ -26,8 +26,16 @@ impl<'t> WorkTag<'t> {
         let element = rest.strip_suffix(']').and_then(|rest| rest.split_once('['));
         let element = element.and_then(|(step, index)| Some((step, index.parse().ok()?)));
         match element {
-            Some((step, index)) => Self { is_compensation: compensation, step, index: Some(index) },
-            None => Self { is_compensation: compensation, step: rest, index: None },
+            Some((step, index)) => Self {
+                is_compensation: compensation,
+                step,
+                index: Some(index),
+            },
+            None => Self {
+                is_compensation: compensation,
+                step: rest,
+                index: None,
+            },
         }
     }
 }
@@ -77,7 +85,12 @@ pub fn response_spec<'d>(definition: &'d Definition, tag: &str) -> Option<Respon
             compensation.timeout.as_ref(),
         ));
     }
-    Some(of(&step.action, &step.ok, &step.fail, step.timeout.as_ref()))
+    Some(of(
+        &step.action,
+        &step.ok,
+        &step.fail,
+        step.timeout.as_ref(),
+    ))
 }
 
 /// Returns whether an operator decides if the outcome of the work of that tag is unknown.
@@ -99,21 +112,38 @@ fn of<'d>(
     timeout: Option<&'d TimeLimit>,
 ) -> ResponseSpec<'d> {
     let choices = |responses: &'d [ResultMatcher]| -> Vec<_> {
-        responses.iter().map(|response| (&response.event, response.when.as_deref())).collect()
+        responses
+            .iter()
+            .map(|response| (&response.event, response.when.as_deref()))
+            .collect()
     };
     let (by, ok) = match action {
         Action::Command(_) if ok.is_empty() => (ResponseSource::Acceptance, Vec::new()),
         Action::Command(_) => (ResponseSource::Event, choices(ok)),
         Action::Event(awaited) => {
             let events = awaited.events.iter();
-            (ResponseSource::Event, events.map(|event| (event, awaited.when.as_deref())).collect())
+            (
+                ResponseSource::Event,
+                events
+                    .map(|event| (event, awaited.when.as_deref()))
+                    .collect(),
+            )
         }
         Action::Human(_) => (ResponseSource::User, choices(ok)),
-        Action::Effect(_) | Action::Saga(_) | Action::Job(_) => (ResponseSource::Outcome, choices(ok)),
+        Action::Effect(_) | Action::Saga(_) | Action::Job(_) => {
+            (ResponseSource::Outcome, choices(ok))
+        }
         Action::Wait(_) => (ResponseSource::Timer, Vec::new()),
-        Action::Switch(_) | Action::Repeat(_) | Action::Restart(_) => (ResponseSource::None, Vec::new()),
+        Action::Switch(_) | Action::Repeat(_) | Action::Restart(_) => {
+            (ResponseSource::None, Vec::new())
+        }
     };
-    ResponseSpec { source: by, ok, fail: choices(fail), timeout }
+    ResponseSpec {
+        source: by,
+        ok,
+        fail: choices(fail),
+        timeout,
+    }
 }
 
 #[cfg(test)]
@@ -122,12 +152,26 @@ mod tests {
 
     #[test]
     fn tag_is_parsed() {
-        let tag = WorkTag { is_compensation: false, step: "ship", index: None };
+        let tag = WorkTag {
+            is_compensation: false,
+            step: "ship",
+            index: None,
+        };
         assert_eq!(WorkTag::parse("ship"), tag);
-        assert_eq!(WorkTag::parse("compensate:ship"), WorkTag { is_compensation: true, ..tag });
+        assert_eq!(
+            WorkTag::parse("compensate:ship"),
+            WorkTag {
+                is_compensation: true,
+                ..tag
+            }
+        );
         assert_eq!(
             WorkTag::parse("compensate:ship[12]"),
-            WorkTag { is_compensation: true, index: Some(12), ..tag }
+            WorkTag {
+                is_compensation: true,
+                index: Some(12),
+                ..tag
+            }
         );
         assert_eq!(WorkTag::parse("ship[x]").index, None);
     }

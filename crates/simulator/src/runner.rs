@@ -3,7 +3,9 @@
 mod inputs;
 mod names;
 
-use orlog_model::{ControlAction, Failure, Input, InstanceKey, Name, SagaName, Timestamp, WorkOutcome};
+use orlog_model::{
+    ControlAction, Failure, Input, InstanceKey, Name, SagaName, Timestamp, WorkOutcome,
+};
 
 use crate::simulator::{DecisionObserver, InputResult, Simulator};
 use crate::step::{EventStep, SimulationStep};
@@ -39,9 +41,9 @@ impl StepResult {
     pub fn changed(&self) -> bool {
         match self {
             StepResult::TimeAdvanced(fired) => *fired > 0,
-            StepResult::Delivered(all) => all
-                .iter()
-                .any(|delivered| matches!(delivered, InputResult::Applied(_) | InputResult::Buffered)),
+            StepResult::Delivered(all) => all.iter().any(|delivered| {
+                matches!(delivered, InputResult::Applied(_) | InputResult::Buffered)
+            }),
             StepResult::NoInstance(_) => false,
         }
     }
@@ -51,7 +53,13 @@ impl ScenarioRunner {
     /// Creates a runner with an empty simulator.
     #[must_use]
     pub fn new(simulator: Simulator, saga: SagaName) -> Self {
-        Self { simulator, saga, focus: None, last: Vec::new(), count: 0 }
+        Self {
+            simulator,
+            saga,
+            focus: None,
+            last: Vec::new(),
+            count: 0,
+        }
     }
 
     /// Returns the key of the instance under test, if it is known.
@@ -67,7 +75,11 @@ impl ScenarioRunner {
     }
 
     fn inputs(&mut self) -> InputFactory<'_> {
-        InputFactory { simulator: &self.simulator, saga: &self.saga, count: &mut self.count }
+        InputFactory {
+            simulator: &self.simulator,
+            saga: &self.saga,
+            count: &mut self.count,
+        }
     }
 
     /// Executes a step on the given instance or on the first one.
@@ -108,8 +120,11 @@ impl ScenarioRunner {
     /// was armed.
     pub(crate) fn fire_timer(&mut self, name: &Name, observer: &mut dyn DecisionObserver) -> bool {
         // Before the start, the timer belongs to the instance that stores early events.
-        let key =
-            self.simulator.armed_timers().find(|timer| timer.name == *name).map(|timer| timer.key.clone());
+        let key = self
+            .simulator
+            .armed_timers()
+            .find(|timer| timer.name == *name)
+            .map(|timer| timer.key.clone());
         key.is_some_and(|key| self.simulator.fire_timer(&key, name, observer))
     }
 
@@ -123,8 +138,16 @@ impl ScenarioRunner {
         let input = match step {
             SimulationStep::Timeout { tag } => return self.timeout(key, tag, observer),
             SimulationStep::InDoubt { tag } => self.inputs().in_doubt(key, tag)?,
-            SimulationStep::Ok { tag, event, data } => self.inputs().ok(key, tag, event.as_ref(), data)?,
-            SimulationStep::Fail { tag, event, code, message, data } => {
+            SimulationStep::Ok { tag, event, data } => {
+                self.inputs().ok(key, tag, event.as_ref(), data)?
+            }
+            SimulationStep::Fail {
+                tag,
+                event,
+                code,
+                message,
+                data,
+            } => {
                 let failure = Failure {
                     code: code.clone().unwrap_or_else(|| "failed".to_owned()),
                     message: message.clone().unwrap_or_else(|| format!("{tag} failed")),
@@ -136,9 +159,14 @@ impl ScenarioRunner {
                 };
                 self.inputs().fail(key, tag, failure_name, failure, data)?
             }
-            SimulationStep::Task { tag, outcome, user, data } => {
-                self.inputs().task(key, tag, outcome.as_ref(), user.as_deref(), data)?
-            }
+            SimulationStep::Task {
+                tag,
+                outcome,
+                user,
+                data,
+            } => self
+                .inputs()
+                .task(key, tag, outcome.as_ref(), user.as_deref(), data)?,
             SimulationStep::Operator(operator_action) => {
                 self.inputs().control(control_action(operator_action))
             }
@@ -151,7 +179,9 @@ impl ScenarioRunner {
             | SimulationStep::Advance(_)
             | SimulationStep::At(_)
             | SimulationStep::Duplicate => {
-                return Err(StepError::InvalidPayload("the step targets no instance".to_owned()));
+                return Err(StepError::InvalidPayload(
+                    "the step targets no instance".to_owned(),
+                ));
             }
         };
         Ok(self.deliver(key, input, observer))
@@ -174,7 +204,9 @@ impl ScenarioRunner {
         }
         let last = self.last.clone();
         Ok(StepResult::Delivered(
-            last.iter().map(|(key, input)| self.simulator.deliver(key, input, observer)).collect(),
+            last.iter()
+                .map(|(key, input)| self.simulator.deliver(key, input, observer))
+                .collect(),
         ))
     }
 
@@ -193,7 +225,9 @@ impl ScenarioRunner {
         let keys: Vec<_> = routes.iter().flatten().cloned().collect();
         if self.focus.is_none() {
             let of_saga = keys.iter().find(|key| key.saga == self.saga);
-            self.focus = of_saga.filter(|_| self.inputs().starts(&event.kind)).cloned();
+            self.focus = of_saga
+                .filter(|_| self.inputs().starts(&event.kind))
+                .cloned();
         }
         if let Some(Err((saga, reason))) = routes.iter().find(|route| route.is_err()) {
             return StepResult::NoInstance(format!("{saga}: {reason}"));
@@ -202,7 +236,10 @@ impl ScenarioRunner {
             return StepResult::NoInstance(format!("no definition consumes {}", event.kind));
         }
         let input = Input::Event(event);
-        let delivered = keys.iter().map(|key| self.simulator.deliver(key, &input, observer)).collect();
+        let delivered = keys
+            .iter()
+            .map(|key| self.simulator.deliver(key, &input, observer))
+            .collect();
         self.last = keys.into_iter().map(|key| (key, input.clone())).collect();
         StepResult::Delivered(delivered)
     }
@@ -214,14 +251,23 @@ impl ScenarioRunner {
         observer: &mut dyn DecisionObserver,
     ) -> Result<StepResult, StepError> {
         let due = self.simulator.instance(key).and_then(|instance| {
-            instance.timers.iter().find(|timer| timer.name.as_str() == tag).map(|timer| timer.due)
+            instance
+                .timers
+                .iter()
+                .find(|timer| timer.name.as_str() == tag)
+                .map(|timer| timer.due)
         });
         if let Some(due) = due {
             return Ok(self.advance_to(due.max(self.simulator.now()), observer));
         }
         let message = format!("{tag} did not complete in time");
-        let failure = Failure { code: "timeout".to_owned(), message };
-        let input = self.inputs().outcome(key, tag, WorkOutcome::TimedOut { failure })?;
+        let failure = Failure {
+            code: "timeout".to_owned(),
+            message,
+        };
+        let input = self
+            .inputs()
+            .outcome(key, tag, WorkOutcome::TimedOut { failure })?;
         Ok(self.deliver(key, input, observer))
     }
 }

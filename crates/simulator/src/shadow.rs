@@ -40,7 +40,11 @@ fn compared(case: &ShadowCase<'_>, is_over: &dyn Fn() -> bool) -> Comparison {
         Err(reason) => return Comparison::Skipped(reason),
     };
     let found = differences::all(case, &live, candidate);
-    if found.is_empty() { Comparison::Equal } else { Comparison::Different(found) }
+    if found.is_empty() {
+        Comparison::Equal
+    } else {
+        Comparison::Different(found)
+    }
 }
 
 #[cfg(test)]

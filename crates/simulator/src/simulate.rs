@@ -17,7 +17,9 @@ use orlog_model::{Event, Input, InstanceKey, Timestamp, WorkItem};
 use orlog_program::document::Document;
 use serde_json::Value;
 
-use crate::simulator::{DecisionObserver, InputResult, ObservedDecision, Simulator, SimulatorPrograms};
+use crate::simulator::{
+    DecisionObserver, InputResult, ObservedDecision, Simulator, SimulatorPrograms,
+};
 
 pub use compare::{InstanceDiff, SimulationDiff, compare};
 use report::SimulationCounters;
@@ -44,8 +46,12 @@ pub struct SimulateOptions {
 /// # Errors
 /// The text is not a duration.
 pub fn parse_duration(text: &str) -> Result<Duration, String> {
-    let document = Document::read(&Value::from(text).to_string(), "").map_err(|problem| problem.message)?;
-    document.root().duration().map_err(|problem| problem.message)
+    let document =
+        Document::read(&Value::from(text).to_string(), "").map_err(|problem| problem.message)?;
+    document
+        .root()
+        .duration()
+        .map_err(|problem| problem.message)
 }
 
 /// Simulates events, which are ordered by time, and returns the report.
@@ -55,7 +61,9 @@ pub fn simulate(
     events: &[Event],
     options: &SimulateOptions,
 ) -> SimulationReport {
-    let start = events.first().map_or(Timestamp::default(), |event| event.time);
+    let start = events
+        .first()
+        .map_or(Timestamp::default(), |event| event.time);
     let simulator = Simulator::new(programs, start).without_history();
     let mut run = SimulateRun {
         simulator,
@@ -90,7 +98,9 @@ impl DecisionObserver for SimulationCounters {
                 self.work_requested(seen.context.key, &commit.work);
                 self.instance_changed(seen.context.instance, commit.instance.as_deref());
             }
-            Decision::Ignore { reason, .. } if matches!(seen.input, Input::Event(_)) => self.ignored(reason),
+            Decision::Ignore { reason, .. } if matches!(seen.input, Input::Event(_)) => {
+                self.ignored(reason)
+            }
             Decision::Ignore { .. } | Decision::Reject(_) => {}
         }
     }
@@ -125,7 +135,9 @@ impl SimulateRun<'_> {
 
     fn respond(&mut self) {
         for _ in 0..MAX_RESPONSES {
-            let Some((key, item)) = self.counters.next_pending() else { return };
+            let Some((key, item)) = self.counters.next_pending() else {
+                return;
+            };
             if let Some(input) = self.reply(&key, &item) {
                 self.simulator.deliver(&key, &input, &mut self.counters);
             }
@@ -133,14 +145,17 @@ impl SimulateRun<'_> {
     }
 
     fn reply(&self, key: &InstanceKey, item: &WorkItem) -> Option<Input> {
-        let requested =
-            self.simulator.simulated_instance(key)?.requested_work_by_tag(item.work.tag()?.as_str())?;
+        let requested = self
+            .simulator
+            .simulated_instance(key)?
+            .requested_work_by_tag(item.work.tag()?.as_str())?;
         let awaits_event = self
             .simulator
             .programs()
             .of(&key.saga)
             .is_some_and(|program| responses::awaits_event(program.as_ref(), item));
-        self.responses.response_to(requested, awaits_event, self.simulator.now())
+        self.responses
+            .response_to(requested, awaits_event, self.simulator.now())
     }
 }
 

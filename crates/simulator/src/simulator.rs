@@ -15,8 +15,8 @@ use std::sync::Arc;
 
 use orlog_engine::{Decision, DecisionContext, Rejection, decide};
 use orlog_model::{
-    Commit, DeadLetterReason, Event, Input, Instance, InstanceKey, Name, OutboxKey, SagaName, TenantId,
-    TimerFired, Timestamp, WorkflowAction, WorkflowCommand,
+    Commit, DeadLetterReason, Event, Input, Instance, InstanceKey, Name, OutboxKey, SagaName,
+    TenantId, TimerFired, Timestamp, WorkflowAction, WorkflowCommand,
 };
 
 use consequences::{FollowUp, follow_ups};
@@ -112,19 +112,29 @@ impl Simulator {
     /// ended instance retains only its snapshot.
     #[must_use]
     pub fn without_history(self) -> Self {
-        Self { records_history: false, forgets_ended: true, ..self }
+        Self {
+            records_history: false,
+            forgets_ended: true,
+            ..self
+        }
     }
 
     /// Disables histories. Ended instances still receive late results.
     #[must_use]
     pub(crate) fn without_records(self) -> Self {
-        Self { records_history: false, ..self }
+        Self {
+            records_history: false,
+            ..self
+        }
     }
 
     /// Records payloads of at most this size in the histories. Default: none.
     #[must_use]
     pub fn with_payloads(self, history_payload_bytes: usize) -> Self {
-        Self { history_payload_bytes, ..self }
+        Self {
+            history_payload_bytes,
+            ..self
+        }
     }
 
     /// Returns the current time.
@@ -165,7 +175,11 @@ impl Simulator {
     /// Returns the key of an instance of this simulator.
     #[must_use]
     pub fn key(&self, saga: &SagaName, correlation: orlog_model::CorrelationId) -> InstanceKey {
-        InstanceKey { tenant: self.tenant.clone(), saga: saga.clone(), correlation }
+        InstanceKey {
+            tenant: self.tenant.clone(),
+            saga: saga.clone(),
+            correlation,
+        }
     }
 
     /// Delivers an event to its instances.
@@ -202,7 +216,12 @@ impl Simulator {
 
     fn follow(&mut self, observer: &mut dyn DecisionObserver) {
         let mut left = MAX_CONSEQUENCES;
-        while let Some(FollowUp { key, input, was_buffered }) = self.queue.pop_front() {
+        while let Some(FollowUp {
+            key,
+            input,
+            was_buffered,
+        }) = self.queue.pop_front()
+        {
             if left == 0 {
                 self.queue.clear();
                 return;
@@ -243,14 +262,20 @@ impl Simulator {
         name: &Name,
         observer: &mut dyn DecisionObserver,
     ) -> bool {
-        let Some(timer) = self.timers.take_by_name(key, name) else { return false };
+        let Some(timer) = self.timers.take_by_name(key, name) else {
+            return false;
+        };
         self.fire(timer, observer);
         true
     }
 
     fn fire(&mut self, timer: SimulatedTimer, observer: &mut dyn DecisionObserver) {
         self.now = self.now.max(timer.due);
-        let input = Input::Timer(TimerFired { name: timer.name, token: timer.token, due: timer.due });
+        let input = Input::Timer(TimerFired {
+            name: timer.name,
+            token: timer.token,
+            due: timer.due,
+        });
         self.deliver(&timer.key, &input, observer);
     }
 
@@ -264,12 +289,18 @@ impl Simulator {
         let Some(program) = self.programs.of(&key.saga) else {
             return InputResult::Ignored(format!("no definition of {}", key.saga));
         };
-        if !was_buffered && self.entries.get(key).is_some_and(|entry| entry.is_duplicate(input)) {
+        if !was_buffered
+            && self
+                .entries
+                .get(key)
+                .is_some_and(|entry| entry.is_duplicate(input))
+        {
             return InputResult::Ignored(DUPLICATE.to_owned());
         }
         let entry = self.entries.get_mut(key);
-        let (before, early) =
-            entry.map_or_else(Default::default, |entry| (entry.instance.take(), entry.buffered()));
+        let (before, early) = entry.map_or_else(Default::default, |entry| {
+            (entry.instance.take(), entry.buffered())
+        });
         let subject = DecisionContext {
             key,
             instance: before.as_ref(),
@@ -280,7 +311,11 @@ impl Simulator {
             history_payload_bytes: self.history_payload_bytes,
         };
         let decision = decide(&subject, input);
-        observer.on_decision(&ObservedDecision { context: subject, input, decision: &decision });
+        observer.on_decision(&ObservedDecision {
+            context: subject,
+            input,
+            decision: &decision,
+        });
         self.apply_decision(key, before, input, decision)
     }
 
@@ -296,7 +331,9 @@ impl Simulator {
                 let result = result_of(&commit);
                 (Some(commit), result)
             }
-            Decision::Ignore { reason, cleanup } => (cleanup, InputResult::Ignored(reason.into_owned())),
+            Decision::Ignore { reason, cleanup } => {
+                (cleanup, InputResult::Ignored(reason.into_owned()))
+            }
             Decision::Reject(rejection) => (None, InputResult::Rejected(rejection)),
         };
         match commit {
@@ -311,7 +348,13 @@ impl Simulator {
     }
 
     /// Applies a commit to the tables and schedules its follow-ups.
-    fn apply(&mut self, key: &InstanceKey, before: Option<Instance>, input: &Input, mut commit: Commit) {
+    fn apply(
+        &mut self,
+        key: &InstanceKey,
+        before: Option<Instance>,
+        input: &Input,
+        mut commit: Commit,
+    ) {
         for timer in commit.disarm.drain(..) {
             self.timers.disarm(key, timer);
         }
@@ -326,25 +369,48 @@ impl Simulator {
         entry.apply(input, commit, self.records_history);
         for item in work {
             self.sequence += 1;
-            self.queue.extend(follow_ups(&item, entry.instance.as_ref(), &self.programs));
-            let outbox = OutboxKey { destination: item.destination(), sequence: self.sequence };
-            entry.record_work(RequestedWork { item, outbox, completed: false }, self.records_history);
+            self.queue
+                .extend(follow_ups(&item, entry.instance.as_ref(), &self.programs));
+            let outbox = OutboxKey {
+                destination: item.destination(),
+                sequence: self.sequence,
+            };
+            entry.record_work(
+                RequestedWork {
+                    item,
+                    outbox,
+                    completed: false,
+                },
+                self.records_history,
+            );
         }
         self.schedule_follow_ups(key, input, &previous);
     }
 
     /// Schedules the follow-ups of the difference to the previous status.
     fn schedule_follow_ups(&mut self, key: &InstanceKey, input: &Input, previous: &PreviousStatus) {
-        let Some(entry) = self.entries.get_mut(key) else { return };
-        if let Input::Workflow(WorkflowCommand { action: WorkflowAction::ChildEnded(ended), .. }) = input {
+        let Some(entry) = self.entries.get_mut(key) else {
+            return;
+        };
+        if let Input::Workflow(WorkflowCommand {
+            action: WorkflowAction::ChildEnded(ended),
+            ..
+        }) = input
+        {
             entry.complete(ended.work_id);
         }
-        let Some(instance) = &entry.instance else { return };
+        let Some(instance) = &entry.instance else {
+            return;
+        };
         let ended = instance.status.is_final() && !previous.ended;
         if !instance.paused && (previous.paused || !previous.existed) {
             let buffered = std::mem::take(&mut entry.buffered);
             for input in buffered.into_values().rev() {
-                self.queue.push_front(FollowUp { key: key.clone(), input, was_buffered: true });
+                self.queue.push_front(FollowUp {
+                    key: key.clone(),
+                    input,
+                    was_buffered: true,
+                });
             }
         }
         if ended && self.forgets_ended {
@@ -372,7 +438,9 @@ impl PreviousStatus {
 
 fn result_of(commit: &Commit) -> InputResult {
     match (&commit.dead_letter, &commit.history) {
-        (Some(dead_letter), _) => InputResult::DeadLettered(dead_letter.reason, dead_letter.message.clone()),
+        (Some(dead_letter), _) => {
+            InputResult::DeadLettered(dead_letter.reason, dead_letter.message.clone())
+        }
         (None, Some(record)) => InputResult::Applied(record.note.clone()),
         (None, None) => InputResult::Buffered,
     }

@@ -24,7 +24,10 @@ pub(crate) struct KeyHasher {
 impl KeyHasher {
     /// Creates a hasher for a search without reductions.
     pub(crate) fn full() -> Self {
-        Self { is_full: true, ..Self::default() }
+        Self {
+            is_full: true,
+            ..Self::default()
+        }
     }
 
     /// Adds a value that only a search without reductions distinguishes.
@@ -57,7 +60,10 @@ impl KeyHasher {
     /// Returns the key.
     pub(crate) fn finish(mut self) -> StateKey {
         self.optional.sort_unstable();
-        StateKey { core: self.core.wide(), optional: self.optional.into() }
+        StateKey {
+            core: self.core.wide(),
+            optional: self.optional.into(),
+        }
     }
 }
 

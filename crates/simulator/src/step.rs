@@ -159,10 +159,18 @@ impl fmt::Display for SimulationStep {
             SimulationStep::Event(event) => return event.fmt(f),
             SimulationStep::Advance(by) => json!({ "advance": duration(*by) }),
             SimulationStep::At(time) => json!({ "at": time.to_string() }),
-            SimulationStep::Ok { tag, event, data } => {
-                fields("ok", tag, [("event", text(event.as_ref())), ("data", some(data))])
-            }
-            SimulationStep::Fail { tag, event, code, message, data } => {
+            SimulationStep::Ok { tag, event, data } => fields(
+                "ok",
+                tag,
+                [("event", text(event.as_ref())), ("data", some(data))],
+            ),
+            SimulationStep::Fail {
+                tag,
+                event,
+                code,
+                message,
+                data,
+            } => {
                 let more = [
                     ("event", text(event.as_ref())),
                     ("code", code.clone().map(Value::from)),
@@ -173,7 +181,12 @@ impl fmt::Display for SimulationStep {
             }
             SimulationStep::Timeout { tag } => json!({ "timeout": tag }),
             SimulationStep::InDoubt { tag } => json!({ "in_doubt": tag }),
-            SimulationStep::Task { tag, outcome, user, data } => {
+            SimulationStep::Task {
+                tag,
+                outcome,
+                user,
+                data,
+            } => {
                 let more = [
                     ("outcome", text(outcome.as_ref())),
                     ("user", user.clone().map(Value::from)),
@@ -183,7 +196,9 @@ impl fmt::Display for SimulationStep {
             }
             SimulationStep::Operator(OperatorAction::Cancel(reason)) => json!({ "cancel": reason }),
             SimulationStep::Operator(action) => return f.write_str(action.as_str()),
-            SimulationStep::Signal { kind, data } => fields("signal", kind.as_str(), [("data", some(data))]),
+            SimulationStep::Signal { kind, data } => {
+                fields("signal", kind.as_str(), [("data", some(data))])
+            }
             SimulationStep::Duplicate => return f.write_str("duplicate"),
         };
         write_flow(&item, f)
@@ -196,18 +211,31 @@ impl fmt::Display for EventStep {
         if *self == minimal && !RESERVED.contains(&self.kind.as_str()) {
             return write_flow(&json!({ self.kind.as_str(): self.data }), f);
         }
-        let StepEnvelope { source, subject, attributes } = &*self.envelope;
+        let StepEnvelope {
+            source,
+            subject,
+            attributes,
+        } = &*self.envelope;
         let extensions = Some(&attributes.extensions).filter(|extensions| !extensions.is_empty());
         let more = [
-            ("version", Some(self.version).filter(|v| *v != 1).map(Value::from)),
+            (
+                "version",
+                Some(self.version).filter(|v| *v != 1).map(Value::from),
+            ),
             ("id", text(self.id.as_ref())),
             ("time", self.time.map(|time| Value::from(time.to_string()))),
             ("correlation", self.correlation.clone().map(Value::from)),
             ("user", self.user.clone().map(Value::from)),
             ("source", source.clone().map(Value::from)),
             ("subject", subject.clone().map(Value::from)),
-            ("datacontenttype", attributes.content_type.clone().map(Value::from)),
-            ("dataschema", attributes.data_schema.clone().map(Value::from)),
+            (
+                "datacontenttype",
+                attributes.content_type.clone().map(Value::from),
+            ),
+            (
+                "dataschema",
+                attributes.data_schema.clone().map(Value::from),
+            ),
             ("extensions", extensions.map(|extensions| json!(extensions))),
             ("data", some(&self.data)),
         ];
@@ -247,14 +275,19 @@ fn some(data: &Value) -> Option<Value> {
 fn fields<const N: usize>(verb: &str, of: &str, more: [(&str, Option<Value>); N]) -> Value {
     let mut map = Map::new();
     map.insert(verb.to_owned(), Value::from(of));
-    map.extend(more.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))));
+    map.extend(
+        more.into_iter()
+            .filter_map(|(name, value)| Some((name.to_owned(), value?))),
+    );
     Value::Object(map)
 }
 
 /// Writes flow YAML. JSON is flow YAML; only the outer braces get spaces. The map keeps the order of
 /// names; the verb is found by its name.
 fn write_flow(item: &Value, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-    let Value::Object(map) = item else { return write!(f, "{item}") };
+    let Value::Object(map) = item else {
+        return write!(f, "{item}");
+    };
     f.write_str("{ ")?;
     for (index, (name, value)) in map.iter().enumerate() {
         if index > 0 {
@@ -269,7 +302,13 @@ fn write_flow(item: &Value, f: &mut fmt::Formatter<'_>) -> fmt::Result {
 pub(crate) fn duration(duration: Duration) -> String {
     let mut millis = duration.as_millis();
     let mut text = String::new();
-    for (unit, size) in [("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1000), ("ms", 1)] {
+    for (unit, size) in [
+        ("d", 86_400_000),
+        ("h", 3_600_000),
+        ("m", 60_000),
+        ("s", 1000),
+        ("ms", 1),
+    ] {
         let count = millis / size;
         millis %= size;
         if count > 0 {
@@ -277,7 +316,11 @@ pub(crate) fn duration(duration: Duration) -> String {
             text += unit;
         }
     }
-    if text.is_empty() { "0s".to_owned() } else { text }
+    if text.is_empty() {
+        "0s".to_owned()
+    } else {
+        text
+    }
 }
 
 #[cfg(test)]
@@ -287,13 +330,21 @@ mod tests {
     #[test]
     fn attributes_of_an_event_are_in_its_notation() {
         let extensions = [("region".to_owned(), "eu".to_owned())].into();
-        let attributes = EventAttributes { extensions, ..EventAttributes::default() };
-        let envelope = StepEnvelope { source: Some("urn:shop".to_owned()), subject: None, attributes };
+        let attributes = EventAttributes {
+            extensions,
+            ..EventAttributes::default()
+        };
+        let envelope = StepEnvelope {
+            source: Some("urn:shop".to_owned()),
+            subject: None,
+            attributes,
+        };
         let event = EventStep {
             envelope: Box::new(envelope),
             ..EventStep::new(EventType::new("Placed").unwrap(), Value::Null)
         };
-        let expected = r#"{ "event": "Placed", "extensions": {"region":"eu"}, "source": "urn:shop" }"#;
+        let expected =
+            r#"{ "event": "Placed", "extensions": {"region":"eu"}, "source": "urn:shop" }"#;
         assert_eq!(event.to_string(), expected);
     }
 
@@ -309,8 +360,14 @@ mod tests {
             &SimulationStep::Event(EventStep::new(kind("Placed"), json!({"id": "o1"}))),
             r#"{ "Placed": {"id":"o1"} }"#,
         );
-        check(&SimulationStep::Event(EventStep::new(kind("retry"), Value::Null)), r#"{ "event": "retry" }"#);
-        check(&SimulationStep::Advance(Duration::from_secs(5430)), r#"{ "advance": "1h30m30s" }"#);
+        check(
+            &SimulationStep::Event(EventStep::new(kind("retry"), Value::Null)),
+            r#"{ "event": "retry" }"#,
+        );
+        check(
+            &SimulationStep::Advance(Duration::from_secs(5430)),
+            r#"{ "advance": "1h30m30s" }"#,
+        );
         check(&SimulationStep::Operator(OperatorAction::Retry), "retry");
         let fail = SimulationStep::Fail {
             tag: "ship".to_owned(),
@@ -327,6 +384,11 @@ mod tests {
             data: Value::Null,
         };
         check(&task, r#"{ "task": "approve", "user": "alice" }"#);
-        check(&SimulationStep::InDoubt { tag: "ship".to_owned() }, r#"{ "in_doubt": "ship" }"#);
+        check(
+            &SimulationStep::InDoubt {
+                tag: "ship".to_owned(),
+            },
+            r#"{ "in_doubt": "ship" }"#,
+        );
     }
 }

@@ -22,7 +22,9 @@ use crate::simulator::{InputResult, Simulator, SimulatorPrograms};
 use crate::step::SimulationStep;
 
 pub use check::format_history;
-pub use expect::{Expectation, ExpectedFields, ExpectedReference, TimerExpectation, WorkExpectation};
+pub use expect::{
+    Expectation, ExpectedFields, ExpectedReference, TimerExpectation, WorkExpectation,
+};
 pub(crate) use report::escape;
 pub use report::{Summary, TestResult, junit};
 
@@ -86,7 +88,10 @@ pub struct Mismatch {
 /// Runs a case. Returns all mismatches, and the history of the instance if there are any.
 #[must_use]
 pub fn run(case: &TestCase, saga: &SagaName, programs: &Arc<SimulatorPrograms>) -> Vec<Mismatch> {
-    let mut runner = ScenarioRunner::new(Simulator::new(Arc::clone(programs), case.start_time), saga.clone());
+    let mut runner = ScenarioRunner::new(
+        Simulator::new(Arc::clone(programs), case.start_time),
+        saga.clone(),
+    );
     let mut checker = InvariantChecker::new();
     let mut mismatches = Vec::new();
     let mut dead_letters = ExpectedDeadLetters::of(case);
@@ -100,10 +105,16 @@ pub fn run(case: &TestCase, saga: &SagaName, programs: &Arc<SimulatorPrograms>) 
             }
         };
         match &step.kind {
-            TestStepKind::Step { step: input, rejected } => {
-                let result =
-                    runner.run_step(input, at.as_ref(), &mut checker).map_err(|error| error.to_string());
-                if let Err(message) = result.and_then(|result| check_step(&result, rejected.as_deref())) {
+            TestStepKind::Step {
+                step: input,
+                rejected,
+            } => {
+                let result = runner
+                    .run_step(input, at.as_ref(), &mut checker)
+                    .map_err(|error| error.to_string());
+                if let Err(message) =
+                    result.and_then(|result| check_step(&result, rejected.as_deref()))
+                {
                     mismatches.push(mismatch(step.line, message));
                     break;
                 }
@@ -113,7 +124,11 @@ pub fn run(case: &TestCase, saga: &SagaName, programs: &Arc<SimulatorPrograms>) 
             TestStepKind::Expect(expect) => {
                 let key = at.as_ref().or(runner.instance());
                 let found = check::mismatches(expect, key, &runner, &checker);
-                mismatches.extend(found.into_iter().map(|message| mismatch(step.line, message)));
+                mismatches.extend(
+                    found
+                        .into_iter()
+                        .map(|message| mismatch(step.line, message)),
+                );
             }
         }
     }
@@ -128,9 +143,11 @@ struct ExpectedDeadLetters {
 
 impl ExpectedDeadLetters {
     fn of(case: &TestCase) -> Self {
-        let names_them =
-            |step: &TestStep| matches!(&step.kind, TestStepKind::Expect(e) if e.dead_letters.is_some());
-        Self { is_checked: case.steps.iter().any(names_them), seen: BTreeSet::new() }
+        let names_them = |step: &TestStep| matches!(&step.kind, TestStepKind::Expect(e) if e.dead_letters.is_some());
+        Self {
+            is_checked: case.steps.iter().any(names_them),
+            seen: BTreeSet::new(),
+        }
     }
 
     /// Returns a message for each new dead letter, unless an expectation checks them.
@@ -138,7 +155,9 @@ impl ExpectedDeadLetters {
         if self.is_checked {
             return Vec::new();
         }
-        let all = simulator.simulated_instances().flat_map(|(_, entry)| entry.dead_letters());
+        let all = simulator
+            .simulated_instances()
+            .flat_map(|(_, entry)| entry.dead_letters());
         let new = all.filter(|dead_letter| self.seen.insert(dead_letter.id));
         new.map(|DeadLetter { reason, message, .. }| {
             let reason = reason.as_str();
@@ -155,9 +174,14 @@ fn instance(
     saga: &SagaName,
     runner: &ScenarioRunner,
 ) -> Result<Option<InstanceKey>, String> {
-    let Some(instance) = &step.instance else { return Ok(None) };
+    let Some(instance) = &step.instance else {
+        return Ok(None);
+    };
     let (saga, correlation) = match instance.split_once('/') {
-        Some((saga, correlation)) => (SagaName::new(saga).map_err(|error| error.to_string())?, correlation),
+        Some((saga, correlation)) => (
+            SagaName::new(saga).map_err(|error| error.to_string())?,
+            correlation,
+        ),
         None => (saga.clone(), instance.as_str()),
     };
     let correlation = CorrelationId::new(correlation).map_err(|error| error.to_string())?;
@@ -183,18 +207,26 @@ fn check_step(result: &StepResult, rejected: Option<&str>) -> Result<(), String>
         (None, Some(_)) => Err("expected a rejection, but it was not rejected".to_owned()),
         (Some(reason), None) => Err(format!("rejected: {reason}")),
         (Some(reason), Some(part)) if reason.contains(part) => Ok(()),
-        (Some(reason), Some(part)) => {
-            Err(format!("expected a rejection with `{part}`, but it was rejected: {reason}"))
-        }
+        (Some(reason), Some(part)) => Err(format!(
+            "expected a rejection with `{part}`, but it was rejected: {reason}"
+        )),
     }
 }
 
 /// Returns the history of the instance of a case, to analyze a failure.
 #[must_use]
-pub fn history_of(case: &TestCase, saga: &SagaName, programs: &Arc<SimulatorPrograms>) -> Vec<String> {
-    let mut runner = ScenarioRunner::new(Simulator::new(Arc::clone(programs), case.start_time), saga.clone());
+pub fn history_of(
+    case: &TestCase,
+    saga: &SagaName,
+    programs: &Arc<SimulatorPrograms>,
+) -> Vec<String> {
+    let mut runner = ScenarioRunner::new(
+        Simulator::new(Arc::clone(programs), case.start_time),
+        saga.clone(),
+    );
     for step in &case.steps {
-        let (TestStepKind::Step { step: input, .. }, Ok(at)) = (&step.kind, instance(step, saga, &runner))
+        let (TestStepKind::Step { step: input, .. }, Ok(at)) =
+            (&step.kind, instance(step, saga, &runner))
         else {
             continue;
         };
@@ -202,7 +234,9 @@ pub fn history_of(case: &TestCase, saga: &SagaName, programs: &Arc<SimulatorProg
             break;
         }
     }
-    let entry = runner.instance().and_then(|key| runner.simulator.simulated_instance(key));
+    let entry = runner
+        .instance()
+        .and_then(|key| runner.simulator.simulated_instance(key));
     entry.map_or_else(
         || vec!["no instance has started".to_owned()],
         |entry| format_history(entry, case.start_time),
@@ -225,13 +259,18 @@ steps:
 ";
 
     fn run_all(given: &str) -> Vec<Mismatch> {
-        let compiled: Arc<dyn Program> = Arc::new(compile_yaml(PAYMENT, "payment.saga.yaml").unwrap());
+        let compiled: Arc<dyn Program> =
+            Arc::new(compile_yaml(PAYMENT, "payment.saga.yaml").unwrap());
         let programs = Arc::new(SimulatorPrograms::new([compiled]));
         let text = format!(
             "saga: payment.saga.yaml\ntests:\n  - name: n\n    given:\n{given}    expect: {{ status: completed }}\n"
         );
         let file = TestFile::parse(&text, "payment.saga.test.yaml").unwrap();
-        run(&file.cases[0], &SagaName::new("payment").unwrap(), &programs)
+        run(
+            &file.cases[0],
+            &SagaName::new("payment").unwrap(),
+            &programs,
+        )
     }
 
     #[test]
@@ -261,13 +300,21 @@ steps:
         let found = result("");
         assert_eq!(found.len(), 1, "{found:?}");
         assert_eq!(found[0].line, 6);
-        assert!(found[0].message.contains("expect `dead_letters: [schema_mismatch]`"), "{found:?}");
+        assert!(
+            found[0]
+                .message
+                .contains("expect `dead_letters: [schema_mismatch]`"),
+            "{found:?}"
+        );
         assert_eq!(result(", dead_letters: [schema_mismatch]"), []);
     }
 
     #[test]
     fn users_of_steps_without_a_user_are_admitted() {
-        assert_eq!(run_all("      - Requested\n      - { task: check }\n      - { task: release }\n"), []);
+        assert_eq!(
+            run_all("      - Requested\n      - { task: check }\n      - { task: release }\n"),
+            []
+        );
     }
 
     #[test]
@@ -313,7 +360,11 @@ tests:
       - { ok: send, instance: shipment/l-2 }
     expect: { status: completed, state: { vars: { by: [ada, bob] } }, invariants: true }
 ";
-        let file = TestFile::parse(text, "order.saga.test.yaml").unwrap_or_else(|found| panic!("{found:#?}"));
-        assert_eq!(run(&file.cases[0], &SagaName::new("order").unwrap(), &programs), []);
+        let file = TestFile::parse(text, "order.saga.test.yaml")
+            .unwrap_or_else(|found| panic!("{found:#?}"));
+        assert_eq!(
+            run(&file.cases[0], &SagaName::new("order").unwrap(), &programs),
+            []
+        );
     }
 }

@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use divan::{Bencher, black_box};
 use orlog_model::{
-    Change, Commit, CorrelationId, DedupeKey, DefinitionRef, Destination, EarlyInput, Effect, EffectName,
-    Event, EventId, EventType, HistoryEntry, Input, Instance, InstanceKey, Name, SagaName, Status, TenantId,
-    Timestamp, Work, WorkItem, WorkKind,
+    Change, Commit, CorrelationId, DedupeKey, DefinitionRef, Destination, EarlyInput, Effect,
+    EffectName, Event, EventId, EventType, HistoryEntry, Input, Instance, InstanceKey, Name,
+    SagaName, Status, TenantId, Timestamp, Work, WorkItem, WorkKind,
 };
 use orlog_store::{Durability, Options, Reader, Writer};
 use serde_json::json;
@@ -27,7 +27,8 @@ fn key(number: u64) -> InstanceKey {
     InstanceKey {
         tenant: TenantId::new("acme").expect("valid"),
         saga: SagaName::new("order").expect("valid"),
-        correlation: CorrelationId::new(format!("order-{:012}", number % INSTANCES)).expect("valid"),
+        correlation: CorrelationId::new(format!("order-{:012}", number % INSTANCES))
+            .expect("valid"),
     }
 }
 
@@ -45,7 +46,11 @@ fn transition(number: u64) -> Commit {
     let at = Timestamp::from_millis(1_700_000_000_000);
     let input = EventId::new(format!("event-{number:012}")).expect("valid");
     let instance = Instance {
-        definition: DefinitionRef { saga: key.saga.clone(), version: 1, hash: [7; 16] },
+        definition: DefinitionRef {
+            saga: key.saga.clone(),
+            version: 1,
+            hash: [7; 16],
+        },
         run_id: Uuid::nil(),
         users: None,
         result: None,
@@ -121,30 +126,51 @@ impl Load {
     fn new(durability: Durability) -> Self {
         let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory");
         let (writer, reader) = open(dir.path(), durability);
-        Self { _dir: dir, writer, reader, number: 0, completed: 0 }
+        Self {
+            _dir: dir,
+            writer,
+            reader,
+            number: 0,
+            completed: 0,
+        }
     }
 
     fn group(&mut self, size: u64) -> Vec<Change> {
-        let done = self.reader.outbox(&destination(), self.completed, usize::MAX).expect("readable");
+        let done = self
+            .reader
+            .outbox(&destination(), self.completed, usize::MAX)
+            .expect("readable");
         let mut done = done.into_iter().map(|(key, _)| key);
         let group: Vec<_> = (0..size)
             .map(|_| {
                 self.number += 1;
                 let settles = done.next();
                 self.completed = settles.as_ref().map_or(self.completed, |key| key.sequence);
-                Change::Apply(Box::new(Commit { settles, ..transition(self.number) }))
+                Change::Apply(Box::new(Commit {
+                    settles,
+                    ..transition(self.number)
+                }))
             })
             .collect();
         group
     }
 
     fn commit(&mut self, group: &[Change]) -> u64 {
-        self.writer.commit(group, Timestamp::from_millis(1_700_000_000_000)).expect("there is space")
+        self.writer
+            .commit(group, Timestamp::from_millis(1_700_000_000_000))
+            .expect("there is space")
     }
 }
 
 fn open(dir: &Path, durability: Durability) -> (Writer, Reader) {
-    orlog_store::open(dir, Options { durability, ..Options::default() }).expect("a new store opens")
+    orlog_store::open(
+        dir,
+        Options {
+            durability,
+            ..Options::default()
+        },
+    )
+    .expect("a new store opens")
 }
 
 fn commits(bencher: Bencher<'_, '_>, size: u64, durability: Durability) {
@@ -162,7 +188,11 @@ fn commit_sync(bencher: Bencher<'_, '_>, size: u64) {
 
 #[divan::bench(args = [1, 10, 100, 1000], min_time = 2)]
 fn commit_interval(bencher: Bencher<'_, '_>, size: u64) {
-    commits(bencher, size, Durability::Interval(Duration::from_millis(100)));
+    commits(
+        bencher,
+        size,
+        Durability::Interval(Duration::from_millis(100)),
+    );
 }
 
 /// Creates a store whose instances are in the memtable or on disk.
@@ -212,7 +242,14 @@ fn miss_an_applied_event(bencher: Bencher<'_, '_>, layer: &str) {
 #[divan::bench(args = ["memtable", "disk"])]
 fn read_100_of_the_outbox(bencher: Bencher<'_, '_>, layer: &str) {
     let load = filled(layer == "disk");
-    bencher.bench_local(|| black_box(load.reader.outbox(&destination(), 0, 100).expect("readable")).len());
+    bencher.bench_local(|| {
+        black_box(
+            load.reader
+                .outbox(&destination(), 0, 100)
+                .expect("readable"),
+        )
+        .len()
+    });
 }
 
 /// Measures the lookup of early inputs at the first event of an instance: there are none for it, but
@@ -222,10 +259,18 @@ fn find_no_buffered_input(bencher: Bencher<'_, '_>, layer: &str) {
     let mut load = filled(false);
     let group = (0..1000).map(|number| {
         let commit = Commit::empty(key(number * 7), Timestamp::from_millis(1));
-        let early = EarlyInput { input: Box::new(early_event()), expires_at: Timestamp::MAX };
-        Change::Apply(Box::new(Commit { buffer: Some(Box::new(Input::Early(early))), ..commit }))
+        let early = EarlyInput {
+            input: Box::new(early_event()),
+            expires_at: Timestamp::MAX,
+        };
+        Change::Apply(Box::new(Commit {
+            buffer: Some(Box::new(Input::Early(early))),
+            ..commit
+        }))
     });
-    load.writer.commit(&group.collect::<Vec<_>>(), Timestamp::from_millis(1)).expect("there is space");
+    load.writer
+        .commit(&group.collect::<Vec<_>>(), Timestamp::from_millis(1))
+        .expect("there is space");
     if layer == "disk" {
         load.writer.flush().expect("there is space");
     }

@@ -36,24 +36,40 @@ impl Background {
         durability: Durability,
         path: &Path,
     ) -> Result<Self, Error> {
-        let mut background = Self { wakers: Vec::new(), threads: Vec::new(), snapshots: None };
+        let mut background = Self {
+            wakers: Vec::new(),
+            threads: Vec::new(),
+            snapshots: None,
+        };
         let io_error = Error::io("start a thread for", path);
         let flusher = Arc::clone(shared);
         background
-            .spawn("orlog-flush", move |wake| flush::maintenance_loop(&flusher, &wake))
+            .spawn("orlog-flush", move |wake| {
+                flush::maintenance_loop(&flusher, &wake)
+            })
             .map_err(&io_error)?;
         if let Durability::Interval(interval) = durability {
             let (shared, disk) = (Arc::clone(shared), Arc::clone(disk));
             background
-                .spawn("orlog-sync", move |wake| sync(&shared, &disk, interval, &wake))
+                .spawn("orlog-sync", move |wake| {
+                    sync(&shared, &disk, interval, &wake)
+                })
                 .map_err(io_error)?;
         }
         Ok(background)
     }
 
-    fn spawn(&mut self, name: &str, run: impl FnOnce(Receiver<()>) + Send + 'static) -> io::Result<()> {
+    fn spawn(
+        &mut self,
+        name: &str,
+        run: impl FnOnce(Receiver<()>) + Send + 'static,
+    ) -> io::Result<()> {
         let (waker, wake) = sync_channel(1);
-        self.threads.push(Builder::new().name(name.to_owned()).spawn(move || run(wake))?);
+        self.threads.push(
+            Builder::new()
+                .name(name.to_owned())
+                .spawn(move || run(wake))?,
+        );
         self.wakers.push(waker);
         Ok(())
     }
@@ -71,7 +87,10 @@ impl Background {
         let (replication, path) = (replication.clone(), dir.to_owned());
         let run = move || snapshot::run(&shared, &meter, &replication, &path, &wake);
         let io_error = Error::io("start a thread for", dir);
-        Builder::new().name("orlog-snapshot".to_owned()).spawn(run).map_err(io_error)?;
+        Builder::new()
+            .name("orlog-snapshot".to_owned())
+            .spawn(run)
+            .map_err(io_error)?;
         self.snapshots = Some(waker);
         Ok(())
     }

@@ -63,7 +63,9 @@ mod tests {
                 ..empty
             }))
         };
-        writer.commit(&(0..2000).map(instance).collect::<Vec<_>>(), at(1)).unwrap();
+        writer
+            .commit(&(0..2000).map(instance).collect::<Vec<_>>(), at(1))
+            .unwrap();
         let (cancellation, read) = (Cancellation::default(), std::cell::Cell::new(0));
         let request = std::cell::Cell::new(Some(cancellation.on_drop()));
         let sweep = |reader: &crate::Reader| {

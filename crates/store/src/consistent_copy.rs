@@ -48,13 +48,23 @@ pub fn copy_consistently<R>(
         // In the order in which closing acquires them.
         flush_guards.push(lock(&shared.flushing));
         not_closed.push(lock(&shared.copying));
-        disks.push(own_journal(shared.read(|tables| Ok(Arc::clone(tables.disk())))?, to)?);
+        disks.push(own_journal(
+            shared.read(|tables| Ok(Arc::clone(tables.disk())))?,
+            to,
+        )?);
     }
     let (copied, result) = copy_states(stores, moment)?;
     for ((_, to), (disk, copied)) in stores.iter().zip(disks.iter().zip(&copied)) {
-        disk.copy_journal(&to.join("journal"), copied.flushed_position, copied.position)?;
+        disk.copy_journal(
+            &to.join("journal"),
+            copied.flushed_position,
+            copied.position,
+        )?;
     }
-    let tables = disks.iter().map(|disk| disk.tables().snapshot()).collect::<Result<Vec<_>, _>>()?;
+    let tables = disks
+        .iter()
+        .map(|disk| disk.tables().snapshot())
+        .collect::<Result<Vec<_>, _>>()?;
     drop(flush_guards);
     for ((_, to), tables) in stores.iter().zip(&tables) {
         let dir = to.join("tables");
@@ -72,23 +82,34 @@ fn own_journal(disk: Arc<StoreDir>, to: &Path) -> Result<Arc<StoreDir>, Error> {
         return Ok(disk);
     }
     let reason = "the store to copy follows a log; copy the log".to_owned();
-    Err(Error::Mismatch { path: to.to_owned(), reason })
+    Err(Error::Mismatch {
+        path: to.to_owned(),
+        reason,
+    })
 }
 
 fn copy_states<R>(
     stores: &[(Reader, PathBuf)],
     moment: impl FnOnce() -> R,
 ) -> Result<(Vec<StoreCopy>, R), Error> {
-    let guards: Vec<_> = stores.iter().map(|(reader, _)| reader.shared.read_guard()).collect();
+    let guards: Vec<_> = stores
+        .iter()
+        .map(|(reader, _)| reader.shared.read_guard())
+        .collect();
     let result = moment();
-    let copied = guards.iter().map(|tables| store_copy(tables.as_ref().ok_or(Error::Closed)?));
+    let copied = guards
+        .iter()
+        .map(|tables| store_copy(tables.as_ref().ok_or(Error::Closed)?));
     Ok((copied.collect::<Result<_, _>>()?, result))
 }
 
 fn store_copy(tables: &MergedTables) -> Result<StoreCopy, Error> {
     let mut checkpoints = Vec::new();
     tables.scan(Table::Checkpoint, &[], None, &mut |key, value| {
-        checkpoints.push((keys::read_checkpoint(key)?, decode(Table::Checkpoint, value)?));
+        checkpoints.push((
+            keys::read_checkpoint(key)?,
+            decode(Table::Checkpoint, value)?,
+        ));
         Ok(ControlFlow::Continue(()))
     })?;
     Ok(StoreCopy {

@@ -48,14 +48,23 @@ impl CountChanges {
     }
 
     /// Notes that an instance changed, started (`before` is `None`) or was deleted (`after` is `None`).
-    pub(crate) fn note(&mut self, key: &InstanceKey, before: Option<&Instance>, after: Option<&Instance>) {
-        let group = |instance: &Instance| (instance.status, instance.paused, instance.definition.hash);
+    pub(crate) fn note(
+        &mut self,
+        key: &InstanceKey,
+        before: Option<&Instance>,
+        after: Option<&Instance>,
+    ) {
+        let group =
+            |instance: &Instance| (instance.status, instance.paused, instance.definition.hash);
         if before.map(group) == after.map(group) {
             return;
         }
         for (instance, by) in [(before, -1), (after, 1)] {
             let Some(instance) = instance else { continue };
-            self.add(count_key(key, &instance.definition, instance.status, instance.paused), by);
+            self.add(
+                count_key(key, &instance.definition, instance.status, instance.paused),
+                by,
+            );
         }
     }
 
@@ -67,10 +76,20 @@ impl CountChanges {
     }
 
     /// Writes the new counts.
-    pub(crate) fn write(&self, tables: &MergedTables, record: &mut RecordWriter) -> Result<(), Error> {
+    pub(crate) fn write(
+        &self,
+        tables: &MergedTables,
+        record: &mut RecordWriter,
+    ) -> Result<(), Error> {
         for (key, change) in self.0.iter().filter(|(_, change)| *change != 0) {
-            let old = tables.get(Table::Count, key, |value| decode::<u64>(Table::Count, value))?;
-            match old.transpose()?.unwrap_or_default().saturating_add_signed(*change) {
+            let old = tables.get(Table::Count, key, |value| {
+                decode::<u64>(Table::Count, value)
+            })?;
+            match old
+                .transpose()?
+                .unwrap_or_default()
+                .saturating_add_signed(*change)
+            {
                 0 => record.delete(Table::Count, key)?,
                 count => put(record, key, count)?,
             }
@@ -80,7 +99,9 @@ impl CountChanges {
 }
 
 fn put(record: &mut RecordWriter, key: &[u8], count: u64) -> Result<(), Error> {
-    record.put(KeyPresence::Unknown, Table::Count, key, |buffer| encode(buffer, &count))
+    record.put(KeyPresence::Unknown, Table::Count, key, |buffer| {
+        encode(buffer, &count)
+    })
 }
 
 fn count_key(key: &InstanceKey, definition: &DefinitionRef, status: Status, paused: bool) -> Key {
@@ -108,9 +129,20 @@ pub(crate) fn read_count(row: &[u8]) -> Result<(TenantId, CountKey), Error> {
     let invalid = |error: orlog_model::IdError| fields.corrupt(error.to_string());
     let tenant = TenantId::new(&*tenant).map_err(invalid)?;
     let saga = SagaName::new(&*saga).map_err(invalid)?;
-    let status = Status::ALL.into_iter().find(|status| status_number(*status) == number);
+    let status = Status::ALL
+        .into_iter()
+        .find(|status| status_number(*status) == number);
     let status = status.ok_or_else(|| fields.corrupt(format!("{number} is not a status")))?;
-    Ok((tenant, CountKey { saga, version, hash, status, paused }))
+    Ok((
+        tenant,
+        CountKey {
+            saga,
+            version,
+            hash,
+            status,
+            paused,
+        },
+    ))
 }
 
 impl MergedTables {
@@ -126,7 +158,10 @@ impl MergedTables {
             let header: Option<SnapshotHeader<'_>> = readable(decode(Table::Instance, value))?;
             if let Some(header) = header {
                 let (_, key) = read_instance(&mut KeyReader::of(row))?;
-                changes.add(count_key(&key, &header.definition, header.status, header.paused), 1);
+                changes.add(
+                    count_key(&key, &header.definition, header.status, header.paused),
+                    1,
+                );
             }
             Ok(ControlFlow::Continue(()))
         })?;
@@ -139,13 +174,20 @@ impl MergedTables {
             put(&mut record, key, count.unsigned_abs())?;
         }
         let (store_state, last_entry) = (*self.state(), self.active().last_entry());
-        let (mut counts, record) =
-            (Memtable::new(store_state, last_entry), Bytes::copy_from_slice(record.finish(&store_state)));
+        let (mut counts, record) = (
+            Memtable::new(store_state, last_entry),
+            Bytes::copy_from_slice(record.finish(&store_state)),
+        );
         counts.apply(
-            RecordPosition { position: store_state.position, last_entry },
+            RecordPosition {
+                position: store_state.position,
+                last_entry,
+            },
             &record,
             Instant::now(),
         )?;
-        self.disk().tables().write(Some(&counts), &Vec::new(), &[(COUNTED, EMPTY)])
+        self.disk()
+            .tables()
+            .write(Some(&counts), &Vec::new(), &[(COUNTED, EMPTY)])
     }
 }

@@ -11,7 +11,10 @@ use crate::tables::Tables;
 use crate::{Error, Options, check_tables, open};
 
 fn options() -> Options {
-    Options { feed: true, ..small() }
+    Options {
+        feed: true,
+        ..small()
+    }
 }
 
 /// Writes rows of ten instances into the tables.
@@ -20,13 +23,21 @@ pub(crate) fn filled(dir: &Path) {
     for number in 1..=10 {
         let mut commit = transition(&key("acme", &format!("o-{number}")), 1);
         commit.arm = vec![timer(i64::try_from(number).unwrap() + 100, number)];
-        writer.commit(&[apply(commit), crate::samples::checkpoint(number)], at(5)).unwrap();
+        writer
+            .commit(&[apply(commit), crate::samples::checkpoint(number)], at(5))
+            .unwrap();
     }
     writer.close().unwrap();
 }
 
 pub(crate) fn tables(dir: &Path) -> Mdbx {
-    Mdbx::open(&dir.join("tables"), options().max_bytes, b"none", |_| Ok(())).unwrap()
+    Mdbx::open(
+        &dir.join("tables"),
+        options().max_bytes,
+        b"none",
+        |_| Ok(()),
+    )
+    .unwrap()
 }
 
 /// Flips one bit of the first row of a table.
@@ -100,21 +111,43 @@ fn damaged_rows_are_skipped_counted_and_completed() {
         .map(|number| key("acme", &format!("o-{number}")))
         .filter(|key| reader.instance(key).is_err())
         .collect();
-    let [damaged] = damaged.as_slice() else { panic!("{damaged:?}") };
-    assert!(matches!(reader.instance(damaged), Err(Error::Damaged { .. })));
+    let [damaged] = damaged.as_slice() else {
+        panic!("{damaged:?}")
+    };
+    assert!(matches!(
+        reader.instance(damaged),
+        Err(Error::Damaged { .. })
+    ));
     for number in 1..=10 {
         // The key of a damaged dedupe row still identifies its event.
         let key = key("acme", &format!("o-{number}"));
-        assert!(reader.is_duplicate(&key, dedupe_key(1), at(6)).unwrap(), "{number}");
+        assert!(
+            reader.is_duplicate(&key, dedupe_key(1), at(6)).unwrap(),
+            "{number}"
+        );
     }
-    let missing = (1..=10).find(|sequence| pending.iter().all(|(key, _)| key.sequence != *sequence)).unwrap();
-    let outbox_key = orlog_model::OutboxKey { destination: destination(), sequence: missing };
-    let drop = Change::DropInstance { key: damaged.clone() };
-    writer.commit(&[Change::Settle(outbox_key), drop], at(6)).unwrap();
+    let missing = (1..=10)
+        .find(|sequence| pending.iter().all(|(key, _)| key.sequence != *sequence))
+        .unwrap();
+    let outbox_key = orlog_model::OutboxKey {
+        destination: destination(),
+        sequence: missing,
+    };
+    let drop = Change::DropInstance {
+        key: damaged.clone(),
+    };
+    writer
+        .commit(&[Change::Settle(outbox_key), drop], at(6))
+        .unwrap();
     assert_eq!(reader.outbox_depth().unwrap(), 9);
     assert!(reader.instance(damaged).unwrap().is_none());
     writer.close().unwrap();
-    assert!(tables(dir.path()).stored_rows(Table::Instance).iter().all(|(key, _)| *key != instance));
+    assert!(
+        tables(dir.path())
+            .stored_rows(Table::Instance)
+            .iter()
+            .all(|(key, _)| *key != instance)
+    );
 }
 
 #[test]
@@ -123,7 +156,13 @@ fn damaged_metadata_and_checkpoints_prevent_the_start() {
     filled(dir.path());
     damage(dir.path(), Table::Checkpoint);
     let (writer, reader) = open(dir.path(), options()).unwrap();
-    assert!(matches!(reader.checkpoints(), Err(Error::Damaged { table: "checkpoint", .. })));
+    assert!(matches!(
+        reader.checkpoints(),
+        Err(Error::Damaged {
+            table: "checkpoint",
+            ..
+        })
+    ));
     drop(writer);
     let rows = tables(dir.path()).stored_rows(Table::Meta);
     for (key, row) in rows {
@@ -132,7 +171,10 @@ fn damaged_metadata_and_checkpoints_prevent_the_start() {
         tables(dir.path()).store_row(Table::Meta, &key, &damaged);
         let opened = open(dir.path(), options()).err();
         if key == b"feed" || opened.is_some() {
-            assert!(matches!(opened, None | Some(Error::Damaged { table: "meta", .. })), "{opened:?}");
+            assert!(
+                matches!(opened, None | Some(Error::Damaged { table: "meta", .. })),
+                "{opened:?}"
+            );
         } else {
             panic!("damaged row {:?}", String::from_utf8_lossy(&key));
         }

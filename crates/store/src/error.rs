@@ -176,13 +176,20 @@ pub enum Error {
 impl Error {
     /// Returns the constructor of the error of an action on a path.
     pub(crate) fn io(action: &'static str, path: &Path) -> impl Fn(io::Error) -> Self {
-        move |source| Error::Io { action, path: path.to_owned(), source }
+        move |source| Error::Io {
+            action,
+            path: path.to_owned(),
+            source,
+        }
     }
 
     /// Returns whether stored data is damaged: a later read has the same result.
     #[must_use]
     pub fn is_damage(&self) -> bool {
-        matches!(self, Error::Corrupt { .. } | Error::DamagedJournal { .. } | Error::Damaged { .. })
+        matches!(
+            self,
+            Error::Corrupt { .. } | Error::DamagedJournal { .. } | Error::Damaged { .. }
+        )
     }
 
     /// Returns whether the store can continue; if not, it must be recovered. A closed store is not damaged: a
@@ -204,7 +211,9 @@ impl Error {
 
 impl From<CommitLogError> for Error {
     fn from(error: CommitLogError) -> Self {
-        Error::Unavailable { reason: error.to_string() }
+        Error::Unavailable {
+            reason: error.to_string(),
+        }
     }
 }
 
@@ -213,15 +222,26 @@ impl From<orlog_journal::Error> for Error {
         use orlog_journal::Error as Journal;
         let text = error.to_string();
         match error {
-            Journal::Full { path, needed_bytes } => {
-                Error::Full { path, reason: format!("{needed_bytes} bytes are required; free disk space") }
-            }
+            Journal::Full { path, needed_bytes } => Error::Full {
+                path,
+                reason: format!("{needed_bytes} bytes are required; free disk space"),
+            },
             Journal::Rotation { .. } => Error::Rotation { reason: text },
             Journal::Locked { path } => Error::Locked { path },
-            Journal::NewerFormat { path, found, supported } => {
-                Error::NewerFormat { path, found: u32::from(found), supported: u32::from(supported) }
-            }
-            Journal::LostEnd { path, last, expected } => {
+            Journal::NewerFormat {
+                path,
+                found,
+                supported,
+            } => Error::NewerFormat {
+                path,
+                found: u32::from(found),
+                supported: u32::from(supported),
+            },
+            Journal::LostEnd {
+                path,
+                last,
+                expected,
+            } => {
                 let reason = format!(
                     "the journal ends at commit {last}, but commit {expected} was durable; its last segments are missing"
                 );
@@ -232,7 +252,15 @@ impl From<orlog_journal::Error> for Error {
             }
             Journal::Poisoned { .. } => Error::Poisoned { cause: text },
             Journal::TooLarge { bytes, limit } => Error::TooLarge { bytes, limit },
-            Journal::Io { action, path, source } => Error::Io { action, path, source },
+            Journal::Io {
+                action,
+                path,
+                source,
+            } => Error::Io {
+                action,
+                path,
+                source,
+            },
         }
     }
 }

@@ -48,7 +48,12 @@ impl Shared {
 
     /// Declares all variables that are indexed, by saga.
     pub(crate) fn declare_indexes(&self, variables: &[(SagaName, Vec<Name>)]) -> Result<(), Error> {
-        self.change_indexes(|disk| Ok(disk.indexes().declare(variables).map(|next| (next, Vec::new()))))?;
+        self.change_indexes(|disk| {
+            Ok(disk
+                .indexes()
+                .declare(variables)
+                .map(|next| (next, Vec::new())))
+        })?;
         Ok(())
     }
 
@@ -63,10 +68,14 @@ impl Shared {
         change: impl FnOnce(&StoreDir) -> Result<Option<(Indexes, IndexChanges)>, Error>,
     ) -> Result<bool, Error> {
         let one_at_a_time = lock(&self.flushing);
-        let changed = self.read(|tables| Ok(Arc::clone(tables.disk()))).and_then(|disk| {
-            let Some((next, changes)) = change(&disk)? else { return Ok(false) };
-            disk.change_indexes(next, &changes).map(|()| true)
-        });
+        let changed = self
+            .read(|tables| Ok(Arc::clone(tables.disk())))
+            .and_then(|disk| {
+                let Some((next, changes)) = change(&disk)? else {
+                    return Ok(false);
+                };
+                disk.change_indexes(next, &changes).map(|()| true)
+            });
         drop(one_at_a_time);
         self.record_failure(changed)
     }
@@ -116,10 +125,17 @@ impl Shared {
     /// Flushes the immutable memtable, and the active one if it is old enough. Returns the time of the next
     /// check.
     pub(crate) fn run_maintenance(&self) -> Result<Option<Instant>, Error> {
-        let due =
-            |tables: &MergedTables| tables.active().created_at().map(|born| born + self.memtable_max_age);
+        let due = |tables: &MergedTables| {
+            tables
+                .active()
+                .created_at()
+                .map(|born| born + self.memtable_max_age)
+        };
         self.flush()?;
-        if self.read(|tables| Ok(due(tables)))?.is_some_and(|due| due <= Instant::now()) {
+        if self
+            .read(|tables| Ok(due(tables)))?
+            .is_some_and(|due| due <= Instant::now())
+        {
             self.freeze()?;
             self.flush()?;
         }
@@ -136,8 +152,9 @@ pub(crate) fn maintenance_loop(shared: &Arc<Shared>, wake: &std::sync::mpsc::Rec
     let mut at = None;
     let mut failure = LoggedFailure::default();
     loop {
-        let pause =
-            at.map_or(shared.memtable_max_age, |at: Instant| at.saturating_duration_since(Instant::now()));
+        let pause = at.map_or(shared.memtable_max_age, |at: Instant| {
+            at.saturating_duration_since(Instant::now())
+        });
         if wake.recv_timeout(pause.min(MAX_PAUSE)) == Err(RecvTimeoutError::Disconnected) {
             return;
         }
@@ -165,7 +182,8 @@ impl LoggedFailure {
 
     /// Returns whether a failure must be logged: it is another one, or the last record is old.
     fn is_due(&mut self, failure: &str, now: Instant) -> bool {
-        let is_recent = |(last, at): &(String, Instant)| last == failure && now < *at + Self::REPEAT;
+        let is_recent =
+            |(last, at): &(String, Instant)| last == failure && now < *at + Self::REPEAT;
         let is_due = !self.0.as_ref().is_some_and(is_recent);
         if is_due {
             self.0 = Some((failure.to_owned(), now));

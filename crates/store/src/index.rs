@@ -70,20 +70,27 @@ impl Indexes {
 
     /// Returns whether queries can use an index.
     pub(crate) fn is_ready(&self, index: &Index) -> bool {
-        self.0.iter().any(|(of, progress)| of == index && *progress == Progress::Ready)
+        self.0
+            .iter()
+            .any(|(of, progress)| of == index && *progress == Progress::Ready)
     }
 
     /// Returns the indexes after a declaration of all indexed variables; `None` if nothing changes.
     pub(crate) fn declare(&self, variables: &[(SagaName, Vec<Name>)]) -> Option<Self> {
-        let declared = variables.iter().flat_map(|(saga, names)| names.iter().map(move |name| (saga, name)));
-        let wanted: Vec<_> =
-            declared.map(|(saga, name)| Index::Variable(saga.clone(), name.clone())).collect();
+        let declared = variables
+            .iter()
+            .flat_map(|(saga, names)| names.iter().map(move |name| (saga, name)));
+        let wanted: Vec<_> = declared
+            .map(|(saga, name)| Index::Variable(saga.clone(), name.clone()))
+            .collect();
         let mut next = self.clone();
         for (index, progress) in &mut next.0 {
             let is_wanted = *index == Index::Instances || wanted.contains(index);
             match progress {
                 Progress::Removing if is_wanted => *progress = Progress::Building(ByteBuf::new()),
-                Progress::Building(_) | Progress::Ready if !is_wanted => *progress = Progress::Removing,
+                Progress::Building(_) | Progress::Ready if !is_wanted => {
+                    *progress = Progress::Removing
+                }
                 _ => {}
             }
         }
@@ -110,13 +117,23 @@ impl Indexes {
             new.clear();
             let key = instance_key(row)?;
             let add = |value: &[u8], keys: &mut Vec<Key>| {
-                self.0.iter().try_for_each(|(index, _)| add_keys(index, &key, value, variables, keys))
+                self.0
+                    .iter()
+                    .try_for_each(|(index, _)| add_keys(index, &key, value, variables, keys))
             };
             let stored = tables.row(Table::Instance, row, |value| add(value, &mut old));
             readable(stored.and_then(Option::transpose))?;
             readable(value.map_or(Ok(()), |value| add(value, &mut new)))?;
-            changes.extend(old.iter().filter(|key| !new.contains(key)).map(|key| (key.clone(), false)));
-            changes.extend(new.iter().filter(|key| !old.contains(key)).map(|key| (key.clone(), true)));
+            changes.extend(
+                old.iter()
+                    .filter(|key| !new.contains(key))
+                    .map(|key| (key.clone(), false)),
+            );
+            changes.extend(
+                new.iter()
+                    .filter(|key| !old.contains(key))
+                    .map(|key| (key.clone(), true)),
+            );
         }
         changes.sort_unstable();
         Ok(changes)
@@ -129,16 +146,22 @@ impl Indexes {
         variables: VariableReader,
     ) -> Result<Option<(Self, IndexChanges)>, Error> {
         let mut next = self.clone();
-        let Some(at) = next.0.iter().position(|(_, progress)| *progress != Progress::Ready) else {
+        let Some(at) = next
+            .0
+            .iter()
+            .position(|(_, progress)| *progress != Progress::Ready)
+        else {
             return Ok(None);
         };
         let (index, progress) = &mut next.0[at];
         let mut changes = Vec::new();
         match progress {
-            Progress::Building(after) => match build(tables, index, after, variables, &mut changes)? {
-                Some(last) => *after = ByteBuf::from(last),
-                None => *progress = Progress::Ready,
-            },
+            Progress::Building(after) => {
+                match build(tables, index, after, variables, &mut changes)? {
+                    Some(last) => *after = ByteBuf::from(last),
+                    None => *progress = Progress::Ready,
+                }
+            }
             _ if remove(tables, index, &mut changes)? => {}
             _ => drop(next.0.remove(at)),
         }
@@ -156,9 +179,19 @@ fn build(
     changes: &mut IndexChanges,
 ) -> Result<Option<Vec<u8>>, Error> {
     let (mut remaining, mut last, mut keys) = (BUILD_STEP, None, Vec::new());
-    let from = if after.is_empty() { Key::new() } else { successor_key(after) };
+    let from = if after.is_empty() {
+        Key::new()
+    } else {
+        successor_key(after)
+    };
     let visit: &mut RowVisitor<'_> = &mut |row, value| {
-        readable(add_keys(index, &instance_key(row)?, value, variables, &mut keys))?;
+        readable(add_keys(
+            index,
+            &instance_key(row)?,
+            value,
+            variables,
+            &mut keys,
+        ))?;
         remaining -= 1;
         if remaining > 0 {
             return Ok(ControlFlow::Continue(()));
@@ -174,14 +207,24 @@ fn build(
 
 /// Deletes some rows of an index; returns whether more may remain.
 fn remove(tables: &dyn Tables, index: &Index, changes: &mut IndexChanges) -> Result<bool, Error> {
-    let Index::Variable(saga, name) = index else { return Ok(false) };
+    let Index::Variable(saga, name) = index else {
+        return Ok(false);
+    };
     let range = KeyRange::of_prefix(index_keys::of_variable(saga, name).finish());
-    let flow =
-        tables.scan((Table::Index, RowAccess::Keys), &range.start, range.end.as_deref(), &mut |row, _| {
+    let flow = tables.scan(
+        (Table::Index, RowAccess::Keys),
+        &range.start,
+        range.end.as_deref(),
+        &mut |row, _| {
             changes.push((Key::from_slice(row), false));
             let is_full = changes.len() == BUILD_STEP;
-            Ok(if is_full { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
-        })?;
+            Ok(if is_full {
+                ControlFlow::Break(())
+            } else {
+                ControlFlow::Continue(())
+            })
+        },
+    )?;
     Ok(flow.is_break())
 }
 
@@ -197,7 +240,11 @@ fn add_keys(
         Index::Instances => {
             let header: SnapshotHeader<'_> = decode(Table::Instance, value)?;
             keys.push(index_keys::status(key, header.status));
-            keys.push(index_keys::changed(key, StatusClass::of(header.status), header.updated_at));
+            keys.push(index_keys::changed(
+                key,
+                StatusClass::of(header.status),
+                header.updated_at,
+            ));
         }
         Index::Variable(saga, name) if *saga == key.saga => {
             let header: SnapshotHeader<'_> = decode(Table::Instance, value)?;
@@ -217,7 +264,10 @@ pub(crate) fn indexed_value(
 ) -> Option<IndexedValue> {
     match name.as_str().strip_prefix(REFERENCE_PREFIX) {
         Some(part) => {
-            let (_, text) = header.reference_parts.iter().find(|(name, _)| *name == part)?;
+            let (_, text) = header
+                .reference_parts
+                .iter()
+                .find(|(name, _)| *name == part)?;
             Some(IndexedValue::Text((*text).to_owned()))
         }
         None => variables(header.state, &[name.as_str()]).pop().flatten(),

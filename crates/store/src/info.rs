@@ -32,7 +32,9 @@ impl StoreInfo {
     /// Returns the last commit.
     #[must_use]
     pub fn position(&self) -> u64 {
-        self.journal.as_ref().map_or(self.flushed_position, |journal| journal.last_sequence)
+        self.journal
+            .as_ref()
+            .map_or(self.flushed_position, |journal| journal.last_sequence)
     }
 }
 
@@ -42,17 +44,33 @@ impl StoreInfo {
 /// # Errors
 /// [`Error::Lost`] if it contradicts the expected position; [`Error::NewerFormat`], [`Error::Corrupt`], [`Error::DamagedJournal`],
 /// [`Error::Damaged`], [`Error::Io`].
-pub fn read_info(dir: &Path, expected: Option<DurablePosition>) -> Result<Option<StoreInfo>, Error> {
+pub fn read_info(
+    dir: &Path,
+    expected: Option<DurablePosition>,
+) -> Result<Option<StoreInfo>, Error> {
     let tables = dir.join("tables");
     presence::check_tables(dir, expected)?;
     if !tables.join("mdbx.dat").exists() {
         return Ok(None);
     }
-    let seen = read_environment(&tables, &[FORMAT_KEY, IDENTITY_KEY, STATE_KEY, LOG_POSITION_KEY])?;
-    let [format, identity, store_state, journal_place] = seen.meta.as_slice() else { return Ok(None) };
-    let Some(format) = check_format(format.as_deref(), &tables)? else { return Ok(None) };
+    let seen = read_environment(
+        &tables,
+        &[FORMAT_KEY, IDENTITY_KEY, STATE_KEY, LOG_POSITION_KEY],
+    )?;
+    let [format, identity, store_state, journal_place] = seen.meta.as_slice() else {
+        return Ok(None);
+    };
+    let Some(format) = check_format(format.as_deref(), &tables)? else {
+        return Ok(None);
+    };
     let value = |key, row: &Option<Vec<u8>>| {
-        verified(&tables, Table::Meta, key, row.as_deref().unwrap_or_default()).map(<[u8]>::to_vec)
+        verified(
+            &tables,
+            Table::Meta,
+            key,
+            row.as_deref().unwrap_or_default(),
+        )
+        .map(<[u8]>::to_vec)
     };
     let identity = value::decode(Table::Meta, &value(IDENTITY_KEY, identity)?)?;
     let store_state: StoreState = value::decode(Table::Meta, &value(STATE_KEY, store_state)?)?;
@@ -61,7 +79,18 @@ pub fn read_info(dir: &Path, expected: Option<DurablePosition>) -> Result<Option
         None => Some(orlog_journal::verify(&dir.join("journal"))?),
     };
     if let Some(journal) = &journal {
-        presence::check_journal(dir, (identity, journal.last_sequence), expected, store_state.position)?;
+        presence::check_journal(
+            dir,
+            (identity, journal.last_sequence),
+            expected,
+            store_state.position,
+        )?;
     }
-    Ok(Some(StoreInfo { format, identity, flushed_position: store_state.position, journal, rows: seen.rows }))
+    Ok(Some(StoreInfo {
+        format,
+        identity,
+        flushed_position: store_state.position,
+        journal,
+        rows: seen.rows,
+    }))
 }

@@ -82,7 +82,9 @@ pub use read::tasks::{TaskQuery, merge_tasks};
 pub use rebuild::{RebuildBase, RebuiltTables, rebuild_tables};
 pub use replication::commit_log::{CommitLog, CommitLogError, LogEntry, LogPosition, Snapshot};
 pub use replication::open::ReplicationOptions;
-pub use stats::{BOUNDS_SECONDS, DurationHistogram, PageStats, ReplicationStats, Stats, TableStats};
+pub use stats::{
+    BOUNDS_SECONDS, DurationHistogram, PageStats, ReplicationStats, Stats, TableStats,
+};
 pub use table::TABLES;
 #[cfg(any(test, feature = "memory"))]
 pub use writer::open_in_memory;

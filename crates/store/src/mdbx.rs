@@ -16,8 +16,8 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use libmdbx::{
-    Database, DatabaseOptions, Error as MdbxError, Mode, NoWriteMap, PageSize, RO, RW, ReadWriteOptions,
-    SyncMode, TableFlags, Transaction, WriteFlags,
+    Database, DatabaseOptions, Error as MdbxError, Mode, NoWriteMap, PageSize, RO, RW,
+    ReadWriteOptions, SyncMode, TableFlags, Transaction, WriteFlags,
 };
 
 use orlog_model::count::{Operation, count};
@@ -68,7 +68,8 @@ impl Mdbx {
         admit: impl FnOnce(Option<&[u8]>) -> Result<(), Error>,
     ) -> Result<Self, Error> {
         let mdbx_error = |action| move |error| translated(action, path, error);
-        let db = Database::open_with_options(path, options(max_bytes)).map_err(mdbx_error("open"))?;
+        let db =
+            Database::open_with_options(path, options(max_bytes)).map_err(mdbx_error("open"))?;
         prefer_full_pages(&db).map_err(mdbx_error("configure"))?;
         let format = format(&db, format_key).map_err(mdbx_error("read"))?;
         admit(format.as_deref())?;
@@ -76,7 +77,12 @@ impl Mdbx {
             verified(path, Table::Meta, format_key, row)?;
         }
         let tables = handles(&db).map_err(mdbx_error("open the tables of"))?;
-        Ok(Self { tables, db, path: path.to_owned(), damaged_reads: AtomicU64::new(0) })
+        Ok(Self {
+            tables,
+            db,
+            path: path.to_owned(),
+            damaged_reads: AtomicU64::new(0),
+        })
     }
 
     /// Writes the rows of one table. A cursor moves to the next key of the same page without another
@@ -160,7 +166,10 @@ impl Tables for Mdbx {
             let row = txn.get::<Cow<'_, [u8]>>(self.handle(table), key)?;
             Ok(row.map(|row| self.verified(table, key, &row).map(read)))
         };
-        get().map_err(|error| self.mdbx_error("read", error))?.transpose().map(|_| ())
+        get()
+            .map_err(|error| self.mdbx_error("read", error))?
+            .transpose()
+            .map(|_| ())
     }
 
     fn contains(&self, table: Table, key: &[u8]) -> Result<bool, Error> {
@@ -178,8 +187,13 @@ impl Tables for Mdbx {
         end: Option<&[u8]>,
         visit: &mut RowVisitor<'_>,
     ) -> Result<ControlFlow<()>, Error> {
-        let txn = self.db.begin_ro_txn().map_err(|error| self.mdbx_error("read", error))?;
-        let mut cursor = txn.cursor(self.handle(table)).map_err(|error| self.mdbx_error("read", error))?;
+        let txn = self
+            .db
+            .begin_ro_txn()
+            .map_err(|error| self.mdbx_error("read", error))?;
+        let mut cursor = txn
+            .cursor(self.handle(table))
+            .map_err(|error| self.mdbx_error("read", error))?;
         for row in cursor.iter_from::<Cow<'_, [u8]>, Cow<'_, [u8]>>(from) {
             let (key, value) = row.map_err(|error| self.mdbx_error("read", error))?;
             if end.is_some_and(|end| *key >= *end) {
@@ -216,13 +230,20 @@ impl Tables for Mdbx {
         let nothing_committed = write().map_err(|error| self.mdbx_error("write", error))?;
         if nothing_committed {
             let source = io::Error::other("the transaction was not committed");
-            return Err(Error::Io { action: "write", path: self.path.clone(), source });
+            return Err(Error::Io {
+                action: "write",
+                path: self.path.clone(),
+                source,
+            });
         }
         Ok(())
     }
 
     fn snapshot(&self) -> Result<Box<dyn TableSnapshot + '_>, Error> {
-        let txn = self.db.begin_ro_txn().map_err(|error| self.mdbx_error("read", error))?;
+        let txn = self
+            .db
+            .begin_ro_txn()
+            .map_err(|error| self.mdbx_error("read", error))?;
         Ok(Box::new(MdbxSnapshot { txn, of: self }))
     }
 
@@ -238,13 +259,17 @@ impl Tables for Mdbx {
                     bytes: stat.total_size(),
                 })
             };
-            Table::ALL.iter().map(of_table).collect::<libmdbx::Result<Vec<_>>>()
+            Table::ALL
+                .iter()
+                .map(of_table)
+                .collect::<libmdbx::Result<Vec<_>>>()
         };
         stats().map_err(|error| self.mdbx_error("examine", error))
     }
 
     fn bytes(&self) -> (u64, u64) {
-        let sizes = |info: libmdbx::Info| (info.geometry().current_size(), info.geometry().max_size());
+        let sizes =
+            |info: libmdbx::Info| (info.geometry().current_size(), info.geometry().max_size());
         self.db.info().map_or((0, 0), sizes)
     }
 
@@ -254,7 +279,11 @@ impl Tables for Mdbx {
             let (info, stat) = (self.db.info()?, self.db.stat()?);
             let all = info.geometry().current_size() / u64::from(stat.page_size()).max(1);
             let used = (info.last_pgno() as u64 + 1).saturating_sub(self.db.freelist()? as u64);
-            Ok(PageStats { total: all, free: all.saturating_sub(used), readers: info.num_readers() as u64 })
+            Ok(PageStats {
+                total: all,
+                free: all.saturating_sub(used),
+                readers: info.num_readers() as u64,
+            })
         };
         pages().map_err(|error| self.mdbx_error("examine", error))
     }
@@ -280,20 +309,29 @@ impl TableSnapshot for MdbxSnapshot<'_> {
             .txn
             .get(self.of.handle(Table::Meta), key)
             .map_err(|error| self.of.mdbx_error("read", error))?;
-        row.map(|row| self.of.verified(Table::Meta, key, &row).map(<[u8]>::to_vec)).transpose()
+        row.map(|row| self.of.verified(Table::Meta, key, &row).map(<[u8]>::to_vec))
+            .transpose()
     }
 
     fn copy(&self, path: &Path) -> Result<(), Error> {
         let name = CString::new(path.as_os_str().as_bytes());
         let source = || io::Error::other("its name contains a zero byte");
-        let name =
-            name.map_err(|_| Error::Io { action: "copy to", path: path.to_owned(), source: source() })?;
+        let name = name.map_err(|_| Error::Io {
+            action: "copy to",
+            path: path.to_owned(),
+            source: source(),
+        })?;
         copy(&self.txn, &name).map_err(|error| translated("copy to", path, error))
     }
 }
 
 /// Returns the value of a row of the environment in `path`.
-pub(crate) fn verified<'a>(path: &Path, table: Table, key: &[u8], row: &'a [u8]) -> Result<&'a [u8], Error> {
+pub(crate) fn verified<'a>(
+    path: &Path,
+    table: Table,
+    key: &[u8],
+    row: &'a [u8],
+) -> Result<&'a [u8], Error> {
     checksum::verify(table, key, row).ok_or_else(|| Error::Damaged {
         path: path.to_owned(),
         table: table.name(),
@@ -325,18 +363,31 @@ fn options(max_bytes: u64) -> DatabaseOptions {
 fn prefer_full_pages(db: &Database<NoWriteMap>) -> libmdbx::Result<()> {
     // SAFETY: the environment is open and no other code uses it yet.
     let code = unsafe {
-        mdbx_sys::mdbx_env_set_option(db.ptr().0, mdbx_sys::MDBX_opt_prefer_waf_insteadof_balance, 0)
+        mdbx_sys::mdbx_env_set_option(
+            db.ptr().0,
+            mdbx_sys::MDBX_opt_prefer_waf_insteadof_balance,
+            0,
+        )
     };
-    if code == mdbx_sys::MDBX_SUCCESS { Ok(()) } else { Err(MdbxError::from_err_code(code)) }
+    if code == mdbx_sys::MDBX_SUCCESS {
+        Ok(())
+    } else {
+        Err(MdbxError::from_err_code(code))
+    }
 }
 
 /// Copies the content that a transaction sees.
 #[expect(unsafe_code, reason = "libmdbx does not wrap this call")]
 fn copy(txn: &Transaction<'_, RO, NoWriteMap>, name: &CStr) -> libmdbx::Result<()> {
     // SAFETY: the transaction is open and no other code uses it; the name ends with a zero.
-    let code =
-        unsafe { mdbx_sys::mdbx_txn_copy2pathname(txn.txn().0, name.as_ptr(), mdbx_sys::MDBX_CP_COMPACT) };
-    if code == mdbx_sys::MDBX_SUCCESS { Ok(()) } else { Err(MdbxError::from_err_code(code)) }
+    let code = unsafe {
+        mdbx_sys::mdbx_txn_copy2pathname(txn.txn().0, name.as_ptr(), mdbx_sys::MDBX_CP_COMPACT)
+    };
+    if code == mdbx_sys::MDBX_SUCCESS {
+        Ok(())
+    } else {
+        Err(MdbxError::from_err_code(code))
+    }
 }
 
 /// Returns a row of the table `meta`, if that table exists.
@@ -362,26 +413,43 @@ fn handles(db: &Database<NoWriteMap>) -> libmdbx::Result<Vec<libmdbx::Table<'sta
     let (_, tables) = txn.commit_and_rebind_open_dbs()?;
     // SAFETY: a handle is a number that the environment resolves. `Mdbx` owns both, and lends a handle no
     // longer than itself.
-    Ok(unsafe { std::mem::transmute::<Vec<libmdbx::Table<'_>>, Vec<libmdbx::Table<'static>>>(tables) })
+    Ok(unsafe {
+        std::mem::transmute::<Vec<libmdbx::Table<'_>>, Vec<libmdbx::Table<'static>>>(tables)
+    })
 }
 
 fn translated(action: &'static str, path: &Path, error: MdbxError) -> Error {
-    let full = |reason: &str| Error::Full { path: path.to_owned(), reason: reason.to_owned() };
-    let damaged =
-        |error: MdbxError| Error::Corrupt { location: path.display().to_string(), reason: error.to_string() };
+    let full = |reason: &str| Error::Full {
+        path: path.to_owned(),
+        reason: reason.to_owned(),
+    };
+    let damaged = |error: MdbxError| Error::Corrupt {
+        location: path.display().to_string(),
+        reason: error.to_string(),
+    };
     match error {
-        MdbxError::MapFull => {
-            full("the tables have reached the maximum size; raise it (`store.max_size`) and restart the node")
+        MdbxError::MapFull => full(
+            "the tables have reached the maximum size; raise it (`store.max_size`) and restart the node",
+        ),
+        MdbxError::UnableExtendMapsize => {
+            full("the tables cannot grow; free disk space or address space")
         }
-        MdbxError::UnableExtendMapsize => full("the tables cannot grow; free disk space or address space"),
-        MdbxError::Other(code) if NO_SPACE.contains(&code) => full("the disk is full; free disk space"),
-        MdbxError::Busy | MdbxError::Other(ALREADY_OPEN) => Error::Locked { path: path.to_owned() },
+        MdbxError::Other(code) if NO_SPACE.contains(&code) => {
+            full("the disk is full; free disk space")
+        }
+        MdbxError::Busy | MdbxError::Other(ALREADY_OPEN) => Error::Locked {
+            path: path.to_owned(),
+        },
         MdbxError::Corrupted
         | MdbxError::PageNotFound
         | MdbxError::CursorFull
         | MdbxError::VersionMismatch
         | MdbxError::Invalid => damaged(error),
-        other => Error::Io { action, path: path.to_owned(), source: io::Error::other(other) },
+        other => Error::Io {
+            action,
+            path: path.to_owned(),
+            source: io::Error::other(other),
+        },
     }
 }
 
@@ -391,14 +459,18 @@ impl Mdbx {
     pub(crate) fn stored_rows(&self, table: Table) -> Vec<(Vec<u8>, Vec<u8>)> {
         let txn = self.db.begin_ro_txn().unwrap();
         let mut cursor = txn.cursor(self.handle(table)).unwrap();
-        let rows = cursor.iter_start::<Cow<'_, [u8]>, Cow<'_, [u8]>>().map(Result::unwrap);
-        rows.map(|(key, row)| (key.into_owned(), row.into_owned())).collect()
+        let rows = cursor
+            .iter_start::<Cow<'_, [u8]>, Cow<'_, [u8]>>()
+            .map(Result::unwrap);
+        rows.map(|(key, row)| (key.into_owned(), row.into_owned()))
+            .collect()
     }
 
     /// Stores a row without adding a checksum.
     pub(crate) fn store_row(&self, table: Table, key: &[u8], row: &[u8]) {
         let txn = self.db.begin_rw_txn().unwrap();
-        txn.put(self.handle(table), key, row, WriteFlags::UPSERT).unwrap();
+        txn.put(self.handle(table), key, row, WriteFlags::UPSERT)
+            .unwrap();
         txn.commit().unwrap();
     }
 }

@@ -29,7 +29,10 @@ impl MemoryTables {
 
 impl Tables for MemoryTables {
     fn get(&self, table: Table, key: &[u8], read: &mut dyn FnMut(&[u8])) -> Result<(), Error> {
-        self.rows()[table as usize].get(key).into_iter().for_each(|value| read(value));
+        self.rows()[table as usize]
+            .get(key)
+            .into_iter()
+            .for_each(|value| read(value));
         Ok(())
     }
 
@@ -45,7 +48,9 @@ impl Tables for MemoryTables {
         visit: &mut RowVisitor<'_>,
     ) -> Result<ControlFlow<()>, Error> {
         let end = end.map_or(Bound::Unbounded, Bound::Excluded);
-        for (key, value) in self.rows()[table as usize].range::<[u8], _>((Bound::Included(from), end)) {
+        for (key, value) in
+            self.rows()[table as usize].range::<[u8], _>((Bound::Included(from), end))
+        {
             if visit(key, value)?.is_break() {
                 return Ok(ControlFlow::Break(()));
             }
@@ -102,11 +107,16 @@ impl Tables for MemoryTables {
 
 impl TableSnapshot for MemorySnapshot {
     fn meta(&self, key: &[u8]) -> Result<Option<Vec<u8>>, Error> {
-        Ok(self.0[Table::Meta as usize].get(key).map(|value| value.to_vec()))
+        Ok(self.0[Table::Meta as usize]
+            .get(key)
+            .map(|value| value.to_vec()))
     }
 
     fn copy(&self, path: &Path) -> Result<(), Error> {
         let reason = "a store in memory cannot be copied".to_owned();
-        Err(Error::Mismatch { path: path.to_owned(), reason })
+        Err(Error::Mismatch {
+            path: path.to_owned(),
+            reason,
+        })
     }
 }

@@ -61,7 +61,14 @@ impl Memtable {
     /// Creates an empty memtable on top of the state `store_state`.
     pub(crate) fn new(store_state: StoreState, last_entry: EntryId) -> Self {
         let tables = std::array::from_fn(|_| BTreeMap::new());
-        Self { tables, timers: 0, record_bytes: 0, store_state, last_entry, born: None }
+        Self {
+            tables,
+            timers: 0,
+            record_bytes: 0,
+            store_state,
+            last_entry,
+            born: None,
+        }
     }
 
     /// Returns the log entry that contains the last commit.
@@ -75,7 +82,12 @@ impl Memtable {
     }
 
     /// Applies the record of the commit at position `at`; the current instant is `now`.
-    pub(crate) fn apply(&mut self, at: RecordPosition, record: &Bytes, now: Instant) -> Result<(), Error> {
+    pub(crate) fn apply(
+        &mut self,
+        at: RecordPosition,
+        record: &Bytes,
+        now: Instant,
+    ) -> Result<(), Error> {
         let (mut store_state, mut ops) = record::read(at.position, record)?;
         store_state.by_kind = self.store_state.by_kind;
         while let Some(op) = ops.next()? {
@@ -106,8 +118,11 @@ impl Memtable {
     /// Updates the counters that no record contains. A written work item or timer did not exist before; a
     /// deleted one did.
     fn count(&mut self, op: RowOp<'_>, store_state: &mut StoreState) {
-        let kind =
-            |key: &[u8]| key.first().map(|class| class_numbers(*class).1).filter(|kind| *kind < KINDS.len());
+        let kind = |key: &[u8]| {
+            key.first()
+                .map(|class| class_numbers(*class).1)
+                .filter(|kind| *kind < KINDS.len())
+        };
         match op {
             RowOp::Insert(Table::Outbox, key, _) => {
                 if let Some(kind) = kind(key) {
@@ -134,8 +149,12 @@ impl Memtable {
         count(Operation::MemtableWrite);
         let part = |slice: &[u8]| record.slice_ref(slice);
         match op {
-            RowOp::Insert(table, key, value) => self.put(table, part(key), MemtableEntry::New(part(value))),
-            RowOp::Put(table, key, value) => self.put(table, part(key), MemtableEntry::Put(part(value))),
+            RowOp::Insert(table, key, value) => {
+                self.put(table, part(key), MemtableEntry::New(part(value)))
+            }
+            RowOp::Put(table, key, value) => {
+                self.put(table, part(key), MemtableEntry::Put(part(value)))
+            }
             RowOp::Delete(table, key) => self.delete(table, part(key)),
         }
     }
@@ -149,9 +168,10 @@ impl Memtable {
                 let entry = match (map_entry.get(), entry) {
                     // A new row remains new, and a row that may hide an older one continues to hide it.
                     (MemtableEntry::New(_), MemtableEntry::Put(value)) => MemtableEntry::New(value),
-                    (MemtableEntry::Put(_) | MemtableEntry::Tombstone, MemtableEntry::New(value)) => {
-                        MemtableEntry::Put(value)
-                    }
+                    (
+                        MemtableEntry::Put(_) | MemtableEntry::Tombstone,
+                        MemtableEntry::New(value),
+                    ) => MemtableEntry::Put(value),
                     (_, entry) => entry,
                 };
                 map_entry.insert(entry);
@@ -174,7 +194,9 @@ impl Memtable {
 
     /// Returns the entry of a key, if there is one.
     pub(crate) fn get(&self, table: Table, key: &[u8]) -> Option<MemtableLookup<'_>> {
-        self.tables[table as usize].get(key).map(|entry| MemtableLookup(entry.value()))
+        self.tables[table as usize]
+            .get(key)
+            .map(|entry| MemtableLookup(entry.value()))
     }
 
     /// Returns the entries of the keys from `from` to before `end`, in order.
@@ -194,7 +216,9 @@ impl Memtable {
         for table in Table::ALL {
             for (key, entry) in &self.tables[table as usize] {
                 let put = |record: &mut RecordWriter, presence, value: &Bytes| {
-                    record.put(presence, table, key, |buffer| buffer.extend_from_slice(value))
+                    record.put(presence, table, key, |buffer| {
+                        buffer.extend_from_slice(value)
+                    })
                 };
                 match entry {
                     MemtableEntry::New(value) => put(record, KeyPresence::Absent, value)?,
@@ -208,7 +232,9 @@ impl Memtable {
 
     /// Returns all entries of a table, in key order.
     pub(crate) fn table(&self, table: Table) -> impl Iterator<Item = (&[u8], Option<&[u8]>)> {
-        self.tables[table as usize].iter().map(|(key, entry)| (&**key, entry.value()))
+        self.tables[table as usize]
+            .iter()
+            .map(|(key, entry)| (&**key, entry.value()))
     }
 }
 
@@ -222,10 +248,14 @@ mod tests {
         for op in ops {
             match *op {
                 RowOp::Insert(table, key, value) => {
-                    record.put(KeyPresence::Absent, table, key, |b| b.extend_from_slice(value))
+                    record.put(KeyPresence::Absent, table, key, |b| {
+                        b.extend_from_slice(value)
+                    })
                 }
                 RowOp::Put(table, key, value) => {
-                    record.put(KeyPresence::Unknown, table, key, |b| b.extend_from_slice(value))
+                    record.put(KeyPresence::Unknown, table, key, |b| {
+                        b.extend_from_slice(value)
+                    })
                 }
                 RowOp::Delete(table, key) => record.delete(table, key),
             }
@@ -233,7 +263,9 @@ mod tests {
         }
         let record = Bytes::copy_from_slice(record.finish(&StoreState::NONE));
         let mut memtable = Memtable::new(StoreState::NONE, EntryId::NONE);
-        memtable.apply(RecordPosition::position(1), &record, Instant::now()).unwrap();
+        memtable
+            .apply(RecordPosition::position(1), &record, Instant::now())
+            .unwrap();
         memtable
     }
 

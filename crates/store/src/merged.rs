@@ -31,14 +31,22 @@ impl MergedTables {
     pub(crate) fn new(disk: Arc<StoreDir>) -> Self {
         let store_state = *disk.flushed_state();
         let active = Memtable::new(store_state, disk.last_entry());
-        Self { active, frozen: None, disk, flushed: store_state.position }
+        Self {
+            active,
+            frozen: None,
+            disk,
+            flushed: store_state.position,
+        }
     }
 
     /// Creates the merged view and replays the unflushed journal records.
     pub(crate) fn replay(disk: &Arc<StoreDir>) -> Result<Self, Error> {
         let mut tables = Self::new(Arc::clone(disk));
         disk.replay(tables.flushed, |position, record| {
-            tables.apply(RecordPosition::position(position), &Bytes::copy_from_slice(record))
+            tables.apply(
+                RecordPosition::position(position),
+                &Bytes::copy_from_slice(record),
+            )
         })?;
         Ok(tables)
     }
@@ -79,20 +87,28 @@ impl MergedTables {
     /// Flushes the active memtable, for tables that no other thread uses.
     pub(crate) fn flush(&mut self) -> Result<(), Error> {
         self.freeze();
-        self.frozen.iter().try_for_each(|frozen| self.disk.flush(frozen))?;
+        self.frozen
+            .iter()
+            .try_for_each(|frozen| self.disk.flush(frozen))?;
         self.drop_immutable();
         Ok(())
     }
 
     /// Flushes the active memtable if it has this size, so that a long log fits into memory.
     pub(crate) fn flush_if_full(&mut self, memtable_bytes: usize) -> Result<(), Error> {
-        if self.active.bytes() >= memtable_bytes { self.flush() } else { Ok(()) }
+        if self.active.bytes() >= memtable_bytes {
+            self.flush()
+        } else {
+            Ok(())
+        }
     }
 
     /// Removes the flushed memtable and returns it, so that it is dropped outside the lock.
     pub(crate) fn drop_immutable(&mut self) -> Option<Arc<Memtable>> {
         let flushed = self.frozen.take();
-        self.flushed = flushed.as_ref().map_or(self.flushed, |memtable| memtable.state().position);
+        self.flushed = flushed
+            .as_ref()
+            .map_or(self.flushed, |memtable| memtable.state().position);
         flushed
     }
 
@@ -128,7 +144,11 @@ impl MergedTables {
     }
 
     fn in_memory(&self, table: Table, key: &[u8]) -> Option<MemtableLookup<'_>> {
-        let frozen = || self.frozen.as_ref().and_then(|frozen| frozen.get(table, key));
+        let frozen = || {
+            self.frozen
+                .as_ref()
+                .and_then(|frozen| frozen.get(table, key))
+        };
         self.active.get(table, key).or_else(frozen)
     }
 
@@ -180,9 +200,15 @@ impl MergedTables {
         from: &[u8],
         end: Option<&[u8]>,
     ) -> impl Iterator<Item = Entry<'a>> + use<'a> {
-        let frozen = self.frozen.as_ref().map(|frozen| frozen.range(table, from, end));
+        let frozen = self
+            .frozen
+            .as_ref()
+            .map(|frozen| frozen.range(table, from, end));
         let lower = frozen.into_iter().flatten().peekable();
-        MemtableMerge { upper: self.active.range(table, from, end).peekable(), lower }
+        MemtableMerge {
+            upper: self.active.range(table, from, end).peekable(),
+            lower,
+        }
     }
 
     fn scan_rows(
@@ -193,20 +219,23 @@ impl MergedTables {
         visit: &mut RowVisitor<'_>,
     ) -> Result<(), Error> {
         let mut merged = self.memtable_rows(table, from, end).peekable();
-        let flow = self.disk.tables().scan((table, access), from, end, &mut |key, value| {
-            while let Some((above, row)) = merged.next_if(|(above, _)| *above < key) {
-                if let Some(row) = row
-                    && visit(above, row)?.is_break()
-                {
-                    return Ok(ControlFlow::Break(()));
+        let flow = self
+            .disk
+            .tables()
+            .scan((table, access), from, end, &mut |key, value| {
+                while let Some((above, row)) = merged.next_if(|(above, _)| *above < key) {
+                    if let Some(row) = row
+                        && visit(above, row)?.is_break()
+                    {
+                        return Ok(ControlFlow::Break(()));
+                    }
                 }
-            }
-            match merged.next_if(|(above, _)| *above == key) {
-                Some((_, Some(row))) => visit(key, row),
-                Some((_, None)) => Ok(ControlFlow::Continue(())),
-                None => visit(key, value),
-            }
-        })?;
+                match merged.next_if(|(above, _)| *above == key) {
+                    Some((_, Some(row))) => visit(key, row),
+                    Some((_, None)) => Ok(ControlFlow::Continue(())),
+                    None => visit(key, value),
+                }
+            })?;
         if flow.is_break() {
             return Ok(());
         }
@@ -246,6 +275,10 @@ where
         if order == Ordering::Equal {
             self.lower.next();
         }
-        if order == Ordering::Greater { self.lower.next() } else { self.upper.next() }
+        if order == Ordering::Greater {
+            self.lower.next()
+        } else {
+            self.upper.next()
+        }
     }
 }

@@ -6,14 +6,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use orlog_model::{
-    Change, CheckpointKey, Commit, DedupeKey, HistoryEntry, InstanceKey, Name, OutboxKey, SagaName, Status,
-    StreamPosition, TenantId, Timer, Timestamp, WorkItem,
+    Change, CheckpointKey, Commit, DedupeKey, HistoryEntry, InstanceKey, Name, OutboxKey, SagaName,
+    Status, StreamPosition, TenantId, Timer, Timestamp, WorkItem,
 };
 use proptest::prelude::*;
 use uuid::Uuid;
 
 use crate::samples::{apply, at, dedupe_key, instance, key, record, small, timer, work};
-use crate::{IndexedValue, InstanceQuery, Options, Reader, SweepCursor, VariableCondition, Writer, open};
+use crate::{
+    IndexedValue, InstanceQuery, Options, Reader, SweepCursor, VariableCondition, Writer, open,
+};
 
 /// Dedupe window, short enough that events are purged within a run.
 const WINDOW: i64 = 10;
@@ -99,7 +101,14 @@ struct Model {
 }
 
 fn name(number: u8) -> InstanceKey {
-    key(if number.is_multiple_of(2) { "acme" } else { "zeta" }, &format!("o-{number}"))
+    key(
+        if number.is_multiple_of(2) {
+            "acme"
+        } else {
+            "zeta"
+        },
+        &format!("o-{number}"),
+    )
 }
 
 fn destination(number: u8) -> String {
@@ -111,7 +120,14 @@ impl Model {
     /// the engine.
     fn changes(&mut self, step: &Step) -> Vec<Change> {
         match step {
-            Step::Transition { instance: number, destination: to, arm, disarm, complete: settle, status } => {
+            Step::Transition {
+                instance: number,
+                destination: to,
+                arm,
+                disarm,
+                complete: settle,
+                status,
+            } => {
                 let key = name(*number);
                 let before = self.instances.get(&key).copied();
                 let version = before.map_or(0, |(version, _)| version) + 1;
@@ -120,8 +136,14 @@ impl Model {
                     before: before.map(|(version, status)| Arc::new(instance(version, status))),
                     instance: Some(Arc::new(instance(version, status))),
                     work: vec![work(&key, &destination(*to), u128::from(version))],
-                    arm: arm.map(|due| timer(i64::from(due), version)).into_iter().collect(),
-                    disarm: disarm.and_then(|nth| self.armed(&key, nth)).into_iter().collect(),
+                    arm: arm
+                        .map(|due| timer(i64::from(due), version))
+                        .into_iter()
+                        .collect(),
+                    disarm: disarm
+                        .and_then(|nth| self.armed(&key, nth))
+                        .into_iter()
+                        .collect(),
                     settles: if *settle { self.work(*to, 0) } else { None },
                     dedupe_key: Some(dedupe_key(version)),
                     history: Some(record(version)),
@@ -144,8 +166,14 @@ impl Model {
                 self.applied.retain(|(bucket, _, _)| *bucket >= oldest);
                 vec![Change::PurgeDedupe { before: self.now }]
             }
-            Step::PurgeInstance { instance } => self.purge_instance(&name(*instance)).into_iter().collect(),
-            Step::Commit { .. } | Step::Flush | Step::Declare { .. } | Step::Restart | Step::Recover => {
+            Step::PurgeInstance { instance } => {
+                self.purge_instance(&name(*instance)).into_iter().collect()
+            }
+            Step::Commit { .. }
+            | Step::Flush
+            | Step::Declare { .. }
+            | Step::Restart
+            | Step::Recover => {
                 vec![]
             }
         }
@@ -153,7 +181,10 @@ impl Model {
 
     /// Purges an instance as retention does: only an ended instance without other changes in the group.
     fn purge_instance(&mut self, key: &InstanceKey) -> Option<Change> {
-        let (version, status) = *self.instances.get(key).filter(|_| !self.touched.contains(key))?;
+        let (version, status) = *self
+            .instances
+            .get(key)
+            .filter(|_| !self.touched.contains(key))?;
         // A timer would outlive the instance; the snapshot of a real instance lists its timers.
         if self.timers.iter().any(|(_, of, _)| of == key) {
             return None;
@@ -162,12 +193,17 @@ impl Model {
             self.instances.remove(key);
             self.history.remove(key);
         }
-        Some(Change::PurgeInstance { key: key.clone(), version })
+        Some(Change::PurgeInstance {
+            key: key.clone(),
+            version,
+        })
     }
 
     fn armed(&self, key: &InstanceKey, nth: u8) -> Option<Timer> {
         let mut of_instance = self.timers.iter().filter(|(_, of, _)| of == key);
-        of_instance.nth(usize::from(nth)).map(|(due, _, token)| timer(due.as_millis(), *token))
+        of_instance
+            .nth(usize::from(nth))
+            .map(|(due, _, token)| timer(due.as_millis(), *token))
     }
 
     fn work(&self, destination_number: u8, nth: usize) -> Option<OutboxKey> {
@@ -180,26 +216,45 @@ impl Model {
 
     fn transition(&mut self, commit: &Commit) {
         let new = commit.instance.as_ref().unwrap();
-        self.instances.insert(commit.key.clone(), (new.version, new.status));
-        self.history.entry(commit.key.clone()).or_default().extend(commit.history.clone());
+        self.instances
+            .insert(commit.key.clone(), (new.version, new.status));
+        self.history
+            .entry(commit.key.clone())
+            .or_default()
+            .extend(commit.history.clone());
         let bucket = self.now.as_millis().div_euclid(WINDOW);
-        self.applied.extend(commit.dedupe_key.map(|id| (bucket, commit.key.clone(), id)));
+        self.applied
+            .extend(commit.dedupe_key.map(|id| (bucket, commit.key.clone(), id)));
         for item in &commit.work {
             self.sequence += 1;
-            self.outbox
-                .insert(OutboxKey { destination: item.destination(), sequence: self.sequence }, item.clone());
+            self.outbox.insert(
+                OutboxKey {
+                    destination: item.destination(),
+                    sequence: self.sequence,
+                },
+                item.clone(),
+            );
         }
         for timer in &commit.disarm {
-            self.timers.remove(&(timer.due, commit.key.clone(), timer.token));
+            self.timers
+                .remove(&(timer.due, commit.key.clone(), timer.token));
         }
-        self.timers.extend(commit.arm.iter().map(|timer| (timer.due, commit.key.clone(), timer.token)));
+        self.timers.extend(
+            commit
+                .arm
+                .iter()
+                .map(|timer| (timer.due, commit.key.clone(), timer.token)),
+        );
         if let Some(outbox_key) = &commit.settles {
             self.outbox.remove(outbox_key);
         }
     }
 
     fn checkpoint(&mut self, stream: u8, sequence: u8) -> Change {
-        let source = CheckpointKey { stream: "events".to_owned(), consumer: "*".to_owned() };
+        let source = CheckpointKey {
+            stream: "events".to_owned(),
+            consumer: "*".to_owned(),
+        };
         let new = StreamPosition::after(Uuid::from_u128(stream.into()), sequence.into());
         self.checkpoints.insert(source.clone(), new);
         Change::Checkpoint(source, new)
@@ -209,44 +264,91 @@ impl Model {
     fn compare(&self, reader: &Reader) {
         assert_eq!(reader.position(), self.commits);
         assert_eq!(reader.outbox_depth().unwrap(), self.outbox.len() as u64);
-        let destinations: BTreeSet<_> =
-            self.outbox.keys().map(|outbox_key| outbox_key.destination.clone()).collect();
-        assert_eq!(reader.outbox_destinations().unwrap(), destinations.iter().cloned().collect::<Vec<_>>());
-        let work =
-            destinations.iter().flat_map(|destination| reader.outbox(destination, 0, usize::MAX).unwrap());
+        let destinations: BTreeSet<_> = self
+            .outbox
+            .keys()
+            .map(|outbox_key| outbox_key.destination.clone())
+            .collect();
+        assert_eq!(
+            reader.outbox_destinations().unwrap(),
+            destinations.iter().cloned().collect::<Vec<_>>()
+        );
+        let work = destinations
+            .iter()
+            .flat_map(|destination| reader.outbox(destination, 0, usize::MAX).unwrap());
         assert_eq!(work.collect::<BTreeMap<_, _>>(), self.outbox);
         let timers: Vec<_> = self.timers.iter().map(|(due, _, _)| *due).collect();
         let read = reader.timers_due(Timestamp::MAX, usize::MAX).unwrap();
-        assert_eq!(read.iter().map(|(_, timer)| timer.due).collect::<Vec<_>>(), timers);
-        let read: BTreeSet<_> = read.into_iter().map(|(key, timer)| (timer.due, key, timer.token)).collect();
+        assert_eq!(
+            read.iter().map(|(_, timer)| timer.due).collect::<Vec<_>>(),
+            timers
+        );
+        let read: BTreeSet<_> = read
+            .into_iter()
+            .map(|(key, timer)| (timer.due, key, timer.token))
+            .collect();
         assert_eq!(read, self.timers);
         assert_eq!(reader.next_timer().unwrap(), timers.first().copied());
-        assert_eq!(reader.checkpoints().unwrap().into_iter().collect::<BTreeMap<_, _>>(), self.checkpoints);
+        assert_eq!(
+            reader
+                .checkpoints()
+                .unwrap()
+                .into_iter()
+                .collect::<BTreeMap<_, _>>(),
+            self.checkpoints
+        );
         for key in (0..6).map(name) {
             self.compare_instance(reader, &key);
         }
         for tenant in ["acme", "zeta", "none"] {
             let tenant = TenantId::new(tenant).unwrap();
             let mut counts = BTreeMap::new();
-            for (key, (_, status)) in self.instances.iter().filter(|(key, _)| key.tenant == tenant) {
+            for (key, (_, status)) in self
+                .instances
+                .iter()
+                .filter(|(key, _)| key.tenant == tenant)
+            {
                 *counts.entry((key.saga.clone(), *status)).or_insert(0) += 1;
             }
             assert_eq!(reader.count(&tenant).unwrap(), counts);
-            let query = InstanceQuery { tenant: tenant.clone(), ..InstanceQuery::default() };
-            assert_eq!(reader.instances(&query).unwrap().items.len() as u64, counts.values().sum::<u64>());
+            let query = InstanceQuery {
+                tenant: tenant.clone(),
+                ..InstanceQuery::default()
+            };
+            assert_eq!(
+                reader.instances(&query).unwrap().items.len() as u64,
+                counts.values().sum::<u64>()
+            );
             for statuses in [vec![Status::Failed], vec![Status::Stuck, Status::Running]] {
                 let with_status = self.having(&tenant, |_, status| statuses.contains(&status));
-                let query = InstanceQuery { limit: 2, statuses, ..query.clone() };
+                let query = InstanceQuery {
+                    limit: 2,
+                    statuses,
+                    ..query.clone()
+                };
                 assert_eq!(all_pages(reader, query), with_status);
             }
             self.compare_variable(reader, &tenant);
             let listed = reader.count_instances(&tenant).unwrap();
             let live = |status| matches!(status, Status::Running | Status::Compensating);
-            let versions: Vec<_> =
-                listed.longest_unchanged.iter().map(|unchanged| unchanged.since.as_millis()).collect();
+            let versions: Vec<_> = listed
+                .longest_unchanged
+                .iter()
+                .map(|unchanged| unchanged.since.as_millis())
+                .collect();
             assert!(versions.is_sorted());
-            let unchanged = listed.longest_unchanged.into_iter().map(|unchanged| unchanged.key).collect();
-            assert_eq!((listed.complete, self.having(&tenant, |_, status| live(status))), (true, unchanged));
+            let unchanged = listed
+                .longest_unchanged
+                .into_iter()
+                .map(|unchanged| unchanged.key)
+                .collect();
+            assert_eq!(
+                (
+                    listed.complete,
+                    self.having(&tenant, |_, status| live(status))
+                ),
+                (true, unchanged)
+            );
         }
     }
 
@@ -258,8 +360,11 @@ impl Model {
         }
         for (lower, upper) in [(2, 2), (2, 4)] {
             let value = |number: u32| Some(IndexedValue::Number(f64::from(number)));
-            let condition =
-                VariableCondition { name: name.clone(), lower: value(lower), upper: value(upper) };
+            let condition = VariableCondition {
+                name: name.clone(),
+                lower: value(lower),
+                upper: value(upper),
+            };
             let query = InstanceQuery {
                 tenant: tenant.clone(),
                 saga: Some(saga.clone()),
@@ -267,40 +372,73 @@ impl Model {
                 limit: 2,
                 ..InstanceQuery::default()
             };
-            let expected =
-                self.having(tenant, |version, _| (u64::from(lower)..=u64::from(upper)).contains(&version));
+            let expected = self.having(tenant, |version, _| {
+                (u64::from(lower)..=u64::from(upper)).contains(&version)
+            });
             assert_eq!(all_pages(reader, query), expected);
         }
     }
 
-    fn having(&self, tenant: &TenantId, is_match: impl Fn(u64, Status) -> bool) -> BTreeSet<InstanceKey> {
-        let of_tenant = self.instances.iter().filter(|(key, _)| key.tenant == *tenant);
+    fn having(
+        &self,
+        tenant: &TenantId,
+        is_match: impl Fn(u64, Status) -> bool,
+    ) -> BTreeSet<InstanceKey> {
+        let of_tenant = self
+            .instances
+            .iter()
+            .filter(|(key, _)| key.tenant == *tenant);
         let matching = of_tenant.filter(|(_, (version, status))| is_match(*version, *status));
         matching.map(|(key, _)| key.clone()).collect()
     }
 
     /// Compares the ended instances that a sweep finds, after a flush.
     fn compare_ended(&self, reader: &Reader) {
-        let page = reader.sweep_ended(&SweepCursor::default(), (99, 99), |_, _| Some(at(3))).unwrap();
-        let expected =
-            self.instances.iter().filter(|(_, (version, status))| *version < 3 && status.is_final());
-        let expected: BTreeMap<_, _> = expected.map(|(key, (version, _))| (key.clone(), *version)).collect();
+        let page = reader
+            .sweep_ended(&SweepCursor::default(), (99, 99), |_, _| Some(at(3)))
+            .unwrap();
+        let expected = self
+            .instances
+            .iter()
+            .filter(|(_, (version, status))| *version < 3 && status.is_final());
+        let expected: BTreeMap<_, _> = expected
+            .map(|(key, (version, _))| (key.clone(), *version))
+            .collect();
         assert_eq!(page.found.into_iter().collect::<BTreeMap<_, _>>(), expected);
     }
 
     fn compare_instance(&self, reader: &Reader, key: &InstanceKey) {
-        let read = reader.instance(key).unwrap().map(|instance| (instance.version, instance.status));
+        let read = reader
+            .instance(key)
+            .unwrap()
+            .map(|instance| (instance.version, instance.status));
         assert_eq!(read.as_ref(), self.instances.get(key));
         let history = self.history.get(key).cloned().unwrap_or_default();
         assert_eq!(reader.history(key, 0, usize::MAX).unwrap(), history);
         let bucket = self.now.as_millis().div_euclid(WINDOW);
         for record in history {
-            let has_key = |bucket| self.applied.contains(&(bucket, key.clone(), dedupe_key(record.version)));
-            let (must, may) = (has_key(bucket) || has_key(bucket - 1), (0..bucket - 1).any(has_key));
+            let has_key = |bucket| {
+                self.applied
+                    .contains(&(bucket, key.clone(), dedupe_key(record.version)))
+            };
+            let (must, may) = (
+                has_key(bucket) || has_key(bucket - 1),
+                (0..bucket - 1).any(has_key),
+            );
             // After a downtime more events are stored, unless they were purged.
-            let known = reader.is_duplicate(key, dedupe_key(record.version), self.now).unwrap();
-            assert!(known || !must, "{key} {} has no dedupe key", record.input_id);
-            assert!(!known || must || may, "{key} {} was not applied", record.input_id);
+            let known = reader
+                .is_duplicate(key, dedupe_key(record.version), self.now)
+                .unwrap();
+            assert!(
+                known || !must,
+                "{key} {} has no dedupe key",
+                record.input_id
+            );
+            assert!(
+                !known || must || may,
+                "{key} {} was not applied",
+                record.input_id
+            );
         }
     }
 }
@@ -310,7 +448,10 @@ fn all_pages(reader: &Reader, mut query: InstanceQuery) -> BTreeSet<InstanceKey>
     let mut found = BTreeSet::new();
     loop {
         let page = reader.instances(&query).unwrap();
-        assert!(page.items.into_iter().all(|item| found.insert(item.key)), "an instance was found twice");
+        assert!(
+            page.items.into_iter().all(|item| found.insert(item.key)),
+            "an instance was found twice"
+        );
         query.cursor = page.next;
         if query.cursor.is_none() {
             return found;
@@ -321,7 +462,10 @@ fn all_pages(reader: &Reader, mut query: InstanceQuery) -> BTreeSet<InstanceKey>
 /// Returns the variable `step` of a state.
 fn variables(state: &[u8], names: &[&str]) -> Vec<Option<IndexedValue>> {
     let state: serde_json::Value = serde_json::from_slice(state).unwrap();
-    names.iter().map(|name| state[*name].as_f64().map(IndexedValue::Number)).collect()
+    names
+        .iter()
+        .map(|name| state[*name].as_f64().map(IndexedValue::Number))
+        .collect()
 }
 
 /// Store that can be closed and reopened.
@@ -358,9 +502,16 @@ impl StoreFixture {
                     model.commits += 1;
                     model.visible = model.sequence;
                     model.touched.clear();
-                    assert_eq!(writer.commit(&std::mem::take(&mut group), model.now).unwrap(), model.commits);
+                    assert_eq!(
+                        writer
+                            .commit(&std::mem::take(&mut group), model.now)
+                            .unwrap(),
+                        model.commits
+                    );
                     model.compare(reader);
-                    model.now = model.now.saturating_add(Duration::from_millis((*later).into()));
+                    model.now = model
+                        .now
+                        .saturating_add(Duration::from_millis((*later).into()));
                 }
                 Step::Flush => {
                     writer.flush().unwrap();
@@ -370,7 +521,10 @@ impl StoreFixture {
                 }
                 Step::Declare { indexed } => {
                     let saga = SagaName::new("order").unwrap();
-                    let names = indexed.then(|| Name::new("step").unwrap()).into_iter().collect();
+                    let names = indexed
+                        .then(|| Name::new("step").unwrap())
+                        .into_iter()
+                        .collect();
                     reader.declare_indexes(&[(saga, names)]).unwrap();
                 }
                 Step::Recover => writer.recover().unwrap(),

@@ -23,10 +23,16 @@ pub(crate) fn check_tables(dir: &Path, expected: Option<DurablePosition>) -> Res
     }
     let reason = match (orlog_journal::has_segments(&dir.join("journal"))?, expected) {
         (true, _) => "the journal exists, but the tables are missing".to_owned(),
-        (false, Some(expected)) => format!("it is missing; its commit {} was durable", expected.position),
+        (false, Some(expected)) => format!(
+            "it is missing; its commit {} was durable",
+            expected.position
+        ),
         (false, None) => return Ok(()),
     };
-    Err(Error::Lost { path: dir.to_owned(), reason })
+    Err(Error::Lost {
+        path: dir.to_owned(),
+        reason,
+    })
 }
 
 /// Checks that the journal with this identity and last commit contains the expected commit and those of the
@@ -40,18 +46,33 @@ pub(crate) fn check_journal(
     check_identity(dir, expected, identity)?;
     let expected = expected_last(expected, identity, flushed);
     if last < expected {
-        return Err(JournalError::LostEnd { path: dir.join("journal"), last, expected }.into());
+        return Err(JournalError::LostEnd {
+            path: dir.join("journal"),
+            last,
+            expected,
+        }
+        .into());
     }
     Ok(())
 }
 
 /// Checks that the store is the expected one.
-fn check_identity(dir: &Path, expected: Option<DurablePosition>, found: [u8; 16]) -> Result<(), Error> {
+fn check_identity(
+    dir: &Path,
+    expected: Option<DurablePosition>,
+    found: [u8; 16],
+) -> Result<(), Error> {
     match expected {
         Some(DurablePosition { identity, .. }) if identity != found => {
-            let reason =
-                format!("it is store {}, but store {} was here", hex::encode(found), hex::encode(identity));
-            Err(Error::Lost { path: dir.to_owned(), reason })
+            let reason = format!(
+                "it is store {}, but store {} was here",
+                hex::encode(found),
+                hex::encode(identity)
+            );
+            Err(Error::Lost {
+                path: dir.to_owned(),
+                reason,
+            })
         }
         _ => Ok(()),
     }
@@ -68,7 +89,8 @@ pub(crate) fn admit(dir: &Path, options: &Options) -> Result<(), Error> {
     match check_tables(dir, options.expected) {
         // The journal and the new tables exist: nothing is lost.
         Err(Error::Lost { path, .. }) if is_rebuild_interrupted(dir) => {
-            let reason = "the rebuild of its tables was interrupted; run `orlog rebuild` again".to_owned();
+            let reason =
+                "the rebuild of its tables was interrupted; run `orlog rebuild` again".to_owned();
             Err(Error::Lost { path, reason })
         }
         Err(Error::Lost { reason, .. }) if options.accept_data_loss => {
@@ -91,7 +113,11 @@ pub(crate) fn open_journal(
     (identity, flushed): ([u8; 16], u64),
     device: Arc<dyn Disk>,
 ) -> Result<Journal, Error> {
-    check_identity(dir, options.expected.filter(|_| !options.accept_data_loss), identity)?;
+    check_identity(
+        dir,
+        options.expected.filter(|_| !options.accept_data_loss),
+        identity,
+    )?;
     let path = dir.join("journal");
     let mut open = orlog_journal::Options::new(identity);
     open.segment_bytes = options.journal_segment_bytes;

@@ -66,23 +66,39 @@ pub fn rebuild_tables<E: From<Error>>(
     options: &Options,
     base: impl FnOnce(&Path) -> Result<RebuildBase, E>,
 ) -> Result<RebuiltTables, E> {
-    let options = Options { expected: Some(expected), accept_data_loss: false, ..options.clone() };
+    let options = Options {
+        expected: Some(expected),
+        accept_data_loss: false,
+        ..options.clone()
+    };
     // Locks the store until the end.
     let journal = open_journal(dir, expected, &options)?;
     let work = dir.join(presence::REBUILD_DIR);
     remove(&work)?;
-    let built = base(&work).and_then(|base| Ok(build(&work, base, expected.identity, &journal, &options)?));
+    let built =
+        base(&work).and_then(|base| Ok(build(&work, base, expected.identity, &journal, &options)?));
     let rows = built.inspect_err(|_| drop(fs::remove_dir_all(&work)))?;
     let mut aside = None;
     for step in SwapStep::ALL {
         aside = step.run(dir)?.or(aside);
     }
-    Ok(RebuiltTables { position: journal.next_sequence() - 1, rows, aside })
+    Ok(RebuiltTables {
+        position: journal.next_sequence() - 1,
+        rows,
+        aside,
+    })
 }
 
-fn open_journal(dir: &Path, expected: DurablePosition, options: &Options) -> Result<Journal, Error> {
+fn open_journal(
+    dir: &Path,
+    expected: DurablePosition,
+    options: &Options,
+) -> Result<Journal, Error> {
     if !orlog_journal::has_segments(&dir.join("journal"))? {
-        return Err(Error::Lost { path: dir.to_owned(), reason: "the journal is missing".to_owned() });
+        return Err(Error::Lost {
+            path: dir.to_owned(),
+            reason: "the journal is missing".to_owned(),
+        });
     }
     presence::open_journal(dir, options, (expected.identity, 0), Arc::new(LocalDisk))
 }
@@ -98,7 +114,14 @@ fn build(
     let disk = match base {
         RebuildBase::NewStore { dedupe_window } => {
             check_continues(journal, 0)?;
-            StoreDir::create_tables(work, &Options { dedupe_window, ..options.clone() }, identity)?
+            StoreDir::create_tables(
+                work,
+                &Options {
+                    dedupe_window,
+                    ..options.clone()
+                },
+                identity,
+            )?
         }
         RebuildBase::Copy => open_copy(work, identity, options)?,
     };
@@ -107,15 +130,25 @@ fn build(
     let log = journal.reader();
     check_history(&tables, &log)?;
     log.for_each(tables.state().position + 1, |position, record| {
-        tables.apply(RecordPosition::position(position), &Bytes::copy_from_slice(record))?;
+        tables.apply(
+            RecordPosition::position(position),
+            &Bytes::copy_from_slice(record),
+        )?;
         tables.flush_if_full(options.memtable_bytes)
     })?;
     tables.flush()?;
     tables.count_if_needed()?;
-    let StoreState { by_kind, outbox_depth, .. } = *tables.state();
+    let StoreState {
+        by_kind,
+        outbox_depth,
+        ..
+    } = *tables.state();
     drop((tables, disk));
     if by_kind.iter().sum::<u64>() != outbox_depth {
-        return Err(other_history(journal.path(), "the outbox has another depth"));
+        return Err(other_history(
+            journal.path(),
+            "the outbox has another depth",
+        ));
     }
     sync_dir(&work.join("tables"))?;
     sync_dir(work)?;
@@ -123,14 +156,24 @@ fn build(
 }
 
 fn open_copy(work: &Path, identity: [u8; 16], options: &Options) -> Result<Arc<StoreDir>, Error> {
-    let copy = StoreDir::open(work, &Options { expected: None, ..options.clone() }, Arc::new(LocalDisk))?;
+    let copy = StoreDir::open(
+        work,
+        &Options {
+            expected: None,
+            ..options.clone()
+        },
+        Arc::new(LocalDisk),
+    )?;
     if copy.identity() != identity {
         let reason = format!(
             "it is a copy of store {}, not of store {}; use a backup of this store",
             hex::encode(copy.identity()),
             hex::encode(identity)
         );
-        return Err(Error::Mismatch { path: work.to_owned(), reason });
+        return Err(Error::Mismatch {
+            path: work.to_owned(),
+            reason,
+        });
     }
     Ok(copy)
 }
@@ -151,7 +194,10 @@ fn check_continues(journal: &Journal, position: u64) -> Result<(), Error> {
     } else {
         return Ok(());
     };
-    Err(Error::Mismatch { path: journal.path().to_owned(), reason })
+    Err(Error::Mismatch {
+        path: journal.path().to_owned(),
+        reason,
+    })
 }
 
 /// Compares a copy with the journal records up to its position: these must have written the same rows.
@@ -159,7 +205,10 @@ fn check_history(copy: &MergedTables, log: &Reader) -> Result<(), Error> {
     let mut overlap = Memtable::new(StoreState::NONE, EntryId::NONE);
     let mut cursor = log.read_from(log.first_sequence())?;
     while let Some(record) = cursor.read_up_to(copy.state().position)? {
-        let (at, bytes) = (RecordPosition::position(record.sequence), Bytes::copy_from_slice(record.payload));
+        let (at, bytes) = (
+            RecordPosition::position(record.sequence),
+            Bytes::copy_from_slice(record.payload),
+        );
         overlap.apply(at, &bytes, Instant::now())?;
     }
     if overlap.created_at().is_none() {
@@ -167,7 +216,11 @@ fn check_history(copy: &MergedTables, log: &Reader) -> Result<(), Error> {
     }
     let path = Path::new("the backup");
     // No record contains the counters by kind.
-    if (StoreState { by_kind: copy.state().by_kind, ..*overlap.state() }) != *copy.state() {
+    if (StoreState {
+        by_kind: copy.state().by_kind,
+        ..*overlap.state()
+    }) != *copy.state()
+    {
         return Err(other_history(path, "its last commit differs"));
     }
     for table in Table::ALL {
@@ -176,13 +229,18 @@ fn check_history(copy: &MergedTables, log: &Reader) -> Result<(), Error> {
             if table == Table::Count || key == COUNTED {
                 continue;
             }
-            let equal = copy.get(table, key, |found| row == Some(found)).map_err(|error| match error {
-                Error::Damaged { .. } => damaged_copy(table.name(), &error.to_string()),
-                error => error,
-            })?;
+            let equal = copy
+                .get(table, key, |found| row == Some(found))
+                .map_err(|error| match error {
+                    Error::Damaged { .. } => damaged_copy(table.name(), &error.to_string()),
+                    error => error,
+                })?;
             if !equal.unwrap_or(row.is_none()) {
                 let key = hex::encode(key);
-                return Err(other_history(path, &format!("the row {key} of table {} differs", table.name())));
+                return Err(other_history(
+                    path,
+                    &format!("the row {key} of table {} differs", table.name()),
+                ));
             }
         }
     }
@@ -193,7 +251,10 @@ fn other_history(path: &Path, difference: &str) -> Error {
     let reason = format!(
         "{difference}: the backup and the journal have different histories; use a backup of this data directory"
     );
-    Error::Mismatch { path: path.to_owned(), reason }
+    Error::Mismatch {
+        path: path.to_owned(),
+        reason,
+    }
 }
 
 /// Reads all rows: a copy may contain damaged ones.
@@ -210,7 +271,10 @@ fn check_rows(work: &Path) -> Result<u64, Error> {
 
 fn damaged_copy(table: &str, reason: &str) -> Error {
     let location = format!("table {table} of the backup");
-    Error::Corrupt { location, reason: format!("{reason}; use another backup") }
+    Error::Corrupt {
+        location,
+        reason: format!("{reason}; use another backup"),
+    }
 }
 
 /// Step of the replacement of the old tables.
@@ -223,7 +287,11 @@ pub(crate) enum SwapStep {
 
 impl SwapStep {
     /// All steps, in their order.
-    pub(crate) const ALL: [Self; 3] = [Self::MoveOldAside, Self::MoveNewIntoPlace, Self::RemoveWorkDir];
+    pub(crate) const ALL: [Self; 3] = [
+        Self::MoveOldAside,
+        Self::MoveNewIntoPlace,
+        Self::RemoveWorkDir,
+    ];
 
     /// Runs the step durably. Returns the new name of the old tables.
     pub(crate) fn run(self, dir: &Path) -> Result<Option<PathBuf>, Error> {
@@ -232,7 +300,8 @@ impl SwapStep {
         match self {
             Self::MoveOldAside => aside = orlog_journal::move_aside(&tables)?,
             Self::MoveNewIntoPlace => {
-                fs::rename(work.join("tables"), &tables).map_err(Error::io("move into place", &tables))?;
+                fs::rename(work.join("tables"), &tables)
+                    .map_err(Error::io("move into place", &tables))?;
             }
             Self::RemoveWorkDir => remove(&work)?,
         }
@@ -243,11 +312,15 @@ impl SwapStep {
 
 fn remove(dir: &Path) -> Result<(), Error> {
     match fs::remove_dir_all(dir) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(Error::io("remove", dir)(error)),
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            Err(Error::io("remove", dir)(error))
+        }
         _ => Ok(()),
     }
 }
 
 fn sync_dir(dir: &Path) -> Result<(), Error> {
-    File::open(dir).and_then(|open| open.sync_all()).map_err(Error::io("sync", dir))
+    File::open(dir)
+        .and_then(|open| open.sync_all())
+        .map_err(Error::io("sync", dir))
 }

@@ -11,17 +11,28 @@ use orlog_journal::{Disk, DurablePosition, LocalDisk};
 use orlog_model::{Change, Commit, Destination, Status, TenantId, WorkKind};
 
 use crate::options::{Durability, Options};
-use crate::samples::{apply, at, checkpoint, dedupe_key, instance, key, record, small, timer, transition};
+use crate::samples::{
+    apply, at, checkpoint, dedupe_key, instance, key, record, small, timer, transition,
+};
 use crate::writer::open_with_disk;
 use crate::{Error, Reader, TABLES, copy_consistently, open, open_in_memory, read_info};
 
 /// Returns all readable content as text.
 pub(crate) fn everything(reader: &Reader) -> String {
     // Flushes and openings derive `index` and `count` from the instances.
-    let tables = TABLES.iter().filter(|table| !["meta", "index", "count"].contains(table));
+    let tables = TABLES
+        .iter()
+        .filter(|table| !["meta", "index", "count"].contains(table));
     let rows = tables.flat_map(|table| reader.inspect_rows(table, None, usize::MAX).unwrap());
-    let rows: Vec<_> = rows.map(|row| format!("{} {}\n", row.key, row.value)).collect();
-    format!("{} {}\n{}", reader.position(), reader.outbox_depth().unwrap(), rows.concat())
+    let rows: Vec<_> = rows
+        .map(|row| format!("{} {}\n", row.key, row.value))
+        .collect();
+    format!(
+        "{} {}\n{}",
+        reader.position(),
+        reader.outbox_depth().unwrap(),
+        rows.concat()
+    )
 }
 
 pub(crate) fn copy(from: &Path, to: &Path) {
@@ -60,7 +71,12 @@ fn destination() -> Destination {
 
 /// Completes the oldest work item.
 pub(crate) fn complete_oldest(reader: &Reader) -> Vec<Change> {
-    reader.outbox(&destination(), 0, 1).unwrap().into_iter().map(|(key, _)| Change::Settle(key)).collect()
+    reader
+        .outbox(&destination(), 0, 1)
+        .unwrap()
+        .into_iter()
+        .map(|(key, _)| Change::Settle(key))
+        .collect()
 }
 
 #[test]
@@ -77,7 +93,11 @@ fn store_recovers_after_a_crash_at_any_commit() {
         let killed = killed_dir.join(number.to_string());
         copy(&live, &killed);
         let (_writer, reopened) = open(&killed, small()).unwrap();
-        assert_eq!(everything(&reopened), everything(&reader), "killed after commit {number}");
+        assert_eq!(
+            everything(&reopened),
+            everything(&reader),
+            "killed after commit {number}"
+        );
     }
 }
 
@@ -126,7 +146,10 @@ fn crash_between_flush_and_truncation_is_harmless() {
 #[track_caller]
 fn check_loss(dir: &Path, expected: Option<DurablePosition>, text: &str, position: u64) {
     let before = tree(dir);
-    let options = || Options { expected, ..small() };
+    let options = || Options {
+        expected,
+        ..small()
+    };
     match open(dir, options()) {
         Err(error @ Error::Lost { .. }) => assert!(error.to_string().contains(text), "{error}"),
         other => panic!("{other:?}"),
@@ -134,7 +157,14 @@ fn check_loss(dir: &Path, expected: Option<DurablePosition>, text: &str, positio
     assert_eq!(tree(dir), before, "nothing is written");
     assert!(matches!(read_info(dir, expected), Err(Error::Lost { .. })));
     for _ in 0..2 {
-        let (mut writer, reader) = open(dir, Options { accept_data_loss: true, ..options() }).unwrap();
+        let (mut writer, reader) = open(
+            dir,
+            Options {
+                accept_data_loss: true,
+                ..options()
+            },
+        )
+        .unwrap();
         assert!(reader.position() >= position, "{}", reader.position());
         writer.commit(&group(400), at(5)).unwrap();
     }
@@ -144,7 +174,11 @@ fn check_loss(dir: &Path, expected: Option<DurablePosition>, text: &str, positio
 /// Returns the files and directories below a directory.
 pub(crate) fn tree(dir: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
-    for entry in fs::read_dir(dir).into_iter().flatten().map(|entry| entry.unwrap().path()) {
+    for entry in fs::read_dir(dir)
+        .into_iter()
+        .flatten()
+        .map(|entry| entry.unwrap().path())
+    {
         if entry.is_dir() {
             found.extend(tree(&entry));
         }
@@ -176,7 +210,12 @@ fn missing_journal_is_a_loss() {
     let dir = tempfile::tempdir().unwrap();
     made(dir.path(), 10);
     fs::remove_dir_all(dir.path().join("journal")).unwrap();
-    check_loss(dir.path(), None, "the journal ends at commit 0, but commit 10 was durable", 10);
+    check_loss(
+        dir.path(),
+        None,
+        "the journal ends at commit 0, but commit 10 was durable",
+        10,
+    );
 }
 
 #[test]
@@ -185,7 +224,10 @@ fn journal_that_ends_before_the_durable_position_is_a_loss() {
     let durable = made(dir.path(), 12);
     assert_eq!(durable.map(|durable| durable.position), Some(12));
     let journal = dir.path().join("journal");
-    let mut segments: Vec<_> = fs::read_dir(&journal).unwrap().map(|entry| entry.unwrap().path()).collect();
+    let mut segments: Vec<_> = fs::read_dir(&journal)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .collect();
     segments.retain(|path| path.extension().is_some_and(|extension| extension == "seg"));
     segments.sort();
     fs::remove_file(segments.last().unwrap()).unwrap();
@@ -197,7 +239,12 @@ fn missing_tables_are_a_loss() {
     let dir = tempfile::tempdir().unwrap();
     made(dir.path(), 12);
     fs::remove_dir_all(dir.path().join("tables")).unwrap();
-    check_loss(dir.path(), None, "the journal exists, but the tables are missing", 0);
+    check_loss(
+        dir.path(),
+        None,
+        "the journal exists, but the tables are missing",
+        0,
+    );
 }
 
 #[test]
@@ -207,14 +254,23 @@ fn missing_or_other_store_is_a_loss() {
     let durable = made(&store, 12);
     fs::remove_dir_all(&store).unwrap();
     fs::create_dir(&store).unwrap();
-    check_loss(&store, durable, "it is missing; its commit 12 was durable", 0);
+    check_loss(
+        &store,
+        durable,
+        "it is missing; its commit 12 was durable",
+        0,
+    );
     check_loss(&store, durable, "but store", 0);
 }
 
 #[test]
 fn full_tables_reject_commits_without_loss() {
     let dir = tempfile::tempdir().unwrap();
-    let tight = crate::Options { max_bytes: 256 << 10, memtable_bytes: 32 << 10, ..small() };
+    let tight = crate::Options {
+        max_bytes: 256 << 10,
+        memtable_bytes: 32 << 10,
+        ..small()
+    };
     let (mut writer, reader) = open(dir.path(), tight.clone()).unwrap();
     let mut number = 1;
     let error = loop {
@@ -238,7 +294,9 @@ fn full_tables_reject_commits_without_loss() {
     writer.commit(&group(number), at(5)).unwrap();
     writer.flush().unwrap();
     assert_eq!(
-        reader.history(&key("acme", &format!("o-{}", number % 7)), number - 1, 9).unwrap(),
+        reader
+            .history(&key("acme", &format!("o-{}", number % 7)), number - 1, 9)
+            .unwrap(),
         [record(number)]
     );
 }
@@ -287,7 +345,11 @@ impl Disk for FaultyDisk {
     }
 
     fn sync(&self, file: &fs::File) -> io::Result<()> {
-        if self.fails(FSYNC_FAILS) { Err(io::Error::other("injected")) } else { LocalDisk.sync(file) }
+        if self.fails(FSYNC_FAILS) {
+            Err(io::Error::other("injected"))
+        } else {
+            LocalDisk.sync(file)
+        }
     }
 
     fn sync_dir(&self, dir: &fs::File) -> io::Result<()> {
@@ -302,7 +364,9 @@ fn full_disk_rejects_commits_until_space_is_free() {
 
 #[test]
 fn failed_rotation_rejects_commits_until_a_descriptor_is_free() {
-    check_retry(NO_DESCRIPTORS, |error| matches!(error, Error::Rotation { .. }));
+    check_retry(NO_DESCRIPTORS, |error| {
+        matches!(error, Error::Rotation { .. })
+    });
 }
 
 /// Checks that commits fail with the expected error during the fault, change nothing, and succeed after it.
@@ -322,7 +386,9 @@ fn check_retry(fault: u8, is_expected: fn(&Error) -> bool) {
     assert!(is_expected(&error), "{error}");
     assert_eq!(reader.position(), number - 1);
     let expected = everything(&reader);
-    assert!(is_expected(&writer.commit(&group(number), at(5)).unwrap_err()));
+    assert!(is_expected(
+        &writer.commit(&group(number), at(5)).unwrap_err()
+    ));
     assert_eq!(everything(&reader), expected);
     device.set(HEALTHY);
     assert_eq!(writer.commit(&group(number), at(5)).unwrap(), number);
@@ -336,23 +402,39 @@ fn failed_fsync_blocks_commits_until_recovery() {
         open_with_disk(dir.path(), small(), Arc::clone(&device) as Arc<dyn Disk>).unwrap();
     writer.commit(&group(1), at(5)).unwrap();
     device.set(FSYNC_FAILS);
-    assert!(matches!(writer.commit(&group(2), at(5)), Err(Error::Poisoned { .. })));
+    assert!(matches!(
+        writer.commit(&group(2), at(5)),
+        Err(Error::Poisoned { .. })
+    ));
     device.set(HEALTHY);
-    assert!(matches!(writer.commit(&group(2), at(5)), Err(Error::Poisoned { .. })));
+    assert!(matches!(
+        writer.commit(&group(2), at(5)),
+        Err(Error::Poisoned { .. })
+    ));
     assert!(matches!(writer.flush(), Err(Error::Poisoned { .. })));
     assert_eq!(reader.position(), 1);
     writer.recover().unwrap();
     // The record was written and only its fsync failed; reopening made it durable.
     assert_eq!(reader.position(), 2);
     assert_eq!(writer.commit(&group(3), at(5)).unwrap(), 3);
-    assert_eq!(reader.history(&key("acme", "o-2"), 0, 9).unwrap(), [record(2)]);
+    assert_eq!(
+        reader.history(&key("acme", "o-2"), 0, 9).unwrap(),
+        [record(2)]
+    );
 }
 
 #[test]
 fn interval_durability_syncs_in_the_background() {
     let dir = tempfile::tempdir().unwrap();
     let interval = Durability::Interval(Duration::from_millis(5));
-    let (mut writer, reader) = open(dir.path(), crate::Options { durability: interval, ..small() }).unwrap();
+    let (mut writer, reader) = open(
+        dir.path(),
+        crate::Options {
+            durability: interval,
+            ..small()
+        },
+    )
+    .unwrap();
     for number in 1..=50 {
         writer.commit(&group(number), at(5)).unwrap();
     }
@@ -369,7 +451,10 @@ fn interval_durability_syncs_in_the_background() {
 #[test]
 fn old_memtable_is_flushed_automatically() {
     let dir = tempfile::tempdir().unwrap();
-    let options = crate::Options { memtable_max_age: Duration::from_millis(5), ..small() };
+    let options = crate::Options {
+        memtable_max_age: Duration::from_millis(5),
+        ..small()
+    };
     let (mut writer, reader) = open(dir.path(), options).unwrap();
     writer.commit(&group(1), at(5)).unwrap();
     let expected = everything(&reader);
@@ -390,8 +475,19 @@ fn work_settled_within_a_memtable_never_reaches_disk() {
     writer.commit(&complete_oldest(&reader), at(5)).unwrap();
     writer.commit(&group(2), at(5)).unwrap();
     writer.flush().unwrap();
-    let rows = |table| reader.stats().tables.into_iter().find(|stats| stats.name == table).unwrap().rows;
-    assert_eq!((rows("outbox"), rows("instance"), rows("dedupe")), (1, 2, 2));
+    let rows = |table| {
+        reader
+            .stats()
+            .tables
+            .into_iter()
+            .find(|stats| stats.name == table)
+            .unwrap()
+            .rows
+    };
+    assert_eq!(
+        (rows("outbox"), rows("instance"), rows("dedupe")),
+        (1, 2, 2)
+    );
 }
 
 #[test]
@@ -402,11 +498,27 @@ fn newer_store_format_is_rejected_unchanged() {
     drop(writer);
     let tables = dir.path().join("tables");
     let mdbx = crate::mdbx::Mdbx::open(&tables, 16 << 20, b"format", |_| Ok(())).unwrap();
-    crate::tables::Tables::write(&mdbx, None, &Vec::new(), &[(b"format", &4u32.to_be_bytes())]).unwrap();
+    crate::tables::Tables::write(
+        &mdbx,
+        None,
+        &Vec::new(),
+        &[(b"format", &4u32.to_be_bytes())],
+    )
+    .unwrap();
     drop(mdbx);
     let before = fs::read(tables.join("mdbx.dat")).unwrap();
     let error = open(dir.path(), small()).unwrap_err();
-    assert!(matches!(error, Error::NewerFormat { found: 4, supported: 3, .. }), "{error}");
+    assert!(
+        matches!(
+            error,
+            Error::NewerFormat {
+                found: 4,
+                supported: 3,
+                ..
+            }
+        ),
+        "{error}"
+    );
     assert_eq!(fs::read(tables.join("mdbx.dat")).unwrap(), before);
 }
 
@@ -417,7 +529,10 @@ fn store_dir_has_one_writer_and_readers_close_with_it() {
     let error = open(dir.path(), small()).unwrap_err();
     assert!(matches!(error, Error::Locked { .. }), "{error}");
     drop(writer);
-    assert!(matches!(reader.instance(&key("acme", "o-1")), Err(Error::Closed)));
+    assert!(matches!(
+        reader.instance(&key("acme", "o-1")),
+        Err(Error::Closed)
+    ));
     assert!(open(dir.path(), small()).is_ok());
 }
 
@@ -429,7 +544,10 @@ fn background_work_during_a_recovery_does_not_block_commits() {
     // What a background thread finds while the writer recovers the store.
     reader.shared.close();
     assert!(matches!(reader.shared.flush(), Err(Error::Closed)));
-    assert!(reader.shared.check_writable().is_ok(), "the store is not blocked");
+    assert!(
+        reader.shared.check_writable().is_ok(),
+        "the store is not blocked"
+    );
     writer.recover().unwrap();
     writer.commit(&group(2), at(5)).unwrap();
 }
@@ -438,18 +556,33 @@ fn background_work_during_a_recovery_does_not_block_commits() {
 fn idle_instance_uses_less_than_1_kib_of_disk() {
     const COUNT: u64 = 20_000;
     let dir = tempfile::tempdir().unwrap();
-    let options = crate::Options { max_bytes: 1 << 30, ..small() };
+    let options = crate::Options {
+        max_bytes: 1 << 30,
+        ..small()
+    };
     let (mut writer, reader) = open(dir.path(), options).unwrap();
     for chunk in 0..COUNT / 1000 {
-        let group: Vec<_> = (0..1000).map(|index| sleeping(chunk * 1000 + index)).collect();
+        let group: Vec<_> = (0..1000)
+            .map(|index| sleeping(chunk * 1000 + index))
+            .collect();
         writer.commit(&group, at(5)).unwrap();
     }
     writer.flush().unwrap();
     let bytes: u64 = reader.stats().tables.iter().map(|table| table.bytes).sum();
     println!("{} table bytes per instance", bytes / COUNT);
     assert!(bytes / COUNT < 1000, "{} bytes", bytes / COUNT);
-    assert_eq!(reader.timers_due(at(i64::MAX), usize::MAX).unwrap().len() as u64, COUNT);
-    assert_eq!(reader.count(&TenantId::new("acme").unwrap()).unwrap().into_values().sum::<u64>(), COUNT);
+    assert_eq!(
+        reader.timers_due(at(i64::MAX), usize::MAX).unwrap().len() as u64,
+        COUNT
+    );
+    assert_eq!(
+        reader
+            .count(&TenantId::new("acme").unwrap())
+            .unwrap()
+            .into_values()
+            .sum::<u64>(),
+        COUNT
+    );
 }
 
 #[test]
@@ -457,26 +590,41 @@ fn idle_instance_uses_less_than_1_kib_of_disk() {
 fn store_with_a_million_idle_instances_opens_in_two_seconds() {
     const COUNT: u64 = 1_000_000;
     let dir = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
-    let options = crate::Options { slots: small().slots, ..crate::Options::default() };
+    let options = crate::Options {
+        slots: small().slots,
+        ..crate::Options::default()
+    };
     let (mut writer, reader) = open(dir.path(), options.clone()).unwrap();
     let start = Instant::now();
     for chunk in 0..COUNT / 1000 {
         // Random order, as in production.
-        let numbers = (0..1000).map(|index| (chunk * 1000 + index).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 12);
-        writer.commit(&numbers.map(sleeping).collect::<Vec<_>>(), at(5)).unwrap();
+        let numbers =
+            (0..1000).map(|index| (chunk * 1000 + index).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 12);
+        writer
+            .commit(&numbers.map(sleeping).collect::<Vec<_>>(), at(5))
+            .unwrap();
     }
     println!("committed in {:?}", start.elapsed());
     // Half of the last memtable remains in the journal, as after a crash.
     let stats = reader.stats();
-    println!("memtable: {} rows, {} bytes", stats.memtable_rows, stats.memtable_bytes);
+    println!(
+        "memtable: {} rows, {} bytes",
+        stats.memtable_rows, stats.memtable_bytes
+    );
     drop(writer);
     let start = Instant::now();
     let (mut writer, reader) = open(dir.path(), options.clone()).unwrap();
     let (opened, next) = (start.elapsed(), reader.next_timer().unwrap());
-    println!("opened after a crash in {opened:?}, first read after {:?}: {next:?}", start.elapsed());
+    println!(
+        "opened after a crash in {opened:?}, first read after {:?}: {next:?}",
+        start.elapsed()
+    );
     writer.flush().unwrap();
     let tables = reader.stats().tables;
-    println!("{} table bytes per instance", tables.iter().map(|table| table.bytes).sum::<u64>() / COUNT);
+    println!(
+        "{} table bytes per instance",
+        tables.iter().map(|table| table.bytes).sum::<u64>() / COUNT
+    );
     println!("{tables:#?}");
     drop(writer);
     let start = Instant::now();
@@ -507,16 +655,24 @@ fn sleeping(number: u64) -> Change {
 fn interrupted_downtime_is_bounded() {
     let dir = tempfile::tempdir().unwrap();
     let window = Duration::from_secs(10);
-    let options = || crate::Options { dedupe_window: window, ..small() };
+    let options = || crate::Options {
+        dedupe_window: window,
+        ..small()
+    };
     let of = key("acme", "o-1");
     let id = |number: i64| dedupe_key(number.unsigned_abs());
     // One run of the store at that time: whether it still has the first event, and one new event.
     let run = |now: i64| {
         let (mut writer, reader) = open(dir.path(), options()).unwrap();
         let known = reader.is_duplicate(&of, id(0), at(now)).unwrap();
-        let commit = Commit { dedupe_key: Some(id(now)), ..Commit::empty(of.clone(), at(now)) };
+        let commit = Commit {
+            dedupe_key: Some(id(now)),
+            ..Commit::empty(of.clone(), at(now))
+        };
         let before = reader.dedupe_horizon(at(now)).unwrap();
-        writer.commit(&[apply(commit), Change::PurgeDedupe { before }], at(now)).unwrap();
+        writer
+            .commit(&[apply(commit), Change::PurgeDedupe { before }], at(now))
+            .unwrap();
         known
     };
     assert!(!run(0));
@@ -524,9 +680,18 @@ fn interrupted_downtime_is_bounded() {
         assert!(run(restart), "the dedupe key is gone at {restart}");
     }
     // Ten days of restarts within each window expire the event too: two later windows contain events.
-    assert!(!(1_020_000..1_050_000).step_by(6_000).map(run).last().unwrap());
+    assert!(
+        !(1_020_000..1_050_000)
+            .step_by(6_000)
+            .map(run)
+            .last()
+            .unwrap()
+    );
     let (_writer, reader) = open(dir.path(), options()).unwrap();
-    assert!(reader.inspect_rows("dedupe", None, 99).unwrap().len() < 9, "expired dedupe keys are purged");
+    assert!(
+        reader.inspect_rows("dedupe", None, 99).unwrap().len() < 9,
+        "expired dedupe keys are purged"
+    );
 }
 
 /// Checks copies of two stores that exchange messages: the copy of the second contains only messages
@@ -557,7 +722,11 @@ fn copies_of_several_stores_are_consistent() {
     while !committing.is_finished() {
         rounds += 1;
         let copies = ["a", "b"].map(|name| dir.path().join(format!("{rounds}-{name}")));
-        let pairs: Vec<_> = readers.iter().cloned().zip(copies.iter().cloned()).collect();
+        let pairs: Vec<_> = readers
+            .iter()
+            .cloned()
+            .zip(copies.iter().cloned())
+            .collect();
         let before = readers[0].position();
         let (copies_info, moment) = copy_consistently(&pairs, || "now").unwrap();
         assert_eq!(moment, "now");
@@ -567,8 +736,15 @@ fn copies_of_several_stores_are_consistent() {
             first == second || first == second + 1,
             "round {rounds}: positions {first} and {second} are inconsistent"
         );
-        for (copy, copied) in copies.iter().zip(&copies_info).filter(|(_, copied)| copied.position > 0) {
-            assert_eq!(read_info(copy, None).unwrap().unwrap().position(), copied.position);
+        for (copy, copied) in copies
+            .iter()
+            .zip(&copies_info)
+            .filter(|(_, copied)| copied.position > 0)
+        {
+            assert_eq!(
+                read_info(copy, None).unwrap().unwrap().position(),
+                copied.position
+            );
             let (mut writer, reader) = open(copy, small()).unwrap();
             let position = usize::try_from(copied.position).unwrap();
             assert_eq!(everything(&reader), expected[position - 1]);

@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use orlog_model::{
-    Change, CheckpointKey, Commit, CorrelationId, DedupeKey, DefinitionRef, Effect, EffectName, EventId,
-    HistoryEntry, Instance, InstanceKey, Name, SagaName, Status, StreamPosition, TenantId, Timer, Timestamp,
-    Work, WorkItem,
+    Change, CheckpointKey, Commit, CorrelationId, DedupeKey, DefinitionRef, Effect, EffectName,
+    EventId, HistoryEntry, Instance, InstanceKey, Name, SagaName, Status, StreamPosition, TenantId,
+    Timer, Timestamp, Work, WorkItem,
 };
 use serde_json::json;
 use uuid::Uuid;
@@ -87,7 +87,11 @@ pub(crate) fn work(key: &InstanceKey, effect: &str, id: u128) -> WorkItem {
 }
 
 pub(crate) fn timer(due: i64, token: u64) -> Timer {
-    Timer { due: at(due), name: Name::new("timeout").unwrap(), token }
+    Timer {
+        due: at(due),
+        name: Name::new("timeout").unwrap(),
+        token,
+    }
 }
 
 pub(crate) fn record(version: u64) -> HistoryEntry {
@@ -98,7 +102,10 @@ pub(crate) fn record(version: u64) -> HistoryEntry {
         input_label: "OrderPlaced".into(),
         note: "reserve: requested".to_owned(),
         status: Status::Running,
-        work: vec![("inventory.ReserveStock".into(), Uuid::from_u128(u128::from(version)))],
+        work: vec![(
+            "inventory.ReserveStock".into(),
+            Uuid::from_u128(u128::from(version)),
+        )],
         origin: orlog_model::InputOrigin::default(),
         payloads: orlog_model::RecordedPayloads::default(),
         failure: None,
@@ -129,6 +136,9 @@ pub(crate) fn apply(commit: Commit) -> Change {
 }
 
 pub(crate) fn checkpoint(sequence: u64) -> Change {
-    let source = CheckpointKey { stream: "events".to_owned(), consumer: "*".to_owned() };
+    let source = CheckpointKey {
+        stream: "events".to_owned(),
+        consumer: "*".to_owned(),
+    };
     Change::Checkpoint(source, StreamPosition::after(Uuid::from_u128(1), sequence))
 }

@@ -54,7 +54,11 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    pub(crate) fn new(tables: MergedTables, options: Options, meter: Option<Arc<LogMetrics>>) -> Self {
+    pub(crate) fn new(
+        tables: MergedTables,
+        options: Options,
+        meter: Option<Arc<LogMetrics>>,
+    ) -> Self {
         let window = tables.disk().dedupe_window();
         Self {
             keys: KeyEncoder::new(options.slots, window),
@@ -81,8 +85,14 @@ impl Shared {
     }
 
     /// Passes the current tables to `read`.
-    pub(crate) fn read<R>(&self, read: impl FnOnce(&MergedTables) -> Result<R, Error>) -> Result<R, Error> {
-        self.read_guard().as_ref().ok_or(Error::Closed).and_then(read)
+    pub(crate) fn read<R>(
+        &self,
+        read: impl FnOnce(&MergedTables) -> Result<R, Error>,
+    ) -> Result<R, Error> {
+        self.read_guard()
+            .as_ref()
+            .ok_or(Error::Closed)
+            .and_then(read)
     }
 
     /// Returns a guard of the current tables. Commits wait until it is dropped.
@@ -96,7 +106,10 @@ impl Shared {
         &self,
         change: impl FnOnce(&mut MergedTables) -> Result<R, Error>,
     ) -> Result<R, Error> {
-        self.exclusive().as_mut().ok_or(Error::Closed).and_then(change)
+        self.exclusive()
+            .as_mut()
+            .ok_or(Error::Closed)
+            .and_then(change)
     }
 
     fn exclusive(&self) -> RwLockWriteGuard<'_, Option<MergedTables>> {
@@ -107,7 +120,10 @@ impl Shared {
     /// Returns the state of the store; the last state if it is closed.
     pub(crate) fn state(&self) -> StoreState {
         self.read(|tables| Ok(*tables.state()))
-            .unwrap_or(StoreState { position: *self.position.borrow(), ..StoreState::NONE })
+            .unwrap_or(StoreState {
+                position: *self.position.borrow(),
+                ..StoreState::NONE
+            })
     }
 
     /// Makes a record with the requested durability visible to all readers, and wakes the watchers.
@@ -133,7 +149,9 @@ impl Shared {
 
     /// Returns an error if the store is in doubt.
     pub(crate) fn check_writable(&self) -> Result<(), Error> {
-        lock(&self.poison).as_ref().map_or(Ok(()), |block| Err(block.error()))
+        lock(&self.poison)
+            .as_ref()
+            .map_or(Ok(()), |block| Err(block.error()))
     }
 
     /// Returns the result; records a failure that leaves the content of the disk unknown.
@@ -173,7 +191,11 @@ impl Shared {
     /// Records the progress of the purge of dedupe keys.
     pub(crate) fn record_purge(&self, purged: usize, is_purging: bool) {
         let backlog = self.dedupe_backlog.load(Ordering::Relaxed);
-        let backlog = if is_purging { backlog.saturating_sub(purged as u64) } else { 0 };
+        let backlog = if is_purging {
+            backlog.saturating_sub(purged as u64)
+        } else {
+            0
+        };
         self.dedupe_backlog.store(backlog, Ordering::Relaxed);
         self.is_purging.store(is_purging, Ordering::Relaxed);
     }
@@ -231,8 +253,13 @@ enum WriteBlock {
 impl WriteBlock {
     fn error(&self) -> Error {
         match self {
-            WriteBlock::Poisoned(cause) => Error::Poisoned { cause: cause.clone() },
-            WriteBlock::Fenced(reason, epoch) => Error::Fenced { reason: reason.clone(), epoch: *epoch },
+            WriteBlock::Poisoned(cause) => Error::Poisoned {
+                cause: cause.clone(),
+            },
+            WriteBlock::Fenced(reason, epoch) => Error::Fenced {
+                reason: reason.clone(),
+                epoch: *epoch,
+            },
         }
     }
 }

@@ -100,7 +100,10 @@ impl TimedCounter {
     /// Counts one operation and records its duration.
     pub(crate) fn record(&self, duration: Duration) {
         self.count.fetch_add(1, Ordering::Relaxed);
-        self.last_micros.store(u64::try_from(duration.as_micros()).unwrap_or(u64::MAX), Ordering::Relaxed);
+        self.last_micros.store(
+            u64::try_from(duration.as_micros()).unwrap_or(u64::MAX),
+            Ordering::Relaxed,
+        );
     }
 
     /// Returns the count and the last duration.
@@ -112,7 +115,8 @@ impl TimedCounter {
 
 /// Upper bounds of the buckets, in seconds. One more bucket has no bound.
 pub const BOUNDS_SECONDS: [f64; 16] = [
-    0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0,
+    0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5,
+    5.0, 10.0,
 ];
 
 /// Histogram of durations.
@@ -154,7 +158,10 @@ impl AtomicDurationHistogram {
     /// Records one duration.
     pub(crate) fn record(&self, duration: Duration) {
         self.counts[bucket(duration)].fetch_add(1, Ordering::Relaxed);
-        self.sum_nanos.fetch_add(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
+        self.sum_nanos.fetch_add(
+            u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX),
+            Ordering::Relaxed,
+        );
     }
 
     /// Returns the current values.
@@ -179,6 +186,9 @@ mod tests {
         let durations = clocked.read();
         assert_eq!((durations.counts[0], durations.counts[1]), (2, 1));
         assert_eq!((durations.counts[15], durations.counts[16]), (1, 1));
-        assert_eq!((durations.count(), durations.sum), (5, Duration::from_micros(20_000_202)));
+        assert_eq!(
+            (durations.count(), durations.sum),
+            (5, Duration::from_micros(20_000_202))
+        );
     }
 }

@@ -70,25 +70,49 @@ impl StoreDir {
         presence::admit(dir, options)?;
         let (tables, about) = open_tables(dir, options, (identity(), None))?;
         if about.location.is_some() {
-            let reason =
-                "it follows a log in JetStream and lacks the unflushed commits; open it with replication";
-            return Err(Error::Mismatch { path: dir.to_owned(), reason: reason.to_owned() });
+            let reason = "it follows a log in JetStream and lacks the unflushed commits; open it with replication";
+            return Err(Error::Mismatch {
+                path: dir.to_owned(),
+                reason: reason.to_owned(),
+            });
         }
-        let journal =
-            presence::open_journal(dir, options, (about.identity, about.store_state.position), device)?;
+        let journal = presence::open_journal(
+            dir,
+            options,
+            (about.identity, about.store_state.position),
+            device,
+        )?;
         let (syncer, log) = (journal.syncer(), journal.reader());
-        let journal = Some(LocalJournal { journal: Mutex::new(journal), syncer, log });
+        let journal = Some(LocalJournal {
+            journal: Mutex::new(journal),
+            syncer,
+            log,
+        });
         Ok(Self::new(tables, journal, about, options))
     }
 
     /// Opens the directory of a replicated store, or creates one that follows the log with this identity
     /// from its start.
-    pub(crate) fn open_replicated(dir: &Path, options: &Options, log: [u8; 16]) -> Result<Arc<Self>, Error> {
-        let start = LogPosition { log, position: 0, number: 0, epoch: 0, writer: 0 };
+    pub(crate) fn open_replicated(
+        dir: &Path,
+        options: &Options,
+        log: [u8; 16],
+    ) -> Result<Arc<Self>, Error> {
+        let start = LogPosition {
+            log,
+            position: 0,
+            number: 0,
+            epoch: 0,
+            writer: 0,
+        };
         let (tables, about) = open_tables(dir, options, (identity(), Some(start)))?;
         if about.location.is_none() {
-            let reason = "it was created without replication; move it away, or open it without replication";
-            return Err(Error::Mismatch { path: dir.to_owned(), reason: reason.to_owned() });
+            let reason =
+                "it was created without replication; move it away, or open it without replication";
+            return Err(Error::Mismatch {
+                path: dir.to_owned(),
+                reason: reason.to_owned(),
+            });
         }
         Ok(Self::new(tables, None, about, options))
     }
@@ -100,7 +124,13 @@ impl StoreDir {
         options: &Options,
     ) -> Arc<Self> {
         let indexes = Mutex::new(Arc::new(about.indexes.clone()));
-        Arc::new(Self { tables, journal, about, indexes, variables: options.variables })
+        Arc::new(Self {
+            tables,
+            journal,
+            about,
+            indexes,
+            variables: options.variables,
+        })
     }
 
     /// Creates a store in memory.
@@ -127,8 +157,14 @@ impl StoreDir {
         position: u64,
         apply: impl FnMut(u64, &[u8]) -> Result<(), Error>,
     ) -> Result<(), Error> {
-        let Some(local) = &self.journal else { return Ok(()) };
-        if local.log.last_written() == position { Ok(()) } else { local.log.for_each(position + 1, apply) }
+        let Some(local) = &self.journal else {
+            return Ok(());
+        };
+        if local.log.last_written() == position {
+            Ok(())
+        } else {
+            local.log.for_each(position + 1, apply)
+        }
     }
 
     /// Returns the log position of the tables before this opening; `None` for a store without a log.
@@ -138,7 +174,8 @@ impl StoreDir {
 
     /// Returns the log entry that contains the last commit of [`StoreDir::flushed_state`].
     pub(crate) fn last_entry(&self) -> EntryId {
-        self.log_position().map_or(EntryId::NONE, LogPosition::last_entry)
+        self.log_position()
+            .map_or(EntryId::NONE, LogPosition::last_entry)
     }
 
     /// Returns the state of the store at the last flush before this opening.
@@ -158,15 +195,22 @@ impl StoreDir {
 
     /// Appends a record to the journal, if there is one. The record need not be durable yet.
     pub(crate) fn append(&self, position: u64, record: &[u8]) -> Result<(), Error> {
-        let Some(local) = &self.journal else { return Ok(()) };
+        let Some(local) = &self.journal else {
+            return Ok(());
+        };
         let written = local.journal().append(&[record])?;
-        assert_eq!(written, position, "the journal and the store count the same commits");
+        assert_eq!(
+            written, position,
+            "the journal and the store count the same commits"
+        );
         Ok(())
     }
 
     /// Syncs all appended records; returns whether a sync was necessary.
     pub(crate) fn sync(&self) -> Result<bool, Error> {
-        let Some(local) = &self.journal else { return Ok(false) };
+        let Some(local) = &self.journal else {
+            return Ok(false);
+        };
         if local.log.last_synced() == local.log.last_written() {
             return Ok(false);
         }
@@ -179,12 +223,22 @@ impl StoreDir {
         // The journal first: tables that are ahead of it could not be continued.
         self.sync()?;
         let store_state = encoded(memtable.state());
-        let position =
-            RecordPosition { position: memtable.state().position, last_entry: memtable.last_entry() };
-        let location = self.log_position().map(|start| encoded(&start.at(position)));
+        let position = RecordPosition {
+            position: memtable.state().position,
+            last_entry: memtable.last_entry(),
+        };
+        let location = self
+            .log_position()
+            .map(|start| encoded(&start.at(position)));
         let mut meta = vec![(STATE_KEY, store_state.as_slice())];
-        meta.extend(location.as_ref().map(|location| (LOG_POSITION_KEY, location.as_slice())));
-        let changes = self.indexes().changes(&*self.tables, memtable, self.variables)?;
+        meta.extend(
+            location
+                .as_ref()
+                .map(|location| (LOG_POSITION_KEY, location.as_slice())),
+        );
+        let changes = self
+            .indexes()
+            .changes(&*self.tables, memtable, self.variables)?;
         self.tables.write(Some(memtable), &changes, &meta)
     }
 
@@ -195,8 +249,13 @@ impl StoreDir {
 
     /// Stores other indexes with their changed rows. Neither a flush nor another change of the indexes may run
     /// meanwhile.
-    pub(crate) fn change_indexes(&self, next: Indexes, changes: &IndexChanges) -> Result<(), Error> {
-        self.tables.write(None, changes, &[(INDEXES_KEY, &encoded(&next))])?;
+    pub(crate) fn change_indexes(
+        &self,
+        next: Indexes,
+        changes: &IndexChanges,
+    ) -> Result<(), Error> {
+        self.tables
+            .write(None, changes, &[(INDEXES_KEY, &encoded(&next))])?;
         *lock(&self.indexes) = Arc::new(next);
         Ok(())
     }
@@ -207,8 +266,10 @@ impl StoreDir {
         let snapshot = self.tables.snapshot()?;
         let store_state: StoreState =
             value::decode(Table::Meta, &snapshot.meta(STATE_KEY)?.unwrap_or_default())?;
-        let location =
-            snapshot.meta(LOG_POSITION_KEY)?.map(|row| value::decode(Table::Meta, &row)).transpose()?;
+        let location = snapshot
+            .meta(LOG_POSITION_KEY)?
+            .map(|row| value::decode(Table::Meta, &row))
+            .transpose()?;
         snapshot.copy(file)?;
         Ok((store_state.position, location))
     }
@@ -218,8 +279,11 @@ impl StoreDir {
     pub(crate) fn copy_journal(&self, dir: &Path, after: u64, last: u64) -> Result<(), Error> {
         let mut options = orlog_journal::Options::new(self.identity());
         // Small segments and no spares, because allocated space is copied and moved too.
-        (options.first_sequence, options.segment_bytes, options.spare_segments) =
-            (after + 1, COPIED_SEGMENT_BYTES, 0);
+        (
+            options.first_sequence,
+            options.segment_bytes,
+            options.spare_segments,
+        ) = (after + 1, COPIED_SEGMENT_BYTES, 0);
         let (mut copy, _) = Journal::open(made(dir)?, options)?;
         if let Some(local) = &self.journal {
             let mut cursor = local.log.read_from(after + 1)?;
@@ -233,19 +297,26 @@ impl StoreDir {
 
     /// Truncates the journal up to `position`, in whole segments.
     pub(crate) fn truncate(&self, position: u64) -> Result<(), Error> {
-        let Some(local) = &self.journal else { return Ok(()) };
+        let Some(local) = &self.journal else {
+            return Ok(());
+        };
         Ok(local.journal().truncate_before(position + 1)?)
     }
 
     /// Returns the last commit that is synced to the journal; `None` for a store without a journal.
     pub(crate) fn durable_position(&self) -> Option<DurablePosition> {
         let position = self.journal.as_ref()?.log.last_synced();
-        Some(DurablePosition { identity: self.identity(), position })
+        Some(DurablePosition {
+            identity: self.identity(),
+            position,
+        })
     }
 
     /// Returns the size of the journal on disk, in bytes.
     pub(crate) fn journal_bytes(&self) -> u64 {
-        self.journal.as_ref().map_or(0, |local| local.journal().bytes_on_disk())
+        self.journal
+            .as_ref()
+            .map_or(0, |local| local.journal().bytes_on_disk())
     }
 
     /// Returns the identity for the journal of a copy of this store.
@@ -292,15 +363,20 @@ pub(crate) fn check_format(row: Option<&[u8]>, path: &Path) -> Result<Option<u32
         reason: "its format row is shorter than four bytes".to_owned(),
     })?;
     match u32::from_be_bytes(*bytes) {
-        found if found > FORMAT => {
-            Err(Error::NewerFormat { path: path.to_owned(), found, supported: FORMAT })
-        }
+        found if found > FORMAT => Err(Error::NewerFormat {
+            path: path.to_owned(),
+            found,
+            supported: FORMAT,
+        }),
         found @ (FORMAT | UPGRADED_FORMAT) => Ok(Some(found)),
         found => {
             let reason = format!(
                 "it has store format {found} of a development release, which this release cannot read; move it away"
             );
-            Err(Error::Mismatch { path: path.to_owned(), reason })
+            Err(Error::Mismatch {
+                path: path.to_owned(),
+                reason,
+            })
         }
     }
 }
@@ -338,7 +414,10 @@ impl StoreMetadata {
             (INDEXES_KEY, encoded(&about.indexes)),
         ];
         rows.extend(start.map(|start| (LOG_POSITION_KEY, encoded(&start))));
-        let rows: Vec<_> = rows.iter().map(|(key, row)| (*key, row.as_slice())).collect();
+        let rows: Vec<_> = rows
+            .iter()
+            .map(|(key, row)| (*key, row.as_slice()))
+            .collect();
         tables.write(None, &Vec::new(), &rows)?;
         Ok(about)
     }
@@ -346,7 +425,11 @@ impl StoreMetadata {
     fn read(tables: &dyn Tables, options: &Options, format: u32) -> Result<Self, Error> {
         if format == UPGRADED_FORMAT {
             let (format, indexes) = (FORMAT.to_be_bytes(), encoded(&Indexes::older_store()));
-            tables.write(None, &Vec::new(), &[(FORMAT_KEY, &format), (INDEXES_KEY, &indexes)])?;
+            tables.write(
+                None,
+                &Vec::new(),
+                &[(FORMAT_KEY, &format), (INDEXES_KEY, &indexes)],
+            )?;
         }
         let window = Duration::from_millis(row(tables, WINDOW_KEY)?);
         if window.as_millis() != options.dedupe_window.as_millis() {
@@ -356,12 +439,22 @@ impl StoreMetadata {
                 "store.dedupe_window differs from the stored value; using the stored value",
             );
         }
-        let location =
-            tables.row(Table::Meta, LOG_POSITION_KEY, |bytes| value::decode(Table::Meta, bytes))?;
-        let (identity, store_state, location) =
-            (row(tables, IDENTITY_KEY)?, row(tables, STATE_KEY)?, location.transpose()?);
+        let location = tables.row(Table::Meta, LOG_POSITION_KEY, |bytes| {
+            value::decode(Table::Meta, bytes)
+        })?;
+        let (identity, store_state, location) = (
+            row(tables, IDENTITY_KEY)?,
+            row(tables, STATE_KEY)?,
+            location.transpose()?,
+        );
         let indexes = row(tables, INDEXES_KEY)?;
-        Ok(Self { identity, store_state, window, location, indexes })
+        Ok(Self {
+            identity,
+            store_state,
+            window,
+            location,
+            indexes,
+        })
     }
 }
 
@@ -376,7 +469,9 @@ fn row<T: serde::de::DeserializeOwned>(tables: &dyn Tables, key: &[u8]) -> Resul
         location: "the table meta".to_owned(),
         reason: format!("the row {} is missing", String::from_utf8_lossy(key)),
     };
-    tables.row(Table::Meta, key, |bytes| value::decode(Table::Meta, bytes))?.ok_or_else(missing)?
+    tables
+        .row(Table::Meta, key, |bytes| value::decode(Table::Meta, bytes))?
+        .ok_or_else(missing)?
 }
 
 /// Returns sixteen bytes that no other store has. It is the only random value in a store, and no

@@ -126,6 +126,9 @@ mod tests {
         }
         assert_eq!(Table::from_number(18), None);
         assert_eq!(Table::ALL.len(), TABLES.len());
-        assert_eq!((Table::Outbox.name(), Table::Count.name()), ("outbox", "count"));
+        assert_eq!(
+            (Table::Outbox.name(), Table::Count.name()),
+            ("outbox", "count")
+        );
     }
 }

@@ -101,7 +101,9 @@ impl dyn Tables + '_ {
         read: impl FnOnce(&[u8]) -> R,
     ) -> Result<Option<R>, Error> {
         let (mut read, mut found) = (Some(read), None);
-        self.get(table, key, &mut |value| found = read.take().map(|read| read(value)))?;
+        self.get(table, key, &mut |value| {
+            found = read.take().map(|read| read(value))
+        })?;
         Ok(found)
     }
 }

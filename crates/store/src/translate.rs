@@ -5,9 +5,9 @@ use std::ops::ControlFlow;
 
 use orlog_model::count::{Operation, count};
 use orlog_model::{
-    ArmedTimer, Change, CheckpointKey, Commit, DeadLetter, DeadLetterOriginal, DedupeKey, DefinitionRef,
-    Deployment, InstanceKey, InstanceReplacement, OutboxKey, StatusSnapshot, StreamPosition, TaskUpdate,
-    Timer, Timestamp, WorkItem,
+    ArmedTimer, Change, CheckpointKey, Commit, DeadLetter, DeadLetterOriginal, DedupeKey,
+    DefinitionRef, Deployment, InstanceKey, InstanceReplacement, OutboxKey, StatusSnapshot,
+    StreamPosition, TaskUpdate, Timer, Timestamp, WorkItem,
 };
 use serde::Serialize;
 
@@ -100,7 +100,10 @@ pub(crate) fn translate(
         translation.change(change)?;
         let bytes = translation.record.bytes().len();
         if bytes > GROUP_BYTES && group.len() > 1 {
-            return Err(Error::TooLarge { bytes: bytes as u64, limit: GROUP_BYTES as u64 });
+            return Err(Error::TooLarge {
+                bytes: bytes as u64,
+                limit: GROUP_BYTES as u64,
+            });
         }
     }
     let is_purge = |change: &Change| matches!(change, Change::PurgeDedupe { .. });
@@ -109,11 +112,22 @@ pub(crate) fn translate(
     } else {
         PURGED_PER_CHANGE * group.len()
     };
-    let ChangeTranslator { store_state, record, trimmed, purge, counts, .. } = translation;
+    let ChangeTranslator {
+        store_state,
+        record,
+        trimmed,
+        purge,
+        counts,
+        ..
+    } = translation;
     counts.write(tables, record)?;
     let (purged, purge) = purge.map_or(Ok((0, None)), |purge| purge.run(tables, record, share))?;
     feeding.write_group((tables, &store_state), trimmed, record)?;
-    Ok(Translation { store_state, purge, purged })
+    Ok(Translation {
+        store_state,
+        purge,
+        purged,
+    })
 }
 
 impl<'a> ChangeTranslator<'a> {
@@ -127,12 +141,13 @@ impl<'a> ChangeTranslator<'a> {
             Change::DropDefinition { hash } => self.record.delete(Table::Definition, hash),
             Change::Deploy(deployment) => self.deploy(deployment),
             Change::PutDeadLetter(dead_letter) => self.dead_letter(dead_letter),
-            Change::DropDeadLetter { tenant, id } => {
-                self.record.delete(Table::DeadLetter, &keys::dead_letter(tenant, *id))
-            }
-            Change::DeadLetterPublished { sequence } => {
-                self.record.delete(Table::DeadLetterOutbox, &keys::dead_letter_outbox(*sequence))
-            }
+            Change::DropDeadLetter { tenant, id } => self
+                .record
+                .delete(Table::DeadLetter, &keys::dead_letter(tenant, *id)),
+            Change::DeadLetterPublished { sequence } => self.record.delete(
+                Table::DeadLetterOutbox,
+                &keys::dead_letter_outbox(*sequence),
+            ),
             Change::PurgeDedupe { before } => {
                 let end = self.keys.dedupe_before(*before).end.unwrap_or_default();
                 self.purge = Some(DedupePurge::extended(self.purge.take(), end));
@@ -148,10 +163,16 @@ impl<'a> ChangeTranslator<'a> {
             Change::PurgeTasks { instance, tasks } => {
                 purge::purge_tasks(self.tables, self.record, self.keys, instance, tasks)
             }
-            Change::AppendJobLog(append) => {
-                job_log::append(self.tables, self.record, &self.keys.instance(&append.instance), append)
-            }
-            Change::TrimFeed { before, retained_commits: keep } => self.trim_feed(*before, *keep),
+            Change::AppendJobLog(append) => job_log::append(
+                self.tables,
+                self.record,
+                &self.keys.instance(&append.instance),
+                append,
+            ),
+            Change::TrimFeed {
+                before,
+                retained_commits: keep,
+            } => self.trim_feed(*before, *keep),
         }
     }
 
@@ -163,23 +184,47 @@ impl<'a> ChangeTranslator<'a> {
             let before = commit.before.as_deref();
             self.counts.note(key, before, Some(instance));
             let before = before.map(StatusSnapshot::from_instance);
-            self.attention(before, StatusSnapshot::from_instance(instance), commit.at, &row)?;
+            self.attention(
+                before,
+                StatusSnapshot::from_instance(instance),
+                commit.at,
+                &row,
+            )?;
         }
         if let Some(history) = &commit.history {
-            self.put(Table::History, &keys::history(&row, history.version), history)?;
+            self.put(
+                Table::History,
+                &keys::history(&row, history.version),
+                history,
+            )?;
         }
         if let Some(version) = commit.forgets {
-            self.record.delete(Table::History, &keys::history(&row, version))?;
+            self.record
+                .delete(Table::History, &keys::history(&row, version))?;
         }
-        commit.dedupe_key.into_iter().try_for_each(|id| self.put_dedupe_key(&row, id))?;
-        commit.work.iter().try_for_each(|item| self.add_work(item))?;
+        commit
+            .dedupe_key
+            .into_iter()
+            .try_for_each(|id| self.put_dedupe_key(&row, id))?;
+        commit
+            .work
+            .iter()
+            .try_for_each(|item| self.add_work(item))?;
         commit.tasks.iter().try_for_each(|entry| self.task(entry))?;
         self.timers(commit, &row)?;
         self.inputs(commit, &row)?;
-        commit.settles.iter().try_for_each(|outbox_key| self.complete(outbox_key))?;
-        let Some(dead_letter) = &commit.dead_letter else { return Ok(()) };
+        commit
+            .settles
+            .iter()
+            .try_for_each(|outbox_key| self.complete(outbox_key))?;
+        let Some(dead_letter) = &commit.dead_letter else {
+            return Ok(());
+        };
         if let DeadLetterOriginal::Input(input) = &dead_letter.original {
-            input.dedupe_key().into_iter().try_for_each(|id| self.delete_dedupe_key(&row, id))?;
+            input
+                .dedupe_key()
+                .into_iter()
+                .try_for_each(|id| self.delete_dedupe_key(&row, id))?;
         }
         self.dead_letter(dead_letter)
     }
@@ -189,20 +234,30 @@ impl<'a> ChangeTranslator<'a> {
     fn delete_dedupe_key(&mut self, row: &[u8], id: DedupeKey) -> Result<(), Error> {
         let buckets = buckets_before(self.tables, self.bucket)?;
         for bucket in buckets.into_iter().chain([self.bucket]) {
-            self.record.delete(Table::Dedupe, &keys::dedupe(bucket, row, id))?;
+            self.record
+                .delete(Table::Dedupe, &keys::dedupe(bucket, row, id))?;
         }
         Ok(())
     }
 
     /// Writes the dedupe key of an event.
     fn put_dedupe_key(&mut self, row: &[u8], id: DedupeKey) -> Result<(), Error> {
-        self.put_empty(KeyPresence::Unknown, Table::Dedupe, &keys::dedupe(self.bucket, row, id))
+        self.put_empty(
+            KeyPresence::Unknown,
+            Table::Dedupe,
+            &keys::dedupe(self.bucket, row, id),
+        )
     }
 
     /// Replaces an instance. It reads only the store, so the group must not contain an earlier commit of
     /// the instance.
     fn replace(&mut self, replacement: &InstanceReplacement) -> Result<(), Error> {
-        let InstanceReplacement { key, instance, history, .. } = replacement;
+        let InstanceReplacement {
+            key,
+            instance,
+            history,
+            ..
+        } = replacement;
         let row = self.keys.instance(key);
         let stored = match purge::stored(self.tables, &row) {
             // Repairs the instance. Its timers are unknown; they are stale, or armed again below.
@@ -215,7 +270,8 @@ impl<'a> ChangeTranslator<'a> {
         };
         self.counts.note(key, stored.as_ref(), Some(instance));
         for timer in stored.iter().flat_map(|instance| &instance.timers) {
-            self.record.delete(Table::Timer, &keys::timer(&row, &row_of(timer)))?;
+            self.record
+                .delete(Table::Timer, &keys::timer(&row, &row_of(timer)))?;
         }
         for timer in &instance.timers {
             // The old timer may have the same name and version, and thus the same key.
@@ -223,7 +279,12 @@ impl<'a> ChangeTranslator<'a> {
             self.put_empty(KeyPresence::Unknown, Table::Timer, &row)?;
         }
         let before = stored.as_ref().map(StatusSnapshot::from_instance);
-        self.attention(before, StatusSnapshot::from_instance(instance), instance.updated_at, &row)?;
+        self.attention(
+            before,
+            StatusSnapshot::from_instance(instance),
+            instance.updated_at,
+            &row,
+        )?;
         self.delete_range(Table::History, &KeyRange::of_prefix(row.clone()))?;
         // Spilled inputs were not applied yet.
         self.delete_range(Table::BufferedInput, &self.keys.buffered_inputs(key))?;
@@ -231,10 +292,22 @@ impl<'a> ChangeTranslator<'a> {
         for record in history {
             self.put(Table::History, &keys::history(&row, record.version), record)?;
         }
-        replacement.dedupe_keys.iter().try_for_each(|id| self.put_dedupe_key(&row, *id))?;
-        replacement.removed_work.iter().try_for_each(|outbox_key| self.complete(outbox_key))?;
-        replacement.tasks.iter().try_for_each(|entry| self.task(entry))?;
-        replacement.work.iter().try_for_each(|item| self.add_work(item))
+        replacement
+            .dedupe_keys
+            .iter()
+            .try_for_each(|id| self.put_dedupe_key(&row, *id))?;
+        replacement
+            .removed_work
+            .iter()
+            .try_for_each(|outbox_key| self.complete(outbox_key))?;
+        replacement
+            .tasks
+            .iter()
+            .try_for_each(|entry| self.task(entry))?;
+        replacement
+            .work
+            .iter()
+            .try_for_each(|item| self.add_work(item))
     }
 
     fn delete_range(&mut self, table: Table, range: &KeyRange) -> Result<(), Error> {
@@ -263,7 +336,9 @@ impl<'a> ChangeTranslator<'a> {
     fn task(&mut self, TaskUpdate { row, event }: &TaskUpdate) -> Result<(), Error> {
         let key = self.keys.task(&row.instance, row.task.id);
         self.put(Table::Task, &key, row)?;
-        let key = self.keys.task_event(&row.instance, row.task.id, self.next_sequence());
+        let key = self
+            .keys
+            .task_event(&row.instance, row.task.id, self.next_sequence());
         self.insert(Table::TaskEvent, &key, event)
     }
 
@@ -281,7 +356,8 @@ impl<'a> ChangeTranslator<'a> {
 
     fn inputs(&mut self, commit: &Commit, row: &[u8]) -> Result<(), Error> {
         for number in &commit.unbuffer {
-            self.record.delete(Table::BufferedInput, &keys::history(row, *number))?;
+            self.record
+                .delete(Table::BufferedInput, &keys::history(row, *number))?;
         }
         let (buffer, spill) = (commit.buffer.as_deref(), commit.spill.as_deref());
         for (input, first) in [(buffer, 0), (spill, keys::FIRST_SPILLED)] {
@@ -293,7 +369,10 @@ impl<'a> ChangeTranslator<'a> {
     }
 
     fn add_work(&mut self, item: &WorkItem) -> Result<(), Error> {
-        let outbox_key = OutboxKey { destination: item.destination(), sequence: self.next_sequence() };
+        let outbox_key = OutboxKey {
+            destination: item.destination(),
+            sequence: self.next_sequence(),
+        };
         self.store_state.outbox_depth += 1;
         count(Operation::WorkItemEncode);
         self.work.push(outbox_key.sequence);
@@ -303,7 +382,9 @@ impl<'a> ChangeTranslator<'a> {
     /// Deletes an outbox row. A missing row is ignored, so that the depth stays correct.
     fn complete(&mut self, outbox_key: &OutboxKey) -> Result<(), Error> {
         let row = keys::outbox(outbox_key);
-        if self.completed.contains(&outbox_key.sequence) || !self.tables.contains(Table::Outbox, &row)? {
+        if self.completed.contains(&outbox_key.sequence)
+            || !self.tables.contains(Table::Outbox, &row)?
+        {
             return Ok(());
         }
         self.record.delete(Table::Outbox, &row)?;
@@ -312,13 +393,21 @@ impl<'a> ChangeTranslator<'a> {
         Ok(())
     }
 
-    fn checkpoint(&mut self, source: &CheckpointKey, position: StreamPosition) -> Result<(), Error> {
+    fn checkpoint(
+        &mut self,
+        source: &CheckpointKey,
+        position: StreamPosition,
+    ) -> Result<(), Error> {
         let row = keys::checkpoint(source);
         self.put(Table::Checkpoint, &row, &position)
     }
 
     fn define(&mut self, program: &DefinitionRef, source: &[u8]) -> Result<(), Error> {
-        self.put(Table::Definition, &program.hash, &(program, DefinitionSourceRef(source)))
+        self.put(
+            Table::Definition,
+            &program.hash,
+            &(program, DefinitionSourceRef(source)),
+        )
     }
 
     fn deploy(&mut self, deployment: &Deployment) -> Result<(), Error> {
@@ -356,32 +445,40 @@ impl<'a> ChangeTranslator<'a> {
     fn trim_feed(&mut self, before: Timestamp, retained_commits: u64) -> Result<(), Error> {
         let (record, trimmed, mut remaining) = (&mut *self.record, &mut self.trimmed, TRIM_BATCH);
         let (is_feed_enabled, last) = (self.feeding.writer_id.is_some(), self.store_state.position);
-        self.tables.scan_keys(Table::Feed, &[], None, &mut |key, row| {
-            let (offset, at) = write::read_offset(key, row)?;
-            let is_expired = |at| write::is_expired(&offset, at, (before, retained_commits, last));
-            if remaining == 0 || is_feed_enabled && !at.is_none_or(is_expired) {
-                return Ok(ControlFlow::Break(()));
-            }
-            remaining -= 1;
-            *trimmed = Some(offset);
-            record.delete(Table::Feed, key)?;
-            Ok(ControlFlow::Continue(()))
-        })
+        self.tables
+            .scan_keys(Table::Feed, &[], None, &mut |key, row| {
+                let (offset, at) = write::read_offset(key, row)?;
+                let is_expired =
+                    |at| write::is_expired(&offset, at, (before, retained_commits, last));
+                if remaining == 0 || is_feed_enabled && !at.is_none_or(is_expired) {
+                    return Ok(ControlFlow::Break(()));
+                }
+                remaining -= 1;
+                *trimmed = Some(offset);
+                record.delete(Table::Feed, key)?;
+                Ok(ControlFlow::Continue(()))
+            })
     }
 
     /// Writes a row that may replace one.
     fn put(&mut self, table: Table, key: &[u8], value: &impl Serialize) -> Result<(), Error> {
-        self.record.put(KeyPresence::Unknown, table, key, |buffer| encode(buffer, value))
+        self.record.put(KeyPresence::Unknown, table, key, |buffer| {
+            encode(buffer, value)
+        })
     }
 
     /// Writes a row whose key is new.
     fn insert(&mut self, table: Table, key: &[u8], value: &impl Serialize) -> Result<(), Error> {
-        self.record.put(KeyPresence::Absent, table, key, |buffer| encode(buffer, value))
+        self.record.put(KeyPresence::Absent, table, key, |buffer| {
+            encode(buffer, value)
+        })
     }
 
     /// Writes a row whose key contains all data.
     fn put_empty(&mut self, newness: KeyPresence, table: Table, key: &[u8]) -> Result<(), Error> {
-        self.record.put(newness, table, key, |buffer| buffer.extend_from_slice(EMPTY))
+        self.record.put(newness, table, key, |buffer| {
+            buffer.extend_from_slice(EMPTY)
+        })
     }
 
     fn next_sequence(&mut self) -> u64 {
@@ -391,5 +488,9 @@ impl<'a> ChangeTranslator<'a> {
 }
 
 fn row_of(timer: &ArmedTimer) -> Timer {
-    Timer { due: timer.due, name: timer.name.clone(), token: timer.token }
+    Timer {
+        due: timer.due,
+        name: timer.name.clone(),
+        token: timer.token,
+    }
 }

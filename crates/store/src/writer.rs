@@ -85,8 +85,13 @@ pub fn open_with_disk(
     options: Options,
     device: Arc<dyn orlog_journal::Disk>,
 ) -> Result<(Writer, Reader), Error> {
-    StoreHome { dir: dir.to_owned(), options, source: DurableSource::Journal(device), open: None }
-        .open_writer()
+    StoreHome {
+        dir: dir.to_owned(),
+        options,
+        source: DurableSource::Journal(device),
+        open: None,
+    }
+    .open_writer()
 }
 
 /// Takes over a shard from its log: the directory `dir` becomes a copy of the log, and the previous
@@ -100,8 +105,13 @@ pub fn open_replicated(
     options: Options,
     replication: ReplicationOptions,
 ) -> Result<(Writer, Reader), Error> {
-    StoreHome { dir: dir.to_owned(), options, source: DurableSource::Log(replication), open: None }
-        .open_writer()
+    StoreHome {
+        dir: dir.to_owned(),
+        options,
+        source: DurableSource::Log(replication),
+        open: None,
+    }
+    .open_writer()
 }
 
 /// Creates a store whose tables are in memory, for tests: the same contract, but its data ends with the process.
@@ -113,15 +123,31 @@ pub fn open_replicated(
 pub fn open_in_memory(options: Options) -> (Writer, Reader) {
     let disk = StoreDir::in_memory(&options).expect("tables in memory do not fail");
     let mut tables = MergedTables::new(disk);
-    tables.count_if_needed().expect("tables in memory do not fail");
+    tables
+        .count_if_needed()
+        .expect("tables in memory do not fail");
     Writer::new(Arc::new(Shared::new(tables, options, None)), None)
 }
 
 impl Writer {
     fn new(shared: Arc<Shared>, home: Option<StoreHome>) -> (Self, Reader) {
-        let (feeding, reader) = (FeedWriter::new(shared.feed_enabled), Reader::new(Arc::clone(&shared)));
+        let (feeding, reader) = (
+            FeedWriter::new(shared.feed_enabled),
+            Reader::new(Arc::clone(&shared)),
+        );
         let (record, work, counts) = (RecordWriter::default(), Vec::new(), CountChanges::default());
-        (Self { shared, record, work, counts, feeding, purge: None, home }, reader)
+        (
+            Self {
+                shared,
+                record,
+                work,
+                counts,
+                feeding,
+                purge: None,
+                home,
+            },
+            reader,
+        )
     }
 
     /// Commits a group atomically at the time `now`, from which dedupe keys expire. On return every reader
@@ -141,13 +167,22 @@ impl Writer {
         self.shared.check_writable()?;
         let frozen = self.shared.wait_for_memtable_space()?;
         let shared = &self.shared;
-        let (output, feeding) = ((&mut self.record, &mut self.work, &mut self.counts), self.feeding);
+        let (output, feeding) = (
+            (&mut self.record, &mut self.work, &mut self.counts),
+            self.feeding,
+        );
         let (purge, was_purging) = (self.purge.clone(), self.purge.is_some());
-        let Translation { store_state, purge, purged } =
-            shared.read(|tables| translate(group, now, (tables, &shared.keys, feeding), output, purge))?;
+        let Translation {
+            store_state,
+            purge,
+            purged,
+        } = shared
+            .read(|tables| translate(group, now, (tables, &shared.keys, feeding), output, purge))?;
         let record = Bytes::copy_from_slice(self.record.finish(&store_state));
         let at = match &mut self.home {
-            Some(home) => shared.record_failure(home.write(shared, store_state.position, &record))?,
+            Some(home) => {
+                shared.record_failure(home.write(shared, store_state.position, &record))?
+            }
             None => RecordPosition::position(store_state.position),
         };
         let position = self.show(at, &record, frozen)?;
@@ -202,7 +237,10 @@ impl Writer {
     /// Wakes the flusher. Called only for a new immutable memtable: a failed flush is not retried at each
     /// commit.
     fn wake_flusher(&self) {
-        if let Some(StoreHome { open: Some(open), .. }) = &self.home {
+        if let Some(StoreHome {
+            open: Some(open), ..
+        }) = &self.home
+        {
             open.background.wake_flusher();
         }
     }
@@ -250,7 +288,9 @@ impl Writer {
     /// # Errors
     /// The errors of [`open`] or [`open_replicated`]; the store stays closed, and the call can be repeated.
     pub fn recover(&mut self) -> Result<(), Error> {
-        let Some(home) = &mut self.home else { return Ok(()) };
+        let Some(home) = &mut self.home else {
+            return Ok(());
+        };
         home.open = None;
         self.purge = None;
         self.shared.close();
@@ -273,7 +313,10 @@ impl StoreHome {
         Ok(Writer::new(shared, Some(self)))
     }
 
-    fn open(&self, meter: Option<&Arc<LogMetrics>>) -> Result<(MergedTables, Option<LogWriter>), Error> {
+    fn open(
+        &self,
+        meter: Option<&Arc<LogMetrics>>,
+    ) -> Result<(MergedTables, Option<LogWriter>), Error> {
         let (mut tables, replica) = self.open_tables(meter)?;
         tables.count_if_needed()?;
         Ok((tables, replica))
@@ -288,7 +331,9 @@ impl StoreHome {
                 let (tables, replica) = replication.take_over(&self.dir, &self.options, meter)?;
                 Ok((tables, Some(replica)))
             }
-            (DurableSource::Log(_), None) => unreachable!("a store that follows a log has log metrics"),
+            (DurableSource::Log(_), None) => {
+                unreachable!("a store that follows a log has log metrics")
+            }
             (DurableSource::Journal(device), _) => {
                 let disk = StoreDir::open(&self.dir, &self.options, Arc::clone(device))?;
                 Ok((MergedTables::replay(&disk)?, None))
@@ -307,13 +352,22 @@ impl StoreHome {
         if let (DurableSource::Log(replication), Some(meter)) = (&self.source, &shared.meter) {
             background.save_snapshots(shared, meter, replication, &self.dir)?;
         }
-        self.open = Some(OpenStore { disk, background, replica });
+        self.open = Some(OpenStore {
+            disk,
+            background,
+            replica,
+        });
         self.wake_snapshots_if_due(shared);
         Ok(())
     }
 
     /// Appends a record to the log or the journal.
-    fn write(&mut self, shared: &Shared, position: u64, record: &Bytes) -> Result<RecordPosition, Error> {
+    fn write(
+        &mut self,
+        shared: &Shared,
+        position: u64,
+        record: &Bytes,
+    ) -> Result<RecordPosition, Error> {
         let OpenStore { disk, replica, .. } = self.open.as_mut().ok_or(Error::Closed)?;
         if let Some(replica) = replica {
             return replica.append(position, record.clone());

@@ -65,25 +65,44 @@ impl Browser {
     /// If none is installed, or it does not start.
     #[must_use]
     pub fn start() -> Self {
-        let Some(program) = program() else { missing("Chromium", "setup") };
+        let Some(program) = program() else {
+            missing("Chromium", "setup")
+        };
         let dir = tempfile::tempdir().expect("a temporary directory");
         let mut command = Command::new("/bin/sh");
-        command.args(["-c", WIRE, "browser"]).arg(program).args(FLAGS);
-        command.arg(format!("--user-data-dir={}", dir.path().display())).arg("about:blank");
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).env("HOME", dir.path());
+        command
+            .args(["-c", WIRE, "browser"])
+            .arg(program)
+            .args(FLAGS);
+        command
+            .arg(format!("--user-data-dir={}", dir.path().display()))
+            .arg("about:blank");
+        command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .env("HOME", dir.path());
         let mut child = command.spawn().expect("the shell starts");
         let (pipe, out) = (child.stdin.take(), child.stdout.take().expect("piped"));
         let (sender, received) = channel();
         std::thread::spawn(move || {
             for message in BufReader::new(out).split(0).map_while(Result::ok) {
-                if serde_json::from_slice(&message).is_ok_and(|message: Value| sender.send(message).is_err())
+                if serde_json::from_slice(&message)
+                    .is_ok_and(|message: Value| sender.send(message).is_err())
                 {
                     return;
                 }
             }
         });
         let events = VecDeque::new();
-        let mut browser = Self { child, pipe, received, session: None, request_id: 0, events, _dir: dir };
+        let mut browser = Self {
+            child,
+            pipe,
+            received,
+            session: None,
+            request_id: 0,
+            events,
+            _dir: dir,
+        };
         let target = browser.call("Target.createTarget", &json!({ "url": "about:blank" }));
         let params = json!({ "targetId": target["targetId"], "flatten": true });
         let session = browser.call("Target.attachToTarget", &params);
@@ -99,7 +118,8 @@ impl Browser {
     /// # Panics
     /// If the call fails or times out.
     pub fn call(&mut self, method: &str, params: &Value) -> Value {
-        self.try_call(method, params).unwrap_or_else(|error| panic!("{method}: {error}"))
+        self.try_call(method, params)
+            .unwrap_or_else(|error| panic!("{method}: {error}"))
     }
 
     fn try_call(&mut self, method: &str, params: &Value) -> Result<Value, Value> {
@@ -109,13 +129,15 @@ impl Browser {
             message["sessionId"] = json!(session);
         }
         let pipe = self.pipe.as_mut().expect("the pipe is open");
-        pipe.write_all(format!("{message}\0").as_bytes()).expect("the browser reads its pipe");
+        pipe.write_all(format!("{message}\0").as_bytes())
+            .expect("the browser reads its pipe");
         let deadline = Instant::now() + WAIT_TIMEOUT;
         loop {
             let remaining = deadline.saturating_duration_since(Instant::now());
             let received = self.received.recv_timeout(remaining);
-            let mut message = received
-                .unwrap_or_else(|error| panic!("{method} {}: no response: {error}", message["params"]));
+            let mut message = received.unwrap_or_else(|error| {
+                panic!("{method} {}: no response: {error}", message["params"])
+            });
             if message["id"] != self.request_id {
                 self.events.push_back(message);
             } else if message["error"].is_object() {
@@ -129,7 +151,9 @@ impl Browser {
     /// Navigates to an address and waits until the page is loaded.
     pub fn navigate(&mut self, url: &str) {
         self.call("Page.navigate", &json!({ "url": url }));
-        self.until("document.readyState === 'complete' && document.querySelector('h1')?.textContent");
+        self.until(
+            "document.readyState === 'complete' && document.querySelector('h1')?.textContent",
+        );
     }
 
     /// Evaluates an expression in the page; awaits a promise.
@@ -137,9 +161,14 @@ impl Browser {
     /// # Panics
     /// If the expression throws.
     pub fn eval(&mut self, expression: &str) -> Value {
-        let params = json!({ "expression": expression, "awaitPromise": true, "returnByValue": true });
+        let params =
+            json!({ "expression": expression, "awaitPromise": true, "returnByValue": true });
         let mut result = self.call("Runtime.evaluate", &params);
-        assert!(result["exceptionDetails"].is_null(), "{expression}: {}", result["exceptionDetails"]);
+        assert!(
+            result["exceptionDetails"].is_null(),
+            "{expression}: {}",
+            result["exceptionDetails"]
+        );
         result["result"]["value"].take()
     }
 
@@ -154,9 +183,12 @@ impl Browser {
                 "new Promise((done) => {{ let frames = 60; const look = () => {{ const found = ({expression}); \
                  if (found || !(frames -= 1)) done(found); else requestAnimationFrame(look); }}; look(); }})"
             );
-            let params = json!({ "expression": within, "awaitPromise": true, "returnByValue": true });
+            let params =
+                json!({ "expression": within, "awaitPromise": true, "returnByValue": true });
             // During navigation there may be no execution context.
-            let Ok(mut result) = self.try_call("Runtime.evaluate", &params) else { continue };
+            let Ok(mut result) = self.try_call("Runtime.evaluate", &params) else {
+                continue;
+            };
             let value = result["result"]["value"].take();
             let is_true = !(value.is_null() || value == false || value == "" || value == 0);
             if is_true && result["exceptionDetails"].is_null() {
@@ -173,14 +205,19 @@ impl Browser {
 
     /// Waits until the page contains a text.
     pub fn wait_for_text(&mut self, text: &str) {
-        self.until(&format!("document.body.innerText.includes({})", json!(text)));
+        self.until(&format!(
+            "document.body.innerText.includes({})",
+            json!(text)
+        ));
     }
 
     /// Waits for an element by role and name.
     fn find(&mut self, role: &str, name: &str) -> Value {
         let deadline = Instant::now() + WAIT_TIMEOUT;
         while Instant::now() < deadline {
-            let root = self.call("DOM.getDocument", &json!({ "depth": 0 }))["root"]["backendNodeId"].take();
+            let root =
+                self.call("DOM.getDocument", &json!({ "depth": 0 }))["root"]["backendNodeId"]
+                    .take();
             let params = json!({ "backendNodeId": root, "role": role, "accessibleName": name });
             // The document may be replaced in between.
             if let Ok(found) = self.try_call("Accessibility.queryAXTree", &params) {
@@ -193,7 +230,10 @@ impl Browser {
             self.eval("new Promise(requestAnimationFrame)");
         }
         let result = self.eval("document.body.innerText");
-        panic!("{role} {name:?} not found on page\n{}", result.as_str().unwrap_or_default());
+        panic!(
+            "{role} {name:?} not found on page\n{}",
+            result.as_str().unwrap_or_default()
+        );
     }
 
     /// Clicks an element. If a refresh of the page moves the element before the click reaches it, clicks again.
@@ -204,7 +244,10 @@ impl Browser {
             if self.try_click(&node).is_ok() {
                 return;
             }
-            assert!(Instant::now() < deadline, "{role} {name:?} receives no click");
+            assert!(
+                Instant::now() < deadline,
+                "{role} {name:?} receives no click"
+            );
         }
     }
 
@@ -215,7 +258,8 @@ impl Browser {
         // In the middle, so that neither the fixed header nor a message covers it.
         let watch = "function () { this.scrollIntoView({ block: 'center' }); window.awaitsClick = true; \
                      this.addEventListener('click', () => { window.awaitsClick = false; }, { capture: true, once: true }); }";
-        let watch = json!({ "objectId": object["object"]["objectId"], "functionDeclaration": watch });
+        let watch =
+            json!({ "objectId": object["object"]["objectId"], "functionDeclaration": watch });
         self.try_call("Runtime.callFunctionOn", &watch)?;
         let quads = self.try_call("DOM.getContentQuads", &params)?;
         if !quads["quads"][0].is_array() {
@@ -232,7 +276,10 @@ impl Browser {
 
     fn press_at(&mut self, quad: &Value) {
         let corner = |index: usize| quad[index].as_f64().unwrap_or_default();
-        let (x, y) = (f64::midpoint(corner(0), corner(4)), f64::midpoint(corner(1), corner(5)));
+        let (x, y) = (
+            f64::midpoint(corner(0), corner(4)),
+            f64::midpoint(corner(1), corner(5)),
+        );
         for kind in ["mousePressed", "mouseReleased"] {
             let event = json!({ "type": kind, "x": x, "y": y, "button": "left", "clickCount": 1 });
             self.call("Input.dispatchMouseEvent", &event);
@@ -263,7 +310,8 @@ impl Browser {
 
     fn on(&mut self, node: &Value, function: &str) {
         let object = self.call("DOM.resolveNode", &json!({ "backendNodeId": node }));
-        let params = json!({ "objectId": object["object"]["objectId"], "functionDeclaration": function });
+        let params =
+            json!({ "objectId": object["object"]["objectId"], "functionDeclaration": function });
         let result = self.call("Runtime.callFunctionOn", &params);
         assert!(result["exceptionDetails"].is_null(), "{result}");
     }
@@ -287,7 +335,14 @@ impl Browser {
                 "windowsVirtualKeyCode": code, "text": text, "modifiers": modifiers,
             })
         };
-        self.call("Input.dispatchKeyEvent", &event(if text.is_empty() { "rawKeyDown" } else { "keyDown" }));
+        self.call(
+            "Input.dispatchKeyEvent",
+            &event(if text.is_empty() {
+                "rawKeyDown"
+            } else {
+                "keyDown"
+            }),
+        );
         self.call("Input.dispatchKeyEvent", &event("keyUp"));
     }
 
@@ -298,14 +353,18 @@ impl Browser {
 
     /// Sets the window size and the preferred color scheme.
     pub fn set_color_scheme(&mut self, width: u32, height: u32, dark: bool) {
-        let size = json!({ "width": width, "height": height, "deviceScaleFactor": 1, "mobile": false });
+        let size =
+            json!({ "width": width, "height": height, "deviceScaleFactor": 1, "mobile": false });
         self.call("Emulation.setDeviceMetricsOverride", &size);
         let scheme = if dark { "dark" } else { "light" };
         let features = json!([
             { "name": "prefers-color-scheme", "value": scheme },
             { "name": "prefers-reduced-motion", "value": "reduce" },
         ]);
-        self.call("Emulation.setEmulatedMedia", &json!({ "features": features }));
+        self.call(
+            "Emulation.setEmulatedMedia",
+            &json!({ "features": features }),
+        );
     }
 
     /// Returns the nodes of the accessibility tree: role and name.
@@ -314,7 +373,9 @@ impl Browser {
         let nodes = tree["nodes"].as_array().into_iter().flatten();
         let text = |value: &Value| value["value"].as_str().unwrap_or_default().to_owned();
         let visible = nodes.filter(|node| node["ignored"] == false);
-        visible.map(|node| (text(&node["role"]), text(&node["name"]))).collect()
+        visible
+            .map(|node| (text(&node["role"]), text(&node["name"])))
+            .collect()
     }
 
     /// Stores a screenshot of the page: WebP if the name of the file ends with `.webp`, else PNG.
@@ -325,15 +386,20 @@ impl Browser {
         let size = self.call("Page.getLayoutMetrics", &json!({}))["cssContentSize"].take();
         let height = size["height"].as_f64().unwrap_or_default().min(2400.0);
         let clip = json!({ "x": 0, "y": 0, "width": size["width"], "height": height, "scale": 1 });
-        let is_webp = file.extension().is_some_and(|extension| extension == "webp");
+        let is_webp = file
+            .extension()
+            .is_some_and(|extension| extension == "webp");
         let mut params = json!({ "captureBeyondViewport": true, "clip": clip });
         if is_webp {
             params["format"] = json!("webp");
             params["quality"] = json!(85);
         }
         let picture = self.call("Page.captureScreenshot", &params);
-        let bytes = STANDARD.decode(picture["data"].as_str().unwrap_or_default()).expect("valid Base64");
-        std::fs::create_dir_all(file.parent().expect("the file has a directory")).expect("a directory");
+        let bytes = STANDARD
+            .decode(picture["data"].as_str().unwrap_or_default())
+            .expect("valid Base64");
+        std::fs::create_dir_all(file.parent().expect("the file has a directory"))
+            .expect("a directory");
         std::fs::write(file, bytes).expect("the file is written");
     }
 
@@ -345,11 +411,16 @@ impl Browser {
             let mut params = event["params"].take();
             match event["method"].as_str().unwrap_or_default() {
                 "Runtime.exceptionThrown" => {
-                    record.console_errors.push(params["exceptionDetails"].to_string());
+                    record
+                        .console_errors
+                        .push(params["exceptionDetails"].to_string());
                 }
                 "Log.entryAdded" => record.console_errors.push(params["entry"].to_string()),
                 "Runtime.consoleAPICalled"
-                    if matches!(params["type"].as_str(), Some("error" | "warning" | "assert")) =>
+                    if matches!(
+                        params["type"].as_str(),
+                        Some("error" | "warning" | "assert")
+                    ) =>
                 {
                     record.console_errors.push(params["args"].to_string());
                 }
@@ -379,6 +450,8 @@ impl Drop for Browser {
 fn program() -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let dirs: Vec<_> = std::env::split_paths(&path).collect();
-    let all = NAMES.iter().flat_map(|name| dirs.iter().map(move |dir| dir.join(name)));
+    let all = NAMES
+        .iter()
+        .flat_map(|name| dirs.iter().map(move |dir| dir.join(name)));
     all.into_iter().find(|path| path.is_file())
 }

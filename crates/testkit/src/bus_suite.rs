@@ -11,8 +11,9 @@ mod publishing;
 mod scan;
 
 pub use consuming::{
-    ack_floor_is_the_end_of_the_gapless_prefix, ack_is_idempotent, consumer_can_start_after_a_position,
-    dropping_next_is_cancel_safe, durable_name_has_one_consumer, max_in_flight_is_enforced, nak_redelivers,
+    ack_floor_is_the_end_of_the_gapless_prefix, ack_is_idempotent,
+    consumer_can_start_after_a_position, dropping_next_is_cancel_safe,
+    durable_name_has_one_consumer, max_in_flight_is_enforced, nak_redelivers,
     partition_receives_its_slots_only, subscriptions_are_independent, tenants_are_served_in_turn,
     unacknowledged_messages_are_redelivered_after_reopening, waiting_consumer_wakes_on_publish,
 };

@@ -37,22 +37,47 @@ impl ChildProcess {
     /// # Panics
     /// If the program cannot be started.
     #[must_use]
-    pub fn start(program: &Path, arguments: &[&str], variables: &[(String, String)], log: &Path) -> Self {
-        File::options().create(true).append(true).open(log).expect("the log file opens");
+    pub fn start(
+        program: &Path,
+        arguments: &[&str],
+        variables: &[(String, String)],
+        log: &Path,
+    ) -> Self {
+        File::options()
+            .create(true)
+            .append(true)
+            .open(log)
+            .expect("the log file opens");
         let mut command = Command::new("/bin/sh");
-        command.args(["-c", SUPERVISOR_SCRIPT, "supervisor"]).arg(log).arg(program).args(arguments);
+        command
+            .args(["-c", SUPERVISOR_SCRIPT, "supervisor"])
+            .arg(log)
+            .arg(program)
+            .args(arguments);
         // The variables belong to the test. The runner rejects unknown keys.
-        for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("ORLOG_"))
+        for (name, _) in
+            std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("ORLOG_"))
         {
             command.env_remove(name);
         }
         command.envs(variables.iter().map(|(name, value)| (name, value)));
-        command.process_group(0).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+        command
+            .process_group(0)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null());
         let mut supervisor = command.spawn().expect("the shell starts");
         let mut line = String::new();
         let stdout = supervisor.stdout.take().expect("piped");
-        BufReader::new(stdout).read_line(&mut line).expect("the supervisor prints the process id");
-        let pid = line.trim().parse().ok().and_then(Pid::from_raw).expect("a process id");
+        BufReader::new(stdout)
+            .read_line(&mut line)
+            .expect("the supervisor prints the process id");
+        let pid = line
+            .trim()
+            .parse()
+            .ok()
+            .and_then(Pid::from_raw)
+            .expect("a process id");
         Self { supervisor, pid }
     }
 
@@ -68,7 +93,8 @@ impl ChildProcess {
     pub fn has_ended(&self) -> bool {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.pid));
         stat.is_ok_and(|stat| {
-            stat.rsplit_once(')').is_some_and(|(_, rest)| rest.trim_start().starts_with('Z'))
+            stat.rsplit_once(')')
+                .is_some_and(|(_, rest)| rest.trim_start().starts_with('Z'))
         }) || !Path::new(&format!("/proc/{}", self.pid)).exists()
     }
 

@@ -56,7 +56,10 @@ pub struct SuiteReport {
 /// # Panics
 /// If the definition fails a check; the message contains the location.
 #[track_caller]
-#[expect(clippy::must_use_candidate, reason = "called for its panics; the counts are optional")]
+#[expect(
+    clippy::must_use_candidate,
+    reason = "called for its panics; the counts are optional"
+)]
 pub fn check(saga: &CompiledDefinition) -> SuiteReport {
     check_with(saga, &PayloadSamples::of(saga.definition()))
 }
@@ -66,11 +69,18 @@ pub fn check(saga: &CompiledDefinition) -> SuiteReport {
 /// # Panics
 /// If the definition fails a check; the message contains the location.
 #[track_caller]
-#[expect(clippy::must_use_candidate, reason = "called for its panics; the counts are optional")]
+#[expect(
+    clippy::must_use_candidate,
+    reason = "called for its panics; the counts are optional"
+)]
 pub fn check_with(saga: &CompiledDefinition, samples: &PayloadSamples) -> SuiteReport {
     let mut report = SuiteReport::default();
     for start in &saga.definition().start {
-        let scenario = SuiteScenario { saga, start, samples };
+        let scenario = SuiteScenario {
+            saga,
+            start,
+            samples,
+        };
         scenario.each_input_twice(&mut report);
         for step in &saga.definition().steps {
             for failure in step_failures(step) {
@@ -96,12 +106,20 @@ enum Delivery {
 
 /// Returns the possible failures of a step.
 fn step_failures(step: &Step) -> Vec<StepFailure> {
-    let events = || step.fail.iter().map(|reply| StepFailure::Event(reply.event.clone()));
+    let events = || {
+        step.fail
+            .iter()
+            .map(|reply| StepFailure::Event(reply.event.clone()))
+    };
     let mut step_failures = match &step.action {
-        Action::Wait(_) | Action::Switch(_) | Action::Repeat(_) | Action::Restart(_) => return Vec::new(),
+        Action::Wait(_) | Action::Switch(_) | Action::Repeat(_) | Action::Restart(_) => {
+            return Vec::new();
+        }
         Action::Event(_) | Action::Human(_) => events().collect(),
         Action::Command(_) if step.ok.is_empty() => vec![StepFailure::Rejected],
-        Action::Command(_) => std::iter::once(StepFailure::Rejected).chain(events()).collect(),
+        Action::Command(_) => std::iter::once(StepFailure::Rejected)
+            .chain(events())
+            .collect(),
         Action::Effect(_) | Action::Saga(_) | Action::Job(_) => vec![StepFailure::Rejected],
     };
     step_failures.extend(step.timeout.as_ref().map(|_| StepFailure::NoResponse));
@@ -135,9 +153,13 @@ impl<'a> SuiteScenario<'a> {
     fn reply(&self, run: &mut InstanceDriver<'_>, tag: &str) -> Result<String, String> {
         let mut note = respond_ok(run, self.saga, tag, self.samples)?;
         let open = PendingTag::of(self.definition(), tag);
-        let collects =
-            open.is_some_and(|open| matches!(open.action(), Action::Event(event) if event.collects()));
-        while collects && pending_tags(run, self.definition()).iter().any(|pending| pending == tag) {
+        let collects = open
+            .is_some_and(|open| matches!(open.action(), Action::Event(event) if event.collects()));
+        while collects
+            && pending_tags(run, self.definition())
+                .iter()
+                .any(|pending| pending == tag)
+        {
             note = respond_ok(run, self.saga, tag, self.samples)?;
         }
         Ok(note)
@@ -150,17 +172,30 @@ impl<'a> SuiteScenario<'a> {
         if self.saga.only_starts(self.start) {
             run.event(self.start.as_str(), self.samples.start(self.start))
                 .expect_err("a second start event changes nothing");
-            assert_eq!(run.state(), before, "a second {} changed the state", self.start);
+            assert_eq!(
+                run.state(),
+                before,
+                "a second {} changed the state",
+                self.start
+            );
         }
         while let Some(tag) = pending_tags(&run, self.definition()).first().cloned() {
-            self.reply(&mut run, &tag).unwrap_or_else(|reason| panic!("{tag} cannot succeed: {reason}"));
+            self.reply(&mut run, &tag)
+                .unwrap_or_else(|reason| panic!("{tag} cannot succeed: {reason}"));
             if self.is_awaited_elsewhere(&run, &tag) {
                 continue;
             }
             let before = run.state().to_vec();
             let second = self.reply(&mut run, &tag);
-            assert!(second.is_err(), "a second response to {tag} was applied: {second:?}");
-            assert_eq!(run.state(), before, "a second response to {tag} changed the state");
+            assert!(
+                second.is_err(),
+                "a second response to {tag} was applied: {second:?}"
+            );
+            assert_eq!(
+                run.state(),
+                before,
+                "a second response to {tag} changed the state"
+            );
         }
         ends::end_active(&mut run, self.definition(), self.samples);
         let saga = &self.saga.definition_ref().saga;
@@ -178,7 +213,8 @@ impl<'a> SuiteScenario<'a> {
     /// Returns whether another step waits for the event that completes a tag, so that a second delivery is
     /// no duplicate.
     fn is_awaited_elsewhere(&self, run: &InstanceDriver<'_>, tag: &str) -> bool {
-        let Some(pending_tag) = PendingTag::of(self.definition(), tag).filter(PendingTag::by_event) else {
+        let Some(pending_tag) = PendingTag::of(self.definition(), tag).filter(PendingTag::by_event)
+        else {
             return false;
         };
         let event = pending_tag.event();
@@ -191,7 +227,11 @@ impl<'a> SuiteScenario<'a> {
 
     /// Runs until that step is in progress. Returns its tag and the steps completed before, or `None` if
     /// the run does not reach it.
-    fn run_to(&self, step: &Step, context: &str) -> Option<(InstanceDriver<'a>, String, Vec<String>)> {
+    fn run_to(
+        &self,
+        step: &Step,
+        context: &str,
+    ) -> Option<(InstanceDriver<'a>, String, Vec<String>)> {
         let mut run = self.start_run();
         let mut done = Vec::new();
         loop {
@@ -204,7 +244,8 @@ impl<'a> SuiteScenario<'a> {
                 return Some((run, tag.clone(), done));
             }
             let tag = tags.first()?;
-            self.reply(&mut run, tag).unwrap_or_else(|reason| panic!("{context}: {tag}: {reason}"));
+            self.reply(&mut run, tag)
+                .unwrap_or_else(|reason| panic!("{context}: {tag}: {reason}"));
             if !tag.starts_with("compensate:") {
                 done.push(tag.clone());
             }
@@ -220,26 +261,42 @@ impl<'a> SuiteScenario<'a> {
         let (mut run, tag, done) = self.run_to(step, context)?;
         run.outcome(&tag, &in_doubt())
             .unwrap_or_else(|reason| panic!("{context}: the step cannot be in doubt: {reason}"));
-        assert!(is_in_doubt(&run, &tag), "{context}: the step is not in doubt: {}", run.state_view());
-        assert!(run.tasks().iter().any(|task| task.tag.as_str() == tag), "{context}: no task is open");
-        run.outcome(&tag, &in_doubt()).expect_err("a second in-doubt result changes nothing");
+        assert!(
+            is_in_doubt(&run, &tag),
+            "{context}: the step is not in doubt: {}",
+            run.state_view()
+        );
+        assert!(
+            run.tasks().iter().any(|task| task.tag.as_str() == tag),
+            "{context}: no task is open"
+        );
+        run.outcome(&tag, &in_doubt())
+            .expect_err("a second in-doubt result changes nothing");
         Some((run, tag, done))
     }
 
     /// Checks the decision of an operator. If the effect was executed, the saga continues; otherwise it is
     /// requested once more.
     fn check_in_doubt(&self, step: &Step, decision: &str, report: &mut SuiteReport) {
-        let context = format!("{}, {} in doubt, {decision}", self.saga.definition_ref().saga, step.id);
-        let Some((mut run, tag, mut done)) = self.leave_in_doubt(step, &context) else { return };
+        let context = format!(
+            "{}, {} in doubt, {decision}",
+            self.saga.definition_ref().saga,
+            step.id
+        );
+        let Some((mut run, tag, mut done)) = self.leave_in_doubt(step, &context) else {
+            return;
+        };
         let work_count = run.work().len();
         if decision == EXECUTED {
-            self.reply(&mut run, &tag).unwrap_or_else(|reason| panic!("{context}: {reason}"));
+            self.reply(&mut run, &tag)
+                .unwrap_or_else(|reason| panic!("{context}: {reason}"));
             done.push(tag.clone());
         } else {
             deliver_decision(&mut run, &tag, decision, &context);
         }
-        let repeated =
-            run.work()[work_count..].iter().filter(|work| work.tag().is_some_and(|t| t.as_str() == tag));
+        let repeated = run.work()[work_count..]
+            .iter()
+            .filter(|work| work.tag().is_some_and(|t| t.as_str() == tag));
         assert_eq!(
             repeated.count(),
             usize::from(decision == NOT_EXECUTED),
@@ -254,30 +311,45 @@ impl<'a> SuiteScenario<'a> {
     /// Checks the same for a saga that was cancelled meanwhile: it does not end before the decision, and an
     /// executed effect is compensated.
     fn check_in_doubt_when_cancelled(&self, step: &Step, decision: &str, report: &mut SuiteReport) {
-        let context =
-            format!("{}, {} in doubt when cancelled, {decision}", self.saga.definition_ref().saga, step.id);
-        let Some((mut run, tag, mut done)) = self.leave_in_doubt(step, &context) else { return };
+        let context = format!(
+            "{}, {} in doubt when cancelled, {decision}",
+            self.saga.definition_ref().saga,
+            step.id
+        );
+        let Some((mut run, tag, mut done)) = self.leave_in_doubt(step, &context) else {
+            return;
+        };
         if run.cancel("definition suite").is_err() {
             return;
         }
         for _ in 0..MAX_INPUTS {
-            let Some(compensation) =
-                pending_tags(&run, self.definition()).into_iter().find(|t| t.starts_with("compensate:"))
+            let Some(compensation) = pending_tags(&run, self.definition())
+                .into_iter()
+                .find(|t| t.starts_with("compensate:"))
             else {
                 break;
             };
             self.reply(&mut run, &compensation)
                 .unwrap_or_else(|reason| panic!("{context}: {compensation}: {reason}"));
         }
-        assert_eq!(run.status(), Status::Compensating, "{context}: the saga ended before the decision");
+        assert_eq!(
+            run.status(),
+            Status::Compensating,
+            "{context}: the saga ended before the decision"
+        );
         if decision == EXECUTED {
-            self.reply(&mut run, &tag).unwrap_or_else(|reason| panic!("{context}: {reason}"));
+            self.reply(&mut run, &tag)
+                .unwrap_or_else(|reason| panic!("{context}: {reason}"));
         } else {
             deliver_decision(&mut run, &tag, decision, &context);
         }
         let compensation = format!("compensate:{tag}");
         let compensated = decision == EXECUTED && step.compensate.is_some();
-        assert_eq!(run.compensated().contains(&compensation), compensated, "{context}: {compensation}");
+        assert_eq!(
+            run.compensated().contains(&compensation),
+            compensated,
+            "{context}: {compensation}"
+        );
         self.run_to_the_end(&mut run, &mut done, Delivery::Once, &context);
         assert_eq!(run.status(), Status::Cancelled, "{context}");
         assert_nothing_remains(&run, &context);
@@ -285,10 +357,21 @@ impl<'a> SuiteScenario<'a> {
     }
 
     /// Runs until that step is in progress, fails it, and checks the result.
-    fn fail_at(&self, step: &Step, failure: &StepFailure, times: Delivery, report: &mut SuiteReport) {
+    fn fail_at(
+        &self,
+        step: &Step,
+        failure: &StepFailure,
+        times: Delivery,
+        report: &mut SuiteReport,
+    ) {
         let saga = &self.saga.definition_ref().saga;
-        let context = format!("{saga}, {} failing by {failure:?}, compensated {times:?}", step.id);
-        let Some((mut run, tag, mut done)) = self.run_to(step, &context) else { return };
+        let context = format!(
+            "{saga}, {} failing by {failure:?}, compensated {times:?}",
+            step.id
+        );
+        let Some((mut run, tag, mut done)) = self.run_to(step, &context) else {
+            return;
+        };
         self.fail(&mut run, &tag, failure)
             .unwrap_or_else(|reason| panic!("{context}: the step cannot fail: {reason}"));
         let may_be_executed = matches!(step.action, Action::Command(_)) && !step.ok.is_empty();
@@ -302,14 +385,20 @@ impl<'a> SuiteScenario<'a> {
     }
 
     /// Fails the step for every attempt.
-    fn fail(&self, run: &mut InstanceDriver<'_>, tag: &str, failure: &StepFailure) -> Result<String, String> {
+    fn fail(
+        &self,
+        run: &mut InstanceDriver<'_>,
+        tag: &str,
+        failure: &StepFailure,
+    ) -> Result<String, String> {
         loop {
             let note = match failure {
                 StepFailure::Rejected => run.outcome(tag, &failed("rejected")),
                 StepFailure::Event(kind) => respond_fail(run, self.saga, tag, kind, self.samples),
                 StepFailure::NoResponse => {
-                    let timeout =
-                        run.time_until(tag).expect("only a step with a timeout fails without a response");
+                    let timeout = run
+                        .time_until(tag)
+                        .expect("only a step with a timeout fails without a response");
                     run.fire(tag, timeout)
                 }
             }?;
@@ -331,7 +420,8 @@ impl<'a> SuiteScenario<'a> {
     ) {
         for _ in 0..MAX_INPUTS {
             if run.status() == Status::Stuck {
-                run.skip().unwrap_or_else(|reason| panic!("{context}: still stuck: {reason}"));
+                run.skip()
+                    .unwrap_or_else(|reason| panic!("{context}: still stuck: {reason}"));
             }
             let tags = pending_tags(run, self.definition());
             let mut compensations = tags.iter().filter(|tag| tag.starts_with("compensate:"));
@@ -340,12 +430,14 @@ impl<'a> SuiteScenario<'a> {
             let Some(tag) = compensation.or_else(|| tags.first()) else {
                 return ends::end_active(run, self.definition(), self.samples);
             };
-            self.reply(run, tag).unwrap_or_else(|reason| panic!("{context}: {tag}: {reason}"));
+            self.reply(run, tag)
+                .unwrap_or_else(|reason| panic!("{context}: {tag}: {reason}"));
             if compensation.is_none() {
                 done.push(tag.clone());
             } else if times == Delivery::Twice && !self.is_awaited_elsewhere(run, tag) {
                 let before = run.state().to_vec();
-                self.reply(run, tag).expect_err("a second confirmation changes nothing");
+                self.reply(run, tag)
+                    .expect_err("a second confirmation changes nothing");
                 assert_eq!(
                     run.state(),
                     before,
@@ -359,15 +451,29 @@ impl<'a> SuiteScenario<'a> {
 
 /// Delivers the decision of an operator twice; the second delivery changes nothing.
 fn deliver_decision(run: &mut InstanceDriver<'_>, tag: &str, decision: &str, context: &str) {
-    resolve_in_doubt(run, tag, decision, Value::Null).unwrap_or_else(|reason| panic!("{context}: {reason}"));
+    resolve_in_doubt(run, tag, decision, Value::Null)
+        .unwrap_or_else(|reason| panic!("{context}: {reason}"));
     let before = run.state().to_vec();
-    resolve_in_doubt(run, tag, decision, Value::Null).expect_err("a second decision changes nothing");
-    assert_eq!(run.state(), before, "{context}: a second decision changed the state");
+    resolve_in_doubt(run, tag, decision, Value::Null)
+        .expect_err("a second decision changes nothing");
+    assert_eq!(
+        run.state(),
+        before,
+        "{context}: a second decision changed the state"
+    );
 }
 
 fn assert_nothing_remains(run: &InstanceDriver<'_>, context: &str) {
-    assert!(run.timers().is_empty(), "{context}: timers remain: {:?}", run.timers());
-    assert!(run.waits().is_empty(), "{context}: waits remain: {:?}", run.waits());
+    assert!(
+        run.timers().is_empty(),
+        "{context}: timers remain: {:?}",
+        run.timers()
+    );
+    assert!(
+        run.waits().is_empty(),
+        "{context}: waits remain: {:?}",
+        run.waits()
+    );
 }
 
 fn count(run: &InstanceDriver<'_>, report: &mut SuiteReport) {

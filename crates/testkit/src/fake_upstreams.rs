@@ -60,7 +60,9 @@ impl FakeBehavior {
     pub fn of(plan: &Value, tag: &str) -> Self {
         let name = plan.get(tag).and_then(Value::as_str).unwrap_or("ok");
         let found = Self::ALL.into_iter().find(|(known, _)| *known == name);
-        found.unwrap_or_else(|| panic!("unknown behavior {name:?}")).1
+        found
+            .unwrap_or_else(|| panic!("unknown behavior {name:?}"))
+            .1
     }
 }
 
@@ -103,14 +105,24 @@ struct ExecutionLog {
 
 impl ExecutionLog {
     fn of<'a>(&'a self, instance: &InstanceKey) -> impl Iterator<Item = &'a ExecutedAction> {
-        let positions = self.by_instance.get(instance).map(Vec::as_slice).unwrap_or_default();
+        let positions = self
+            .by_instance
+            .get(instance)
+            .map(Vec::as_slice)
+            .unwrap_or_default();
         positions.iter().map(|position| &self.executed[*position])
     }
 
     /// Adds an action, unless its key was executed. The key of an action belongs to one instance.
     fn execute(&mut self, action: ExecutedAction) {
-        if self.of(&action.instance).all(|executed| executed.key != action.key) {
-            self.by_instance.entry(action.instance.clone()).or_default().push(self.executed.len());
+        if self
+            .of(&action.instance)
+            .all(|executed| executed.key != action.key)
+        {
+            self.by_instance
+                .entry(action.instance.clone())
+                .or_default()
+                .push(self.executed.len());
             self.executed.push(action);
         }
     }
@@ -152,7 +164,10 @@ impl FakeUpstreams {
 
     /// Makes all upstreams unavailable to one tenant, or available again.
     pub fn set_down_for(&self, tenant: &TenantId, is_down: bool) {
-        let mut tenants = self.down_tenants.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut tenants = self
+            .down_tenants
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         if is_down {
             tenants.insert(tenant.clone());
         } else {
@@ -161,7 +176,10 @@ impl FakeUpstreams {
     }
 
     fn is_down_for(&self, tenant: &TenantId) -> bool {
-        let tenants = self.down_tenants.lock().unwrap_or_else(PoisonError::into_inner);
+        let tenants = self
+            .down_tenants
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         self.is_down.load(Ordering::SeqCst) || tenants.contains(tenant)
     }
 
@@ -173,7 +191,10 @@ impl FakeUpstreams {
     /// Returns the connected bus.
     #[must_use]
     pub fn bus(&self) -> Option<Arc<dyn Bus>> {
-        self.bus.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.bus
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
     }
 
     fn log(&self) -> MutexGuard<'_, ExecutionLog> {
@@ -189,7 +210,10 @@ impl FakeUpstreams {
     /// Returns the tags of the actions executed for an instance, in order.
     #[must_use]
     pub fn executed_for(&self, instance: &InstanceKey) -> Vec<String> {
-        self.log().of(instance).map(|action| action.tag.clone()).collect()
+        self.log()
+            .of(instance)
+            .map(|action| action.tag.clone())
+            .collect()
     }
 
     /// Returns the number of attempts under all keys.
@@ -203,24 +227,37 @@ impl FakeUpstreams {
     /// # Errors
     /// The bus rejects the event, or no bus is connected.
     pub async fn publish(&self, event: &Event) -> Result<(), orlog_bus::Error> {
-        let bus =
-            self.bus().ok_or_else(|| orlog_bus::Error::Unavailable("no bus is connected".to_owned()))?;
+        let bus = self
+            .bus()
+            .ok_or_else(|| orlog_bus::Error::Unavailable("no bus is connected".to_owned()))?;
         let once = codec::encode(event, codec::aggregate_subject(event));
         let id = once.id.clone().unwrap_or_default();
-        let duplicate = |n| Arc::new(Message { id: Some(format!("{id}#{n}")), ..once.clone() });
-        bus.publish((0..self.duplicates).map(duplicate).collect()).await.map(|_| ())
+        let duplicate = |n| {
+            Arc::new(Message {
+                id: Some(format!("{id}#{n}")),
+                ..once.clone()
+            })
+        };
+        bus.publish((0..self.duplicates).map(duplicate).collect())
+            .await
+            .map(|_| ())
     }
 
     /// Returns the upstreams `payments`, `mail`, and the gateway.
     #[must_use]
     pub fn upstreams(self: &Arc<Self>) -> Vec<Upstream> {
         let native = |effects: [&str; 2]| {
-            effects.into_iter().fold(FunctionProvider::new(), |native, effect| {
-                let upstreams = Arc::clone(self);
-                native.effect(effect, move |call| perform(Arc::clone(&upstreams), call))
-            })
+            effects
+                .into_iter()
+                .fold(FunctionProvider::new(), |native, effect| {
+                    let upstreams = Arc::clone(self);
+                    native.effect(effect, move |call| perform(Arc::clone(&upstreams), call))
+                })
         };
-        let policy = Policy { max_attempts: None, ..Policy::in_process() };
+        let policy = Policy {
+            max_attempts: None,
+            ..Policy::in_process()
+        };
         vec![
             native(["payments.charge", "payments.refund"]).upstream("payments", policy.clone()),
             native(["mail.send", "mail.retract"]).upstream("mail", policy.clone()),
@@ -235,13 +272,17 @@ impl FakeUpstreams {
         instance: &InstanceKey,
         payload: &Value,
     ) -> Result<Reply, ProviderError> {
-        let tag = payload["tag"].as_str().expect("every payload of the test sagas contains its tag");
+        let tag = payload["tag"]
+            .as_str()
+            .expect("every payload of the test sagas contains its tag");
         let behavior = FakeBehavior::of(&payload["plan"], tag);
         if let Some(observer) = &self.observer {
             observer(instance, key);
         }
         if behavior == FakeBehavior::Slow {
-            self.clock.sleep_until(self.clock.steady().saturating_add(SLOW)).await;
+            self.clock
+                .sleep_until(self.clock.steady().saturating_add(SLOW))
+                .await;
         }
         let mut log = self.log();
         log.total_attempts += 1;
@@ -249,14 +290,23 @@ impl FakeUpstreams {
         *attempts += 1;
         let attempts = *attempts;
         if self.is_down_for(&instance.tenant) {
-            return Err(ProviderError::unavailable("unavailable", format!("{tag} is unavailable")));
+            return Err(ProviderError::unavailable(
+                "unavailable",
+                format!("{tag} is unavailable"),
+            ));
         }
         match behavior {
             FakeBehavior::Reject => {
-                return Err(ProviderError::permanent("rejected", format!("{tag} is rejected")));
+                return Err(ProviderError::permanent(
+                    "rejected",
+                    format!("{tag} is rejected"),
+                ));
             }
             FakeBehavior::Unavailable if attempts < 3 => {
-                return Err(ProviderError::unavailable("unavailable", format!("{tag} is unavailable")));
+                return Err(ProviderError::unavailable(
+                    "unavailable",
+                    format!("{tag} is unavailable"),
+                ));
             }
             FakeBehavior::Ok
             | FakeBehavior::ResponseLost
@@ -265,15 +315,24 @@ impl FakeUpstreams {
             | FakeBehavior::FailureEvent
             | FakeBehavior::NoEvent => {}
         }
-        log.execute(ExecutedAction { key, instance: instance.clone(), tag: tag.to_owned() });
+        log.execute(ExecutedAction {
+            key,
+            instance: instance.clone(),
+            tag: tag.to_owned(),
+        });
         if behavior == FakeBehavior::ResponseLost && attempts == 1 {
             return Err(ProviderError::response_lost(
                 "response_lost",
                 format!("the response to {tag} is lost"),
             ));
         }
-        let facts = payload["facts"].as_array().into_iter().flatten().filter_map(Value::as_str);
-        let facts = facts.map(|kind| Fact::new(EventType::new(kind).expect("a valid name"), Value::Null));
+        let facts = payload["facts"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .filter_map(Value::as_str);
+        let facts =
+            facts.map(|kind| Fact::new(EventType::new(kind).expect("a valid name"), Value::Null));
         Ok(Reply::from(json!({ "tag": tag })).with_facts(facts))
     }
 
@@ -287,8 +346,13 @@ impl FakeUpstreams {
     }
 }
 
-async fn perform(upstreams: Arc<FakeUpstreams>, call: FunctionCall) -> Result<Reply, ProviderError> {
-    upstreams.attempt(call.idempotency_key, &call.instance, &call.payload).await
+async fn perform(
+    upstreams: Arc<FakeUpstreams>,
+    call: FunctionCall,
+) -> Result<Reply, ProviderError> {
+    upstreams
+        .attempt(call.idempotency_key, &call.instance, &call.payload)
+        .await
 }
 
 /// Returns an incomplete event for an instance.
@@ -318,9 +382,15 @@ struct FakeGateway(Arc<FakeUpstreams>);
 impl Provider for FakeGateway {
     async fn execute(&self, item: &WorkItem, _: Attempt) -> Result<Reply, ProviderError> {
         let Work::Command(command) = &item.work else {
-            return Err(ProviderError::permanent("no_command", "the gateway accepts only commands"));
+            return Err(ProviderError::permanent(
+                "no_command",
+                "the gateway accepts only commands",
+            ));
         };
-        let reply = self.0.attempt(item.id, &item.instance, &command.payload).await?;
+        let reply = self
+            .0
+            .attempt(item.id, &item.instance, &command.payload)
+            .await?;
         let behavior = FakeBehavior::of(&command.payload["plan"], command.tag.as_str());
         let kind = match (command.name.as_str(), behavior) {
             (_, FakeBehavior::NoEvent) => None,

@@ -30,7 +30,13 @@ pub struct Faults {
 
 impl Default for Faults {
     fn default() -> Self {
-        Self { lost_responses: 10, lost_acks: 10, duplicates: 20, delays: 20, signing_panics: 0 }
+        Self {
+            lost_responses: 10,
+            lost_acks: 10,
+            duplicates: 20,
+            delays: 20,
+            signing_panics: 0,
+        }
     }
 }
 
@@ -61,7 +67,10 @@ impl FaultyBus {
     pub fn new(inner: Arc<dyn Bus>, faults: Faults, seed: u64) -> Arc<Self> {
         Arc::new(Self {
             inner,
-            fault_rng: Arc::new(FaultRng { faults, rng: Mutex::new(Rng::with_seed(seed)) }),
+            fault_rng: Arc::new(FaultRng {
+                faults,
+                rng: Mutex::new(Rng::with_seed(seed)),
+            }),
         })
     }
 }
@@ -82,18 +91,33 @@ impl Bus for FaultyBus {
 
     fn sign(&self, message: Message) -> Message {
         let panics = self.fault_rng.faults.signing_panics;
-        assert!(panics == 0 || !self.fault_rng.occurs(panics), "injected panic");
+        assert!(
+            panics == 0 || !self.fault_rng.occurs(panics),
+            "injected panic"
+        );
         self.inner.sign(message)
     }
 
     async fn subscribe(&self, subscription: Subscription) -> Result<Box<dyn Consumer>, Error> {
         let inner = self.inner.subscribe(subscription).await?;
-        let acker = FaultyAcker { inner: inner.acker(), fault_rng: Arc::clone(&self.fault_rng) };
+        let acker = FaultyAcker {
+            inner: inner.acker(),
+            fault_rng: Arc::clone(&self.fault_rng),
+        };
         let fault_rng = Arc::clone(&self.fault_rng);
-        Ok(Box::new(FaultyConsumer { inner, acker: Arc::new(acker), fault_rng, late: VecDeque::new() }))
+        Ok(Box::new(FaultyConsumer {
+            inner,
+            acker: Arc::new(acker),
+            fault_rng,
+            late: VecDeque::new(),
+        }))
     }
 
-    async fn scan(&self, filters: Vec<String>, since: ScanStart) -> Result<Box<dyn StreamScan>, Error> {
+    async fn scan(
+        &self,
+        filters: Vec<String>,
+        since: ScanStart,
+    ) -> Result<Box<dyn StreamScan>, Error> {
         self.inner.scan(filters, since).await
     }
 
@@ -141,7 +165,10 @@ impl FaultyConsumer {
     fn shuffled(&mut self, max: usize) -> Vec<Delivery> {
         let mut subjects: BTreeMap<String, Vec<Delivery>> = BTreeMap::new();
         for delivery in self.late.drain(..) {
-            subjects.entry(delivery.message.subject.clone()).or_default().push(delivery);
+            subjects
+                .entry(delivery.message.subject.clone())
+                .or_default()
+                .push(delivery);
         }
         let faults = self.fault_rng.faults;
         let mut queues = Vec::new();

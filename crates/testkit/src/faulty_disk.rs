@@ -40,7 +40,10 @@ impl FaultyDisk {
 
     /// Delays each sync by this duration.
     pub fn set_slow(&self, by: Duration) {
-        self.0.slow_millis.store(u64::try_from(by.as_millis()).unwrap_or(u64::MAX), Ordering::SeqCst);
+        self.0.slow_millis.store(
+            u64::try_from(by.as_millis()).unwrap_or(u64::MAX),
+            Ordering::SeqCst,
+        );
     }
 
     /// Returns the number of syncs that will fail.
@@ -85,13 +88,19 @@ impl Disk for FaultyDisk {
 
     fn sync(&self, file: &File) -> io::Result<()> {
         let fails = |remaining: usize| remaining.checked_sub(1);
-        if self.0.failing_syncs.fetch_update(Ordering::SeqCst, Ordering::SeqCst, fails).is_ok() {
+        if self
+            .0
+            .failing_syncs
+            .fetch_update(Ordering::SeqCst, Ordering::SeqCst, fails)
+            .is_ok()
+        {
             return Err(io::Error::other("the disk failed"));
         }
         let slow = Duration::from_millis(self.0.slow_millis.load(Ordering::SeqCst));
         let started = Instant::now();
-        while let Some(remaining) =
-            slow.checked_sub(started.elapsed()).filter(|remaining| !remaining.is_zero())
+        while let Some(remaining) = slow
+            .checked_sub(started.elapsed())
+            .filter(|remaining| !remaining.is_zero())
         {
             std::thread::park_timeout(remaining);
         }

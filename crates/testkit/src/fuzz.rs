@@ -31,9 +31,19 @@ pub fn fuzz<T: Sync>(
     show: impl Fn(&T) -> String + Sync,
 ) {
     let seconds = number("ORLOG_FUZZ_SECONDS");
-    let seed = || if seconds.is_some() { Random::any_seed() } else { 1 };
+    let seed = || {
+        if seconds.is_some() {
+            Random::any_seed()
+        } else {
+            1
+        }
+    };
     let first = number("ORLOG_FUZZ_SEED").unwrap_or_else(seed);
-    let max_runs = number("ORLOG_FUZZ_RUNS").unwrap_or(if seconds.is_some() { u64::MAX } else { TEST_RUNS });
+    let max_runs = number("ORLOG_FUZZ_RUNS").unwrap_or(if seconds.is_some() {
+        u64::MAX
+    } else {
+        TEST_RUNS
+    });
     let seconds = seconds.unwrap_or(u64::from(u32::MAX));
     println!("{target}: ORLOG_FUZZ_SEED={first}");
     let start = Instant::now();
@@ -41,8 +51,12 @@ pub fn fuzz<T: Sync>(
     while runs < max_runs && (runs == 0 || start.elapsed() < Duration::from_secs(seconds)) {
         let seed = first.wrapping_add(runs);
         let input = make(&mut Random::new(seed));
-        let describe =
-            || format!("{target}: failed; ORLOG_FUZZ_SEED={seed} ORLOG_FUZZ_RUNS=1\n{}", show(&input));
+        let describe = || {
+            format!(
+                "{target}: failed; ORLOG_FUZZ_SEED={seed} ORLOG_FUZZ_RUNS=1\n{}",
+                show(&input)
+            )
+        };
         let (started, before) = (Instant::now(), reset_peak_memory());
         match with_timeout(describe, || catch_unwind(AssertUnwindSafe(|| run(&input)))) {
             Ok(valid) => accepted += u64::from(valid),
@@ -52,22 +66,33 @@ pub fn fuzz<T: Sync>(
             }
         }
         let grown = peak_memory().saturating_sub(before);
-        assert!(grown < MAX_GROWTH, "{}\nmore memory than allowed: {grown} KiB", describe());
+        assert!(
+            grown < MAX_GROWTH,
+            "{}\nmore memory than allowed: {grown} KiB",
+            describe()
+        );
         (slowest, largest) = (slowest.max(started.elapsed()), largest.max(grown));
         runs += 1;
     }
-    let per_second = runs * 1000 / u64::try_from(start.elapsed().as_millis()).unwrap_or(1).max(1);
+    let per_second = runs * 1000
+        / u64::try_from(start.elapsed().as_millis())
+            .unwrap_or(1)
+            .max(1);
     println!(
         "{target}: {runs} inputs, {accepted} of them valid, {per_second}/s, the slowest took {slowest:?}, \
          the largest {largest} KiB"
     );
-    assert!(max_runs == 1 || accepted > 0, "{target}: no input was valid, so the test is too weak");
+    assert!(
+        max_runs == 1 || accepted > 0,
+        "{target}: no input was valid, so the test is too weak"
+    );
 }
 
 fn number(name: &str) -> Option<u64> {
-    std::env::var(name)
-        .ok()
-        .map(|text| text.parse().unwrap_or_else(|_| panic!("{name}={text} is not a number")))
+    std::env::var(name).ok().map(|text| {
+        text.parse()
+            .unwrap_or_else(|_| panic!("{name}={text} is not a number"))
+    })
 }
 
 /// Runs `work`. If it does not end in time, prints `description` and exits the process.
@@ -97,7 +122,8 @@ fn reset_peak_memory() -> u64 {
 fn peak_memory() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
-    line.and_then(|line| line.split_whitespace().next()?.parse().ok()).unwrap_or_default()
+    line.and_then(|line| line.split_whitespace().next()?.parse().ok())
+        .unwrap_or_default()
 }
 
 /// Texts that parsers treat in a special way.
@@ -184,7 +210,10 @@ impl Random {
     }
 
     /// Returns a seed for a run without a configured seed.
-    #[expect(clippy::disallowed_methods, reason = "a random seed; a failure prints it")]
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "a random seed; a failure prints it"
+    )]
     fn any_seed() -> u64 {
         let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
         since.map_or(1, |since| since.as_secs() << 20)
@@ -204,7 +233,8 @@ impl Random {
     /// # Panics
     /// If `end` is 0.
     pub fn below(&mut self, end: usize) -> usize {
-        usize::try_from(self.next() % u64::try_from(end).expect("a small number")).expect("below a usize")
+        usize::try_from(self.next() % u64::try_from(end).expect("a small number"))
+            .expect("below a usize")
     }
 
     /// Returns any byte.

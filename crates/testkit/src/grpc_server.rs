@@ -75,7 +75,12 @@ impl GrpcServerBuilder {
     /// Creates the configuration of a plaintext server.
     #[must_use]
     pub fn new(proto: &'static str, reflection: Reflection) -> Self {
-        Self { proto, reflection, tls: None, at: None }
+        Self {
+            proto,
+            reflection,
+            tls: None,
+            at: None,
+        }
     }
 
     /// Starts the server.
@@ -83,7 +88,9 @@ impl GrpcServerBuilder {
     /// # Panics
     /// If the port is in use or the text is not a valid `.proto`.
     pub async fn start(self, handler: Handler) -> GrpcServer {
-        let at = self.at.unwrap_or_else(|| SocketAddr::from(([127, 0, 0, 1], 0)));
+        let at = self
+            .at
+            .unwrap_or_else(|| SocketAddr::from(([127, 0, 0, 1], 0)));
         let listener = TcpListener::bind(at).await.expect("a free port");
         let address = listener.local_addr().expect("bound");
         let set = descriptors(self.proto);
@@ -94,16 +101,21 @@ impl GrpcServerBuilder {
         }
         let mut routes = server.add_service(Payments { pool, handler });
         let reflection = || {
-            let set = prost_types::FileDescriptorSet::decode(set.as_slice()).expect("valid descriptors");
+            let set =
+                prost_types::FileDescriptorSet::decode(set.as_slice()).expect("valid descriptors");
             tonic_reflection::server::Builder::configure().register_file_descriptor_set(set)
         };
         routes = match self.reflection {
-            Reflection::V1 => {
-                routes.add_service(reflection().build_v1().expect("the service is in the descriptors"))
-            }
-            Reflection::V1Alpha => {
-                routes.add_service(reflection().build_v1alpha().expect("the service is in the descriptors"))
-            }
+            Reflection::V1 => routes.add_service(
+                reflection()
+                    .build_v1()
+                    .expect("the service is in the descriptors"),
+            ),
+            Reflection::V1Alpha => routes.add_service(
+                reflection()
+                    .build_v1alpha()
+                    .expect("the service is in the descriptors"),
+            ),
             Reflection::No => routes,
         };
         let (end, ended) = oneshot::channel();
@@ -115,9 +127,16 @@ impl GrpcServerBuilder {
                 }
             };
             let incoming = TcpIncoming::from(listener);
-            routes.serve_with_incoming_shutdown(incoming, end).await.expect("the server runs");
+            routes
+                .serve_with_incoming_shutdown(incoming, end)
+                .await
+                .expect("the server runs");
         });
-        GrpcServer { address, serving, end }
+        GrpcServer {
+            address,
+            serving,
+            end,
+        }
     }
 }
 
@@ -172,8 +191,17 @@ impl tower::Service<HttpRequest<Body>> for Payments {
     }
 
     fn call(&mut self, request: HttpRequest<Body>) -> Self::Future {
-        let name = request.uri().path().rsplit('/').next().unwrap_or_default().to_owned();
-        let service = self.pool.get_service_by_name(Self::NAME).expect("the service is in the descriptors");
+        let name = request
+            .uri()
+            .path()
+            .rsplit('/')
+            .next()
+            .unwrap_or_default()
+            .to_owned();
+        let service = self
+            .pool
+            .get_service_by_name(Self::NAME)
+            .expect("the service is in the descriptors");
         let Some(method) = service.methods().find(|method| method.name() == name) else {
             return Box::pin(async { Ok(Status::unimplemented("no such method").into_http()) });
         };
@@ -182,7 +210,9 @@ impl tower::Service<HttpRequest<Body>> for Payments {
             let unary_service = tower::service_fn(move |request: Request<DynamicMessage>| {
                 reply(method.clone(), Arc::clone(&handler), request)
             });
-            Ok(tonic::server::Grpc::new(DynamicCodec { input }).unary(unary_service, request).await)
+            Ok(tonic::server::Grpc::new(DynamicCodec { input })
+                .unary(unary_service, request)
+                .await)
         })
     }
 }
@@ -194,10 +224,19 @@ async fn reply(
 ) -> Result<Response<DynamicMessage>, Status> {
     let (metadata, _, message) = request.into_parts();
     let message = serde_json::to_value(&message).expect("a message is JSON");
-    let reply = handler(ReceivedCall { method: method.name().to_owned(), metadata, message }).await?;
-    let reply = if reply.is_null() { Value::Object(serde_json::Map::new()) } else { reply };
-    let reply =
-        DynamicMessage::deserialize(method.output(), reply).expect("the response matches the descriptor");
+    let reply = handler(ReceivedCall {
+        method: method.name().to_owned(),
+        metadata,
+        message,
+    })
+    .await?;
+    let reply = if reply.is_null() {
+        Value::Object(serde_json::Map::new())
+    } else {
+        reply
+    };
+    let reply = DynamicMessage::deserialize(method.output(), reply)
+        .expect("the response matches the descriptor");
     Ok(Response::new(reply))
 }
 
@@ -226,7 +265,8 @@ impl Encoder for DynamicCodec {
     type Error = Status;
 
     fn encode(&mut self, item: DynamicMessage, buffer: &mut EncodeBuf<'_>) -> Result<(), Status> {
-        item.encode(buffer).map_err(|error| Status::internal(error.to_string()))
+        item.encode(buffer)
+            .map_err(|error| Status::internal(error.to_string()))
     }
 }
 
@@ -236,6 +276,8 @@ impl Decoder for DynamicCodec {
 
     fn decode(&mut self, buffer: &mut DecodeBuf<'_>) -> Result<Option<DynamicMessage>, Status> {
         let message = DynamicMessage::decode(self.input.clone(), buffer);
-        message.map(Some).map_err(|error| Status::invalid_argument(error.to_string()))
+        message
+            .map(Some)
+            .map_err(|error| Status::invalid_argument(error.to_string()))
     }
 }

@@ -23,7 +23,9 @@ pub fn free_port() -> u16 {
     });
     let mut candidates = (0..PORTS.len())
         .map(|_| PORTS.start + next.fetch_add(1, Ordering::Relaxed) % (PORTS.end - PORTS.start));
-    candidates.find(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok()).expect("a free port")
+    candidates
+        .find(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok())
+        .expect("a free port")
 }
 
 /// Fails the test because a program is not installed; names the make target that installs it.
@@ -47,6 +49,9 @@ mod tests {
         assert_eq!(ports.len(), 100);
         let range = std::fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").unwrap();
         let first_ephemeral: u16 = range.split_whitespace().next().unwrap().parse().unwrap();
-        assert!(ports.iter().all(|port| *port < first_ephemeral), "{ports:?}");
+        assert!(
+            ports.iter().all(|port| *port < first_ephemeral),
+            "{ports:?}"
+        );
     }
 }

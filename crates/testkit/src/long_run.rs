@@ -15,7 +15,9 @@ pub fn long_run_size(variable: &str, default: usize) -> usize {
 #[must_use]
 pub fn distribution(mut durations: Vec<Duration>) -> String {
     durations.sort_unstable();
-    let Some(last) = durations.len().checked_sub(1) else { return "n 0".to_owned() };
+    let Some(last) = durations.len().checked_sub(1) else {
+        return "n 0".to_owned();
+    };
     let at = |percent: usize| durations[last * percent / 100];
     format!(
         "n {}, p50 {:.2?}, p90 {:.2?}, p99 {:.2?}, max {:.2?}",

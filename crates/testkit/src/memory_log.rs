@@ -66,13 +66,19 @@ impl MemoryLog {
             damaged: Vec::new(),
             late: Vec::new(),
         };
-        Self { log: Arc::new(Mutex::new(log)), end: Arc::default() }
+        Self {
+            log: Arc::new(Mutex::new(log)),
+            end: Arc::default(),
+        }
     }
 
     /// Creates another client without faults.
     #[must_use]
     pub fn client(&self) -> Self {
-        Self { log: Arc::clone(&self.log), end: Arc::default() }
+        Self {
+            log: Arc::clone(&self.log),
+            end: Arc::default(),
+        }
     }
 
     /// Returns the log as the interface of the store.
@@ -114,7 +120,9 @@ impl MemoryLog {
     pub fn deliver_late(&self) -> usize {
         let mut log = self.log();
         let late = std::mem::take(&mut log.late);
-        late.into_iter().filter(|(after, entry)| log.append(*after, entry).is_ok()).count()
+        late.into_iter()
+            .filter(|(after, entry)| log.append(*after, entry).is_ok())
+            .count()
     }
 
     /// Returns all entries.
@@ -152,7 +160,11 @@ impl MemoryLog {
     }
 
     fn up(&self) -> Result<MutexGuard<'_, LogState>, CommitLogError> {
-        if self.end().down { Err(no_response()) } else { Ok(self.log()) }
+        if self.end().down {
+            Err(no_response())
+        } else {
+            Ok(self.log())
+        }
     }
 }
 
@@ -165,7 +177,10 @@ impl LogState {
         let number = self.next;
         // Other shards write to the same stream.
         self.next += 1 + number % 3;
-        self.entries.push_back(LogEntry { number, bytes: entry.clone() });
+        self.entries.push_back(LogEntry {
+            number,
+            bytes: entry.clone(),
+        });
         Ok(number)
     }
 }
@@ -178,7 +193,11 @@ impl ClientState {
         match self.partitioned {
             Some((append, stored)) if append == index => {
                 self.down = true;
-                if stored { AppendFault::AckLost } else { AppendFault::Lost }
+                if stored {
+                    AppendFault::AckLost
+                } else {
+                    AppendFault::Lost
+                }
             }
             _ => self.faults.pop_front().unwrap_or(AppendFault::None),
         }
@@ -199,7 +218,10 @@ impl CommitLog for MemoryLog {
     }
 
     fn append(&self, after: Option<u64>, entry: &Bytes) -> Result<u64, CommitLogError> {
-        assert!(entry.len() <= self.max_entry_bytes(), "the entry exceeds the maximum entry size");
+        assert!(
+            entry.len() <= self.max_entry_bytes(),
+            "the entry exceeds the maximum entry size"
+        );
         drop(self.up()?);
         let fault = self.end().next();
         let mut log = self.log();
@@ -211,9 +233,9 @@ impl CommitLog for MemoryLog {
                 log.late.push((after, entry.clone()));
                 Err(no_response())
             }
-            AppendFault::Rejected => {
-                Err(CommitLogError::Conflict("another writer appended first".to_owned()))
-            }
+            AppendFault::Rejected => Err(CommitLogError::Conflict(
+                "another writer appended first".to_owned(),
+            )),
         }
     }
 
@@ -226,8 +248,13 @@ impl CommitLog for MemoryLog {
         after: u64,
         visit: &mut dyn FnMut(LogEntry) -> ControlFlow<()>,
     ) -> Result<(), CommitLogError> {
-        let entries: Vec<_> =
-            self.up()?.entries.iter().filter(|entry| entry.number > after).cloned().collect();
+        let entries: Vec<_> = self
+            .up()?
+            .entries
+            .iter()
+            .filter(|entry| entry.number > after)
+            .cloned()
+            .collect();
         for entry in entries {
             if visit(entry).is_break() {
                 break;
@@ -242,32 +269,46 @@ impl CommitLog for MemoryLog {
     }
 
     fn snapshots(&self) -> Result<Vec<Snapshot>, CommitLogError> {
-        let mut snapshots: Vec<_> = self.up()?.snapshots.values().map(|(snapshot, _)| *snapshot).collect();
+        let mut snapshots: Vec<_> = self
+            .up()?
+            .snapshots
+            .values()
+            .map(|(snapshot, _)| *snapshot)
+            .collect();
         snapshots.sort_by_key(|snapshot| snapshot.position.position);
         Ok(snapshots)
     }
 
     fn save(&self, snapshot: &Snapshot, file: &Path) -> Result<(), CommitLogError> {
-        let bytes = std::fs::read(file).map_err(|error| CommitLogError::Unavailable(error.to_string()))?;
+        let bytes =
+            std::fs::read(file).map_err(|error| CommitLogError::Unavailable(error.to_string()))?;
         let mut log = self.up()?;
         // Checked while the log is locked: the log may lose its tail after the end of the process.
         if self.end().ended {
             return Err(no_response());
         }
-        log.snapshots.insert((snapshot.position, snapshot.base), (*snapshot, bytes));
+        log.snapshots
+            .insert((snapshot.position, snapshot.base), (*snapshot, bytes));
         Ok(())
     }
 
     fn load(&self, snapshot: &Snapshot, file: &Path) -> Result<(), CommitLogError> {
         let log = self.up()?;
         let is_damaged = log.damaged.contains(&snapshot.position.position);
-        let bytes = log.snapshots.get(&(snapshot.position, snapshot.base)).filter(|_| !is_damaged);
-        let bytes = bytes.ok_or_else(|| CommitLogError::Damaged("the snapshot is corrupted".to_owned()))?;
-        std::fs::write(file, &bytes.1).map_err(|error| CommitLogError::Unavailable(error.to_string()))
+        let bytes = log
+            .snapshots
+            .get(&(snapshot.position, snapshot.base))
+            .filter(|_| !is_damaged);
+        let bytes =
+            bytes.ok_or_else(|| CommitLogError::Damaged("the snapshot is corrupted".to_owned()))?;
+        std::fs::write(file, &bytes.1)
+            .map_err(|error| CommitLogError::Unavailable(error.to_string()))
     }
 
     fn delete_snapshot(&self, snapshot: &Snapshot) -> Result<(), CommitLogError> {
-        self.up()?.snapshots.remove(&(snapshot.position, snapshot.base));
+        self.up()?
+            .snapshots
+            .remove(&(snapshot.position, snapshot.base));
         Ok(())
     }
 }

@@ -28,7 +28,8 @@ const POLL_INTERVAL: Duration = Duration::from_millis(5);
 /// If it is not installed.
 #[must_use]
 pub fn nats_binary() -> PathBuf {
-    let default_path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../.tools/nats/bin/nats-server");
+    let default_path =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../.tools/nats/bin/nats-server");
     let binary = std::env::var_os("ORLOG_NATS_SERVER").map_or(default_path, PathBuf::from);
     if !binary.is_file() {
         missing("nats-server", "nats");
@@ -69,7 +70,10 @@ impl NatsServer {
     }
 
     fn prepare(binary: PathBuf, port: u16, extra: &str, slot: Option<Arc<ClusterSlot>>) -> Self {
-        let dir = tempfile::Builder::new().prefix("orlog-nats-").tempdir().expect("a directory");
+        let dir = tempfile::Builder::new()
+            .prefix("orlog-nats-")
+            .tempdir()
+            .expect("a directory");
         let store = dir.path().join("js");
         let mut text = format!("listen: 127.0.0.1:{port}\n");
         if !extra.contains("jetstream {") {
@@ -82,7 +86,13 @@ impl NatsServer {
         }
         text.push_str(extra);
         std::fs::write(dir.path().join("nats.conf"), text).expect("the directory is writable");
-        Self { port, binary, dir, process: None, _slot: slot }
+        Self {
+            port,
+            binary,
+            dir,
+            process: None,
+            _slot: slot,
+        }
     }
 
     /// Returns the client URL.
@@ -130,7 +140,10 @@ impl NatsServer {
 
     fn launch(&mut self) {
         self.kill();
-        let (config, log) = (self.dir.path().join("nats.conf"), self.dir.path().join("nats.log"));
+        let (config, log) = (
+            self.dir.path().join("nats.conf"),
+            self.dir.path().join("nats.log"),
+        );
         let arguments = ["-c", &config.display().to_string()];
         self.process = Some(ChildProcess::start(&self.binary, &arguments, &[], &log));
     }
@@ -138,7 +151,11 @@ impl NatsServer {
     fn wait(&self) {
         let started = Instant::now();
         while TcpStream::connect(("127.0.0.1", self.port)).is_err() {
-            assert!(started.elapsed() < WAIT_TIMEOUT, "nats-server does not respond: {}", self.log());
+            assert!(
+                started.elapsed() < WAIT_TIMEOUT,
+                "nats-server does not respond: {}",
+                self.log()
+            );
             std::thread::park_timeout(POLL_INTERVAL);
         }
     }
@@ -173,8 +190,10 @@ impl NatsCluster {
         let binary = nats_binary();
         let slot = ClusterSlot::wait();
         let ports: Vec<(u16, u16)> = (0..size).map(|_| (free_port(), free_port())).collect();
-        let routes: Vec<String> =
-            ports.iter().map(|(_, route)| format!("nats://127.0.0.1:{route}")).collect();
+        let routes: Vec<String> = ports
+            .iter()
+            .map(|(_, route)| format!("nats://127.0.0.1:{route}"))
+            .collect();
         let mut nodes: Vec<NatsServer> = ports
             .iter()
             .enumerate()

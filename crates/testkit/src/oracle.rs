@@ -12,7 +12,10 @@ pub use operation::{OracleOp, OracleOutcome, OracleResult};
 
 /// Instance.
 #[derive(Clone, Debug, Default)]
-#[expect(clippy::struct_excessive_bools, reason = "a naive model has one field per fact")]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "a naive model has one field per fact"
+)]
 pub struct OracleInstance {
     /// One of `running`, `compensating`, `completed`, `failed`, `cancelled` or `stuck`.
     pub status: &'static str,
@@ -67,21 +70,31 @@ impl Oracle {
                 && saga.open.is_empty()
                 && saga.buffered.is_empty()
         };
-        let Some(saga) = self.sagas.remove(of) else { return false };
+        let Some(saga) = self.sagas.remove(of) else {
+            return false;
+        };
         if !has_ended(&saga) {
             self.sagas.insert(of.to_owned(), saga);
             return false;
         }
-        self.purged_dedupe_keys.entry(of.to_owned()).or_default().extend(saga.applied);
+        self.purged_dedupe_keys
+            .entry(of.to_owned())
+            .or_default()
+            .extend(saga.applied);
         true
     }
 
     /// Applies an input to an instance.
     pub fn take(&mut self, of: &str, op: &OracleOp) -> OracleResult {
-        let Some(mut saga) = self.sagas.remove(of) else { return self.start(of, op) };
+        let Some(mut saga) = self.sagas.remove(of) else {
+            return self.start(of, op);
+        };
         let resumes = saga.paused;
-        let result =
-            if repeated(&saga, op) { OracleResult::Duplicate } else { self.apply_once(of, &mut saga, op) };
+        let result = if repeated(&saga, op) {
+            OracleResult::Duplicate
+        } else {
+            self.apply_once(of, &mut saga, op)
+        };
         if resumes && !saga.paused {
             for buffered in std::mem::take(&mut saga.buffered) {
                 self.apply_to_program(of, &mut saga, &buffered);
@@ -143,18 +156,26 @@ impl Oracle {
     /// Deletes early events that were buffered for a day.
     fn expire(&mut self, of: &str) -> OracleResult {
         let now = self.now;
-        let Some(early) = self.early.get_mut(of) else { return OracleResult::Ignored };
+        let Some(early) = self.early.get_mut(of) else {
+            return OracleResult::Ignored;
+        };
         let before = early.len();
         early.retain(|(_, until)| *until > now);
         let dropped = before > early.len();
         self.early.retain(|_, early| !early.is_empty());
-        if dropped { OracleResult::Applied } else { OracleResult::Ignored }
+        if dropped {
+            OracleResult::Applied
+        } else {
+            OracleResult::Ignored
+        }
     }
 
     fn apply_once(&mut self, of: &str, saga: &mut OracleInstance, op: &OracleOp) -> OracleResult {
         let result = match op {
             OracleOp::Control(name, _) => self.control(of, saga, name),
-            OracleOp::Outcome(tag, nth, _) if saga.open.get(tag) != Some(nth) => OracleResult::Ignored,
+            OracleOp::Outcome(tag, nth, _) if saga.open.get(tag) != Some(nth) => {
+                OracleResult::Ignored
+            }
             OracleOp::Timer(token) if saga.timer != Some(*token) => OracleResult::Ignored,
             OracleOp::Event(..) | OracleOp::Outcome(..) | OracleOp::Timer(_) if saga.paused => {
                 OracleResult::Buffered
@@ -197,8 +218,9 @@ impl Oracle {
                 self.start_compensation(of, saga);
             }
             "retry" if !saga.paused && saga.status == "stuck" => {
-                let failed =
-                    STEPS.into_iter().find(|step| saga.steps.get(step) == Some(&"compensation failed"));
+                let failed = STEPS
+                    .into_iter()
+                    .find(|step| saga.steps.get(step) == Some(&"compensation failed"));
                 saga.status = "compensating";
                 self.request_compensation(of, saga, failed.unwrap_or("none"));
             }
@@ -208,7 +230,12 @@ impl Oracle {
     }
 
     /// Applies an input to the program.
-    fn apply_to_program(&mut self, of: &str, saga: &mut OracleInstance, op: &OracleOp) -> OracleResult {
+    fn apply_to_program(
+        &mut self,
+        of: &str,
+        saga: &mut OracleInstance,
+        op: &OracleOp,
+    ) -> OracleResult {
         let changed = match op {
             OracleOp::Event("StockReserved", _) => self.step(of, saga, "reserve", "ok"),
             OracleOp::Event("StockRejected", _) => self.step(of, saga, "reserve", "failed"),
@@ -221,14 +248,22 @@ impl Oracle {
             OracleOp::Timer(token) if saga.timer != Some(*token) => false,
             OracleOp::Timer(_) => self.step(of, saga, "reserve", "timed out"),
         };
-        if changed { Self::applied(saga) } else { OracleResult::Ignored }
+        if changed {
+            Self::applied(saga)
+        } else {
+            OracleResult::Ignored
+        }
     }
 
     /// Keeps the confirmation of a compensation that has not started.
     fn keep_released(&self, saga: &mut OracleInstance) -> bool {
         let may_start = matches!(saga.status, "running" | "compensating" | "stuck")
-            && matches!(saga.steps["reserve"], "open" | "done" | "failed" | "abandoned");
-        saga.released.extend(may_start.then_some(self.now + 24 * 3_600_000));
+            && matches!(
+                saga.steps["reserve"],
+                "open" | "done" | "failed" | "abandoned"
+            );
+        saga.released
+            .extend(may_start.then_some(self.now + 24 * 3_600_000));
         may_start
     }
 
@@ -241,7 +276,13 @@ impl Oracle {
         OracleResult::Applied
     }
 
-    fn outcome(&mut self, of: &str, saga: &mut OracleInstance, tag: &str, result: OracleOutcome) -> bool {
+    fn outcome(
+        &mut self,
+        of: &str,
+        saga: &mut OracleInstance,
+        tag: &str,
+        result: OracleOutcome,
+    ) -> bool {
         let succeeded = matches!(result, OracleOutcome::Accepted | OracleOutcome::Succeeded);
         let requested = saga.open.remove(tag);
         if succeeded && tag.ends_with("reserve") {
@@ -261,7 +302,9 @@ impl Oracle {
     }
 
     fn step(&mut self, of: &str, saga: &mut OracleInstance, step: &str, result: &str) -> bool {
-        let Some(step) = STEPS.into_iter().find(|known| *known == step) else { return false };
+        let Some(step) = STEPS.into_iter().find(|known| *known == step) else {
+            return false;
+        };
         match (saga.steps.get(step).copied().unwrap_or("waiting"), result) {
             ("open", "ok") => {
                 saga.steps.insert(step, "done");
@@ -289,9 +332,20 @@ impl Oracle {
         true
     }
 
-    fn compensated(&mut self, of: &str, saga: &mut OracleInstance, step: &str, succeeded: bool) -> bool {
-        let Some(step) = STEPS.into_iter().find(|known| *known == step) else { return false };
-        match (saga.steps.get(step).copied().unwrap_or("waiting"), succeeded) {
+    fn compensated(
+        &mut self,
+        of: &str,
+        saga: &mut OracleInstance,
+        step: &str,
+        succeeded: bool,
+    ) -> bool {
+        let Some(step) = STEPS.into_iter().find(|known| *known == step) else {
+            return false;
+        };
+        match (
+            saga.steps.get(step).copied().unwrap_or("waiting"),
+            succeeded,
+        ) {
             ("compensating" | "compensation failed", true) => {
                 saga.steps.insert(step, "compensated");
                 self.compensate_next(of, saga);
@@ -307,7 +361,10 @@ impl Oracle {
 
     fn advance(&mut self, of: &str, saga: &mut OracleInstance) {
         Self::disarm(saga);
-        let Some(next) = STEPS.into_iter().find(|step| !saga.steps.contains_key(step)) else {
+        let Some(next) = STEPS
+            .into_iter()
+            .find(|step| !saga.steps.contains_key(step))
+        else {
             saga.status = "completed";
             saga.emitted = true;
             return self.request(of, saga, "OrderCompleted", false);
@@ -322,7 +379,10 @@ impl Oracle {
 
     fn start_compensation(&mut self, of: &str, saga: &mut OracleInstance) {
         Self::disarm(saga);
-        saga.steps.values_mut().filter(|state| **state == "open").for_each(|state| *state = "abandoned");
+        saga.steps
+            .values_mut()
+            .filter(|state| **state == "open")
+            .for_each(|state| *state = "abandoned");
         self.compensate_next(of, saga);
     }
 
@@ -331,7 +391,11 @@ impl Oracle {
         if let Some(step) = saga.done.pop() {
             return self.request_compensation(of, saga, step);
         }
-        saga.status = if saga.cancelled { "cancelled" } else { "failed" };
+        saga.status = if saga.cancelled {
+            "cancelled"
+        } else {
+            "failed"
+        };
         if !saga.cancelled && !saga.emitted {
             saga.emitted = true;
             self.request(of, saga, "OrderFailed", false);
@@ -341,17 +405,25 @@ impl Oracle {
     fn request_compensation(&mut self, of: &str, saga: &mut OracleInstance, step: &'static str) {
         saga.steps.insert(step, "compensating");
         self.request(of, saga, &format!("compensate:{step}"), true);
-        if step == "reserve" && std::mem::take(&mut saga.released).iter().any(|until| *until > self.now) {
+        if step == "reserve"
+            && std::mem::take(&mut saga.released)
+                .iter()
+                .any(|until| *until > self.now)
+        {
             self.compensated(of, saga, step, true);
         }
     }
 
     fn request(&mut self, of: &str, saga: &mut OracleInstance, name: &str, awaited: bool) {
-        let requested = self.requested.entry((of.to_owned(), name.to_owned())).or_default();
+        let requested = self
+            .requested
+            .entry((of.to_owned(), name.to_owned()))
+            .or_default();
         if !self.unknown.remove(&(of.to_owned(), name.to_owned())) {
             *requested += 1;
         }
-        self.outbox.insert((of.to_owned(), name.to_owned(), *requested));
+        self.outbox
+            .insert((of.to_owned(), name.to_owned(), *requested));
         if awaited {
             saga.open.insert(name.to_owned(), *requested);
         }

@@ -94,7 +94,10 @@ impl OtlpCollector {
     #[expect(clippy::new_without_default, reason = "it opens a port")]
     pub fn new() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
-        let url = format!("http://{}", listener.local_addr().expect("the listener is bound"));
+        let url = format!(
+            "http://{}",
+            listener.local_addr().expect("the listener is bound")
+        );
         let shared = Arc::new(Shared::default());
         let own = Arc::clone(&shared);
         std::thread::spawn(move || {
@@ -128,7 +131,11 @@ impl OtlpCollector {
         let (mut received, until) = (self.lock(), Instant::now() + WAIT_TIMEOUT);
         while !enough(&received.spans) {
             let remaining = until.saturating_duration_since(Instant::now());
-            assert!(!remaining.is_zero(), "not all spans have arrived:\n{}", format_spans(&received.spans));
+            assert!(
+                !remaining.is_zero(),
+                "not all spans have arrived:\n{}",
+                format_spans(&received.spans)
+            );
             received = self.wait(received, remaining);
         }
         received.spans.clone()
@@ -147,7 +154,11 @@ impl OtlpCollector {
                 return found.clone();
             }
             let remaining = until.saturating_duration_since(Instant::now());
-            assert!(!remaining.is_zero(), "the log record has not arrived: {:#?}", received.lines);
+            assert!(
+                !remaining.is_zero(),
+                "the log record has not arrived: {:#?}",
+                received.lines
+            );
             received = self.wait(received, remaining);
         }
     }
@@ -157,11 +168,18 @@ impl OtlpCollector {
         received: MutexGuard<'a, ReceivedTelemetry>,
         remaining: Duration,
     ) -> MutexGuard<'a, ReceivedTelemetry> {
-        self.shared.changed.wait_timeout(received, remaining).unwrap_or_else(PoisonError::into_inner).0
+        self.shared
+            .changed
+            .wait_timeout(received, remaining)
+            .unwrap_or_else(PoisonError::into_inner)
+            .0
     }
 
     fn lock(&self) -> MutexGuard<'_, ReceivedTelemetry> {
-        self.shared.received.lock().unwrap_or_else(PoisonError::into_inner)
+        self.shared
+            .received
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -169,7 +187,14 @@ impl OtlpCollector {
 #[must_use]
 pub fn format_spans(spans: &[ReceivedSpan]) -> String {
     let line = |span: &ReceivedSpan| {
-        let ReceivedSpan { trace, span: id, parent, name, node, .. } = span;
+        let ReceivedSpan {
+            trace,
+            span: id,
+            parent,
+            name,
+            node,
+            ..
+        } = span;
         format!("{node} {trace} {parent:16} > {id} {name}")
     };
     spans.iter().map(line).collect::<Vec<_>>().join("\n")
@@ -186,30 +211,52 @@ fn serve(mut stream: &TcpStream, shared: &Shared) -> Option<()> {
     loop {
         let mut line = String::new();
         reader.read_line(&mut line).ok()?;
-        let Some((name, value)) = line.split_once(':') else { break };
+        let Some((name, value)) = line.split_once(':') else {
+            break;
+        };
         headers.insert(name.to_ascii_lowercase(), value.trim().to_owned());
     }
     let mut body = vec![0; headers.get("content-length")?.parse().ok()?];
     reader.read_exact(&mut body).ok()?;
-    if headers.get("content-encoding").is_some_and(|encoding| encoding == "gzip") {
+    if headers
+        .get("content-encoding")
+        .is_some_and(|encoding| encoding == "gzip")
+    {
         let mut decompressed = Vec::new();
-        GzDecoder::new(&body[..]).read_to_end(&mut decompressed).ok()?;
+        GzDecoder::new(&body[..])
+            .read_to_end(&mut decompressed)
+            .ok()?;
         body = decompressed;
     }
-    shared.received.lock().unwrap_or_else(PoisonError::into_inner).headers.push(headers);
+    shared
+        .received
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .headers
+        .push(headers);
     let is_known = take(first.split(' ').nth(1)?, &body, shared).is_some();
-    let status = if is_known { "200 OK" } else { "400 Bad Request" };
-    let response =
-        format!("HTTP/1.1 {status}\r\ncontent-type: application/x-protobuf\r\ncontent-length: 0\r\n\r\n");
+    let status = if is_known {
+        "200 OK"
+    } else {
+        "400 Bad Request"
+    };
+    let response = format!(
+        "HTTP/1.1 {status}\r\ncontent-type: application/x-protobuf\r\ncontent-length: 0\r\n\r\n"
+    );
     stream.write_all(response.as_bytes()).ok()
 }
 
 fn take(path: &str, body: &[u8], shared: &Shared) -> Option<()> {
-    let mut received = shared.received.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut received = shared
+        .received
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner);
     match path {
         "/v1/traces" => {
             for of in ExportTraceServiceRequest::decode(body).ok()?.resource_spans {
-                let node = resource(of.resource).remove("service.instance.id").unwrap_or_default();
+                let node = resource(of.resource)
+                    .remove("service.instance.id")
+                    .unwrap_or_default();
                 let spans = of.scope_spans.into_iter().flat_map(|scope| scope.spans);
                 received.spans.extend(spans.map(|span| seen(span, &node)));
             }
@@ -217,8 +264,13 @@ fn take(path: &str, body: &[u8], shared: &Shared) -> Option<()> {
         "/v1/logs" => {
             for of in ExportLogsServiceRequest::decode(body).ok()?.resource_logs {
                 let resource = resource(of.resource);
-                let lines = of.scope_logs.into_iter().flat_map(|scope| scope.log_records);
-                received.lines.extend(lines.map(|record| line(record, resource.clone())));
+                let lines = of
+                    .scope_logs
+                    .into_iter()
+                    .flat_map(|scope| scope.log_records);
+                received
+                    .lines
+                    .extend(lines.map(|record| line(record, resource.clone())));
             }
         }
         _ => return None,
@@ -229,10 +281,18 @@ fn take(path: &str, body: &[u8], shared: &Shared) -> Option<()> {
 
 fn seen(span: Span, node: &str) -> ReceivedSpan {
     let link = |link: opentelemetry_proto::tonic::trace::v1::span::Link| {
-        let kind = attributes(link.attributes).remove("orlog.link").unwrap_or_default();
-        (hex::encode(&link.trace_id), hex::encode(&link.span_id), kind)
+        let kind = attributes(link.attributes)
+            .remove("orlog.link")
+            .unwrap_or_default();
+        (
+            hex::encode(&link.trace_id),
+            hex::encode(&link.span_id),
+            kind,
+        )
     };
-    let failed = span.status.filter(|status| status.code == StatusCode::Error as i32);
+    let failed = span
+        .status
+        .filter(|status| status.code == StatusCode::Error as i32);
     ReceivedSpan {
         trace: hex::encode(&span.trace_id),
         span: hex::encode(&span.span_id),
@@ -261,11 +321,18 @@ fn line(record: LogRecord, resource: BTreeMap<String, String>) -> ReceivedLog {
 }
 
 fn resource(resource: Option<Resource>) -> BTreeMap<String, String> {
-    attributes(resource.map(|resource| resource.attributes).unwrap_or_default())
+    attributes(
+        resource
+            .map(|resource| resource.attributes)
+            .unwrap_or_default(),
+    )
 }
 
 fn attributes(pairs: Vec<KeyValue>) -> BTreeMap<String, String> {
-    pairs.into_iter().map(|pair| (pair.key, pair.value.map(text).unwrap_or_default())).collect()
+    pairs
+        .into_iter()
+        .map(|pair| (pair.key, pair.value.map(text).unwrap_or_default()))
+        .collect()
 }
 
 fn text(value: AnyValue) -> String {

@@ -12,7 +12,9 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use orlog_effect::limits::breaker::{self, BreakerState};
-use orlog_effect::{EffectExecutor, ExecutionProgress, ExecutionResult, Policy, Provider, Upstream};
+use orlog_effect::{
+    EffectExecutor, ExecutionProgress, ExecutionResult, Policy, Provider, Upstream,
+};
 use orlog_model::{Clock, EffectName, InDoubtPolicy, WorkOutcome};
 use serde_json::json;
 
@@ -21,7 +23,8 @@ use crate::SimClock;
 pub use item::{START, item};
 pub use probes::{
     attempt_unexecuted_at_the_crash_is_executed, executed_attempt_is_found_after_a_crash,
-    executed_attempt_is_found_after_a_timeout, unanswered_probe_is_repeated, unanswered_probes_are_bounded,
+    executed_attempt_is_found_after_a_timeout, unanswered_probe_is_repeated,
+    unanswered_probes_are_bounded,
 };
 pub use script::{ProbeResponse, UpstreamResponse, UpstreamScript};
 
@@ -99,7 +102,11 @@ impl ProviderScenario {
             policy,
         );
         let executor = EffectExecutor::new(upstream, Arc::clone(&clock) as Arc<dyn Clock>);
-        Self { fixture, clock, executor }
+        Self {
+            fixture,
+            clock,
+            executor,
+        }
     }
 
     /// Executes an item. Retry delays pass immediately; the timeout of an attempt passes if the upstream
@@ -118,9 +125,15 @@ impl ProviderScenario {
                 () = self.advance_time(observed) => unreachable!("time advances without end"),
             }
         };
-        let done = tokio::time::timeout(HANG_TIMEOUT, within).await.expect("the case hangs");
+        let done = tokio::time::timeout(HANG_TIMEOUT, within)
+            .await
+            .expect("the case hangs");
         // The receipt of a worker belongs to the commit, which the suite does not have. Messages of attempts differ.
-        ExecutionResult { receipt: None, attempt_log: None, ..done }
+        ExecutionResult {
+            receipt: None,
+            attempt_log: None,
+            ..done
+        }
     }
 
     async fn advance_time(&self, mut observed: usize) {
@@ -139,7 +152,10 @@ impl ProviderScenario {
 
     /// Waits for the `nth` call without response.
     async fn silence(&self, nth: usize) {
-        self.fixture.script.until(|script| script.silences.load(Ordering::SeqCst) >= nth).await;
+        self.fixture
+            .script
+            .until(|script| script.silences.load(Ordering::SeqCst) >= nth)
+            .await;
     }
 
     /// Abandons an item when the upstream does not respond to it.
@@ -161,7 +177,11 @@ impl ProviderScenario {
 }
 
 fn policy() -> Policy {
-    Policy { attempt_timeout: ATTEMPT, deadline: None, ..Policy::default() }
+    Policy {
+        attempt_timeout: ATTEMPT,
+        deadline: None,
+        ..Policy::default()
+    }
 }
 
 fn success_outcome() -> WorkOutcome {
@@ -176,15 +196,23 @@ fn done() -> UpstreamResponse {
 pub async fn success_returns_the_upstream_response(fixture: ProviderFixture) {
     let scenario = ProviderScenario::new(fixture, [done()], policy());
     assert_eq!(scenario.execute(1).await, ended(1));
-    assert_eq!(scenario.fixture.script.requested_keys(), scenario.keys(1, 1));
+    assert_eq!(
+        scenario.fixture.script.requested_keys(),
+        scenario.keys(1, 1)
+    );
 }
 
 /// A business rejection is not retried and does not count as a fault of the upstream.
 pub async fn rejection_is_permanent(fixture: ProviderFixture) {
     let scenario = ProviderScenario::new(fixture, [UpstreamResponse::Rejected], policy());
-    let ExecutionResult { outcome, attempts, .. } = scenario.execute(1).await;
+    let ExecutionResult {
+        outcome, attempts, ..
+    } = scenario.execute(1).await;
     assert!(matches!(outcome, WorkOutcome::Failed { .. }), "{outcome:?}");
-    assert_eq!((attempts, scenario.fixture.script.requested_keys().len()), (1, 1));
+    assert_eq!(
+        (attempts, scenario.fixture.script.requested_keys().len()),
+        (1, 1)
+    );
 }
 
 /// It is unknown whether the effect was executed: the outcome is a timeout, not a failure.
@@ -192,10 +220,18 @@ pub async fn unanswered_attempt_times_out(fixture: ProviderFixture) {
     let scenario = ProviderScenario::new(
         fixture,
         [UpstreamResponse::NoResponse],
-        Policy { max_attempts: Some(1), ..policy() },
+        Policy {
+            max_attempts: Some(1),
+            ..policy()
+        },
     );
-    let ExecutionResult { outcome, attempts, .. } = scenario.execute(1).await;
-    assert!(matches!(outcome, WorkOutcome::TimedOut { .. }), "{outcome:?}");
+    let ExecutionResult {
+        outcome, attempts, ..
+    } = scenario.execute(1).await;
+    assert!(
+        matches!(outcome, WorkOutcome::TimedOut { .. }),
+        "{outcome:?}"
+    );
     assert_eq!((attempts, scenario.passed()), (1, ATTEMPT));
 }
 
@@ -203,45 +239,80 @@ pub async fn unanswered_attempt_times_out(fixture: ProviderFixture) {
 pub async fn timed_out_attempt_retries_with_the_same_key(fixture: ProviderFixture) {
     let scenario = ProviderScenario::new(fixture, [UpstreamResponse::NoResponse, done()], policy());
     assert_eq!(scenario.execute(1).await, ended(2));
-    assert_eq!(scenario.fixture.script.requested_keys(), scenario.keys(1, 2));
+    assert_eq!(
+        scenario.fixture.script.requested_keys(),
+        scenario.keys(1, 2)
+    );
 }
 
 /// Faults and throttling are transient and are retried.
 pub async fn transient_errors_retry_with_the_same_key(fixture: ProviderFixture) {
     let scenario = ProviderScenario::new(
         fixture,
-        [UpstreamResponse::Unavailable, UpstreamResponse::Throttled(None), done()],
+        [
+            UpstreamResponse::Unavailable,
+            UpstreamResponse::Throttled(None),
+            done(),
+        ],
         policy(),
     );
     assert_eq!(scenario.execute(1).await, ended(3));
-    assert_eq!(scenario.fixture.script.requested_keys(), scenario.keys(1, 3));
+    assert_eq!(
+        scenario.fixture.script.requested_keys(),
+        scenario.keys(1, 3)
+    );
 }
 
 /// `Retry-After` is a minimum delay.
 pub async fn retry_after_is_a_minimum(fixture: ProviderFixture) {
     let scenario = ProviderScenario::new(
         fixture,
-        [UpstreamResponse::Throttled(Some(Duration::from_secs(7))), done()],
+        [
+            UpstreamResponse::Throttled(Some(Duration::from_secs(7))),
+            done(),
+        ],
         policy(),
     );
     assert_eq!(scenario.execute(1).await, ended(2));
-    assert!(scenario.passed() >= Duration::from_secs(7), "{:?}", scenario.passed());
+    assert!(
+        scenario.passed() >= Duration::from_secs(7),
+        "{:?}",
+        scenario.passed()
+    );
 }
 
 /// An item waits while the breaker is open, then probes whether the upstream is available.
 pub async fn breaker_opens_probes_and_closes(fixture: ProviderFixture) {
-    let breaker =
-        breaker::BreakerOptions { failure_threshold: 2, rate: None, open_duration: Duration::from_secs(5) };
-    let responses =
-        [UpstreamResponse::Unavailable, UpstreamResponse::Unavailable, UpstreamResponse::Unavailable, done()];
-    let scenario = ProviderScenario::new(fixture, responses, Policy { breaker: Some(breaker), ..policy() });
+    let breaker = breaker::BreakerOptions {
+        failure_threshold: 2,
+        rate: None,
+        open_duration: Duration::from_secs(5),
+    };
+    let responses = [
+        UpstreamResponse::Unavailable,
+        UpstreamResponse::Unavailable,
+        UpstreamResponse::Unavailable,
+        done(),
+    ];
+    let scenario = ProviderScenario::new(
+        fixture,
+        responses,
+        Policy {
+            breaker: Some(breaker),
+            ..policy()
+        },
+    );
     assert_eq!(scenario.execute(1).await, ended(4));
     let status = scenario.executor.status();
     assert_eq!(
         (status.breaker, status.breaker_open_count, status.in_flight),
         (Some(BreakerState::Closed), 2, 0)
     );
-    assert!(scenario.passed() >= Duration::from_secs(10), "{:?}", scenario.passed());
+    assert!(
+        scenario.passed() >= Duration::from_secs(10),
+        "{:?}",
+        scenario.passed()
+    );
 }
 
 /// The upstream can detect that both deliveries are the same item.
@@ -250,7 +321,10 @@ pub async fn redelivery_keeps_the_key(fixture: ProviderFixture) {
     for number in [1, 1, 2] {
         assert_eq!(scenario.execute(number).await.outcome, success_outcome());
     }
-    assert_eq!(scenario.fixture.script.requested_keys(), [scenario.keys(1, 2), scenario.keys(2, 1)].concat());
+    assert_eq!(
+        scenario.fixture.script.requested_keys(),
+        [scenario.keys(1, 2), scenario.keys(2, 1)].concat()
+    );
 }
 
 /// The call of the upstream ends, and the next item gets the permit.
@@ -258,10 +332,16 @@ pub async fn dropping_cancels_and_releases_the_permit(fixture: ProviderFixture) 
     let scenario = ProviderScenario::new(
         fixture,
         [UpstreamResponse::NoResponse, done()],
-        Policy { max_concurrency: 1, ..policy() },
+        Policy {
+            max_concurrency: 1,
+            ..policy()
+        },
     );
     scenario.abandon(1).await;
-    let abandoned = scenario.fixture.script.until(|script| script.abandoned.load(Ordering::SeqCst) == 1);
+    let abandoned = scenario
+        .fixture
+        .script
+        .until(|script| script.abandoned.load(Ordering::SeqCst) == 1);
     tokio::time::timeout(HANG_TIMEOUT, abandoned)
         .await
         .expect("the abandoned call is cancelled at the upstream");
@@ -274,9 +354,15 @@ pub async fn dropping_cancels_and_releases_the_permit(fixture: ProviderFixture) 
 pub async fn crash_between_call_and_result_resumes_with_the_same_key(fixture: ProviderFixture) {
     let scenario = ProviderScenario::new(fixture, [UpstreamResponse::NoResponse, done()], policy());
     scenario.abandon(1).await;
-    let in_doubt = ExecutionProgress { in_doubt: true, ..ExecutionProgress::default() };
+    let in_doubt = ExecutionProgress {
+        in_doubt: true,
+        ..ExecutionProgress::default()
+    };
     assert_eq!(scenario.resume(1, in_doubt).await, ended(1));
-    assert_eq!(scenario.fixture.script.requested_keys(), scenario.keys(1, 2));
+    assert_eq!(
+        scenario.fixture.script.requested_keys(),
+        scenario.keys(1, 2)
+    );
 }
 
 /// The outcome is unknown, and the upstream is not called a second time.
@@ -284,18 +370,36 @@ pub async fn unresolvable_doubt_is_not_retried_when_forbidden(fixture: ProviderF
     let scenario = ProviderScenario::new(
         fixture,
         [UpstreamResponse::NoResponse],
-        Policy { in_doubt: InDoubtPolicy::Fail, ..policy() },
+        Policy {
+            in_doubt: InDoubtPolicy::Fail,
+            ..policy()
+        },
     );
     scenario.abandon(1).await;
-    let ExecutionResult { outcome, attempts, .. } =
-        scenario.resume(1, ExecutionProgress { in_doubt: true, ..ExecutionProgress::default() }).await;
+    let ExecutionResult {
+        outcome, attempts, ..
+    } = scenario
+        .resume(
+            1,
+            ExecutionProgress {
+                in_doubt: true,
+                ..ExecutionProgress::default()
+            },
+        )
+        .await;
     assert!(
         matches!(&outcome, WorkOutcome::TimedOut { failure } if failure.code == "in_doubt"),
         "{outcome:?}"
     );
-    assert_eq!((attempts, scenario.fixture.script.requested_keys().len()), (0, 1));
+    assert_eq!(
+        (attempts, scenario.fixture.script.requested_keys().len()),
+        (0, 1)
+    );
 }
 
 fn ended(attempts: u32) -> ExecutionResult {
-    ExecutionResult { attempts, ..ExecutionResult::without_attempt(success_outcome()) }
+    ExecutionResult {
+        attempts,
+        ..ExecutionResult::without_attempt(success_outcome())
+    }
 }

@@ -16,14 +16,24 @@ impl Bus for PublishSink {
     }
 
     async fn publish(&self, messages: Vec<Arc<Message>>) -> Result<Vec<PublishAck>, Error> {
-        Ok(messages.iter().map(|_| PublishAck { sequence: 0, duplicate: false }).collect())
+        Ok(messages
+            .iter()
+            .map(|_| PublishAck {
+                sequence: 0,
+                duplicate: false,
+            })
+            .collect())
     }
 
     async fn subscribe(&self, subscription: Subscription) -> Result<Box<dyn Consumer>, Error> {
         self.0.subscribe(subscription).await
     }
 
-    async fn scan(&self, filters: Vec<String>, since: ScanStart) -> Result<Box<dyn StreamScan>, Error> {
+    async fn scan(
+        &self,
+        filters: Vec<String>,
+        since: ScanStart,
+    ) -> Result<Box<dyn StreamScan>, Error> {
         self.0.scan(filters, since).await
     }
 

@@ -36,8 +36,13 @@ impl RawNatsClient {
     /// If the server does not respond.
     pub fn connect_as(port: u16, credentials: &Value) -> Result<Self, String> {
         let stream = TcpStream::connect(("127.0.0.1", port)).expect("the server listens");
-        stream.set_read_timeout(Some(TIMEOUT)).expect("the timeout is valid");
-        let mut client = Self { stream: BufReader::new(stream), inbox: INBOX.to_owned() };
+        stream
+            .set_read_timeout(Some(TIMEOUT))
+            .expect("the timeout is valid");
+        let mut client = Self {
+            stream: BufReader::new(stream),
+            inbox: INBOX.to_owned(),
+        };
         client.line();
         let mut options = json!({ "verbose": false, "headers": true, "no_responders": true, "lang": "test", "version": "1" });
         for (key, value) in credentials.as_object().into_iter().flatten() {
@@ -56,7 +61,10 @@ impl RawNatsClient {
     /// Receives the responses to its requests on another subject.
     #[must_use]
     pub fn with_inbox(self, inbox: &str) -> Self {
-        Self { inbox: inbox.to_owned(), ..self }
+        Self {
+            inbox: inbox.to_owned(),
+            ..self
+        }
     }
 
     /// Sends a request and returns the body of the response.
@@ -68,9 +76,15 @@ impl RawNatsClient {
     /// If the server does not respond.
     pub fn request(&mut self, subject: &str, body: &[u8]) -> Result<Vec<u8>, String> {
         let inbox = &self.inbox;
-        let request = format!("SUB {inbox} 1\r\nUNSUB 1 1\r\nPUB {subject} {inbox} {}\r\n", body.len());
+        let request = format!(
+            "SUB {inbox} 1\r\nUNSUB 1 1\r\nPUB {subject} {inbox} {}\r\n",
+            body.len()
+        );
         self.send(&request);
-        self.stream.get_mut().write_all(body).expect("the server reads");
+        self.stream
+            .get_mut()
+            .write_all(body)
+            .expect("the server reads");
         self.send("\r\n");
         loop {
             let line = self.line();
@@ -100,7 +114,10 @@ impl RawNatsClient {
     /// # Panics
     /// If the server does not respond.
     pub fn publish_with_reply(&mut self, subject: &str, reply: &str, body: &str) {
-        self.send(&format!("PUB {subject} {reply} {}\r\n{body}\r\nPING\r\n", body.len()));
+        self.send(&format!(
+            "PUB {subject} {reply} {}\r\n{body}\r\nPING\r\n",
+            body.len()
+        ));
         while self.line() != "PONG" {}
     }
 
@@ -109,8 +126,12 @@ impl RawNatsClient {
     /// # Panics
     /// If JetStream returns an error.
     pub fn jetstream(&mut self, subject: &str, request: &Value) -> Value {
-        let response = self.request(&format!("$JS.API.{subject}"), request.to_string().as_bytes());
-        let response: Value = serde_json::from_slice(&response.expect("JetStream responds")).expect("JSON");
+        let response = self.request(
+            &format!("$JS.API.{subject}"),
+            request.to_string().as_bytes(),
+        );
+        let response: Value =
+            serde_json::from_slice(&response.expect("JetStream responds")).expect("JSON");
         assert!(response["error"].is_null(), "{subject}: {response}");
         response
     }
@@ -131,21 +152,31 @@ impl RawNatsClient {
     }
 
     fn send(&mut self, text: &str) {
-        self.stream.get_mut().write_all(text.as_bytes()).expect("the server reads");
+        self.stream
+            .get_mut()
+            .write_all(text.as_bytes())
+            .expect("the server reads");
     }
 
     fn line(&mut self) -> String {
         let mut line = String::new();
-        self.stream.read_line(&mut line).expect("the server responds in time");
+        self.stream
+            .read_line(&mut line)
+            .expect("the server responds in time");
         assert!(!line.is_empty(), "the server closed the connection");
         line.trim_end().to_owned()
     }
 
     /// Reads the body after a line that ends with its length.
     fn body(&mut self, fields: &[&str]) -> Vec<u8> {
-        let total = fields.last().and_then(|field| field.parse::<usize>().ok()).expect("a number");
+        let total = fields
+            .last()
+            .and_then(|field| field.parse::<usize>().ok())
+            .expect("a number");
         let mut bytes = vec![0; total + 2];
-        self.stream.read_exact(&mut bytes).expect("the server sends the announced length");
+        self.stream
+            .read_exact(&mut bytes)
+            .expect("the server sends the announced length");
         bytes.truncate(total);
         bytes
     }
@@ -153,7 +184,10 @@ impl RawNatsClient {
 
 /// Returns the body after the headers; a status instead of a body is an error.
 fn headed(bytes: &[u8]) -> Result<Vec<u8>, String> {
-    let end = bytes.windows(4).position(|four| four == b"\r\n\r\n").map_or(bytes.len(), |at| at + 4);
+    let end = bytes
+        .windows(4)
+        .position(|four| four == b"\r\n\r\n")
+        .map_or(bytes.len(), |at| at + 4);
     let head = String::from_utf8_lossy(&bytes[..end]).into_owned();
     let first = head.lines().next().unwrap_or_default();
     match first.strip_prefix("NATS/1.0 ") {
@@ -171,7 +205,10 @@ mod tests {
     fn reports_no_responders() {
         let server = NatsServer::start();
         let mut client = RawNatsClient::connect(server.port);
-        client.jetstream("STREAM.CREATE.S", &json!({ "name": "S", "subjects": ["s"] }));
+        client.jetstream(
+            "STREAM.CREATE.S",
+            &json!({ "name": "S", "subjects": ["s"] }),
+        );
         let ack: Value = serde_json::from_slice(&client.request("s", b"hello").unwrap()).unwrap();
         assert_eq!((&ack["stream"], &ack["seq"]), (&json!("S"), &json!(1)));
         assert_eq!(client.request("no.subscriber", b""), Err("503".to_owned()));

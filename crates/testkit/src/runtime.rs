@@ -91,8 +91,9 @@ pub fn tenant() -> TenantId {
 /// If `ORLOG_SEED` is not a number.
 #[must_use]
 pub fn seed(default: u64) -> u64 {
-    let seed =
-        std::env::var("ORLOG_SEED").map_or(default, |text| text.parse().expect("ORLOG_SEED is a number"));
+    let seed = std::env::var("ORLOG_SEED").map_or(default, |text| {
+        text.parse().expect("ORLOG_SEED is a number")
+    });
     println!("ORLOG_SEED={seed}");
     seed
 }
@@ -114,7 +115,10 @@ impl TestRuntimeConfig {
             shards: 1,
             programs,
             limits: Limits::default(),
-            intensity: RestartIntensity { max_restarts: 100_000, period: Duration::from_mins(1) },
+            intensity: RestartIntensity {
+                max_restarts: 100_000,
+                period: Duration::from_mins(1),
+            },
             clock,
             store,
             disk: Arc::new(LocalDisk),
@@ -131,7 +135,10 @@ impl TestRuntimeConfig {
     /// # Panics
     /// If the runtime does not start.
     pub async fn start(&self, upstreams: &Arc<FakeUpstreams>) -> TestRuntime {
-        let options = BusOptions { segment_bytes: 1 << 20, ..BusOptions::default() };
+        let options = BusOptions {
+            segment_bytes: 1 << 20,
+            ..BusOptions::default()
+        };
         let embedded = Embedded::open(self.data_dir.join("bus"), &options, Arc::clone(&self.clock));
         let embedded = Arc::new(embedded.expect("the bus opens"));
         let inner_bus: Arc<dyn Bus> = Arc::<Embedded>::clone(&embedded);
@@ -140,7 +147,11 @@ impl TestRuntimeConfig {
             None => inner_bus,
         };
         upstreams.connect(Some(Arc::clone(&bus)));
-        let bus = if self.discards_published { Arc::new(PublishSink(bus)) } else { bus };
+        let bus = if self.discards_published {
+            Arc::new(PublishSink(bus))
+        } else {
+            bus
+        };
         let observer: Arc<dyn EffectObserver> = Arc::new(NoopObserver);
         let all = [upstreams.upstreams(), self.more_upstreams.clone()].concat();
         let catalog = Arc::new(Catalog::new(all, &self.clock, &observer).expect("a valid catalog"));
@@ -165,7 +176,9 @@ impl TestRuntimeConfig {
             publishes_results: self.publishes_results,
             ..RuntimeConfig::default()
         };
-        let runtime = Runtime::start(dependencies, config).await.expect("the runtime starts");
+        let runtime = Runtime::start(dependencies, config)
+            .await
+            .expect("the runtime starts");
         TestRuntime {
             runtime,
             bus,
@@ -181,7 +194,12 @@ impl TestRuntimeConfig {
         for index in 0..self.shards {
             let slots = SLOTS / self.shards * index..SLOTS / self.shards * (index + 1);
             let (writer, reader) = self.open_store(index).await;
-            shards.push(ShardDependencies { index, slots, writer, reader });
+            shards.push(ShardDependencies {
+                index,
+                slots,
+                writer,
+                reader,
+            });
         }
         shards
     }
@@ -191,13 +209,16 @@ impl TestRuntimeConfig {
         let dir = self.data_dir.join(format!("shard-{index}"));
         let opened = async {
             loop {
-                match orlog_store::open_with_disk(&dir, self.store.clone(), Arc::clone(&self.disk)) {
+                match orlog_store::open_with_disk(&dir, self.store.clone(), Arc::clone(&self.disk))
+                {
                     Err(StoreError::Locked { .. }) => tokio::time::sleep(POLL_INTERVAL).await,
                     other => return other.expect("the store opens"),
                 }
             }
         };
-        tokio::time::timeout(WAIT_TIMEOUT, opened).await.expect("the store is released in time")
+        tokio::time::timeout(WAIT_TIMEOUT, opened)
+            .await
+            .expect("the store is released in time")
     }
 }
 
@@ -233,7 +254,10 @@ impl TestRuntime {
     /// Waits until each of these instances exists and is idle: it has ended or is stuck, and has no pending
     /// work.
     #[track_caller]
-    pub fn wait_until_ended<'a>(&'a self, keys: &'a [InstanceKey]) -> impl Future<Output = ()> + 'a {
+    pub fn wait_until_ended<'a>(
+        &'a self,
+        keys: &'a [InstanceKey],
+    ) -> impl Future<Output = ()> + 'a {
         self.wait_until("every instance is idle", move |runtime| {
             // In this order: the work of an instance is in the outbox before its end is visible.
             keys.iter().all(|key| runtime.is_idle(key)) && runtime.outbox_depth() == 0
@@ -241,15 +265,22 @@ impl TestRuntime {
     }
 
     fn is_idle(&self, key: &InstanceKey) -> bool {
-        let instance = self.runtime.reader(key).and_then(|reader| reader.instance(key).ok().flatten());
-        instance.is_some_and(|i| !i.paused && (i.status.is_final() || i.status == orlog_model::Status::Stuck))
+        let instance = self
+            .runtime
+            .reader(key)
+            .and_then(|reader| reader.instance(key).ok().flatten());
+        instance.is_some_and(|i| {
+            !i.paused && (i.status.is_final() || i.status == orlog_model::Status::Stuck)
+        })
     }
 
     /// Returns the number of work items in the outboxes; `u64::MAX` while a store recovers.
     #[must_use]
     pub fn outbox_depth(&self) -> u64 {
         let depths = self.runtime.readers().map(|reader| reader.outbox_depth());
-        depths.map(|depth| depth.unwrap_or(u64::MAX)).fold(0, u64::saturating_add)
+        depths
+            .map(|depth| depth.unwrap_or(u64::MAX))
+            .fold(0, u64::saturating_add)
     }
 
     /// Returns the reader of the first shard.
@@ -258,7 +289,10 @@ impl TestRuntime {
     /// Never: a test runtime has at least one shard.
     #[must_use]
     pub fn reader(&self) -> Reader {
-        self.runtime.readers().next().expect("a runtime has at least one shard")
+        self.runtime
+            .readers()
+            .next()
+            .expect("a runtime has at least one shard")
     }
 
     /// Returns the slots in use.
@@ -270,17 +304,24 @@ impl TestRuntime {
     /// Returns a description of the current state for failure messages.
     #[must_use]
     pub fn state(&self) -> String {
-        let mut parts =
-            vec![format!("{:?}", self.runtime.health()), format!("{:?}", self.runtime.deepest_mailboxes(3))];
+        let mut parts = vec![
+            format!("{:?}", self.runtime.health()),
+            format!("{:?}", self.runtime.deepest_mailboxes(3)),
+        ];
         for reader in self.runtime.readers() {
-            parts.extend(["outbox", "schedule", "deadletter", "buffered_input"].map(|table| {
-                match reader.inspect_rows(table, None, 5) {
-                    Ok(rows) => {
-                        format!("{table} {:?}", rows.into_iter().map(|row| row.key).collect::<Vec<_>>())
+            parts.extend(
+                ["outbox", "schedule", "deadletter", "buffered_input"].map(|table| {
+                    match reader.inspect_rows(table, None, 5) {
+                        Ok(rows) => {
+                            format!(
+                                "{table} {:?}",
+                                rows.into_iter().map(|row| row.key).collect::<Vec<_>>()
+                            )
+                        }
+                        Err(error) => format!("{table}: {error}"),
                     }
-                    Err(error) => format!("{table}: {error}"),
-                }
-            }));
+                }),
+            );
             parts.push(format!("{:?}", reader.count(&tenant())));
         }
         parts.join("; ")
@@ -296,10 +337,13 @@ impl TestRuntime {
             |(_, plan): &&PlannedOrder| FakeBehavior::of(plan, "reserve") == FakeBehavior::NoEvent;
         self.wait_until("every order is idle or waits", |runtime| {
             let waits = |(key, _): &PlannedOrder| !runtime.upstreams.executed_for(key).is_empty();
-            orders
-                .iter()
-                .all(|order| if emits_no_event(&order) { waits(order) } else { runtime.is_idle(&order.0) })
-                && runtime.outbox_depth() == 0
+            orders.iter().all(|order| {
+                if emits_no_event(&order) {
+                    waits(order)
+                } else {
+                    runtime.is_idle(&order.0)
+                }
+            }) && runtime.outbox_depth() == 0
         })
         .await;
         if orders.iter().any(|order| emits_no_event(&order)) {
@@ -315,7 +359,9 @@ impl TestRuntime {
     /// If the bus does not accept it within [`WAIT_TIMEOUT`].
     pub async fn publish(&self, event: &orlog_model::Event) {
         let published = async { while self.upstreams.publish(event).await.is_err() {} };
-        tokio::time::timeout(WAIT_TIMEOUT, published).await.expect("the bus accepts the event");
+        tokio::time::timeout(WAIT_TIMEOUT, published)
+            .await
+            .expect("the bus accepts the event");
     }
 
     /// Waits until all messages of the bus are acknowledged.
@@ -323,9 +369,15 @@ impl TestRuntime {
         let shards = self.runtime.readers().count();
         let last = self.bus.last_sequence().await.unwrap_or(0);
         self.wait_until("every message is processed", |runtime| {
-            let checkpoints =
-                runtime.runtime.readers().filter_map(|reader| reader.checkpoints().ok()).flatten();
-            checkpoints.filter(|(_, position)| position.sequence >= last).count() == shards
+            let checkpoints = runtime
+                .runtime
+                .readers()
+                .filter_map(|reader| reader.checkpoints().ok())
+                .flatten();
+            checkpoints
+                .filter(|(_, position)| position.sequence >= last)
+                .count()
+                == shards
         })
         .await;
     }

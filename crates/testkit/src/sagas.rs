@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use fastrand::Rng;
 use orlog_model::{
-    CorrelationId, DefinitionRef, Event, EventId, EventType, InstanceKey, SagaName, Status, TenantId,
-    Timestamp, Transition,
+    CorrelationId, DefinitionRef, Event, EventId, EventType, InstanceKey, SagaName, Status,
+    TenantId, Timestamp, Transition,
 };
 use orlog_program::{
-    Context, Definition, EventSubscription, Manifest, Program, ProgramError, ProgramInput, ProgramOutput,
-    StepAction,
+    Context, Definition, EventSubscription, Manifest, Program, ProgramError, ProgramInput,
+    ProgramOutput, StepAction,
 };
 use serde_json::{Value, json};
 
@@ -33,16 +33,32 @@ pub fn order(timeout: Duration) -> Arc<dyn Program> {
     let saga = Definition::builder("order")
         .start("OrderPlaced")
         .var("plan", json!("=event.plan"))
-        .step("reserve", StepAction::command("inventory.Reserve").data(data("reserve")))
+        .step(
+            "reserve",
+            StepAction::command("inventory.Reserve").data(data("reserve")),
+        )
         .ok("StockReserved")
         .fail("StockRejected")
         .timeout(timeout)
-        .undo(StepAction::command("inventory.Release").data(data("compensate:reserve")).ok("StockReleased"))
-        .step("charge", StepAction::effect("payments.charge").data(data("charge")))
+        .undo(
+            StepAction::command("inventory.Release")
+                .data(data("compensate:reserve"))
+                .ok("StockReleased"),
+        )
+        .step(
+            "charge",
+            StepAction::effect("payments.charge").data(data("charge")),
+        )
         .undo(StepAction::effect("payments.refund").data(data("compensate:charge")))
-        .step("ship", StepAction::command("shipping.Ship").data(data("ship")))
+        .step(
+            "ship",
+            StepAction::command("shipping.Ship").data(data("ship")),
+        )
         .undo(StepAction::command("shipping.Recall").data(data("compensate:ship")))
-        .step("notify", StepAction::effect("mail.send").data(data("notify")))
+        .step(
+            "notify",
+            StepAction::effect("mail.send").data(data("notify")),
+        )
         .undo(StepAction::effect("mail.retract").data(data("compensate:notify")))
         .completed("OrderCompleted", json!({}))
         .failed("OrderFailed", json!({}))
@@ -81,7 +97,10 @@ pub fn expected_order_end(plan: &Value) -> (Status, Vec<String>) {
         if behavior != FakeBehavior::Reject {
             actions.push(step.to_owned());
         }
-        if matches!(behavior, FakeBehavior::Reject | FakeBehavior::FailureEvent | FakeBehavior::NoEvent) {
+        if matches!(
+            behavior,
+            FakeBehavior::Reject | FakeBehavior::FailureEvent | FakeBehavior::NoEvent
+        ) {
             // A step without a response may have been executed, so it is compensated first.
             done.extend((behavior == FakeBehavior::NoEvent).then_some(step));
             return compensated_order(plan, actions, &done);
@@ -91,7 +110,11 @@ pub fn expected_order_end(plan: &Value) -> (Status, Vec<String>) {
     (Status::Completed, actions)
 }
 
-fn compensated_order(plan: &Value, mut actions: Vec<String>, done: &[&str]) -> (Status, Vec<String>) {
+fn compensated_order(
+    plan: &Value,
+    mut actions: Vec<String>,
+    done: &[&str],
+) -> (Status, Vec<String>) {
     for step in done.iter().rev() {
         let compensation = format!("compensate:{step}");
         if FakeBehavior::of(plan, &compensation) == FakeBehavior::Reject {
@@ -139,12 +162,27 @@ impl EventRecorder {
     pub fn program() -> Arc<dyn Program> {
         let kind = |kind| EventType::new(kind).expect("a valid name");
         let subscriptions = vec![
-            EventSubscription { kind: kind("Noted"), starts: false },
-            EventSubscription { kind: kind("Opened"), starts: true },
+            EventSubscription {
+                kind: kind("Noted"),
+                starts: false,
+            },
+            EventSubscription {
+                kind: kind("Opened"),
+                starts: true,
+            },
         ];
-        let reference =
-            DefinitionRef { saga: SagaName::new("ledger").expect("a valid name"), version: 1, hash: [7; 16] };
-        Arc::new(Self { reference, manifest: Manifest { subscriptions, ..Manifest::default() } })
+        let reference = DefinitionRef {
+            saga: SagaName::new("ledger").expect("a valid name"),
+            version: 1,
+            hash: [7; 16],
+        };
+        Arc::new(Self {
+            reference,
+            manifest: Manifest {
+                subscriptions,
+                ..Manifest::default()
+            },
+        })
     }
 
     /// Returns the key of the instance with that number.
@@ -186,10 +224,9 @@ impl Program for EventRecorder {
     }
 
     fn correlate(&self, event: &Event) -> Result<CorrelationId, ProgramError> {
-        event
-            .correlation
-            .clone()
-            .ok_or_else(|| ProgramError::SchemaMismatch("the event has no correlation id".to_owned()))
+        event.correlation.clone().ok_or_else(|| {
+            ProgramError::SchemaMismatch("the event has no correlation id".to_owned())
+        })
     }
 
     fn apply(
@@ -202,8 +239,8 @@ impl Program for EventRecorder {
             return Ok(ProgramOutput::Ignored("only events are recorded".into()));
         };
         let number = event.data["n"].as_u64().and_then(|n| u32::try_from(n).ok());
-        let number =
-            number.ok_or_else(|| ProgramError::SchemaMismatch("the event has no number".to_owned()))?;
+        let number = number
+            .ok_or_else(|| ProgramError::SchemaMismatch("the event has no number".to_owned()))?;
         let mut numbers = Self::numbers(state.unwrap_or_default());
         numbers.push(number);
         Ok(ProgramOutput::Applied(Box::new(Transition {

@@ -72,28 +72,69 @@ fn start_postgres() -> TestServer {
     let (dir, port) = (dir("postgres"), free_port());
     let data = dir.join("data");
     let mut init = as_unprivileged(Command::new(initdb), &dir);
-    init.arg("-D").arg(&data).args(["-U", "orlog", "-A", "trust", "-N", "-E", "UTF8", "--locale=C"]);
+    init.arg("-D").arg(&data).args([
+        "-U",
+        "orlog",
+        "-A",
+        "trust",
+        "-N",
+        "-E",
+        "UTF8",
+        "--locale=C",
+    ]);
     run(init);
     let port_text = port.to_string();
     let data = data.display().to_string();
-    let flags = ["-D", &data, "-h", "127.0.0.1", "-p", &port_text, "-F", "-c", "unix_socket_directories="];
-    let supervisor_stdin = supervise(&dir, "INT", &postgres, &flags, "ready to accept connections");
-    TestServer { port, dir, _supervisor_stdin: supervisor_stdin }
+    let flags = [
+        "-D",
+        &data,
+        "-h",
+        "127.0.0.1",
+        "-p",
+        &port_text,
+        "-F",
+        "-c",
+        "unix_socket_directories=",
+    ];
+    let supervisor_stdin = supervise(
+        &dir,
+        "INT",
+        &postgres,
+        &flags,
+        "ready to accept connections",
+    );
+    TestServer {
+        port,
+        dir,
+        _supervisor_stdin: supervisor_stdin,
+    }
 }
 
 fn start_mariadb() -> TestServer {
-    let (Some(install), Some(mariadbd)) = (program("mariadb-install-db"), program("mariadbd")) else {
+    let (Some(install), Some(mariadbd)) = (program("mariadb-install-db"), program("mariadbd"))
+    else {
         missing("MariaDB", "setup")
     };
     let (dir, port) = (dir("mariadb"), free_port());
     let data = format!("--datadir={}", dir.join("data").display());
     let mut init = as_unprivileged(Command::new(install), &dir);
-    init.args(["--no-defaults", &data, "--skip-test-db", "--auth-root-authentication-method=normal"]);
+    init.args([
+        "--no-defaults",
+        &data,
+        "--skip-test-db",
+        "--auth-root-authentication-method=normal",
+    ]);
     run(init);
     let users = dir.join("users.sql");
-    std::fs::write(&users, "CREATE USER orlog@'127.0.0.1';\nGRANT ALL ON *.* TO orlog@'127.0.0.1';\n")
-        .expect("the directory is writable");
-    let (port_flag, socket) = (format!("--port={port}"), format!("--socket={}", dir.join("s").display()));
+    std::fs::write(
+        &users,
+        "CREATE USER orlog@'127.0.0.1';\nGRANT ALL ON *.* TO orlog@'127.0.0.1';\n",
+    )
+    .expect("the directory is writable");
+    let (port_flag, socket) = (
+        format!("--port={port}"),
+        format!("--socket={}", dir.join("s").display()),
+    );
     let users = format!("--init-file={}", users.display());
     let flags = [
         "--no-defaults",
@@ -106,17 +147,25 @@ fn start_mariadb() -> TestServer {
         "--innodb-flush-log-at-trx-commit=0",
     ];
     let supervisor_stdin = supervise(&dir, "TERM", &mariadbd, &flags, "ready for connections");
-    TestServer { port, dir, _supervisor_stdin: supervisor_stdin }
+    TestServer {
+        port,
+        dir,
+        _supervisor_stdin: supervisor_stdin,
+    }
 }
 
 /// Returns the path of a program in `PATH`, or in the Debian directories outside of it.
 fn program(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
-    let mut dirs: Vec<_> = std::env::split_paths(&path).chain([PathBuf::from("/usr/sbin")]).collect();
+    let mut dirs: Vec<_> = std::env::split_paths(&path)
+        .chain([PathBuf::from("/usr/sbin")])
+        .collect();
     if let Ok(versions) = std::fs::read_dir("/usr/lib/postgresql") {
         dirs.extend(versions.flatten().map(|version| version.path().join("bin")));
     }
-    dirs.into_iter().map(|dir| dir.join(name)).find(|path| path.is_file())
+    dirs.into_iter()
+        .map(|dir| dir.join(name))
+        .find(|path| path.is_file())
 }
 
 /// Creates a directory that the user of the server owns.
@@ -124,7 +173,8 @@ fn dir(name: &str) -> PathBuf {
     let dir = std::env::temp_dir().join(format!("orlog-{name}-{}", uuid::Uuid::new_v4()));
     std::fs::create_dir(&dir).expect("a new directory");
     if is_root(&dir) {
-        chown(&dir, Some(UNPRIVILEGED_UID), Some(UNPRIVILEGED_UID)).expect("root can change the owner");
+        chown(&dir, Some(UNPRIVILEGED_UID), Some(UNPRIVILEGED_UID))
+            .expect("root can change the owner");
     }
     dir
 }
@@ -134,7 +184,10 @@ fn is_root(own: &Path) -> bool {
 }
 
 fn as_unprivileged(mut command: Command, dir: &Path) -> Command {
-    command.current_dir(dir).env("HOME", dir).stdin(Stdio::null());
+    command
+        .current_dir(dir)
+        .env("HOME", dir)
+        .stdin(Stdio::null());
     if std::fs::metadata(dir).is_ok_and(|data| data.uid() == UNPRIVILEGED_UID) {
         command.uid(UNPRIVILEGED_UID).gid(UNPRIVILEGED_UID);
     }
@@ -144,16 +197,38 @@ fn as_unprivileged(mut command: Command, dir: &Path) -> Command {
 fn run(mut command: Command) {
     let output = command.output().expect("the program starts");
     let log = [output.stdout, output.stderr].concat();
-    assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&log));
+    assert!(
+        output.status.success(),
+        "{command:?}: {}",
+        String::from_utf8_lossy(&log)
+    );
 }
 
 /// Starts a server under its supervisor and waits until it reports readiness.
-fn supervise(dir: &Path, signal: &str, server: &Path, flags: &[&str], ready: &'static str) -> ChildStdin {
+fn supervise(
+    dir: &Path,
+    signal: &str,
+    server: &Path,
+    flags: &[&str],
+    ready: &'static str,
+) -> ChildStdin {
     let mut supervisor = as_unprivileged(Command::new("/bin/sh"), dir);
-    supervisor.args(["-c", SUPERVISOR_SCRIPT, "supervisor"]).arg(dir).arg(signal).arg(server).args(flags);
-    supervisor.process_group(0).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
+    supervisor
+        .args(["-c", SUPERVISOR_SCRIPT, "supervisor"])
+        .arg(dir)
+        .arg(signal)
+        .arg(server)
+        .args(flags);
+    supervisor
+        .process_group(0)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped());
     let mut supervisor = supervisor.spawn().expect("the shell starts");
-    let (stdin, stderr) = (supervisor.stdin.take().expect("piped"), supervisor.stderr.take().expect("piped"));
+    let (stdin, stderr) = (
+        supervisor.stdin.take().expect("piped"),
+        supervisor.stderr.take().expect("piped"),
+    );
     let (sender, receiver) = mpsc::channel();
     // Reads until the server ends, because a full pipe would block the server.
     std::thread::spawn(move || {

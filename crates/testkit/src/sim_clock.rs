@@ -33,8 +33,16 @@ impl SimClock {
     /// Creates a clock with the time `start`.
     #[must_use]
     pub fn new(start: Timestamp) -> Arc<Self> {
-        let state = State { now: start, set_back: Duration::ZERO, sleepers: BTreeMap::new(), next: 0 };
-        Arc::new(Self { state: Mutex::new(state), slept: Notify::new() })
+        let state = State {
+            now: start,
+            set_back: Duration::ZERO,
+            sleepers: BTreeMap::new(),
+            next: 0,
+        };
+        Arc::new(Self {
+            state: Mutex::new(state),
+            slept: Notify::new(),
+        })
     }
 
     /// Sets the wall clock back. Sleepers sleep as long as before.
@@ -70,7 +78,12 @@ impl SimClock {
     /// Returns the due time of the next sleeper.
     #[must_use]
     pub fn next_due(&self) -> Option<Timestamp> {
-        self.lock().sleepers.keys().next().map(|(due, _)| *due).filter(|due| *due < Timestamp::MAX)
+        self.lock()
+            .sleepers
+            .keys()
+            .next()
+            .map(|(due, _)| *due)
+            .filter(|due| *due < Timestamp::MAX)
     }
 
     /// Returns the number of sleepers.
@@ -120,7 +133,11 @@ impl Clock for SimClock {
 
     fn sleep_until(&self, at: SteadyTime) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
         let due = Timestamp::from_millis(at.as_millis());
-        Box::pin(SleepFuture { clock: self, due, sequence: None })
+        Box::pin(SleepFuture {
+            clock: self,
+            due,
+            sequence: None,
+        })
     }
 
     /// The wall clock is never set forward, so one sleep is sufficient.
@@ -148,7 +165,9 @@ impl Future for SleepFuture<'_> {
             state.next += 1;
             state.next
         });
-        state.sleepers.insert((self.due, sequence), context.waker().clone());
+        state
+            .sleepers
+            .insert((self.due, sequence), context.waker().clone());
         drop(state);
         clock.slept.notify_waiters();
         Poll::Pending
@@ -177,13 +196,18 @@ mod tests {
             .map(|millis| {
                 let (clock, order) = (Arc::clone(&clock), Arc::clone(&order));
                 tokio::spawn(async move {
-                    clock.sleep_until_due(START.saturating_add(Duration::from_millis(millis))).await;
+                    clock
+                        .sleep_until_due(START.saturating_add(Duration::from_millis(millis)))
+                        .await;
                     order.lock().unwrap().push(millis);
                 })
             })
             .into();
         clock.until_sleeping(3).await;
-        assert_eq!(clock.advance_to_next(), Some(START.saturating_add(Duration::from_millis(10))));
+        assert_eq!(
+            clock.advance_to_next(),
+            Some(START.saturating_add(Duration::from_millis(10)))
+        );
         assert_eq!(clock.sleepers(), 2);
         clock.advance(Duration::from_secs(1));
         for task in tasks {

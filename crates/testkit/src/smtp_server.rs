@@ -61,8 +61,10 @@ impl ReceivedMail {
     #[must_use]
     pub fn key(&self) -> String {
         let text = String::from_utf8_lossy(&self.bytes);
-        let line =
-            text.lines().find_map(|line| line.strip_prefix("Message-ID: <")).expect("the message has an id");
+        let line = text
+            .lines()
+            .find_map(|line| line.strip_prefix("Message-ID: <"))
+            .expect("the message has an id");
         line.split('@').next().unwrap_or_default().to_owned()
     }
 }
@@ -117,7 +119,10 @@ impl SmtpServer {
     pub async fn open(options: SmtpServerOptions, handler: Handler) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let address = listener.local_addr().expect("bound");
-        let tls = options.certificate.as_ref().map(|(cert, key)| acceptor(cert, key));
+        let tls = options
+            .certificate
+            .as_ref()
+            .map(|(cert, key)| acceptor(cert, key));
         let (mails, connections) = (Arc::new(Mutex::default()), Arc::new(Mutex::new(0)));
         let (stored, counted) = (Arc::clone(&mails), Arc::clone(&connections));
         tokio::spawn(async move {
@@ -134,24 +139,36 @@ impl SmtpServer {
                 tokio::spawn(async move { drop(session.serve(Box::new(stream)).await) });
             }
         });
-        Self { address, mails, connections }
+        Self {
+            address,
+            mails,
+            connections,
+        }
     }
 
     /// Returns the accepted messages.
     #[must_use]
     pub fn mails(&self) -> Vec<ReceivedMail> {
-        self.mails.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.mails
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
     }
 
     /// Returns the number of connections so far.
     #[must_use]
     pub fn connections(&self) -> usize {
-        *self.connections.lock().unwrap_or_else(PoisonError::into_inner)
+        *self
+            .connections
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 fn acceptor(cert: &[u8], key: &[u8]) -> TlsAcceptor {
-    let certs = CertificateDer::pem_slice_iter(cert).collect::<Result<Vec<_>, _>>().expect("certificates");
+    let certs = CertificateDer::pem_slice_iter(cert)
+        .collect::<Result<Vec<_>, _>>()
+        .expect("certificates");
     let key = PrivateKeyDer::from_pem_slice(key).expect("a key");
     let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_safe_default_protocol_versions()
@@ -175,7 +192,10 @@ impl Session {
         if let Some(tls) = self.tls.clone().filter(|_| self.options.wrapped) {
             line = self.encrypt(&tls, line).await?;
         }
-        if !self.respond(&mut line, SmtpCommand::Connection, "220 test ESMTP").await? {
+        if !self
+            .respond(&mut line, SmtpCommand::Connection, "220 test ESMTP")
+            .await?
+        {
             return Ok(());
         }
         loop {
@@ -184,7 +204,11 @@ impl Session {
                 return Ok(());
             }
             let text = text.trim_end();
-            let verb = text.split([' ', ':']).next().unwrap_or_default().to_ascii_uppercase();
+            let verb = text
+                .split([' ', ':'])
+                .next()
+                .unwrap_or_default()
+                .to_ascii_uppercase();
             let continues = match verb.as_str() {
                 "EHLO" => {
                     let extensions = self.extensions();
@@ -209,7 +233,8 @@ impl Session {
                 "RCPT" => {
                     let to = address(text);
                     self.mail.to.push(to.clone());
-                    self.respond(&mut line, SmtpCommand::To(to), "250 2.1.5 ok").await?
+                    self.respond(&mut line, SmtpCommand::To(to), "250 2.1.5 ok")
+                        .await?
                 }
                 "DATA" => self.data(&mut line).await?,
                 "RSET" => {
@@ -244,22 +269,37 @@ impl Session {
             extensions.push("AUTH PLAIN");
         }
         let last = extensions.len() - 1;
-        let line = |(index, offer)| format!("250{}{offer}\r\n", if index == last { ' ' } else { '-' });
+        let line =
+            |(index, offer)| format!("250{}{offer}\r\n", if index == last { ' ' } else { '-' });
         extensions.into_iter().enumerate().map(line).collect()
     }
 
     async fn auth(&mut self, line: &mut Line, text: &str) -> std::io::Result<bool> {
-        let credentials =
-            text.split(' ').nth(2).and_then(|text| STANDARD.decode(text).ok()).unwrap_or_default();
+        let credentials = text
+            .split(' ')
+            .nth(2)
+            .and_then(|text| STANDARD.decode(text).ok())
+            .unwrap_or_default();
         let credentials = String::from_utf8(credentials).unwrap_or_default();
         let mut parts = credentials.split('\0').skip(1).map(str::to_owned);
-        let (user, password) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
+        let (user, password) = (
+            parts.next().unwrap_or_default(),
+            parts.next().unwrap_or_default(),
+        );
         self.mail.user = Some(user.clone());
-        self.respond(line, SmtpCommand::Auth { user, password }, "235 2.7.0 welcome").await
+        self.respond(
+            line,
+            SmtpCommand::Auth { user, password },
+            "235 2.7.0 welcome",
+        )
+        .await
     }
 
     async fn data(&mut self, line: &mut Line) -> std::io::Result<bool> {
-        if !self.respond(line, SmtpCommand::Data, "354 go ahead").await? {
+        if !self
+            .respond(line, SmtpCommand::Data, "354 go ahead")
+            .await?
+        {
             return Ok(false);
         }
         let mut bytes = Vec::new();
@@ -277,20 +317,35 @@ impl Session {
         self.mail.bytes = bytes;
         let mail = self.mail.clone();
         self.reset();
-        let response = self.call_handler(line, SmtpCommand::Mail(mail.clone())).await?;
+        let response = self
+            .call_handler(line, SmtpCommand::Mail(mail.clone()))
+            .await?;
         if response == SmtpResponse::Default {
-            self.mails.lock().unwrap_or_else(PoisonError::into_inner).push(mail);
+            self.mails
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .push(mail);
         }
         send_response(line, response, "250 2.0.0 queued as 7F3A").await
     }
 
     fn reset(&mut self) {
-        let ReceivedMail { user, encrypted, .. } = std::mem::take(&mut self.mail);
-        self.mail = ReceivedMail { user, encrypted, ..ReceivedMail::default() };
+        let ReceivedMail {
+            user, encrypted, ..
+        } = std::mem::take(&mut self.mail);
+        self.mail = ReceivedMail {
+            user,
+            encrypted,
+            ..ReceivedMail::default()
+        };
     }
 
     /// Calls the handler; stops waiting if the client disconnects.
-    async fn call_handler(&self, line: &mut Line, command: SmtpCommand) -> std::io::Result<SmtpResponse> {
+    async fn call_handler(
+        &self,
+        line: &mut Line,
+        command: SmtpCommand,
+    ) -> std::io::Result<SmtpResponse> {
         let mut pending_response = (self.handler)(command);
         tokio::select! {
             biased;
@@ -303,13 +358,22 @@ impl Session {
     }
 
     /// Sends the response of the handler. Returns whether the connection continues.
-    async fn respond(&self, line: &mut Line, command: SmtpCommand, usual: &str) -> std::io::Result<bool> {
+    async fn respond(
+        &self,
+        line: &mut Line,
+        command: SmtpCommand,
+        usual: &str,
+    ) -> std::io::Result<bool> {
         let response = self.call_handler(line, command).await?;
         send_response(line, response, usual).await
     }
 }
 
-async fn send_response(line: &mut Line, response: SmtpResponse, usual: &str) -> std::io::Result<bool> {
+async fn send_response(
+    line: &mut Line,
+    response: SmtpResponse,
+    usual: &str,
+) -> std::io::Result<bool> {
     match response {
         SmtpResponse::Default => write(line, &format!("{usual}\r\n")).await,
         SmtpResponse::Line(text) => write(line, &format!("{text}\r\n")).await,
@@ -325,6 +389,8 @@ async fn write(line: &mut Line, text: &str) -> std::io::Result<bool> {
 
 /// Returns the text between `<` and `>`.
 fn address(text: &str) -> String {
-    let inner = text.split_once('<').and_then(|(_, rest)| rest.split_once('>'));
+    let inner = text
+        .split_once('<')
+        .and_then(|(_, rest)| rest.split_once('>'));
     inner.map_or_else(String::new, |(address, _)| address.to_owned())
 }

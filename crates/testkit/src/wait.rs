@@ -56,7 +56,10 @@ pub fn until_blocking<T>(description: &str, mut poll: impl FnMut() -> Option<T>)
         if let Some(found) = poll() {
             return found;
         }
-        assert!(started.elapsed() < WAIT_TIMEOUT, "{description}: not within {WAIT_TIMEOUT:?}");
+        assert!(
+            started.elapsed() < WAIT_TIMEOUT,
+            "{description}: not within {WAIT_TIMEOUT:?}"
+        );
         std::thread::park_timeout(POLL_INTERVAL);
     }
 }

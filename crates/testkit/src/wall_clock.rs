@@ -26,9 +26,14 @@ impl WallClock {
 }
 
 impl Clock for WallClock {
-    #[expect(clippy::disallowed_methods, reason = "the only use of real time in tests")]
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the only use of real time in tests"
+    )]
     fn now(&self) -> Timestamp {
-        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let since = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .unwrap_or_default();
         Timestamp::from_millis(i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
     }
 

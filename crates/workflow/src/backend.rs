@@ -60,10 +60,18 @@ pub trait Backend: Send + Sync + 'static {
     async fn fetch(&self, limit: usize, now_ms: u64) -> Result<Fetched, BackendError>;
 
     /// Claims those of the instances that are available, and returns them.
-    async fn claim(&self, ids: &[InstanceId], claim: &Claim) -> Result<Vec<StoredInstance>, BackendError>;
+    async fn claim(
+        &self,
+        ids: &[InstanceId],
+        claim: &Claim,
+    ) -> Result<Vec<StoredInstance>, BackendError>;
 
     /// Claims an instance that has not ended, also if another holder has a valid claim; `None` if there is no such instance.
-    async fn take_over(&self, id: &str, holder: &str) -> Result<Option<StoredInstance>, BackendError>;
+    async fn take_over(
+        &self,
+        id: &str,
+        holder: &str,
+    ) -> Result<Option<StoredInstance>, BackendError>;
 
     /// Extends claims, given by id and epoch; returns those that are lost.
     async fn extend(
@@ -73,13 +81,18 @@ pub trait Backend: Send + Sync + 'static {
     ) -> Result<Vec<InstanceId>, BackendError>;
 
     /// Stores a signal; returns `false` if the instance does not exist or has ended.
-    async fn send_signal(&self, id: &str, name: &str, payload: Bytes) -> Result<bool, BackendError>;
+    async fn send_signal(&self, id: &str, name: &str, payload: Bytes)
+    -> Result<bool, BackendError>;
 
     /// Returns the signals of an instance after a number.
     async fn signals(&self, id: &str, after: u64) -> Result<Vec<Signal>, BackendError>;
 
     /// Returns ids of instances that have not ended, in the order of the ids, after an id.
-    async fn unended(&self, after: Option<&str>, limit: usize) -> Result<Vec<InstanceId>, BackendError>;
+    async fn unended(
+        &self,
+        after: Option<&str>,
+        limit: usize,
+    ) -> Result<Vec<InstanceId>, BackendError>;
 
     /// Stores the graph of a workflow under its hash.
     async fn put_graph(&self, hash: &str, graph: Bytes) -> Result<(), BackendError>;

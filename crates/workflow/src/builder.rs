@@ -39,7 +39,8 @@ impl<In, Out: Data, Last> Builder<In, Out, Last> {
     where
         T::Out: Data,
     {
-        self.part.task::<Out, T::Out>(name, Function::task(Typed::<T, Out, ()>::new(task)));
+        self.part
+            .task::<Out, T::Out>(name, Function::task(Typed::<T, Out, ()>::new(task)));
         self.with()
     }
 
@@ -49,14 +50,22 @@ impl<In, Out: Data, Last> Builder<In, Out, Last> {
     /// # use orlog_workflow::Workflow;
     /// let _ = Workflow::builder("greet").map("greet", |name: String| async move { Ok(format!("Hello {name}")) });
     /// ```
-    pub fn map<F, Fut, Next>(mut self, name: impl Into<String>, closure: F) -> Builder<In, Next, ClosureStep>
+    pub fn map<F, Fut, Next>(
+        mut self,
+        name: impl Into<String>,
+        closure: F,
+    ) -> Builder<In, Next, ClosureStep>
     where
         F: Fn(Out) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = Result<Next, TaskError>> + Send,
         Next: Data,
     {
-        let closure = Closure { closure, take: Value::take };
-        self.part.task::<Out, Next>(name, Function::task(Arc::new(closure)));
+        let closure = Closure {
+            closure,
+            take: Value::take,
+        };
+        self.part
+            .task::<Out, Next>(name, Function::task(Arc::new(closure)));
         self.with()
     }
 
@@ -66,7 +75,8 @@ impl<In, Out: Data, Last> Builder<In, Out, Last> {
         name: impl Into<String>,
         handler: H,
     ) -> Builder<In, H::Ok, TaskStep<Out>> {
-        self.part.task::<Out, H::Ok>(name, Function::task(Handled::new(handler)));
+        self.part
+            .task::<Out, H::Ok>(name, Function::task(Handled::new(handler)));
         self.with()
     }
 
@@ -75,7 +85,8 @@ impl<In, Out: Data, Last> Builder<In, Out, Last> {
         mut self,
         name: impl Into<String>,
     ) -> Builder<In, C::Ok, TaskStep<Out>> {
-        self.part.task::<Out, C::Ok>(name, Function::task(Remote::<C::Ok>::of::<C>()));
+        self.part
+            .task::<Out, C::Ok>(name, Function::task(Remote::<C::Ok>::of::<C>()));
         self.with()
     }
 
@@ -86,7 +97,8 @@ impl<In, Out: Data, Last> Builder<In, Out, Last> {
         name: impl Into<String>,
         effect: impl Into<String>,
     ) -> Builder<In, Next, TaskStep<Out>> {
-        self.part.task::<Out, Next>(name, Function::task(Remote::<Next>::new(effect.into())));
+        self.part
+            .task::<Out, Next>(name, Function::task(Remote::<Next>::new(effect.into())));
         self.with()
     }
 
@@ -98,9 +110,16 @@ impl<In, Out: Data, Last> Builder<In, Out, Last> {
         body: impl FnOnce(Builder<Out, Out>) -> Builder<Out, Next, L>,
     ) -> When<In, Out, Next> {
         let name = name.into();
-        let then = self.part.attach("yes", body(Builder::empty(name.clone())).part);
+        let then = self
+            .part
+            .attach("yes", body(Builder::empty(name.clone())).part);
         let condition = Function::condition(holds);
-        When { name, then, condition, builder: self.with() }
+        When {
+            name,
+            then,
+            condition,
+            builder: self.with(),
+        }
     }
 
     /// Executes a body concurrently for each element of a list. The output is the list of the results, in the same order.
@@ -111,9 +130,16 @@ impl<In, Out: Data, Last> Builder<In, Out, Last> {
         body: impl FnOnce(Builder<E, E>) -> Builder<E, Next, L>,
     ) -> Builder<In, Vec<Next>> {
         let name = name.into();
-        let body = self.part.attach("each", body(Builder::empty(name.clone())).part);
+        let body = self
+            .part
+            .attach("each", body(Builder::empty(name.clone())).part);
         let function = Function::each::<Out, E, Next>(elements);
-        self.part.step(name, StepKind::Each { body }, short_name::<(Out, E, Next)>(), function);
+        self.part.step(
+            name,
+            StepKind::Each { body },
+            short_name::<(Out, E, Next)>(),
+            function,
+        );
         self.with()
     }
 
@@ -126,22 +152,36 @@ impl<In, Out: Data, Last> Builder<In, Out, Last> {
         body: impl FnOnce(Builder<Out, Out>) -> Builder<Out, Out, L>,
     ) -> Builder<In, Out> {
         let name = name.into();
-        let body = self.part.attach("repeat", body(Builder::empty(name.clone())).part);
+        let body = self
+            .part
+            .attach("repeat", body(Builder::empty(name.clone())).part);
         let kind = StepKind::Repeat { body, max_rounds };
-        self.part.step(name, kind, short_name::<Out>(), Function::condition(holds));
+        self.part
+            .step(name, kind, short_name::<Out>(), Function::condition(holds));
         self.with()
     }
 
     /// Waits for a duration. The due time is stored.
     pub fn delay(mut self, name: impl Into<String>, duration: Duration) -> Builder<In, Out> {
-        self.part.step(name, StepKind::Delay { ms: millis(duration) }, String::new(), Function::None);
+        self.part.step(
+            name,
+            StepKind::Delay {
+                ms: millis(duration),
+            },
+            String::new(),
+            Function::None,
+        );
         self.with()
     }
 
     /// Waits for a signal with the name of the step. The output is the value and the payload of the signal.
     pub fn signal<S: Data>(mut self, name: impl Into<String>) -> Builder<In, (Out, S), SignalStep> {
-        let (kind, function) = (StepKind::Signal { timeout_ms: None }, Function::signal::<Out, S>());
-        self.part.step(name, kind, short_name::<(Out, S)>(), function);
+        let (kind, function) = (
+            StepKind::Signal { timeout_ms: None },
+            Function::signal::<Out, S>(),
+        );
+        self.part
+            .step(name, kind, short_name::<(Out, S)>(), function);
         self.with()
     }
 
@@ -154,9 +194,15 @@ impl<In, Out: Data, Last> Builder<In, Out, Last> {
     ) -> Builder<In, Next> {
         let name = name.into();
         let definition = &workflow.definition;
-        let body = self.part.attach_child(&name, &definition.graph, definition.function_table());
-        let kind = StepKind::Child { workflow: workflow.name().to_owned(), body };
-        self.part.step(name, kind, short_name::<(Out, Next)>(), Function::None);
+        let body = self
+            .part
+            .attach_child(&name, &definition.graph, definition.function_table());
+        let kind = StepKind::Child {
+            workflow: workflow.name().to_owned(),
+            body,
+        };
+        self.part
+            .step(name, kind, short_name::<(Out, Next)>(), Function::None);
         self.with()
     }
 
@@ -179,12 +225,27 @@ impl<In, Out: Data, Last> Builder<In, Out, Last> {
     /// # Errors
     /// All problems: names that occur twice, policies without an attempt, a workflow without a step.
     pub fn build(self) -> Result<Workflow<In, Out>, BuildError> {
-        let graph = Graph { name: self.name, bodies: self.part.bodies };
-        let problems: Vec<_> = self.part.problems.into_iter().chain(graph.problems()).collect();
+        let graph = Graph {
+            name: self.name,
+            bodies: self.part.bodies,
+        };
+        let problems: Vec<_> = self
+            .part
+            .problems
+            .into_iter()
+            .chain(graph.problems())
+            .collect();
         if !problems.is_empty() {
-            return Err(BuildError { workflow: graph.name, problems });
+            return Err(BuildError {
+                workflow: graph.name,
+                problems,
+            });
         }
-        Ok(Workflow::new(Definition::new(graph, self.part.functions, self.renamed)))
+        Ok(Workflow::new(Definition::new(
+            graph,
+            self.part.functions,
+            self.renamed,
+        )))
     }
 }
 
@@ -223,7 +284,8 @@ impl<In, Input: Data, Out: Data> Builder<In, Out, TaskStep<Input>> {
     /// Sets the compensation for an unknown outcome: the task timed out, or was cancelled while it was running. It receives the
     /// input only.
     pub fn undo_unknown<U: Task<Input, Out = ()>>(mut self, compensation: U) -> Self {
-        self.part.undo_unknown(WithoutOutput::<U, Input>::new(compensation));
+        self.part
+            .undo_unknown(WithoutOutput::<U, Input>::new(compensation));
         self
     }
 
@@ -250,9 +312,17 @@ impl<In, Out: Data, Next: Data> When<In, Out, Next> {
         mut self,
         body: impl FnOnce(Builder<Out, Out>) -> Builder<Out, Next, L>,
     ) -> Builder<In, Next> {
-        let otherwise = self.builder.part.attach("no", body(Builder::empty(self.name.clone())).part);
-        let kind = StepKind::When { then: self.then, otherwise };
-        self.builder.part.step(self.name, kind, short_name::<(Out, Next)>(), self.condition);
+        let otherwise = self
+            .builder
+            .part
+            .attach("no", body(Builder::empty(self.name.clone())).part);
+        let kind = StepKind::When {
+            then: self.then,
+            otherwise,
+        };
+        self.builder
+            .part
+            .step(self.name, kind, short_name::<(Out, Next)>(), self.condition);
         self.builder.with()
     }
 }

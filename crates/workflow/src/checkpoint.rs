@@ -32,7 +32,9 @@ impl Checkpoint for Volatile {
     }
 
     fn has_inputs(&self) -> bool {
-        self.inputs.as_ref().is_some_and(|inputs| !inputs.is_empty())
+        self.inputs
+            .as_ref()
+            .is_some_and(|inputs| !inputs.is_empty())
     }
 
     fn releases_idle(&self) -> bool {
@@ -82,7 +84,9 @@ impl Snapshots {
         if stored.is_some_and(|stored| stored.epoch == self.epoch) {
             return Ok(());
         }
-        Err(BackendError::Fenced { id: Arc::clone(&self.id) })
+        Err(BackendError::Fenced {
+            id: Arc::clone(&self.id),
+        })
     }
 }
 
@@ -91,12 +95,14 @@ impl Checkpoint for Snapshots {
         let then = match state.phase {
             Phase::Completed | Phase::Failed | Phase::Cancelled => After::End { at_ms: now_ms },
             Phase::Stuck if is_idle => After::Release { wake_ms: NEVER_MS },
-            Phase::Running | Phase::Draining | Phase::Compensating if is_idle => {
-                After::Release { wake_ms: state.next_due_ms().unwrap_or(NEVER_MS) }
-            }
+            Phase::Running | Phase::Draining | Phase::Compensating if is_idle => After::Release {
+                wake_ms: state.next_due_ms().unwrap_or(NEVER_MS),
+            },
             Phase::Running | Phase::Draining | Phase::Compensating | Phase::Stuck => After::Keep,
         };
-        let encoded = state.encode().map_err(|reason| RunError::Value { reason })?;
+        let encoded = state
+            .encode()
+            .map_err(|reason| RunError::Value { reason })?;
         let save = Save {
             id: Arc::clone(&self.id),
             epoch: self.epoch,
@@ -118,8 +124,11 @@ impl Checkpoint for Snapshots {
             self.check_claim().await?;
         }
         self.has_signals = false;
-        let input =
-            |signal: Signal| Input { name: signal.name, payload: signal.payload, number: signal.number };
+        let input = |signal: Signal| Input {
+            name: signal.name,
+            payload: signal.payload,
+            number: signal.number,
+        };
         Ok(signals.into_iter().map(input).collect())
     }
 

@@ -24,7 +24,10 @@ impl Client {
     /// Returns a client.
     #[must_use]
     pub fn new(backend: Arc<dyn Backend>) -> Self {
-        Self { submitter: Submitter::new(backend), clock: Clock::default() }
+        Self {
+            submitter: Submitter::new(backend),
+            clock: Clock::default(),
+        }
     }
 
     /// Sets the clock.
@@ -45,7 +48,10 @@ impl Client {
         input: In,
     ) -> Result<(), RunError> {
         let state = State::start(&workflow.definition, Value::new(input), self.clock.now_ms());
-        self.submitter.submit(&workflow.definition, &id.into(), &state, None).await.map(drop)
+        self.submitter
+            .submit(&workflow.definition, &id.into(), &state, None)
+            .await
+            .map(drop)
     }
 
     /// Waits for the end of an instance and returns its output.
@@ -58,7 +64,8 @@ impl Client {
         let mut watcher = backend.hub().watch(&id);
         loop {
             let stored = backend.load(&id).await?.ok_or_else(|| not_found(&id))?;
-            let state = State::decode(&stored.state).map_err(|reason| RunError::Value { reason })?;
+            let state =
+                State::decode(&stored.state).map_err(|reason| RunError::Value { reason })?;
             // An operator may have decided about a stuck instance, which has not read the signal yet. Nothing else reads signals
             // after its end.
             let is_decided = state.phase == Phase::Stuck && stored.last_signal != state.last_signal;
@@ -74,7 +81,12 @@ impl Client {
     /// # Errors
     /// [`RunError::NotFound`] if the instance does not exist or has ended; [`RunError::Value`] and [`RunError::Backend`].
     pub async fn signal<S: Data>(&self, id: &str, step: &str, payload: &S) -> Result<(), RunError> {
-        self.send(id, step, encode(payload).map_err(|reason| RunError::Value { reason })?).await
+        self.send(
+            id,
+            step,
+            encode(payload).map_err(|reason| RunError::Value { reason })?,
+        )
+        .await
     }
 
     /// Cancels an instance: started tasks are dropped, completed ones are compensated.
@@ -102,7 +114,11 @@ impl Client {
     }
 
     async fn send(&self, id: &str, name: &str, payload: Bytes) -> Result<(), RunError> {
-        let is_sent = self.submitter.backend().send_signal(id, name, payload).await?;
+        let is_sent = self
+            .submitter
+            .backend()
+            .send_signal(id, name, payload)
+            .await?;
         if is_sent { Ok(()) } else { Err(not_found(id)) }
     }
 }

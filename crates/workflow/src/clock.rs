@@ -19,7 +19,9 @@ impl Clock {
     /// Returns a clock that follows the clock of Tokio, from the current wall-clock time on.
     #[must_use]
     pub fn virtual_time() -> Self {
-        Self { origin: Some((wall_clock_ms(), Instant::now())) }
+        Self {
+            origin: Some((wall_clock_ms(), Instant::now())),
+        }
     }
 
     /// Returns the time, in milliseconds since the Unix epoch.
@@ -40,5 +42,7 @@ impl Clock {
 
 #[expect(clippy::disallowed_methods, reason = "the clock of the runners")]
 fn wall_clock_ms() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, millis)
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, millis)
 }

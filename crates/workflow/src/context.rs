@@ -47,7 +47,10 @@ impl StepPath {
     #[cfg(feature = "program")]
     pub(crate) fn indexes(path: &str, step: &str) -> Vec<u32> {
         let indexes = path.strip_prefix(step).unwrap_or_default();
-        indexes.split(['[', ']']).filter_map(|index| index.parse().ok()).collect()
+        indexes
+            .split(['[', ']'])
+            .filter_map(|index| index.parse().ok())
+            .collect()
     }
 }
 
@@ -101,10 +104,16 @@ impl Context {
     /// # Errors
     /// A permanent error if the event has no JSON form.
     pub fn emit<E: Event>(&self, event: &E) -> Result<(), TaskError> {
-        let Some(facts) = &self.facts else { return Ok(()) };
-        let data = serde_json::to_value(event)
-            .map_err(|error| TaskError::permanent(format!("{} has no JSON form: {error}", E::TYPE)))?;
-        facts.lock().unwrap_or_else(PoisonError::into_inner).push((E::TYPE, data));
+        let Some(facts) = &self.facts else {
+            return Ok(());
+        };
+        let data = serde_json::to_value(event).map_err(|error| {
+            TaskError::permanent(format!("{} has no JSON form: {error}", E::TYPE))
+        })?;
+        facts
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push((E::TYPE, data));
         Ok(())
     }
 
@@ -116,6 +125,11 @@ impl Context {
         if let Some(key) = self.key {
             return key.to_string();
         }
-        format!("{}/{}/{}", self.workflow, self.instance, self.path.display())
+        format!(
+            "{}/{}/{}",
+            self.workflow,
+            self.instance,
+            self.path.display()
+        )
     }
 }

@@ -29,9 +29,22 @@ impl Definition {
         renamed: BTreeMap<String, String>,
     ) -> Self {
         let names = graph.bodies.iter();
-        let names =
-            names.map(|body| body.steps.iter().map(|step| step.name.as_str().into()).collect()).collect();
-        Self { hash: graph.hash().into(), name: graph.name.as_str().into(), renamed, functions, names, graph }
+        let names = names
+            .map(|body| {
+                body.steps
+                    .iter()
+                    .map(|step| step.name.as_str().into())
+                    .collect()
+            })
+            .collect();
+        Self {
+            hash: graph.hash().into(),
+            name: graph.name.as_str().into(),
+            renamed,
+            functions,
+            names,
+            graph,
+        }
     }
 
     pub(crate) fn step(&self, id: StepId) -> Option<&Step> {
@@ -39,7 +52,10 @@ impl Definition {
     }
 
     pub(crate) fn function(&self, id: StepId) -> &Function {
-        self.functions.get(id.body).and_then(|body| body.get(id.index)).unwrap_or(&Function::None)
+        self.functions
+            .get(id.body)
+            .and_then(|body| body.get(id.index))
+            .unwrap_or(&Function::None)
     }
 
     pub(crate) fn task(&self, id: StepId) -> Option<&TaskFunctions> {
@@ -50,7 +66,11 @@ impl Definition {
     }
 
     pub(crate) fn step_name(&self, id: StepId) -> Arc<str> {
-        self.names.get(id.body).and_then(|body| body.get(id.index)).cloned().unwrap_or_else(|| "".into())
+        self.names
+            .get(id.body)
+            .and_then(|body| body.get(id.index))
+            .cloned()
+            .unwrap_or_else(|| "".into())
     }
 
     /// Returns the path of the current step of a branch.
@@ -62,7 +82,11 @@ impl Definition {
     /// Returns the path of a step: `weigh[2]`.
     #[cfg(feature = "program")]
     pub(crate) fn path_at(&self, step: StepId, indexes: &[u32]) -> String {
-        StepPath { step: self.step_name(step), indexes: indexes.to_vec() }.display()
+        StepPath {
+            step: self.step_name(step),
+            indexes: indexes.to_vec(),
+        }
+        .display()
     }
 
     /// Returns each step with its function.

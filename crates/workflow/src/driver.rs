@@ -104,7 +104,11 @@ impl<C: Checkpoint> Driver<C> {
         debug!(instance = %self.instance, workflow = %self.definition.name, "workflow starts");
         loop {
             let is_stopping = self.stop.as_ref().is_some_and(|stop| *stop.borrow());
-            let attempts = if is_stopping { Vec::new() } else { self.start_ready(now_ms) };
+            let attempts = if is_stopping {
+                Vec::new()
+            } else {
+                self.start_ready(now_ms)
+            };
             let is_idle = running.len() == 0 && attempts.is_empty();
             let leaves = self.has_ended() || is_idle && (is_stopping || self.is_released(now_ms));
             if self.is_changed || leaves || attempts.iter().any(has_new_deadline) {
@@ -144,7 +148,8 @@ impl<C: Checkpoint> Driver<C> {
 
     /// Returns whether nothing follows. The decision of an operator about a stuck instance is an input.
     fn has_ended(&self) -> bool {
-        self.state.phase.is_ended() && !(self.state.phase == Phase::Stuck && self.checkpoint.has_inputs())
+        self.state.phase.is_ended()
+            && !(self.state.phase == Phase::Stuck && self.checkpoint.has_inputs())
     }
 
     /// Lets other Tokio tasks run and applies inputs: a loop of tasks that are ready at once neither waits nor returns.
@@ -174,12 +179,18 @@ impl<C: Checkpoint> Driver<C> {
 
     /// Counts the timeout from the start of the task: the snapshot with the deadline took time.
     fn refresh_deadline(&mut self, attempt: &mut Attempt) {
-        let Attempt::Task(attempt) = attempt else { return };
-        let (Some(deadline), Some(timeout)) = (&mut attempt.deadline_ms, attempt.timeout_ms) else { return };
+        let Attempt::Task(attempt) = attempt else {
+            return;
+        };
+        let (Some(deadline), Some(timeout)) = (&mut attempt.deadline_ms, attempt.timeout_ms) else {
+            return;
+        };
         *deadline = self.clock.now_ms().saturating_add(timeout);
         attempt.context.deadline_ms = Some(*deadline);
-        if let Some(Work::Task { deadline_ms, .. }) =
-            self.state.branch_mut(attempt.branch).map(|branch| &mut branch.work)
+        if let Some(Work::Task { deadline_ms, .. }) = self
+            .state
+            .branch_mut(attempt.branch)
+            .map(|branch| &mut branch.work)
         {
             *deadline_ms = Some(*deadline);
         }
@@ -227,11 +238,13 @@ impl<C: Checkpoint> Driver<C> {
         self.is_changed = true;
         self.state.last_signal = self.state.last_signal.max(input.number);
         let had_tasks = !matches!(self.state.phase, Phase::Compensating | Phase::Stuck);
-        self.machine(self.clock.now_ms(), |machine, _| match input.name.as_str() {
-            CANCEL => machine.cancel(),
-            RETRY => machine.retry_compensation(),
-            SKIP => machine.skip_compensation(),
-            _ => machine.signal(input.name, Value::Encoded(input.payload)),
+        self.machine(self.clock.now_ms(), |machine, _| {
+            match input.name.as_str() {
+                CANCEL => machine.cancel(),
+                RETRY => machine.retry_compensation(),
+                SKIP => machine.skip_compensation(),
+                _ => machine.signal(input.name, Value::Encoded(input.payload)),
+            }
         });
         if had_tasks && !self.state.branches.iter().any(|branch| branch.is_running) {
             // A cancellation removes the branches; dropping the futures stops the tasks.
@@ -240,7 +253,11 @@ impl<C: Checkpoint> Driver<C> {
     }
 
     /// Applies a change and reports its progress.
-    fn machine<R>(&mut self, now_ms: u64, change: impl FnOnce(&mut Machine<'_>, &Arc<str>) -> R) -> R {
+    fn machine<R>(
+        &mut self,
+        now_ms: u64,
+        change: impl FnOnce(&mut Machine<'_>, &Arc<str>) -> R,
+    ) -> R {
         let mut progress = Vec::new();
         let is_observed = self.progress.is_some() || tracing::enabled!(tracing::Level::INFO);
         let sink = is_observed.then_some(&mut progress);
@@ -259,13 +276,23 @@ impl<C: Checkpoint> Driver<C> {
     fn log(&self, event: &Progress) {
         let (instance, workflow) = (&self.instance, &self.definition.name);
         match event {
-            Progress::TaskFailed { step, message, retry_in } => {
+            Progress::TaskFailed {
+                step,
+                message,
+                retry_in,
+            } => {
                 warn!(%instance, %workflow, step, error = message, ?retry_in, "task failed");
             }
-            Progress::CompensationFailed { step, message, retry_in } => {
+            Progress::CompensationFailed {
+                step,
+                message,
+                retry_in,
+            } => {
                 warn!(%instance, %workflow, step, error = message, ?retry_in, "compensation failed");
             }
-            Progress::Compensating { tasks } => info!(%instance, %workflow, tasks, "compensation starts"),
+            Progress::Compensating { tasks } => {
+                info!(%instance, %workflow, tasks, "compensation starts")
+            }
             other => debug!(%instance, %workflow, progress = ?other, "workflow progress"),
         }
     }

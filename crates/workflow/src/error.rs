@@ -30,17 +30,29 @@ pub struct TaskError {
 impl TaskError {
     /// Returns an error that a further attempt may not have.
     pub fn retryable(message: impl Into<String>) -> Self {
-        Self { message: message.into(), permanent: false, event: None }
+        Self {
+            message: message.into(),
+            permanent: false,
+            event: None,
+        }
     }
 
     /// Returns an error that each attempt would have: the task is not retried.
     pub fn permanent(message: impl Into<String>) -> Self {
-        Self { message: message.into(), permanent: true, event: None }
+        Self {
+            message: message.into(),
+            permanent: true,
+            event: None,
+        }
     }
 
     /// Returns a permanent error that is an event.
     pub(crate) fn with_event(message: String, kind: &'static str, data: serde_json::Value) -> Self {
-        Self { message, permanent: true, event: Some(Box::new((kind, data))) }
+        Self {
+            message,
+            permanent: true,
+            event: Some(Box::new((kind, data))),
+        }
     }
 
     /// Returns type and data of the event, if the error is one.

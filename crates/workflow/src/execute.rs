@@ -15,7 +15,10 @@ use crate::value::Value;
 
 /// End of an attempt.
 pub(crate) enum Done {
-    Task { branch: u32, result: Result<Value, Fault> },
+    Task {
+        branch: u32,
+        result: Result<Value, Fault>,
+    },
     Undo(Result<(), Fault>),
 }
 
@@ -43,10 +46,15 @@ pub(crate) fn execute(attempt: Attempt, clock: Clock, is_concurrent: bool) -> Ex
     let execution = match attempt {
         Attempt::Task(attempt) => {
             let future = attempt.task.run(attempt.context, attempt.input);
-            Execution::Task { branch: attempt.branch, future: limited(future, attempt.deadline_ms, clock) }
+            Execution::Task {
+                branch: attempt.branch,
+                future: limited(future, attempt.deadline_ms, clock),
+            }
         }
         Attempt::Undo(attempt) => {
-            let future = attempt.undo.run(attempt.context, attempt.input, attempt.output);
+            let future = attempt
+                .undo
+                .run(attempt.context, attempt.input, attempt.output);
             Execution::Undo(limited(future, attempt.deadline_ms, clock))
         }
     };
@@ -61,7 +69,10 @@ fn limited<T>(
     deadline_ms: Option<u64>,
     clock: Clock,
 ) -> Limited<T> {
-    Limited { future, expired: deadline_ms.map(|deadline_ms| expired(deadline_ms, clock).boxed()) }
+    Limited {
+        future,
+        expired: deadline_ms.map(|deadline_ms| expired(deadline_ms, clock).boxed()),
+    }
 }
 
 async fn expired(deadline_ms: u64, clock: Clock) {
@@ -75,15 +86,15 @@ impl Future for Execution {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Done> {
         match &mut *self {
-            Self::Task { branch, future } => {
-                future.poll_unpin(context).map(|result| Done::Task { branch: *branch, result })
-            }
+            Self::Task { branch, future } => future.poll_unpin(context).map(|result| Done::Task {
+                branch: *branch,
+                result,
+            }),
             Self::Undo(future) => future.poll_unpin(context).map(Done::Undo),
             // The task catches panics of user code, and only this future aborts it.
-            Self::Spawned(task) => task
-                .0
-                .poll_unpin(context)
-                .map(|done| done.expect("an attempt neither panics nor is aborted while it is awaited")),
+            Self::Spawned(task) => task.0.poll_unpin(context).map(|done| {
+                done.expect("an attempt neither panics nor is aborted while it is awaited")
+            }),
         }
     }
 }
@@ -95,7 +106,9 @@ impl<T> Future for Limited<T> {
         match catch_unwind(AssertUnwindSafe(|| self.future.poll_unpin(context))) {
             Ok(Poll::Ready(result)) => return Poll::Ready(result.map_err(Fault::Error)),
             Err(panic) => {
-                return Poll::Ready(Err(Fault::Error(TaskError::retryable(panic_message(&*panic)))));
+                return Poll::Ready(Err(Fault::Error(TaskError::retryable(panic_message(
+                    &*panic,
+                )))));
             }
             Ok(Poll::Pending) => {}
         }

@@ -48,7 +48,11 @@ pub(crate) struct TaskFunctions {
 
 impl Function {
     pub(crate) fn task(task: Arc<dyn ErasedTask>) -> Self {
-        Self::Task(TaskFunctions { task, undo: None, undo_unknown: None })
+        Self::Task(TaskFunctions {
+            task,
+            undo: None,
+            undo_unknown: None,
+        })
     }
 
     pub(crate) fn condition<T: Data>(holds: impl Fn(&T) -> bool + Send + Sync + 'static) -> Self {
@@ -62,7 +66,10 @@ impl Function {
             let elements = split(value.typed::<T>()?);
             Ok(elements.into_iter().map(Value::new).collect())
         };
-        Self::Each { split: Arc::new(split), collect: collect::<R> }
+        Self::Each {
+            split: Arc::new(split),
+            collect: collect::<R>,
+        }
     }
 
     pub(crate) fn signal<T: Data, S: Data>() -> Self {

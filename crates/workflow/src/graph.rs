@@ -127,7 +127,11 @@ impl Graph {
     pub(crate) fn positions(&self) -> impl Iterator<Item = (&Step, StepId)> {
         let bodies = self.bodies.iter().enumerate();
         bodies.flat_map(|(body, found)| {
-            found.steps.iter().enumerate().map(move |(index, step)| (step, StepId { body, index }))
+            found
+                .steps
+                .iter()
+                .enumerate()
+                .map(move |(index, step)| (step, StepId { body, index }))
         })
     }
 
@@ -189,7 +193,11 @@ impl Graph {
                     step.name
                 ));
             }
-            problems.extend(step.kind.problem().map(|problem| format!("step \"{}\": {problem}", step.name)));
+            problems.extend(
+                step.kind
+                    .problem()
+                    .map(|problem| format!("step \"{}\": {problem}", step.name)),
+            );
         }
         problems.extend(self.body_problem());
         problems
@@ -211,7 +219,10 @@ impl Graph {
             }
         }
         let wrong = owners.iter().skip(1).position(|count| *count != 1)?;
-        Some(format!("body {} does not belong to exactly one step", wrong + 1))
+        Some(format!(
+            "body {} does not belong to exactly one step",
+            wrong + 1
+        ))
     }
 }
 
@@ -222,7 +233,9 @@ impl StepKind {
             Self::Task(_) | Self::Delay { .. } | Self::Signal { .. } => Vec::new(),
             Self::Fork { branches } => branches.clone(),
             Self::When { then, otherwise } => vec![*then, *otherwise],
-            Self::Each { body } | Self::Repeat { body, .. } | Self::Child { body, .. } => vec![*body],
+            Self::Each { body } | Self::Repeat { body, .. } | Self::Child { body, .. } => {
+                vec![*body]
+            }
         }
     }
 
@@ -252,9 +265,13 @@ impl StepKind {
                     (policy.timeout_ms == Some(0)).then_some("a timeout needs at least 1 ms")
                 }
             }
-            Self::Signal { timeout_ms: Some(0) } => Some("a timeout needs at least 1 ms"),
+            Self::Signal {
+                timeout_ms: Some(0),
+            } => Some("a timeout needs at least 1 ms"),
             Self::Repeat { max_rounds: 0, .. } => Some("a loop needs a bound of at least 1 round"),
-            Self::Fork { branches } if branches.is_empty() => Some("a fork needs at least 1 branch"),
+            Self::Fork { branches } if branches.is_empty() => {
+                Some("a fork needs at least 1 branch")
+            }
             _ => None,
         }
     }
@@ -265,10 +282,23 @@ mod tests {
     use super::*;
 
     fn graph(name: &str, retry: Retry) -> Graph {
-        let kind = StepKind::Task(TaskPolicy { retry, ..TaskPolicy::default() });
-        let step =
-            Step { name: name.to_owned(), kind, signature: "A -> B".to_owned(), metadata: BTreeMap::new() };
-        Graph { name: "order".to_owned(), bodies: vec![Body { label: String::new(), steps: vec![step] }] }
+        let kind = StepKind::Task(TaskPolicy {
+            retry,
+            ..TaskPolicy::default()
+        });
+        let step = Step {
+            name: name.to_owned(),
+            kind,
+            signature: "A -> B".to_owned(),
+            metadata: BTreeMap::new(),
+        };
+        Graph {
+            name: "order".to_owned(),
+            bodies: vec![Body {
+                label: String::new(),
+                steps: vec![step],
+            }],
+        }
     }
 
     #[test]
@@ -286,9 +316,15 @@ mod tests {
         let mut graph = graph("a", Retry::attempts(1));
         graph.bodies[0].steps[0].kind = StepKind::Each { body: 1 };
         assert!(graph.problems()[0].contains("missing"));
-        graph.bodies.push(Body { label: "a".to_owned(), steps: Vec::new() });
+        graph.bodies.push(Body {
+            label: "a".to_owned(),
+            steps: Vec::new(),
+        });
         assert!(graph.problems().is_empty());
-        graph.bodies[0].steps[0].kind = StepKind::When { then: 1, otherwise: 1 };
+        graph.bodies[0].steps[0].kind = StepKind::When {
+            then: 1,
+            otherwise: 1,
+        };
         assert!(graph.problems()[0].contains("exactly one"));
     }
 }

@@ -40,7 +40,14 @@ impl<Out> Handle<Out> {
         progress: broadcast::Receiver<Progress>,
     ) -> Self {
         let latest = progress.resubscribe();
-        Self { id, task, inputs, first: Mutex::new(Some(progress)), progress: latest, output: PhantomData }
+        Self {
+            id,
+            task,
+            inputs,
+            first: Mutex::new(Some(progress)),
+            progress: latest,
+            output: PhantomData,
+        }
     }
 }
 
@@ -54,7 +61,11 @@ impl<Out: Data> Handle<Out> {
     /// Returns the progress of the instance: the first call from the start on, later calls from now on. A consumer that is more
     /// than 1024 events behind misses the oldest.
     pub fn events(&self) -> impl Stream<Item = Progress> + Send + Unpin + use<Out> {
-        let first = self.first.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let first = self
+            .first
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
         Box::pin(stream(first.unwrap_or_else(|| self.progress.resubscribe())))
     }
 
@@ -86,12 +97,22 @@ impl<Out: Data> Handle<Out> {
 
     async fn send(&self, name: &str, payload: Bytes) -> Result<(), RunError> {
         let is_sent = match &self.inputs {
-            Inputs::Volatile(inputs) => {
-                inputs.send(Input { name: name.to_owned(), payload, number: 0 }).is_ok()
-            }
+            Inputs::Volatile(inputs) => inputs
+                .send(Input {
+                    name: name.to_owned(),
+                    payload,
+                    number: 0,
+                })
+                .is_ok(),
             Inputs::Stored(backend) => backend.send_signal(&self.id, name, payload).await?,
         };
-        if is_sent { Ok(()) } else { Err(RunError::NotFound { id: self.id.to_string() }) }
+        if is_sent {
+            Ok(())
+        } else {
+            Err(RunError::NotFound {
+                id: self.id.to_string(),
+            })
+        }
     }
 }
 
@@ -109,6 +130,8 @@ fn stream(receiver: broadcast::Receiver<Progress>) -> impl Stream<Item = Progres
 
 impl<Out> std::fmt::Debug for Handle<Out> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Handle").field("id", &self.id).finish_non_exhaustive()
+        f.debug_struct("Handle")
+            .field("id", &self.id)
+            .finish_non_exhaustive()
     }
 }

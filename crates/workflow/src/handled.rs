@@ -26,7 +26,11 @@ impl<H: Handler> Handled<H> {
 }
 
 impl<H: Handler> ErasedTask for Handled<H> {
-    fn run(self: Arc<Self>, context: Context, input: Value) -> BoxFuture<'static, Result<Value, TaskError>> {
+    fn run(
+        self: Arc<Self>,
+        context: Context,
+        input: Value,
+    ) -> BoxFuture<'static, Result<Value, TaskError>> {
         Box::pin(async move {
             match self.0.handle(&context, input.take()?).await {
                 Ok(event) => Ok(Value::new(event)),

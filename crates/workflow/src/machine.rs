@@ -22,9 +22,18 @@ use crate::value::Value;
 impl Machine<'_> {
     /// Applies the end of an attempt.
     pub(crate) fn finished(&mut self, branch: u32, result: Result<Value, Fault>) {
-        let Some(found) = self.state.branch_mut(branch) else { return };
+        let Some(found) = self.state.branch_mut(branch) else {
+            return;
+        };
         found.is_running = false;
-        let Work::Task { attempt, deadline_ms, .. } = found.work else { return };
+        let Work::Task {
+            attempt,
+            deadline_ms,
+            ..
+        } = found.work
+        else {
+            return;
+        };
         match result {
             Ok(output) => self.completed(branch, output),
             Err(Fault::TimedOut) => self.timed_out(branch, deadline_ms.unwrap_or(self.now_ms)),
@@ -50,7 +59,9 @@ impl Machine<'_> {
             .collect();
         let is_changed = !due.is_empty();
         for branch in due {
-            let Some(found) = self.state.branch(branch) else { continue };
+            let Some(found) = self.state.branch(branch) else {
+                continue;
+            };
             if let (Work::Signal { .. }, Some(StepKind::Signal { timeout_ms })) =
                 (&found.work, self.kind(found.at))
             {
@@ -71,9 +82,16 @@ impl Machine<'_> {
             return;
         }
         let waits = |branch: &&Branch| {
-            matches!(branch.work, Work::Signal { .. }) && *self.definition.step_name(branch.at) == *name
+            matches!(branch.work, Work::Signal { .. })
+                && *self.definition.step_name(branch.at) == *name
         };
-        match self.state.branches.iter().find(waits).map(|branch| branch.id) {
+        match self
+            .state
+            .branches
+            .iter()
+            .find(waits)
+            .map(|branch| branch.id)
+        {
             Some(branch) => self.receive(branch, payload),
             None => self.state.buffered.push((name, payload)),
         }
@@ -86,7 +104,15 @@ impl Machine<'_> {
             return;
         }
         self.state.cancelled = self.state.failure.is_none();
-        let started = |work: &Work| matches!(work, Work::Task { is_started: true, .. });
+        let started = |work: &Work| {
+            matches!(
+                work,
+                Work::Task {
+                    is_started: true,
+                    ..
+                }
+            )
+        };
         let unknown: Vec<u32> = self
             .state
             .branches
@@ -117,7 +143,13 @@ impl Machine<'_> {
     pub(crate) fn recover(&mut self) -> bool {
         let mut expired = Vec::new();
         for branch in &mut self.state.branches {
-            if let Work::Task { is_started, deadline_ms, not_before_ms: None, .. } = &mut branch.work {
+            if let Work::Task {
+                is_started,
+                deadline_ms,
+                not_before_ms: None,
+                ..
+            } = &mut branch.work
+            {
                 *is_started = true;
                 expired.extend(
                     deadline_ms
@@ -156,24 +188,40 @@ impl Machine<'_> {
         let delay = retry
             .delay_after(attempt)
             .filter(|_| !error.is_permanent() && self.state.phase == Phase::Running);
-        self.emit(Progress::TaskFailed { step: step.clone(), message: message.clone(), retry_in: delay });
+        self.emit(Progress::TaskFailed {
+            step: step.clone(),
+            message: message.clone(),
+            retry_in: delay,
+        });
         let not_before = delay.map(|delay| self.now_ms.saturating_add(millis(delay)));
         if not_before.is_some()
             && let Some(found) = self.state.branch_mut(branch)
         {
             let attempt = attempt + 1;
-            found.work =
-                Work::Task { attempt, is_started: false, deadline_ms: None, not_before_ms: not_before };
+            found.work = Work::Task {
+                attempt,
+                is_started: false,
+                deadline_ms: None,
+                not_before_ms: not_before,
+            };
         } else {
             self.state.remove_branch(branch);
-            self.fail(Failure::TaskFailed { step, message, attempts: attempt });
+            self.fail(Failure::TaskFailed {
+                step,
+                message,
+                attempts: attempt,
+            });
         }
     }
 
     fn timed_out(&mut self, branch: u32, deadline_ms: u64) {
         let step = self.path(branch).display();
         let message = "the task did not end before its deadline".to_owned();
-        self.emit(Progress::TaskFailed { step: step.clone(), message, retry_in: None });
+        self.emit(Progress::TaskFailed {
+            step: step.clone(),
+            message,
+            retry_in: None,
+        });
         self.record_unknown(branch);
         self.state.remove_branch(branch);
         self.fail(Failure::TaskTimedOut { step, deadline_ms });

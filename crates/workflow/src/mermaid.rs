@@ -6,7 +6,11 @@ use crate::graph::{Graph, StepKind};
 
 /// Returns the flowchart of a graph.
 pub(crate) fn to_mermaid(graph: &Graph) -> String {
-    let mut chart = Chart { graph, text: "flowchart TD\n".to_owned(), next: 0 };
+    let mut chart = Chart {
+        graph,
+        text: "flowchart TD\n".to_owned(),
+        next: 0,
+    };
     let start = chart.node("([", "start", "])");
     let ends = chart.body(0, vec![(start, String::new())]);
     let end = chart.node("([", "end", "])");
@@ -62,8 +66,12 @@ impl Chart<'_> {
     fn node(&mut self, open: &str, text: &str, close: &str) -> usize {
         let node = self.next;
         self.next += 1;
-        writeln!(self.text, "  n{node}{open}\"{}\"{close}", text.replace('"', "#quot;"))
-            .expect("writing to a String never fails");
+        writeln!(
+            self.text,
+            "  n{node}{open}\"{}\"{close}",
+            text.replace('"', "#quot;")
+        )
+        .expect("writing to a String never fails");
         node
     }
 
@@ -74,7 +82,8 @@ impl Chart<'_> {
             } else {
                 format!("|\"{}\"|", label.replace('"', "#quot;"))
             };
-            writeln!(self.text, "  n{node} -->{label} n{to}").expect("writing to a String never fails");
+            writeln!(self.text, "  n{node} -->{label} n{to}")
+                .expect("writing to a String never fails");
         }
     }
 }

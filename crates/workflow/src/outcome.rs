@@ -54,7 +54,9 @@ pub enum RunError {
 
 impl From<TaskError> for RunError {
     fn from(error: TaskError) -> Self {
-        Self::Value { reason: error.message().to_owned() }
+        Self::Value {
+            reason: error.message().to_owned(),
+        }
     }
 }
 
@@ -62,15 +64,17 @@ impl From<TaskError> for RunError {
 pub(crate) fn output(state: &State) -> Result<Value, RunError> {
     let failure = || state.failure.clone();
     match state.phase {
-        Phase::Completed => state
-            .output
-            .clone()
-            .ok_or_else(|| RunError::Value { reason: "the output is not stored".to_owned() }),
+        Phase::Completed => state.output.clone().ok_or_else(|| RunError::Value {
+            reason: "the output is not stored".to_owned(),
+        }),
         Phase::Failed => Err(failure().map_or(RunError::Suspended, RunError::Failed)),
         Phase::Cancelled => Err(RunError::Cancelled),
-        Phase::Stuck => {
-            Err(state.undo.error.clone().or_else(failure).map_or(RunError::Suspended, RunError::Stuck))
-        }
+        Phase::Stuck => Err(state
+            .undo
+            .error
+            .clone()
+            .or_else(failure)
+            .map_or(RunError::Suspended, RunError::Stuck)),
         Phase::Running | Phase::Draining | Phase::Compensating => Err(RunError::Suspended),
     }
 }

@@ -15,7 +15,9 @@ mod view;
 
 use std::sync::Arc;
 
-use orlog_model::{CorrelationId, Event as NodeEvent, EventId, EventType, IdError, TenantId, Timestamp};
+use orlog_model::{
+    CorrelationId, Event as NodeEvent, EventId, EventType, IdError, TenantId, Timestamp,
+};
 
 pub use self::compiled::is_stored_graph;
 pub use self::parts::{DeployError, NodeParts, StepRef};
@@ -79,7 +81,10 @@ impl<In: Trigger, Out: Data> Workflow<In, Out> {
     pub fn on_node_by_event(&self) -> NodeWorkflow {
         NodeWorkflow {
             check_identifier: |text| In::Id::from_text(text).map(drop),
-            ..self.on_node().start_event(In::TYPE).correlate(In::Id::FIELD)
+            ..self
+                .on_node()
+                .start_event(In::TYPE)
+                .correlate(In::Id::FIELD)
         }
     }
 }

@@ -74,13 +74,19 @@ impl TaskRegistry {
     #[must_use]
     pub fn workflow<In, Out>(mut self, workflow: &Workflow<In, Out>) -> Self {
         let definition = &workflow.definition;
-        for (step, function) in
-            definition.functions().filter(|(_, function)| !matches!(function, Function::None))
+        for (step, function) in definition
+            .functions()
+            .filter(|(_, function)| !matches!(function, Function::None))
         {
-            let registered = Registered { signature: step.signature.clone(), function: function.clone() };
-            self.functions.insert(format!("{}/{}", definition.name, step.name), registered);
+            let registered = Registered {
+                signature: step.signature.clone(),
+                function: function.clone(),
+            };
+            self.functions
+                .insert(format!("{}/{}", definition.name, step.name), registered);
         }
-        self.workflows.insert(Arc::clone(&definition.hash), Arc::clone(definition));
+        self.workflows
+            .insert(Arc::clone(&definition.hash), Arc::clone(definition));
         self
     }
 
@@ -91,19 +97,32 @@ impl TaskRegistry {
         T::Out: Data,
     {
         let function = Function::task(Typed::<T, In, ()>::new(task));
-        self.add(name, format!("{} -> {}", short_name::<In>(), short_name::<T::Out>()), function)
+        self.add(
+            name,
+            format!("{} -> {}", short_name::<In>(), short_name::<T::Out>()),
+            function,
+        )
     }
 
     /// Adds a task with its compensation.
     #[must_use]
-    pub fn task_with_undo<In: Data, T: Task<In>, U>(self, name: impl Into<String>, task: T, undo: U) -> Self
+    pub fn task_with_undo<In: Data, T: Task<In>, U>(
+        self,
+        name: impl Into<String>,
+        task: T,
+        undo: U,
+    ) -> Self
     where
         T::Out: Data,
         U: Compensation<In, T::Out>,
     {
         let task = Typed::<T, In, ()>::new(task);
         let undo = Typed::<U, In, T::Out>::new(undo);
-        let functions = TaskFunctions { task, undo: Some(undo), undo_unknown: None };
+        let functions = TaskFunctions {
+            task,
+            undo: Some(undo),
+            undo_unknown: None,
+        };
         let signature = format!("{} -> {}", short_name::<In>(), short_name::<T::Out>());
         self.add(name, signature, Function::Task(functions))
     }
@@ -115,7 +134,10 @@ impl TaskRegistry {
         F: Fn(R) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = Result<Out, TaskError>> + Send,
     {
-        let closure = Closure { closure, take: |value: Value| value.into_list().and_then(R::take) };
+        let closure = Closure {
+            closure,
+            take: |value: Value| value.into_list().and_then(R::take),
+        };
         let signature = format!("{} -> {}", short_name::<R>(), short_name::<Out>());
         self.add(name, signature, Function::task(Arc::new(closure)))
     }
@@ -147,17 +169,31 @@ impl TaskRegistry {
         name: impl Into<String>,
         elements: impl Fn(&In) -> Vec<Element> + Send + Sync + 'static,
     ) -> Self {
-        self.add(name, short_name::<(In, Element, Out)>(), Function::each::<In, Element, Out>(elements))
+        self.add(
+            name,
+            short_name::<(In, Element, Out)>(),
+            Function::each::<In, Element, Out>(elements),
+        )
     }
 
     /// Adds the types of a wait for a signal.
     #[must_use]
     pub fn signal<In: Data, Payload: Data>(self, name: impl Into<String>) -> Self {
-        self.add(name, short_name::<(In, Payload)>(), Function::signal::<In, Payload>())
+        self.add(
+            name,
+            short_name::<(In, Payload)>(),
+            Function::signal::<In, Payload>(),
+        )
     }
 
     fn add(mut self, name: impl Into<String>, signature: String, function: Function) -> Self {
-        self.functions.insert(name.into(), Registered { signature, function });
+        self.functions.insert(
+            name.into(),
+            Registered {
+                signature,
+                function,
+            },
+        );
         self
     }
 
@@ -184,18 +220,28 @@ impl TaskRegistry {
         if problems.is_empty() {
             Ok(Definition::new(graph, functions, BTreeMap::new()))
         } else {
-            Err(AssembleError { workflow: graph.name, problems })
+            Err(AssembleError {
+                workflow: graph.name,
+                problems,
+            })
         }
     }
 
     fn function(&self, workflow: &str, step: &Step) -> Result<Function, String> {
         let name = &step.name;
-        if matches!(step.kind, StepKind::Delay { .. } | StepKind::Fork { .. } | StepKind::Child { .. }) {
+        if matches!(
+            step.kind,
+            StepKind::Delay { .. } | StepKind::Fork { .. } | StepKind::Child { .. }
+        ) {
             return Ok(Function::None);
         }
-        let found = self.functions.get(&format!("{workflow}/{name}")).or_else(|| self.functions.get(name));
-        let found =
-            found.ok_or_else(|| format!("no function \"{name}\" is registered; add it to the registry"))?;
+        let found = self
+            .functions
+            .get(&format!("{workflow}/{name}"))
+            .or_else(|| self.functions.get(name));
+        let found = found.ok_or_else(|| {
+            format!("no function \"{name}\" is registered; add it to the registry")
+        })?;
         if found.signature != step.signature {
             return Err(format!(
                 "function \"{name}\" is registered as `{}`, the workflow needs `{}`; register it under another name",
@@ -203,11 +249,18 @@ impl TaskRegistry {
             ));
         }
         match (&step.kind, &found.function) {
-            (StepKind::Task(policy), Function::Task(functions)) => check_undo(name, policy, functions)?,
+            (StepKind::Task(policy), Function::Task(functions)) => {
+                check_undo(name, policy, functions)?
+            }
             (StepKind::When { .. } | StepKind::Repeat { .. }, Function::Condition(_))
             | (StepKind::Each { .. }, Function::Each { .. })
             | (StepKind::Signal { .. }, Function::Signal(_)) => {}
-            (_, other) => return Err(format!("function \"{name}\" has the wrong kind: {}", other.kind())),
+            (_, other) => {
+                return Err(format!(
+                    "function \"{name}\" has the wrong kind: {}",
+                    other.kind()
+                ));
+            }
         }
         Ok(found.function.clone())
     }
@@ -222,8 +275,14 @@ impl TaskRegistry {
             return Ok(Arc::clone(definition));
         }
         let graph = stored_graph(stored, backend).await?;
-        let incompatible = |reason| RunError::Incompatible { id: stored.id.to_string(), reason };
-        let versions = self.workflows.values().filter(|definition| definition.name == stored.workflow);
+        let incompatible = |reason| RunError::Incompatible {
+            id: stored.id.to_string(),
+            reason,
+        };
+        let versions = self
+            .workflows
+            .values()
+            .filter(|definition| definition.name == stored.workflow);
         let mut reason = None;
         for definition in versions {
             match version::check(&graph, definition) {
@@ -246,22 +305,31 @@ pub(crate) async fn check_version(
         return Ok(());
     }
     let graph = stored_graph(stored, backend).await?;
-    version::check(&graph, definition)
-        .map_err(|reason| RunError::Incompatible { id: stored.id.to_string(), reason })
+    version::check(&graph, definition).map_err(|reason| RunError::Incompatible {
+        id: stored.id.to_string(),
+        reason,
+    })
 }
 
 async fn stored_graph(stored: &StoredInstance, backend: &dyn Backend) -> Result<Graph, RunError> {
-    let incompatible = |reason| RunError::Incompatible { id: stored.id.to_string(), reason };
+    let incompatible = |reason| RunError::Incompatible {
+        id: stored.id.to_string(),
+        reason,
+    };
     let bytes = backend.graph(&stored.hash).await?;
-    let bytes = bytes.ok_or_else(|| incompatible(format!("the backend has no graph {}", stored.hash)))?;
-    rmp_serde::from_slice(&bytes).map_err(|error| incompatible(format!("its graph cannot be read: {error}")))
+    let bytes =
+        bytes.ok_or_else(|| incompatible(format!("the backend has no graph {}", stored.hash)))?;
+    rmp_serde::from_slice(&bytes)
+        .map_err(|error| incompatible(format!("its graph cannot be read: {error}")))
 }
 
 fn check_undo(name: &str, policy: &TaskPolicy, functions: &TaskFunctions) -> Result<(), String> {
     let is_missing = policy.undo.is_some() && functions.undo.is_none()
         || policy.undo_unknown.is_some() && functions.undo_unknown.is_none();
     if is_missing {
-        Err(format!("task \"{name}\" has no compensation; register it with `task_with_undo`"))
+        Err(format!(
+            "task \"{name}\" has no compensation; register it with `task_with_undo`"
+        ))
     } else {
         Ok(())
     }
@@ -271,6 +339,8 @@ impl std::fmt::Debug for TaskRegistry {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let mut names: Vec<_> = self.functions.keys().collect();
         names.sort();
-        f.debug_struct("TaskRegistry").field("functions", &names).finish_non_exhaustive()
+        f.debug_struct("TaskRegistry")
+            .field("functions", &names)
+            .finish_non_exhaustive()
     }
 }

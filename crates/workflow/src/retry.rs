@@ -37,7 +37,11 @@ impl Retry {
     /// Returns a policy with a maximum number of attempts, the first one included. Delays: from 100 ms to 1 min.
     #[must_use]
     pub const fn attempts(attempts: u32) -> Self {
-        Self { attempts, delay_ms: 100, max_delay_ms: 60_000 }
+        Self {
+            attempts,
+            delay_ms: 100,
+            max_delay_ms: 60_000,
+        }
     }
 
     /// Sets the delay after the first attempt.
@@ -58,7 +62,9 @@ impl Retry {
     /// Returns the delay after an attempt, counted from 1, or `None` if it was the last one.
     #[must_use]
     pub fn delay_after(&self, attempt: u32) -> Option<Duration> {
-        let factor = 1_u64.checked_shl(attempt.saturating_sub(1)).unwrap_or(u64::MAX);
+        let factor = 1_u64
+            .checked_shl(attempt.saturating_sub(1))
+            .unwrap_or(u64::MAX);
         let delay = self.delay_ms.saturating_mul(factor).min(self.max_delay_ms);
         (attempt < self.attempts).then_some(Duration::from_millis(delay))
     }
@@ -66,7 +72,9 @@ impl Retry {
     /// Returns the time limit of all attempts, if each can last as long as a timeout and the delays between them are the longest.
     #[cfg(feature = "program")]
     pub(crate) fn longest(&self, timeout: Duration) -> Duration {
-        let delays = self.longest_delay().saturating_mul(self.attempts.saturating_sub(1));
+        let delays = self
+            .longest_delay()
+            .saturating_mul(self.attempts.saturating_sub(1));
         timeout.saturating_mul(self.attempts).saturating_add(delays)
     }
 

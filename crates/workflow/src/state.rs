@@ -131,24 +131,37 @@ pub(crate) struct UndoAttempt {
 
 impl State {
     pub(crate) fn branch(&self, id: u32) -> Option<&Branch> {
-        let at = self.branches.binary_search_by_key(&id, |branch| branch.id).ok()?;
+        let at = self
+            .branches
+            .binary_search_by_key(&id, |branch| branch.id)
+            .ok()?;
         Some(&self.branches[at])
     }
 
     pub(crate) fn branch_mut(&mut self, id: u32) -> Option<&mut Branch> {
-        let at = self.branches.binary_search_by_key(&id, |branch| branch.id).ok()?;
+        let at = self
+            .branches
+            .binary_search_by_key(&id, |branch| branch.id)
+            .ok()?;
         Some(&mut self.branches[at])
     }
 
     pub(crate) fn remove_branch(&mut self, id: u32) -> Option<Branch> {
-        let at = self.branches.binary_search_by_key(&id, |branch| branch.id).ok()?;
+        let at = self
+            .branches
+            .binary_search_by_key(&id, |branch| branch.id)
+            .ok()?;
         Some(self.branches.remove(at))
     }
 
     /// Returns the next time at which something is due.
     pub(crate) fn next_due_ms(&self) -> Option<u64> {
         if self.phase == Phase::Compensating {
-            return if self.undo.is_running { None } else { Some(self.undo.not_before_ms.unwrap_or(0)) };
+            return if self.undo.is_running {
+                None
+            } else {
+                Some(self.undo.not_before_ms.unwrap_or(0))
+            };
         }
         self.branches
             .iter()
@@ -180,10 +193,12 @@ impl State {
     /// If it is damaged, or a newer release stored it.
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self, String> {
         match bytes.split_first() {
-            Some((&FORMAT, bytes)) => rmp_serde::from_slice(bytes).map_err(|error| error.to_string()),
-            Some((format, _)) => {
-                Err(format!("format {format}, this release reads format {FORMAT}; upgrade orlog-workflow"))
+            Some((&FORMAT, bytes)) => {
+                rmp_serde::from_slice(bytes).map_err(|error| error.to_string())
             }
+            Some((format, _)) => Err(format!(
+                "format {format}, this release reads format {FORMAT}; upgrade orlog-workflow"
+            )),
             None => Err("the snapshot is empty".to_owned()),
         }
     }

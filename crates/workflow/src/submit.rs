@@ -23,7 +23,10 @@ pub(crate) struct Submitter {
 
 impl Submitter {
     pub(crate) fn new(backend: Arc<dyn Backend>) -> Self {
-        Self { backend, graphs: Arc::default() }
+        Self {
+            backend,
+            graphs: Arc::default(),
+        }
     }
 
     pub(crate) fn backend(&self) -> &Arc<dyn Backend> {
@@ -40,7 +43,9 @@ impl Submitter {
     ) -> Result<StoredInstance, RunError> {
         check_id(id)?;
         self.store_graph(definition).await?;
-        let encoded = state.encode().map_err(|reason| RunError::Value { reason })?;
+        let encoded = state
+            .encode()
+            .map_err(|reason| RunError::Value { reason })?;
         let instance = NewInstance {
             id: Arc::clone(id),
             workflow: Arc::clone(&definition.name),

@@ -48,7 +48,11 @@ pub trait Task<In>: Send + Sync + 'static {
     type Out;
 
     /// Executes the task.
-    fn run(&self, context: &Context, input: In) -> impl Future<Output = Result<Self::Out, TaskError>> + Send;
+    fn run(
+        &self,
+        context: &Context,
+        input: In,
+    ) -> impl Future<Output = Result<Self::Out, TaskError>> + Send;
 }
 
 /// Function whose future may borrow the context: `async fn(&Context, In) -> Result<Out, TaskError>`.
@@ -83,7 +87,11 @@ where
 {
     type Out = Out;
 
-    fn run(&self, context: &Context, input: In) -> impl Future<Output = Result<Out, TaskError>> + Send {
+    fn run(
+        &self,
+        context: &Context,
+        input: In,
+    ) -> impl Future<Output = Result<Out, TaskError>> + Send {
         self.call(context, input)
     }
 }
@@ -145,7 +153,11 @@ where
 
 /// Task without types.
 pub(crate) trait ErasedTask: Send + Sync {
-    fn run(self: Arc<Self>, context: Context, input: Value) -> BoxFuture<'static, Result<Value, TaskError>>;
+    fn run(
+        self: Arc<Self>,
+        context: Context,
+        input: Value,
+    ) -> BoxFuture<'static, Result<Value, TaskError>>;
 
     /// Returns whether an output has the type of the task.
     #[cfg(feature = "program")]
@@ -188,7 +200,11 @@ pub(crate) struct TaskContract {
 impl TaskContract {
     pub(crate) fn of<C: Contract>() -> Self {
         let fail = Some(C::Fail::TYPE).filter(|kind| !kind.is_empty());
-        Self { effect: C::EFFECT, ok: C::Ok::TYPE, fail }
+        Self {
+            effect: C::EFFECT,
+            ok: C::Ok::TYPE,
+            fail,
+        }
     }
 }
 
@@ -230,7 +246,11 @@ impl<T: Task<In>, In: Data> ErasedTask for Typed<T, In, ()>
 where
     T::Out: Data,
 {
-    fn run(self: Arc<Self>, context: Context, input: Value) -> BoxFuture<'static, Result<Value, TaskError>> {
+    fn run(
+        self: Arc<Self>,
+        context: Context,
+        input: Value,
+    ) -> BoxFuture<'static, Result<Value, TaskError>> {
         Box::pin(async move { self.0.run(&context, input.take()?).await.map(Value::new) })
     }
 
@@ -253,7 +273,11 @@ where
     In: Send + 'static,
     Out: Data,
 {
-    fn run(self: Arc<Self>, _: Context, input: Value) -> BoxFuture<'static, Result<Value, TaskError>> {
+    fn run(
+        self: Arc<Self>,
+        _: Context,
+        input: Value,
+    ) -> BoxFuture<'static, Result<Value, TaskError>> {
         Box::pin(async move { (self.closure)((self.take)(input)?).await.map(Value::new) })
     }
 
@@ -271,8 +295,8 @@ impl<U: Compensation<In, Out>, In: Data, Out: Data> ErasedUndo for Typed<U, In, 
         output: Option<Value>,
     ) -> BoxFuture<'static, Result<(), TaskError>> {
         Box::pin(async move {
-            let output =
-                output.ok_or_else(|| TaskError::permanent("the output of the task is not stored"))?;
+            let output = output
+                .ok_or_else(|| TaskError::permanent("the output of the task is not stored"))?;
             self.0.run(&context, input.take()?, output.take()?).await
         })
     }

@@ -59,8 +59,12 @@ impl<T: Data> Erased for Cell<T> {
     }
 
     fn json(&self) -> Result<serde_json::Value, String> {
-        serde_json::to_value(&self.value)
-            .map_err(|error| format!("a value of type {} has no JSON form: {error}", short_name::<T>()))
+        serde_json::to_value(&self.value).map_err(|error| {
+            format!(
+                "a value of type {} has no JSON form: {error}",
+                short_name::<T>()
+            )
+        })
     }
 
     fn as_any(&self) -> &dyn Any {
@@ -74,14 +78,20 @@ impl<T: Data> Erased for Cell<T> {
 
 impl Value {
     pub(crate) fn new<T: Data>(value: T) -> Self {
-        Self::Typed(Arc::new(Cell { value, bytes: OnceLock::new() }))
+        Self::Typed(Arc::new(Cell {
+            value,
+            bytes: OnceLock::new(),
+        }))
     }
 
     /// Returns the value; it is cloned only if it is shared.
     pub(crate) fn take<T: Data>(self) -> Result<T, TaskError> {
         match self {
             Self::Typed(erased) => {
-                let cell = erased.into_any().downcast::<Cell<T>>().map_err(|_| mismatch::<T>())?;
+                let cell = erased
+                    .into_any()
+                    .downcast::<Cell<T>>()
+                    .map_err(|_| mismatch::<T>())?;
                 Ok(Arc::try_unwrap(cell).map_or_else(|cell| cell.value.clone(), |cell| cell.value))
             }
             Self::Encoded(bytes) => decode(&bytes),
@@ -107,10 +117,12 @@ impl Value {
     pub(crate) fn into_list(self) -> Result<Vec<Self>, TaskError> {
         match self {
             Self::List(values) => Ok(values),
-            Self::Json(serde_json::Value::Array(values)) => Ok(values.into_iter().map(Self::Json).collect()),
-            Self::Typed(_) | Self::Encoded(_) | Self::Json(_) => {
-                Err(TaskError::permanent("the input is not the result of a fork; this is a bug of Orlog"))
+            Self::Json(serde_json::Value::Array(values)) => {
+                Ok(values.into_iter().map(Self::Json).collect())
             }
+            Self::Typed(_) | Self::Encoded(_) | Self::Json(_) => Err(TaskError::permanent(
+                "the input is not the result of a fork; this is a bug of Orlog",
+            )),
         }
     }
 
@@ -162,7 +174,9 @@ impl Serialize for Value {
         let error = serde::ser::Error::custom;
         if serializer.is_human_readable() {
             return match self {
-                Self::List(values) => StoredRef::List::<serde_json::Value>(values).serialize(serializer),
+                Self::List(values) => {
+                    StoredRef::List::<serde_json::Value>(values).serialize(serializer)
+                }
                 value => StoredRef::Value(value.json().map_err(error)?).serialize(serializer),
             };
         }
@@ -200,7 +214,12 @@ impl<'de> Deserialize<'de> for Value {
 pub(crate) fn encode<T: Serialize + ?Sized>(value: &T) -> Result<Bytes, String> {
     rmp_serde::to_vec_named(value)
         .map(Bytes::from)
-        .map_err(|error| format!("cannot encode a value of type {}: {error}", short_name::<T>()))
+        .map_err(|error| {
+            format!(
+                "cannot encode a value of type {}: {error}",
+                short_name::<T>()
+            )
+        })
 }
 
 fn decode<T: Data>(bytes: &[u8]) -> Result<T, TaskError> {
@@ -245,14 +264,18 @@ mod tests {
 
     #[test]
     fn short_names_have_no_module_paths() {
-        assert_eq!(short_name::<Vec<Option<std::time::Duration>>>(), "Vec<Option<Duration>>");
+        assert_eq!(
+            short_name::<Vec<Option<std::time::Duration>>>(),
+            "Vec<Option<Duration>>"
+        );
         assert_eq!(short_name::<(String, u8)>(), "(String, u8)");
     }
 
     #[test]
     fn values_survive_encoding_and_reject_other_types() {
         let value = Value::List(vec![Value::new(7_u32), Value::new("seven".to_owned())]);
-        let stored: Value = rmp_serde::from_slice(&encode(&value).expect("encodes")).expect("decodes");
+        let stored: Value =
+            rmp_serde::from_slice(&encode(&value).expect("encodes")).expect("decodes");
         let mut values = stored.into_list().expect("a list");
         assert!(values[1].clone().take::<u32>().is_err());
         assert_eq!(values[1].typed::<String>().expect("a string"), "seven");

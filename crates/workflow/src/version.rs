@@ -26,12 +26,18 @@ pub(crate) fn difference(stored: &Graph, current: &Graph) -> String {
         match find(current, &step.name) {
             None => return format!("step \"{}\" is missing now", step.name),
             Some(now) if now.signature != step.signature => {
-                return format!("step \"{}\" was `{}` and is `{}`", step.name, step.signature, now.signature);
+                return format!(
+                    "step \"{}\" was `{}` and is `{}`",
+                    step.name, step.signature, now.signature
+                );
             }
             Some(_) => {}
         }
     }
-    match current.steps().find(|step| find(stored, &step.name).is_none()) {
+    match current
+        .steps()
+        .find(|step| find(stored, &step.name).is_none())
+    {
         Some(step) => format!("step \"{}\" is new", step.name),
         None => "its steps have another order or nesting".to_owned(),
     }

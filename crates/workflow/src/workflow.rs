@@ -30,7 +30,10 @@ pub struct Workflow<In = (), Out = ()> {
 
 impl<In, Out> Workflow<In, Out> {
     pub(crate) fn new(definition: Definition) -> Self {
-        Self { definition: Arc::new(definition), types: PhantomData }
+        Self {
+            definition: Arc::new(definition),
+            types: PhantomData,
+        }
     }
 
     /// Returns the name.
@@ -60,7 +63,10 @@ impl<In, Out> Workflow<In, Out> {
 
 impl<In, Out> Clone for Workflow<In, Out> {
     fn clone(&self) -> Self {
-        Self { definition: Arc::clone(&self.definition), types: PhantomData }
+        Self {
+            definition: Arc::clone(&self.definition),
+            types: PhantomData,
+        }
     }
 }
 

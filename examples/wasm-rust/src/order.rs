@@ -1,7 +1,8 @@
 //! State and transitions of the order saga.
 
 use orlog_guest::{
-    Event, Failure, Input, InputBody, Saga, SagaDecision, Status, TransitionBuilder, WorkOutcome, WorkResult,
+    Event, Failure, Input, InputBody, Saga, SagaDecision, Status, TransitionBuilder, WorkOutcome,
+    WorkResult,
 };
 use serde::{Deserialize, Serialize};
 
@@ -73,12 +74,20 @@ struct PaymentRequest<'a> {
 impl Saga for OrderSaga {
     type State = Order;
 
-    fn handle(state: Option<Order>, input: Input, transition: &mut TransitionBuilder) -> SagaDecision<Order> {
+    fn handle(
+        state: Option<Order>,
+        input: Input,
+        transition: &mut TransitionBuilder,
+    ) -> SagaDecision<Order> {
         match (state, input.body) {
             (None, InputBody::Event(event)) => start(&event, transition),
             (Some(order), InputBody::Event(event)) => order.on_event(&event.kind, transition),
-            (Some(order), InputBody::WorkResult(result)) => order.on_work_result(&result, transition),
-            (Some(order), InputBody::Timer { .. }) if order.at == Some(RequestedAction::Do(Step::Charge)) => {
+            (Some(order), InputBody::WorkResult(result)) => {
+                order.on_work_result(&result, transition)
+            }
+            (Some(order), InputBody::Timer { .. })
+                if order.at == Some(RequestedAction::Do(Step::Charge)) =>
+            {
                 order.start_compensation(
                     FinalStatus::Failed,
                     failure("timeout", "not paid in time"),
@@ -88,7 +97,11 @@ impl Saga for OrderSaga {
             (Some(order), InputBody::Cancel { reason })
                 if order.end == FinalStatus::Completed && order.at.is_some() =>
             {
-                order.start_compensation(FinalStatus::Cancelled, failure("cancelled", &reason), transition)
+                order.start_compensation(
+                    FinalStatus::Cancelled,
+                    failure("cancelled", &reason),
+                    transition,
+                )
             }
             (Some(_), InputBody::Cancel { .. }) => {
                 SagaDecision::Reject("the saga is already compensating".to_owned())
@@ -123,7 +136,10 @@ fn start(event: &Event, transition: &mut TransitionBuilder) -> SagaDecision<Orde
 }
 
 fn failure(code: &str, message: &str) -> Failure {
-    Failure { code: code.to_owned(), message: message.to_owned() }
+    Failure {
+        code: code.to_owned(),
+        message: message.to_owned(),
+    }
 }
 
 impl Order {
@@ -140,7 +156,9 @@ impl Order {
             ("StockReleased", Some(RequestedAction::Compensate(Step::Reserve))) => {
                 self.compensate_next(transition)
             }
-            ("Shipped", Some(RequestedAction::Do(Step::Ship))) => self.completed(Step::Ship, transition),
+            ("Shipped", Some(RequestedAction::Do(Step::Ship))) => {
+                self.completed(Step::Ship, transition)
+            }
             ("ShippingFailed", Some(RequestedAction::Do(Step::Ship))) => self.start_compensation(
                 FinalStatus::Failed,
                 failure("not_shipped", "not shipped"),
@@ -165,7 +183,12 @@ impl Order {
                 Err(error) => SagaDecision::DeadLetter(error.to_string()),
             };
         }
-        let failure = || result.failure.clone().unwrap_or_else(|| failure("failed", "the work failed"));
+        let failure = || {
+            result
+                .failure
+                .clone()
+                .unwrap_or_else(|| failure("failed", "the work failed"))
+        };
         match self.at {
             Some(action) if result.tag != tag(action) => {
                 SagaDecision::Ignore("no step awaits this input".to_owned())
@@ -212,7 +235,13 @@ impl Order {
             Step::Ship => {
                 self.at = None;
                 transition.set_status(Status::Completed);
-                transition.emit("OrderCompleted", &PaymentRequest { order_id: &self.id, amount: None });
+                transition.emit(
+                    "OrderCompleted",
+                    &PaymentRequest {
+                        order_id: &self.id,
+                        amount: None,
+                    },
+                );
                 SagaDecision::Transition(self)
             }
         }
@@ -242,20 +271,38 @@ impl Order {
         } else {
             Status::Failed
         });
-        transition.emit("OrderCancelled", &PaymentRequest { order_id: &self.id, amount: None });
+        transition.emit(
+            "OrderCancelled",
+            &PaymentRequest {
+                order_id: &self.id,
+                amount: None,
+            },
+        );
         SagaDecision::Transition(self)
     }
 
-    fn request(mut self, action: RequestedAction, transition: &mut TransitionBuilder) -> SagaDecision<Order> {
+    fn request(
+        mut self,
+        action: RequestedAction,
+        transition: &mut TransitionBuilder,
+    ) -> SagaDecision<Order> {
         let tag = tag(action);
-        let request = PaymentRequest { order_id: &self.id, amount: None };
+        let request = PaymentRequest {
+            order_id: &self.id,
+            amount: None,
+        };
         match action {
-            RequestedAction::Do(Step::Reserve) => transition.command(tag, "inventory.ReserveStock", &request),
+            RequestedAction::Do(Step::Reserve) => {
+                transition.command(tag, "inventory.ReserveStock", &request)
+            }
             RequestedAction::Do(Step::Charge) => {
                 transition.effect(
                     tag,
                     "payments.charge",
-                    &PaymentRequest { amount: Some(self.total), ..request },
+                    &PaymentRequest {
+                        amount: Some(self.total),
+                        ..request
+                    },
                 );
                 transition.arm_timer(tag, PAYMENT_MS);
             }

@@ -52,10 +52,20 @@ pub fn order() -> Result<Workflow<Order, Receipt>, BuildError> {
         .fork(|fork| fork.branch("invoice", invoice).branch("label", label))
         .join("pack", |(invoice, label): (Packed, Packed)| async move {
             let documents = [invoice.documents, label.documents].concat();
-            Ok(Packed { documents, ..invoice })
+            Ok(Packed {
+                documents,
+                ..invoice
+            })
         })
-        .when("express", |packed| packed.order.express, |body| body.then("courier", courier))
-        .otherwise(|body| body.delay("collection", Duration::from_secs(2)).then("post", post))
+        .when(
+            "express",
+            |packed| packed.order.express,
+            |body| body.then("courier", courier),
+        )
+        .otherwise(|body| {
+            body.delay("collection", Duration::from_secs(2))
+                .then("post", post)
+        })
         .then("charge", charge)
         .timeout(Duration::from_mins(5))
         .retry(Retry::attempts(3))
@@ -69,18 +79,30 @@ async fn reserve(_: &Context, order: Order) -> Result<Reserved, TaskError> {
 }
 
 async fn release(_: &Context, _: Order, reserved: Reserved) -> Result<(), TaskError> {
-    println!("order {}: {} is free again", reserved.order.number, reserved.shelf);
+    println!(
+        "order {}: {} is free again",
+        reserved.order.number, reserved.shelf
+    );
     Ok(())
 }
 
 async fn invoice(_: &Context, reserved: Reserved) -> Result<Packed, TaskError> {
     let documents = vec![format!("invoice {}", reserved.order.number)];
-    Ok(Packed { order: reserved.order, documents })
+    Ok(Packed {
+        order: reserved.order,
+        documents,
+    })
 }
 
 async fn label(_: &Context, reserved: Reserved) -> Result<Packed, TaskError> {
-    let documents = vec![format!("label {}, {}", reserved.order.number, reserved.shelf)];
-    Ok(Packed { order: reserved.order, documents })
+    let documents = vec![format!(
+        "label {}, {}",
+        reserved.order.number, reserved.shelf
+    )];
+    Ok(Packed {
+        order: reserved.order,
+        documents,
+    })
 }
 
 async fn courier(_: &Context, packed: Packed) -> Result<Order, TaskError> {
@@ -96,11 +118,18 @@ async fn charge(context: &Context, order: Order) -> Result<Receipt, TaskError> {
     if order.cents > 100_000 {
         return Err(TaskError::permanent("the card has a limit of 1000.00"));
     }
-    Ok(Receipt { number: order.number, cents: order.cents, key: context.idempotency_key() })
+    Ok(Receipt {
+        number: order.number,
+        cents: order.cents,
+        key: context.idempotency_key(),
+    })
 }
 
 async fn refund(_: &Context, _: Order, receipt: Receipt) -> Result<(), TaskError> {
-    println!("order {}: {} cents are refunded", receipt.number, receipt.cents);
+    println!(
+        "order {}: {} cents are refunded",
+        receipt.number, receipt.cents
+    );
     Ok(())
 }
 
@@ -114,16 +143,29 @@ mod tests {
     async fn a_slow_order_waits_for_the_collection_in_virtual_time() {
         let runner = InProcessRunner::new().clock(Clock::virtual_time());
         let start = tokio::time::Instant::now();
-        let order = Order { number: 7, express: false, cents: 1250 };
-        let receipt = runner.run(&super::order().expect("valid"), order).await.expect("completes");
+        let order = Order {
+            number: 7,
+            express: false,
+            cents: 1250,
+        };
+        let receipt = runner
+            .run(&super::order().expect("valid"), order)
+            .await
+            .expect("completes");
         assert_eq!((receipt.number, receipt.cents), (7, 1250));
         assert!(start.elapsed() >= Duration::from_secs(2));
     }
 
     #[tokio::test]
     async fn an_order_over_the_limit_fails() {
-        let order = Order { number: 8, express: true, cents: 1_000_000 };
-        let result = InProcessRunner::new().run(&super::order().expect("valid"), order).await;
+        let order = Order {
+            number: 8,
+            express: true,
+            cents: 1_000_000,
+        };
+        let result = InProcessRunner::new()
+            .run(&super::order().expect("valid"), order)
+            .await;
         assert!(matches!(result, Err(RunError::Failed(_))), "{result:?}");
     }
 }

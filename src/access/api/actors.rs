@@ -16,7 +16,9 @@ use utoipa::IntoParams;
 use super::contexts::ListQuery;
 use super::invalid_body;
 use super::keys::{ActorKeyBody, AddActorKeyBody, check_is_free, confirm_owner};
-use crate::access::{Actor, InvitationToken, KEY_OVERLAP, Key, KeyError, Keyed as _, Stored, WriteError};
+use crate::access::{
+    Actor, InvitationToken, KEY_OVERLAP, Key, KeyError, Keyed as _, Stored, WriteError,
+};
 use crate::api::body::{JsonBody, ObjectOf};
 use crate::api::context::ApiState;
 use crate::api::errors::invalid_parameter;
@@ -78,11 +80,15 @@ pub(crate) async fn list(
     };
     let limit = page_limit(query.limit, &api);
     let actors = directory.actors.range((start, Bound::Unbounded));
-    let views = actors.filter_map(|(id, stored)| Some(ActorView::of(id, stored.value.as_ref()?, now)));
+    let views =
+        actors.filter_map(|(id, stored)| Some(ActorView::of(id, stored.value.as_ref()?, now)));
     let mut items: Vec<_> = views.take(limit + 1).collect();
     let has_more = items.len() > limit;
     items.truncate(limit);
-    let next_cursor = items.last().filter(|_| has_more).map(|last| last.id.clone());
+    let next_cursor = items
+        .last()
+        .filter(|_| has_more)
+        .map(|last| last.id.clone());
     Ok(Json(ActorPage { items, next_cursor }))
 }
 
@@ -100,7 +106,8 @@ pub(crate) async fn create(
     Extension(caller): Extension<Caller>,
     JsonBody(ObjectOf(body)): JsonBody<ObjectOf<ActorBody>>,
 ) -> Result<Json<ActorView>, Problem> {
-    let id = ActorId::for_path(body.id.as_str()).map_err(|error| invalid_body("/id", error.to_string()))?;
+    let id = ActorId::for_path(body.id.as_str())
+        .map_err(|error| invalid_body("/id", error.to_string()))?;
     check_addresses(&body.addresses)?;
     let now = api.app.clock.now();
     let (mut actor, mut keys) = (Actor::new(now), Vec::new());
@@ -113,7 +120,10 @@ pub(crate) async fn create(
     actor.replace_addresses(body.addresses, now, caller.name);
     let stored = match api.app.access.put_actor(&id, actor, 0).await {
         Err(WriteError::Conflict) => {
-            return Err(Problem::new(Code::ActorExists, format!("the actor {id:?} exists; add keys to it")));
+            return Err(Problem::new(
+                Code::ActorExists,
+                format!("the actor {id:?} exists; add keys to it"),
+            ));
         }
         stored => stored?,
     };
@@ -132,7 +142,10 @@ pub(crate) async fn create(
     params(ActorPath),
     responses((status = 200, description = "The actor", body = ActorView))
 )]
-pub(crate) async fn show(api: ApiState, Path(path): Path<ActorPath>) -> Result<Json<ActorView>, Problem> {
+pub(crate) async fn show(
+    api: ApiState,
+    Path(path): Path<ActorPath>,
+) -> Result<Json<ActorView>, Problem> {
     let id = actor_id(&path.actor)?;
     let directory = api.app.access.directory();
     let stored = directory.actors.get(&id).ok_or_else(|| not_found(&id))?;
@@ -186,9 +199,15 @@ pub(crate) async fn add_key(
     check_is_free(&api, &format!("actor {id}"), &key, Code::ActorExists)?;
     let apply = |actor: &mut Actor, now: Timestamp| {
         if let Some(replaced) = &body.replaces {
-            actor.keys.retire(format_args!("actor {id}"), replaced, now.saturating_add(overlap))?;
+            actor.keys.retire(
+                format_args!("actor {id}"),
+                replaced,
+                now.saturating_add(overlap),
+            )?;
         }
-        actor.add_key(key.clone(), now, caller.name.clone()).map(|()| true)
+        actor
+            .add_key(key.clone(), now, caller.name.clone())
+            .map(|()| true)
     };
     add(&api, &id, &key, apply).await
 }
@@ -235,10 +254,13 @@ pub(crate) async fn invite(
     let id = actor_id(&path.actor)?;
     let ttl = duration("expires_in", body.expires_in.as_deref())?.unwrap_or(INVITATION_TTL);
     if ttl.is_zero() || ttl > MAX_INVITATION_TTL {
-        return Err(invalid_body("/expires_in", "an invitation is valid for at most 720h"));
+        return Err(invalid_body(
+            "/expires_in",
+            "an invitation is valid for at most 720h",
+        ));
     }
-    let token =
-        InvitationToken::random().map_err(|error| Problem::new(Code::Unavailable, error.to_string()))?;
+    let token = InvitationToken::random()
+        .map_err(|error| Problem::new(Code::Unavailable, error.to_string()))?;
     let expires_at = api.app.clock.now().saturating_add(ttl);
     let apply = |actor: &mut Actor, now| {
         actor.invite(&token, expires_at, now, caller.name.clone());
@@ -246,7 +268,11 @@ pub(crate) async fn invite(
     };
     write(&api, &id, Some(Actor::new), apply).await?;
     let (actor, token) = (id.to_string(), token.expose().to_owned());
-    Ok(Json(InvitationView { actor, token, expires_at: expires_at.to_string() }))
+    Ok(Json(InvitationView {
+        actor,
+        token,
+        expires_at: expires_at.to_string(),
+    }))
 }
 
 /// Enroll the key of an invited actor
@@ -269,7 +295,9 @@ pub(crate) async fn enroll(
 ) -> Result<Response, Problem> {
     let (parts, body) = request.into_parts();
     let recorded = Request::from_parts(parts.clone(), Body::empty());
-    let body = JsonBody::<ObjectOf<EnrollBody>>::from_request(Request::from_parts(parts, body), &api).await?;
+    let body =
+        JsonBody::<ObjectOf<EnrollBody>>::from_request(Request::from_parts(parts, body), &api)
+            .await?;
     let JsonBody(ObjectOf(EnrollBody { token, key })) = body;
     let (id, key) = match check_invitation(&api, path.actor, &token, key) {
         Ok(invited) => invited,
@@ -298,8 +326,13 @@ fn check_invitation(
     let id = ActorId::new(id).map_err(|_| denied())?;
     let key = key.into_key(api, &id, "/key")?;
     let directory = api.app.access.directory();
-    let actor = directory.actors.get(&id).and_then(|stored| stored.value.clone());
-    actor.ok_or_else(denied)?.enroll(token, key.clone(), api.app.clock.now())?;
+    let actor = directory
+        .actors
+        .get(&id)
+        .and_then(|stored| stored.value.clone());
+    actor
+        .ok_or_else(denied)?
+        .enroll(token, key.clone(), api.app.clock.now())?;
     check_is_free(api, &format!("actor {id}"), &key, Code::ActorExists)?;
     Ok((id, key))
 }
@@ -345,11 +378,18 @@ async fn write(
     for _ in 0..MAX_ATTEMPTS {
         let (directory, now) = (api.app.access.directory(), api.app.clock.now());
         let stored = directory.actors.get(id);
-        let known = stored.map(|stored| stored.value.clone().ok_or_else(|| unreadable(id))).transpose()?;
-        let mut actor = known.or_else(|| create.map(|create| create(now))).ok_or_else(|| not_found(id))?;
+        let known = stored
+            .map(|stored| stored.value.clone().ok_or_else(|| unreadable(id)))
+            .transpose()?;
+        let mut actor = known
+            .or_else(|| create.map(|create| create(now)))
+            .ok_or_else(|| not_found(id))?;
         let seen = stored.map_or(0, |stored| stored.revision);
         if !apply(&mut actor, now)? {
-            return Ok(Stored { revision: seen, value: Some(actor) });
+            return Ok(Stored {
+                revision: seen,
+                value: Some(actor),
+            });
         }
         match api.app.access.put_actor(id, actor, seen).await {
             Err(WriteError::Conflict) => {}
@@ -388,7 +428,8 @@ fn not_found(id: &ActorId) -> Problem {
 }
 
 fn unreadable(id: &ActorId) -> Problem {
-    let detail =
-        format!("the record of the actor {id:?} cannot be read by this release; the log has the reason");
+    let detail = format!(
+        "the record of the actor {id:?} cannot be read by this release; the log has the reason"
+    );
     Problem::new(Code::Unavailable, detail)
 }

@@ -101,10 +101,15 @@ pub(crate) async fn list(
     let start = match query.cursor.map(TenantId::new) {
         None => Bound::Unbounded,
         Some(Ok(after)) => Bound::Excluded(after),
-        Some(Err(error)) => return Err(Problem::new(Code::BadParameter, format!("cursor: {error}"))),
+        Some(Err(error)) => {
+            return Err(Problem::new(Code::BadParameter, format!("cursor: {error}")));
+        }
     };
     let limit = page_limit(query.limit, &api);
-    let mut page = ContextPage { items: Vec::new(), next_cursor: None };
+    let mut page = ContextPage {
+        items: Vec::new(),
+        next_cursor: None,
+    };
     for (tenant, stored) in directory.contexts.range((start, Bound::Unbounded)) {
         let mut member = caller.clone();
         api.app.access.enter(&mut member, tenant)?;
@@ -131,7 +136,10 @@ pub(crate) async fn list(
 )]
 pub(crate) async fn show(api: ApiState, Tenant(tenant): Tenant) -> Result<Response, Problem> {
     let directory = api.app.access.directory();
-    let found = directory.contexts.get(&tenant).and_then(|stored| view(&tenant, stored));
+    let found = directory
+        .contexts
+        .get(&tenant)
+        .and_then(|stored| view(&tenant, stored));
     found.map(tagged).ok_or_else(|| not_found(&tenant))
 }
 
@@ -166,21 +174,31 @@ pub(crate) async fn put(
     let expected = expected_revision(&headers)?;
     let now = api.app.clock.now();
     let mut context = known.cloned().unwrap_or_else(|| Context::new(now));
-    let required = body.require_signed_events.unwrap_or(context.require_signed_events);
+    let required = body
+        .require_signed_events
+        .unwrap_or(context.require_signed_events);
     let is_required = context.set_require_signed_events(required, now, caller.name.clone());
     if is_required && required {
         check_signing(&api.app.config)?;
     }
-    let is_change =
-        context.replace([body.admins, body.readers, body.executors], now, caller.name) || is_required;
+    let is_change = context.replace(
+        [body.admins, body.readers, body.executors],
+        now,
+        caller.name,
+    ) || is_required;
     let stored = if !is_change && known.is_some() {
-        Stored { revision: found, value: Some(context) }
+        Stored {
+            revision: found,
+            value: Some(context),
+        }
     } else if expected.unwrap_or(0) == found {
         access.put_context(&tenant, Some(context), found).await?
     } else {
         return Err(mismatch(&tenant, expected, found));
     };
-    view(&tenant, &stored).map(tagged).ok_or_else(|| not_found(&tenant))
+    view(&tenant, &stored)
+        .map(tagged)
+        .ok_or_else(|| not_found(&tenant))
 }
 
 /// Delete a context
@@ -202,7 +220,13 @@ pub(crate) async fn delete(
     Tenant(tenant): Tenant,
     headers: HeaderMap,
 ) -> Result<StatusCode, Problem> {
-    let found = api.app.access.directory().contexts.get(&tenant).map(|stored| stored.revision);
+    let found = api
+        .app
+        .access
+        .directory()
+        .contexts
+        .get(&tenant)
+        .map(|stored| stored.revision);
     let found = found.ok_or_else(|| not_found(&tenant))?;
     let expected = expected_revision(&headers)?;
     if expected.is_some_and(|expected| expected != found) {
@@ -214,7 +238,10 @@ pub(crate) async fn delete(
         return Err(Problem::new(Code::Unavailable, detail));
     }
     let owned = api.app.definitions.of(Some(&tenant));
-    if owned.deployment.is_some_and(|deployment| deployment.active().next().is_some()) {
+    if owned
+        .deployment
+        .is_some_and(|deployment| deployment.active().next().is_some())
+    {
         let detail = format!(
             "the context {tenant:?} has definitions, which would stay active for the tenant; retire them first: deploy no files \
              to it (orlog deploy --context {tenant} --none)"
@@ -222,8 +249,9 @@ pub(crate) async fn delete(
         return Err(Problem::new(Code::ContextNotEmpty, detail));
     }
     if let Some(rest) = rest(&api, &tenant).await? {
-        let detail =
-            format!("the tenant {tenant:?} has {rest}, which other callers could read without the context");
+        let detail = format!(
+            "the tenant {tenant:?} has {rest}, which other callers could read without the context"
+        );
         return Err(Problem::new(Code::ContextNotEmpty, detail));
     }
     api.app.access.put_context(&tenant, None, found).await?;
@@ -244,11 +272,18 @@ fn check_signing(config: &Config) -> Result<(), Problem> {
 /// Returns what the tenant still has, and the remedy; `None` if it has neither instances nor dead letters.
 async fn rest(api: &ApiState, tenant: &TenantId) -> Result<Option<&'static str>, Problem> {
     let tenant = tenant.clone();
-    let query = InstanceQuery { tenant, limit: 1, scan_limit: 1, ..InstanceQuery::default() };
+    let query = InstanceQuery {
+        tenant,
+        limit: 1,
+        scan_limit: 1,
+        ..InstanceQuery::default()
+    };
     let found = api.read(move |app| {
         for reader in app.readers() {
             if !reader.instances(&query)?.items.is_empty() {
-                return Ok(Some("instances (end them, and wait until retention purges them)"));
+                return Ok(Some(
+                    "instances (end them, and wait until retention purges them)",
+                ));
             }
             if !reader.dead_letters(&query.tenant, None, 1)?.is_empty() {
                 return Ok(Some("dead letters (redrive or discard them)"));
@@ -260,14 +295,22 @@ async fn rest(api: &ApiState, tenant: &TenantId) -> Result<Option<&'static str>,
 }
 
 /// Checks the lists. Actors that the context contains already need not exist.
-fn check(body: &ContextBody, directory: &Directory, known: Option<&Context>) -> Result<(), Problem> {
+fn check(
+    body: &ContextBody,
+    directory: &Directory,
+    known: Option<&Context>,
+) -> Result<(), Problem> {
     if body.admins.is_empty() {
         return Err(invalid_body("/admins", "a context has at least one admin"));
     }
-    let is_known =
-        |member| known.is_some_and(|known| known.lists().iter().any(|(.., list)| list.contains(member)));
-    for (name, list) in [("admins", &body.admins), ("readers", &body.readers), ("executors", &body.executors)]
-    {
+    let is_known = |member| {
+        known.is_some_and(|known| known.lists().iter().any(|(.., list)| list.contains(member)))
+    };
+    for (name, list) in [
+        ("admins", &body.admins),
+        ("readers", &body.readers),
+        ("executors", &body.executors),
+    ] {
         if list.len() > MAX_MEMBERS {
             return Err(invalid_body(
                 &format!("/{name}"),
@@ -277,7 +320,8 @@ fn check(body: &ContextBody, directory: &Directory, known: Option<&Context>) -> 
         for member in list {
             let Member::Actor(id) = member else { continue };
             if !directory.actors.contains_key(id) && !is_known(member) {
-                let reason = format!("no actor {id:?}; create it with POST /v1/actors, or invite it");
+                let reason =
+                    format!("no actor {id:?}; create it with POST /v1/actors, or invite it");
                 return Err(invalid_body(&format!("/{name}"), reason));
             }
         }
@@ -313,7 +357,9 @@ fn not_found(tenant: &TenantId) -> Problem {
 
 fn mismatch(tenant: &TenantId, expected: Option<u64>, found: u64) -> Problem {
     let detail = match (expected, found) {
-        (None, found) => format!("the context {tenant:?} exists; send if-match: \"{found}\" to replace it"),
+        (None, found) => {
+            format!("the context {tenant:?} exists; send if-match: \"{found}\" to replace it")
+        }
         (Some(expected), 0) => {
             format!("the context {tenant:?} does not exist, so it has no revision {expected}")
         }

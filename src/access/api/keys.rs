@@ -86,19 +86,39 @@ pub(crate) struct AddKeyBody {
 impl KeyBody {
     /// Returns the key. `path` is the location of the body in errors.
     pub(crate) fn into_key(self, now: Timestamp, path: &str) -> Result<Key, Problem> {
-        let Self { public_key, valid_from, valid_until } = self;
+        let Self {
+            public_key,
+            valid_from,
+            valid_until,
+        } = self;
         let valid_from = valid_from.unwrap_or(now);
         if valid_until.is_some_and(|until| until <= valid_from) {
-            return Err(invalid_body(&format!("{path}/valid_until"), "it is not after valid_from"));
+            return Err(invalid_body(
+                &format!("{path}/valid_until"),
+                "it is not after valid_from",
+            ));
         }
-        Ok(Key { valid_until, ..Key::new(public_key, valid_from) })
+        Ok(Key {
+            valid_until,
+            ..Key::new(public_key, valid_from)
+        })
     }
 }
 
 impl ActorKeyBody {
     /// Returns the key of an actor. `path` is the location of the body in errors.
-    pub(crate) fn into_key(self, api: &ApiState, actor: &ActorId, path: &str) -> Result<Key, Problem> {
-        let Self { public_key, proof, valid_from, valid_until } = self;
+    pub(crate) fn into_key(
+        self,
+        api: &ApiState,
+        actor: &ActorId,
+        path: &str,
+    ) -> Result<Key, Problem> {
+        let Self {
+            public_key,
+            proof,
+            valid_from,
+            valid_until,
+        } = self;
         let now = api.app.clock.now();
         let leeway = api.app.config.auth.signatures.time_window().leeway;
         check_proof(proof.as_deref(), (actor, &public_key), now, leeway).map_err(|reason| {
@@ -110,7 +130,12 @@ impl ActorKeyBody {
             let text = format!("{pointer}: {detail}");
             Problem::new(Code::KeyNotProven, text).with(vec![ProblemDetail { pointer, detail }])
         })?;
-        KeyBody { public_key, valid_from, valid_until }.into_key(now, path)
+        KeyBody {
+            public_key,
+            valid_from,
+            valid_until,
+        }
+        .into_key(now, path)
     }
 }
 
@@ -128,18 +153,36 @@ fn check_proof(
     }
     let created = Timestamp::from_millis(proof.created().saturating_mul(1000));
     if created > now.saturating_add(leeway) {
-        return Err(format!("the proof was created at {created}, but it is {now}; correct the clock"));
+        return Err(format!(
+            "the proof was created at {created}, but it is {now}; correct the clock"
+        ));
     }
     if now > created.saturating_add(MAX_PROOF_AGE) {
-        return Err(format!("the proof was created at {created}, more than 24h ago"));
+        return Err(format!(
+            "the proof was created at {created}, more than 24h ago"
+        ));
     }
     Ok(())
 }
 
 /// Rejects a key of this node, or of another actor or peer than `owner`, for example `actor robo`.
-pub(crate) fn check_is_free(api: &ApiState, owner: &str, key: &Key, code: Code) -> Result<(), Problem> {
-    let is_own = api.app.peers.identity().is_ok_and(|own| own.owns(key.public_key.key_id()));
-    let found = api.app.authenticator.signed().owner(&key.id).map(|signer| signer.to_string());
+pub(crate) fn check_is_free(
+    api: &ApiState,
+    owner: &str,
+    key: &Key,
+    code: Code,
+) -> Result<(), Problem> {
+    let is_own = api
+        .app
+        .peers
+        .identity()
+        .is_ok_and(|own| own.owns(key.public_key.key_id()));
+    let found = api
+        .app
+        .authenticator
+        .signed()
+        .owner(&key.id)
+        .map(|signer| signer.to_string());
     let is_taken = found.as_ref().is_some_and(|found| found != owner);
     if is_own {
         Err(taken(key, code, "this node"))
@@ -163,14 +206,26 @@ pub(crate) async fn confirm_owner(
         return Ok(());
     }
     remove().await?;
-    Err(taken(key, code, "another actor or peer, to which it was added at the same time"))
+    Err(taken(
+        key,
+        code,
+        "another actor or peer, to which it was added at the same time",
+    ))
 }
 
 fn taken(key: &Key, code: Code, owner: &str) -> Problem {
-    Problem::new(code, format!("the key {} belongs to {owner}; create a new key pair", key.id))
+    Problem::new(
+        code,
+        format!(
+            "the key {} belongs to {owner}; create a new key pair",
+            key.id
+        ),
+    )
 }
 
 fn time<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Timestamp>, D::Error> {
     let text = Option::<String>::deserialize(deserializer)?;
-    text.map(|text| Timestamp::parse(&text)).transpose().map_err(serde::de::Error::custom)
+    text.map(|text| Timestamp::parse(&text))
+        .transpose()
+        .map_err(serde::de::Error::custom)
 }

@@ -131,37 +131,77 @@ pub(crate) async fn run(command: Command, console: &Console) -> Result<(), Comma
     match command {
         Command::List(args) => list(args, console).await,
         Command::Show(args) => print(&args.client()?.get(&args.path(&[]), &[]).await?, console),
-        Command::Create(CreateArgs { which, public_keys, addresses }) => {
+        Command::Create(CreateArgs {
+            which,
+            public_keys,
+            addresses,
+        }) => {
             let key = |added: &String| NewKeyArgs::default().body(&which.actor, added);
             let keys = public_keys.iter().map(key).collect::<Result<Vec<_>, _>>()?;
             let body = json!({ "id": which.actor, "keys": keys, "addresses": addresses });
-            print(&which.client()?.post("/v1/actors", Some(&body)).await?, console)
+            print(
+                &which.client()?.post("/v1/actors", Some(&body)).await?,
+                console,
+            )
         }
-        Command::Key(KeyCommand::Add(AddKeyArgs { which, added, key, replaces, overlap })) => {
+        Command::Key(KeyCommand::Add(AddKeyArgs {
+            which,
+            added,
+            key,
+            replaces,
+            overlap,
+        })) => {
             let body = fields([
                 ("key", key.body(&which.actor, &added)?),
                 ("replaces", json!(replaces)),
                 ("overlap", json!(overlap)),
             ]);
-            print(&which.client()?.post(&which.path(&["keys"]), Some(&body.into())).await?, console)
+            print(
+                &which
+                    .client()?
+                    .post(&which.path(&["keys"]), Some(&body.into()))
+                    .await?,
+                console,
+            )
         }
-        Command::Key(KeyCommand::Revoke(RevokeArgs { which, key_id })) => {
-            print(&which.client()?.post(&which.path(&["keys", &key_id, "revoke"]), None).await?, console)
-        }
+        Command::Key(KeyCommand::Revoke(RevokeArgs { which, key_id })) => print(
+            &which
+                .client()?
+                .post(&which.path(&["keys", &key_id, "revoke"]), None)
+                .await?,
+            console,
+        ),
         Command::Invite(InviteArgs { which, expires_in }) => {
             let body = fields([("expires_in", json!(expires_in))]);
-            let invited = which.client()?.post(&which.path(&["invitation"]), Some(&body.into())).await?;
+            let invited = which
+                .client()?
+                .post(&which.path(&["invitation"]), Some(&body.into()))
+                .await?;
             if console.is_json() {
                 return console.json(&invited);
             }
             let until = text(&invited, "expires_at");
-            console.line(&format!("{}: invited until {until}; token of the invitation:", which.actor))?;
+            console.line(&format!(
+                "{}: invited until {until}; token of the invitation:",
+                which.actor
+            ))?;
             console.line(&text(&invited, "token"))
         }
-        Command::Enroll(EnrollArgs { which, added, key, invitation_file }) => {
+        Command::Enroll(EnrollArgs {
+            which,
+            added,
+            key,
+            invitation_file,
+        }) => {
             let token = invitation(invitation_file.as_deref())?;
             let body = json!({ "token": token, "key": key.body(&which.actor, &added)? });
-            print(&which.client()?.post(&which.path(&["enroll"]), Some(&body)).await?, console)
+            print(
+                &which
+                    .client()?
+                    .post(&which.path(&["enroll"]), Some(&body))
+                    .await?,
+                console,
+            )
         }
     }
 }
@@ -179,7 +219,11 @@ impl ActorArgs {
 impl NewKeyArgs {
     /// Returns the key in a request, with the proof that the actor holds its private key.
     fn body(self, actor: &str, added: &str) -> Result<Value, CommandError> {
-        let Self { valid_from, valid_until, proof } = self;
+        let Self {
+            valid_from,
+            valid_until,
+            proof,
+        } = self;
         let (public_key, proof) = if let Some(proof) = proof {
             (added.to_owned(), proof)
         } else {
@@ -200,7 +244,10 @@ impl NewKeyArgs {
 fn invitation(file: Option<&Path>) -> Result<String, CommandError> {
     let text = match file {
         Some(file) => std::fs::read_to_string(file).map_err(|error| {
-            CommandError::usage(format!("cannot read --invitation-file {}: {error}", file.display()))
+            CommandError::usage(format!(
+                "cannot read --invitation-file {}: {error}",
+                file.display()
+            ))
         })?,
         None => std::env::var("ORLOG_INVITATION").unwrap_or_default(),
     };
@@ -216,10 +263,23 @@ fn invitation(file: Option<&Path>) -> Result<String, CommandError> {
 async fn list(args: ListArgs, console: &Console) -> Result<(), CommandError> {
     let found = args.page.fetch("/v1/actors", &[]).await?;
     let row = |item: &Value| {
-        let valid = items(item, "keys").iter().filter(|key| key["valid"] == true).count();
-        vec![text(item, "id"), valid.to_string(), joined(item, "addresses"), text(item, "invited_until")]
+        let valid = items(item, "keys")
+            .iter()
+            .filter(|key| key["valid"] == true)
+            .count();
+        vec![
+            text(item, "id"),
+            valid.to_string(),
+            joined(item, "addresses"),
+            text(item, "invited_until"),
+        ]
     };
-    found.print(&["ID", "VALID KEYS", "ADDRESSES", "INVITED UNTIL"], row, "no actors", console)
+    found.print(
+        &["ID", "VALID KEYS", "ADDRESSES", "INVITED UNTIL"],
+        row,
+        "no actors",
+        console,
+    )
 }
 
 fn print(actor: &Value, console: &Console) -> Result<(), CommandError> {
@@ -227,20 +287,29 @@ fn print(actor: &Value, console: &Console) -> Result<(), CommandError> {
         return console.json(actor);
     }
     console.line(&format!("actor {}", text(actor, "id")))?;
-    for (name, value) in
-        [("addresses", joined(actor, "addresses")), ("invited until", text(actor, "invited_until"))]
-    {
+    for (name, value) in [
+        ("addresses", joined(actor, "addresses")),
+        ("invited until", text(actor, "invited_until")),
+    ] {
         if !value.is_empty() {
             console.field(&format!("  {name}"), 16, &value)?;
         }
     }
     let row = |key: &Value| {
         let valid = if key["valid"] == true { "yes" } else { "no" };
-        let times = ["valid_from", "valid_until", "revoked_at", "public_key"].map(|field| text(key, field));
-        [text(key, "id"), valid.to_owned()].into_iter().chain(times).collect()
+        let times =
+            ["valid_from", "valid_until", "revoked_at", "public_key"].map(|field| text(key, field));
+        [text(key, "id"), valid.to_owned()]
+            .into_iter()
+            .chain(times)
+            .collect()
     };
     let rows: Vec<Vec<String>> = items(actor, "keys").iter().map(row).collect();
     console.line("")?;
-    console.table(&["KEY", "VALID", "FROM", "UNTIL", "REVOKED", "PUBLIC KEY"], &rows, "no keys")?;
+    console.table(
+        &["KEY", "VALID", "FROM", "UNTIL", "REVOKED", "PUBLIC KEY"],
+        &rows,
+        "no keys",
+    )?;
     print_changes(actor, console)
 }

@@ -97,7 +97,13 @@ pub(crate) async fn run(command: Command, console: &Console) -> Result<(), Comma
     match command {
         Command::List(args) => list(args, console).await,
         Command::Show(args) => print(&args.client()?.get(&args.path(), &[]).await?, console),
-        Command::Create(CreateArgs { which, admins, readers, executors, require_signed_events }) => {
+        Command::Create(CreateArgs {
+            which,
+            admins,
+            readers,
+            executors,
+            require_signed_events,
+        }) => {
             let mut body = json!({ "admins": admins, "readers": readers, "executors": executors });
             if require_signed_events {
                 body[REQUIRE_SIGNED_EVENTS] = true.into();
@@ -128,7 +134,12 @@ async fn list(args: ListArgs, console: &Console) -> Result<(), CommandError> {
         let lists = LISTS.map(|list| joined(item, list));
         [text(item, "tenant")].into_iter().chain(lists).collect()
     };
-    found.print(&["TENANT", "ADMINS", "READERS", "EXECUTORS"], row, "no contexts", console)
+    found.print(
+        &["TENANT", "ADMINS", "READERS", "EXECUTORS"],
+        row,
+        "no contexts",
+        console,
+    )
 }
 
 /// Reads the context, changes its lists, and replaces it unless another user has changed it; then it repeats that.
@@ -143,10 +154,18 @@ async fn set(args: SetArgs, console: &Console) -> Result<(), CommandError> {
         remove_executor,
         require_signed_events,
     } = args;
-    let changes = [(add_admin, remove_admin), (add_reader, remove_reader), (add_executor, remove_executor)];
-    let is_empty = changes.iter().all(|(added, removed)| added.is_empty() && removed.is_empty());
+    let changes = [
+        (add_admin, remove_admin),
+        (add_reader, remove_reader),
+        (add_executor, remove_executor),
+    ];
+    let is_empty = changes
+        .iter()
+        .all(|(added, removed)| added.is_empty() && removed.is_empty());
     if is_empty && require_signed_events.is_none() {
-        return Err(CommandError::usage("state a change, for example --add-reader user:ada"));
+        return Err(CommandError::usage(
+            "state a change, for example --add-reader user:ada",
+        ));
     }
     let (mut client, path) = (which.client()?, which.path());
     let mut attempt = 1;
@@ -154,8 +173,12 @@ async fn set(args: SetArgs, console: &Console) -> Result<(), CommandError> {
         let context = client.get(&path, &[]).await?;
         let mut body = json!({});
         for (name, (added, removed)) in LISTS.into_iter().zip(&changes) {
-            let known = items(&context, name).iter().filter_map(Value::as_str).map(str::to_owned);
-            let mut list: BTreeSet<String> = known.chain(added.iter().map(ToString::to_string)).collect();
+            let known = items(&context, name)
+                .iter()
+                .filter_map(Value::as_str)
+                .map(str::to_owned);
+            let mut list: BTreeSet<String> =
+                known.chain(added.iter().map(ToString::to_string)).collect();
             list.retain(|member| !removed.iter().any(|gone| gone.to_string() == *member));
             body[name] = json!(list);
         }

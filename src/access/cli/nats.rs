@@ -36,7 +36,11 @@ fn effect(text: &str) -> Result<EffectName, String> {
 }
 
 pub(crate) async fn run(command: Command, console: &Console) -> Result<(), CommandError> {
-    let Command::Permissions(Args { effects, create_consumers, flags }) = command;
+    let Command::Permissions(Args {
+        effects,
+        create_consumers,
+        flags,
+    }) = command;
     let config = flags.load()?;
     if config.bus.kind != BusKind::Nats {
         return Err(CommandError::usage(
@@ -44,12 +48,15 @@ pub(crate) async fn run(command: Command, console: &Console) -> Result<(), Comma
         ));
     }
     let connection = app::connect(&config).await?;
-    let registry = NatsRegistry::open(&connection).await.map_err(anyhow::Error::from)?;
+    let registry = NatsRegistry::open(&connection)
+        .await
+        .map_err(anyhow::Error::from)?;
     let directory = Directory::of(&registry.view().borrow().clone(), &Directory::default());
     let contexts: Vec<TenantId> = directory.contexts.into_keys().collect();
     if !create_consumers {
         let node = config.identity_name();
-        let node = node.map_err(|error| CommandError::usage(format!("{error}; set identity.name")))?;
+        let node =
+            node.map_err(|error| CommandError::usage(format!("{error}; set identity.name")))?;
         let text = nats_authorization(&node, &contexts, &effects);
         return if console.is_json() {
             console.json(&json!({ "authorization": text }))
@@ -59,10 +66,14 @@ pub(crate) async fn run(command: Command, console: &Console) -> Result<(), Comma
     }
     let consumers = nats_consumers(&contexts, &effects);
     for consumer in &consumers {
-        nats::create_consumer(&connection, consumer).await.map_err(anyhow::Error::from)?;
+        nats::create_consumer(&connection, consumer)
+            .await
+            .map_err(anyhow::Error::from)?;
     }
-    let names: Vec<_> =
-        consumers.iter().map(|consumer| format!("{} {}", consumer.stream, consumer.name)).collect();
+    let names: Vec<_> = consumers
+        .iter()
+        .map(|consumer| format!("{} {}", consumer.stream, consumer.name))
+        .collect();
     if console.is_json() {
         return console.json(&json!({ "consumers": names }));
     }

@@ -48,7 +48,10 @@ impl BusCheck {
                 }
                 BusUnavailable
             });
-            *last = Some(CheckedBus { at: Instant::now(), result });
+            *last = Some(CheckedBus {
+                at: Instant::now(),
+                result,
+            });
             result
         });
         checking.await.unwrap_or(Err(BusUnavailable))
@@ -65,7 +68,8 @@ mod tests {
     fn counted(
         count: &Arc<AtomicUsize>,
         result: Result<(), &'static str>,
-    ) -> impl FnOnce() -> std::pin::Pin<Box<dyn Future<Output = Result<(), String>> + Send>> + use<> {
+    ) -> impl FnOnce() -> std::pin::Pin<Box<dyn Future<Output = Result<(), String>> + Send>> + use<>
+    {
         let count = Arc::clone(count);
         move || {
             Box::pin(async move {
@@ -81,7 +85,12 @@ mod tests {
         let (check, count) = (BusCheck::default(), Arc::new(AtomicUsize::new(0)));
         for interval in 1..=3 {
             let callers = (0..100).map(|_| check.result(counted(&count, Ok(()))));
-            assert!(futures::future::join_all(callers).await.iter().all(Result::is_ok));
+            assert!(
+                futures::future::join_all(callers)
+                    .await
+                    .iter()
+                    .all(Result::is_ok)
+            );
             assert_eq!(count.load(Ordering::Relaxed), interval);
             tokio::time::advance(MAX_AGE).await;
         }
@@ -104,8 +113,10 @@ mod tests {
     async fn failure_is_shared_and_names_no_server() {
         let (check, count) = (BusCheck::default(), Arc::new(AtomicUsize::new(0)));
         for _ in 0..3 {
-            let failed =
-                check.result(counted(&count, Err("10.1.2.3:4222: no connection"))).await.unwrap_err();
+            let failed = check
+                .result(counted(&count, Err("10.1.2.3:4222: no connection")))
+                .await
+                .unwrap_err();
             assert!(!failed.to_string().contains("10.1.2.3"), "{failed}");
         }
         assert_eq!(count.load(Ordering::Relaxed), 1);

@@ -11,8 +11,14 @@ const PROMETHEUS_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 /// Returns the content type and the metrics in the requested format. The input is `OpenMetrics` without
 /// its end marker.
 pub(super) fn render(headers: &HeaderMap, mut text: String) -> (&'static str, String) {
-    let accepted = headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
-    if accepted.flat_map(|value| value.split(',')).any(|kind| kind.trim().starts_with(OPENMETRICS)) {
+    let accepted = headers
+        .get_all(header::ACCEPT)
+        .iter()
+        .filter_map(|value| value.to_str().ok());
+    if accepted
+        .flat_map(|value| value.split(','))
+        .any(|kind| kind.trim().starts_with(OPENMETRICS))
+    {
         text.push_str("# EOF\n");
         return (OPENMETRICS_TYPE, text);
     }
@@ -26,13 +32,17 @@ fn prometheus(openmetrics: &str) -> String {
     for line in openmetrics.lines() {
         if let Some(about) = line.strip_prefix("# HELP ") {
             help = about.split_once(' ');
-        } else if let Some((name, kind)) =
-            line.strip_prefix("# TYPE ").and_then(|about| about.split_once(' '))
+        } else if let Some((name, kind)) = line
+            .strip_prefix("# TYPE ")
+            .and_then(|about| about.split_once(' '))
         {
             let total = if kind == "counter" { "_total" } else { "" };
             let description = help.take().map_or("", |(_, description)| description);
-            writeln!(text, "# HELP {name}{total} {description}\n# TYPE {name}{total} {kind}")
-                .expect("writing to a string does not fail");
+            writeln!(
+                text,
+                "# HELP {name}{total} {description}\n# TYPE {name}{total} {kind}"
+            )
+            .expect("writing to a string does not fail");
         } else if !line.starts_with("# UNIT ") {
             text.push_str(line);
             text.push('\n');
@@ -58,8 +68,14 @@ mod tests {
             let headers = HeaderMap::from_iter([(header::ACCEPT, accept.parse().unwrap())]);
             assert_eq!(render(&headers, String::new()).0, expected, "{accept}");
         };
-        check("application/openmetrics-text;version=1.0.0,text/plain;q=0.5", OPENMETRICS_TYPE);
-        check("text/plain;version=0.0.4;q=0.5, application/openmetrics-text", OPENMETRICS_TYPE);
+        check(
+            "application/openmetrics-text;version=1.0.0,text/plain;q=0.5",
+            OPENMETRICS_TYPE,
+        );
+        check(
+            "text/plain;version=0.0.4;q=0.5, application/openmetrics-text",
+            OPENMETRICS_TYPE,
+        );
         check("text/plain;version=0.0.4;q=1,*/*;q=0.1", PROMETHEUS_TYPE);
         check("*/*", PROMETHEUS_TYPE);
     }

@@ -31,21 +31,35 @@ pub(super) fn register(app: &App, registry: &mut MetricsRegistry) {
         }
     }
     let now = app.clock.now();
-    let age = undelivered.oldest.map_or(Duration::ZERO, |oldest| now.duration_since(oldest));
+    let age = undelivered
+        .oldest
+        .map_or(Duration::ZERO, |oldest| now.duration_since(oldest));
     registry.register("messages_undelivered", int_gauge(undelivered.count));
-    registry.register("messages_undelivered_oldest_age_seconds", float_gauge(age.as_secs_f64()));
+    registry.register(
+        "messages_undelivered_oldest_age_seconds",
+        float_gauge(age.as_secs_f64()),
+    );
 }
 
 impl Undelivered {
     fn add(&mut self, reader: &Reader) -> Result<(), Error> {
         let destinations = reader.outbox_destinations()?;
         let is_peers = |name: &str| message::EFFECTS.contains(&name);
-        for to in destinations.iter().filter(|to| to.kind == WorkKind::Effect && is_peers(&to.name)) {
+        for to in destinations
+            .iter()
+            .filter(|to| to.kind == WorkKind::Effect && is_peers(&to.name))
+        {
             for (_, item) in reader.outbox(to, 0, SCAN_LIMIT)? {
-                if item.work.effect().is_some_and(|effect| PeerTask::is_delivery(&effect.payload)) {
+                if item
+                    .work
+                    .effect()
+                    .is_some_and(|effect| PeerTask::is_delivery(&effect.payload))
+                {
                     self.count += 1;
-                    self.oldest =
-                        Some(self.oldest.map_or(item.created_at, |oldest| oldest.min(item.created_at)));
+                    self.oldest = Some(
+                        self.oldest
+                            .map_or(item.created_at, |oldest| oldest.min(item.created_at)),
+                    );
                 }
             }
         }

@@ -22,11 +22,17 @@ pub(super) fn register(app: &App, bus: BusMetrics<'_>, registry: &mut MetricsReg
     let (health, mut labeled) = (app.runtime.health(), LabeledMetrics::default());
     registry.register("node_accepting", int_gauge(u64::from(health.accepting)));
     registry.register("node_shards_up", int_gauge(u64::from(health.is_running)));
-    registry.register("bus_connected", int_gauge(u64::from(app.transport.info().connected)));
+    registry.register(
+        "bus_connected",
+        int_gauge(u64::from(app.transport.info().connected)),
+    );
     registry.register("bus_available", int_gauge(u64::from(bus.is_available)));
     let offset = app.services.trends.clock_offset_ms();
     let seconds = Duration::from_millis(offset.unsigned_abs()).as_secs_f64();
-    registry.register("clock_offset_seconds", float_gauge(if offset < 0 { -seconds } else { seconds }));
+    registry.register(
+        "clock_offset_seconds",
+        float_gauge(if offset < 0 { -seconds } else { seconds }),
+    );
     if let Some(rejected) = app.services.keys.rejected_messages() {
         for (kind, count) in rejected {
             labeled.count("bus_messages_rejected_total", &[("kind", kind)], count);
@@ -39,17 +45,28 @@ pub(super) fn register(app: &App, bus: BusMetrics<'_>, registry: &mut MetricsReg
             let is_owned = u64::from(here.contains(&shard));
             labeled.set("shard_owned", &[("shard", &shard.to_string())], is_owned);
         }
-        let idle = app.routing.leased_shards().into_iter().filter(|shard| !here.contains(shard)).count();
+        let idle = app
+            .routing
+            .leased_shards()
+            .into_iter()
+            .filter(|shard| !here.contains(shard))
+            .count();
         registry.register("shards_leased_not_running", int_gauge(idle as u64));
     }
     if app.audit.dir().is_some() {
         registry.register("audit_trail_bytes", int_gauge(app.audit.bytes()));
-        registry.register("audit_trail_alarm_bytes", int_gauge(app.config.audit.alarm_size));
+        registry.register(
+            "audit_trail_alarm_bytes",
+            int_gauge(app.config.audit.alarm_size),
+        );
     }
     registry.register("audit_writes_failed_total", app.audit.failures());
     registry.register("audit_publishes_failed_total", app.audit.publish_failures());
     for lag in bus.lags {
-        let labels = &[("stream", lag.stream.as_str()), ("shard", &lag.shard.to_string())];
+        let labels = &[
+            ("stream", lag.stream.as_str()),
+            ("shard", &lag.shard.to_string()),
+        ];
         labeled.set("consumer_lag", labels, lag.messages);
     }
     upstreams(app, &mut labeled);

@@ -12,28 +12,40 @@ use crate::telemetry::MetricsRegistry;
 /// Registers the metrics.
 pub(super) fn register(registry: &mut MetricsRegistry) {
     let ticks = count(rustix::param::clock_ticks_per_second());
-    if let Some((used, started, pages)) =
-        fs::read_to_string("/proc/self/stat").ok().as_deref().and_then(parse_stat)
+    if let Some((used, started, pages)) = fs::read_to_string("/proc/self/stat")
+        .ok()
+        .as_deref()
+        .and_then(parse_stat)
     {
         let cpu = Counter::<f64, AtomicU64>::default();
         cpu.inc_by(count(used) / ticks);
         registry.register("process_cpu_seconds_total", cpu);
-        registry
-            .register("process_resident_memory_bytes", int_gauge(pages * rustix::param::page_size() as u64));
+        registry.register(
+            "process_resident_memory_bytes",
+            int_gauge(pages * rustix::param::page_size() as u64),
+        );
         let booted = fs::read_to_string("/proc/stat").unwrap_or_default();
-        let booted = booted.lines().find_map(|line| line.strip_prefix("btime ")?.parse().ok());
+        let booted = booted
+            .lines()
+            .find_map(|line| line.strip_prefix("btime ")?.parse().ok());
         if let Some(booted) = booted {
-            registry
-                .register("process_start_time_seconds", float_gauge(count(booted) + count(started) / ticks));
+            registry.register(
+                "process_start_time_seconds",
+                float_gauge(count(booted) + count(started) / ticks),
+            );
         }
     }
     if let Ok(files) = fs::read_dir("/proc/self/fd") {
         registry.register("process_open_fds", int_gauge(files.count() as u64));
     }
     let allowed = fs::read_to_string("/proc/self/limits").unwrap_or_default();
-    let allowed = allowed
-        .lines()
-        .find_map(|line| line.strip_prefix("Max open files")?.split_whitespace().next()?.parse().ok());
+    let allowed = allowed.lines().find_map(|line| {
+        line.strip_prefix("Max open files")?
+            .split_whitespace()
+            .next()?
+            .parse()
+            .ok()
+    });
     if let Some(allowed) = allowed {
         registry.register("process_max_fds", int_gauge(allowed));
     }
@@ -53,7 +65,8 @@ mod tests {
 
     #[test]
     fn process_stat_with_special_name_is_parsed() {
-        let stat = "7 (a) b (c) S 1 7 7 0 -1 4194560 1 2 3 4 100 20 0 0 20 0 9 0 5555 1000 42 18446";
+        let stat =
+            "7 (a) b (c) S 1 7 7 0 -1 4194560 1 2 3 4 100 20 0 0 20 0 9 0 5555 1000 42 18446";
         assert_eq!(parse_stat(stat), Some((120, 5555, 42)));
         assert_eq!(parse_stat("7 (a"), None);
     }

@@ -23,13 +23,20 @@ struct AttentionCounts {
 /// Registers the metrics. Active sagas without stuck instances are included.
 pub(super) fn register(app: &App, registry: &mut MetricsRegistry) {
     let active = app.definitions.active();
-    let references = || active.iter().map(|definition| definition.program.definition_ref());
+    let references = || {
+        active
+            .iter()
+            .map(|definition| definition.program.definition_ref())
+    };
     for reference in references() {
-        app.runtime.metrics().add_definition(&reference.saga, reference.version);
+        app.runtime
+            .metrics()
+            .add_definition(&reference.saga, reference.version);
     }
     let names = references().map(|reference| reference.saga.to_string());
-    let mut sagas: BTreeMap<String, AttentionCounts> =
-        names.map(|name| (name, AttentionCounts::default())).collect();
+    let mut sagas: BTreeMap<String, AttentionCounts> = names
+        .map(|name| (name, AttentionCounts::default()))
+        .collect();
     for reader in app.runtime.readers() {
         for (key, attention) in reader.attention(SCAN_LIMIT).unwrap_or_default() {
             let saga = sagas.entry(key.saga.to_string()).or_default();
@@ -37,7 +44,10 @@ pub(super) fn register(app: &App, registry: &mut MetricsRegistry) {
             saga.unapplied += u64::from(attention.status.has_unapplied_result);
             if attention.status.status == Status::Stuck {
                 saga.stuck += 1;
-                saga.oldest = Some(saga.oldest.map_or(attention.since, |oldest| oldest.min(attention.since)));
+                saga.oldest = Some(
+                    saga.oldest
+                        .map_or(attention.since, |oldest| oldest.min(attention.since)),
+                );
             }
         }
     }
@@ -47,7 +57,9 @@ pub(super) fn register(app: &App, registry: &mut MetricsRegistry) {
         labeled.set("instances_stuck", label, waiting.stuck);
         labeled.set("instances_paused", label, waiting.paused);
         labeled.set("instances_unapplied_result", label, waiting.unapplied);
-        let age = waiting.oldest.map_or(Duration::ZERO, |oldest| now.duration_since(oldest));
+        let age = waiting
+            .oldest
+            .map_or(Duration::ZERO, |oldest| now.duration_since(oldest));
         labeled.set_duration("instances_stuck_oldest_age_seconds", label, age);
     }
     labeled.register(registry);

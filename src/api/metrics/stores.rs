@@ -39,13 +39,20 @@ pub(super) fn register(app: &App, registry: &mut MetricsRegistry) {
     }
 }
 
-fn contents(shard: &str, reader: &Reader, now: Timestamp, gauges: &mut LabeledMetrics) -> Result<(), Error> {
+fn contents(
+    shard: &str,
+    reader: &Reader,
+    now: Timestamp,
+    gauges: &mut LabeledMetrics,
+) -> Result<(), Error> {
     let label = &[("shard", shard)];
     let oldest = reader.oldest_work()?;
     for (kind, depth) in reader.outbox_depths()? {
         let labels = &[("shard", shard), ("kind", kind_name(kind))];
         gauges.set("outbox_depth", labels, depth);
-        let age = oldest.get(&kind).map_or(Duration::ZERO, |at| now.duration_since(*at));
+        let age = oldest
+            .get(&kind)
+            .map_or(Duration::ZERO, |at| now.duration_since(*at));
         gauges.set_duration("outbox_oldest_age_seconds", labels, age);
     }
     let (due, first) = reader.timers_overdue(now, MAX_DUE_COUNTED)?;
@@ -63,8 +70,14 @@ fn contents(shard: &str, reader: &Reader, now: Timestamp, gauges: &mut LabeledMe
 fn size(shard: &str, stats: &Stats, gauges: &mut LabeledMetrics) {
     let mut set = |name, value| gauges.set(name, &[("shard", shard)], value);
     set("store_position", stats.position);
-    set("store_unflushed_commits", stats.position.saturating_sub(stats.flushed_position));
-    set("store_flush_failing", u64::from(stats.flush_failure.is_some()));
+    set(
+        "store_unflushed_commits",
+        stats.position.saturating_sub(stats.flushed_position),
+    );
+    set(
+        "store_flush_failing",
+        u64::from(stats.flush_failure.is_some()),
+    );
     set("store_memtable_bytes", stats.memtable_bytes);
     set("store_journal_bytes", stats.journal_bytes);
     set("store_tables_bytes", stats.tables_bytes);
@@ -76,10 +89,17 @@ fn size(shard: &str, stats: &Stats, gauges: &mut LabeledMetrics) {
         set("log_unavailable", u64::from(log.unavailable.is_some()));
         set("log_unsnapshotted_commits", log.commits_behind_snapshot);
         set("log_unsnapshotted_bytes", log.bytes_behind_snapshot);
-        set("log_snapshot_failing", u64::from(log.snapshot_failure.is_some()));
+        set(
+            "log_snapshot_failing",
+            u64::from(log.snapshot_failure.is_some()),
+        );
     }
     for table in &stats.tables {
-        gauges.set("store_rows", &[("shard", shard), ("table", table.name)], table.rows);
+        gauges.set(
+            "store_rows",
+            &[("shard", shard), ("table", table.name)],
+            table.rows,
+        );
     }
 }
 

@@ -37,7 +37,12 @@ impl LabeledMetrics {
     }
 
     /// Sets a gauge of seconds.
-    pub(super) fn set_duration(&mut self, name: &'static str, labels: &[Label<'_>], value: Duration) {
+    pub(super) fn set_duration(
+        &mut self,
+        name: &'static str,
+        labels: &[Label<'_>],
+        value: Duration,
+    ) {
         series(&mut self.seconds, name, labels).set(value.as_secs_f64());
     }
 
@@ -48,15 +53,31 @@ impl LabeledMetrics {
 
     /// Registers the metrics.
     pub(super) fn register(self, registry: &mut MetricsRegistry) {
-        self.integers.into_iter().for_each(|(name, family)| registry.register(name, family));
-        self.seconds.into_iter().for_each(|(name, family)| registry.register(name, family));
-        self.counters.into_iter().for_each(|(name, family)| registry.register(name, family));
+        self.integers
+            .into_iter()
+            .for_each(|(name, family)| registry.register(name, family));
+        self.seconds
+            .into_iter()
+            .for_each(|(name, family)| registry.register(name, family));
+        self.counters
+            .into_iter()
+            .for_each(|(name, family)| registry.register(name, family));
     }
 }
 
-fn series<M: Clone + Default>(families: &mut Families<M>, name: &'static str, labels: &[Label<'_>]) -> M {
-    let labels = labels.iter().map(|(name, value)| (*name, (*value).to_owned())).collect();
-    families.entry(name).or_default().get_or_create_owned(&labels)
+fn series<M: Clone + Default>(
+    families: &mut Families<M>,
+    name: &'static str,
+    labels: &[Label<'_>],
+) -> M {
+    let labels = labels
+        .iter()
+        .map(|(name, value)| (*name, (*value).to_owned()))
+        .collect();
+    families
+        .entry(name)
+        .or_default()
+        .get_or_create_owned(&labels)
 }
 
 /// Creates an integer gauge without labels.
@@ -88,16 +109,25 @@ impl StaticHistograms {
     /// Adds the histogram of a shard.
     pub(super) fn add(&mut self, shard: u16, durations: &DurationHistogram) {
         let bounds = BOUNDS_SECONDS.into_iter().chain([f64::INFINITY]);
-        let classes =
-            Buckets { buckets: bounds.zip(durations.counts).collect(), sum: durations.sum.as_secs_f64() };
-        self.0.push((Some(vec![("shard", shard.to_string())]), classes));
+        let classes = Buckets {
+            buckets: bounds.zip(durations.counts).collect(),
+            sum: durations.sum.as_secs_f64(),
+        };
+        self.0
+            .push((Some(vec![("shard", shard.to_string())]), classes));
     }
 }
 
 /// Returns the histograms of mailbox depths.
 pub(super) fn mailboxes(mailboxes: &MailboxStats) -> StaticHistograms {
-    let bounds = MailboxStats::BOUNDS.into_iter().map(count).chain([f64::INFINITY]);
-    let classes = Buckets { buckets: bounds.zip(mailboxes.counts).collect(), sum: count(mailboxes.inputs) };
+    let bounds = MailboxStats::BOUNDS
+        .into_iter()
+        .map(count)
+        .chain([f64::INFINITY]);
+    let classes = Buckets {
+        buckets: bounds.zip(mailboxes.counts).collect(),
+        sum: count(mailboxes.inputs),
+    };
     StaticHistograms(vec![(None, classes)])
 }
 

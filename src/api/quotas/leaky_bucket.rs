@@ -35,7 +35,11 @@ impl LeakyBucket {
     /// Returns the time until the bucket has space, if it is full.
     pub(super) fn check(&self, (rate, burst): (f64, f64), now: Instant) -> Result<(), Duration> {
         let level = self.level(rate, now);
-        if level < burst { Ok(()) } else { Err(Duration::from_secs_f64((level - burst) / rate)) }
+        if level < burst {
+            Ok(())
+        } else {
+            Err(Duration::from_secs_f64((level - burst) / rate))
+        }
     }
 
     /// Returns whether everything has leaked.
@@ -44,7 +48,9 @@ impl LeakyBucket {
     }
 
     fn level(&self, rate: f64, now: Instant) -> f64 {
-        let passed = self.at.map_or(Duration::ZERO, |at| now.saturating_duration_since(at));
+        let passed = self
+            .at
+            .map_or(Duration::ZERO, |at| now.saturating_duration_since(at));
         (self.level - passed.as_secs_f64() * rate).max(0.0)
     }
 

@@ -17,13 +17,23 @@ fn rejection<T>(result: Result<T, Problem>) -> (u64, String) {
     let problem = result.err().expect("the quota is used up");
     let response = axum::response::IntoResponse::into_response(problem);
     assert_eq!(response.status(), 429);
-    let retry_after = response.headers()["retry-after"].to_str().unwrap().parse().unwrap();
-    let body = futures::executor::block_on(axum::body::to_bytes(response.into_body(), 1 << 16)).unwrap();
+    let retry_after = response.headers()["retry-after"]
+        .to_str()
+        .unwrap()
+        .parse()
+        .unwrap();
+    let body =
+        futures::executor::block_on(axum::body::to_bytes(response.into_body(), 1 << 16)).unwrap();
     (retry_after, String::from_utf8(body.to_vec()).unwrap())
 }
 
 fn rejected(quotas: &Quotas, quota: Quota) -> u64 {
-    quotas.rejected().get_or_create(&QuotaLabels { quota: quota.as_str() }).get()
+    quotas
+        .rejected()
+        .get_or_create(&QuotaLabels {
+            quota: quota.as_str(),
+        })
+        .get()
 }
 
 #[test]
@@ -38,18 +48,32 @@ fn the_rate_of_one_caller_does_not_limit_another() {
     }
     let (retry_after, text) = rejection(quotas.begin(user(1), start));
     assert_eq!(retry_after, 1);
-    assert!(text.contains("OR0031") && text.contains("max_requests_per_second"), "{text}");
+    assert!(
+        text.contains("OR0031") && text.contains("max_requests_per_second"),
+        "{text}"
+    );
     assert_eq!(rejected(&quotas, Quota::RequestRate), 1);
     assert!(quotas.begin(user(2), start).is_ok());
-    assert!(quotas.begin(user(1), start + Duration::from_millis(400)).is_err());
-    assert!(quotas.begin(user(1), start + Duration::from_millis(500)).is_ok());
+    assert!(
+        quotas
+            .begin(user(1), start + Duration::from_millis(400))
+            .is_err()
+    );
+    assert!(
+        quotas
+            .begin(user(1), start + Duration::from_millis(500))
+            .is_ok()
+    );
 }
 
 #[test]
 fn the_requests_in_progress_of_one_caller_are_limited() {
     let quotas = quotas(|http| http.per_caller.max_concurrent_requests = 2);
     let now = Instant::now();
-    let (first, _second) = (quotas.begin(user(1), now).unwrap(), quotas.begin(user(1), now).unwrap());
+    let (first, _second) = (
+        quotas.begin(user(1), now).unwrap(),
+        quotas.begin(user(1), now).unwrap(),
+    );
     let (_, text) = rejection(quotas.begin(user(1), now));
     assert!(text.contains("max_concurrent_requests"), "{text}");
     assert_eq!(rejected(&quotas, Quota::Requests), 1);
@@ -62,7 +86,9 @@ fn the_requests_in_progress_of_one_caller_are_limited() {
 fn one_caller_never_has_all_connections() {
     let quotas = Quotas::new(&HttpServerConfig::default(), 16);
     let now = Instant::now();
-    let permits: Vec<_> = (0..12).map(|_| quotas.begin(user(1), now).unwrap()).collect();
+    let permits: Vec<_> = (0..12)
+        .map(|_| quotas.begin(user(1), now).unwrap())
+        .collect();
     assert!(quotas.begin(user(1), now).is_err());
     drop(permits);
 }
@@ -108,12 +134,17 @@ fn queries_of_one_caller_stop_when_their_time_is_used() {
     assert_eq!(retry_after, 5, "a tenth of a second leaks in each second");
     assert!(text.contains("max_query_time_per_minute"), "{text}");
     assert!(quotas.begin_query(other, now).is_ok());
-    assert!(quotas.begin_query(first, now + Duration::from_millis(5001)).is_ok());
+    assert!(
+        quotas
+            .begin_query(first, now + Duration::from_millis(5001))
+            .is_ok()
+    );
 }
 
 #[test]
 fn a_query_is_charged_with_its_processor_time() {
-    let quotas = quotas(|http| http.per_caller.max_query_time_per_minute = Duration::from_millis(1));
+    let quotas =
+        quotas(|http| http.per_caller.max_query_time_per_minute = Duration::from_millis(1));
     let request = quotas.begin(user(1), Instant::now()).unwrap();
     let caller = Some(&request.budgets);
     let timer = quotas.begin_query(caller, Instant::now()).unwrap();
@@ -141,12 +172,22 @@ fn the_table_of_callers_is_bounded() {
         quotas.begin(user(number), start).unwrap();
     }
     quotas.begin(user(MAX_CALLERS), start).unwrap();
-    assert!(quotas.begin(user(MAX_CALLERS + 1), start).is_err(), "further callers are counted as one");
+    assert!(
+        quotas.begin(user(MAX_CALLERS + 1), start).is_err(),
+        "further callers are counted as one"
+    );
     assert_eq!(quotas.lock().callers.len(), MAX_CALLERS + 1);
-    assert!(quotas.begin(user(0), start).is_err(), "a known caller keeps its own count");
+    assert!(
+        quotas.begin(user(0), start).is_err(),
+        "a known caller keeps its own count"
+    );
     let later = start + Duration::from_secs(5);
     quotas.begin(user(MAX_CALLERS + 1), later).unwrap();
-    assert_eq!(quotas.lock().callers.len(), 1, "callers without use are removed");
+    assert_eq!(
+        quotas.lock().callers.len(),
+        1,
+        "callers without use are removed"
+    );
 }
 
 #[test]
@@ -169,7 +210,10 @@ fn one_caller_has_a_share_of_bytes_and_reads() {
     let CallerBudgets { bytes, reads, .. } = &first.budgets;
     assert_eq!(bytes.available_permits() * BYTES_PER_PERMIT, 32 << 20);
     let held = (reads.try_acquire().unwrap(), reads.try_acquire().unwrap());
-    assert!(reads.try_acquire().is_err(), "half of the reads belong to other callers");
+    assert!(
+        reads.try_acquire().is_err(),
+        "half of the reads belong to other callers"
+    );
     assert_eq!(other.budgets.reads.available_permits(), 2);
     drop(held);
 }

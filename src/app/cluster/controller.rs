@@ -149,7 +149,11 @@ impl ShardController {
 
     /// Sends a heartbeat.
     fn announce(&mut self) {
-        let (membership, me, timeout) = (Arc::clone(&self.membership), self.me.clone(), self.ttl() / 2);
+        let (membership, me, timeout) = (
+            Arc::clone(&self.membership),
+            self.me.clone(),
+            self.ttl() / 2,
+        );
         self.heartbeats.spawn(async move {
             let started_at = Instant::now();
             let result = match tokio::time::timeout(timeout, membership.announce(&me)).await {
@@ -191,7 +195,9 @@ impl ShardController {
         } else if view.current {
             self.drop_lost(view);
             let owned: Vec<u16> = self.owned.keys().copied().collect();
-            for step in placement::plan_steps(view, &self.me, &owned, self.host.config().shards, self.rule) {
+            for step in
+                placement::plan_steps(view, &self.me, &owned, self.host.config().shards, self.rule)
+            {
                 self.start(step);
             }
         }
@@ -199,7 +205,11 @@ impl ShardController {
         let elsewhere = |shard: &u16| assigned.get(shard).is_some_and(|pod| *pod != self.me.name);
         let claimable = !self.moving.is_empty() || self.owned.keys().any(elsewhere);
         let here = self.owned.len() + self.moving.len();
-        self.status.send_replace(HandoverStatus { handing_over: self.me.draining, here, claimable });
+        self.status.send_replace(HandoverStatus {
+            handing_over: self.me.draining,
+            here,
+            claimable,
+        });
     }
 
     /// Stops all shards after the lease has expired, because other pods may run them.
@@ -220,9 +230,16 @@ impl ShardController {
     /// Stops local shards that another pod has acquired.
     fn drop_lost(&mut self, view: &ClusterView) {
         let lost = |shard: &u16, lease: &ShardLease| {
-            view.shards.get(shard).is_some_and(|found| found.lease.epoch > lease.epoch)
+            view.shards
+                .get(shard)
+                .is_some_and(|found| found.lease.epoch > lease.epoch)
         };
-        let lost: Vec<u16> = self.owned.iter().filter(|(s, e)| lost(s, e)).map(|(shard, _)| *shard).collect();
+        let lost: Vec<u16> = self
+            .owned
+            .iter()
+            .filter(|(s, e)| lost(s, e))
+            .map(|(shard, _)| *shard)
+            .collect();
         for shard in lost {
             tracing::warn!(shard, "shard acquired by another pod");
             self.stop(shard, Duration::ZERO, None);
@@ -236,10 +253,14 @@ impl ShardController {
                 self.stop(shard, self.host.config().cluster.handover_timeout, lease);
             }
             PlacementStep::Acquire(shard, _) | PlacementStep::ReleaseLease(shard, _)
-                if self.retry.get(&shard).is_some_and(|at| Instant::now() < *at) => {}
+                if self
+                    .retry
+                    .get(&shard)
+                    .is_some_and(|at| Instant::now() < *at) => {}
             PlacementStep::ReleaseLease(shard, lease) => {
                 if self.moving.insert(shard) {
-                    self.moves.spawn(release_lease(Arc::clone(&self.membership), shard, lease));
+                    self.moves
+                        .spawn(release_lease(Arc::clone(&self.membership), shard, lease));
                 }
             }
             PlacementStep::Acquire(shard, seen) => {
@@ -249,7 +270,13 @@ impl ShardController {
                     let (sender, stopped) = watch::channel(false);
                     self.stops.insert(shard, sender);
                     let lease = (seen, log_epoch);
-                    self.moves.spawn(take(host, membership, self.me.clone(), (shard, lease), stopped));
+                    self.moves.spawn(take(
+                        host,
+                        membership,
+                        self.me.clone(),
+                        (shard, lease),
+                        stopped,
+                    ));
                 }
             }
         }
@@ -264,7 +291,8 @@ impl ShardController {
                 stop.send_replace(true);
             }
             let (host, membership) = (Arc::clone(&self.host), Arc::clone(&self.membership));
-            self.moves.spawn(release(host, membership, shard, grace, lease));
+            self.moves
+                .spawn(release(host, membership, shard, grace, lease));
         }
     }
 
@@ -284,7 +312,8 @@ impl ShardController {
             }
             MoveResult::NotAcquired(shard, log_epoch) => {
                 self.retry.insert(shard, Instant::now() + RETRY);
-                self.log_epochs.extend(log_epoch.map(|epoch| (shard, epoch)));
+                self.log_epochs
+                    .extend(log_epoch.map(|epoch| (shard, epoch)));
             }
             MoveResult::Released(_) => {}
         }
@@ -293,7 +322,11 @@ impl ShardController {
     async fn leave(mut self) {
         loop {
             // A start that is in progress would delay the end of the process.
-            for (_, stop) in self.stops.iter().filter(|(shard, _)| !self.owned.contains_key(shard)) {
+            for (_, stop) in self
+                .stops
+                .iter()
+                .filter(|(shard, _)| !self.owned.contains_key(shard))
+            {
                 stop.send_replace(true);
             }
             for (shard, lease) in self.owned.clone() {
@@ -385,7 +418,10 @@ mod tests {
             _: ShardLease,
             _: u64,
         ) -> Result<Option<ShardLease>, orlog_bus::Error> {
-            Ok(Some(ShardLease { epoch: 1, revision: 1 }))
+            Ok(Some(ShardLease {
+                epoch: 1,
+                revision: 1,
+            }))
         }
 
         async fn release(&self, _: u16, _: ShardLease) -> Result<(), orlog_bus::Error> {
@@ -411,7 +447,12 @@ mod tests {
             LeaseEnd::default()
         }
 
-        async fn run_shard(&self, _: u16, _: u64, mut stopped: watch::Receiver<bool>) -> anyhow::Result<()> {
+        async fn run_shard(
+            &self,
+            _: u16,
+            _: u64,
+            mut stopped: watch::Receiver<bool>,
+        ) -> anyhow::Result<()> {
             self.running.send_modify(|running| *running += 1);
             if self.is_slow {
                 stopped.wait_for(|stopped| *stopped).await?;
@@ -446,8 +487,16 @@ mod tests {
     }
 
     async fn check_end_of_lease(is_slow: bool) {
-        let cluster = ClusterConfig { mode: ClusterMode::Leases, lease_ttl: TTL, ..ClusterConfig::default() };
-        let config = Config { cluster, shards: SHARDS, ..Config::default() };
+        let cluster = ClusterConfig {
+            mode: ClusterMode::Leases,
+            lease_ttl: TTL,
+            ..ClusterConfig::default()
+        };
+        let config = Config {
+            cluster,
+            shards: SHARDS,
+            ..Config::default()
+        };
         let me = Pod {
             name: "a".to_owned(),
             incarnation: Uuid::new_v4(),
@@ -456,24 +505,46 @@ mod tests {
             node_keys: Vec::new(),
         };
         let pods = BTreeMap::from([(me.name.clone(), me.clone())]);
-        let view = Arc::new(ClusterView { pods, shards: BTreeMap::new(), current: true });
+        let view = Arc::new(ClusterView {
+            pods,
+            shards: BTreeMap::new(),
+            current: true,
+        });
         let ended = Arc::new(AtomicUsize::new(0));
         let (view, started) = (watch::Sender::new(view), AtomicUsize::new(0));
-        let servers = Arc::new(SilentServers { view, started, ended: Arc::clone(&ended) });
-        let counting = Arc::new(CountingHost { config, running: watch::Sender::new(0), is_slow });
+        let servers = Arc::new(SilentServers {
+            view,
+            started,
+            ended: Arc::clone(&ended),
+        });
+        let counting = Arc::new(CountingHost {
+            config,
+            running: watch::Sender::new(0),
+            is_slow,
+        });
         let host: Arc<dyn ShardHost> = Arc::<CountingHost>::clone(&counting);
         let (_orders, ordered) = watch::channel(ControllerCommand::Run);
         let (status, _) = watch::channel(HandoverStatus::default());
-        let controller = tokio::spawn(ShardController::new(&host, servers, me, ordered, status).run());
+        let controller =
+            tokio::spawn(ShardController::new(&host, servers, me, ordered, status).run());
         let mut running = counting.running.subscribe();
         let deadline = Duration::from_secs(30);
         let all = running.wait_for(|running| *running == usize::from(SHARDS));
-        tokio::time::timeout(deadline, all).await.expect("the shards start").expect("the host is alive");
+        tokio::time::timeout(deadline, all)
+            .await
+            .expect("the shards start")
+            .expect("the host is alive");
         let none = running.wait_for(|running| *running == 0);
-        tokio::time::timeout(deadline, none).await.expect("the shards stop").expect("the host is alive");
+        tokio::time::timeout(deadline, none)
+            .await
+            .expect("the shards stop")
+            .expect("the host is alive");
         // The first heartbeat succeeded, the second one timed out, and the third one still waits.
         let ended = ended.load(Ordering::SeqCst);
-        assert!(ended <= 2, "the shards stopped only after heartbeat {ended} ended");
+        assert!(
+            ended <= 2,
+            "the shards stopped only after heartbeat {ended} ended"
+        );
         controller.abort();
     }
 }

@@ -22,7 +22,12 @@ pub(crate) trait ShardHost: Send + Sync + 'static {
     ///
     /// # Errors
     /// Fails if another pod has a later lease, the store is not available, or the shard does not start.
-    async fn run_shard(&self, shard: u16, epoch: u64, stopped: watch::Receiver<bool>) -> anyhow::Result<()>;
+    async fn run_shard(
+        &self,
+        shard: u16,
+        epoch: u64,
+        stopped: watch::Receiver<bool>,
+    ) -> anyhow::Result<()>;
 
     /// Returns the lease of this pod, which the controller begins and extends. After its end, no attempt of
     /// an effect may start.

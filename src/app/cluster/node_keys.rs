@@ -7,7 +7,10 @@ use orlog_bus::membership::{ClusterView, Pod};
 use tokio::sync::watch;
 
 /// Returns the live pods whose keys differ. During a rotation, pods have one key in common; a pod without keys has no identity.
-pub(super) fn different<'a>(own: &'a [String], view: &'a ClusterView) -> impl Iterator<Item = &'a Pod> {
+pub(super) fn different<'a>(
+    own: &'a [String],
+    view: &'a ClusterView,
+) -> impl Iterator<Item = &'a Pod> {
     let is_other = |pod: &&Pod| {
         let has_keys = !own.is_empty() && !pod.node_keys.is_empty();
         has_keys && !pod.node_keys.iter().any(|key| own.contains(key))
@@ -44,7 +47,13 @@ mod tests {
     fn pod(name: &str, keys: &[&str]) -> Pod {
         let node_keys = keys.iter().map(ToString::to_string).collect();
         let (incarnation, url) = (uuid::Uuid::from_u128(7), String::new());
-        Pod { name: name.to_owned(), incarnation, url, draining: false, node_keys }
+        Pod {
+            name: name.to_owned(),
+            incarnation,
+            url,
+            draining: false,
+            node_keys,
+        }
     }
 
     #[test]
@@ -56,8 +65,10 @@ mod tests {
             pod("wrong", &["c", "d"]),
             pod("without", &[]),
         ];
-        let view =
-            ClusterView { pods: pods.map(|pod| (pod.name.clone(), pod)).into(), ..ClusterView::default() };
+        let view = ClusterView {
+            pods: pods.map(|pod| (pod.name.clone(), pod)).into(),
+            ..ClusterView::default()
+        };
         let names = |own: &[&str]| -> Vec<String> {
             let own: Vec<_> = own.iter().map(ToString::to_string).collect();
             different(&own, &view).map(|pod| pod.name.clone()).collect()

@@ -36,7 +36,10 @@ pub(super) async fn take(
     stopped: watch::Receiver<bool>,
 ) -> MoveResult {
     let started_at = Instant::now();
-    let acquiring = tokio::time::timeout(REQUEST_TIMEOUT, membership.acquire(shard, &me, seen, log_epoch));
+    let acquiring = tokio::time::timeout(
+        REQUEST_TIMEOUT,
+        membership.acquire(shard, &me, seen, log_epoch),
+    );
     let lease = match acquiring.await {
         Ok(Ok(Some(lease))) => lease,
         Ok(Ok(None)) => return MoveResult::NotAcquired(shard, None),
@@ -57,7 +60,12 @@ pub(super) async fn take(
             MoveResult::Acquired(shard, lease)
         }
         Err(error) => {
-            tracing::error!(shard, epoch, error = format!("{error:#}"), "shard start failed; retrying");
+            tracing::error!(
+                shard,
+                epoch,
+                error = format!("{error:#}"),
+                "shard start failed; retrying"
+            );
             // On an error the record stays, and this pod acquires the shard again.
             drop(tokio::time::timeout(REQUEST_TIMEOUT, membership.release(shard, lease)).await);
             // The records were lost, or belong to another cluster name: the next lease is later than the log.
@@ -84,7 +92,11 @@ pub(super) async fn release(
     if let Some(lease) = lease
         && let Err(error) = announce_release(&*membership, shard, lease).await
     {
-        tracing::warn!(shard, error, "shard release not announced; other pods will detect it");
+        tracing::warn!(
+            shard,
+            error,
+            "shard release not announced; other pods will detect it"
+        );
     }
     if let Some(released) = released
         && let Err(error) = report_long(shard, "close", released.close()).await
@@ -108,7 +120,11 @@ pub(super) async fn release_lease(
     MoveResult::NotAcquired(shard, None)
 }
 
-async fn announce_release(membership: &dyn Membership, shard: u16, lease: ShardLease) -> Result<(), String> {
+async fn announce_release(
+    membership: &dyn Membership,
+    shard: u16,
+    lease: ShardLease,
+) -> Result<(), String> {
     match tokio::time::timeout(REQUEST_TIMEOUT, membership.release(shard, lease)).await {
         Ok(released) => released.map_err(|error| error.to_string()),
         Err(_) => Err(format!("no response within {REQUEST_TIMEOUT:?}")),

@@ -40,8 +40,13 @@ struct Outcome {
 
 /// Runs one seed.
 fn run(seed: u64, defect: Defect) -> Outcome {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
-    runtime.expect("a runtime can be built").block_on(simulate(seed, defect))
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .start_paused(true)
+        .build();
+    runtime
+        .expect("a runtime can be built")
+        .block_on(simulate(seed, defect))
 }
 
 async fn simulate(seed: u64, defect: Defect) -> Outcome {
@@ -78,7 +83,11 @@ async fn inject_fault(servers: &Arc<Servers>, pods: &mut [Option<SimPod>; 3], de
     let (fault, chosen, duration) = {
         let mut state = servers.lock();
         let millis = state.rng.u64(100..15_000);
-        (state.rng.u8(..10), state.rng.usize(..3), Duration::from_millis(millis))
+        (
+            state.rng.u8(..10),
+            state.rng.usize(..3),
+            Duration::from_millis(millis),
+        )
     };
     let name = PODS[chosen];
     match fault {
@@ -117,7 +126,10 @@ async fn inject_fault(servers: &Arc<Servers>, pods: &mut [Option<SimPod>; 3], de
 async fn settle(servers: &Servers) {
     let is_done = || {
         let state = servers.lock();
-        state.logs.iter().all(|log| log.committed.len() as u64 >= log.accepted)
+        state
+            .logs
+            .iter()
+            .all(|log| log.committed.len() as u64 >= log.accepted)
     };
     let done = async {
         while !is_done() {
@@ -133,8 +145,9 @@ fn check_logs(state: &mut servers::State) {
     for (shard, log) in state.logs.iter().enumerate() {
         if !log.committed.iter().copied().eq(0..log.accepted) {
             let (applied, accepted) = (log.committed.len(), log.accepted);
-            violations
-                .push(format!("shard {shard} does not end: {applied} of {accepted} events are applied"));
+            violations.push(format!(
+                "shard {shard} does not end: {applied} of {accepted} events are applied"
+            ));
         }
     }
     state.violations.extend(violations);
@@ -142,14 +155,24 @@ fn check_logs(state: &mut servers::State) {
 
 /// Runs seeds and prints the totals. `ORLOG_SEED` runs one seed.
 fn run_all(first: u64, count: u64) {
-    let only = std::env::var("ORLOG_SEED").ok().map(|seed| seed.parse().expect("ORLOG_SEED is a number"));
+    let only = std::env::var("ORLOG_SEED")
+        .ok()
+        .map(|seed| seed.parse().expect("ORLOG_SEED is a number"));
     let seeds = only.map_or(first..first + count, |seed: u64| seed..seed + 1);
-    let (started_at, mut simulated, mut faults) = (RealInstant::now(), Duration::ZERO, BTreeMap::new());
+    let (started_at, mut simulated, mut faults) =
+        (RealInstant::now(), Duration::ZERO, BTreeMap::new());
     let (mut events, mut requests, mut takeovers, total) = (0, 0, 0, seeds.end - seeds.start);
     for seed in seeds {
         let outcome = run(seed, Defect::None);
-        assert!(outcome.violations.is_empty(), "ORLOG_SEED={seed}: {:#?}", outcome.violations);
-        outcome.faults.into_iter().for_each(|(fault, count)| *faults.entry(fault).or_insert(0) += count);
+        assert!(
+            outcome.violations.is_empty(),
+            "ORLOG_SEED={seed}: {:#?}",
+            outcome.violations
+        );
+        outcome
+            .faults
+            .into_iter()
+            .for_each(|(fault, count)| *faults.entry(fault).or_insert(0) += count);
         (events, requests) = (events + outcome.events, requests + outcome.requests.len());
         (takeovers, simulated) = (takeovers + outcome.takeovers, simulated + outcome.simulated);
     }
@@ -167,7 +190,8 @@ fn clusters_apply_every_event_once_under_faults() {
 #[test]
 #[ignore = "long; make stress"]
 fn clusters_apply_every_event_once_under_faults_long() {
-    let count = std::env::var("ORLOG_SEEDS").map_or(20_000, |count| count.parse().expect("a number"));
+    let count =
+        std::env::var("ORLOG_SEEDS").map_or(20_000, |count| count.parse().expect("a number"));
     run_all(10_000, count);
 }
 
@@ -181,8 +205,14 @@ fn a_seed_determines_the_run() {
 /// Returns the first violation that contains `text` and that the same seed has only with the defect.
 fn find(defect: Defect, text: &str) -> String {
     let found = (1..41).find_map(|seed| {
-        let found = run(seed, defect).violations.into_iter().find(|violation| violation.contains(text))?;
-        assert!(run(seed, Defect::None).violations.is_empty(), "seed {seed} fails without the defect");
+        let found = run(seed, defect)
+            .violations
+            .into_iter()
+            .find(|violation| violation.contains(text))?;
+        assert!(
+            run(seed, Defect::None).violations.is_empty(),
+            "seed {seed} fails without the defect"
+        );
         Some(format!("seed {seed}: {found}"))
     });
     let found = found.unwrap_or_else(|| panic!("the simulation does not find {defect:?}"));

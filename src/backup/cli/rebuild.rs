@@ -23,15 +23,29 @@ pub(crate) struct Args {
 }
 
 pub(crate) async fn run(args: Args, console: &Console) -> Result<(), CommandError> {
-    let Args { data_dir, shard, backup } = args;
+    let Args {
+        data_dir,
+        shard,
+        backup,
+    } = args;
     let work = move || rebuild(&data_dir, shard, backup.as_deref());
     let done = tokio::task::spawn_blocking(work).await;
-    let rebuilt = done.map_err(|error| CommandError::internal(error.to_string()))?.map_err(failed)?;
-    let aside = rebuilt.aside.as_deref().map(|dir| dir.display().to_string());
+    let rebuilt = done
+        .map_err(|error| CommandError::internal(error.to_string()))?
+        .map_err(failed)?;
+    let aside = rebuilt
+        .aside
+        .as_deref()
+        .map(|dir| dir.display().to_string());
     let (position, rows) = (rebuilt.position, rebuilt.rows);
     if console.is_json() {
-        return console.json(&json!({ "shard": shard, "position": position, "rows": rows, "aside": aside }));
+        return console
+            .json(&json!({ "shard": shard, "position": position, "rows": rows, "aside": aside }));
     }
-    let kept = aside.map(|dir| format!("; the old tables are in {dir}")).unwrap_or_default();
-    console.line(&format!("the tables of shard {shard} are rebuilt: {rows} rows at commit {position}{kept}"))
+    let kept = aside
+        .map(|dir| format!("; the old tables are in {dir}"))
+        .unwrap_or_default();
+    console.line(&format!(
+        "the tables of shard {shard} are rebuilt: {rows} rows at commit {position}{kept}"
+    ))
 }

@@ -152,18 +152,37 @@ pub(crate) async fn create(
         expected_version: None,
         wait_token: None,
     };
-    let created =
-        send_control(&api, &caller, &key, provided, built_in::signal(batch::CREATE, json!(spec))).await;
+    let created = send_control(
+        &api,
+        &caller,
+        &key,
+        provided,
+        built_in::signal(batch::CREATE, json!(spec)),
+    )
+    .await;
     let is_other = |problem: &Problem| problem.code() == Code::InvalidStatus.as_str();
-    drop(created.map_err(|problem| if is_other(&problem) { exists(&key) } else { problem })?);
+    drop(created.map_err(|problem| {
+        if is_other(&problem) {
+            exists(&key)
+        } else {
+            problem
+        }
+    })?);
     let location = crate::url_path::path(&["v1", "batches", key.correlation.as_str()]);
     let location = HeaderValue::from_str(&location).expect("an escaped path is a valid header");
-    Ok((StatusCode::ACCEPTED, [(header::LOCATION, location)], view(&api, key).await?).into_response())
+    Ok((
+        StatusCode::ACCEPTED,
+        [(header::LOCATION, location)],
+        view(&api, key).await?,
+    )
+        .into_response())
 }
 
 fn exists(key: &InstanceKey) -> Problem {
-    let detail =
-        format!("a batch \"{}\" with another content exists; use another Idempotency-Key", key.correlation);
+    let detail = format!(
+        "a batch \"{}\" with another content exists; use another Idempotency-Key",
+        key.correlation
+    );
     Problem::new(Code::BatchExists, detail)
 }
 
@@ -179,7 +198,10 @@ fn spec(
 ) -> Result<BatchSpec, Problem> {
     check_saga(api, tenant, &body.saga)?;
     let invalid = |field: &str, detail: String| {
-        let pointer = ProblemDetail { pointer: format!("/{field}"), detail: detail.clone() };
+        let pointer = ProblemDetail {
+            pointer: format!("/{field}"),
+            detail: detail.clone(),
+        };
         Problem::new(Code::InvalidBody, detail).with(vec![pointer])
     };
     let rate = body.rate.unwrap_or(DEFAULT_RATE);
@@ -189,8 +211,14 @@ fn spec(
             format!("rate is {rate}; it must be 1 to {MAX_RATE} instances per second"),
         ));
     }
-    if let Some(canary) = body.canary.filter(|canary| !(1..=MAX_CANARY).contains(canary)) {
-        return Err(invalid("canary", format!("canary is {canary}; set 1 to {MAX_CANARY}, or omit it")));
+    if let Some(canary) = body
+        .canary
+        .filter(|canary| !(1..=MAX_CANARY).contains(canary))
+    {
+        return Err(invalid(
+            "canary",
+            format!("canary is {canary}; set 1 to {MAX_CANARY}, or omit it"),
+        ));
     }
     if let Some(filter) = &body.filter {
         compile_filter(filter)?;
@@ -206,7 +234,10 @@ fn spec(
         ActionBody::Migrate { to } => {
             let program = target(&api.app, (tenant, &body.saga), to.as_deref())?;
             let definition = program.definition_ref();
-            BatchAction::Migrate { version: definition.version, hash: definition.hash }
+            BatchAction::Migrate {
+                version: definition.version,
+                hash: definition.hash,
+            }
         }
     };
     let selection = Selection {
@@ -221,7 +252,15 @@ fn spec(
     };
     let reason = body.reason.filter(|reason| !reason.is_empty());
     let shards = api.app.routing.slots_of_shards(tenant);
-    Ok(BatchSpec { selection, action, rate, canary: body.canary, user, reason, shards })
+    Ok(BatchSpec {
+        selection,
+        action,
+        rate,
+        canary: body.canary,
+        user,
+        reason,
+        shards,
+    })
 }
 
 fn check_saga(api: &ApiState, tenant: &TenantId, saga: &SagaName) -> Result<(), Problem> {
@@ -230,11 +269,20 @@ fn check_saga(api: &ApiState, tenant: &TenantId, saga: &SagaName) -> Result<(), 
         return Err(invalid_parameter("saga", detail));
     }
     let programs = api.app.programs.usable(tenant);
-    let known = || programs.iter().map(|program| program.definition_ref().saga.as_str());
+    let known = || {
+        programs
+            .iter()
+            .map(|program| program.definition_ref().saga.as_str())
+    };
     if known().any(|known| known == saga.as_str()) {
         return Ok(());
     }
     let advice = did_you_mean(saga.as_str(), known().filter(|known| !is_built_in(known)));
-    let advice = advice.map(|advice| format!("; {advice}")).unwrap_or_default();
-    Err(Problem::new(Code::DefinitionNotFound, format!("saga \"{saga}\" has no definition{advice}")))
+    let advice = advice
+        .map(|advice| format!("; {advice}"))
+        .unwrap_or_default();
+    Err(Problem::new(
+        Code::DefinitionNotFound,
+        format!("saga \"{saga}\" has no definition{advice}"),
+    ))
 }

@@ -55,7 +55,9 @@ pub(super) async fn respond(
     spec: BatchSpec,
 ) -> Result<Json<DryRunView>, Problem> {
     let permit = api.queries.acquire(&tenant)?;
-    let timer = api.quotas.begin_query(api.scope.caller.as_ref(), Instant::now())?;
+    let timer = api
+        .quotas
+        .begin_query(api.scope.caller.as_ref(), Instant::now())?;
     let found = api.read(move |app| {
         let _permit = permit;
         timer.run(|| run(app, &tenant, &spec))
@@ -77,7 +79,11 @@ fn run(app: &ReadScope, tenant: &TenantId, spec: &BatchSpec) -> Result<DryRunVie
     };
     let (mut cursor, mut scanned) = (None, 0);
     loop {
-        let part = Part { cursor: cursor.as_deref(), limit: CHUNK, shard: None };
+        let part = Part {
+            cursor: cursor.as_deref(),
+            limit: CHUNK,
+            shard: None,
+        };
         let found = selection::next(app, tenant, &spec.selection, &part)?;
         for (key, instance) in found.items {
             let reason = check.reason(app, &key, &instance);
@@ -87,7 +93,10 @@ fn run(app: &ReadScope, tenant: &TenantId, spec: &BatchSpec) -> Result<DryRunVie
                 let hidden = hidden_values(app, &instance);
                 let reason = reason.map(|reason| hidden.remove_from(&reason));
                 let instance = InstanceSummary::of(&key, &instance, &hidden);
-                result.items.push(DryRunItem { instance, not_applicable: reason });
+                result.items.push(DryRunItem {
+                    instance,
+                    not_applicable: reason,
+                });
             }
         }
         result.filter_errors += found.filter_errors.0;
@@ -109,26 +118,37 @@ enum Check<'a> {
 
 impl<'a> Check<'a> {
     fn of(app: &ReadScope, action: &'a BatchAction) -> Result<Self, Problem> {
-        let BatchAction::Migrate { version, hash } = action else { return Ok(Self::Status(action)) };
+        let BatchAction::Migrate { version, hash } = action else {
+            return Ok(Self::Status(action));
+        };
         let missing = || {
             Problem::new(
                 Code::DefinitionNotFound,
                 format!("the definition, version {version}, is not loaded"),
             )
         };
-        app.programs.by_hash(hash).map(Self::Migration).ok_or_else(missing)
+        app.programs
+            .by_hash(hash)
+            .map(Self::Migration)
+            .ok_or_else(missing)
     }
 
     /// Returns why the instruction does not apply to an instance.
     fn reason(&self, app: &ReadScope, key: &InstanceKey, instance: &Instance) -> Option<String> {
         let to = match self {
-            Self::Status(action) => return forbidden(instance, &action.control(None)).map(str::to_owned),
+            Self::Status(action) => {
+                return forbidden(instance, &action.control(None)).map(str::to_owned);
+            }
             Self::Migration(to) => to,
         };
         if instance.definition.hash == to.definition_ref().hash {
             return Some("the instance already uses this definition".to_owned());
         }
-        match app.runtime.plan_instance_migration(key.clone(), instance, to.as_ref())?.plan {
+        match app
+            .runtime
+            .plan_instance_migration(key.clone(), instance, to.as_ref())?
+            .plan
+        {
             MigrationPlan::Safe | MigrationPlan::Mapped => None,
             MigrationPlan::Blocked(reasons) => Some(reasons.join("; ")),
         }

@@ -42,12 +42,26 @@ async fn execute(api: &ApiState, call: FunctionCall) -> Result<PageOutcome, Prov
             let limit = usize::try_from(limit).unwrap_or(usize::MAX).max(1);
             search(api, own, selection, (cursor, limit)).await
         }
-        PageTask::Apply { action, user, reason, instances } => {
-            let reason =
-                reason.map_or_else(|| format!("batch {batch}"), |reason| format!("batch {batch}: {reason}"));
+        PageTask::Apply {
+            action,
+            user,
+            reason,
+            instances,
+        } => {
+            let reason = reason.map_or_else(
+                || format!("batch {batch}"),
+                |reason| format!("batch {batch}: {reason}"),
+            );
             let id = EventId::new(format!("batch:{batch}"));
-            let id = id.map_err(|error| ProviderError::permanent("invalid_payload", error.to_string()))?;
-            let instruction = Instruction { id, action, user, reason, trace: call.trace };
+            let id =
+                id.map_err(|error| ProviderError::permanent("invalid_payload", error.to_string()))?;
+            let instruction = Instruction {
+                id,
+                action,
+                user,
+                reason,
+                trace: call.trace,
+            };
             let saga = selection.saga;
             let keys = instances.into_iter().map(|correlation| InstanceKey {
                 tenant: own.tenant.clone(),
@@ -65,12 +79,21 @@ async fn execute(api: &ApiState, call: FunctionCall) -> Result<PageOutcome, Prov
 /// If another saga requests it: a definition can name any effect, and a batch has the rights of the user who created it.
 async fn batch(api: &ApiState, own: InstanceKey) -> Result<CorrelationId, ProviderError> {
     let found = api.read(move |app| {
-        let instance = app.reader(&own).ok_or(ControlError::Unavailable)?.instance(&own)?;
-        let parent = instance.and_then(|instance| instance.parent).map(|parent| parent.key);
+        let instance = app
+            .reader(&own)
+            .ok_or(ControlError::Unavailable)?
+            .instance(&own)?;
+        let parent = instance
+            .and_then(|instance| instance.parent)
+            .map(|parent| parent.key);
         Ok(batch_of(&own, parent.as_ref()).map(|batch| batch.correlation.clone()))
     });
-    let not_permitted = || ProviderError::permanent("not_permitted", "only a batch can request this effect");
-    found.await.map_err(|problem| failed(&problem))?.ok_or_else(not_permitted)
+    let not_permitted =
+        || ProviderError::permanent("not_permitted", "only a batch can request this effect");
+    found
+        .await
+        .map_err(|problem| failed(&problem))?
+        .ok_or_else(not_permitted)
 }
 
 async fn search(
@@ -84,7 +107,11 @@ async fn search(
             return Err(ControlError::Unavailable.into());
         }
         let shard = Some(app.routing.shard_of(&own));
-        let part = Part { cursor: cursor.as_deref(), limit, shard };
+        let part = Part {
+            cursor: cursor.as_deref(),
+            limit,
+            shard,
+        };
         selection::next(app, &own.tenant, &selection, &part)
     });
     let found = found.await.map_err(|problem| failed(&problem))?;
@@ -93,7 +120,11 @@ async fn search(
         matched: found.count.0,
         filter_errors: found.filter_errors.0,
         first_filter_error: found.filter_errors.1,
-        instances: found.items.into_iter().map(|(key, _)| key.correlation).collect(),
+        instances: found
+            .items
+            .into_iter()
+            .map(|(key, _)| key.correlation)
+            .collect(),
         ..PageOutcome::default()
     })
 }
@@ -117,7 +148,8 @@ async fn apply(
         BatchAction::Migrate { version, hash } => {
             let guard = api.app.lock_definitions().await;
             if api.app.programs.by_hash(hash).is_none() {
-                let message = format!("the target definition, version {version}, is not loaded on this node");
+                let message =
+                    format!("the target definition, version {version}, is not loaded on this node");
                 return Err(ProviderError::permanent("definition_missing", message));
             }
             Some(guard)
@@ -125,10 +157,17 @@ async fn apply(
         _ => None,
     };
     let requests = keys.into_iter().map(|key| async {
-        let result = api.app.runtime.control(&key, instruction.request(api)).await;
+        let result = api
+            .app
+            .runtime
+            .control(&key, instruction.request(api))
+            .await;
         (key, result)
     });
-    let results: Vec<_> = futures::stream::iter(requests).buffered(MAX_CONCURRENT).collect().await;
+    let results: Vec<_> = futures::stream::iter(requests)
+        .buffered(MAX_CONCURRENT)
+        .collect()
+        .await;
     let (mut outcome, mut skips, mut failures) = (PageOutcome::default(), Vec::new(), Vec::new());
     for (key, result) in results {
         match classified(result) {
@@ -142,7 +181,9 @@ async fn apply(
                 failures.push((key, reason));
             }
             // The instances that applied the instruction ignore its repetition.
-            Classified::Unavailable(reason) => return Err(ProviderError::unavailable("unavailable", reason)),
+            Classified::Unavailable(reason) => {
+                return Err(ProviderError::unavailable("unavailable", reason));
+            }
         }
     }
     (outcome.skips, outcome.failures) = (reasons(api, skips).await?, reasons(api, failures).await?);
@@ -175,8 +216,12 @@ enum Classified {
 fn classified(result: Result<ControlResult, ControlError>) -> Classified {
     match result {
         Ok(ControlResult { applied: true, .. }) => Classified::Done,
-        Ok(ControlResult { reason, .. }) if reason.as_deref() == Some(ALREADY_APPLIED) => Classified::Done,
-        Ok(ControlResult { reason, .. }) => Classified::Skipped(reason.unwrap_or_default().into_owned()),
+        Ok(ControlResult { reason, .. }) if reason.as_deref() == Some(ALREADY_APPLIED) => {
+            Classified::Done
+        }
+        Ok(ControlResult { reason, .. }) => {
+            Classified::Skipped(reason.unwrap_or_default().into_owned())
+        }
         Err(error @ ControlError::Unavailable) => Classified::Unavailable(error.to_string()),
         Err(
             error @ (ControlError::Rejected(
@@ -200,7 +245,10 @@ async fn reasons(
     let reasons = api.read(move |app| {
         let reason = |(key, reason): (InstanceKey, String)| {
             let reason = stored_hidden_values(app, &key).remove_from(&reason);
-            InstanceReason { correlation: key.correlation, reason }
+            InstanceReason {
+                correlation: key.correlation,
+                reason,
+            }
         };
         Ok(found.into_iter().map(reason).collect())
     });

@@ -32,7 +32,11 @@ pub(super) fn next(
     part: &Part<'_>,
 ) -> Result<SearchResult, Problem> {
     let (start, cursor) = parse_cursor(part.cursor)?;
-    let filter = selection.filter.as_deref().map(compile_filter).transpose()?;
+    let filter = selection
+        .filter
+        .as_deref()
+        .map(compile_filter)
+        .transpose()?;
     let query = InstanceQuery {
         tenant: tenant.clone(),
         saga: Some(selection.saga.clone()),
@@ -49,7 +53,17 @@ pub(super) fn next(
     };
     let start_shard = part.shard.map_or(start, usize::from);
     let (count, timeout) = (part.limit == 0, timeout(app));
-    search(app, InstanceSearch { query, start_shard, only: part.shard, filter, count, timeout })
+    search(
+        app,
+        InstanceSearch {
+            query,
+            start_shard,
+            only: part.shard,
+            filter,
+            count,
+            timeout,
+        },
+    )
 }
 
 /// Returns the maximum duration of a part; the other half of a request is for waiting for a thread.

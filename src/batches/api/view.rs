@@ -131,7 +131,10 @@ pub(crate) struct InstanceReasonView {
 /// Decodes the state of a batch.
 pub(super) fn decoded(key: &InstanceKey, instance: &Instance) -> Result<BatchState, Problem> {
     BatchState::decode(&instance.state).map_err(|error| {
-        Problem::new(Code::StoreError, format!("the state of {key} cannot be read: {error}"))
+        Problem::new(
+            Code::StoreError,
+            format!("the state of {key} cannot be read: {error}"),
+        )
     })
 }
 
@@ -149,7 +152,10 @@ impl BatchView {
     fn of(key: &InstanceKey, instance: &Instance, state: BatchState, redact: &Redaction) -> Self {
         let saga = state.spec.selection.saga.to_string();
         let reasons = |reasons: Vec<InstanceReason>| {
-            reasons.into_iter().map(|reason| InstanceReasonView::of(&saga, reason)).collect()
+            reasons
+                .into_iter()
+                .map(|reason| InstanceReasonView::of(&saga, reason))
+                .collect()
         };
         Self {
             id: key.correlation.to_string(),
@@ -183,7 +189,11 @@ impl SelectionView {
         let time = |time: Option<Timestamp>| time.map(|time| time.to_string());
         Self {
             saga: selection.saga.to_string(),
-            status: selection.statuses.iter().map(|status| status.as_str()).collect(),
+            status: selection
+                .statuses
+                .iter()
+                .map(|status| status.as_str())
+                .collect(),
             prefix: selection.prefix,
             updated_from: time(selection.updated_from),
             updated_until: time(selection.updated_until),
@@ -199,7 +209,10 @@ impl ActionView {
         let kind = action.name();
         let (mut signal, mut data, mut target) = (None, None, None);
         match action {
-            BatchAction::Signal { signal: name, data: payload } => {
+            BatchAction::Signal {
+                signal: name,
+                data: payload,
+            } => {
                 (signal, data) = (Some(name.to_string()), Some(redact.redact(payload)));
             }
             BatchAction::Migrate { version, hash } => target = Some((version, hex::encode(hash))),
@@ -211,13 +224,29 @@ impl ActionView {
             | BatchAction::ForceComplete => {}
         }
         let (version, hash) = target.unzip();
-        Self { kind, signal, data, version, hash }
+        Self {
+            kind,
+            signal,
+            data,
+            version,
+            hash,
+        }
     }
 }
 
 impl InstanceReasonView {
-    fn of(saga: &str, InstanceReason { correlation, reason }: InstanceReason) -> Self {
+    fn of(
+        saga: &str,
+        InstanceReason {
+            correlation,
+            reason,
+        }: InstanceReason,
+    ) -> Self {
         let instance = path(&["v1", "sagas", saga, correlation.as_str()]);
-        Self { correlation: correlation.to_string(), instance, reason }
+        Self {
+            correlation: correlation.to_string(),
+            instance,
+            reason,
+        }
     }
 }

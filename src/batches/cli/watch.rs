@@ -45,12 +45,18 @@ impl Progress {
         let bar = std::io::stderr()
             .is_terminal()
             .then(|| ProgressBar::new(0).with_style(style.expect("the template is valid")));
-        Self { bar, last: String::new() }
+        Self {
+            bar,
+            last: String::new(),
+        }
     }
 
     fn show(&mut self, batch: &Value) {
         let count = |name: &str| batch[name].as_u64().unwrap_or_default();
-        let (matched, processed) = (count("matched"), count("done") + count("skipped") + count("failed"));
+        let (matched, processed) = (
+            count("matched"),
+            count("done") + count("skipped") + count("failed"),
+        );
         let line = if batch["counted"] == true {
             format!(
                 "{processed} of {matched}: {} done, {} skipped, {} failed",

@@ -36,7 +36,9 @@ pub(super) async fn start_with(
 ) -> anyhow::Result<(Arc<App>, Arc<CompletionTracker>)> {
     let completions = CompletionTracker::new(Arc::new(SystemClock));
     let collected = !config.telemetry.otlp_endpoint.is_empty();
-    let spans = collected.then(|| SpanExporter::start(&config)).transpose()?;
+    let spans = collected
+        .then(|| SpanExporter::start(&config))
+        .transpose()?;
     let overrides = AppOverrides {
         programs,
         upstreams,
@@ -44,7 +46,10 @@ pub(super) async fn start_with(
         telemetry: spans.map(TelemetryHandle::from_config).unwrap_or_default(),
         ..AppOverrides::default()
     };
-    Ok((Box::pin(App::start_with(config, overrides)).await?, completions))
+    Ok((
+        Box::pin(App::start_with(config, overrides)).await?,
+        completions,
+    ))
 }
 
 pub(super) async fn run(bench: &BenchArgs, config: Config) -> anyhow::Result<BenchReport> {
@@ -57,13 +62,20 @@ pub(super) async fn run(bench: &BenchArgs, config: Config) -> anyhow::Result<Ben
         until: Instant::now() + bench.time(),
         fails: bench.workload == Workload::B,
         bench: bench.clone(),
-        accepted: bench.accepted.as_ref().map(std::fs::File::create).transpose()?.map(Mutex::new),
+        accepted: bench
+            .accepted
+            .as_ref()
+            .map(std::fs::File::create)
+            .transpose()?
+            .map(Mutex::new),
     });
     until_owned(&app).await?;
     let by_server = || bench.server.map(ResourceUsage::by).transpose();
     let (before, served, started) = (ResourceUsage::now()?, by_server()?, Instant::now());
     let transitions = app.runtime.metrics().transitions();
-    let clients: Vec<_> = (0..bench.concurrency).map(|_| tokio::spawn(Arc::clone(&load).client())).collect();
+    let clients: Vec<_> = (0..bench.concurrency)
+        .map(|_| tokio::spawn(Arc::clone(&load).client()))
+        .collect();
     let mut latencies = Vec::new();
     for client in clients {
         latencies.extend(client.await??);
@@ -73,11 +85,16 @@ pub(super) async fn run(bench: &BenchArgs, config: Config) -> anyhow::Result<Ben
     let transitions = app.runtime.metrics().transitions() - transitions;
     let mut report = BenchReport::of(bench);
     report.rates(latencies.len() as u64, transitions, took, used);
-    report.transitions_per_commit =
-        ratio(transitions, super::report::float(app.runtime.metrics().commits().max(1)));
+    report.transitions_per_commit = ratio(
+        transitions,
+        super::report::float(app.runtime.metrics().commits().max(1)),
+    );
     if let (Some(before), Some(after)) = (served, by_server()?) {
         let cpu = after.since(before).cpu.as_secs_f64() * 1e6;
-        report.extra.insert("server_cpu_us_per_transition", cpu / super::report::float(transitions).max(1.0));
+        report.extra.insert(
+            "server_cpu_us_per_transition",
+            cpu / super::report::float(transitions).max(1.0),
+        );
     }
     report.latencies(latencies);
     app.stop().await?;
@@ -91,7 +108,9 @@ pub(super) async fn until_owned(app: &App) -> anyhow::Result<()> {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     };
-    tokio::time::timeout(RESULT_TIMEOUT, all).await.context("some stores did not open in time")
+    tokio::time::timeout(RESULT_TIMEOUT, all)
+        .await
+        .context("some stores did not open in time")
 }
 
 struct ClosedLoop {
@@ -120,10 +139,17 @@ impl ClosedLoop {
     async fn one(&self, number: u64) -> anyhow::Result<Duration> {
         let ended = self.completions.of(number);
         let begun = Instant::now();
-        let event = workload::started(&self.bench.tenant(number), number, self.fails, self.app.clock.now())?;
+        let event = workload::started(
+            &self.bench.tenant(number),
+            number,
+            self.fails,
+            self.app.clock.now(),
+        )?;
         self.app.publish(vec![event]).await?;
         if let Some(file) = &self.accepted {
-            let mut file = file.lock().map_err(|_| anyhow::anyhow!("a client panicked"))?;
+            let mut file = file
+                .lock()
+                .map_err(|_| anyhow::anyhow!("a client panicked"))?;
             writeln!(file, "{number}")?;
         }
         tokio::time::timeout(RESULT_TIMEOUT, ended)

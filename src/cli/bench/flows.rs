@@ -41,7 +41,9 @@ pub(super) async fn run(bench: &BenchArgs, mut config: Config) -> anyhow::Result
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let url = format!("http://{}", listener.local_addr()?);
     let (stop, stopped) = oneshot::channel::<()>();
-    let server = tokio::spawn(api::serve(Arc::clone(&app), listener, async { drop(stopped.await) }));
+    let server = tokio::spawn(api::serve(Arc::clone(&app), listener, async {
+        drop(stopped.await)
+    }));
     let load = Arc::new(Load {
         http: orlog_effect::http::client().build()?,
         url,
@@ -69,7 +71,10 @@ pub(super) async fn run(bench: &BenchArgs, mut config: Config) -> anyhow::Result
     let mut report = BenchReport::of(bench);
     report.rates(latencies.len() as u64, transitions, took, used);
     report.transitions_per_commit = ratio(transitions, float((metrics.commits() - commits).max(1)));
-    report.extra.insert("jobs_per_s", ratio(latencies.len() as u64 * JOBS, took.as_secs_f64()));
+    report.extra.insert(
+        "jobs_per_s",
+        ratio(latencies.len() as u64 * JOBS, took.as_secs_f64()),
+    );
     report.latencies(latencies);
     runners.shutdown().await;
     // An error means that the server has already stopped.
@@ -91,10 +96,14 @@ impl Load {
     /// Submits one flow after another, and returns their durations.
     async fn client(self: Arc<Self>) -> anyhow::Result<Vec<Duration>> {
         let (mut latencies, flow) = (Vec::new(), flow());
-        while self.next.fetch_add(1, Ordering::Relaxed) < self.flows && Instant::now() < self.until {
+        while self.next.fetch_add(1, Ordering::Relaxed) < self.flows && Instant::now() < self.until
+        {
             let begun = Instant::now();
             let ended = self.post("/v1/flows?wait=60s", &flow).await?;
-            ensure!(ended["status"] == "finished", "a flow did not finish within 60s: {ended}");
+            ensure!(
+                ended["status"] == "finished",
+                "a flow did not finish within 60s: {ended}"
+            );
             latencies.push(begun.elapsed());
         }
         Ok(latencies)
@@ -104,11 +113,15 @@ impl Load {
     async fn runner(self: Arc<Self>, number: u32) -> anyhow::Result<()> {
         let name = format!("runner-{number}");
         let claim = json!({ "effects": ["job.bench"], "worker": name, "max": 1 });
-        self.post("/v1/runners", &json!({ "name": name, "types": ["bench"] })).await?;
+        self.post("/v1/runners", &json!({ "name": name, "types": ["bench"] }))
+            .await?;
         loop {
             let claimed = self.post("/v1/work/claim", &claim).await?;
             for job in claimed["jobs"].as_array().into_iter().flatten() {
-                let path = format!("/v1/work/jobs/{}/result", job["job"].as_str().unwrap_or_default());
+                let path = format!(
+                    "/v1/work/jobs/{}/result",
+                    job["job"].as_str().unwrap_or_default()
+                );
                 let result = json!({ "claim": job["claim"], "result": "succeeded", "payload": 1 });
                 self.post(&path, &result).await?;
             }
@@ -116,7 +129,12 @@ impl Load {
     }
 
     async fn post(&self, path: &str, body: &Value) -> anyhow::Result<Value> {
-        let response = self.http.post(format!("{}{path}", self.url)).json(body).send().await?;
+        let response = self
+            .http
+            .post(format!("{}{path}", self.url))
+            .json(body)
+            .send()
+            .await?;
         let (status, text) = (response.status(), response.text().await?);
         ensure!(status.is_success(), "{path}: {status}: {text}");
         serde_json::from_str(&text).with_context(|| format!("{path}: {text}"))

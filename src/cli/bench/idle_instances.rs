@@ -28,7 +28,10 @@ const TIMEOUT: Duration = Duration::from_mins(5);
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 /// Runs workload C.
-pub(super) async fn workload_c(bench: &BenchArgs, mut config: Config) -> anyhow::Result<BenchReport> {
+pub(super) async fn workload_c(
+    bench: &BenchArgs,
+    mut config: Config,
+) -> anyhow::Result<BenchReport> {
     config.limits.idle_timeout = Duration::from_secs(2);
     config.limits.max_live_instances = 2_000;
     let sagas = bench.sagas();
@@ -39,12 +42,26 @@ pub(super) async fn workload_c(bench: &BenchArgs, mut config: Config) -> anyhow:
     for first in (0..sagas).step_by(usize::try_from(tenth)?) {
         let (count, started) = (tenth.min(sagas - first), Instant::now());
         put_to_sleep(&app, workload::SLEEPER, first, count).await?;
-        let name = if first == 0 { "started_per_s_first_tenth" } else { "started_per_s_last_tenth" };
-        report.extra.insert(name, float(count) / started.elapsed().as_secs_f64());
+        let name = if first == 0 {
+            "started_per_s_first_tenth"
+        } else {
+            "started_per_s_last_tenth"
+        };
+        report
+            .extra
+            .insert(name, float(count) / started.elapsed().as_secs_f64());
     }
     let transitions = app.runtime.metrics().transitions();
-    report.rates(sagas, transitions, started.elapsed(), ResourceUsage::now()?.since(before));
-    wait_until("every instance is passivated", || app.runtime.metrics().live_instances() == 0).await?;
+    report.rates(
+        sagas,
+        transitions,
+        started.elapsed(),
+        ResourceUsage::now()?.since(before),
+    );
+    wait_until("every instance is passivated", || {
+        app.runtime.metrics().live_instances() == 0
+    })
+    .await?;
     report.extra.insert(
         "resident_bytes_per_instance",
         bytes_per(ResourceUsage::now()?.resident, before.resident, sagas),
@@ -55,24 +72,51 @@ pub(super) async fn workload_c(bench: &BenchArgs, mut config: Config) -> anyhow:
     wait_until("every timer has fired", || completions.count() >= naps).await?;
     let mut late = completions.take_late();
     late.sort_unstable();
-    report.extra.insert("timers_due_in_one_second", float(late.len() as u64));
-    report.extra.insert("timer_late_p50_ms", percentile(&late, 50));
-    report.extra.insert("timer_late_p99_ms", percentile(&late, 99));
-    report.extra.insert("timer_late_max_ms", percentile(&late, 100));
+    report
+        .extra
+        .insert("timers_due_in_one_second", float(late.len() as u64));
+    report
+        .extra
+        .insert("timer_late_p50_ms", percentile(&late, 50));
+    report
+        .extra
+        .insert("timer_late_p99_ms", percentile(&late, 99));
+    report
+        .extra
+        .insert("timer_late_max_ms", percentile(&late, 100));
     app.stop().await?;
     drop(app);
 
     let tables = disk(&config.data_dir)? - disk_of_logs(&config.data_dir)?;
-    report.extra.insert("tables_mib", float(tables) / f64::from(1 << 20));
-    report.extra.insert("disk_bytes_per_instance", ratio(tables, float(sagas + naps)));
-    report.extra.insert("disk_mib_with_logs", float(disk(&config.data_dir)?) / f64::from(1 << 20));
+    report
+        .extra
+        .insert("tables_mib", float(tables) / f64::from(1 << 20));
+    report.extra.insert(
+        "disk_bytes_per_instance",
+        ratio(tables, float(sagas + naps)),
+    );
+    report.extra.insert(
+        "disk_mib_with_logs",
+        float(disk(&config.data_dir)?) / f64::from(1 << 20),
+    );
     let started = Instant::now();
     let (app, _) = start(config).await?;
-    report.extra.insert("restart_ms", started.elapsed().as_secs_f64() * 1e3);
-    report.extra.insert("sleeping_after_restart", float(count(&app, workload::SLEEPER)?));
-    let used: u64 =
-        app.runtime.readers().flat_map(|reader| reader.stats().tables).map(|table| table.bytes).sum();
-    report.extra.insert("used_bytes_per_instance", ratio(used, float(sagas + naps)));
+    report
+        .extra
+        .insert("restart_ms", started.elapsed().as_secs_f64() * 1e3);
+    report.extra.insert(
+        "sleeping_after_restart",
+        float(count(&app, workload::SLEEPER)?),
+    );
+    let used: u64 = app
+        .runtime
+        .readers()
+        .flat_map(|reader| reader.stats().tables)
+        .map(|table| table.bytes)
+        .sum();
+    report
+        .extra
+        .insert("used_bytes_per_instance", ratio(used, float(sagas + naps)));
     app.stop().await?;
     Ok(report)
 }
@@ -82,27 +126,48 @@ fn measure_reads(app: &App, report: &mut BenchReport) -> anyhow::Result<()> {
     let mut timed = |name, read: &dyn Fn(&Reader) -> Result<(), orlog_store::Error>| {
         let started = Instant::now();
         app.runtime.readers().try_for_each(|reader| read(&reader))?;
-        report.extra.insert(name, started.elapsed().as_secs_f64() * 1e3);
+        report
+            .extra
+            .insert(name, started.elapsed().as_secs_f64() * 1e3);
         anyhow::Ok(())
     };
     let tenant = TenantId::default_tenant();
-    for (name, status) in [("list_running_ms", Status::Running), ("list_failed_ms", Status::Failed)] {
+    for (name, status) in [
+        ("list_running_ms", Status::Running),
+        ("list_failed_ms", Status::Failed),
+    ] {
         let (tenant, statuses) = (tenant.clone(), vec![status]);
-        let query = InstanceQuery { tenant, statuses, limit: 20, ..InstanceQuery::default() };
+        let query = InstanceQuery {
+            tenant,
+            statuses,
+            limit: 20,
+            ..InstanceQuery::default()
+        };
         timed(name, &|reader| reader.instances(&query).map(drop))?;
     }
-    timed("counts_ms", &|reader| reader.count_instances(&tenant).map(drop))
+    timed("counts_ms", &|reader| {
+        reader.count_instances(&tenant).map(drop)
+    })
 }
 
 /// Runs workload D.
-pub(super) async fn workload_d(bench: &BenchArgs, mut config: Config) -> anyhow::Result<BenchReport> {
+pub(super) async fn workload_d(
+    bench: &BenchArgs,
+    mut config: Config,
+) -> anyhow::Result<BenchReport> {
     config.limits.idle_timeout = Duration::from_secs(1);
     let sagas = bench.sagas();
     let (app, _) = start(config).await?;
     put_to_sleep(&app, workload::SLEEPER, 0, sagas).await?;
-    wait_until("every instance is passivated", || app.runtime.metrics().live_instances() == 0).await?;
-    let (before, transitions, started) =
-        (ResourceUsage::now()?, app.runtime.metrics().transitions(), Instant::now());
+    wait_until("every instance is passivated", || {
+        app.runtime.metrics().live_instances() == 0
+    })
+    .await?;
+    let (before, transitions, started) = (
+        ResourceUsage::now()?,
+        app.runtime.metrics().transitions(),
+        Instant::now(),
+    );
     let next = Arc::new(AtomicU64::new(0));
     let wakers: Vec<_> = (0..bench.concurrency)
         .map(|_| tokio::spawn(wake_some(Arc::clone(&app), Arc::clone(&next), sagas)))
@@ -113,13 +178,22 @@ pub(super) async fn workload_d(bench: &BenchArgs, mut config: Config) -> anyhow:
     }
     let mut report = BenchReport::of(bench);
     let transitions = app.runtime.metrics().transitions() - transitions;
-    report.rates(sagas, transitions, started.elapsed(), ResourceUsage::now()?.since(before));
+    report.rates(
+        sagas,
+        transitions,
+        started.elapsed(),
+        ResourceUsage::now()?.since(before),
+    );
     report.latencies(latencies);
     app.stop().await?;
     Ok(report)
 }
 
-async fn wake_some(app: Arc<App>, next: Arc<AtomicU64>, sagas: u64) -> anyhow::Result<Vec<Duration>> {
+async fn wake_some(
+    app: Arc<App>,
+    next: Arc<AtomicU64>,
+    sagas: u64,
+) -> anyhow::Result<Vec<Duration>> {
     let mut latencies = Vec::new();
     loop {
         let number = next.fetch_add(1, Ordering::Relaxed);
@@ -141,8 +215,15 @@ async fn wake_some(app: Arc<App>, next: Arc<AtomicU64>, sagas: u64) -> anyhow::R
             wait_token: None,
         };
         let started = Instant::now();
-        let response = app.runtime.control(&workload::key(workload::SLEEPER, number)?, signal).await?;
-        anyhow::ensure!(response.status == Status::Completed, "instance {number} is {}", response.status);
+        let response = app
+            .runtime
+            .control(&workload::key(workload::SLEEPER, number)?, signal)
+            .await?;
+        anyhow::ensure!(
+            response.status == Status::Completed,
+            "instance {number} is {}",
+            response.status
+        );
         latencies.push(started.elapsed());
     }
 }
@@ -170,10 +251,16 @@ async fn fall_due_together(app: &App, first: u64) -> anyhow::Result<u64> {
     for batch in (0..TIMERS).step_by(usize::try_from(BATCH)?) {
         let event = |n| {
             let within_a_second = i64::try_from(n * 1_000 / TIMERS)?;
-            let time = orlog_model::Timestamp::from_millis(start_time.as_millis() + within_a_second);
+            let time =
+                orlog_model::Timestamp::from_millis(start_time.as_millis() + within_a_second);
             workload::sleep_requested(workload::SHORT_SLEEPER, first + n, time)
         };
-        app.publish((batch..batch + BATCH).map(event).collect::<anyhow::Result<_>>()?).await?;
+        app.publish(
+            (batch..batch + BATCH)
+                .map(event)
+                .collect::<anyhow::Result<_>>()?,
+        )
+        .await?;
     }
     wait_until("every timer is armed", || outbox_is_empty(app)).await?;
     anyhow::ensure!(
@@ -184,14 +271,20 @@ async fn fall_due_together(app: &App, first: u64) -> anyhow::Result<u64> {
 }
 
 fn outbox_is_empty(app: &App) -> bool {
-    app.runtime.readers().all(|reader| reader.outbox_depth().is_ok_and(|depth| depth == 0))
+    app.runtime
+        .readers()
+        .all(|reader| reader.outbox_depth().is_ok_and(|depth| depth == 0))
 }
 
 fn count(app: &App, saga: &str) -> anyhow::Result<u64> {
     let mut sum = 0;
     for reader in app.runtime.readers() {
         let counts = reader.count(&TenantId::default_tenant())?;
-        sum += counts.iter().filter(|((name, _), _)| name.as_str() == saga).map(|(_, n)| n).sum::<u64>();
+        sum += counts
+            .iter()
+            .filter(|((name, _), _)| name.as_str() == saga)
+            .map(|(_, n)| n)
+            .sum::<u64>();
     }
     Ok(sum)
 }
@@ -214,11 +307,16 @@ fn bytes_per(now: u64, before: u64, count: u64) -> f64 {
 }
 
 /// Waits for a condition.
-pub(super) async fn wait_until(condition: &str, mut fact: impl FnMut() -> bool) -> anyhow::Result<()> {
+pub(super) async fn wait_until(
+    condition: &str,
+    mut fact: impl FnMut() -> bool,
+) -> anyhow::Result<()> {
     let wait = async {
         while !fact() {
             tokio::time::sleep(POLL_INTERVAL).await;
         }
     };
-    tokio::time::timeout(TIMEOUT, wait).await.with_context(|| format!("timed out waiting for: {condition}"))
+    tokio::time::timeout(TIMEOUT, wait)
+        .await
+        .with_context(|| format!("timed out waiting for: {condition}"))
 }

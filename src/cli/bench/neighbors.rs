@@ -86,11 +86,26 @@ enum Load {
 /// Loads and the names of their latencies: median and 99th percentile.
 const LOADS: [(Load, [&str; 2]); 6] = [
     (Load::None, ["alone_p50_ms", "alone_p99_ms"]),
-    (Load::OtherEffect, ["other_effect_p50_ms", "other_effect_p99_ms"]),
-    (Load::OtherUpstream, ["other_upstream_p50_ms", "other_upstream_p99_ms"]),
-    (Load::SameUpstream, ["same_upstream_p50_ms", "same_upstream_p99_ms"]),
-    (Load::HotInstance, ["hot_instance_p50_ms", "hot_instance_p99_ms"]),
-    (Load::LargeInstance, ["large_instance_p50_ms", "large_instance_p99_ms"]),
+    (
+        Load::OtherEffect,
+        ["other_effect_p50_ms", "other_effect_p99_ms"],
+    ),
+    (
+        Load::OtherUpstream,
+        ["other_upstream_p50_ms", "other_upstream_p99_ms"],
+    ),
+    (
+        Load::SameUpstream,
+        ["same_upstream_p50_ms", "same_upstream_p99_ms"],
+    ),
+    (
+        Load::HotInstance,
+        ["hot_instance_p50_ms", "hot_instance_p99_ms"],
+    ),
+    (
+        Load::LargeInstance,
+        ["large_instance_p50_ms", "large_instance_p99_ms"],
+    ),
 ];
 
 /// Runs all loads one after another, each with a new data directory. The latencies of the report are those
@@ -98,7 +113,9 @@ const LOADS: [(Load, [&str; 2]); 6] = [
 pub(super) async fn run(bench: &BenchArgs, config: Config) -> anyhow::Result<BenchReport> {
     let mut report = BenchReport::of(bench);
     for (load, [p50, p99]) in LOADS {
-        let mut latencies = measure(bench, config.data_dir.join(p50), load).await.context(p50)?;
+        let mut latencies = measure(bench, config.data_dir.join(p50), load)
+            .await
+            .context(p50)?;
         latencies.sort_unstable();
         report.extra.insert(p50, percentile(&latencies, 50));
         report.extra.insert(p99, percentile(&latencies, 99));
@@ -127,7 +144,10 @@ fn programs() -> anyhow::Result<Vec<Arc<dyn Program>>> {
         let program = program.map_err(|problems| anyhow::anyhow!("{problems:?}"))?;
         Ok(Arc::new(program) as Arc<dyn Program>)
     };
-    [SHARED, OTHER, COLLECTOR].into_iter().map(compile).collect()
+    [SHARED, OTHER, COLLECTOR]
+        .into_iter()
+        .map(compile)
+        .collect()
 }
 
 fn upstreams(load: Load) -> anyhow::Result<Vec<Upstream>> {
@@ -137,7 +157,10 @@ fn upstreams(load: Load) -> anyhow::Result<Vec<Upstream>> {
             Ok::<_, ProviderError>(json!({}))
         })
     };
-    let policy = || Policy { max_concurrency: 64, ..Policy::in_process() };
+    let policy = || Policy {
+        max_concurrency: 64,
+        ..Policy::in_process()
+    };
     let only = |tenant: &str| anyhow::Ok(Some(BTreeSet::from([TenantId::new(tenant)?])));
     let work = calls("neighbor.work", SLOW_CALL).upstream("work", policy());
     let pay = calls("neighbor.pay", CALL).upstream("pay", policy());
@@ -145,7 +168,11 @@ fn upstreams(load: Load) -> anyhow::Result<Vec<Upstream>> {
         return Ok(vec![pay, work]);
     }
     let slow = calls("neighbor.pay", SLOW_CALL).upstream("slow_pay", policy());
-    Ok(vec![pay.for_tenants(only(QUIET)?), slow.for_tenants(only(LOUD)?), work])
+    Ok(vec![
+        pay.for_tenants(only(QUIET)?),
+        slow.for_tenants(only(LOUD)?),
+        work,
+    ])
 }
 
 /// Publishes the load of the other tenant.
@@ -156,7 +183,11 @@ async fn publish_load(app: &App, load: Load, count: u64) -> anyhow::Result<()> {
         Load::OtherUpstream | Load::SameUpstream => vec![("SharedStarted", count)],
         Load::HotInstance => vec![("CollectionStarted", 1), ("Counted", count)],
         Load::LargeInstance => {
-            vec![("CollectionStarted", 1), ("Collected", ENTRIES), ("Counted", count / LARGE_SHARE)]
+            vec![
+                ("CollectionStarted", 1),
+                ("Collected", ENTRIES),
+                ("Counted", count / LARGE_SHARE),
+            ]
         }
     };
     let is_one_instance = matches!(load, Load::HotInstance | Load::LargeInstance);
@@ -179,7 +210,11 @@ async fn measure_quiet(
     completions: &Arc<CompletionTracker>,
     time: Duration,
 ) -> anyhow::Result<Vec<Duration>> {
-    let (until, mut pause, mut sagas) = (Instant::now() + time, tokio::time::interval(INTERVAL), Vec::new());
+    let (until, mut pause, mut sagas) = (
+        Instant::now() + time,
+        tokio::time::interval(INTERVAL),
+        Vec::new(),
+    );
     for number in FIRST.. {
         pause.tick().await;
         if Instant::now() >= until {
@@ -202,9 +237,18 @@ async fn measure_quiet(
     Ok(latencies)
 }
 
-fn event(tenant: &str, kind: &str, number: u64, instance: u64, time: Timestamp) -> anyhow::Result<Event> {
+fn event(
+    tenant: &str,
+    kind: &str,
+    number: u64,
+    instance: u64,
+    time: Timestamp,
+) -> anyhow::Result<Event> {
     let data = json!({ "id": format!("n-{instance}"), "entry": "x".repeat(ENTRY) });
-    Ok(Event { tenant: TenantId::new(tenant)?, ..workload::event(kind, number, time, data)? })
+    Ok(Event {
+        tenant: TenantId::new(tenant)?,
+        ..workload::event(kind, number, time, data)?
+    })
 }
 
 #[cfg(test)]

@@ -34,7 +34,10 @@ impl CompletionTracker {
     /// the saga starts.
     pub(super) fn of(&self, number: u64) -> oneshot::Receiver<()> {
         let (sender, ended) = oneshot::channel();
-        self.list(number).lock().unwrap_or_else(PoisonError::into_inner).insert(number, sender);
+        self.list(number)
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .insert(number, sender);
         ended
     }
 
@@ -56,18 +59,37 @@ impl CompletionTracker {
 
 impl CommitObserver for CompletionTracker {
     fn on_commit(&self, commit: &Commit) {
-        let Some(instance) = &commit.instance else { return };
-        if commit.history.as_ref().is_some_and(|record| record.input_id.as_str().starts_with("timer:")) {
+        let Some(instance) = &commit.instance else {
+            return;
+        };
+        if commit
+            .history
+            .as_ref()
+            .is_some_and(|record| record.input_id.as_str().starts_with("timer:"))
+        {
             let late = self.clock.now().duration_since(commit.at);
-            self.late.lock().unwrap_or_else(PoisonError::into_inner).push(late);
+            self.late
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .push(late);
         }
         if !instance.status.is_final() {
             return;
         }
         self.ended.fetch_add(1, Ordering::AcqRel);
-        let number = commit.key.correlation.as_str().rsplit('-').next().and_then(|n| n.parse().ok());
-        let sender =
-            number.and_then(|n| self.list(n).lock().unwrap_or_else(PoisonError::into_inner).remove(&n));
+        let number = commit
+            .key
+            .correlation
+            .as_str()
+            .rsplit('-')
+            .next()
+            .and_then(|n| n.parse().ok());
+        let sender = number.and_then(|n| {
+            self.list(n)
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .remove(&n)
+        });
         if let Some(sender) = sender {
             // An error means that the client no longer waits.
             sender.send(()).ok();

@@ -104,7 +104,11 @@ impl BenchArgs {
     /// Returns the tenant of a saga. With several shards there are many tenants, so that each shard has
     /// some.
     pub(super) fn tenant(&self, number: u64) -> String {
-        if self.shards == 1 { String::new() } else { format!("t{}", number % 64) }
+        if self.shards == 1 {
+            String::new()
+        } else {
+            format!("t{}", number % 64)
+        }
     }
 
     pub(super) fn time(&self) -> Duration {
@@ -114,12 +118,23 @@ impl BenchArgs {
     /// Returns the configuration of the node; the sections `limits` and `results` are those of the environment
     /// (`ORLOG_LIMITS__…`).
     pub(super) fn config(&self, data: PathBuf) -> anyhow::Result<Config> {
-        let is_read =
-            |name: &str| ["ORLOG_LIMITS__", "ORLOG_RESULTS__"].iter().any(|of| name.starts_with(of));
+        let is_read = |name: &str| {
+            ["ORLOG_LIMITS__", "ORLOG_RESULTS__"]
+                .iter()
+                .any(|of| name.starts_with(of))
+        };
         let variables = std::env::vars_os().filter(|(name, _)| is_read(&name.to_string_lossy()));
-        let Config { limits, results, .. } = Layers::none().environment(variables).load()?;
+        let Config {
+            limits, results, ..
+        } = Layers::none().environment(variables).load()?;
         let node_name = "bench".to_owned();
-        let mut config = Config { data_dir: data, node_name, limits, results, ..Config::default() };
+        let mut config = Config {
+            data_dir: data,
+            node_name,
+            limits,
+            results,
+            ..Config::default()
+        };
         let durability = match self.durability {
             Durability::Sync => crate::config::Durability::Sync,
             Durability::Interval => crate::config::Durability::Interval,

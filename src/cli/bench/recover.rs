@@ -44,10 +44,17 @@ pub(super) async fn run(bench: &BenchArgs, config: Config) -> anyhow::Result<Ben
     let took = started.elapsed();
     let transitions = app.runtime.metrics().transitions();
     let mut report = BenchReport::of(bench);
-    report.rates(accepted.len() as u64, transitions, took, ResourceUsage::now()?.since(before));
+    report.rates(
+        accepted.len() as u64,
+        transitions,
+        took,
+        ResourceUsage::now()?.since(before),
+    );
     report.extra.insert("open_ms", millis(opened));
     report.extra.insert("recovered_ms", millis(took));
-    report.extra.insert("recovered_transitions", float(transitions));
+    report
+        .extra
+        .insert("recovered_transitions", float(transitions));
     report.extra.insert("lost", float(left.len() as u64));
     app.stop().await?;
     Ok(report)
@@ -70,7 +77,14 @@ fn load(bench: &BenchArgs, data: &Path, accepted: &Path) -> anyhow::Result<Child
         Durability::Interval => "interval",
     };
     Command::new(std::env::current_exe()?)
-        .args(["bench", "--workload", "A", "--durability", durability, "--sagas"])
+        .args([
+            "bench",
+            "--workload",
+            "A",
+            "--durability",
+            durability,
+            "--sagas",
+        ])
         .arg(bench.sagas().to_string())
         .arg("--concurrency")
         .arg(bench.concurrency.to_string())
@@ -87,21 +101,31 @@ fn load(bench: &BenchArgs, data: &Path, accepted: &Path) -> anyhow::Result<Child
 fn has_ended(app: &App, number: u64) -> bool {
     let ended = || -> anyhow::Result<bool> {
         let key = workload::key("bench", number)?;
-        let reader = app.runtime.reader(&key).context("no shard owns the instance")?;
-        Ok(reader.instance(&key)?.is_some_and(|instance| instance.status == Status::Completed))
+        let reader = app
+            .runtime
+            .reader(&key)
+            .context("no shard owns the instance")?;
+        Ok(reader
+            .instance(&key)?
+            .is_some_and(|instance| instance.status == Status::Completed))
     };
     ended().unwrap_or(false)
 }
 
 fn lines(file: &Path) -> anyhow::Result<usize> {
-    Ok(std::io::BufReader::new(std::fs::File::open(file)?).lines().count())
+    Ok(std::io::BufReader::new(std::fs::File::open(file)?)
+        .lines()
+        .count())
 }
 
 /// Returns the numbers in the file. The kill can truncate the last line.
 fn numbers(file: &Path) -> anyhow::Result<Vec<u64>> {
     let text = std::fs::read_to_string(file)?;
     let whole = text.rfind('\n').map_or("", |end| &text[..end]);
-    whole.lines().map(|line| line.parse().context("invalid line")).collect()
+    whole
+        .lines()
+        .map(|line| line.parse().context("invalid line"))
+        .collect()
 }
 
 fn millis(duration: Duration) -> f64 {

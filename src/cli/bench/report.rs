@@ -73,7 +73,13 @@ impl BenchReport {
     }
 
     /// Sets the rates from the resource usage within `duration`.
-    pub(super) fn rates(&mut self, sagas: u64, transitions: u64, took: Duration, used: ResourceUsage) {
+    pub(super) fn rates(
+        &mut self,
+        sagas: u64,
+        transitions: u64,
+        took: Duration,
+        used: ResourceUsage,
+    ) {
         self.sagas = sagas;
         self.sagas_per_s = ratio(sagas, took.as_secs_f64());
         self.transitions_per_s = ratio(transitions, took.as_secs_f64());
@@ -103,7 +109,10 @@ pub(super) fn ratio(count: u64, by: f64) -> f64 {
 }
 
 /// Converts a count to a float; exact below 2^53.
-#[expect(clippy::cast_precision_loss, reason = "counts and bytes of a benchmark are far below 2^53")]
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "counts and bytes of a benchmark are far below 2^53"
+)]
 pub(super) fn float(count: u64) -> f64 {
     count as f64
 }

@@ -27,12 +27,27 @@ impl ResourceUsage {
 
     fn of(process: &str) -> anyhow::Result<Self> {
         let stat = std::fs::read_to_string(format!("/proc/{process}/stat"));
-        let stat = stat.context("cannot read /proc; the benchmark requires Linux and a running process")?;
-        let fields: Vec<&str> = stat.rsplit(") ").next().unwrap_or_default().split(' ').collect();
-        let ticks = |index: usize| fields.get(index).and_then(|f| f.parse::<u64>().ok()).unwrap_or(0);
+        let stat =
+            stat.context("cannot read /proc; the benchmark requires Linux and a running process")?;
+        let fields: Vec<&str> = stat
+            .rsplit(") ")
+            .next()
+            .unwrap_or_default()
+            .split(' ')
+            .collect();
+        let ticks = |index: usize| {
+            fields
+                .get(index)
+                .and_then(|f| f.parse::<u64>().ok())
+                .unwrap_or(0)
+        };
         let per_second = rustix::param::clock_ticks_per_second();
         let statm = std::fs::read_to_string(format!("/proc/{process}/statm"))?;
-        let pages = statm.split(' ').nth(1).and_then(|f| f.parse::<u64>().ok()).unwrap_or(0);
+        let pages = statm
+            .split(' ')
+            .nth(1)
+            .and_then(|f| f.parse::<u64>().ok())
+            .unwrap_or(0);
         Ok(Self {
             // utime and stime are the fields 14 and 15 of stat; two fields precede the `) `.
             cpu: Duration::from_millis((ticks(11) + ticks(12)) * 1_000 / per_second.max(1)),
@@ -42,7 +57,10 @@ impl ResourceUsage {
 
     /// Returns the usage since `before`; memory is the current value.
     pub(super) fn since(self, before: Self) -> Self {
-        Self { cpu: self.cpu.saturating_sub(before.cpu), resident: self.resident }
+        Self {
+            cpu: self.cpu.saturating_sub(before.cpu),
+            resident: self.resident,
+        }
     }
 }
 
@@ -53,7 +71,11 @@ pub(super) fn disk(dir: &Path) -> anyhow::Result<u64> {
     for entry in std::fs::read_dir(dir)? {
         let entry = entry?;
         let meta = entry.metadata()?;
-        bytes += if meta.is_dir() { disk(&entry.path())? } else { meta.blocks() * 512 };
+        bytes += if meta.is_dir() {
+            disk(&entry.path())?
+        } else {
+            meta.blocks() * 512
+        };
     }
     Ok(bytes)
 }

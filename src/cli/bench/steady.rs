@@ -34,13 +34,27 @@ pub(super) async fn run(bench: &BenchArgs, mut config: Config) -> anyhow::Result
     let data = config.data_dir.clone();
     let (app, completions) = start(config).await?;
     until_owned(&app).await?;
-    let (before, transitions, started) =
-        (ResourceUsage::now()?, app.runtime.metrics().transitions(), Instant::now());
-    let mut load = OpenLoop { app: Arc::clone(&app), completions, sagas: JoinSet::new(), started: 0 };
+    let (before, transitions, started) = (
+        ResourceUsage::now()?,
+        app.runtime.metrics().transitions(),
+        Instant::now(),
+    );
+    let mut load = OpenLoop {
+        app: Arc::clone(&app),
+        completions,
+        sagas: JoinSet::new(),
+        started: 0,
+    };
     let mut report = BenchReport::of(bench);
     let (mut all, mut measured) = (0, started);
-    while let Some(left) = bench.time().checked_sub(started.elapsed()).filter(|left| !left.is_zero()) {
-        let mut latencies = load.run_for(bench.rate, started, left.min(INTERVAL)).await?;
+    while let Some(left) = bench
+        .time()
+        .checked_sub(started.elapsed())
+        .filter(|left| !left.is_zero())
+    {
+        let mut latencies = load
+            .run_for(bench.rate, started, left.min(INTERVAL))
+            .await?;
         latencies.sort_unstable();
         all += latencies.len() as u64;
         let interval = Interval {
@@ -57,7 +71,12 @@ pub(super) async fn run(bench: &BenchArgs, mut config: Config) -> anyhow::Result
     }
     all += load.ended().await?;
     let transitions = app.runtime.metrics().transitions() - transitions;
-    report.rates(all, transitions, started.elapsed(), ResourceUsage::now()?.since(before));
+    report.rates(
+        all,
+        transitions,
+        started.elapsed(),
+        ResourceUsage::now()?.since(before),
+    );
     app.stop().await?;
     Ok(report)
 }
@@ -73,15 +92,27 @@ struct OpenLoop {
 
 impl OpenLoop {
     /// Starts sagas at a rate that began at `begin`; returns the latencies of those that ended within this time.
-    async fn run_for(&mut self, rate: u32, begin: Instant, time: Duration) -> anyhow::Result<Vec<Duration>> {
-        let (until, mut ticks, mut latencies) =
-            (Instant::now() + time, tokio::time::interval(TICK), Vec::new());
+    async fn run_for(
+        &mut self,
+        rate: u32,
+        begin: Instant,
+        time: Duration,
+    ) -> anyhow::Result<Vec<Duration>> {
+        let (until, mut ticks, mut latencies) = (
+            Instant::now() + time,
+            tokio::time::interval(TICK),
+            Vec::new(),
+        );
         ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
         while Instant::now() < until {
             ticks.tick().await;
             let due = begin.elapsed().as_millis() * u128::from(rate) / 1000;
             while u128::from(self.started) < due {
-                self.sagas.spawn(one(Arc::clone(&self.app), Arc::clone(&self.completions), self.started));
+                self.sagas.spawn(one(
+                    Arc::clone(&self.app),
+                    Arc::clone(&self.completions),
+                    self.started,
+                ));
                 self.started += 1;
             }
             while let Some(ended) = self.sagas.try_join_next() {
@@ -107,9 +138,14 @@ impl OpenLoop {
     }
 }
 
-async fn one(app: Arc<App>, completions: Arc<CompletionTracker>, number: u64) -> anyhow::Result<Duration> {
+async fn one(
+    app: Arc<App>,
+    completions: Arc<CompletionTracker>,
+    number: u64,
+) -> anyhow::Result<Duration> {
     let (ended, begun) = (completions.of(number), Instant::now());
-    app.publish(vec![workload::started("", number, false, app.clock.now())?]).await?;
+    app.publish(vec![workload::started("", number, false, app.clock.now())?])
+        .await?;
     let ended = tokio::time::timeout(RESULT_TIMEOUT, ended).await;
     ended.with_context(|| format!("saga {number} did not end within {RESULT_TIMEOUT:?}"))??;
     Ok(begun.elapsed())

@@ -64,27 +64,49 @@ pub(super) const SHORT_SLEEP: Duration = Duration::from_secs(20);
 
 /// Returns all programs.
 pub(super) fn programs() -> anyhow::Result<Vec<Arc<dyn Program>>> {
-    let sources = [THREE_STEPS.to_owned(), nap(SLEEPER, "30d"), nap(SHORT_SLEEPER, "20s")];
-    let compiled = sources.iter().map(|source| compile_yaml(source, "bench.saga.yaml"));
+    let sources = [
+        THREE_STEPS.to_owned(),
+        nap(SLEEPER, "30d"),
+        nap(SHORT_SLEEPER, "20s"),
+    ];
+    let compiled = sources
+        .iter()
+        .map(|source| compile_yaml(source, "bench.saga.yaml"));
     let compiled: Result<Vec<_>, Vec<Diagnostic>> = compiled.collect();
-    let compiled = compiled
-        .map_err(|problems| anyhow!("{}", problems.first().map_or(String::new(), ToString::to_string)))?;
-    Ok(compiled.into_iter().map(|program| Arc::new(program) as Arc<dyn Program>).collect())
+    let compiled = compiled.map_err(|problems| {
+        anyhow!(
+            "{}",
+            problems.first().map_or(String::new(), ToString::to_string)
+        )
+    })?;
+    Ok(compiled
+        .into_iter()
+        .map(|program| Arc::new(program) as Arc<dyn Program>)
+        .collect())
 }
 
 /// Returns all effects, and a gateway that accepts every command.
 pub(super) fn upstreams() -> Vec<Upstream> {
-    let done = |_: orlog_effect::SyncFunctionCall<'_>| Ok::<_, ProviderError>(json!({ "ok": true }));
+    let done =
+        |_: orlog_effect::SyncFunctionCall<'_>| Ok::<_, ProviderError>(json!({ "ok": true }));
     let native = FunctionProvider::new()
         .sync_effect("bench.reserve", done)
         .sync_effect("bench.charge", done)
         .sync_effect("bench.release", done)
         .sync_effect("bench.refund", done)
-        .sync_effect("bench.ship", |call| match call.effect.payload["fails"].as_bool() {
-            Some(true) => Err(ProviderError::permanent("no_carrier", "no carrier is available")),
-            _ => Ok(json!({ "ok": true })),
+        .sync_effect("bench.ship", |call| {
+            match call.effect.payload["fails"].as_bool() {
+                Some(true) => Err(ProviderError::permanent(
+                    "no_carrier",
+                    "no carrier is available",
+                )),
+                _ => Ok(json!({ "ok": true })),
+            }
         });
-    let policy = Policy { max_concurrency: 16_384, ..Policy::in_process() };
+    let policy = Policy {
+        max_concurrency: 16_384,
+        ..Policy::in_process()
+    };
     vec![
         native.upstream("bench", policy),
         Upstream::gateway(Arc::new(AcceptAllGateway), Policy::in_process()),
@@ -110,14 +132,27 @@ pub(super) fn key(saga: &str, number: u64) -> anyhow::Result<InstanceKey> {
 }
 
 /// Returns the start event of instance `number` of the three-step saga.
-pub(super) fn started(tenant: &str, number: u64, fails: bool, time: Timestamp) -> anyhow::Result<Event> {
+pub(super) fn started(
+    tenant: &str,
+    number: u64,
+    fails: bool,
+    time: Timestamp,
+) -> anyhow::Result<Event> {
     let data = json!({ "id": format!("b-{number}"), "fails": fails });
-    Ok(Event { tenant: TenantId::new(tenant)?, ..event("BenchStarted", number, time, data)? })
+    Ok(Event {
+        tenant: TenantId::new(tenant)?,
+        ..event("BenchStarted", number, time, data)?
+    })
 }
 
 /// Returns the start event of instance `number` of a waiting saga.
 pub(super) fn sleep_requested(saga: &str, number: u64, time: Timestamp) -> anyhow::Result<Event> {
-    event(&format!("{saga}-started"), number, time, json!({ "id": format!("b-{number}") }))
+    event(
+        &format!("{saga}-started"),
+        number,
+        time,
+        json!({ "id": format!("b-{number}") }),
+    )
 }
 
 /// Returns an event of the default tenant whose data contains the correlation id as `id`.

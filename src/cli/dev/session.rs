@@ -44,7 +44,8 @@ impl Session {
     /// Writes the token to its file.
     pub(super) fn write(&self) -> Result<(), CommandError> {
         let text = format!("{}\n", self.token.expose());
-        let failed = |error| CommandError::failed(format!("cannot write {}: {error}", self.file.display()));
+        let failed =
+            |error| CommandError::failed(format!("cannot write {}: {error}", self.file.display()));
         private_file::replace(&self.file, text.as_bytes()).map_err(failed)?;
         self.written.get_or_init(|| ());
         Ok(())

@@ -6,7 +6,9 @@ use std::sync::{Arc, OnceLock, Weak};
 use async_trait::async_trait;
 use orlog_actors::ControlError;
 use orlog_effect::{Attempt, Policy, Provider, ProviderError, Reply, Upstream};
-use orlog_model::{ControlAction, ControlRequest, EventId, EventType, Failure, TenantId, Work, WorkItem};
+use orlog_model::{
+    ControlAction, ControlRequest, EventId, EventType, Failure, TenantId, Work, WorkItem,
+};
 use orlog_program::Definition;
 use orlog_simulator::{WorkTag, response_spec};
 use serde_json::{Map, Value, json};
@@ -40,7 +42,10 @@ struct StepResponse {
 
 impl StandIn {
     pub(super) fn new(rules: Vec<StandInRule>) -> Self {
-        Self { app: OnceLock::new(), rules }
+        Self {
+            app: OnceLock::new(),
+            rules,
+        }
     }
 
     /// Checks the names of the rules against the active definitions.
@@ -68,20 +73,28 @@ impl StandIn {
     /// Returns the effects and commands of the active definitions that the stand-in executes. An effect with a similar name
     /// and a configured upstream is named beside it.
     pub(super) fn executed(app: &App) -> BTreeSet<String> {
-        let (active, providers) =
-            (app.definitions.active(), Providers { catalog: &app.catalog, context: None });
-        let manifests = active.iter().map(|definition| definition.program.manifest());
+        let (active, providers) = (
+            app.definitions.active(),
+            Providers {
+                catalog: &app.catalog,
+                context: None,
+            },
+        );
+        let manifests = active
+            .iter()
+            .map(|definition| definition.program.manifest());
         let manifests: Vec<_> = manifests.collect();
         let effects = manifests.iter().flat_map(|manifest| &manifest.effects);
-        let effects =
-            effects.filter(|effect| availability::has_stand_in(effect, &app.catalog)).map(|effect| {
-                match providers.similar_effect(effect.as_str()) {
-                    Some(advice) => format!("{effect} ({advice})"),
-                    None => effect.to_string(),
-                }
+        let effects = effects
+            .filter(|effect| availability::has_stand_in(effect, &app.catalog))
+            .map(|effect| match providers.similar_effect(effect.as_str()) {
+                Some(advice) => format!("{effect} ({advice})"),
+                None => effect.to_string(),
             });
         let commands = manifests.iter().flat_map(|manifest| &manifest.commands);
-        effects.chain(commands.filter(|_| app.config.gateway.is_none()).cloned()).collect()
+        effects
+            .chain(commands.filter(|_| app.config.gateway.is_none()).cloned())
+            .collect()
     }
 
     /// Sets the node whose instances receive the events. Until then, work is retried.
@@ -91,7 +104,10 @@ impl StandIn {
     }
 
     fn app(&self) -> Result<Arc<App>, ProviderError> {
-        self.app.get().and_then(Weak::upgrade).ok_or_else(|| unavailable("the node is starting".to_owned()))
+        self.app
+            .get()
+            .and_then(Weak::upgrade)
+            .ok_or_else(|| unavailable("the node is starting".to_owned()))
     }
 }
 
@@ -101,24 +117,42 @@ impl Provider for StandIn {
         let app = self.app()?;
         let tag = tag_of(&app, item).unwrap_or_default();
         let response = response(&app, item, &tag);
-        let rule = self.rules.iter().find(|rule| rule.applies_to(&item.work, &tag));
-        if let Some(delay) = rule.map(StandInRule::delay).filter(|delay| !delay.is_zero()) {
+        let rule = self
+            .rules
+            .iter()
+            .find(|rule| rule.applies_to(&item.work, &tag));
+        if let Some(delay) = rule
+            .map(StandInRule::delay)
+            .filter(|delay| !delay.is_zero())
+        {
             tokio::time::sleep(delay).await;
         }
         let failure = rule.and_then(|rule| rule.failure(item));
-        let event = if failure.is_some() { response.fail } else { response.ok };
+        let event = if failure.is_some() {
+            response.fail
+        } else {
+            response.ok
+        };
         let event_name = event.as_ref().map(EventType::as_str);
         let code = failure.as_ref().map(|failure| failure.code.as_str());
         tracing::info!(instance = %item.instance, work = %item.work.label(), event = event_name, failure = code, "stand-in executed work");
         match (&item.work, event, failure) {
             (Work::Command(command), Some(event), _) => {
-                send(&app, item, event, with_fields(&command.payload, response.data)).await?;
+                send(
+                    &app,
+                    item,
+                    event,
+                    with_fields(&command.payload, response.data),
+                )
+                .await?;
                 Ok(Reply::from(json!({})))
             }
             (_, Some(event), Some(Failure { code, message })) => {
                 Err(ProviderError::permanent_with_event(event, code, message))
             }
-            (_, None, Some(Failure { code, message })) => Err(ProviderError::permanent(code, message)),
+            (_, None, Some(Failure { code, message })) => {
+                Err(ProviderError::permanent(code, message))
+            }
             (_, Some(event), None) => Ok(Reply::with_event(event, Value::Object(response.data))),
             (_, None, None) => Ok(Reply::from(Value::Object(response.data))),
         }
@@ -127,23 +161,43 @@ impl Provider for StandIn {
 
 /// Returns the tag under which the instance requested the work: `charge`, `charge[2]` or `compensate:charge`.
 fn tag_of(app: &App, item: &WorkItem) -> Option<String> {
-    let instance = app.runtime.reader(&item.instance)?.instance(&item.instance).ok().flatten()?;
-    let pending = instance.pending_work.iter().find(|pending| pending.id == item.id)?;
+    let instance = app
+        .runtime
+        .reader(&item.instance)?
+        .instance(&item.instance)
+        .ok()
+        .flatten()?;
+    let pending = instance
+        .pending_work
+        .iter()
+        .find(|pending| pending.id == item.id)?;
     Some(pending.tag.to_string())
 }
 
 /// Returns the response of the step or compensation with this tag, by the definition to which the instance is pinned.
 fn response(app: &App, item: &WorkItem, tag: &str) -> StepResponse {
-    let stored = || app.runtime.reader(&item.instance)?.instance(&item.instance).ok().flatten();
+    let stored = || {
+        app.runtime
+            .reader(&item.instance)?
+            .instance(&item.instance)
+            .ok()
+            .flatten()
+    };
     let program = stored().and_then(|instance| app.programs.by_hash(&instance.definition.hash));
     let compiled = program.as_ref().and_then(|program| program.as_compiled());
-    compiled.and_then(|compiled| response_of(compiled.definition(), tag)).unwrap_or_default()
+    compiled
+        .and_then(|compiled| response_of(compiled.definition(), tag))
+        .unwrap_or_default()
 }
 
 fn response_of(definition: &Definition, tag: &str) -> Option<StepResponse> {
     let spec = response_spec(definition, tag)?;
-    let step = definition.steps.iter().find(|step| step.id.as_str() == WorkTag::parse(tag).step)?;
-    let first = |names: Vec<(&EventType, Option<&str>)>| names.first().map(|(event, _)| (*event).clone());
+    let step = definition
+        .steps
+        .iter()
+        .find(|step| step.id.as_str() == WorkTag::parse(tag).step)?;
+    let first =
+        |names: Vec<(&EventType, Option<&str>)>| names.first().map(|(event, _)| (*event).clone());
     Some(StepResponse {
         data: sample::fields_of_step(definition, step),
         ok: first(spec.ok),
@@ -164,10 +218,20 @@ fn with_fields(payload: &Value, mut fields: Map<String, Value>) -> Value {
 }
 
 /// Sends the event to the instance of the work. The work id makes a repeated delivery a duplicate.
-async fn send(app: &App, item: &WorkItem, kind: EventType, data: Value) -> Result<(), ProviderError> {
+async fn send(
+    app: &App,
+    item: &WorkItem,
+    kind: EventType,
+    data: Value,
+) -> Result<(), ProviderError> {
     let request = ControlRequest {
-        id: EventId::new(format!("stand-in:{}", item.id)).expect("a prefix and a UUID are a valid id"),
-        action: ControlAction::Signal { kind, data, due_at: None },
+        id: EventId::new(format!("stand-in:{}", item.id))
+            .expect("a prefix and a UUID are a valid id"),
+        action: ControlAction::Signal {
+            kind,
+            data,
+            due_at: None,
+        },
         expected_version: None,
         at: app.clock.now(),
         user: None,
@@ -226,8 +290,14 @@ completed: { fact: Done, data: { a: =vars.score, b: =vars.shelf } }
         };
         let event = |name: &str| Some(name.to_owned());
         assert_eq!(names("large"), Some((None, None, "score".to_owned())));
-        assert_eq!(names("small[3]"), Some((event("Reserved"), event("Rejected"), "shelf sku".to_owned())));
-        assert_eq!(names("compensate:small[0]"), Some((event("Released"), None, "shelf sku".to_owned())));
+        assert_eq!(
+            names("small[3]"),
+            Some((event("Reserved"), event("Rejected"), "shelf sku".to_owned()))
+        );
+        assert_eq!(
+            names("compensate:small[0]"),
+            Some((event("Released"), None, "shelf sku".to_owned()))
+        );
         assert_eq!(names("other"), None);
     }
 

@@ -54,7 +54,10 @@ impl StandInRule {
         let draw = item.id.as_u128() % 100;
         (draw < u128::from(failure.percent)).then(|| Failure {
             code: failure.code.clone(),
-            message: format!("failure of the stand-in: --stand-in {}=fail:{}%", self.name, failure.percent),
+            message: format!(
+                "failure of the stand-in: --stand-in {}=fail:{}%",
+                self.name, failure.percent
+            ),
         })
     }
 
@@ -81,9 +84,16 @@ fn names(definition: &LoadedDefinition) -> Vec<String> {
     let manifest = definition.program.manifest();
     let mut names: Vec<_> = manifest.effects.iter().map(ToString::to_string).collect();
     names.extend(manifest.commands.iter().cloned());
-    let steps = definition.compiled.iter().flat_map(|compiled| &compiled.definition().steps);
-    let executed =
-        steps.filter(|step| matches!(step.action, Action::Effect(_) | Action::Command(_) | Action::Job(_)));
+    let steps = definition
+        .compiled
+        .iter()
+        .flat_map(|compiled| &compiled.definition().steps);
+    let executed = steps.filter(|step| {
+        matches!(
+            step.action,
+            Action::Effect(_) | Action::Command(_) | Action::Job(_)
+        )
+    });
     names.extend(executed.map(|step| step.id.to_string()));
     names
 }
@@ -97,7 +107,11 @@ impl FromStr for StandInRule {
         if name.is_empty() || behaviors.is_empty() {
             return Err(example.to_owned());
         }
-        let mut rule = Self { name: name.to_owned(), delay: Duration::ZERO, failure: None };
+        let mut rule = Self {
+            name: name.to_owned(),
+            delay: Duration::ZERO,
+            failure: None,
+        };
         for behavior in behaviors.split(',').map(str::trim) {
             if behavior == "fail" || behavior.starts_with("fail:") {
                 rule.failure = Some(failure_rate(behavior)?);
@@ -113,21 +127,29 @@ impl FromStr for StandInRule {
 
 /// Parses `fail`, `fail:20%`, `fail:20%:card_declined` or `fail:card_declined`.
 fn failure_rate(text: &str) -> Result<FailureRate, String> {
-    let mut rate = FailureRate { percent: 100, code: DEFAULT_CODE.to_owned() };
+    let mut rate = FailureRate {
+        percent: 100,
+        code: DEFAULT_CODE.to_owned(),
+    };
     for part in text.split(':').skip(1) {
         match part.strip_suffix('%') {
             Some(percent) => {
                 let valid = percent.parse().ok().filter(|percent| *percent <= 100);
-                rate.percent = valid
-                    .ok_or_else(|| format!("invalid rate {part:?}; expected 0% to 100%, without decimals"))?;
+                rate.percent = valid.ok_or_else(|| {
+                    format!("invalid rate {part:?}; expected 0% to 100%, without decimals")
+                })?;
             }
             None if !part.is_empty()
-                && part.chars().all(|c| c.is_ascii_alphanumeric() || "_-.".contains(c)) =>
+                && part
+                    .chars()
+                    .all(|c| c.is_ascii_alphanumeric() || "_-.".contains(c)) =>
             {
                 part.clone_into(&mut rate.code);
             }
             None => {
-                return Err(format!("invalid failure code {part:?}; use letters, digits, `-`, `_` and `.`"));
+                return Err(format!(
+                    "invalid failure code {part:?}; use letters, digits, `-`, `_` and `.`"
+                ));
             }
         }
     }
@@ -142,21 +164,38 @@ mod tests {
     type Failure = Option<(u8, String)>;
 
     fn rule(text: &str) -> Result<(String, Duration, Failure), String> {
-        let StandInRule { name, delay, failure } = text.parse()?;
-        Ok((name, delay, failure.map(|failure| (failure.percent, failure.code))))
+        let StandInRule {
+            name,
+            delay,
+            failure,
+        } = text.parse()?;
+        Ok((
+            name,
+            delay,
+            failure.map(|failure| (failure.percent, failure.code)),
+        ))
     }
 
     #[test]
     fn rules_have_a_name_a_failure_rate_and_a_delay() {
         let fail = |percent, code: &str| Some((percent, code.to_owned()));
         let name = || "charge".to_owned();
-        assert_eq!(rule("charge=2s"), Ok((name(), Duration::from_secs(2), None)));
-        assert_eq!(rule("charge=fail"), Ok((name(), Duration::ZERO, fail(100, DEFAULT_CODE))));
+        assert_eq!(
+            rule("charge=2s"),
+            Ok((name(), Duration::from_secs(2), None))
+        );
+        assert_eq!(
+            rule("charge=fail"),
+            Ok((name(), Duration::ZERO, fail(100, DEFAULT_CODE)))
+        );
         assert_eq!(
             rule("charge=fail:20%:declined,2s"),
             Ok((name(), Duration::from_secs(2), fail(20, "declined")))
         );
-        assert_eq!(rule("charge=fail:declined"), Ok((name(), Duration::ZERO, fail(100, "declined"))));
+        assert_eq!(
+            rule("charge=fail:declined"),
+            Ok((name(), Duration::ZERO, fail(100, "declined")))
+        );
     }
 
     #[test]

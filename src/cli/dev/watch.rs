@@ -38,9 +38,15 @@ impl WatchedFiles {
     /// Reads the states of the files of a node that starts.
     pub(super) fn of(config: &Config, config_file: Option<PathBuf>) -> Self {
         let definitions = config.definitions_dir.clone();
-        let paths =
-            WatchedPaths { definitions, upstreams: config.upstreams_dir.clone(), config: config_file };
-        Self { initial: paths.states(), paths: Arc::new(paths) }
+        let paths = WatchedPaths {
+            definitions,
+            upstreams: config.upstreams_dir.clone(),
+            config: config_file,
+        };
+        Self {
+            initial: paths.states(),
+            paths: Arc::new(paths),
+        }
     }
 
     /// Watches the files until the node has stopped.
@@ -60,8 +66,12 @@ async fn watch(app: Weak<App>, watched: Arc<WatchedPaths>, mut applied: FileStat
         if !is_settled || last == applied {
             continue;
         }
-        let is_config =
-            |states: &FileStates| watched.config.as_ref().and_then(|file| states.get(file).copied());
+        let is_config = |states: &FileStates| {
+            watched
+                .config
+                .as_ref()
+                .and_then(|file| states.get(file).copied())
+        };
         let config_changed = is_config(&last) != is_config(&applied);
         let others = |states: &FileStates| {
             states
@@ -73,10 +83,16 @@ async fn watch(app: Weak<App>, watched: Arc<WatchedPaths>, mut applied: FileStat
         let files_changed = others(&last) != others(&applied);
         applied.clone_from(&last);
         if let Some(file) = watched.config.as_ref().filter(|_| config_changed) {
-            note(&format!("{} changed: restart `orlog dev` to apply it", file.display()));
+            note(&format!(
+                "{} changed: restart `orlog dev` to apply it",
+                file.display()
+            ));
         }
         if files_changed {
-            let policy = DeployPolicy { allow_downgrade: false, replace_used_version: false };
+            let policy = DeployPolicy {
+                allow_downgrade: false,
+                replace_used_version: false,
+            };
             report(&app.reload(USER.to_owned(), policy).await);
         }
     }
@@ -85,15 +101,27 @@ async fn watch(app: Weak<App>, watched: Arc<WatchedPaths>, mut applied: FileStat
 impl WatchedPaths {
     async fn poll(self: &Arc<Self>) -> FileStates {
         let watched = Arc::clone(self);
-        tokio::task::spawn_blocking(move || watched.states()).await.unwrap_or_default()
+        tokio::task::spawn_blocking(move || watched.states())
+            .await
+            .unwrap_or_default()
     }
 
     /// Returns the state of each file; `None` for a file that cannot be read, for example while it is replaced.
     fn states(&self) -> FileStates {
-        let definitions = self.definitions.iter().flat_map(|dir| list_files(dir)).filter_map(Result::ok);
-        let upstreams = self.upstreams.iter().flat_map(std::fs::read_dir).flatten().filter_map(Result::ok);
-        let upstreams =
-            upstreams.map(|entry| entry.path()).filter(|path| path.extension().is_some_and(|e| e == "toml"));
+        let definitions = self
+            .definitions
+            .iter()
+            .flat_map(|dir| list_files(dir))
+            .filter_map(Result::ok);
+        let upstreams = self
+            .upstreams
+            .iter()
+            .flat_map(std::fs::read_dir)
+            .flatten()
+            .filter_map(Result::ok);
+        let upstreams = upstreams
+            .map(|entry| entry.path())
+            .filter(|path| path.extension().is_some_and(|e| e == "toml"));
         let files = definitions.chain(upstreams).chain(self.config.clone());
         files.map(|file| (file.clone(), state(&file))).collect()
     }
@@ -108,7 +136,9 @@ fn report(result: &Result<DeploymentPlan, DeployError>) {
     match result {
         Ok(plan) => {
             note(&format!("reloaded: {}", summary(plan)));
-            plan.warnings.iter().for_each(|warning| note(&format!("warning: {warning}")));
+            plan.warnings
+                .iter()
+                .for_each(|warning| note(&format!("warning: {warning}")));
         }
         Err(DeployError::Rejected(DefinitionErrors(problems))) => {
             for problem in problems {
@@ -123,13 +153,30 @@ fn report(result: &Result<DeploymentPlan, DeployError>) {
 /// Returns the changes of a deployment in one line.
 fn summary(plan: &DeploymentPlan) -> String {
     let mut parts: Vec<String> = Vec::new();
-    parts.extend(plan.added.iter().map(|one| format!("{} v{} added", one.saga, one.version)));
     parts.extend(
-        plan.changed
+        plan.added
             .iter()
-            .map(|one| format!("{} v{} replaces v{}", one.to.saga, one.to.version, one.from_version)),
+            .map(|one| format!("{} v{} added", one.saga, one.version)),
     );
-    parts.extend(plan.retired.iter().map(|one| format!("{} v{} retired", one.saga, one.version)));
-    parts.extend(plan.upstreams.iter().map(|name| format!("upstream {name} changed")));
-    if parts.is_empty() { "no changes".to_owned() } else { parts.join(", ") }
+    parts.extend(plan.changed.iter().map(|one| {
+        format!(
+            "{} v{} replaces v{}",
+            one.to.saga, one.to.version, one.from_version
+        )
+    }));
+    parts.extend(
+        plan.retired
+            .iter()
+            .map(|one| format!("{} v{} retired", one.saga, one.version)),
+    );
+    parts.extend(
+        plan.upstreams
+            .iter()
+            .map(|name| format!("upstream {name} changed")),
+    );
+    if parts.is_empty() {
+        "no changes".to_owned()
+    } else {
+        parts.join(", ")
+    }
 }

@@ -51,7 +51,10 @@ pub(crate) struct CauseCount {
 }
 
 /// All groups, and whether all dead letters were scanned.
-pub(crate) type CauseCounts = (BTreeMap<(DeadLetterReason, Option<SagaName>), CauseCount>, bool);
+pub(crate) type CauseCounts = (
+    BTreeMap<(DeadLetterReason, Option<SagaName>), CauseCount>,
+    bool,
+);
 
 /// Count dead letters by cause
 ///
@@ -63,11 +66,16 @@ pub(crate) type CauseCounts = (BTreeMap<(DeadLetterReason, Option<SagaName>), Ca
     tag = "dead letters",
     responses((status = 200, description = "Causes, the most frequent first", body = CausePage))
 )]
-pub(crate) async fn list(api: ApiState, Tenant(tenant): Tenant) -> Result<Json<CausePage>, Problem> {
+pub(crate) async fn list(
+    api: ApiState,
+    Tenant(tenant): Tenant,
+) -> Result<Json<CausePage>, Problem> {
     let (piles, complete) = api.read(move |app| count_causes(app, &tenant)).await?;
     let redact = &api.app.config.redact;
-    let mut items: Vec<_> =
-        piles.into_iter().map(|((reason, saga), pile)| cause(reason, saga, &pile, redact)).collect();
+    let mut items: Vec<_> = piles
+        .into_iter()
+        .map(|((reason, saga), pile)| cause(reason, saga, &pile, redact))
+        .collect();
     items.sort_by_key(|cause| std::cmp::Reverse(cause.count));
     Ok(Json(CausePage { items, complete }))
 }
@@ -90,11 +98,14 @@ fn cause(
 
 /// Counts the dead letters of a tenant by cause; scans at most `http.scan_limit`.
 pub(crate) fn count_causes(app: &ReadScope, tenant: &TenantId) -> Result<CauseCounts, Problem> {
-    let (mut piles, mut seen, mut after) = (BTreeMap::<_, CauseCount>::new(), BTreeSet::new(), None);
+    let (mut piles, mut seen, mut after) =
+        (BTreeMap::<_, CauseCount>::new(), BTreeSet::new(), None);
     let scan_limit = app.config.http.scan_limit;
     loop {
         let page = collect_page(app, tenant, after, BATCH.min(scan_limit))?;
-        let Some(last) = page.last() else { return Ok((piles, true)) };
+        let Some(last) = page.last() else {
+            return Ok((piles, true));
+        };
         after = Some(last.id);
         for dead_letter in page {
             // A dead letter of a key-sharded tenant can be in several shards.
@@ -104,7 +115,11 @@ pub(crate) fn count_causes(app: &ReadScope, tenant: &TenantId) -> Result<CauseCo
             let saga = dead_letter.instance.as_ref().map(|key| key.saga.clone());
             match piles.get_mut(&(dead_letter.reason, saga.clone())) {
                 None => {
-                    let pile = CauseCount { count: 1, oldest: dead_letter.clone(), newest: dead_letter };
+                    let pile = CauseCount {
+                        count: 1,
+                        oldest: dead_letter.clone(),
+                        newest: dead_letter,
+                    };
                     piles.insert((pile.newest.reason, saga), pile);
                 }
                 Some(pile) => {

@@ -2,7 +2,9 @@
 
 use axum::Json;
 use orlog_actors::ControlError;
-use orlog_model::{DeadLetter, DeadLetterOriginal, DeadLetterReason, InstanceKey, SagaName, TenantId};
+use orlog_model::{
+    DeadLetter, DeadLetterOriginal, DeadLetterReason, InstanceKey, SagaName, TenantId,
+};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -87,8 +89,15 @@ impl RedriveResponse {
             }
         }
         if self.failures.len() < MAX_NAMED_FAILURES {
-            let advice = if has_ended { "; the instance has ended: discard the dead letter" } else { "" };
-            self.failures.push(RedriveFailure { id, detail: format!("{error}{advice}") });
+            let advice = if has_ended {
+                "; the instance has ended: discard the dead letter"
+            } else {
+                ""
+            };
+            self.failures.push(RedriveFailure {
+                id,
+                detail: format!("{error}{advice}"),
+            });
         }
         true
     }
@@ -121,15 +130,23 @@ pub(crate) async fn redrive_many(
     Tenant(tenant): Tenant,
     JsonBody(selection): JsonBody<RedriveBody>,
 ) -> Result<Json<RedriveResponse>, Problem> {
-    let (limit, canary) = (page_limit(at_least_one("limit", selection.limit)?, &api), selection.canary);
+    let (limit, canary) = (
+        page_limit(at_least_one("limit", selection.limit)?, &api),
+        selection.canary,
+    );
     let canary = at_least_one("canary", canary)?;
     // The canary and the others meet the same definitions.
     let _alone = api.app.lock_definitions().await;
-    let mut dead_letters = api.read(move |app| choose(app, &tenant, &selection, limit + 1)).await?;
+    let mut dead_letters = api
+        .read(move |app| choose(app, &tenant, &selection, limit + 1))
+        .await?;
     let more = dead_letters.len() > limit;
     dead_letters.truncate(limit);
-    let mut redriven =
-        RedriveResponse { matched: dead_letters.len(), has_more: more, ..RedriveResponse::default() };
+    let mut redriven = RedriveResponse {
+        matched: dead_letters.len(),
+        has_more: more,
+        ..RedriveResponse::default()
+    };
     send(&api.app, dead_letters, canary, &mut redriven).await;
     redriven.skipped = redriven.matched - redriven.sent();
     Ok(Json(redriven))
@@ -137,7 +154,10 @@ pub(crate) async fn redrive_many(
 
 fn at_least_one(name: &str, count: Option<usize>) -> Result<Option<usize>, Problem> {
     match count {
-        Some(0) => Err(invalid_parameter(name, format!("{name} is 0; set at least 1, or omit it"))),
+        Some(0) => Err(invalid_parameter(
+            name,
+            format!("{name} is 0; set at least 1, or omit it"),
+        )),
         count => Ok(count),
     }
 }
@@ -152,8 +172,13 @@ fn choose(
 ) -> Result<Vec<Selected>, Problem> {
     let is_meant = |dead_letter: &DeadLetter| {
         let saga = dead_letter.instance.as_ref().map(|key| &key.saga);
-        selection.reason.is_none_or(|reason| reason == dead_letter.reason)
-            && selection.saga.as_ref().is_none_or(|meant| saga == Some(meant))
+        selection
+            .reason
+            .is_none_or(|reason| reason == dead_letter.reason)
+            && selection
+                .saga
+                .as_ref()
+                .is_none_or(|meant| saga == Some(meant))
     };
     let (mut chosen, mut after) = (Vec::new(), None);
     while chosen.len() < limit {
@@ -165,13 +190,18 @@ fn choose(
     chosen.dedup_by_key(|dead_letter| dead_letter.id);
     chosen.truncate(limit);
     let selected = chosen.into_iter().map(|dead_letter| {
-        Ok(Selected { has_ended: has_ended(app, dead_letter.instance.as_ref())?, dead_letter })
+        Ok(Selected {
+            has_ended: has_ended(app, dead_letter.instance.as_ref())?,
+            dead_letter,
+        })
     });
     selected.collect()
 }
 
 fn has_ended(app: &ReadScope, key: Option<&InstanceKey>) -> Result<bool, Problem> {
-    let Some((reader, key)) = key.and_then(|key| Some((app.reader(key)?, key))) else { return Ok(false) };
+    let Some((reader, key)) = key.and_then(|key| Some((app.reader(key)?, key))) else {
+        return Ok(false);
+    };
     match reader.instance(key) {
         Ok(instance) => Ok(instance.is_some_and(|instance| instance.status.is_final())),
         // Its dead letters are redriven after it is dropped or replayed.
@@ -180,16 +210,25 @@ fn has_ended(app: &ReadScope, key: Option<&InstanceKey>) -> Result<bool, Problem
     }
 }
 
-async fn send(app: &App, dead_letters: Vec<Selected>, canary: Option<usize>, redriven: &mut RedriveResponse) {
+async fn send(
+    app: &App,
+    dead_letters: Vec<Selected>,
+    canary: Option<usize>,
+    redriven: &mut RedriveResponse,
+) {
     // Redriven dead letters whose instances have not ended, and how many of them failed.
     let (mut count, mut failed) = (0, 0);
-    for Selected { dead_letter, has_ended } in dead_letters {
+    for Selected {
+        dead_letter,
+        has_ended,
+    } in dead_letters
+    {
         if canary == Some(count) && failed > 0 {
             redriven.stopped = Some(format!("{failed} of the first {count} failed again"));
             return;
         }
-        let to_instance =
-            dead_letter.instance.is_some() && matches!(dead_letter.original, DeadLetterOriginal::Input(_));
+        let to_instance = dead_letter.instance.is_some()
+            && matches!(dead_letter.original, DeadLetterOriginal::Input(_));
         let id = dead_letter.id.to_string();
         let result = app.runtime.redrive(dead_letter).await;
         count += usize::from(!has_ended);

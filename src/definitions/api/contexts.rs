@@ -70,16 +70,28 @@ pub(crate) async fn deploy(
         );
         return Err(Problem::new(Code::ContextNotFound, detail));
     }
-    let policy = DeployPolicy { allow_downgrade: how.allow_downgrade, ..DeployPolicy::default() };
+    let policy = DeployPolicy {
+        allow_downgrade: how.allow_downgrade,
+        ..DeployPolicy::default()
+    };
     let number = how.number.and_then(|number| u64::try_from(number).ok());
     let at = how.at.map(Timestamp::from_millis);
     let repeats = number.zip(at).filter(|_| forward::is_forwarded(&headers));
     let (keep_others, dry_run) = (how.keep_others, how.dry_run);
     let context = Some(tenant.clone());
-    let request = DeployRequest { context, files, keep_others, user, dry_run, policy, repeats };
+    let request = DeployRequest {
+        context,
+        files,
+        keep_others,
+        user,
+        dry_run,
+        policy,
+        repeats,
+    };
     let mut plan = api.app.services.deployments.deploy(request).await?;
     if !how.dry_run && !forward::is_forwarded(&headers) {
-        plan.warnings.extend(distribute::context(&api, &headers, &tenant).await);
+        plan.warnings
+            .extend(distribute::context(&api, &headers, &tenant).await);
     }
     Ok(Json(plan))
 }
@@ -95,6 +107,16 @@ pub(crate) async fn deploy(
     params(("tenant" = String, Path, description = "Tenant, percent-encoded")),
     responses((status = 200, description = "The definitions were deleted", body = CollectResponse))
 )]
-pub(crate) async fn collect(api: ApiState, Tenant(tenant): Tenant) -> Result<Json<CollectResponse>, Problem> {
-    Ok(Json(api.app.services.collector.collect(Some(tenant)).await?.into()))
+pub(crate) async fn collect(
+    api: ApiState,
+    Tenant(tenant): Tenant,
+) -> Result<Json<CollectResponse>, Problem> {
+    Ok(Json(
+        api.app
+            .services
+            .collector
+            .collect(Some(tenant))
+            .await?
+            .into(),
+    ))
 }

@@ -103,7 +103,10 @@ impl From<CollectResult> for CollectResponse {
             version: program.version,
             hash: hex::encode(program.hash),
         });
-        Self { dropped: dropped.collect(), kept: collected.retained }
+        Self {
+            dropped: dropped.collect(),
+            kept: collected.retained,
+        }
     }
 }
 
@@ -167,13 +170,29 @@ pub(crate) async fn deploy(
     let bundle: DeployBody = api.bodies.parse(&body, body::parse).await?;
     let by = user_name(caller.check_user(bundle.user)?)?;
     let files = files(bundle.files)?;
-    let policy = DeployPolicy { allow_downgrade: how.allow_downgrade, ..DeployPolicy::default() };
+    let policy = DeployPolicy {
+        allow_downgrade: how.allow_downgrade,
+        ..DeployPolicy::default()
+    };
     let (keep_others, dry_run) = (how.keep_others, how.dry_run);
-    let request = DeployRequest { files, keep_others, user: by, dry_run, policy, ..DeployRequest::default() };
+    let request = DeployRequest {
+        files,
+        keep_others,
+        user: by,
+        dry_run,
+        policy,
+        ..DeployRequest::default()
+    };
     let mut plan = api.app.services.deployments.deploy(request).await?;
     if !how.dry_run && !forward::is_forwarded(&headers) {
         plan.warnings.extend(
-            distribute::shared(&api, &headers, body.bytes(), (how.allow_downgrade, how.keep_others)).await,
+            distribute::shared(
+                &api,
+                &headers,
+                body.bytes(),
+                (how.allow_downgrade, how.keep_others),
+            )
+            .await,
         );
     }
     Ok(Json(plan))
@@ -187,9 +206,11 @@ pub(crate) async fn deploy_one(
     (file, user): (SourceFile, String),
     allow_downgrade: bool,
 ) -> Result<DeploymentPlan, Problem> {
-    let bundle =
-        json!({ "user": user, "files": [{ "name": file.name(), "base64": STANDARD.encode(&file.bytes) }] });
-    let policy = DeployPolicy { allow_downgrade, ..DeployPolicy::default() };
+    let bundle = json!({ "user": user, "files": [{ "name": file.name(), "base64": STANDARD.encode(&file.bytes) }] });
+    let policy = DeployPolicy {
+        allow_downgrade,
+        ..DeployPolicy::default()
+    };
     let (files, keep_others) = (vec![file], true);
     let request = DeployRequest {
         context: context.clone(),
@@ -201,7 +222,15 @@ pub(crate) async fn deploy_one(
     };
     let mut plan = api.app.services.deployments.deploy(request).await?;
     plan.warnings.extend(match &context {
-        None => distribute::shared(api, headers, bundle.to_string().into(), (allow_downgrade, true)).await,
+        None => {
+            distribute::shared(
+                api,
+                headers,
+                bundle.to_string().into(),
+                (allow_downgrade, true),
+            )
+            .await
+        }
         Some(context) => distribute::context(api, headers, context).await,
     });
     Ok(plan)
@@ -224,8 +253,15 @@ pub(crate) async fn reload(
     Extension(caller): Extension<Caller>,
     QueryParams(options): QueryParams<ReloadOptions>,
 ) -> Result<Json<DeploymentPlan>, Problem> {
-    let policy = DeployPolicy { allow_downgrade: options.allow_downgrade, ..DeployPolicy::default() };
-    Ok(Json(api.app.reload(user_name(caller.check_user(options.user)?)?, policy).await?))
+    let policy = DeployPolicy {
+        allow_downgrade: options.allow_downgrade,
+        ..DeployPolicy::default()
+    };
+    Ok(Json(
+        api.app
+            .reload(user_name(caller.check_user(options.user)?)?, policy)
+            .await?,
+    ))
 }
 
 /// Delete unused definitions
@@ -243,9 +279,12 @@ pub(crate) async fn collect(api: ApiState) -> Result<Json<CollectResponse>, Prob
 
 /// Returns the user name for the record.
 pub(crate) fn user_name(by: Option<String>) -> Result<String, Problem> {
-    let by = by.filter(|by| !by.is_empty()).unwrap_or_else(|| UNNAMED_USER.to_owned());
+    let by = by
+        .filter(|by| !by.is_empty())
+        .unwrap_or_else(|| UNNAMED_USER.to_owned());
     if by.len() > MAX_NAME_BYTES || by.chars().any(char::is_control) {
-        let detail = format!("user: a name has at most {MAX_NAME_BYTES} bytes and no control characters");
+        let detail =
+            format!("user: a name has at most {MAX_NAME_BYTES} bytes and no control characters");
         return Err(Problem::new(Code::InvalidBody, detail));
     }
     Ok(by)
@@ -260,7 +299,9 @@ pub(super) fn files(files: Vec<DeployFile>) -> Result<Vec<SourceFile>, Problem> 
     for (index, file) in files.into_iter().enumerate() {
         let name = file.name.clone();
         match source(file) {
-            Ok(_) if !names.insert(name.clone()) => errors.push((index, format!("duplicate file {name:?}"))),
+            Ok(_) if !names.insert(name.clone()) => {
+                errors.push((index, format!("duplicate file {name:?}")))
+            }
             Ok(source) => sources.push(source),
             Err(detail) => errors.push((index, detail)),
         }
@@ -269,8 +310,12 @@ pub(super) fn files(files: Vec<DeployFile>) -> Result<Vec<SourceFile>, Problem> 
         return Ok(sources);
     }
     let detail = format!("{} files are unreadable", errors.len());
-    let problem_detail = |(index, detail)| ProblemDetail { pointer: format!("/files/{index}"), detail };
-    Err(Problem::new(Code::InvalidBody, detail).with(errors.into_iter().map(problem_detail).collect()))
+    let problem_detail = |(index, detail)| ProblemDetail {
+        pointer: format!("/files/{index}"),
+        detail,
+    };
+    Err(Problem::new(Code::InvalidBody, detail)
+        .with(errors.into_iter().map(problem_detail).collect()))
 }
 
 fn source(file: DeployFile) -> Result<SourceFile, String> {
@@ -285,8 +330,13 @@ fn source(file: DeployFile) -> Result<SourceFile, String> {
     }
     let bytes = match (text, base64) {
         (Some(text), None) => text.into_bytes(),
-        (None, Some(text)) => STANDARD.decode(text).map_err(|error| format!("{name}: base64: {error}"))?,
+        (None, Some(text)) => STANDARD
+            .decode(text)
+            .map_err(|error| format!("{name}: base64: {error}"))?,
         _ => return Err(format!("{name}: set either text or base64")),
     };
-    Ok(SourceFile { path: PathBuf::from(name), bytes: bytes.into() })
+    Ok(SourceFile {
+        path: PathBuf::from(name),
+        bytes: bytes.into(),
+    })
 }

@@ -26,8 +26,10 @@ pub(super) async fn shared(
     let path = format!("/admin/deploy?allow_downgrade={allow_downgrade}{keep_others}");
     let (mut errors, plans) = send(api, headers, &path, bundle).await;
     let deployment = api.app.definitions.of(None).deployment;
-    let own =
-        deployment.iter().flat_map(|deployment| deployment.active()).map(|one| hex::encode(one.program.hash));
+    let own = deployment
+        .iter()
+        .flat_map(|deployment| deployment.active())
+        .map(|one| hex::encode(one.program.hash));
     let own: BTreeSet<_> = own.collect();
     let others = plans.iter().filter(|(_, plan)| active(plan) != own);
     errors.extend(others.map(|(pod, _)| {
@@ -40,20 +42,40 @@ pub(super) async fn shared(
 
 /// Returns the hashes of the definitions that the plan of a deployment activates.
 fn active(plan: &Value) -> BTreeSet<String> {
-    let lists = ["added", "changed", "unchanged"].iter().filter_map(|list| plan[list].as_array());
-    lists.flatten().filter_map(|one| one["hash"].as_str()).map(str::to_owned).collect()
+    let lists = ["added", "changed", "unchanged"]
+        .iter()
+        .filter_map(|list| plan[list].as_array());
+    lists
+        .flatten()
+        .filter_map(|one| one["hash"].as_str())
+        .map(str::to_owned)
+        .collect()
 }
 
 /// Repeats the current deployment of a context on the other pods and returns the errors. All pods keep the newest one, in any order
 /// of the requests. A pod that misses it applies it when it acquires a shard.
-pub(super) async fn context(api: &ApiState, headers: &HeaderMap, context: &TenantId) -> Vec<String> {
+pub(super) async fn context(
+    api: &ApiState,
+    headers: &HeaderMap,
+    context: &TenantId,
+) -> Vec<String> {
     let owned = api.app.definitions.of(Some(context));
-    let Some(deployment) = owned.deployment else { return Vec::new() };
+    let Some(deployment) = owned.deployment else {
+        return Vec::new();
+    };
     let definitions = owned.definitions.iter().filter_map(|definition| {
-        let name = definition.file.as_ref()?.file_name()?.to_string_lossy().into_owned();
+        let name = definition
+            .file
+            .as_ref()?
+            .file_name()?
+            .to_string_lossy()
+            .into_owned();
         Some(file(&name, definition.source.as_ref()?))
     });
-    let schedules = deployment.schedules.iter().filter(|schedule| !schedule.removed);
+    let schedules = deployment
+        .schedules
+        .iter()
+        .filter(|schedule| !schedule.removed);
     let schedules = schedules.map(|schedule| file(&schedule.file, schedule.source.as_bytes()));
     let files: Vec<_> = definitions.chain(schedules).collect();
     let bundle = json!({ "user": deployment.deployed_by, "files": files });
@@ -81,9 +103,15 @@ async fn send(
                 plans.push((pod.name, serde_json::from_slice(&body).unwrap_or_default()));
             }
             Ok((status, _)) => {
-                errors.push(format!("pod {} rejected the definitions ({status}); see its log", pod.name));
+                errors.push(format!(
+                    "pod {} rejected the definitions ({status}); see its log",
+                    pod.name
+                ));
             }
-            Err(error) => errors.push(format!("pod {} did not respond: {error}; deploy again", pod.name)),
+            Err(error) => errors.push(format!(
+                "pod {} did not respond: {error}; deploy again",
+                pod.name
+            )),
         }
     }
     (errors, plans)

@@ -35,9 +35,17 @@ pub(crate) async fn of_definition(
     LastSegment(saga): LastSegment,
 ) -> Result<Response, Problem> {
     let saga = SagaName::new(saga).map_err(|error| invalid_parameter("saga", error.to_string()))?;
-    let missing =
-        || Problem::new(Code::DefinitionNotFound, format!("no definition of saga {saga} with steps"));
-    let program = api.app.programs.active(&tenant, &saga).ok_or_else(missing)?;
+    let missing = || {
+        Problem::new(
+            Code::DefinitionNotFound,
+            format!("no definition of saga {saga} with steps"),
+        )
+    };
+    let program = api
+        .app
+        .programs
+        .active(&tenant, &saga)
+        .ok_or_else(missing)?;
     let drawing = program.drawing().ok_or_else(missing)?;
     Ok((HEADERS, graph::svg(drawing, None)).into_response())
 }
@@ -51,18 +59,32 @@ pub(crate) async fn of_definition(
     params(InstanceParams),
     responses((status = 200, description = "Graph of its definition, with steps colored by state", body = String, content_type = "image/svg+xml"))
 )]
-pub(crate) async fn of_instance(api: ApiState, InstancePath(key): InstancePath) -> Result<Response, Problem> {
+pub(crate) async fn of_instance(
+    api: ApiState,
+    InstancePath(key): InstancePath,
+) -> Result<Response, Problem> {
     let drawn = api.read(move |app| {
         let missing = || Problem::new(Code::InstanceNotFound, format!("no instance {key}"));
         let reader = app.reader(&key).ok_or_else(missing)?;
         let instance = reader.instance(&key)?.ok_or_else(missing)?;
         let program = app.programs.by_hash(&instance.definition.hash);
         let undrawn = || {
-            Problem::new(Code::DefinitionNotFound, format!("the definition of {key} has no steps to render"))
+            Problem::new(
+                Code::DefinitionNotFound,
+                format!("the definition of {key} has no steps to render"),
+            )
         };
-        let drawing = program.as_ref().and_then(|program| program.drawing()).ok_or_else(undrawn)?;
-        let view = program.as_ref().and_then(|program| program.view_state(&instance.state));
-        Ok(graph::svg(drawing, view.as_ref().map(InstanceOverlay::of).as_ref()))
+        let drawing = program
+            .as_ref()
+            .and_then(|program| program.drawing())
+            .ok_or_else(undrawn)?;
+        let view = program
+            .as_ref()
+            .and_then(|program| program.view_state(&instance.state));
+        Ok(graph::svg(
+            drawing,
+            view.as_ref().map(InstanceOverlay::of).as_ref(),
+        ))
     });
     Ok((HEADERS, drawn.await?).into_response())
 }

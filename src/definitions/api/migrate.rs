@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use axum::{Extension, Json};
 use orlog_engine::MigrationPlan;
-use orlog_model::{CorrelationId, DefinitionRef, Instance, InstanceKey, SagaName, Status, TenantId};
+use orlog_model::{
+    CorrelationId, DefinitionRef, Instance, InstanceKey, SagaName, Status, TenantId,
+};
 use orlog_program::Program;
 use orlog_store::InstanceQuery;
 use serde::{Deserialize, Serialize};
@@ -85,7 +87,12 @@ impl MigratedInstance {
             MigrationPlan::Mapped => ("mapped", Vec::new()),
             MigrationPlan::Blocked(reasons) => ("blocked", reasons),
         };
-        Self { correlation: moved.key.correlation.to_string(), class, migrated: moved.done, reasons }
+        Self {
+            correlation: moved.key.correlation.to_string(),
+            class,
+            migrated: moved.done,
+            reasons,
+        }
     }
 }
 
@@ -110,14 +117,34 @@ pub(crate) async fn migrate(
     JsonBody(migration): JsonBody<MigrateBody>,
 ) -> Result<Json<MigratePage>, Problem> {
     let saga = SagaName::new(saga).map_err(|error| invalid_parameter("saga", error.to_string()))?;
-    let (limit, scan_limit) = (page_limit(migration.limit, &api), api.app.config.http.scan_limit);
+    let (limit, scan_limit) = (
+        page_limit(migration.limit, &api),
+        api.app.config.http.scan_limit,
+    );
     let by = user_name(caller.check_user(migration.user.clone())?)?;
     let dry_run = migration.dry_run;
-    let found = api.read(move |app| concerned(app, tenant, saga, &migration, (limit, scan_limit))).await?;
-    let MigrationBatch { to, instances, next } = found;
+    let found = api
+        .read(move |app| concerned(app, tenant, saga, &migration, (limit, scan_limit)))
+        .await?;
+    let MigrationBatch {
+        to,
+        instances,
+        next,
+    } = found;
     let reference = to.definition_ref().clone();
-    let moved =
-        api.app.services.migrations.migrate(instances, MigrateRequest { to, user: by, dry_run }).await?;
+    let moved = api
+        .app
+        .services
+        .migrations
+        .migrate(
+            instances,
+            MigrateRequest {
+                to,
+                user: by,
+                dry_run,
+            },
+        )
+        .await?;
     Ok(Json(MigratePage {
         to_version: reference.version,
         to_hash: hex::encode(reference.hash),
@@ -149,24 +176,47 @@ fn concerned(
     if !migration.only.is_empty() {
         let mut instances = Vec::new();
         for correlation in &migration.only {
-            let key =
-                InstanceKey { tenant: tenant.clone(), saga: saga.clone(), correlation: correlation.clone() };
+            let key = InstanceKey {
+                tenant: tenant.clone(),
+                saga: saga.clone(),
+                correlation: correlation.clone(),
+            };
             let missing = || Problem::new(Code::InstanceNotFound, format!("no instance {key}"));
             let reader = app.reader(&key).ok_or_else(missing)?;
             let instance = reader.instance(&key)?.ok_or_else(missing)?;
             instances.push((key, instance));
         }
         instances.retain(|(_, instance)| is_concerned(instance));
-        return Ok(MigrationBatch { to, instances, next: None });
+        return Ok(MigrationBatch {
+            to,
+            instances,
+            next: None,
+        });
     }
     let (shard, cursor) = parse_cursor(migration.cursor.as_deref())?;
     let (saga, statuses) = (Some(saga), LIVE.to_vec());
-    let query =
-        InstanceQuery { tenant, saga, statuses, cursor, limit, scan_limit, ..InstanceQuery::default() };
+    let query = InstanceQuery {
+        tenant,
+        saga,
+        statuses,
+        cursor,
+        limit,
+        scan_limit,
+        ..InstanceQuery::default()
+    };
     let page = find(app, query, shard)?;
-    let instances = page.items.into_iter().map(|found| (found.key, found.instance));
-    let instances = instances.filter(|(_, instance)| is_concerned(instance)).collect();
-    Ok(MigrationBatch { to, instances, next: page.next })
+    let instances = page
+        .items
+        .into_iter()
+        .map(|found| (found.key, found.instance));
+    let instances = instances
+        .filter(|(_, instance)| is_concerned(instance))
+        .collect();
+    Ok(MigrationBatch {
+        to,
+        instances,
+        next: page.next,
+    })
 }
 
 /// Returns the target definition: one of the context of the tenant, or a shared one.
@@ -181,20 +231,28 @@ pub(crate) fn target(
         let found = active.iter().find(|definition| definition.saga() == saga);
         let program = found.map(|definition| Arc::clone(&definition.program));
         return program.ok_or_else(|| {
-            missing(format!("saga {saga} has no active definition; set the target with `to`"))
+            missing(format!(
+                "saga {saga} has no active definition; set the target with `to`"
+            ))
         });
     };
     let which = DefinitionSelector::read("to", named)?;
     let mut programs = app.programs.usable(tenant);
-    programs
-        .retain(|program| program.definition_ref().saga == *saga && which.names(program.definition_ref()));
+    programs.retain(|program| {
+        program.definition_ref().saga == *saga && which.names(program.definition_ref())
+    });
     match &programs[..] {
         [program] => Ok(Arc::clone(program)),
         [] => Err(missing(format!("no definition {named} of saga {saga}"))),
         several => {
-            let hashes: Vec<_> =
-                several.iter().map(|program| hex::encode(program.definition_ref().hash)).collect();
-            Err(invalid_parameter("to", format!("{named} is ambiguous; matches: {}", hashes.join(", "))))
+            let hashes: Vec<_> = several
+                .iter()
+                .map(|program| hex::encode(program.definition_ref().hash))
+                .collect();
+            Err(invalid_parameter(
+                "to",
+                format!("{named} is ambiguous; matches: {}", hashes.join(", ")),
+            ))
         }
     }
 }
@@ -215,7 +273,10 @@ impl DefinitionSelector {
             _ if is_hash => Ok(Self::Hash(text.to_ascii_lowercase())),
             _ => {
                 let known = format!("a hash prefix of {SHORTEST_HASH} or more digits");
-                Err(invalid_parameter(parameter, format!("{text:?} is neither a version nor {known}")))
+                Err(invalid_parameter(
+                    parameter,
+                    format!("{text:?} is neither a version nor {known}"),
+                ))
             }
         }
     }
@@ -234,14 +295,31 @@ mod tests {
 
     #[test]
     fn definition_is_selected_by_version_or_hash() {
-        let program = DefinitionRef { saga: SagaName::new("order").unwrap(), version: 12, hash: [0x12; 16] };
-        for (text, names) in
-            [("12", true), ("1", false), ("1212121", true), ("121212aa", false), ("12121212", true)]
-        {
-            assert_eq!(DefinitionSelector::read("from", text).unwrap().names(&program), names, "{text}");
+        let program = DefinitionRef {
+            saga: SagaName::new("order").unwrap(),
+            version: 12,
+            hash: [0x12; 16],
+        };
+        for (text, names) in [
+            ("12", true),
+            ("1", false),
+            ("1212121", true),
+            ("121212aa", false),
+            ("12121212", true),
+        ] {
+            assert_eq!(
+                DefinitionSelector::read("from", text)
+                    .unwrap()
+                    .names(&program),
+                names,
+                "{text}"
+            );
         }
         for invalid in ["", "v1", "-1", "abc", "12 "] {
-            assert!(DefinitionSelector::read("from", invalid).is_err(), "{invalid}");
+            assert!(
+                DefinitionSelector::read("from", invalid).is_err(),
+                "{invalid}"
+            );
         }
     }
 }

@@ -61,16 +61,30 @@ struct CheckedDefinition {
 
 pub(crate) fn run(args: &Args, console: &Console) -> Result<(), CommandError> {
     let report = check(&args.paths);
-    let usual = if console.is_json() { Format::Json } else { Format::Text };
+    let usual = if console.is_json() {
+        Format::Json
+    } else {
+        Format::Text
+    };
     match args.format.unwrap_or(usual) {
         Format::Text => print(&report, console)?,
         Format::Json => console.json(&to_json(&report))?,
-        Format::Github => report.annotations().iter().try_for_each(|line| console.line(line))?,
+        Format::Github => report
+            .annotations()
+            .iter()
+            .try_for_each(|line| console.line(line))?,
     }
     if report.is_empty() {
-        let paths: Vec<_> = args.paths.iter().map(|path| path.display().to_string()).collect();
+        let paths: Vec<_> = args
+            .paths
+            .iter()
+            .map(|path| path.display().to_string())
+            .collect();
         let suffixes = definitions::SUFFIXES.join(" or *");
-        return Err(CommandError::failed(format!("no file in {} matches *{suffixes}", paths.join(", "))));
+        return Err(CommandError::failed(format!(
+            "no file in {} matches *{suffixes}",
+            paths.join(", ")
+        )));
     }
     report.outcome(args.deny_warnings)
 }
@@ -91,7 +105,10 @@ fn check(paths: &[PathBuf]) -> CheckReport {
             Err(found) => report.problems.extend(found),
         }
     }
-    report.definitions = files_by_dir.iter().flat_map(|(dir, files)| check_dir(dir, files)).collect();
+    report.definitions = files_by_dir
+        .iter()
+        .flat_map(|(dir, files)| check_dir(dir, files))
+        .collect();
     check_schedules(&mut report, &schedules);
     report
 }
@@ -102,9 +119,15 @@ fn check_schedules(report: &mut CheckReport, files: &[PathBuf]) {
     for file in files {
         match definitions::files::load_schedule_file(file) {
             Ok(schedule) => {
-                let definitions = report.definitions.iter().filter_map(|one| one.definition.as_ref());
-                let unknown = schedule.check_saga(definitions.map(|definition| definition.program.as_ref()));
-                report.problems.extend(unknown.err().filter(|_| knows_sagas));
+                let definitions = report
+                    .definitions
+                    .iter()
+                    .filter_map(|one| one.definition.as_ref());
+                let unknown =
+                    schedule.check_saga(definitions.map(|definition| definition.program.as_ref()));
+                report
+                    .problems
+                    .extend(unknown.err().filter(|_| knows_sagas));
                 report.schedules.push(schedule);
             }
             Err(found) => report.problems.extend(found),
@@ -124,23 +147,44 @@ fn check_dir(dir: &Path, files: &[PathBuf]) -> Vec<CheckedDefinition> {
                 Err(problems) => (None, problems),
             };
             set.extend(definition.clone());
-            CheckedDefinition { file: file.clone(), definition, warnings: Vec::new(), problems }
+            CheckedDefinition {
+                file: file.clone(),
+                definition,
+                warnings: Vec::new(),
+                problems,
+            }
         })
         .collect();
-    let is_other = |path: &PathBuf| files.iter().all(|file| file.file_name() != path.file_name());
-    let others = definitions::list_files(dir).into_iter().filter_map(Result::ok).filter(is_other);
+    let is_other = |path: &PathBuf| {
+        files
+            .iter()
+            .all(|file| file.file_name() != path.file_name())
+    };
+    let others = definitions::list_files(dir)
+        .into_iter()
+        .filter_map(Result::ok)
+        .filter(is_other);
     set.extend(others.filter_map(|file| definitions::load_file(&file).ok()));
-    set.sort_by(|a, b| a.program.definition_ref().saga.cmp(&b.program.definition_ref().saga));
+    set.sort_by(|a, b| {
+        a.program
+            .definition_ref()
+            .saga
+            .cmp(&b.program.definition_ref().saga)
+    });
     let contradictions = references::contradictions(&set, |_| false);
     let duplicates = definitions::duplicates::sagas(&set);
     let warnings = references::warnings_with(&set, test_samples(dir));
     for one in &mut checked {
         let name = one.file.display().to_string();
         let found = contradictions.iter().chain(&duplicates);
-        one.problems.extend(found.filter(|problem| problem.file == name).cloned());
-        let found =
-            set.iter().zip(&warnings).filter(|(definition, _)| definition.file.as_ref() == Some(&one.file));
-        one.warnings.extend(found.flat_map(|(_, warnings)| warnings).cloned());
+        one.problems
+            .extend(found.filter(|problem| problem.file == name).cloned());
+        let found = set
+            .iter()
+            .zip(&warnings)
+            .filter(|(definition, _)| definition.file.as_ref() == Some(&one.file));
+        one.warnings
+            .extend(found.flat_map(|(_, warnings)| warnings).cloned());
     }
     checked
 }
@@ -149,19 +193,36 @@ fn check_dir(dir: &Path, files: &[PathBuf]) -> Vec<CheckedDefinition> {
 fn test_samples(dir: &Path) -> DataSamples {
     let mut samples = DataSamples::default();
     let files = definitions::files::list_matching(dir, |name| name.ends_with(TEST_SUFFIX));
-    for suite in files.into_iter().flatten().filter_map(|file| read(&file).ok()) {
+    for suite in files
+        .into_iter()
+        .flatten()
+        .filter_map(|file| read(&file).ok())
+    {
         for step in suite.test_file.cases.iter().flat_map(|case| &case.steps) {
-            let TestStepKind::Step { step: input, rejected: None } = &step.kind else { continue };
+            let TestStepKind::Step {
+                step: input,
+                rejected: None,
+            } = &step.kind
+            else {
+                continue;
+            };
             match input {
                 SimulationStep::Event(event) => samples.add_event(&event.kind, &event.data),
                 SimulationStep::Signal { kind, data } => samples.add_event(kind, data),
                 SimulationStep::Ok { tag, event, data } if step.instance.is_none() => {
                     add_result(&mut samples, &suite.saga, tag, event.as_ref(), data);
                 }
-                SimulationStep::Fail { tag, event: Some(event), data, .. } if step.instance.is_none() => {
+                SimulationStep::Fail {
+                    tag,
+                    event: Some(event),
+                    data,
+                    ..
+                } if step.instance.is_none() => {
                     add_result(&mut samples, &suite.saga, tag, Some(event), data);
                 }
-                SimulationStep::Task { tag, outcome, data, .. } if step.instance.is_none() => {
+                SimulationStep::Task {
+                    tag, outcome, data, ..
+                } if step.instance.is_none() => {
                     add_result(&mut samples, &suite.saga, tag, outcome.as_ref(), data);
                 }
                 _ => {}
@@ -196,7 +257,9 @@ impl CheckReport {
     }
 
     fn problems(&self) -> impl Iterator<Item = &Diagnostic> {
-        self.problems.iter().chain(self.definitions.iter().flat_map(|one| &one.problems))
+        self.problems
+            .iter()
+            .chain(self.definitions.iter().flat_map(|one| &one.problems))
     }
 
     fn warnings(&self) -> impl Iterator<Item = &LintWarning> {
@@ -204,8 +267,13 @@ impl CheckReport {
     }
 
     fn annotations(&self) -> Vec<String> {
-        let warnings = self.warnings().map(|w| annotation("warning", Some(w.code), &w.diagnostic));
-        self.problems().map(|problem| annotation("error", None, problem)).chain(warnings).collect()
+        let warnings = self
+            .warnings()
+            .map(|w| annotation("warning", Some(w.code), &w.diagnostic));
+        self.problems()
+            .map(|problem| annotation("error", None, problem))
+            .chain(warnings)
+            .collect()
     }
 
     fn outcome(&self, deny_warnings: bool) -> Result<(), CommandError> {
@@ -225,23 +293,38 @@ fn counted(count: usize, noun: &str) -> String {
 
 /// Prints one line for each definition, followed by its diagnostics.
 fn print(report: &CheckReport, console: &Console) -> Result<(), CommandError> {
-    report.problems.iter().try_for_each(|problem| console.line(&problem.to_string()))?;
+    report
+        .problems
+        .iter()
+        .try_for_each(|problem| console.line(&problem.to_string()))?;
     for one in &report.definitions {
         console.line(&one.summary_line())?;
         for problem in &one.problems {
             console.line(&problem.to_string())?;
         }
         for warning in &one.warnings {
-            console.line(&format!("{} [{}, a warning]", warning.diagnostic, warning.code))?;
+            console.line(&format!(
+                "{} [{}, a warning]",
+                warning.diagnostic, warning.code
+            ))?;
         }
     }
     let schedule = |file: &ScheduleFile| format!("{}: schedule {}: OK", file.file, file.name);
-    report.schedules.iter().try_for_each(|file| console.line(&schedule(file)))
+    report
+        .schedules
+        .iter()
+        .try_for_each(|file| console.line(&schedule(file)))
 }
 
 fn to_json(report: &CheckReport) -> Value {
-    let valid = report.definitions.iter().filter(|one| one.problems.is_empty());
-    let valid: Vec<_> = valid.filter_map(|one| one.definition.as_ref()).map(summary).collect();
+    let valid = report
+        .definitions
+        .iter()
+        .filter(|one| one.problems.is_empty());
+    let valid: Vec<_> = valid
+        .filter_map(|one| one.definition.as_ref())
+        .map(summary)
+        .collect();
     let invalid: Vec<_> = report.problems().map(details).collect();
     let warnings = report.warnings().map(|warning| {
         let mut details = details(&warning.diagnostic);
@@ -261,7 +344,12 @@ fn files(path: &Path) -> Vec<Result<PathBuf, Vec<Diagnostic>>> {
     }
     let mut found = definitions::files::list_matching(path, definitions::files::is_deployable);
     let mut dirs: Vec<_> = std::fs::read_dir(path)
-        .map(|entries| entries.filter_map(Result::ok).map(|entry| entry.path()).collect())
+        .map(|entries| {
+            entries
+                .filter_map(Result::ok)
+                .map(|entry| entry.path())
+                .collect()
+        })
         .unwrap_or_default();
     let is_searched = |dir: &PathBuf| {
         let name = dir.file_name().unwrap_or_default().to_string_lossy();
@@ -286,7 +374,11 @@ impl CheckedDefinition {
         };
         let effects = &definition.program.manifest().effects;
         let names: Vec<_> = effects.iter().map(AsRef::as_ref).collect();
-        let effects = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
+        let effects = if names.is_empty() {
+            "none".to_owned()
+        } else {
+            names.join(", ")
+        };
         let result = match self.problems.len() {
             0 => "OK".to_owned(),
             errors => counted(errors, "error"),
@@ -311,7 +403,14 @@ fn summary(definition: &LoadedDefinition) -> Value {
 }
 
 pub(crate) fn details(problem: &Diagnostic) -> Value {
-    let Diagnostic { file, line, column, path, message, suggestion } = problem;
+    let Diagnostic {
+        file,
+        line,
+        column,
+        path,
+        message,
+        suggestion,
+    } = problem;
     json!({
         "file": file, "line": line, "column": column, "path": path, "message": message, "suggestion": suggestion,
     })
@@ -319,17 +418,39 @@ pub(crate) fn details(problem: &Diagnostic) -> Value {
 
 /// Formats one workflow command, for example `::error file=a.saga.yaml,line=3,col=5::message`.
 pub(crate) fn annotation(level: &str, code: Option<&str>, problem: &Diagnostic) -> String {
-    let Diagnostic { file, line, column, path, message, suggestion } = problem;
-    let location = if *line > 0 { format!(",line={line},col={column}") } else { String::new() };
-    let title = code.map(|code| format!(",title={}", property(code))).unwrap_or_default();
-    let path = if path.is_empty() { String::new() } else { format!("{path}: ") };
-    let suggestion = suggestion.as_ref().map(|suggestion| format!("; {suggestion}")).unwrap_or_default();
+    let Diagnostic {
+        file,
+        line,
+        column,
+        path,
+        message,
+        suggestion,
+    } = problem;
+    let location = if *line > 0 {
+        format!(",line={line},col={column}")
+    } else {
+        String::new()
+    };
+    let title = code
+        .map(|code| format!(",title={}", property(code)))
+        .unwrap_or_default();
+    let path = if path.is_empty() {
+        String::new()
+    } else {
+        format!("{path}: ")
+    };
+    let suggestion = suggestion
+        .as_ref()
+        .map(|suggestion| format!("; {suggestion}"))
+        .unwrap_or_default();
     let text = data(&format!("{path}{message}{suggestion}"));
     format!("::{level} file={}{location}{title}::{text}", property(file))
 }
 
 fn data(text: &str) -> String {
-    text.replace('%', "%25").replace('\r', "%0D").replace('\n', "%0A")
+    text.replace('%', "%25")
+        .replace('\r', "%0D")
+        .replace('\n', "%0A")
 }
 
 fn property(text: &str) -> String {

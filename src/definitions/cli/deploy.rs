@@ -42,15 +42,27 @@ pub(crate) struct Args {
 
 pub(crate) async fn run(args: Args, console: &Console) -> Result<(), CommandError> {
     let client = ApiClient::new(&args.server)?;
-    let files = args.dir.as_deref().map(files).transpose()?.unwrap_or_default();
-    let bundle = json!({ "user": args.user, "files": files.iter().map(packed).collect::<Vec<_>>() });
-    let Args { dry_run, allow_downgrade, keep_others, .. } = args;
+    let files = args
+        .dir
+        .as_deref()
+        .map(files)
+        .transpose()?
+        .unwrap_or_default();
+    let bundle =
+        json!({ "user": args.user, "files": files.iter().map(packed).collect::<Vec<_>>() });
+    let Args {
+        dry_run,
+        allow_downgrade,
+        keep_others,
+        ..
+    } = args;
     let route = match &args.context {
         None => "/admin/deploy".to_owned(),
         Some(context) => path(&["v1", "contexts", context, "definitions"]),
     };
-    let path =
-        format!("{route}?dry_run={dry_run}&allow_downgrade={allow_downgrade}&keep_others={keep_others}");
+    let path = format!(
+        "{route}?dry_run={dry_run}&allow_downgrade={allow_downgrade}&keep_others={keep_others}"
+    );
     match client.send(&path, &bundle).await {
         Ok(plan) if console.is_json() => console.json(&plan),
         Ok(plan) => report(&plan, console),
@@ -64,7 +76,10 @@ fn files(dir: &Path) -> Result<Vec<SourceFile>, CommandError> {
     if files.is_empty() {
         // A wrong directory without definitions would retire all active definitions.
         let suffixes = definitions::SUFFIXES.join(" or *");
-        return Err(CommandError::failed(format!("{} has no file that matches *{suffixes}", dir.display())));
+        return Err(CommandError::failed(format!(
+            "{} has no file that matches *{suffixes}",
+            dir.display()
+        )));
     }
     Ok(files)
 }
@@ -87,14 +102,30 @@ pub(crate) fn report(plan: &Value, console: &Console) -> Result<(), CommandError
                 None => text(one, "version"),
             };
             let hash = text(one, "hash").chars().take(8).collect();
-            vec![change.to_owned(), text(one, "saga"), version, hash, text(one, "file")]
+            vec![
+                change.to_owned(),
+                text(one, "saga"),
+                version,
+                hash,
+                text(one, "file"),
+            ]
         }));
     }
     rows.extend(items(plan, "schedules").iter().map(|one| {
         let name = format!("schedule {}", text(one, "name"));
-        vec![text(one, "change"), name, String::new(), String::new(), text(one, "file")]
+        vec![
+            text(one, "change"),
+            name,
+            String::new(),
+            String::new(),
+            text(one, "file"),
+        ]
     }));
-    console.table(&["CHANGE", "SAGA", "VERSION", "HASH", "FILE"], &rows, "no definitions")?;
+    console.table(
+        &["CHANGE", "SAGA", "VERSION", "HASH", "FILE"],
+        &rows,
+        "no definitions",
+    )?;
     for warning in items(plan, "warnings").iter().filter_map(Value::as_str) {
         note(&format!("warning: {warning}"));
     }
@@ -114,7 +145,9 @@ pub(crate) fn rejection(
     dir: Option<&Path>,
     console: &Console,
 ) -> Result<CommandError, CommandError> {
-    let ClientError::Problem { status: 422, body } = &trouble else { return Ok(client.failure(trouble)) };
+    let ClientError::Problem { status: 422, body } = &trouble else {
+        return Ok(client.failure(trouble));
+    };
     let locations = items(body, "errors");
     if text(body, "code") != "OR0017" || locations.is_empty() {
         return Ok(client.failure(trouble));
@@ -124,7 +157,9 @@ pub(crate) fn rejection(
     } else {
         for location in locations {
             let detail = text(location, "detail");
-            console.line(&dir.map_or(detail.clone(), |dir| dir.join(&detail).display().to_string()))?;
+            console.line(&dir.map_or(detail.clone(), |dir| {
+                dir.join(&detail).display().to_string()
+            }))?;
         }
     }
     Ok(CommandError::failed(text(body, "detail")))

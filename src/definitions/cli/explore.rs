@@ -37,20 +37,34 @@ pub(crate) fn run(args: &Args, console: &Console) -> Result<(), CommandError> {
         if definition.compiled.is_none() {
             continue;
         }
-        let options = ExploreOptions { seed: args.seed, max_runs: args.runs, steps: args.max_steps };
+        let options = ExploreOptions {
+            seed: args.seed,
+            max_runs: args.runs,
+            steps: args.max_steps,
+        };
         let report = explore(&definition.program, options);
         let file = definition.file.unwrap_or_default();
-        found.push((definition.program.definition_ref().saga.to_string(), file, report));
+        found.push((
+            definition.program.definition_ref().saga.to_string(),
+            file,
+            report,
+        ));
     }
     if Format::is_json(args.format, console) {
-        let all: Vec<_> = found.iter().map(|(saga, file, report)| as_json(saga, file, report)).collect();
+        let all: Vec<_> = found
+            .iter()
+            .map(|(saga, file, report)| as_json(saga, file, report))
+            .collect();
         console.json(&Value::Array(all))?;
     } else {
         for (saga, file, report) in &found {
             as_text(saga, file, report, console)?;
         }
     }
-    let broken = found.iter().filter(|(_, _, report)| report.counterexample.is_some()).count();
+    let broken = found
+        .iter()
+        .filter(|(_, _, report)| report.counterexample.is_some())
+        .count();
     match (broken, found.len()) {
         (_, 0) => Err(CommandError::failed("no definition with steps found")),
         (0, _) => Ok(()),
@@ -68,21 +82,38 @@ fn as_json(saga: &str, file: &Path, report: &ExploreReport) -> Value {
     value
 }
 
-fn as_text(saga: &str, file: &Path, report: &ExploreReport, console: &Console) -> Result<(), CommandError> {
-    let statuses: Vec<_> =
-        report.statuses.iter().map(|(status, count)| format!("{count} {status}")).collect();
+fn as_text(
+    saga: &str,
+    file: &Path,
+    report: &ExploreReport,
+    console: &Console,
+) -> Result<(), CommandError> {
+    let statuses: Vec<_> = report
+        .statuses
+        .iter()
+        .map(|(status, count)| format!("{count} {status}"))
+        .collect();
     let (runs, steps, states) = (report.options.max_runs, report.steps, report.states);
-    let result = if report.counterexample.is_some() { "VIOLATED" } else { "sound" };
+    let result = if report.counterexample.is_some() {
+        "VIOLATED"
+    } else {
+        "sound"
+    };
     console.line(&format!(
         "{saga}: {result}: {runs} executions, {steps} steps, {states} states, {}",
         statuses.join(", ")
     ))?;
-    let (reached, all) = (report.covered.len(), report.covered.len() + report.not_covered.len());
+    let (reached, all) = (
+        report.covered.len(),
+        report.covered.len() + report.not_covered.len(),
+    );
     console.line(&format!("  reached {reached} of {all}"))?;
     if !report.not_covered.is_empty() {
         console.line(&format!("  not covered: {}", report.not_covered.join(", ")))?;
     }
-    let Some(found) = &report.counterexample else { return Ok(()) };
+    let Some(found) = &report.counterexample else {
+        return Ok(());
+    };
     console.line(&format!("  {}", found.violation))?;
     console.line(&format!(
         "  {} steps ({} before shrinking); as a test:\n",

@@ -38,8 +38,9 @@ enum GraphFormatArg {
 
 pub(crate) async fn run(args: Args, console: &Console) -> Result<(), CommandError> {
     let definition = definitions::load_file(&args.file)?;
-    let compiled =
-        definition.compiled.ok_or_else(|| CommandError::failed("the definition has no steps to render"))?;
+    let compiled = definition
+        .compiled
+        .ok_or_else(|| CommandError::failed("the definition has no steps to render"))?;
     let view = match (&args.instance, &args.state) {
         (Some(instance), _) => Some(fetch(instance, &args.server).await?),
         (None, Some(file)) => Some(read(file)?),
@@ -55,20 +56,31 @@ pub(crate) async fn run(args: Args, console: &Console) -> Result<(), CommandErro
 
 async fn fetch(instance: &str, server: &ServerArgs) -> Result<Value, CommandError> {
     let (saga, correlation) = instance.split_once('/').ok_or_else(|| {
-        CommandError::usage(format!("invalid --instance {instance:?}; expected SAGA/CORRELATION"))
+        CommandError::usage(format!(
+            "invalid --instance {instance:?}; expected SAGA/CORRELATION"
+        ))
     })?;
-    let mut found = ApiClient::new(server)?.get(&path(&["v1", "sagas", saga, correlation]), &[]).await?;
+    let mut found = ApiClient::new(server)?
+        .get(&path(&["v1", "sagas", saga, correlation]), &[])
+        .await?;
     Ok(found["state"].take())
 }
 
 fn read(file: &Path) -> Result<Value, CommandError> {
     let invalid = |reason: String| CommandError::failed(format!("{}: {reason}", file.display()));
-    let text = std::fs::read_to_string(file).map_err(|error| invalid(format!("cannot be read: {error}")))?;
+    let text = std::fs::read_to_string(file)
+        .map_err(|error| invalid(format!("cannot be read: {error}")))?;
     let mut value: Value =
         serde_json::from_str(&text).map_err(|error| invalid(format!("is not JSON: {error}")))?;
-    let view = if value["state"].is_object() { value["state"].take() } else { value };
+    let view = if value["state"].is_object() {
+        value["state"].take()
+    } else {
+        value
+    };
     if view["steps"].is_array() {
         return Ok(view);
     }
-    Err(invalid("has no steps; create the file with `orlog saga show --output json`".to_owned()))
+    Err(invalid(
+        "has no steps; create the file with `orlog saga show --output json`".to_owned(),
+    ))
 }

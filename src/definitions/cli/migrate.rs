@@ -67,7 +67,12 @@ async fn everything(client: &ApiClient, args: &Args) -> Result<Value, CommandErr
             "from": args.from, "to": args.to, "only": args.only, "dry_run": args.dry_run, "user": args.user,
             "limit": PAGE.min(limit - all.len()), "cursor": cursor,
         });
-        last = client.post(&path(&["v1", "definitions", &args.saga, "migrate"]), Some(&body)).await?;
+        last = client
+            .post(
+                &path(&["v1", "definitions", &args.saga, "migrate"]),
+                Some(&body),
+            )
+            .await?;
         all.extend(items(&last, "items").iter().cloned());
         cursor = last["next_cursor"].take();
         if cursor.is_null() {
@@ -87,30 +92,50 @@ async fn everything(client: &ApiClient, args: &Args) -> Result<Value, CommandErr
 }
 
 fn report(result: &Value, console: &Console) -> Result<(), CommandError> {
-    let (mut blocked, others): (Vec<_>, Vec<_>) =
-        items(result, "items").iter().partition(|one| one["class"] == "blocked");
-    let listed = if result["dry_run"] == true { &others[..] } else { &[] };
+    let (mut blocked, others): (Vec<_>, Vec<_>) = items(result, "items")
+        .iter()
+        .partition(|one| one["class"] == "blocked");
+    let listed = if result["dry_run"] == true {
+        &others[..]
+    } else {
+        &[]
+    };
     let hidden = blocked.len().saturating_sub(MAX_ROWS) + listed.len().saturating_sub(MAX_ROWS);
     blocked.truncate(MAX_ROWS);
     let rows = listed.iter().take(MAX_ROWS).chain(&blocked).map(|one| {
-        let reasons: Vec<_> = items(one, "reasons").iter().filter_map(Value::as_str).collect();
-        vec![text(one, "correlation"), text(one, "class"), reasons.join("; ")]
+        let reasons: Vec<_> = items(one, "reasons")
+            .iter()
+            .filter_map(Value::as_str)
+            .collect();
+        vec![
+            text(one, "correlation"),
+            text(one, "class"),
+            reasons.join("; "),
+        ]
     });
     let rows: Vec<_> = rows.collect();
     if !rows.is_empty() {
         console.table(&["INSTANCE", "PLAN", "REASON"], &rows, "")?;
     }
     if hidden > 0 {
-        note(&format!("{hidden} more are not printed; --output json lists all"));
+        note(&format!(
+            "{hidden} more are not printed; --output json lists all"
+        ));
     }
     if !result["next_cursor"].is_null() {
         note("--limit reached; more instances possible");
     }
     let counts = &result["counts"];
-    let classes = ["safe", "mapped", "blocked"].map(|class| format!("{} {class}", counts[class])).join(", ");
+    let classes = ["safe", "mapped", "blocked"]
+        .map(|class| format!("{} {class}", counts[class]))
+        .join(", ");
     let done = match result["dry_run"].as_bool() {
         Some(true) => "dry run: no changes made".to_owned(),
-        _ => format!("{} instances migrated to v{}", counts["migrated"], text(result, "to_version")),
+        _ => format!(
+            "{} instances migrated to v{}",
+            counts["migrated"],
+            text(result, "to_version")
+        ),
     };
     console.line(&format!("{classes}; {done}"))
 }

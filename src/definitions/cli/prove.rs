@@ -58,9 +58,16 @@ pub(crate) fn run(args: &Args, console: &Console) -> Result<(), CommandError> {
     for file in args.paths.iter().flat_map(|path| definition_files(path)) {
         let definition = file.and_then(|file| definitions::load_file(&file))?;
         let start = Instant::now();
-        let Some(report) = prove(&definition.program, options) else { continue };
+        let Some(report) = prove(&definition.program, options) else {
+            continue;
+        };
         let saga = definition.program.definition_ref().saga.to_string();
-        let proof = Proof { saga, file: definition.file.unwrap_or_default(), report, took: start.elapsed() };
+        let proof = Proof {
+            saga,
+            file: definition.file.unwrap_or_default(),
+            report,
+            took: start.elapsed(),
+        };
         if !is_json {
             proof.print(console)?;
         }
@@ -74,8 +81,12 @@ pub(crate) fn run(args: &Args, console: &Console) -> Result<(), CommandError> {
 
 fn result(proofs: &[Proof]) -> Result<(), CommandError> {
     let all = proofs.len();
-    let count =
-        |is: fn(&ProofOutcome) -> bool| proofs.iter().filter(|proof| is(&proof.report.outcome)).count();
+    let count = |is: fn(&ProofOutcome) -> bool| {
+        proofs
+            .iter()
+            .filter(|proof| is(&proof.report.outcome))
+            .count()
+    };
     let violated = count(|outcome| matches!(outcome, ProofOutcome::Violated(_)));
     let not_proved = count(|outcome| matches!(outcome, ProofOutcome::NotProved { .. }));
     match (violated, not_proved) {
@@ -85,9 +96,9 @@ fn result(proofs: &[Proof]) -> Result<(), CommandError> {
             CommandExit::NotProved,
             format!("{not_proved} of {all} definitions are not proved; no invariant is violated"),
         )),
-        (_, _) => {
-            Err(CommandError::failed(format!("invariants are violated in {violated} of {all} definitions")))
-        }
+        (_, _) => Err(CommandError::failed(format!(
+            "invariants are violated in {violated} of {all} definitions"
+        ))),
     }
 }
 
@@ -101,7 +112,13 @@ impl Proof {
     }
 
     fn print(&self, console: &Console) -> Result<(), CommandError> {
-        let ProveReport { options, states, transitions, depth, .. } = &self.report;
+        let ProveReport {
+            options,
+            states,
+            transitions,
+            depth,
+            ..
+        } = &self.report;
         console.line(&format!(
             "{}: {}: {states} states, {transitions} transitions, up to {depth} inputs, disturbances: {}, {:.1}s",
             self.saga,
@@ -109,18 +126,31 @@ impl Proof {
             options.disturbances,
             self.took.as_secs_f64(),
         ))?;
-        let ends: Vec<_> =
-            self.report.ends.iter().map(|(status, count)| format!("{count} {status}")).collect();
+        let ends: Vec<_> = self
+            .report
+            .ends
+            .iter()
+            .map(|(status, count)| format!("{count} {status}"))
+            .collect();
         console.line(&format!(
             "  ends: {}",
-            if ends.is_empty() { "none".to_owned() } else { ends.join(", ") }
+            if ends.is_empty() {
+                "none".to_owned()
+            } else {
+                ends.join(", ")
+            }
         ))?;
         if !self.report.never_completed.is_empty() {
-            console.line(&format!("  never completed: {}", self.report.never_completed.join(", ")))?;
+            console.line(&format!(
+                "  never completed: {}",
+                self.report.never_completed.join(", ")
+            ))?;
         }
         if !self.report.remaining.is_empty() {
             let steps = self.report.remaining.join(", ");
-            console.line(&format!("  without undo, remains after a late success: {steps}"))?;
+            console.line(&format!(
+                "  without undo, remains after a late success: {steps}"
+            ))?;
         }
         match &self.report.outcome {
             ProofOutcome::Proved => Ok(()),

@@ -57,7 +57,11 @@ pub(crate) fn run(args: &Args, console: &Console) -> Result<(), CommandError> {
         record_work: args.against.is_some(),
     };
     let programs = programs_of(&args.definitions)?;
-    let others = args.against.as_ref().map(|dir| programs_of(dir)).transpose()?;
+    let others = args
+        .against
+        .as_ref()
+        .map(|dir| programs_of(dir))
+        .transpose()?;
     let events = events(args)?;
     let began = Instant::now();
     let report = simulate(programs, &events, &options);
@@ -92,7 +96,10 @@ fn show(
 fn speed(events: usize, took: Duration) -> String {
     let seconds = took.as_secs_f64();
     let count = u32::try_from(events).map_or(f64::INFINITY, f64::from);
-    format!("{events} events in {seconds:.2} s, {:.0} per minute", count / seconds.max(1e-6) * 60.0)
+    format!(
+        "{events} events in {seconds:.2} s, {:.0} per minute",
+        count / seconds.max(1e-6) * 60.0
+    )
 }
 
 fn responses(named: &str) -> Result<ResponsePolicy, CommandError> {
@@ -100,15 +107,17 @@ fn responses(named: &str) -> Result<ResponsePolicy, CommandError> {
         "ok" => Ok(ResponsePolicy::ok()),
         "none" => Ok(ResponsePolicy::none()),
         file => {
-            let text = std::fs::read_to_string(file)
-                .map_err(|error| CommandError::failed(format!("cannot read --responses {file}: {error}")))?;
+            let text = std::fs::read_to_string(file).map_err(|error| {
+                CommandError::failed(format!("cannot read --responses {file}: {error}"))
+            })?;
             ResponsePolicy::read(&text, file).map_err(CommandError::from)
         }
     }
 }
 
 fn programs_of(dir: &Path) -> Result<Arc<SimulatorPrograms>, CommandError> {
-    let (mut programs, mut problems): (Vec<Arc<dyn Program>>, Vec<Diagnostic>) = (Vec::new(), Vec::new());
+    let (mut programs, mut problems): (Vec<Arc<dyn Program>>, Vec<Diagnostic>) =
+        (Vec::new(), Vec::new());
     for file in definitions::list_files(dir) {
         match file.and_then(|file| definitions::load_file(&file)) {
             Ok(definition) => programs.push(definition.program),
@@ -117,7 +126,10 @@ fn programs_of(dir: &Path) -> Result<Arc<SimulatorPrograms>, CommandError> {
     }
     match (problems.is_empty(), programs.is_empty()) {
         (false, _) => Err(problems.into()),
-        (true, true) => Err(CommandError::failed(format!("no definition found in {}", dir.display()))),
+        (true, true) => Err(CommandError::failed(format!(
+            "no definition found in {}",
+            dir.display()
+        ))),
         (true, false) => Ok(Arc::new(SimulatorPrograms::new(programs))),
     }
 }
@@ -125,10 +137,15 @@ fn programs_of(dir: &Path) -> Result<Arc<SimulatorPrograms>, CommandError> {
 /// Returns the events ordered by time; events with equal times keep the order of the file.
 fn events(args: &Args) -> Result<Vec<Event>, CommandError> {
     let (lines, _) = lines(Some(&args.events), &args.columns)?;
-    let mut events = lines.map(|line| line.and_then(event)).collect::<Result<Vec<_>, _>>()?;
+    let mut events = lines
+        .map(|line| line.and_then(event))
+        .collect::<Result<Vec<_>, _>>()?;
     events.sort_by_key(|event| event.time);
     if events.is_empty() {
-        return Err(CommandError::failed(format!("no event found in {}", args.events.display())));
+        return Err(CommandError::failed(format!(
+            "no event found in {}",
+            args.events.display()
+        )));
     }
     Ok(events)
 }
@@ -146,7 +163,10 @@ fn event(line: EventLine) -> Result<Event, CommandError> {
              \"time\": \"2026-01-02T03:04:05Z\""
         )));
     }
-    let defaults = DecodeDefaults { tenant: None, now: Timestamp::default() };
+    let defaults = DecodeDefaults {
+        tenant: None,
+        now: Timestamp::default(),
+    };
     codec::from_json(&value, &defaults)
         .map_err(|error| CommandError::failed(format!("line {number}: {error}")))
 }
@@ -154,10 +174,16 @@ fn event(line: EventLine) -> Result<Event, CommandError> {
 /// Converts the short form to `CloudEvents`.
 fn whole(line: EventLine) -> Value {
     let mut value = line.event;
-    let Some(fields) = value.as_object_mut() else { return value };
+    let Some(fields) = value.as_object_mut() else {
+        return value;
+    };
     fields.insert("specversion".to_owned(), json!("1.0"));
-    fields.entry("id").or_insert_with(|| json!(format!("line-{}", line.number)));
-    fields.entry("source").or_insert_with(|| json!("urn:orlog:record"));
+    fields
+        .entry("id")
+        .or_insert_with(|| json!(format!("line-{}", line.number)));
+    fields
+        .entry("source")
+        .or_insert_with(|| json!("urn:orlog:record"));
     if let Some(correlation) = fields.remove("correlation") {
         fields.insert("correlationid".to_owned(), correlation);
     }

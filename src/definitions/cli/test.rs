@@ -67,7 +67,8 @@ fn report(args: &Args, console: &Console) -> Result<(), CommandError> {
     let run = run_suites(args);
     if let Some(path) = &args.junit {
         let written = std::fs::write(path, test_file::junit(&run.outcomes));
-        written.map_err(|e| CommandError::failed(format!("cannot write {}: {e}", path.display())))?;
+        written
+            .map_err(|e| CommandError::failed(format!("cannot write {}: {e}", path.display())))?;
     }
     if Format::is_json(args.format, console) {
         console.json(&as_json(&run))?;
@@ -78,15 +79,27 @@ fn report(args: &Args, console: &Console) -> Result<(), CommandError> {
     match (failed, run.problems.len()) {
         (0, 0) if passed == 0 => Err(CommandError::failed(nothing(args))),
         (0, 0) => Ok(()),
-        (0, problems) => Err(CommandError::failed(format!("{problems} errors in the files"))),
-        (failed, _) => Err(CommandError::failed(format!("{failed} of {} tests failed", failed + passed))),
+        (0, problems) => Err(CommandError::failed(format!(
+            "{problems} errors in the files"
+        ))),
+        (failed, _) => Err(CommandError::failed(format!(
+            "{failed} of {} tests failed",
+            failed + passed
+        ))),
     }
 }
 
 fn nothing(args: &Args) -> String {
-    let paths: Vec<_> = args.paths.iter().map(|path| path.display().to_string()).collect();
+    let paths: Vec<_> = args
+        .paths
+        .iter()
+        .map(|path| path.display().to_string())
+        .collect();
     match &args.filter {
-        Some(filter) => format!("no test in {} has a name that contains {filter:?}", paths.join(", ")),
+        Some(filter) => format!(
+            "no test in {} has a name that contains {filter:?}",
+            paths.join(", ")
+        ),
         None => format!("no test found in {}", paths.join(", ")),
     }
 }
@@ -100,11 +113,16 @@ fn run_suites(args: &Args) -> TestRun {
             Err(found) => problems.extend(found),
         }
     }
-    TestRun { outcomes, problems, took: began.elapsed() }
+    TestRun {
+        outcomes,
+        problems,
+        took: began.elapsed(),
+    }
 }
 
 fn play(suite: &TestSuite, filter: Option<&str>, outcomes: &mut Vec<TestResult>) {
-    let chosen = |case: &&test_file::TestCase| filter.is_none_or(|filter| case.name.contains(filter));
+    let chosen =
+        |case: &&test_file::TestCase| filter.is_none_or(|filter| case.name.contains(filter));
     for case in suite.test_file.cases.iter().filter(chosen) {
         let began = Instant::now();
         let misses = test_file::run(case, &suite.saga, &suite.programs);
@@ -128,8 +146,17 @@ fn play(suite: &TestSuite, filter: Option<&str>, outcomes: &mut Vec<TestResult>)
 
 fn as_text(run: &TestRun, console: &Console) -> Result<(), CommandError> {
     for outcome in &run.outcomes {
-        let mark = if outcome.mismatches.is_empty() { "ok    " } else { "FAILED" };
-        console.line(&format!("{mark} {}: {} ({})", outcome.file, outcome.name, millis(outcome.duration)))?;
+        let mark = if outcome.mismatches.is_empty() {
+            "ok    "
+        } else {
+            "FAILED"
+        };
+        console.line(&format!(
+            "{mark} {}: {} ({})",
+            outcome.file,
+            outcome.name,
+            millis(outcome.duration)
+        ))?;
         if !outcome.mismatches.is_empty() {
             for line in outcome.lines() {
                 console.line(&format!("       {}", line.replace('\n', "\n       ")))?;
@@ -140,14 +167,19 @@ fn as_text(run: &TestRun, console: &Console) -> Result<(), CommandError> {
         console.line(&problem.to_string())?;
     }
     let Summary { passed, failed } = Summary::of(&run.outcomes);
-    console.line(&format!("{passed} passed, {failed} failed, in {}", millis(run.took)))
+    console.line(&format!(
+        "{passed} passed, {failed} failed, in {}",
+        millis(run.took)
+    ))
 }
 
 fn as_json(run: &TestRun) -> Value {
     let Summary { passed, failed } = Summary::of(&run.outcomes);
     let outcome = |outcome: &TestResult| {
-        let misses =
-            outcome.mismatches.iter().map(|miss| json!({ "line": miss.line, "message": miss.message }));
+        let misses = outcome
+            .mismatches
+            .iter()
+            .map(|miss| json!({ "line": miss.line, "message": miss.message }));
         json!({
             "file": outcome.file,
             "line": outcome.line,

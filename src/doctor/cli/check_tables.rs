@@ -22,7 +22,11 @@ pub(crate) fn run(dir: &Path, console: &Console) -> Result<(), CommandError> {
     let rows = orlog_store::check_tables(dir, |problem| {
         // Each line is written at once: the next page can end the process.
         let kind = if problem.is_row { "row" } else { "damaged" };
-        let line = format!("{kind} {}: {}", problem.table, problem.reason.replace('\n', " "));
+        let line = format!(
+            "{kind} {}: {}",
+            problem.table,
+            problem.reason.replace('\n', " ")
+        );
         printed = std::mem::replace(&mut printed, Ok(())).and_then(|()| console.line(&line));
     });
     printed?;

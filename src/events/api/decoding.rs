@@ -42,13 +42,18 @@ pub(super) fn decode(
 ) -> Result<Vec<Event>, Problem> {
     match format {
         BodyFormat::Structured => one(codec::from_structured(&body::parse(bytes)?, defaults)),
-        BodyFormat::Batch => all(&body::parse::<Vec<Value>>(bytes)?, codec::from_structured, defaults),
+        BodyFormat::Batch => all(
+            &body::parse::<Vec<Value>>(bytes)?,
+            codec::from_structured,
+            defaults,
+        ),
         BodyFormat::Binary => binary(headers, bytes, defaults),
         BodyFormat::Plain => match body::parse(bytes)? {
             Value::Array(members) => all(&members, codec::from_json, defaults),
-            _ if bytes.len() as u64 > single_limit => {
-                Err(body::too_large(&format!("one event of {} bytes", bytes.len()), single_limit))
-            }
+            _ if bytes.len() as u64 > single_limit => Err(body::too_large(
+                &format!("one event of {} bytes", bytes.len()),
+                single_limit,
+            )),
             single => one(codec::from_json(&single, defaults)),
         },
     }
@@ -58,19 +63,28 @@ fn one(decoded: Result<Event, DecodeError>) -> Result<Vec<Event>, Problem> {
     match decoded {
         Ok(event) => Ok(vec![event]),
         Err(error) => {
-            Err(Problem::new(code(&error), error.to_string()).with(vec![problem_detail("", &error)]))
+            Err(Problem::new(code(&error), error.to_string())
+                .with(vec![problem_detail("", &error)]))
         }
     }
 }
 
-fn binary(headers: &HeaderMap, bytes: &[u8], defaults: &DecodeDefaults) -> Result<Vec<Event>, Problem> {
+fn binary(
+    headers: &HeaderMap,
+    bytes: &[u8],
+    defaults: &DecodeDefaults,
+) -> Result<Vec<Event>, Problem> {
     let mut attributes = Vec::with_capacity(headers.len());
     for (name, value) in headers {
-        let is_read = name.as_str().starts_with("ce-") || name == "content-type" || name == "traceparent";
+        let is_read =
+            name.as_str().starts_with("ce-") || name == "content-type" || name == "traceparent";
         match std::str::from_utf8(value.as_bytes()) {
             Ok(text) if is_read => attributes.push((name.as_str(), text)),
             Err(_) if is_read => {
-                return Err(Problem::new(Code::InvalidEvent, format!("the header {name} is not UTF-8")));
+                return Err(Problem::new(
+                    Code::InvalidEvent,
+                    format!("the header {name} is not UTF-8"),
+                ));
             }
             _ => {}
         }
@@ -115,7 +129,9 @@ fn all(
 fn code(error: &DecodeError) -> Code {
     match error {
         DecodeError::TooLarge { .. } => Code::TooLarge,
-        DecodeError::Json { part: "the body", .. } => Code::InvalidJson,
+        DecodeError::Json {
+            part: "the body", ..
+        } => Code::InvalidJson,
         _ => Code::InvalidEvent,
     }
 }
@@ -123,14 +139,21 @@ fn code(error: &DecodeError) -> Code {
 /// Returns the location of an event error in a body; `base` is the pointer to the event.
 pub(super) fn problem_detail(base: &str, error: &DecodeError) -> ProblemDetail {
     let attribute = match error {
-        DecodeError::Missing { attribute, .. } | DecodeError::Invalid { attribute, .. } => attribute.as_str(),
+        DecodeError::Missing { attribute, .. } | DecodeError::Invalid { attribute, .. } => {
+            attribute.as_str()
+        }
         DecodeError::Tenant { .. } => "tenantid",
         DecodeError::Json { part, .. } if !part.contains(' ') => part,
         _ => "",
     };
     let parts = attribute.split('.').filter(|part| !part.is_empty());
-    let pointer = parts.fold(base.to_owned(), |pointer, part| pointer + "/" + &body::escape(part));
-    ProblemDetail { pointer, detail: error.to_string() }
+    let pointer = parts.fold(base.to_owned(), |pointer, part| {
+        pointer + "/" + &body::escape(part)
+    });
+    ProblemDetail {
+        pointer,
+        detail: error.to_string(),
+    }
 }
 
 /// Assigns the trace of the request to events without a trace.

@@ -36,11 +36,18 @@ pub(super) fn authenticate(
     received: &Received<'_>,
     events: &mut [Event],
 ) -> Result<Vec<Option<Message>>, Problem> {
-    let members = if received.format == BodyFormat::Binary { Vec::new() } else { members(received.bytes)? };
+    let members = if received.format == BodyFormat::Binary {
+        Vec::new()
+    } else {
+        members(received.bytes)?
+    };
     let mut messages = Vec::with_capacity(events.len());
     for (index, event) in events.iter_mut().enumerate() {
-        let pointer =
-            if matches!(members.as_slice(), [] | [_]) { String::new() } else { format!("/{index}") };
+        let pointer = if matches!(members.as_slice(), [] | [_]) {
+            String::new()
+        } else {
+            format!("/{index}")
+        };
         if !is_signed(event) {
             if caller.key.is_none() {
                 return Err(unsigned(&pointer));
@@ -59,11 +66,19 @@ pub(super) fn authenticate(
         };
         let (headers, payload) = binary.map_err(|error| invalid(&error))?;
         let subject = codec::subject_with_kind(event, SubjectKind::WorkflowEvent);
-        let mut message = Message { headers, payload, ..codec::encode(&*event, subject) };
+        let mut message = Message {
+            headers,
+            payload,
+            ..codec::encode(&*event, subject)
+        };
         let signer = signed_events.verify(&event.tenant, &message, now);
         let signer = signer.map_err(|rejection| rejected(&pointer, &rejection))?;
-        message.headers.retain(|(name, _)| !name.eq_ignore_ascii_case(USER));
-        message.headers.push((USER.into(), codec::header_value(&signer)));
+        message
+            .headers
+            .retain(|(name, _)| !name.eq_ignore_ascii_case(USER));
+        message
+            .headers
+            .push((USER.into(), codec::header_value(&signer)));
         event.user = Some(signer);
         messages.push(Some(message));
     }
@@ -88,7 +103,9 @@ fn binary(received: &Received<'_>) -> Result<(Headers, bytes::Bytes), DecodeErro
         }
         let text = String::from_utf8_lossy(value.as_bytes());
         if name.starts_with(RESERVED) && !OWN.contains(&name) {
-            return Err(DecodeError::Format(format!("only Orlog sets the attribute {name}; remove it")));
+            return Err(DecodeError::Format(format!(
+                "only Orlog sets the attribute {name}; remove it"
+            )));
         }
         headers.push((name.into(), text.into()));
     }
@@ -97,13 +114,18 @@ fn binary(received: &Received<'_>) -> Result<(Headers, bytes::Bytes), DecodeErro
 
 fn unsigned(pointer: &str) -> Problem {
     let detail = EventRejection::Unsigned.to_string();
-    let located = ProblemDetail { pointer: pointer.to_owned(), detail: detail.clone() };
+    let located = ProblemDetail {
+        pointer: pointer.to_owned(),
+        detail: detail.clone(),
+    };
     Problem::new(Code::SignatureRequired, detail).with(vec![located])
 }
 
 fn rejected(pointer: &str, rejection: &EventRejection) -> Problem {
     let detail = rejection.to_string();
-    let located =
-        ProblemDetail { pointer: format!("{pointer}/{}", codec::EVENT_SIGNATURE), detail: detail.clone() };
+    let located = ProblemDetail {
+        pointer: format!("{pointer}/{}", codec::EVENT_SIGNATURE),
+        detail: detail.clone(),
+    };
     Problem::new(Code::InvalidEventSignature, detail).with(vec![located])
 }

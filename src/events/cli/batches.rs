@@ -37,7 +37,10 @@ pub(crate) struct Batches<I: Iterator> {
 
 impl<I: Iterator<Item = Result<EventLine, CommandError>>> Batches<I> {
     pub(crate) fn new(lines: I, max_events: usize) -> Self {
-        Self { lines: lines.peekable(), max_events }
+        Self {
+            lines: lines.peekable(),
+            max_events,
+        }
     }
 }
 
@@ -47,7 +50,9 @@ impl<I: Iterator<Item = Result<EventLine, CommandError>>> Iterator for Batches<I
     fn next(&mut self) -> Option<Self::Item> {
         let (mut events, mut lines, mut bytes) = (Vec::new(), Vec::new(), 0);
         let fits = |count: usize, bytes: usize, next: &Result<EventLine, CommandError>| match next {
-            Ok(line) => count == 0 || (count < self.max_events && bytes + line.bytes <= MAX_BATCH_BYTES),
+            Ok(line) => {
+                count == 0 || (count < self.max_events && bytes + line.bytes <= MAX_BATCH_BYTES)
+            }
             Err(_) => count == 0,
         };
         while let Some(next) = self.lines.next_if(|next| fits(events.len(), bytes, next)) {
@@ -60,7 +65,11 @@ impl<I: Iterator<Item = Result<EventLine, CommandError>>> Iterator for Batches<I
                 Err(failure) => return Some(Err(failure)),
             }
         }
-        (!events.is_empty()).then_some(Ok(Batch { events: Value::Array(events), lines, bytes }))
+        (!events.is_empty()).then_some(Ok(Batch {
+            events: Value::Array(events),
+            lines,
+            bytes,
+        }))
     }
 }
 
@@ -68,21 +77,41 @@ impl<I: Iterator<Item = Result<EventLine, CommandError>>> Iterator for Batches<I
 mod tests {
     use super::*;
 
-    #[expect(clippy::unnecessary_wraps, reason = "it stands for what a reader yields")]
+    #[expect(
+        clippy::unnecessary_wraps,
+        reason = "it stands for what a reader yields"
+    )]
     fn line(number: u64, bytes: usize) -> Result<EventLine, CommandError> {
-        Ok(EventLine { number, bytes, event: Value::from(number) })
+        Ok(EventLine {
+            number,
+            bytes,
+            event: Value::from(number),
+        })
     }
 
     #[test]
     fn batches_keep_order_and_limits() {
-        let lines = vec![line(1, 10), line(2, 10), line(3, 10), line(4, MAX_BATCH_BYTES), line(5, 1)];
+        let lines = vec![
+            line(1, 10),
+            line(2, 10),
+            line(3, 10),
+            line(4, MAX_BATCH_BYTES),
+            line(5, 1),
+        ];
         let batches = Batches::new(lines.into_iter(), 2).map(|batch| batch.unwrap().lines);
-        assert_eq!(batches.collect::<Vec<_>>(), [vec![1, 2], vec![3], vec![4], vec![5]]);
+        assert_eq!(
+            batches.collect::<Vec<_>>(),
+            [vec![1, 2], vec![3], vec![4], vec![5]]
+        );
     }
 
     #[test]
     fn lines_before_an_invalid_one_are_sent() {
-        let lines = vec![line(1, 10), Err(CommandError::failed("line 2")), line(3, 10)];
+        let lines = vec![
+            line(1, 10),
+            Err(CommandError::failed("line 2")),
+            line(3, 10),
+        ];
         let mut batches = Batches::new(lines.into_iter(), 9);
         assert_eq!(batches.next().unwrap().unwrap().lines, [1]);
         assert!(batches.next().unwrap().is_err());

@@ -13,16 +13,29 @@ use super::batches::EventLine;
 
 /// Mapping of columns to event attributes.
 #[derive(Clone, Debug, clap::Args)]
-#[expect(clippy::struct_field_names, reason = "the field names are the flag names")]
+#[expect(
+    clippy::struct_field_names,
+    reason = "the field names are the flag names"
+)]
 pub(crate) struct Columns {
     /// Read CSV with a header line, one event a row
     #[arg(long, requires = "correlation_column")]
     csv: bool,
     /// Column with the event type
-    #[arg(long, value_name = "COLUMN", requires = "csv", conflicts_with = "event_type")]
+    #[arg(
+        long,
+        value_name = "COLUMN",
+        requires = "csv",
+        conflicts_with = "event_type"
+    )]
     type_column: Option<String>,
     /// Type of every event, if no column contains it
-    #[arg(long = "type", id = "event_type", value_name = "TYPE", requires = "csv")]
+    #[arg(
+        long = "type",
+        id = "event_type",
+        value_name = "TYPE",
+        requires = "csv"
+    )]
     event_type: Option<String>,
     /// Column with the correlation id
     #[arg(long, value_name = "COLUMN", requires = "csv")]
@@ -37,7 +50,12 @@ pub(crate) struct Columns {
     #[arg(long, value_name = "COLUMNS", value_delimiter = ',', requires = "csv")]
     data_columns: Vec<String>,
     /// Source of the events
-    #[arg(long, value_name = "URI", default_value = "urn:orlog:csv", requires = "csv")]
+    #[arg(
+        long,
+        value_name = "URI",
+        default_value = "urn:orlog:csv",
+        requires = "csv"
+    )]
     source: String,
 }
 
@@ -64,17 +82,25 @@ pub(crate) fn read(
     input: Box<dyn Read>,
     columns: &Columns,
 ) -> Result<Box<dyn Iterator<Item = Result<EventLine, CommandError>>>, CommandError> {
-    let mut table = csv::ReaderBuilder::new().trim(csv::Trim::All).from_reader(input);
-    let head =
-        table.headers().map_err(|error| CommandError::failed(format!("invalid CSV header: {error}")))?;
+    let mut table = csv::ReaderBuilder::new()
+        .trim(csv::Trim::All)
+        .from_reader(input);
+    let head = table
+        .headers()
+        .map_err(|error| CommandError::failed(format!("invalid CSV header: {error}")))?;
     let map = Mapping::new(head.iter().map(str::to_owned).collect(), columns)?;
     let rows = table.into_records().map(move |row| {
-        let row = row.map_err(|error| CommandError::failed(format!("cannot read the CSV table: {error}")))?;
+        let row = row
+            .map_err(|error| CommandError::failed(format!("cannot read the CSV table: {error}")))?;
         let number = row.position().map_or(0, csv::Position::line);
         let event = map
             .event(number, &row)
             .map_err(|reason| CommandError::failed(format!("line {number}: {reason}")))?;
-        Ok(EventLine { number, bytes: row.as_slice().len() + row.len(), event })
+        Ok(EventLine {
+            number,
+            bytes: row.as_slice().len() + row.len(),
+            event,
+        })
     });
     Ok(Box::new(rows))
 }
@@ -82,28 +108,52 @@ pub(crate) fn read(
 impl Mapping {
     fn new(head: Vec<String>, columns: &Columns) -> Result<Self, CommandError> {
         let find = |name: &String| {
-            head.iter().position(|column| column == name).ok_or_else(|| {
-                let known = head.join(", ");
-                CommandError::usage(format!("unknown column {name:?}; columns: {known}"))
-            })
+            head.iter()
+                .position(|column| column == name)
+                .ok_or_else(|| {
+                    let known = head.join(", ");
+                    CommandError::usage(format!("unknown column {name:?}; columns: {known}"))
+                })
         };
         let kind = match (&columns.type_column, &columns.event_type) {
             (Some(column), _) => Ok(find(column)?),
             (None, Some(kind)) => Err(kind.clone()),
             (None, None) => {
-                return Err(CommandError::usage("the event type is missing; set --type-column or --type"));
+                return Err(CommandError::usage(
+                    "the event type is missing; set --type-column or --type",
+                ));
             }
         };
-        let correlation = columns.correlation_column.as_ref().expect("clap requires the column with --csv");
-        let (correlation, time) = (find(correlation)?, columns.time_column.as_ref().map(find).transpose()?);
+        let correlation = columns
+            .correlation_column
+            .as_ref()
+            .expect("clap requires the column with --csv");
+        let (correlation, time) = (
+            find(correlation)?,
+            columns.time_column.as_ref().map(find).transpose()?,
+        );
         let id = columns.id_column.as_ref().map(find).transpose()?;
         let used = [kind.as_ref().ok().copied(), Some(correlation), time, id];
         let data = if columns.data_columns.is_empty() {
-            (0..head.len()).filter(|index| !used.contains(&Some(*index))).collect()
+            (0..head.len())
+                .filter(|index| !used.contains(&Some(*index)))
+                .collect()
         } else {
-            columns.data_columns.iter().map(find).collect::<Result<_, _>>()?
+            columns
+                .data_columns
+                .iter()
+                .map(find)
+                .collect::<Result<_, _>>()?
         };
-        Ok(Self { kind, correlation, time, id, data, source: columns.source.clone(), head })
+        Ok(Self {
+            kind,
+            correlation,
+            time,
+            id,
+            data,
+            source: columns.source.clone(),
+            head,
+        })
     }
 
     fn event(&self, number: u64, row: &csv::StringRecord) -> Result<Value, String> {
@@ -113,10 +163,14 @@ impl Mapping {
             Some(index) => field(index).to_owned(),
             None => self.id(number, row, time.unwrap_or_default()),
         };
-        let kind = self.kind.as_ref().map_or_else(String::as_str, |index| field(*index));
+        let kind = self
+            .kind
+            .as_ref()
+            .map_or_else(String::as_str, |index| field(*index));
         let filled = self.data.iter().filter(|index| !field(**index).is_empty());
-        let data: Map<String, Value> =
-            filled.map(|index| (self.head[*index].clone(), value(field(*index)))).collect();
+        let data: Map<String, Value> = filled
+            .map(|index| (self.head[*index].clone(), value(field(*index))))
+            .collect();
         let mut event = json!({
             "specversion": "1.0",
             "id": id,
@@ -134,8 +188,10 @@ impl Mapping {
     fn id(&self, number: u64, row: &csv::StringRecord, at: Timestamp) -> String {
         let number = number.to_string();
         let fields = row.iter().map(str::as_bytes);
-        let parts: Vec<&[u8]> =
-            [self.source.as_bytes(), number.as_bytes()].into_iter().chain(fields).collect();
+        let parts: Vec<&[u8]> = [self.source.as_bytes(), number.as_bytes()]
+            .into_iter()
+            .chain(fields)
+            .collect();
         derive_id(at, &parts).to_string()
     }
 }
@@ -144,9 +200,16 @@ impl Mapping {
 fn time(text: &str) -> Result<Timestamp, String> {
     let iso = text.replace('/', "-");
     let civil = || {
-        let at: civil::DateTime =
-            iso.parse().ok().or_else(|| Some(iso.parse::<civil::Date>().ok()?.into()))?;
-        Some(Timestamp::from_millis(at.to_zoned(TimeZone::UTC).ok()?.timestamp().as_millisecond()))
+        let at: civil::DateTime = iso
+            .parse()
+            .ok()
+            .or_else(|| Some(iso.parse::<civil::Date>().ok()?.into()))?;
+        Some(Timestamp::from_millis(
+            at.to_zoned(TimeZone::UTC)
+                .ok()?
+                .timestamp()
+                .as_millisecond(),
+        ))
     };
     let parsed = Timestamp::parse(&iso).ok().or_else(civil);
     parsed.ok_or_else(|| {
@@ -184,7 +247,10 @@ mod tests {
     }
 
     fn events(columns: &Columns) -> Vec<Value> {
-        read(Box::new(TABLE), columns).unwrap().map(|line| line.unwrap().event).collect()
+        read(Box::new(TABLE), columns)
+            .unwrap()
+            .map(|line| line.unwrap().event)
+            .collect()
     }
 
     #[test]
@@ -206,8 +272,14 @@ mod tests {
 
     #[test]
     fn unknown_column_error_lists_columns() {
-        let columns = Columns { time_column: Some("date".to_owned()), ..columns() };
+        let columns = Columns {
+            time_column: Some("date".to_owned()),
+            ..columns()
+        };
         let error = read(Box::new(TABLE), &columns).err().unwrap().to_string();
-        assert_eq!(error, "unknown column \"date\"; columns: case, activity, when, amount, points");
+        assert_eq!(
+            error,
+            "unknown column \"date\"; columns: case, activity, when, amount, points"
+        );
     }
 }

@@ -9,7 +9,9 @@ use crate::cli::exit::CommandError;
 use super::batches::EventLine;
 
 /// Returns the events of a JSON Lines input.
-pub(crate) fn read(mut input: impl BufRead) -> impl Iterator<Item = Result<EventLine, CommandError>> {
+pub(crate) fn read(
+    mut input: impl BufRead,
+) -> impl Iterator<Item = Result<EventLine, CommandError>> {
     let mut number = 0;
     let mut buffer = Vec::new();
     std::iter::from_fn(move || {
@@ -21,7 +23,9 @@ pub(crate) fn read(mut input: impl BufRead) -> impl Iterator<Item = Result<Event
                 Ok(_) if buffer.trim_ascii().is_empty() => {}
                 Ok(bytes) => return Some(parse(number, bytes, &buffer)),
                 Err(error) => {
-                    return Some(Err(CommandError::failed(format!("cannot read line {number}: {error}"))));
+                    return Some(Err(CommandError::failed(format!(
+                        "cannot read line {number}: {error}"
+                    ))));
                 }
             }
         }
@@ -30,12 +34,21 @@ pub(crate) fn read(mut input: impl BufRead) -> impl Iterator<Item = Result<Event
 
 fn parse(number: u64, bytes: usize, line: &[u8]) -> Result<EventLine, CommandError> {
     let event: Value = serde_json::from_slice(line).map_err(|error| {
-        CommandError::failed(format!("line {number} is not JSON (column {}): {error}", error.column()))
+        CommandError::failed(format!(
+            "line {number} is not JSON (column {}): {error}",
+            error.column()
+        ))
     })?;
     if event.is_object() {
-        Ok(EventLine { number, bytes, event })
+        Ok(EventLine {
+            number,
+            bytes,
+            event,
+        })
     } else {
-        Err(CommandError::failed(format!("line {number} is not a JSON object; write one event a line")))
+        Err(CommandError::failed(format!(
+            "line {number} is not a JSON object; write one event a line"
+        )))
     }
 }
 
@@ -56,6 +69,14 @@ mod tests {
                 .to_string()
                 .starts_with("line 3 is not a JSON object; write one event a line")
         );
-        assert!(lines.next().unwrap().err().unwrap().to_string().starts_with("line 4 is not JSON"));
+        assert!(
+            lines
+                .next()
+                .unwrap()
+                .err()
+                .unwrap()
+                .to_string()
+                .starts_with("line 4 is not JSON")
+        );
     }
 }

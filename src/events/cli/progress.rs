@@ -13,7 +13,10 @@ impl Progress {
             return Self(ProgressBar::hidden());
         }
         let (bar, template) = match bytes {
-            Some(bytes) => (ProgressBar::new(bytes), "{bar:32} {percent}% {msg} (ETA {eta})"),
+            Some(bytes) => (
+                ProgressBar::new(bytes),
+                "{bar:32} {percent}% {msg} (ETA {eta})",
+            ),
             None => (ProgressBar::new_spinner(), "{spinner} {msg}"),
         };
         bar.set_style(ProgressStyle::with_template(template).expect("the template is valid"));
@@ -28,7 +31,8 @@ impl Progress {
 
     /// Shows that the node is unavailable.
     pub(crate) fn wait(&self, attempt: u32) {
-        self.0.set_message(format!("waiting for the node (attempt {attempt})"));
+        self.0
+            .set_message(format!("waiting for the node (attempt {attempt})"));
     }
 
     /// Finishes the display.

@@ -15,9 +15,15 @@ pub(super) fn sign(
     tenant: &TenantId,
     (now, lifetime): (Timestamp, Duration),
 ) -> Value {
-    let signed =
-        |event: &Value| signed(event, key, tenant, (now, lifetime)).unwrap_or_else(|_| event.clone());
-    events.as_array().into_iter().flatten().map(signed).collect()
+    let signed = |event: &Value| {
+        signed(event, key, tenant, (now, lifetime)).unwrap_or_else(|_| event.clone())
+    };
+    events
+        .as_array()
+        .into_iter()
+        .flatten()
+        .map(signed)
+        .collect()
 }
 
 /// Returns an event with its signature, in structured mode.
@@ -27,14 +33,29 @@ fn signed(
     tenant: &TenantId,
     (now, lifetime): (Timestamp, Duration),
 ) -> Result<Value, DecodeError> {
-    let event = codec::from_json(event, &DecodeDefaults { tenant: Some(tenant.clone()), now })?;
+    let event = codec::from_json(
+        event,
+        &DecodeDefaults {
+            tenant: Some(tenant.clone()),
+            now,
+        },
+    )?;
     let subject = codec::subject_with_kind(&event, SubjectKind::WorkflowEvent);
     let mut message = codec::encode(&event, subject);
-    let headers = message.headers.iter().map(|(name, value)| (name.as_str(), value.as_str()));
-    let covered = EventMessage { subject: &message.subject, headers, data: &message.payload };
+    let headers = message
+        .headers
+        .iter()
+        .map(|(name, value)| (name.as_str(), value.as_str()));
+    let covered = EventMessage {
+        subject: &message.subject,
+        headers,
+        data: &message.payload,
+    };
     let signature = key.sign_event(covered, (now.as_millis().div_euclid(1000), lifetime));
     message.headers.retain(|(name, _)| name != EVENT_SIGNATURE);
-    message.headers.push((EVENT_SIGNATURE.into(), signature.into()));
+    message
+        .headers
+        .push((EVENT_SIGNATURE.into(), signature.into()));
     codec::to_structured(&message.headers, &message.payload).map(Value::Object)
 }
 
@@ -58,14 +79,23 @@ mod tests {
             { "specversion": "1.0", "id": "" },
         ]);
         let signed = sign(&events, &key, &tenant, (now, Duration::from_mins(1)));
-        let defaults = DecodeDefaults { tenant: Some(tenant), now };
+        let defaults = DecodeDefaults {
+            tenant: Some(tenant),
+            now,
+        };
         for index in 0..3 {
             let (before, after) = (&events[index], &signed[index]);
             let (headers, body) = codec::to_binary(after.as_object().unwrap()).unwrap();
             let mut event = codec::from_json(after, &defaults).unwrap();
             let subject = codec::subject_with_kind(&event, SubjectKind::WorkflowEvent);
-            let headers = headers.iter().map(|(name, value)| (name.as_str(), value.as_str()));
-            let read = EventSignature::read(EventMessage { subject: &subject, headers, data: &body });
+            let headers = headers
+                .iter()
+                .map(|(name, value)| (name.as_str(), value.as_str()));
+            let read = EventSignature::read(EventMessage {
+                subject: &subject,
+                headers,
+                data: &body,
+            });
             assert!(read.unwrap().unwrap().is_by(&key.public_key()), "{after}");
             if let Some(attributes) = &mut event.attributes {
                 attributes.extensions.remove(codec::EVENT_SIGNATURE);

@@ -52,10 +52,23 @@ impl ExportCursor {
         feed_offsets: Vec<(u16, FeedOffset)>,
     ) -> Self {
         let (scan, read_offsets) = (
-            Some(ScanPosition { shard: 0, place: None }),
-            feed_offsets.iter().map(|(_, feed_offset)| *feed_offset).collect(),
+            Some(ScanPosition {
+                shard: 0,
+                place: None,
+            }),
+            feed_offsets
+                .iter()
+                .map(|(_, feed_offset)| *feed_offset)
+                .collect(),
         );
-        Self { format: FORMAT, tenant, kinds, offsets: feed_offsets, last_read_at: read_offsets, scan }
+        Self {
+            format: FORMAT,
+            tenant,
+            kinds,
+            offsets: feed_offsets,
+            last_read_at: read_offsets,
+            scan,
+        }
     }
 
     /// Parses a cursor.
@@ -84,12 +97,17 @@ impl ExportCursor {
         kinds: Option<&[FeedEntityKind]>,
     ) -> Result<(), Problem> {
         if self.tenant.as_ref() != tenant {
-            return Err(invalid_parameter("after", "the cursor belongs to another tenant"));
+            return Err(invalid_parameter(
+                "after",
+                "the cursor belongs to another tenant",
+            ));
         }
         if kinds.is_some_and(|kinds| kinds != self.kinds) {
             let of: Vec<_> = self.kinds.iter().map(|kind| kind.as_str()).collect();
-            let reason =
-                format!("the cursor is for the kinds {}; start without a cursor for others", of.join(","));
+            let reason = format!(
+                "the cursor is for the kinds {}; start without a cursor for others",
+                of.join(",")
+            );
             return Err(invalid_parameter("kinds", reason));
         }
         Ok(())
@@ -111,7 +129,11 @@ mod tests {
 
     #[test]
     fn export_cursor_round_trips_and_rejects_other_text() {
-        let feed_offset = FeedOffset { position: 7, part: 1, writer_id: u64::MAX };
+        let feed_offset = FeedOffset {
+            position: 7,
+            part: 1,
+            writer_id: u64::MAX,
+        };
         let cursor = ExportCursor::start(
             Some(TenantId::default()),
             FeedEntityKind::ALL.to_vec(),
@@ -122,9 +144,17 @@ mod tests {
         for invalid in ["", "x", "e30", "1.ab", &later] {
             assert!(ExportCursor::read(invalid).is_err(), "{invalid}");
         }
-        assert!(cursor.matches_query(Some(&TenantId::default()), None).is_ok());
+        assert!(
+            cursor
+                .matches_query(Some(&TenantId::default()), None)
+                .is_ok()
+        );
         assert!(cursor.matches_query(None, None).is_err());
-        assert!(cursor.matches_query(Some(&TenantId::default()), Some(&[FeedEntityKind::Tasks])).is_err());
+        assert!(
+            cursor
+                .matches_query(Some(&TenantId::default()), Some(&[FeedEntityKind::Tasks]))
+                .is_err()
+        );
         assert!(cursor.is_of([3].into_iter()).is_ok() && cursor.is_of([0, 3].into_iter()).is_err());
     }
 }

@@ -8,7 +8,8 @@ use serde_json::{Value, json};
 use super::cursor::ExportCursor;
 use crate::app::App;
 use crate::sagas::api::{
-    HistoryEntryView, InstanceSummary, ParentView, displayed_state, hidden_values, stored_hidden_values,
+    HistoryEntryView, InstanceSummary, ParentView, displayed_state, hidden_values,
+    stored_hidden_values,
 };
 use crate::tasks::api::{TaskEventView, TaskView};
 
@@ -57,18 +58,27 @@ pub(super) fn tenant(touched: &FeedItem) -> &TenantId {
 /// Returns the line of a changed entity.
 pub(crate) fn entity_line(app: &App, shard: u16, touched: &FeedItem) -> String {
     let (kind, tenant, key, value) = match &touched.entity {
-        FeedEntity::Instance(key, now) => {
-            ("instance", &key.tenant, named(key), now.as_deref().map(|now| instance(app, key, now)))
-        }
+        FeedEntity::Instance(key, now) => (
+            "instance",
+            &key.tenant,
+            named(key),
+            now.as_deref().map(|now| instance(app, key, now)),
+        ),
         FeedEntity::Task(tenant, id, now) => (
             "task",
             tenant,
             json!({ "id": id }),
-            now.as_deref().map(|now| to_json(&TaskView::of(now, &app.config.redact))),
+            now.as_deref()
+                .map(|now| to_json(&TaskView::of(now, &app.config.redact))),
         ),
         FeedEntity::TaskEvent(tenant, task, sequence, now) => {
             let key = json!({ "task": task, "sequence": sequence });
-            ("task_event", tenant, key, now.as_deref().map(|now| to_json(&TaskEventView::of(now))))
+            (
+                "task_event",
+                tenant,
+                key,
+                now.as_deref().map(|now| to_json(&TaskEventView::of(now))),
+            )
         }
         FeedEntity::HistoryEntry(of, version, now) => {
             let mut key = named(of);
@@ -85,7 +95,15 @@ pub(crate) fn entity_line(app: &App, shard: u16, touched: &FeedItem) -> String {
         }
     };
     let op = if value.is_some() { "put" } else { "delete" };
-    line(&ExportLine { kind, op, shard, position: touched.position, tenant: tenant.as_str(), key, value })
+    line(&ExportLine {
+        kind,
+        op,
+        shard,
+        position: touched.position,
+        tenant: tenant.as_str(),
+        key,
+        value,
+    })
 }
 
 /// Returns the first line of a snapshot: the client must discard its existing copy.
@@ -96,7 +114,12 @@ pub(crate) fn reset_line() -> String {
 /// Returns the last line of a response.
 pub(crate) fn end_line(cursor: &ExportCursor, more: bool) -> String {
     let (is_scanning, cursor) = (cursor.is_scanning(), cursor.text());
-    line(&EndLine { kind: "cursor", cursor, has_more: more || is_scanning, snapshotting: is_scanning })
+    line(&EndLine {
+        kind: "cursor",
+        cursor,
+        has_more: more || is_scanning,
+        snapshotting: is_scanning,
+    })
 }
 
 fn line(of: &impl Serialize) -> String {
@@ -116,7 +139,10 @@ fn instance(app: &App, key: &InstanceKey, instance: &Instance) -> Value {
         parent: instance.parent.as_deref().map(ParentView::of),
         last_input_id: instance.last_input.to_string(),
         node: instance.node.clone().into(),
-        trace_id: instance.trace.as_ref().map(|trace| trace.trace_id().to_owned()),
+        trace_id: instance
+            .trace
+            .as_ref()
+            .map(|trace| trace.trace_id().to_owned()),
     })
 }
 

@@ -43,7 +43,9 @@ impl ExportRequest {
         if here.len() == expected.len() {
             return Ok(here);
         }
-        let missing = expected.iter().filter(|shard| here.iter().all(|(index, _)| index != *shard));
+        let missing = expected
+            .iter()
+            .filter(|shard| here.iter().all(|(index, _)| index != *shard));
         let missing: Vec<_> = missing.map(ToString::to_string).collect();
         let detail = format!(
             "shard {} is not on this node; an export requires all its shards on one node",
@@ -59,26 +61,51 @@ pub(crate) fn read(
     order: &ExportRequest,
     shards: &[(u16, Reader)],
 ) -> Result<ExportPart, Problem> {
-    let shards: Vec<_> = shards.iter().map(|(shard, reader)| (*shard, app.cancelling(reader))).collect();
+    let shards: Vec<_> = shards
+        .iter()
+        .map(|(shard, reader)| (*shard, app.cancelling(reader)))
+        .collect();
     let start = || {
-        let feed_offsets = shards.iter().map(|(shard, reader)| Ok((*shard, reader.feed_head()?)));
+        let feed_offsets = shards
+            .iter()
+            .map(|(shard, reader)| Ok((*shard, reader.feed_head()?)));
         let feed_offsets = feed_offsets.collect::<Result<_, orlog_store::Error>>()?;
-        Ok::<_, Problem>(ExportCursor::start(order.tenant.clone(), order.kinds.clone(), feed_offsets))
+        Ok::<_, Problem>(ExportCursor::start(
+            order.tenant.clone(),
+            order.kinds.clone(),
+            feed_offsets,
+        ))
     };
     let cursor = order.cursor.clone().map_or_else(start, Ok)?;
     cursor.is_of(shards.iter().map(|(shard, _)| *shard))?;
-    for ((_, reader), ((_, feed_offset), read_offset)) in
-        shards.iter().zip(cursor.offsets.iter().zip(&cursor.last_read_at))
+    for ((_, reader), ((_, feed_offset), read_offset)) in shards
+        .iter()
+        .zip(cursor.offsets.iter().zip(&cursor.last_read_at))
     {
         reader.check_feed_offset(feed_offset)?;
         reader.check_feed_offset(read_offset)?;
     }
-    let lines = if order.cursor.is_none() { line::reset_line() } else { String::new() };
-    let mut reading =
-        ExportReader { app, order, shards: &shards, cursor, lines, count: 0, started: Instant::now() };
+    let lines = if order.cursor.is_none() {
+        line::reset_line()
+    } else {
+        String::new()
+    };
+    let mut reading = ExportReader {
+        app,
+        order,
+        shards: &shards,
+        cursor,
+        lines,
+        count: 0,
+        started: Instant::now(),
+    };
     reading.scan()?;
     let more = reading.cursor.is_scanning() || reading.follow()?;
-    Ok(ExportPart { lines: reading.lines, cursor: reading.cursor, more })
+    Ok(ExportPart {
+        lines: reading.lines,
+        cursor: reading.cursor,
+        more,
+    })
 }
 
 /// Reader that fills a part.
@@ -95,7 +122,12 @@ struct ExportReader<'a> {
 impl ExportReader<'_> {
     fn query(&self, limit: usize) -> FeedQuery {
         let (tenant, kinds) = (self.order.tenant.clone(), self.order.kinds.clone());
-        FeedQuery { tenant, kinds, limit, bytes: BYTES.saturating_sub(self.lines.len()) }
+        FeedQuery {
+            tenant,
+            kinds,
+            limit,
+            bytes: BYTES.saturating_sub(self.lines.len()),
+        }
     }
 
     fn is_full(&self) -> bool {
@@ -115,11 +147,19 @@ impl ExportReader<'_> {
             if self.is_full() {
                 break;
             }
-            let page = reader.feed_scan(&self.query(self.order.limit - self.count), place.as_ref())?;
+            let page =
+                reader.feed_scan(&self.query(self.order.limit - self.count), place.as_ref())?;
             self.emit(*number, &page.items);
             self.cursor.last_read_at[shard] = page.as_of;
-            let next = if page.next.is_some() { shard } else { shard + 1 };
-            self.cursor.scan = Some(ScanPosition { shard: next, place: page.next });
+            let next = if page.next.is_some() {
+                shard
+            } else {
+                shard + 1
+            };
+            self.cursor.scan = Some(ScanPosition {
+                shard: next,
+                place: page.next,
+            });
         }
         Ok(())
     }
@@ -135,8 +175,12 @@ impl ExportReader<'_> {
                     more = true;
                     break;
                 }
-                let page = reader.feed(&self.query(share - emitted), self.cursor.offsets[index].1)?;
-                (self.cursor.offsets[index].1, self.cursor.last_read_at[index]) = (page.next, page.as_of);
+                let page =
+                    reader.feed(&self.query(share - emitted), self.cursor.offsets[index].1)?;
+                (
+                    self.cursor.offsets[index].1,
+                    self.cursor.last_read_at[index],
+                ) = (page.next, page.as_of);
                 emitted += page.items.len();
                 self.emit(*number, &page.items);
                 if !page.more {
@@ -149,9 +193,11 @@ impl ExportReader<'_> {
 
     fn emit(&mut self, shard: u16, items: &[orlog_store::FeedItem]) {
         self.count += items.len();
-        let is_open = |touched: &&orlog_store::FeedItem| !self.order.closed.contains(line::tenant(touched));
+        let is_open =
+            |touched: &&orlog_store::FeedItem| !self.order.closed.contains(line::tenant(touched));
         for touched in items.iter().filter(is_open) {
-            self.lines.push_str(&line::entity_line(self.app, shard, touched));
+            self.lines
+                .push_str(&line::entity_line(self.app, shard, touched));
         }
     }
 }

@@ -19,16 +19,25 @@ impl LineSink {
     pub(crate) fn new(to: &str) -> Self {
         match to {
             "-" => Self::Standard,
-            path => Self::Path { path: path.to_owned(), file: None },
+            path => Self::Path {
+                path: path.to_owned(),
+                file: None,
+            },
         }
     }
 
     /// Opens the file, removes an incomplete response at the end, and reads the last cursor.
     pub(crate) fn open(&mut self) -> Result<Option<String>, CommandError> {
-        let Self::Path { path, file } = self else { return Ok(None) };
+        let Self::Path { path, file } = self else {
+            return Ok(None);
+        };
         let file_error = |error: io::Error| CommandError::failed(format!("{path}: {error}"));
-        let mut opened =
-            OpenOptions::new().read(true).append(true).create(true).open(&*path).map_err(file_error)?;
+        let mut opened = OpenOptions::new()
+            .read(true)
+            .append(true)
+            .create(true)
+            .open(&*path)
+            .map_err(file_error)?;
         let (cursor, whole) = last_cursor(&opened).map_err(file_error)?;
         if cursor.is_none() && !is_ours(&opened).map_err(file_error)? {
             let reason = "the file is not an export; use another file";
@@ -50,7 +59,9 @@ impl LineSink {
             }
             Self::Path { path, file } => {
                 let file = file.as_mut().expect("the file is open");
-                let written = file.write_all(page.text.as_bytes()).and_then(|()| file.sync_data());
+                let written = file
+                    .write_all(page.text.as_bytes())
+                    .and_then(|()| file.sync_data());
                 written.map_err(|error| CommandError::failed(format!("{path}: {error}")))
             }
         }

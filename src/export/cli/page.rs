@@ -37,13 +37,20 @@ pub(crate) struct ExportPage {
 impl ExportPage {
     /// Parses a response; without its last line it is truncated.
     pub(crate) fn read(text: &str) -> Result<Self, ExportError> {
-        let cut =
-            |reason: String| ExportError::Transient(CommandError::new(CommandExit::Unavailable, reason));
+        let cut = |reason: String| {
+            ExportError::Transient(CommandError::new(CommandExit::Unavailable, reason))
+        };
         let lines: Result<Vec<Value>, _> = text.lines().map(serde_json::from_str).collect();
-        let mut lines =
-            lines.map_err(|error| cut(format!("the response of the node is not JSON lines: {error}")))?;
+        let mut lines = lines.map_err(|error| {
+            cut(format!(
+                "the response of the node is not JSON lines: {error}"
+            ))
+        })?;
         let last = lines.pop().filter(|last| last["kind"] == "cursor");
-        let cursor = last.as_ref().and_then(|last| last["cursor"].as_str()).map(str::to_owned);
+        let cursor = last
+            .as_ref()
+            .and_then(|last| last["cursor"].as_str())
+            .map(str::to_owned);
         let (Some(last), Some(cursor)) = (last, cursor) else {
             return Err(cut("the response of the node is truncated".to_owned()));
         };
@@ -60,8 +67,9 @@ impl ExportPage {
     /// Returns the latest lines of a kind: existing entities and deleted entities.
     pub(crate) fn of(&self, kind: &str) -> (Vec<&Value>, Vec<&Value>) {
         let of_kind = self.lines.iter().filter(|line| line["kind"] == kind);
-        let last: BTreeMap<String, &Value> =
-            of_kind.map(|line| (format!("{} {}", line["tenant"], line["key"]), line)).collect();
+        let last: BTreeMap<String, &Value> = of_kind
+            .map(|line| (format!("{} {}", line["tenant"], line["key"]), line))
+            .collect();
         last.into_values().partition(|line| line["op"] == "put")
     }
 }
@@ -74,13 +82,26 @@ mod tests {
 
     #[test]
     fn last_cursor_wins_and_truncated_page_is_rejected() {
-        let put =
-            |n: u8, op: &str| format!(r#"{{"kind":"task","op":"{op}","tenant":"","key":{{"id":{n}}}}}"#);
-        let text = [put(1, "put"), put(2, "put"), put(1, "delete"), LAST.to_owned()].join("\n");
+        let put = |n: u8, op: &str| {
+            format!(r#"{{"kind":"task","op":"{op}","tenant":"","key":{{"id":{n}}}}}"#)
+        };
+        let text = [
+            put(1, "put"),
+            put(2, "put"),
+            put(1, "delete"),
+            LAST.to_owned(),
+        ]
+        .join("\n");
         let page = ExportPage::read(&text).ok().unwrap();
         let (there, removed) = page.of("task");
-        assert_eq!((there.len(), removed.len(), page.of("instance").0.len()), (1, 1, 0));
-        assert_eq!((page.cursor.as_str(), page.more, page.snapshotting), ("c", true, false));
+        assert_eq!(
+            (there.len(), removed.len(), page.of("instance").0.len()),
+            (1, 1, 0)
+        );
+        assert_eq!(
+            (page.cursor.as_str(), page.more, page.snapshotting),
+            ("c", true, false)
+        );
         for cut in ["", &put(1, "put"), &text[..text.len() - 3]] {
             assert!(ExportPage::read(cut).is_err(), "{cut}");
         }

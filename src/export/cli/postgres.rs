@@ -12,7 +12,8 @@ use sqlx::{ConnectOptions as _, Connection as _, PgConnection, Row as _};
 
 use super::page::{ExportError, ExportPage};
 use super::statements::{
-    ADD_COLUMNS, EntityStatements, INSERT_STATE, KINDS, LACKS_COLUMNS, SCHEMA, SELECT_STATE, UPDATE_STATE,
+    ADD_COLUMNS, EntityStatements, INSERT_STATE, KINDS, LACKS_COLUMNS, SCHEMA, SELECT_STATE,
+    UPDATE_STATE,
 };
 use crate::cli::console::note;
 use crate::cli::exit::{CommandError, CommandExit};
@@ -43,7 +44,9 @@ impl PostgresTarget {
         let scrub = SecretScrubber::of_url(url);
         let options = PgConnectOptions::from_str(url.expose())
             .map_err(|error| scrub.scrub_text(format!("invalid database URL: {error}")))?;
-        let options = options.application_name("orlog export").disable_statement_logging();
+        let options = options
+            .application_name("orlog export")
+            .disable_statement_logging();
         Ok(Self {
             options,
             scrub,
@@ -63,7 +66,14 @@ impl PostgresTarget {
         let (connection, found) = opened.map_err(|error| self.stop(&error))?;
         self.open = Some(connection);
         (self.copy_number, self.cursor, self.snapshotting) = (0, None, false);
-        let Some(ExportState { format, kinds, cursor, copy_number, snapshotting }) = found else {
+        let Some(ExportState {
+            format,
+            kinds,
+            cursor,
+            copy_number,
+            snapshotting,
+        }) = found
+        else {
             return Ok(None);
         };
         if format != FORMAT {
@@ -73,10 +83,13 @@ impl PostgresTarget {
             return Err(ExportError::Permanent(CommandError::failed(text)));
         }
         if kinds == self.kinds {
-            (self.copy_number, self.cursor, self.snapshotting) = (copy_number, cursor.clone(), snapshotting);
+            (self.copy_number, self.cursor, self.snapshotting) =
+                (copy_number, cursor.clone(), snapshotting);
             return Ok(cursor);
         }
-        note(&format!("the previous export had {kinds}: exporting a new snapshot"));
+        note(&format!(
+            "the previous export had {kinds}: exporting a new snapshot"
+        ));
         Ok(None)
     }
 
@@ -85,13 +98,24 @@ impl PostgresTarget {
         let mut making = connection.begin().await?;
         sqlx::query(SCHEMA_LOCK).execute(&mut *making).await?;
         let there = "SELECT to_regclass('orlog_export') IS NOT NULL";
-        if !sqlx::query(there).fetch_one(&mut *making).await?.try_get::<bool, _>(0)? {
+        if !sqlx::query(there)
+            .fetch_one(&mut *making)
+            .await?
+            .try_get::<bool, _>(0)?
+        {
             sqlx::raw_sql(SCHEMA).execute(&mut *making).await?;
-        } else if sqlx::query(LACKS_COLUMNS).fetch_one(&mut *making).await?.try_get::<bool, _>(0)? {
+        } else if sqlx::query(LACKS_COLUMNS)
+            .fetch_one(&mut *making)
+            .await?
+            .try_get::<bool, _>(0)?
+        {
             sqlx::raw_sql(ADD_COLUMNS).execute(&mut *making).await?;
         }
         making.commit().await?;
-        let row = sqlx::query(SELECT_STATE).bind(&self.scope).fetch_optional(&mut connection).await?;
+        let row = sqlx::query(SELECT_STATE)
+            .bind(&self.scope)
+            .fetch_optional(&mut connection)
+            .await?;
         let found = row.map(|row| {
             Ok::<_, sqlx::Error>(ExportState {
                 format: row.try_get(0)?,
@@ -108,8 +132,11 @@ impl PostgresTarget {
     /// deleted.
     pub(crate) async fn start(&mut self) -> Result<(), ExportError> {
         let connection = self.open.as_mut().expect("the connection is open");
-        let start =
-            sqlx::query(INSERT_STATE).bind(&self.scope).bind(FORMAT).bind(&self.kinds).fetch_one(connection);
+        let start = sqlx::query(INSERT_STATE)
+            .bind(&self.scope)
+            .bind(FORMAT)
+            .bind(&self.kinds)
+            .fetch_one(connection);
         let number = bounded(async { start.await?.try_get(0) }).await;
         self.copy_number = number.map_err(|error| self.stop(&error))?;
         (self.cursor, self.snapshotting) = (None, true);
@@ -119,17 +146,26 @@ impl PostgresTarget {
     /// Stores a response.
     pub(crate) async fn take(&mut self, page: &ExportPage) -> Result<(), ExportError> {
         let mut connection = self.open.take().expect("the connection is open");
-        let stored = bounded(self.store(&mut connection, page)).await.map_err(|error| self.stop(&error))?;
+        let stored = bounded(self.store(&mut connection, page))
+            .await
+            .map_err(|error| self.stop(&error))?;
         if !stored {
             let text = "another export with the same scope updates these tables; stop one of them";
-            return Err(ExportError::Permanent(CommandError::new(CommandExit::Rejected, text)));
+            return Err(ExportError::Permanent(CommandError::new(
+                CommandExit::Rejected,
+                text,
+            )));
         }
         self.open = Some(connection);
         (self.cursor, self.snapshotting) = (Some(page.cursor.clone()), page.snapshotting);
         Ok(())
     }
 
-    async fn store(&self, connection: &mut PgConnection, page: &ExportPage) -> Result<bool, sqlx::Error> {
+    async fn store(
+        &self,
+        connection: &mut PgConnection,
+        page: &ExportPage,
+    ) -> Result<bool, sqlx::Error> {
         let mut transaction = connection.begin().await?;
         let moved = sqlx::query(UPDATE_STATE)
             .bind(&self.scope)
@@ -141,7 +177,13 @@ impl PostgresTarget {
             transaction.rollback().await?;
             return Ok(false);
         }
-        for EntityStatements { name, put, delete, sweep } in &KINDS {
+        for EntityStatements {
+            name,
+            put,
+            delete,
+            sweep,
+        } in &KINDS
+        {
             let (there, removed) = page.of(name);
             for (statement, lines) in [(put, there), (delete, removed)] {
                 if !lines.is_empty() {
@@ -155,7 +197,11 @@ impl PostgresTarget {
             }
             if self.snapshotting && !page.snapshotting {
                 let tenant = self.scope.strip_prefix("tenant:");
-                sqlx::query(*sweep).bind(self.copy_number).bind(tenant).execute(&mut *transaction).await?;
+                sqlx::query(*sweep)
+                    .bind(self.copy_number)
+                    .bind(tenant)
+                    .execute(&mut *transaction)
+                    .await?;
             }
         }
         transaction.commit().await?;
@@ -168,9 +214,9 @@ impl PostgresTarget {
         let state = error.as_database_error().and_then(DatabaseError::code);
         let passes = match (error, state.as_deref()) {
             (sqlx::Error::Io(_) | sqlx::Error::Tls(_) | sqlx::Error::PoolTimedOut, _) => true,
-            (_, Some(state)) => {
-                ["08", "40", "53", "55", "57", "58"].iter().any(|class| state.starts_with(class))
-            }
+            (_, Some(state)) => ["08", "40", "53", "55", "57", "58"]
+                .iter()
+                .any(|class| state.starts_with(class)),
             _ => false,
         };
         let text = self.scrub.scrub_text(format!("PostgreSQL: {error}"));
@@ -193,7 +239,9 @@ struct ExportState {
 
 async fn bounded<T>(work: impl Future<Output = Result<T, sqlx::Error>>) -> Result<T, sqlx::Error> {
     let late = |_| Err(sqlx::Error::Io(std::io::ErrorKind::TimedOut.into()));
-    tokio::time::timeout(TIMEOUT, work).await.unwrap_or_else(late)
+    tokio::time::timeout(TIMEOUT, work)
+        .await
+        .unwrap_or_else(late)
 }
 
 /// Converts lines to JSON that PostgreSQL accepts: without NUL and without the year 0.
@@ -214,7 +262,9 @@ fn text(lines: Vec<&Value>) -> String {
 }
 
 fn is_time(text: &str) -> bool {
-    text.len() >= 20 && text.as_bytes()[..4].iter().all(u8::is_ascii_digit) && !text.starts_with("0000")
+    text.len() >= 20
+        && text.as_bytes()[..4].iter().all(u8::is_ascii_digit)
+        && !text.starts_with("0000")
 }
 
 fn without_nul(value: &mut Value) {
@@ -224,8 +274,10 @@ fn without_nul(value: &mut Value) {
         Value::Object(fields) => {
             if fields.keys().any(|name| name.contains('\0')) {
                 let all = std::mem::take(fields);
-                *fields =
-                    all.into_iter().map(|(name, value)| (name.replace('\0', "\u{fffd}"), value)).collect();
+                *fields = all
+                    .into_iter()
+                    .map(|(name, value)| (name.replace('\0', "\u{fffd}"), value))
+                    .collect();
             }
             fields.values_mut().for_each(without_nul);
         }
@@ -243,7 +295,8 @@ mod tests {
     fn values_postgresql_cannot_store_are_replaced() {
         let line = json!({ "value": { "at": "0000-01-01T00:00:00Z", "due": "2026-01-02T03:04:05Z", "a\0": ["b\0"] } });
         let parsed: Value = serde_json::from_str(&text(vec![&line])).unwrap();
-        let expected = json!({ "at": null, "due": "2026-01-02T03:04:05Z", "a\u{fffd}": ["b\u{fffd}"] });
+        let expected =
+            json!({ "at": null, "due": "2026-01-02T03:04:05Z", "a\u{fffd}": ["b\u{fffd}"] });
         assert_eq!(parsed[0]["value"], expected);
         assert!(!is_time("-009999-01-01T00:00:00Z"));
     }
@@ -251,7 +304,9 @@ mod tests {
     #[test]
     fn password_is_not_printed() {
         let url = Secret::new("postgres://orlog:canary-1@[::1/x");
-        let error = PostgresTarget::new(&url, String::new(), String::new()).err().unwrap();
+        let error = PostgresTarget::new(&url, String::new(), String::new())
+            .err()
+            .unwrap();
         assert!(!error.contains("canary"), "{error}");
     }
 }

@@ -24,20 +24,26 @@ impl ExportTarget {
     pub(crate) fn new(to: &str, scope: String, kinds: String) -> Result<Self, CommandError> {
         let usage_error = |error: String| CommandError::usage(format!("--to: {error}"));
         let url = match SecretRef::from_str(to) {
-            Ok(reference) => Some(reference.resolve().map_err(|error| usage_error(error.to_string()))?),
+            Ok(reference) => Some(
+                reference
+                    .resolve()
+                    .map_err(|error| usage_error(error.to_string()))?,
+            ),
             Err(_) => to.contains("://").then(|| Secret::new(to)),
         };
         match url {
             #[cfg(feature = "sql")]
-            Some(url) if is_postgres(&url) => {
-                Ok(Self::Postgres(Box::new(PostgresTarget::new(&url, scope, kinds).map_err(usage_error)?)))
-            }
+            Some(url) if is_postgres(&url) => Ok(Self::Postgres(Box::new(
+                PostgresTarget::new(&url, scope, kinds).map_err(usage_error)?,
+            ))),
             #[cfg(not(feature = "sql"))]
             Some(url) if is_postgres(&url) => Err(usage_error(format!(
                 "PostgreSQL is not part of this program; build it with the Cargo feature `sql` \
                  (scope {scope}, kinds {kinds})"
             ))),
-            Some(_) => Err(usage_error("the URL does not start with postgres://".to_owned())),
+            Some(_) => Err(usage_error(
+                "the URL does not start with postgres://".to_owned(),
+            )),
             None => Ok(Self::Lines(LineSink::new(to))),
         }
     }
@@ -71,5 +77,7 @@ impl ExportTarget {
 }
 
 fn is_postgres(url: &Secret) -> bool {
-    ["postgres://", "postgresql://"].iter().any(|scheme| url.expose().starts_with(scheme))
+    ["postgres://", "postgresql://"]
+        .iter()
+        .any(|scheme| url.expose().starts_with(scheme))
 }

@@ -56,7 +56,9 @@ pub(crate) async fn lines(
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
     let wait = wait(query.wait.as_deref())?.unwrap_or_default();
-    let last_event = headers.get("last-event-id").and_then(|id| id.to_str().ok()?.parse().ok());
+    let last_event = headers
+        .get("last-event-id")
+        .and_then(|id| id.to_str().ok()?.parse().ok());
     let mut request = LineRequest {
         key: key(tenant, &path.id)?,
         job: query.job,
@@ -68,6 +70,10 @@ pub(crate) async fn lines(
         let access = AccessWatch::new(&api.app, admission.map(|Extension(admission)| admission));
         return Ok(follow::stream(api, request, headers, (permit, access)).await);
     }
-    let _permits = if wait.is_zero() { None } else { Some(api.begin_wait()?) };
+    let _permits = if wait.is_zero() {
+        None
+    } else {
+        Some(api.begin_wait()?)
+    };
     Ok(Json(next(&api, &mut request, Instant::now() + wait).await?).into_response())
 }

@@ -72,8 +72,9 @@ pub(crate) async fn submit(
     }
     let user = caller.check_user(query.user)?;
     let _: Value = api.bodies.parse(&bytes, body::parse).await?;
-    let source = String::from_utf8(bytes.to_vec())
-        .map_err(|error| Problem::new(Code::InvalidJson, format!("the body is not UTF-8: {error}")))?;
+    let source = String::from_utf8(bytes.to_vec()).map_err(|error| {
+        Problem::new(Code::InvalidJson, format!("the body is not UTF-8: {error}"))
+    })?;
     let source = run_blocking(move || match flow::compile(&source, "body") {
         Ok(_) => Ok(source),
         Err(diagnostics) => Err(invalid_flow(&diagnostics)),
@@ -90,7 +91,14 @@ pub(crate) async fn submit(
         expected_version: None,
         wait_token: None,
     };
-    let signal = built_in::signal(flow::SUBMIT, json!(SubmitFlow { source, user, returns_results: false }));
+    let signal = built_in::signal(
+        flow::SUBMIT,
+        json!(SubmitFlow {
+            source,
+            user,
+            returns_results: false
+        }),
+    );
     let sent = send_control(&api, &caller, &key, provided, signal).await;
     drop(sent.map_err(|problem| match problem.code() {
         code if code == Code::InvalidStatus.as_str() => exists(key.correlation.as_str()),
@@ -98,32 +106,62 @@ pub(crate) async fn submit(
     })?);
     let has_ended = match wait {
         // An interrupted wait is no failure of the submission: the caller asks for the flow elsewhere.
-        Some(wait) => await_end(&api, &key, wait).await.is_ok_and(|(has_ended, _)| has_ended),
+        Some(wait) => await_end(&api, &key, wait)
+            .await
+            .is_ok_and(|(has_ended, _)| has_ended),
         None => false,
     };
     let location = crate::url_path::path(&["v1", "flows", key.correlation.as_str()]);
     let location = HeaderValue::from_str(&location).expect("an escaped path is a valid header");
-    let status = if has_ended { StatusCode::OK } else { StatusCode::ACCEPTED };
-    Ok((status, [(header::LOCATION, location)], view(&api, key).await?).into_response())
+    let status = if has_ended {
+        StatusCode::OK
+    } else {
+        StatusCode::ACCEPTED
+    };
+    Ok((
+        status,
+        [(header::LOCATION, location)],
+        view(&api, key).await?,
+    )
+        .into_response())
 }
 
 fn exists(id: &str) -> Problem {
-    let detail = format!("a flow \"{id}\" with another content exists; use another Idempotency-Key");
+    let detail =
+        format!("a flow \"{id}\" with another content exists; use another Idempotency-Key");
     Problem::new(Code::FlowExists, detail)
 }
 
 /// Returns the problem of a flow that does not compile. The pointers are those of the JSON body.
 pub(crate) fn invalid_flow(diagnostics: &[Diagnostic]) -> Problem {
-    let pointer =
-        |path: &str| format!("/{}", path.replace("].", "/").replace(['.', '['], "/").replace(']', ""));
-    let detail = |found: &Diagnostic| ProblemDetail {
-        pointer: if found.path.is_empty() { String::new() } else { pointer(&found.path) },
-        detail: Diagnostic { path: String::new(), ..found.clone() }.to_string(),
+    let pointer = |path: &str| {
+        format!(
+            "/{}",
+            path.replace("].", "/")
+                .replace(['.', '['], "/")
+                .replace(']', "")
+        )
     };
-    let first = diagnostics.first().map(ToString::to_string).unwrap_or_default();
+    let detail = |found: &Diagnostic| ProblemDetail {
+        pointer: if found.path.is_empty() {
+            String::new()
+        } else {
+            pointer(&found.path)
+        },
+        detail: Diagnostic {
+            path: String::new(),
+            ..found.clone()
+        }
+        .to_string(),
+    };
+    let first = diagnostics
+        .first()
+        .map(ToString::to_string)
+        .unwrap_or_default();
     let more = match diagnostics.len() {
         0 | 1 => String::new(),
         count => format!("; and {} more", count - 1),
     };
-    Problem::new(Code::InvalidFlow, format!("{first}{more}")).with(diagnostics.iter().map(detail).collect())
+    Problem::new(Code::InvalidFlow, format!("{first}{more}"))
+        .with(diagnostics.iter().map(detail).collect())
 }

@@ -117,15 +117,23 @@ struct JobFailureView {
 fn state(app: &ReadScope, key: &InstanceKey, instance: &Instance) -> Result<Value, Problem> {
     let mut state = displayed_state(app, instance);
     if !state["graph"].is_array() {
-        let detail = format!("the state of the flow \"{}\" cannot be read by this release", key.correlation);
+        let detail = format!(
+            "the state of the flow \"{}\" cannot be read by this release",
+            key.correlation
+        );
         return Err(Problem::new(Code::StoreError, detail));
     }
-    let types: BTreeMap<_, _> =
-        values(&state["graph"]).filter_map(|job| Some((text(&job["id"])?, text(&job["type"])?))).collect();
+    let types: BTreeMap<_, _> = values(&state["graph"])
+        .filter_map(|job| Some((text(&job["id"])?, text(&job["type"])?)))
+        .collect();
     let pending = instance.pending_work.iter().filter_map(|work| {
         let (id, tag) = (work.id, work.tag.as_str());
         let kind = types.get(step_of(tag))?;
-        Some(JobWork { id, tag, effect: format!("job.{kind}") })
+        Some(JobWork {
+            id,
+            tag,
+            effect: format!("job.{kind}"),
+        })
     });
     show_claims(app, key, pending, &mut state);
     Ok(state)
@@ -143,14 +151,22 @@ impl FlowSummary {
 
     fn of(key: &InstanceKey, instance: &Instance, state: &Value) -> Self {
         let mut jobs_by_status = BTreeMap::new();
-        for status in state["flow"]["jobs"].as_object().into_iter().flat_map(Map::values) {
-            *jobs_by_status.entry(text(status).unwrap_or_default()).or_default() += 1;
+        for status in state["flow"]["jobs"]
+            .as_object()
+            .into_iter()
+            .flat_map(Map::values)
+        {
+            *jobs_by_status
+                .entry(text(status).unwrap_or_default())
+                .or_default() += 1;
         }
         let labels = state["labels"].as_object().into_iter().flatten();
         Self {
             id: key.correlation.to_string(),
             name: text(&state["name"]),
-            labels: labels.map(|(name, value)| (name.clone(), text(value).unwrap_or_default())).collect(),
+            labels: labels
+                .map(|(name, value)| (name.clone(), text(value).unwrap_or_default()))
+                .collect(),
             status: text(&state["flow"]["status"]).unwrap_or_default(),
             cancelled: instance.status == Status::Cancelled,
             paused: instance.paused,
@@ -175,17 +191,27 @@ impl FlowView {
         let mut state = state(app, key, instance)?;
         let hidden = redact.hidden_values([&state]);
         let summary = FlowSummary::of(key, instance, &state);
-        let steps: BTreeMap<_, _> = values(&state["steps"]).map(|step| (text(&step["id"]), step)).collect();
+        let steps: BTreeMap<_, _> = values(&state["steps"])
+            .map(|step| (text(&step["id"]), step))
+            .collect();
         let lines = line_counts(app, key)?;
         let jobs = values(&state["graph"]).map(|job| {
-            let step = steps.get(&text(&job["id"])).copied().unwrap_or(&Value::Null);
+            let step = steps
+                .get(&text(&job["id"]))
+                .copied()
+                .unwrap_or(&Value::Null);
             FlowJobView::of(job, step, &state["flow"]["jobs"], (&hidden, &lines))
         });
         let jobs = jobs.collect();
         let failure = failure(&state["failure"], &hidden);
         let results = redact.redact(state["flow"]["results"].take());
         let results = results.as_object().cloned().unwrap_or_default();
-        Ok(Some(Self { summary, jobs, results, failure }))
+        Ok(Some(Self {
+            summary,
+            jobs,
+            results,
+            failure,
+        }))
     }
 }
 
@@ -219,7 +245,10 @@ impl FlowJobView {
 /// Returns the number of stored lines of each job.
 fn line_counts(app: &ReadScope, key: &InstanceKey) -> Result<BTreeMap<String, u64>, Problem> {
     let mut counts = BTreeMap::new();
-    let stored = app.reader(key).map(|reader| reader.job_log_counts(key)).transpose()?;
+    let stored = app
+        .reader(key)
+        .map(|reader| reader.job_log_counts(key))
+        .transpose()?;
     for (tag, lines) in stored.unwrap_or_default() {
         *counts.entry(step_of(tag.as_str()).to_owned()).or_default() += lines;
     }

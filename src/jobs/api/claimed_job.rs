@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use orlog_effect::worker::{AvailableJob, ClaimOptions, ClaimRequest, ClaimedJob, JobBoard, JobClaimRequest};
+use orlog_effect::worker::{
+    AvailableJob, ClaimOptions, ClaimRequest, ClaimedJob, JobBoard, JobClaimRequest,
+};
 use orlog_effect::{Upstream, UpstreamScope};
 use orlog_model::{EffectName, TenantId, WorkItem};
 use serde::{Serialize, Serializer};
@@ -86,13 +88,24 @@ struct SharedPayload(Arc<WorkItem>);
 
 impl Serialize for SharedPayload {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        self.0.work.effect().map(|effect| &effect.payload).serialize(serializer)
+        self.0
+            .work
+            .effect()
+            .map(|effect| &effect.payload)
+            .serialize(serializer)
     }
 }
 
 impl From<ClaimedJob> for ClaimedJobView {
     fn from(claimed: ClaimedJob) -> Self {
-        let ClaimedJob { item, claim, claim_count, in_doubt, expires_at, heartbeat_interval } = claimed;
+        let ClaimedJob {
+            item,
+            claim,
+            claim_count,
+            in_doubt,
+            expires_at,
+            heartbeat_interval,
+        } = claimed;
         Self {
             id: item.id,
             claim,
@@ -113,7 +126,11 @@ impl From<ClaimedJob> for ClaimedJobView {
 
 impl From<AvailableJob> for AvailableJobView {
     fn from(available: AvailableJob) -> Self {
-        let AvailableJob { item, claim_count, in_doubt } = available;
+        let AvailableJob {
+            item,
+            claim_count,
+            in_doubt,
+        } = available;
         Self {
             id: item.id,
             claim_count,
@@ -141,7 +158,14 @@ pub(super) fn job_claim_request(
 ) -> Result<JobClaimRequest, Problem> {
     check_worker(&worker)?;
     let (labels, capacity) = registration(api, tenant, &worker);
-    Ok(JobClaimRequest { tenant: tenant.clone(), job, worker, probes, labels, capacity })
+    Ok(JobClaimRequest {
+        tenant: tenant.clone(),
+        job,
+        worker,
+        probes,
+        labels,
+        capacity,
+    })
 }
 
 /// Creates the claim request of a worker.
@@ -157,17 +181,31 @@ pub(super) fn claim_request(
 ) -> Result<ClaimRequest, Problem> {
     check_worker(&worker)?;
     if effects.len() > MAX_EFFECTS {
-        let detail = format!("at most {MAX_EFFECTS} effects per request; it has {}", effects.len());
+        let detail = format!(
+            "at most {MAX_EFFECTS} effects per request; it has {}",
+            effects.len()
+        );
         return Err(invalid_parameter("effects", detail));
     }
     let (labels, capacity) = registration(api, tenant, &worker);
-    Ok(ClaimRequest { tenant: tenant.clone(), effects, worker, probes, labels, capacity })
+    Ok(ClaimRequest {
+        tenant: tenant.clone(),
+        effects,
+        worker,
+        probes,
+        labels,
+        capacity,
+    })
 }
 
 /// Returns the request with the present registration of its runner.
 pub(super) fn with_registration(api: &ApiState, request: &ClaimRequest) -> ClaimRequest {
     let (labels, capacity) = registration(api, &request.tenant, &request.worker);
-    ClaimRequest { labels, capacity, ..request.clone() }
+    ClaimRequest {
+        labels,
+        capacity,
+        ..request.clone()
+    }
 }
 
 /// Returns the labels and the capacity of a runner; a worker that is not registered has none, and its capacity is unlimited.
@@ -179,7 +217,10 @@ fn registration(
     let Some(runner) = api.app.runners.get(tenant, worker, api.app.clock.steady()) else {
         return (BTreeMap::new(), None);
     };
-    let labels = runner.labels.into_iter().map(|(name, value)| (name.to_string(), value));
+    let labels = runner
+        .labels
+        .into_iter()
+        .map(|(name, value)| (name.to_string(), value));
     (labels.collect(), usize::try_from(runner.capacity).ok())
 }
 
@@ -202,17 +243,34 @@ pub(super) fn board_for(
 ) -> Result<(Arc<JobBoard>, ClaimOptions), Problem> {
     let boards = api.app.catalog.job_boards();
     let serves = |upstream: &Upstream| {
-        let is_of_tenant = upstream.tenants.as_ref().is_none_or(|tenants| tenants.contains(&request.tenant));
+        let is_of_tenant = upstream
+            .tenants
+            .as_ref()
+            .is_none_or(|tenants| tenants.contains(&request.tenant));
         is_of_tenant && upstream.serves_all(&request.effects)
     };
     // A configured upstream takes precedence over the runners, and one for the tenant over one for all.
-    let rank = |upstream: &Upstream| (upstream.scope == UpstreamScope::Jobs, upstream.tenants.is_none());
+    let rank = |upstream: &Upstream| {
+        (
+            upstream.scope == UpstreamScope::Jobs,
+            upstream.tenants.is_none(),
+        )
+    };
     let fitting = (0..boards.len()).filter(|index| serves(boards[*index].2.upstream()));
     let routed = fitting.min_by_key(|index| rank(boards[*index].2.upstream()));
     let now = api.app.clock.steady();
-    let has_jobs = |index: &usize| Some(*index) != routed && boards[*index].0.has_available(now, request);
-    let found = (0..boards.len()).find(has_jobs).or(routed).map(|index| &boards[index]);
-    found.map(|(board, terms, _)| (Arc::clone(board), *terms)).ok_or_else(|| {
-        invalid_parameter("effects", "no single upstream of kind worker executes these effects")
-    })
+    let has_jobs =
+        |index: &usize| Some(*index) != routed && boards[*index].0.has_available(now, request);
+    let found = (0..boards.len())
+        .find(has_jobs)
+        .or(routed)
+        .map(|index| &boards[index]);
+    found
+        .map(|(board, terms, _)| (Arc::clone(board), *terms))
+        .ok_or_else(|| {
+            invalid_parameter(
+                "effects",
+                "no single upstream of kind worker executes these effects",
+            )
+        })
 }

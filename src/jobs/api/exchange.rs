@@ -146,7 +146,9 @@ pub(crate) async fn exchange(
     let _long_poll = (credit > 0 && !wait.is_zero())
         .then(|| api.quotas.begin_long_poll(api.scope.caller.as_ref()))
         .transpose()?;
-    let mut response = AppliedReports::apply(&api, &tenant, body).acknowledge(&api).await;
+    let mut response = AppliedReports::apply(&api, &tenant, body)
+        .acknowledge(&api)
+        .await;
     if let Some(request) = request.filter(|_| credit > 0) {
         tokio::select! {
             biased;
@@ -168,12 +170,23 @@ async fn claim_jobs(
     let (board, terms) = board_for(api, request)?;
     // The runner of a stream may have registered since its message, and a stream can outlive the registration.
     let request = with_registration(api, request);
-    let claimed = board.claim(api.app.clock.as_ref(), &request, credit.min(MAX_CLAIM), terms, wait).await;
+    let claimed = board
+        .claim(
+            api.app.clock.as_ref(),
+            &request,
+            credit.min(MAX_CLAIM),
+            terms,
+            wait,
+        )
+        .await;
     Ok(claimed.into_iter().map(ClaimedJobView::from).collect())
 }
 
 fn missing_effects() -> Problem {
-    invalid_parameter("effects", "a worker that accepts jobs must state its effects and its name")
+    invalid_parameter(
+        "effects",
+        "a worker that accepts jobs must state its effects and its name",
+    )
 }
 
 impl ExchangeBody {
@@ -182,18 +195,34 @@ impl ExchangeBody {
             return Err(invalid_parameter("credit", format!("at most {MAX_CREDIT}")));
         }
         if self.logs.len() + self.heartbeats.len() + self.results.len() > MAX_REPORTS {
-            return Err(invalid_parameter("results", format!("at most {MAX_REPORTS} reports per message")));
+            return Err(invalid_parameter(
+                "results",
+                format!("at most {MAX_REPORTS} reports per message"),
+            ));
         }
-        let lines = self.logs.iter().filter_map(|item| item.body.as_ref().ok()).map(JobLogBody::lines);
+        let lines = self
+            .logs
+            .iter()
+            .filter_map(|item| item.body.as_ref().ok())
+            .map(JobLogBody::lines);
         if lines.sum::<usize>() > MAX_LOG_LINES {
-            return Err(invalid_parameter("logs", format!("at most {MAX_LOG_LINES} lines per message")));
+            return Err(invalid_parameter(
+                "logs",
+                format!("at most {MAX_LOG_LINES} lines per message"),
+            ));
         }
         Ok(())
     }
 
     /// Returns the claim request of the worker; `None` if the message contains none.
-    fn claim_request(&self, api: &ApiState, tenant: &TenantId) -> Result<Option<ClaimRequest>, Problem> {
-        let Some(effects) = self.effects.clone() else { return Ok(None) };
+    fn claim_request(
+        &self,
+        api: &ApiState,
+        tenant: &TenantId,
+    ) -> Result<Option<ClaimRequest>, Problem> {
+        let Some(effects) = self.effects.clone() else {
+            return Ok(None);
+        };
         let worker = self.worker.clone().unwrap_or_default();
         let request = claim_request(api, tenant, worker, effects, self.probes)?;
         board_for(api, &request)?;
@@ -223,11 +252,19 @@ impl AppliedReports {
             collect(body.results, &mut reports),
         ];
         let mut acks = apply(api, tenant, reports).into_iter();
-        for applied in lists.iter_mut().flatten().filter(|applied| applied.ack.is_ok()) {
+        for applied in lists
+            .iter_mut()
+            .flatten()
+            .filter(|applied| applied.ack.is_ok())
+        {
             applied.ack = Ok(acks.next().unwrap_or(Err(ClaimLost)));
         }
         let [logs, heartbeats, results] = lists;
-        Self { logs, heartbeats, results }
+        Self {
+            logs,
+            heartbeats,
+            results,
+        }
     }
 
     fn is_empty(&self) -> bool {
@@ -250,18 +287,30 @@ impl AppliedReports {
         });
         ExchangeResponse {
             results: results.collect(),
-            logs: self.logs.into_iter().map(|report| report.view(None)).collect(),
-            heartbeats: self.heartbeats.into_iter().map(|report| report.view(None)).collect(),
+            logs: self
+                .logs
+                .into_iter()
+                .map(|report| report.view(None))
+                .collect(),
+            heartbeats: self
+                .heartbeats
+                .into_iter()
+                .map(|report| report.view(None))
+                .collect(),
             jobs: Vec::new(),
         }
     }
 }
 
 /// Adds the valid reports of a list, and returns the list.
-fn collect<T: ReportBody>(items: Vec<ItemOf<T>>, reports: &mut Vec<JobReport>) -> Vec<AppliedReport> {
+fn collect<T: ReportBody>(
+    items: Vec<ItemOf<T>>,
+    reports: &mut Vec<JobReport>,
+) -> Vec<AppliedReport> {
     let add = |item: ItemOf<T>| {
         let ItemOf { job, body } = item;
-        let id = job.ok_or_else(|| Problem::new(Code::InvalidBody, "/job: missing, or not a job id"));
+        let id =
+            job.ok_or_else(|| Problem::new(Code::InvalidBody, "/job: missing, or not a job id"));
         let report = body.and_then(|body| body.about(id?));
         let ack = report.map(|report| {
             reports.push(report);
@@ -278,34 +327,52 @@ impl AppliedReport {
         let (status, expires_at, problem) = match ack {
             Err(problem) => (ReportStatus::Invalid, None, Some(problem)),
             Ok(Err(lost)) => (ReportStatus::ClaimLost, None, Some(claim_lost(lost))),
-            Ok(Ok(ReportAck::Extended(until))) => (ReportStatus::Accepted, Some(until.to_string()), None),
+            Ok(Ok(ReportAck::Extended(until))) => {
+                (ReportStatus::Accepted, Some(until.to_string()), None)
+            }
             Ok(Ok(ReportAck::Completed(..))) if not_stored.is_some() => {
                 (ReportStatus::NotStored, None, not_stored)
             }
-            Ok(Ok(ReportAck::Completed(ResultAck::Duplicate, _))) => (ReportStatus::Duplicate, None, None),
+            Ok(Ok(ReportAck::Completed(ResultAck::Duplicate, _))) => {
+                (ReportStatus::Duplicate, None, None)
+            }
             Ok(Ok(ReportAck::Completed(ResultAck::Accepted, _) | ReportAck::Logged)) => {
                 (ReportStatus::Accepted, None, None)
             }
         };
-        ReportAckView { job, status, expires_at, problem }
+        ReportAckView {
+            job,
+            status,
+            expires_at,
+            problem,
+        }
     }
 }
 
 impl<'de, T: DeserializeOwned> Deserialize<'de> for ItemOf<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let mut value = Value::deserialize(deserializer)?;
-        let job = value.as_object_mut().and_then(|fields| fields.remove("job"));
+        let job = value
+            .as_object_mut()
+            .and_then(|fields| fields.remove("job"));
         let job = job.and_then(|job| job.as_str()?.parse().ok());
-        Ok(Self { job, body: parse_value(value).map(|ObjectOf(body)| body) })
+        Ok(Self {
+            job,
+            body: parse_value(value).map(|ObjectOf(body)| body),
+        })
     }
 }
 
 /// Returns the schema of a list of reports: each is the body of the single request, and the id of the job. Any other
 /// item is invalid, and does not reject the message.
 fn items_of<T: ToSchema>() -> Array {
-    let id = ObjectBuilder::new().schema_type(Type::String).description(Some("Job id"));
+    let id = ObjectBuilder::new()
+        .schema_type(Type::String)
+        .description(Some("Job id"));
     let job = ObjectBuilder::new().property("job", id).required("job");
-    let report = AllOfBuilder::new().item(Ref::from_schema_name(T::name())).item(job);
+    let report = AllOfBuilder::new()
+        .item(Ref::from_schema_name(T::name()))
+        .item(job);
     let invalid = ObjectBuilder::new()
         .schema_type(SchemaType::AnyValue)
         .description(Some("An invalid item, which gets the status `invalid`"));

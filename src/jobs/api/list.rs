@@ -64,14 +64,24 @@ pub(crate) async fn job_logs(
     InstancePath(key): InstancePath,
 ) -> Result<Json<JobLogPage>, Problem> {
     let jobs = api.app.catalog.job_logs(&key).into_iter();
-    let hidden = api.read(move |app| Ok(stored_hidden_values(app, &key))).await?;
-    let view =
-        |job: JobLog| JobLogView { job: job.job, effect: job.effect, log: log_line_views(job.log, &hidden) };
-    Ok(Json(JobLogPage { items: jobs.map(view).collect() }))
+    let hidden = api
+        .read(move |app| Ok(stored_hidden_values(app, &key)))
+        .await?;
+    let view = |job: JobLog| JobLogView {
+        job: job.job,
+        effect: job.effect,
+        log: log_line_views(job.log, &hidden),
+    };
+    Ok(Json(JobLogPage {
+        items: jobs.map(view).collect(),
+    }))
 }
 
 fn log_line_views(lines: Vec<LogLine>, hidden: &HiddenValues) -> Vec<LogLineView> {
-    let view = |line: LogLine| LogLineView { at: line.at.to_string(), text: hidden.remove_from(&line.text) };
+    let view = |line: LogLine| LogLineView {
+        at: line.at.to_string(),
+        text: hidden.remove_from(&line.text),
+    };
     lines.into_iter().map(view).collect()
 }
 
@@ -123,5 +133,7 @@ pub(crate) async fn list(api: ApiState, Tenant(tenant): Tenant) -> Json<JobPage>
         };
         board.list(clock, &tenant).into_iter().map(view)
     });
-    Json(JobPage { items: items.collect() })
+    Json(JobPage {
+        items: items.collect(),
+    })
 }

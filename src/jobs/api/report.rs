@@ -112,16 +112,27 @@ impl JobLogBody {
 
 impl ReportBody for HeartbeatBody {
     fn about(self, job: Uuid) -> Result<JobReport, Problem> {
-        Ok(JobReport { job, claim: self.claim, content: ReportContent::Heartbeat })
+        Ok(JobReport {
+            job,
+            claim: self.claim,
+            content: ReportContent::Heartbeat,
+        })
     }
 }
 
 impl ReportBody for JobLogBody {
     fn about(self, job: Uuid) -> Result<JobReport, Problem> {
         if self.log.len() > MAX_LOG_LINES {
-            return Err(invalid_parameter("log", format!("at most {MAX_LOG_LINES} lines per request")));
+            return Err(invalid_parameter(
+                "log",
+                format!("at most {MAX_LOG_LINES} lines per request"),
+            ));
         }
-        Ok(JobReport { job, claim: self.claim, content: ReportContent::Log(self.log) })
+        Ok(JobReport {
+            job,
+            claim: self.claim,
+            content: ReportContent::Log(self.log),
+        })
     }
 }
 
@@ -129,21 +140,41 @@ impl ReportBody for JobResultBody {
     fn about(self, job: Uuid) -> Result<JobReport, Problem> {
         let claim = self.claim;
         let trace = self.traceparent.as_deref().and_then(TraceParent::new);
-        let result = RemoteResult { trace, ..RemoteResult::from(reply(self)) };
-        Ok(JobReport { job, claim, content: ReportContent::Result(Box::new(result)) })
+        let result = RemoteResult {
+            trace,
+            ..RemoteResult::from(reply(self))
+        };
+        Ok(JobReport {
+            job,
+            claim,
+            content: ReportContent::Result(Box::new(result)),
+        })
     }
 }
 
 fn reply(report: JobResultBody) -> Result<Reply, ProviderError> {
     let code = report.code.unwrap_or_else(|| "worker_failed".to_owned());
-    let message = report.message.unwrap_or_else(|| "the worker sent no message".to_owned());
-    let facts: Vec<_> = report.facts.into_iter().map(|fact| Fact::new(fact.kind, fact.data)).collect();
+    let message = report
+        .message
+        .unwrap_or_else(|| "the worker sent no message".to_owned());
+    let facts: Vec<_> = report
+        .facts
+        .into_iter()
+        .map(|fact| Fact::new(fact.kind, fact.data))
+        .collect();
     let error = match (report.result, report.event) {
         (JobResultKind::Succeeded, event) => {
             let schema_version = report.version.map_or(1, NonZeroU32::get);
-            return Ok(Reply { event, payload: report.payload, schema_version, facts });
+            return Ok(Reply {
+                event,
+                payload: report.payload,
+                schema_version,
+                facts,
+            });
         }
-        (JobResultKind::Failed, Some(event)) => ProviderError::permanent_with_event(event, code, message),
+        (JobResultKind::Failed, Some(event)) => {
+            ProviderError::permanent_with_event(event, code, message)
+        }
         (JobResultKind::Failed, None) => ProviderError::permanent(code, message),
         (JobResultKind::Retry, _) => ProviderError::unavailable(code, message),
         (JobResultKind::Unknown, _) => ProviderError::undetermined(code, message),
@@ -166,7 +197,12 @@ pub(super) fn apply(
         if reports.is_complete() {
             break;
         }
-        board.report(api.app.clock.as_ref(), tenant, terms.claim_ttl, &mut reports);
+        board.report(
+            api.app.clock.as_ref(),
+            tenant,
+            terms.claim_ttl,
+            &mut reports,
+        );
     }
     reports.into_acks()
 }
@@ -175,7 +211,11 @@ pub(super) fn apply(
 ///
 /// # Errors
 /// If the claim is lost.
-pub(super) fn apply_one(api: &ApiState, tenant: &TenantId, report: JobReport) -> Result<ReportAck, Problem> {
+pub(super) fn apply_one(
+    api: &ApiState,
+    tenant: &TenantId,
+    report: JobReport,
+) -> Result<ReportAck, Problem> {
     let ack = apply(api, tenant, [report]).pop().unwrap_or(Err(ClaimLost));
     ack.map_err(claim_lost)
 }
@@ -190,9 +230,15 @@ pub(super) async fn stored(api: &ApiState, receipts: &[&ReceiptWatch]) -> Vec<Re
     let until = Instant::now() + RESULT_TIMEOUT.min(api.app.config.http.request_timeout / 2);
     let mut results = Vec::with_capacity(receipts.len());
     for receipt in receipts {
-        let is_stored = timeout_at(until, receipt.is_stored()).await.unwrap_or(false);
+        let is_stored = timeout_at(until, receipt.is_stored())
+            .await
+            .unwrap_or(false);
         let detail = "the result is not stored yet; send it again";
-        results.push(if is_stored { Ok(()) } else { Err(Problem::new(Code::Unavailable, detail)) });
+        results.push(if is_stored {
+            Ok(())
+        } else {
+            Err(Problem::new(Code::Unavailable, detail))
+        });
     }
     results
 }

@@ -103,7 +103,9 @@ pub(crate) struct RunnerPath {
 pub(crate) async fn list(api: ApiState, Tenant(tenant): Tenant) -> Json<RunnerPage> {
     let found = api.app.runners.list(&tenant, api.app.clock.steady());
     let view = |(runner, until)| view(&api, &tenant, runner, until);
-    Json(RunnerPage { items: found.into_iter().map(view).collect() })
+    Json(RunnerPage {
+        items: found.into_iter().map(view).collect(),
+    })
 }
 
 /// Register a runner, or extend its registration
@@ -123,11 +125,21 @@ pub(crate) async fn register(
 ) -> Result<Json<RunnerView>, Problem> {
     let runner = checked(body)?;
     let now = api.app.clock.steady();
-    if !api.app.runners.register(tenant.clone(), runner.clone(), now) {
-        let detail = format!("the tenant has {MAX_RUNNERS} runners; wait until registrations expire");
+    if !api
+        .app
+        .runners
+        .register(tenant.clone(), runner.clone(), now)
+    {
+        let detail =
+            format!("the tenant has {MAX_RUNNERS} runners; wait until registrations expire");
         return Err(Problem::new(Code::QuotaExceeded, detail));
     }
-    Ok(Json(view(&api, &tenant, runner, now.saturating_add(EXPIRY))))
+    Ok(Json(view(
+        &api,
+        &tenant,
+        runner,
+        now.saturating_add(EXPIRY),
+    )))
 }
 
 /// End the registration of a runner
@@ -148,18 +160,35 @@ pub(crate) async fn remove(
 }
 
 fn checked(body: RunnerBody) -> Result<Runner, Problem> {
-    let RunnerBody { name, types, key, address, topic, local, labels, capacity } = body;
+    let RunnerBody {
+        name,
+        types,
+        key,
+        address,
+        topic,
+        local,
+        labels,
+        capacity,
+    } = body;
     check_worker(&name)?;
     if types.is_empty() || types.len() > MAX_NAMES {
-        let detail = format!("a runner has 1 to {MAX_NAMES} script types; it has {}", types.len());
+        let detail = format!(
+            "a runner has 1 to {MAX_NAMES} script types; it has {}",
+            types.len()
+        );
         return Err(invalid_parameter("types", detail));
     }
     if labels.len() > MAX_NAMES {
-        let detail = format!("a runner has at most {MAX_NAMES} labels; it has {}", labels.len());
+        let detail = format!(
+            "a runner has at most {MAX_NAMES} labels; it has {}",
+            labels.len()
+        );
         return Err(invalid_parameter("labels", detail));
     }
     let texts = [("key", &key), ("address", &address), ("topic", &topic)];
-    let texts = texts.into_iter().filter_map(|(field, text)| Some((field, text.as_ref()?.len())));
+    let texts = texts
+        .into_iter()
+        .filter_map(|(field, text)| Some((field, text.as_ref()?.len())));
     let mut sizes = texts.chain(labels.values().map(|value| ("labels", value.len())));
     let too_long = sizes.find(|(_, bytes)| *bytes > MAX_TEXT_BYTES);
     drop(sizes);
@@ -169,16 +198,40 @@ fn checked(body: RunnerBody) -> Result<Runner, Problem> {
     }
     let capacity = capacity.unwrap_or(1);
     if capacity == 0 {
-        return Err(invalid_parameter("capacity", "capacity is 0; set 1 or more"));
+        return Err(invalid_parameter(
+            "capacity",
+            "capacity is 0; set 1 or more",
+        ));
     }
-    Ok(Runner { name, types, key, address, topic, local, labels, capacity })
+    Ok(Runner {
+        name,
+        types,
+        key,
+        address,
+        topic,
+        local,
+        labels,
+        capacity,
+    })
 }
 
 fn view(api: &ApiState, tenant: &TenantId, runner: Runner, until: SteadyTime) -> RunnerView {
-    let Runner { name, types, key, address, topic, local, labels, capacity } = runner;
+    let Runner {
+        name,
+        types,
+        key,
+        address,
+        topic,
+        local,
+        labels,
+        capacity,
+    } = runner;
     let boards = api.app.catalog.job_boards();
     RunnerView {
-        jobs: boards.iter().map(|(board, ..)| board.held(tenant, &name)).sum(),
+        jobs: boards
+            .iter()
+            .map(|(board, ..)| board.held(tenant, &name))
+            .sum(),
         name,
         effects: types.iter().map(|kind| format!("job.{kind}")).collect(),
         types: types.iter().map(ToString::to_string).collect(),
@@ -186,7 +239,10 @@ fn view(api: &ApiState, tenant: &TenantId, runner: Runner, until: SteadyTime) ->
         address,
         topic,
         local,
-        labels: labels.into_iter().map(|(name, value)| (name.to_string(), value)).collect(),
+        labels: labels
+            .into_iter()
+            .map(|(name, value)| (name.to_string(), value))
+            .collect(),
         capacity,
         expires_at: api.app.clock.wall_at(until).to_string(),
         heartbeat_interval_seconds: EXPIRY.as_secs_f64() / 3.0,

@@ -9,7 +9,8 @@ use orlog_effect::{FunctionCall, ProviderError};
 use orlog_model::{InstanceKey, NodeName, SagaName};
 use orlog_program::flow;
 use orlog_program::message::{
-    self, MAX_LINES, MessageLine, MessageStatus, MessageType, PeerTask, ReceivedMessage, Report, SentMessage,
+    self, MAX_LINES, MessageLine, MessageStatus, MessageType, PeerTask, ReceivedMessage, Report,
+    SentMessage,
 };
 use serde_json::{Value, json};
 
@@ -40,9 +41,16 @@ async fn execute(
     let task: PeerTask = serde_json::from_value(call.payload)
         .map_err(|error| ProviderError::permanent("invalid_payload", error.to_string()))?;
     // A definition can name any effect.
-    let saga = if let PeerTask::Report { .. } = task { message::INBOX_SAGA } else { message::SAGA };
+    let saga = if let PeerTask::Report { .. } = task {
+        message::INBOX_SAGA
+    } else {
+        message::SAGA
+    };
     if own.saga.as_str() != saga {
-        return Err(ProviderError::permanent("not_permitted", "only a message can request this effect"));
+        return Err(ProviderError::permanent(
+            "not_permitted",
+            "only a message can request this effect",
+        ));
     }
     match task {
         PeerTask::Deliver => deliver((api, nodes), &own).await,
@@ -58,10 +66,16 @@ async fn execute(
     }
 }
 
-async fn deliver((api, nodes): (&ApiState, &Unreachable), own: &InstanceKey) -> Result<Value, ProviderError> {
+async fn deliver(
+    (api, nodes): (&ApiState, &Unreachable),
+    own: &InstanceKey,
+) -> Result<Value, ProviderError> {
     let sent = read(api, own, SentMessage::decode).await?;
     if sent.status.is_final() {
-        return Err(ProviderError::permanent("ended", "the message has ended before its delivery"));
+        return Err(ProviderError::permanent(
+            "ended",
+            "the message has ended before its delivery",
+        ));
     }
     if sent.delivered_at.is_some() {
         // A report has proved the delivery.
@@ -74,8 +88,10 @@ async fn deliver((api, nodes): (&ApiState, &Unreachable), own: &InstanceKey) -> 
         };
         return Ok(json!(known));
     }
-    let delivery =
-        PeerMessage::Deliver { delivery: sent.delivery(), acts_for_receiver: sent.acts_for_receiver };
+    let delivery = PeerMessage::Deliver {
+        delivery: sent.delivery(),
+        acts_for_receiver: sent.acts_for_receiver,
+    };
     let answer = send((api, nodes), &sent.message.to.node, delivery).await?;
     match serde_json::from_value::<Report>(answer.clone()) {
         Ok(_) => Ok(answer),
@@ -103,7 +119,12 @@ async fn report(
     limit_size(&mut report);
     let message = received.message;
     let node = message.from.node.clone();
-    let status = StatusReport { id: message.id, from: message.from, to: message.to, report };
+    let status = StatusReport {
+        id: message.id,
+        from: message.from,
+        to: message.to,
+        report,
+    };
     match send((api, nodes), &node, PeerMessage::Report(status)).await {
         // The sender has deleted the message after its retention.
         Err(error) if error.failure().code == Code::MessageNotFound.as_str() => Ok(Value::Null),
@@ -118,9 +139,14 @@ async fn add_lines_of_jobs(
     report: &mut Report,
 ) -> Result<(), ProviderError> {
     let saga = SagaName::new(flow::SAGA).expect("the name is short");
-    let flow = InstanceKey { saga, ..own.clone() };
+    let flow = InstanceKey {
+        saga,
+        ..own.clone()
+    };
     let lines = api.read(move |app| {
-        let Some(reader) = app.reader(&flow) else { return Ok((Vec::new(), 0)) };
+        let Some(reader) = app.reader(&flow) else {
+            return Ok((Vec::new(), 0));
+        };
         let (_, last) = reader.job_log_range(&flow)?;
         let lines = reader.job_log(&flow, last.saturating_sub(MAX_LINES as u64), MAX_LINES)?;
         let line = |line: &orlog_store::NumberedLine| {
@@ -155,17 +181,22 @@ async fn send(
     request: PeerMessage,
 ) -> Result<Value, ProviderError> {
     // Without an identity, the node gets one with the next start.
-    let own =
-        own_node(api).map_err(|problem| ProviderError::unavailable(problem.code(), problem.detail()))?;
+    let own = own_node(api)
+        .map_err(|problem| ProviderError::unavailable(problem.code(), problem.detail()))?;
     if *node != own {
         return nodes.post(api, node, &request).await;
     }
     let key = peer::subject(api, &own, &request).map_err(|problem| failed(&problem))?;
     let routing = &api.app.routing;
     match routing.owner(routing.slots().slot_of(&key)) {
-        SlotOwner::Local => peer::apply(api, &own, key, request).await.map_err(|problem| failed(&problem)),
+        SlotOwner::Local => peer::apply(api, &own, key, request)
+            .await
+            .map_err(|problem| failed(&problem)),
         SlotOwner::Pod(pod) => post_to_pod(api, &pod, &request).await,
-        SlotOwner::None => Err(ProviderError::unavailable("moving", "the shard is moving between pods")),
+        SlotOwner::None => Err(ProviderError::unavailable(
+            "moving",
+            "the shard is moving between pods",
+        )),
     }
 }
 
@@ -175,7 +206,9 @@ async fn read<S: Send + 'static>(
     own: &InstanceKey,
     decode: fn(&[u8]) -> Result<S, orlog_program::ProgramError>,
 ) -> Result<S, ProviderError> {
-    let stored = stored(api, own, decode).await.map_err(|problem| failed(&problem))?;
+    let stored = stored(api, own, decode)
+        .await
+        .map_err(|problem| failed(&problem))?;
     stored.ok_or_else(|| ProviderError::permanent("message_missing", "the message does not exist"))
 }
 
@@ -196,9 +229,18 @@ mod tests {
 
     fn report(text: &str) -> Report {
         let line = |at| MessageLine::new(Timestamp::from_millis(at), text.to_owned());
-        let (lines, result) = ((0..).take(MAX_LINES).map(line).collect(), json!("x".repeat(190 * 1024)));
+        let (lines, result) = (
+            (0..).take(MAX_LINES).map(line).collect(),
+            json!("x".repeat(190 * 1024)),
+        );
         let total_lines = MAX_LINES as u64;
-        Report { status: MessageStatus::Processed, result, failure: None, lines, total_lines }
+        Report {
+            status: MessageStatus::Processed,
+            result,
+            failure: None,
+            lines,
+            total_lines,
+        }
     }
 
     #[test]
@@ -208,9 +250,18 @@ mod tests {
         let mut limited = whole.clone();
         limit_size(&mut limited);
         let size = json_size(&limited);
-        assert!(size <= MAX_REPORT_BYTES && size > MAX_REPORT_BYTES - 7 * MAX_LINE_BYTES, "{size}");
-        assert_eq!((&limited.result, limited.total_lines), (&whole.result, whole.total_lines));
-        assert!(whole.lines.ends_with(&limited.lines), "the oldest lines are dropped");
+        assert!(
+            size <= MAX_REPORT_BYTES && size > MAX_REPORT_BYTES - 7 * MAX_LINE_BYTES,
+            "{size}"
+        );
+        assert_eq!(
+            (&limited.result, limited.total_lines),
+            (&whole.result, whole.total_lines)
+        );
+        assert!(
+            whole.lines.ends_with(&limited.lines),
+            "the oldest lines are dropped"
+        );
         let small = report("x");
         let mut same = small.clone();
         limit_size(&mut same);
@@ -220,8 +271,15 @@ mod tests {
     #[test]
     fn report_without_space_for_lines_has_none() {
         let result = json!("x".repeat(MAX_REPORT_BYTES - 100));
-        let mut full = Report { result, ..report(&"\0".repeat(MAX_LINE_BYTES)) };
+        let mut full = Report {
+            result,
+            ..report(&"\0".repeat(MAX_LINE_BYTES))
+        };
         limit_size(&mut full);
-        assert!(full.lines.is_empty() && json_size(&full) <= MAX_REPORT_BYTES, "{}", json_size(&full));
+        assert!(
+            full.lines.is_empty() && json_size(&full) <= MAX_REPORT_BYTES,
+            "{}",
+            json_size(&full)
+        );
     }
 }

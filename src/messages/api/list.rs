@@ -111,17 +111,35 @@ pub(crate) async fn list(
     Tenant(tenant): Tenant,
     QueryParams(params): QueryParams<MessageQuery>,
 ) -> Result<Json<MessagePage>, Problem> {
-    let MessageQuery { mailbox, status, kind, thread, limit, cursor } = params;
+    let MessageQuery {
+        mailbox,
+        status,
+        kind,
+        thread,
+        limit,
+        cursor,
+    } = params;
     let (limit, scan_limit) = (page_limit(limit, &api), api.app.config.http.scan_limit);
-    let conditions = Conditions { tenant, status, kind, limit, scan_limit };
+    let conditions = Conditions {
+        tenant,
+        status,
+        kind,
+        limit,
+        scan_limit,
+    };
     let page = if let Some(thread) = thread {
         let after = cursor.as_deref().map(Position::parse).transpose()?;
         let boxes = mailbox.map_or(vec![MessageBox::In, MessageBox::Out], |only| vec![only]);
-        api.read(move |app| thread_page(app, &conditions, (&boxes, &thread), after.as_ref())).await?
+        api.read(move |app| thread_page(app, &conditions, (&boxes, &thread), after.as_ref()))
+            .await?
     } else {
         let (shard, cursor) = parse_cursor(cursor.as_deref())?;
-        let query = InstanceQuery { cursor, ..conditions.query(mailbox.unwrap_or(MessageBox::In)) };
-        api.read(move |app| box_page(app, &conditions, query, shard)).await?
+        let query = InstanceQuery {
+            cursor,
+            ..conditions.query(mailbox.unwrap_or(MessageBox::In))
+        };
+        api.read(move |app| box_page(app, &conditions, query, shard))
+            .await?
     };
     Ok(Json(page))
 }
@@ -145,7 +163,8 @@ fn box_page(
         }
         read += found.items.len();
         scanned += found.scanned;
-        let is_full = read >= conditions.limit || scanned >= conditions.scan_limit || bytes >= MAX_READ_BYTES;
+        let is_full =
+            read >= conditions.limit || scanned >= conditions.scan_limit || bytes >= MAX_READ_BYTES;
         match found.next {
             Some(next) if !is_full => (shard, query.cursor) = parse_cursor(Some(&next))?,
             next_cursor => return Ok(MessagePage { items, next_cursor }),
@@ -163,20 +182,35 @@ struct Position {
 impl Position {
     fn text(&self) -> String {
         let Self { at, key } = self;
-        format!("{}.{}.{}", at.as_millis(), u8::from(key.saga.as_str() == message::SAGA), key.correlation)
+        format!(
+            "{}.{}.{}",
+            at.as_millis(),
+            u8::from(key.saga.as_str() == message::SAGA),
+            key.correlation
+        )
     }
 
     /// Reads the text of a position. The tenant of its key is no part of the order within a thread.
     fn parse(text: &str) -> Result<(Timestamp, bool, String), Problem> {
         let parsed = text.split_once('.').and_then(|(at, message)| {
             let (is_sent, id) = message.split_once('.')?;
-            Some((Timestamp::from_millis(at.parse().ok()?), is_sent == "1", id.to_owned()))
+            Some((
+                Timestamp::from_millis(at.parse().ok()?),
+                is_sent == "1",
+                id.to_owned(),
+            ))
         });
-        parsed.ok_or_else(|| invalid_parameter("cursor", format!("{text:?} is no cursor of a thread")))
+        parsed.ok_or_else(|| {
+            invalid_parameter("cursor", format!("{text:?} is no cursor of a thread"))
+        })
     }
 
     fn order(&self) -> (Timestamp, bool, String) {
-        (self.at, self.key.saga.as_str() == message::SAGA, self.key.correlation.to_string())
+        (
+            self.at,
+            self.key.saga.as_str() == message::SAGA,
+            self.key.correlation.to_string(),
+        )
     }
 }
 
@@ -191,18 +225,31 @@ fn thread_page(
     for mailbox in boxes {
         let value = IndexedValue::Text(thread.to_owned());
         let name = Name::new(format!("reference.{THREAD}")).expect("the name is short");
-        let condition = VariableCondition { name, lower: Some(value.clone()), upper: Some(value) };
-        let mut query =
-            InstanceQuery { variable: Some(condition), limit: STEP, ..conditions.query(*mailbox) };
+        let condition = VariableCondition {
+            name,
+            lower: Some(value.clone()),
+            upper: Some(value),
+        };
+        let mut query = InstanceQuery {
+            variable: Some(condition),
+            limit: STEP,
+            ..conditions.query(*mailbox)
+        };
         let mut shard = 0;
         loop {
             let found = find(app, query.clone(), shard)?;
             let of_thread = found.items.iter().filter(|found| {
-                found.instance.reference.as_ref().and_then(|reference| reference.part(THREAD)) == Some(thread)
+                found
+                    .instance
+                    .reference
+                    .as_ref()
+                    .and_then(|reference| reference.part(THREAD))
+                    == Some(thread)
             });
-            positions.extend(
-                of_thread.map(|found| Position { at: found.instance.created_at, key: found.key.clone() }),
-            );
+            positions.extend(of_thread.map(|found| Position {
+                at: found.instance.created_at,
+                key: found.key.clone(),
+            }));
             let Some(next) = found.next else { break };
             (shard, query.cursor) = parse_cursor(Some(&next))?;
         }
@@ -211,8 +258,13 @@ fn thread_page(
     positions.retain(|position| after.is_none_or(|after| position.order() > *after));
     let (mut items, mut bytes) = (Vec::new(), 0);
     for (index, position) in positions.iter().enumerate() {
-        let instance = app.reader(&position.key).map(|reader| reader.instance(&position.key)).transpose()?;
-        let Some(instance) = instance.flatten() else { continue };
+        let instance = app
+            .reader(&position.key)
+            .map(|reader| reader.instance(&position.key))
+            .transpose()?;
+        let Some(instance) = instance.flatten() else {
+            continue;
+        };
         let mut message = MessageSummary::read(app, &position.key, &instance)?;
         if !conditions.admit(&message) {
             continue;
@@ -221,8 +273,14 @@ fn thread_page(
         items.push(message);
         let is_full = items.len() >= conditions.limit || bytes >= MAX_PAGE_BYTES;
         if is_full && index + 1 < positions.len() {
-            return Ok(MessagePage { items, next_cursor: Some(position.text()) });
+            return Ok(MessagePage {
+                items,
+                next_cursor: Some(position.text()),
+            });
         }
     }
-    Ok(MessagePage { items, next_cursor: None })
+    Ok(MessagePage {
+        items,
+        next_cursor: None,
+    })
 }

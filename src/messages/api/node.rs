@@ -52,7 +52,10 @@ pub(super) fn check_node(api: &ApiState, node: &NodeName) -> Result<(), Problem>
     if *node == own_node(api)? || api.app.peers.address(node).is_some() {
         return Ok(());
     }
-    Err(Problem::new(Code::UnknownNode, PeerError::Unknown(node.clone()).to_string()))
+    Err(Problem::new(
+        Code::UnknownNode,
+        PeerError::Unknown(node.clone()).to_string(),
+    ))
 }
 
 /// Nodes that could not be reached, and when the next attempt is made. Many messages can wait for the same node: without this, each one
@@ -77,13 +80,17 @@ impl Unreachable {
     ) -> Result<Value, ProviderError> {
         if let Some(delay) = self.delay(node, api.app.clock.steady()) {
             let reason = format!("{node} could not be reached; the next attempt follows");
-            return Err(ProviderError::unavailable("peer_unavailable", reason).with_retry_after(delay));
+            return Err(
+                ProviderError::unavailable("peer_unavailable", reason).with_retry_after(delay)
+            );
         }
         let body = serde_json::to_vec(request).expect("a request is plain data");
         let started = api.app.clock.steady();
         let response = api.app.peer_client.post_json(node, PATH, body).await;
-        let is_reached =
-            matches!(response, Ok(_) | Err(PeerError::Rejected { .. } | PeerError::Invalid { .. }));
+        let is_reached = matches!(
+            response,
+            Ok(_) | Err(PeerError::Rejected { .. } | PeerError::Invalid { .. })
+        );
         self.record(node, is_reached, (started, api.app.clock.steady()));
         response.map_err(|error| failed(&error))
     }
@@ -112,7 +119,11 @@ impl Unreachable {
             Some(outage) => MAX_DELAY.min(outage.delay * 2),
             None => FIRST_DELAY,
         };
-        let outage = Outage { delay, next_attempt: now.saturating_add(delay), failed_at: now };
+        let outage = Outage {
+            delay,
+            next_attempt: now.saturating_add(delay),
+            failed_at: now,
+        };
         all.insert(node.clone(), outage);
     }
 }
@@ -125,7 +136,9 @@ pub(super) fn is_final(code: &str) -> bool {
 /// Returns the error of an attempt.
 fn failed(error: &PeerError) -> ProviderError {
     match error {
-        PeerError::Rejected { code, reason, .. } if is_final(code) => ProviderError::permanent(code, reason),
+        PeerError::Rejected { code, reason, .. } if is_final(code) => {
+            ProviderError::permanent(code, reason)
+        }
         _ => ProviderError::unavailable("peer_unavailable", error.to_string()),
     }
 }
@@ -136,27 +149,44 @@ pub(super) async fn post_to_pod(
     pod: &Pod,
     request: &PeerMessage,
 ) -> Result<Value, ProviderError> {
-    let unavailable =
-        |reason: String| ProviderError::unavailable("pod_unavailable", format!("{}: {reason}", pod.name));
-    let identity = api.app.peers.identity().map_err(|error| unavailable(error.to_string()))?;
+    let unavailable = |reason: String| {
+        ProviderError::unavailable("pod_unavailable", format!("{}: {reason}", pod.name))
+    };
+    let identity = api
+        .app
+        .peers
+        .identity()
+        .map_err(|error| unavailable(error.to_string()))?;
     let body = serde_json::to_vec(request).expect("a request is plain data");
-    let builder = api.request_to(pod, Method::POST, PATH).map_err(|error| unavailable(error.to_string()))?;
-    let builder = builder.header(header::CONTENT_TYPE, "application/json").body(body);
-    let own = HeaderValue::from_str(&api.app.config.node_name()).unwrap_or(HeaderValue::from_static("pod"));
+    let builder = api
+        .request_to(pod, Method::POST, PATH)
+        .map_err(|error| unavailable(error.to_string()))?;
+    let builder = builder
+        .header(header::CONTENT_TYPE, "application/json")
+        .body(body);
+    let own = HeaderValue::from_str(&api.app.config.node_name())
+        .unwrap_or(HeaderValue::from_static("pod"));
     let (client, request) = builder.header(FORWARDED_BY, own).build_split();
     let mut request = request.map_err(|error| unavailable(error.without_url().to_string()))?;
-    sign(&identity.key, &mut request, api.app.clock.now()).map_err(|error| unavailable(error.to_string()))?;
-    let response =
-        client.execute(request).await.map_err(|error| unavailable(error.without_url().to_string()))?;
+    sign(&identity.key, &mut request, api.app.clock.now())
+        .map_err(|error| unavailable(error.to_string()))?;
+    let response = client
+        .execute(request)
+        .await
+        .map_err(|error| unavailable(error.without_url().to_string()))?;
     let status = response.status();
-    let body =
-        bounded_body(response, MAX_RESPONSE).await.map_err(|error| unavailable(format!("{error:#}")))?;
-    let body: Value = serde_json::from_slice(&body).map_err(|error| unavailable(error.to_string()))?;
+    let body = bounded_body(response, MAX_RESPONSE)
+        .await
+        .map_err(|error| unavailable(format!("{error:#}")))?;
+    let body: Value =
+        serde_json::from_slice(&body).map_err(|error| unavailable(error.to_string()))?;
     if status.is_success() {
         return Ok(body);
     }
-    let (code, detail) =
-        (body["code"].as_str().unwrap_or_default(), body["detail"].as_str().unwrap_or_default());
+    let (code, detail) = (
+        body["code"].as_str().unwrap_or_default(),
+        body["detail"].as_str().unwrap_or_default(),
+    );
     if is_final(code) {
         return Err(ProviderError::permanent(code, detail));
     }
@@ -171,12 +201,25 @@ mod tests {
     fn only_a_rejection_of_the_message_itself_is_final() {
         let is_final = |code: &str| {
             let (address, reason) = ("https://b.example".parse().unwrap(), "x".to_owned());
-            let error = PeerError::Rejected { address, status: 403, code: code.to_owned(), reason };
+            let error = PeerError::Rejected {
+                address,
+                status: 403,
+                code: code.to_owned(),
+                reason,
+            };
             matches!(failed(&error), ProviderError::Permanent { .. })
         };
-        let found: Vec<_> =
-            Code::ALL.iter().map(|code| code.as_str()).filter(|code| is_final(code)).collect();
-        assert_eq!(found, ["OR0005", "OR0015", "OR0092", "OR0111", "OR0112", "OR0113", "OR0114"]);
+        let found: Vec<_> = Code::ALL
+            .iter()
+            .map(|code| code.as_str())
+            .filter(|code| is_final(code))
+            .collect();
+        assert_eq!(
+            found,
+            [
+                "OR0005", "OR0015", "OR0092", "OR0111", "OR0112", "OR0113", "OR0114"
+            ]
+        );
         // A server that is no node returns no code.
         assert!(!is_final("") && !is_final("denied"));
     }
@@ -190,10 +233,18 @@ mod tests {
         for _ in 0..20 {
             nodes.record(&node, false, (start, failed));
         }
-        assert_eq!(nodes.delay(&node, failed), Some(FIRST_DELAY), "requests in flight fail together");
+        assert_eq!(
+            nodes.delay(&node, failed),
+            Some(FIRST_DELAY),
+            "requests in flight fail together"
+        );
         let next = failed.saturating_add(FIRST_DELAY);
         assert_eq!(nodes.delay(&node, next), None, "one attempt");
-        assert_eq!(nodes.delay(&node, next), Some(FIRST_DELAY), "others wait for it");
+        assert_eq!(
+            nodes.delay(&node, next),
+            Some(FIRST_DELAY),
+            "others wait for it"
+        );
         nodes.record(&node, false, (next, next));
         assert_eq!(nodes.delay(&node, next), Some(2 * FIRST_DELAY));
         for _ in 0..20 {

@@ -69,19 +69,22 @@ pub(super) fn subject(
 ) -> Result<InstanceKey, Problem> {
     let own = own_node(api)?;
     let (from, to, what) = match request {
-        PeerMessage::Deliver { delivery: Delivery { message, .. }, .. } => {
-            (&message.from, &message.to, "message")
-        }
+        PeerMessage::Deliver {
+            delivery: Delivery { message, .. },
+            ..
+        } => (&message.from, &message.to, "message"),
         PeerMessage::Report(report) => (&report.to, &report.from, "report"),
     };
     if from.node != *sender {
-        let detail =
-            format!("a {what} of {from} cannot come from the node {sender}, which signed the request");
+        let detail = format!(
+            "a {what} of {from} cannot come from the node {sender}, which signed the request"
+        );
         return Err(Problem::new(Code::MessageMisaddressed, detail));
     }
     if to.node != own {
-        let detail =
-            format!("the {what} is for {to}, and this is the node {own}; check the address of the peer");
+        let detail = format!(
+            "the {what} is for {to}, and this is the node {own}; check the address of the peer"
+        );
         return Err(Problem::new(Code::MessageMisaddressed, detail));
     }
     match request {
@@ -105,10 +108,15 @@ pub(super) async fn apply(
     request: PeerMessage,
 ) -> Result<Value, Problem> {
     match request {
-        PeerMessage::Deliver { delivery, acts_for_receiver } => {
+        PeerMessage::Deliver {
+            delivery,
+            acts_for_receiver,
+        } => {
             // Another node cannot know what its users may do here.
             let acts_for_receiver = acts_for_receiver && *sender == own_node(api)?;
-            deliver(api, key, delivery, acts_for_receiver).await.map(|report| json!(report))
+            deliver(api, key, delivery, acts_for_receiver)
+                .await
+                .map(|report| json!(report))
         }
         PeerMessage::Report(report) => accept(api, key, report).await.map(|()| Value::Null),
     }
@@ -142,16 +150,36 @@ async fn deliver(
             takes_work(api)?;
         }
     }
-    if withdrawn.as_ref().is_some_and(|reason| reason.len() > MAX_REPORT_BYTES) {
-        return Err(Problem::new(Code::InvalidMessage, "the reason of the withdrawal is too long"));
+    if withdrawn
+        .as_ref()
+        .is_some_and(|reason| reason.len() > MAX_REPORT_BYTES)
+    {
+        return Err(Problem::new(
+            Code::InvalidMessage,
+            "the reason of the withdrawal is too long",
+        ));
     }
     let from = message.from.to_string();
-    let received = ReceiveMessage { mail: mail_target(api, message), delivery: delivery.clone() };
+    let received = ReceiveMessage {
+        mail: mail_target(api, message),
+        delivery: delivery.clone(),
+    };
     let sent = control(api, &key, from, message::DELIVER, json!(received)).await;
     let is_other = |problem: &Problem| problem.code() == Code::InvalidStatus.as_str();
-    sent.map_err(|problem| if is_other(&problem) { exists(message) } else { problem })?;
+    sent.map_err(|problem| {
+        if is_other(&problem) {
+            exists(message)
+        } else {
+            problem
+        }
+    })?;
     let stored = self::stored(api, &key, ReceivedMessage::decode).await?;
-    let moved = || Problem::new(Code::Unavailable, "the shard of the receiver is moving; try again");
+    let moved = || {
+        Problem::new(
+            Code::Unavailable,
+            "the shard of the receiver is moving; try again",
+        )
+    };
     Ok(stored.ok_or_else(moved)?.report())
 }
 
@@ -164,8 +192,10 @@ fn mail_target(api: &ApiState, message: &Message) -> Option<MailTarget> {
 }
 
 fn exists(message: &Message) -> Problem {
-    let detail =
-        format!("{} has a message \"{}\" of {} with another content", message.to, message.id, message.from);
+    let detail = format!(
+        "{} has a message \"{}\" of {} with another content",
+        message.to, message.id, message.from
+    );
     Problem::new(Code::MessageExists, detail)
 }
 
@@ -173,11 +203,19 @@ fn exists(message: &Message) -> Problem {
 async fn permit(api: &ApiState, message: &Message, acts_for_receiver: bool) -> Result<(), Problem> {
     let Message { from, to, kind, .. } = message;
     let is_job = *kind == MessageType::Job;
-    let is_accepted = api.app.access.accepts_messages(&to.context, from, is_job, acts_for_receiver).await?;
+    let is_accepted = api
+        .app
+        .access
+        .accepts_messages(&to.context, from, is_job, acts_for_receiver)
+        .await?;
     if is_accepted && api.app.config.tenants.admits(&to.context) {
         return Ok(());
     }
-    let lists = if is_job { "its executors do not contain" } else { "none of its lists contains" };
+    let lists = if is_job {
+        "its executors do not contain"
+    } else {
+        "none of its lists contains"
+    };
     let detail = format!("{to} does not exist, or {lists} context:{from}");
     Err(Problem::new(Code::MessageDenied, detail))
 }
@@ -186,21 +224,37 @@ async fn permit(api: &ApiState, message: &Message, acts_for_receiver: bool) -> R
 async fn accept(api: &ApiState, key: InstanceKey, status: StatusReport) -> Result<(), Problem> {
     let size = json_size(&status.report);
     if size > MAX_REPORT_BYTES {
-        return Err(body::too_large(&format!("the report has {size} bytes"), MAX_REPORT_BYTES as u64));
+        return Err(body::too_large(
+            &format!("the report has {size} bytes"),
+            MAX_REPORT_BYTES as u64,
+        ));
     }
     if status.report.lines.len() > MAX_LINES {
-        let detail = format!("the report has {} lines, the limit is {MAX_LINES}", status.report.lines.len());
+        let detail = format!(
+            "the report has {} lines, the limit is {MAX_LINES}",
+            status.report.lines.len()
+        );
         return Err(Problem::new(Code::InvalidMessage, detail));
     }
     let sent = stored(api, &key, SentMessage::decode).await?;
     let Some(sent) = sent.filter(|sent| sent.message.to == status.to) else {
-        let detail = format!("{} sent no message \"{}\" to {}", status.from, status.id, status.to);
+        let detail = format!(
+            "{} sent no message \"{}\" to {}",
+            status.from, status.id, status.to
+        );
         return Err(Problem::new(Code::MessageNotFound, detail));
     };
     if sent.status.is_final() {
         return Ok(());
     }
-    control(api, &key, status.to.to_string(), message::REPORT, json!(status.report)).await
+    control(
+        api,
+        &key,
+        status.to.to_string(),
+        message::REPORT,
+        json!(status.report),
+    )
+    .await
 }
 
 /// Returns the size of a value in JSON, in bytes.
@@ -216,9 +270,14 @@ pub(super) async fn stored<S: Send + 'static>(
 ) -> Result<Option<S>, Problem> {
     let key = key.clone();
     api.read(move |app| {
-        let instance = app.reader(&key).ok_or_else(Problem::moving)?.instance(&key)?;
+        let instance = app
+            .reader(&key)
+            .ok_or_else(Problem::moving)?
+            .instance(&key)?;
         let state = instance.map(|instance| decode(&instance.state)).transpose();
-        state.map_err(|error| Problem::new(Code::StoreError, format!("{}: {error}", key.correlation)))
+        state.map_err(|error| {
+            Problem::new(Code::StoreError, format!("{}: {error}", key.correlation))
+        })
     })
     .await
 }
@@ -233,7 +292,8 @@ async fn control(
 ) -> Result<(), Problem> {
     let control = ControlRequest {
         // The programs ignore repetitions.
-        id: EventId::new(format!("control:{}", Uuid::now_v7())).expect("an id in this format is short ASCII"),
+        id: EventId::new(format!("control:{}", Uuid::now_v7()))
+            .expect("an id in this format is short ASCII"),
         action: signal(kind, data),
         expected_version: None,
         at: api.app.clock.now(),

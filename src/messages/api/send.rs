@@ -5,7 +5,9 @@ use std::time::Duration;
 use axum::Extension;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
-use orlog_model::{ContextAddress, InstanceKey, TenantId, Timestamp, is_direction_control, parse_duration};
+use orlog_model::{
+    ContextAddress, InstanceKey, TenantId, Timestamp, is_direction_control, parse_duration,
+};
 use orlog_program::flow;
 use orlog_program::message::{
     self, MAX_MESSAGE_BYTES, Message, MessageFormat, MessageType, SendMessage, Timeouts,
@@ -128,42 +130,83 @@ pub(crate) async fn send(
     let wait = wait(query.wait.as_deref())?;
     let body: SendBody = api.bodies.parse(&bytes, body::parse).await?;
     let user = caller.check_user(body.user.clone())?;
-    let key =
-        built_in::identified(body.id.clone(), &mut headers, |id| messages::sent_key(tenant.clone(), id))?;
+    let key = built_in::identified(body.id.clone(), &mut headers, |id| {
+        messages::sent_key(tenant.clone(), id)
+    })?;
     if let Some(response) = forward::to_owner(&api, &key, (&uri, None), &headers, &bytes).await? {
         return Ok(response);
     }
     let timeouts = timeouts(&body.timeouts, body.kind)?;
     let message = message(&api, &key, body, user.clone()).await?;
-    let authenticated = admission.as_ref().map_or(&caller, |Extension(admission)| admission.authenticated());
+    let authenticated = admission
+        .as_ref()
+        .map_or(&caller, |Extension(admission)| admission.authenticated());
     let acts_for_receiver = message.to.node == message.from.node
         && acts_for(&api, authenticated, &message.to.context, message.kind)?;
-    let sent = SendMessage { message, timeouts, acts_for_receiver };
-    let provided = ControlCaller { id: None, user, reason: None, expected_version: None, wait_token: None };
-    let submitted =
-        send_control(&api, &caller, &key, provided, built_in::signal(message::SEND, json!(sent))).await;
+    let sent = SendMessage {
+        message,
+        timeouts,
+        acts_for_receiver,
+    };
+    let provided = ControlCaller {
+        id: None,
+        user,
+        reason: None,
+        expected_version: None,
+        wait_token: None,
+    };
+    let submitted = send_control(
+        &api,
+        &caller,
+        &key,
+        provided,
+        built_in::signal(message::SEND, json!(sent)),
+    )
+    .await;
     let is_other = |problem: &Problem| problem.code() == Code::InvalidStatus.as_str();
-    drop(submitted.map_err(|problem| if is_other(&problem) { exists(&key) } else { problem })?);
+    drop(submitted.map_err(|problem| {
+        if is_other(&problem) {
+            exists(&key)
+        } else {
+            problem
+        }
+    })?);
     let has_ended = match wait {
         // An interrupted wait is no failure of the submission: the caller asks for the message elsewhere.
-        Some(wait) => await_end(&api, &key, wait).await.is_ok_and(|(has_ended, _)| has_ended),
+        Some(wait) => await_end(&api, &key, wait)
+            .await
+            .is_ok_and(|(has_ended, _)| has_ended),
         None => false,
     };
     let location = crate::url_path::path(&["v1", "messages", key.correlation.as_str()]);
     let location = HeaderValue::from_str(&location).expect("an escaped path is a valid header");
-    let status = if has_ended { StatusCode::OK } else { StatusCode::ACCEPTED };
-    Ok((status, [(header::LOCATION, location)], view(&api, key).await?).into_response())
+    let status = if has_ended {
+        StatusCode::OK
+    } else {
+        StatusCode::ACCEPTED
+    };
+    Ok((
+        status,
+        [(header::LOCATION, location)],
+        view(&api, key).await?,
+    )
+        .into_response())
 }
 
 fn exists(key: &InstanceKey) -> Problem {
-    let detail =
-        format!("a message \"{}\" with another content exists; use another Idempotency-Key", key.correlation);
+    let detail = format!(
+        "a message \"{}\" with another content exists; use another Idempotency-Key",
+        key.correlation
+    );
     Problem::new(Code::MessageExists, detail)
 }
 
 fn invalid(field: &str, detail: impl Into<String>) -> Problem {
     let detail = detail.into();
-    let pointer = ProblemDetail { pointer: format!("/{}", field.replace('.', "/")), detail: detail.clone() };
+    let pointer = ProblemDetail {
+        pointer: format!("/{}", field.replace('.', "/")),
+        detail: detail.clone(),
+    };
     Problem::new(Code::InvalidMessage, format!("{field}: {detail}")).with(vec![pointer])
 }
 
@@ -178,10 +221,24 @@ async fn message(
     user: Option<String>,
 ) -> Result<Message, Problem> {
     let node = own_node(api)?;
-    let SendBody { to, kind, format, subject, body, flow, thread, .. } = body;
-    let to = if to.contains('@') { to } else { format!("{to}@{node}") };
-    let to: ContextAddress =
-        to.parse().map_err(|error: orlog_model::AddressError| invalid("to", error.to_string()))?;
+    let SendBody {
+        to,
+        kind,
+        format,
+        subject,
+        body,
+        flow,
+        thread,
+        ..
+    } = body;
+    let to = if to.contains('@') {
+        to
+    } else {
+        format!("{to}@{node}")
+    };
+    let to: ContextAddress = to
+        .parse()
+        .map_err(|error: orlog_model::AddressError| invalid("to", error.to_string()))?;
     check_node(api, &to.node)?;
     let thread = thread.unwrap_or_else(|| key.correlation.to_string());
     let body = match (kind, body, flow) {
@@ -192,12 +249,29 @@ async fn message(
         }
         (MessageType::Chat | MessageType::Mail, Some(body), None) => body,
         (MessageType::Chat | MessageType::Mail, _, _) => {
-            return Err(invalid("body", "a chat or mail has a body and no flow".to_owned()));
+            return Err(invalid(
+                "body",
+                "a chat or mail has a body and no flow".to_owned(),
+            ));
         }
     };
-    let from = ContextAddress { context: key.tenant.clone(), node };
+    let from = ContextAddress {
+        context: key.tenant.clone(),
+        node,
+    };
     let (id, sent_at) = (key.correlation.clone(), Timestamp::from_millis(0));
-    let message = Message { id, from, to, kind, format, thread, subject, body, user, sent_at };
+    let message = Message {
+        id,
+        from,
+        to,
+        kind,
+        format,
+        thread,
+        subject,
+        body,
+        user,
+        sent_at,
+    };
     check_fields(&message)?;
     check_flow(&message).await?;
     Ok(message)
@@ -209,12 +283,18 @@ async fn message(
 /// If a field is invalid; the problem names it.
 pub(super) fn check_fields(message: &Message) -> Result<(), Problem> {
     check_line("thread", &message.thread)?;
-    for (field, text) in [("subject", message.subject.as_ref()), ("user", message.user.as_ref())] {
+    for (field, text) in [
+        ("subject", message.subject.as_ref()),
+        ("user", message.user.as_ref()),
+    ] {
         text.map_or(Ok(()), |text| check_line(field, text))?;
     }
     let size = message.size();
     if size > MAX_MESSAGE_BYTES {
-        return Err(body::too_large(&format!("the message has {size} bytes"), MAX_MESSAGE_BYTES as u64));
+        return Err(body::too_large(
+            &format!("the message has {size} bytes"),
+            MAX_MESSAGE_BYTES as u64,
+        ));
     }
     Ok(())
 }
@@ -239,10 +319,19 @@ pub(super) async fn check_flow(message: &Message) -> Result<(), Problem> {
 fn check_line(field: &str, text: &str) -> Result<(), Problem> {
     let limit = MAX_TEXT_BYTES;
     if text.is_empty() || text.len() > limit {
-        return Err(invalid(field, format!("it has {} bytes; it must have 1 to {limit}", text.len())));
+        return Err(invalid(
+            field,
+            format!("it has {} bytes; it must have 1 to {limit}", text.len()),
+        ));
     }
-    if text.chars().any(|character| character.is_control() || is_direction_control(character)) {
-        return Err(invalid(field, "it contains a control character; remove it".to_owned()));
+    if text
+        .chars()
+        .any(|character| character.is_control() || is_direction_control(character))
+    {
+        return Err(invalid(
+            field,
+            "it contains a control character; remove it".to_owned(),
+        ));
     }
     Ok(())
 }
@@ -254,14 +343,18 @@ fn timeouts(body: &TimeoutsBody, kind: MessageType) -> Result<Timeouts, Problem>
         let duration = parse_duration(text)
             .map_err(|error| invalid(&field, format!("invalid duration {text:?}: {error}")))?;
         if duration.is_zero() || duration > MAX_TIMEOUT {
-            return Err(invalid(&field, format!("{text:?} is not between 1ms and 366d")));
+            return Err(invalid(
+                &field,
+                format!("{text:?} is not between 1ms and 366d"),
+            ));
         }
         Ok(Some(duration))
     };
     let default = Timeouts::of(kind);
     Ok(Timeouts {
         delivery: parsed("delivery", &body.delivery)?.unwrap_or(default.delivery),
-        acknowledgement: parsed("acknowledgement", &body.acknowledgement)?.or(default.acknowledgement),
+        acknowledgement: parsed("acknowledgement", &body.acknowledgement)?
+            .or(default.acknowledgement),
         result: parsed("result", &body.result)?.or(default.result),
     })
 }
@@ -275,6 +368,10 @@ fn acts_for(
 ) -> Result<bool, Problem> {
     let mut caller = authenticated.clone();
     api.app.access.enter(&mut caller, tenant)?;
-    let right = if kind == MessageType::Job { Right::Control } else { Right::Work };
+    let right = if kind == MessageType::Job {
+        Right::Control
+    } else {
+        Right::Work
+    };
     Ok(caller.tenants.contains(tenant) && caller.roles.allow(right))
 }

@@ -2,8 +2,8 @@
 
 use orlog_model::{Instance, InstanceKey, format_duration};
 use orlog_program::message::{
-    self, Message, MessageFormat, MessageLine, MessageStatus, MessageType, ReceivedMessage, SentMessage,
-    Timeouts,
+    self, Message, MessageFormat, MessageLine, MessageStatus, MessageType, ReceivedMessage,
+    SentMessage, Timeouts,
 };
 use serde::Serialize;
 use serde_json::Value;
@@ -142,8 +142,10 @@ impl State {
             ReceivedMessage::decode(&instance.state).map(Self::Received)
         };
         state.map_err(|error| {
-            let detail =
-                format!("the message \"{}\" cannot be read by this release: {error}", key.correlation);
+            let detail = format!(
+                "the message \"{}\" cannot be read by this release: {error}",
+                key.correlation
+            );
             Problem::new(Code::StoreError, detail)
         })
     }
@@ -158,12 +160,20 @@ impl State {
 
 impl MessageSummary {
     /// Returns the view of a message without its body.
-    pub(super) fn read(_: &ReadScope, key: &InstanceKey, instance: &Instance) -> Result<Self, Problem> {
+    pub(super) fn read(
+        _: &ReadScope,
+        key: &InstanceKey,
+        instance: &Instance,
+    ) -> Result<Self, Problem> {
         Ok(Self::of(key, instance, &State::read(key, instance)?))
     }
 
     /// Adds the body. Returns its length.
-    pub(super) fn read_body(&mut self, key: &InstanceKey, instance: &Instance) -> Result<usize, Problem> {
+    pub(super) fn read_body(
+        &mut self,
+        key: &InstanceKey,
+        instance: &Instance,
+    ) -> Result<usize, Problem> {
         let body = State::read(key, instance)?.message().body.clone();
         Ok(self.body.insert(body).len())
     }
@@ -178,12 +188,30 @@ impl MessageSummary {
         let (mailbox, status, cancelled, by, failure, times) = match state {
             State::Sent(sent) => {
                 let times = [sent.delivered_at, sent.acknowledged_at, sent.ended_at];
-                ("out", sent.status, sent.is_cancelled(), None, &sent.failure, times)
+                (
+                    "out",
+                    sent.status,
+                    sent.is_cancelled(),
+                    None,
+                    &sent.failure,
+                    times,
+                )
             }
             State::Received(received) => {
-                let times = [Some(received.received_at), received.acknowledged_at, received.ended_at];
+                let times = [
+                    Some(received.received_at),
+                    received.acknowledged_at,
+                    received.ended_at,
+                ];
                 let by = received.by.clone();
-                ("in", received.status, received.is_cancelled(), by, &received.failure, times)
+                (
+                    "in",
+                    received.status,
+                    received.is_cancelled(),
+                    by,
+                    &received.failure,
+                    times,
+                )
             }
         };
         let [delivered_at, acknowledged_at, ended_at] = times.map(|at| at.map(|at| at.to_string()));
@@ -228,27 +256,51 @@ impl MessageView {
         let state = State::read(key, instance)?;
         let mut summary = MessageSummary::of(key, instance, &state);
         summary.body = Some(state.message().body.clone());
-        let flow = matches!((&state, summary.kind), (State::Received(_), MessageType::Job));
+        let flow = matches!(
+            (&state, summary.kind),
+            (State::Received(_), MessageType::Job)
+        );
         let flow = flow.then(|| path(&["v1", "flows", key.correlation.as_str()]));
         let (result, lines, total_lines, timeouts) = match state {
-            State::Sent(sent) => (sent.result, sent.lines, sent.total_lines, Some(sent.timeouts.into())),
-            State::Received(received) => (received.result, received.lines, received.total_lines, None),
+            State::Sent(sent) => (
+                sent.result,
+                sent.lines,
+                sent.total_lines,
+                Some(sent.timeouts.into()),
+            ),
+            State::Received(received) => {
+                (received.result, received.lines, received.total_lines, None)
+            }
         };
         let lines = lines.into_iter().map(MessageLineView::from).collect();
         let result = app.config.redact.redact(result);
-        Ok(Some(Self { summary, result, lines, total_lines, timeouts, flow }))
+        Ok(Some(Self {
+            summary,
+            result,
+            lines,
+            total_lines,
+            timeouts,
+            flow,
+        }))
     }
 }
 
 impl From<MessageLine> for MessageLineView {
     fn from(line: MessageLine) -> Self {
-        Self { at: line.at.to_string(), text: line.text }
+        Self {
+            at: line.at.to_string(),
+            text: line.text,
+        }
     }
 }
 
 impl From<Timeouts> for TimeoutsView {
     fn from(timeouts: Timeouts) -> Self {
-        let Timeouts { delivery, acknowledgement, result } = timeouts;
+        let Timeouts {
+            delivery,
+            acknowledgement,
+            result,
+        } = timeouts;
         Self {
             delivery: format_duration(delivery),
             acknowledgement: acknowledgement.map(format_duration),

@@ -62,8 +62,9 @@ pub(crate) async fn rows(
 ) -> Result<Json<InspectPage>, Problem> {
     let limit = page_limit(first.limit, &api);
     if COMMON.contains(&table.as_str()) && !sees_node {
-        let detail =
-            format!("the table {table:?} has data of the node and requires access to all tenants (*)");
+        let detail = format!(
+            "the table {table:?} has data of the node and requires access to all tenants (*)"
+        );
         return Err(Problem::new(Code::TenantForbidden, detail));
     }
     let rows = api.read(move |app| {
@@ -74,11 +75,17 @@ pub(crate) async fn rows(
             let page = reader.inspect_page(&table, owner, limit - rows.len(), scan_limit)?;
             scan_limit -= page.scanned;
             scan_limit_reached |= page.is_cut;
-            let view =
-                |row: InspectRow| RowView { key: row.key, value: app.config.redact.redact_row(row.value) };
+            let view = |row: InspectRow| RowView {
+                key: row.key,
+                value: app.config.redact.redact_row(row.value),
+            };
             rows.extend(page.rows.into_iter().map(view));
         }
-        Ok(InspectPage { table, rows, scan_limit_reached })
+        Ok(InspectPage {
+            table,
+            rows,
+            scan_limit_reached,
+        })
     });
     Ok(Json(rows.await?))
 }

@@ -40,8 +40,18 @@ pub(crate) struct LogFilterView {
 }
 
 impl From<LogFilter> for LogFilterView {
-    fn from(LogFilter { filter, configured, until }: LogFilter) -> Self {
-        Self { filter, configured, until: until.map(|until| until.to_string()) }
+    fn from(
+        LogFilter {
+            filter,
+            configured,
+            until,
+        }: LogFilter,
+    ) -> Self {
+        Self {
+            filter,
+            configured,
+            until: until.map(|until| until.to_string()),
+        }
     }
 }
 
@@ -67,9 +77,14 @@ pub(crate) async fn show() -> Result<Json<LogFilterView>, Problem> {
     responses((status = 200, description = "The filter that is now active", body = LogFilterView))
 )]
 pub(crate) async fn update(CheckedBody(body): CheckedBody) -> Result<Json<LogFilterView>, Problem> {
-    let LogFilterBody { filter, duration: lasting } = body::parse(&body)?;
+    let LogFilterBody {
+        filter,
+        duration: lasting,
+    } = body::parse(&body)?;
     let lasting = lasting.as_deref().map(duration).transpose()?;
-    let changed = levels()?.set(&filter, lasting).map_err(|error| invalid_field("/filter", error))?;
+    let changed = levels()?
+        .set(&filter, lasting)
+        .map_err(|error| invalid_field("/filter", error))?;
     Ok(Json(changed.into()))
 }
 
@@ -91,16 +106,24 @@ fn levels() -> Result<&'static LogLevels, Problem> {
 }
 
 fn duration(text: &str) -> Result<Duration, Problem> {
-    let parsed = text.parse::<SignedDuration>().ok().and_then(|signed| Duration::try_from(signed).ok());
-    parsed.filter(|lasting| !lasting.is_zero() && *lasting <= MAX_DURATION).ok_or_else(|| {
-        invalid_field(
-            "/for",
-            format!("invalid duration {text:?}; expected at most 24 hours, such as \"10m\""),
-        )
-    })
+    let parsed = text
+        .parse::<SignedDuration>()
+        .ok()
+        .and_then(|signed| Duration::try_from(signed).ok());
+    parsed
+        .filter(|lasting| !lasting.is_zero() && *lasting <= MAX_DURATION)
+        .ok_or_else(|| {
+            invalid_field(
+                "/for",
+                format!("invalid duration {text:?}; expected at most 24 hours, such as \"10m\""),
+            )
+        })
 }
 
 fn invalid_field(pointer: &str, detail: String) -> Problem {
-    let problem_detail = ProblemDetail { pointer: pointer.to_owned(), detail: detail.clone() };
+    let problem_detail = ProblemDetail {
+        pointer: pointer.to_owned(),
+        detail: detail.clone(),
+    };
     Problem::new(Code::InvalidBody, detail).with(vec![problem_detail])
 }

@@ -47,10 +47,15 @@ pub(crate) async fn deepest(
 ) -> Json<MailboxPage> {
     let limit = page_limit(first.limit, &api);
     let all = api.app.runtime.deepest_mailboxes(usize::MAX).into_iter();
-    let items = all.filter(|(key, _)| key.tenant == tenant).take(limit).map(|(key, depth)| MailboxView {
-        saga: key.saga.to_string(),
-        correlation: key.correlation.to_string(),
-        depth,
-    });
-    Json(MailboxPage { items: items.collect() })
+    let items = all
+        .filter(|(key, _)| key.tenant == tenant)
+        .take(limit)
+        .map(|(key, depth)| MailboxView {
+            saga: key.saga.to_string(),
+            correlation: key.correlation.to_string(),
+            depth,
+        });
+    Json(MailboxPage {
+        items: items.collect(),
+    })
 }

@@ -31,7 +31,10 @@ impl FromRequestParts<ApiState> for PeerRequest {
         parts: &mut Parts,
         _api: &ApiState,
     ) -> impl Future<Output = Result<Self, Problem>> + Send {
-        let peer = parts.extensions.get::<Caller>().and_then(|caller| caller.peer.clone());
+        let peer = parts
+            .extensions
+            .get::<Caller>()
+            .and_then(|caller| caller.peer.clone());
         ready(peer.map(Self).ok_or_else(Problem::not_a_peer))
     }
 }
@@ -104,18 +107,32 @@ pub(crate) async fn read_document(
     params(PeerPath),
     responses((status = 200, description = "Both nodes know each other", body = CheckView))
 )]
-pub(crate) async fn check(api: ApiState, Path(path): Path<PeerPath>) -> Result<Json<CheckView>, Problem> {
+pub(crate) async fn check(
+    api: ApiState,
+    Path(path): Path<PeerPath>,
+) -> Result<Json<CheckView>, Problem> {
     let peer = peer_name(&path.peer)?;
     let body = b"{}".to_vec();
-    let found: PeerCheck = api.app.peer_client.post_json(&peer, CHECK_PATH, body).await?;
+    let found: PeerCheck = api
+        .app
+        .peer_client
+        .post_json(&peer, CHECK_PATH, body)
+        .await?;
     if found.node.as_ref() != Some(&peer) {
-        let other =
-            found.node.map_or_else(|| "a node without an identity".to_owned(), |node| node.to_string());
-        let detail = format!("the address of {peer} leads to {other}; correct its address or its name");
+        let other = found.node.map_or_else(
+            || "a node without an identity".to_owned(),
+            |node| node.to_string(),
+        );
+        let detail =
+            format!("the address of {peer} leads to {other}; correct its address or its name");
         return Err(Problem::new(Code::PeerRequestFailed, detail));
     }
     let (known_as, version) = (found.caller.to_string(), found.version);
-    Ok(Json(CheckView { peer: peer.to_string(), known_as, version }))
+    Ok(Json(CheckView {
+        peer: peer.to_string(),
+        known_as,
+        version,
+    }))
 }
 
 /// Answer the check of a peer
@@ -126,7 +143,14 @@ pub(crate) async fn check(api: ApiState, Path(path): Path<PeerPath>) -> Result<J
     tag = "peers",
     responses((status = 200, description = "This node knows the caller", body = PeerCheck))
 )]
-pub(crate) async fn answer_check(api: ApiState, PeerRequest(caller): PeerRequest) -> Json<PeerCheck> {
+pub(crate) async fn answer_check(
+    api: ApiState,
+    PeerRequest(caller): PeerRequest,
+) -> Json<PeerCheck> {
     let node = api.app.peers.identity().ok().map(|own| own.name.clone());
-    Json(PeerCheck { node, caller, version: env!("CARGO_PKG_VERSION").to_owned() })
+    Json(PeerCheck {
+        node,
+        caller,
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+    })
 }

@@ -28,7 +28,8 @@ use crate::app::App;
 use crate::config::node_subject;
 use crate::peers::document::DOCUMENT_PATH;
 use crate::peers::nats::{
-    HTTP_HEADERS, REQUEST_HEADER, RESPONSE_SIGNATURE_HEADER, STATUS_HEADER, is_signed, sign_response,
+    HTTP_HEADERS, REQUEST_HEADER, RESPONSE_SIGNATURE_HEADER, STATUS_HEADER, is_signed,
+    sign_response,
 };
 use crate::peers::{PeerError, Peers};
 
@@ -51,7 +52,10 @@ struct Server {
 /// Serves until `shutdown` resolves and the requests in progress end, or their grace period expires. Returns at once without NATS, without
 /// sagas, and without an identity, by which peers know the node.
 pub(crate) async fn serve(app: &App, router: Router, shutdown: impl Future<Output = ()>) {
-    let (Some(connection), Ok(identity)) = (app.transport.connection(), app.peers.identity()) else { return };
+    let (Some(connection), Ok(identity)) = (app.transport.connection(), app.peers.identity())
+    else {
+        return;
+    };
     if !app.config.role.runs_sagas() {
         return;
     }
@@ -88,7 +92,10 @@ impl Server {
     /// Answers requests until the subscription ends.
     async fn receive(self: &Arc<Self>, requests: &mut Requests) {
         while let Some(request) = requests.next().await {
-            let (server, place) = (Arc::clone(self), Arc::clone(&self.places).try_acquire_owned().ok());
+            let (server, place) = (
+                Arc::clone(self),
+                Arc::clone(&self.places).try_acquire_owned().ok(),
+            );
             tokio::spawn(async move { server.answer(request, place).await });
         }
     }
@@ -113,36 +120,52 @@ impl Server {
             let signature = sign_response(&own.key, &request.message, status, &payload);
             headers.push((RESPONSE_SIGNATURE_HEADER.into(), signature.into()));
         }
-        if let Err(error) = request.respond(requests::Response { headers, payload }).await {
+        if let Err(error) = request
+            .respond(requests::Response { headers, payload })
+            .await
+        {
             tracing::warn!(status, %error, "response to a peer not sent");
         }
         drop(place);
     }
 
     async fn respond(&self, message: &Message) -> Response {
-        let own = self.peers.identity().map_err(|error| PeerError::from(error).into());
+        let own = self
+            .peers
+            .identity()
+            .map_err(|error| PeerError::from(error).into());
         match own.and_then(|own| http_request(&own.name, message)) {
-            Ok(request) => self.service.call(request).await.unwrap_or_else(|never| match never {}),
+            Ok(request) => self
+                .service
+                .call(request)
+                .await
+                .unwrap_or_else(|never| match never {}),
             Err(problem) => problem.into_response(),
         }
     }
 }
 
 fn busy() -> Problem {
-    let detail = format!("{MAX_IN_PROGRESS} requests of peers over NATS are in progress; retry later");
+    let detail =
+        format!("{MAX_IN_PROGRESS} requests of peers over NATS are in progress; retry later");
     Problem::new(Code::Unavailable, detail)
 }
 
 /// Returns the request that a message carries.
 fn http_request(node: &NodeName, message: &Message) -> Result<Request, Problem> {
     let mut headers = message.headers.iter();
-    let target = headers.find(|(name, _)| name == REQUEST_HEADER).map(|(_, target)| target.as_str());
+    let target = headers
+        .find(|(name, _)| name == REQUEST_HEADER)
+        .map(|(_, target)| target.as_str());
     let unreachable = || {
         let found: String = target.unwrap_or_default().chars().take(100).collect();
-        let detail = format!("{found:?} is not reachable over NATS; only requests between peers are");
+        let detail =
+            format!("{found:?} is not reachable over NATS; only requests between peers are");
         Problem::new(Code::RouteNotFound, detail)
     };
-    let (method, path) = target.and_then(|target| target.split_once(' ')).ok_or_else(unreachable)?;
+    let (method, path) = target
+        .and_then(|target| target.split_once(' '))
+        .ok_or_else(unreachable)?;
     let is_document = (method, path) == ("GET", DOCUMENT_PATH);
     if !is_document && permissions::required_permission(method, path, &[]) != Permission::Peer {
         return Err(unreachable());
@@ -151,9 +174,14 @@ fn http_request(node: &NodeName, message: &Message) -> Result<Request, Problem> 
     *request.method_mut() = method.parse().map_err(|_| unreachable())?;
     *request.uri_mut() = Uri::try_from(path).map_err(|_| unreachable())?;
     for (name, value) in &message.headers {
-        if let Some(name) = HTTP_HEADERS.iter().find(|known| known.as_str() == name.as_str()) {
+        if let Some(name) = HTTP_HEADERS
+            .iter()
+            .find(|known| known.as_str() == name.as_str())
+        {
             let value = HeaderValue::from_str(value);
-            request.headers_mut().append(name, value.map_err(|_| unreachable())?);
+            request
+                .headers_mut()
+                .append(name, value.map_err(|_| unreachable())?);
         }
     }
     let host = HeaderValue::from_str(node.as_str()).expect("the name of a node is ASCII");

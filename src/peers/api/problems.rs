@@ -17,22 +17,31 @@ pub(super) fn key_problem(error: &KeyError) -> Problem {
 
 /// Returns the problem of a peer that the registry does not contain.
 pub(super) fn missing(api: &ApiState, name: &NodeName) -> Problem {
-    if api.app.peers.configured(name).is_some() { in_configuration(name) } else { not_found(name) }
+    if api.app.peers.configured(name).is_some() {
+        in_configuration(name)
+    } else {
+        not_found(name)
+    }
 }
 
 pub(super) fn in_configuration(name: &NodeName) -> Problem {
-    let detail =
-        format!("the peer {name} is in the configuration ([peers.\"{name}\"]); change it there, and reload");
+    let detail = format!(
+        "the peer {name} is in the configuration ([peers.\"{name}\"]); change it there, and reload"
+    );
     Problem::new(Code::PeerConflict, detail)
 }
 
 pub(super) fn not_found(name: &NodeName) -> Problem {
-    Problem::new(Code::PeerNotFound, format!("no peer {name}; add it with `orlog peer add`"))
+    Problem::new(
+        Code::PeerNotFound,
+        format!("no peer {name}; add it with `orlog peer add`"),
+    )
 }
 
 pub(super) fn unreadable(name: &NodeName) -> Problem {
-    let detail =
-        format!("the record of the peer {name} cannot be read by this release; the log has the reason");
+    let detail = format!(
+        "the record of the peer {name} cannot be read by this release; the log has the reason"
+    );
     Problem::new(Code::Unavailable, detail)
 }
 

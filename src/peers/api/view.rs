@@ -134,8 +134,10 @@ impl PeerView {
 
 impl DocumentView {
     pub(super) fn of(document: &NodeDocument, keys: &[PublicKey], from: &NodeAddress) -> Self {
-        let key =
-            |key: &PublicKey| DocumentKeyView { id: key.key_id().to_string(), public_key: key.to_string() };
+        let key = |key: &PublicKey| DocumentKeyView {
+            id: key.key_id().to_string(),
+            public_key: key.to_string(),
+        };
         Self {
             name: document.name.to_string(),
             address: document.address_from(from).to_string(),

@@ -52,8 +52,15 @@ where
     };
     let page = api.read(move |app| {
         let found = find(app, query, shard)?;
-        let views = found.items.iter().map(|found| view(app, &found.key, &found.instance));
-        let items = views.collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect();
+        let views = found
+            .items
+            .iter()
+            .map(|found| view(app, &found.key, &found.instance));
+        let items = views
+            .collect::<Result<Vec<_>, _>>()?
+            .into_iter()
+            .flatten()
+            .collect();
         Ok((items, found.next))
     });
     page.await
@@ -81,7 +88,11 @@ where
 
 /// Returns the signal that changes an instance.
 pub(crate) fn signal(kind: &str, data: Value) -> ControlAction {
-    ControlAction::Signal { kind: EventType::new(kind).expect("the name is short"), data, due_at: None }
+    ControlAction::Signal {
+        kind: EventType::new(kind).expect("the name is short"),
+        data,
+        due_at: None,
+    }
 }
 
 /// Returns the key of a new instance: its id is the idempotency key of the request. A new id becomes the idempotency key, so that another
@@ -94,9 +105,12 @@ pub(crate) fn identified(
     headers: &mut HeaderMap,
     key: impl Fn(&str) -> Result<InstanceKey, String>,
 ) -> Result<InstanceKey, Problem> {
-    let invalid = |reason: String| invalid_parameter(IDEMPOTENCY_KEY, format!("{IDEMPOTENCY_KEY}: {reason}"));
+    let invalid =
+        |reason: String| invalid_parameter(IDEMPOTENCY_KEY, format!("{IDEMPOTENCY_KEY}: {reason}"));
     let header = headers.get(IDEMPOTENCY_KEY).map(|value| value.to_str());
-    let header = header.transpose().map_err(|_| invalid("the header is not printable ASCII".to_owned()))?;
+    let header = header
+        .transpose()
+        .map_err(|_| invalid("the header is not printable ASCII".to_owned()))?;
     let id = match (stated, header) {
         (Some(stated), Some(header)) if stated != header => {
             return Err(invalid(format!(
@@ -108,7 +122,9 @@ pub(crate) fn identified(
         (None, None) => Uuid::now_v7().to_string(),
     };
     let key = key(&id).map_err(invalid)?;
-    headers
-        .insert(IDEMPOTENCY_KEY, HeaderValue::from_str(&id).expect("a header or a UUID is a valid header"));
+    headers.insert(
+        IDEMPOTENCY_KEY,
+        HeaderValue::from_str(&id).expect("a header or a UUID is a valid header"),
+    );
     Ok(key)
 }

@@ -75,18 +75,28 @@ pub(crate) fn missing_instance(reader: &Reader, key: &InstanceKey) -> Result<Pro
         [] => String::new(),
         labels => format!("; early events wait for its start: {}", labels.join(", ")),
     };
-    Ok(Problem::new(Code::InstanceNotFound, format!("no instance {key}{waiting}")))
+    Ok(Problem::new(
+        Code::InstanceNotFound,
+        format!("no instance {key}{waiting}"),
+    ))
 }
 
 /// Returns the circuit breakers that are not closed, of the upstreams of these work items.
 pub(crate) fn breakers(app: &ReadScope, work: &[(OutboxKey, WorkItem)]) -> Vec<BreakerView> {
     let mut open: BTreeMap<String, BreakerView> = BTreeMap::new();
     for (key, item) in work {
-        let Some(executor) = app.catalog.executor_for(&key.destination) else { continue };
+        let Some(executor) = app.catalog.executor_for(&key.destination) else {
+            continue;
+        };
         let status = executor.status();
-        let Some(state @ (BreakerState::Open | BreakerState::HalfOpen)) = status.breaker else { continue };
-        let new =
-            || BreakerView { upstream: status.upstream.clone(), state: state.as_str(), work: Vec::new() };
+        let Some(state @ (BreakerState::Open | BreakerState::HalfOpen)) = status.breaker else {
+            continue;
+        };
+        let new = || BreakerView {
+            upstream: status.upstream.clone(),
+            state: state.as_str(),
+            work: Vec::new(),
+        };
         let labels = &mut open.entry(status.upstream.clone()).or_insert_with(new).work;
         let label = item.work.label();
         if !labels.iter().any(|known| *known == *label) {
@@ -97,15 +107,23 @@ pub(crate) fn breakers(app: &ReadScope, work: &[(OutboxKey, WorkItem)]) -> Vec<B
 }
 
 /// Returns the dead letters of an instance, oldest first, and whether all dead letters of its tenant were scanned.
-pub(crate) fn dead_letters(reader: &Reader, key: &InstanceKey) -> Result<(Vec<DeadLetter>, bool), Problem> {
+pub(crate) fn dead_letters(
+    reader: &Reader,
+    key: &InstanceKey,
+) -> Result<(Vec<DeadLetter>, bool), Problem> {
     let (mut found, mut scanned, mut after) = (Vec::new(), 0, None);
     while scanned < DEAD_LETTER_SCAN {
         let page = reader.dead_letters(&key.tenant, after, DEAD_LETTER_PAGE)?;
-        let Some(last) = page.last() else { return Ok((found, true)) };
+        let Some(last) = page.last() else {
+            return Ok((found, true));
+        };
         after = Some(last.id);
         scanned += page.len();
         let is_last = page.len() < DEAD_LETTER_PAGE;
-        found.extend(page.into_iter().filter(|letter| letter.instance.as_ref() == Some(key)));
+        found.extend(
+            page.into_iter()
+                .filter(|letter| letter.instance.as_ref() == Some(key)),
+        );
         if found.len() > MAX_DEAD_LETTERS {
             found.truncate(MAX_DEAD_LETTERS);
             return Ok((found, false));

@@ -7,7 +7,8 @@ use axum::{Extension, Json};
 use orlog_actors::{ControlError, ControlResult};
 use orlog_engine::Rejection;
 use orlog_model::{
-    ControlAction, ControlRequest, EventId, EventType, InstanceKey, StartSignal, Timestamp, WaitToken,
+    ControlAction, ControlRequest, EventId, EventType, InstanceKey, StartSignal, Timestamp,
+    WaitToken,
 };
 use orlog_program::is_built_in;
 use serde::{Deserialize, Serialize};
@@ -99,8 +100,20 @@ pub(crate) struct ControlResponse {
 
 impl From<ControlResult> for ControlResponse {
     fn from(controlled: ControlResult) -> Self {
-        let ControlResult { applied, reason: why, version, status, paused } = controlled;
-        Self { applied, reason: why.map(Cow::into_owned), version, status: status.as_str(), paused }
+        let ControlResult {
+            applied,
+            reason: why,
+            version,
+            status,
+            paused,
+        } = controlled;
+        Self {
+            applied,
+            reason: why.map(Cow::into_owned),
+            version,
+            status: status.as_str(),
+            paused,
+        }
     }
 }
 
@@ -147,9 +160,20 @@ pub(crate) async fn signal(
     }
     check_signed(&api, &caller, &key.tenant)?;
     let signal: SignalBody = api.bodies.parse(&body, body::parse).await?;
-    let SignalBody { id, kind, data, user, reason, expected_version, wait_token, due_at, start } = signal;
+    let SignalBody {
+        id,
+        kind,
+        data,
+        user,
+        reason,
+        expected_version,
+        wait_token,
+        due_at,
+        start,
+    } = signal;
     let due_at = due_at.map(|text| Timestamp::parse(&text)).transpose();
-    let due_at = due_at.map_err(|error| Problem::new(Code::InvalidBody, format!("due_at: {error}")))?;
+    let due_at =
+        due_at.map_err(|error| Problem::new(Code::InvalidBody, format!("due_at: {error}")))?;
     let action = match start {
         Some(start) => {
             takes_work(&api)?;
@@ -162,7 +186,13 @@ pub(crate) async fn signal(
         }
         None => ControlAction::Signal { kind, data, due_at },
     };
-    let provided = ControlCaller { id, user, reason, expected_version, wait_token };
+    let provided = ControlCaller {
+        id,
+        user,
+        reason,
+        expected_version,
+        wait_token,
+    };
     send_control(&api, &caller, &key, provided, action).await
 }
 
@@ -212,9 +242,21 @@ pub(crate) async fn instruct(
     body: &CheckedBody,
     action: impl FnOnce(String) -> ControlAction,
 ) -> Result<Json<ControlResponse>, Problem> {
-    let ControlBody { id, user, reason, expected_version, wait_token } = body.optional()?;
+    let ControlBody {
+        id,
+        user,
+        reason,
+        expected_version,
+        wait_token,
+    } = body.optional()?;
     let action = action(reason.clone().unwrap_or_default());
-    let provided = ControlCaller { id, user, reason, expected_version, wait_token };
+    let provided = ControlCaller {
+        id,
+        user,
+        reason,
+        expected_version,
+        wait_token,
+    };
     send_control(api, caller, key, provided, action).await
 }
 
@@ -226,9 +268,17 @@ pub(crate) async fn send_control(
     provided: ControlCaller,
     action: ControlAction,
 ) -> Result<Json<ControlResponse>, Problem> {
-    let new =
-        || EventId::new(format!("control:{}", Uuid::now_v7())).expect("an id in this format is short ASCII");
-    let ControlCaller { id, user: by, reason, expected_version, wait_token } = provided;
+    let new = || {
+        EventId::new(format!("control:{}", Uuid::now_v7()))
+            .expect("an id in this format is short ASCII")
+    };
+    let ControlCaller {
+        id,
+        user: by,
+        reason,
+        expected_version,
+        wait_token,
+    } = provided;
     let id = id.map(|id| EventId::for_input(id.as_str())).transpose();
     let id = id.map_err(|error| Problem::new(Code::InvalidBody, format!("id: {error}")))?;
     let control = ControlRequest {

@@ -24,7 +24,11 @@ impl<'a> JobWork<'a> {
     /// Returns the work item as the work of a job; `None` if it is no effect.
     pub(super) fn of(item: &'a WorkItem) -> Option<Self> {
         let effect = item.work.effect()?;
-        Some(Self { id: item.id, tag: effect.tag.as_str(), effect: effect.name.to_string() })
+        Some(Self {
+            id: item.id,
+            tag: effect.tag.as_str(),
+            effect: effect.name.to_string(),
+        })
     }
 }
 
@@ -48,16 +52,24 @@ pub(crate) fn show_claims<'a>(
     if !state["flow"]["jobs"].is_object() {
         return;
     }
-    let (mut waiting, mut taken, mut without_runner) = (BTreeSet::new(), BTreeMap::new(), BTreeMap::new());
+    let (mut waiting, mut taken, mut without_runner) =
+        (BTreeSet::new(), BTreeMap::new(), BTreeMap::new());
     let now = app.clock.steady();
     for JobWork { id, tag, effect } in work {
         let (kind, tenant) = (WorkKind::Effect, key.tenant.clone());
-        let destination = Destination { kind, tenant, name: effect.into(), priority: Priority::Normal };
+        let destination = Destination {
+            kind,
+            tenant,
+            name: effect.into(),
+            priority: Priority::Normal,
+        };
         let executor = match key.saga.as_str() {
             flow::SAGA => app.catalog.executor_for_flow(&destination),
             _ => app.catalog.executor_for(&destination),
         };
-        let awaits_runner = executor.as_ref().is_some_and(|it| it.upstream().scope == UpstreamScope::Jobs);
+        let awaits_runner = executor
+            .as_ref()
+            .is_some_and(|it| it.upstream().scope == UpstreamScope::Jobs);
         let kind = destination.name.strip_prefix("job.").unwrap_or_default();
         if awaits_runner && !app.runners.has(&destination.tenant, kind, now) {
             without_runner.insert(step_of(tag).to_owned(), kind.to_owned());
@@ -113,8 +125,11 @@ fn mark_unclaimed(state: &mut Value, waiting: &BTreeSet<String>, taken: &BTreeMa
             }
         }
     }
-    let is_started = |status: &Value| *status != "dispatched" && *status != "waiting_for_prerequisites";
-    let has_started = statuses.as_object().is_some_and(|jobs| jobs.values().any(is_started));
+    let is_started =
+        |status: &Value| *status != "dispatched" && *status != "waiting_for_prerequisites";
+    let has_started = statuses
+        .as_object()
+        .is_some_and(|jobs| jobs.values().any(is_started));
     let flow = &mut state["flow"];
     if is_changed && !has_started && flow["status"] == "started" {
         flow["status"] = json!("dispatched");
@@ -129,7 +144,16 @@ pub(crate) fn step_of(tag: &str) -> &str {
 
 /// Returns whether an element of a step has completed.
 fn has_progress(state: &Value, step: &str) -> bool {
-    let found = state["steps"].as_array().into_iter().flatten().find(|found| found["id"] == step);
-    let elements = found.and_then(|step| step["elements"].as_array()).into_iter().flatten();
-    elements.into_iter().any(|element| element["state"] == "completed")
+    let found = state["steps"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .find(|found| found["id"] == step);
+    let elements = found
+        .and_then(|step| step["elements"].as_array())
+        .into_iter()
+        .flatten();
+    elements
+        .into_iter()
+        .any(|element| element["state"] == "completed")
 }

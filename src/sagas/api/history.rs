@@ -107,8 +107,14 @@ impl HistoryPageView {
         redact: &Redaction,
     ) -> Self {
         let displayed = &records[..records.len().min(limit)];
-        let next = displayed.last().filter(|_| records.len() > limit).map(|record| record.version);
-        let items = displayed.iter().map(|record| HistoryEntryView::of(record, hidden, redact)).collect();
+        let next = displayed
+            .last()
+            .filter(|_| records.len() > limit)
+            .map(|record| record.version);
+        let items = displayed
+            .iter()
+            .map(|record| HistoryEntryView::of(record, hidden, redact))
+            .collect();
         Self { items, next }
     }
 }
@@ -117,12 +123,21 @@ impl HistoryEntryView {
     /// Creates the view. `hidden` are the values that its texts must not quote.
     pub(crate) fn of(record: &HistoryEntry, hidden: &HiddenValues, redact: &Redaction) -> Self {
         let mut payloads = record.payloads.iter();
-        let data = payloads.next().flatten().map(|payload| PayloadView::of(&payload, redact));
-        let variables = payloads.next().flatten().map(|payload| PayloadView::of_variables(&payload, redact));
+        let data = payloads
+            .next()
+            .flatten()
+            .map(|payload| PayloadView::of(&payload, redact));
+        let variables = payloads
+            .next()
+            .flatten()
+            .map(|payload| PayloadView::of_variables(&payload, redact));
         let work = record.work.iter().map(|(label, id)| RequestedWorkView {
             label: label.clone().into(),
             id: id.to_string(),
-            data: payloads.next().flatten().map(|payload| PayloadView::of(&payload, redact)),
+            data: payloads
+                .next()
+                .flatten()
+                .map(|payload| PayloadView::of(&payload, redact)),
         });
         let work = work.collect();
         let failure = record.failure.as_deref();
@@ -144,7 +159,11 @@ impl HistoryEntryView {
             kind: record.origin.kind.map(InputKind::as_str),
             node: Some(record.origin.node.to_string()).filter(|node| !node.is_empty()),
             delay_ms: record.origin.delay_ms,
-            attributes: record.origin.attributes.as_deref().map(|found| AttributesView::of(found, redact)),
+            attributes: record
+                .origin
+                .attributes
+                .as_deref()
+                .map(|found| AttributesView::of(found, redact)),
         }
     }
 }
@@ -178,13 +197,27 @@ impl PayloadView {
         })
     }
 
-    fn with(payload: &RecordedPayload<'_>, redact: &Redaction, shown: impl FnOnce(Value) -> Value) -> Self {
-        let value = serde_json::from_str(&payload.text).ok().filter(|_| !payload.is_cut());
+    fn with(
+        payload: &RecordedPayload<'_>,
+        redact: &Redaction,
+        shown: impl FnOnce(Value) -> Value,
+    ) -> Self {
+        let value = serde_json::from_str(&payload.text)
+            .ok()
+            .filter(|_| !payload.is_cut());
         if let Some(value) = value {
-            return Self { value: shown(value), beginning: None, size: payload.size };
+            return Self {
+                value: shown(value),
+                beginning: None,
+                size: payload.size,
+            };
         }
         let beginning = redact.redact_beginning(&payload.text);
-        Self { value: Value::Null, beginning: Some(beginning), size: payload.size }
+        Self {
+            value: Value::Null,
+            beginning: Some(beginning),
+            size: payload.size,
+        }
     }
 }
 
@@ -192,14 +225,22 @@ impl PayloadView {
 fn redacted_change(name: String, change: &Value, redact: &Redaction) -> (String, Value) {
     let variable = name.split('[').next().unwrap_or_default();
     let mut redacted = redact.redact(json!({ "vars": { variable: change } }));
-    let change = redacted.pointer_mut(&format!("/vars/{variable}")).map(Value::take);
+    let change = redacted
+        .pointer_mut(&format!("/vars/{variable}"))
+        .map(Value::take);
     (name, change.unwrap_or_default())
 }
 
 impl AttemptLogView {
     fn of(log: &AttemptLog, hidden: &HiddenValues, redact: &Redaction) -> Self {
-        let items = log.records.iter().map(|record| AttemptRecordView::of(record, hidden, redact));
-        Self { items: items.collect(), omitted: log.omitted }
+        let items = log
+            .records
+            .iter()
+            .map(|record| AttemptRecordView::of(record, hidden, redact));
+        Self {
+            items: items.collect(),
+            omitted: log.omitted,
+        }
     }
 }
 
@@ -214,14 +255,21 @@ mod tests {
         let mut payloads = RecordedPayloads::default();
         payloads.push(Some(value), limit);
         let payload = payloads.iter().flatten().next().unwrap();
-        let of = if variables { PayloadView::of_variables } else { PayloadView::of };
+        let of = if variables {
+            PayloadView::of_variables
+        } else {
+            PayloadView::of
+        };
         serde_json::to_value(of(&payload, &redact)).unwrap()
     }
 
     #[test]
     fn payloads_and_variables_are_redacted() {
         let hidden = json!({ "value": { "card": "[redacted]", "total": 3 }, "size": 25 });
-        assert_eq!(shown(&json!({ "card": "4111", "total": 3 }), 100, "card", false), hidden);
+        assert_eq!(
+            shown(&json!({ "card": "4111", "total": 3 }), 100, "card", false),
+            hidden
+        );
         let changes = json!({ "cards[1]": [null, "4111"], "total": [1, 2] });
         let hidden = json!({ "value": { "cards[1]": "[redacted]", "total": [1, 2] }, "size": 40 });
         assert_eq!(shown(&changes, 100, "vars.cards", true), hidden);
@@ -230,6 +278,9 @@ mod tests {
     #[test]
     fn beginning_of_a_payload_is_hidden_if_any_rule_exists() {
         let hidden = json!({ "value": null, "beginning": "[redacted]", "size": 25 });
-        assert_eq!(shown(&json!({ "card": "4111", "total": 3 }), 10, "card", false), hidden);
+        assert_eq!(
+            shown(&json!({ "card": "4111", "total": 3 }), 10, "card", false),
+            hidden
+        );
     }
 }

@@ -154,7 +154,9 @@ pub(crate) async fn overview(
     Tenant(tenant): Tenant,
     NodeAccess(sees_node): NodeAccess,
 ) -> Result<Json<Overview>, Problem> {
-    let counts = counts::counts(&api, &tenant).await.map(|counted| OverviewCounts::of(&counted));
+    let counts = counts::counts(&api, &tenant)
+        .await
+        .map(|counted| OverviewCounts::of(&counted));
     let overview = api.read(move |app| read_overview(app, &tenant, counts, sees_node));
     overview.await.map(Json)
 }
@@ -168,7 +170,11 @@ fn read_overview(
     let health = app.runtime.health();
     let mut destinations = Vec::new();
     for reader in app.readers() {
-        for destination in reader.tenant_destinations(tenant)?.into_iter().take(MAX_DESTINATIONS) {
+        for destination in reader
+            .tenant_destinations(tenant)?
+            .into_iter()
+            .take(MAX_DESTINATIONS)
+        {
             let oldest = reader.outbox(&destination, 0, 1)?.pop();
             destinations.extend(oldest.map(|(_, item)| (item.created_at, destination)));
         }
@@ -218,7 +224,11 @@ impl Depths {
         Ok(Self {
             outbox,
             live_instances: app.runtime.metrics().live_instances(),
-            deepest_mailbox: app.runtime.deepest_mailboxes(1).first().map_or(0, |(_, depth)| *depth),
+            deepest_mailbox: app
+                .runtime
+                .deepest_mailboxes(1)
+                .first()
+                .map_or(0, |(_, depth)| *depth),
             next_timer: next_timer.map(|at| at.to_string()),
         })
     }
@@ -226,15 +236,30 @@ impl Depths {
 
 impl DestinationView {
     fn of(destination: &Destination, oldest: String) -> Self {
-        let Destination { kind: of, name, priority, .. } = destination;
-        Self { kind: kind(*of), name: name.to_string(), priority: priority.as_str(), oldest }
+        let Destination {
+            kind: of,
+            name,
+            priority,
+            ..
+        } = destination;
+        Self {
+            kind: kind(*of),
+            name: name.to_string(),
+            priority: priority.as_str(),
+            oldest,
+        }
     }
 }
 
 impl OverviewCounts {
     fn of(counted: &TenantCounts) -> Self {
         let TenantCounts {
-            instances: instance_counts, dead_letters: letters, tasks, at, duration: took, ..
+            instances: instance_counts,
+            dead_letters: letters,
+            tasks,
+            at,
+            duration: took,
+            ..
         } = counted;
         Self {
             at: at.to_string(),
@@ -245,8 +270,16 @@ impl OverviewCounts {
                 .iter()
                 .map(|(group, count)| InstanceGroupView::of(group, *count))
                 .collect(),
-            stuck: instance_counts.stuck.iter().map(UnchangedInstanceView::of).collect(),
-            unapplied: instance_counts.unapplied.iter().map(UnchangedInstanceView::of).collect(),
+            stuck: instance_counts
+                .stuck
+                .iter()
+                .map(UnchangedInstanceView::of)
+                .collect(),
+            unapplied: instance_counts
+                .unapplied
+                .iter()
+                .map(UnchangedInstanceView::of)
+                .collect(),
             longest_unchanged: instance_counts
                 .longest_unchanged
                 .iter()

@@ -65,7 +65,10 @@ pub(super) struct SagaResultView {
 
 impl SagaResultView {
     pub(super) fn of(result: &SagaResult, redact: &Redaction) -> Self {
-        Self { event: result.event.to_string(), data: redact.redact(result.data.clone()) }
+        Self {
+            event: result.event.to_string(),
+            data: redact.redact(result.data.clone()),
+        }
     }
 }
 
@@ -86,23 +89,37 @@ impl ResultView {
 
     fn of(app: &App, key: &InstanceKey, instance: &Instance) -> Self {
         let hidden = hidden_values(app, instance);
-        let failure = instance.last_error.as_ref().filter(|_| instance.status != Status::Completed);
+        let failure = instance
+            .last_error
+            .as_ref()
+            .filter(|_| instance.status != Status::Completed);
         Self {
-            result: instance.result.as_deref().map(|result| SagaResultView::of(result, &app.config.redact)),
+            result: instance
+                .result
+                .as_deref()
+                .map(|result| SagaResultView::of(result, &app.config.redact)),
             failure: failure.map(|failure| FailureView::of_instance(failure, &hidden)),
             ..Self::of_status(key, instance.status, instance.paused, instance.version)
         }
     }
 
     pub(super) fn existing(self, existing: bool) -> Self {
-        Self { existing: Some(existing), ..self }
+        Self {
+            existing: Some(existing),
+            ..self
+        }
     }
 
     /// Returns the response of an instance that has not ended: 202, with the location of its result.
     pub(super) fn accepted(self) -> Response {
         let location = path(&["v1", "sagas", &self.saga, &self.correlation, "result"]);
         let location = HeaderValue::try_from(location).expect("an escaped path is ASCII");
-        (StatusCode::ACCEPTED, [(header::LOCATION, location)], Json(self)).into_response()
+        (
+            StatusCode::ACCEPTED,
+            [(header::LOCATION, location)],
+            Json(self),
+        )
+            .into_response()
     }
 }
 
@@ -127,7 +144,11 @@ pub(crate) async fn result(
 ) -> Result<Response, Problem> {
     let wait = wait(query.wait.as_deref())?.unwrap_or_default();
     let (has_ended, view) = await_end(&api, &key, wait).await?;
-    Ok(if has_ended { Json(view).into_response() } else { view.accepted() })
+    Ok(if has_ended {
+        Json(view).into_response()
+    } else {
+        view.accepted()
+    })
 }
 
 /// Parses the parameter `wait`.
@@ -135,7 +156,8 @@ pub(crate) fn wait(text: Option<&str>) -> Result<Option<Duration>, Problem> {
     let wait = duration("wait", text)?;
     match wait.filter(|wait| *wait > MAX_WAIT) {
         Some(wait) => {
-            let detail = format!("wait is {wait:?}, the limit is {MAX_WAIT:?}; ask again for the result");
+            let detail =
+                format!("wait is {wait:?}, the limit is {MAX_WAIT:?}; ask again for the result");
             Err(invalid_parameter("wait", detail))
         }
         None => Ok(wait),
@@ -151,18 +173,29 @@ pub(crate) async fn await_end(
     key: &InstanceKey,
     wait: Duration,
 ) -> Result<(bool, ResultView), Problem> {
-    let _permits = if wait.is_zero() { None } else { Some(api.begin_wait()?) };
+    let _permits = if wait.is_zero() {
+        None
+    } else {
+        Some(api.begin_wait()?)
+    };
     let until = Instant::now() + wait;
     loop {
         // Registered before the read: an end after the read wakes the request.
-        let mut waiter = api.app.runtime.watch_end(key).map_err(|_| interrupted(api))?;
+        let mut waiter = api
+            .app
+            .runtime
+            .watch_end(key)
+            .map_err(|_| interrupted(api))?;
         let of = key.clone();
         let (has_ended, view) = api
             .read(move |app| {
                 let missing = || Problem::new(Code::InstanceNotFound, format!("no instance {of}"));
                 let reader = app.reader(&of).ok_or_else(missing)?;
                 let instance = reader.instance(&of)?.ok_or_else(missing)?;
-                Ok((instance.status.is_final(), ResultView::of(app, &of, &instance)))
+                Ok((
+                    instance.status.is_final(),
+                    ResultView::of(app, &of, &instance),
+                ))
             })
             .await?;
         if has_ended || Instant::now() >= until {
@@ -180,7 +213,10 @@ fn interrupted(api: &ApiState) -> Problem {
         let detail = "the shard of the instance moves or restarts; ask again for the result";
         return Problem::new(Code::Unavailable, detail);
     }
-    Problem::new(Code::Draining, "the node is draining; ask again for the result")
+    Problem::new(
+        Code::Draining,
+        "the node is draining; ask again for the result",
+    )
 }
 
 #[cfg(test)]
@@ -192,8 +228,11 @@ mod tests {
         assert_eq!(wait(None).unwrap(), None);
         assert_eq!(wait(Some("0s")).unwrap(), Some(Duration::ZERO));
         assert_eq!(wait(Some("1m")).unwrap(), Some(MAX_WAIT));
-        for (text, expected) in [("61s", "the limit is 60s"), ("-1s", "invalid duration"), ("x", "expected")]
-        {
+        for (text, expected) in [
+            ("61s", "the limit is 60s"),
+            ("-1s", "invalid duration"),
+            ("x", "expected"),
+        ] {
             let problem = serde_json::to_string(&wait(Some(text)).unwrap_err()).unwrap();
             assert!(problem.contains(expected), "{problem}");
         }

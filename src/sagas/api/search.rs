@@ -60,15 +60,17 @@ pub(crate) struct SearchResult {
 /// # Errors
 /// If the condition is invalid; the text names the location.
 pub(crate) fn compile_filter(source: &str) -> Result<Filter, Problem> {
-    let invalid_filter = |error: orlog_program::FilterError| invalid_parameter("filter", error.to_string());
+    let invalid_filter =
+        |error: orlog_program::FilterError| invalid_parameter("filter", error.to_string());
     Filter::compile(source, &example(), &TIMES).map_err(invalid_filter)
 }
 
 /// Returns the condition of a search for a business reference: `part=text` selects by a part, another text by the name.
 /// `filter` applies in addition.
 pub(crate) fn reference_condition(reference: &str, filter: Option<&str>) -> String {
-    let is_part =
-        |name: &str| !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
+    let is_part = |name: &str| {
+        !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+    };
     let own = match reference.split_once('=').filter(|(name, _)| is_part(name)) {
         Some((name, text)) => format!("{REFERENCE_PREFIX}{name} == {}", json!(text)),
         None => format!("reference == {}", json!(reference)),
@@ -93,8 +95,14 @@ fn example() -> Map<String, Value> {
 /// # Errors
 /// If a store cannot be read, or the condition is not Boolean.
 pub(crate) fn search(app: &ReadScope, search: InstanceSearch) -> Result<SearchResult, Problem> {
-    let InstanceSearch { mut query, start_shard: first, only, filter, count, timeout: timeout_after } =
-        search;
+    let InstanceSearch {
+        mut query,
+        start_shard: first,
+        only,
+        filter,
+        count,
+        timeout: timeout_after,
+    } = search;
     let statuses = match (&filter, only) {
         (Some(filter), None) => {
             narrow(&mut query, filter, app);
@@ -104,13 +112,23 @@ pub(crate) fn search(app: &ReadScope, search: InstanceSearch) -> Result<SearchRe
         (_, Some(_)) if query.statuses.len() > 1 => std::mem::take(&mut query.statuses),
         (_, _) => Vec::new(),
     };
-    let sieve = FilterEvaluator { app, filter: filter.as_ref(), now: app.clock.now() };
-    let (limit, scan_limit, until) = (query.limit, query.scan_limit, Instant::now() + timeout_after);
+    let sieve = FilterEvaluator {
+        app,
+        filter: filter.as_ref(),
+        now: app.clock.now(),
+    };
+    let (limit, scan_limit, until) = (
+        query.limit,
+        query.scan_limit,
+        Instant::now() + timeout_after,
+    );
     let mut sifted = SearchResult::default();
     let mut units = 0;
     let is_over = |units| units > MAX_FILTER_COST || Instant::now() > until || app.is_cancelled();
     let from_the_beginning = first == 0 && query.cursor.is_none();
-    let shards = app.numbered_readers().skip_while(|(index, _)| usize::from(*index) < first);
+    let shards = app
+        .numbered_readers()
+        .skip_while(|(index, _)| usize::from(*index) < first);
     for (index, reader) in shards.filter(|(index, _)| only.is_none_or(|only| only == *index)) {
         if usize::from(index) != first {
             query.cursor = None;
@@ -125,8 +143,9 @@ pub(crate) fn search(app: &ReadScope, search: InstanceSearch) -> Result<SearchRe
             query.scan_limit = CHUNK.min(scan_limit - sifted.scanned);
             let chunk = reader.instances(&query)?;
             sifted.scanned += chunk.scanned;
-            let is_named =
-                |found: &FoundInstance| statuses.is_empty() || statuses.contains(&found.instance.status);
+            let is_named = |found: &FoundInstance| {
+                statuses.is_empty() || statuses.contains(&found.instance.status)
+            };
             for found in chunk.items.into_iter().filter(is_named) {
                 let (holds, cost) = sieve.holds(&found.key, &found.instance)?;
                 units += u64::from(cost);
@@ -159,13 +178,17 @@ pub(crate) fn search(app: &ReadScope, search: InstanceSearch) -> Result<SearchRe
 /// for each instance found.
 fn narrow(query: &mut InstanceQuery, filter: &Filter, app: &App) {
     let comparisons = filter.comparisons();
-    let saga = comparisons.iter().find(|c| c.path == "saga" && c.operator == ComparisonOperator::Equal);
+    let saga = comparisons
+        .iter()
+        .find(|c| c.path == "saga" && c.operator == ComparisonOperator::Equal);
     if query.saga.is_none() {
         query.saga = saga.and_then(|c| SagaName::new(c.value.as_str()?).ok());
     }
     let Some(saga) = &query.saga else { return };
     let active = app.definitions.usable(&query.tenant);
-    let definition = active.iter().find(|definition| definition.program.definition_ref().saga == *saga);
+    let definition = active
+        .iter()
+        .find(|definition| definition.program.definition_ref().saga == *saga);
     // The number of instances read would reveal values that are not displayed.
     let redact = &app.config.redact;
     let reference = definition
@@ -175,12 +198,25 @@ fn narrow(query: &mut InstanceQuery, filter: &Filter, app: &App) {
         Some(part) => !reference.is_some_and(|parts| reads_hidden(&parts[part], redact)),
         None => !redact.hides_variable(name.as_str()),
     };
-    let indexed = definition.into_iter().flat_map(|definition| &definition.program.manifest().indexed);
+    let indexed = definition
+        .into_iter()
+        .flat_map(|definition| &definition.program.manifest().indexed);
     let conditions = indexed.filter(|name| is_readable(name)).filter_map(|name| {
         let is_part = name.as_str().starts_with(REFERENCE_PREFIX);
-        let path = if is_part { name.to_string() } else { format!("vars.{name}") };
-        let mut condition = VariableCondition { name: name.clone(), lower: None, upper: None };
-        for comparison in comparisons.iter().filter(|comparison| comparison.path == path) {
+        let path = if is_part {
+            name.to_string()
+        } else {
+            format!("vars.{name}")
+        };
+        let mut condition = VariableCondition {
+            name: name.clone(),
+            lower: None,
+            upper: None,
+        };
+        for comparison in comparisons
+            .iter()
+            .filter(|comparison| comparison.path == path)
+        {
             let value = indexed_value(&comparison.value)?;
             if comparison.operator != ComparisonOperator::AtMost {
                 condition.lower = Some(value.clone());
@@ -200,9 +236,10 @@ fn narrow(query: &mut InstanceQuery, filter: &Filter, app: &App) {
 fn reads_hidden(template: &Value, redact: &Redaction) -> bool {
     let text = template.to_string();
     let is_hidden = |rest: &str| {
-        let name = rest
-            .strip_prefix('.')
-            .and_then(|name| name.split(|c: char| !c.is_alphanumeric() && c != '_').next());
+        let name = rest.strip_prefix('.').and_then(|name| {
+            name.split(|c: char| !c.is_alphanumeric() && c != '_')
+                .next()
+        });
         name.is_none_or(|name| name.is_empty() || redact.hides_variable(name))
     };
     redact.is_active() && (text.contains("results") || text.split("vars").skip(1).any(is_hidden))
@@ -226,22 +263,43 @@ struct FilterEvaluator<'a> {
 }
 
 impl FilterEvaluator<'_> {
-    fn holds(&self, key: &InstanceKey, instance: &Instance) -> Result<(Result<bool, String>, u32), Problem> {
-        let Some(filter) = self.filter else { return Ok((Ok(true), 0)) };
+    fn holds(
+        &self,
+        key: &InstanceKey,
+        instance: &Instance,
+    ) -> Result<(Result<bool, String>, u32), Problem> {
+        let Some(filter) = self.filter else {
+            return Ok((Ok(true), 0));
+        };
         match filter.holds(&self.values(filter, key, instance)) {
             (Ok(holds), units) => Ok((Ok(holds), units)),
-            (Err(FilterEvalError::NoValue(reason)), units) => Ok((Err(format!("{key}: {reason}")), units)),
-            (Err(FilterEvalError::NotBoolean(reason)), _) => Err(invalid_parameter("filter", reason)),
+            (Err(FilterEvalError::NoValue(reason)), units) => {
+                Ok((Err(format!("{key}: {reason}")), units))
+            }
+            (Err(FilterEvalError::NotBoolean(reason)), _) => {
+                Err(invalid_parameter("filter", reason))
+            }
         }
     }
 
     /// Returns only the variables that the condition uses; an unused state is not read.
-    fn values(&self, filter: &Filter, key: &InstanceKey, instance: &Instance) -> Map<String, Value> {
+    fn values(
+        &self,
+        filter: &Filter,
+        key: &InstanceKey,
+        instance: &Instance,
+    ) -> Map<String, Value> {
         let mut values = Map::new();
         let redact = &self.app.config.redact;
         // Redacted, so that a condition cannot read values that are not displayed.
-        let hidden = ["reference", "last_error"].iter().any(|name| filter.uses(name));
-        let hidden = if hidden { hidden_values(self.app, instance) } else { HiddenValues::default() };
+        let hidden = ["reference", "last_error"]
+            .iter()
+            .any(|name| filter.uses(name));
+        let hidden = if hidden {
+            hidden_values(self.app, instance)
+        } else {
+            HiddenValues::default()
+        };
         let mut set = |name: &str, value: &dyn Fn() -> Value| {
             if filter.uses(name) {
                 values.insert(name.to_owned(), value());
@@ -252,22 +310,39 @@ impl FilterEvaluator<'_> {
         set("reference", &|| to_json(&reference_view(instance, &hidden)));
         set("status", &|| instance.status.as_str().into());
         set("paused", &|| instance.paused.into());
-        set("attention", &|| StatusSnapshot::from_instance(instance).attention().into());
+        set("attention", &|| {
+            StatusSnapshot::from_instance(instance).attention().into()
+        });
         set("version", &|| instance.version.into());
-        set("definition", &|| to_json(&DefinitionRefView::of(&instance.definition)));
+        set("definition", &|| {
+            to_json(&DefinitionRefView::of(&instance.definition))
+        });
         set("created_at", &|| instance.created_at.to_string().into());
         set("updated_at", &|| instance.updated_at.to_string().into());
         set("now", &|| self.now.to_string().into());
         set("waits", &|| to_json(&WaitView::all(instance)));
         set("tasks", &|| {
-            to_json(&instance.tasks.iter().map(|task| OpenTaskView::of(task, redact)).collect::<Vec<_>>())
+            to_json(
+                &instance
+                    .tasks
+                    .iter()
+                    .map(|task| OpenTaskView::of(task, redact))
+                    .collect::<Vec<_>>(),
+            )
         });
-        set("last_error", &|| to_json(&LastErrorView::of(instance, &hidden)));
+        set("last_error", &|| {
+            to_json(&LastErrorView::of(instance, &hidden))
+        });
         set("node", &|| instance.node.as_str().into());
-        set("parent", &|| to_json(&instance.parent.as_deref().map(ParentView::of)));
+        set("parent", &|| {
+            to_json(&instance.parent.as_deref().map(ParentView::of))
+        });
         if filter.uses("state") || filter.uses("vars") {
             let state = redact.redact(displayed_state(self.app, instance));
-            values.insert("vars".to_owned(), state.get("vars").cloned().unwrap_or(Value::Null));
+            values.insert(
+                "vars".to_owned(),
+                state.get("vars").cloned().unwrap_or(Value::Null),
+            );
             values.insert("state".to_owned(), state);
         }
         values

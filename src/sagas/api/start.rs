@@ -8,8 +8,9 @@ use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 use orlog_actors::ControlResult;
 use orlog_model::{
-    ControlAction, ControlRequest, CorrelationId, Event, EventId, EventType, InstanceKey, OnExisting,
-    SagaName, StartRequest, StartSignal, TenantId, Timestamp, derive_id, is_direction_control,
+    ControlAction, ControlRequest, CorrelationId, Event, EventId, EventType, InstanceKey,
+    OnExisting, SagaName, StartRequest, StartSignal, TenantId, Timestamp, derive_id,
+    is_direction_control,
 };
 use orlog_program::Program;
 use serde::Deserialize;
@@ -119,7 +120,8 @@ pub(crate) async fn start(
     check_signed(&api, &caller, &tenant)?;
     let wait = wait(query.wait.as_deref())?;
     if wait.is_some() && !caller.roles.allow(Right::Read) {
-        let detail = "wait returns the result of an instance and requires the right to read; omit it";
+        let detail =
+            "wait returns the result of an instance and requires the right to read; omit it";
         return Err(Problem::new(Code::Forbidden, detail));
     }
     let saga = SagaName::new(saga).map_err(|error| invalid_parameter("saga", error.to_string()))?;
@@ -138,12 +140,22 @@ pub(crate) async fn start(
         on_existing: query.on_existing,
         signal: None,
     };
-    let (correlation, is_new) = correlation(program.as_ref(), &tenant, query.correlation, &request, || {
-        new_correlation(&tenant, &saga, id.as_ref())
-    })?;
-    let key = InstanceKey { tenant, saga, correlation };
+    let (correlation, is_new) = correlation(
+        program.as_ref(),
+        &tenant,
+        query.correlation,
+        &request,
+        || new_correlation(&tenant, &saga, id.as_ref()),
+    )?;
+    let key = InstanceKey {
+        tenant,
+        saga,
+        correlation,
+    };
     let generated = is_new.then_some(&key.correlation);
-    if let Some(response) = forward::to_owner(&api, &key, (&uri, generated), &headers, &body).await? {
+    if let Some(response) =
+        forward::to_owner(&api, &key, (&uri, generated), &headers, &body).await?
+    {
         return Ok(response);
     }
     let control = ControlRequest {
@@ -156,14 +168,22 @@ pub(crate) async fn start(
         trace: api.scope.trace.clone(),
         wait_token: None,
     };
-    let started =
-        tokio::time::timeout(api.app.config.http.request_timeout, api.app.runtime.control(&key, control));
+    let started = tokio::time::timeout(
+        api.app.config.http.request_timeout,
+        api.app.runtime.control(&key, control),
+    );
     let Ok(started) = started.await else {
         let detail = "the start is not durable within http.request_timeout; its outcome is unknown: repeat the request \
                       with the same Idempotency-Key or correlation id";
         return Err(Problem::new(Code::Unavailable, detail));
     };
-    let ControlResult { applied, version, status, paused, .. } = started?;
+    let ControlResult {
+        applied,
+        version,
+        status,
+        paused,
+        ..
+    } = started?;
     if let Some(wait) = wait {
         // An interrupted wait is no failure of the start: the caller asks for the result elsewhere.
         match await_end(&api, &key, wait).await {
@@ -173,7 +193,9 @@ pub(crate) async fn start(
             Err(_) => {}
         }
     }
-    Ok(ResultView::of_status(&key, status, paused, version).existing(!applied).accepted())
+    Ok(ResultView::of_status(&key, status, paused, version)
+        .existing(!applied)
+        .accepted())
 }
 
 /// Returns the start request of a signal that starts its instance if there is none.
@@ -183,9 +205,16 @@ pub(super) fn with_signal(
     start: StartBody,
     signal: StartSignal,
 ) -> Result<StartRequest, Problem> {
-    let StartBody { event, data, subject: event_subject, dataversion, on_existing } = start;
+    let StartBody {
+        event,
+        data,
+        subject: event_subject,
+        dataversion,
+        on_existing,
+    } = start;
     if on_existing == OnExisting::Fail {
-        let detail = "start.on_existing: a signal goes to an existing instance; use return or restart";
+        let detail =
+            "start.on_existing: a signal goes to an existing instance; use return or restart";
         return Err(Problem::new(Code::InvalidBody, detail));
     }
     let program = active(api, &key.tenant, &key.saga)?;
@@ -198,26 +227,42 @@ pub(super) fn with_signal(
         signal: Some(signal),
     };
     let stated = || key.correlation.clone();
-    correlation(program.as_ref(), &key.tenant, Some(stated()), &request, stated)?;
+    correlation(
+        program.as_ref(),
+        &key.tenant,
+        Some(stated()),
+        &request,
+        stated,
+    )?;
     Ok(request)
 }
 
 /// Returns the program of new instances of a saga of a tenant.
 fn active(api: &ApiState, tenant: &TenantId, saga: &SagaName) -> Result<Arc<dyn Program>, Problem> {
-    let missing =
-        || Problem::new(Code::DefinitionNotFound, format!("no definition of saga {saga:?} is active"));
+    let missing = || {
+        Problem::new(
+            Code::DefinitionNotFound,
+            format!("no definition of saga {saga:?} is active"),
+        )
+    };
     api.app.programs.active(tenant, saga).ok_or_else(missing)
 }
 
 /// Returns the named start event, or the first one.
 fn start_event(program: &dyn Program, named: Option<&EventType>) -> Result<EventType, Problem> {
     program.start_event(named).cloned().ok_or_else(|| {
-        let starts = program.manifest().subscriptions.iter().filter(|event| event.starts);
+        let starts = program
+            .manifest()
+            .subscriptions
+            .iter()
+            .filter(|event| event.starts);
         let known: Vec<&str> = starts.map(|event| event.kind.as_str()).collect();
         let name = named.map(ToString::to_string).unwrap_or_default();
         let saga = &program.definition_ref().saga;
-        let detail =
-            format!("{name:?} is not a start event of saga {saga:?}; start events: {}", known.join(", "));
+        let detail = format!(
+            "{name:?} is not a start event of saga {saga:?}; start events: {}",
+            known.join(", ")
+        );
         invalid_parameter("event", detail)
     })
 }
@@ -234,9 +279,14 @@ fn correlation(
     request: &StartRequest,
     new: impl FnOnce() -> CorrelationId,
 ) -> Result<(CorrelationId, bool), Problem> {
-    let stated = stated.map(|id| CorrelationId::for_path(id.as_str())).transpose();
+    let stated = stated
+        .map(|id| CorrelationId::for_path(id.as_str()))
+        .transpose();
     let stated = stated.map_err(|error| invalid_parameter("correlation", error.to_string()))?;
-    let kind = request.event.clone().ok_or_else(|| Problem::new(Code::BadParameter, "no start event"))?;
+    let kind = request
+        .event
+        .clone()
+        .ok_or_else(|| Problem::new(Code::BadParameter, "no start event"))?;
     let is_new = stated.is_none() && program.correlates_by_envelope(&kind);
     let candidate = if is_new { Some(new()) } else { stated };
     let event = Event {
@@ -255,7 +305,10 @@ fn correlation(
         attributes: None,
     };
     let found = program.correlate(&event).map_err(|error| {
-        Problem::new(Code::InvalidEvent, format!("{error}; add it to the data, or state the correlation id"))
+        Problem::new(
+            Code::InvalidEvent,
+            format!("{error}; add it to the data, or state the correlation id"),
+        )
     })?;
     match candidate {
         Some(stated) if !is_new && stated != found => {
@@ -272,33 +325,52 @@ fn correlation(
 /// Returns a new correlation id; with an idempotency key, that of the earlier request with the key.
 fn new_correlation(tenant: &TenantId, saga: &SagaName, key: Option<&EventId>) -> CorrelationId {
     let id = key.map_or_else(Uuid::now_v7, |key| {
-        let parts = [b"start", tenant.as_str().as_bytes(), saga.as_str().as_bytes(), key.as_str().as_bytes()];
+        let parts = [
+            b"start",
+            tenant.as_str().as_bytes(),
+            saga.as_str().as_bytes(),
+            key.as_str().as_bytes(),
+        ];
         derive_id(Timestamp::from_millis(0), &parts)
     });
     CorrelationId::new(id.to_string()).expect("a UUID is a valid correlation id")
 }
 
 fn new_id() -> EventId {
-    EventId::new(format!("{KEY_PREFIX}{}", Uuid::now_v7())).expect("an id in this format is short ASCII")
+    EventId::new(format!("{KEY_PREFIX}{}", Uuid::now_v7()))
+        .expect("an id in this format is short ASCII")
 }
 
 fn idempotency_key(headers: &HeaderMap) -> Result<Option<EventId>, Problem> {
-    let Some(value) = headers.get(IDEMPOTENCY_KEY) else { return Ok(None) };
-    let invalid = |reason: String| invalid_parameter(IDEMPOTENCY_KEY, format!("{IDEMPOTENCY_KEY}: {reason}"));
-    let text = value.to_str().map_err(|_| invalid("the header is not printable ASCII".to_owned()))?;
+    let Some(value) = headers.get(IDEMPOTENCY_KEY) else {
+        return Ok(None);
+    };
+    let invalid =
+        |reason: String| invalid_parameter(IDEMPOTENCY_KEY, format!("{IDEMPOTENCY_KEY}: {reason}"));
+    let text = value
+        .to_str()
+        .map_err(|_| invalid("the header is not printable ASCII".to_owned()))?;
     if text.is_empty() {
         return Err(invalid("the header is empty".to_owned()));
     }
     let max = EventId::MAX_BYTES - KEY_PREFIX.len();
     if text.len() > max {
-        return Err(invalid(format!("{} bytes, the limit is {max}; shorten or hash it", text.len())));
+        return Err(invalid(format!(
+            "{} bytes, the limit is {max}; shorten or hash it",
+            text.len()
+        )));
     }
-    EventId::for_input(format!("{KEY_PREFIX}{text}")).map(Some).map_err(|error| invalid(error.to_string()))
+    EventId::for_input(format!("{KEY_PREFIX}{text}"))
+        .map(Some)
+        .map_err(|error| invalid(error.to_string()))
 }
 
 fn schema_version(stated: Option<u32>) -> Result<u32, Problem> {
     match stated {
-        Some(0) => Err(invalid_parameter("dataversion", "0 is no schema version; the first one is 1")),
+        Some(0) => Err(invalid_parameter(
+            "dataversion",
+            "0 is no schema version; the first one is 1",
+        )),
         stated => Ok(stated.unwrap_or(1)),
     }
 }
@@ -307,11 +379,14 @@ fn schema_version(stated: Option<u32>) -> Result<u32, Problem> {
 fn subject(stated: Option<String>) -> Result<Option<String>, Problem> {
     let is_valid = |text: &String| {
         (1..=MAX_SUBJECT_BYTES).contains(&text.len())
-            && !text.chars().any(|it| it.is_control() || is_direction_control(it))
+            && !text
+                .chars()
+                .any(|it| it.is_control() || is_direction_control(it))
     };
     if stated.as_ref().is_none_or(is_valid) {
         return Ok(stated);
     }
-    let detail = format!("subject must have 1 to {MAX_SUBJECT_BYTES} bytes and no control characters");
+    let detail =
+        format!("subject must have 1 to {MAX_SUBJECT_BYTES} bytes and no control characters");
     Err(invalid_parameter("subject", detail))
 }

@@ -2,8 +2,8 @@
 //! it is readable.
 
 use orlog_model::{
-    DefinitionRef, HistoryEntry, Instance, InstanceKey, OutboxKey, ParentRef, Reference, StatusSnapshot,
-    Task, Wait, WorkItem,
+    DefinitionRef, HistoryEntry, Instance, InstanceKey, OutboxKey, ParentRef, Reference,
+    StatusSnapshot, Task, Wait, WorkItem,
 };
 use serde::Serialize;
 use serde_json::Value;
@@ -186,7 +186,10 @@ impl InstanceSummary {
 
 /// Returns the business reference of an instance without the values that it must not quote.
 pub(crate) fn reference_view(instance: &Instance, hidden: &HiddenValues) -> Option<Reference> {
-    instance.reference.as_ref().map(|reference| reference.map(|text| hidden.remove_from(text)))
+    instance
+        .reference
+        .as_ref()
+        .map(|reference| reference.map(|text| hidden.remove_from(text)))
 }
 
 impl InstanceDetail {
@@ -209,7 +212,10 @@ impl InstanceDetail {
             name: timer.name.to_string(),
             due: timer.due.to_string(),
             token: timer.token,
-            signal: timer.signal.as_ref().map(|signal| signal.event.kind.to_string()),
+            signal: timer
+                .signal
+                .as_ref()
+                .map(|signal| signal.event.kind.to_string()),
         });
         let open = instance.pending_work.iter().map(|work| PendingWorkView {
             id: work.id.to_string(),
@@ -221,10 +227,17 @@ impl InstanceDetail {
             tenant: key.tenant.to_string(),
             summary: InstanceSummary::of(key, instance, &hidden),
             state: redact.redact(state),
-            result: instance.result.as_deref().map(|result| SagaResultView::of(result, redact)),
+            result: instance
+                .result
+                .as_deref()
+                .map(|result| SagaResultView::of(result, redact)),
             timers: timers.collect(),
             pending_work: open.collect(),
-            tasks: instance.tasks.iter().map(|task| OpenTaskView::of(task, redact)).collect(),
+            tasks: instance
+                .tasks
+                .iter()
+                .map(|task| OpenTaskView::of(task, redact))
+                .collect(),
             parent: instance.parent.as_deref().map(ParentView::of),
             outbox: OutboxView::default(),
             attempts: Vec::new(),
@@ -235,7 +248,10 @@ impl InstanceDetail {
             breakers: Vec::new(),
             last_input_id: instance.last_input.to_string(),
             node: instance.node.clone().into(),
-            trace_id: instance.trace.as_ref().map(|trace| trace.trace_id().to_owned()),
+            trace_id: instance
+                .trace
+                .as_ref()
+                .map(|trace| trace.trace_id().to_owned()),
             history: HistoryPageView::of(history, limit, &hidden, redact),
         }
     }
@@ -243,19 +259,29 @@ impl InstanceDetail {
 
 impl DefinitionRefView {
     pub(crate) fn of(program: &DefinitionRef) -> Self {
-        Self { version: program.version, hash: hex::encode(program.hash) }
+        Self {
+            version: program.version,
+            hash: hex::encode(program.hash),
+        }
     }
 }
 
 impl OpenTaskView {
     pub(crate) fn of(task: &Task, redact: &Redaction) -> Self {
-        Self { id: task.id.to_string(), form: TaskSpecView::of(task, redact) }
+        Self {
+            id: task.id.to_string(),
+            form: TaskSpecView::of(task, redact),
+        }
     }
 }
 
 impl ParentView {
     pub(crate) fn of(parent: &ParentRef) -> Self {
-        let ParentRef { key, work_id, depth } = parent;
+        let ParentRef {
+            key,
+            work_id,
+            depth,
+        } = parent;
         Self {
             saga: key.saga.to_string(),
             correlation: key.correlation.to_string(),

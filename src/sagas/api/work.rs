@@ -1,6 +1,8 @@
 //! Work of an instance in API responses: the outbox and the attempts.
 
-use orlog_model::{AttemptRecord, Failure, Instance, InstanceFailure, OutboxKey, WorkItem, WorkKind};
+use orlog_model::{
+    AttemptRecord, Failure, Instance, InstanceFailure, OutboxKey, WorkItem, WorkKind,
+};
 use serde::Serialize;
 use serde_json::Value;
 use utoipa::ToSchema;
@@ -112,20 +114,29 @@ impl OutboxView {
             created_at: item.created_at.to_string(),
             deadline: item.deadline.map(|at| at.to_string()),
         });
-        Self { items: items.collect(), complete }
+        Self {
+            items: items.collect(),
+            complete,
+        }
     }
 }
 
 impl FailureView {
     pub(crate) fn of(failure: &Failure, hidden: &HiddenValues) -> Self {
-        Self { code: failure.code.clone(), message: hidden.remove_from(&failure.message) }
+        Self {
+            code: failure.code.clone(),
+            message: hidden.remove_from(&failure.message),
+        }
     }
 }
 
 impl FailureView {
     /// Creates the view of the code and the message only.
     pub(crate) fn of_instance(failure: &InstanceFailure, hidden: &HiddenValues) -> Self {
-        Self { code: failure.code.clone(), message: hidden.remove_from(&failure.message) }
+        Self {
+            code: failure.code.clone(),
+            message: hidden.remove_from(&failure.message),
+        }
     }
 }
 
@@ -140,12 +151,19 @@ impl LastErrorView {
             attempts: error.attempts,
             at: error.at.map(|at| at.to_string()),
         };
-        Some(Self { error: view(last), cause: last.cause.as_deref().map(view) })
+        Some(Self {
+            error: view(last),
+            cause: last.cause.as_deref().map(view),
+        })
     }
 }
 
 impl AttemptView {
-    pub(crate) fn of(made: &FailedAttemptRecord, hidden: &HiddenValues, redact: &Redaction) -> Self {
+    pub(crate) fn of(
+        made: &FailedAttemptRecord,
+        hidden: &HiddenValues,
+        redact: &Redaction,
+    ) -> Self {
         Self {
             work_id: made.work.to_string(),
             label: made.label.clone(),
@@ -160,7 +178,9 @@ impl AttemptRecordView {
     pub(crate) fn of(record: &AttemptRecord, hidden: &HiddenValues, redact: &Redaction) -> Self {
         let response = record.response.as_deref();
         let quoted: Option<Value> = response.and_then(|text| serde_json::from_str(text).ok());
-        let message = redact.hidden_values(&quoted).remove_from(&hidden.remove_from(&record.message));
+        let message = redact
+            .hidden_values(&quoted)
+            .remove_from(&hidden.remove_from(&record.message));
         Self {
             number: record.number,
             outcome: record.outcome.as_str(),

@@ -82,7 +82,15 @@ pub(crate) async fn send_action(
 }
 
 pub(crate) async fn signal(args: SignalArgs, console: &Console) -> Result<(), CommandError> {
-    let SignalArgs { control, kind, data, due_at, start, start_event, on_existing } = args;
+    let SignalArgs {
+        control,
+        kind,
+        data,
+        due_at,
+        start,
+        start_event,
+        on_existing,
+    } = args;
     let start = match start {
         Some(data) => Value::Object(fields([
             ("data", read_data("--start", &data)?),
@@ -106,7 +114,14 @@ async fn instruct(
     mut body: Map<String, Value>,
     console: &Console,
 ) -> Result<(), CommandError> {
-    let ControlArgs { id, user, reason, expected_version, wait_token, .. } = args;
+    let ControlArgs {
+        id,
+        user,
+        reason,
+        expected_version,
+        wait_token,
+        ..
+    } = args;
     body.extend(fields([
         ("id", json!(id)),
         ("user", json!(user)),
@@ -115,20 +130,33 @@ async fn instruct(
         ("wait_token", json!(wait_token)),
     ]));
     let client = ApiClient::new(&args.which.server)?;
-    let response = client.post(&args.which.path(Some(verb)), Some(&Value::Object(body))).await?;
+    let response = client
+        .post(&args.which.path(Some(verb)), Some(&Value::Object(body)))
+        .await?;
     if console.is_json() {
         return console.json(&response);
     }
-    let InstanceArgs { saga, correlation, .. } = &args.which;
+    let InstanceArgs {
+        saga, correlation, ..
+    } = &args.which;
     if verb == "drop" {
         return console.line(&format!("{saga} {correlation}: dropped"));
     }
-    let paused = if response["paused"].as_bool().unwrap_or_default() { ", paused" } else { "" };
+    let paused = if response["paused"].as_bool().unwrap_or_default() {
+        ", paused"
+    } else {
+        ""
+    };
     let reason = Some(text(&response, "reason")).filter(|reason| !reason.is_empty());
-    let unchanged = reason.map(|reason| format!("; no effect: {reason}")).unwrap_or_default();
+    let unchanged = reason
+        .map(|reason| format!("; no effect: {reason}"))
+        .unwrap_or_default();
     console.status(
         &format!("{saga} {correlation}: "),
         &text(&response, "status"),
-        &format!("{paused}, version {}{unchanged}", text(&response, "version")),
+        &format!(
+            "{paused}, version {}{unchanged}",
+            text(&response, "version")
+        ),
     )
 }

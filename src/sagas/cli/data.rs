@@ -15,5 +15,6 @@ pub(super) fn read_data(argument: &str, text: &str) -> Result<Value, CommandErro
         }
         None => (text.to_owned(), argument),
     };
-    serde_json::from_str(&content).map_err(|error| CommandError::usage(format!("{origin}: {error}")))
+    serde_json::from_str(&content)
+        .map_err(|error| CommandError::usage(format!("{origin}: {error}")))
 }

@@ -8,13 +8,22 @@ use crate::cli::exit::CommandError;
 /// Prints one row for each transition.
 pub(super) fn table(records: &[Value], console: &Console) -> Result<(), CommandError> {
     let rows: Vec<_> = records.iter().map(row).collect();
-    console.table(&["VERSION", "TIME", "INPUT", "NOTE", "STATUS", "WORK"], &rows, "no history")
+    console.table(
+        &["VERSION", "TIME", "INPUT", "NOTE", "STATUS", "WORK"],
+        &rows,
+        "no history",
+    )
 }
 
 fn row(record: &Value) -> Vec<String> {
-    let work = items(record, "work").iter().map(|work| text(work, "label")).collect::<Vec<_>>().join(", ");
-    let mut row: Vec<_> =
-        ["version", "at", "input_label", "note", "status"].map(|field| text(record, field)).into();
+    let work = items(record, "work")
+        .iter()
+        .map(|work| text(work, "label"))
+        .collect::<Vec<_>>()
+        .join(", ");
+    let mut row: Vec<_> = ["version", "at", "input_label", "note", "status"]
+        .map(|field| text(record, field))
+        .into();
     let failure = text(&record["failure"], "message");
     // Some notes already contain the message.
     if !failure.is_empty() && !row[3].contains(&failure) {
@@ -30,7 +39,9 @@ pub(super) fn full(records: &[Value], console: &Console) -> Result<(), CommandEr
         return console.line("no history");
     }
     for (index, record) in records.iter().enumerate() {
-        let head = ["at", "input_label", "status", "note"].map(|field| text(record, field)).join("  ");
+        let head = ["at", "input_label", "status", "note"]
+            .map(|field| text(record, field))
+            .join("  ");
         if index > 0 {
             console.line("")?;
         }
@@ -54,15 +65,28 @@ fn details(record: &Value) -> Vec<(String, String)> {
         add("attributes", record["attributes"].to_string());
     }
     match record["variables"]["value"].as_object() {
-        Some(changes) => changes.iter().for_each(|(name, change)| add("variable", changed(name, change))),
+        Some(changes) => changes
+            .iter()
+            .for_each(|(name, change)| add("variable", changed(name, change))),
         None => add("variables", payload(&record["variables"])),
     }
     for work in items(record, "work") {
-        add("work", format!("{} {} {}", text(work, "label"), text(work, "id"), payload(&work["data"])));
+        add(
+            "work",
+            format!(
+                "{} {} {}",
+                text(work, "label"),
+                text(work, "id"),
+                payload(&work["data"])
+            ),
+        );
     }
     let failure = &record["failure"];
     if !failure.is_null() {
-        add("failure", format!("{} ({})", text(failure, "message"), text(failure, "code")));
+        add(
+            "failure",
+            format!("{} ({})", text(failure, "message"), text(failure, "code")),
+        );
     }
     let attempts = &record["attempts"];
     for (index, attempt) in items(attempts, "items").iter().enumerate() {
@@ -133,8 +157,10 @@ mod tests {
                 "omitted": 5,
             },
         });
-        let lines: Vec<_> =
-            details(&record).into_iter().map(|(name, value)| format!("{name}|{value}")).collect();
+        let lines: Vec<_> = details(&record)
+            .into_iter()
+            .map(|(name, value)| format!("{name}|{value}"))
+            .collect();
         let expected = [
             "input|{\"total\":125}",
             "variable|card: [redacted]",

@@ -55,11 +55,27 @@ pub(crate) async fn run(args: Args, console: &Console) -> Result<(), CommandErro
         ("filter", args.filter),
     ];
     let found = args.page.fetch("/v1/sagas", &query).await?;
-    let head = ["SAGA", "CORRELATION", "STATUS", "VERSION", "WAITING FOR", "UPDATED"];
-    let failed: u64 = found.pages.iter().filter_map(|page| page["filter_errors"].as_u64()).sum();
-    let failure = found.pages.iter().find_map(|page| page["first_filter_error"].as_str());
+    let head = [
+        "SAGA",
+        "CORRELATION",
+        "STATUS",
+        "VERSION",
+        "WAITING FOR",
+        "UPDATED",
+    ];
+    let failed: u64 = found
+        .pages
+        .iter()
+        .filter_map(|page| page["filter_errors"].as_u64())
+        .sum();
+    let failure = found
+        .pages
+        .iter()
+        .find_map(|page| page["first_filter_error"].as_str());
     if let Some(reason) = failure.filter(|_| !console.is_json()) {
-        note(&format!("filter failed for {failed} instances; first: {reason}"));
+        note(&format!(
+            "filter failed for {failed} instances; first: {reason}"
+        ));
     }
     let empty = match saga.filter(|_| found.is_empty() && !console.is_json()) {
         Some(saga) => no_instances(&saga, &args.page).await?,
@@ -71,7 +87,10 @@ pub(crate) async fn run(args: Args, console: &Console) -> Result<(), CommandErro
 /// Describes an empty list: a saga without a definition is often misspelt.
 async fn no_instances(saga: &str, page: &PageArgs) -> Result<String, CommandError> {
     let definitions = page.client()?.get("/v1/definitions", &[]).await?;
-    let known: Vec<_> = items(&definitions, "items").iter().map(|item| text(item, "saga")).collect();
+    let known: Vec<_> = items(&definitions, "items")
+        .iter()
+        .map(|item| text(item, "saga"))
+        .collect();
     if known.iter().any(|name| name == saga) {
         return Ok("no instances".to_owned());
     }
@@ -79,12 +98,18 @@ async fn no_instances(saga: &str, page: &PageArgs) -> Result<String, CommandErro
         Some(name) => format!("did you mean `{name}`?"),
         None => format!("sagas with a definition: {}", known.join(", ")),
     };
-    Ok(format!("no instances; the saga `{saga}` has no definition; {hint}"))
+    Ok(format!(
+        "no instances; the saga `{saga}` has no definition; {hint}"
+    ))
 }
 
 fn row(item: &Value) -> Vec<String> {
     let paused = item["paused"].as_bool().unwrap_or_default();
-    let waits = items(item, "waits").iter().map(|wait| text(wait, "name")).collect::<Vec<_>>().join(", ");
+    let waits = items(item, "waits")
+        .iter()
+        .map(|wait| text(wait, "name"))
+        .collect::<Vec<_>>()
+        .join(", ");
     let mut status = text(item, "status");
     if paused {
         status.push_str(" (paused)");

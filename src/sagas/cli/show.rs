@@ -45,43 +45,89 @@ pub(crate) async fn run(args: Args, console: &Console) -> Result<(), CommandErro
         history::table(records, console)?;
     }
     if let Some(next) = instance["history"]["next"].as_u64() {
-        note(&format!("more history available; use --history-after {next}"));
+        note(&format!(
+            "more history available; use --history-after {next}"
+        ));
     }
     Ok(())
 }
 
 fn facts(instance: &Value, console: &Console) -> Result<(), CommandError> {
-    let paused = if instance["paused"].as_bool().unwrap_or_default() { " (paused)" } else { "" };
-    let name = format!("{} {}: ", text(instance, "saga"), text(instance, "correlation"));
+    let paused = if instance["paused"].as_bool().unwrap_or_default() {
+        " (paused)"
+    } else {
+        ""
+    };
+    let name = format!(
+        "{} {}: ",
+        text(instance, "saga"),
+        text(instance, "correlation")
+    );
     console.status(&name, &text(instance, "status"), paused)?;
     let definition = &instance["definition"];
     let joined = |field: &str, show: &dyn Fn(&Value) -> String| {
-        items(instance, field).iter().map(show).collect::<Vec<_>>().join(", ")
+        items(instance, field)
+            .iter()
+            .map(show)
+            .collect::<Vec<_>>()
+            .join(", ")
     };
     let until = |name: &str, field: &str, value: &Value| match text(value, field) {
         until if until.is_empty() => text(value, name),
         until => format!("{} until {until}", text(value, name)),
     };
-    let outbox = items(&instance["outbox"], "items").iter().map(|item| match text(item, "priority") {
-        priority if priority == "normal" => text(item, "label"),
-        priority => format!("{} ({priority})", text(item, "label")),
-    });
+    let outbox =
+        items(&instance["outbox"], "items")
+            .iter()
+            .map(|item| match text(item, "priority") {
+                priority if priority == "normal" => text(item, "label"),
+                priority => format!("{} ({priority})", text(item, "label")),
+            });
     let result = &instance["result"];
-    let result = format!("{} {}", text(result, "event"), text(result, "data")).trim().to_owned();
+    let result = format!("{} {}", text(result, "event"), text(result, "data"))
+        .trim()
+        .to_owned();
     let lines = [
         ("reference", reference(&instance["reference"])),
-        ("definition", format!("version {}, {}", text(definition, "version"), text(definition, "hash"))),
+        (
+            "definition",
+            format!(
+                "version {}, {}",
+                text(definition, "version"),
+                text(definition, "hash")
+            ),
+        ),
         ("attention", text(instance, "attention").replace('_', " ")),
         ("state version", text(instance, "version")),
         ("started", text(instance, "created_at")),
-        ("updated", format!("{} by {}", text(instance, "updated_at"), text(instance, "node"))),
-        ("waiting for", joined("waits", &|wait| until("name", "until", wait))),
-        ("wait tokens", joined("waits", &|wait| format!("{} {}", text(wait, "name"), text(wait, "token")))),
-        ("timers", joined("timers", &|timer| until("name", "due", timer))),
+        (
+            "updated",
+            format!(
+                "{} by {}",
+                text(instance, "updated_at"),
+                text(instance, "node")
+            ),
+        ),
+        (
+            "waiting for",
+            joined("waits", &|wait| until("name", "until", wait)),
+        ),
+        (
+            "wait tokens",
+            joined("waits", &|wait| {
+                format!("{} {}", text(wait, "name"), text(wait, "token"))
+            }),
+        ),
+        (
+            "timers",
+            joined("timers", &|timer| until("name", "due", timer)),
+        ),
         ("outbox", outbox.collect::<Vec<_>>().join(", ")),
         (
             "buffered inputs",
-            Some(text(instance, "buffered_inputs")).filter(|buffered| buffered != "0").unwrap_or_default(),
+            Some(text(instance, "buffered_inputs"))
+                .filter(|buffered| buffered != "0")
+                .unwrap_or_default(),
         ),
         ("last error", failure(&instance["last_error"])),
         ("cause", failure(&instance["last_error"]["cause"])),
@@ -99,8 +145,9 @@ fn facts(instance: &Value, console: &Console) -> Result<(), CommandError> {
 fn reference(reference: &Value) -> String {
     match reference {
         Value::Object(parts) => {
-            let part =
-                |(name, text): (&String, &Value)| format!("{name}={}", text.as_str().unwrap_or_default());
+            let part = |(name, text): (&String, &Value)| {
+                format!("{name}={}", text.as_str().unwrap_or_default())
+            };
             parts.iter().map(part).collect::<Vec<_>>().join(", ")
         }
         name => name.as_str().unwrap_or_default().to_owned(),
@@ -114,9 +161,20 @@ fn failure(error: &Value) -> String {
     }
     let [code, message, step, attempts, at] =
         ["code", "message", "step", "attempts", "at"].map(|field| text(error, field));
-    let attempts = if attempts.is_empty() { attempts } else { format!("{attempts} attempts") };
-    let details: Vec<_> = [step, attempts, at].into_iter().filter(|detail| !detail.is_empty()).collect();
-    let details = if details.is_empty() { String::new() } else { format!(", {}", details.join(", ")) };
+    let attempts = if attempts.is_empty() {
+        attempts
+    } else {
+        format!("{attempts} attempts")
+    };
+    let details: Vec<_> = [step, attempts, at]
+        .into_iter()
+        .filter(|detail| !detail.is_empty())
+        .collect();
+    let details = if details.is_empty() {
+        String::new()
+    } else {
+        format!(", {}", details.join(", "))
+    };
     format!("{message} ({code}){details}")
 }
 
@@ -125,9 +183,18 @@ fn failure(error: &Value) -> String {
 fn context(instance: &Value, console: &Console) -> Result<(), CommandError> {
     let line = |name: &str, value: String| console.field(&format!("  {name}"), 17, &value);
     for breaker in items(instance, "breakers") {
-        let work: Vec<_> = items(breaker, "work").iter().filter_map(Value::as_str).collect();
-        let (upstream, state) = (text(breaker, "upstream"), text(breaker, "state").replace('_', "-"));
-        line("circuit breaker", format!("{upstream} is {state}; waiting: {}", work.join(", ")))?;
+        let work: Vec<_> = items(breaker, "work")
+            .iter()
+            .filter_map(Value::as_str)
+            .collect();
+        let (upstream, state) = (
+            text(breaker, "upstream"),
+            text(breaker, "state").replace('_', "-"),
+        );
+        line(
+            "circuit breaker",
+            format!("{upstream} is {state}; waiting: {}", work.join(", ")),
+        )?;
     }
     for input in items(instance, "buffered") {
         let [label, at, reason] = ["label", "at", "reason"].map(|field| text(input, field));
@@ -143,10 +210,15 @@ fn context(instance: &Value, console: &Console) -> Result<(), CommandError> {
         line("dead letter", format!("{id} {label}: {message} ({reason})"))?;
     }
     let is_pending = |attempt: &&Value| {
-        items(&instance["outbox"], "items").iter().any(|item| item["id"] == attempt["work_id"])
+        items(&instance["outbox"], "items")
+            .iter()
+            .any(|item| item["id"] == attempt["work_id"])
     };
     for attempt in items(instance, "attempts").iter().filter(is_pending) {
-        line("attempt", format!("{} {}", text(attempt, "label"), history::attempt(attempt)))?;
+        line(
+            "attempt",
+            format!("{} {}", text(attempt, "label"), history::attempt(attempt)),
+        )?;
     }
     Ok(())
 }
@@ -154,7 +226,9 @@ fn context(instance: &Value, console: &Console) -> Result<(), CommandError> {
 /// Returns whether the state belongs to a definition with steps.
 fn has_steps(state: &Value) -> bool {
     let is_step = |step: &Value| step["id"].is_string() && step["state"].is_string();
-    let steps = state["steps"].as_array().is_some_and(|steps| steps.iter().all(is_step));
+    let steps = state["steps"]
+        .as_array()
+        .is_some_and(|steps| steps.iter().all(is_step));
     steps && state["phase"].is_string() && state["vars"].is_object()
 }
 
@@ -164,7 +238,10 @@ fn state(state: &Value) -> Vec<(&'static str, String)> {
         return vec![("state", state.to_string())];
     }
     let vars = Some(state["vars"].to_string()).filter(|vars| vars != "{}");
-    vec![("failed step", text(&state["failure"], "step")), ("vars", vars.unwrap_or_default())]
+    vec![
+        ("failed step", text(&state["failure"], "step")),
+        ("vars", vars.unwrap_or_default()),
+    ]
 }
 
 /// Returns the state of a step; for a loop and its steps, also the current round after the first one; and whether the

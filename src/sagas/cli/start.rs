@@ -44,7 +44,16 @@ pub(crate) struct ResultArgs {
 }
 
 pub(crate) async fn start(args: StartArgs, console: &Console) -> Result<(), CommandError> {
-    let StartArgs { saga, data, id, event, on_existing, idempotency_key, wait, server } = args;
+    let StartArgs {
+        saga,
+        data,
+        id,
+        event,
+        on_existing,
+        idempotency_key,
+        wait,
+        server,
+    } = args;
     let (client, data) = (ApiClient::new(&server)?, read_data("--data", &data)?);
     let client = client.with_idempotency_key(idempotency_key.as_deref())?;
     let waiting = wait.begin();
@@ -52,15 +61,31 @@ pub(crate) async fn start(args: StartArgs, console: &Console) -> Result<(), Comm
     query.extend(id.map(|id| ("correlation", id)));
     query.extend(event.map(|event| ("event", event)));
     query.extend(waiting.map(|waiting| waiting.next_part()));
-    let started = client.post_query(&path(&["v1", "sagas", &saga]), &query, &data, WAIT_TIMEOUT).await?;
-    let Some(waiting) = waiting else { return show(&started, console) };
-    let result = path(&["v1", "sagas", &saga, &text(&started, "correlation"), "result"]);
-    end_with(&await_end(&client, &result, started, waiting).await?, console)
+    let started = client
+        .post_query(&path(&["v1", "sagas", &saga]), &query, &data, WAIT_TIMEOUT)
+        .await?;
+    let Some(waiting) = waiting else {
+        return show(&started, console);
+    };
+    let result = path(&[
+        "v1",
+        "sagas",
+        &saga,
+        &text(&started, "correlation"),
+        "result",
+    ]);
+    end_with(
+        &await_end(&client, &result, started, waiting).await?,
+        console,
+    )
 }
 
 pub(crate) async fn result(args: ResultArgs, console: &Console) -> Result<(), CommandError> {
     let client = ApiClient::new(&args.which.server)?;
-    let (path, waiting) = (args.which.path(Some("result")), args.wait.begin().unwrap_or_else(Waiting::over));
+    let (path, waiting) = (
+        args.which.path(Some("result")),
+        args.wait.begin().unwrap_or_else(Waiting::over),
+    );
     let first = ask(&client, &path, waiting).await?;
     end_with(&await_end(&client, &path, first, waiting).await?, console)
 }
@@ -79,7 +104,9 @@ async fn await_end(
 }
 
 async fn ask(client: &ApiClient, path: &str, waiting: Waiting) -> Result<Value, CommandError> {
-    client.get_with_timeout(path, &[waiting.next_part()], WAIT_TIMEOUT).await
+    client
+        .get_with_timeout(path, &[waiting.next_part()], WAIT_TIMEOUT)
+        .await
 }
 
 /// Returns the exit code of an instance that has ended.
@@ -112,14 +139,26 @@ fn show(result: &Value, console: &Console) -> Result<(), CommandError> {
         return console.json(result);
     }
     let name = format!("{} {}: ", text(result, "saga"), text(result, "correlation"));
-    let existing = if result["existing"] == true { " (existed)" } else { "" };
+    let existing = if result["existing"] == true {
+        " (existed)"
+    } else {
+        ""
+    };
     console.status(&name, &text(result, "status"), existing)?;
     if let Some(fact) = result["result"].as_object() {
-        console.line(&format!("{} {}", text(&result["result"], "event"), fact["data"]))?;
+        console.line(&format!(
+            "{} {}",
+            text(&result["result"], "event"),
+            fact["data"]
+        ))?;
     }
     let failure = &result["failure"];
     if failure.is_object() {
-        console.line(&format!("{}: {}", text(failure, "code"), text(failure, "message")))?;
+        console.line(&format!(
+            "{}: {}",
+            text(failure, "code"),
+            text(failure, "message")
+        ))?;
     }
     Ok(())
 }

@@ -55,17 +55,63 @@ pub(crate) struct ScheduleBody {
 
 impl From<ScheduleBody> for ScheduleSpec {
     fn from(body: ScheduleBody) -> Self {
-        let ScheduleBody { saga, event, data, cron, every, anchor, at, zone, overlap, catch_up, jitter } =
-            body;
-        Self { saga, event, data, cron, every, anchor, at, zone, overlap, catch_up, jitter }
+        let ScheduleBody {
+            saga,
+            event,
+            data,
+            cron,
+            every,
+            anchor,
+            at,
+            zone,
+            overlap,
+            catch_up,
+            jitter,
+        } = body;
+        Self {
+            saga,
+            event,
+            data,
+            cron,
+            every,
+            anchor,
+            at,
+            zone,
+            overlap,
+            catch_up,
+            jitter,
+        }
     }
 }
 
 impl From<ScheduleSpec> for ScheduleBody {
     fn from(spec: ScheduleSpec) -> Self {
-        let ScheduleSpec { saga, event, data, cron, every, anchor, at, zone, overlap, catch_up, jitter } =
-            spec;
-        Self { saga, event, data, cron, every, anchor, at, zone, overlap, catch_up, jitter }
+        let ScheduleSpec {
+            saga,
+            event,
+            data,
+            cron,
+            every,
+            anchor,
+            at,
+            zone,
+            overlap,
+            catch_up,
+            jitter,
+        } = spec;
+        Self {
+            saga,
+            event,
+            data,
+            cron,
+            every,
+            anchor,
+            at,
+            zone,
+            overlap,
+            catch_up,
+            jitter,
+        }
     }
 }
 
@@ -162,10 +208,13 @@ impl ScheduleView {
         (now, next): (Timestamp, usize),
     ) -> Result<Option<Self>, Problem> {
         let unreadable = |error: String| {
-            Problem::new(Code::StoreError, format!("the state of {key} cannot be read: {error}"))
+            Problem::new(
+                Code::StoreError,
+                format!("the state of {key} cannot be read: {error}"),
+            )
         };
-        let mut state =
-            ScheduleState::decode(&instance.state).map_err(|error| unreadable(error.to_string()))?;
+        let mut state = ScheduleState::decode(&instance.state)
+            .map_err(|error| unreadable(error.to_string()))?;
         if state.deleted {
             return Ok(None);
         }
@@ -183,7 +232,11 @@ impl ScheduleView {
             next: times.iter().map(ToString::to_string).collect(),
             running: state.running.iter().map(RunView::of).collect(),
             queued: state.queued.map(DueView::of),
-            recent: state.recent.iter().map(|ended| RunView::of_ended(ended, &hidden)).collect(),
+            recent: state
+                .recent
+                .iter()
+                .map(|ended| RunView::of_ended(ended, &hidden))
+                .collect(),
             started: state.counts.started,
             completed: state.counts.completed,
             failed: state.counts.failed,
@@ -200,7 +253,10 @@ impl ScheduleView {
 
 impl DueView {
     fn of(due: DueRun) -> Self {
-        Self { due: due.at.to_string(), triggered: due.triggered }
+        Self {
+            due: due.at.to_string(),
+            triggered: due.triggered,
+        }
     }
 }
 
@@ -219,7 +275,14 @@ impl RunView {
     }
 
     fn of_ended(ended: &EndedRun, hidden: &HiddenValues) -> Self {
-        let failure = ended.failure.as_ref().map(|failure| hidden.remove_from(&failure.to_string()));
-        Self { ended_at: Some(ended.ended_at.to_string()), failure, ..Self::of(&ended.run) }
+        let failure = ended
+            .failure
+            .as_ref()
+            .map(|failure| hidden.remove_from(&failure.to_string()));
+        Self {
+            ended_at: Some(ended.ended_at.to_string()),
+            failure,
+            ..Self::of(&ended.run)
+        }
     }
 }

@@ -54,7 +54,9 @@ async fn execute(api: &ApiState, call: FunctionCall) -> Result<PageOutcome, Prov
         from: spec.from,
         until: spec.until,
     });
-    compare(api, (own, spec), task).await.map_err(|problem| failed(&problem))
+    compare(api, (own, spec), task)
+        .await
+        .map_err(|problem| failed(&problem))
 }
 
 /// Returns the specification of the shadow that requests a page.
@@ -68,20 +70,27 @@ async fn specification(
 ) -> Result<ShadowSpec, ProviderError> {
     let found = api.read(move |app| {
         let reader = app.reader(&own).ok_or(ControlError::Unavailable)?;
-        let Some(instance) = reader.instance(&own)? else { return Ok(None) };
+        let Some(instance) = reader.instance(&own)? else {
+            return Ok(None);
+        };
         let parent = instance.parent.as_ref().map(|parent| &parent.key);
         match (shadow_of(&own, parent), sent) {
             (Some(shadow), _) if *shadow == own => {
                 let state = ShadowState::decode(&instance.state);
-                let state = state.map_err(|error| Problem::new(Code::StoreError, error.to_string()))?;
+                let state =
+                    state.map_err(|error| Problem::new(Code::StoreError, error.to_string()))?;
                 Ok(Some(state.spec))
             }
             (Some(_), sent) => Ok(sent),
             (None, _) => Ok(None),
         }
     });
-    let not_permitted = || ProviderError::permanent("not_permitted", "only a shadow can request this effect");
-    found.await.map_err(|problem| failed(&problem))?.ok_or_else(not_permitted)
+    let not_permitted =
+        || ProviderError::permanent("not_permitted", "only a shadow can request this effect");
+    found
+        .await
+        .map_err(|problem| failed(&problem))?
+        .ok_or_else(not_permitted)
 }
 
 async fn compare(
@@ -96,16 +105,31 @@ async fn compare(
         let (app, own, spec) = (Arc::clone(&api.app), own.clone(), Arc::clone(&spec));
         run_blocking(move || read(&app, &own, &spec, &task)).await?
     };
-    let active =
-        api.app.programs.active(&own.tenant, &spec.saga).map(|program| program.definition_ref().hash);
-    let base = PageOutcome { read_at, active, ..PageOutcome::default() };
+    let active = api
+        .app
+        .programs
+        .active(&own.tenant, &spec.saga)
+        .map(|program| program.definition_ref().hash);
+    let base = PageOutcome {
+        read_at,
+        active,
+        ..PageOutcome::default()
+    };
     if found.found.is_empty() {
         let elapsed_ms = elapsed_ms(started);
-        return Ok(PageOutcome { position: found.end, has_more: found.has_more, elapsed_ms, ..base });
+        return Ok(PageOutcome {
+            position: found.end,
+            has_more: found.has_more,
+            elapsed_ms,
+            ..base
+        });
     }
     let live = api.app.programs.by_hash(&spec.live.hash);
     let missing = || {
-        Problem::new(Code::DefinitionNotFound, format!("the live definition of {} is not loaded", spec.saga))
+        Problem::new(
+            Code::DefinitionNotFound,
+            format!("the live definition of {} is not loaded", spec.saga),
+        )
     };
     let live = live.ok_or_else(missing)?;
     let candidate = {
@@ -115,11 +139,23 @@ async fn compare(
     let events = events(api, (&own.tenant, read_at), (&live, &candidate), &found).await?;
     let app = Arc::clone(&api.app);
     let outcome = run_blocking(move || {
-        let comparator =
-            Comparator { live: live.as_ref(), candidate: candidate.as_ref(), redact: &app.config.redact };
-        Ok(if is_ended { comparator.ended(found, &events) } else { comparator.unfinished(&found, &events) })
+        let comparator = Comparator {
+            live: live.as_ref(),
+            candidate: candidate.as_ref(),
+            redact: &app.config.redact,
+        };
+        Ok(if is_ended {
+            comparator.ended(found, &events)
+        } else {
+            comparator.unfinished(&found, &events)
+        })
     });
-    Ok(PageOutcome { read_at, active, elapsed_ms: elapsed_ms(started), ..outcome.await? })
+    Ok(PageOutcome {
+        read_at,
+        active,
+        elapsed_ms: elapsed_ms(started),
+        ..outcome.await?
+    })
 }
 
 fn elapsed_ms(started: Instant) -> u64 {
@@ -127,22 +163,41 @@ fn elapsed_ms(started: Instant) -> u64 {
 }
 
 /// Reads the instances of a page. Blocks.
-fn read(app: &App, own: &InstanceKey, spec: &ShadowSpec, task: &PageTask) -> Result<Cases, Problem> {
+fn read(
+    app: &App,
+    own: &InstanceKey,
+    spec: &ShadowSpec,
+    task: &PageTask,
+) -> Result<Cases, Problem> {
     let reader = app.runtime.reader(own).ok_or(ControlError::Unavailable)?;
     let (of, now) = ((&own.tenant, spec), app.clock.now());
     let found = match task {
-        PageTask::Ended { after, until } => cases::ended(&reader, of, (after.as_ref(), *until), now)?,
+        PageTask::Ended { after, until } => {
+            cases::ended(&reader, of, (after.as_ref(), *until), now)?
+        }
         PageTask::Unfinished | PageTask::End => cases::unfinished(&reader, of, now)?,
     };
-    found.ok_or_else(|| Problem::new(Code::Unavailable, "the index of the instances is being built"))
+    found.ok_or_else(|| {
+        Problem::new(
+            Code::Unavailable,
+            "the index of the instances is being built",
+        )
+    })
 }
 
 /// Compiles the candidate. Blocks.
 fn compiled(source: &CandidateSource) -> Result<Arc<dyn Program>, Problem> {
-    let invalid = |detail: String| Problem::new(Code::InvalidDefinitions, format!("the candidate: {detail}"));
+    let invalid =
+        |detail: String| Problem::new(Code::InvalidDefinitions, format!("the candidate: {detail}"));
     let file = source_file(source).map_err(invalid)?;
-    let definition = compile_source(&file)
-        .map_err(|problems| invalid(problems.first().map(ToString::to_string).unwrap_or_default()))?;
+    let definition = compile_source(&file).map_err(|problems| {
+        invalid(
+            problems
+                .first()
+                .map(ToString::to_string)
+                .unwrap_or_default(),
+        )
+    })?;
     Ok(definition.program)
 }
 
@@ -151,10 +206,15 @@ pub(super) fn source_file(source: &CandidateSource) -> Result<SourceFile, String
     let CandidateSource { name, text, base64 } = source;
     let bytes = match (text, base64) {
         (Some(text), None) => text.clone().into_bytes(),
-        (None, Some(text)) => STANDARD.decode(text).map_err(|error| format!("{name}: base64: {error}"))?,
+        (None, Some(text)) => STANDARD
+            .decode(text)
+            .map_err(|error| format!("{name}: base64: {error}"))?,
         _ => return Err(format!("{name}: set either text or base64")),
     };
-    Ok(SourceFile { path: PathBuf::from(name), bytes: bytes.into() })
+    Ok(SourceFile {
+        path: PathBuf::from(name),
+        bytes: bytes.into(),
+    })
 }
 
 /// Reads the events of the instances that only the candidate consumes.
@@ -170,7 +230,11 @@ async fn events(
     }
     let times = found.found.iter().filter_map(|case| {
         let inputs = case.inputs.as_ref().ok()?;
-        let end = if case.instance.status.is_final() { inputs.last()?.0 } else { read_at };
+        let end = if case.instance.status.is_final() {
+            inputs.last()?.0
+        } else {
+            read_at
+        };
         Some((case.key.clone(), (inputs.first()?.0, end)))
     });
     let times: BTreeMap<_, _> = times.collect();

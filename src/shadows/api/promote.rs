@@ -55,21 +55,42 @@ pub(crate) async fn promote(
     headers: HeaderMap,
     body: CheckedBody,
 ) -> Result<Json<DeploymentPlan>, Problem> {
-    let PromoteBody { accept_differences, allow_downgrade, user, reason } = body.optional()?;
+    let PromoteBody {
+        accept_differences,
+        allow_downgrade,
+        user,
+        reason,
+    } = body.optional()?;
     let key = key(tenant, &path.saga)?;
     let state = state(&api, &key).await?;
     let user = user_name(caller.check_user(user)?)?;
-    let active =
-        api.app.programs.active(&key.tenant, &state.spec.saga).map(|program| program.definition_ref().hash);
+    let active = api
+        .app
+        .programs
+        .active(&key.tenant, &state.spec.saga)
+        .map(|program| program.definition_ref().hash);
     if let Some(detail) = obstacle(&state, active, accept_differences) {
         return Err(Problem::new(Code::PromotionRejected, detail));
     }
-    let file = source_file(&state.spec.source).map_err(|detail| Problem::new(Code::StoreError, detail))?;
+    let file =
+        source_file(&state.spec.source).map_err(|detail| Problem::new(Code::StoreError, detail))?;
     let context = api.app.definitions.owner(&key.tenant, &state.spec.saga);
-    let plan = deploy_one(&api, &headers, context, (file, user.clone()), allow_downgrade).await?;
+    let plan = deploy_one(
+        &api,
+        &headers,
+        context,
+        (file, user.clone()),
+        allow_downgrade,
+    )
+    .await?;
     if !state.status.is_final() {
-        let provided =
-            ControlCaller { id: None, user: Some(user), reason, expected_version: None, wait_token: None };
+        let provided = ControlCaller {
+            id: None,
+            user: Some(user),
+            reason,
+            expected_version: None,
+            wait_token: None,
+        };
         let ended = built_in::signal(shadow::PROMOTED, Value::Null);
         drop(send_control(&api, &caller, &key, provided, ended).await?);
     }
@@ -78,9 +99,15 @@ pub(crate) async fn promote(
 
 /// Returns why the candidate cannot be promoted.
 fn obstacle(state: &ShadowState, active: Option<[u8; 16]>, accepts: bool) -> Option<String> {
-    let ShadowState { spec, status, different, .. } = state;
+    let ShadowState {
+        spec,
+        status,
+        different,
+        ..
+    } = state;
     let saga = &spec.saga;
-    let is_changed = active.is_some_and(|hash| hash != spec.live.hash && hash != spec.candidate.hash);
+    let is_changed =
+        active.is_some_and(|hash| hash != spec.live.hash && hash != spec.candidate.hash);
     if is_changed || *status == ShadowStatus::Superseded {
         return Some(format!(
             "another definition of saga \"{saga}\" was deployed since the shadow started; start a new shadow, or deploy the file"
@@ -91,6 +118,7 @@ fn obstacle(state: &ShadowState, active: Option<[u8; 16]>, accepts: bool) -> Opt
         (0, _) => return None,
         (different, compared) => format!("{different} of {compared} compared instances differ"),
     };
-    let advice = format!("see orlog shadow report {saga}; to deploy it anyway: --accept-differences");
+    let advice =
+        format!("see orlog shadow report {saga}; to deploy it anyway: --accept-differences");
     (!accepts).then(|| format!("{finding}; {advice}"))
 }

@@ -101,10 +101,20 @@ pub(crate) async fn start(
     run(&api, &caller, &key, spec).await?;
     let location = crate::url_path::path(&["v1", "shadows", key.correlation.as_str()]);
     let location = HeaderValue::from_str(&location).expect("an escaped path is a valid header");
-    Ok((StatusCode::ACCEPTED, [(header::LOCATION, location)], view(&api, key).await?).into_response())
+    Ok((
+        StatusCode::ACCEPTED,
+        [(header::LOCATION, location)],
+        view(&api, key).await?,
+    )
+        .into_response())
 }
 
-async fn run(api: &ApiState, caller: &Caller, key: &InstanceKey, spec: ShadowSpec) -> Result<(), Problem> {
+async fn run(
+    api: &ApiState,
+    caller: &Caller,
+    key: &InstanceKey,
+    spec: ShadowSpec,
+) -> Result<(), Problem> {
     let provided = ControlCaller {
         id: None,
         user: spec.user.clone(),
@@ -120,11 +130,21 @@ async fn run(api: &ApiState, caller: &Caller, key: &InstanceKey, spec: ShadowSpe
         on_existing: OnExisting::Restart,
         signal: None,
     };
-    match send_control(api, caller, key, provided, ControlAction::Start(Box::new(request))).await {
+    match send_control(
+        api,
+        caller,
+        key,
+        provided,
+        ControlAction::Start(Box::new(request)),
+    )
+    .await
+    {
         Ok(_) => Ok(()),
         Err(problem) if problem.code() == Code::InvalidStatus.as_str() => {
             let saga = &spec.saga;
-            let detail = format!("a shadow of saga \"{saga}\" runs; stop it first: orlog shadow stop {saga}");
+            let detail = format!(
+                "a shadow of saga \"{saga}\" runs; stop it first: orlog shadow stop {saga}"
+            );
             Err(Problem::new(Code::ShadowRejected, detail))
         }
         Err(problem) => Err(problem),
@@ -132,7 +152,10 @@ async fn run(api: &ApiState, caller: &Caller, key: &InstanceKey, spec: ShadowSpe
 }
 
 fn invalid(field: &str, detail: String) -> Problem {
-    let pointer = ProblemDetail { pointer: format!("/{field}"), detail: detail.clone() };
+    let pointer = ProblemDetail {
+        pointer: format!("/{field}"),
+        detail: detail.clone(),
+    };
     Problem::new(Code::InvalidBody, detail).with(vec![pointer])
 }
 
@@ -147,7 +170,9 @@ async fn spec(
     tenant: &TenantId,
 ) -> Result<ShadowSpec, Problem> {
     let sample = match body.sample.as_deref() {
-        Some(text) => text.parse::<SampleRate>().map_err(|error| invalid("sample", error.to_string()))?,
+        Some(text) => text
+            .parse::<SampleRate>()
+            .map_err(|error| invalid("sample", error.to_string()))?,
         None => SampleRate::ALL,
     };
     let duration = duration(body.duration.as_deref())?;
@@ -167,7 +192,10 @@ async fn spec(
     Ok(ShadowSpec {
         saga: candidate.saga.clone(),
         live,
-        candidate: DefinitionId { version: candidate.version, hash: candidate.hash },
+        candidate: DefinitionId {
+            version: candidate.version,
+            hash: candidate.hash,
+        },
         source,
         sample,
         from: now,
@@ -180,9 +208,12 @@ async fn spec(
 }
 
 fn duration(text: Option<&str>) -> Result<Duration, Problem> {
-    let Some(text) = text else { return Ok(DEFAULT_DURATION) };
+    let Some(text) = text else {
+        return Ok(DEFAULT_DURATION);
+    };
     let limits = "set 1s to 30d, for example 1h";
-    let duration = parse_duration(text).map_err(|error| invalid("for", format!("for: {error}; {limits}")))?;
+    let duration =
+        parse_duration(text).map_err(|error| invalid("for", format!("for: {error}; {limits}")))?;
     if !(MIN_DURATION..=MAX_DURATION).contains(&duration) {
         return Err(invalid("for", format!("for is {text:?}; {limits}")));
     }
@@ -194,8 +225,9 @@ fn check_file(file: &SourceFile) -> Result<(), Problem> {
     let is_plain = Some(name.as_str()) == file.path.to_str() && !name.contains('\\');
     if name.len() > 255 || !is_plain || !is_definition(&name) || name.contains(char::is_control) {
         let shown: String = name.chars().take(64).collect();
-        let detail =
-            format!("invalid file name {shown:?}; expected *.saga.yaml or *.saga.wasm without a directory");
+        let detail = format!(
+            "invalid file name {shown:?}; expected *.saga.yaml or *.saga.wasm without a directory"
+        );
         return Err(invalid("file/name", detail));
     }
     if file.bytes.len() > MAX_SOURCE_BYTES {
@@ -210,18 +242,35 @@ fn check_file(file: &SourceFile) -> Result<(), Problem> {
 }
 
 /// Returns the program of a candidate that a deployment would accept.
-async fn validated(api: &ApiState, tenant: &TenantId, file: SourceFile) -> Result<Arc<dyn Program>, Problem> {
+async fn validated(
+    api: &ApiState,
+    tenant: &TenantId,
+    file: SourceFile,
+) -> Result<Arc<dyn Program>, Problem> {
     // The version is checked when the candidate is promoted.
-    let policy = DeployPolicy { allow_downgrade: true, replace_used_version: true };
+    let policy = DeployPolicy {
+        allow_downgrade: true,
+        replace_used_version: true,
+    };
     let files = vec![file.clone()];
     let compiled = run_blocking(move || {
         let invalid = |problems| Problem::from(DeployError::from(DefinitionErrors(problems)));
         compile_source(&file).map_err(invalid)
     });
     let candidate = compiled.await?.program;
-    let context = api.app.definitions.owner(tenant, &candidate.definition_ref().saga);
+    let context = api
+        .app
+        .definitions
+        .owner(tenant, &candidate.definition_ref().saga);
     let (keep_others, dry_run) = (true, true);
-    let request = DeployRequest { context, files, keep_others, dry_run, policy, ..DeployRequest::default() };
+    let request = DeployRequest {
+        context,
+        files,
+        keep_others,
+        dry_run,
+        policy,
+        ..DeployRequest::default()
+    };
     api.app.services.deployments.deploy(request).await?;
     Ok(candidate)
 }
@@ -241,9 +290,14 @@ fn live(
     })?;
     let live = live.definition_ref();
     if live.hash == candidate.hash {
-        let detail =
-            format!("the candidate is the active definition of saga \"{saga}\", version {}", live.version);
+        let detail = format!(
+            "the candidate is the active definition of saga \"{saga}\", version {}",
+            live.version
+        );
         return Err(rejected(format!("{detail}; change the file")));
     }
-    Ok(DefinitionId { version: live.version, hash: live.hash })
+    Ok(DefinitionId {
+        version: live.version,
+        hash: live.hash,
+    })
 }

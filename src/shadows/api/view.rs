@@ -105,7 +105,10 @@ pub(crate) struct DifferenceView {
 /// Decodes the state of a shadow.
 pub(super) fn decoded(key: &InstanceKey, instance: &Instance) -> Result<ShadowState, Problem> {
     ShadowState::decode(&instance.state).map_err(|error| {
-        Problem::new(Code::StoreError, format!("the state of {key} cannot be read: {error}"))
+        Problem::new(
+            Code::StoreError,
+            format!("the state of {key} cannot be read: {error}"),
+        )
     })
 }
 
@@ -118,10 +121,27 @@ impl ShadowView {
     ) -> Result<Option<Self>, Problem> {
         let state = decoded(key, instance)?;
         let compared = state.compared();
-        let ShadowState { spec, status, equal, different, unfinished, skipped, kinds, .. } = state;
-        let ShadowState { other_differences, is_recording, error, .. } = state;
+        let ShadowState {
+            spec,
+            status,
+            equal,
+            different,
+            unfinished,
+            skipped,
+            kinds,
+            ..
+        } = state;
+        let ShadowState {
+            other_differences,
+            is_recording,
+            error,
+            ..
+        } = state;
         let saga = spec.saga.to_string();
-        let differences = kinds.into_iter().map(|kind| DifferenceView::of(&saga, kind)).collect();
+        let differences = kinds
+            .into_iter()
+            .map(|kind| DifferenceView::of(&saga, kind))
+            .collect();
         Ok(Some(Self {
             status: status.as_str(),
             recording: is_recording && !status.is_final(),
@@ -151,14 +171,32 @@ impl ShadowView {
 
 impl ShadowDefinitionView {
     fn of(id: &DefinitionId) -> Self {
-        Self { version: id.version, hash: hex::encode(id.hash) }
+        Self {
+            version: id.version,
+            hash: hex::encode(id.hash),
+        }
     }
 }
 
 impl DifferenceView {
     fn of(saga: &str, kind: DifferenceKind) -> Self {
-        let DifferenceKind { kind, count, instances, live, candidate } = kind;
-        let instances = instances.iter().map(|id| path(&["v1", "sagas", saga, id.as_str()])).collect();
-        Self { kind, count, live, candidate, instances }
+        let DifferenceKind {
+            kind,
+            count,
+            instances,
+            live,
+            candidate,
+        } = kind;
+        let instances = instances
+            .iter()
+            .map(|id| path(&["v1", "sagas", saga, id.as_str()]))
+            .collect();
+        Self {
+            kind,
+            count,
+            live,
+            candidate,
+            instances,
+        }
     }
 }

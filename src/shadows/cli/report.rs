@@ -10,7 +10,11 @@ pub(super) fn print_summary(shadow: &Value, console: &Console) -> Result<(), Com
     if console.is_json() {
         return console.json(shadow);
     }
-    console.status(&format!("{}: ", text(shadow, "saga")), &text(shadow, "status"), "")?;
+    console.status(
+        &format!("{}: ", text(shadow, "saga")),
+        &text(shadow, "status"),
+        "",
+    )?;
     let definition = |side: &str| {
         let hash: String = text(&shadow[side], "hash").chars().take(8).collect();
         format!("version {}, {hash}", text(&shadow[side], "version"))
@@ -24,7 +28,10 @@ pub(super) fn print_summary(shadow: &Value, console: &Console) -> Result<(), Com
     let unfinished = text(shadow, "unfinished");
     let lines = [
         ("live", definition("live")),
-        ("candidate", format!("{}, {}", definition("candidate"), text(shadow, "file"))),
+        (
+            "candidate",
+            format!("{}, {}", definition("candidate"), text(shadow, "file")),
+        ),
         ("sample", text(shadow, "sample")),
         ("from", text(shadow, "from")),
         ("until", text(shadow, "until")),
@@ -33,7 +40,11 @@ pub(super) fn print_summary(shadow: &Value, console: &Console) -> Result<(), Com
         ("compared", compared),
         (
             "unfinished",
-            if unfinished == "0" { String::new() } else { format!("{unfinished} of them had not ended") },
+            if unfinished == "0" {
+                String::new()
+            } else {
+                format!("{unfinished} of them had not ended")
+            },
         ),
         ("error", text(shadow, "error")),
     ];
@@ -54,24 +65,37 @@ pub(super) fn print(shadow: &Value, console: &Console) -> Result<(), CommandErro
     }
     for difference in items(shadow, "differences") {
         console.line("")?;
-        console.line(&format!("{} x  {}", text(difference, "count"), text(difference, "kind")))?;
+        console.line(&format!(
+            "{} x  {}",
+            text(difference, "count"),
+            text(difference, "kind")
+        ))?;
         for (side, sign) in [("live", '-'), ("candidate", '+')] {
             if let Some(value) = difference.get(side) {
                 console.line(&format!("     {sign} {value}"))?;
             }
         }
-        let ids = items(difference, "instances").iter().filter_map(Value::as_str);
+        let ids = items(difference, "instances")
+            .iter()
+            .filter_map(Value::as_str);
         let ids: Vec<_> = ids.filter_map(|path| path.rsplit('/').next()).collect();
         console.line(&format!("     instances: {}", ids.join(", ")))?;
     }
     let other = text(shadow, "other_differences");
     if other != "0" {
-        note(&format!("{other} differences of further kinds are not listed"));
+        note(&format!(
+            "{other} differences of further kinds are not listed"
+        ));
     }
     Ok(())
 }
 
 /// Returns the number of instances that were not compared.
 pub(super) fn skipped(shadow: &Value) -> u64 {
-    shadow["skipped"].as_object().into_iter().flatten().filter_map(|(_, count)| count.as_u64()).sum()
+    shadow["skipped"]
+        .as_object()
+        .into_iter()
+        .flatten()
+        .filter_map(|(_, count)| count.as_u64())
+        .sum()
 }

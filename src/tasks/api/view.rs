@@ -144,7 +144,10 @@ impl TaskDetail {
                 Exclusion::User(user) => Some(user.to_owned()),
                 Exclusion::AllUsers => None,
             };
-            Some(ExclusionView { rule: rule.as_str(), user })
+            Some(ExclusionView {
+                rule: rule.as_str(),
+                user,
+            })
         });
         Self {
             task: TaskView::of(row, redact),
@@ -158,8 +161,14 @@ impl TaskEventView {
     pub(crate) fn of(event: &TaskEvent) -> Self {
         let (mut roles, mut assignee, mut outcome) = (None, None, None);
         match &event.kind {
-            TaskEventKind::Reassigned { roles: to, assignee: who }
-            | TaskEventKind::Escalated { roles: to, assignee: who } => {
+            TaskEventKind::Reassigned {
+                roles: to,
+                assignee: who,
+            }
+            | TaskEventKind::Escalated {
+                roles: to,
+                assignee: who,
+            } => {
                 (roles, assignee) = (Some(to.clone()), who.clone());
             }
             TaskEventKind::Completed { outcome: chosen } => {

@@ -80,8 +80,15 @@ pub(crate) async fn assign(args: Assign, console: &Console) -> Result<(), Comman
 pub(crate) async fn complete(args: Complete, console: &Console) -> Result<(), CommandError> {
     let data: Value = serde_json::from_str(&args.data)
         .map_err(|error| CommandError::usage(format!("--data is not JSON: {error}")))?;
-    let fields = [("roles", json!(args.plain.roles)), ("outcome", json!(args.outcome)), ("data", data)];
-    let body = fields.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
+    let fields = [
+        ("roles", json!(args.plain.roles)),
+        ("outcome", json!(args.outcome)),
+        ("data", data),
+    ];
+    let body = fields
+        .into_iter()
+        .map(|(name, value)| (name.to_owned(), value))
+        .collect();
     act("complete", &args.plain.who, body, console).await
 }
 
@@ -91,7 +98,14 @@ async fn act(
     mut body: Map<String, Value>,
     console: &Console,
 ) -> Result<(), CommandError> {
-    let TaskUserArgs { task, id, user, reason, expected_version, server } = user_args;
+    let TaskUserArgs {
+        task,
+        id,
+        user,
+        reason,
+        expected_version,
+        server,
+    } = user_args;
     body.extend(fields([
         ("id", json!(id)),
         ("user", json!(user)),
@@ -100,7 +114,12 @@ async fn act(
     ]));
     let client = ApiClient::new(server)?;
     let has_roles = body.get("roles").is_some_and(|roles| *roles != json!([]));
-    let response = client.post(&path(&["v1", "tasks", task, verb]), Some(&Value::Object(body))).await;
+    let response = client
+        .post(
+            &path(&["v1", "tasks", task, verb]),
+            Some(&Value::Object(body)),
+        )
+        .await;
     let response = response.map_err(|failure| {
         let message = failure.to_string();
         if has_roles || !message.contains("requires one of the roles") {
@@ -113,13 +132,18 @@ async fn act(
         return console.json(&response);
     }
     let reason = Some(text(&response, "reason")).filter(|reason| !reason.is_empty());
-    let unchanged = reason.map(|reason| format!("; no effect: {reason}")).unwrap_or_default();
+    let unchanged = reason
+        .map(|reason| format!("; no effect: {reason}"))
+        .unwrap_or_default();
     let done = match verb {
         "claim" => "claimed",
         "release" => "released",
         "assign" => "assigned",
         _ => "completed",
     };
-    let before = format!("{task}: {}; the instance is ", if unchanged.is_empty() { done } else { verb });
+    let before = format!(
+        "{task}: {}; the instance is ",
+        if unchanged.is_empty() { done } else { verb }
+    );
     console.status(&before, &text(&response, "status"), &unchanged)
 }

@@ -28,9 +28,15 @@ pub(super) fn event(
 ) -> Result<Event, MappingError> {
     let (name, templates) = (webhook.name.as_str(), &webhook.templates);
     let headers = Value::Object(readable(webhook, headers));
-    let error = |key, reason| MappingError { webhook: name.to_owned(), key, reason };
+    let error = |key, reason| MappingError {
+        webhook: name.to_owned(),
+        key,
+        reason,
+    };
     let value = |key, template: &MessageTemplate| {
-        template.evaluate(body, &headers).map_err(|reason| error(key, reason))
+        template
+            .evaluate(body, &headers)
+            .map_err(|reason| error(key, reason))
     };
     let required = |key, template| {
         text(value(key, template)?)
@@ -51,21 +57,37 @@ pub(super) fn event(
         "subject": optional("subject", templates.subject.as_ref())?,
         "data": value("data", &templates.data)?,
     });
-    let defaults = DecodeDefaults { tenant: Some(webhook.config.tenant.clone()), now };
-    codec::from_structured(&event, &defaults).map_err(|invalid| error(key_of(&invalid), invalid.to_string()))
+    let defaults = DecodeDefaults {
+        tenant: Some(webhook.config.tenant.clone()),
+        now,
+    };
+    codec::from_structured(&event, &defaults)
+        .map_err(|invalid| error(key_of(&invalid), invalid.to_string()))
 }
 
 /// Returns the headers that expressions read, by name in lower case. Credentials are not among them.
 fn readable(webhook: &Webhook, headers: &HeaderMap) -> Map<String, Value> {
-    let token = webhook.config.signature.as_ref().filter(|_| webhook.config.scheme == WebhookScheme::Token);
+    let token = webhook
+        .config
+        .signature
+        .as_ref()
+        .filter(|_| webhook.config.scheme == WebhookScheme::Token);
     let is_credential = |name: &str| {
-        let known = [header::AUTHORIZATION, header::COOKIE, header::PROXY_AUTHORIZATION];
+        let known = [
+            header::AUTHORIZATION,
+            header::COOKIE,
+            header::PROXY_AUTHORIZATION,
+        ];
         known.iter().any(|known| known == name)
             || token.is_some_and(|token| token.header.eq_ignore_ascii_case(name))
     };
     let mut readable = Map::new();
     for name in headers.keys().filter(|name| !is_credential(name.as_str())) {
-        let values: Vec<_> = headers.get_all(name).iter().filter_map(|value| value.to_str().ok()).collect();
+        let values: Vec<_> = headers
+            .get_all(name)
+            .iter()
+            .filter_map(|value| value.to_str().ok())
+            .collect();
         readable.insert(name.as_str().to_owned(), values.join(", ").into());
     }
     readable
@@ -77,7 +99,10 @@ fn text(value: Value) -> Result<Option<String>, String> {
         Value::Null => Ok(None),
         Value::String(text) => Ok(Some(text).filter(|text| !text.is_empty())),
         Value::Number(number) if number.is_i64() || number.is_u64() => Ok(Some(number.to_string())),
-        other => Err(format!("the value must be a text or a whole number, but is {}", kind(&other))),
+        other => Err(format!(
+            "the value must be a text or a whole number, but is {}",
+            kind(&other)
+        )),
     }
 }
 
@@ -93,7 +118,9 @@ fn kind(value: &Value) -> &'static str {
 /// Returns the key of the expression whose value violates a rule of events.
 fn key_of(error: &DecodeError) -> &'static str {
     let attribute = match error {
-        DecodeError::Missing { attribute, .. } | DecodeError::Invalid { attribute, .. } => attribute.as_str(),
+        DecodeError::Missing { attribute, .. } | DecodeError::Invalid { attribute, .. } => {
+            attribute.as_str()
+        }
         _ => "",
     };
     match attribute {

@@ -7,7 +7,8 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use orlog_effect::secret::{Secret, SecretUnavailable};
 use orlog_effect::webhook_signature::{
-    InvalidKey, WEBHOOK_ID, WEBHOOK_SIGNATURE, WEBHOOK_TIMESTAMP, hmac_sha256, standard_webhooks_key,
+    InvalidKey, WEBHOOK_ID, WEBHOOK_SIGNATURE, WEBHOOK_TIMESTAMP, hmac_sha256,
+    standard_webhooks_key,
 };
 use orlog_model::Timestamp;
 use subtle::ConstantTimeEq as _;
@@ -25,8 +26,13 @@ pub(in crate::webhooks) enum SignatureError {
     #[error("the header {0} is missing")]
     Missing(String),
     #[error("the header {header} is malformed: {reason}")]
-    Malformed { header: String, reason: &'static str },
-    #[error("the timestamp is {difference:?} away from the clock of the node, more than replay_window")]
+    Malformed {
+        header: String,
+        reason: &'static str,
+    },
+    #[error(
+        "the timestamp is {difference:?} away from the clock of the node, more than replay_window"
+    )]
     Expired { difference: Duration },
     #[error("no secret matches the signature")]
     Mismatch,
@@ -46,7 +52,10 @@ struct Presented {
 }
 
 /// Returns the key of a secret: Standard Webhooks encode it.
-pub(in crate::webhooks) fn key(scheme: WebhookScheme, secret: &Secret) -> Result<Vec<u8>, InvalidKey> {
+pub(in crate::webhooks) fn key(
+    scheme: WebhookScheme,
+    secret: &Secret,
+) -> Result<Vec<u8>, InvalidKey> {
     match scheme {
         WebhookScheme::StandardWebhooks => standard_webhooks_key(secret),
         _ => Ok(secret.expose().as_bytes().to_vec()),
@@ -92,24 +101,36 @@ impl Presented {
     /// Compares in constant time.
     fn matches(&self, scheme: WebhookScheme, secret: &Secret, body: &[u8]) -> bool {
         // An empty key would make a signature that anyone can compute.
-        let Some(key) = key(scheme, secret).ok().filter(|key| !key.is_empty()) else { return false };
+        let Some(key) = key(scheme, secret).ok().filter(|key| !key.is_empty()) else {
+            return false;
+        };
         if scheme == WebhookScheme::Token {
             // The digests have the same length, so the comparison does not disclose that of the secret.
             let digest = |text: &[u8]| hmac_sha256(b"token", &[text]);
-            return self.signatures.iter().any(|token| digest(token).ct_eq(&digest(&key)).into());
+            return self
+                .signatures
+                .iter()
+                .any(|token| digest(token).ct_eq(&digest(&key)).into());
         }
         let expected = hmac_sha256(&key, &[self.prefix.as_bytes(), body]);
-        self.signatures.iter().any(|signature| signature.as_slice().ct_eq(&expected).into())
+        self.signatures
+            .iter()
+            .any(|signature| signature.as_slice().ct_eq(&expected).into())
     }
 }
 
 fn stripe(headers: &HeaderMap) -> Result<Presented, SignatureError> {
     let text = single(headers, STRIPE_SIGNATURE)?;
-    let fields = || text.split(',').filter_map(|field| field.trim().split_once('='));
+    let fields = || {
+        text.split(',')
+            .filter_map(|field| field.trim().split_once('='))
+    };
     let (_, timestamp) = fields()
         .find(|(name, _)| *name == "t")
         .ok_or_else(|| malformed(STRIPE_SIGNATURE, "it has no timestamp (t=)"))?;
-    let signatures = fields().filter(|(name, _)| *name == "v1").filter_map(|(_, hex)| hex::decode(hex).ok());
+    let signatures = fields()
+        .filter(|(name, _)| *name == "v1")
+        .filter_map(|(_, hex)| hex::decode(hex).ok());
     Ok(Presented {
         prefix: format!("{timestamp}."),
         timestamp: Some(seconds(STRIPE_SIGNATURE, timestamp)?),
@@ -120,11 +141,17 @@ fn stripe(headers: &HeaderMap) -> Result<Presented, SignatureError> {
 fn github(headers: &HeaderMap) -> Result<Presented, SignatureError> {
     let text = single(headers, GITHUB_SIGNATURE)?;
     let signature = decode(GITHUB_SIGNATURE, text, "sha256=", SignatureEncoding::Hex)?;
-    Ok(Presented { signatures: vec![signature], ..Presented::default() })
+    Ok(Presented {
+        signatures: vec![signature],
+        ..Presented::default()
+    })
 }
 
 fn standard_webhooks(headers: &HeaderMap) -> Result<Presented, SignatureError> {
-    let (id, timestamp) = (single(headers, WEBHOOK_ID)?, single(headers, WEBHOOK_TIMESTAMP)?);
+    let (id, timestamp) = (
+        single(headers, WEBHOOK_ID)?,
+        single(headers, WEBHOOK_TIMESTAMP)?,
+    );
     let signatures = single(headers, WEBHOOK_SIGNATURE)?.split(' ');
     let signatures = signatures.filter_map(|one| STANDARD.decode(one.strip_prefix("v1,")?).ok());
     Ok(Presented {
@@ -135,8 +162,12 @@ fn standard_webhooks(headers: &HeaderMap) -> Result<Presented, SignatureError> {
 }
 
 fn hmac(format: &WebhookSignatureConfig, headers: &HeaderMap) -> Result<Presented, SignatureError> {
-    let signature =
-        decode(&format.header, single(headers, &format.header)?, &format.prefix, format.encoding)?;
+    let signature = decode(
+        &format.header,
+        single(headers, &format.header)?,
+        &format.prefix,
+        format.encoding,
+    )?;
     let timestamp = match &format.timestamp_header {
         Some(header) => {
             let text = single(headers, header)?;
@@ -145,29 +176,47 @@ fn hmac(format: &WebhookSignatureConfig, headers: &HeaderMap) -> Result<Presente
         None => None,
     };
     let text = timestamp.map_or("", |(text, _)| text);
-    let prefix = format.signed_prefix(text).map_err(|_| malformed(&format.header, "invalid payload"))?;
-    Ok(Presented { prefix, timestamp: timestamp.map(|(_, seconds)| seconds), signatures: vec![signature] })
+    let prefix = format
+        .signed_prefix(text)
+        .map_err(|_| malformed(&format.header, "invalid payload"))?;
+    Ok(Presented {
+        prefix,
+        timestamp: timestamp.map(|(_, seconds)| seconds),
+        signatures: vec![signature],
+    })
 }
 
-fn token(format: &WebhookSignatureConfig, headers: &HeaderMap) -> Result<Presented, SignatureError> {
+fn token(
+    format: &WebhookSignatureConfig,
+    headers: &HeaderMap,
+) -> Result<Presented, SignatureError> {
     let text = single(headers, &format.header)?;
     let token = text.strip_prefix(&format.prefix);
-    let token = token.ok_or_else(|| malformed(&format.header, "it does not start with the prefix"))?;
-    Ok(Presented { signatures: vec![token.as_bytes().to_vec()], ..Presented::default() })
+    let token =
+        token.ok_or_else(|| malformed(&format.header, "it does not start with the prefix"))?;
+    Ok(Presented {
+        signatures: vec![token.as_bytes().to_vec()],
+        ..Presented::default()
+    })
 }
 
 /// Returns the value of a header that occurs once: a second value could be the one that was not verified.
 fn single<'a>(headers: &'a HeaderMap, name: &str) -> Result<&'a str, SignatureError> {
     let mut values = headers.get_all(name).iter();
-    let value = values.next().ok_or_else(|| SignatureError::Missing(name.to_owned()))?;
+    let value = values
+        .next()
+        .ok_or_else(|| SignatureError::Missing(name.to_owned()))?;
     if values.next().is_some() {
         return Err(malformed(name, "it occurs more than once"));
     }
-    value.to_str().map_err(|_| malformed(name, "it is not ASCII"))
+    value
+        .to_str()
+        .map_err(|_| malformed(name, "it is not ASCII"))
 }
 
 fn seconds(header: &str, text: &str) -> Result<i64, SignatureError> {
-    text.parse().map_err(|_| malformed(header, "the timestamp is not a number of seconds"))
+    text.parse()
+        .map_err(|_| malformed(header, "the timestamp is not a number of seconds"))
 }
 
 fn decode(
@@ -179,13 +228,20 @@ fn decode(
     let text = text.strip_prefix(prefix);
     let text = text.ok_or_else(|| malformed(header, "it does not start with the prefix"))?;
     match encoding {
-        SignatureEncoding::Hex => hex::decode(text).map_err(|_| malformed(header, "it is not hexadecimal")),
-        SignatureEncoding::Base64 => STANDARD.decode(text).map_err(|_| malformed(header, "it is not base64")),
+        SignatureEncoding::Hex => {
+            hex::decode(text).map_err(|_| malformed(header, "it is not hexadecimal"))
+        }
+        SignatureEncoding::Base64 => STANDARD
+            .decode(text)
+            .map_err(|_| malformed(header, "it is not base64")),
     }
 }
 
 fn malformed(header: &str, reason: &'static str) -> SignatureError {
-    SignatureError::Malformed { header: header.to_owned(), reason }
+    SignatureError::Malformed {
+        header: header.to_owned(),
+        reason,
+    }
 }
 
 #[cfg(test)]

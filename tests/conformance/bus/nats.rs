@@ -32,9 +32,17 @@ impl BusFixture for Servers {
                     again.tick().await;
                 }
             };
-            tokio::time::timeout(WAIT_TIMEOUT, saved).await.expect("the servers answer");
+            tokio::time::timeout(WAIT_TIMEOUT, saved)
+                .await
+                .expect("the servers answer");
         }
-        let plan = StreamSpec::new("CONFORMANCE", &SUBJECTS, self.replicas, Duration::from_mins(2)).into();
+        let plan = StreamSpec::new(
+            "CONFORMANCE",
+            &SUBJECTS,
+            self.replicas,
+            Duration::from_mins(2),
+        )
+        .into();
         // A new cluster needs a moment to elect its leaders.
         let ready = async {
             let mut again = tokio::time::interval(Duration::from_millis(50));
@@ -45,7 +53,9 @@ impl BusFixture for Servers {
                 }
             }
         };
-        let bus = tokio::time::timeout(WAIT_TIMEOUT, ready).await.expect("the servers agree");
+        let bus = tokio::time::timeout(WAIT_TIMEOUT, ready)
+            .await
+            .expect("the servers agree");
         *self.before.lock().expect("no holder panics") = Some(Arc::clone(&bus));
         bus
     }
@@ -54,22 +64,35 @@ impl BusFixture for Servers {
 async fn opened(urls: &[String], plan: &StreamSet) -> Option<Arc<NatsStream>> {
     let connection = connection_of(urls, Options::default().request_timeout).await?;
     apply(&connection, plan, Timestamp::default()).await.ok()?;
-    NatsStream::open(&connection, "CONFORMANCE", "pod-1").await.ok()?;
+    NatsStream::open(&connection, "CONFORMANCE", "pod-1")
+        .await
+        .ok()?;
     // The leaders are elected. The suite tests accepted messages: on a slow machine three servers need more
     // time.
     let patient = connection_of(urls, Duration::from_secs(20)).await?;
-    NatsStream::open(&patient, "CONFORMANCE", "pod-1").await.ok()
+    NatsStream::open(&patient, "CONFORMANCE", "pod-1")
+        .await
+        .ok()
 }
 
 async fn connection_of(urls: &[String], request_timeout: Duration) -> Option<Connection> {
-    let options =
-        Options { servers: urls.to_vec(), name: "test".to_owned(), request_timeout, ..Options::default() };
+    let options = Options {
+        servers: urls.to_vec(),
+        name: "test".to_owned(),
+        request_timeout,
+        ..Options::default()
+    };
     Connection::open(&options).await.ok()
 }
 
 fn servers(nodes: Vec<NatsServer>) -> Servers {
     let urls = nodes.iter().map(NatsServer::url).collect();
-    Servers { replicas: nodes.len(), urls, _nodes: nodes, before: Mutex::default() }
+    Servers {
+        replicas: nodes.len(),
+        urls,
+        _nodes: nodes,
+        before: Mutex::default(),
+    }
 }
 
 mod one_server {

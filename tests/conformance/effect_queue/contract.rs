@@ -14,7 +14,11 @@ use crate::effect_queue::fixture::{
 };
 
 fn subscription(effect: &str, ack_wait: Duration) -> JobSubscription {
-    JobSubscription { effect: EffectName::new(effect).unwrap(), tenants: None, ack_wait }
+    JobSubscription {
+        effect: EffectName::new(effect).unwrap(),
+        tenants: None,
+        ack_wait,
+    }
 }
 
 fn result_message(item: &WorkItem, by: usize) -> Message {
@@ -40,12 +44,31 @@ async fn one(jobs: &mut Box<dyn JobStream>) -> Job {
 
 async fn offers_lie_once(fixture: &QueueFixture) {
     let item = item("a.b", 104);
-    let first = fixture.queue.enqueue(command(&item, 1), true).await.unwrap();
-    let repeated = fixture.queue.enqueue(command(&item, 1), true).await.unwrap();
+    let first = fixture
+        .queue
+        .enqueue(command(&item, 1), true)
+        .await
+        .unwrap();
+    let repeated = fixture
+        .queue
+        .enqueue(command(&item, 1), true)
+        .await
+        .unwrap();
     assert_eq!(first.sequence, repeated.sequence);
-    let other = fixture.queue.enqueue(command(&item, 2), false).await.unwrap();
-    let twice = fixture.queue.enqueue(command(&item, 2), false).await.unwrap();
-    assert_eq!((other.sequence, other.sequence > first.sequence), (twice.sequence, true));
+    let other = fixture
+        .queue
+        .enqueue(command(&item, 2), false)
+        .await
+        .unwrap();
+    let twice = fixture
+        .queue
+        .enqueue(command(&item, 2), false)
+        .await
+        .unwrap();
+    assert_eq!(
+        (other.sequence, other.sequence > first.sequence),
+        (twice.sequence, true)
+    );
     assert_eq!(fixture.count("WORKFLOW_COMMANDS", "effect.>").await, 2);
 }
 
@@ -57,11 +80,17 @@ async fn first_result_wins(fixture: &QueueFixture) {
         let result = in_time(futures::future::join_all(publications)).await;
         let there = fixture
             .queue
-            .result(&result_message(&item, 0).subject, ReadConsistency::Linearizable)
+            .result(
+                &result_message(&item, 0).subject,
+                ReadConsistency::Linearizable,
+            )
             .await
             .unwrap()
             .unwrap();
-        let ours = result.iter().filter(|result| matches!(result, Ok(ResultPublish::Published))).count();
+        let ours = result
+            .iter()
+            .filter(|result| matches!(result, Ok(ResultPublish::Published)))
+            .count();
         assert_eq!(ours, 1, "{result:?}");
         for result in result {
             if let ResultPublish::AlreadyPublished(result_message) = result.unwrap() {
@@ -72,13 +101,21 @@ async fn first_result_wins(fixture: &QueueFixture) {
         assert_eq!(received.len(), 1);
         assert_eq!(received.remove(0).payload, there.payload);
     }
-    assert_eq!(fixture.count("WORKFLOW_EVENTS", "tenant.acme.effect_result.>").await, 20);
+    assert_eq!(
+        fixture
+            .count("WORKFLOW_EVENTS", "tenant.acme.effect_result.>")
+            .await,
+        20
+    );
 }
 
 async fn job_is_redelivered_until_acknowledged(fixture: &QueueFixture) {
     let effect = "jobs.on";
     let queue = &fixture.queue;
-    let mut first = queue.subscribe_jobs(subscription(effect, Duration::from_millis(500))).await.unwrap();
+    let mut first = queue
+        .subscribe_jobs(subscription(effect, Duration::from_millis(500)))
+        .await
+        .unwrap();
     let item = item(effect, 100);
     let offered = queue.enqueue(command(&item, 1), true).await.unwrap();
     let name = &effect_of(&item).name;
@@ -86,7 +123,10 @@ async fn job_is_redelivered_until_acknowledged(fixture: &QueueFixture) {
     let job = one(&mut first).await;
     assert_eq!((job.deliveries, job.sequence), (1, offered.sequence));
     drop(first);
-    let mut second = queue.subscribe_jobs(subscription(effect, Duration::from_millis(500))).await.unwrap();
+    let mut second = queue
+        .subscribe_jobs(subscription(effect, Duration::from_millis(500)))
+        .await
+        .unwrap();
     let job = one(&mut second).await;
     assert_eq!(job.deliveries, 2, "nothing was heard of the first");
     job.ack.nak_with_delay(Duration::from_millis(1)).await;
@@ -99,27 +139,48 @@ async fn job_is_redelivered_until_acknowledged(fixture: &QueueFixture) {
 
 async fn in_progress_extends_ack_wait(fixture: &QueueFixture) {
     let effect = "jobs.long";
-    let mut jobs =
-        fixture.queue.subscribe_jobs(subscription(effect, Duration::from_millis(400))).await.unwrap();
-    fixture.queue.enqueue(command(&item(effect, 101), 1), true).await.unwrap();
+    let mut jobs = fixture
+        .queue
+        .subscribe_jobs(subscription(effect, Duration::from_millis(400)))
+        .await
+        .unwrap();
+    fixture
+        .queue
+        .enqueue(command(&item(effect, 101), 1), true)
+        .await
+        .unwrap();
     let job = one(&mut jobs).await;
     let started = std::time::Instant::now();
     while started.elapsed() < Duration::from_secs(2) {
         job.ack.in_progress().await;
         if let Ok(found) = tokio::time::timeout(Duration::from_millis(100), jobs.next(1)).await {
-            panic!("it was handed out again, as delivery {}", found[0].deliveries);
+            panic!(
+                "it was handed out again, as delivery {}",
+                found[0].deliveries
+            );
         }
     }
     job.ack.term().await;
-    let offered = fixture.queue.enqueue(command(&item(effect, 102), 1), true).await.unwrap();
+    let offered = fixture
+        .queue
+        .enqueue(command(&item(effect, 102), 1), true)
+        .await
+        .unwrap();
     assert_eq!(one(&mut jobs).await.sequence, offered.sequence);
 }
 
 async fn purged_command_is_not_pending(fixture: &QueueFixture) {
     let item = item("jobs.gone", 103);
-    let offered = fixture.queue.enqueue(command(&item, 1), true).await.unwrap();
+    let offered = fixture
+        .queue
+        .enqueue(command(&item, 1), true)
+        .await
+        .unwrap();
     let name = &effect_of(&item).name;
-    assert!(fixture.queue.is_pending(name, &offered).await.unwrap(), "no worker has fetched its jobs");
+    assert!(
+        fixture.queue.is_pending(name, &offered).await.unwrap(),
+        "no worker has fetched its jobs"
+    );
     fixture.purge("WORKFLOW_COMMANDS").await;
     assert!(!fixture.queue.is_pending(name, &offered).await.unwrap());
 }
@@ -150,7 +211,11 @@ async fn results_are_received_after_a_server_crash() {
     let mut live = fixture.queue.subscribe_results().await.unwrap();
     let items: Vec<_> = (0..60).map(|number| item("a.b", number)).collect();
     for item in &items[..30] {
-        fixture.queue.publish_result(result_message(item, 1)).await.unwrap();
+        fixture
+            .queue
+            .publish_result(result_message(item, 1))
+            .await
+            .unwrap();
     }
     fixture.restart();
     let queue = orlog_bus::nats::NatsEffectQueue::new(connect(&fixture.urls()).await);
@@ -160,18 +225,33 @@ async fn results_are_received_after_a_server_crash() {
     }
     let mut received = Vec::new();
     while received.len() < items.len() {
-        received.extend(in_time(live.next()).await.into_iter().map(|result_message| result_message.subject));
+        received.extend(
+            in_time(live.next())
+                .await
+                .into_iter()
+                .map(|result_message| result_message.subject),
+        );
     }
-    let expected: Vec<_> = items.iter().map(|item| result_message(item, 1).subject).collect();
+    let expected: Vec<_> = items
+        .iter()
+        .map(|item| result_message(item, 1).subject)
+        .collect();
     assert_eq!(received, expected, "each once, in order");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn job_is_redelivered_after_a_server_crash() {
     let mut fixture = QueueFixture::one().await;
-    let mut jobs =
-        fixture.queue.subscribe_jobs(subscription("a.b", Duration::from_millis(500))).await.unwrap();
-    fixture.queue.enqueue(command(&item("a.b", 1), 1), true).await.unwrap();
+    let mut jobs = fixture
+        .queue
+        .subscribe_jobs(subscription("a.b", Duration::from_millis(500)))
+        .await
+        .unwrap();
+    fixture
+        .queue
+        .enqueue(command(&item("a.b", 1), 1), true)
+        .await
+        .unwrap();
     one(&mut jobs).await.ack.in_progress().await;
     fixture.restart();
     let mut job = one(&mut jobs).await;
@@ -181,7 +261,11 @@ async fn job_is_redelivered_after_a_server_crash() {
     }
     job.ack.ack().await;
     let name = EffectName::new("a.b").unwrap();
-    let offered = fixture.queue.enqueue(command(&item("a.b", 1), 1), true).await.unwrap();
+    let offered = fixture
+        .queue
+        .enqueue(command(&item("a.b", 1), 1), true)
+        .await
+        .unwrap();
     assert!(offered.already_queued || offered.sequence == job.sequence);
     until(async || (!fixture.queue.is_pending(&name, &offered).await.ok()?).then_some(())).await;
     assert!(clock().now().as_millis() > 0);

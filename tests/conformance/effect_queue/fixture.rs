@@ -8,7 +8,8 @@ use orlog_bus::nats::{Connection, NatsEffectQueue, Options};
 use orlog_bus::requests::RequestClient;
 use orlog_bus::{Message, effect_queue};
 use orlog_model::{
-    Clock, CorrelationId, Effect, EffectName, EventId, InstanceKey, Name, SagaName, TenantId, Work, WorkItem,
+    Clock, CorrelationId, Effect, EffectName, EventId, InstanceKey, Name, SagaName, TenantId, Work,
+    WorkItem,
 };
 use orlog_testkit::WallClock;
 use orlog_testkit::nats_server::{NatsCluster, NatsServer};
@@ -50,17 +51,31 @@ impl QueueFixture {
             ("WORKFLOW_EVENTS", ["effect_result", "workflow_event"]),
             ("WORKFLOW_DEADLETTERS", ["deadletter", "deadletter_none"]),
         ] {
-            let subjects: Vec<String> =
-                kinds.iter().flat_map(|kind| [format!("{kind}.>"), format!("tenant.*.{kind}.>")]).collect();
+            let subjects: Vec<String> = kinds
+                .iter()
+                .flat_map(|kind| [format!("{kind}.>"), format!("tenant.*.{kind}.>")])
+                .collect();
             let config = json!({
                 "name": name, "subjects": subjects, "num_replicas": replicas, "storage": "file",
                 "retention": "limits", "discard": "old", "max_age": 0, "max_bytes": -1, "max_msgs": -1,
                 "max_consumers": -1, "allow_direct": true, "duplicate_window": 120_000_000_000_u64,
             });
-            until(async || api(&connection, &format!("STREAM.CREATE.{name}"), config.clone()).await).await;
+            until(async || {
+                api(
+                    &connection,
+                    &format!("STREAM.CREATE.{name}"),
+                    config.clone(),
+                )
+                .await
+            })
+            .await;
         }
         let queue = Arc::new(NatsEffectQueue::new(connection.clone()));
-        Self { servers, connection, queue }
+        Self {
+            servers,
+            connection,
+            queue,
+        }
     }
 
     pub(crate) fn urls(&self) -> Vec<String> {
@@ -72,31 +87,56 @@ impl QueueFixture {
 
     /// Kills and restarts the only server.
     pub(crate) fn restart(&mut self) {
-        let Servers::One(server) = &mut self.servers else { panic!("it is a cluster") };
+        let Servers::One(server) = &mut self.servers else {
+            panic!("it is a cluster")
+        };
         server.kill();
         server.restart();
     }
 
     /// Deletes all messages of a stream, as if they had never been published.
     pub(crate) async fn purge(&self, stream: &str) {
-        until(async || api(&self.connection, &format!("STREAM.PURGE.{stream}"), json!({})).await).await;
+        until(async || {
+            api(
+                &self.connection,
+                &format!("STREAM.PURGE.{stream}"),
+                json!({}),
+            )
+            .await
+        })
+        .await;
     }
 
     /// Returns the number of messages under a filter of a stream.
     pub(crate) async fn count(&self, stream: &str, filter: &str) -> usize {
         let query = json!({ "subjects_filter": filter });
-        let info =
-            until(async || api(&self.connection, &format!("STREAM.INFO.{stream}"), query.clone()).await)
-                .await;
+        let info = until(async || {
+            api(
+                &self.connection,
+                &format!("STREAM.INFO.{stream}"),
+                query.clone(),
+            )
+            .await
+        })
+        .await;
         let subjects = info["state"]["subjects"].as_object();
-        let counts = subjects.into_iter().flat_map(|subjects| subjects.values().filter_map(Value::as_u64));
+        let counts = subjects
+            .into_iter()
+            .flat_map(|subjects| subjects.values().filter_map(Value::as_u64));
         usize::try_from(counts.sum::<u64>()).unwrap()
     }
 
     /// Waits for the result of a command.
     pub(crate) async fn result_message(&self, item: &WorkItem) -> Message {
         let subject = effect_queue::result_subject(item, &effect_of(item).name);
-        until(async || self.queue.result(&subject, ReadConsistency::Linearizable).await.ok().flatten()).await
+        until(async || {
+            self.queue
+                .result(&subject, ReadConsistency::Linearizable)
+                .await
+                .ok()
+                .flatten()
+        })
+        .await
     }
 
     /// Returns the JSON of the result of a command.
@@ -106,7 +146,11 @@ impl QueueFixture {
 }
 
 pub(crate) async fn connect(urls: &[String]) -> Connection {
-    let options = Options { servers: urls.to_vec(), name: "test".to_owned(), ..Options::default() };
+    let options = Options {
+        servers: urls.to_vec(),
+        name: "test".to_owned(),
+        ..Options::default()
+    };
     until(async || Connection::open(&options).await.ok()).await
 }
 
@@ -117,14 +161,19 @@ async fn api(connection: &Connection, operation: &str, body: Value) -> Option<Va
         headers: Vec::new(),
         payload: body.to_string().into(),
     };
-    let response = connection.request(message, Duration::from_secs(5)).await.ok()?;
+    let response = connection
+        .request(message, Duration::from_secs(5))
+        .await
+        .ok()?;
     let response: Value = serde_json::from_slice(&response.payload).ok()?;
     response.get("error").is_none().then_some(response)
 }
 
 /// Repeats a call until it returns a value.
 #[track_caller]
-pub(crate) fn until<T, F: Future<Output = Option<T>>>(poll: impl FnMut() -> F) -> impl Future<Output = T> {
+pub(crate) fn until<T, F: Future<Output = Option<T>>>(
+    poll: impl FnMut() -> F,
+) -> impl Future<Output = T> {
     wait::until("the condition", poll)
 }
 
@@ -170,12 +219,16 @@ pub(crate) fn item_of(tenant: &str, effect: &str, number: u128) -> WorkItem {
 }
 
 pub(crate) fn effect_of(item: &WorkItem) -> &Effect {
-    let Work::Effect(effect) = &item.work else { panic!("it is an effect") };
+    let Work::Effect(effect) = &item.work else {
+        panic!("it is an effect")
+    };
     effect
 }
 
 pub(crate) fn effect_mut(item: &mut WorkItem) -> &mut Effect {
-    let Work::Effect(effect) = &mut item.work else { panic!("it is an effect") };
+    let Work::Effect(effect) = &mut item.work else {
+        panic!("it is an effect")
+    };
     effect
 }
 

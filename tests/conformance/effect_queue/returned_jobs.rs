@@ -4,14 +4,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use orlog_actors::{Metrics, RestartIntensity, WorkerPool, WorkerPoolConfig, WorkerPoolDependencies};
+use orlog_actors::{
+    Metrics, RestartIntensity, WorkerPool, WorkerPoolConfig, WorkerPoolDependencies,
+};
 use orlog_bus::effect_queue::{
     self, EffectQueue, EnqueuedCommand, Job, JobAck, JobStream, JobSubscription, ReadConsistency,
     ResultPublish, ResultStream,
 };
 use orlog_bus::{Error, Message};
 use orlog_effect::{
-    Catalog, EffectObserver, FunctionCall, FunctionProvider, NoopObserver, Policy, ProviderError, Upstream,
+    Catalog, EffectObserver, FunctionCall, FunctionProvider, NoopObserver, Policy, ProviderError,
+    Upstream,
 };
 use orlog_model::{EffectName, InDoubtPolicy, TenantId, WorkOutcome};
 use serde_json::json;
@@ -41,12 +44,16 @@ impl EffectQueue for FakeQueue {
     }
 
     async fn publish_result(&self, result: Message) -> Result<ResultPublish, Error> {
-        self.results.send(result).expect("the test receives results");
+        self.results
+            .send(result)
+            .expect("the test receives results");
         Ok(ResultPublish::Published)
     }
 
     async fn subscribe_results(&self) -> Result<Box<dyn ResultStream>, Error> {
-        Err(Error::Unavailable("the test reads the published results".to_owned()))
+        Err(Error::Unavailable(
+            "the test reads the published results".to_owned(),
+        ))
     }
 
     async fn subscribe_jobs(&self, _: JobSubscription) -> Result<Box<dyn JobStream>, Error> {
@@ -87,8 +94,9 @@ impl JobAck for FakeAck {
 }
 
 fn upstream(tenant: &str) -> Upstream {
-    let provider = FunctionProvider::new()
-        .effect("a.b", |_: FunctionCall| async { Ok::<_, ProviderError>(json!({ "executed": true })) });
+    let provider = FunctionProvider::new().effect("a.b", |_: FunctionCall| async {
+        Ok::<_, ProviderError>(json!({ "executed": true }))
+    });
     let upstream = provider.upstream("native", Policy::in_process());
     upstream.for_tenants(Some([TenantId::new(tenant).unwrap()].into()))
 }
@@ -101,7 +109,10 @@ async fn returned_job_is_not_in_doubt_at_the_next_delivery_to_its_worker() {
     let observer: Arc<dyn EffectObserver> = Arc::new(NoopObserver);
     let catalog = Arc::new(Catalog::new(vec![upstream("beta")], &clock(), &observer).unwrap());
     let dependencies = WorkerPoolDependencies {
-        queue: Arc::new(FakeQueue { jobs: Arc::new(Mutex::new(receiver)), results }),
+        queue: Arc::new(FakeQueue {
+            jobs: Arc::new(Mutex::new(receiver)),
+            results,
+        }),
         catalog: Arc::clone(&catalog),
         clock: clock(),
         metrics: Arc::new(Metrics::default()),
@@ -118,9 +129,20 @@ async fn returned_job_is_not_in_doubt_at_the_next_delivery_to_its_worker() {
     let deliver = |number: u128, deliveries| {
         let mut item = item_of("acme", "a.b", number);
         effect_mut(&mut item).in_doubt = Some(InDoubtPolicy::Fail);
-        let (message, ack) = (Arc::new(command(&item, 1)), Arc::new(FakeAck(returns.clone())));
+        let (message, ack) = (
+            Arc::new(command(&item, 1)),
+            Arc::new(FakeAck(returns.clone())),
+        );
         let sequence = u64::try_from(number).unwrap();
-        assert!(jobs.send(Job { message, sequence, deliveries, ack }).is_ok());
+        assert!(
+            jobs.send(Job {
+                message,
+                sequence,
+                deliveries,
+                ack
+            })
+            .is_ok()
+        );
     };
     for deliveries in [1, 2] {
         deliver(1, deliveries);
@@ -130,10 +152,15 @@ async fn returned_job_is_not_in_doubt_at_the_next_delivery_to_its_worker() {
     catalog.replace_with(&next);
     for (number, deliveries, is_executed) in [(1, 3, true), (2, 2, false), (1, 5, false)] {
         deliver(number, deliveries);
-        let result = effect_queue::decode_result(&in_time(published.recv()).await.unwrap()).unwrap();
+        let result =
+            effect_queue::decode_result(&in_time(published.recv()).await.unwrap()).unwrap();
         match result.outcome {
-            WorkOutcome::Succeeded { .. } => assert!(is_executed, "job {number}, delivery {deliveries}"),
-            WorkOutcome::TimedOut { failure } => assert!(!is_executed && failure.code == "in_doubt"),
+            WorkOutcome::Succeeded { .. } => {
+                assert!(is_executed, "job {number}, delivery {deliveries}")
+            }
+            WorkOutcome::TimedOut { failure } => {
+                assert!(!is_executed && failure.code == "in_doubt")
+            }
             other => panic!("{other:?}"),
         }
     }

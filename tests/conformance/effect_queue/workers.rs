@@ -13,8 +13,8 @@ use orlog_bus::Message;
 use orlog_bus::effect_queue::EffectQueue;
 use orlog_bus::nats::NatsEffectQueue;
 use orlog_effect::{
-    Catalog, EffectExecutor, EffectObserver, ExecutionResult, FunctionCall, FunctionProvider, NoopObserver,
-    Policy, ProbeResult, ProviderError, Reply, Upstream,
+    Catalog, EffectExecutor, EffectObserver, ExecutionResult, FunctionCall, FunctionProvider,
+    NoopObserver, Policy, ProbeResult, ProviderError, Reply, Upstream,
 };
 use orlog_model::{InDoubtPolicy, WorkItem, WorkOutcome};
 use serde_json::json;
@@ -29,7 +29,8 @@ const SOON: Duration = Duration::from_millis(300);
 
 /// Starts workers of these functions on their own connection.
 async fn workers(fixture: &QueueFixture, native: FunctionProvider) -> WorkerPool {
-    let queue: Arc<dyn EffectQueue> = Arc::new(NatsEffectQueue::new(connect(&fixture.urls()).await));
+    let queue: Arc<dyn EffectQueue> =
+        Arc::new(NatsEffectQueue::new(connect(&fixture.urls()).await));
     let observer = Arc::new(NoopObserver) as Arc<dyn EffectObserver>;
     let upstream = native.upstream("native", Policy::in_process());
     let catalog = Arc::new(Catalog::new(vec![upstream], &clock(), &observer).unwrap());
@@ -52,14 +53,21 @@ async fn workers(fixture: &QueueFixture, native: FunctionProvider) -> WorkerPool
 
 /// Returns the executor of a node without local effect execution.
 async fn remote_executor(fixture: &QueueFixture, timeout: Duration) -> Arc<EffectExecutor> {
-    let listener = ResultListener::subscribe(Arc::clone(&fixture.queue), clock()).await.unwrap();
-    let upstream =
-        Upstream::fallback("elsewhere", Arc::new(QueueProvider::new(listener, timeout)), Policy::worker());
+    let listener = ResultListener::subscribe(Arc::clone(&fixture.queue), clock())
+        .await
+        .unwrap();
+    let upstream = Upstream::fallback(
+        "elsewhere",
+        Arc::new(QueueProvider::new(listener, timeout)),
+        Policy::worker(),
+    );
     EffectExecutor::new(upstream, clock())
 }
 
 fn payload(done: &ExecutionResult) -> serde_json::Value {
-    let WorkOutcome::Succeeded { payload, .. } = &done.outcome else { panic!("{done:?}") };
+    let WorkOutcome::Succeeded { payload, .. } = &done.outcome else {
+        panic!("{done:?}")
+    };
     payload.clone()
 }
 
@@ -104,19 +112,32 @@ async fn dispatched_command_is_executed_remotely_and_result_returned() {
     let pool = workers(&fixture, doing("a.b", &calls, "one")).await;
     let executor = remote_executor(&fixture, Duration::from_mins(1)).await;
     let item = item_of("acme", "a.b", 1);
-    assert_eq!(payload(&in_time(executor.execute(&item)).await), json!({ "user": "one", "count": 1 }));
+    assert_eq!(
+        payload(&in_time(executor.execute(&item)).await),
+        json!({ "user": "one", "count": 1 })
+    );
     // The effect is requested again, as after a crash: the existing result is used and the effect is not
     // executed again.
-    assert_eq!(payload(&in_time(executor.execute(&item)).await), json!({ "user": "one", "count": 1 }));
-    assert_eq!(payload(&in_time(executor.resume(&item)).await), json!({ "user": "one", "count": 1 }));
+    assert_eq!(
+        payload(&in_time(executor.execute(&item)).await),
+        json!({ "user": "one", "count": 1 })
+    );
+    assert_eq!(
+        payload(&in_time(executor.resume(&item)).await),
+        json!({ "user": "one", "count": 1 })
+    );
     assert_eq!(calls.all(), BTreeMap::from([(item.id, 1)]));
     let rejecting = FunctionProvider::new().effect("c.d", |_: FunctionCall| async {
         Err::<serde_json::Value, _>(ProviderError::permanent("no_funds", "the card is empty"))
     });
     let other = workers(&fixture, rejecting).await;
     let result = in_time(executor.execute(&crate::effect_queue::fixture::item("c.d", 2))).await;
-    assert!(matches!(&result.outcome, WorkOutcome::Failed { failure, .. } if failure.code == "no_funds"));
-    assert!(pool.drain(Duration::from_secs(10)).await && other.drain(Duration::from_secs(10)).await);
+    assert!(
+        matches!(&result.outcome, WorkOutcome::Failed { failure, .. } if failure.code == "no_funds")
+    );
+    assert!(
+        pool.drain(Duration::from_secs(10)).await && other.drain(Duration::from_secs(10)).await
+    );
     pool.stop().await;
     other.stop().await;
 }
@@ -128,10 +149,18 @@ async fn duplicate_command_executes_once() {
     let calls = CallCounter::default();
     let item = item("a.b", 1);
     for offer in 1..=4 {
-        fixture.queue.enqueue(command(&item, offer), offer == 1).await.unwrap();
+        fixture
+            .queue
+            .enqueue(command(&item, offer), offer == 1)
+            .await
+            .unwrap();
     }
     let pool = workers(&fixture, doing("a.b", &calls, "one")).await;
-    let last = fixture.queue.enqueue(command(&item, 5), false).await.unwrap();
+    let last = fixture
+        .queue
+        .enqueue(command(&item, 5), false)
+        .await
+        .unwrap();
     let name = &effect_of(&item).name;
     until(async || (!fixture.queue.is_pending(name, &last).await.ok()?).then_some(())).await;
     assert_eq!(calls.all(), BTreeMap::from([(item.id, 1)]));
@@ -154,7 +183,10 @@ async fn job_of_a_dead_worker_is_reassigned() {
     dies.stop().await;
     let calls = CallCounter::default();
     let pool = workers(&fixture, doing("a.b", &calls, "another")).await;
-    assert_eq!(payload(&in_time(pending).await.unwrap()), json!({ "user": "another", "count": 1 }));
+    assert_eq!(
+        payload(&in_time(pending).await.unwrap()),
+        json!({ "user": "another", "count": 1 })
+    );
     pool.stop().await;
 }
 
@@ -194,7 +226,10 @@ async fn first_result_of_racing_workers_wins() {
             }
         })
     };
-    let (one, two) = (workers(&fixture, racing("one")).await, workers(&fixture, racing("two")).await);
+    let (one, two) = (
+        workers(&fixture, racing("one")).await,
+        workers(&fixture, racing("two")).await,
+    );
     let executor = remote_executor(&fixture, Duration::from_mins(1)).await;
     let item = item("a.b", 1);
     let pending = tokio::spawn({
@@ -204,8 +239,15 @@ async fn first_result_of_racing_workers_wins() {
     // Dispatched again while the first is in flight: the other worker receives it too, or this one receives
     // it later.
     for offer in 2.. {
-        fixture.queue.enqueue(command(&item, offer), false).await.unwrap();
-        if tokio::time::timeout(Duration::from_millis(200), fixture.result_message(&item)).await.is_ok() {
+        fixture
+            .queue
+            .enqueue(command(&item, offer), false)
+            .await
+            .unwrap();
+        if tokio::time::timeout(Duration::from_millis(200), fixture.result_message(&item))
+            .await
+            .is_ok()
+        {
             break;
         }
     }
@@ -256,7 +298,10 @@ async fn queued_command_is_not_dispatched_again() {
     let mut other = item("c.d", 2);
     other.deadline = Some(clock().now().saturating_add(Duration::from_secs(1)));
     let done = in_time(executor.execute(&other)).await;
-    assert!(matches!(&done.outcome, WorkOutcome::TimedOut { .. }), "{done:?}");
+    assert!(
+        matches!(&done.outcome, WorkOutcome::TimedOut { .. }),
+        "{done:?}"
+    );
     assert_eq!(fixture.count("WORKFLOW_COMMANDS", "effect.>").await, 2);
     let pool = workers(&fixture, doing("a.b", &CallCounter::default(), "one")).await;
     assert_eq!(payload(&in_time(pending).await.unwrap())["count"], 1);
@@ -271,13 +316,19 @@ async fn deadline_publishes_timed_out_if_first() {
     let mut late = item("a.b", 1);
     late.deadline = Some(clock().now().saturating_add(SOON));
     let done = in_time(executor.execute(&late)).await;
-    assert!(matches!(&done.outcome, WorkOutcome::TimedOut { .. }), "{done:?}");
+    assert!(
+        matches!(&done.outcome, WorkOutcome::TimedOut { .. }),
+        "{done:?}"
+    );
     assert_eq!(fixture.result_json(&late).await["result_type"], "TimedOut");
     // A worker that receives the command later finds the result and does not execute the effect.
     let calls = CallCounter::default();
     let pool = workers(&fixture, doing("a.b", &calls, "late")).await;
     let other = item("a.b", 2);
-    assert_eq!(payload(&in_time(executor.execute(&other)).await)["user"], "late");
+    assert_eq!(
+        payload(&in_time(executor.execute(&other)).await)["user"],
+        "late"
+    );
     assert_eq!(calls.all(), BTreeMap::from([(other.id, 1)]));
     pool.stop().await;
 }
@@ -299,7 +350,10 @@ async fn result_published_without_listener_is_found() {
     fixture.result_message(&item).await;
     pool.stop().await;
     let executor = remote_executor(&fixture, Duration::from_mins(1)).await;
-    assert_eq!(payload(&in_time(executor.resume(&item)).await)["user"], "meanwhile");
+    assert_eq!(
+        payload(&in_time(executor.resume(&item)).await)["user"],
+        "meanwhile"
+    );
     assert_eq!(calls.all(), BTreeMap::from([(item.id, 1)]));
 }
 
@@ -308,7 +362,11 @@ async fn undecodable_command_is_dead_lettered() {
     let fixture = QueueFixture::one().await;
     let pool = workers(&fixture, doing("a.b", &CallCounter::default(), "one")).await;
     let mut poison = command(&item_of("acme", "a.b", 1), 1);
-    poison.payload = poison.payload.iter().map(|byte| if *byte == b'{' { b'[' } else { *byte }).collect();
+    poison.payload = poison
+        .payload
+        .iter()
+        .map(|byte| if *byte == b'{' { b'[' } else { *byte })
+        .collect();
     let elsewhere = Message {
         subject: poison.subject.replace("acme", "other"),
         ..command(&item_of("acme", "a.b", 2), 1)
@@ -318,9 +376,18 @@ async fn undecodable_command_is_dead_lettered() {
     }
     let executor = remote_executor(&fixture, Duration::from_mins(1)).await;
     in_time(executor.execute(&item("a.b", 3))).await;
-    let buried = || async { fixture.count("WORKFLOW_DEADLETTERS", "tenant.*.deadletter.effect.*").await };
+    let buried = || async {
+        fixture
+            .count("WORKFLOW_DEADLETTERS", "tenant.*.deadletter.effect.*")
+            .await
+    };
     until(async || (buried().await == 2).then_some(())).await;
-    assert_eq!(fixture.count("WORKFLOW_DEADLETTERS", "tenant.other.deadletter.effect.*").await, 1);
+    assert_eq!(
+        fixture
+            .count("WORKFLOW_DEADLETTERS", "tenant.other.deadletter.effect.*")
+            .await,
+        1
+    );
     pool.stop().await;
 }
 
@@ -342,17 +409,28 @@ async fn draining_worker_finishes_and_takes_no_jobs() {
     });
     let pool = Arc::new(workers(&fixture, waits).await);
     let (first, second) = (item("a.b", 1), item("a.b", 2));
-    fixture.queue.enqueue(command(&first, 1), true).await.unwrap();
+    fixture
+        .queue
+        .enqueue(command(&first, 1), true)
+        .await
+        .unwrap();
     in_time(started.acquire()).await.unwrap().forget();
     let drained = tokio::spawn({
         let pool = Arc::clone(&pool);
         async move { pool.drain(Duration::from_secs(30)).await }
     });
     until(async || pool.is_draining().then_some(())).await;
-    let offered = fixture.queue.enqueue(command(&second, 1), true).await.unwrap();
+    let offered = fixture
+        .queue
+        .enqueue(command(&second, 1), true)
+        .await
+        .unwrap();
     go_on.add_permits(1);
     assert!(in_time(drained).await.unwrap());
-    assert_eq!(fixture.result_json(&first).await["payload"]["user"], "the one that drains");
+    assert_eq!(
+        fixture.result_json(&first).await["payload"]["user"],
+        "the one that drains"
+    );
     assert_eq!(pool.in_flight(), 0);
     let name = &effect_of(&second).name;
     assert!(fixture.queue.is_pending(name, &offered).await.unwrap());
@@ -369,9 +447,20 @@ async fn repeated_command_is_probed_before_it_is_executed() {
     let found = |_| std::future::ready(ProbeResult::Done(Reply::from(json!({ "user": "found" }))));
     let pool = workers(&fixture, doing("a.b", &calls, "one").probe("a.b", found)).await;
     let (first, repeated) = (item("a.b", 1), item("a.b", 2));
-    fixture.queue.enqueue(command(&first, 1), true).await.unwrap();
-    fixture.queue.enqueue(command(&repeated, 2), true).await.unwrap();
-    assert_eq!(fixture.result_json(&repeated).await["payload"]["user"], "found");
+    fixture
+        .queue
+        .enqueue(command(&first, 1), true)
+        .await
+        .unwrap();
+    fixture
+        .queue
+        .enqueue(command(&repeated, 2), true)
+        .await
+        .unwrap();
+    assert_eq!(
+        fixture.result_json(&repeated).await["payload"]["user"],
+        "found"
+    );
     assert_eq!(fixture.result_json(&first).await["payload"]["user"], "one");
     assert_eq!(calls.all(), BTreeMap::from([(first.id, 1)]));
     pool.stop().await;
@@ -390,7 +479,11 @@ async fn ten_thousand_effects_have_one_result_each() {
     let started = std::time::Instant::now();
     let pending: Vec<_> = (0..COUNT)
         .map(|number| {
-            let (executor, done, item) = (Arc::clone(&executor), Arc::clone(&done), item("a.b", number));
+            let (executor, done, item) = (
+                Arc::clone(&executor),
+                Arc::clone(&done),
+                item("a.b", number),
+            );
             tokio::spawn(async move {
                 let work_outcome = executor.execute(&item).await;
                 done.fetch_add(1, Ordering::AcqRel);
@@ -409,8 +502,14 @@ async fn ten_thousand_effects_have_one_result_each() {
     assert_eq!(keys.len(), results.len());
     for (item, result) in &results {
         assert!(keys.contains_key(&item.id));
-        assert!(matches!(result.outcome, WorkOutcome::Succeeded { .. }), "{result:?}");
+        assert!(
+            matches!(result.outcome, WorkOutcome::Succeeded { .. }),
+            "{result:?}"
+        );
     }
-    assert_eq!(fixture.count("WORKFLOW_EVENTS", "effect_result.>").await, results.len());
+    assert_eq!(
+        fixture.count("WORKFLOW_EVENTS", "effect_result.>").await,
+        results.len()
+    );
     survivor.stop().await;
 }

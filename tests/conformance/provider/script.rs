@@ -40,7 +40,10 @@ async fn respond(socket: TcpStream, script: Arc<UpstreamScript>) {
             }
         }
     };
-    socket.write_all(reply.as_bytes()).await.expect("it listens");
+    socket
+        .write_all(reply.as_bytes())
+        .await
+        .expect("it listens");
 }
 
 async fn fixture() -> ProviderFixture {
@@ -60,8 +63,15 @@ async fn fixture() -> ProviderFixture {
         },
     });
     let config: ScriptConfig = serde_json::from_value(config).expect("valid");
-    let provider = config.upstream(UpstreamSite::new("scripts")).expect("valid").provider;
-    ProviderFixture { provider, effect: EffectName::new("payments.charge").expect("valid"), script }
+    let provider = config
+        .upstream(UpstreamSite::new("scripts"))
+        .expect("valid")
+        .provider;
+    ProviderFixture {
+        provider,
+        effect: EffectName::new("payments.charge").expect("valid"),
+        script,
+    }
 }
 
 // A script cannot request a retry delay.

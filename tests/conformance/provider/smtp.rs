@@ -13,24 +13,36 @@ use orlog_effect::config::{UpstreamConfig as _, UpstreamSite};
 use orlog_effect::providers::smtp::SmtpConfig;
 use orlog_effect::{Attempt, Probe, ProbeResult, Provider, ProviderError, Reply};
 use orlog_model::{EffectName, WorkItem};
-use orlog_testkit::provider_suite::{ProbeResponse, ProviderFixture, UpstreamResponse, UpstreamScript};
-use orlog_testkit::smtp_server::{Handler, SmtpCommand, SmtpResponse, SmtpServer, SmtpServerOptions};
+use orlog_testkit::provider_suite::{
+    ProbeResponse, ProviderFixture, UpstreamResponse, UpstreamScript,
+};
+use orlog_testkit::smtp_server::{
+    Handler, SmtpCommand, SmtpResponse, SmtpServer, SmtpServerOptions,
+};
 use orlog_testkit::{probe_suite, provider_suite};
 use serde_json::{Value, json};
 
 /// Returns the reply of the mail server with the receipt, because the rules of the suite read only the
 /// reply.
 async fn response(script: Arc<UpstreamScript>, command: SmtpCommand) -> SmtpResponse {
-    let SmtpCommand::Mail(mail) = command else { return SmtpResponse::Default };
-    assert!(String::from_utf8_lossy(&mail.bytes).contains("125 for o-"), "{mail:?}");
+    let SmtpCommand::Mail(mail) = command else {
+        return SmtpResponse::Default;
+    };
+    assert!(
+        String::from_utf8_lossy(&mail.bytes).contains("125 for o-"),
+        "{mail:?}"
+    );
     match script.next_response(mail.key()) {
         UpstreamResponse::Done(Value::Null) => SmtpResponse::Default,
         UpstreamResponse::Done(payload) => SmtpResponse::Line(format!("250 2.0.0 {payload}")),
         UpstreamResponse::Rejected => SmtpResponse::Line("550 5.7.1 we do not like it".to_owned()),
-        UpstreamResponse::Throttled(Some(pause)) => {
-            SmtpResponse::Line(format!("451 4.7.1 Greylisted, try again in {} seconds", pause.as_secs()))
+        UpstreamResponse::Throttled(Some(pause)) => SmtpResponse::Line(format!(
+            "451 4.7.1 Greylisted, try again in {} seconds",
+            pause.as_secs()
+        )),
+        UpstreamResponse::Throttled(None) => {
+            SmtpResponse::Line("452 4.3.1 too much to do".to_owned())
         }
-        UpstreamResponse::Throttled(None) => SmtpResponse::Line("452 4.3.1 too much to do".to_owned()),
         UpstreamResponse::Unavailable => SmtpResponse::Line("421 4.3.2 going down".to_owned()),
         UpstreamResponse::NoResponse | UpstreamResponse::DoneWithoutResponse(_) => {
             script.silence().await;
@@ -46,10 +58,19 @@ struct ReplyAsPayload(Arc<dyn Provider>);
 impl Provider for ReplyAsPayload {
     async fn execute(&self, item: &WorkItem, attempt: Attempt) -> Result<Reply, ProviderError> {
         let reply = self.0.execute(item, attempt).await?;
-        assert_eq!(reply.payload["message_id"], format!("<{}@example.org>", item.id));
-        let line = reply.payload["response"].as_str().expect("the server's reply").to_owned();
+        assert_eq!(
+            reply.payload["message_id"],
+            format!("<{}@example.org>", item.id)
+        );
+        let line = reply.payload["response"]
+            .as_str()
+            .expect("the server's reply")
+            .to_owned();
         let response = line.strip_prefix("250 2.0.0 ").expect("the server says so");
-        Ok(Reply { payload: serde_json::from_str(response).unwrap_or(Value::Null), ..reply })
+        Ok(Reply {
+            payload: serde_json::from_str(response).unwrap_or(Value::Null),
+            ..reply
+        })
     }
 
     async fn probe(&self, item: &WorkItem, probe: Probe) -> ProbeResult {
@@ -64,11 +85,18 @@ async fn find(
     headers: HeaderMap,
 ) -> Response {
     assert_eq!(headers["x-mail-api"], "o-1");
-    let [(name, id)] = query.as_slice() else { panic!("{query:?}") };
+    let [(name, id)] = query.as_slice() else {
+        panic!("{query:?}")
+    };
     assert_eq!(name, "message_id");
-    let key = id.strip_prefix('<').and_then(|id| id.strip_suffix("@example.org>")).expect("a message id");
+    let key = id
+        .strip_prefix('<')
+        .and_then(|id| id.strip_suffix("@example.org>"))
+        .expect("a message id");
     match script.probe(key) {
-        ProbeResponse::Executed(result) => Json(json!({"messages": [{"result": result}]})).into_response(),
+        ProbeResponse::Executed(result) => {
+            Json(json!({"messages": [{"result": result}]})).into_response()
+        }
         ProbeResponse::NotExecuted => Json(json!({"messages": []})).into_response(),
         ProbeResponse::Unavailable => StatusCode::SERVICE_UNAVAILABLE.into_response(),
     }
@@ -76,8 +104,12 @@ async fn find(
 
 /// Returns the configuration of the probe of a mail server with this script.
 async fn probe(script: &Arc<UpstreamScript>) -> Value {
-    let api = Router::new().route("/messages", get(find)).with_state(Arc::clone(script));
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+    let api = Router::new()
+        .route("/messages", get(find))
+        .with_state(Arc::clone(script));
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0")
+        .await
+        .expect("a free port");
     let base_url = format!("http://{}", listener.local_addr().expect("bound"));
     tokio::spawn(async move { axum::serve(listener, api).await });
     json!({
@@ -96,7 +128,8 @@ async fn probe(script: &Arc<UpstreamScript>) -> Value {
 async fn fixture(probes: bool) -> ProviderFixture {
     let script = Arc::new(UpstreamScript::default());
     let upstream = Arc::clone(&script);
-    let handler: Handler = Arc::new(move |command| Box::pin(response(Arc::clone(&upstream), command)));
+    let handler: Handler =
+        Arc::new(move |command| Box::pin(response(Arc::clone(&upstream), command)));
     let server = SmtpServer::open(SmtpServerOptions::default(), handler).await;
     let mut config = json!({
         "host": "127.0.0.1", "port": server.address.port(), "tls": "none", "from": "Shop <shop@example.org>",
@@ -106,9 +139,16 @@ async fn fixture(probes: bool) -> ProviderFixture {
         config["probe"] = probe(&script).await;
     }
     let config: SmtpConfig = serde_json::from_value(config).expect("valid");
-    let provider = config.upstream(UpstreamSite::new("mail").in_dir(Path::new("."))).expect("valid").provider;
+    let provider = config
+        .upstream(UpstreamSite::new("mail").in_dir(Path::new(".")))
+        .expect("valid")
+        .provider;
     let effect = EffectName::new("mail.receipt").expect("valid");
-    ProviderFixture { provider: Arc::new(ReplyAsPayload(provider)), effect, script }
+    ProviderFixture {
+        provider: Arc::new(ReplyAsPayload(provider)),
+        effect,
+        script,
+    }
 }
 
 provider_suite!(fixture(false));

@@ -10,7 +10,9 @@ use orlog_effect::config::{UpstreamConfig as _, UpstreamSite};
 use orlog_effect::providers::sql::SqlConfig;
 use orlog_effect::{Attempt, Upstream};
 use orlog_model::EffectName;
-use orlog_testkit::provider_suite::{ProviderFixture, START, UpstreamResponse, UpstreamScript, item};
+use orlog_testkit::provider_suite::{
+    ProviderFixture, START, UpstreamResponse, UpstreamScript, item,
+};
 use orlog_testkit::servers;
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
@@ -49,10 +51,22 @@ fn upstream(url: &str, effect: &Value) -> Upstream {
 }
 
 async fn run(url: &str, statement: &str) {
-    let upstream = upstream(url, &json!({ "statement": statement, "marker": false, "answer": "count" }));
+    let upstream = upstream(
+        url,
+        &json!({ "statement": statement, "marker": false, "answer": "count" }),
+    );
     let item = item(&EffectName::new("payments.charge").expect("valid"), 1);
-    let attempt = Attempt { number: 1, timeout: Duration::from_mins(1), at: START, in_doubt: false };
-    upstream.provider.execute(&item, attempt).await.expect("the statement is right");
+    let attempt = Attempt {
+        number: 1,
+        timeout: Duration::from_mins(1),
+        at: START,
+        in_doubt: false,
+    };
+    upstream
+        .provider
+        .execute(&item, attempt)
+        .await
+        .expect("the statement is right");
 }
 
 /// Responds to the function; without a response it waits for the end of the function.
@@ -69,7 +83,10 @@ async fn respond(socket: TcpStream, script: Arc<UpstreamScript>, url: String) {
             ("silence".to_owned(), true)
         }
     };
-    socket.write_all(reply.as_bytes()).await.expect("it listens");
+    socket
+        .write_all(reply.as_bytes())
+        .await
+        .expect("it listens");
     drop(socket);
     if is_silent {
         tokio::select! {
@@ -101,7 +118,11 @@ async fn fixture(marker: bool) -> ProviderFixture {
         "answer": "row", "marker": marker, "expect": { "rows": 1 },
     });
     let provider = upstream(&url, &effect).provider;
-    ProviderFixture { provider, effect: EffectName::new("payments.charge").expect("valid"), script }
+    ProviderFixture {
+        provider,
+        effect: EffectName::new("payments.charge").expect("valid"),
+        script,
+    }
 }
 
 /// A database cannot request a retry delay.

@@ -19,16 +19,25 @@ use crate::webhooks::signature;
 
 const SECRET: &str = "a key of the receiver";
 
-async fn receive(State(script): State<Arc<UpstreamScript>>, headers: HeaderMap, body: Bytes) -> Response {
+async fn receive(
+    State(script): State<Arc<UpstreamScript>>,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Response {
     let header = |name: &str| headers[name].to_str().expect("ASCII");
     let (id, timestamp) = (header("webhook-id"), header("webhook-timestamp"));
-    assert_eq!(header("webhook-signature"), signature(SECRET.as_bytes(), id, timestamp, &body));
+    assert_eq!(
+        header("webhook-signature"),
+        signature(SECRET.as_bytes(), id, timestamp, &body)
+    );
     match script.next_response(id) {
         UpstreamResponse::Done(payload) => axum::Json(payload).into_response(),
         UpstreamResponse::Rejected => (StatusCode::GONE, "the receiver is gone").into_response(),
-        UpstreamResponse::Throttled(Some(pause)) => {
-            (StatusCode::TOO_MANY_REQUESTS, [("retry-after", pause.as_secs().to_string())]).into_response()
-        }
+        UpstreamResponse::Throttled(Some(pause)) => (
+            StatusCode::TOO_MANY_REQUESTS,
+            [("retry-after", pause.as_secs().to_string())],
+        )
+            .into_response(),
         UpstreamResponse::Throttled(None) => StatusCode::TOO_MANY_REQUESTS.into_response(),
         UpstreamResponse::Unavailable => StatusCode::SERVICE_UNAVAILABLE.into_response(),
         UpstreamResponse::NoResponse | UpstreamResponse::DoneWithoutResponse(_) => {
@@ -40,11 +49,19 @@ async fn receive(State(script): State<Arc<UpstreamScript>>, headers: HeaderMap, 
 
 async fn fixture() -> ProviderFixture {
     let script = Arc::new(UpstreamScript::default());
-    let router = Router::new().route("/hooks", post(receive)).with_state(Arc::clone(&script));
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+    let router = Router::new()
+        .route("/hooks", post(receive))
+        .with_state(Arc::clone(&script));
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0")
+        .await
+        .expect("a free port");
     let url = format!("http://{}/hooks", listener.local_addr().expect("bound"));
     tokio::spawn(async move { axum::serve(listener, router).await });
-    let secret = tempfile::NamedTempFile::new().expect("a file").into_temp_path().keep().expect("kept");
+    let secret = tempfile::NamedTempFile::new()
+        .expect("a file")
+        .into_temp_path()
+        .keep()
+        .expect("kept");
     std::fs::write(&secret, SECRET).expect("written");
     let config = json!({
         "url": url,
@@ -52,8 +69,15 @@ async fn fixture() -> ProviderFixture {
         "effects": {"payments.charge": {}},
     });
     let config: WebhookConfig = serde_json::from_value(config).expect("valid");
-    let provider = config.upstream(UpstreamSite::new("hooks")).expect("valid").provider;
-    ProviderFixture { provider, effect: EffectName::new("payments.charge").expect("valid"), script }
+    let provider = config
+        .upstream(UpstreamSite::new("hooks"))
+        .expect("valid")
+        .provider;
+    ProviderFixture {
+        provider,
+        effect: EffectName::new("payments.charge").expect("valid"),
+        script,
+    }
 }
 
 provider_suite!(fixture());

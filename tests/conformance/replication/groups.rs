@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use orlog_model::{
-    Change, CheckpointKey, Commit, CorrelationId, DedupeKey, Effect, EffectName, EventId, HistoryEntry,
-    InstanceKey, Name, SagaName, Status, StreamPosition, TenantId, Timestamp, Work, WorkItem,
+    Change, CheckpointKey, Commit, CorrelationId, DedupeKey, Effect, EffectName, EventId,
+    HistoryEntry, InstanceKey, Name, SagaName, Status, StreamPosition, TenantId, Timestamp, Work,
+    WorkItem,
 };
 use orlog_store::{Options, Reader, TABLES};
 use serde_json::json;
@@ -79,17 +80,39 @@ pub(crate) fn sized(number: u64, large: usize) -> Vec<Change> {
         history: Some(record),
         ..Commit::empty(key, at(number))
     };
-    let source = CheckpointKey { stream: "events".to_owned(), consumer: "*".to_owned() };
-    let position = StreamPosition { stream_id: Uuid::from_u128(1), sequence: number, at: None };
-    vec![Change::Apply(Box::new(commit)), Change::Checkpoint(source, position)]
+    let source = CheckpointKey {
+        stream: "events".to_owned(),
+        consumer: "*".to_owned(),
+    };
+    let position = StreamPosition {
+        stream_id: Uuid::from_u128(1),
+        sequence: number,
+        at: None,
+    };
+    vec![
+        Change::Apply(Box::new(commit)),
+        Change::Checkpoint(source, position),
+    ]
 }
 
 /// Returns all readable state as text.
 pub(crate) fn everything(reader: &Reader) -> String {
     // Flushes and openings derive `index` and `count` from the instances.
-    let tables = TABLES.iter().filter(|table| !["meta", "index", "count"].contains(table));
-    let rows =
-        tables.flat_map(|table| reader.inspect_rows(table, None, usize::MAX).expect("the store is open"));
-    let rows: Vec<_> = rows.map(|row| format!("{} {}\n", row.key, row.value)).collect();
-    format!("{} {}\n{}", reader.position(), reader.outbox_depth().expect("the store is open"), rows.concat())
+    let tables = TABLES
+        .iter()
+        .filter(|table| !["meta", "index", "count"].contains(table));
+    let rows = tables.flat_map(|table| {
+        reader
+            .inspect_rows(table, None, usize::MAX)
+            .expect("the store is open")
+    });
+    let rows: Vec<_> = rows
+        .map(|row| format!("{} {}\n", row.key, row.value))
+        .collect();
+    format!(
+        "{} {}\n{}",
+        reader.position(),
+        reader.outbox_depth().expect("the store is open"),
+        rows.concat()
+    )
 }

@@ -13,7 +13,9 @@ pub(super) fn model(commits: u64) -> Vec<String> {
     let (mut writer, reader) = orlog_store::open_in_memory(small());
     let mut states = vec![everything(&reader)];
     for number in 1..=commits {
-        writer.commit(&group(number), at(number)).expect("memory is large");
+        writer
+            .commit(&group(number), at(number))
+            .expect("memory is large");
         states.push(everything(&reader));
     }
     states
@@ -36,21 +38,37 @@ impl Pod {
     /// Takes the shard over with the data of an earlier run.
     pub(super) fn on(dir: TempDir, log: &MemoryLog, epoch: u64) -> Self {
         let client = log.client();
-        Self::open(dir, client.clone(), ReplicationOptions::new(client.commit_log(), epoch))
-            .expect("the log is sound")
+        Self::open(
+            dir,
+            client.clone(),
+            ReplicationOptions::new(client.commit_log(), epoch),
+        )
+        .expect("the log is sound")
     }
 
     /// Takes the shard over with a snapshot after this many commits.
     pub(super) fn with_snapshots(log: &MemoryLog, epoch: u64, snapshot_commits: u64) -> Self {
         let client = log.client();
-        let replication =
-            ReplicationOptions { snapshot_commits, ..ReplicationOptions::new(client.commit_log(), epoch) };
-        Self::open(tempfile::tempdir().expect("a directory"), client, replication).expect("the log is sound")
+        let replication = ReplicationOptions {
+            snapshot_commits,
+            ..ReplicationOptions::new(client.commit_log(), epoch)
+        };
+        Self::open(
+            tempfile::tempdir().expect("a directory"),
+            client,
+            replication,
+        )
+        .expect("the log is sound")
     }
 
     fn open(dir: TempDir, log: MemoryLog, replication: ReplicationOptions) -> Result<Self, Error> {
         let (writer, reader) = open_replicated(dir.path(), small(), replication)?;
-        Ok(Self { dir, log, writer, reader })
+        Ok(Self {
+            dir,
+            log,
+            writer,
+            reader,
+        })
     }
 
     /// Commits and waits for the log like a committer, while it is available.
@@ -78,7 +96,10 @@ impl Pod {
     pub(super) fn asides(&self) -> usize {
         let entries = std::fs::read_dir(self.dir.path()).expect("a directory");
         entries
-            .filter(|e| e.as_ref().is_ok_and(|e| e.file_name().to_string_lossy().starts_with("aside-")))
+            .filter(|e| {
+                e.as_ref()
+                    .is_ok_and(|e| e.file_name().to_string_lossy().starts_with("aside-"))
+            })
             .count()
     }
 
@@ -98,8 +119,10 @@ impl Pod {
 
 /// Returns the seeds to test: only that of `ORLOG_SEED` if it is set.
 pub(super) fn seeds() -> Vec<u64> {
-    std::env::var("ORLOG_SEED")
-        .map_or_else(|_| (0..30).collect(), |seed| vec![seed.parse().expect("a number")])
+    std::env::var("ORLOG_SEED").map_or_else(
+        |_| (0..30).collect(),
+        |seed| vec![seed.parse().expect("a number")],
+    )
 }
 
 /// Runs the scenario of the calling test.
@@ -150,7 +173,17 @@ impl Chaos {
         let chance = fastrand::Rng::with_seed(seed);
         let log = MemoryLog::new(900);
         let (pods, dirs, acked) = (vec![], vec![], BTreeMap::new());
-        Self { seed, chance, log, epoch: 0, pods, dirs, next: 0, acked, met: CommitCounts::default() }
+        Self {
+            seed,
+            chance,
+            log,
+            epoch: 0,
+            pods,
+            dirs,
+            next: 0,
+            acked,
+            met: CommitCounts::default(),
+        }
     }
 
     fn step(&mut self) {
@@ -163,7 +196,10 @@ impl Chaos {
             }
             3 => drop(self.log.deliver_late()),
             4 => self.recover(),
-            5 => self.pods.iter_mut().for_each(|pod| pod.writer.flush().unwrap_or_default()),
+            5 => self
+                .pods
+                .iter_mut()
+                .for_each(|pod| pod.writer.flush().unwrap_or_default()),
             _ => self.commit(),
         }
     }
@@ -171,7 +207,11 @@ impl Chaos {
     /// Starts a new pod with a later epoch, sometimes with the same one, on an empty or an old directory.
     fn take_over(&mut self) {
         self.epoch += u64::from(self.chance.u8(0..4) > 0 || self.epoch == 0);
-        let dir = if self.chance.bool() { self.dirs.pop() } else { None };
+        let dir = if self.chance.bool() {
+            self.dirs.pop()
+        } else {
+            None
+        };
         let dir = dir.unwrap_or_else(|| tempfile::tempdir().expect("a directory"));
         let client = self.log.client();
         client.inject_faults((0..2).map(|_| self.fault()).collect::<Vec<_>>());
@@ -187,7 +227,8 @@ impl Chaos {
     }
 
     fn commit(&mut self) {
-        let Some(index) = (!self.pods.is_empty()).then(|| self.chance.usize(..self.pods.len())) else {
+        let Some(index) = (!self.pods.is_empty()).then(|| self.chance.usize(..self.pods.len()))
+        else {
             return;
         };
         let faults: Vec<_> = (0..self.chance.usize(..6)).map(|_| self.fault()).collect();
@@ -214,16 +255,23 @@ impl Chaos {
 
     fn ack(&mut self, position: u64) {
         let before = self.acked.insert(position, self.next);
-        assert_eq!(before, None, "seed {}: commit {position} was acknowledged to two writers", self.seed);
+        assert_eq!(
+            before, None,
+            "seed {}: commit {position} was acknowledged to two writers",
+            self.seed
+        );
     }
 
     fn recover(&mut self) {
-        let Some(index) = (!self.pods.is_empty()).then(|| self.chance.usize(..self.pods.len())) else {
+        let Some(index) = (!self.pods.is_empty()).then(|| self.chance.usize(..self.pods.len()))
+        else {
             return;
         };
         match self.pods[index].writer.recover() {
             Ok(()) => {}
-            Err(Error::Fenced { .. } | Error::Unavailable { .. }) => drop(self.pods.swap_remove(index)),
+            Err(Error::Fenced { .. } | Error::Unavailable { .. }) => {
+                drop(self.pods.swap_remove(index))
+            }
             Err(error) => panic!("seed {}: {error}", self.seed),
         }
     }
@@ -245,20 +293,47 @@ impl Chaos {
     fn check(mut self) {
         self.pods.clear();
         let pod = Pod::new(&self.log, self.epoch + 1);
-        let events = pod.reader.inspect_rows("dedupe", None, usize::MAX).expect("open");
+        let events = pod
+            .reader
+            .inspect_rows("dedupe", None, usize::MAX)
+            .expect("open");
         let key = |number: u64| uuid::Uuid::from_u128(number.into());
         for (position, number) in &self.acked {
-            let found = events.iter().filter(|row| row.key.ends_with(&format!(":{}", key(*number)))).count();
-            assert_eq!(found, 1, "seed {}: commit {position} ({})", self.seed, key(*number));
+            let found = events
+                .iter()
+                .filter(|row| row.key.ends_with(&format!(":{}", key(*number))))
+                .count();
+            assert_eq!(
+                found,
+                1,
+                "seed {}: commit {position} ({})",
+                self.seed,
+                key(*number)
+            );
         }
         assert!(pod.reader.position() >= self.acked.len() as u64);
-        assert_eq!(events.len() as u64, pod.reader.position(), "seed {}", self.seed);
-        assert_eq!(pod.reader.outbox_depth().expect("open"), pod.reader.position(), "seed {}", self.seed);
+        assert_eq!(
+            events.len() as u64,
+            pod.reader.position(),
+            "seed {}",
+            self.seed
+        );
+        assert_eq!(
+            pod.reader.outbox_depth().expect("open"),
+            pod.reader.position(),
+            "seed {}",
+            self.seed
+        );
         let expected = pod.everything();
         drop(pod);
         for dir in std::mem::take(&mut self.dirs) {
             self.epoch += 2;
-            assert_eq!(Pod::on(dir, &self.log, self.epoch).everything(), expected, "seed {}", self.seed);
+            assert_eq!(
+                Pod::on(dir, &self.log, self.epoch).everything(),
+                expected,
+                "seed {}",
+                self.seed
+            );
         }
     }
 }

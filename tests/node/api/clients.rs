@@ -71,7 +71,10 @@ fn python(module: &str) -> Command {
 /// Runs a command in a directory and returns its output.
 #[track_caller]
 fn run(command: &mut Command, dir: &Path) -> String {
-    let output = command.current_dir(dir).output().expect("the program starts");
+    let output = command
+        .current_dir(dir)
+        .output()
+        .expect("the program starts");
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let (out, error) = (text(&output.stdout), text(&output.stderr));
     assert!(output.status.success(), "{command:?}:\n{out}{error}");
@@ -91,14 +94,22 @@ impl Setup {
         let path = |name: &str| dir.path().join(name).display().to_string();
         let definitions = path("definitions");
         std::fs::create_dir(&definitions).expect("a directory can be created");
-        std::fs::write(dir.path().join("definitions/order.saga.yaml"), ORDER).expect("it is written");
+        std::fs::write(dir.path().join("definitions/order.saga.yaml"), ORDER)
+            .expect("it is written");
         let data = path("data");
-        let node = Process::start_with_session(&["--data-dir", &data, "--definitions-dir", &definitions]);
-        let token =
-            std::fs::read_to_string(dir.path().join("data/session-token")).expect("the node has a token");
-        let description = orlog::api::openapi().to_json().expect("the description serializes to JSON");
+        let node =
+            Process::start_with_session(&["--data-dir", &data, "--definitions-dir", &definitions]);
+        let token = std::fs::read_to_string(dir.path().join("data/session-token"))
+            .expect("the node has a token");
+        let description = orlog::api::openapi()
+            .to_json()
+            .expect("the description serializes to JSON");
         std::fs::write(dir.path().join("openapi.json"), description).expect("it is written");
-        Self { token: token.trim().to_owned(), dir, node }
+        Self {
+            token: token.trim().to_owned(),
+            dir,
+            node,
+        }
     }
 
     fn copy(&self, name: &str) {
@@ -114,12 +125,20 @@ fn generated_typescript_client_works() {
     let modules = tool("openapi-typescript/node_modules");
     std::os::unix::fs::symlink(&modules, dir.join("node_modules")).expect("a link can be created");
     let generator = modules.join("openapi-typescript/bin/cli.js");
-    run(nodejs().arg(generator).args(["openapi.json", "--output", "schema.d.ts"]), dir);
+    run(
+        nodejs()
+            .arg(generator)
+            .args(["openapi.json", "--output", "schema.d.ts"]),
+        dir,
+    );
     setup.copy("client.ts");
     std::fs::write(dir.join("tsconfig.json"), TS_CONFIG).expect("it is written");
     std::fs::write(dir.join("package.json"), r#"{"type":"module"}"#).expect("it is written");
     run(nodejs().arg(modules.join("typescript/bin/tsc")), dir);
-    let output = run(nodejs().args(["client.ts", &setup.node.url, &setup.token]), dir);
+    let output = run(
+        nodejs().args(["client.ts", &setup.node.url, &setup.token]),
+        dir,
+    );
     assert_eq!(output.trim(), "used");
     setup.node.stop();
 }
@@ -140,13 +159,23 @@ fn generated_python_client_works() {
         "--meta",
         "none",
     ];
-    run(python("openapi_python_client").args(generate).arg("--fail-on-warning"), dir);
+    run(
+        python("openapi_python_client")
+            .args(generate)
+            .arg("--fail-on-warning"),
+        dir,
+    );
     setup.copy("client.py");
     std::fs::write(dir.join("mypy.ini"), MYPY_CONFIG).expect("it is written");
-    run(python("mypy").args(["--no-incremental", "client.py", "orlog_client"]), dir);
+    run(
+        python("mypy").args(["--no-incremental", "client.py", "orlog_client"]),
+        dir,
+    );
     let packages = tool("openapi-python-client");
     let mut client = Command::new("python3");
-    client.env("PYTHONPATH", packages).args(["client.py", &setup.node.url, &setup.token]);
+    client
+        .env("PYTHONPATH", packages)
+        .args(["client.py", &setup.node.url, &setup.token]);
     assert_eq!(run(&mut client, dir).trim(), "used");
     setup.node.stop();
 }
@@ -170,8 +199,11 @@ fn sources(dir: &Path, files: &mut Vec<PathBuf>) {
 /// Returns the names of the types of a source file that derive `ToSchema`.
 fn components(source: &str) -> Vec<String> {
     let derives = source.split("#[derive(").skip(1);
-    let described =
-        derives.filter(|rest| rest.split(")]").next().is_some_and(|traits| traits.contains("ToSchema")));
+    let described = derives.filter(|rest| {
+        rest.split(")]")
+            .next()
+            .is_some_and(|traits| traits.contains("ToSchema"))
+    });
     let name = |rest: &str| {
         let mut words = rest.split(|c: char| !(c.is_alphanumeric() || c == '_'));
         words.find(|word| matches!(*word, "struct" | "enum"))?;
@@ -189,14 +221,23 @@ fn component_names_are_unique() {
     for file in files {
         let source = std::fs::read_to_string(&file).expect("the source is readable");
         for name in components(&source) {
-            places.entry(name).or_default().push(file.display().to_string());
+            places
+                .entry(name)
+                .or_default()
+                .push(file.display().to_string());
         }
     }
     assert!(places.len() > 100, "{} types were found", places.len());
-    let schemas = description()["components"]["schemas"].as_object().expect("schemas").clone();
+    let schemas = description()["components"]["schemas"]
+        .as_object()
+        .expect("schemas")
+        .clone();
     assert!(schemas.keys().any(|name| places.contains_key(name)));
     let collisions: Vec<_> = places.iter().filter(|(_, files)| files.len() > 1).collect();
-    assert!(collisions.is_empty(), "two types have one name; rename one: {collisions:?}");
+    assert!(
+        collisions.is_empty(),
+        "two types have one name; rename one: {collisions:?}"
+    );
 }
 
 /// Generators name functions by the id of the operation.
@@ -205,8 +246,9 @@ fn operation_ids_are_unique() {
     let description = description();
     let items = description["paths"].as_object().expect("paths").values();
     let operations = items.flat_map(|item| item.as_object().expect("operations").values());
-    let mut ids: Vec<_> =
-        operations.map(|operation| operation["operationId"].as_str().expect("an id")).collect();
+    let mut ids: Vec<_> = operations
+        .map(|operation| operation["operationId"].as_str().expect("an id"))
+        .collect();
     ids.sort_unstable();
     let repeated: Vec<_> = ids.windows(2).filter(|pair| pair[0] == pair[1]).collect();
     assert!(repeated.is_empty(), "{repeated:?}");
@@ -218,8 +260,10 @@ fn no_request_body_can_be_null() {
     for (path, item) in description["paths"].as_object().expect("paths") {
         for (method, operation) in item.as_object().expect("operations") {
             let content = operation["requestBody"]["content"].as_object();
-            for schema in
-                content.into_iter().flat_map(|content| content.values()).map(|content| &content["schema"])
+            for schema in content
+                .into_iter()
+                .flat_map(|content| content.values())
+                .map(|content| &content["schema"])
             {
                 let can_be_null = schema["type"] == "null"
                     || schema["oneOf"]
@@ -247,7 +291,10 @@ fn ids_and_times_have_formats() {
     ] {
         assert_eq!(property(schema, name), format, "{schema}.{name}");
     }
-    for (schema, described) in description["components"]["schemas"].as_object().expect("schemas") {
+    for (schema, described) in description["components"]["schemas"]
+        .as_object()
+        .expect("schemas")
+    {
         for (name, property) in described["properties"].as_object().into_iter().flatten() {
             let is_text = property["type"].to_string().contains("string");
             assert!(

@@ -114,28 +114,51 @@ impl Node {
         let refunds = Arc::new(AtomicBool::new(true));
         let clock = Some(Arc::new(BreakableClock) as Arc<dyn Clock>);
         let builder = builder.overrides(|overrides| overrides.clock = clock);
-        let node = builder.upstream(effects(Arc::clone(&refunds))).gateway().start().await;
-        Self { inner: node, refunds }
+        let node = builder
+            .upstream(effects(Arc::clone(&refunds)))
+            .gateway()
+            .start()
+            .await;
+        Self {
+            inner: node,
+            refunds,
+        }
     }
 
     /// Starts a node that accepts these tenants only.
     pub(crate) async fn listing(tenants: &[&str]) -> Self {
-        let list = tenants.iter().map(|name| TenantId::new(*name).unwrap()).collect();
+        let list = tenants
+            .iter()
+            .map(|name| TenantId::new(*name).unwrap())
+            .collect();
         Self::start_with(|config| {
-            config.tenants =
-                TenantsConfig { mode: TenantMode::Allowlist, allowed: list, ..TenantsConfig::default() };
+            config.tenants = TenantsConfig {
+                mode: TenantMode::Allowlist,
+                allowed: list,
+                ..TenantsConfig::default()
+            };
         })
         .await
     }
 
     /// Publishes the order and waits until it reaches this status.
     pub(crate) async fn order(&self, tenant: &str, id: &str, total: u64, status: &str) -> Value {
-        let response = self.ask(Method::POST, tenant, "/v1/events", placed(id, total).to_string()).await;
+        let response = self
+            .ask(
+                Method::POST,
+                tenant,
+                "/v1/events",
+                placed(id, total).to_string(),
+            )
+            .await;
         assert_eq!(response.status, StatusCode::ACCEPTED, "{response:?}");
         let path = format!("/v1/sagas/order/{id}");
         let is_ready = |order: &Value| {
-            let is_shipping =
-                || order["waits"].as_array().is_some_and(|w| w.iter().any(|w| w["name"] == "Shipped"));
+            let is_shipping = || {
+                order["waits"]
+                    .as_array()
+                    .is_some_and(|w| w.iter().any(|w| w["name"] == "Shipped"))
+            };
             order["status"] == status && (status != "running" || is_shipping())
         };
         self.until(tenant, &path, is_ready).await
@@ -167,7 +190,11 @@ fn effects(refunds: Arc<AtomicBool>) -> Upstream {
 
 /// Returns the start event of an order.
 pub(crate) fn placed(id: &str, total: u64) -> Value {
-    event(&format!("placed-{id}"), "OrderPlaced", &json!({ "orderId": id, "total": total }))
+    event(
+        &format!("placed-{id}"),
+        "OrderPlaced",
+        &json!({ "orderId": id, "total": total }),
+    )
 }
 
 pub(crate) fn event(id: &str, kind: &str, data: &Value) -> Value {

@@ -27,7 +27,9 @@ impl OnboardingNode {
         for effect in ["devices.install", "devices.wipe", "mail.welcome"] {
             let done = Arc::clone(&done);
             native = native.effect(effect, move |call: FunctionCall| {
-                done.lock().unwrap().push((call.effect.to_string(), call.payload));
+                done.lock()
+                    .unwrap()
+                    .push((call.effect.to_string(), call.payload));
                 std::future::ready(Ok(json!({})))
             });
         }
@@ -37,7 +39,10 @@ impl OnboardingNode {
             Vec::new(),
             upstreams,
         );
-        let firm = Self { node: node.await, done };
+        let firm = Self {
+            node: node.await,
+            done,
+        };
         let contract = json!({
             "employeeId": "e1", "name": "Ada", "role": "engineer", "firstDay": "2026-01-02T08:00:00Z",
         });
@@ -51,16 +56,26 @@ impl OnboardingNode {
         if !correlation.is_empty() {
             event["correlationid"] = json!(correlation);
         }
-        let response = self.node.ask(Method::POST, "", "/v1/events", event.to_string()).await;
+        let response = self
+            .node
+            .ask(Method::POST, "", "/v1/events", event.to_string())
+            .await;
         assert_eq!(response.status, StatusCode::ACCEPTED, "{response:?}");
     }
 
     async fn status(&self, path: &str, status: &str) -> Value {
-        self.node.until("", path, |saga| saga["status"] == status).await
+        self.node
+            .until("", path, |saga| saga["status"] == status)
+            .await
     }
 
     fn effects(&self) -> Vec<String> {
-        self.done.lock().unwrap().iter().map(|(name, _)| name.clone()).collect()
+        self.done
+            .lock()
+            .unwrap()
+            .iter()
+            .map(|(name, _)| name.clone())
+            .collect()
     }
 }
 
@@ -68,14 +83,33 @@ impl OnboardingNode {
 #[tokio::test(flavor = "multi_thread")]
 async fn onboarding_completes_with_child_saga_and_task() {
     let firm = OnboardingNode::open().await;
-    let parent = firm.node.until("", PARENT, |saga| saga["tasks"][0]["id"].is_string()).await;
-    let task = format!("/v1/tasks/{}/complete", parent["tasks"][0]["id"].as_str().unwrap());
+    let parent = firm
+        .node
+        .until("", PARENT, |saga| saga["tasks"][0]["id"].is_string())
+        .await;
+    let task = format!(
+        "/v1/tasks/{}/complete",
+        parent["tasks"][0]["id"].as_str().unwrap()
+    );
     let found = json!({ "user": "grace", "roles": ["lead"], "outcome": "MentorFound", "data": { "mentor": "grace" } });
     firm.node.post(&task, &found).await.ok();
-    firm.happens("AccountCreated", "", &json!({ "employeeId": "e1", "login": "ada" })).await;
-    let child = firm.node.until("", CHILD, |saga| saga["status"] == "running").await;
+    firm.happens(
+        "AccountCreated",
+        "",
+        &json!({ "employeeId": "e1", "login": "ada" }),
+    )
+    .await;
+    let child = firm
+        .node
+        .until("", CHILD, |saga| saga["status"] == "running")
+        .await;
     assert_eq!(child["parent"]["saga"], "onboarding");
-    firm.happens("LaptopDelivered", "e1:equipment", &json!({ "serial": "L-7" })).await;
+    firm.happens(
+        "LaptopDelivered",
+        "e1:equipment",
+        &json!({ "serial": "L-7" }),
+    )
+    .await;
     firm.status(CHILD, "completed").await;
     firm.status(PARENT, "completed").await;
     let welcome = json!({ "to": "ada", "mentor": "grace", "laptop": "L-7" });
@@ -87,14 +121,29 @@ async fn onboarding_completes_with_child_saga_and_task() {
 #[tokio::test(flavor = "multi_thread")]
 async fn cancelling_compensates_the_child_and_closes_the_task() {
     let firm = OnboardingNode::open().await;
-    firm.happens("AccountCreated", "", &json!({ "employeeId": "e1", "login": "ada" })).await;
-    firm.node.until("", CHILD, |saga| saga["status"] == "running").await;
-    firm.node.until("", PARENT, |saga| saga["state"]["vars"]["login"] == "ada").await;
-    firm.happens("ContractWithdrawn", "", &json!({ "employeeId": "e1" })).await;
+    firm.happens(
+        "AccountCreated",
+        "",
+        &json!({ "employeeId": "e1", "login": "ada" }),
+    )
+    .await;
+    firm.node
+        .until("", CHILD, |saga| saga["status"] == "running")
+        .await;
+    firm.node
+        .until("", PARENT, |saga| saga["state"]["vars"]["login"] == "ada")
+        .await;
+    firm.happens("ContractWithdrawn", "", &json!({ "employeeId": "e1" }))
+        .await;
     let parent = firm.status(PARENT, "compensating").await;
     assert_eq!(parent["tasks"], json!([]));
-    firm.happens("AccountRemoved", "", &json!({ "employeeId": "e1" })).await;
+    firm.happens("AccountRemoved", "", &json!({ "employeeId": "e1" }))
+        .await;
     firm.status(CHILD, "cancelled").await;
     firm.status(PARENT, "cancelled").await;
-    assert!(firm.effects().is_empty(), "nothing was installed: {:?}", firm.effects());
+    assert!(
+        firm.effects().is_empty(),
+        "nothing was installed: {:?}",
+        firm.effects()
+    );
 }

@@ -36,11 +36,23 @@ fn key(tenant: &str, id: &str) -> InstanceKey {
 /// Completes an order and waits until its actor is passivated.
 async fn completed(node: &Node, tenant: &str, id: &str) {
     node.order(tenant, id, 5, "running").await;
-    let shipped = event(&format!("shipped-{id}"), "Shipped", &json!({ "orderId": id }));
-    let response = node.ask(axum::http::Method::POST, tenant, "/v1/events", shipped.to_string()).await;
+    let shipped = event(
+        &format!("shipped-{id}"),
+        "Shipped",
+        &json!({ "orderId": id }),
+    );
+    let response = node
+        .ask(
+            axum::http::Method::POST,
+            tenant,
+            "/v1/events",
+            shipped.to_string(),
+        )
+        .await;
     assert_eq!(response.status, StatusCode::ACCEPTED, "{response:?}");
     let path = format!("/v1/sagas/order/{id}");
-    node.until(tenant, &path, |order| order["status"] == "completed").await;
+    node.until(tenant, &path, |order| order["status"] == "completed")
+        .await;
 }
 
 /// Purges until no row is due; live and one-millisecond-old instances wait for the next pass.
@@ -55,7 +67,10 @@ async fn purged(node: &Node, instances: u64) -> PurgeResult {
             tokio::task::yield_now().await;
         }
     };
-    assert!(tokio::time::timeout(WAIT_TIMEOUT, whole).await.is_ok(), "{all:?}");
+    assert!(
+        tokio::time::timeout(WAIT_TIMEOUT, whole).await.is_ok(),
+        "{all:?}"
+    );
     all
 }
 
@@ -68,22 +83,39 @@ async fn ended_instances_are_purged_and_active_ones_stay() {
     node.order("", "declined", 5000, "failed").await;
     node.order("", "running", 5, "running").await;
     node.order("", "paused", 5, "running").await;
-    node.post("/v1/sagas/order/paused/pause", &json!({})).await.ok();
+    node.post("/v1/sagas/order/paused/pause", &json!({}))
+        .await
+        .ok();
     node.order("", "stuck", 5, "running").await;
-    node.post("/v1/sagas/order/stuck/cancel", &json!({})).await.ok();
-    node.until("", "/v1/sagas/order/stuck", |order| order["status"] == "stuck").await;
+    node.post("/v1/sagas/order/stuck/cancel", &json!({}))
+        .await
+        .ok();
+    node.until("", "/v1/sagas/order/stuck", |order| {
+        order["status"] == "stuck"
+    })
+    .await;
     assert_eq!(purged(&node, 2).await.instances, 2);
-    assert_eq!(node.app.services.retention.purge().await.unwrap(), PurgeResult::default());
+    assert_eq!(
+        node.app.services.retention.purge().await.unwrap(),
+        PurgeResult::default()
+    );
     let remaining = node.get("/v1/sagas").await.ok();
-    let mut remaining: Vec<_> =
-        remaining["items"].as_array().unwrap().iter().map(|item| item["correlation"].clone()).collect();
+    let mut remaining: Vec<_> = remaining["items"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|item| item["correlation"].clone())
+        .collect();
     remaining.sort_by_key(ToString::to_string);
     assert_eq!(remaining, ["paused", "running", "stuck"]);
     let history = node.get("/v1/inspect/history").await.ok();
     assert!(!history.to_string().contains("done"), "{history:#}");
     node.get("/v1/sagas/order/done").await.problem("OR0011");
     let metrics = node.get("/metrics").await.text;
-    assert!(metrics.contains("orlog_instances_purged_total 2"), "{metrics}");
+    assert!(
+        metrics.contains("orlog_instances_purged_total 2"),
+        "{metrics}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -91,33 +123,64 @@ async fn retention_periods_apply_per_tenant_and_saga() {
     let node = Node::start_with(|config| {
         forgetful(config);
         config.retention.instances = RetentionPeriod::Forever;
-        let acme = TenantRetention { instances: Some(SHORT), dead_letters: None };
+        let acme = TenantRetention {
+            instances: Some(SHORT),
+            dead_letters: None,
+        };
         config.retention.tenants = BTreeMap::from([(TenantId::new("acme").unwrap(), acme)]);
-        let beta = TenantRetention { instances: None, dead_letters: Some(SHORT) };
-        config.retention.tenants.insert(TenantId::new("beta").unwrap(), beta);
+        let beta = TenantRetention {
+            instances: None,
+            dead_letters: Some(SHORT),
+        };
+        config
+            .retention
+            .tenants
+            .insert(TenantId::new("beta").unwrap(), beta);
     })
     .await;
     for tenant in ["", "acme", "beta"] {
         completed(&node, tenant, "o-1").await;
         // Without the correlation id it cannot be delivered to an instance.
         let lost = event("lost", "Shipped", &json!({}));
-        let response = node.ask(axum::http::Method::POST, tenant, "/v1/events", lost.to_string()).await;
+        let response = node
+            .ask(
+                axum::http::Method::POST,
+                tenant,
+                "/v1/events",
+                lost.to_string(),
+            )
+            .await;
         assert_eq!(response.status, StatusCode::ACCEPTED);
-        let one =
-            |dead_letters: &Value| dead_letters["items"].as_array().is_some_and(|items| items.len() == 1);
+        let one = |dead_letters: &Value| {
+            dead_letters["items"]
+                .as_array()
+                .is_some_and(|items| items.len() == 1)
+        };
         node.until(tenant, "/v1/dead-letters", one).await;
     }
     let all = purged(&node, 1).await;
     assert_eq!((all.instances, all.dead_letters), (1, 1));
     for (tenant, is_there) in [("", true), ("acme", false), ("beta", true)] {
         let reader = node.app.runtime.readers().next().unwrap();
-        assert_eq!(reader.instance(&key(tenant, "o-1")).unwrap().is_some(), is_there, "{tenant}");
+        assert_eq!(
+            reader.instance(&key(tenant, "o-1")).unwrap().is_some(),
+            is_there,
+            "{tenant}"
+        );
     }
     // The longer of the two windows applies.
     let mut retention = node.app.config.retention.clone();
     let saga = SagaName::new("order").unwrap();
-    retention.sagas.insert(saga.clone(), SagaRetention { instances: Some(RetentionPeriod::Forever) });
-    assert_eq!(retention.for_instance(&TenantId::new("acme").unwrap(), &saga), RetentionPeriod::Forever);
+    retention.sagas.insert(
+        saga.clone(),
+        SagaRetention {
+            instances: Some(RetentionPeriod::Forever),
+        },
+    );
+    assert_eq!(
+        retention.for_instance(&TenantId::new("acme").unwrap(), &saga),
+        RetentionPeriod::Forever
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -139,7 +202,9 @@ async fn purge_runs_periodically() {
             tokio::task::yield_now().await;
         }
     };
-    tokio::time::timeout(WAIT_TIMEOUT, all_purged).await.unwrap();
+    tokio::time::timeout(WAIT_TIMEOUT, all_purged)
+        .await
+        .unwrap();
     node.until("", "/v1/sagas", is_empty).await;
     node.app.stop().await.unwrap();
 }
@@ -167,10 +232,20 @@ async fn instance_started_during_its_purge_starts_clean() {
                 "OrderPlaced",
                 &json!({ "orderId": id, "total": if run % 3 == 0 { 5 } else { 5000 } }),
             );
-            assert_eq!(node.post("/v1/events", &started).await.status, StatusCode::ACCEPTED);
+            assert_eq!(
+                node.post("/v1/events", &started).await.status,
+                StatusCode::ACCEPTED
+            );
             if run % 3 == 0 {
-                let shipped = event(&format!("s-{id}-{run}"), "Shipped", &json!({ "orderId": id }));
-                assert_eq!(node.post("/v1/events", &shipped).await.status, StatusCode::ACCEPTED);
+                let shipped = event(
+                    &format!("s-{id}-{run}"),
+                    "Shipped",
+                    &json!({ "orderId": id }),
+                );
+                assert_eq!(
+                    node.post("/v1/events", &shipped).await.status,
+                    StatusCode::ACCEPTED
+                );
             }
             runs += 1;
         }
@@ -212,7 +287,10 @@ fn purge_scans_a_million_instances() {
     const MANY: usize = 1_000_000;
     let home = tempfile::tempdir().unwrap();
     let durability = Durability::Interval(Duration::from_millis(50));
-    let options = Options { durability, ..Options::default() };
+    let options = Options {
+        durability,
+        ..Options::default()
+    };
     let (mut writer, reader) = orlog_store::open(home.path(), options).unwrap();
     let at = Timestamp::from_millis(1_700_000_000_000);
     let started = std::time::Instant::now();
@@ -230,23 +308,45 @@ fn purge_scans_a_million_instances() {
         writer.commit(&changes.collect::<Vec<_>>(), at).unwrap();
     }
     writer.flush().unwrap();
-    println!("filled in {:?}, {} bytes", started.elapsed(), reader.stats().tables_bytes);
+    println!(
+        "filled in {:?}, {} bytes",
+        started.elapsed(),
+        reader.stats().tables_bytes
+    );
     for round in ["nothing due", "again"] {
-        let (started, mut from, mut longest) =
-            (std::time::Instant::now(), Some(SweepCursor::default()), Duration::ZERO);
+        let (started, mut from, mut longest) = (
+            std::time::Instant::now(),
+            Some(SweepCursor::default()),
+            Duration::ZERO,
+        );
         while let Some(at) = from {
             let one = std::time::Instant::now();
-            from = reader.sweep_ended(&at, (64, 2048), |_, _| None).unwrap().next;
+            from = reader
+                .sweep_ended(&at, (64, 2048), |_, _| None)
+                .unwrap()
+                .next;
             longest = longest.max(one.elapsed());
         }
-        println!("{round}: gone through in {:?}, the longest go {longest:?}", started.elapsed());
+        println!(
+            "{round}: gone through in {:?}, the longest go {longest:?}",
+            started.elapsed()
+        );
     }
-    let (started, mut from, mut took, mut purged) =
-        (std::time::Instant::now(), Some(SweepCursor::default()), Vec::new(), 0);
+    let (started, mut from, mut took, mut purged) = (
+        std::time::Instant::now(),
+        Some(SweepCursor::default()),
+        Vec::new(),
+        0,
+    );
     while let Some(cursor) = from {
-        let stretch = reader.sweep_ended(&cursor, (64, 2048), |_, _| Some(Timestamp::MAX)).unwrap();
+        let stretch = reader
+            .sweep_ended(&cursor, (64, 2048), |_, _| Some(Timestamp::MAX))
+            .unwrap();
         purged += stretch.found.len();
-        let changes = stretch.found.into_iter().map(|(key, version)| Change::PurgeInstance { key, version });
+        let changes = stretch
+            .found
+            .into_iter()
+            .map(|(key, version)| Change::PurgeInstance { key, version });
         let one = std::time::Instant::now();
         writer.commit(&changes.collect::<Vec<_>>(), at).unwrap();
         took.push(one.elapsed());
@@ -255,16 +355,30 @@ fn purge_scans_a_million_instances() {
     took.sort();
     assert!(PURGE_BATCH > 1 && purged == MANY / 2);
     let (half, rare) = (took[took.len() / 2], took[took.len() * 99 / 100]);
-    println!("{purged} purged in {:?}; a commit of 64: median {half:?}, p99 {rare:?}", started.elapsed());
+    println!(
+        "{purged} purged in {:?}; a commit of 64: median {half:?}, p99 {rare:?}",
+        started.elapsed()
+    );
 }
 
 /// Returns a snapshot of typical size and a history entry.
-fn sample(over: bool, at: orlog_model::Timestamp) -> (orlog_model::Instance, orlog_model::HistoryEntry) {
+fn sample(
+    over: bool,
+    at: orlog_model::Timestamp,
+) -> (orlog_model::Instance, orlog_model::HistoryEntry) {
     use orlog_model::{DefinitionRef, EventId, HistoryEntry, Instance, Status};
 
-    let status = if over { Status::Completed } else { Status::Running };
+    let status = if over {
+        Status::Completed
+    } else {
+        Status::Running
+    };
     let instance = Instance {
-        definition: DefinitionRef { saga: SagaName::new("order").unwrap(), version: 1, hash: [7; 16] },
+        definition: DefinitionRef {
+            saga: SagaName::new("order").unwrap(),
+            version: 1,
+            hash: [7; 16],
+        },
         version: 1,
         status,
         paused: false,

@@ -38,7 +38,9 @@ async fn reviews(change: impl FnOnce(&mut Config)) -> Node {
 impl Node {
     /// Starts a review and returns the token of its first wait.
     async fn submitted(&self, id: &str, author: &str) -> String {
-        self.post("/v1/sagas/review", &json!({ "id": id, "author": author })).await.json();
+        self.post("/v1/sagas/review", &json!({ "id": id, "author": author }))
+            .await
+            .json();
         self.wait_of(id).await
     }
 
@@ -50,14 +52,17 @@ impl Node {
     }
 
     async fn review_until(&self, id: &str, condition: impl Fn(&Value) -> bool) -> Value {
-        self.until("", &format!("/v1/sagas/review/{id}"), condition).await
+        self.until("", &format!("/v1/sagas/review/{id}"), condition)
+            .await
     }
 
     /// Publishes a signal to a review, with these extension attributes.
     async fn publish_signal(&self, review: &str, id: &str, extensions: &Value) {
         let mut body = json!({ "specversion": "1.0", "id": id, "type": "Approved", "source": "urn:desk",
             "data": { "by": "ada" } });
-        body.as_object_mut().unwrap().extend(extensions.as_object().unwrap().clone());
+        body.as_object_mut()
+            .unwrap()
+            .extend(extensions.as_object().unwrap().clone());
         let message = Message {
             subject: format!("workflow.review.{review}"),
             id: Some(id.to_owned()),
@@ -78,18 +83,29 @@ async fn signal_for_an_earlier_wait_is_rejected_also_after_a_restart() {
     let node = reviews(|_| ()).await;
     let first = node.submitted("r-1", "ada").await;
     let path = "/v1/sagas/review/r-1/signal";
-    assert_eq!(node.post(path, &approved(&first)).await.ok()["applied"], true);
+    assert_eq!(
+        node.post(path, &approved(&first)).await.ok()["applied"],
+        true
+    );
     let second = node.wait_of("r-1").await;
     assert_ne!(second, first);
     let stale = node.post(path, &approved(&first)).await;
     assert_eq!(stale.status, StatusCode::CONFLICT);
     assert!(stale.problem("OR0036").contains(&first));
-    node.post("/v1/sagas/review/r-1/cancel", &json!({ "wait_token": first })).await.problem("OR0036");
+    node.post(
+        "/v1/sagas/review/r-1/cancel",
+        &json!({ "wait_token": first }),
+    )
+    .await
+    .problem("OR0036");
     node.post(path, &approved("soon")).await.problem("OR0002");
     let node = node.restart(|_| ()).await;
     assert_eq!(node.wait_of("r-1").await, second);
     node.post(path, &approved(&first)).await.problem("OR0036");
-    assert_eq!(node.post(path, &approved(&second)).await.ok()["status"], "completed");
+    assert_eq!(
+        node.post(path, &approved(&second)).await.ok()["status"],
+        "completed"
+    );
 }
 
 /// Requirements: E3, E9.
@@ -97,25 +113,55 @@ async fn signal_for_an_earlier_wait_is_rejected_also_after_a_restart() {
 async fn stale_signal_of_the_bus_becomes_a_dead_letter() {
     let node = reviews(|_| ()).await;
     let first = node.submitted("r-1", "ada").await;
-    node.publish_signal("r-1", "s-1", &json!({ "orlogwaittoken": first, "orlogexpectedversion": 1 })).await;
-    node.review_until("r-1", |review| review["version"] == 2).await;
-    node.publish_signal("r-1", "s-2", &json!({ "orlogwaittoken": first })).await;
-    node.publish_signal("r-1", "s-3", &json!({ "orlogexpectedversion": 1 })).await;
-    node.publish_signal("missing", "s-4", &json!({ "orlogexpectedversion": "1" })).await;
+    node.publish_signal(
+        "r-1",
+        "s-1",
+        &json!({ "orlogwaittoken": first, "orlogexpectedversion": 1 }),
+    )
+    .await;
+    node.review_until("r-1", |review| review["version"] == 2)
+        .await;
+    node.publish_signal("r-1", "s-2", &json!({ "orlogwaittoken": first }))
+        .await;
+    node.publish_signal("r-1", "s-3", &json!({ "orlogexpectedversion": 1 }))
+        .await;
+    node.publish_signal("missing", "s-4", &json!({ "orlogexpectedversion": "1" }))
+        .await;
     let rejected = |dead_letters: &Value| dead_letters["items"].as_array().unwrap().len() == 3;
     let dead_letters = node.until("", "/v1/dead-letters", rejected).await;
     for letter in dead_letters["items"].as_array().unwrap() {
-        assert_eq!((&letter["reason"], &letter["label"]), (&json!("signal_rejected"), &json!("Approved")));
+        assert_eq!(
+            (&letter["reason"], &letter["label"]),
+            (&json!("signal_rejected"), &json!("Approved"))
+        );
     }
     let review = node.get("/v1/sagas/review/r-1").await.ok();
-    assert_eq!((&review["version"], &review["status"]), (&json!(2), &json!("running")));
+    assert_eq!(
+        (&review["version"], &review["status"]),
+        (&json!(2), &json!("running"))
+    );
     let letters = review["dead_letters"].as_array().unwrap();
-    let messages: Vec<_> = letters.iter().map(|letter| letter["message"].as_str().unwrap()).collect();
-    assert!(messages.iter().any(|text| text.contains(&first)), "{messages:?}");
-    assert!(messages.contains(&"instance version is 2, expected 1"), "{messages:?}");
+    let messages: Vec<_> = letters
+        .iter()
+        .map(|letter| letter["message"].as_str().unwrap())
+        .collect();
+    assert!(
+        messages.iter().any(|text| text.contains(&first)),
+        "{messages:?}"
+    );
+    assert!(
+        messages.contains(&"instance version is 2, expected 1"),
+        "{messages:?}"
+    );
     // The caller of a redrive receives the rejection, and the dead letter stays.
-    let redrive = format!("/v1/dead-letters/{}/redrive", letters[0]["id"].as_str().unwrap());
-    assert_eq!(node.post(&redrive, &json!(null)).await.status, StatusCode::CONFLICT);
+    let redrive = format!(
+        "/v1/dead-letters/{}/redrive",
+        letters[0]["id"].as_str().unwrap()
+    );
+    assert_eq!(
+        node.post(&redrive, &json!(null)).await.status,
+        StatusCode::CONFLICT
+    );
     assert!(rejected(&node.get("/v1/dead-letters").await.ok()));
 }
 
@@ -125,28 +171,66 @@ async fn later_signals_are_delivered_once_after_a_restart() {
     let node = reviews(|_| ()).await;
     let token = node.submitted("r-1", "ada").await;
     let far = json!({ "id": "far", "type": "Approved", "due_at": "2999-01-01T00:00:00Z" });
-    assert_eq!(node.post("/v1/sagas/review/r-1/signal", &far).await.ok()["applied"], true);
-    assert_eq!(node.post("/v1/sagas/review/r-1/signal", &far).await.ok()["applied"], false);
-    let due = node.app.clock.now().saturating_add(Duration::from_millis(500)).to_string();
+    assert_eq!(
+        node.post("/v1/sagas/review/r-1/signal", &far).await.ok()["applied"],
+        true
+    );
+    assert_eq!(
+        node.post("/v1/sagas/review/r-1/signal", &far).await.ok()["applied"],
+        false
+    );
+    let due = node
+        .app
+        .clock
+        .now()
+        .saturating_add(Duration::from_millis(500))
+        .to_string();
     let soon = json!({ "orlogdueat": due, "orlogwaittoken": token });
     node.publish_signal("r-1", "soon", &soon).await;
     node.publish_signal("r-1", "late", &soon).await;
     let node = node.restart(|_| ()).await;
     let is_over = |review: &Value| {
         let history = review["history"]["items"].as_array().unwrap();
-        history.iter().any(|entry| entry["note"] == "Approved: stale signal, its wait has ended")
+        history
+            .iter()
+            .any(|entry| entry["note"] == "Approved: stale signal, its wait has ended")
     };
     let review = node.review_until("r-1", is_over).await;
-    assert_eq!(review["state"]["steps"][0]["state"], "completed", "{review}");
-    assert_eq!(review["state"]["steps"][1]["state"], "running", "the other signal was for the first wait");
+    assert_eq!(
+        review["state"]["steps"][0]["state"], "completed",
+        "{review}"
+    );
+    assert_eq!(
+        review["state"]["steps"][1]["state"], "running",
+        "the other signal was for the first wait"
+    );
     let timers = review["timers"].as_array().unwrap();
-    let signals: Vec<_> = timers.iter().filter(|timer| timer["signal"] == "Approved").collect();
-    assert_eq!((signals.len(), &signals[0]["name"]), (1, &json!("signal:far")));
+    let signals: Vec<_> = timers
+        .iter()
+        .filter(|timer| timer["signal"] == "Approved")
+        .collect();
+    assert_eq!(
+        (signals.len(), &signals[0]["name"]),
+        (1, &json!("signal:far"))
+    );
     let invalid = json!({ "type": "Approved", "due_at": "tomorrow" });
-    assert!(node.post("/v1/sagas/review/r-1/signal", &invalid).await.problem("OR0002").contains("due_at"));
-    node.post("/v1/sagas/review/r-1/cancel", &json!({})).await.ok();
-    let review = node.review_until("r-1", |review| review["status"] == "cancelled").await;
-    assert_eq!(review["timers"], json!([]), "the end of the instance cancels its signals");
+    assert!(
+        node.post("/v1/sagas/review/r-1/signal", &invalid)
+            .await
+            .problem("OR0002")
+            .contains("due_at")
+    );
+    node.post("/v1/sagas/review/r-1/cancel", &json!({}))
+        .await
+        .ok();
+    let review = node
+        .review_until("r-1", |review| review["status"] == "cancelled")
+        .await;
+    assert_eq!(
+        review["timers"],
+        json!([]),
+        "the end of the instance cancels its signals"
+    );
     assert_eq!(node.get("/v1/timers").await.ok()["items"], json!([]));
 }
 
@@ -161,16 +245,31 @@ async fn instances_are_found_by_a_part_of_their_reference() {
     let found = async |query: &str| {
         let page = node.get(&format!("/v1/sagas?{query}")).await.ok();
         let items = page["items"].as_array().unwrap().iter();
-        items.map(|item| item["correlation"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+        items
+            .map(|item| item["correlation"].as_str().unwrap().to_owned())
+            .collect::<Vec<_>>()
     };
     assert_eq!(found("saga=review&reference=author%3Dada").await, ["r-1"]);
     assert_eq!(found("reference=paper%3Dr-2").await, ["r-2"]);
-    assert_eq!(found("saga=review&reference=author%3Dada%20%22l%22").await, ["r-3"]);
-    assert_eq!(found("saga=review&filter=reference.author%20%3D%3D%20%27bob%27").await, ["r-2"]);
+    assert_eq!(
+        found("saga=review&reference=author%3Dada%20%22l%22").await,
+        ["r-3"]
+    );
+    assert_eq!(
+        found("saga=review&filter=reference.author%20%3D%3D%20%27bob%27").await,
+        ["r-2"]
+    );
     assert_eq!(found("reference=o-1").await, ["o-1"]);
-    assert!(found("saga=review&reference=author%3Dada&filter=version%20%3E%205").await.is_empty());
+    assert!(
+        found("saga=review&reference=author%3Dada&filter=version%20%3E%205")
+            .await
+            .is_empty()
+    );
     let review = node.get("/v1/sagas/review/r-1").await.ok();
-    assert_eq!(review["reference"], json!({ "author": "ada", "paper": "r-1" }));
+    assert_eq!(
+        review["reference"],
+        json!({ "author": "ada", "paper": "r-1" })
+    );
     let path = "/v1/sagas?saga=review&reference=author%3Dbob";
     until_page(&node, path, |page| page["scanned"] == 1).await;
 }
@@ -178,17 +277,30 @@ async fn instances_are_found_by_a_part_of_their_reference() {
 /// The number of instances that an index finds would reveal a redacted value.
 #[tokio::test(flavor = "multi_thread")]
 async fn redacted_parts_are_not_found_by_index() {
-    let node = reviews(|config| config.redact.fields = vec!["author".to_owned().try_into().unwrap()]).await;
+    let node =
+        reviews(|config| config.redact.fields = vec!["author".to_owned().try_into().unwrap()])
+            .await;
     for id in ["r-1", "r-2"] {
         node.submitted(id, id).await;
     }
     // Two rows of each instance, and one for each part.
     let rows = |page: &Value| page["rows"].as_array().unwrap().len();
     until_page(&node, "/v1/inspect/index?limit=99", |page| rows(page) == 8).await;
-    let found = node.get("/v1/sagas?saga=review&reference=author%3Dr-1").await.ok();
-    assert_eq!((&found["items"], &found["scanned"]), (&json!([]), &json!(2)));
+    let found = node
+        .get("/v1/sagas?saga=review&reference=author%3Dr-1")
+        .await
+        .ok();
+    assert_eq!(
+        (&found["items"], &found["scanned"]),
+        (&json!([]), &json!(2))
+    );
     // The rows may still be in memory, too.
-    until_page(&node, "/v1/sagas?saga=review&reference=paper%3Dr-1", |page| page["scanned"] == 1).await;
+    until_page(
+        &node,
+        "/v1/sagas?saga=review&reference=paper%3Dr-1",
+        |page| page["scanned"] == 1,
+    )
+    .await;
 }
 
 /// Requirements: E2.
@@ -197,14 +309,42 @@ async fn last_error_keeps_the_cause_of_the_compensation() {
     let node = Node::start().await;
     node.refunds.store(false, Ordering::SeqCst);
     node.order("", "o-1", 5, "running").await;
-    let failed = event("n-1", "NotShipped", &json!({ "orderId": "o-1", "reason": "no truck" }));
+    let failed = event(
+        "n-1",
+        "NotShipped",
+        &json!({ "orderId": "o-1", "reason": "no truck" }),
+    );
     node.post("/v1/events", &failed).await.ok();
-    let stuck = node.until("", "/v1/sagas/order/o-1", |order| order["status"] == "stuck").await;
+    let stuck = node
+        .until("", "/v1/sagas/order/o-1", |order| {
+            order["status"] == "stuck"
+        })
+        .await;
     let error = &stuck["last_error"];
-    let of = |error: &Value| (error["code"].clone(), error["step"].clone(), error["attempts"].clone());
-    assert_eq!(of(error), (json!("bank_closed"), json!("charge"), json!(1)), "{error}");
-    assert_eq!(of(&error["cause"]), (json!("NotShipped"), json!("ship"), Value::Null), "{error}");
-    assert!(error["cause"]["at"].as_str() <= error["at"].as_str(), "{error}");
+    let of = |error: &Value| {
+        (
+            error["code"].clone(),
+            error["step"].clone(),
+            error["attempts"].clone(),
+        )
+    };
+    assert_eq!(
+        of(error),
+        (json!("bank_closed"), json!("charge"), json!(1)),
+        "{error}"
+    );
+    assert_eq!(
+        of(&error["cause"]),
+        (json!("NotShipped"), json!("ship"), Value::Null),
+        "{error}"
+    );
+    assert!(
+        error["cause"]["at"].as_str() <= error["at"].as_str(),
+        "{error}"
+    );
     let filter = "filter=last_error.cause.code%20%3D%3D%20%27NotShipped%27";
-    assert_eq!(node.get(&format!("/v1/sagas?{filter}")).await.ok()["items"][0]["correlation"], "o-1");
+    assert_eq!(
+        node.get(&format!("/v1/sagas?{filter}")).await.ok()["items"][0]["correlation"],
+        "o-1"
+    );
 }

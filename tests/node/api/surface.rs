@@ -158,7 +158,9 @@ fn described(description: &Value) -> Vec<String> {
                 .unwrap()
                 .keys()
                 .filter(|key| !["parameters", "summary"].contains(&key.as_str()));
-            methods.map(move |method| format!("{} {path}", method.to_uppercase())).collect::<Vec<_>>()
+            methods
+                .map(move |method| format!("{} {path}", method.to_uppercase()))
+                .collect::<Vec<_>>()
         })
         .collect();
     routes.sort();
@@ -174,7 +176,10 @@ async fn openapi_document_covers_every_route() {
     routes.push("POST /v1/sagas/{saga}/{correlation}/retry".to_owned());
     routes.sort();
     assert_eq!(described(&description), routes);
-    assert_eq!(description, serde_json::to_value(orlog::api::openapi()).unwrap());
+    assert_eq!(
+        description,
+        serde_json::to_value(orlog::api::openapi()).unwrap()
+    );
     for (path, item) in description["paths"].as_object().unwrap() {
         let filled = path
             .replace("{saga}", "order")
@@ -186,14 +191,24 @@ async fn openapi_document_covers_every_route() {
             .replace("{peer}", "b")
             .replace("{key}", "k")
             .replace("{table}", "saga");
-        for method in [Method::GET, Method::POST, Method::PUT, Method::PATCH, Method::DELETE] {
+        for method in [
+            Method::GET,
+            Method::POST,
+            Method::PUT,
+            Method::PATCH,
+            Method::DELETE,
+        ] {
             let name = method.as_str().to_lowercase();
             if path == "/admin/drain" {
                 continue;
             }
             let response = node.ask(method, "", &filled, Body::empty()).await;
             let takes_it = response.status != StatusCode::METHOD_NOT_ALLOWED;
-            assert_eq!(takes_it, item.get(&name).is_some(), "{name} {path}: {response:?}");
+            assert_eq!(
+                takes_it,
+                item.get(&name).is_some(),
+                "{name} {path}: {response:?}"
+            );
             if !takes_it {
                 response.problem("OR0010");
                 assert!(response.headers.contains_key("allow"), "{name} {path}");
@@ -212,39 +227,72 @@ async fn every_operation_documents_errors_and_tenant_header() {
             assert!(operation["summary"].is_string(), "{method} {path}");
             let parameters = operation["parameters"].to_string();
             // The configuration determines the tenant of a webhook, the path that of a context. Actors and peers have none.
-            let without = ["/v1/webhooks/", "/v1/contexts", "/v1/actors", "/v1/peer", "/v1/node-documents"];
-            let has_tenant = path.starts_with("/v1/") && !without.iter().any(|start| path.starts_with(start));
-            assert_eq!(parameters.contains("x-tenant-id"), has_tenant, "{method} {path}");
+            let without = [
+                "/v1/webhooks/",
+                "/v1/contexts",
+                "/v1/actors",
+                "/v1/peer",
+                "/v1/node-documents",
+            ];
+            let has_tenant =
+                path.starts_with("/v1/") && !without.iter().any(|start| path.starts_with(start));
+            assert_eq!(
+                parameters.contains("x-tenant-id"),
+                has_tenant,
+                "{method} {path}"
+            );
         }
     }
     let text = description.to_string();
     let schemas = description["components"]["schemas"].as_object().unwrap();
     for part in text.split("#/components/schemas/").skip(1) {
         let name = part.split('"').next().unwrap();
-        assert!(schemas.contains_key(name), "{name} is named and not described");
+        assert!(
+            schemas.contains_key(name),
+            "{name} is named and not described"
+        );
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn unknown_path_returns_a_problem() {
     let node = Node::start().await;
-    for path in ["/nothing", "/v1", "/v1/sagas/order/", "/v1/sagas/a/b/c/d", "/errors/OR9999"] {
+    for path in [
+        "/nothing",
+        "/v1",
+        "/v1/sagas/order/",
+        "/v1/sagas/a/b/c/d",
+        "/errors/OR9999",
+    ] {
         let response = node.get(path).await;
         assert_eq!(response.status, StatusCode::NOT_FOUND, "{path}");
         response.problem("OR0009");
     }
     let page = node.get("/errors/OR0009").await;
-    assert!(page.text.starts_with("# OR0009 · Route not found"), "{page:?}");
-    assert!(node.get("/").await.ok()["links"].to_string().contains("/openapi.json"));
+    assert!(
+        page.text.starts_with("# OR0009 · Route not found"),
+        "{page:?}"
+    );
+    assert!(
+        node.get("/").await.ok()["links"]
+            .to_string()
+            .contains("/openapi.json")
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn request_id_is_preserved() {
     let node = Node::start().await;
-    let request = Request::get("/v1/sagas").header("x-request-id", "abc-1").body(Body::empty()).unwrap();
+    let request = Request::get("/v1/sagas")
+        .header("x-request-id", "abc-1")
+        .body(Body::empty())
+        .unwrap();
     assert_eq!(node.send(request).await.headers["x-request-id"], "abc-1");
     let (first, second) = (node.get("/v1/sagas").await, node.get("/v1/sagas").await);
-    assert_ne!(first.headers["x-request-id"], second.headers["x-request-id"]);
+    assert_ne!(
+        first.headers["x-request-id"],
+        second.headers["x-request-id"]
+    );
 }
 
 /// Requirements: R16.
@@ -259,9 +307,16 @@ async fn health_info_and_metrics_report_node_state() {
     let info = node.get("/info").await.ok();
     assert_eq!(info["sagas"][0]["name"], "order");
     assert_eq!(info["effects"]["test.charge"], "bank");
-    let request = Request::builder().uri("/metrics").header("accept", "application/openmetrics-text");
+    let request = Request::builder()
+        .uri("/metrics")
+        .header("accept", "application/openmetrics-text");
     let metrics = node.send(request.body(Body::empty()).unwrap()).await;
-    assert!(metrics.headers["content-type"].to_str().unwrap().starts_with("application/openmetrics-text"));
+    assert!(
+        metrics.headers["content-type"]
+            .to_str()
+            .unwrap()
+            .starts_with("application/openmetrics-text")
+    );
     for line in [
         "orlog_events_ingested_total ",
         "orlog_outbox_depth{shard=\"0\",kind=\"effect\"} ",
@@ -270,11 +325,19 @@ async fn health_info_and_metrics_report_node_state() {
         "orlog_http_requests_total{route=\"/v1/events\",method=\"POST\",status=\"202\"} 1\n",
         "orlog_http_request_seconds_count{route=\"/health\"} 1\n",
     ] {
-        assert!(metrics.text.contains(line), "{line} is not in\n{}", metrics.text);
+        assert!(
+            metrics.text.contains(line),
+            "{line} is not in\n{}",
+            metrics.text
+        );
     }
     assert_eq!(metrics.text.matches("# EOF").count(), 1);
     assert!(metrics.text.ends_with("# EOF\n"));
-    let types: Vec<&str> = metrics.text.lines().filter(|line| line.starts_with("# TYPE")).collect();
+    let types: Vec<&str> = metrics
+        .text
+        .lines()
+        .filter(|line| line.starts_with("# TYPE"))
+        .collect();
     let unique: std::collections::BTreeSet<_> = types.iter().collect();
     assert_eq!(types.len(), unique.len(), "a metric is declared twice");
     assert_eq!(node.get("/v1/mailboxes").await.ok(), json!({ "items": [] }));
@@ -288,7 +351,10 @@ async fn panicking_handler_returns_a_problem_without_details() {
     PANICS.set(false);
     assert_eq!(response.status, StatusCode::INTERNAL_SERVER_ERROR);
     response.problem("OR0021");
-    assert!(!response.text.contains("the clock is broken"), "{response:?}");
+    assert!(
+        !response.text.contains("the clock is broken"),
+        "{response:?}"
+    );
     node.post("/v1/events", &placed("o-1", 5)).await.ok();
 }
 
@@ -307,14 +373,24 @@ async fn shutdown_completes_in_flight_requests() {
         body.len()
     );
     let mut stream = TcpStream::connect(address).await.unwrap();
-    stream.write_all(format!("{header}{first}").as_bytes()).await.unwrap();
+    stream
+        .write_all(format!("{header}{first}").as_bytes())
+        .await
+        .unwrap();
     let mut other = TcpStream::connect(address).await.unwrap();
-    other.write_all(b"GET /ready HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").await.unwrap();
+    other
+        .write_all(b"GET /ready HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")
+        .await
+        .unwrap();
     assert!(read(&mut other).await.starts_with("HTTP/1.1 200"));
     stop.send(()).unwrap();
     stream.write_all(rest.as_bytes()).await.unwrap();
     assert!(read(&mut stream).await.starts_with("HTTP/1.1 202"));
-    tokio::time::timeout(WAIT_TIMEOUT, server).await.unwrap().unwrap().unwrap();
+    tokio::time::timeout(WAIT_TIMEOUT, server)
+        .await
+        .unwrap()
+        .unwrap()
+        .unwrap();
     assert!(TcpStream::connect(address).await.is_err());
 }
 
@@ -329,23 +405,38 @@ async fn non_http_connection_is_closed() {
     for (bytes, response) in [
         (b"\x16\x03\x01 hello\r\n\r\n".to_vec(), "HTTP/1.1 400"),
         (
-            format!("GET / HTTP/1.1\r\nhost: x\r\nx: {}\r\n\r\n", "y".repeat(2_000_000)).into_bytes(),
+            format!(
+                "GET / HTTP/1.1\r\nhost: x\r\nx: {}\r\n\r\n",
+                "y".repeat(2_000_000)
+            )
+            .into_bytes(),
             "HTTP/1.1 431",
         ),
     ] {
         let mut stream = TcpStream::connect(address).await.unwrap();
         drop(stream.write_all(&bytes).await);
         let text = read(&mut stream).await;
-        assert!(text.is_empty() || text.starts_with(response), "{response}: {text}");
+        assert!(
+            text.is_empty() || text.starts_with(response),
+            "{response}: {text}"
+        );
     }
     stop.send(()).unwrap();
-    tokio::time::timeout(WAIT_TIMEOUT, server).await.unwrap().unwrap().unwrap();
+    tokio::time::timeout(WAIT_TIMEOUT, server)
+        .await
+        .unwrap()
+        .unwrap()
+        .unwrap();
 }
 
 /// Reads until the server closes the connection; ignores connection resets.
 async fn read(stream: &mut TcpStream) -> String {
     let mut bytes = Vec::new();
     let closed = tokio::time::timeout(WAIT_TIMEOUT, stream.read_to_end(&mut bytes)).await;
-    assert!(closed.is_ok(), "still open after {:?}", String::from_utf8_lossy(&bytes));
+    assert!(
+        closed.is_ok(),
+        "still open after {:?}",
+        String::from_utf8_lossy(&bytes)
+    );
     String::from_utf8_lossy(&bytes).into_owned()
 }

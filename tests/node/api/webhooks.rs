@@ -62,7 +62,10 @@ impl Secrets {
             data = { orderId = "= body.order", total = "= int(body.total)" }
         "#;
         let text = text.replace("DIR", &self.0.path().display().to_string());
-        toml::from_str::<std::collections::BTreeMap<_, _>>(&text).unwrap().into_iter().collect()
+        toml::from_str::<std::collections::BTreeMap<_, _>>(&text)
+            .unwrap()
+            .into_iter()
+            .collect()
     }
 
     async fn node(&self) -> Node {
@@ -71,7 +74,10 @@ impl Secrets {
 }
 
 fn hmac_hex(key: &str, parts: &[&[u8]]) -> String {
-    let tag = hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, key.as_bytes()), &parts.concat());
+    let tag = hmac::sign(
+        &hmac::Key::new(hmac::HMAC_SHA256, key.as_bytes()),
+        &parts.concat(),
+    );
     hex::encode(tag)
 }
 
@@ -81,16 +87,27 @@ fn now() -> i64 {
 
 async fn send(node: &Node, name: &str, headers: &[(&str, String)], body: &str) -> HttpResponse {
     let request = Request::post(format!("/v1/webhooks/{name}"));
-    let request = headers.iter().fold(request, |request, (name, value)| request.header(*name, value));
-    node.send(request.body(body.to_owned().into()).unwrap()).await
+    let request = headers.iter().fold(request, |request, (name, value)| {
+        request.header(*name, value)
+    });
+    node.send(request.body(body.to_owned().into()).unwrap())
+        .await
 }
 
 async fn stripe(node: &Node, secret: &str, time: i64, body: &Value) -> HttpResponse {
     let body = body.to_string();
     let signature = hmac_hex(secret, &[format!("{time}.").as_bytes(), body.as_bytes()]);
     let header = ("stripe-signature", format!("t={time},v1={signature},v0=00"));
-    send(node, "stripe", &[header, ("content-type", "application/json; charset=utf-8".to_owned())], &body)
-        .await
+    send(
+        node,
+        "stripe",
+        &[
+            header,
+            ("content-type", "application/json; charset=utf-8".to_owned()),
+        ],
+        &body,
+    )
+    .await
 }
 
 async fn github(node: &Node, delivery: &str, body: &Value) -> HttpResponse {
@@ -112,9 +129,20 @@ fn placed(id: &str, order: &str) -> Value {
 /// Returns the ids of the instances of a tenant.
 async fn orders(node: &Node, tenant: &str) -> Vec<String> {
     let path = "/v1/sagas?saga=order";
-    let found = node.ask(axum::http::Method::GET, tenant, path, axum::body::Body::empty()).await.ok();
+    let found = node
+        .ask(
+            axum::http::Method::GET,
+            tenant,
+            path,
+            axum::body::Body::empty(),
+        )
+        .await
+        .ok();
     let items = found["items"].as_array().unwrap();
-    items.iter().map(|item| item["correlation"].as_str().unwrap().to_owned()).collect()
+    items
+        .iter()
+        .map(|item| item["correlation"].as_str().unwrap().to_owned())
+        .collect()
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -123,20 +151,38 @@ async fn repeated_delivery_starts_one_instance() {
     let node = secrets.node().await;
     let first = stripe(&node, "whsec_stripe", now(), &placed("evt_1", "o-1")).await;
     assert_eq!(first.status, StatusCode::ACCEPTED, "{first:?}");
-    assert_eq!(first.json(), json!({ "id": "webhook:stripe:evt_1", "duplicate": false }));
-    let order = node.until("", "/v1/sagas/order/o-1", |order| order["status"] == "running").await;
+    assert_eq!(
+        first.json(),
+        json!({ "id": "webhook:stripe:evt_1", "duplicate": false })
+    );
+    let order = node
+        .until("", "/v1/sagas/order/o-1", |order| {
+            order["status"] == "running"
+        })
+        .await;
     assert_eq!(order["history"]["items"][0]["input_label"], "OrderPlaced");
     // The sender signs each attempt with its time.
-    let again = stripe(&node, "whsec_stripe", now() - 60, &placed("evt_1", "o-1")).await.ok();
-    assert_eq!(again, json!({ "id": "webhook:stripe:evt_1", "duplicate": true }));
+    let again = stripe(&node, "whsec_stripe", now() - 60, &placed("evt_1", "o-1"))
+        .await
+        .ok();
+    assert_eq!(
+        again,
+        json!({ "id": "webhook:stripe:evt_1", "duplicate": true })
+    );
     // The id is that of the delivery, so a different body with it has no effect.
-    let other = stripe(&node, "whsec_stripe", now(), &placed("evt_1", "o-2")).await.ok();
+    let other = stripe(&node, "whsec_stripe", now(), &placed("evt_1", "o-2"))
+        .await
+        .ok();
     assert_eq!(other["duplicate"], true);
 
     let node = node.restart(|_| ()).await;
-    let again = stripe(&node, "whsec_stripe", now(), &placed("evt_1", "o-1")).await.ok();
+    let again = stripe(&node, "whsec_stripe", now(), &placed("evt_1", "o-1"))
+        .await
+        .ok();
     assert_eq!(again["duplicate"], true, "after a restart");
-    stripe(&node, "whsec_stripe", now(), &placed("evt_2", "o-3")).await.ok();
+    stripe(&node, "whsec_stripe", now(), &placed("evt_2", "o-3"))
+        .await
+        .ok();
     node.until("", "/v1/sagas/order/o-3", |_| true).await;
     assert_eq!(orders(&node, "").await.len(), 2);
 }
@@ -151,8 +197,20 @@ async fn rejections_do_not_disclose_the_failed_check() {
         stripe(&node, "wrong", now(), &body).await,
         stripe(&node, "whsec_stripe", now() - 301, &body).await,
         stripe(&node, "whsec_stripe", now() + 310, &body).await,
-        send(&node, "stripe", std::slice::from_ref(&json), &body.to_string()).await,
-        send(&node, "stripe", &[json, ("stripe-signature", "v1=zz".to_owned())], "{").await,
+        send(
+            &node,
+            "stripe",
+            std::slice::from_ref(&json),
+            &body.to_string(),
+        )
+        .await,
+        send(
+            &node,
+            "stripe",
+            &[json, ("stripe-signature", "v1=zz".to_owned())],
+            "{",
+        )
+        .await,
     ];
     for response in rejected {
         let detail = response.rejected(401, "OR0071");
@@ -163,7 +221,9 @@ async fn rejections_do_not_disclose_the_failed_check() {
         assert_eq!(response.headers["www-authenticate"], "Signature");
     }
     assert_eq!(orders(&node, "").await, [""; 0]);
-    let unknown = send(&node, "nothing", &[], "{}").await.rejected(404, "OR0070");
+    let unknown = send(&node, "nothing", &[], "{}")
+        .await
+        .rejected(404, "OR0070");
     assert_eq!(unknown, "no webhook \"nothing\" is configured");
 }
 
@@ -171,7 +231,9 @@ async fn rejections_do_not_disclose_the_failed_check() {
 async fn webhook_acts_for_its_configured_tenant() {
     let secrets = Secrets::new();
     let node = secrets.node().await;
-    let accepted = github(&node, "72d3162e", &json!({ "order": "o-1" })).await.ok();
+    let accepted = github(&node, "72d3162e", &json!({ "order": "o-1" }))
+        .await
+        .ok();
     assert_eq!(accepted["id"], "webhook:github:72d3162e");
     node.until("acme", "/v1/sagas/order/o-1", |_| true).await;
     assert_eq!(orders(&node, "").await, [""; 0]);
@@ -186,7 +248,11 @@ async fn webhook_acts_for_its_configured_tenant() {
     ];
     send(&node, "github", &headers, &body).await.ok();
     node.until("acme", "/v1/sagas/order/o-2", |_| true).await;
-    assert_eq!(orders(&node, "beta").await, [""; 0], "the sender does not select the tenant");
+    assert_eq!(
+        orders(&node, "beta").await,
+        [""; 0],
+        "the sender does not select the tenant"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -196,11 +262,16 @@ async fn secret_is_rotated_without_a_gap() {
     let deliver = async |id: &str, keys: &[&[u8]]| {
         let body = json!({ "orderId": id, "total": 5 }).to_string();
         let time = now().to_string();
-        let signatures = keys.iter().map(|key| standard_signature(key, id, &time, body.as_bytes()));
+        let signatures = keys
+            .iter()
+            .map(|key| standard_signature(key, id, &time, body.as_bytes()));
         let headers = [
             ("webhook-id", id.to_owned()),
             ("webhook-timestamp", time.clone()),
-            ("webhook-signature", signatures.collect::<Vec<_>>().join(" ")),
+            (
+                "webhook-signature",
+                signatures.collect::<Vec<_>>().join(" "),
+            ),
             ("content-type", "application/json".to_owned()),
         ];
         send(&node, "standard", &headers, &body).await
@@ -208,7 +279,9 @@ async fn secret_is_rotated_without_a_gap() {
     deliver("o-1", &[b"old key"]).await.ok();
     deliver("o-2", &[b"new key"]).await.ok();
     deliver("o-3", &[b"another key", b"new key"]).await.ok();
-    deliver("o-4", &[b"another key"]).await.rejected(401, "OR0071");
+    deliver("o-4", &[b"another key"])
+        .await
+        .rejected(401, "OR0071");
     // A changed file is a new secret.
     std::fs::write(secrets.0.path().join("next"), "another key").unwrap();
     std::fs::rename(secrets.0.path().join("next"), secrets.0.path().join("old")).unwrap();
@@ -223,16 +296,28 @@ async fn form_is_mapped_to_an_event() {
     let node = secrets.node().await;
     let send_form = async |body: &str, content_type: &str| {
         let signature = format!("sha256={}", hmac_hex("form secret", &[body.as_bytes()]));
-        let headers = [("x-form-signature", signature), ("content-type", content_type.to_owned())];
+        let headers = [
+            ("x-form-signature", signature),
+            ("content-type", content_type.to_owned()),
+        ];
         send(&node, "form", &headers, body).await
     };
     let form = "application/x-www-form-urlencoded";
-    let accepted = send_form("delivery=7&order=o-1&total=5&note=a+b%26c", form).await.ok();
+    let accepted = send_form("delivery=7&order=o-1&total=5&note=a+b%26c", form)
+        .await
+        .ok();
     assert_eq!(accepted["id"], "webhook:form:7");
     node.until("", "/v1/sagas/order/o-1", |_| true).await;
-    send_form("delivery=8", "text/plain").await.rejected(415, "OR0004");
-    let detail = send_form("delivery=8&order=o-2&total=many", form).await.rejected(400, "OR0072");
-    assert!(detail.starts_with("webhooks.form.data: ` int(body.total)`"), "{detail}");
+    send_form("delivery=8", "text/plain")
+        .await
+        .rejected(415, "OR0004");
+    let detail = send_form("delivery=8&order=o-2&total=many", form)
+        .await
+        .rejected(400, "OR0072");
+    assert!(
+        detail.starts_with("webhooks.form.data: ` int(body.total)`"),
+        "{detail}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -240,23 +325,50 @@ async fn unmapped_body_names_the_expression() {
     let secrets = Secrets::new();
     let node = secrets.node().await;
     let check = async |body: Value, expected: &str| {
-        let detail = stripe(&node, "whsec_stripe", now(), &body).await.rejected(400, "OR0072");
+        let detail = stripe(&node, "whsec_stripe", now(), &body)
+            .await
+            .rejected(400, "OR0072");
         assert!(detail.contains(expected), "{detail}");
     };
-    check(json!({ "type": "a" }), "webhooks.stripe.id: ` body.id`: `id` does not exist").await;
-    check(json!({ "id": null }), "webhooks.stripe.id: the value is null or empty").await;
-    check(json!({ "id": { "a": 1 } }), "id: the value must be a text or a whole number, but is a map").await;
-    check(json!({ "id": "evt_1", "type": "a" }), "webhooks.stripe.data: ` body.data.order`").await;
+    check(
+        json!({ "type": "a" }),
+        "webhooks.stripe.id: ` body.id`: `id` does not exist",
+    )
+    .await;
+    check(
+        json!({ "id": null }),
+        "webhooks.stripe.id: the value is null or empty",
+    )
+    .await;
+    check(
+        json!({ "id": { "a": 1 } }),
+        "id: the value must be a text or a whole number, but is a map",
+    )
+    .await;
+    check(
+        json!({ "id": "evt_1", "type": "a" }),
+        "webhooks.stripe.data: ` body.data.order`",
+    )
+    .await;
     let long = "x".repeat(300);
-    check(json!({ "id": long, "type": "a", "data": { "order": 1, "total": 1 } }), "webhooks.stripe.id: ")
-        .await;
-    let placed = |kind: &str| json!({ "id": "e", "type": kind, "data": { "order": "o", "total": 1 } });
+    check(
+        json!({ "id": long, "type": "a", "data": { "order": 1, "total": 1 } }),
+        "webhooks.stripe.id: ",
+    )
+    .await;
+    let placed =
+        |kind: &str| json!({ "id": "e", "type": kind, "data": { "order": "o", "total": 1 } });
     check(placed("a\u{7}b"), "webhooks.stripe.type: ").await;
 
     let body = "{\"id\":";
-    let signature = hmac_hex("whsec_stripe", &[format!("{}.", now()).as_bytes(), body.as_bytes()]);
+    let signature = hmac_hex(
+        "whsec_stripe",
+        &[format!("{}.", now()).as_bytes(), body.as_bytes()],
+    );
     let headers = [("stripe-signature", format!("t={},v1={signature}", now()))];
-    let detail = send(&node, "stripe", &headers, body).await.rejected(400, "OR0001");
+    let detail = send(&node, "stripe", &headers, body)
+        .await
+        .rejected(400, "OR0001");
     assert!(detail.contains("line 1 column 6"), "{detail}");
 }
 
@@ -269,7 +381,9 @@ async fn body_above_the_limit_is_rejected() {
     })
     .await;
     let body = json!({ "id": "evt_1", "fill": "x".repeat(1024) });
-    stripe(&node, "whsec_stripe", now(), &body).await.rejected(413, "OR0005");
+    stripe(&node, "whsec_stripe", now(), &body)
+        .await
+        .rejected(413, "OR0005");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -284,7 +398,14 @@ async fn invalid_webhooks_prevent_the_start() {
         format!("{:#}", builder.try_start().await.err().unwrap())
     };
     let expression = start(|webhook| webhook.kind = "= bdy.type".to_owned()).await;
-    assert!(expression.contains("webhooks.form: type: line 1, column 2"), "{expression}");
-    let secret = start(|webhook| webhook.secrets = vec!["file:/nowhere/secret".parse().unwrap()]).await;
-    assert!(secret.contains("webhooks.form: cannot read secret file:/nowhere/secret"), "{secret}");
+    assert!(
+        expression.contains("webhooks.form: type: line 1, column 2"),
+        "{expression}"
+    );
+    let secret =
+        start(|webhook| webhook.secrets = vec!["file:/nowhere/secret".parse().unwrap()]).await;
+    assert!(
+        secret.contains("webhooks.form: cannot read secret file:/nowhere/secret"),
+        "{secret}"
+    );
 }

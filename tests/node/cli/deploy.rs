@@ -15,7 +15,11 @@ fn order(version: u32, invalid: &str) -> String {
 /// Returns exit code, standard output and standard error, without values that differ between runs.
 fn deploy(node: &Node, dir: &Path, more: &[&str]) -> String {
     let dir = dir.to_str().unwrap();
-    let output = run(&[&["deploy", dir, "--url", &node.url, "--user", "alice"], more].concat());
+    let output = run(&[
+        &["deploy", dir, "--url", &node.url, "--user", "alice"],
+        more,
+    ]
+    .concat());
     let texts = [output.stdout, output.stderr].map(|bytes| String::from_utf8(bytes).unwrap());
     format!("exit {}\n{}", output.status.code().unwrap(), texts.concat()).replace(dir, "DIR")
 }
@@ -37,14 +41,28 @@ fn deploy_is_all_or_nothing_and_lists_every_error() {
     );
 
     std::fs::write(dir.join("order.saga.yaml"), order(2, "")).unwrap();
-    std::fs::write(dir.join("other.saga.yaml"), order(1, "    doo: 1\n").replace("order", "other")).unwrap();
+    std::fs::write(
+        dir.join("other.saga.yaml"),
+        order(1, "    doo: 1\n").replace("order", "other"),
+    )
+    .unwrap();
     let rejected = deploy(&node, &dir, &[]);
     let lines: Vec<_> = rejected.lines().collect();
     assert_eq!(lines[0], "exit 1");
-    assert!(lines[1].starts_with("DIR/other.saga.yaml:7:5: steps[0].doo: "), "{rejected}");
-    assert_eq!(lines[2..], ["error: 1 error; the active definitions are unchanged"]);
+    assert!(
+        lines[1].starts_with("DIR/other.saga.yaml:7:5: steps[0].doo: "),
+        "{rejected}"
+    );
+    assert_eq!(
+        lines[2..],
+        ["error: 1 error; the active definitions are unchanged"]
+    );
 
-    std::fs::write(dir.join("other.saga.yaml"), order(1, "").replace("order", "other")).unwrap();
+    std::fs::write(
+        dir.join("other.saga.yaml"),
+        order(1, "").replace("order", "other"),
+    )
+    .unwrap();
     let plan = deploy(&node, &dir, &["--dry-run"]);
     assert!(plan.starts_with("exit 0\n"), "{plan}");
     assert!(plan.ends_with("dry run: no changes made\n"), "{plan}");
@@ -54,7 +72,10 @@ fn deploy_is_all_or_nothing_and_lists_every_error() {
     assert!(done.ends_with("deployment 2 is active\n"), "{done}");
     std::fs::remove_file(dir.join("other.saga.yaml")).unwrap();
     let retired = deploy(&node, &dir, &[]);
-    assert!(retired.contains("retired    other  1") && retired.contains("unchanged  order  2"), "{retired}");
+    assert!(
+        retired.contains("retired    other  1") && retired.contains("unchanged  order  2"),
+        "{retired}"
+    );
 }
 
 #[test]
@@ -64,17 +85,27 @@ fn sighup_reloads_definitions_and_upstreams() {
     for dir in [&definitions, &effects] {
         std::fs::create_dir(dir).unwrap();
     }
-    let upstream =
-        |effect: &str| format!("base_url = 'http://127.0.0.1:9'\n[effects.'{effect}']\npath = '/'\n");
+    let upstream = |effect: &str| {
+        format!("base_url = 'http://127.0.0.1:9'\n[effects.'{effect}']\npath = '/'\n")
+    };
     std::fs::write(definitions.join("order.saga.yaml"), order(1, "")).unwrap();
     std::fs::write(effects.join("stock.toml"), upstream("stock.reserve")).unwrap();
     let environment = [("ORLOG_UPSTREAMS_DIR", effects.to_str().unwrap())];
-    let node = Node::start_with(&home.path().join("data"), &definitions, &environment, &["--strict"]);
+    let node = Node::start_with(
+        &home.path().join("data"),
+        &definitions,
+        &environment,
+        &["--strict"],
+    );
 
-    std::fs::write(definitions.join("order.saga.yaml"), order(2, "").replace("stock.reserve", "mail.send"))
-        .unwrap();
+    std::fs::write(
+        definitions.join("order.saga.yaml"),
+        order(2, "").replace("stock.reserve", "mail.send"),
+    )
+    .unwrap();
     assert!(
-        deploy(&node, &definitions, &["--dry-run"]).contains("no upstream executes the effect mail.send")
+        deploy(&node, &definitions, &["--dry-run"])
+            .contains("no upstream executes the effect mail.send")
     );
     std::fs::write(effects.join("mail.toml"), upstream("mail.send")).unwrap();
     node.signal("HUP");
@@ -111,26 +142,53 @@ fn migrate_exit_code_reports_blocked_instances() {
     });
     deploy(&node, &new, &[]);
     let migrate = |more: &[&str]| {
-        let args =
-            [&["migrate", "order", "--from", "1", "--user", "alice", "--url", &node.url], more].concat();
+        let args = [
+            &[
+                "migrate", "order", "--from", "1", "--user", "alice", "--url", &node.url,
+            ],
+            more,
+        ]
+        .concat();
         let output = run(&args);
         let texts = [output.stdout, output.stderr].map(|bytes| String::from_utf8(bytes).unwrap());
         format!("exit {}\n{}", output.status.code().unwrap(), texts.concat())
     };
     let blocked = migrate(&[]);
-    assert!(blocked.starts_with("exit 4\n") && blocked.contains("step `pay` has no mapping"), "{blocked}");
-    assert!(blocked.contains("0 safe, 0 mapped, 2 blocked; 0 instances migrated to v2"), "{blocked}");
+    assert!(
+        blocked.starts_with("exit 4\n") && blocked.contains("step `pay` has no mapping"),
+        "{blocked}"
+    );
+    assert!(
+        blocked.contains("0 safe, 0 mapped, 2 blocked; 0 instances migrated to v2"),
+        "{blocked}"
+    );
     assert!(migrate(&["--skip-blocked"]).starts_with("exit 0\n"));
-    let mapped = text(2, "charge", "migrations: [{ from: 1, steps: { pay: charge } }]\n");
+    let mapped = text(
+        2,
+        "charge",
+        "migrations: [{ from: 1, steps: { pay: charge } }]\n",
+    );
     std::fs::write(new.join("order.saga.yaml"), mapped).unwrap();
     let repeated = deploy(&node, &new, &[]);
-    assert!(repeated.contains("version 2 was deployed before with another content"), "{repeated}");
+    assert!(
+        repeated.contains("version 2 was deployed before with another content"),
+        "{repeated}"
+    );
     let plan = migrate(&["--dry-run", "--only", "2"]);
-    assert!(plan.contains("0 safe, 1 mapped, 0 blocked; dry run: no changes made"), "{plan}");
+    assert!(
+        plan.contains("0 safe, 1 mapped, 0 blocked; dry run: no changes made"),
+        "{plan}"
+    );
     let done = migrate(&["--limit", "1"]);
-    assert!(done.starts_with("exit 0\n") && done.contains("1 instances migrated to v2"), "{done}");
+    assert!(
+        done.starts_with("exit 0\n") && done.contains("1 instances migrated to v2"),
+        "{done}"
+    );
     let migration = migrate(&[]);
-    assert!(migration.contains("0 safe, 1 mapped, 0 blocked; 1 instances migrated to v2"), "{migration}");
+    assert!(
+        migration.contains("0 safe, 1 mapped, 0 blocked; 1 instances migrated to v2"),
+        "{migration}"
+    );
     assert!(migrate(&[]).contains("0 safe, 0 mapped, 0 blocked; 0 instances migrated to v2"));
     assert!(migrate(&["--to", "9"]).starts_with("exit 3\n"));
 }

@@ -36,13 +36,23 @@ async fn proxy() -> (String, watch::Sender<Option<u16>>) {
 fn lines(pipe: impl Read + Send + 'static) -> mpsc::Receiver<String> {
     let (sender, lines) = mpsc::channel();
     std::thread::spawn(move || {
-        BufReader::new(pipe).lines().map_while(Result::ok).for_each(|line| drop(sender.send(line)));
+        BufReader::new(pipe)
+            .lines()
+            .map_while(Result::ok)
+            .for_each(|line| drop(sender.send(line)));
     });
     lines
 }
 
 async fn post(node: &Process, path: &str, headers: &[(&str, &str)], body: &Value) -> HttpResponse {
-    send(&client(), "POST", format!("{}{path}", node.url), headers, Some(body)).await
+    send(
+        &client(),
+        "POST",
+        format!("{}{path}", node.url),
+        headers,
+        Some(body),
+    )
+    .await
 }
 
 /// Claims the job of the flow, and writes a line as its worker.
@@ -51,7 +61,13 @@ async fn write(node: &Process, text: &str) {
     let claimed = post(node, "/v1/work/claim", &[], &claim).await.ok();
     let job = &claimed["jobs"][0];
     let path = format!("/v1/work/jobs/{}/logs", job["job"].as_str().unwrap());
-    let logged = post(node, &path, &[], &json!({ "claim": job["claim"], "log": [text] })).await;
+    let logged = post(
+        node,
+        &path,
+        &[],
+        &json!({ "claim": job["claim"], "log": [text] }),
+    )
+    .await;
     assert_eq!(logged.status, StatusCode::NO_CONTENT, "{logged:?}");
 }
 
@@ -64,20 +80,35 @@ async fn lines_are_followed_over_a_restart_of_the_node() {
     let (url, port) = proxy().await;
     let start = || {
         let node = Process::start(&["--data-dir", &paths[0], "--definitions-dir", &paths[1]]);
-        port.send_replace(node.url.rsplit(':').next().and_then(|port| port.parse().ok()));
+        port.send_replace(
+            node.url
+                .rsplit(':')
+                .next()
+                .and_then(|port| port.parse().ok()),
+        );
         node
     };
     let node = start();
     let flow = json!({ "jobs": [{ "id": "a", "type": "python", "script": "x" }] });
-    post(&node, "/v1/flows", &[("idempotency-key", "f-1")], &flow).await.ok();
+    post(&node, "/v1/flows", &[("idempotency-key", "f-1")], &flow)
+        .await
+        .ok();
     write(&node, "one").await;
 
     let mut command = orlog(&["flow", "logs", "f-1", "--follow", "--url", &url]);
-    let command = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let command = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
     let mut follower = Killed(command.spawn().unwrap());
     let printed = lines(follower.0.stdout.take().unwrap());
     let notes = lines(follower.0.stderr.take().unwrap());
-    assert!(printed.recv_timeout(WAIT_TIMEOUT).unwrap().ends_with("a one"));
+    assert!(
+        printed
+            .recv_timeout(WAIT_TIMEOUT)
+            .unwrap()
+            .ends_with("a one")
+    );
     port.send_replace(None);
     node.kill();
     let outage = notes.recv_timeout(WAIT_TIMEOUT).unwrap();
@@ -85,8 +116,15 @@ async fn lines_are_followed_over_a_restart_of_the_node() {
 
     let node = start();
     write(&node, "two").await;
-    assert!(printed.recv_timeout(WAIT_TIMEOUT).unwrap().ends_with("a two"));
-    post(&node, "/v1/flows/f-1/cancel", &[], &json!({})).await.ok();
+    assert!(
+        printed
+            .recv_timeout(WAIT_TIMEOUT)
+            .unwrap()
+            .ends_with("a two")
+    );
+    post(&node, "/v1/flows/f-1/cancel", &[], &json!({}))
+        .await
+        .ok();
     assert_eq!(follower.wait(), Some(0));
     assert_eq!(printed.iter().collect::<Vec<_>>(), Vec::<String>::new());
     node.stop();

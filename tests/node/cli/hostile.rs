@@ -27,13 +27,21 @@ fn server(head: &'static str, body: String) -> String {
 fn respond(mut stream: TcpStream, head: &str, body: &str) {
     let mut reader = BufReader::new(stream.try_clone().unwrap());
     let mut length = 0;
-    for line in reader.by_ref().lines().map_while(Result::ok).take_while(|line| !line.is_empty()) {
+    for line in reader
+        .by_ref()
+        .lines()
+        .map_while(Result::ok)
+        .take_while(|line| !line.is_empty())
+    {
         if let Some(value) = line.to_ascii_lowercase().strip_prefix("content-length:") {
             length = value.trim().parse().unwrap();
         }
     }
     drop(reader.take(length).read_to_end(&mut Vec::new()));
-    let response = format!("{head}\r\nconnection: close\r\ncontent-length: {}\r\n\r\n{body}", body.len());
+    let response = format!(
+        "{head}\r\nconnection: close\r\ncontent-length: {}\r\n\r\n{body}",
+        body.len()
+    );
     drop(stream.write_all(response.as_bytes()));
 }
 
@@ -52,8 +60,15 @@ fn assert_untouched(trap: &TcpListener) {
 }
 
 fn output(mut command: Command) -> (bool, String) {
-    let Output { status, stdout, stderr } = command.output().unwrap();
-    (status.success(), String::from_utf8([stdout, stderr].concat()).unwrap())
+    let Output {
+        status,
+        stdout,
+        stderr,
+    } = command.output().unwrap();
+    (
+        status.success(),
+        String::from_utf8([stdout, stderr].concat()).unwrap(),
+    )
 }
 
 /// Response that has every field of the shown objects, with hostile texts.
@@ -86,7 +101,10 @@ fn hostile() -> Value {
     object.extend(names.map(|name| (name.to_owned(), json!(TEXT))));
     object.insert("status".to_owned(), json!(TEXT));
     let mut outer = object.clone();
-    outer.insert("last_error".to_owned(), json!({ "message": TEXT, "code": TEXT }));
+    outer.insert(
+        "last_error".to_owned(),
+        json!({ "message": TEXT, "code": TEXT }),
+    );
     outer.insert("original".to_owned(), json!({ TEXT: TEXT }));
     outer.insert("data".to_owned(), json!({ TEXT: TEXT }));
     outer.insert("state".to_owned(), json!({ "vars": { TEXT: TEXT } }));
@@ -111,7 +129,10 @@ fn assert_harmless(printed: &str) {
 
 #[test]
 fn texts_of_a_node_reach_the_terminal_as_escapes() {
-    let url = server("HTTP/1.1 200 OK\r\ncontent-type: application/json", hostile().to_string());
+    let url = server(
+        "HTTP/1.1 200 OK\r\ncontent-type: application/json",
+        hostile().to_string(),
+    );
     let commands: [&[&str]; 9] = [
         &["saga", "list"],
         &["saga", "show", "order", "o-1"],
@@ -125,7 +146,9 @@ fn texts_of_a_node_reach_the_terminal_as_escapes() {
     ];
     for command in commands {
         for format in ["table", "json"] {
-            let (_, printed) = output(orlog(&[command, &["--url", &url, "--output", format]].concat()));
+            let (_, printed) = output(orlog(
+                &[command, &["--url", &url, "--output", format]].concat(),
+            ));
             assert_harmless(&printed);
         }
     }
@@ -141,7 +164,10 @@ fn proxies_of_the_environment_receive_no_token() {
     let url = server("HTTP/1.1 200 OK", json!({ "items": [] }).to_string());
     let (proxy, proxy_url) = trap();
     let mut command = orlog(&["saga", "list", "--url", &url]);
-    command.env("ORLOG_TOKEN", "secret").env_remove("NO_PROXY").env_remove("no_proxy");
+    command
+        .env("ORLOG_TOKEN", "secret")
+        .env_remove("NO_PROXY")
+        .env_remove("no_proxy");
     for name in ["HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"] {
         command.env(name, &proxy_url);
     }
@@ -153,10 +179,14 @@ fn proxies_of_the_environment_receive_no_token() {
 #[test]
 fn redirects_of_a_node_are_not_followed() {
     let (elsewhere, target) = trap();
-    let head =
-        Box::leak(format!("HTTP/1.1 307 Temporary Redirect\r\nlocation: {target}/v1/sagas").into_boxed_str());
+    let head = Box::leak(
+        format!("HTTP/1.1 307 Temporary Redirect\r\nlocation: {target}/v1/sagas").into_boxed_str(),
+    );
     let url = server(head, String::new());
     let (succeeded, printed) = output(orlog(&["saga", "list", "--url", &url]));
-    assert!(!succeeded && printed.contains("HTTP status 307"), "{printed}");
+    assert!(
+        !succeeded && printed.contains("HTTP status 307"),
+        "{printed}"
+    );
     assert_untouched(&elsewhere);
 }

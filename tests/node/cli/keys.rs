@@ -37,7 +37,8 @@ impl Fixture {
 
     /// Runs a command of the user that succeeds, and returns its JSON.
     async fn json(&self, args: &[&str]) -> Value {
-        let (code, output, error) = run(self.command(&[args, &["--output", "json"]].concat())).await;
+        let (code, output, error) =
+            run(self.command(&[args, &["--output", "json"]].concat())).await;
         assert_eq!(code, 0, "{args:?}: {error}");
         serde_json::from_str(&output).unwrap()
     }
@@ -50,7 +51,8 @@ impl Fixture {
     }
 
     fn configure(&self, keys: &str) {
-        let actor = format!("[auth.actors.ada]\nkeys = [{keys}]\nroles = [\"admin\"]\ntenants = [\"*\"]\n");
+        let actor =
+            format!("[auth.actors.ada]\nkeys = [{keys}]\nroles = [\"admin\"]\ntenants = [\"*\"]\n");
         std::fs::write(self.path("orlog.toml"), actor).unwrap();
     }
 
@@ -74,10 +76,16 @@ fn mode(path: &Path) -> u32 {
 
 async fn send(node: &Process, draft: &Draft) -> HttpResponse {
     let request = client().request(draft.method.clone(), format!("{}{}", node.url, draft.path));
-    let request = request.headers(draft.headers.clone()).body(draft.body.clone());
+    let request = request
+        .headers(draft.headers.clone())
+        .body(draft.body.clone());
     let response = request.send().await.unwrap();
     let (status, headers) = (response.status(), response.headers().clone());
-    HttpResponse { status, headers, text: response.text().await.unwrap() }
+    HttpResponse {
+        status,
+        headers,
+        text: response.text().await.unwrap(),
+    }
 }
 
 /// Requirements: F1.
@@ -95,34 +103,77 @@ async fn commands_sign_their_requests_with_the_selected_key_until_it_is_revoked(
     assert_eq!(run(user.command(&["key", "use", "laptop"])).await.0, 0);
     user.json(&list).await;
     let shown = user.json(&["key", "show"]).await;
-    assert_eq!((&shown[0]["id"], &shown[0]["used"]), (&key["id"], &Value::from(true)));
+    assert_eq!(
+        (&shown[0]["id"], &shown[0]["used"]),
+        (&key["id"], &Value::from(true))
+    );
 
     // Requests with a body, a query, a tenant, an idempotency key and a percent-encoded path.
     let event = r#"{"specversion":"1.0","id":"e-1","source":"urn:shop","type":"OrderPlaced","data":{"orderId":"o 1/ü"}}"#;
     std::fs::write(user.path("events.jsonl"), event).unwrap();
     let events = user.path("events.jsonl").display().to_string();
     let url = ["--url", &*node.url, "--tenant", "acme"];
-    user.json(&[&["publish", &*events][..], &url].concat()).await;
-    let start =
-        ["saga", "start", "order", "--id", "o-2", "--data", r#"{"orderId":"o-2"}"#, "--idempotency-key", "k"];
-    user.json(&[&start[..], &url].concat()).await;
-    user.json(&[&["saga", "cancel", "order", "o-2", "--reason", "test"][..], &url].concat()).await;
-    user.json(&[&["saga", "list", "--saga", "order", "--filter", "created_at != null"][..], &url].concat())
+    user.json(&[&["publish", &*events][..], &url].concat())
         .await;
+    let start = [
+        "saga",
+        "start",
+        "order",
+        "--id",
+        "o-2",
+        "--data",
+        r#"{"orderId":"o-2"}"#,
+        "--idempotency-key",
+        "k",
+    ];
+    user.json(&[&start[..], &url].concat()).await;
+    user.json(
+        &[
+            &["saga", "cancel", "order", "o-2", "--reason", "test"][..],
+            &url,
+        ]
+        .concat(),
+    )
+    .await;
+    user.json(
+        &[
+            &[
+                "saga",
+                "list",
+                "--saga",
+                "order",
+                "--filter",
+                "created_at != null",
+            ][..],
+            &url,
+        ]
+        .concat(),
+    )
+    .await;
     let backup = user.path("backup").display().to_string();
-    user.json(&["backup", "--to", &backup, "--url", &node.url]).await;
-    let trail = user.json(&[&["audit", "--all"][..], &url[..2]].concat()).await;
+    user.json(&["backup", "--to", &backup, "--url", &node.url])
+        .await;
+    let trail = user
+        .json(&[&["audit", "--all"][..], &url[..2]].concat())
+        .await;
     let records = trail["items"].as_array().unwrap();
     assert!(records.len() >= 4, "{trail}");
     for record in records {
-        assert_eq!((&record["user"], &record["key"]), (&Value::from("ada"), &key["id"]), "{record}");
+        assert_eq!(
+            (&record["user"], &record["key"]),
+            (&Value::from("ada"), &key["id"]),
+            "{record}"
+        );
     }
 
     // A reload revokes the key; the administrator token still applies, and has precedence over a selected key.
     user.configure(&format!("{{ public = \"{public}\", revoked = true }}"));
     user.json(&["reload", "--url", &node.url]).await;
     let error = user.failure(&list).await;
-    assert!(error.contains("OR0076") && error.contains("revoked"), "{error}");
+    assert!(
+        error.contains("OR0076") && error.contains("revoked"),
+        "{error}"
+    );
     let mut with_token = user.command(&list);
     with_token.env("ORLOG_TOKEN_FILE", user.path("data/admin-token"));
     assert_eq!(run(with_token).await.0, 0);
@@ -136,7 +187,14 @@ async fn repeated_request_is_rejected_also_after_kill() {
     let (user, ada) = (Fixture::new(), Signer::new());
     user.configure(&format!("\"{}\"", ada.key.public_key()));
     let node = user.node();
-    let pause = || ada.sign(Draft::new(Method::POST, "acme", "/v1/sagas/order/none/pause", "{}"));
+    let pause = || {
+        ada.sign(Draft::new(
+            Method::POST,
+            "acme",
+            "/v1/sagas/order/none/pause",
+            "{}",
+        ))
+    };
     let recorded = [pause(), pause(), pause()];
     for draft in &recorded {
         send(&node, draft).await.rejected(404, "OR0011");
@@ -158,19 +216,38 @@ async fn key_errors_name_the_remedy() {
             .contains("there are none; `orlog key new` creates one")
     );
     user.json(&["key", "new"]).await;
-    assert!(user.failure(&["key", "new"]).await.contains("choose another --name"));
-    assert!(user.failure(&["key", "new", "--name", "../x"]).await.contains("invalid name"));
-    assert!(user.failure(&["key", "use", "other"]).await.contains("keys: default"));
+    assert!(
+        user.failure(&["key", "new"])
+            .await
+            .contains("choose another --name")
+    );
+    assert!(
+        user.failure(&["key", "new", "--name", "../x"])
+            .await
+            .contains("invalid name")
+    );
+    assert!(
+        user.failure(&["key", "use", "other"])
+            .await
+            .contains("keys: default")
+    );
     let file = user.path("config/orlog/keys/default.key");
     let path = file.display().to_string();
     std::fs::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(0o644)).unwrap();
     let by_file = ["timers", "--key", &path];
-    assert!(user.failure(&by_file).await.contains(&format!("run `chmod 600 {path}`")));
+    assert!(
+        user.failure(&by_file)
+            .await
+            .contains(&format!("run `chmod 600 {path}`"))
+    );
     std::fs::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
     assert!(user.failure(&by_file).await.contains("no response from"));
     std::fs::write(&file, "secret").unwrap();
     let error = user.failure(&by_file).await;
-    assert!(error.contains("PKCS#8") && !error.contains("secret"), "{error}");
+    assert!(
+        error.contains("PKCS#8") && !error.contains("secret"),
+        "{error}"
+    );
     // The variable applies as the option, also with a key of OpenSSL.
     let pem = "-----BEGIN PRIVATE KEY-----\nMC4CAQAwBQYDK2VwBCIEIJ+DYvh6SEqVTm50DFtMDoQikTmiCqirVv9mWG9qfSnF\n\
                -----END PRIVATE KEY-----\n";
@@ -179,5 +256,8 @@ async fn key_errors_name_the_remedy() {
     command.env("ORLOG_KEY_FILE", &path);
     assert!(run(command).await.2.contains("no response from"));
     let shown = user.json(&["key", "show", "default"]).await;
-    assert_eq!(shown[0]["public_key"], "ed25519:JrQLj5P_89iXES9-vFgrIy29clF9CC_oPPsw3c5D0bs");
+    assert_eq!(
+        shown[0]["public_key"],
+        "ed25519:JrQLj5P_89iXES9-vFgrIy29clF9CC_oPPsw3c5D0bs"
+    );
 }

@@ -13,8 +13,15 @@ pub(crate) fn run(args: &[&str]) -> Output {
 
 /// Returns exit code, standard output and standard error of a command as one text.
 pub(crate) fn command_output(args: &[&str]) -> String {
-    let Output { status, stdout, stderr } = run(args);
-    let (stdout, stderr) = (String::from_utf8(stdout).unwrap(), String::from_utf8(stderr).unwrap());
+    let Output {
+        status,
+        stdout,
+        stderr,
+    } = run(args);
+    let (stdout, stderr) = (
+        String::from_utf8(stdout).unwrap(),
+        String::from_utf8(stderr).unwrap(),
+    );
     format!("exit {}\n{stdout}{stderr}", status.code().unwrap())
 }
 
@@ -49,13 +56,24 @@ impl Node {
     ) -> Self {
         let [data, definitions] = [data, definitions].map(|path| path.to_str().unwrap());
         let dirs = ["--data-dir", data, "--definitions-dir", definitions];
-        Self(Process::start_with(&[&dirs[..], flags].concat(), environment))
+        Self(Process::start_with(
+            &[&dirs[..], flags].concat(),
+            environment,
+        ))
     }
 
     /// Runs a command against the node and parses its JSON.
     pub(crate) fn query(&self, args: &[&str]) -> serde_json::Value {
-        let Output { status, stdout, stderr } = run(&self.args(args));
-        assert!(status.success(), "{args:?}: {}", String::from_utf8_lossy(&stderr));
+        let Output {
+            status,
+            stdout,
+            stderr,
+        } = run(&self.args(args));
+        assert!(
+            status.success(),
+            "{args:?}: {}",
+            String::from_utf8_lossy(&stderr)
+        );
         serde_json::from_slice(&stdout).unwrap()
     }
 
@@ -70,6 +88,9 @@ impl Node {
     }
 
     fn args<'a>(&'a self, args: &[&'a str]) -> Vec<&'a str> {
-        args.iter().copied().chain(["--output", "json", "--url", &self.url]).collect()
+        args.iter()
+            .copied()
+            .chain(["--output", "json", "--url", &self.url])
+            .collect()
     }
 }

@@ -14,9 +14,17 @@ const TEMPLATES: [&str; 4] = ["order", "trip", "onboarding", "jobs"];
 /// Runs a command in a directory and returns its output.
 #[track_caller]
 fn run(dir: &Path, args: &[&str]) -> String {
-    let output = orlog(args).current_dir(dir).output().expect("the binary runs");
+    let output = orlog(args)
+        .current_dir(dir)
+        .output()
+        .expect("the binary runs");
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    assert!(output.status.success(), "{args:?}: {}{}", text(&output.stdout), text(&output.stderr));
+    assert!(
+        output.status.success(),
+        "{args:?}: {}{}",
+        text(&output.stdout),
+        text(&output.stderr)
+    );
     text(&output.stdout)
 }
 
@@ -49,11 +57,16 @@ fn play(template: &str, program: Command, script: &str, expected: &[(&str, &str)
     let has_service = upstream.exists();
     if has_service {
         let text = std::fs::read_to_string(&upstream).expect("UTF-8");
-        std::fs::write(&upstream, text.replace("127.0.0.1:7171", &address)).expect("it is writable");
+        std::fs::write(&upstream, text.replace("127.0.0.1:7171", &address))
+            .expect("it is writable");
     }
     let node = Process::start_in(dir);
     let mut program = program;
-    program.arg(script).current_dir(dir).env("ORLOG_URL", &node.url).env_remove("ORLOG_TOKEN_FILE");
+    program
+        .arg(script)
+        .current_dir(dir)
+        .env("ORLOG_URL", &node.url)
+        .env_remove("ORLOG_TOKEN_FILE");
     if has_service {
         program.args(["--listen", &address, "--fail", "20"]);
     }
@@ -62,7 +75,9 @@ fn play(template: &str, program: Command, script: &str, expected: &[(&str, &str)
     for (instance, status) in expected {
         let (saga, id) = instance.split_once('/').expect("a saga and an id");
         until_blocking(&format!("{instance} is {status}"), || {
-            let show = ["saga", "show", saga, id, "--url", &node.url, "--output", "json"];
+            let show = [
+                "saga", "show", saga, id, "--url", &node.url, "--output", "json",
+            ];
             let output = orlog(&show).output().expect("the binary runs");
             let shown: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
             (shown["status"] == *status).then_some(())
@@ -81,7 +96,10 @@ fn definitions_of_new_projects_have_no_warnings_and_pass_their_tests() {
         assert!(tested.contains(" 0 failed"), "{template}: {tested}");
         let readme = std::fs::read_to_string(project.path().join("README.md")).expect("a README");
         for file in ["orlog.toml", "compose.yaml", "events.jsonl"] {
-            assert!(readme.contains(file) && project.path().join(file).exists(), "{template}: {file}");
+            assert!(
+                readme.contains(file) && project.path().join(file).exists(),
+                "{template}: {file}"
+            );
         }
     }
 }
@@ -89,11 +107,16 @@ fn definitions_of_new_projects_have_no_warnings_and_pass_their_tests() {
 #[test]
 fn init_overwrites_no_file() {
     let project = project("order");
-    let output =
-        orlog(&["init", "order", "."]).current_dir(project.path()).output().expect("the binary runs");
+    let output = orlog(&["init", "order", "."])
+        .current_dir(project.path())
+        .output()
+        .expect("the binary runs");
     assert_eq!(output.status.code(), Some(4));
     let message = String::from_utf8_lossy(&output.stderr);
-    assert!(message.contains("exists; set another directory: orlog init TEMPLATE DIR"), "{message}");
+    assert!(
+        message.contains("exists; set another directory: orlog init TEMPLATE DIR"),
+        "{message}"
+    );
 }
 
 #[test]
@@ -123,7 +146,12 @@ fn trip_project_runs_with_its_service_in_typescript() {
 
 #[test]
 fn onboarding_project_runs_with_its_service_in_python() {
-    play("onboarding", python(), "services/python/server.py", &[("onboarding/e-1", "running")]);
+    play(
+        "onboarding",
+        python(),
+        "services/python/server.py",
+        &[("onboarding/e-1", "running")],
+    );
 }
 
 #[test]

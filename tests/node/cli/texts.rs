@@ -75,7 +75,10 @@ fn usage_error_exits_with_2() {
     assert_snapshot!("usage_error", command_output(&["sagga"]));
     assert_eq!(run(&[]).status.code(), Some(2));
     assert_eq!(run(&["publish", "--csv"]).status.code(), Some(2));
-    assert_eq!(run(&["timers", "--url", "not a url"]).status.code(), Some(2));
+    assert_eq!(
+        run(&["timers", "--url", "not a url"]).status.code(),
+        Some(2)
+    );
 }
 
 #[test]
@@ -98,19 +101,27 @@ fn unreachable_node_exits_with_5() {
 fn check_reports_valid_definitions() {
     let saga_dir = saga_dir(VALID);
     let text = command_output(&["check", saga_dir.path().to_str().unwrap()]);
-    assert_snapshot!("check_valid", text.replace(&saga_dir.path().display().to_string(), "DIR"));
+    assert_snapshot!(
+        "check_valid",
+        text.replace(&saga_dir.path().display().to_string(), "DIR")
+    );
 }
 
 #[test]
 fn check_reports_file_line_and_column() {
     let saga_dir = saga_dir(INVALID);
     let text = command_output(&["check", saga_dir.path().to_str().unwrap()]);
-    assert_snapshot!("check_invalid", text.replace(&saga_dir.path().display().to_string(), "DIR"));
+    assert_snapshot!(
+        "check_invalid",
+        text.replace(&saga_dir.path().display().to_string(), "DIR")
+    );
 }
 
 #[test]
 fn check_deny_warnings_fails_on_warnings() {
-    let saga_dir = saga_dir(&format!("{VALID}  - id: charge\n    do: {{ effect: payments.charge }}\n"));
+    let saga_dir = saga_dir(&format!(
+        "{VALID}  - id: charge\n    do: {{ effect: payments.charge }}\n"
+    ));
     let dir = saga_dir.path().to_str().unwrap();
     let run = run(&["check", "--output", "json", dir]);
     let report: serde_json::Value = serde_json::from_slice(&run.stdout).unwrap();
@@ -134,10 +145,18 @@ fn check_compares_fields_with_the_data_of_tests() {
         let report: serde_json::Value = serde_json::from_slice(&run.stdout).unwrap();
         let warnings = report["warnings"].as_array().unwrap();
         assert_eq!(warnings.len(), expected, "{report:#}");
-        warnings.iter().map(|warning| warning["message"].to_string()).collect::<String>()
+        warnings
+            .iter()
+            .map(|warning| warning["message"].to_string())
+            .collect::<String>()
     };
     report(0);
-    let file = std::fs::read_dir(dir.path()).unwrap().next().unwrap().unwrap().file_name();
+    let file = std::fs::read_dir(dir.path())
+        .unwrap()
+        .next()
+        .unwrap()
+        .unwrap()
+        .file_name();
     let test = format!(
         "saga: {}\ntests:\n- name: t\n  given:\n  - {{ event: Placed, data: {{ orderId: o-1, total: 5 }} }}\n  - {{ ok: charge, \
          data: {{ number: 7 }} }}\n  expect: {{ status: completed }}\n",
@@ -145,7 +164,10 @@ fn check_compares_fields_with_the_data_of_tests() {
     );
     std::fs::write(dir.path().join("pay.saga.test.yaml"), test).unwrap();
     let messages = report(2);
-    assert!(messages.contains("no sample of Placed has the field `totl`"), "{messages}");
+    assert!(
+        messages.contains("no sample of Placed has the field `totl`"),
+        "{messages}"
+    );
     assert!(
         messages.contains("no sample of the result of step `charge` has the field `receipt`"),
         "{messages}"
@@ -155,16 +177,33 @@ fn check_compares_fields_with_the_data_of_tests() {
 #[test]
 fn examples_have_no_warnings() {
     let examples = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("examples");
-    let entries = std::fs::read_dir(examples).unwrap().map(|entry| entry.unwrap().path());
+    let entries = std::fs::read_dir(examples)
+        .unwrap()
+        .map(|entry| entry.unwrap().path());
     let has = |saga_dir: &std::path::PathBuf| {
         let mut files = std::fs::read_dir(saga_dir).into_iter().flatten();
-        files.any(|file| file.unwrap().path().to_string_lossy().ends_with(".saga.yaml"))
+        files.any(|file| {
+            file.unwrap()
+                .path()
+                .to_string_lossy()
+                .ends_with(".saga.yaml")
+        })
     };
-    let saga_dirs: Vec<_> = entries.filter(has).map(|saga_dir| saga_dir.display().to_string()).collect();
+    let saga_dirs: Vec<_> = entries
+        .filter(has)
+        .map(|saga_dir| saga_dir.display().to_string())
+        .collect();
     assert!(saga_dirs.len() >= 2, "{saga_dirs:?}");
-    let args = ["check", "--deny-warnings"].into_iter().chain(saga_dirs.iter().map(String::as_str));
+    let args = ["check", "--deny-warnings"]
+        .into_iter()
+        .chain(saga_dirs.iter().map(String::as_str));
     let run = run(&args.collect::<Vec<_>>());
-    assert_eq!(run.status.code(), Some(0), "{}", String::from_utf8_lossy(&run.stdout));
+    assert_eq!(
+        run.status.code(),
+        Some(0),
+        "{}",
+        String::from_utf8_lossy(&run.stdout)
+    );
 }
 
 #[test]
@@ -185,16 +224,28 @@ fn check_accepts_wasm_modules() {
         (memory (export "memory") 1)
         (func (export "alloc") (param i32) (result i32) (i32.const 1024))
         (func (export "apply") (param i32 i32 i32 i32) (result i64) (i64.const 0)))"#;
-    std::fs::write(saga_dir.path().join("fine.saga.wasm"), wat::parse_str(module).unwrap()).unwrap();
+    std::fs::write(
+        saga_dir.path().join("fine.saga.wasm"),
+        wat::parse_str(module).unwrap(),
+    )
+    .unwrap();
     std::fs::write(saga_dir.path().join("odd.saga.wasm"), "saga: order").unwrap();
     let text = command_output(&["check", saga_dir.path().to_str().unwrap()]);
-    assert_snapshot!("check_modules", text.replace(&saga_dir.path().display().to_string(), "DIR"));
+    assert_snapshot!(
+        "check_modules",
+        text.replace(&saga_dir.path().display().to_string(), "DIR")
+    );
 }
 
 #[test]
 fn check_fails_on_a_directory_without_definitions() {
     let saga_dir = tempfile::tempdir().unwrap();
-    assert_eq!(run(&["check", saga_dir.path().to_str().unwrap()]).status.code(), Some(1));
+    assert_eq!(
+        run(&["check", saga_dir.path().to_str().unwrap()])
+            .status
+            .code(),
+        Some(1)
+    );
 }
 
 #[test]
@@ -220,7 +271,13 @@ fn data_directory_in_use_is_rejected() {
     let data = saga_dir.path().join("data");
     let _node = Node::start(&data, saga_dir.path());
     let dir = saga_dir.path().to_str().unwrap();
-    let text = command_output(&["run", "--listen", "127.0.0.1:0", "--data-dir", data.to_str().unwrap()]);
+    let text = command_output(&[
+        "run",
+        "--listen",
+        "127.0.0.1:0",
+        "--data-dir",
+        data.to_str().unwrap(),
+    ]);
     assert_snapshot!("data_in_use", text.replace(dir, "DIR"));
     let text = command_output(&["inspect", "saga", "--data-dir", data.to_str().unwrap()]);
     assert!(text.starts_with("exit 1"), "{text}");
@@ -228,7 +285,10 @@ fn data_directory_in_use_is_rejected() {
 
 #[test]
 fn broken_pipe_is_not_an_error() {
-    let mut child = orlog(&["completions", "bash"]).stdout(std::process::Stdio::piped()).spawn().unwrap();
+    let mut child = orlog(&["completions", "bash"])
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
     drop(child.stdout.take());
     assert!(child.wait().unwrap().success());
 }

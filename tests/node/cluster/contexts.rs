@@ -42,7 +42,8 @@ impl Fixture {
         headers: &[(&str, &str)],
         body: Option<&Value>,
     ) -> HttpResponse {
-        self.send((pod, user), method, "/v1/contexts/acme", headers, body).await
+        self.send((pod, user), method, "/v1/contexts/acme", headers, body)
+            .await
     }
 
     async fn send(
@@ -53,22 +54,35 @@ impl Fixture {
         headers: &[(&str, &str)],
         body: Option<&Value>,
     ) -> HttpResponse {
-        let (role, tenants) = if user == "root" { ("admin", json!("*")) } else { ("", json!([])) };
+        let (role, tenants) = if user == "root" {
+            ("admin", json!("*"))
+        } else {
+            ("", json!([]))
+        };
         let bearer = format!("Bearer {}", self.key.token(user, role, &tenants));
-        let headers: Vec<_> =
-            [("authorization", bearer.as_str())].into_iter().chain(headers.iter().copied()).collect();
+        let headers: Vec<_> = [("authorization", bearer.as_str())]
+            .into_iter()
+            .chain(headers.iter().copied())
+            .collect();
         let url = format!("{}{path}", self.pods.urls.lock().unwrap()[pod]);
         send(&self.pods.client, method, url, &headers, body).await
     }
 
     /// Deploys a version of the order of the context `big`.
     async fn deploy(&self, pod: &str, version: u32) -> Value {
-        self.deploy_to(pod, "ada", "/v1/contexts/big/definitions?allow_downgrade=true", version).await
+        self.deploy_to(
+            pod,
+            "ada",
+            "/v1/contexts/big/definitions?allow_downgrade=true",
+            version,
+        )
+        .await
     }
 
     /// Deploys a version of the shared order.
     async fn deploy_shared(&self, pod: &str, version: u32) -> Value {
-        self.deploy_to(pod, "root", "/admin/deploy?allow_downgrade=true", version).await
+        self.deploy_to(pod, "root", "/admin/deploy?allow_downgrade=true", version)
+            .await
     }
 
     /// Deploys a version of an order that waits for an event.
@@ -84,7 +98,15 @@ impl Fixture {
 
     /// Returns the version that new instances of the context use on a pod.
     async fn active(&self, pod: &str) -> Value {
-        let shown = self.send((pod, "ada"), "GET", "/v1/definitions", &[("x-tenant-id", "big")], None).await;
+        let shown = self
+            .send(
+                (pod, "ada"),
+                "GET",
+                "/v1/definitions",
+                &[("x-tenant-id", "big")],
+                None,
+            )
+            .await;
         let order = shown.ok()["items"][0].clone();
         json!([order["context"], order["version"]])
     }
@@ -92,8 +114,16 @@ impl Fixture {
     /// Returns the versions of all shared definitions that are active on a pod.
     async fn active_shared(&self, pod: &str) -> Vec<Value> {
         let tenant = [("x-tenant-id", "t1")];
-        let shown = self.send((pod, "root"), "GET", "/v1/definitions", &tenant, None).await.ok();
-        shown["items"].as_array().unwrap().iter().map(|item| item["version"].clone()).collect()
+        let shown = self
+            .send((pod, "root"), "GET", "/v1/definitions", &tenant, None)
+            .await
+            .ok();
+        shown["items"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|item| item["version"].clone())
+            .collect()
     }
 
     /// Starts orders in shards of all pods, and returns the versions of their definitions.
@@ -103,7 +133,15 @@ impl Fixture {
             let (tenant, id) = ([("x-tenant-id", "big")], format!("{name}-{number}"));
             let order = json!({ "orderId": id });
             until("the start", async || {
-                let started = self.send((pod, "ada"), "POST", "/v1/sagas/order", &tenant, Some(&order)).await;
+                let started = self
+                    .send(
+                        (pod, "ada"),
+                        "POST",
+                        "/v1/sagas/order",
+                        &tenant,
+                        Some(&order),
+                    )
+                    .await;
                 started.status.is_success().then_some(())
             })
             .await;
@@ -124,8 +162,14 @@ impl Fixture {
 
     async fn put(&self, pod: &str, user: &str, revision: &Value, lists: &Value) -> Value {
         let revision = format!("\"{revision}\"");
-        let headers = if revision == "\"null\"" { vec![] } else { vec![("if-match", revision.as_str())] };
-        self.call(pod, user, "PUT", &headers, Some(lists)).await.ok()
+        let headers = if revision == "\"null\"" {
+            vec![]
+        } else {
+            vec![("if-match", revision.as_str())]
+        };
+        self.call(pod, user, "PUT", &headers, Some(lists))
+            .await
+            .ok()
     }
 }
 
@@ -135,7 +179,8 @@ async fn change_of_a_context_applies_on_all_pods_and_survives_a_crash() {
     let mut nats = NatsServer::start();
     within("two pods", async {
         let mut fixture = Fixture::start(&nats).await;
-        let lists = |reader: &str| json!({ "admins": ["user:ada"], "readers": [format!("user:{reader}")] });
+        let lists =
+            |reader: &str| json!({ "admins": ["user:ada"], "readers": [format!("user:{reader}")] });
         assert_eq!(fixture.status("b", "bob").await, 403);
         let created = fixture.put("a", "root", &Value::Null, &lists("bob")).await;
         until("the membership on the other pod", async || {
@@ -145,18 +190,35 @@ async fn change_of_a_context_applies_on_all_pods_and_survives_a_crash() {
         assert_eq!(fixture.status("b", "eve").await, 403);
 
         // A revocation on the other pod, by the admin of the context.
-        let changed = fixture.put("b", "ada", &created["revision"], &lists("cleo")).await;
-        assert_eq!(fixture.status("b", "bob").await, 403, "at once on the pod of the change");
-        until("the revocation", async || (fixture.status("a", "bob").await == 403).then_some(())).await;
+        let changed = fixture
+            .put("b", "ada", &created["revision"], &lists("cleo"))
+            .await;
+        assert_eq!(
+            fixture.status("b", "bob").await,
+            403,
+            "at once on the pod of the change"
+        );
+        until("the revocation", async || {
+            (fixture.status("a", "bob").await == 403).then_some(())
+        })
+        .await;
         assert_eq!(fixture.status("a", "cleo").await, 200);
         let stale = [("if-match", "\"1\"")];
-        let rejected = fixture.call("a", "ada", "PUT", &stale, Some(&lists("eve"))).await;
+        let rejected = fixture
+            .call("a", "ada", "PUT", &stale, Some(&lists("eve")))
+            .await;
         rejected.rejected(412, "OR0101");
 
         // A pod that starts has the lists before it serves a request.
         fixture.pods.kill("a");
         fixture.pods.start("a").await;
-        assert_eq!((fixture.status("a", "bob").await, fixture.status("a", "cleo").await), (403, 200));
+        assert_eq!(
+            (
+                fixture.status("a", "bob").await,
+                fixture.status("a", "cleo").await
+            ),
+            (403, 200)
+        );
         let shown = fixture.call("a", "cleo", "GET", &[], None).await.ok();
         assert_eq!(shown["revision"], changed["revision"]);
 
@@ -167,9 +229,18 @@ async fn change_of_a_context_applies_on_all_pods_and_survives_a_crash() {
             (fixture.status("b", "cleo").await == 503).then_some(())
         })
         .await;
-        assert_eq!((fixture.status("b", "eve").await, fixture.status("b", "root").await), (403, 200));
+        assert_eq!(
+            (
+                fixture.status("b", "eve").await,
+                fixture.status("b", "root").await
+            ),
+            (403, 200)
+        );
         nats.restart();
-        until("the recovery", async || (fixture.status("b", "cleo").await == 200).then_some(())).await;
+        until("the recovery", async || {
+            (fixture.status("b", "cleo").await == 200).then_some(())
+        })
+        .await;
         assert_eq!(fixture.status("b", "bob").await, 403);
     })
     .await;
@@ -183,49 +254,95 @@ async fn definitions_of_a_context_apply_on_all_pods_and_survive_takeovers() {
         let mut fixture = Fixture::start(&nats).await;
         fixture.pods.until_spread().await;
         let lists = json!({ "admins": ["user:ada"] });
-        fixture.send(("a", "root"), "PUT", "/v1/contexts/big", &[], Some(&lists)).await.ok();
+        fixture
+            .send(("a", "root"), "PUT", "/v1/contexts/big", &[], Some(&lists))
+            .await
+            .ok();
         until("the membership on the other pod", async || {
-            let shown = fixture.send(("b", "ada"), "GET", "/v1/contexts/big", &[], None).await;
+            let shown = fixture
+                .send(("b", "ada"), "GET", "/v1/contexts/big", &[], None)
+                .await;
             (shown.status == 200).then_some(())
         })
         .await;
         let plan = fixture.deploy("a", 7).await;
-        assert_eq!((&plan["number"], &plan["warnings"]), (&json!(1), &json!([])), "{plan}");
+        assert_eq!(
+            (&plan["number"], &plan["warnings"]),
+            (&json!(1), &json!([])),
+            "{plan}"
+        );
         for pod in ["a", "b"] {
             assert_eq!(fixture.active(pod).await, json!(["big", 7]), "{pod}");
-            assert_eq!(fixture.start_orders(pod, pod).await, BTreeSet::from([7]), "{pod}");
+            assert_eq!(
+                fixture.start_orders(pod, pod).await,
+                BTreeSet::from([7]),
+                "{pod}"
+            );
         }
 
         // Two deployments at the same time: all pods have the same one of them.
         for round in 0..3 {
-            let (one, other) = tokio::join!(fixture.deploy("a", 10 + round), fixture.deploy("b", 20 + round));
+            let (one, other) = tokio::join!(
+                fixture.deploy("a", 10 + round),
+                fixture.deploy("b", 20 + round)
+            );
             let warnings = json!([one["warnings"], other["warnings"]]);
             let (on_a, on_b) = (fixture.active("a").await, fixture.active("b").await);
             assert_eq!(on_a, on_b, "round {round}: {warnings}");
-            assert!([10 + round, 20 + round].contains(&u32::try_from(on_a[1].as_u64().unwrap()).unwrap()));
+            assert!(
+                [10 + round, 20 + round]
+                    .contains(&u32::try_from(on_a[1].as_u64().unwrap()).unwrap())
+            );
         }
 
         // A pod that missed a deployment gets it with its shards.
         fixture.pods.kill("b");
         fixture.pods.wait_for_owners(&["a"]).await;
         fixture.deploy("a", 30).await;
-        assert_eq!(fixture.start_orders("a", "missed").await, BTreeSet::from([30]));
+        assert_eq!(
+            fixture.start_orders("a", "missed").await,
+            BTreeSet::from([30])
+        );
         fixture.pods.start("b").await;
         fixture.pods.until_spread().await;
         assert_eq!(fixture.active("b").await, json!(["big", 30]));
-        assert_eq!(fixture.start_orders("b", "spread").await, BTreeSet::from([30]));
+        assert_eq!(
+            fixture.start_orders("b", "spread").await,
+            BTreeSet::from([30])
+        );
 
         // The pod of the deployment is lost. The shared definition and pinned instances are unchanged.
         fixture.pods.kill("a");
         fixture.pods.wait_for_owners(&["b"]).await;
-        assert_eq!(fixture.start_orders("b", "after").await, BTreeSet::from([30]));
-        let shown =
-            fixture.send(("b", "ada"), "GET", "/v1/sagas/order/a-0", &[("x-tenant-id", "big")], None).await;
-        assert_eq!(shown.ok()["definition"]["version"], 7);
-        let shared =
-            fixture.send(("b", "root"), "GET", "/v1/definitions", &[("x-tenant-id", "t1")], None).await.ok();
         assert_eq!(
-            (shared["items"][0]["version"].clone(), shared["items"][0].get("context")),
+            fixture.start_orders("b", "after").await,
+            BTreeSet::from([30])
+        );
+        let shown = fixture
+            .send(
+                ("b", "ada"),
+                "GET",
+                "/v1/sagas/order/a-0",
+                &[("x-tenant-id", "big")],
+                None,
+            )
+            .await;
+        assert_eq!(shown.ok()["definition"]["version"], 7);
+        let shared = fixture
+            .send(
+                ("b", "root"),
+                "GET",
+                "/v1/definitions",
+                &[("x-tenant-id", "t1")],
+                None,
+            )
+            .await
+            .ok();
+        assert_eq!(
+            (
+                shared["items"][0]["version"].clone(),
+                shared["items"][0].get("context")
+            ),
             (json!(1), None)
         );
     })
@@ -240,12 +357,20 @@ async fn different_shared_definitions_of_pods_cause_a_warning_and_the_next_deplo
         let mut fixture = Fixture::start(&nats).await;
         fixture.pods.until_spread().await;
         for round in 0..5 {
-            let (one, other) =
-                tokio::join!(fixture.deploy_shared("a", 10 + round), fixture.deploy_shared("b", 20 + round));
+            let (one, other) = tokio::join!(
+                fixture.deploy_shared("a", 10 + round),
+                fixture.deploy_shared("b", 20 + round)
+            );
             let warnings = format!("{}{}", one["warnings"], other["warnings"]);
-            let (on_a, on_b) = (fixture.active_shared("a").await, fixture.active_shared("b").await);
+            let (on_a, on_b) = (
+                fixture.active_shared("a").await,
+                fixture.active_shared("b").await,
+            );
             let warns = warnings.contains("has other shared definitions");
-            assert!(on_a == on_b || warns, "round {round}: {on_a:?} {on_b:?} {warnings}");
+            assert!(
+                on_a == on_b || warns,
+                "round {round}: {on_a:?} {on_b:?} {warnings}"
+            );
             for (pod, other) in [("a", "b"), ("b", "a")] {
                 let plan = fixture.deploy_shared(pod, 30).await;
                 assert_eq!(plan["warnings"], json!([]));

@@ -26,8 +26,13 @@ pub(crate) enum Fault {
     ServerKilled,
 }
 
-const FAULTS: [Fault; 5] =
-    [Fault::PodKilled, Fault::PodPaused, Fault::LinkCut, Fault::PodDrained, Fault::ServerKilled];
+const FAULTS: [Fault; 5] = [
+    Fault::PodKilled,
+    Fault::PodPaused,
+    Fault::LinkCut,
+    Fault::PodDrained,
+    Fault::ServerKilled,
+];
 
 /// Times from a fault to the next commit of every shard that it concerned.
 pub(crate) type Recoveries = BTreeMap<Fault, Vec<Duration>>;
@@ -43,7 +48,11 @@ pub(crate) async fn inject(count: usize, seed: u64) -> (Recoveries, usize) {
         for node in &nats.nodes {
             proxies.push(Proxy::to(node.port).await);
         }
-        pods.start_through(name, proxies.iter().map(|proxy| proxy.url.clone()).collect()).await;
+        pods.start_through(
+            name,
+            proxies.iter().map(|proxy| proxy.url.clone()).collect(),
+        )
+        .await;
         links.insert(name, proxies);
     }
     pods.until_spread().await;
@@ -73,7 +82,11 @@ async fn inject_one(
 ) -> Duration {
     let name = NAMES[victim];
     let mut shards = BTreeSet::new();
-    for owner in if fault == Fault::ServerKilled { &NAMES[..] } else { &NAMES[victim..=victim] } {
+    for owner in if fault == Fault::ServerKilled {
+        &NAMES[..]
+    } else {
+        &NAMES[victim..=victim]
+    } {
         shards.extend(pods.shards_of(owner).await);
     }
     let started = Instant::now();

@@ -12,8 +12,17 @@ const TENANT: &str = "t1";
 
 async fn post(pods: &Pods, pod: &str, path: &str, body: &Value) -> Option<Value> {
     let request = pods.ask(pod, "POST", path).header("x-tenant-id", TENANT);
-    let response = request.header("idempotency-key", "f-1").json(body).send().await.ok()?;
-    let text = if response.status().is_success() { response.text().await.ok()? } else { return None };
+    let response = request
+        .header("idempotency-key", "f-1")
+        .json(body)
+        .send()
+        .await
+        .ok()?;
+    let text = if response.status().is_success() {
+        response.text().await.ok()?
+    } else {
+        return None;
+    };
     Some(serde_json::from_str(&text).unwrap_or_default())
 }
 
@@ -21,13 +30,21 @@ async fn post(pods: &Pods, pod: &str, path: &str, body: &Value) -> Option<Value>
 async fn work(pods: &Pods, pod: &str, line: &str) -> Value {
     let claim = json!({ "effects": ["job.sal"], "worker": "w", "wait_seconds": 1 });
     let claimed = until("the job is claimed", async || {
-        post(pods, pod, "/v1/work/claim", &claim).await?["jobs"].as_array()?.first().cloned()
+        post(pods, pod, "/v1/work/claim", &claim).await?["jobs"]
+            .as_array()?
+            .first()
+            .cloned()
     });
     let job = claimed.await;
     let path = format!("/v1/work/jobs/{}/logs", job["job"].as_str().unwrap());
-    post(pods, pod, &path, &json!({ "claim": job["claim"], "log": [line] }))
-        .await
-        .expect("the line is accepted");
+    post(
+        pods,
+        pod,
+        &path,
+        &json!({ "claim": job["claim"], "log": [line] }),
+    )
+    .await
+    .expect("the line is accepted");
     job
 }
 
@@ -39,17 +56,33 @@ async fn stream_of_lines_continues_over_a_takeover_without_gap_and_repetition() 
         let mut pods = Pods::new(&[nats.url()], 1).await;
         pods.start_all(&["a", "b"]).await;
         let flow = json!({ "jobs": [{ "id": "j", "type": "sal", "script": "x" }] });
-        until("the flow is submitted", async || post(&pods, "a", "/v1/flows", &flow).await).await;
+        until("the flow is submitted", async || {
+            post(&pods, "a", "/v1/flows", &flow).await
+        })
+        .await;
         // The pod whose own jobs include that of the flow owns its shard.
         let has_job = async |pod: &str| {
-            let request = pods.ask(pod, "GET", "/v1/flows/f-1/lines").header("x-tenant-id", TENANT);
-            let forwarded = request.header("x-orlog-forwarded-by", "test").send().await.unwrap();
+            let request = pods
+                .ask(pod, "GET", "/v1/flows/f-1/lines")
+                .header("x-tenant-id", TENANT);
+            let forwarded = request
+                .header("x-orlog-forwarded-by", "test")
+                .send()
+                .await
+                .unwrap();
             forwarded.status().is_success()
         };
-        let (owner, other) = if has_job("a").await { ("a", "b") } else { ("b", "a") };
-        let request = pods.ask(other, "GET", "/v1/flows/f-1/lines").header("x-tenant-id", TENANT);
-        let followed =
-            request.timeout(std::time::Duration::from_mins(2)).header("accept", "text/event-stream");
+        let (owner, other) = if has_job("a").await {
+            ("a", "b")
+        } else {
+            ("b", "a")
+        };
+        let request = pods
+            .ask(other, "GET", "/v1/flows/f-1/lines")
+            .header("x-tenant-id", TENANT);
+        let followed = request
+            .timeout(std::time::Duration::from_mins(2))
+            .header("accept", "text/event-stream");
         let mut response = followed.send().await.unwrap();
         assert_eq!(response.status(), 200);
         let (received, mut text) = watch::channel(String::new());
@@ -66,12 +99,20 @@ async fn stream_of_lines_continues_over_a_takeover_without_gap_and_repetition() 
         drop(text.wait_for(|text| text.contains("after")).await.unwrap());
         let path = format!("/v1/work/jobs/{}/result", job["job"].as_str().unwrap());
         let result = json!({ "claim": job["claim"], "result": "succeeded" });
-        post(&pods, other, &path, &result).await.expect("the result is accepted");
+        post(&pods, other, &path, &result)
+            .await
+            .expect("the result is accepted");
         reading.await.unwrap();
         let text = text.borrow().clone();
-        let events: Vec<_> =
-            text.lines().filter(|line| line.starts_with("event: ") || line.starts_with("id: ")).collect();
-        assert_eq!(events, ["event: line", "id: 1", "event: line", "id: 2", "event: end"], "{text}");
+        let events: Vec<_> = text
+            .lines()
+            .filter(|line| line.starts_with("event: ") || line.starts_with("id: "))
+            .collect();
+        assert_eq!(
+            events,
+            ["event: line", "id: 1", "event: line", "id: 2", "event: end"],
+            "{text}"
+        );
     })
     .await;
 }

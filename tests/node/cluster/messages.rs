@@ -14,27 +14,45 @@ const SENDERS: [&str; 4] = ["t1", "t2", "t3", "big"];
 const RECEIVERS: [&str; 4] = ["t4", "t5", "t6", "big"];
 
 async fn get(pods: &Pods, pod: &str, tenant: &str, path: &str) -> Option<Value> {
-    let response = pods.ask(pod, "GET", path).header("x-tenant-id", tenant).send().await.ok()?;
-    if response.status().is_success() { response.json().await.ok() } else { None }
+    let response = pods
+        .ask(pod, "GET", path)
+        .header("x-tenant-id", tenant)
+        .send()
+        .await
+        .ok()?;
+    if response.status().is_success() {
+        response.json().await.ok()
+    } else {
+        None
+    }
 }
 
 async fn post(pods: &Pods, pod: &str, tenant: &str, path: &str, body: &Value) {
     let label = format!("{tenant} {path}");
     let posted = until(&label, || async {
-        let request = pods.ask(pod, "POST", path).header("x-tenant-id", tenant).json(body);
+        let request = pods
+            .ask(pod, "POST", path)
+            .header("x-tenant-id", tenant)
+            .json(body);
         let response = request.send().await.ok()?;
         let is_success = response.status().is_success();
         (is_success || response.status().is_client_error()).then_some((is_success, response))
     });
     let (is_success, response) = posted.await;
-    assert!(is_success, "{tenant} {path}: {}", response.text().await.unwrap());
+    assert!(
+        is_success,
+        "{tenant} {path}: {}",
+        response.text().await.unwrap()
+    );
 }
 
 /// Returns the ids of the received messages of a tenant, of all these pods.
 async fn inbox(pods: &Pods, names: &[&str], tenant: &str) -> Vec<String> {
     let mut ids = Vec::new();
     for pod in names {
-        let page = get(pods, pod, tenant, "/v1/messages").await.unwrap_or_default();
+        let page = get(pods, pod, tenant, "/v1/messages")
+            .await
+            .unwrap_or_default();
         let found = page["items"].as_array().into_iter().flatten();
         ids.extend(found.map(|message| message["id"].as_str().unwrap().to_owned()));
     }
@@ -55,7 +73,8 @@ async fn messages_reach_the_pod_of_the_receiver_and_continue_after_a_takeover() 
         pods.start_all(&["a", "b"]).await;
         for from in SENDERS {
             for to in RECEIVERS {
-                let message = json!({ "id": format!("to-{to}"), "to": to, "type": "chat", "body": "x" });
+                let message =
+                    json!({ "id": format!("to-{to}"), "to": to, "type": "chat", "body": "x" });
                 post(&pods, "a", from, "/v1/messages", &message).await;
             }
         }
@@ -71,7 +90,11 @@ async fn messages_reach_the_pod_of_the_receiver_and_continue_after_a_takeover() 
         pods.kill("a");
         pods.wait_for_owners(&["b"]).await;
         for (to, ids) in &received {
-            assert_eq!(inbox(&pods, &["b"], to).await, *ids, "each message of {to} exists once");
+            assert_eq!(
+                inbox(&pods, &["b"], to).await,
+                *ids,
+                "each message of {to} exists once"
+            );
             for id in ids {
                 let path = format!("/v1/messages/{id}/process");
                 post(&pods, "b", to, &path, &json!({ "result": to })).await;
@@ -82,7 +105,9 @@ async fn messages_reach_the_pod_of_the_receiver_and_continue_after_a_takeover() 
                 let path = format!("/v1/messages/to-{to}");
                 let label = format!("the result for {from}");
                 let ended = until(&label, || async {
-                    get(&pods, "b", from, &path).await.filter(|message| message["status"] == "processed")
+                    get(&pods, "b", from, &path)
+                        .await
+                        .filter(|message| message["status"] == "processed")
                 });
                 assert_eq!(ended.await["result"], *to, "{from}");
             }

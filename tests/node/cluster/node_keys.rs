@@ -11,7 +11,13 @@ use super::pods::Pods;
 use super::within;
 
 async fn get(pods: &Pods, pod: &str, path: &str) -> Value {
-    pods.ask(pod, "GET", path).send().await.unwrap().json().await.unwrap()
+    pods.ask(pod, "GET", path)
+        .send()
+        .await
+        .unwrap()
+        .json()
+        .await
+        .unwrap()
 }
 
 /// Requirements: F6.
@@ -33,11 +39,17 @@ async fn pods_with_different_node_keys_name_each_other() {
             let found = until(pod, async || {
                 let checks = get(&pods, pod, "/admin/diagnostics").await;
                 let checks = checks["checks"].as_array().unwrap();
-                checks.iter().find(|check| check["name"] == "node key").cloned()
+                checks
+                    .iter()
+                    .find(|check| check["name"] == "node key")
+                    .cloned()
             });
             let found = found.await;
             let message = found["message"].as_str().unwrap();
-            assert!(message.contains(&format!("than this pod: {others};")), "{pod}: {found}");
+            assert!(
+                message.contains(&format!("than this pod: {others};")),
+                "{pod}: {found}"
+            );
             let cluster = get(&pods, pod, "/info").await["cluster"].clone();
             assert!(cluster["other_node_keys"].is_array(), "{cluster}");
         }
@@ -49,7 +61,10 @@ async fn pods_with_different_node_keys_name_each_other() {
             until(pod, async || {
                 let checks = get(&pods, pod, "/admin/diagnostics").await;
                 let checks = checks["checks"].as_array().unwrap();
-                checks.iter().all(|check| check["name"] != "node key").then_some(())
+                checks
+                    .iter()
+                    .all(|check| check["name"] != "node key")
+                    .then_some(())
             })
             .await;
         }

@@ -27,14 +27,21 @@ pub(crate) struct Orders {
 
 /// Returns the tenant of an order; every fourth order belongs to the key-sharded tenant.
 fn tenant(order: usize) -> String {
-    if order.is_multiple_of(4) { "big".to_owned() } else { format!("t{}", order % 11) }
+    if order.is_multiple_of(4) {
+        "big".to_owned()
+    } else {
+        format!("t{}", order % 11)
+    }
 }
 
 impl Orders {
     /// Starts to place orders in the background.
     pub(crate) fn begin(pods: &Pods, count: usize) -> Self {
         let (sender, placed) = watch::channel(0);
-        let (sender, permits) = (Arc::new(sender), Arc::new(tokio::sync::Semaphore::new(AT_ONCE)));
+        let (sender, permits) = (
+            Arc::new(sender),
+            Arc::new(tokio::sync::Semaphore::new(AT_ONCE)),
+        );
         for order in 0..count {
             let (urls, client) = (Arc::clone(&pods.urls), pods.client.clone());
             let (sender, permits) = (Arc::clone(&sender), Arc::clone(&permits));
@@ -49,7 +56,11 @@ impl Orders {
 
     /// Waits until all events of this many orders are accepted.
     pub(crate) async fn placed(&self, count: usize) {
-        self.placed.clone().wait_for(|placed| *placed >= count).await.unwrap();
+        self.placed
+            .clone()
+            .wait_for(|placed| *placed >= count)
+            .await
+            .unwrap();
     }
 
     pub(crate) async fn all_placed(&self) {
@@ -61,14 +72,20 @@ impl Orders {
         for order in 0..self.count {
             let instance = ended(pods, order).await;
             let notes: Vec<u64> =
-                serde_json::from_value(instance["state"]["vars"]["notes"].clone()).unwrap_or_default();
+                serde_json::from_value(instance["state"]["vars"]["notes"].clone())
+                    .unwrap_or_default();
             let expected: Vec<u64> = (1..=NOTES as u64).collect();
             assert_eq!(notes, expected, "order {order}: {instance:#}");
-            assert_eq!(instance["status"], "completed", "order {order}: {instance:#}");
+            assert_eq!(
+                instance["status"], "completed",
+                "order {order}: {instance:#}"
+            );
         }
         let keys = pods.upstream.keys();
         let expected: BTreeSet<(String, String)> = (0..self.count)
-            .flat_map(|order| ["charge", "ship"].map(|effect| (effect.to_owned(), format!("o-{order}"))))
+            .flat_map(|order| {
+                ["charge", "ship"].map(|effect| (effect.to_owned(), format!("o-{order}")))
+            })
             .collect();
         assert_eq!(keys.keys().cloned().collect::<BTreeSet<_>>(), expected);
         for (effect, keys) in &keys {
@@ -87,7 +104,11 @@ pub(crate) struct EndlessOrders {
 impl EndlessOrders {
     /// Starts to place orders in the background.
     pub(crate) fn begin(pods: &Pods) -> Self {
-        let mut load = Self { next: Arc::default(), stopped: Arc::default(), senders: JoinSet::new() };
+        let mut load = Self {
+            next: Arc::default(),
+            stopped: Arc::default(),
+            senders: JoinSet::new(),
+        };
         for _ in 0..AT_ONCE {
             let (urls, client) = (Arc::clone(&pods.urls), pods.client.clone());
             let (next, stopped) = (Arc::clone(&load.next), Arc::clone(&load.stopped));
@@ -118,7 +139,10 @@ impl EndlessOrders {
             sender.unwrap();
         }
         let count = self.next.load(Ordering::SeqCst);
-        Orders { count, placed: watch::channel(count).1 }
+        Orders {
+            count,
+            placed: watch::channel(count).1,
+        }
     }
 }
 
@@ -147,7 +171,11 @@ async fn send(client: &reqwest::Client, urls: &Urls, order: usize, kind: &str, n
                 .header("content-type", "application/cloudevents+json")
                 .header("x-tenant-id", tenant(order))
                 .body(event.to_string());
-            if post.send().await.is_ok_and(|response| response.status() == 202) {
+            if post
+                .send()
+                .await
+                .is_ok_and(|response| response.status() == 202)
+            {
                 return;
             }
         }

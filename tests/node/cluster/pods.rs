@@ -37,14 +37,17 @@ completed: { fact: OrderDone, data: { orderId: =vars.orderId } }
 pub(crate) type Urls = Arc<Mutex<BTreeMap<String, String>>>;
 
 fn certificate(file: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/certs").join(file)
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/certs")
+        .join(file)
 }
 
 /// Client that trusts the CA of the pods, with an optional certificate.
 pub(crate) fn https_client(name: Option<&str>) -> reqwest::Client {
     let read = |file: &str| std::fs::read(certificate(file)).unwrap();
     let client = orlog_effect::http::client().timeout(Duration::from_secs(3));
-    let client = client.tls_certs_only(reqwest::Certificate::from_pem_bundle(&read("ca.pem")).unwrap());
+    let client =
+        client.tls_certs_only(reqwest::Certificate::from_pem_bundle(&read("ca.pem")).unwrap());
     let client = match name {
         Some(name) => {
             let pem = [read(&format!("{name}.pem")), read(&format!("{name}.key"))].concat();
@@ -79,13 +82,28 @@ impl Pods {
         let definitions = dir.path().join("definitions");
         std::fs::create_dir(&definitions).unwrap();
         std::fs::write(definitions.join("order.saga.yaml"), DEFINITION).unwrap();
-        let client = orlog_effect::http::client().timeout(Duration::from_secs(3)).build().unwrap();
+        let client = orlog_effect::http::client()
+            .timeout(Duration::from_secs(3))
+            .build()
+            .unwrap();
         let upstream = Upstream::open().await;
         let (servers, running, urls) = (servers.to_vec(), BTreeMap::new(), Urls::default());
         let routes = BTreeMap::new();
         let (cluster_name, more) = ("orlog".to_owned(), String::new());
         let scheme = "http";
-        Self { dir, servers, routes, replicas, cluster_name, more, scheme, running, urls, upstream, client }
+        Self {
+            dir,
+            servers,
+            routes,
+            replicas,
+            cluster_name,
+            more,
+            scheme,
+            running,
+            urls,
+            upstream,
+            client,
+        }
     }
 
     /// Makes the pods use TLS. The client has no certificate.
@@ -102,7 +120,10 @@ impl Pods {
     }
 
     fn config(&self, name: &str, port: u16) -> PathBuf {
-        let (servers, upstream) = (self.routes.get(name).unwrap_or(&self.servers), &self.upstream.url);
+        let (servers, upstream) = (
+            self.routes.get(name).unwrap_or(&self.servers),
+            &self.upstream.url,
+        );
         let data = self.dir.path().join(name).display().to_string();
         let definitions = self.dir.path().join("definitions").display().to_string();
         let text = format!(
@@ -128,11 +149,26 @@ impl Pods {
         let config = self.config(name, port).display().to_string();
         let binary = Path::new(env!("CARGO_BIN_EXE_orlog"));
         let variables = [("ORLOG_LOG__FORMAT".to_owned(), "json".to_owned())];
-        let process = ChildProcess::start(binary, &["run", "--config", &config], &variables, &self.log(name));
+        let process = ChildProcess::start(
+            binary,
+            &["run", "--config", &config],
+            &variables,
+            &self.log(name),
+        );
         let url = format!("{}://127.0.0.1:{port}", self.scheme);
         let mut look = tokio::time::interval(POLL_INTERVAL);
-        while self.client.get(format!("{url}/health")).send().await.is_err() {
-            assert!(!process.has_ended(), "pod {name} ended: {}", self.log_contains(name));
+        while self
+            .client
+            .get(format!("{url}/health"))
+            .send()
+            .await
+            .is_err()
+        {
+            assert!(
+                !process.has_ended(),
+                "pod {name} ended: {}",
+                self.log_contains(name)
+            );
             look.tick().await;
         }
         self.running.insert(name.to_owned(), process);
@@ -182,13 +218,19 @@ impl Pods {
     pub(crate) async fn until_spread(&mut self) {
         self.find_resumed();
         let all: BTreeSet<String> = self.urls.lock().unwrap().keys().cloned().collect();
-        self.until(&format!("each of {all:?} has shards"), |holders| *holders == all).await;
+        self.until(&format!("each of {all:?} has shards"), |holders| {
+            *holders == all
+        })
+        .await;
     }
 
     /// Waits until these pods own all shards.
     pub(crate) async fn wait_for_owners(&self, names: &[&str]) {
         let expected: BTreeSet<String> = names.iter().map(|name| (*name).to_owned()).collect();
-        self.until(&format!("{names:?} have all shards"), |holders| holders.is_subset(&expected)).await;
+        self.until(&format!("{names:?} have all shards"), |holders| {
+            holders.is_subset(&expected)
+        })
+        .await;
     }
 
     /// Restores the address of a resumed pod from its configuration.
@@ -196,7 +238,8 @@ impl Pods {
         let mut urls = self.urls.lock().unwrap();
         for (name, process) in &self.running {
             if !urls.contains_key(name) && !process.has_ended() {
-                let text = std::fs::read_to_string(self.dir.path().join(format!("{name}.toml"))).unwrap();
+                let text =
+                    std::fs::read_to_string(self.dir.path().join(format!("{name}.toml"))).unwrap();
                 let config: toml::Table = text.parse().unwrap();
                 urls.insert(
                     name.clone(),
@@ -219,7 +262,11 @@ impl Pods {
             }
         };
         let reached = tokio::time::timeout(WAIT_TIMEOUT, reached).await;
-        assert!(reached.is_ok(), "{label}: not in a minute; {last}; {}", self.all_logs_contain());
+        assert!(
+            reached.is_ok(),
+            "{label}: not in a minute; {last}; {}",
+            self.all_logs_contain()
+        );
     }
 
     /// Returns the shard owners as reported by the reachable pods; `None` unless each shard has an owner.
@@ -227,9 +274,20 @@ impl Pods {
         let urls = self.urls.lock().unwrap().clone();
         let (mut holders, mut shards) = (BTreeSet::new(), BTreeSet::new());
         for (name, url) in urls {
-            let info: Value = self.client.get(format!("{url}/info")).send().await.ok()?.json().await.ok()?;
-            let own: Vec<u64> =
-                info["shards"].as_array()?.iter().filter_map(|shard| shard["shard"].as_u64()).collect();
+            let info: Value = self
+                .client
+                .get(format!("{url}/info"))
+                .send()
+                .await
+                .ok()?
+                .json()
+                .await
+                .ok()?;
+            let own: Vec<u64> = info["shards"]
+                .as_array()?
+                .iter()
+                .filter_map(|shard| shard["shard"].as_u64())
+                .collect();
             if !own.is_empty() {
                 holders.insert(name);
             }
@@ -244,7 +302,10 @@ impl Pods {
         let info = self.ask(name, "GET", "/info").send().await.unwrap();
         let info: Value = info.json().await.unwrap();
         let shards = info["shards"].as_array().unwrap();
-        shards.iter().filter_map(|shard| shard["shard"].as_u64()).collect()
+        shards
+            .iter()
+            .filter_map(|shard| shard["shard"].as_u64())
+            .collect()
     }
 
     /// Returns the position of the last commit of each shard that runs in a reachable pod.
@@ -252,11 +313,17 @@ impl Pods {
         let urls = self.urls.lock().unwrap().clone();
         let mut positions = BTreeMap::new();
         for (name, url) in urls {
-            let Ok(response) = self.client.get(format!("{url}/metrics")).send().await else { continue };
+            let Ok(response) = self.client.get(format!("{url}/metrics")).send().await else {
+                continue;
+            };
             let text = response.text().await.unwrap_or_default();
             for line in text.lines() {
-                let Some(rest) = line.strip_prefix("orlog_store_position{shard=\"") else { continue };
-                let Some((shard, position)) = rest.split_once("\"} ") else { continue };
+                let Some(rest) = line.strip_prefix("orlog_store_position{shard=\"") else {
+                    continue;
+                };
+                let Some((shard, position)) = rest.split_once("\"} ") else {
+                    continue;
+                };
                 if let (Ok(shard), Ok(position)) = (shard.parse(), position.parse()) {
                     positions.insert((name.clone(), shard), position);
                 }
@@ -280,17 +347,29 @@ impl Pods {
 
     /// Returns the metrics of a pod in the Prometheus text format.
     pub(crate) async fn metrics(&self, name: &str) -> String {
-        self.ask(name, "GET", "/metrics").send().await.unwrap().text().await.unwrap()
+        self.ask(name, "GET", "/metrics")
+            .send()
+            .await
+            .unwrap()
+            .text()
+            .await
+            .unwrap()
     }
 
     fn log_contains(&self, name: &str) -> String {
         let text = std::fs::read_to_string(self.log(name)).unwrap_or_default();
-        let lines: Vec<&str> = text.lines().filter(|line| !line.contains("request failed")).collect();
+        let lines: Vec<&str> = text
+            .lines()
+            .filter(|line| !line.contains("request failed"))
+            .collect();
         lines[lines.len().saturating_sub(25)..].join("\n")
     }
 
     pub(crate) fn all_logs_contain(&self) -> String {
-        let logs = self.running.keys().map(|name| format!("--- {name}\n{}\n", self.log_contains(name)));
+        let logs = self
+            .running
+            .keys()
+            .map(|name| format!("--- {name}\n{}\n", self.log_contains(name)));
         logs.collect()
     }
 }

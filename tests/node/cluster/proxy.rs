@@ -16,7 +16,10 @@ impl Proxy {
     pub(crate) async fn to(port: u16) -> Arc<Self> {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("nats://{}", listener.local_addr().unwrap());
-        let proxy = Arc::new(Self { url, whole: watch::Sender::new(true) });
+        let proxy = Arc::new(Self {
+            url,
+            whole: watch::Sender::new(true),
+        });
         let whole = proxy.whole.subscribe();
         tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
@@ -41,7 +44,9 @@ async fn carry(mut client: TcpStream, port: u16, mut whole: watch::Receiver<bool
     if whole.wait_for(|whole| *whole).await.is_err() {
         return;
     }
-    let Ok(mut server) = TcpStream::connect(("127.0.0.1", port)).await else { return };
+    let Ok(mut server) = TcpStream::connect(("127.0.0.1", port)).await else {
+        return;
+    };
     let mut seen = whole.clone();
     let is_cut = async { seen.wait_for(|whole| !*whole).await.is_ok() };
     let cut = tokio::select! {

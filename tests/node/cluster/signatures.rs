@@ -9,14 +9,21 @@ use super::within;
 use crate::signer::{Draft, Signer};
 
 async fn send(pods: &Pods, pod: &str, draft: &Draft) -> (u16, String) {
-    let request = pods.ask(pod, draft.method.as_str(), &draft.path).headers(draft.headers.clone());
+    let request = pods
+        .ask(pod, draft.method.as_str(), &draft.path)
+        .headers(draft.headers.clone());
     let response = request.body(draft.body.clone()).send().await.unwrap();
     (response.status().as_u16(), response.text().await.unwrap())
 }
 
 async fn check(pods: &Pods, pod: &str, draft: &Draft, status: u16, part: &str) -> String {
     let (found, text) = send(pods, pod, draft).await;
-    assert!(found == status && text.contains(part), "{pod} {} {}: {found} {text}", draft.method, draft.path);
+    assert!(
+        found == status && text.contains(part),
+        "{pod} {} {}: {found} {text}",
+        draft.method,
+        draft.path
+    );
     text
 }
 

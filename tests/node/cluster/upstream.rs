@@ -21,8 +21,13 @@ impl Upstream {
     pub(crate) async fn open() -> Arc<Self> {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
-        let upstream = Arc::new(Self { url, keys: Mutex::default() });
-        let router = Router::new().route("/{effect}", post(perform)).with_state(Arc::clone(&upstream));
+        let upstream = Arc::new(Self {
+            url,
+            keys: Mutex::default(),
+        });
+        let router = Router::new()
+            .route("/{effect}", post(perform))
+            .with_state(Arc::clone(&upstream));
         tokio::spawn(async move { axum::serve(listener, router).await });
         upstream
     }
@@ -40,6 +45,12 @@ async fn perform(
 ) -> Json<Value> {
     let key = headers["idempotency-key"].to_str().unwrap().to_owned();
     let order = body["orderId"].as_str().unwrap().to_owned();
-    upstream.keys.lock().unwrap().entry((effect, order)).or_default().insert(key);
+    upstream
+        .keys
+        .lock()
+        .unwrap()
+        .entry((effect, order))
+        .or_default()
+        .insert(key);
     Json(json!({}))
 }

@@ -14,7 +14,8 @@ use crate::deploy::node::{Node, file};
 /// Returns a definition with a step of a slow effect, a wait for an event with a timeout, and a last
 /// step.
 fn text(version: u32, [charge, wait, ship]: [&str; 3], timeout: &str, migrates: &str) -> String {
-    let data = |step: &str| format!("data: {{ order: =vars.orderId, step: {step}, version: {version} }}");
+    let data =
+        |step: &str| format!("data: {{ order: =vars.orderId, step: {step}, version: {version} }}");
     let wait = match wait {
         "" => String::new(),
         wait => format!(
@@ -36,12 +37,21 @@ async fn deploy(node: &Node, text: &str) {
 }
 
 async fn migrate(node: &Node, body: &Value) -> Value {
-    let request = Request::post("/v1/definitions/order/migrate").header("content-type", "application/json");
+    let request =
+        Request::post("/v1/definitions/order/migrate").header("content-type", "application/json");
     let router = orlog::api::router(std::sync::Arc::clone(&node.app));
-    let response = router.oneshot(request.body(Body::from(body.to_string())).unwrap()).await.unwrap();
+    let response = router
+        .oneshot(request.body(Body::from(body.to_string())).unwrap())
+        .await
+        .unwrap();
     let status = response.status();
     let bytes = to_bytes(response.into_body(), usize::MAX).await.unwrap();
-    assert_eq!(status, StatusCode::OK, "{}", String::from_utf8_lossy(&bytes));
+    assert_eq!(
+        status,
+        StatusCode::OK,
+        "{}",
+        String::from_utf8_lossy(&bytes)
+    );
     serde_json::from_slice(&bytes).unwrap()
 }
 
@@ -49,15 +59,27 @@ async fn migrate(node: &Node, body: &Value) -> Value {
 fn outcomes(response: &Value) -> BTreeSet<(String, String, bool)> {
     let text = |one: &Value, name: &str| one[name].as_str().unwrap().to_owned();
     let items = response["items"].as_array().unwrap().iter();
-    items.map(|one| (text(one, "correlation"), text(one, "class"), one["migrated"] == true)).collect()
+    items
+        .map(|one| {
+            (
+                text(one, "correlation"),
+                text(one, "class"),
+                one["migrated"] == true,
+            )
+        })
+        .collect()
 }
 
 fn expected(of: &[(&str, &str, bool)]) -> BTreeSet<(String, String, bool)> {
-    of.iter().map(|(one, class, done)| ((*one).to_owned(), (*class).to_owned(), *done)).collect()
+    of.iter()
+        .map(|(one, class, done)| ((*one).to_owned(), (*class).to_owned(), *done))
+        .collect()
 }
 
 fn versions(node: &Node, count: usize) -> Vec<u32> {
-    (1..=count).map(|number| node.order(number).unwrap().definition.version).collect()
+    (1..=count)
+        .map(|number| node.order(number).unwrap().definition.version)
+        .collect()
 }
 
 /// Creates two orders: the first is charged and waits for its event, the second is being charged.
@@ -65,11 +87,13 @@ async fn two_orders(timeout: &str) -> Node {
     let node = Node::start(&[file("order.saga.yaml", &text(1, OLD, timeout, ""))]).await;
     node.open_gate();
     node.place(1).await;
-    node.until("the first waits", |node| node.is_waiting(1)).await;
+    node.until("the first waits", |node| node.is_waiting(1))
+        .await;
     node.close_gate();
     node.place(2).await;
     node.until("the second is charged", |node| {
-        node.order(2).is_some_and(|order| !order.pending_work.is_empty())
+        node.order(2)
+            .is_some_and(|order| !order.pending_work.is_empty())
     })
     .await;
     node
@@ -81,58 +105,102 @@ async fn instance_with_unchanged_names_migrates_as_safe() {
     deploy(&node, &text(2, OLD, "1h", "")).await;
     let try_out = json!({ "from": "1", "dry_run": true });
     let plan = migrate(&node, &try_out).await;
-    assert_eq!(outcomes(&plan), expected(&[("o-1", "safe", false), ("o-2", "safe", false)]));
+    assert_eq!(
+        outcomes(&plan),
+        expected(&[("o-1", "safe", false), ("o-2", "safe", false)])
+    );
     assert_eq!(versions(&node, 2), [1, 1], "a dry run changes nothing");
     let only = json!({ "from": "1", "only": ["o-2"], "user": "alice" });
-    assert_eq!(outcomes(&migrate(&node, &only).await), expected(&[("o-2", "safe", true)]));
+    assert_eq!(
+        outcomes(&migrate(&node, &only).await),
+        expected(&[("o-2", "safe", true)])
+    );
     assert_eq!(versions(&node, 2), [1, 2]);
     let remaining = migrate(&node, &json!({ "from": "1", "user": "alice" })).await;
-    assert_eq!(outcomes(&remaining), expected(&[("o-1", "safe", true)]), "what has moved is left alone");
+    assert_eq!(
+        outcomes(&remaining),
+        expected(&[("o-1", "safe", true)]),
+        "what has moved is left alone"
+    );
     node.open_gate();
     node.publish("Shipped", 1).await;
-    node.until("the first ends", |node| node.count(Status::Completed) == 1).await;
-    node.until("the second waits", |node| node.is_waiting(2)).await;
-    assert!(node.performed()["o-1"].contains(&("ship".to_owned(), 2)), "{:?}", node.performed());
+    node.until("the first ends", |node| node.count(Status::Completed) == 1)
+        .await;
+    node.until("the second waits", |node| node.is_waiting(2))
+        .await;
+    assert!(
+        node.performed()["o-1"].contains(&("ship".to_owned(), 2)),
+        "{:?}",
+        node.performed()
+    );
     // An unused version is dropped, so migration back to it is impossible.
     node.app.services.collector.collect(None).await.unwrap();
-    assert!(!node.stored().contains(&("order".to_owned(), 1)), "{:?}", node.stored());
+    assert!(
+        !node.stored().contains(&("order".to_owned(), 1)),
+        "{:?}",
+        node.stored()
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn migration_keeps_timers_and_pending_work_and_records_the_actor() {
     let node = two_orders("1h").await;
     let due = node.order(1).unwrap().timers[0].due;
-    let renamed = "migrations:\n  - { from: 1, steps: { charge: pay, wait: dispatch }, vars: { paid: 7 } }\n";
+    let renamed =
+        "migrations:\n  - { from: 1, steps: { charge: pay, wait: dispatch }, vars: { paid: 7 } }\n";
     let new = text(2, ["pay", "dispatch", "ship"], "1h", renamed);
     deploy(
         &node,
-        &new.replace("vars: { orderId: =event.orderId }", "vars: { orderId: =event.orderId, paid: 0 }"),
+        &new.replace(
+            "vars: { orderId: =event.orderId }",
+            "vars: { orderId: =event.orderId, paid: 0 }",
+        ),
     )
     .await;
     let response = migrate(&node, &json!({ "from": "1", "user": "alice" })).await;
-    assert_eq!(outcomes(&response), expected(&[("o-1", "mapped", true), ("o-2", "mapped", true)]));
+    assert_eq!(
+        outcomes(&response),
+        expected(&[("o-1", "mapped", true), ("o-2", "mapped", true)])
+    );
     let first = node.order(1).unwrap();
-    let timers: Vec<_> = first.timers.iter().map(|timer| (timer.name.as_str(), timer.due)).collect();
+    let timers: Vec<_> = first
+        .timers
+        .iter()
+        .map(|timer| (timer.name.as_str(), timer.due))
+        .collect();
     assert_eq!(timers, [("dispatch", due)]);
     let second = node.order(2).unwrap();
     assert_eq!(second.pending_work[0].tag.as_str(), "pay");
     let reader = node.app.runtime.readers().next().unwrap();
     let last_note = |reader: &Reader, number: usize| {
-        let last = reader.history(&Node::key("order", number), 0, 99).unwrap().pop().unwrap();
+        let last = reader
+            .history(&Node::key("order", number), 0, 99)
+            .unwrap()
+            .pop()
+            .unwrap();
         last.note
     };
     assert!(
-        last_note(&reader, 1).contains("by alice") && last_note(&reader, 1).contains("migrated from 1 to 2")
+        last_note(&reader, 1).contains("by alice")
+            && last_note(&reader, 1).contains("migrated from 1 to 2")
     );
     // The result of work that was requested under the old step name is delivered under the new one.
     node.open_gate();
-    node.until("the second waits", |node| node.is_waiting(2)).await;
-    let timers: Vec<_> = node.order(2).unwrap().timers.iter().map(|timer| timer.name.to_string()).collect();
+    node.until("the second waits", |node| node.is_waiting(2))
+        .await;
+    let timers: Vec<_> = node
+        .order(2)
+        .unwrap()
+        .timers
+        .iter()
+        .map(|timer| timer.name.to_string())
+        .collect();
     assert_eq!(timers, ["dispatch"]);
     for number in [1, 2] {
         node.publish("Shipped", number).await;
     }
-    node.until("both end", |node| node.count(Status::Completed) == 2).await;
+    node.until("both end", |node| node.count(Status::Completed) == 2)
+        .await;
     assert_eq!(node.dead_letters(), 0);
 }
 
@@ -141,9 +209,13 @@ async fn timer_armed_before_migration_fires_after_it() {
     let node = two_orders("2s").await;
     deploy(&node, &text(2, OLD, "1h", "")).await;
     let only = json!({ "from": "1", "only": ["o-1"] });
-    assert_eq!(outcomes(&migrate(&node, &only).await), expected(&[("o-1", "safe", true)]));
+    assert_eq!(
+        outcomes(&migrate(&node, &only).await),
+        expected(&[("o-1", "safe", true)])
+    );
     assert_eq!(node.order(1).unwrap().definition.version, 2);
-    node.until("it is out of time", |node| node.count(Status::Failed) == 1).await;
+    node.until("it is out of time", |node| node.count(Status::Failed) == 1)
+        .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -154,16 +226,27 @@ async fn pending_work_without_mapping_blocks_migration() {
     let plan = migrate(&node, &json!({ "from": "1", "dry_run": true })).await;
     let classes = expected(&[("o-1", "blocked", false), ("o-2", "mapped", false)]);
     assert_eq!(outcomes(&plan), classes);
-    assert!(plan["items"].to_string().contains("step `wait` is in progress and dropped"), "{plan}");
+    assert!(
+        plan["items"]
+            .to_string()
+            .contains("step `wait` is in progress and dropped"),
+        "{plan}"
+    );
     let before = node.order(1).unwrap();
     let done = migrate(&node, &json!({ "from": "1" })).await;
-    assert_eq!(outcomes(&done), expected(&[("o-1", "blocked", false), ("o-2", "mapped", true)]));
+    assert_eq!(
+        outcomes(&done),
+        expected(&[("o-1", "blocked", false), ("o-2", "mapped", true)])
+    );
     assert_eq!(node.order(1).unwrap(), before);
     let repeated = migrate(&node, &json!({ "from": "1" })).await;
     assert_eq!(outcomes(&repeated), expected(&[("o-1", "blocked", false)]));
     node.open_gate();
     node.publish("Shipped", 1).await;
-    node.until("each ends with its own", |node| node.count(Status::Completed) == 2).await;
+    node.until("each ends with its own", |node| {
+        node.count(Status::Completed) == 2
+    })
+    .await;
     assert_eq!(versions(&node, 2), [1, 2]);
 }
 
@@ -174,8 +257,13 @@ async fn migration_pages_and_accepts_a_hash_prefix() {
     for number in 1..=COUNT {
         node.place(number).await;
     }
-    node.until("all are there", |node| (1..=COUNT).all(|number| node.order(number).is_some())).await;
-    let hash = uuid::Uuid::from_bytes(node.order(1).unwrap().definition.hash).simple().to_string();
+    node.until("all are there", |node| {
+        (1..=COUNT).all(|number| node.order(number).is_some())
+    })
+    .await;
+    let hash = uuid::Uuid::from_bytes(node.order(1).unwrap().definition.hash)
+        .simple()
+        .to_string();
     deploy(&node, &text(2, OLD, "1h", "")).await;
     let (mut moved, mut pages, mut cursor) = (BTreeSet::new(), 0, Value::Null);
     loop {

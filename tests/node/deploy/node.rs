@@ -11,7 +11,8 @@ use orlog::definitions::deploy::{DeployPolicy, DeployRequest};
 use orlog::definitions::{DefinitionSummary, DeploymentPlan, SourceFile};
 use orlog_effect::{FunctionProvider, Policy, ProviderError};
 use orlog_model::{
-    CorrelationId, Event, EventId, EventType, Instance, InstanceKey, SagaName, Status, TenantId, Timestamp,
+    CorrelationId, Event, EventId, EventType, Instance, InstanceKey, SagaName, Status, TenantId,
+    Timestamp,
 };
 use orlog_store::InstanceQuery;
 use serde_json::json;
@@ -40,13 +41,25 @@ pub(crate) struct Saga {
 
 impl Saga {
     pub(crate) fn order(version: u32) -> Self {
-        Self { name: "order", version, effect: "test.charge", waits: false }
+        Self {
+            name: "order",
+            version,
+            effect: "test.charge",
+            waits: false,
+        }
     }
 
     pub(crate) fn text(&self) -> String {
-        let Self { name, version, effect, waits } = self;
+        let Self {
+            name,
+            version,
+            effect,
+            waits,
+        } = self;
         let data = |step: &str| {
-            format!("data: {{ order: =vars.orderId, saga: {name}, step: {step}, version: {version} }}")
+            format!(
+                "data: {{ order: =vars.orderId, saga: {name}, step: {step}, version: {version} }}"
+            )
         };
         let wait = "  - id: wait\n    do: { command: shipping.Ship }\n    ok: Shipped\n";
         let (charge, ship, wait) = (data("charge"), data("ship"), if *waits { wait } else { "" });
@@ -63,7 +76,10 @@ impl Saga {
 }
 
 pub(crate) fn file(name: &str, text: &str) -> SourceFile {
-    SourceFile { path: name.into(), bytes: text.as_bytes().into() }
+    SourceFile {
+        path: name.into(),
+        bytes: text.as_bytes().into(),
+    }
 }
 
 /// Returns a version of the order definition.
@@ -96,8 +112,14 @@ impl Node {
         let performed = ExecutedSteps::default();
         write(&home, files);
         let gate = watch::Sender::new(false);
-        let node = start(home, &EFFECTS, true, (&performed, &gate)).await.unwrap();
-        Self { inner: node, performed, gate }
+        let node = start(home, &EFFECTS, true, (&performed, &gate))
+            .await
+            .unwrap();
+        Self {
+            inner: node,
+            performed,
+            gate,
+        }
     }
 
     pub(crate) fn open_gate(&self) {
@@ -127,22 +149,40 @@ impl Node {
         files: Option<&[SourceFile]>,
         has_dir: bool,
     ) -> anyhow::Result<Self> {
-        let Self { inner, performed, gate } = self;
+        let Self {
+            inner,
+            performed,
+            gate,
+        } = self;
         let home = inner.stop().await;
         if let Some(files) = files {
             write(&home, files);
         }
         let node = start(home, effects, has_dir, (&performed, &gate)).await?;
-        Ok(Self { inner: node, performed, gate })
+        Ok(Self {
+            inner: node,
+            performed,
+            gate,
+        })
     }
 
     /// Stops the node, changes its data directory and restarts it.
     pub(crate) async fn while_stopped(self, change: impl FnOnce(PathBuf)) -> Self {
-        let Self { inner, performed, gate } = self;
+        let Self {
+            inner,
+            performed,
+            gate,
+        } = self;
         let home = inner.stop().await;
         change(home.path().join("data"));
-        let node = start(home, &EFFECTS, true, (&performed, &gate)).await.unwrap();
-        Self { inner: node, performed, gate }
+        let node = start(home, &EFFECTS, true, (&performed, &gate))
+            .await
+            .unwrap();
+        Self {
+            inner: node,
+            performed,
+            gate,
+        }
     }
 
     pub(crate) fn definitions_dir(&self) -> PathBuf {
@@ -150,7 +190,10 @@ impl Node {
     }
 
     pub(crate) async fn deploy(&self, files: &[SourceFile]) -> Result<DeploymentPlan, DeployError> {
-        let policy = DeployPolicy { allow_downgrade: true, ..DeployPolicy::default() };
+        let policy = DeployPolicy {
+            allow_downgrade: true,
+            ..DeployPolicy::default()
+        };
         let request = DeployRequest {
             files: files.to_vec(),
             user: "alice".to_owned(),
@@ -160,18 +203,32 @@ impl Node {
         self.app.services.deployments.deploy(request).await
     }
 
-    pub(crate) async fn try_out(&self, files: &[SourceFile]) -> Result<DeploymentPlan, DeployError> {
-        let policy = DeployPolicy { allow_downgrade: true, ..DeployPolicy::default() };
+    pub(crate) async fn try_out(
+        &self,
+        files: &[SourceFile],
+    ) -> Result<DeploymentPlan, DeployError> {
+        let policy = DeployPolicy {
+            allow_downgrade: true,
+            ..DeployPolicy::default()
+        };
         let (files, dry_run) = (files.to_vec(), true);
-        let request =
-            DeployRequest { files, user: "alice".to_owned(), dry_run, policy, ..DeployRequest::default() };
+        let request = DeployRequest {
+            files,
+            user: "alice".to_owned(),
+            dry_run,
+            policy,
+            ..DeployRequest::default()
+        };
         self.app.services.deployments.deploy(request).await
     }
 
     /// Returns the warnings of a dry run about live instances.
     pub(crate) async fn live_warnings(&self, new: &Saga) -> Vec<String> {
         let warnings = self.try_out(&[new.file()]).await.unwrap().warnings;
-        warnings.into_iter().filter(|warning| warning.contains(" live instance")).collect()
+        warnings
+            .into_iter()
+            .filter(|warning| warning.contains(" live instance"))
+            .collect()
     }
 
     pub(crate) async fn place(&self, number: usize) {
@@ -207,7 +264,12 @@ impl Node {
 
     pub(crate) fn instance(&self, saga: &str, number: usize) -> Option<Instance> {
         let key = Self::key(saga, number);
-        self.app.runtime.reader(&key).unwrap().instance(&key).unwrap()
+        self.app
+            .runtime
+            .reader(&key)
+            .unwrap()
+            .instance(&key)
+            .unwrap()
     }
 
     pub(crate) fn order(&self, number: usize) -> Option<Instance> {
@@ -219,17 +281,35 @@ impl Node {
         ["order", "waiting"]
             .iter()
             .filter_map(|saga| self.instance(saga, number))
-            .any(|instance| instance.waits.iter().any(|wait| wait.name.as_str() == "Shipped"))
+            .any(|instance| {
+                instance
+                    .waits
+                    .iter()
+                    .any(|wait| wait.name.as_str() == "Shipped")
+            })
     }
 
     pub(crate) fn count(&self, status: Status) -> usize {
-        let query = InstanceQuery { statuses: vec![status], limit: usize::MAX, ..InstanceQuery::default() };
-        self.app.runtime.readers().map(|reader| reader.instances(&query).unwrap().items.len()).sum()
+        let query = InstanceQuery {
+            statuses: vec![status],
+            limit: usize::MAX,
+            ..InstanceQuery::default()
+        };
+        self.app
+            .runtime
+            .readers()
+            .map(|reader| reader.instances(&query).unwrap().items.len())
+            .sum()
     }
 
     pub(crate) fn dead_letters(&self) -> usize {
-        let letters = |reader: &orlog_store::Reader| reader.dead_letters(&TenantId::default(), None, 99);
-        self.app.runtime.readers().map(|reader| letters(&reader).unwrap().len()).sum()
+        let letters =
+            |reader: &orlog_store::Reader| reader.dead_letters(&TenantId::default(), None, 99);
+        self.app
+            .runtime
+            .readers()
+            .map(|reader| letters(&reader).unwrap().len())
+            .sum()
     }
 
     pub(crate) fn performed(&self) -> BTreeMap<String, BTreeSet<(String, u32)>> {
@@ -240,20 +320,36 @@ impl Node {
     pub(crate) fn stored(&self) -> BTreeSet<(String, u32)> {
         let reader = self.app.runtime.readers().next().unwrap();
         let stored = reader.definitions().unwrap().into_iter();
-        stored.map(|(program, _)| (program.saga.to_string(), program.version)).collect()
+        stored
+            .map(|(program, _)| (program.saga.to_string(), program.version))
+            .collect()
     }
 
     /// Returns the active definitions, as saga and version.
     pub(crate) fn active(&self) -> BTreeSet<(String, u32)> {
         let active = self.app.definitions.active();
-        let references = active.iter().map(|definition| definition.program.definition_ref());
-        references.map(|program| (program.saga.to_string(), program.version)).collect()
+        let references = active
+            .iter()
+            .map(|definition| definition.program.definition_ref());
+        references
+            .map(|program| (program.saga.to_string(), program.version))
+            .collect()
     }
 
     /// Checks the condition after each commit until it holds.
     #[track_caller]
-    pub(crate) fn until(&self, label: &str, is_so: impl Fn(&Self) -> bool) -> impl Future<Output = ()> {
-        self.until_commit(label, async move || if is_so(self) { Ok(()) } else { Err(String::new()) })
+    pub(crate) fn until(
+        &self,
+        label: &str,
+        is_so: impl Fn(&Self) -> bool,
+    ) -> impl Future<Output = ()> {
+        self.until_commit(label, async move || {
+            if is_so(self) {
+                Ok(())
+            } else {
+                Err(String::new())
+            }
+        })
     }
 }
 
@@ -282,7 +378,12 @@ async fn start(
             let text = |name: &str| call.payload[name].as_str().unwrap_or_default().to_owned();
             let version = call.payload["version"].as_u64().unwrap_or_default();
             let done = (text("step"), u32::try_from(version).unwrap_or_default());
-            performed.lock().unwrap().entry(text("order")).or_default().insert(done);
+            performed
+                .lock()
+                .unwrap()
+                .entry(text("order"))
+                .or_default()
+                .insert(done);
             let mut gate = gate.clone();
             async move {
                 if is_slow {
@@ -294,7 +395,9 @@ async fn start(
             }
         });
     }
-    let builder = NodeBuilder::on(home).upstream(native.upstream("world", Policy::default())).gateway();
+    let builder = NodeBuilder::on(home)
+        .upstream(native.upstream("world", Policy::default()))
+        .gateway();
     let without = |config: &mut Config| {
         if !has_dir {
             config.definitions_dir = None;

@@ -22,7 +22,11 @@ pub(crate) fn charge(payload: Value) -> WorkItem {
 }
 
 /// Executes `pay.charge` some seconds after the start.
-pub(crate) async fn at(seconds: i64, upstream: &Upstream, payload: Value) -> Result<Reply, ProviderError> {
+pub(crate) async fn at(
+    seconds: i64,
+    upstream: &Upstream,
+    payload: Value,
+) -> Result<Reply, ProviderError> {
     let at = Timestamp::from_millis(1_700_000_000_000 + seconds * 1000);
     execute(upstream, &charge(payload), at).await
 }
@@ -38,7 +42,12 @@ pub(crate) async fn execute(
     item: &WorkItem,
     at: Timestamp,
 ) -> Result<Reply, ProviderError> {
-    let attempt = Attempt { number: 1, timeout: Duration::from_secs(10), at, in_doubt: false };
+    let attempt = Attempt {
+        number: 1,
+        timeout: Duration::from_secs(10),
+        at,
+        in_doubt: false,
+    };
     upstream.provider.execute(item, attempt).await
 }
 

@@ -19,8 +19,12 @@ async fn start(upstream: &HttpUpstream, more: &str, fields: &[&str]) -> Node {
         upstream.url
     );
     dirs.describe("hotel", &text);
-    let fields = fields.iter().map(|field| FieldPath::try_from((*field).to_owned()).unwrap()).collect();
-    dirs.start_with(|config| config.redact = Redaction { fields }).await
+    let fields = fields
+        .iter()
+        .map(|field| FieldPath::try_from((*field).to_owned()).unwrap())
+        .collect();
+    dirs.start_with(|config| config.redact = Redaction { fields })
+        .await
 }
 
 /// Returns the history entry of the result of the effect.
@@ -37,34 +41,49 @@ async fn failed_effect_shows_its_attempts_and_the_responses() {
     let node = start(&hotel, "", &[]).await;
     node.pay("", "o-1", json!({ "guest": "ada" })).await;
     let failed = node.end("", "o-1").await;
-    let message =
-        r#"hotel: failed after 3 attempts; last: POST /rooms returned HTTP 503: {"reason":"no rooms"}"#;
+    let message = r#"hotel: failed after 3 attempts; last: POST /rooms returned HTTP 503: {"reason":"no rooms"}"#;
     let entry = result_entry(&failed);
-    assert_eq!(entry["failure"], json!({ "code": "http_503", "message": message }));
+    assert_eq!(
+        entry["failure"],
+        json!({ "code": "http_503", "message": message })
+    );
     let at = &entry["at"];
     let error = json!({ "code": "http_503", "message": message, "step": "charge", "attempts": 3, "at": at, "cause": null });
     assert_eq!(failed["last_error"], error);
     let attempts = entry["attempts"]["items"].as_array().unwrap();
-    assert_eq!((attempts.len(), &entry["attempts"]["omitted"]), (3, &json!(0)));
+    assert_eq!(
+        (attempts.len(), &entry["attempts"]["omitted"]),
+        (3, &json!(0))
+    );
     let last = &attempts[2];
     assert_eq!(
         (&last["number"], &last["outcome"], &last["code"]),
         (&json!(3), &json!("unavailable"), &json!("http_503"))
     );
     assert_eq!(last["response"], r#"{"reason":"no rooms"}"#);
-    assert!(last["at"].is_string() && last["duration_ms"].is_u64(), "{last}");
+    assert!(
+        last["at"].is_string() && last["duration_ms"].is_u64(),
+        "{last}"
+    );
 
     let url = node.serve().await;
     let show = move |flag: Option<&'static str>| {
         let url = url.clone();
         tokio::task::spawn_blocking(move || {
-            let args = ["saga", "show", "payment", "o-1", "--url", &url].into_iter().chain(flag);
+            let args = ["saga", "show", "payment", "o-1", "--url", &url]
+                .into_iter()
+                .chain(flag);
             command_output(&args.collect::<Vec<_>>())
         })
     };
     let text = show(None).await.unwrap();
     assert!(text.contains(message), "{text}");
-    let text = show(Some("--full")).await.unwrap().split_whitespace().collect::<Vec<_>>().join(" ");
+    let text = show(Some("--full"))
+        .await
+        .unwrap()
+        .split_whitespace()
+        .collect::<Vec<_>>()
+        .join(" ");
     for part in [
         r#"input {"guest":"ada","orderId":"o-1"}"#,
         r#"variable order: null -> {"guest":"ada","orderId":"o-1"}"#,
@@ -83,19 +102,32 @@ async fn history_shows_what_was_sent_and_received_redacted_and_bounded() {
     let long = format!(r#"{{"receipt":"{}"}}"#, "x".repeat(3000));
     hotel.script(200, &[], &long);
     let node = start(&hotel, "", &["card"]).await;
-    node.pay("", "o-1", json!({ "card": "4111", "total": 3 })).await;
+    node.pay("", "o-1", json!({ "card": "4111", "total": 3 }))
+        .await;
     let done = node.end("", "o-1").await;
     assert_eq!(done["status"], "completed");
     let order = json!({ "card": "[redacted]", "orderId": "o-1", "total": 3 });
     let started = &done["history"]["items"][0];
     assert_eq!(started["data"]["value"], order);
-    assert_eq!(started["variables"]["value"], json!({ "order": [null, order] }));
+    assert_eq!(
+        started["variables"]["value"],
+        json!({ "order": [null, order] })
+    );
     assert_eq!(started["work"][0]["data"]["value"], order);
     let entry = result_entry(&done);
-    assert_eq!(entry["data"], json!({ "value": null, "beginning": "[redacted]", "size": long.len() }));
-    assert_eq!(entry["attempts"]["items"][0]["response"], r#"{"card":"[redacted]"}"#);
+    assert_eq!(
+        entry["data"],
+        json!({ "value": null, "beginning": "[redacted]", "size": long.len() })
+    );
+    assert_eq!(
+        entry["attempts"]["items"][0]["response"],
+        r#"{"card":"[redacted]"}"#
+    );
     let inspected = node.get("/v1/inspect/history").await;
-    for (place, text) in [("the instance", done.to_string()), ("the table", inspected.to_string())] {
+    for (place, text) in [
+        ("the instance", done.to_string()),
+        ("the table", inspected.to_string()),
+    ] {
         assert!(!text.contains("4111"), "{place} shows the card: {text}");
     }
 }
@@ -104,15 +136,31 @@ async fn history_shows_what_was_sent_and_received_redacted_and_bounded() {
 async fn no_payload_is_recorded_if_the_limit_is_zero() {
     let hotel = HttpUpstream::open().await;
     let dirs = Dirs::new(&[]);
-    let text = format!("base_url = {:?}\n[effects.\"pay.charge\"]\npath = \"/rooms\"\n", hotel.url);
+    let text = format!(
+        "base_url = {:?}\n[effects.\"pay.charge\"]\npath = \"/rooms\"\n",
+        hotel.url
+    );
     dirs.describe("hotel", &text);
-    let node = dirs.start_with(|config| config.history.payload_bytes = 0).await;
+    let node = dirs
+        .start_with(|config| config.history.payload_bytes = 0)
+        .await;
     node.pay("", "o-1", json!({ "guest": "ada" })).await;
     let done = node.end("", "o-1").await;
     let entries = done["history"]["items"].as_array().unwrap();
     for entry in entries {
-        assert_eq!((&entry["data"], &entry["variables"]), (&Value::Null, &Value::Null), "{entry}");
-        assert!(entry["work"].as_array().unwrap().iter().all(|work| work["data"].is_null()), "{entry}");
+        assert_eq!(
+            (&entry["data"], &entry["variables"]),
+            (&Value::Null, &Value::Null),
+            "{entry}"
+        );
+        assert!(
+            entry["work"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .all(|work| work["data"].is_null()),
+            "{entry}"
+        );
     }
 }
 
@@ -132,13 +180,18 @@ steps:
 async fn instance_whose_response_cannot_be_saved_needs_attention() {
     let hotel = HttpUpstream::open().await;
     let dirs = Dirs::new(&[]);
-    let text = format!("base_url = {:?}\n[effects.\"pay.charge\"]\npath = \"/rooms\"\n", hotel.url);
+    let text = format!(
+        "base_url = {:?}\n[effects.\"pay.charge\"]\npath = \"/rooms\"\n",
+        hotel.url
+    );
     dirs.describe("hotel", &text);
     dirs.define("payment", RECEIPT);
     let node = dirs.start().await;
     node.pay("", "o-1", json!({})).await;
     let path = "/v1/sagas/payment/o-1";
-    let marked = node.until("", path, |saga| saga["attention"] == "unapplied_result").await;
+    let marked = node
+        .until("", path, |saga| saga["attention"] == "unapplied_result")
+        .await;
     let reason = marked["last_error"]["message"].as_str().unwrap();
     assert!(
         reason.starts_with("the result of charge could not be applied: cannot set vars.receipt"),
@@ -153,13 +206,22 @@ async fn instance_whose_response_cannot_be_saved_needs_attention() {
         (&marked["pending_work"][0]["dead_letter"], &letter["reason"]),
         (&letter["id"], &json!("schema_mismatch"))
     );
-    let entry = marked["history"]["items"].as_array().unwrap().last().unwrap();
+    let entry = marked["history"]["items"]
+        .as_array()
+        .unwrap()
+        .last()
+        .unwrap();
     assert_eq!(
         (&entry["note"], &entry["failure"]["message"]),
-        (&json!("charge: result dead-lettered"), &marked["last_error"]["message"])
+        (
+            &json!("charge: result dead-lettered"),
+            &marked["last_error"]["message"]
+        )
     );
 
-    let listed = node.get("/v1/sagas?filter=attention%20%3D%3D%20%27unapplied_result%27").await;
+    let listed = node
+        .get("/v1/sagas?filter=attention%20%3D%3D%20%27unapplied_result%27")
+        .await;
     assert_eq!(listed["items"][0]["correlation"], "o-1");
     let overview = node.get("/v1/overview").await;
     assert_eq!(overview["counts"]["unapplied"][0]["correlation"], "o-1");
@@ -168,11 +230,17 @@ async fn instance_whose_response_cannot_be_saved_needs_attention() {
     assert!(metrics.as_str().unwrap().contains(line), "{metrics}");
 
     // The definition is still wrong: the dead letter comes back, and the instance stays marked.
-    let redrive = format!("/v1/dead-letters/{}/redrive", letter["id"].as_str().unwrap());
+    let redrive = format!(
+        "/v1/dead-letters/{}/redrive",
+        letter["id"].as_str().unwrap()
+    );
     node.post(&redrive, &json!(null)).await.problem("OR0015");
     let marked = node.get(path).await;
     assert_eq!(
-        (&marked["attention"], &marked["dead_letters"].as_array().unwrap().len()),
+        (
+            &marked["attention"],
+            &marked["dead_letters"].as_array().unwrap().len()
+        ),
         (&json!("unapplied_result"), &1)
     );
 }
@@ -181,16 +249,22 @@ async fn instance_whose_response_cannot_be_saved_needs_attention() {
 async fn start_with_unsaved_charge() -> (Node, Arc<HttpUpstream>) {
     let bank = HttpUpstream::open().await;
     let dirs = Dirs::new(&[]);
-    let effects =
-        "[effects.\"pay.charge\"]\npath = \"/charge\"\n[effects.\"pay.refund\"]\npath = \"/refund\"\n";
+    let effects = "[effects.\"pay.charge\"]\npath = \"/charge\"\n[effects.\"pay.refund\"]\npath = \"/refund\"\n";
     dirs.describe("bank", &format!("base_url = {:?}\n{effects}", bank.url));
-    dirs.define("payment", &format!("{RECEIPT}    undo: {{ effect: pay.refund }}\n"));
+    dirs.define(
+        "payment",
+        &format!("{RECEIPT}    undo: {{ effect: pay.refund }}\n"),
+    );
     (dirs.start().await, bank)
 }
 
 /// Returns the paths of the requests that an upstream received.
 fn paths(upstream: &HttpUpstream) -> Vec<String> {
-    upstream.received().iter().map(|request| request.uri.path().to_owned()).collect()
+    upstream
+        .received()
+        .iter()
+        .map(|request| request.uri.path().to_owned())
+        .collect()
 }
 
 /// Requirements: T3, T4.
@@ -199,14 +273,32 @@ async fn cancelled_instance_compensates_an_effect_whose_response_could_not_be_sa
     let (node, bank) = start_with_unsaved_charge().await;
     node.pay("", "o-1", json!({})).await;
     let path = "/v1/sagas/payment/o-1";
-    let marked = node.until("", path, |saga| saga["attention"] == "unapplied_result").await;
-    node.post(&format!("{path}/cancel"), &json!({ "reason": "wrong receipt" })).await;
-    let ended = node.until("", path, |saga| saga["status"] == "cancelled").await;
+    let marked = node
+        .until("", path, |saga| saga["attention"] == "unapplied_result")
+        .await;
+    node.post(
+        &format!("{path}/cancel"),
+        &json!({ "reason": "wrong receipt" }),
+    )
+    .await;
+    let ended = node
+        .until("", path, |saga| saga["status"] == "cancelled")
+        .await;
     assert_eq!(paths(&bank), ["/charge", "/refund"]);
-    assert_eq!((&ended["attention"], &ended["pending_work"]), (&Value::Null, &json!([])));
+    assert_eq!(
+        (&ended["attention"], &ended["pending_work"]),
+        (&Value::Null, &json!([]))
+    );
     // No instance waits for the result any more.
     let letter = marked["dead_letters"][0]["id"].as_str().unwrap();
-    let discarded = node.ask(Method::DELETE, "", &format!("/v1/dead-letters/{letter}"), &Value::Null).await;
+    let discarded = node
+        .ask(
+            Method::DELETE,
+            "",
+            &format!("/v1/dead-letters/{letter}"),
+            &Value::Null,
+        )
+        .await;
     assert_eq!(discarded.0, StatusCode::NO_CONTENT, "{}", discarded.1);
 }
 
@@ -216,20 +308,40 @@ async fn result_for_which_an_instance_waits_is_discarded_only_on_request() {
     let (node, bank) = start_with_unsaved_charge().await;
     node.pay("", "o-1", json!({})).await;
     let path = "/v1/sagas/payment/o-1";
-    let marked = node.until("", path, |saga| saga["attention"] == "unapplied_result").await;
-    let letter = format!("/v1/dead-letters/{}", marked["dead_letters"][0]["id"].as_str().unwrap());
+    let marked = node
+        .until("", path, |saga| saga["attention"] == "unapplied_result")
+        .await;
+    let letter = format!(
+        "/v1/dead-letters/{}",
+        marked["dead_letters"][0]["id"].as_str().unwrap()
+    );
     let (status, problem) = node.ask(Method::DELETE, "", &letter, &Value::Null).await;
     let detail = problem["detail"].as_str().unwrap();
-    assert_eq!((status, &problem["code"]), (StatusCode::CONFLICT, &json!("OR0013")));
-    assert!(detail.contains("payment") && detail.contains("o-1") && detail.contains("--force"), "{detail}");
+    assert_eq!(
+        (status, &problem["code"]),
+        (StatusCode::CONFLICT, &json!("OR0013"))
+    );
+    assert!(
+        detail.contains("payment") && detail.contains("o-1") && detail.contains("--force"),
+        "{detail}"
+    );
     assert_eq!(node.get(path).await["attention"], "unapplied_result");
-    let (status, response) =
-        node.ask(Method::DELETE, "", &format!("{letter}?force=true"), &Value::Null).await;
+    let (status, response) = node
+        .ask(
+            Method::DELETE,
+            "",
+            &format!("{letter}?force=true"),
+            &Value::Null,
+        )
+        .await;
     assert_eq!(status, StatusCode::NO_CONTENT, "{response}");
     let failed = node.end("", "o-1").await;
     assert_eq!(paths(&bank), ["/charge", "/refund"]);
     assert_eq!(failed["status"], "failed");
-    assert_eq!((&failed["attention"], &failed["pending_work"]), (&Value::Null, &json!([])));
+    assert_eq!(
+        (&failed["attention"], &failed["pending_work"]),
+        (&Value::Null, &json!([]))
+    );
     assert_eq!(node.get("/v1/dead-letters").await["items"], json!([]));
 }
 
@@ -248,8 +360,17 @@ async fn instance_shows_the_open_circuit_breaker_of_its_upstream() {
         (saga["breakers"][0]["upstream"] == "hotel").then_some(saga)
     };
     let saga = until("the breaker is shown", find).await;
-    assert_eq!(saga["breakers"], json!([{ "upstream": "hotel", "state": "open", "work": ["pay.charge"] }]));
+    assert_eq!(
+        saga["breakers"],
+        json!([{ "upstream": "hotel", "state": "open", "work": ["pay.charge"] }])
+    );
     let attempt = &saga["attempts"][0];
-    assert_eq!((&attempt["code"], &attempt["response"]), (&json!("http_503"), &json!("down")));
-    assert_eq!(attempt["message"], "hotel: POST /rooms returned HTTP 503: down");
+    assert_eq!(
+        (&attempt["code"], &attempt["response"]),
+        (&json!("http_503"), &json!("down"))
+    );
+    assert_eq!(
+        attempt["message"],
+        "hotel: POST /rooms returned HTTP 503: down"
+    );
 }

@@ -42,17 +42,26 @@ struct FlappingUpstream {
 
 impl FlappingUpstream {
     async fn open() -> (Arc<Self>, String) {
-        let upstream = Arc::new(Self { record: Mutex::default(), done: watch::Sender::new(0) });
+        let upstream = Arc::new(Self {
+            record: Mutex::default(),
+            done: watch::Sender::new(0),
+        });
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
-        let router = Router::new().route("/charges", post(charge)).with_state(Arc::clone(&upstream));
+        let router = Router::new()
+            .route("/charges", post(charge))
+            .with_state(Arc::clone(&upstream));
         tokio::spawn(async move { axum::serve(listener, router).await });
         (upstream, url)
     }
 
     fn request(&self, key: &str, order: &str) -> StatusCode {
         let mut record = self.record.lock().unwrap_or_else(PoisonError::into_inner);
-        record.orders_by_key.entry(key.to_owned()).or_default().push(order.to_owned());
+        record
+            .orders_by_key
+            .entry(key.to_owned())
+            .or_default()
+            .push(order.to_owned());
         let turn = record.requests % 400;
         record.requests += 1;
         if (370..390).contains(&turn) {
@@ -60,7 +69,11 @@ impl FlappingUpstream {
         }
         record.done.insert(key.to_owned());
         self.done.send_replace(record.done.len());
-        if turn < 370 { StatusCode::OK } else { StatusCode::BAD_GATEWAY }
+        if turn < 370 {
+            StatusCode::OK
+        } else {
+            StatusCode::BAD_GATEWAY
+        }
     }
 }
 
@@ -70,7 +83,11 @@ async fn charge(
     body: axum::Json<Value>,
 ) -> Response {
     let key = headers["idempotency-key"].to_str().unwrap();
-    (upstream.request(key, body["orderId"].as_str().unwrap()), "{}").into_response()
+    (
+        upstream.request(key, body["orderId"].as_str().unwrap()),
+        "{}",
+    )
+        .into_response()
 }
 
 async fn pay(node: &Node, orders: std::ops::Range<usize>) {
@@ -89,7 +106,11 @@ async fn pay(node: &Node, orders: std::ops::Range<usize>) {
 async fn count(node: &Node, status: &str) -> usize {
     let (mut found, mut cursor) = (0, String::new());
     loop {
-        let page = node.get(&format!("/v1/sagas?saga=payment&status={status}&limit=1000{cursor}")).await;
+        let page = node
+            .get(&format!(
+                "/v1/sagas?saga=payment&status={status}&limit=1000{cursor}"
+            ))
+            .await;
         found += page["items"].as_array().unwrap().len();
         match page["next_cursor"].as_str() {
             Some(next) => cursor = format!("&cursor={next}"),
@@ -114,7 +135,14 @@ async fn flapping_upstream_loses_nothing_and_respects_the_retry_budget() {
         pay(&node, batch * 1000..(batch + 1) * 1000).await;
     }
     let over = async {
-        drop(upstream.done.subscribe().wait_for(|done| *done == EFFECTS).await.unwrap());
+        drop(
+            upstream
+                .done
+                .subscribe()
+                .wait_for(|done| *done == EFFECTS)
+                .await
+                .unwrap(),
+        );
         let mut commits = node.app.runtime.readers().next().unwrap().watch();
         while count(&node, "running").await > 0 {
             commits.changed().await.unwrap();
@@ -122,20 +150,38 @@ async fn flapping_upstream_loses_nothing_and_respects_the_retry_budget() {
     };
     tokio::time::timeout(RUN, over).await.expect("all are done");
     let took = usize::try_from(started.elapsed().as_secs() + 1).unwrap();
-    assert_eq!(count(&node, "completed").await, EFFECTS, "none is lost, none is declared failed");
+    assert_eq!(
+        count(&node, "completed").await,
+        EFFECTS,
+        "none is lost, none is declared failed"
+    );
 
-    let record = upstream.record.lock().unwrap_or_else(PoisonError::into_inner);
+    let record = upstream
+        .record
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner);
     let orders: BTreeSet<_> = record.orders_by_key.values().flatten().collect();
     assert_eq!(
         (record.orders_by_key.len(), orders.len()),
         (EFFECTS, EFFECTS),
         "an order has one key for all attempts"
     );
-    let reused =
-        record.orders_by_key.iter().find(|(_, orders)| orders.iter().any(|order| *order != orders[0]));
+    let reused = record
+        .orders_by_key
+        .iter()
+        .find(|(_, orders)| orders.iter().any(|order| *order != orders[0]));
     assert_eq!(reused, None, "a key belongs to one order");
-    let (retries, allowed) = (record.requests - EFFECTS, PERCENT * EFFECTS / 100 + PER_SECOND * took + SAVED);
-    assert!(retries > EFFECTS / 100, "the upstream flapped: {retries} retries");
+    let (retries, allowed) = (
+        record.requests - EFFECTS,
+        PERCENT * EFFECTS / 100 + PER_SECOND * took + SAVED,
+    );
+    assert!(
+        retries > EFFECTS / 100,
+        "the upstream flapped: {retries} retries"
+    );
     assert!(retries <= allowed, "{retries} retries, {allowed} allowed");
-    println!("{} requests, {retries} retries of {allowed} allowed, {took} s", record.requests);
+    println!(
+        "{} requests, {retries} retries of {allowed} allowed, {took} s",
+        record.requests
+    );
 }

@@ -39,7 +39,9 @@ fn answering(
 }
 
 async fn open(reflection: Reflection, handler: Handler) -> GrpcServer {
-    GrpcServerBuilder::new(PROTO, reflection).start(handler).await
+    GrpcServerBuilder::new(PROTO, reflection)
+        .start(handler)
+        .await
 }
 
 fn dir() -> TempDir {
@@ -50,7 +52,9 @@ fn dir() -> TempDir {
 
 fn upstream(config: &str) -> Upstream {
     let config: GrpcConfig = toml::from_str(config).unwrap();
-    config.upstream(UpstreamSite::new("pay").in_dir(dir().path())).unwrap()
+    config
+        .upstream(UpstreamSite::new("pay").in_dir(dir().path()))
+        .unwrap()
 }
 
 fn method_upstream(endpoint: &str, method: &str, more: &str) -> Upstream {
@@ -85,7 +89,10 @@ async fn messages_use_proto3_json() {
         })
     );
     let empty = perform(&upstream, Value::Null).await.unwrap().payload;
-    assert_eq!((&empty["big"], &empty["tags"], empty.get("note")), (&json!("0"), &json!([]), None));
+    assert_eq!(
+        (&empty["big"], &empty["tags"], empty.get("note")),
+        (&json!("0"), &json!([]), None)
+    );
     assert_eq!(calls.lock().unwrap().len(), 2);
 }
 
@@ -107,7 +114,10 @@ async fn invalid_payload_fails_naming_the_field() {
     ] {
         let response = perform(&upstream, payload).await;
         let (code, message) = failure(&response);
-        assert!(code == "invalid_payload" && message.contains(field), "{field}: {message}");
+        assert!(
+            code == "invalid_payload" && message.contains(field),
+            "{field}: {message}"
+        );
         assert!(matches!(response, Err(ProviderError::Permanent { .. })));
     }
     assert!(calls.lock().unwrap().is_empty());
@@ -118,7 +128,10 @@ async fn invalid_payload_fails_naming_the_field() {
 async fn status_codes_are_classified() {
     let (handler, _) = answering(|called| {
         let code = called.message["small"].as_i64().unwrap();
-        Err(Status::new(Code::from(i32::try_from(code).unwrap()), "so it is"))
+        Err(Status::new(
+            Code::from(i32::try_from(code).unwrap()),
+            "so it is",
+        ))
     });
     let server = open(Reflection::No, handler).await;
     let upstream = method_upstream(&server.endpoint(), "Echo", "");
@@ -126,11 +139,19 @@ async fn status_codes_are_classified() {
         (1, "grpc_cancelled", Some(TransientCause::ResponseLost)),
         (2, "grpc_unknown", Some(TransientCause::ResponseLost)),
         (3, "grpc_invalid_argument", None),
-        (4, "grpc_deadline_exceeded", Some(TransientCause::ResponseLost)),
+        (
+            4,
+            "grpc_deadline_exceeded",
+            Some(TransientCause::ResponseLost),
+        ),
         (5, "grpc_not_found", None),
         (6, "grpc_already_exists", None),
         (7, "grpc_permission_denied", None),
-        (8, "grpc_resource_exhausted", Some(TransientCause::Throttled)),
+        (
+            8,
+            "grpc_resource_exhausted",
+            Some(TransientCause::Throttled),
+        ),
         (9, "grpc_failed_precondition", None),
         (10, "grpc_aborted", Some(TransientCause::Throttled)),
         (11, "grpc_out_of_range", None),
@@ -141,16 +162,28 @@ async fn status_codes_are_classified() {
         (16, "grpc_unauthenticated", None),
     ] {
         let response = perform(&upstream, json!({ "small": code })).await;
-        assert_eq!((failure(&response).0.as_str(), trouble(&response)), (name, expected));
+        assert_eq!(
+            (failure(&response).0.as_str(), trouble(&response)),
+            (name, expected)
+        );
         assert!(failure(&response).1.ends_with("so it is"), "{response:?}");
     }
 }
 
 /// Returns a `google.rpc.Status` with one detail of a kind whose first fields are texts.
 fn detailed(code: Code, message: &str, kind: &str, texts: &[&str]) -> Status {
-    let piece = |tag: u8, bytes: &[u8]| [&[tag << 3 | 2, u8::try_from(bytes.len()).unwrap()], bytes].concat();
-    let value: Vec<u8> = (1..).zip(texts).flat_map(|(tag, text)| piece(tag, text.as_bytes())).collect();
-    let any = [piece(1, format!("type.googleapis.com/{kind}").as_bytes()), piece(2, &value)].concat();
+    let piece = |tag: u8, bytes: &[u8]| {
+        [&[tag << 3 | 2, u8::try_from(bytes.len()).unwrap()], bytes].concat()
+    };
+    let value: Vec<u8> = (1..)
+        .zip(texts)
+        .flat_map(|(tag, text)| piece(tag, text.as_bytes()))
+        .collect();
+    let any = [
+        piece(1, format!("type.googleapis.com/{kind}").as_bytes()),
+        piece(2, &value),
+    ]
+    .concat();
     Status::with_details(code, message, piece(3, &any).into())
 }
 
@@ -164,7 +197,12 @@ async fn response_rules_are_applied() {
             "google.rpc.ErrorInfo",
             &["FUNDS", "pay.example"],
         )),
-        Some("odd") => Err(detailed(Code::FailedPrecondition, "odd", "payments.v1.Order", &["o-9"])),
+        Some("odd") => Err(detailed(
+            Code::FailedPrecondition,
+            "odd",
+            "payments.v1.Order",
+            &["o-9"],
+        )),
         Some("void") => Ok(json!({ "receipt": "void" })),
         _ => Ok(json!({ "receipt": "r-1" })),
     });
@@ -182,30 +220,59 @@ async fn response_rules_are_applied() {
     assert_eq!(missing.event.unwrap().as_str(), "AlreadyDone");
     let poor = perform(&upstream, order("poor")).await;
     assert_eq!(failure(&poor), ("FUNDS".to_owned(), "no money".to_owned()));
-    let Err(ProviderError::Permanent { event, payload, .. }) = poor else { panic!("it is final") };
+    let Err(ProviderError::Permanent { event, payload, .. }) = poor else {
+        panic!("it is final")
+    };
     assert_eq!(event.unwrap().as_str(), "PaymentDeclined");
     assert_eq!(payload["code"], "FAILED_PRECONDITION");
     assert_eq!(payload["details"][0]["@type"], "google.rpc.ErrorInfo");
-    let Err(ProviderError::Permanent { payload, .. }) = perform(&upstream, order("odd")).await else {
+    let Err(ProviderError::Permanent { payload, .. }) = perform(&upstream, order("odd")).await
+    else {
         panic!()
     };
-    assert_eq!(payload["details"][0], json!({ "@type": "payments.v1.Order", "id": "o-9" }));
-    assert_eq!(failure(&perform(&upstream, order("void")).await).0, "voided");
-    assert_eq!(perform(&upstream, order("good")).await.unwrap().payload, json!("r-1"));
+    assert_eq!(
+        payload["details"][0],
+        json!({ "@type": "payments.v1.Order", "id": "o-9" })
+    );
+    assert_eq!(
+        failure(&perform(&upstream, order("void")).await).0,
+        "voided"
+    );
+    assert_eq!(
+        perform(&upstream, order("good")).await.unwrap().payload,
+        json!("r-1")
+    );
 }
 
 #[tokio::test]
 async fn metadata_and_tokens_are_sent_and_scrubbed_from_responses() {
     let issuer = HttpUpstream::open().await;
-    issuer.script(200, &[], r#"{"access_token": "token-one", "expires_in": 600}"#);
-    issuer.script(200, &[], r#"{"access_token": "token-two", "expires_in": 600}"#);
+    issuer.script(
+        200,
+        &[],
+        r#"{"access_token": "token-one", "expires_in": 600}"#,
+    );
+    issuer.script(
+        200,
+        &[],
+        r#"{"access_token": "token-two", "expires_in": 600}"#,
+    );
     let (handler, calls) = answering(|called| {
-        let header = |name: &str| called.metadata.get(name).unwrap().to_str().unwrap().to_owned();
+        let header = |name: &str| {
+            called
+                .metadata
+                .get(name)
+                .unwrap()
+                .to_str()
+                .unwrap()
+                .to_owned()
+        };
         match header("authorization").as_str() {
             "Bearer token-one" => Err(Status::unauthenticated("expired")),
-            token if called.message["order"]["id"] == "echo" => {
-                Err(Status::not_found(format!("no: {token} {}", header("x-key"))))
-            }
+            token if called.message["order"]["id"] == "echo" => Err(Status::not_found(format!(
+                "no: {token} {}",
+                header("x-key")
+            ))),
             token => Ok(json!({ "receipt": token })),
         }
     });
@@ -224,11 +291,20 @@ async fn metadata_and_tokens_are_sent_and_scrubbed_from_responses() {
         server.endpoint(),
         issuer.url
     ));
-    let reply = perform(&upstream, json!({ "order": { "id": "o-1" } })).await.unwrap();
+    let reply = perform(&upstream, json!({ "order": { "id": "o-1" } }))
+        .await
+        .unwrap();
     assert_eq!(reply.payload, json!({ "receipt": "Bearer [secret]" }));
     let echo = perform(&upstream, json!({ "order": { "id": "echo" } })).await;
-    assert!(failure(&echo).1.ends_with("NOT_FOUND: no: Bearer [secret] [secret]"), "{echo:?}");
-    let Err(ProviderError::Permanent { payload, .. }) = echo else { panic!("it is final") };
+    assert!(
+        failure(&echo)
+            .1
+            .ends_with("NOT_FOUND: no: Bearer [secret] [secret]"),
+        "{echo:?}"
+    );
+    let Err(ProviderError::Permanent { payload, .. }) = echo else {
+        panic!("it is final")
+    };
     assert_eq!(payload["message"], "no: Bearer [secret] [secret]");
     let calls = calls.lock().unwrap().clone();
     assert_eq!((calls.len(), issuer.received().len()), (3, 2));
@@ -241,10 +317,18 @@ async fn metadata_and_tokens_are_sent_and_scrubbed_from_responses() {
         ("x-tenant-id", "acme"),
         ("grpc-timeout", "10000000u"),
     ] {
-        assert_eq!(calls[1].metadata.get(name).unwrap().to_str().unwrap(), expected);
+        assert_eq!(
+            calls[1].metadata.get(name).unwrap().to_str().unwrap(),
+            expected
+        );
     }
     let broken = perform(&upstream, json!({ "order": { "id": "a\nb" } })).await;
-    assert!(failure(&broken).1.contains("the value of x-order contains a line break"), "{broken:?}");
+    assert!(
+        failure(&broken)
+            .1
+            .contains("the value of x-order contains a line break"),
+        "{broken:?}"
+    );
 }
 
 #[tokio::test]
@@ -255,24 +339,35 @@ async fn message_size_limits_are_enforced() {
         "endpoint = {:?}\ndescriptors = \"payments.pb\"\nmax_request_bytes = 100\nmax_response_bytes = 100\n[effects.\"pay.charge\"]\nmethod = \"payments.v1.Payments/Charge\"",
         server.endpoint()
     ));
-    let reply = perform(&upstream, json!({ "order": { "id": "o-1" } })).await.unwrap();
+    let reply = perform(&upstream, json!({ "order": { "id": "o-1" } }))
+        .await
+        .unwrap();
     assert_eq!(reply.payload, json!({ "truncated": true }));
-    let (code, message) = failure(&perform(&upstream, json!({ "order": { "id": "o".repeat(200) } })).await);
-    assert!(code == "invalid_payload" && message.contains("the limit is 100"), "{message}");
+    let (code, message) =
+        failure(&perform(&upstream, json!({ "order": { "id": "o".repeat(200) } })).await);
+    assert!(
+        code == "invalid_payload" && message.contains("the limit is 100"),
+        "{message}"
+    );
     assert_eq!(calls.lock().unwrap().len(), 1);
 }
 
 /// Returns the next version of the service: orders have notes.
 fn next_proto() -> &'static str {
-    PROTO.replace("message Order {", "message Order {\n  string note = 2;").leak()
+    PROTO
+        .replace("message Order {", "message Order {\n  string note = 2;")
+        .leak()
 }
 
 async fn replaced(server: GrpcServer, handler: &Handler) -> GrpcServer {
     let at = Some(server.address);
     server.close().await;
-    GrpcServerBuilder { at, ..GrpcServerBuilder::new(next_proto(), Reflection::V1) }
-        .start(Arc::clone(handler))
-        .await
+    GrpcServerBuilder {
+        at,
+        ..GrpcServerBuilder::new(next_proto(), Reflection::V1)
+    }
+    .start(Arc::clone(handler))
+    .await
 }
 
 #[tokio::test]
@@ -284,11 +379,20 @@ async fn descriptors_are_refetched_when_a_payload_does_not_fit() {
         server.endpoint()
     ));
     let noted = || json!({ "order": { "id": "o-1", "note": "gift" } });
-    assert_eq!(failure(&at(0, &upstream, noted()).await).0, "invalid_payload");
+    assert_eq!(
+        failure(&at(0, &upstream, noted()).await).0,
+        "invalid_payload"
+    );
     let server = replaced(server, &handler).await;
-    assert_eq!(failure(&at(5, &upstream, noted()).await).0, "invalid_payload");
+    assert_eq!(
+        failure(&at(5, &upstream, noted()).await).0,
+        "invalid_payload"
+    );
     at(15, &upstream, noted()).await.unwrap();
-    assert_eq!(calls.lock().unwrap().pop().unwrap().message["order"]["note"], "gift");
+    assert_eq!(
+        calls.lock().unwrap().pop().unwrap().message["order"]["note"],
+        "gift"
+    );
     drop(server);
 }
 
@@ -301,22 +405,37 @@ async fn missing_reflection_retries_and_missing_service_fails() {
             "endpoint = {endpoint:?}\nreflection = true\n[effects.\"pay.charge\"]\nmethod = {method:?}"
         ))
     };
-    let silent =
-        perform(&by_reflection(&server.endpoint(), "payments.v1.Payments/Charge"), Value::Null).await;
+    let silent = perform(
+        &by_reflection(&server.endpoint(), "payments.v1.Payments/Charge"),
+        Value::Null,
+    )
+    .await;
     assert_eq!(
         (failure(&silent).0.as_str(), trouble(&silent)),
         ("reflection", Some(TransientCause::Unavailable))
     );
-    assert!(failure(&silent).1.contains("no reflection service"), "{silent:?}");
+    assert!(
+        failure(&silent).1.contains("no reflection service"),
+        "{silent:?}"
+    );
     let server = open(Reflection::V1, handler).await;
     for (method, expected) in [
-        ("payments.v2.Payments/Charge", "reflection has no service payments.v2.Payments"),
-        ("payments.v1.Payments/Pay", "has no method Pay; methods: Charge, FindCharge, Echo, Watch"),
+        (
+            "payments.v2.Payments/Charge",
+            "reflection has no service payments.v2.Payments",
+        ),
+        (
+            "payments.v1.Payments/Pay",
+            "has no method Pay; methods: Charge, FindCharge, Echo, Watch",
+        ),
         ("payments.v1.Payments/Watch", "is a streaming method"),
     ] {
         let response = perform(&by_reflection(&server.endpoint(), method), Value::Null).await;
         let (code, message) = failure(&response);
-        assert!(code == "grpc_unimplemented" && message.contains(expected), "{message}");
+        assert!(
+            code == "grpc_unimplemented" && message.contains(expected),
+            "{message}"
+        );
         assert_eq!(trouble(&response), None);
     }
 }
@@ -345,11 +464,18 @@ async fn refused_connection_is_unavailable_and_broken_one_is_in_doubt() {
         (failure(&absent).0.as_str(), trouble(&absent)),
         ("unreachable", Some(TransientCause::Unavailable))
     );
-    assert!(failure(&absent).1.contains("Connection refused"), "{absent:?}");
+    assert!(
+        failure(&absent).1.contains("Connection refused"),
+        "{absent:?}"
+    );
 }
 
 fn certificate(name: &str) -> String {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/certs").join(name).display().to_string()
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/certs")
+        .join(name)
+        .display()
+        .to_string()
 }
 
 #[tokio::test]
@@ -359,7 +485,10 @@ async fn mutual_tls_is_supported() {
     let tls = ServerTlsConfig::new()
         .identity(Identity::from_pem(read("server.pem"), read("server.key")))
         .client_ca_root(Certificate::from_pem(read("ca.pem")));
-    let opening = GrpcServerBuilder { tls: Some(tls), ..GrpcServerBuilder::new(PROTO, Reflection::V1) };
+    let opening = GrpcServerBuilder {
+        tls: Some(tls),
+        ..GrpcServerBuilder::new(PROTO, Reflection::V1)
+    };
     let server = opening.start(handler).await;
     let at = |tls: &str| {
         upstream(&format!(
@@ -367,17 +496,32 @@ async fn mutual_tls_is_supported() {
             server.address.port()
         ))
     };
-    let (ca, cert, key) = (certificate("ca.pem"), certificate("client.pem"), certificate("client.key"));
-    let known = format!("tls = {{ ca = \"file:{ca}\", cert = \"file:{cert}\", key = \"file:{key}\" }}");
-    assert_eq!(perform(&at(&known), Value::Null).await.unwrap().payload["receipt"], "r-1");
+    let (ca, cert, key) = (
+        certificate("ca.pem"),
+        certificate("client.pem"),
+        certificate("client.key"),
+    );
+    let known =
+        format!("tls = {{ ca = \"file:{ca}\", cert = \"file:{cert}\", key = \"file:{key}\" }}");
+    assert_eq!(
+        perform(&at(&known), Value::Null).await.unwrap().payload["receipt"],
+        "r-1"
+    );
     let stranger = perform(&at(""), Value::Null).await;
     assert_eq!(
         (failure(&stranger).0.as_str(), trouble(&stranger)),
         ("unreachable", Some(TransientCause::Unavailable))
     );
-    assert!(perform(&at(&format!("tls = {{ ca = \"file:{ca}\" }}")), Value::Null).await.is_err());
+    assert!(
+        perform(&at(&format!("tls = {{ ca = \"file:{ca}\" }}")), Value::Null)
+            .await
+            .is_err()
+    );
     let missing = perform(&at("tls = { ca = \"file:/nowhere/ca.pem\" }"), Value::Null).await;
-    assert!(failure(&missing).0 == "tls" && !failure(&missing).1.contains("/nowhere"), "{missing:?}");
+    assert!(
+        failure(&missing).0 == "tls" && !failure(&missing).1.contains("/nowhere"),
+        "{missing:?}"
+    );
 }
 
 #[tokio::test]
@@ -391,9 +535,14 @@ async fn egress_rules_block_private_endpoints() {
         ))
     };
     let rejected = perform(&at("egress = {}"), Value::Null).await;
-    assert_eq!((failure(&rejected).0.as_str(), trouble(&rejected)), ("egress_denied", None));
+    assert_eq!(
+        (failure(&rejected).0.as_str(), trouble(&rejected)),
+        ("egress_denied", None)
+    );
     assert!(calls.lock().unwrap().is_empty());
-    perform(&at("egress = { private = true }"), Value::Null).await.unwrap();
+    perform(&at("egress = { private = true }"), Value::Null)
+        .await
+        .unwrap();
     perform(&at(""), Value::Null).await.unwrap();
 }
 
@@ -402,16 +551,33 @@ fn configuration_errors_name_the_key() {
     let dir = dir();
     let prefix = "endpoint = \"http://h:1\"\ndescriptors = \"payments.pb\"";
     let effect = |more: &str| {
-        format!("{prefix}\n[effects.\"pay.charge\"]\nmethod = \"payments.v1.Payments/Charge\"\n{more}")
+        format!(
+            "{prefix}\n[effects.\"pay.charge\"]\nmethod = \"payments.v1.Payments/Charge\"\n{more}"
+        )
     };
     let method = |name: &str| format!("{prefix}\n[effects.\"pay.charge\"]\nmethod = {name:?}\n");
     for (text, expected) in [
-        ("endpoint = \"h:1\"\nreflection = true".to_owned(), "upstream pay: invalid endpoint \"h:1\""),
-        ("endpoint = \"http://h:1/x\"\nreflection = true".to_owned(), "contains a path"),
-        ("endpoint = \"http://h:1\"".to_owned(), "set descriptors = \"file.pb\" or reflection = true"),
+        (
+            "endpoint = \"h:1\"\nreflection = true".to_owned(),
+            "upstream pay: invalid endpoint \"h:1\"",
+        ),
+        (
+            "endpoint = \"http://h:1/x\"\nreflection = true".to_owned(),
+            "contains a path",
+        ),
+        (
+            "endpoint = \"http://h:1\"".to_owned(),
+            "set descriptors = \"file.pb\" or reflection = true",
+        ),
         (format!("{prefix}\nreflection = true"), "remove one"),
-        ("endpoint = \"http://h:1\"\ndescriptors = \"no.pb\"".to_owned(), "no.pb: No such file or directory"),
-        ("endpoint = \"http://h:1\"\ndescriptors = \"bad.pb\"".to_owned(), "generate them with protoc"),
+        (
+            "endpoint = \"http://h:1\"\ndescriptors = \"no.pb\"".to_owned(),
+            "no.pb: No such file or directory",
+        ),
+        (
+            "endpoint = \"http://h:1\"\ndescriptors = \"bad.pb\"".to_owned(),
+            "generate them with protoc",
+        ),
         (
             format!("{prefix}\ntls = {{ ca = \"file:/ca\" }}"),
             "tls requires an endpoint with the scheme https://",
@@ -424,25 +590,50 @@ fn configuration_errors_name_the_key() {
             method("Charge"),
             "upstream pay, effect pay.charge: invalid method \"Charge\"; example: payments.v1.Payments/Charge",
         ),
-        (method("payments.v1.Pay/Charge"), "unknown service payments.v1.Pay"),
-        (method("payments.v1.Payments/Watch"), "is a streaming method"),
-        (effect("key_field = \"meta.nope\""), "payments.v1.Meta has no singular field \"nope\""),
+        (
+            method("payments.v1.Pay/Charge"),
+            "unknown service payments.v1.Pay",
+        ),
+        (
+            method("payments.v1.Payments/Watch"),
+            "is a streaming method",
+        ),
+        (
+            effect("key_field = \"meta.nope\""),
+            "payments.v1.Meta has no singular field \"nope\"",
+        ),
         (effect("key_field = \"amount\""), "is not a string"),
-        (effect("metadata = { \"grpc-timeout\" = \"1S\" }"), "is reserved for gRPC or binary"),
-        (effect("metadata = { \"x-key\" = \"env:KEY\" }"), "would send the reference itself"),
-        (effect("body = [\"{env:KEY}\"]"), "a secret is not allowed in a body; send it in a header"),
+        (
+            effect("metadata = { \"grpc-timeout\" = \"1S\" }"),
+            "is reserved for gRPC or binary",
+        ),
+        (
+            effect("metadata = { \"x-key\" = \"env:KEY\" }"),
+            "would send the reference itself",
+        ),
+        (
+            effect("body = [\"{env:KEY}\"]"),
+            "a secret is not allowed in a body; send it in a header",
+        ),
         (
             effect("responses = [{ status = \"NOPE\", result = \"failed\" }]"),
             "\"NOPE\" is not a valid status code; example: NOT_FOUND",
         ),
-        (effect("responses = [{ result = \"failed\", payload = \"a\" }]"), "responses[0]"),
+        (
+            effect("responses = [{ result = \"failed\", payload = \"a\" }]"),
+            "responses[0]",
+        ),
     ] {
         std::fs::write(dir.path().join("bad.pb"), "no descriptors").unwrap();
         let read = toml::from_str::<GrpcConfig>(&text).map_err(|error| error.to_string());
         let made = read.and_then(|config| {
-            config.upstream(UpstreamSite::new("pay").in_dir(dir.path())).map_err(|error| error.to_string())
+            config
+                .upstream(UpstreamSite::new("pay").in_dir(dir.path()))
+                .map_err(|error| error.to_string())
         });
-        let error = made.err().unwrap_or_else(|| panic!("the configuration is invalid: {text}"));
+        let error = made
+            .err()
+            .unwrap_or_else(|| panic!("the configuration is invalid: {text}"));
         assert!(error.contains(expected), "{error}");
     }
 }
@@ -450,7 +641,11 @@ fn configuration_errors_name_the_key() {
 /// Returns the example of the documentation page with the server's address and token.
 fn example(address: SocketAddr, secret: &str) -> String {
     let text = block("grpc.md", "config/effects/payments.toml");
-    let text = with(&text, "https://payments.example:443", &format!("http://{address}"));
+    let text = with(
+        &text,
+        "https://payments.example:443",
+        &format!("http://{address}"),
+    );
     with(&text, "env:PAYMENTS_TOKEN", secret)
 }
 
@@ -458,15 +653,23 @@ fn example(address: SocketAddr, secret: &str) -> String {
 async fn documented_example_works() {
     let proto = block("grpc.md", "payments.proto").leak();
     let (handler, calls) = answering(|called| match called.message["amount"].as_str() {
-        Some("13") => {
-            Err(detailed(Code::FailedPrecondition, "no money", "google.rpc.ErrorInfo", &["FUNDS", "pay"]))
-        }
+        Some("13") => Err(detailed(
+            Code::FailedPrecondition,
+            "no money",
+            "google.rpc.ErrorInfo",
+            &["FUNDS", "pay"],
+        )),
         _ => Ok(json!({ "receipt": "r-1" })),
     });
-    let server = GrpcServerBuilder::new(proto, Reflection::No).start(handler).await;
+    let server = GrpcServerBuilder::new(proto, Reflection::No)
+        .start(handler)
+        .await;
     let (_dir, secret) = file("the-token");
     let dirs = Dirs::new(&[("payments", &example(server.address, &secret))]);
-    dirs.define("payment", &block("grpc.md", "definitions/payment.saga.yaml"));
+    dirs.define(
+        "payment",
+        &block("grpc.md", "definitions/payment.saga.yaml"),
+    );
     std::fs::write(dirs.path("effects").join("payments.pb"), descriptors(proto)).unwrap();
     let node = dirs.start().await;
     node.pay("acme", "o-1", json!({ "amount": 125 })).await;
@@ -478,12 +681,29 @@ async fn documented_example_works() {
     );
     node.pay("acme", "o-2", json!({ "amount": 13 })).await;
     let failed = node.end("acme", "o-2").await;
-    assert!(failed["status"] == "failed" && failed.to_string().contains("FUNDS"), "{failed}");
+    assert!(
+        failed["status"] == "failed" && failed.to_string().contains("FUNDS"),
+        "{failed}"
+    );
     let called = calls.lock().unwrap()[0].clone();
-    assert_eq!((&called.message["order"]["id"], &called.message["amount"]), (&json!("o-1"), &json!("125")));
-    let header = |name: &str| called.metadata.get(name).unwrap().to_str().unwrap().to_owned();
+    assert_eq!(
+        (&called.message["order"]["id"], &called.message["amount"]),
+        (&json!("o-1"), &json!("125"))
+    );
+    let header = |name: &str| {
+        called
+            .metadata
+            .get(name)
+            .unwrap()
+            .to_str()
+            .unwrap()
+            .to_owned()
+    };
     assert_eq!(header("authorization"), "Bearer the-token");
-    assert_eq!(called.message["meta"]["requestId"], header("idempotency-key"));
+    assert_eq!(
+        called.message["meta"]["requestId"],
+        header("idempotency-key")
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -500,7 +720,11 @@ async fn reload_refetches_descriptors() {
     let _server = replaced(server, &handler).await;
     let (status, response) = node.reload().await;
     assert_eq!(status, axum::http::StatusCode::OK, "{response}");
-    node.pay("", "o-2", json!({ "order": { "id": "b", "note": "gift" } })).await;
+    node.pay("", "o-2", json!({ "order": { "id": "b", "note": "gift" } }))
+        .await;
     assert_eq!(node.end("", "o-2").await["status"], "completed");
-    assert_eq!(calls.lock().unwrap().pop().unwrap().message["order"]["note"], "gift");
+    assert_eq!(
+        calls.lock().unwrap().pop().unwrap().message["order"]["note"],
+        "gift"
+    );
 }

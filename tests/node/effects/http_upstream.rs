@@ -22,7 +22,9 @@ pub(crate) struct ReceivedRequest {
 
 impl ReceivedRequest {
     pub(crate) fn header(&self, name: &str) -> &str {
-        self.headers.get(name).map_or("", |value| value.to_str().unwrap())
+        self.headers
+            .get(name)
+            .map_or("", |value| value.to_str().unwrap())
     }
 }
 
@@ -56,8 +58,15 @@ impl HttpUpstream {
 
     /// Adds a scripted response; after the scripted ones it responds 200 with `{}`.
     pub(crate) fn script(&self, status: u16, headers: &[(&'static str, &str)], body: &str) {
-        let headers = headers.iter().map(|(name, value)| (*name, (*value).to_owned())).collect();
-        let reply = (StatusCode::from_u16(status).unwrap(), headers, body.to_owned());
+        let headers = headers
+            .iter()
+            .map(|(name, value)| (*name, (*value).to_owned()))
+            .collect();
+        let reply = (
+            StatusCode::from_u16(status).unwrap(),
+            headers,
+            body.to_owned(),
+        );
         self.script.lock().unwrap().push_back(reply);
     }
 
@@ -69,7 +78,12 @@ impl HttpUpstream {
     pub(crate) async fn wait_for_requests(&self, times: usize) -> Vec<ReceivedRequest> {
         let mut count = self.count.subscribe();
         let received = count.wait_for(|count| *count >= times);
-        drop(tokio::time::timeout(WAIT_TIMEOUT, received).await.expect("it is asked").unwrap());
+        drop(
+            tokio::time::timeout(WAIT_TIMEOUT, received)
+                .await
+                .expect("it is asked")
+                .unwrap(),
+        );
         self.received()
     }
 }
@@ -77,7 +91,12 @@ impl HttpUpstream {
 async fn reply(State(shop): State<Arc<HttpUpstream>>, request: Request) -> Response {
     let (parts, body) = request.into_parts();
     let body = axum::body::to_bytes(body, usize::MAX).await.unwrap();
-    let received = ReceivedRequest { method: parts.method, uri: parts.uri, headers: parts.headers, body };
+    let received = ReceivedRequest {
+        method: parts.method,
+        uri: parts.uri,
+        headers: parts.headers,
+        body,
+    };
     let reply = shop.script.lock().unwrap().pop_front();
     shop.received.lock().unwrap().push(received);
     shop.count.send_modify(|count| *count += 1);

@@ -27,17 +27,26 @@ pub(crate) async fn node(
     role: Role,
     more: impl FnOnce(&mut Config),
 ) -> Node {
-    dirs.start_with(|settings| *settings = config(server, dirs, role, more)).await
+    dirs.start_with(|settings| *settings = config(server, dirs, role, more))
+        .await
 }
 
-pub(crate) fn config(server: &NatsServer, dirs: &Dirs, role: Role, more: impl FnOnce(&mut Config)) -> Config {
+pub(crate) fn config(
+    server: &NatsServer,
+    dirs: &Dirs,
+    role: Role,
+    more: impl FnOnce(&mut Config),
+) -> Config {
     let mut config = Config {
         node_name: format!("{}-1", role.as_str()),
         role,
         data_dir: dirs.path("data"),
         definitions_dir: Some(dirs.path("definitions")),
         upstreams_dir: Some(dirs.path("effects")),
-        bus: BusConfig { kind: BusKind::Nats, ..BusConfig::default() },
+        bus: BusConfig {
+            kind: BusKind::Nats,
+            ..BusConfig::default()
+        },
         nats: NatsConfig {
             servers: vec![server.url()],
             manage_aggregate_stream: true,
@@ -56,22 +65,44 @@ pub(crate) fn config(server: &NatsServer, dirs: &Dirs, role: Role, more: impl Fn
 
 /// Returns the number of messages under a filter of a stream; 0 if the stream does not exist.
 pub(crate) async fn count(server: &NatsServer, stream: &str, filter: &str) -> u64 {
-    let response = api(server, &format!("STREAM.INFO.{stream}"), &json!({ "subjects_filter": filter })).await;
+    let response = api(
+        server,
+        &format!("STREAM.INFO.{stream}"),
+        &json!({ "subjects_filter": filter }),
+    )
+    .await;
     let subjects = response["state"]["subjects"].as_object();
-    subjects.into_iter().flat_map(|subjects| subjects.values().filter_map(Value::as_u64)).sum()
+    subjects
+        .into_iter()
+        .flat_map(|subjects| subjects.values().filter_map(Value::as_u64))
+        .sum()
 }
 
 pub(crate) async fn api(server: &NatsServer, operation: &str, body: &Value) -> Value {
-    let options = Options { servers: vec![server.url()], name: "test".to_owned(), ..Options::default() };
+    let options = Options {
+        servers: vec![server.url()],
+        name: "test".to_owned(),
+        ..Options::default()
+    };
     let connection = Connection::open(&options).await.unwrap();
     let subject = format!("$JS.API.{operation}");
-    let question = Message { subject, id: None, headers: Vec::new(), payload: body.to_string().into() };
-    let response = connection.request(question, Duration::from_secs(5)).await.unwrap();
+    let question = Message {
+        subject,
+        id: None,
+        headers: Vec::new(),
+        payload: body.to_string().into(),
+    };
+    let response = connection
+        .request(question, Duration::from_secs(5))
+        .await
+        .unwrap();
     serde_json::from_slice(&response.payload).unwrap()
 }
 
 /// Repeats a call until it returns a value.
 #[track_caller]
-pub(crate) fn until<T, F: Future<Output = Option<T>>>(poll: impl FnMut() -> F) -> impl Future<Output = T> {
+pub(crate) fn until<T, F: Future<Output = Option<T>>>(
+    poll: impl FnMut() -> F,
+) -> impl Future<Output = T> {
     orlog_testkit::wait::until("the condition", poll)
 }

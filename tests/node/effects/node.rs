@@ -63,7 +63,11 @@ impl Dirs {
 
     /// Adds or replaces a definition.
     pub(crate) fn define(&self, saga: &str, text: &str) {
-        std::fs::write(self.path("definitions").join(format!("{saga}.saga.yaml")), text).unwrap();
+        std::fs::write(
+            self.path("definitions").join(format!("{saga}.saga.yaml")),
+            text,
+        )
+        .unwrap();
     }
 
     /// Returns a node on the directories.
@@ -106,9 +110,16 @@ impl Node {
         path: &str,
         body: &Value,
     ) -> (StatusCode, Value) {
-        let body = if body.is_null() { Body::empty() } else { Body::from(body.to_string()) };
+        let body = if body.is_null() {
+            Body::empty()
+        } else {
+            Body::from(body.to_string())
+        };
         let response = self.0.ask(method, tenant, path, body).await;
-        (response.status, serde_json::from_str(&response.text).unwrap_or(Value::String(response.text)))
+        (
+            response.status,
+            serde_json::from_str(&response.text).unwrap_or(Value::String(response.text)),
+        )
     }
 
     pub(crate) async fn get(&self, path: &str) -> Value {
@@ -145,11 +156,14 @@ impl Node {
 
     /// Waits until an instance has ended, and returns it.
     pub(crate) async fn end_of(&self, tenant: &str, saga: &str, order: &str) -> Value {
-        let is_over = |saga: &Value| matches!(saga["status"].as_str(), Some("completed" | "failed"));
-        self.until(tenant, &format!("/v1/sagas/{saga}/{order}"), is_over).await
+        let is_over =
+            |saga: &Value| matches!(saga["status"].as_str(), Some("completed" | "failed"));
+        self.until(tenant, &format!("/v1/sagas/{saga}/{order}"), is_over)
+            .await
     }
 
     pub(crate) async fn reload(&self) -> (StatusCode, Value) {
-        self.ask(Method::POST, "", "/admin/reload", &Value::Null).await
+        self.ask(Method::POST, "", "/admin/reload", &Value::Null)
+            .await
     }
 }

@@ -4,7 +4,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use orlog::workflow::{
-    Context, Contract, Event, Handler, HandlerError, NoFailure, NodeParts, ProbeOutcome, TaskError, Workflow,
+    Context, Contract, Event, Handler, HandlerError, NoFailure, NodeParts, ProbeOutcome, TaskError,
+    Workflow,
 };
 use orlog_effect::config::{UpstreamConfig, UpstreamSite};
 use orlog_effect::providers::grpc::GrpcConfig;
@@ -20,17 +21,23 @@ use crate::effects::attempts::{charge, request};
 use crate::effects::docs::{block, with};
 use crate::effects::http_upstream::HttpUpstream;
 
-const PROBE: Probe =
-    Probe { timeout: Duration::from_secs(10), at: Timestamp::from_millis(1_700_000_000_000) };
+const PROBE: Probe = Probe {
+    timeout: Duration::from_secs(10),
+    at: Timestamp::from_millis(1_700_000_000_000),
+};
 
 fn upstream<C: UpstreamConfig + DeserializeOwned>(text: &str) -> Result<Upstream, String> {
     let config: C = toml::from_str(text).map_err(|error| error.to_string())?;
-    config.upstream(UpstreamSite::new("pay").in_dir(Path::new("."))).map_err(|error| error.to_string())
+    config
+        .upstream(UpstreamSite::new("pay").in_dir(Path::new(".")))
+        .map_err(|error| error.to_string())
 }
 
 #[track_caller]
 fn check_rejected<C: UpstreamConfig + DeserializeOwned>(text: &str, expected: &str) {
-    let error = upstream::<C>(text).err().unwrap_or_else(|| panic!("it is accepted:\n{text}"));
+    let error = upstream::<C>(text)
+        .err()
+        .unwrap_or_else(|| panic!("it is accepted:\n{text}"));
     assert!(error.contains(expected), "{error}");
 }
 
@@ -45,23 +52,39 @@ async fn documented_probe_of_http_classifies_the_response() {
         block("http.md", "probe]")
     );
     let upstream = upstream::<HttpConfig>(&text).unwrap();
-    assert!(upstream.provider.can_probe(&EffectName::new("payments.charge").unwrap()));
+    assert!(
+        upstream
+            .provider
+            .can_probe(&EffectName::new("payments.charge").unwrap())
+    );
     let item = request("payments.charge", json!({ "order": 1 }));
     let probe = async |status: u16, body: &str| {
         shop.script(status, &[("retry-after", "7")], body);
         upstream.provider.probe(&item, PROBE).await
     };
     let settled = probe(200, r#"{"state": "settled", "charge": {"receipt": "r-1"}}"#).await;
-    assert_eq!(settled, ProbeResult::Done(Reply::from(json!({ "receipt": "r-1" }))));
-    let declined = probe(200, r#"{"state": "declined", "error": {"code": "no_funds"}}"#).await;
+    assert_eq!(
+        settled,
+        ProbeResult::Done(Reply::from(json!({ "receipt": "r-1" })))
+    );
+    let declined = probe(
+        200,
+        r#"{"state": "declined", "error": {"code": "no_funds"}}"#,
+    )
+    .await;
     let ProbeResult::Failed(ProviderError::Permanent { failure, event, .. }) = declined else {
         panic!("{declined:?}")
     };
-    assert_eq!((failure.code.as_str(), event), ("no_funds", EventType::new("PaymentDeclined").ok()));
+    assert_eq!(
+        (failure.code.as_str(), event),
+        ("no_funds", EventType::new("PaymentDeclined").ok())
+    );
     assert_eq!(probe(404, "").await, ProbeResult::NotDone);
     for (status, body) in [(200, r#"{"state": "processing"}"#), (500, ""), (429, "")] {
         let unanswered = probe(status, body).await;
-        let ProbeResult::Unanswered { retry_after, .. } = unanswered else { panic!("{unanswered:?}") };
+        let ProbeResult::Unanswered { retry_after, .. } = unanswered else {
+            panic!("{unanswered:?}")
+        };
         assert_eq!(retry_after, Some(Duration::from_secs(7)));
     }
     // Neither another success nor a rejection of the request tells anything about the effect.
@@ -69,8 +92,14 @@ async fn documented_probe_of_http_classifies_the_response() {
         assert_eq!(probe(status, "").await, ProbeResult::Unknown);
     }
     let received = &shop.received()[0];
-    assert_eq!((received.method.as_str(), received.header("idempotency-key")), ("GET", ""));
-    assert_eq!(received.uri.to_string(), format!("/charges?key={}", item.id));
+    assert_eq!(
+        (received.method.as_str(), received.header("idempotency-key")),
+        ("GET", "")
+    );
+    assert_eq!(
+        received.uri.to_string(),
+        format!("/charges?key={}", item.id)
+    );
     drop(shop);
 }
 
@@ -93,7 +122,11 @@ fn documented_probe_of_smtp_is_valid() {
         block("smtp.md", "[probe]")
     );
     let upstream = upstream::<SmtpConfig>(&text).unwrap();
-    assert!(upstream.provider.can_probe(&EffectName::new("mail.receipt").unwrap()));
+    assert!(
+        upstream
+            .provider
+            .can_probe(&EffectName::new("mail.receipt").unwrap())
+    );
 }
 
 /// Requirements: R10.
@@ -176,7 +209,9 @@ impl Handler for Seats {
         if seat.is_down {
             return Err(TaskError::retryable("the ledger is locked"));
         }
-        let Some(seat) = seat.ledger else { return Ok(ProbeOutcome::NotExecuted) };
+        let Some(seat) = seat.ledger else {
+            return Ok(ProbeOutcome::NotExecuted);
+        };
         context.emit(&Seated { seat })?;
         Ok(ProbeOutcome::Executed(Seated { seat }))
     }
@@ -185,17 +220,44 @@ impl Handler for Seats {
 /// Requirements: R10, T2.
 #[tokio::test]
 async fn handler_of_a_workflow_answers_probes_with_its_events() {
-    let workflow = Workflow::builder("seating").handle("reserve", Seats).build().unwrap();
-    let provider = NodeParts::of([workflow.on_node()]).unwrap().upstream.unwrap().provider;
+    let workflow = Workflow::builder("seating")
+        .handle("reserve", Seats)
+        .build()
+        .unwrap();
+    let provider = NodeParts::of([workflow.on_node()])
+        .unwrap()
+        .upstream
+        .unwrap()
+        .provider;
     assert!(provider.can_probe(&EffectName::new("seats.reserve").unwrap()));
-    let probe = async |payload| provider.probe(&request("seats.reserve", payload), PROBE).await;
+    let probe = async |payload| {
+        provider
+            .probe(&request("seats.reserve", payload), PROBE)
+            .await
+    };
     let found = probe(json!({ "ledger": 7, "is_down": false })).await;
-    let ProbeResult::Done(Reply { event, payload, schema_version: 1, facts }) = found else {
+    let ProbeResult::Done(Reply {
+        event,
+        payload,
+        schema_version: 1,
+        facts,
+    }) = found
+    else {
         panic!("{found:?}")
     };
-    assert_eq!((event, payload), (EventType::new("Seated").ok(), json!({ "seat": 7 })));
-    assert_eq!(facts.len(), 1, "facts of the lost result are published with it");
-    assert_eq!(probe(json!({ "ledger": null, "is_down": false })).await, ProbeResult::NotDone);
+    assert_eq!(
+        (event, payload),
+        (EventType::new("Seated").ok(), json!({ "seat": 7 }))
+    );
+    assert_eq!(
+        facts.len(),
+        1,
+        "facts of the lost result are published with it"
+    );
+    assert_eq!(
+        probe(json!({ "ledger": null, "is_down": false })).await,
+        ProbeResult::NotDone
+    );
     let locked = probe(json!({ "ledger": 7, "is_down": true })).await;
     assert!(
         matches!(&locked, ProbeResult::Unanswered { failure, .. } if failure.message == "the ledger is locked"),

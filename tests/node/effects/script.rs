@@ -22,7 +22,10 @@ pub(crate) const HELPER: &str = env!("CARGO_BIN_EXE_orlog");
 /// Fails the test unless an interpreter is installed in the search path of jobs.
 #[track_caller]
 fn require(program: &str) {
-    if !["/usr/local/bin", "/usr/bin", "/bin"].iter().any(|dir| Path::new(dir).join(program).exists()) {
+    if !["/usr/local/bin", "/usr/bin", "/bin"]
+        .iter()
+        .any(|dir| Path::new(dir).join(program).exists())
+    {
         missing(program, "setup");
     }
 }
@@ -36,14 +39,16 @@ fn upstream(more: &Value) -> Upstream {
     for (key, value) in more.as_object().unwrap() {
         config[key] = value.clone();
     }
-    serde_json::from_value::<ScriptConfig>(config).unwrap().upstream(UpstreamSite::new("scripts")).unwrap()
+    serde_json::from_value::<ScriptConfig>(config)
+        .unwrap()
+        .upstream(UpstreamSite::new("scripts"))
+        .unwrap()
 }
 
 /// Returns the job of a flow, as the engine requests it.
 fn job(kind: &str, number: u128, script: &str, more: &Value) -> WorkItem {
     let mut item = item(&EffectName::new(format!("job.{kind}")).unwrap(), number);
-    let mut payload =
-        json!({ "job": "step", "type": kind, "script": script, "env": {}, "args": null, "results": {} });
+    let mut payload = json!({ "job": "step", "type": kind, "script": script, "env": {}, "args": null, "results": {} });
     for (key, value) in more.as_object().unwrap() {
         payload[key] = value.clone();
     }
@@ -56,8 +61,15 @@ fn job(kind: &str, number: u128, script: &str, more: &Value) -> WorkItem {
 }
 
 async fn perform(upstream: &Upstream, item: &WorkItem) -> Result<Reply, ProviderError> {
-    let attempt = Attempt { number: 1, timeout: Duration::from_mins(1), at: START, in_doubt: false };
-    tokio::time::timeout(WAIT_TIMEOUT, upstream.provider.execute(item, attempt)).await.expect("it ends")
+    let attempt = Attempt {
+        number: 1,
+        timeout: Duration::from_mins(1),
+        at: START,
+        in_doubt: false,
+    };
+    tokio::time::timeout(WAIT_TIMEOUT, upstream.provider.execute(item, attempt))
+        .await
+        .expect("it ends")
 }
 
 async fn run(kind: &str, script: &str, more: &Value) -> Value {
@@ -90,15 +102,18 @@ async fn scripts_receive_only_the_declared_environment() {
     let node = "const given = JSON.parse(require('fs').readFileSync(0));\nconsole.log('working');\nconsole.log(JSON.stringify({in: given, env: process.env}))";
     for (kind, script) in [("python", python), ("node", node)] {
         let result = run(kind, script, &input).await;
-        let expected_input =
-            json!({ "job": "step", "type": kind, "args": { "a": [1] }, "results": { "probe": { "f": 2 } } });
+        let expected_input = json!({ "job": "step", "type": kind, "args": { "a": [1] }, "results": { "probe": { "f": 2 } } });
         assert_eq!(result["in"], expected_input);
         let env = result["env"].as_object().unwrap();
         assert_eq!(
             (&env["REGION"], &env["N"], &env["ORLOG_TENANT"]),
             (&json!("eu"), &json!("7"), &json!("acme"))
         );
-        let names: Vec<&str> = env.keys().map(String::as_str).filter(|name| *name != "LC_CTYPE").collect();
+        let names: Vec<&str> = env
+            .keys()
+            .map(String::as_str)
+            .filter(|name| *name != "LC_CTYPE")
+            .collect();
         let expected = [
             "HOME",
             "LANG",
@@ -114,7 +129,10 @@ async fn scripts_receive_only_the_declared_environment() {
             "TMPDIR",
         ];
         assert_eq!(names, expected);
-        assert!(!Path::new(env["HOME"].as_str().unwrap()).exists(), "its directory is deleted");
+        assert!(
+            !Path::new(env["HOME"].as_str().unwrap()).exists(),
+            "its directory is deleted"
+        );
     }
 }
 
@@ -124,16 +142,36 @@ async fn nonzero_exit_fails_with_code_and_last_stderr_line() {
         &json!({ "interpreters": { "ruby": { "command": ["no-such-ruby"] } }, "effects": { "job.sh": {}, "job.ruby": {} } }),
     );
     let script_job = |script: &str| job("sh", 1, script, &json!({}));
-    let message =
-        failed(perform(&upstream, &script_job("echo first >&2; echo 'no film' >&2; exit 3")).await, "exit_3");
+    let message = failed(
+        perform(
+            &upstream,
+            &script_job("echo first >&2; echo 'no film' >&2; exit 3"),
+        )
+        .await,
+        "exit_3",
+    );
     assert_eq!(message, "job.sh exited with 3: no film");
     let result = perform(&upstream, &script_job("echo '{\"line\": 7}'; exit 65")).await;
-    let Err(ProviderError::Permanent { payload, .. }) = &result else { panic!("{result:?}") };
+    let Err(ProviderError::Permanent { payload, .. }) = &result else {
+        panic!("{result:?}")
+    };
     assert_eq!(payload, &json!({ "line": 7 }));
-    failed(perform(&upstream, &script_job("kill -TERM $$")).await, "signal_15");
-    let message = failed(perform(&upstream, &job("ruby", 1, "puts 1", &json!({}))).await, "not_begun");
-    assert!(message.contains("cannot run no-such-ruby (search path"), "{message}");
-    failed(perform(&upstream, &job("sh", 1, "", &json!({ "script": 7 }))).await, "invalid_payload");
+    failed(
+        perform(&upstream, &script_job("kill -TERM $$")).await,
+        "signal_15",
+    );
+    let message = failed(
+        perform(&upstream, &job("ruby", 1, "puts 1", &json!({}))).await,
+        "not_begun",
+    );
+    assert!(
+        message.contains("cannot run no-such-ruby (search path"),
+        "{message}"
+    );
+    failed(
+        perform(&upstream, &job("sh", 1, "", &json!({ "script": 7 }))).await,
+        "invalid_payload",
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -145,10 +183,21 @@ async fn stderr_is_stored_as_job_log_with_secrets_scrubbed() {
     let upstream = upstream(&json!({ "effects": { "job.sh": { "env": { "TOKEN": token } } } }));
     let script = "i=0; while [ $i -lt 1200 ]; do echo line $i >&2; i=$((i+1)); done; echo $TOKEN >&2; echo \"{\\\"you\\\": \\\"$TOKEN\\\"}\"";
     let item = job("sh", 1, script, &json!({}));
-    assert_eq!(perform(&upstream, &item).await.unwrap().payload, json!({ "you": "[secret]" }));
-    let lines = upstream.job_logs.unwrap().job(&item.instance.tenant, item.id).unwrap();
     assert_eq!(
-        (lines.len(), lines[0].text.as_str(), lines[999].text.as_str()),
+        perform(&upstream, &item).await.unwrap().payload,
+        json!({ "you": "[secret]" })
+    );
+    let lines = upstream
+        .job_logs
+        .unwrap()
+        .job(&item.instance.tenant, item.id)
+        .unwrap();
+    assert_eq!(
+        (
+            lines.len(),
+            lines[0].text.as_str(),
+            lines[999].text.as_str()
+        ),
         (1000, "line 201", "[secret]")
     );
     let reads = job("sh", 1, &format!("cat {}", secret.display()), &json!({}));

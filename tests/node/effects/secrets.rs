@@ -26,9 +26,14 @@ impl Log {
             .with_ansi(false)
             .with_filter_reloading();
         let filter = subscriber.reload_handle();
-        tracing::subscriber::set_global_default(subscriber.finish()).expect("the first of this process");
+        tracing::subscriber::set_global_default(subscriber.finish())
+            .expect("the first of this process");
         // Lines of other tests would cost time and memory.
-        OnDrop(move || filter.reload("off").expect("the subscriber lives as long as the process"))
+        OnDrop(move || {
+            filter
+                .reload("off")
+                .expect("the subscriber lives as long as the process")
+        })
     }
 }
 
@@ -77,12 +82,17 @@ async fn secrets_appear_only_at_their_upstream() {
     let log = Log::default();
     let _recording = log.record();
     let shop = HttpUpstream::open().await;
-    let echo = format!("{{\"error\": {}, \"code\": \"denied\"}}", Value::from(format!("no: {CANARY}")));
+    let echo = format!(
+        "{{\"error\": {}, \"code\": \"denied\"}}",
+        Value::from(format!("no: {CANARY}"))
+    );
     shop.script(503, &[], &echo);
     shop.script(402, &[], &echo);
     shop.script(200, &[], &format!("{{\"you\": {REFRESHED:?}}}"));
     let dirs = Dirs::new(&[]);
-    let (key, text) = (dirs.path("key"), |path: &Path| format!("file:{}", path.display()));
+    let (key, text) = (dirs.path("key"), |path: &Path| {
+        format!("file:{}", path.display())
+    });
     std::fs::write(&key, CANARY).unwrap();
     dirs.describe(
         "pay",
@@ -102,19 +112,37 @@ async fn secrets_appear_only_at_their_upstream() {
     assert_eq!(done["status"], "completed");
     let received = shop.received();
     assert_eq!(received.len(), 3);
-    assert_eq!(received[0].header("authorization"), format!("Bearer {CANARY}"));
+    assert_eq!(
+        received[0].header("authorization"),
+        format!("Bearer {CANARY}")
+    );
     assert_eq!(received[1].header("x-key"), CANARY);
     assert_eq!(received[2].header("x-key"), REFRESHED);
 
     check_clean("the API", format!("{failed}{done}").as_bytes());
     assert!(format!("{failed}").contains("[secret]"), "{failed}");
-    for path in ["/info", "/metrics", "/v1/dead-letters", "/v1/inspect/history", "/v1/inspect/instance"] {
+    for path in [
+        "/info",
+        "/metrics",
+        "/v1/dead-letters",
+        "/v1/inspect/history",
+        "/v1/inspect/instance",
+    ] {
         let (status, response) = node.ask(Method::GET, "", path, &Value::Null).await;
-        assert!(status == StatusCode::OK || path.contains("inspect"), "{path}: {status}");
+        assert!(
+            status == StatusCode::OK || path.contains("inspect"),
+            "{path}: {status}"
+        );
         check_clean(path, response.to_string().as_bytes());
     }
-    check_clean("the configuration", toml::to_string(&*node.app.config).unwrap().as_bytes());
-    check_clean("the upstreams", format!("{:?}", node.app.catalog.upstream_statuses()).as_bytes());
+    check_clean(
+        "the configuration",
+        toml::to_string(&*node.app.config).unwrap().as_bytes(),
+    );
+    check_clean(
+        "the upstreams",
+        format!("{:?}", node.app.catalog.upstream_statuses()).as_bytes(),
+    );
     let dirs = node.stop().await;
     let mut stored = Vec::new();
     files(&dirs.path("data"), &mut stored);

@@ -22,10 +22,13 @@ use crate::effects::http_upstream::HttpUpstream;
 use crate::effects::node::Dirs;
 
 /// Replies with the result of `saying`, else with the default.
-fn replying(replying: impl Fn(&SmtpCommand) -> Option<&'static str> + Send + Sync + 'static) -> Handler {
+fn replying(
+    replying: impl Fn(&SmtpCommand) -> Option<&'static str> + Send + Sync + 'static,
+) -> Handler {
     Arc::new(move |received| {
-        let message =
-            replying(&received).map_or(SmtpResponse::Default, |line| SmtpResponse::Line(line.to_owned()));
+        let message = replying(&received).map_or(SmtpResponse::Default, |line| {
+            SmtpResponse::Line(line.to_owned())
+        });
         Box::pin(std::future::ready(message))
     })
 }
@@ -35,8 +38,14 @@ async fn open() -> SmtpServer {
 }
 
 fn upstream(server: &SmtpServer, more: &str) -> Upstream {
-    let (port, plaintext) =
-        (server.address.port(), if more.contains("tls = ") { "" } else { "tls = \"none\"" });
+    let (port, plaintext) = (
+        server.address.port(),
+        if more.contains("tls = ") {
+            ""
+        } else {
+            "tls = \"none\""
+        },
+    );
     let text = format!(
         "host = \"127.0.0.1\"\nport = {port}\n{plaintext}\nfrom = \"The Shop <shop@example.org>\"\n{more}"
     );
@@ -60,11 +69,17 @@ async fn perform(upstream: &Upstream, payload: Value) -> Result<Reply, ProviderE
 }
 
 fn read(mail: &ReceivedMail) -> Message<'_> {
-    MessageParser::default().parse(&mail.bytes).expect("it is a mail")
+    MessageParser::default()
+        .parse(&mail.bytes)
+        .expect("it is a mail")
 }
 
 fn certificate(name: &str) -> String {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/certs").join(name).display().to_string()
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/certs")
+        .join(name)
+        .display()
+        .to_string()
 }
 
 fn file(dir: &TempDir, name: &str, text: &str) -> String {
@@ -87,24 +102,48 @@ async fn every_attempt_sends_identical_bytes_and_message_id() {
     }
     let mails = server.mails();
     assert_eq!((&mails[0], server.connections()), (&mails[1], 1));
-    assert_eq!(mails[0].to, ["ada@x.io", "bob@x.io", "zoe@x.io", "eve@x.io"]);
+    assert_eq!(
+        mails[0].to,
+        ["ada@x.io", "bob@x.io", "zoe@x.io", "eve@x.io"]
+    );
     let text = String::from_utf8(mails[0].bytes.clone()).unwrap();
-    assert!(!text.contains("eve@x.io") && !text.contains("Bcc"), "{text}");
+    assert!(
+        !text.contains("eve@x.io") && !text.contains("Bcc"),
+        "{text}"
+    );
     assert!(text.contains("Date: Wed, 01 Jan 2025 00:00:00"), "{text}");
     let read = read(&mails[0]);
-    assert_eq!(read.message_id().unwrap(), format!("{}@mail.example.org", mail(Value::Null).id));
     assert_eq!(
-        (read.subject().unwrap(), read.body_text(0).unwrap().trim_end()),
+        read.message_id().unwrap(),
+        format!("{}@mail.example.org", mail(Value::Null).id)
+    );
+    assert_eq!(
+        (
+            read.subject().unwrap(),
+            read.body_text(0).unwrap().trim_end()
+        ),
         ("Grüße: 7 ✓", "Hi\r\n.\r\nBye")
     );
-    assert_eq!(read.to().unwrap().first().unwrap().name().unwrap(), "Ada Lovelace");
+    assert_eq!(
+        read.to().unwrap().first().unwrap().name().unwrap(),
+        "Ada Lovelace"
+    );
     assert_eq!(read.cc().unwrap().first().unwrap().name().unwrap(), "Zoë");
-    assert_eq!(read.from().unwrap().first().unwrap().address().unwrap(), "shop@example.org");
+    assert_eq!(
+        read.from().unwrap().first().unwrap().address().unwrap(),
+        "shop@example.org"
+    );
     let enclosed = read.attachment(0).unwrap();
-    assert_eq!((enclosed.attachment_name().unwrap(), enclosed.contents()), ("a.txt", b"hi".as_slice()));
+    assert_eq!(
+        (enclosed.attachment_name().unwrap(), enclosed.contents()),
+        ("a.txt", b"hi".as_slice())
+    );
     let reply = perform(&upstream, email).await.unwrap().payload;
     assert_eq!(reply["response"], "250 2.0.0 queued as 7F3A");
-    assert_eq!(reply["message_id"], format!("<{}@mail.example.org>", mail(Value::Null).id));
+    assert_eq!(
+        reply["message_id"],
+        format!("<{}@mail.example.org>", mail(Value::Null).id)
+    );
 }
 
 #[tokio::test]
@@ -120,13 +159,24 @@ async fn template_values_are_not_interpreted_as_markup() {
         "#,
     );
     let name = "<b>A</b> [x](https://evil.io)";
-    perform(&upstream, json!({"to": "ada@x.io", "name": name})).await.unwrap();
+    perform(&upstream, json!({"to": "ada@x.io", "name": name}))
+        .await
+        .unwrap();
     let mails = server.mails();
     let read = read(&mails[0]);
     let (text, html) = (read.body_text(0).unwrap(), read.body_html(0).unwrap());
-    assert_eq!(text.trim_end(), format!("Dear {name}, see it (https://x.io/o-1)."));
-    assert!(html.contains("<strong>see</strong>") && html.contains("href=\"https://x.io/o-1\""), "{html}");
-    assert!(!html.contains("<b>") && !html.contains("href=\"https://evil.io\""), "{html}");
+    assert_eq!(
+        text.trim_end(),
+        format!("Dear {name}, see it (https://x.io/o-1).")
+    );
+    assert!(
+        html.contains("<strong>see</strong>") && html.contains("href=\"https://x.io/o-1\""),
+        "{html}"
+    );
+    assert!(
+        !html.contains("<b>") && !html.contains("href=\"https://evil.io\""),
+        "{html}"
+    );
     assert_eq!(read.subject().unwrap(), format!("For {name}"));
 }
 
@@ -134,14 +184,26 @@ async fn template_values_are_not_interpreted_as_markup() {
 async fn html_values_are_escaped_unless_whole_field() {
     let server = open().await;
     let html = |template: &str| {
-        upstream(&server, &format!("[effects.\"mail.send\"]\nto = \"a@x.io\"\nhtml = {template:?}"))
+        upstream(
+            &server,
+            &format!("[effects.\"mail.send\"]\nto = \"a@x.io\"\nhtml = {template:?}"),
+        )
     };
     let payload = || json!({ "page": "<i>\"x\"</i> & y" });
     perform(&html("<p>{page}</p>"), payload()).await.unwrap();
     perform(&html("{page}"), payload()).await.unwrap();
-    let bodies: Vec<String> =
-        server.mails().iter().map(|mail| read(mail).body_html(0).unwrap().trim_end().to_owned()).collect();
-    assert_eq!(bodies, ["<p>&lt;i&gt;&quot;x&quot;&lt;/i&gt; &amp; y</p>", "<i>\"x\"</i> & y"]);
+    let bodies: Vec<String> = server
+        .mails()
+        .iter()
+        .map(|mail| read(mail).body_html(0).unwrap().trim_end().to_owned())
+        .collect();
+    assert_eq!(
+        bodies,
+        [
+            "<p>&lt;i&gt;&quot;x&quot;&lt;/i&gt; &amp; y</p>",
+            "<i>\"x\"</i> & y"
+        ]
+    );
 }
 
 #[tokio::test]
@@ -153,14 +215,30 @@ async fn text_html_and_markdown_are_supported() {
         perform(&upstream, email).await.unwrap();
     }
     let mails = server.mails();
-    let [text, html, markdown] = mails.as_slice() else { panic!("three were sent") };
+    let [text, html, markdown] = mails.as_slice() else {
+        panic!("three were sent")
+    };
     assert_eq!(
-        (read(text).text_body_count(), read(text).body_text(0).unwrap().trim_end()),
+        (
+            read(text).text_body_count(),
+            read(text).body_text(0).unwrap().trim_end()
+        ),
         (1, "*hi* <b>you</b>")
     );
-    assert_eq!(read(html).body_html(0).unwrap().trim_end(), "*hi* <b>you</b>");
-    assert_eq!(read(markdown).body_text(0).unwrap().trim_end(), "hi <b>you</b>");
-    assert!(read(markdown).body_html(0).unwrap().contains("<em>hi</em> &lt;b&gt;you"));
+    assert_eq!(
+        read(html).body_html(0).unwrap().trim_end(),
+        "*hi* <b>you</b>"
+    );
+    assert_eq!(
+        read(markdown).body_text(0).unwrap().trim_end(),
+        "hi <b>you</b>"
+    );
+    assert!(
+        read(markdown)
+            .body_html(0)
+            .unwrap()
+            .contains("<em>hi</em> &lt;b&gt;you")
+    );
 }
 
 #[tokio::test]
@@ -175,10 +253,16 @@ async fn sanitized_mail_has_harmless_html_and_plain_text() {
     }
     let mails = server.mails();
     let [of_html, of_markdown, of_text] = [0, 1, 2].map(|index| read(&mails[index]));
-    assert_eq!(of_html.body_html(0).unwrap().trim_end(), "<p>Hi <b>you</b></p>");
+    assert_eq!(
+        of_html.body_html(0).unwrap().trim_end(),
+        "<p>Hi <b>you</b></p>"
+    );
     assert_eq!(of_html.body_text(0).unwrap().trim_end(), "Hi you");
     let html = of_markdown.body_html(0).unwrap();
-    assert!(html.contains("Hi <strong>you</strong>") && html.contains("&lt;script&gt;"), "{html}");
+    assert!(
+        html.contains("Hi <strong>you</strong>") && html.contains("&lt;script&gt;"),
+        "{html}"
+    );
     assert!(!html.contains("<img"), "{html}");
     assert!(of_markdown.body_text(0).unwrap().starts_with("Hi you"));
     assert_eq!(of_text.body_text(0).unwrap().trim_end(), "Hi <b>you</b>");
@@ -194,8 +278,15 @@ async fn payload_cannot_inject_headers() {
         email[name] = value;
         email
     };
-    let enclosed = |name: &str, kind: &str| json!([{ "name": name, "type": kind, "base64": "aGk=" }]);
-    for evil in ["x\r\nBcc: eve@x.io", "x\nBcc: eve@x.io", "x\rBcc: eve@x.io", "x\0", "x\u{2028}\u{85}"] {
+    let enclosed =
+        |name: &str, kind: &str| json!([{ "name": name, "type": kind, "base64": "aGk=" }]);
+    for evil in [
+        "x\r\nBcc: eve@x.io",
+        "x\nBcc: eve@x.io",
+        "x\rBcc: eve@x.io",
+        "x\0",
+        "x\u{2028}\u{85}",
+    ] {
         let address = format!("{evil} <b@x.io>");
         for (name, value) in [
             ("to", json!(address)),
@@ -204,7 +295,10 @@ async fn payload_cannot_inject_headers() {
             ("reply_to", json!(address)),
             ("subject", json!(evil)),
             ("attachments", enclosed(evil, "text/plain")),
-            ("attachments", enclosed("a.txt", &format!("text/plain\r\n{evil}"))),
+            (
+                "attachments",
+                enclosed("a.txt", &format!("text/plain\r\n{evil}")),
+            ),
         ] {
             let result = perform(&upstream, email(name, value)).await;
             assert_eq!(
@@ -214,37 +308,69 @@ async fn payload_cannot_inject_headers() {
             );
         }
     }
-    for two in ["a@x.io, eve@x.io", "a@x.io eve@x.io", "a@x.io> <eve@x.io", "unknown", "@x.io", ""] {
+    for two in [
+        "a@x.io, eve@x.io",
+        "a@x.io eve@x.io",
+        "a@x.io> <eve@x.io",
+        "unknown",
+        "@x.io",
+        "",
+    ] {
         let result = perform(&upstream, json!({ "to": two, "text": "hi" })).await;
         assert_eq!(failure(&result).0, "invalid_payload", "{two:?}");
     }
     assert!(server.mails().is_empty() && server.connections() == 0);
     // Line breaks in the text stay part of the text.
-    perform(&upstream, email("text", json!("hi\r\n.\r\nMAIL FROM:<eve@x.io>\r\n\r\nBcc: eve@x.io")))
-        .await
-        .unwrap();
+    perform(
+        &upstream,
+        email(
+            "text",
+            json!("hi\r\n.\r\nMAIL FROM:<eve@x.io>\r\n\r\nBcc: eve@x.io"),
+        ),
+    )
+    .await
+    .unwrap();
     let mails = server.mails();
-    assert_eq!((mails.len(), mails[0].to.as_slice()), (1, ["a@x.io".to_owned()].as_slice()));
+    assert_eq!(
+        (mails.len(), mails[0].to.as_slice()),
+        (1, ["a@x.io".to_owned()].as_slice())
+    );
     assert!(read(&mails[0]).bcc().is_none());
 }
 
 #[tokio::test]
 async fn attachments_are_confined_to_their_directory() {
-    let (server, dir, other_dir) = (open().await, tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (server, dir, other_dir) = (
+        open().await,
+        tempfile::tempdir().unwrap(),
+        tempfile::tempdir().unwrap(),
+    );
     std::fs::create_dir(dir.path().join("in")).unwrap();
     std::fs::write(dir.path().join("in/voice.pdf"), "%PDF").unwrap();
     std::fs::write(other_dir.path().join("secret"), "canary").unwrap();
     std::os::unix::fs::symlink(other_dir.path().join("secret"), dir.path().join("link")).unwrap();
-    let upstream =
-        free(&server, &format!("attachments = {{ dir = {:?} }}\nmax_message_bytes = 4000", dir.path()));
-    let with = |file: &str| json!({ "to": "a@x.io", "text": "hi", "attachments": [{ "file": file }] });
+    let upstream = free(
+        &server,
+        &format!(
+            "attachments = {{ dir = {:?} }}\nmax_message_bytes = 4000",
+            dir.path()
+        ),
+    );
+    let with =
+        |file: &str| json!({ "to": "a@x.io", "text": "hi", "attachments": [{ "file": file }] });
     perform(&upstream, with("in/voice.pdf")).await.unwrap();
     let mails = server.mails();
     let message = read(&mails[0]);
     let enclosed = message.attachment(0).unwrap();
-    assert_eq!((enclosed.attachment_name().unwrap(), enclosed.contents()), ("voice.pdf", b"%PDF".as_slice()));
+    assert_eq!(
+        (enclosed.attachment_name().unwrap(), enclosed.contents()),
+        ("voice.pdf", b"%PDF".as_slice())
+    );
     let absolute = other_dir.path().join("secret").display().to_string();
-    let relative = format!("../{}/secret", other_dir.path().file_name().unwrap().to_str().unwrap());
+    let relative = format!(
+        "../{}/secret",
+        other_dir.path().file_name().unwrap().to_str().unwrap()
+    );
     std::fs::write(dir.path().join("big"), "x".repeat(5000)).unwrap();
     for (file, code) in [
         (absolute.as_str(), "invalid_payload"),
@@ -257,38 +383,68 @@ async fn attachments_are_confined_to_their_directory() {
         ("absent", "attachment"),
     ] {
         let result = perform(&upstream, with(file)).await;
-        assert_eq!((failure(&result).0.as_str(), trouble(&result)), (code, None), "{file}: {result:?}");
+        assert_eq!(
+            (failure(&result).0.as_str(), trouble(&result)),
+            (code, None),
+            "{file}: {result:?}"
+        );
     }
-    assert_eq!(failure(&perform(&free(&server, ""), with("x")).await).0, "invalid_payload");
+    assert_eq!(
+        failure(&perform(&free(&server, ""), with("x")).await).0,
+        "invalid_payload"
+    );
     let long = json!({ "to": "a@x.io", "text": "x".repeat(5000) });
-    assert!(failure(&perform(&upstream, long).await).1.contains("the limit is 4000"));
-    let odd = json!({ "to": "a@x.io", "text": "hi", "attachments": [{ "file": "a", "base64": "aGk=" }] });
-    assert!(failure(&perform(&upstream, odd).await).1.contains("exactly one"));
+    assert!(
+        failure(&perform(&upstream, long).await)
+            .1
+            .contains("the limit is 4000")
+    );
+    let odd =
+        json!({ "to": "a@x.io", "text": "hi", "attachments": [{ "file": "a", "base64": "aGk=" }] });
+    assert!(
+        failure(&perform(&upstream, odd).await)
+            .1
+            .contains("exactly one")
+    );
     assert_eq!(server.mails().len(), 1);
 }
 
 #[tokio::test]
 async fn attachment_urls_cannot_reach_private_addresses() {
     let (server, shop) = (open().await, HttpUpstream::open().await);
-    let with =
-        |url: &str| json!({ "to": "a@x.io", "text": "hi", "attachments": [{ "name": "x", "url": url }] });
+    let with = |url: &str| json!({ "to": "a@x.io", "text": "hi", "attachments": [{ "name": "x", "url": url }] });
     let upstream = free(&server, "");
     let port = shop.url.rsplit(':').next().unwrap().to_owned();
     for host in ["127.0.0.1", "localhost", "[::1]", "169.254.169.254"] {
         let result = perform(&upstream, with(&format!("http://{host}:{port}/x"))).await;
-        assert_eq!((failure(&result).0.as_str(), trouble(&result)), ("egress_denied", None), "{result:?}");
+        assert_eq!(
+            (failure(&result).0.as_str(), trouble(&result)),
+            ("egress_denied", None),
+            "{result:?}"
+        );
     }
-    assert_eq!(failure(&perform(&upstream, with("file:///etc/passwd")).await).0, "invalid_payload");
+    assert_eq!(
+        failure(&perform(&upstream, with("file:///etc/passwd")).await).0,
+        "invalid_payload"
+    );
     assert!(shop.received().is_empty());
     let open = free(&server, "attachments = { egress = { private = true } }");
     shop.script(200, &[], "from the web");
-    perform(&open, with(&format!("{}/x", shop.url))).await.unwrap();
+    perform(&open, with(&format!("{}/x", shop.url)))
+        .await
+        .unwrap();
     let mails = server.mails();
-    assert_eq!(read(&mails[0]).attachment(0).unwrap().contents(), b"from the web");
+    assert_eq!(
+        read(&mails[0]).attachment(0).unwrap().contents(),
+        b"from the web"
+    );
     for (status, expected) in [(503, Some(TransientCause::Throttled)), (404, None)] {
         shop.script(status, &[], "");
         let result = perform(&open, with(&format!("{}/x", shop.url))).await;
-        assert_eq!((failure(&result).0.as_str(), trouble(&result)), ("attachment", expected));
+        assert_eq!(
+            (failure(&result).0.as_str(), trouble(&result)),
+            ("attachment", expected)
+        );
     }
 }
 
@@ -310,17 +466,34 @@ async fn smtp_replies_are_classified_at_every_stage() {
     let upstream = free(&server, "greylist_pause = \"90s\"");
     let to = |to: &str, text: &str| json!({ "to": ["a@x.io", to], "text": text });
     let unknown_recipient = perform(&upstream, to("gone@x.io", "hi")).await;
-    assert_eq!((failure(&unknown_recipient).0.as_str(), trouble(&unknown_recipient)), ("smtp_550", None));
-    let Err(ProviderError::Permanent { payload, .. }) = unknown_recipient else { panic!("it is final") };
-    assert_eq!((&payload["enhanced"], &payload["recipient"]), (&json!("5.1.1"), &json!("gone@x.io")));
+    assert_eq!(
+        (
+            failure(&unknown_recipient).0.as_str(),
+            trouble(&unknown_recipient)
+        ),
+        ("smtp_550", None)
+    );
+    let Err(ProviderError::Permanent { payload, .. }) = unknown_recipient else {
+        panic!("it is final")
+    };
+    assert_eq!(
+        (&payload["enhanced"], &payload["recipient"]),
+        (&json!("5.1.1"), &json!("gone@x.io"))
+    );
     let grey = perform(&upstream, to("grey@x.io", "hi")).await;
     assert!(matches!(
         &grey,
         Err(ProviderError::Transient { trouble: TransientCause::Throttled, retry_after: Some(pause), .. }) if pause.as_secs() == 90
     ));
     let full = perform(&upstream, to("full@x.io", "hi")).await;
-    assert_eq!((failure(&full).0.as_str(), trouble(&full)), ("smtp_452", Some(TransientCause::Throttled)));
-    assert_eq!(failure(&perform(&upstream, to("b@x.io", "spam")).await).0, "smtp_554");
+    assert_eq!(
+        (failure(&full).0.as_str(), trouble(&full)),
+        ("smtp_452", Some(TransientCause::Throttled))
+    );
+    assert_eq!(
+        failure(&perform(&upstream, to("b@x.io", "spam")).await).0,
+        "smtp_554"
+    );
     assert!(server.mails().is_empty());
     perform(&upstream, to("b@x.io", "hi")).await.unwrap();
     assert_eq!((server.mails().len(), server.connections()), (1, 1));
@@ -329,7 +502,11 @@ async fn smtp_replies_are_classified_at_every_stage() {
 /// Closes the connection if `hang` returns `true`.
 fn hanging(hang: impl Fn(&SmtpCommand) -> bool + Send + Sync + 'static) -> Handler {
     Arc::new(move |received| {
-        let message = if hang(&received) { SmtpResponse::Hang } else { SmtpResponse::Default };
+        let message = if hang(&received) {
+            SmtpResponse::Hang
+        } else {
+            SmtpResponse::Default
+        };
         Box::pin(std::future::ready(message))
     })
 }
@@ -352,12 +529,21 @@ async fn connection_loss_after_data_is_in_doubt() {
         });
         let server = SmtpServer::open(SmtpServerOptions::default(), hang).await;
         let result = perform(&free(&server, ""), email()).await;
-        assert_eq!((failure(&result).0.as_str(), trouble(&result)), expected, "{stage}: {result:?}");
+        assert_eq!(
+            (failure(&result).0.as_str(), trouble(&result)),
+            expected,
+            "{stage}: {result:?}"
+        );
     }
     let absent = "host = \"127.0.0.1\"\nport = 9\ntls = \"none\"\nfrom = \"a@x.io\"\n[effects.\"mail.send\"]";
     let absent: SmtpConfig = toml::from_str(absent).unwrap();
-    let result =
-        perform(&absent.upstream(UpstreamSite::new("mail").in_dir(Path::new("/"))).unwrap(), email()).await;
+    let result = perform(
+        &absent
+            .upstream(UpstreamSite::new("mail").in_dir(Path::new("/")))
+            .unwrap(),
+        email(),
+    )
+    .await;
     assert_eq!(
         (failure(&result).0.as_str(), trouble(&result)),
         ("unreachable", Some(TransientCause::Unavailable))
@@ -376,20 +562,29 @@ async fn dead_idle_connection_is_replaced() {
     let server = SmtpServer::open(SmtpServerOptions::default(), hang).await;
     let upstream = free(&server, "");
     for _ in 0..2 {
-        perform(&upstream, json!({ "to": "a@x.io", "text": "hi" })).await.unwrap();
+        perform(&upstream, json!({ "to": "a@x.io", "text": "hi" }))
+            .await
+            .unwrap();
     }
     assert_eq!((server.mails().len(), server.connections()), (2, 2));
 }
 
 fn encrypted(wrapped: bool, auth: bool) -> SmtpServerOptions {
     let pem = |name: &str| std::fs::read(certificate(name)).unwrap();
-    SmtpServerOptions { certificate: Some((pem("server.pem"), pem("server.key"))), wrapped, auth }
+    SmtpServerOptions {
+        certificate: Some((pem("server.pem"), pem("server.key"))),
+        wrapped,
+        auth,
+    }
 }
 
 #[tokio::test]
 async fn credentials_require_tls() {
     let dir = tempfile::tempdir().unwrap();
-    let (user, password) = (file(&dir, "user", "orlog"), file(&dir, "password", "canary-77aa\n"));
+    let (user, password) = (
+        file(&dir, "user", "orlog"),
+        file(&dir, "password", "canary-77aa\n"),
+    );
     let received = Arc::new(Mutex::new(Vec::new()));
     let recorded = Arc::clone(&received);
     let listening = replying(move |message| {
@@ -399,13 +594,29 @@ async fn credentials_require_tls() {
         None
     });
     let email = || json!({ "to": "a@x.io", "text": "hi" });
-    let ca = format!("certificates = {{ ca = \"file:{}\" }}", certificate("ca.pem"));
+    let ca = format!(
+        "certificates = {{ ca = \"file:{}\" }}",
+        certificate("ca.pem")
+    );
     let login = format!("user = {user:?}\npassword = {password:?}");
-    for (wrapped, mode) in [(false, "required"), (true, "wrapper"), (false, "opportunistic")] {
+    for (wrapped, mode) in [
+        (false, "required"),
+        (true, "wrapper"),
+        (false, "opportunistic"),
+    ] {
         let server = SmtpServer::open(encrypted(wrapped, true), Arc::clone(&listening)).await;
-        perform(&free(&server, &format!("tls = {mode:?}\n{ca}\n{login}")), email()).await.unwrap();
+        perform(
+            &free(&server, &format!("tls = {mode:?}\n{ca}\n{login}")),
+            email(),
+        )
+        .await
+        .unwrap();
         let mails = server.mails();
-        assert_eq!((mails[0].encrypted, mails[0].user.as_deref()), (true, Some("orlog")), "{mode}");
+        assert_eq!(
+            (mails[0].encrypted, mails[0].user.as_deref()),
+            (true, Some("orlog")),
+            "{mode}"
+        );
         let stranger = perform(&free(&server, &format!("tls = {mode:?}")), email()).await;
         assert_eq!(
             (failure(&stranger).0.as_str(), trouble(&stranger)),
@@ -415,35 +626,69 @@ async fn credentials_require_tls() {
     }
     assert_eq!(*received.lock().unwrap(), ["orlog:canary-77aa"; 3]);
     let plaintext = open().await;
-    let waiting = perform(&free(&plaintext, &format!("tls = \"required\"\n{ca}")), email()).await;
-    assert_eq!((failure(&waiting).0.as_str(), trouble(&waiting)), ("tls", Some(TransientCause::Unavailable)));
-    assert!(failure(&waiting).1.contains("does not support STARTTLS"), "{waiting:?}");
-    perform(&free(&plaintext, "tls = \"opportunistic\""), email()).await.unwrap();
+    let waiting = perform(
+        &free(&plaintext, &format!("tls = \"required\"\n{ca}")),
+        email(),
+    )
+    .await;
+    assert_eq!(
+        (failure(&waiting).0.as_str(), trouble(&waiting)),
+        ("tls", Some(TransientCause::Unavailable))
+    );
+    assert!(
+        failure(&waiting).1.contains("does not support STARTTLS"),
+        "{waiting:?}"
+    );
+    perform(&free(&plaintext, "tls = \"opportunistic\""), email())
+        .await
+        .unwrap();
     assert_eq!(plaintext.mails().len(), 1);
 }
 
 #[tokio::test]
 async fn credentials_are_scrubbed_from_server_replies() {
     let dir = tempfile::tempdir().unwrap();
-    let (user, password) = (file(&dir, "user", "orlog"), file(&dir, "password", "canary-77aa"));
+    let (user, password) = (
+        file(&dir, "user", "orlog"),
+        file(&dir, "password", "canary-77aa"),
+    );
     let server = SmtpServer::open(
-        SmtpServerOptions { auth: true, ..SmtpServerOptions::default() },
+        SmtpServerOptions {
+            auth: true,
+            ..SmtpServerOptions::default()
+        },
         replying(|received| match received {
-            SmtpCommand::Auth { .. } => Some("535 5.7.8 canary-77aa and AG9ybG9nAGNhbmFyeS03N2Fh are wrong"),
+            SmtpCommand::Auth { .. } => {
+                Some("535 5.7.8 canary-77aa and AG9ybG9nAGNhbmFyeS03N2Fh are wrong")
+            }
             _ => None,
         }),
     )
     .await;
-    let upstream = free(&server, &format!("user = {user:?}\npassword = {password:?}"));
+    let upstream = free(
+        &server,
+        &format!("user = {user:?}\npassword = {password:?}"),
+    );
     let result = perform(&upstream, json!({ "to": "a@x.io", "text": "hi" })).await;
     assert_eq!(
         (failure(&result).0.as_str(), trouble(&result)),
         ("smtp_auth", Some(TransientCause::Unavailable))
     );
-    assert!(failure(&result).1.ends_with("535 5.7.8 [secret] and [secret] are wrong"), "{result:?}");
-    let absent = free(&server, "user = \"env:ORLOG_NOT_SET_7F3A\"\npassword = \"env:ORLOG_NOT_SET_7F3A\"");
+    assert!(
+        failure(&result)
+            .1
+            .ends_with("535 5.7.8 [secret] and [secret] are wrong"),
+        "{result:?}"
+    );
+    let absent = free(
+        &server,
+        "user = \"env:ORLOG_NOT_SET_7F3A\"\npassword = \"env:ORLOG_NOT_SET_7F3A\"",
+    );
     let (code, message) = failure(&perform(&absent, json!({ "to": "a@x.io", "text": "hi" })).await);
-    assert!(code == "secret" && !message.contains("ORLOG_NOT_SET"), "{message}");
+    assert!(
+        code == "secret" && !message.contains("ORLOG_NOT_SET"),
+        "{message}"
+    );
 }
 
 #[test]
@@ -455,10 +700,22 @@ fn configuration_errors_name_the_key() {
             "host = \"mail.x.io\"\nfrom = \"unknown\"".to_owned(),
             "upstream mail: from: \"unknown\" is not a valid email address",
         ),
-        ("host = \"a b\"\nfrom = \"a@x.io\"".to_owned(), "example: smtp.example.com"),
-        (format!("{prefix}\ntls = \"maybe\""), "unknown variant `maybe`"),
-        (format!("{prefix}\nuser = \"env:U\""), "user and password require each other"),
-        (format!("{prefix}\nuser = \"env:U\"\npassword = \"hunter2\""), "invalid secret reference"),
+        (
+            "host = \"a b\"\nfrom = \"a@x.io\"".to_owned(),
+            "example: smtp.example.com",
+        ),
+        (
+            format!("{prefix}\ntls = \"maybe\""),
+            "unknown variant `maybe`",
+        ),
+        (
+            format!("{prefix}\nuser = \"env:U\""),
+            "user and password require each other",
+        ),
+        (
+            format!("{prefix}\nuser = \"env:U\"\npassword = \"hunter2\""),
+            "invalid secret reference",
+        ),
         (
             format!("{prefix}\nuser = \"env:U\"\npassword = \"env:P\"\ntls = \"none\""),
             "a password requires TLS; set tls = \"required\" or \"wrapper\"",
@@ -467,12 +724,24 @@ fn configuration_errors_name_the_key() {
             format!("{prefix}\ncertificates = {{ cert = \"file:/c\" }}"),
             "certificates.cert and certificates.key require each other",
         ),
-        (format!("{prefix}\ndomain = \"x>y\""), "invalid domain \"x>y\"; example: example.com"),
-        (effect("to = \"a@x.io\""), "upstream mail, effect mail.send: body is missing"),
+        (
+            format!("{prefix}\ndomain = \"x>y\""),
+            "invalid domain \"x>y\"; example: example.com",
+        ),
+        (
+            effect("to = \"a@x.io\""),
+            "upstream mail, effect mail.send: body is missing",
+        ),
         (effect("text = \"x\""), "recipient is missing"),
-        (effect("to = \"a@x.io\"\nhtml = \"x\"\nmarkdown = \"x\""), "remove one"),
+        (
+            effect("to = \"a@x.io\"\nhtml = \"x\"\nmarkdown = \"x\""),
+            "remove one",
+        ),
         (effect("to = \"{\"\ntext = \"x\""), "to: a { has no }"),
-        (effect("to = \"a@x.io\"\ntext = \"{env:KEY}\""), "text: a secret is not allowed in an email"),
+        (
+            effect("to = \"a@x.io\"\ntext = \"{env:KEY}\""),
+            "text: a secret is not allowed in an email",
+        ),
     ] {
         let read = toml::from_str::<SmtpConfig>(&text).map_err(|error| error.to_string());
         let made = read.and_then(|config| {
@@ -480,7 +749,9 @@ fn configuration_errors_name_the_key() {
                 .upstream(UpstreamSite::new("mail").in_dir(Path::new("/")))
                 .map_err(|error| error.to_string())
         });
-        let error = made.err().unwrap_or_else(|| panic!("the configuration is invalid: {text}"));
+        let error = made
+            .err()
+            .unwrap_or_else(|| panic!("the configuration is invalid: {text}"));
         assert!(error.contains(expected), "{error}");
     }
 }
@@ -492,24 +763,60 @@ async fn documented_example_works() {
     std::fs::write(invoices.path().join("invoice-7.pdf"), "%PDF").unwrap();
     let text = block("smtp.md", "config/effects/mail.toml");
     let text = with(&text, "\"smtp.example.com\"", "\"127.0.0.1\"");
-    let text = with(&text, "port = 587", &format!("port = {}", server.address.port()));
-    let text = with(&text, "/srv/invoices", &invoices.path().display().to_string());
+    let text = with(
+        &text,
+        "port = 587",
+        &format!("port = {}", server.address.port()),
+    );
+    let text = with(
+        &text,
+        "/srv/invoices",
+        &invoices.path().display().to_string(),
+    );
     let text = with(&text, "env:SMTP_USER", &file(&secrets, "user", "orlog"));
-    let text = with(&text, "env:SMTP_PASSWORD", &file(&secrets, "password", "canary"));
-    let ca = format!("certificates = {{ ca = \"file:{}\" }}\ntls = \"required\"", certificate("ca.pem"));
+    let text = with(
+        &text,
+        "env:SMTP_PASSWORD",
+        &file(&secrets, "password", "canary"),
+    );
+    let ca = format!(
+        "certificates = {{ ca = \"file:{}\" }}\ntls = \"required\"",
+        certificate("ca.pem")
+    );
     let dirs = Dirs::new(&[("mail", &with(&text, "tls = \"required\"", &ca))]);
-    dirs.define("payment", &block("smtp.md", "definitions/welcome.saga.yaml"));
+    dirs.define(
+        "payment",
+        &block("smtp.md", "definitions/welcome.saga.yaml"),
+    );
     let node = dirs.start().await;
     let customer = json!({ "name": "Ada", "email": "ada@x.io" });
-    node.pay("acme", "o-1", json!({ "customer": customer })).await;
+    node.pay("acme", "o-1", json!({ "customer": customer }))
+        .await;
     let done = node.end("acme", "o-1").await;
     assert_eq!(done["status"], "completed", "{done}");
     let mails = server.mails();
-    let [welcome, report] = mails.as_slice() else { panic!("two were sent: {mails:?}") };
-    assert_eq!(done["state"]["vars"]["mail"], format!("<{}@example.com>", welcome.key()), "{done}");
+    let [welcome, report] = mails.as_slice() else {
+        panic!("two were sent: {mails:?}")
+    };
+    assert_eq!(
+        done["state"]["vars"]["mail"],
+        format!("<{}@example.com>", welcome.key()),
+        "{done}"
+    );
     let welcome = read(welcome);
-    assert_eq!((welcome.subject().unwrap(), welcome.attachment_count()), ("Welcome, Ada", 1));
-    assert!(welcome.body_text(0).unwrap().contains("(https://shop.example/orders/o-1)"));
-    assert_eq!((report.to.as_slice(), report.encrypted), (["desk@example.com".to_owned()].as_slice(), true));
+    assert_eq!(
+        (welcome.subject().unwrap(), welcome.attachment_count()),
+        ("Welcome, Ada", 1)
+    );
+    assert!(
+        welcome
+            .body_text(0)
+            .unwrap()
+            .contains("(https://shop.example/orders/o-1)")
+    );
+    assert_eq!(
+        (report.to.as_slice(), report.encrypted),
+        (["desk@example.com".to_owned()].as_slice(), true)
+    );
     assert_eq!(read(report).body_text(0).unwrap().trim_end(), "From Ada");
 }

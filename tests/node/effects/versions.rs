@@ -41,22 +41,41 @@ fn http(shop: &HttpUpstream) -> String {
 }
 
 fn outcome(saga: &Value) -> (&Value, &Value, &Value) {
-    (&saga["status"], &saga["state"]["vars"]["receipt"], &saga["last_error"]["code"])
+    (
+        &saga["status"],
+        &saga["state"]["vars"]["receipt"],
+        &saga["last_error"]["code"],
+    )
 }
 
 /// Charges with a response of the version 2, and with one that has no version.
 async fn charge(sagas: &Node, shop: &HttpUpstream) {
     shop.script(200, &[("ce-dataversion", "2")], r#"{ "id": 9 }"#);
     sagas.pay("acme", "o-1", json!({})).await;
-    assert_eq!(outcome(&sagas.end("acme", "o-1").await), (&json!("completed"), &json!(9), &Value::Null));
+    assert_eq!(
+        outcome(&sagas.end("acme", "o-1").await),
+        (&json!("completed"), &json!(9), &Value::Null)
+    );
     assert_eq!(shop.received()[0].header("ce-dataversion"), "2");
 
     shop.script(200, &[], r#"{ "number": 9 }"#);
     sagas.pay("acme", "o-2", json!({})).await;
     let failed = sagas.end("acme", "o-2").await;
-    assert_eq!(outcome(&failed), (&json!("failed"), &Value::Null, &json!("schema_version")), "{failed}");
-    let paths: Vec<_> = shop.received().iter().map(|request| request.uri.path().to_owned()).collect();
-    assert_eq!(paths, ["/charge", "/charge", "/refund"], "the charge was executed");
+    assert_eq!(
+        outcome(&failed),
+        (&json!("failed"), &Value::Null, &json!("schema_version")),
+        "{failed}"
+    );
+    let paths: Vec<_> = shop
+        .received()
+        .iter()
+        .map(|request| request.uri.path().to_owned())
+        .collect();
+    assert_eq!(
+        paths,
+        ["/charge", "/charge", "/refund"],
+        "the charge was executed"
+    );
     assert_eq!(shop.received()[2].header("ce-dataversion"), "");
 }
 
@@ -83,20 +102,33 @@ async fn commands_and_results_on_nats_have_versions() {
 /// Requirements: R13.
 #[tokio::test(flavor = "multi_thread")]
 async fn jobs_and_their_results_have_versions() {
-    let node = dirs(&worker_config("").replace("[\"pay.charge\"]", "[\"pay.charge\", \"pay.refund\"]"))
-        .start()
-        .await;
+    let node =
+        dirs(&worker_config("").replace("[\"pay.charge\"]", "[\"pay.charge\", \"pay.refund\"]"))
+            .start()
+            .await;
     node.pay("acme", "o-1", json!({})).await;
     let request = json!({ "effects": ["pay.charge"], "worker": "w-1", "wait_seconds": 20 });
-    let (_, response) = node.ask(Method::POST, "acme", "/v1/work/claim", &request).await;
+    let (_, response) = node
+        .ask(Method::POST, "acme", "/v1/work/claim", &request)
+        .await;
     let job = &response["jobs"][0];
     assert_eq!(job["version"], 2, "{response}");
     let path = format!("/v1/work/jobs/{}/result", job["job"].as_str().unwrap());
-    let invalid = json!({ "claim": job["claim"], "result": "succeeded", "payload": {}, "version": 0 });
+    let invalid =
+        json!({ "claim": job["claim"], "result": "succeeded", "payload": {}, "version": 0 });
     let (status, problem) = node.ask(Method::POST, "acme", &path, &invalid).await;
-    assert_eq!((status, &problem["code"]), (StatusCode::UNPROCESSABLE_ENTITY, &json!("OR0002")), "{problem}");
-    let result =
-        json!({ "claim": job["claim"], "result": "succeeded", "payload": { "id": 9 }, "version": 2 });
-    assert_eq!(node.ask(Method::POST, "acme", &path, &result).await.0, StatusCode::OK);
-    assert_eq!(outcome(&node.end("acme", "o-1").await), (&json!("completed"), &json!(9), &Value::Null));
+    assert_eq!(
+        (status, &problem["code"]),
+        (StatusCode::UNPROCESSABLE_ENTITY, &json!("OR0002")),
+        "{problem}"
+    );
+    let result = json!({ "claim": job["claim"], "result": "succeeded", "payload": { "id": 9 }, "version": 2 });
+    assert_eq!(
+        node.ask(Method::POST, "acme", &path, &result).await.0,
+        StatusCode::OK
+    );
+    assert_eq!(
+        outcome(&node.end("acme", "o-1").await),
+        (&json!("completed"), &json!(9), &Value::Null)
+    );
 }

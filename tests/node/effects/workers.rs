@@ -23,7 +23,12 @@ async fn claim(node: &Node, worker: &str) -> Value {
     let request = json!({ "effects": ["pay.charge"], "worker": worker, "wait_seconds": 20 });
     let (status, response) = post(node, "/v1/work/claim", &request).await;
     assert_eq!(status, StatusCode::OK, "{response}");
-    response["jobs"].as_array().unwrap().first().cloned().unwrap_or_default()
+    response["jobs"]
+        .as_array()
+        .unwrap()
+        .first()
+        .cloned()
+        .unwrap_or_default()
 }
 
 fn at(job: &Value, action: &str) -> String {
@@ -36,31 +41,54 @@ async fn worker_claims_logs_heartbeats_and_completes_once() {
     node.pay("acme", "o-1", json!({"amount": 7})).await;
     let job = claim(&node, "w-1").await;
     assert_eq!(
-        (&job["effect"], &job["payload"]["amount"], &job["claim_count"]),
+        (
+            &job["effect"],
+            &job["payload"]["amount"],
+            &job["claim_count"]
+        ),
         (&json!("pay.charge"), &json!(7), &json!(1))
     );
     let claim = &job["claim"];
-    let (status, _) = post(&node, &at(&job, "logs"), &json!({ "claim": claim, "log": ["half way"] })).await;
+    let (status, _) = post(
+        &node,
+        &at(&job, "logs"),
+        &json!({ "claim": claim, "log": ["half way"] }),
+    )
+    .await;
     assert_eq!(status, StatusCode::NO_CONTENT);
     assert_eq!(job["heartbeat_interval_seconds"], json!(120.0));
     // A heartbeat extends the claim by its full duration, also when some of it has passed.
     let (claimed_at, full) = (node.app.clock.now(), Duration::from_mins(5));
     loop {
         let now = node.app.clock.now();
-        let (status, extended) = post(&node, &at(&job, "heartbeat"), &json!({ "claim": claim })).await;
+        let (status, extended) =
+            post(&node, &at(&job, "heartbeat"), &json!({ "claim": claim })).await;
         assert_eq!(status, StatusCode::OK);
         let until = Timestamp::parse(extended["expires_at"].as_str().unwrap()).unwrap();
-        assert!(until >= now.saturating_add(full).saturating_sub(Duration::from_millis(10)), "{until}");
+        assert!(
+            until
+                >= now
+                    .saturating_add(full)
+                    .saturating_sub(Duration::from_millis(10)),
+            "{until}"
+        );
         if now.duration_since(claimed_at) > Duration::from_millis(50) {
             break;
         }
     }
-    let (_, seen) = node.ask(Method::GET, "acme", "/v1/work", &Value::Null).await;
+    let (_, seen) = node
+        .ask(Method::GET, "acme", "/v1/work", &Value::Null)
+        .await;
     assert_eq!(
-        (&seen["items"][0]["worker"], &seen["items"][0]["log"][0]["text"]),
+        (
+            &seen["items"][0]["worker"],
+            &seen["items"][0]["log"][0]["text"]
+        ),
         (&json!("w-1"), &json!("half way"))
     );
-    let (_, others) = node.ask(Method::GET, "beta", "/v1/work", &Value::Null).await;
+    let (_, others) = node
+        .ask(Method::GET, "beta", "/v1/work", &Value::Null)
+        .await;
     assert_eq!(others, json!({ "items": [] }));
     let result = json!({ "claim": claim, "result": "succeeded", "payload": { "receipt": 1 } });
     assert_eq!(
@@ -81,12 +109,21 @@ async fn expired_claim_is_reassigned_and_late_result_is_rejected() {
     node.pay("acme", "o-1", json!({})).await;
     let dead = claim(&node, "dead").await;
     let next = claim(&node, "alive").await;
-    assert_eq!((&next["job"], &next["claim_count"]), (&dead["job"], &json!(2)));
+    assert_eq!(
+        (&next["job"], &next["claim_count"]),
+        (&dead["job"], &json!(2))
+    );
     let late = json!({ "claim": dead["claim"], "result": "failed", "code": "late" });
     let (status, problem) = post(&node, &at(&dead, "result"), &late).await;
-    assert_eq!((status, &problem["code"]), (StatusCode::CONFLICT, &json!("OR0030")));
+    assert_eq!(
+        (status, &problem["code"]),
+        (StatusCode::CONFLICT, &json!("OR0030"))
+    );
     let result = json!({ "claim": next["claim"], "result": "succeeded" });
-    assert_eq!(post(&node, &at(&next, "result"), &result).await.0, StatusCode::OK);
+    assert_eq!(
+        post(&node, &at(&next, "result"), &result).await.0,
+        StatusCode::OK
+    );
     assert_eq!(node.end("acme", "o-1").await["status"], "completed");
 }
 
@@ -96,10 +133,17 @@ async fn worker_survives_node_restart_and_reload() {
     let node = Node::start(&[("pay", &worker_config(""))]).await;
     node.pay("acme", "o-1", json!({})).await;
     let job = claim(&node, "w-1").await;
-    node.dirs().describe("pay", &worker_config("claim_ttl = \"9m\""));
+    node.dirs()
+        .describe("pay", &worker_config("claim_ttl = \"9m\""));
     assert_eq!(node.reload().await.0, StatusCode::OK);
     assert_eq!(
-        post(&node, &at(&job, "heartbeat"), &json!({ "claim": job["claim"] })).await.0,
+        post(
+            &node,
+            &at(&job, "heartbeat"),
+            &json!({ "claim": job["claim"] })
+        )
+        .await
+        .0,
         StatusCode::OK
     );
     let node = node.stop().await.start().await;
@@ -109,7 +153,9 @@ async fn worker_survives_node_restart_and_reload() {
             tokio::task::yield_now().await;
         }
     };
-    tokio::time::timeout(WAIT_TIMEOUT, accepted).await.expect("the job hangs there again");
+    tokio::time::timeout(WAIT_TIMEOUT, accepted)
+        .await
+        .expect("the job hangs there again");
     assert_eq!(node.end("acme", "o-1").await["status"], "completed");
 }
 
@@ -118,27 +164,46 @@ async fn failed_result_is_final_and_retry_keeps_the_key() {
     let node = Node::start(&[("pay", &worker_config("backoff = { initial = \"1ms\" }"))]).await;
     node.pay("acme", "o-1", json!({})).await;
     let first = claim(&node, "w").await;
-    let retry = json!({ "claim": first["claim"], "result": "retry", "code": "tired", "message": "later" });
-    assert_eq!(post(&node, &at(&first, "result"), &retry).await.0, StatusCode::OK);
+    let retry =
+        json!({ "claim": first["claim"], "result": "retry", "code": "tired", "message": "later" });
+    assert_eq!(
+        post(&node, &at(&first, "result"), &retry).await.0,
+        StatusCode::OK
+    );
     let second = claim(&node, "w").await;
     assert_eq!(second["job"], first["job"]);
-    let failed =
-        json!({ "claim": second["claim"], "result": "failed", "code": "no_film", "message": "empty" });
-    assert_eq!(post(&node, &at(&second, "result"), &failed).await.0, StatusCode::OK);
+    let failed = json!({ "claim": second["claim"], "result": "failed", "code": "no_film", "message": "empty" });
+    assert_eq!(
+        post(&node, &at(&second, "result"), &failed).await.0,
+        StatusCode::OK
+    );
     let saga = node.end("acme", "o-1").await;
-    assert!(saga["status"] == "failed" && saga.to_string().contains("no_film"), "{saga}");
+    assert!(
+        saga["status"] == "failed" && saga.to_string().contains("no_film"),
+        "{saga}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn unknown_effect_is_rejected() {
     let node = Node::start(&[("pay", &worker_config("tenants = [\"acme\"]"))]).await;
     let request = |effect: &str| json!({ "effects": [effect], "worker": "w", "wait_seconds": 0 });
-    assert_eq!(post(&node, "/v1/work/claim", &request("other.do")).await.0, StatusCode::BAD_REQUEST);
+    assert_eq!(
+        post(&node, "/v1/work/claim", &request("other.do")).await.0,
+        StatusCode::BAD_REQUEST
+    );
     assert_eq!(
         post(&node, "/v1/work/claim", &request("pay.charge")).await,
         (StatusCode::OK, json!({ "jobs": [] }))
     );
-    let (status, _) = node.ask(Method::POST, "beta", "/v1/work/claim", &request("pay.charge")).await;
+    let (status, _) = node
+        .ask(
+            Method::POST,
+            "beta",
+            "/v1/work/claim",
+            &request("pay.charge"),
+        )
+        .await;
     assert_eq!(status, StatusCode::BAD_REQUEST);
 }
 
@@ -152,9 +217,15 @@ async fn python_workers_complete_jobs() {
 async fn run_python(worker: &str) {
     let dirs = Dirs::new(&[("pay", &worker_config(""))]);
     let node = dirs.start().await;
-    let script = format!("{}/examples/workers/python/{worker}", env!("CARGO_MANIFEST_DIR"));
+    let script = format!(
+        "{}/examples/workers/python/{worker}",
+        env!("CARGO_MANIFEST_DIR")
+    );
     let mut python = Command::new("python3");
-    python.args([&script, "pay.charge"]).env("ORLOG_URL", node.serve().await).env("ORLOG_TENANT", "acme");
+    python
+        .args([&script, "pay.charge"])
+        .env("ORLOG_URL", node.serve().await)
+        .env("ORLOG_TENANT", "acme");
     let _running = Killed::start(&mut python);
     for order in ["o-1", "o-2", "o-3"] {
         node.pay("acme", order, json!({})).await;
@@ -183,17 +254,31 @@ async fn worker_facts_are_published_once() {
     node.pay("acme", "o-1", json!({})).await;
     let job = claim(&node, "w-1").await;
     let facts = json!([{ "type": "PointsEarned", "data": { "card": "4711", "points": 3 } }]);
-    let result = json!({ "claim": job["claim"], "result": "failed", "code": "declined", "facts": facts });
-    assert_eq!(post(&node, &at(&job, "result"), &result).await.0, StatusCode::OK);
+    let result =
+        json!({ "claim": job["claim"], "result": "failed", "code": "declined", "facts": facts });
+    assert_eq!(
+        post(&node, &at(&job, "result"), &result).await.0,
+        StatusCode::OK
+    );
     post(&node, &at(&job, "result"), &result).await;
     let payment = node.end("acme", "o-1").await;
     assert_eq!(payment["status"], "failed");
-    let published = payment["history"]["items"].as_array().unwrap().iter().flat_map(|record| {
-        let work = record["work"].as_array().unwrap().iter();
-        work.filter(|work| work["label"] == "PointsEarned").map(|work| work["id"].clone()).collect::<Vec<_>>()
-    });
+    let published = payment["history"]["items"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .flat_map(|record| {
+            let work = record["work"].as_array().unwrap().iter();
+            work.filter(|work| work["label"] == "PointsEarned")
+                .map(|work| work["id"].clone())
+                .collect::<Vec<_>>()
+        });
     assert_eq!(published.count(), 1, "{payment}");
-    let points = node.until("acme", "/v1/sagas/points/4711", |saga| saga["status"] == "running").await;
+    let points = node
+        .until("acme", "/v1/sagas/points/4711", |saga| {
+            saga["status"] == "running"
+        })
+        .await;
     assert_eq!(points["state"]["vars"]["points"], 3);
 }
 
@@ -212,24 +297,46 @@ async fn fetched_jobs_are_claimed_by_their_ids() {
     }
     let all_posted = async || {
         let listed = node.get_as("acme", "/v1/work").await;
-        listed["items"].as_array().is_some_and(|jobs| jobs.len() == 3).then_some(listed)
+        listed["items"]
+            .as_array()
+            .is_some_and(|jobs| jobs.len() == 3)
+            .then_some(listed)
     };
     let listed = orlog_testkit::wait::until("the jobs", all_posted).await;
     let jobs = fetch().await;
     assert_eq!(jobs.len(), 2, "`max_batch` jobs are fetched");
-    assert_eq!((&jobs[0]["job"], &jobs[0]["claim_count"]), (&listed["items"][0]["job"], &json!(0)));
-    assert_eq!((&jobs[0]["payload"]["amount"], &jobs[0]["claim"]), (&json!(7), &Value::Null));
+    assert_eq!(
+        (&jobs[0]["job"], &jobs[0]["claim_count"]),
+        (&listed["items"][0]["job"], &json!(0))
+    );
+    assert_eq!(
+        (&jobs[0]["payload"]["amount"], &jobs[0]["claim"]),
+        (&json!(7), &Value::Null)
+    );
     assert_eq!(fetch().await, jobs, "a fetch claims nothing");
     let worker = json!({ "worker": "w-1" });
     let (status, second) = post(&node, &at(&jobs[1], "claim"), &worker).await;
-    assert_eq!((status, &second["job"]), (StatusCode::OK, &jobs[1]["job"]), "{second}");
+    assert_eq!(
+        (status, &second["job"]),
+        (StatusCode::OK, &jobs[1]["job"]),
+        "{second}"
+    );
     let (status, problem) = post(&node, &at(&jobs[1], "claim"), &json!({ "worker": "w-2" })).await;
-    assert_eq!((status, &problem["code"]), (StatusCode::CONFLICT, &json!("OR0030")), "{problem}");
-    let (status, _) = node.ask(Method::POST, "beta", &at(&jobs[0], "claim"), &worker).await;
+    assert_eq!(
+        (status, &problem["code"]),
+        (StatusCode::CONFLICT, &json!("OR0030")),
+        "{problem}"
+    );
+    let (status, _) = node
+        .ask(Method::POST, "beta", &at(&jobs[0], "claim"), &worker)
+        .await;
     assert_eq!(status, StatusCode::CONFLICT, "a job of another tenant");
     assert_eq!(fetch().await[0], jobs[0]);
     let result = json!({ "claim": second["claim"], "result": "succeeded" });
-    assert_eq!(post(&node, &at(&second, "result"), &result).await.0, StatusCode::OK);
+    assert_eq!(
+        post(&node, &at(&second, "result"), &result).await.0,
+        StatusCode::OK
+    );
     let order = second["correlation"].as_str().unwrap();
     assert_eq!(node.end("acme", order).await["status"], "completed");
 }
@@ -259,9 +366,18 @@ async fn job_is_started_when_a_worker_claims_it() {
     );
     let request = json!({ "effects": ["job.python"], "worker": "w-1", "wait_seconds": 20 });
     let (_, response) = post(&node, "/v1/work/claim", &request).await;
-    assert_eq!(flow("started", "started").await["steps"][0]["job"], "started");
+    assert_eq!(
+        flow("started", "started").await["steps"][0]["job"],
+        "started"
+    );
     let job = &response["jobs"][0];
     let result = json!({ "claim": job["claim"], "result": "succeeded" });
-    assert_eq!(post(&node, &at(job, "result"), &result).await.0, StatusCode::OK);
-    assert_eq!(flow("started", "finished").await["flow"]["jobs"]["send"], "dispatched");
+    assert_eq!(
+        post(&node, &at(job, "result"), &result).await.0,
+        StatusCode::OK
+    );
+    assert_eq!(
+        flow("started", "finished").await["flow"]["jobs"]["send"],
+        "dispatched"
+    );
 }

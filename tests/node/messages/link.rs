@@ -36,7 +36,10 @@ impl Link {
     async fn open(target: watch::Receiver<Option<u16>>, max_bytes: u64, seed: u64) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap().to_string();
-        let (is_cut, cuts) = (Arc::new(AtomicBool::new(true)), Arc::<AtomicUsize>::default());
+        let (is_cut, cuts) = (
+            Arc::new(AtomicBool::new(true)),
+            Arc::<AtomicUsize>::default(),
+        );
         let (cutting, cut) = (Arc::clone(&is_cut), Arc::clone(&cuts));
         tokio::spawn(async move {
             let mut random = fastrand::Rng::with_seed(seed);
@@ -46,21 +49,36 @@ impl Link {
                 tokio::spawn(carry(client, *target.borrow(), limit, Arc::clone(&cut)));
             }
         });
-        Self { address, is_cut, cuts }
+        Self {
+            address,
+            is_cut,
+            cuts,
+        }
     }
 }
 
 /// Carries a connection; with a limit, until one direction has carried this number of bytes.
-async fn carry(mut client: TcpStream, port: Option<u16>, limit: Option<(bool, u64)>, cuts: Arc<AtomicUsize>) {
+async fn carry(
+    mut client: TcpStream,
+    port: Option<u16>,
+    limit: Option<(bool, u64)>,
+    cuts: Arc<AtomicUsize>,
+) {
     let Some(port) = port else { return };
-    let Ok(mut node) = TcpStream::connect(("127.0.0.1", port)).await else { return };
+    let Ok(mut node) = TcpStream::connect(("127.0.0.1", port)).await else {
+        return;
+    };
     // The end of the task closes both connections.
     let Some((of_requests, limit)) = limit else {
         drop(copy_bidirectional(&mut client, &mut node).await);
         return;
     };
     let ((from_client, mut to_client), (from_node, mut to_node)) = (client.split(), node.split());
-    let [requests, responses] = if of_requests { [limit, u64::MAX] } else { [u64::MAX, limit] };
+    let [requests, responses] = if of_requests {
+        [limit, u64::MAX]
+    } else {
+        [u64::MAX, limit]
+    };
     let (mut requests, mut responses) = (from_client.take(requests), from_node.take(responses));
     tokio::select! {
         _ = copy(&mut requests, &mut to_node) => {}
@@ -103,7 +121,11 @@ impl Pair {
                 &format!("http://{}", links[peer].address),
             );
         }
-        Self { nodes, links, _servers: Vec::new() }
+        Self {
+            nodes,
+            links,
+            _servers: Vec::new(),
+        }
     }
 
     /// Links the nodes by the documented leaf node, with a proxy between the servers.
@@ -119,7 +141,9 @@ impl Pair {
         let listen = format!("127.0.0.1:{port}\"\n  no_advertise: true\n");
         let hub = NatsServer::start_with(&hub.replace("0.0.0.0:7422\"\n", &listen));
         let url = format!("nats-leaf://link:secret@{}", link.address);
-        let leaf = NatsServer::start_with(&leaf.replace("tls://link:secret@nats.b.example.com:7422", &url));
+        let leaf = NatsServer::start_with(
+            &leaf.replace("tls://link:secret@nats.b.example.com:7422", &url),
+        );
         let servers = vec![leaf, hub];
         for (own, peer) in [(0, 1), (1, 0)] {
             let password = nodes[own].dir.path().join("password");
@@ -133,7 +157,11 @@ impl Pair {
             let address = format!("nats:orlog.node.{}", nodes[peer].name.replace('.', "%2E"));
             nodes[own].configure(&bus, (nodes[peer].name, &keys[peer]), &address);
         }
-        Self { nodes, links: vec![link], _servers: servers }
+        Self {
+            nodes,
+            links: vec![link],
+            _servers: servers,
+        }
     }
 }
 
@@ -141,10 +169,22 @@ impl Node {
     /// Creates two nodes with their keys; returns also the public keys.
     fn prepare() -> ([Self; 2], [String; 2]) {
         let nodes = NAMES.map(|name| {
-            let (dir, pem) = (tempfile::tempdir().unwrap(), SigningKey::generate_pem().unwrap());
+            let (dir, pem) = (
+                tempfile::tempdir().unwrap(),
+                SigningKey::generate_pem().unwrap(),
+            );
             private(&dir.path().join("key"), &pem);
             let public = SigningKey::from_pem(&pem).unwrap().public_key().to_string();
-            (Self { name, dir, port: watch::Sender::new(None), process: None, http: client() }, public)
+            (
+                Self {
+                    name,
+                    dir,
+                    port: watch::Sender::new(None),
+                    process: None,
+                    http: client(),
+                },
+                public,
+            )
         });
         let [(one, one_key), (two, two_key)] = nodes;
         ([one, two], [one_key, two_key])
@@ -165,8 +205,12 @@ impl Node {
 
     fn start(&mut self) {
         let (config, data) = (self.config(), self.dir.path().join("data"));
-        let process =
-            Process::start(&["--config", config.to_str().unwrap(), "--data-dir", data.to_str().unwrap()]);
+        let process = Process::start(&[
+            "--config",
+            config.to_str().unwrap(),
+            "--data-dir",
+            data.to_str().unwrap(),
+        ]);
         let port = process.url.rsplit(':').next().unwrap().parse().unwrap();
         self.port.send_replace(Some(port));
         self.process = Some(process);
@@ -183,16 +227,26 @@ impl Node {
     /// Sends a request in the context `shop`.
     async fn ask(&self, method: &str, path: &str, body: Option<&Value>) -> Value {
         let url = format!("{}{path}", self.process.as_ref().unwrap().url);
-        send(&self.http, method, url, &[("x-tenant-id", "shop")], body).await.ok()
+        send(&self.http, method, url, &[("x-tenant-id", "shop")], body)
+            .await
+            .ok()
     }
 
     /// Returns all messages of a box with a status.
     async fn messages(&self, query: &str) -> Vec<Value> {
         let (mut all, mut cursor) = (Vec::new(), String::new());
         loop {
-            let page = self.ask("GET", &format!("/v1/messages?limit=1000&{query}{cursor}"), None).await;
+            let page = self
+                .ask(
+                    "GET",
+                    &format!("/v1/messages?limit=1000&{query}{cursor}"),
+                    None,
+                )
+                .await;
             all.extend(page["items"].as_array().unwrap().iter().cloned());
-            let Some(next) = page["next_cursor"].as_str() else { return all };
+            let Some(next) = page["next_cursor"].as_str() else {
+                return all;
+            };
             cursor = format!("&cursor={next}");
         }
     }
@@ -203,18 +257,32 @@ async fn run_jobs(mut node: watch::Receiver<Option<u16>>) {
     let http = client();
     let request = async |port: u16, path: &str, body: &Value| {
         let url = format!("http://127.0.0.1:{port}{path}");
-        let response = http.post(url).header("x-tenant-id", "shop").json(body).send().await.ok()?;
+        let response = http
+            .post(url)
+            .header("x-tenant-id", "shop")
+            .json(body)
+            .send()
+            .await
+            .ok()?;
         response.json::<Value>().await.ok()
     };
     loop {
-        let Ok(Some(port)) = node.wait_for(Option::is_some).await.map(|port| *port) else { return };
+        let Ok(Some(port)) = node.wait_for(Option::is_some).await.map(|port| *port) else {
+            return;
+        };
         let claim = json!({ "effects": ["job.echo"], "worker": "w", "wait_seconds": 1 });
-        let claimed = request(port, "/v1/work/claim", &claim).await.unwrap_or_default();
+        let claimed = request(port, "/v1/work/claim", &claim)
+            .await
+            .unwrap_or_default();
         for job in claimed["jobs"].as_array().into_iter().flatten() {
             let path = format!("/v1/work/jobs/{}/result", job["job"].as_str().unwrap());
             // Without a response, the node was killed: it offers the job again.
-            request(port, &path, &json!({ "claim": job["claim"], "result": "succeeded", "payload": {} }))
-                .await;
+            request(
+                port,
+                &path,
+                &json!({ "claim": job["claim"], "result": "succeeded", "payload": {} }),
+            )
+            .await;
         }
     }
 }
@@ -227,29 +295,46 @@ fn private(file: &Path, text: &str) {
 
 /// Returns whether a history entry is the arrival of a result; its note names the sender of the report.
 fn is_result(entry: &Value) -> bool {
-    entry["note"].as_str().is_some_and(|note| note.ends_with("processed"))
+    entry["note"]
+        .as_str()
+        .is_some_and(|note| note.ends_with("processed"))
 }
 
 /// Sends `count` jobs each way; the nodes are killed at random, in all `kills` times.
 async fn exchange(pair: Pair, count: usize, kills: usize, seed: u64) {
-    let Pair { mut nodes, links, _servers } = pair;
+    let Pair {
+        mut nodes,
+        links,
+        _servers,
+    } = pair;
     for (own, peer) in [(0, 1), (1, 0)] {
         nodes[own].start();
         let sender = format!("context:shop@{}", NAMES[peer]);
         let lists = json!({ "admins": ["user:root"], "readers": [], "executors": [sender] });
-        nodes[own].ask("PUT", "/v1/contexts/shop", Some(&lists)).await;
+        nodes[own]
+            .ask("PUT", "/v1/contexts/shop", Some(&lists))
+            .await;
     }
-    let runners = nodes.each_ref().map(|node| tokio::spawn(run_jobs(node.port.subscribe())).abort_handle());
+    let runners = nodes
+        .each_ref()
+        .map(|node| tokio::spawn(run_jobs(node.port.subscribe())).abort_handle());
     let mut random = fastrand::Rng::with_seed(seed);
     let kill_every = (2 * count / kills.max(1)).max(1);
     for number in 0..2 * count {
-        let (node, to) = (&nodes[number % 2], format!("shop@{}", NAMES[1 - number % 2]));
+        let (node, to) = (
+            &nodes[number % 2],
+            format!("shop@{}", NAMES[1 - number % 2]),
+        );
         // The result names the job of the message.
         let job = format!("j{}", number / 2);
         let flow = json!({ "jobs": [{ "id": job, "type": "echo", "script": "x" }] });
         let id = format!("m-{}", number / 2);
-        node.ask("POST", "/v1/messages", Some(&json!({ "id": id, "to": to, "type": "job", "flow": flow })))
-            .await;
+        node.ask(
+            "POST",
+            "/v1/messages",
+            Some(&json!({ "id": id, "to": to, "type": "job", "flow": flow })),
+        )
+        .await;
         if number % kill_every == kill_every - 1 {
             nodes[random.usize(..2)].kill_and_start();
         }
@@ -257,16 +342,24 @@ async fn exchange(pair: Pair, count: usize, kills: usize, seed: u64) {
     for (node, other) in [(&nodes[0], &nodes[1]), (&nodes[1], &nodes[0])] {
         check_results(node, other, count, seed).await;
     }
-    let cuts: Vec<_> = links.iter().map(|link| link.cuts.load(Ordering::Acquire)).collect();
+    let cuts: Vec<_> = links
+        .iter()
+        .map(|link| link.cuts.load(Ordering::Acquire))
+        .collect();
     println!("connections that were cut, by link: {cuts:?}");
     // Each connection ends after some messages.
-    assert!(cuts.iter().sum::<usize>() > count / 100, "the links were hardly cut, seed {seed}");
+    assert!(
+        cuts.iter().sum::<usize>() > count / 100,
+        "the links were hardly cut, seed {seed}"
+    );
     for link in &links {
         link.is_cut.store(false, Ordering::Release);
     }
     for node in &nodes {
         until("nothing is pending", || async {
-            let all = node.ask("GET", "/v1/sagas?status=running&limit=10", None).await;
+            let all = node
+                .ask("GET", "/v1/sagas?status=running&limit=10", None)
+                .await;
             all["items"].as_array().unwrap().is_empty().then_some(())
         })
         .await;
@@ -287,15 +380,35 @@ async fn check_results(node: &Node, other: &Node, count: usize, seed: u64) {
     }
     assert_eq!(node.messages("box=out").await.len(), count, "seed {seed}");
     let received = other.messages("box=in").await;
-    assert_eq!(received.len(), count, "each message arrives once, seed {seed}");
+    assert_eq!(
+        received.len(),
+        count,
+        "each message arrives once, seed {seed}"
+    );
     for number in 0..count {
-        let sent = node.ask("GET", &format!("/v1/messages/m-{number}"), None).await;
-        let jobs: Vec<_> = sent["result"].as_object().unwrap().keys().cloned().collect();
-        assert_eq!(jobs, [format!("j{number}")], "the result belongs to the message, seed {seed}");
-        let instance = node.ask("GET", &format!("/v1/sagas/orlog.message/m-{number}"), None).await;
+        let sent = node
+            .ask("GET", &format!("/v1/messages/m-{number}"), None)
+            .await;
+        let jobs: Vec<_> = sent["result"]
+            .as_object()
+            .unwrap()
+            .keys()
+            .cloned()
+            .collect();
+        assert_eq!(
+            jobs,
+            [format!("j{number}")],
+            "the result belongs to the message, seed {seed}"
+        );
+        let instance = node
+            .ask("GET", &format!("/v1/sagas/orlog.message/m-{number}"), None)
+            .await;
         let history = instance["history"]["items"].as_array().unwrap();
         let results = history.iter().filter(|entry| is_result(entry)).count();
-        assert_eq!(results, 1, "the result arrives once, seed {seed}: {history:?}");
+        assert_eq!(
+            results, 1,
+            "the result arrives once, seed {seed}: {history:?}"
+        );
     }
 }
 
@@ -326,5 +439,11 @@ async fn every_result_of_many_messages_arrives_once() {
 #[ignore = "long; make stress"]
 async fn every_result_of_many_messages_over_nats_arrives_once() {
     let (count, seed) = (long_run_size("ORLOG_MESSAGES", 1_000), seed(1));
-    exchange(Pair::over_nats(seed, 150_000).await, count, count / 20, seed).await;
+    exchange(
+        Pair::over_nats(seed, 150_000).await,
+        count,
+        count / 20,
+        seed,
+    )
+    .await;
 }

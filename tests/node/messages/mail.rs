@@ -38,7 +38,11 @@ impl MailServer {
             Box::pin(std::future::ready(response)) as _
         };
         let server = SmtpServer::open(SmtpServerOptions::default(), Arc::new(handler)).await;
-        Self { server, is_closed, rejected }
+        Self {
+            server,
+            is_closed,
+            rejected,
+        }
     }
 
     fn upstream(&self) -> Upstream {
@@ -47,7 +51,9 @@ impl MailServer {
             "host = \"127.0.0.1\"\nport = {port}\ntls = \"none\"\nfrom = \"node@example.org\"\n[effects.\"mail.send\"]"
         );
         let config: SmtpConfig = toml::from_str(&text).unwrap();
-        config.upstream(UpstreamSite::new("mail").in_dir(Path::new("/nowhere"))).unwrap()
+        config
+            .upstream(UpstreamSite::new("mail").in_dir(Path::new("/nowhere")))
+            .unwrap()
     }
 
     /// Starts a node that sends mail by this server.
@@ -61,7 +67,12 @@ impl MailServer {
 }
 
 async fn actor(node: &Node, id: &str, addresses: &[&str]) {
-    node.post("/v1/actors", &json!({ "id": id, "keys": [], "addresses": addresses })).await.ok();
+    node.post(
+        "/v1/actors",
+        &json!({ "id": id, "keys": [], "addresses": addresses }),
+    )
+    .await
+    .ok();
 }
 
 fn mail(to: &str) -> Value {
@@ -70,7 +81,10 @@ fn mail(to: &str) -> Value {
 }
 
 async fn until_line(node: &Node, tenant: &str, id: &str, line: &str) -> Value {
-    node.until(tenant, &format!("/v1/messages/{id}"), |message| message["lines"][0]["text"] == line).await
+    node.until(tenant, &format!("/v1/messages/{id}"), |message| {
+        message["lines"][0]["text"] == line
+    })
+    .await
 }
 
 /// Returns the instance of a received message.
@@ -85,17 +99,35 @@ async fn mail_reaches_the_actors_of_the_context_once_over_restarts() {
     let mail_server = MailServer::open().await;
     mail_server.is_closed.store(true, Ordering::Release);
     let node = mail_server.node(NodeBuilder::new()).await;
-    actor(&node, "ada", &["mailto:ada@x.io", "https://x.io/ada", "mailto:a@x.io?bcc=eve@x.io"]).await;
+    actor(
+        &node,
+        "ada",
+        &[
+            "mailto:ada@x.io",
+            "https://x.io/ada",
+            "mailto:a@x.io?bcc=eve@x.io",
+        ],
+    )
+    .await;
     actor(&node, "bob", &["mailto:bob@x.io"]).await;
     actor(&node, "eve", &["mailto:eve@x.io"]).await;
-    context(&node, "b", &["context:a@one", "actor:ada", "group:g", "user:u"], &["actor:bob"]).await;
+    context(
+        &node,
+        "b",
+        &["context:a@one", "actor:ada", "group:g", "user:u"],
+        &["actor:bob"],
+    )
+    .await;
     send(&node, "a", "m-1", &mail("b")).await.ok();
     until("an attempt is rejected", || async {
         (mail_server.rejected.load(Ordering::Acquire) > 0).then_some(())
     })
     .await;
     let waiting = received(&node, "b").await;
-    assert_eq!(waiting["status"], "dispatched", "the message does not wait for its mail");
+    assert_eq!(
+        waiting["status"], "dispatched",
+        "the message does not wait for its mail"
+    );
     let dir = node.stop().await;
     mail_server.is_closed.store(false, Ordering::Release);
     let node = mail_server.node(NodeBuilder::on(dir)).await;
@@ -103,19 +135,46 @@ async fn mail_reaches_the_actors_of_the_context_once_over_restarts() {
     let dir = node.stop().await;
     let node = mail_server.node(NodeBuilder::on(dir)).await;
     send(&node, "a", "m-1", &mail("b")).await.ok();
-    assert_eq!(inbox(&node, "b", &waiting["id"]).await["pending_work"], json!([]), "no second mail");
+    assert_eq!(
+        inbox(&node, "b", &waiting["id"]).await["pending_work"],
+        json!([]),
+        "no second mail"
+    );
     let mails = mail_server.server.mails();
-    let [sent] = mails.as_slice() else { panic!("one mail is sent: {mails:?}") };
+    let [sent] = mails.as_slice() else {
+        panic!("one mail is sent: {mails:?}")
+    };
     assert_eq!(
         (sent.from.as_str(), sent.to.as_slice()),
-        ("node@example.org", ["ada@x.io", "bob@x.io"].map(str::to_owned).as_slice())
+        (
+            "node@example.org",
+            ["ada@x.io", "bob@x.io"].map(str::to_owned).as_slice()
+        )
     );
     let parsed = MessageParser::default().parse(&sent.bytes).unwrap();
-    assert_eq!(parsed.subject(), Some("a@one: Hello"), "the sender is part of the subject");
+    assert_eq!(
+        parsed.subject(),
+        Some("a@one: Hello"),
+        "the sender is part of the subject"
+    );
     let (html, text) = (parsed.body_html(0).unwrap(), parsed.body_text(0).unwrap());
-    assert!(html.contains("Hi <strong>you</strong>") && !html.contains("<script"), "{html}");
-    assert!(text.starts_with("Hi you") && parsed.bcc().is_none(), "{text}");
-    change(&node, "b", &waiting["id"], "process", &json!({ "result": "read" })).await.ok();
+    assert!(
+        html.contains("Hi <strong>you</strong>") && !html.contains("<script"),
+        "{html}"
+    );
+    assert!(
+        text.starts_with("Hi you") && parsed.bcc().is_none(),
+        "{text}"
+    );
+    change(
+        &node,
+        "b",
+        &waiting["id"],
+        "process",
+        &json!({ "result": "read" }),
+    )
+    .await
+    .ok();
     node.stop().await;
 }
 
@@ -130,7 +189,10 @@ async fn chat_and_message_without_recipients_send_no_mail() {
     send(&node, "a", "m-1", &chat("b", "t", "x")).await.ok();
     let chat = received(&node, "b").await;
     let instance = inbox(&node, "b", &chat["id"]).await;
-    assert_eq!((&instance["pending_work"], &instance["version"]), (&json!([]), &json!(1)));
+    assert_eq!(
+        (&instance["pending_work"], &instance["version"]),
+        (&json!([]), &json!(1))
+    );
     send(&node, "a", "m-2", &mail("c")).await.ok();
     let line = "mail not sent: no actor of the context has a mail address";
     let sent = until_line(&node, "a", "m-2", line).await;

@@ -9,14 +9,20 @@ use crate::harness::node::Node;
 /// Starts a node whose messages for the node `b` wait.
 async fn start() -> Node {
     let (b, address) = (Identity::new(), unused_address().await);
-    Identity::new().builder("a").config(|config| b.join(config, "b", &address)).start().await
+    Identity::new()
+        .builder("a")
+        .config(|config| b.join(config, "b", &address))
+        .start()
+        .await
 }
 
 /// Sends messages with the same body, and returns their ids in order.
 async fn send_many(node: &Node, count: usize, body: &str) -> Vec<String> {
     let ids: Vec<_> = (0..count).map(|number| format!("m-{number:02}")).collect();
     for id in &ids {
-        send(node, "shop", id, &chat("shop@b", "t", body)).await.ok();
+        send(node, "shop", id, &chat("shop@b", "t", body))
+            .await
+            .ok();
     }
     ids
 }
@@ -28,8 +34,14 @@ async fn pages(node: &Node, query: &str) -> Vec<Vec<String>> {
         let path = format!("/v1/messages?{query}{cursor}");
         let page = node.ask(Method::GET, "shop", &path, "").await.ok();
         let items = page["items"].as_array().unwrap().iter();
-        pages.push(items.map(|message| message["id"].as_str().unwrap().to_owned()).collect());
-        let Some(next) = page["next_cursor"].as_str() else { return pages };
+        pages.push(
+            items
+                .map(|message| message["id"].as_str().unwrap().to_owned())
+                .collect(),
+        );
+        let Some(next) = page["next_cursor"].as_str() else {
+            return pages;
+        };
         cursor = format!("&cursor={next}");
     }
 }
@@ -39,11 +51,19 @@ async fn pages(node: &Node, query: &str) -> Vec<Vec<String>> {
 async fn pages_of_many_messages_have_each_one_once() {
     let node = start().await;
     let sent = send_many(&node, 40, "x").await;
-    for query in ["box=out", "box=out&status=dispatched", "box=out&type=chat", "thread=t"] {
+    for query in [
+        "box=out",
+        "box=out&status=dispatched",
+        "box=out&type=chat",
+        "thread=t",
+    ] {
         for (limit, count) in [(100, 1), (17, 3)] {
             let found = pages(&node, &format!("{query}&limit={limit}")).await;
             assert_eq!(found.len(), count, "{query} {limit}: {found:?}");
-            assert!(found.iter().all(|page| page.len() <= limit), "{query} {limit}: {found:?}");
+            assert!(
+                found.iter().all(|page| page.len() <= limit),
+                "{query} {limit}: {found:?}"
+            );
             let mut all = found.concat();
             all.sort_unstable();
             assert_eq!(all, sent, "{query} {limit}");

@@ -50,7 +50,10 @@ fn record() -> AuditRecord {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn audit_records_are_published_to_the_subject() {
     let mut server = NatsServer::start();
-    let (bus, dir) = (open(&[server.url()], 1).await, Arc::new(tempfile::tempdir().unwrap()));
+    let (bus, dir) = (
+        open(&[server.url()], 1).await,
+        Arc::new(tempfile::tempdir().unwrap()),
+    );
     let mut copies = subscribe(&bus, subscription("copies", None)).await;
     let node = start(&dir, &server).await;
     (0..300).for_each(|_| node.app.audit.record(&record()));
@@ -73,9 +76,14 @@ async fn audit_records_are_published_to_the_subject() {
         .map(|delivery| String::from_utf8(delivery.message.payload.to_vec()).unwrap())
         .collect();
     let files = (1..=9).filter_map(|number| {
-        std::fs::read_to_string(dir.path().join(format!("data/audit/audit-{number:010}.jsonl"))).ok()
+        std::fs::read_to_string(
+            dir.path()
+                .join(format!("data/audit/audit-{number:010}.jsonl")),
+        )
+        .ok()
     });
-    let stored: Vec<String> =
-        files.flat_map(|text| text.lines().map(str::to_owned).collect::<Vec<_>>()).collect();
+    let stored: Vec<String> = files
+        .flat_map(|text| text.lines().map(str::to_owned).collect::<Vec<_>>())
+        .collect();
     assert_eq!(received, stored);
 }

@@ -19,17 +19,25 @@ use crate::harness::process::{orlog, run};
 const LISTS: [&str; 3] = ["admins", "readers", "executors"];
 
 fn server_with_permissions(tenants: &[&str]) -> (NatsServer, String) {
-    let tenants: Vec<_> = tenants.iter().map(|tenant| TenantId::new(*tenant).unwrap()).collect();
+    let tenants: Vec<_> = tenants
+        .iter()
+        .map(|tenant| TenantId::new(*tenant).unwrap())
+        .collect();
     let effects = [EffectName::new("media.cut").unwrap()];
-    let text = orlog::access::nats_authorization(&"a.example.com".parse().unwrap(), &tenants, &effects);
+    let text =
+        orlog::access::nats_authorization(&"a.example.com".parse().unwrap(), &tenants, &effects);
     let names: Vec<String> = ["OPERATOR", "SAGA", "EFFECT"]
         .map(str::to_owned)
         .into_iter()
-        .chain(tenants.iter().flat_map(|tenant| LISTS.map(|list| format!("{tenant}_{list}"))))
+        .chain(
+            tenants
+                .iter()
+                .flat_map(|tenant| LISTS.map(|list| format!("{tenant}_{list}"))),
+        )
         .collect();
-    let config = names
-        .iter()
-        .fold(text.clone(), |text, name| text.replace(&format!("${name},"), &format!("{},", password(name))));
+    let config = names.iter().fold(text.clone(), |text, name| {
+        text.replace(&format!("${name},"), &format!("{},", password(name)))
+    });
     (NatsServer::start_with(&config), text)
 }
 
@@ -39,13 +47,20 @@ fn password(name: &str) -> String {
 
 async fn connect(server: &NatsServer, user: &str) -> Connection {
     let credentials = Credentials::User(user.to_owned(), format!("{user}-secret"));
-    let options =
-        Options { servers: vec![server.url()], name: "test".to_owned(), credentials, ..Options::default() };
+    let options = Options {
+        servers: vec![server.url()],
+        name: "test".to_owned(),
+        credentials,
+        ..Options::default()
+    };
     Connection::open(&options).await.unwrap()
 }
 
 fn plan() -> StreamSet {
-    let retention = StreamRetention { age: None, bytes: None };
+    let retention = StreamRetention {
+        age: None,
+        bytes: None,
+    };
     let mut plan = StreamSet::from_config(&StreamsConfig {
         replicas: 1,
         duplicate_window: std::time::Duration::from_mins(2),
@@ -67,7 +82,14 @@ async fn permissions(server: &NatsServer, dir: &Path, user: &str, args: &[&str])
     );
     std::fs::write(&config, text).unwrap();
     let config = config.display().to_string();
-    let fixed = ["nats", "permissions", "--config", &config, "--effect", "media.cut"];
+    let fixed = [
+        "nats",
+        "permissions",
+        "--config",
+        &config,
+        "--effect",
+        "media.cut",
+    ];
     let mut command = orlog(&[&fixed[..], args].concat());
     command.env("PASSWORD", format!("{user}-secret"));
     let (code, output, error) = run(command).await;
@@ -82,7 +104,9 @@ fn login(server: &NatsServer, user: &str) -> RawNatsClient {
 
 /// Sends a request as a user, with its inbox. Returns whether the server permits it.
 fn is_permitted(server: &NatsServer, user: &str, subject: &str) -> bool {
-    let result = login(server, user).with_inbox(&format!("_INBOX_{user}.1")).request(subject, b"{}");
+    let result = login(server, user)
+        .with_inbox(&format!("_INBOX_{user}.1"))
+        .request(subject, b"{}");
     match result {
         Err(error) if error.contains("Permissions Violation") => false,
         Err(error) => panic!("{user} {subject}: {error}"),
@@ -93,23 +117,45 @@ fn is_permitted(server: &NatsServer, user: &str, subject: &str) -> bool {
 /// Creates the streams, the registry with contexts of these tenants, and their consumers.
 async fn furnish(server: &NatsServer, tenants: &[&str], text: &str) {
     let dir = tempfile::tempdir().unwrap();
-    apply(&connect(server, "operator").await, &plan(), Timestamp::default()).await.unwrap();
+    apply(
+        &connect(server, "operator").await,
+        &plan(),
+        Timestamp::default(),
+    )
+    .await
+    .unwrap();
     // A pod writes the registry, from which the command reads the contexts.
-    let registry = NatsRegistry::open(&connect(server, "saga").await).await.unwrap();
+    let registry = NatsRegistry::open(&connect(server, "saga").await)
+        .await
+        .unwrap();
     let mut context = Context::new(Timestamp::default());
     let admins = BTreeSet::from(["user:ada".parse::<Member>().unwrap()]);
-    context.replace([admins, BTreeSet::new(), BTreeSet::new()], Timestamp::default(), None);
+    context.replace(
+        [admins, BTreeSet::new(), BTreeSet::new()],
+        Timestamp::default(),
+        None,
+    );
     for tenant in tenants {
         let record = serde_json::to_string(&context).unwrap();
-        registry.put(&format!("context.{tenant}"), Some(record), 0).await.unwrap().unwrap();
+        registry
+            .put(&format!("context.{tenant}"), Some(record), 0)
+            .await
+            .unwrap()
+            .unwrap();
     }
     let printed = permissions(server, dir.path(), "operator", &[]).await;
     assert_eq!(printed.trim_end(), text.trim_end());
     for _ in 0..2 {
         let consumers = permissions(server, dir.path(), "operator", &["--create-consumers"]).await;
-        assert!(consumers.contains("context-acme-media%2Ecut"), "{consumers}");
+        assert!(
+            consumers.contains("context-acme-media%2Ecut"),
+            "{consumers}"
+        );
     }
-    for subject in ["tenant.acme.workflow_event.order.o-1", "tenant.acme.effect.media%2Ecut.c-1"] {
+    for subject in [
+        "tenant.acme.workflow_event.order.o-1",
+        "tenant.acme.effect.media%2Ecut.c-1",
+    ] {
         let ack = login(server, "saga").request(subject, b"{}").unwrap();
         let ack: Value = serde_json::from_slice(&ack).unwrap();
         assert!(ack["seq"].is_u64(), "{ack}");
@@ -125,14 +171,29 @@ fn operations() -> Vec<(String, &'static [&'static str])> {
     let direct = |subject: &str| format!("$JS.API.DIRECT.GET.WORKFLOW_EVENTS.{subject}");
     let info = |consumer: &str| format!("$JS.API.CONSUMER.INFO.{consumer}");
     vec![
-        ("tenant.acme.workflow_event.order.o-2".to_owned(), &["admins"]),
+        (
+            "tenant.acme.workflow_event.order.o-2".to_owned(),
+            &["admins"],
+        ),
         ("tenant.acme.workflow.order.o-2".to_owned(), &["admins"]),
-        ("tenant.acme.effect_result.media%2Ecut.c-1".to_owned(), &["admins", "executors"]),
-        (direct("tenant.acme.effect_result.media%2Ecut.c-1"), &["admins", "executors"]),
+        (
+            "tenant.acme.effect_result.media%2Ecut.c-1".to_owned(),
+            &["admins", "executors"],
+        ),
+        (
+            direct("tenant.acme.effect_result.media%2Ecut.c-1"),
+            &["admins", "executors"],
+        ),
         (next("WORKFLOW_EVENTS", "context-acme-admins"), &["admins"]),
-        (next("WORKFLOW_EVENTS", "context-acme-readers"), &["readers"]),
+        (
+            next("WORKFLOW_EVENTS", "context-acme-readers"),
+            &["readers"],
+        ),
         (info("WORKFLOW_EVENTS.context-acme-readers"), &["readers"]),
-        (info("WORKFLOW_COMMANDS.context-acme-media%2Ecut"), &["admins", "executors"]),
+        (
+            info("WORKFLOW_COMMANDS.context-acme-media%2Ecut"),
+            &["admins", "executors"],
+        ),
         ("tenant.acme.effect_result.pay.c-1".to_owned(), &[]),
         ("tenant.acme.effect.media%2Ecut.c-2".to_owned(), &[]),
         ("tenant.acme.aggregate.order.1".to_owned(), &[]),
@@ -144,7 +205,10 @@ fn operations() -> Vec<(String, &'static [&'static str])> {
         (direct("tenant.beta.effect_result.media%2Ecut.c-1"), &[]),
         (next("WORKFLOW_EVENTS", "context-beta-readers"), &[]),
         (next("WORKFLOW_COMMANDS", "context-beta-media%2Ecut"), &[]),
-        (format!("$JS.API.CONSUMER.CREATE.{WORKFLOW_COMMANDS}.mine"), &[]),
+        (
+            format!("$JS.API.CONSUMER.CREATE.{WORKFLOW_COMMANDS}.mine"),
+            &[],
+        ),
         ("$JS.API.STREAM.MSG.GET.WORKFLOW_EVENTS".to_owned(), &[]),
         ("$JS.API.STREAM.PURGE.WORKFLOW_EVENTS".to_owned(), &[]),
         ("$JS.API.STREAM.INFO.KV_orlog-registry".to_owned(), &[]),
@@ -177,7 +241,9 @@ async fn each_list_permits_exactly_its_operations_on_the_bus() {
         for subject in ["tenant.>", "_INBOX.>", "_INBOX_acme-other.>", "$JS.EVENT.>"] {
             let result = login(&server, &format!("acme-{list}")).subscribe(subject);
             assert!(
-                result.as_ref().is_err_and(|error| error.contains("Permissions Violation")),
+                result
+                    .as_ref()
+                    .is_err_and(|error| error.contains("Permissions Violation")),
                 "{list} {subject}"
             );
         }
@@ -186,8 +252,12 @@ async fn each_list_permits_exactly_its_operations_on_the_bus() {
 
 #[test]
 fn accounts_of_nodes_are_those_of_the_documentation() {
-    let page = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/nats.md")).unwrap();
+    let page = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/nats.md"))
+        .unwrap();
     let text = orlog::access::nats_authorization(&"a.example.com".parse().unwrap(), &[], &[]);
     let accounts = text.strip_suffix("  ]\n}\n").unwrap();
-    assert!(page.contains(accounts), "docs/nats.md differs from src/access/nats_accounts.conf:\n{accounts}");
+    assert!(
+        page.contains(accounts),
+        "docs/nats.md differs from src/access/nats_accounts.conf:\n{accounts}"
+    );
 }

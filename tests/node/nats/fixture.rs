@@ -11,8 +11,15 @@ use orlog_testkit::wait::{until, within};
 pub(crate) const STREAM: &str = "S";
 
 pub(crate) async fn connect(urls: &[String]) -> Connection {
-    let options = Options { servers: urls.to_vec(), name: "test".to_owned(), ..Options::default() };
-    until("a connection", || async { Connection::open(&options).await.ok() }).await
+    let options = Options {
+        servers: urls.to_vec(),
+        name: "test".to_owned(),
+        ..Options::default()
+    };
+    until("a connection", || async {
+        Connection::open(&options).await.ok()
+    })
+    .await
 }
 
 /// Opens the stream; creates it if it is missing.
@@ -22,7 +29,8 @@ pub(crate) async fn open(urls: &[String], replicas: usize) -> Arc<NatsStream> {
 
 pub(crate) async fn open_as(urls: &[String], replicas: usize, pod: &str) -> Arc<NatsStream> {
     let connection = connect(urls).await;
-    let plan: StreamSet = StreamSpec::new(STREAM, &["s.>"], replicas, Duration::from_mins(2)).into();
+    let plan: StreamSet =
+        StreamSpec::new(STREAM, &["s.>"], replicas, Duration::from_mins(2)).into();
     let (connection, plan) = (&connection, &plan);
     until("the stream", || async move {
         apply(connection, plan, Timestamp::default()).await.ok()?;
@@ -43,8 +51,17 @@ pub(crate) fn message(number: u64) -> Message {
 /// Publishes until the servers accept the messages; message ids make retries no-ops.
 pub(crate) async fn publish(bus: &NatsStream, numbers: std::ops::Range<u64>) -> Vec<PublishAck> {
     let numbers = &numbers;
-    let messages = || numbers.clone().map(|number| Arc::new(message(number))).collect();
-    until("a publish", || async move { bus.publish(messages()).await.ok() }).await
+    let messages = || {
+        numbers
+            .clone()
+            .map(|number| Arc::new(message(number)))
+            .collect()
+    };
+    until(
+        "a publish",
+        || async move { bus.publish(messages()).await.ok() },
+    )
+    .await
 }
 
 pub(crate) fn subscription(name: &str, after: Option<StreamPosition>) -> Subscription {
@@ -58,14 +75,18 @@ pub(crate) fn subscription(name: &str, after: Option<StreamPosition>) -> Subscri
 }
 
 pub(crate) async fn subscribe(bus: &NatsStream, subscription: Subscription) -> Box<dyn Consumer> {
-    within("a subscription", bus.subscribe(subscription)).await.unwrap()
+    within("a subscription", bus.subscribe(subscription))
+        .await
+        .unwrap()
 }
 
 /// Reads and acknowledges the next messages.
 pub(crate) async fn take(consumer: &mut dyn Consumer, count: usize) -> Vec<Delivery> {
     let mut all = Vec::new();
     while all.len() < count {
-        let more = within("the next messages", consumer.next(count - all.len())).await.unwrap();
+        let more = within("the next messages", consumer.next(count - all.len()))
+            .await
+            .unwrap();
         for delivery in &more {
             consumer.acker().ack(delivery.sequence);
         }
@@ -77,7 +98,12 @@ pub(crate) async fn take(consumer: &mut dyn Consumer, count: usize) -> Vec<Deliv
 pub(crate) fn numbers(deliveries: &[Delivery]) -> Vec<u64> {
     deliveries
         .iter()
-        .map(|delivery| std::str::from_utf8(&delivery.message.payload).unwrap().parse().unwrap())
+        .map(|delivery| {
+            std::str::from_utf8(&delivery.message.payload)
+                .unwrap()
+                .parse()
+                .unwrap()
+        })
         .collect()
 }
 

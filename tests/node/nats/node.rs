@@ -50,7 +50,13 @@ impl NatsNode {
             manage_aggregate_stream: true,
             ..NatsConfig::default()
         };
-        Self { dir, charges: Charges::default(), nats, shards: 1, spread: Vec::new() }
+        Self {
+            dir,
+            charges: Charges::default(),
+            nats,
+            shards: 1,
+            spread: Vec::new(),
+        }
     }
 
     async fn start(&self) -> anyhow::Result<Arc<App>> {
@@ -60,12 +66,19 @@ impl NatsNode {
     async fn start_with(&self, accept_data_loss: bool) -> anyhow::Result<Arc<App>> {
         let charges = Arc::clone(&self.charges);
         let charge = move |call: FunctionCall| {
-            let order = call.payload["orderId"].as_str().unwrap_or_default().to_owned();
+            let order = call.payload["orderId"]
+                .as_str()
+                .unwrap_or_default()
+                .to_owned();
             *charges.lock().unwrap().entry(order).or_default() += 1;
             async { Ok(json!({})) }
         };
-        let bank = FunctionProvider::new().effect("test.charge", charge).upstream("bank", Policy::default());
-        let builder = NodeBuilder::on(Arc::clone(&self.dir)).definition("order", ORDER).upstream(bank);
+        let bank = FunctionProvider::new()
+            .effect("test.charge", charge)
+            .upstream("bank", Policy::default());
+        let builder = NodeBuilder::on(Arc::clone(&self.dir))
+            .definition("order", ORDER)
+            .upstream(bank);
         let builder = builder.config(|config| {
             "pod-1".clone_into(&mut config.node_name);
             config.nats.clone_from(&self.nats);
@@ -94,10 +107,19 @@ fn key(tenant: &str, id: &str) -> InstanceKey {
 }
 
 async fn submit(app: &App, tenant: &str, ids: &[String]) {
-    let defaults = DecodeDefaults { tenant: Some(TenantId::new(tenant).unwrap()), now: Timestamp::default() };
-    let events: Vec<_> = ids.iter().map(|id| codec::from_json(&placed(id), &defaults).unwrap()).collect();
+    let defaults = DecodeDefaults {
+        tenant: Some(TenantId::new(tenant).unwrap()),
+        now: Timestamp::default(),
+    };
+    let events: Vec<_> = ids
+        .iter()
+        .map(|id| codec::from_json(&placed(id), &defaults).unwrap())
+        .collect();
     let events = &events;
-    until("the events are taken", || async move { app.publish(events.clone()).await.ok() }).await;
+    until("the events are taken", || async move {
+        app.publish(events.clone()).await.ok()
+    })
+    .await;
 }
 
 async fn completes(app: &App, key: &InstanceKey) {
@@ -122,22 +144,41 @@ async fn event_runs_a_saga_and_restart_resumes_from_the_checkpoint() {
     submit(&app, "acme", &["o-1".to_owned()]).await;
     completes(&app, &key("acme", "o-1")).await;
     let info = app.info();
-    assert_eq!((info.bus.kind, info.bus.connected, info.bus.streams.len()), ("nats", true, 4));
-    let consumer = info.shards[0].consumers.iter().find(|it| it.stream == "WORKFLOW_EVENTS").unwrap();
+    assert_eq!(
+        (info.bus.kind, info.bus.connected, info.bus.streams.len()),
+        ("nats", true, 4)
+    );
+    let consumer = info.shards[0]
+        .consumers
+        .iter()
+        .find(|it| it.stream == "WORKFLOW_EVENTS")
+        .unwrap();
     assert_eq!(consumer.name, "shard-0");
-    assert!(consumer.filters.iter().any(|filter| filter == "tenant.*.workflow_event.>"), "{consumer:?}");
+    assert!(
+        consumer
+            .filters
+            .iter()
+            .any(|filter| filter == "tenant.*.workflow_event.>"),
+        "{consumer:?}"
+    );
     let durable = consumer.durable.as_ref().unwrap();
     let shown = async || {
         let subject = format!("$JS.API.CONSUMER.INFO.WORKFLOW_EVENTS.{durable}");
-        let response = RawNatsClient::connect(server.port).request(&subject, b"{}").unwrap();
+        let response = RawNatsClient::connect(server.port)
+            .request(&subject, b"{}")
+            .unwrap();
         let consumer: Value = serde_json::from_slice(&response).unwrap();
-        consumer["config"]["metadata"]["orlog.cursor.shard-0"].is_string().then_some(())
+        consumer["config"]["metadata"]["orlog.cursor.shard-0"]
+            .is_string()
+            .then_some(())
     };
     until("the durable consumer with the position of the shard", shown).await;
     let fact = || async {
         let get = json!({ "last_by_subj": "tenant.acme.workflow_event.order.o-1" });
-        let response = RawNatsClient::connect(server.port)
-            .request("$JS.API.STREAM.MSG.GET.WORKFLOW_EVENTS", get.to_string().as_bytes());
+        let response = RawNatsClient::connect(server.port).request(
+            "$JS.API.STREAM.MSG.GET.WORKFLOW_EVENTS",
+            get.to_string().as_bytes(),
+        );
         let response: Value = serde_json::from_slice(&response.unwrap()).unwrap();
         response["message"].is_object().then_some(())
     };
@@ -150,7 +191,10 @@ async fn event_runs_a_saga_and_restart_resumes_from_the_checkpoint() {
     submit(&app, "", &["o-2".to_owned()]).await;
     completes(&app, &key("", "o-2")).await;
     stop(&app).await;
-    assert_eq!(*shop.charges.lock().unwrap(), BTreeMap::from([("o-1".to_owned(), 1), ("o-2".to_owned(), 1)]));
+    assert_eq!(
+        *shop.charges.lock().unwrap(),
+        BTreeMap::from([("o-1".to_owned(), 1), ("o-2".to_owned(), 1)])
+    );
 }
 
 /// Requirements: R3.
@@ -162,19 +206,41 @@ async fn aggregate_event_is_ingested_and_tenant_mismatch_is_dead_lettered() {
     let mut wire = RawNatsClient::connect(server.port);
     let mut lie = placed("o-1");
     lie["tenantid"] = json!("other");
-    wire.request("tenant.acme.aggregate.order.o-1", lie.to_string().as_bytes()).unwrap();
-    wire.request("tenant.acme.aggregate.order.o-2", placed("o-2").to_string().as_bytes()).unwrap();
+    wire.request(
+        "tenant.acme.aggregate.order.o-1",
+        lie.to_string().as_bytes(),
+    )
+    .unwrap();
+    wire.request(
+        "tenant.acme.aggregate.order.o-2",
+        placed("o-2").to_string().as_bytes(),
+    )
+    .unwrap();
     completes(&app, &key("acme", "o-2")).await;
     let dead_letters = || async {
         let reader = app.runtime.reader(&key("acme", "o-1"))?;
-        let dead_letters = reader.dead_letters(&TenantId::new("acme").unwrap(), None, 10).ok()?;
+        let dead_letters = reader
+            .dead_letters(&TenantId::new("acme").unwrap(), None, 10)
+            .ok()?;
         dead_letters.into_iter().next()
     };
     let dead_letter = until("the dead letter", dead_letters).await;
-    assert!(dead_letter.message.contains("other"), "{}", dead_letter.message);
+    assert!(
+        dead_letter.message.contains("other"),
+        "{}",
+        dead_letter.message
+    );
     for tenant in ["acme", "other", ""] {
         let key = key(tenant, "o-1");
-        assert!(app.runtime.reader(&key).unwrap().instance(&key).unwrap().is_none(), "{tenant}");
+        assert!(
+            app.runtime
+                .reader(&key)
+                .unwrap()
+                .instance(&key)
+                .unwrap()
+                .is_none(),
+            "{tenant}"
+        );
     }
     stop(&app).await;
 }
@@ -183,7 +249,11 @@ async fn aggregate_event_is_ingested_and_tenant_mismatch_is_dead_lettered() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn key_sharded_tenant_events_reach_the_instance_shard() {
     let server = NatsServer::start();
-    let shop = NatsNode { shards: 4, spread: vec![TenantId::new("big").unwrap()], ..NatsNode::on(&server) };
+    let shop = NatsNode {
+        shards: 4,
+        spread: vec![TenantId::new("big").unwrap()],
+        ..NatsNode::on(&server)
+    };
     let app = shop.start().await.unwrap();
     let ids: Vec<String> = (0..40).map(|n| format!("o-{n}")).collect();
     submit(&app, "big", &ids).await;
@@ -193,8 +263,12 @@ async fn key_sharded_tenant_events_reach_the_instance_shard() {
     }
     completes(&app, &key("small", "s-1")).await;
     let charges = shop.charges.lock().unwrap().clone();
-    assert!(charges.len() == 41 && charges.values().all(|count| *count == 1), "{charges:?}");
-    let info = RawNatsClient::connect(server.port).jetstream("STREAM.INFO.WORKFLOW_COMMANDS", &json!({}));
+    assert!(
+        charges.len() == 41 && charges.values().all(|count| *count == 1),
+        "{charges:?}"
+    );
+    let info =
+        RawNatsClient::connect(server.port).jetstream("STREAM.INFO.WORKFLOW_COMMANDS", &json!({}));
     assert_eq!(info["state"]["messages"], 40, "one signal an instance");
     stop(&app).await;
 }
@@ -205,7 +279,10 @@ async fn missing_streams_prevent_startup() {
     let mut shop = NatsNode::on(&server);
     shop.nats.provision = false;
     let error = shop.start().await.err().unwrap().to_string();
-    assert!(error.contains("missing; make it with `orlog streams apply`"), "{error}");
+    assert!(
+        error.contains("missing; make it with `orlog streams apply`"),
+        "{error}"
+    );
     (shop.nats.provision, shop.nats.manage_aggregate_stream) = (true, false);
     let error = shop.start().await.err().unwrap().to_string();
     assert!(error.contains("the Aggregate service owns it"), "{error}");
@@ -214,7 +291,8 @@ async fn missing_streams_prevent_startup() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn submitted_events_use_the_workflow_stream_when_aggregates_are_external() {
     let server = NatsServer::start();
-    let theirs = json!({ "name": "AGGREGATE_EVENTS", "subjects": ["tenant.*.aggregate.>", "aggregate.>"] });
+    let theirs =
+        json!({ "name": "AGGREGATE_EVENTS", "subjects": ["tenant.*.aggregate.>", "aggregate.>"] });
     let mut wire = RawNatsClient::connect(server.port);
     wire.jetstream("STREAM.CREATE.AGGREGATE_EVENTS", &theirs);
     let mut shop = NatsNode::on(&server);
@@ -239,19 +317,40 @@ async fn recreated_stream_is_not_read_until_the_loss_is_accepted() {
     let app = shop.start().await.unwrap();
     let counted = || async {
         let mut text = String::new();
-        app.metrics_registry.lock().unwrap().encode(&mut text).unwrap();
-        let line =
-            "orlog_stream_anomalies_detected_total{stream=\"AGGREGATE_EVENTS\",kind=\"stream_recreated\"} 1";
+        app.metrics_registry
+            .lock()
+            .unwrap()
+            .encode(&mut text)
+            .unwrap();
+        let line = "orlog_stream_anomalies_detected_total{stream=\"AGGREGATE_EVENTS\",kind=\"stream_recreated\"} 1";
         text.contains(line).then_some(())
     };
     until("the metric", counted).await;
     submit(&app, "acme", &["o-2".to_owned()]).await;
-    let reason = app.runtime.lost_streams().remove("AGGREGATE_EVENTS").unwrap();
+    let reason = app
+        .runtime
+        .lost_streams()
+        .remove("AGGREGATE_EVENTS")
+        .unwrap();
     assert!(reason.contains("the stream was recreated"), "{reason}");
-    let errors: Vec<_> = app.diagnostics(None).into_iter().filter(|found| found.name == "streams").collect();
-    assert!(errors.len() == 1 && errors[0].message.starts_with("OR0061: "), "{errors:?}");
+    let errors: Vec<_> = app
+        .diagnostics(None)
+        .into_iter()
+        .filter(|found| found.name == "streams")
+        .collect();
+    assert!(
+        errors.len() == 1 && errors[0].message.starts_with("OR0061: "),
+        "{errors:?}"
+    );
     let o_2 = key("acme", "o-2");
-    assert!(app.runtime.reader(&o_2).unwrap().instance(&o_2).unwrap().is_none());
+    assert!(
+        app.runtime
+            .reader(&o_2)
+            .unwrap()
+            .instance(&o_2)
+            .unwrap()
+            .is_none()
+    );
     stop(&app).await;
     let app = shop.start_with(true).await.unwrap();
     completes(&app, &o_2).await;

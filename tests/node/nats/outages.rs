@@ -41,7 +41,10 @@ async fn survives(bus: &Arc<NatsStream>, total: u64, mut trouble: impl FnMut(u64
         trouble(round);
     }
     published.await.unwrap();
-    assert!(sequences.is_sorted_by(|a, b| a < b), "each once, in the order of the stream");
+    assert!(
+        sequences.is_sorted_by(|a, b| a < b),
+        "each once, in the order of the stream"
+    );
     // A retried publish keeps its ids, and the order of messages that were not stored yet.
     let mut sorted = found.clone();
     sorted.sort_unstable();
@@ -64,7 +67,8 @@ async fn deleted_consumer_is_recreated_without_a_gap() {
         for consumer in list["consumers"].as_array().unwrap() {
             let name = consumer["name"].as_str().unwrap();
             // It may already be deleted.
-            wire.request(&format!("$JS.API.CONSUMER.DELETE.S.{name}"), b"").unwrap();
+            wire.request(&format!("$JS.API.CONSUMER.DELETE.S.{name}"), b"")
+                .unwrap();
         }
     })
     .await;
@@ -85,11 +89,19 @@ async fn server_restart_causes_no_loss_and_no_duplicates() {
 
 /// Returns the node that leads the stream.
 fn leader(cluster: &NatsCluster) -> Option<usize> {
-    let up =
-        cluster.nodes.iter().find(|node| std::net::TcpStream::connect(("127.0.0.1", node.port)).is_ok())?;
-    let info = RawNatsClient::connect(up.port).request("$JS.API.STREAM.INFO.S", b"").ok()?;
+    let up = cluster
+        .nodes
+        .iter()
+        .find(|node| std::net::TcpStream::connect(("127.0.0.1", node.port)).is_ok())?;
+    let info = RawNatsClient::connect(up.port)
+        .request("$JS.API.STREAM.INFO.S", b"")
+        .ok()?;
     let info: Value = serde_json::from_slice(&info).ok()?;
-    info["cluster"]["leader"].as_str()?.strip_prefix('n')?.parse().ok()
+    info["cluster"]["leader"]
+        .as_str()?
+        .strip_prefix('n')?
+        .parse()
+        .ok()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -116,13 +128,21 @@ async fn leader_failure_causes_no_loss_and_no_duplicates() {
 /// Returns the names of the consumers of the stream that the leader of the cluster has assigned to a server.
 fn consumers(port: u16) -> BTreeSet<String> {
     let list = RawNatsClient::connect(port).jetstream("CONSUMER.NAMES.S", &json!({}));
-    list["consumers"].as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
+    list["consumers"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_str)
+        .map(str::to_owned)
+        .collect()
 }
 
 /// Returns when the server last became the leader of the cluster, as its log states it.
 fn elected_at(server: &NatsServer) -> Option<String> {
     let log = server.log();
-    let line = log.lines().rfind(|line| line.contains("Self is new JetStream cluster metadata leader"))?;
+    let line = log
+        .lines()
+        .rfind(|line| line.contains("Self is new JetStream cluster metadata leader"))?;
     line.split_once(' ').map(|(_, rest)| rest.to_owned())
 }
 
@@ -142,8 +162,9 @@ impl LaggingServer {
         let leads = leader(&cluster).expect("there is a leader");
         // Without the leader of the cluster, no consumer could be assigned to a server.
         let leads_cluster = (0..3).max_by_key(|node| elected_at(&cluster.nodes[*node]));
-        let behind =
-            (0..3).find(|node| *node != leads && Some(*node) != leads_cluster).expect("a third server");
+        let behind = (0..3)
+            .find(|node| *node != leads && Some(*node) != leads_cluster)
+            .expect("a third server");
         let urls = [cluster.nodes[leads].url()];
         let mut pods = Vec::new();
         for pod in 0..12 {
@@ -151,15 +172,23 @@ impl LaggingServer {
         }
         // All replicas have the first messages, and none of the further ones is on the paused server.
         let current = || async {
-            let info =
-                RawNatsClient::connect(cluster.nodes[leads].port).jetstream("STREAM.INFO.S", &json!({}));
+            let info = RawNatsClient::connect(cluster.nodes[leads].port)
+                .jetstream("STREAM.INFO.S", &json!({}));
             let replicas = info["cluster"]["replicas"].as_array()?;
-            replicas.iter().all(|replica| replica["current"] == true).then_some(())
+            replicas
+                .iter()
+                .all(|replica| replica["current"] == true)
+                .then_some(())
         };
         until("replicas that are up to date", current).await;
         cluster.nodes[behind].pause();
         publish(&pods[0], 100..600).await;
-        Self { cluster, pods, leads, behind }
+        Self {
+            cluster,
+            pods,
+            leads,
+            behind,
+        }
     }
 
     /// Resumes the server when each reader has ended or waits for a consumer, whose name contains `kind`.
@@ -168,7 +197,10 @@ impl LaggingServer {
         let port = self.cluster.nodes[self.leads].port;
         until("the consumers", || {
             let ended = readers.iter().filter(|reader| reader.is_finished()).count();
-            let found = consumers(port).iter().filter(|name| name.contains(kind)).count();
+            let found = consumers(port)
+                .iter()
+                .filter(|name| name.contains(kind))
+                .count();
             async move { (ended + found >= readers.len()).then_some(()) }
         })
         .await;
@@ -194,7 +226,10 @@ async fn subscription_on_a_lagging_server_skips_nothing() {
     let read: Vec<_> = read.collect();
     lagging.resume(&read, "hub").await;
     for reading in read {
-        assert_eq!(within("all messages", reading).await.unwrap(), (100..600).collect::<Vec<_>>());
+        assert_eq!(
+            within("all messages", reading).await.unwrap(),
+            (100..600).collect::<Vec<_>>()
+        );
     }
 }
 
@@ -206,7 +241,11 @@ async fn scan_on_a_lagging_server_is_complete() {
         tokio::spawn(async move {
             let mut scan = until("a scan", || {
                 let pod = Arc::clone(&pod);
-                async move { pod.scan(vec!["s.>".to_owned()], ScanStart::Sequence(101)).await.ok() }
+                async move {
+                    pod.scan(vec!["s.>".to_owned()], ScanStart::Sequence(101))
+                        .await
+                        .ok()
+                }
             })
             .await;
             let mut all = Vec::new();
@@ -222,6 +261,9 @@ async fn scan_on_a_lagging_server_is_complete() {
     let read: Vec<_> = read.collect();
     lagging.resume(&read, "past").await;
     for reading in read {
-        assert_eq!(within("all messages", reading).await.unwrap(), (100..600).collect::<Vec<_>>());
+        assert_eq!(
+            within("all messages", reading).await.unwrap(),
+            (100..600).collect::<Vec<_>>()
+        );
     }
 }

@@ -13,7 +13,12 @@ use super::fixture::connect;
 const SUBJECT: &str = "orlog.node.b";
 
 fn message(body: &'static str) -> Message {
-    Message { subject: SUBJECT.to_owned(), id: None, headers: Vec::new(), payload: body.into() }
+    Message {
+        subject: SUBJECT.to_owned(),
+        id: None,
+        headers: Vec::new(),
+        payload: body.into(),
+    }
 }
 
 async fn next(requests: &mut Requests) -> ReceivedRequest {
@@ -22,7 +27,10 @@ async fn next(requests: &mut Requests) -> ReceivedRequest {
 
 async fn respond(request: ReceivedRequest, body: &'static str) {
     request
-        .respond(Response { headers: vec![("x".into(), "y".into())], payload: body.into() })
+        .respond(Response {
+            headers: vec![("x".into(), "y".into())],
+            payload: body.into(),
+        })
         .await
         .unwrap();
 }
@@ -30,8 +38,11 @@ async fn respond(request: ReceivedRequest, body: &'static str) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn requests_are_shared_answered_and_received_again_after_a_restart_of_the_server() {
     let mut server = NatsServer::start();
-    let (client, first, second) =
-        (connect(&[server.url()]).await, connect(&[server.url()]).await, connect(&[server.url()]).await);
+    let (client, first, second) = (
+        connect(&[server.url()]).await,
+        connect(&[server.url()]).await,
+        connect(&[server.url()]).await,
+    );
     let sent = client.request(message("early"), WAIT_TIMEOUT).await;
     assert_eq!(sent, Err(RequestError::NoResponders(SUBJECT.to_owned())));
     let mut first = first.requests(SUBJECT, "group").await.unwrap();
@@ -47,16 +58,27 @@ async fn requests_are_shared_answered_and_received_again_after_a_restart_of_the_
         assert_eq!(&*request.message.payload, b"body");
         respond(request, "first").await;
     });
-    assert_eq!((&*response.payload, response.header("x")), (&b"first"[..], Some("y")));
+    assert_eq!(
+        (&*response.payload, response.header("x")),
+        (&b"first"[..], Some("y"))
+    );
     // The subscription returns with the connection.
     server.restart();
-    let (response, ()) = tokio::join!(ask(), async { respond(next(&mut first).await, "again").await });
+    let (response, ()) = tokio::join!(ask(), async {
+        respond(next(&mut first).await, "again").await
+    });
     assert_eq!(&*response.payload, b"again");
     // Another member of the group receives all requests after the first one has ended.
     let mut second = second.requests(SUBJECT, "group").await.unwrap();
     first.drain().await;
-    assert!(within("the end of the subscription", first.next()).await.is_none());
-    let (response, ()) = tokio::join!(ask(), async { respond(next(&mut second).await, "second").await });
+    assert!(
+        within("the end of the subscription", first.next())
+            .await
+            .is_none()
+    );
+    let (response, ()) = tokio::join!(ask(), async {
+        respond(next(&mut second).await, "second").await
+    });
     assert_eq!(&*response.payload, b"second");
 }
 
@@ -67,11 +89,18 @@ async fn request_that_names_another_subject_for_its_response_is_ignored() {
     let connection = connect(&[server.url()]).await;
     let mut requests = connection.requests(SUBJECT, "group").await.unwrap();
     // The server executes the operations of a client in order: the subscription exists when it responds.
-    let info = Message { subject: "$JS.API.INFO".to_owned(), ..message("") };
+    let info = Message {
+        subject: "$JS.API.INFO".to_owned(),
+        ..message("")
+    };
     connection.request(info, WAIT_TIMEOUT).await.unwrap();
     let mut raw = RawNatsClient::connect(server.port);
-    for reply in ["$JS.API.STREAM.PURGE.S", "tenant.a.workflow_event.order.o-1", "_INBOXX.1", "orlog.node.b"]
-    {
+    for reply in [
+        "$JS.API.STREAM.PURGE.S",
+        "tenant.a.workflow_event.order.o-1",
+        "_INBOXX.1",
+        "orlog.node.b",
+    ] {
         raw.publish_with_reply(SUBJECT, reply, "misused");
     }
     raw.publish_with_reply(SUBJECT, "_INBOX.raw", "usable");

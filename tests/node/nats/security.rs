@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use orlog::config::BusKind;
 use orlog_bus::Bus;
 use orlog_bus::nats::{
-    ConnectError, Connection, Credentials, NatsStream, Options, StreamRetention, StreamSet, StreamsConfig,
-    TlsOptions, WORKFLOW_COMMANDS, WORKFLOW_EVENTS, apply, diff,
+    ConnectError, Connection, Credentials, NatsStream, Options, StreamRetention, StreamSet,
+    StreamsConfig, TlsOptions, WORKFLOW_COMMANDS, WORKFLOW_EVENTS, apply, diff,
 };
 use orlog_model::Timestamp;
 use orlog_testkit::nats_server::NatsServer;
@@ -21,12 +21,22 @@ const USERS: [&str; 4] = ["operator", "saga", "effect", "mailer"];
 
 /// Starts a server with the accounts of the documentation.
 fn documented() -> NatsServer {
-    let page = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/nats.md")).unwrap();
+    let page = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/nats.md"))
+        .unwrap();
     let (_, block) = page.split_once("```conf\n").unwrap();
     let (block, _) = block.split_once("```").unwrap();
-    let passwords = USERS.map(|user| (format!("${}", user.to_uppercase()), format!("{user}-secret")));
+    let passwords = USERS.map(|user| {
+        (
+            format!("${}", user.to_uppercase()),
+            format!("{user}-secret"),
+        )
+    });
     NatsServer::start_with(
-        &passwords.iter().fold(block.to_owned(), |text, (name, password)| text.replace(name, password)),
+        &passwords
+            .iter()
+            .fold(block.to_owned(), |text, (name, password)| {
+                text.replace(name, password)
+            }),
     )
 }
 
@@ -35,18 +45,28 @@ fn account(user: &str) -> Credentials {
 }
 
 async fn connect(server: &NatsServer, credentials: Credentials) -> Connection {
-    let options =
-        Options { servers: vec![server.url()], name: "test".to_owned(), credentials, ..Options::default() };
+    let options = Options {
+        servers: vec![server.url()],
+        name: "test".to_owned(),
+        credentials,
+        ..Options::default()
+    };
     Connection::open(&options).await.unwrap()
 }
 
 fn wire(server: &NatsServer, user: &str) -> RawNatsClient {
-    RawNatsClient::connect_as(server.port, &json!({ "user": user, "pass": format!("{user}-secret") }))
-        .unwrap()
+    RawNatsClient::connect_as(
+        server.port,
+        &json!({ "user": user, "pass": format!("{user}-secret") }),
+    )
+    .unwrap()
 }
 
 fn plan() -> StreamSet {
-    let retention = StreamRetention { age: None, bytes: None };
+    let retention = StreamRetention {
+        age: None,
+        bytes: None,
+    };
     StreamSet::from_config(&StreamsConfig {
         replicas: 1,
         duplicate_window: std::time::Duration::from_mins(2),
@@ -61,14 +81,17 @@ fn plan() -> StreamSet {
 fn check_forbidden(server: &NatsServer, user: &str, subject: &str) {
     let result = wire(server, user).request(subject, b"{}");
     assert!(
-        result.as_ref().is_err_and(|e| e.contains("Permissions Violation")),
+        result
+            .as_ref()
+            .is_err_and(|e| e.contains("Permissions Violation")),
         "{user} {subject}: {result:?}"
     );
 }
 
 #[track_caller]
 fn check_stored(server: &NatsServer, user: &str, subject: &str) {
-    let ack: Value = serde_json::from_slice(&wire(server, user).request(subject, b"{}").unwrap()).unwrap();
+    let ack: Value =
+        serde_json::from_slice(&wire(server, user).request(subject, b"{}").unwrap()).unwrap();
     assert!(ack["seq"].is_u64(), "{user} {subject}: {ack}");
 }
 
@@ -76,33 +99,68 @@ fn check_stored(server: &NatsServer, user: &str, subject: &str) {
 async fn documented_accounts_have_least_privilege() {
     let server = documented();
     let operator = connect(&server, account("operator")).await;
-    apply(&operator, &plan(), Timestamp::default()).await.unwrap();
+    apply(&operator, &plan(), Timestamp::default())
+        .await
+        .unwrap();
 
     // A pod with sagas inspects, reads, publishes and reports its position.
     let saga = connect(&server, account("saga")).await;
-    assert_eq!(diff(&saga, &plan(), Timestamp::default()).await.unwrap(), []);
-    for name in ["AGGREGATE_EVENTS", WORKFLOW_EVENTS, WORKFLOW_COMMANDS, "WORKFLOW_DEADLETTERS"] {
+    assert_eq!(
+        diff(&saga, &plan(), Timestamp::default()).await.unwrap(),
+        []
+    );
+    for name in [
+        "AGGREGATE_EVENTS",
+        WORKFLOW_EVENTS,
+        WORKFLOW_COMMANDS,
+        "WORKFLOW_DEADLETTERS",
+    ] {
         let bus = NatsStream::open(&saga, name, "pod").await.unwrap();
-        let filters = vec!["tenant.*.workflow_event.>".to_owned(), "workflow_event.>".to_owned()];
-        let filtered = orlog_bus::Subscription { filters, ..subscription("c", None) };
+        let filters = vec![
+            "tenant.*.workflow_event.>".to_owned(),
+            "workflow_event.>".to_owned(),
+        ];
+        let filtered = orlog_bus::Subscription {
+            filters,
+            ..subscription("c", None)
+        };
         let mut consumer = subscribe(&bus, filtered).await;
         if name == WORKFLOW_EVENTS {
-            let fact = orlog_bus::Message { subject: "tenant.a.workflow_event.s.c".to_owned(), ..message(1) };
+            let fact = orlog_bus::Message {
+                subject: "tenant.a.workflow_event.s.c".to_owned(),
+                ..message(1)
+            };
             bus.publish(vec![fact.into()]).await.unwrap();
             take(&mut *consumer, 1).await;
         }
         bus.save_cursors().await.unwrap();
     }
-    for subject in ["tenant.a.effect.mail%2Esend.1", "effect.x.1", "tenant.a.workflow.s.c", "deadletter.x"] {
+    for subject in [
+        "tenant.a.effect.mail%2Esend.1",
+        "effect.x.1",
+        "tenant.a.workflow.s.c",
+        "deadletter.x",
+    ] {
         check_stored(&server, "saga", subject);
     }
     // Requests of peers: the subject of the node, and responses only to subjects of clients and imports.
-    wire(&server, "saga").subscribe("orlog.node.a%2Eexample%2Ecom").unwrap();
+    wire(&server, "saga")
+        .subscribe("orlog.node.a%2Eexample%2Ecom")
+        .unwrap();
     let other = wire(&server, "saga").subscribe("orlog.node.b%2Eexample%2Ecom");
-    assert!(other.as_ref().is_err_and(|error| error.contains("Permissions Violation")), "{other:?}");
+    assert!(
+        other
+            .as_ref()
+            .is_err_and(|error| error.contains("Permissions Violation")),
+        "{other:?}"
+    );
     for subject in ["orlog.node.b%2Eexample%2Ecom", "_INBOX.x", "_R_.x.y"] {
         // No client is subscribed.
-        assert_eq!(wire(&server, "saga").request(subject, b"{}"), Err("503".to_owned()), "{subject}");
+        assert_eq!(
+            wire(&server, "saga").request(subject, b"{}"),
+            Err("503".to_owned()),
+            "{subject}"
+        );
         check_forbidden(&server, "effect", subject);
     }
 
@@ -115,7 +173,11 @@ async fn documented_accounts_have_least_privilege() {
     }
 
     check_stored(&server, "effect", "tenant.a.effect_result.x.1");
-    for subject in ["tenant.a.effect.x.1", "workflow_event.s.c", "$JS.API.STREAM.PURGE.WORKFLOW_COMMANDS"] {
+    for subject in [
+        "tenant.a.effect.x.1",
+        "workflow_event.s.c",
+        "$JS.API.STREAM.PURGE.WORKFLOW_COMMANDS",
+    ] {
         check_forbidden(&server, "effect", subject);
     }
 
@@ -123,10 +185,14 @@ async fn documented_accounts_have_least_privilege() {
         "durable_name": "mailer", "ack_policy": "explicit", "filter_subjects": ["tenant.*.effect.mail%2Esend.*"],
     } });
     wire(&server, "operator").jetstream("CONSUMER.CREATE.WORKFLOW_COMMANDS.mailer", &consumer);
-    let command = wire(&server, "mailer").request("$JS.API.CONSUMER.MSG.NEXT.WORKFLOW_COMMANDS.mailer", b"1");
+    let command =
+        wire(&server, "mailer").request("$JS.API.CONSUMER.MSG.NEXT.WORKFLOW_COMMANDS.mailer", b"1");
     assert_eq!(command.unwrap(), b"{}");
     check_stored(&server, "mailer", "tenant.a.effect_result.mail%2Esend.1");
-    for subject in ["tenant.a.effect_result.pay.1", "$JS.API.CONSUMER.MSG.NEXT.WORKFLOW_COMMANDS.other"] {
+    for subject in [
+        "tenant.a.effect_result.pay.1",
+        "$JS.API.CONSUMER.MSG.NEXT.WORKFLOW_COMMANDS.other",
+    ] {
         check_forbidden(&server, "mailer", subject);
     }
 
@@ -135,10 +201,24 @@ async fn documented_accounts_have_least_privilege() {
     }
     for user in USERS {
         let result = wire(&server, user).subscribe("tenant.>");
-        assert!(result.as_ref().is_err_and(|e| e.contains("Permissions Violation")), "{user}: {result:?}");
+        assert!(
+            result
+                .as_ref()
+                .is_err_and(|e| e.contains("Permissions Violation")),
+            "{user}: {result:?}"
+        );
     }
-    let stranger = Options { servers: vec![server.url()], ..Options::default() };
-    assert!(Connection::open(&stranger).await.unwrap_err().to_string().contains("cannot connect to NATS at"));
+    let stranger = Options {
+        servers: vec![server.url()],
+        ..Options::default()
+    };
+    assert!(
+        Connection::open(&stranger)
+            .await
+            .unwrap_err()
+            .to_string()
+            .contains("cannot connect to NATS at")
+    );
 }
 
 /// Requirements: F6.
@@ -158,7 +238,9 @@ async fn node_with_the_documented_account_exchanges_requests_with_peers() {
         config.nats.password = Some(format!("file:{}", password.display()).parse().unwrap());
     });
     let operator = connect(&server, account("operator")).await;
-    orlog::app::streams(&operator, &builder.config, Timestamp::default(), true).await.unwrap();
+    orlog::app::streams(&operator, &builder.config, Timestamp::default(), true)
+        .await
+        .unwrap();
     let node = builder.start().await;
     node.serve().await;
     // The node reads its own document as that of a peer: request, reply and their permissions are those of two nodes.
@@ -182,12 +264,17 @@ async fn nkey_authentication_works() {
     let server = NatsServer::start_with(&users);
     let connection = connect(&server, Credentials::Nkey(seed.to_owned())).await;
     assert!(connection.is_up());
-    let options = Options { servers: vec![server.url()], ..Options::default() };
+    let options = Options {
+        servers: vec![server.url()],
+        ..Options::default()
+    };
     assert!(Connection::open(&options).await.is_err());
 }
 
 fn certificate(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/certs").join(name)
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/certs")
+        .join(name)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -201,14 +288,29 @@ async fn mutual_tls_is_required() {
     let open = |tls: TlsOptions| {
         let servers = vec![format!("tls://127.0.0.1:{}", server.port)];
         async move {
-            Connection::open(&Options { servers, name: "test".to_owned(), tls, ..Options::default() }).await
+            Connection::open(&Options {
+                servers,
+                name: "test".to_owned(),
+                tls,
+                ..Options::default()
+            })
+            .await
         }
     };
     let identity = Some((certificate("client.pem"), certificate("client.key")));
-    let whole = TlsOptions { required: true, ca: Some(ca.clone()), identity };
+    let whole = TlsOptions {
+        required: true,
+        ca: Some(ca.clone()),
+        identity,
+    };
     let connection = until("a connection", || async { open(whole.clone()).await.ok() }).await;
     assert!(connection.is_up());
-    open(TlsOptions { identity: None, ..whole.clone() }).await.unwrap_err();
+    open(TlsOptions {
+        identity: None,
+        ..whole.clone()
+    })
+    .await
+    .unwrap_err();
     open(TlsOptions { ca: None, ..whole }).await.unwrap_err();
 }
 
@@ -221,12 +323,22 @@ fn manifest_config() -> String {
     // A single server on a free port, which the fixture configures, forms no cluster.
     let (_, text) = text.split_once("\n    tls {").unwrap();
     let replaced = [
-        ("/etc/nats/tls/tls.crt", certificate("server.pem").display().to_string()),
-        ("/etc/nats/tls/tls.key", certificate("server.key").display().to_string()),
+        (
+            "/etc/nats/tls/tls.crt",
+            certificate("server.pem").display().to_string(),
+        ),
+        (
+            "/etc/nats/tls/tls.key",
+            certificate("server.key").display().to_string(),
+        ),
         ("$ORLOG_PASSWORD", "orlog-secret".to_owned()),
         ("$EFFECT_PASSWORD", "effect-secret".to_owned()),
     ];
-    replaced.iter().fold(format!("tls {{{text}"), |text, (from, to)| text.replace(from, to))
+    replaced
+        .iter()
+        .fold(format!("tls {{{text}"), |text, (from, to)| {
+            text.replace(from, to)
+        })
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -235,27 +347,46 @@ async fn servers_of_the_manifest_require_tls_and_a_password() {
     let (server, plain) = (NatsServer::start_with(&config), NatsServer::start());
     let open = |port: u16, ca: Option<PathBuf>, credentials: Credentials| {
         let servers = vec![format!("tls://127.0.0.1:{port}")];
-        let tls = TlsOptions { required: true, ca, identity: None };
+        let tls = TlsOptions {
+            required: true,
+            ca,
+            identity: None,
+        };
         async move {
-            let options =
-                Options { servers, name: "test".to_owned(), credentials, tls, ..Options::default() };
+            let options = Options {
+                servers,
+                name: "test".to_owned(),
+                credentials,
+                tls,
+                ..Options::default()
+            };
             Connection::open(&options).await
         }
     };
     let ca = Some(certificate("ca.pem"));
-    let orlog =
-        until("a connection", || async { open(server.port, ca.clone(), account("orlog")).await.ok() }).await;
-    let effect = open(server.port, ca.clone(), account("effect")).await.unwrap();
+    let orlog = until("a connection", || async {
+        open(server.port, ca.clone(), account("orlog")).await.ok()
+    })
+    .await;
+    let effect = open(server.port, ca.clone(), account("effect"))
+        .await
+        .unwrap();
     // The pods that run sagas create the streams; those that execute effects may not.
     assert!(apply(&effect, &plan(), Timestamp::default()).await.is_err());
     apply(&orlog, &plan(), Timestamp::default()).await.unwrap();
     let other = Credentials::User("orlog".to_owned(), "effect-secret".to_owned());
-    open(server.port, ca.clone(), other).await.expect_err("a wrong password is rejected");
-    open(server.port, ca.clone(), Credentials::None).await.expect_err("a missing password is rejected");
+    open(server.port, ca.clone(), other)
+        .await
+        .expect_err("a wrong password is rejected");
+    open(server.port, ca.clone(), Credentials::None)
+        .await
+        .expect_err("a missing password is rejected");
     open(server.port, None, account("orlog"))
         .await
         .expect_err("the certificate of an unknown CA is rejected");
-    let error = open(plain.port, ca, Credentials::None).await.expect_err("a server without TLS is rejected");
+    let error = open(plain.port, ca, Credentials::None)
+        .await
+        .expect_err("a server without TLS is rejected");
     assert!(matches!(error, ConnectError::Plaintext { .. }), "{error}");
     let by_scheme = error.to_string();
     assert!(
@@ -270,8 +401,14 @@ async fn a_server_without_tls_outside_loopback_is_rejected_at_start_unless_allow
     let mut config = orlog::Config::default();
     // Reaches this machine and is not a loopback address.
     config.nats.servers = vec![format!("nats://0.0.0.0:{}", server.port)];
-    let error = format!("{:#}", orlog::app::connect(&config).await.expect_err("plain text"));
-    assert!(error.contains("does not offer TLS") && error.contains("nats.tls.allow_plaintext"), "{error}");
+    let error = format!(
+        "{:#}",
+        orlog::app::connect(&config).await.expect_err("plain text")
+    );
+    assert!(
+        error.contains("does not offer TLS") && error.contains("nats.tls.allow_plaintext"),
+        "{error}"
+    );
     config.nats.tls.allow_plaintext = true;
     orlog::app::connect(&config).await.unwrap();
     config.nats.tls.allow_plaintext = false;
@@ -281,12 +418,18 @@ async fn a_server_without_tls_outside_loopback_is_rejected_at_start_unless_allow
 
 #[test]
 fn effect_user_of_the_manifest_has_the_documented_permissions() {
-    let page = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/nats.md")).unwrap();
+    let page = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/nats.md"))
+        .unwrap();
     let manifest = manifest_config();
     let publish = |text: &str| {
         let (_, text) = text.split_once("{ user: effect").unwrap();
         let (_, text) = text.split_once("publish: [").unwrap();
-        text.split_once(']').unwrap().0.split_whitespace().map(str::to_owned).collect::<Vec<_>>()
+        text.split_once(']')
+            .unwrap()
+            .0
+            .split_whitespace()
+            .map(str::to_owned)
+            .collect::<Vec<_>>()
     };
     assert_eq!(publish(&manifest), publish(&page));
 }

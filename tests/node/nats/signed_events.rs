@@ -13,8 +13,8 @@ use orlog_bus::nats::{Connection, NatsRegistry, Options};
 use orlog_bus::registry::Registry as _;
 use orlog_bus::requests::RequestClient as _;
 use orlog_model::{
-    Clock as _, CorrelationId, DeadLetter, DeadLetterReason, Instance, InstanceKey, SagaName, TenantId,
-    Timestamp,
+    Clock as _, CorrelationId, DeadLetter, DeadLetterReason, Instance, InstanceKey, SagaName,
+    TenantId, Timestamp,
 };
 use orlog_signature::{EVENT_SIGNATURE, EventMessage, PublicKey, SigningKey};
 use orlog_testkit::host::missing;
@@ -78,30 +78,57 @@ impl Fixture {
         let dir = Arc::new(tempfile::tempdir().unwrap());
         std::fs::write(dir.path().join("signing-key"), KEY).unwrap();
         let app = node(&server, &dir, key_sharded, Duration::ZERO).await;
-        let options = Options { servers: vec![server.url()], name: "test".to_owned(), ..Options::default() };
+        let options = Options {
+            servers: vec![server.url()],
+            name: "test".to_owned(),
+            ..Options::default()
+        };
         let connection = Connection::open(&options).await.unwrap();
         let registry = NatsRegistry::open(&connection).await.unwrap();
-        let fixture = Self { server, dir, registry, connection, robo: Signer::new() };
+        let fixture = Self {
+            server,
+            dir,
+            registry,
+            connection,
+            robo: Signer::new(),
+        };
         fixture.put_actor("robo", &fixture.robo).await;
         let mut context = Context::new(now());
-        context.replace([members(&["actor:robo"]), BTreeSet::new(), BTreeSet::new()], now(), None);
+        context.replace(
+            [members(&["actor:robo"]), BTreeSet::new(), BTreeSet::new()],
+            now(),
+            None,
+        );
         context.set_require_signed_events(true, now(), None);
         fixture.put("context.acme", &context, 0).await;
         // What the bus stores from now on is subject to the requirement.
         let changed = now();
-        until("the next millisecond", || async { (now() > changed).then_some(()) }).await;
+        until("the next millisecond", || async {
+            (now() > changed).then_some(())
+        })
+        .await;
         (fixture, app)
     }
 
     async fn put(&self, key: &str, record: &impl serde::Serialize, seen: u64) -> u64 {
-        self.registry.put(key, Some(serde_json::to_string(record).unwrap()), seen).await.unwrap().unwrap()
+        self.registry
+            .put(key, Some(serde_json::to_string(record).unwrap()), seen)
+            .await
+            .unwrap()
+            .unwrap()
     }
 
     async fn put_actor(&self, id: &str, signer: &Signer) -> (Actor, u64) {
         let mut actor = Actor::new(now());
         let public_key: PublicKey = signer.key.public_key();
         let id_of_key = public_key.key_id().to_string();
-        let key = Key { id: id_of_key, public_key, valid_from: now(), valid_until: None, revoked_at: None };
+        let key = Key {
+            id: id_of_key,
+            public_key,
+            valid_from: now(),
+            valid_until: None,
+            revoked_at: None,
+        };
         actor.add_key(key, now(), None).unwrap();
         let revision = self.put(&format!("actor.{id}"), &actor, 0).await;
         (actor, revision)
@@ -109,13 +136,22 @@ impl Fixture {
 
     /// Publishes a message, without a deduplication id.
     async fn publish(&self, message: Message) {
-        let ack = self.connection.request(message, WAIT_TIMEOUT).await.unwrap();
+        let ack = self
+            .connection
+            .request(message, WAIT_TIMEOUT)
+            .await
+            .unwrap();
         let ack: Value = serde_json::from_slice(&ack.payload).unwrap();
         assert!(ack["seq"].is_u64(), "{ack}");
     }
 }
 
-async fn node(server: &NatsServer, dir: &Arc<TempDir>, key_sharded: bool, ahead: Duration) -> Arc<App> {
+async fn node(
+    server: &NatsServer,
+    dir: &Arc<TempDir>,
+    key_sharded: bool,
+    ahead: Duration,
+) -> Arc<App> {
     let key = format!("file:{}", dir.path().join("signing-key").display());
     let configure = |config: &mut Config| {
         "pod-1".clone_into(&mut config.node_name);
@@ -128,11 +164,17 @@ async fn node(server: &NatsServer, dir: &Arc<TempDir>, key_sharded: bool, ahead:
         }
     };
     let builder = NodeBuilder::on(Arc::clone(dir)).config(configure);
-    let builder =
-        builder.definition("order", ORDER).definition("payment", PAYMENT).definition("receipt", RECEIPT);
+    let builder = builder
+        .definition("order", ORDER)
+        .definition("payment", PAYMENT)
+        .definition("receipt", RECEIPT);
     let clock = SettableClock::default();
     clock.set_offset(i64::try_from(ahead.as_millis()).unwrap());
-    builder.overrides(|overrides| overrides.clock = Some(Arc::new(clock))).start().await.app
+    builder
+        .overrides(|overrides| overrides.clock = Some(Arc::new(clock)))
+        .start()
+        .await
+        .app
 }
 
 fn now() -> Timestamp {
@@ -155,18 +197,31 @@ fn event(kind: &str, order: &str) -> Message {
     Message {
         subject: format!("tenant.acme.workflow_event.event.{order}"),
         id: None,
-        headers: headers.map(|(name, value)| (name.into(), value.into())).to_vec(),
+        headers: headers
+            .map(|(name, value)| (name.into(), value.into()))
+            .to_vec(),
         payload: json!({ "orderId": order }).to_string().into(),
     }
 }
 
 /// Signs an event with a clock that differs by this number of seconds.
 fn signed(signer: &Signer, mut message: Message, offset: i64) -> Message {
-    let headers = message.headers.iter().map(|(name, value)| (name.as_str(), value.as_str()));
-    let covered = EventMessage { subject: &message.subject, headers, data: &message.payload };
+    let headers = message
+        .headers
+        .iter()
+        .map(|(name, value)| (name.as_str(), value.as_str()));
+    let covered = EventMessage {
+        subject: &message.subject,
+        headers,
+        data: &message.payload,
+    };
     let created = now().as_millis() / 1000 + offset;
-    let signature = signer.key.sign_event(covered, (created, Duration::from_mins(1)));
-    message.headers.push((EVENT_SIGNATURE.into(), signature.into()));
+    let signature = signer
+        .key
+        .sign_event(covered, (created, Duration::from_mins(1)));
+    message
+        .headers
+        .push((EVENT_SIGNATURE.into(), signature.into()));
     message
 }
 
@@ -190,7 +245,10 @@ async fn instance(app: &App, saga: &str, id: &str) -> Instance {
 /// Returns the dead letters of all shards.
 fn dead_letters(app: &App) -> Vec<DeadLetter> {
     let tenant = TenantId::new("acme").unwrap();
-    app.runtime.readers().flat_map(|reader| reader.dead_letters(&tenant, None, 1000).unwrap()).collect()
+    app.runtime
+        .readers()
+        .flat_map(|reader| reader.dead_letters(&tenant, None, 1000).unwrap())
+        .collect()
 }
 
 /// Waits for the dead letter of a message with this text in its reason.
@@ -213,11 +271,19 @@ async fn stop(app: Arc<App>) {
 
 /// A tenant without the requirement accepts an unsigned event.
 async fn check_free_tenant(fixture: &Fixture, app: &App) {
-    let free =
-        Message { subject: "tenant.beta.workflow_event.event.o".to_owned(), ..event("OrderPlaced", "o") };
+    let free = Message {
+        subject: "tenant.beta.workflow_event.event.o".to_owned(),
+        ..event("OrderPlaced", "o")
+    };
     fixture.publish(free).await;
-    let beta = InstanceKey { tenant: TenantId::new("beta").unwrap(), ..key("order", "o") };
-    until("the order of beta", || async { app.runtime.reader(&beta)?.instance(&beta).unwrap() }).await;
+    let beta = InstanceKey {
+        tenant: TenantId::new("beta").unwrap(),
+        ..key("order", "o")
+    };
+    until("the order of beta", || async {
+        app.runtime.reader(&beta)?.instance(&beta).unwrap()
+    })
+    .await;
 }
 
 /// Requirements: F1.
@@ -233,21 +299,48 @@ async fn context_applies_events_with_a_valid_signature_of_a_member_only() {
     };
     let rejected = [
         (event("OrderPlaced", "unsigned"), "has none"),
-        (signed(&stranger, event("OrderPlaced", "unknown"), 0), "not by a known key"),
-        (signed(&reader, event("OrderPlaced", "no-member"), 0), "may not publish"),
-        (signed(robo, event("OrderPlaced", "ahead"), 10 * MINUTE), "correct the clock"),
-        (signed(robo, event("OrderPlaced", "behind"), -10 * MINUTE), "is 60"),
-        (signed(robo, event("OrderPlaced", "expired"), -2 * MINUTE), "expired 6"),
         (
-            changed("data", &|message| message.payload = r#"{"orderId":"data","total":1}"#.into()),
+            signed(&stranger, event("OrderPlaced", "unknown"), 0),
             "not by a known key",
         ),
-        (changed("attribute", &|message| message.headers[3].1 = "urn:other".into()), "not by a known key"),
         (
-            changed("added", &|message| message.headers.push(("ce-extra".into(), "1".into()))),
+            signed(&reader, event("OrderPlaced", "no-member"), 0),
+            "may not publish",
+        ),
+        (
+            signed(robo, event("OrderPlaced", "ahead"), 10 * MINUTE),
+            "correct the clock",
+        ),
+        (
+            signed(robo, event("OrderPlaced", "behind"), -10 * MINUTE),
+            "is 60",
+        ),
+        (
+            signed(robo, event("OrderPlaced", "expired"), -2 * MINUTE),
+            "expired 6",
+        ),
+        (
+            changed("data", &|message| {
+                message.payload = r#"{"orderId":"data","total":1}"#.into()
+            }),
             "not by a known key",
         ),
-        (changed("subject", &|message| message.subject.push('s')), "not by a known key"),
+        (
+            changed("attribute", &|message| {
+                message.headers[3].1 = "urn:other".into()
+            }),
+            "not by a known key",
+        ),
+        (
+            changed("added", &|message| {
+                message.headers.push(("ce-extra".into(), "1".into()))
+            }),
+            "not by a known key",
+        ),
+        (
+            changed("subject", &|message| message.subject.push('s')),
+            "not by a known key",
+        ),
         // An event is no signal to an instance.
         (
             changed("signal", &|message| {
@@ -255,8 +348,16 @@ async fn context_applies_events_with_a_valid_signature_of_a_member_only() {
             }),
             "not by a known key",
         ),
-        (changed("twice", &|message| message.headers.push(message.headers[5].clone())), "several signatures"),
-        (changed("malformed", &|message| message.headers[5].1 = "v1.x".into()), "malformed"),
+        (
+            changed("twice", &|message| {
+                message.headers.push(message.headers[5].clone())
+            }),
+            "several signatures",
+        ),
+        (
+            changed("malformed", &|message| message.headers[5].1 = "v1.x".into()),
+            "malformed",
+        ),
     ];
     for (message, _) in &rejected {
         fixture.publish(message.clone()).await;
@@ -267,20 +368,39 @@ async fn context_applies_events_with_a_valid_signature_of_a_member_only() {
         fixture.publish(valid.clone()).await;
     }
     let started = instance(&app, "order", "valid").await;
-    assert_eq!(started.users.unwrap().started_by.as_deref(), Some("robo"), "the signer is the user");
+    assert_eq!(
+        started.users.unwrap().started_by.as_deref(),
+        Some("robo"),
+        "the signer is the user"
+    );
     for (message, part) in &rejected {
         rejection(&app, message, part).await;
     }
     // A signal needs a signature for its own subject.
     let paid = signed(robo, event("Paid", "valid"), 0);
-    let mut signal = Message { subject: "tenant.acme.workflow.payment.valid-pay".to_owned(), ..paid };
+    let mut signal = Message {
+        subject: "tenant.acme.workflow.payment.valid-pay".to_owned(),
+        ..paid
+    };
     signal.headers.pop();
     fixture.publish(signal.clone()).await;
     rejection(&app, &signal, "has none").await;
-    let signal = signed(robo, Message { headers: signal.headers, ..signal }, 0);
+    let signal = signed(
+        robo,
+        Message {
+            headers: signal.headers,
+            ..signal
+        },
+        0,
+    );
     fixture.publish(signal).await;
     instance(&app, "receipt", "valid").await;
-    assert_eq!(dead_letters(&app).len(), rejected.len() + 1, "{:?}", dead_letters(&app));
+    assert_eq!(
+        dead_letters(&app).len(),
+        rejected.len() + 1,
+        "{:?}",
+        dead_letters(&app)
+    );
     for (message, _) in &rejected {
         let order = message.subject.rsplit('.').next().unwrap();
         assert!(find(&app, "order", order).is_none(), "{order}");
@@ -298,7 +418,10 @@ async fn python_publisher_signs_its_events() {
     if !Path::new(&library).is_dir() {
         missing("nats-py", "nats");
     }
-    let (key_file, pem) = (fixture.dir.path().join("maker.pem"), SigningKey::generate_pem().unwrap());
+    let (key_file, pem) = (
+        fixture.dir.path().join("maker.pem"),
+        SigningKey::generate_pem().unwrap(),
+    );
     std::fs::write(&key_file, &pem).unwrap();
     let publish = async |order: &str| {
         let mut python = std::process::Command::new("python3");
@@ -310,17 +433,30 @@ async fn python_publisher_signs_its_events() {
             .env("NATS_URL", fixture.server.url())
             .env("ORLOG_KEY_FILE", &key_file);
         let (code, output, error) = run(python).await;
-        assert!(code == 0 && output.contains("stored as"), "{output} {error}");
+        assert!(
+            code == 0 && output.contains("stored as"),
+            "{output} {error}"
+        );
     };
     publish("unknown").await;
     let unknown = event("OrderPlaced", "unknown");
     rejection(&app, &unknown, "not by a known key").await;
-    let maker = Signer { key: SigningKey::from_pem(&pem).unwrap() };
+    let maker = Signer {
+        key: SigningKey::from_pem(&pem).unwrap(),
+    };
     fixture.put_actor("maker", &maker).await;
     let view = fixture.registry.view().borrow().clone();
     let record = &view.records["context.acme"];
     let mut context: Context = serde_json::from_str(&record.value).unwrap();
-    context.replace([members(&["actor:robo", "actor:maker"]), BTreeSet::new(), BTreeSet::new()], now(), None);
+    context.replace(
+        [
+            members(&["actor:robo", "actor:maker"]),
+            BTreeSet::new(),
+            BTreeSet::new(),
+        ],
+        now(),
+        None,
+    );
     fixture.put("context.acme", &context, record.revision).await;
     publish("o-1").await;
     let started = instance(&app, "order", "o-1").await;
@@ -334,7 +470,9 @@ async fn facts_and_child_sagas_of_a_spread_context_are_applied_and_forged_ones_a
     let (fixture, app) = Fixture::start(true).await;
     for number in 0..8 {
         let order = format!("o-{number}");
-        fixture.publish(signed(&fixture.robo, event("OrderPlaced", &order), 0)).await;
+        fixture
+            .publish(signed(&fixture.robo, event("OrderPlaced", &order), 0))
+            .await;
         let child = format!("{order}-pay");
         instance(&app, "payment", &child).await;
         let forged = Message {
@@ -349,7 +487,11 @@ async fn facts_and_child_sagas_of_a_spread_context_are_applied_and_forged_ones_a
         // The home shard forwards the events, and the fact starts another saga.
         instance(&app, "receipt", &order).await;
     }
-    assert!(dead_letters(&app).iter().all(|letter| letter.message.contains("has none")));
+    assert!(
+        dead_letters(&app)
+            .iter()
+            .all(|letter| letter.message.contains("has none"))
+    );
     assert!((0..8).all(|number| find(&app, "receipt", &format!("forged-{number}")).is_none()));
     stop(app).await;
 }
@@ -359,21 +501,42 @@ async fn facts_and_child_sagas_of_a_spread_context_are_applied_and_forged_ones_a
 async fn events_that_were_stored_in_time_are_applied_after_a_day() {
     let (fixture, app) = Fixture::start(false).await;
     stop(app).await;
-    fixture.publish(signed(&fixture.robo, event("OrderPlaced", "before"), 0)).await;
+    fixture
+        .publish(signed(&fixture.robo, event("OrderPlaced", "before"), 0))
+        .await;
     // The key is revoked, and the actor removed, after the bus has stored the event.
     let stored = now();
-    until("the next millisecond", || async { (now() > stored).then_some(()) }).await;
+    until("the next millisecond", || async {
+        (now() > stored).then_some(())
+    })
+    .await;
     let view = fixture.registry.view().borrow().clone();
     let revision = |key: &str| view.records[key].revision;
     let mut actor: Actor = serde_json::from_str(&view.records["actor.robo"].value).unwrap();
     let mut known: Context = serde_json::from_str(&view.records["context.acme"].value).unwrap();
-    actor.revoke_key("robo", &actor.keys[0].id.clone(), now(), None).unwrap();
-    fixture.put("actor.robo", &actor, revision("actor.robo")).await;
-    known.replace([members(&["user:ada"]), BTreeSet::new(), BTreeSet::new()], now(), None);
-    fixture.put("context.acme", &known, revision("context.acme")).await;
+    actor
+        .revoke_key("robo", &actor.keys[0].id.clone(), now(), None)
+        .unwrap();
+    fixture
+        .put("actor.robo", &actor, revision("actor.robo"))
+        .await;
+    known.replace(
+        [members(&["user:ada"]), BTreeSet::new(), BTreeSet::new()],
+        now(),
+        None,
+    );
+    fixture
+        .put("context.acme", &known, revision("context.acme"))
+        .await;
     let after = signed(&fixture.robo, event("OrderPlaced", "after"), 0);
     fixture.publish(after.clone()).await;
-    let app = node(&fixture.server, &fixture.dir, false, Duration::from_hours(26)).await;
+    let app = node(
+        &fixture.server,
+        &fixture.dir,
+        false,
+        Duration::from_hours(26),
+    )
+    .await;
     instance(&app, "order", "before").await;
     rejection(&app, &after, "it is revoked").await;
     assert!(find(&app, "order", "after").is_none() && dead_letters(&app).len() == 1);
@@ -385,13 +548,24 @@ async fn events_that_were_stored_in_time_are_applied_after_a_day() {
 async fn forged_events_do_not_fill_the_store_and_do_not_delay_valid_ones() {
     let (fixture, app) = Fixture::start(false).await;
     for number in 0..150 {
-        fixture.publish(event("OrderPlaced", &format!("forged-{number}"))).await;
+        fixture
+            .publish(event("OrderPlaced", &format!("forged-{number}")))
+            .await;
     }
-    fixture.publish(signed(&fixture.robo, event("OrderPlaced", "valid"), 0)).await;
+    fixture
+        .publish(signed(&fixture.robo, event("OrderPlaced", "valid"), 0))
+        .await;
     instance(&app, "order", "valid").await;
     assert_eq!(dead_letters(&app).len(), 100, "at most 100 in a minute");
     let mut metrics = String::new();
-    app.metrics_registry.lock().unwrap().encode(&mut metrics).unwrap();
-    assert!(metrics.contains("orlog_events_rejected_total 150"), "{metrics}");
+    app.metrics_registry
+        .lock()
+        .unwrap()
+        .encode(&mut metrics)
+        .unwrap();
+    assert!(
+        metrics.contains("orlog_events_rejected_total 150"),
+        "{metrics}"
+    );
     stop(app).await;
 }

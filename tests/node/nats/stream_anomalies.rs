@@ -54,8 +54,17 @@ async fn purged_unread_messages_are_detected() {
     publish(&bus, 20..40).await;
     RawNatsClient::connect(server.port).jetstream("STREAM.PURGE.S", &json!({ "seq": 31 }));
     let (mut consumer, found) = start_consumer(&server, position).await;
-    assert_eq!(found, Some(StreamAnomaly::Purged { checkpoint: 20, first: 31 }));
-    assert_eq!(numbers(&take(&mut *consumer, 10).await), (30..40).collect::<Vec<_>>());
+    assert_eq!(
+        found,
+        Some(StreamAnomaly::Purged {
+            checkpoint: 20,
+            first: 31
+        })
+    );
+    assert_eq!(
+        numbers(&take(&mut *consumer, 10).await),
+        (30..40).collect::<Vec<_>>()
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -78,9 +87,15 @@ async fn recreated_stream_is_read_from_the_start() {
     let bus = open(&[server.url()], 1).await;
     publish(&bus, 100..130).await;
     let (mut consumer, found) = start_consumer(&server, position).await;
-    let other = StreamAnomaly::StreamRecreated { expected: position.stream_id, found: bus.stream_id() };
+    let other = StreamAnomaly::StreamRecreated {
+        expected: position.stream_id,
+        found: bus.stream_id(),
+    };
     assert_eq!(found, Some(other));
-    assert_eq!(numbers(&take(&mut *consumer, 30).await), (100..130).collect::<Vec<_>>());
+    assert_eq!(
+        numbers(&take(&mut *consumer, 30).await),
+        (100..130).collect::<Vec<_>>()
+    );
 }
 
 /// Restores an earlier disk state of the server.
@@ -126,7 +141,13 @@ async fn truncated_stream_resumes_by_timestamp() {
     restore(&mut server, saved.path());
 
     let (mut consumer, found) = start_consumer(&server, position).await;
-    assert_eq!(found, Some(StreamAnomaly::Truncated { checkpoint: 50, last: 20 }));
+    assert_eq!(
+        found,
+        Some(StreamAnomaly::Truncated {
+            checkpoint: 50,
+            last: 20
+        })
+    );
     let bus = open(&[server.url()], 1).await;
     publish(&bus, 1000..1010).await;
     let mut seen = Vec::new();
@@ -134,17 +155,26 @@ async fn truncated_stream_resumes_by_timestamp() {
         seen.extend(numbers(&take(&mut *consumer, 1).await));
     }
     // Messages published within the clock skew before it are redelivered; none of the new ones is missing.
-    assert!(seen.ends_with(&(1000..1010).collect::<Vec<_>>()), "{seen:?}");
+    assert!(
+        seen.ends_with(&(1000..1010).collect::<Vec<_>>()),
+        "{seen:?}"
+    );
 
     // The stream continues beyond the checkpoint: that position now has another message.
     publish(&bus, 1010..1040).await;
     let (mut consumer, found) = start_consumer(&server, position).await;
-    assert!(matches!(found, Some(StreamAnomaly::Replaced { checkpoint: 50, .. })), "{found:?}");
+    assert!(
+        matches!(found, Some(StreamAnomaly::Replaced { checkpoint: 50, .. })),
+        "{found:?}"
+    );
     let mut seen = Vec::new();
     while seen.last() != Some(&1039) {
         seen.extend(numbers(&take(&mut *consumer, 1).await));
     }
-    assert!(seen.ends_with(&(1000..1040).collect::<Vec<_>>()), "{seen:?}");
+    assert!(
+        seen.ends_with(&(1000..1040).collect::<Vec<_>>()),
+        "{seen:?}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -157,14 +187,24 @@ async fn stream_recreated_while_reading_stops_the_reader() {
     let position = checkpoint(&*consumer);
     RawNatsClient::connect(server.port).jetstream("STREAM.DELETE.S", &json!({}));
     open(&[server.url()], 1).await;
-    let ended = orlog_testkit::wait::within("the end", consumer.next(10)).await.unwrap_err().to_string();
+    let ended = orlog_testkit::wait::within("the end", consumer.next(10))
+        .await
+        .unwrap_err()
+        .to_string();
     assert!(ended.contains("was recreated"), "{ended}");
     drop(consumer);
     publish(&bus, 50..55).await;
     let mut consumer = subscribe(&bus, subscription("c", Some(position))).await;
     assert_eq!(
-        consumer.subscription_start().anomaly.as_ref().map(StreamAnomaly::as_str),
+        consumer
+            .subscription_start()
+            .anomaly
+            .as_ref()
+            .map(StreamAnomaly::as_str),
         Some("stream_recreated")
     );
-    assert_eq!(numbers(&take(&mut *consumer, 5).await), (50..55).collect::<Vec<_>>());
+    assert_eq!(
+        numbers(&take(&mut *consumer, 5).await),
+        (50..55).collect::<Vec<_>>()
+    );
 }

@@ -92,10 +92,24 @@ fn test_description(dir: &Path, node: &Process, run: &Run<'_>) -> Result<String,
     let mut command = Command::new("python3");
     // The working directory receives temporary files.
     command.current_dir(dir);
-    command.env("PYTHONPATH", &tools).arg(tools.join("bin/st")).arg("--config-file").arg(config);
-    command.arg("run").arg(format!("{}/openapi.json", node.url)).args(["--checks", CHECKS]);
-    command.args(["--phases", "examples,coverage,fuzzing", "--max-examples", &run.requests.to_string()]);
-    command.args(run.filters).args(["--exclude-path-regex", DRAIN]);
+    command
+        .env("PYTHONPATH", &tools)
+        .arg(tools.join("bin/st"))
+        .arg("--config-file")
+        .arg(config);
+    command
+        .arg("run")
+        .arg(format!("{}/openapi.json", node.url))
+        .args(["--checks", CHECKS]);
+    command.args([
+        "--phases",
+        "examples,coverage,fuzzing",
+        "--max-examples",
+        &run.requests.to_string(),
+    ]);
+    command
+        .args(run.filters)
+        .args(["--exclude-path-regex", DRAIN]);
     command.args(["--request-timeout", "20", "--seed", "1", "--no-color"]);
     command.args(["--workers", "1", "--generation-database", "none"]);
     if let Some(token) = run.token {
@@ -103,13 +117,21 @@ fn test_description(dir: &Path, node: &Process, run: &Run<'_>) -> Result<String,
     }
     let output = command.output().expect("python3 starts");
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    if output.status.success() { Ok(text) } else { Err(text) }
+    if output.status.success() {
+        Ok(text)
+    } else {
+        Err(text)
+    }
 }
 
 /// Sends a request; returns the response as text.
 async fn request(method: Method, url: String, token: &str, body: &'static str) -> String {
-    let request = crate::harness::http::client().request(method, url).bearer_auth(token);
-    let request = request.header("content-type", "application/json").body(body);
+    let request = crate::harness::http::client()
+        .request(method, url)
+        .bearer_auth(token);
+    let request = request
+        .header("content-type", "application/json")
+        .body(body);
     let response = request.send().await.expect("the node responds");
     assert!(response.status().is_success(), "{response:?}");
     response.text().await.expect("the response is a text")
@@ -119,7 +141,9 @@ async fn request(method: Method, url: String, token: &str, body: &'static str) -
 fn has_succeeded(metrics: &str, operation: &str) -> bool {
     let (method, route) = operation.split_once(' ').expect("a method and a route");
     let (method, route) = (format!("method=\"{method}\""), format!("route=\"{route}\""));
-    let requests = metrics.lines().filter(|line| line.starts_with("orlog_http_requests_total{"));
+    let requests = metrics
+        .lines()
+        .filter(|line| line.starts_with("orlog_http_requests_total{"));
     requests
         .filter(|line| line.contains(&method) && line.contains(&route))
         .any(|line| line.contains("status=\"2") && !line.ends_with(" 0"))
@@ -133,26 +157,70 @@ async fn responses_conform_to_the_api_description() {
     for (name, text) in [("order.saga.yaml", ORDER), ("note.saga.yaml", NOTE)] {
         std::fs::write(definitions.join(name), text).expect("the definition is written");
     }
-    std::fs::write(dir.path().join("shop-secret"), "a shared secret").expect("the secret is written");
+    std::fs::write(dir.path().join("shop-secret"), "a shared secret")
+        .expect("the secret is written");
     let secret = format!("file:{}", dir.path().join("shop-secret").display());
     let config = dir.path().join("orlog.toml");
     std::fs::write(&config, WEBHOOK.replace("env:SHOP_SECRET", &secret)).expect("it is written");
     let data = dir.path().join("data");
     let path = |path: &'_ Path| path.to_str().expect("the path is UTF-8").to_owned();
     let (data_dir, definitions, config) = (path(&data), path(&definitions), path(&config));
-    let arguments = ["--config", &config, "--data-dir", &data_dir, "--definitions-dir", &definitions];
+    let arguments = [
+        "--config",
+        &config,
+        "--data-dir",
+        &data_dir,
+        "--definitions-dir",
+        &definitions,
+    ];
     let node = Process::start_with_session(&arguments);
-    let token = std::fs::read_to_string(data.join("session-token")).expect("the node writes its token");
+    let token =
+        std::fs::read_to_string(data.join("session-token")).expect("the node writes its token");
     let token = token.trim();
     let spec = r#"{"saga":"order","cron":"0 2 * * *","data":{"orderId":"=schedule.time"}}"#;
-    request(Method::PUT, format!("{}/v1/schedules/nightly", node.url), token, spec).await;
-    let known = Run { token: Some(token), requests: 4, config: KNOWN_NAMES, filters: &KNOWN };
-    let any = Run { requests: 5, config: "", filters: &[], ..known };
-    for run in [known, any, Run { token: None, requests: 2, config: "", filters: &[] }] {
-        let report = test_description(dir.path(), &node, &run).unwrap_or_else(|report| panic!("{report}"));
-        println!("{}", &report[report.find("Test cases:").expect("a summary")..]);
+    request(
+        Method::PUT,
+        format!("{}/v1/schedules/nightly", node.url),
+        token,
+        spec,
+    )
+    .await;
+    let known = Run {
+        token: Some(token),
+        requests: 4,
+        config: KNOWN_NAMES,
+        filters: &KNOWN,
+    };
+    let any = Run {
+        requests: 5,
+        config: "",
+        filters: &[],
+        ..known
+    };
+    for run in [
+        known,
+        any,
+        Run {
+            token: None,
+            requests: 2,
+            config: "",
+            filters: &[],
+        },
+    ] {
+        let report =
+            test_description(dir.path(), &node, &run).unwrap_or_else(|report| panic!("{report}"));
+        println!(
+            "{}",
+            &report[report.find("Test cases:").expect("a summary")..]
+        );
     }
     let metrics = request(Method::GET, format!("{}/metrics", node.url), token, "").await;
-    let missed: Vec<_> = REACHED.iter().filter(|operation| !has_succeeded(&metrics, operation)).collect();
-    assert!(missed.is_empty(), "no generated request of {missed:?} succeeded");
+    let missed: Vec<_> = REACHED
+        .iter()
+        .filter(|operation| !has_succeeded(&metrics, operation))
+        .collect();
+    assert!(
+        missed.is_empty(),
+        "no generated request of {missed:?} succeeded"
+    );
 }

@@ -74,7 +74,12 @@ async fn shop() -> (String, ExecutionLog) {
         let order = body["orderId"].as_str().unwrap().to_owned();
         let label = headers["x-what"].to_str().unwrap().to_owned();
         let received = (key, body["paid"].as_u64());
-        written.lock().unwrap().entry((label, order)).or_default().insert(received);
+        written
+            .lock()
+            .unwrap()
+            .entry((label, order))
+            .or_default()
+            .insert(received);
         async { axum::Json(json!({})) }
     };
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -116,12 +121,22 @@ impl BackupFixture {
             "definitions_dir = \"{}\"\nshards = 2\n[tenants]\nkey_sharded = [\"big\"]\n[store]\n{}\n[bus]\nsegment_size = \"64KiB\"\nretention_size = \"64KiB\"\n[upstreams.shop]\nbase_url = \"{url}\"\n{}",
             self.path("definitions").display(),
             self.store,
-            ["stock.reserve", "printer.print", "bank.charge"].map(effect).concat(),
+            ["stock.reserve", "printer.print", "bank.charge"]
+                .map(effect)
+                .concat(),
         );
         let config = self.path(&format!("{data}.toml"));
         std::fs::write(&config, text).unwrap();
         let data = self.path(data);
-        (Process::start(&["--config", config.to_str().unwrap(), "--data-dir", data.to_str().unwrap()]), log)
+        (
+            Process::start(&[
+                "--config",
+                config.to_str().unwrap(),
+                "--data-dir",
+                data.to_str().unwrap(),
+            ]),
+            log,
+        )
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
@@ -137,7 +152,9 @@ pub(crate) fn story(id: &str) -> Vec<Value> {
             "data": { "orderId": id, "amount": amount },
         })
     };
-    std::iter::once(placed(id)).chain(AMOUNTS.map(paid)).collect()
+    std::iter::once(placed(id))
+        .chain(AMOUNTS.map(paid))
+        .collect()
 }
 
 /// Publishes orders in sequence until it is stopped.
@@ -147,11 +164,17 @@ async fn load(url: String, accepted: Arc<Mutex<Vec<String>>>, stop: Arc<AtomicBo
     let mut pace = tokio::time::interval(Duration::from_millis(20));
     while !stop.load(Ordering::SeqCst) {
         pace.tick().await;
-        let ids: Vec<String> = (next..next + 5).map(|number| format!("o-{number}")).collect();
+        let ids: Vec<String> = (next..next + 5)
+            .map(|number| format!("o-{number}"))
+            .collect();
         next += 5;
         let batch: Vec<Value> = ids.iter().flat_map(|id| story(id)).collect();
-        let response =
-            http.post(format!("{url}/v1/events")).header("x-tenant-id", "big").json(&batch).send().await;
+        let response = http
+            .post(format!("{url}/v1/events"))
+            .header("x-tenant-id", "big")
+            .json(&batch)
+            .send()
+            .await;
         if response.is_ok_and(|response| response.status() == 202) {
             accepted.lock().unwrap().extend(ids);
         }
@@ -174,9 +197,19 @@ async fn instances_with_status(url: &str, saga: &str, status: &str) -> BTreeSet<
     let (mut found, mut cursor) = (BTreeSet::new(), String::new());
     loop {
         let url = format!("{url}/v1/sagas?limit=1000&saga={saga}&status={status}{cursor}");
-        let page: Value =
-            http.get(url).header("x-tenant-id", "big").send().await.unwrap().json().await.unwrap();
-        let items = page["items"].as_array().unwrap_or_else(|| panic!("{page}")).iter();
+        let page: Value = http
+            .get(url)
+            .header("x-tenant-id", "big")
+            .send()
+            .await
+            .unwrap()
+            .json()
+            .await
+            .unwrap();
+        let items = page["items"]
+            .as_array()
+            .unwrap_or_else(|| panic!("{page}"))
+            .iter();
         found.extend(items.map(|item| item["correlation"].as_str().unwrap().to_owned()));
         match page["next_cursor"].as_str() {
             Some(next) => cursor = format!("&cursor={next}"),
@@ -199,8 +232,15 @@ struct BackupUnderLoad {
 async fn backup_under_load_restores_consistently() {
     let fixture = BackupFixture::new();
     let (node, log) = fixture.start("data").await;
-    let (accepted, stop) = (Arc::new(Mutex::new(Vec::new())), Arc::new(AtomicBool::new(false)));
-    let publisher = tokio::spawn(load(node.url.clone(), Arc::clone(&accepted), Arc::clone(&stop)));
+    let (accepted, stop) = (
+        Arc::new(Mutex::new(Vec::new())),
+        Arc::new(AtomicBool::new(false)),
+    );
+    let publisher = tokio::spawn(load(
+        node.url.clone(),
+        Arc::clone(&accepted),
+        Arc::clone(&stop),
+    ));
     let mut moments = Vec::new();
     for number in 0..3_usize {
         let before = accepted.lock().unwrap().len();
@@ -211,26 +251,53 @@ async fn backup_under_load_restores_consistently() {
         let args = ["backup", "--url", &node.url, "--to", dir.to_str().unwrap()];
         let (code, _, errors) = run(orlog(&args)).await;
         assert_eq!(code, 0, "{errors}");
-        moments.push(BackupUnderLoad { dir, promised, received });
+        moments.push(BackupUnderLoad {
+            dir,
+            promised,
+            received,
+        });
     }
     stop.store(true, Ordering::SeqCst);
     node.kill();
     publisher.await.unwrap();
-    assert!(!fixture.path("data/backups").read_dir().unwrap().any(|entry| entry.unwrap().path().is_dir()));
+    assert!(
+        !fixture
+            .path("data/backups")
+            .read_dir()
+            .unwrap()
+            .any(|entry| entry.unwrap().path().is_dir())
+    );
     for (number, moment) in moments.iter().enumerate() {
         let data = format!("restored-{number}");
         let (from, to) = (moment.dir.to_str().unwrap(), fixture.path(&data));
-        let (code, _, errors) = run(orlog(&["restore", "--from", from, "--to", to.to_str().unwrap()])).await;
+        let (code, _, errors) = run(orlog(&[
+            "restore",
+            "--from",
+            from,
+            "--to",
+            to.to_str().unwrap(),
+        ]))
+        .await;
         assert_eq!(code, 0, "{errors}");
         let (node, log) = fixture.start(&data).await;
         let completed = wait_until_idle(&node.url, &moment.promised).await;
         // An owner of the events may publish them again.
-        let repeated_events: Vec<Value> = completed.iter().take(50).flat_map(|order| story(order)).collect();
+        let repeated_events: Vec<Value> = completed
+            .iter()
+            .take(50)
+            .flat_map(|order| story(order))
+            .collect();
         let http = client();
-        let response =
-            http.post(format!("{}/v1/events", node.url)).header("x-tenant-id", "big").json(&repeated_events);
+        let response = http
+            .post(format!("{}/v1/events", node.url))
+            .header("x-tenant-id", "big")
+            .json(&repeated_events);
         assert_eq!(response.send().await.unwrap().status(), 202);
-        assert!(wait_until_idle(&node.url, &moment.promised).await.is_superset(&completed));
+        assert!(
+            wait_until_idle(&node.url, &moment.promised)
+                .await
+                .is_superset(&completed)
+        );
         node.kill();
         let log = log.lock().unwrap();
         assert!(!log.is_empty(), "backup {number}: work was in flight");
@@ -247,17 +314,31 @@ pub(crate) fn agree(
 ) {
     let mut all = before.clone();
     for (action, received) in after {
-        all.entry(action.clone()).or_default().extend(received.clone());
+        all.entry(action.clone())
+            .or_default()
+            .extend(received.clone());
     }
     for ((label, order), received) in &all {
-        assert_eq!(received.len(), 1, "{label} of {order} was asked for in several ways: {received:?}");
+        assert_eq!(
+            received.len(),
+            1,
+            "{label} of {order} was asked for in several ways: {received:?}"
+        );
         let paid = received.iter().next().and_then(|(_, paid)| *paid);
-        assert_eq!(paid, (label == "bank.charge").then(|| AMOUNTS.iter().sum()), "{label} of {order}");
+        assert_eq!(
+            paid,
+            (label == "bank.charge").then(|| AMOUNTS.iter().sum()),
+            "{label} of {order}"
+        );
     }
     for label in ["stock.reserve", "printer.print", "bank.charge"] {
         // Actions between reading the record and the backup are in neither record.
         let done = after.keys().filter(|(action, _)| action == label).count();
-        assert!(done <= orders.len(), "{label} was done {done} times for {} orders", orders.len());
+        assert!(
+            done <= orders.len(),
+            "{label} was done {done} times for {} orders",
+            orders.len()
+        );
     }
 }
 
@@ -272,10 +353,17 @@ pub(crate) async fn wait_until_idle(url: &str, promised: &BTreeSet<String>) -> B
         in_progress.extend(instances_with_status(url, "receipt", "running,compensating").await);
         let completed = instances_with_status(url, "order", "completed").await;
         let receipts = instances_with_status(url, "receipt", "completed").await;
-        let expected: BTreeSet<_> = completed.iter().map(|order| format!("{order}-receipt")).collect();
+        let expected: BTreeSet<_> = completed
+            .iter()
+            .map(|order| format!("{order}-receipt"))
+            .collect();
         if in_progress.is_empty() && completed.is_superset(promised) && receipts == expected {
             for saga in ["order", "receipt"] {
-                assert!(instances_with_status(url, saga, "failed,stuck,cancelled").await.is_empty());
+                assert!(
+                    instances_with_status(url, saga, "failed,stuck,cancelled")
+                        .await
+                        .is_empty()
+                );
             }
             return completed;
         }
@@ -291,9 +379,22 @@ pub(crate) async fn wait_until_idle(url: &str, promised: &BTreeSet<String>) -> B
 /// Creates a backup of a node with a few orders.
 pub(crate) async fn small(to: &Path) {
     let node = Node::start(|_| ()).await;
-    node.send("POST", "/v1/events", &[], Some(&json!([placed("o-1"), placed("o-2")]))).await.ok();
-    let (code, output, errors) =
-        run(orlog(&["backup", "--url", &node.url, "--to", to.to_str().unwrap()])).await;
+    node.send(
+        "POST",
+        "/v1/events",
+        &[],
+        Some(&json!([placed("o-1"), placed("o-2")])),
+    )
+    .await
+    .ok();
+    let (code, output, errors) = run(orlog(&[
+        "backup",
+        "--url",
+        &node.url,
+        "--to",
+        to.to_str().unwrap(),
+    ]))
+    .await;
     assert_eq!(code, 0, "{errors}");
     assert!(output.contains("was written: taken"), "{output}");
     node.app.stop().await.unwrap();
@@ -306,7 +407,11 @@ async fn corrupt_backup_is_rejected() {
     small(&from).await;
     let manifest = backup::verify(&from).unwrap();
     assert!(manifest.files.len() >= 4, "{manifest:?}");
-    let names = manifest.files.iter().map(|file| file.path.as_str()).chain([backup::MANIFEST, backup::SUMS]);
+    let names = manifest
+        .files
+        .iter()
+        .map(|file| file.path.as_str())
+        .chain([backup::MANIFEST, backup::SUMS]);
     for name in names {
         let path = from.join(name);
         let whole = std::fs::read(&path).unwrap();
@@ -326,16 +431,30 @@ async fn corrupt_backup_is_rejected() {
     std::fs::write(from.join("stranger"), "x").unwrap();
     let (code, _, errors) = run(orlog(&["backup", "verify", from.to_str().unwrap()])).await;
     assert_eq!(code, 1, "{errors}");
-    assert!(errors.contains("stranger is not listed in the manifest"), "{errors}");
+    assert!(
+        errors.contains("stranger is not listed in the manifest"),
+        "{errors}"
+    );
     std::fs::remove_file(from.join("stranger")).unwrap();
-    assert_eq!(run(orlog(&["backup", "verify", from.to_str().unwrap()])).await.0, 0);
+    assert_eq!(
+        run(orlog(&["backup", "verify", from.to_str().unwrap()]))
+            .await
+            .0,
+        0
+    );
     let (code, _, errors) = run(orlog(&["backup", "verify", dir.path().to_str().unwrap()])).await;
     assert_eq!(code, 3, "{errors}");
 
     // Existing data is not changed.
     std::fs::create_dir(&to).unwrap();
     std::fs::write(to.join("mine"), "x").unwrap();
-    let args = ["restore", "--from", from.to_str().unwrap(), "--to", to.to_str().unwrap()];
+    let args = [
+        "restore",
+        "--from",
+        from.to_str().unwrap(),
+        "--to",
+        to.to_str().unwrap(),
+    ];
     let (code, _, errors) = run(orlog(&args)).await;
     assert_eq!(code, 4, "{errors}");
     assert_eq!(std::fs::read_dir(&to).unwrap().count(), 1);
@@ -344,20 +463,45 @@ async fn corrupt_backup_is_rejected() {
     std::fs::create_dir(to.join(backup::RESTORING)).unwrap();
     let (code, _, errors) = run(orlog(&args)).await;
     assert_eq!(code, 4, "{errors}");
-    assert!(errors.contains("contains an interrupted restore; empty it and restore again"), "{errors}");
-    let (code, _, errors) =
-        run(orlog(&["run", "--listen", "127.0.0.1:0", "--data-dir", to.to_str().unwrap()])).await;
+    assert!(
+        errors.contains("contains an interrupted restore; empty it and restore again"),
+        "{errors}"
+    );
+    let (code, _, errors) = run(orlog(&[
+        "run",
+        "--listen",
+        "127.0.0.1:0",
+        "--data-dir",
+        to.to_str().unwrap(),
+    ]))
+    .await;
     assert_eq!(code, 1, "{errors}");
-    assert!(errors.contains("contains an interrupted restore; empty it and restore again"), "{errors}");
+    assert!(
+        errors.contains("contains an interrupted restore; empty it and restore again"),
+        "{errors}"
+    );
     std::fs::remove_dir(to.join(backup::RESTORING)).unwrap();
-    assert_eq!(std::fs::read_dir(&to).unwrap().count(), 0, "neither has made anything");
+    assert_eq!(
+        std::fs::read_dir(&to).unwrap().count(),
+        0,
+        "neither has made anything"
+    );
     // The root of a file system contains an entry.
     std::fs::create_dir(to.join("lost+found")).unwrap();
     assert_eq!(run(orlog(&args)).await.0, 0);
     assert!(to.join("layout.toml").exists() && !to.join(backup::RESTORING).exists());
-    assert_eq!(std::fs::metadata(&from).unwrap().permissions().mode() & 0o777, 0o700);
+    assert_eq!(
+        std::fs::metadata(&from).unwrap().permissions().mode() & 0o777,
+        0o700
+    );
     let mut sums = std::process::Command::new("sha256sum");
-    assert!(sums.args(["--check", "--quiet", "SHA256SUMS"]).current_dir(&from).status().unwrap().success());
+    assert!(
+        sums.args(["--check", "--quiet", "SHA256SUMS"])
+            .current_dir(&from)
+            .status()
+            .unwrap()
+            .success()
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -365,9 +509,13 @@ async fn offline_directory_can_be_backed_up_and_one_in_use_is_rejected() {
     let dir = tempfile::tempdir().unwrap();
     let (first, second) = (dir.path().join("first"), dir.path().join("second"));
     let node = Node::start(|_| ()).await;
-    node.send("POST", "/v1/events", &[], Some(&placed("o-1"))).await.ok();
+    node.send("POST", "/v1/events", &[], Some(&placed("o-1")))
+        .await
+        .ok();
     let data = node.data().to_str().unwrap().to_owned();
-    let args = |to: &Path| ["backup", "--data-dir", &data, "--to", to.to_str().unwrap()].map(str::to_owned);
+    let args = |to: &Path| {
+        ["backup", "--data-dir", &data, "--to", to.to_str().unwrap()].map(str::to_owned)
+    };
     let command = |to: &Path| orlog(&args(to).iter().map(String::as_str).collect::<Vec<_>>());
     let (code, _, errors) = run(command(&first)).await;
     assert_eq!(code, 1, "{errors}");
@@ -388,16 +536,31 @@ async fn offline_directory_can_be_backed_up_and_one_in_use_is_rejected() {
 async fn node_holds_one_backup_at_a_time() {
     let node = Node::start(|_| ()).await;
     let first = node.send("POST", "/admin/backup", &[], None).await.ok();
-    node.send("POST", "/admin/backup", &[], None).await.rejected(409, "OR0044");
-    let second = node.send("POST", "/admin/backup?replace=true", &[], None).await.ok();
-    let file = |of: &Value, path: &str| format!("/admin/backup/{}/files/{path}", of["id"].as_str().unwrap());
-    node.send("GET", &file(&first, "manifest.json"), &[], None).await.rejected(404, "OR0009");
-    let manifest = node.send("GET", &file(&second, "manifest.json"), &[], None).await;
+    node.send("POST", "/admin/backup", &[], None)
+        .await
+        .rejected(409, "OR0044");
+    let second = node
+        .send("POST", "/admin/backup?replace=true", &[], None)
+        .await
+        .ok();
+    let file = |of: &Value, path: &str| {
+        format!("/admin/backup/{}/files/{path}", of["id"].as_str().unwrap())
+    };
+    node.send("GET", &file(&first, "manifest.json"), &[], None)
+        .await
+        .rejected(404, "OR0009");
+    let manifest = node
+        .send("GET", &file(&second, "manifest.json"), &[], None)
+        .await;
     assert_eq!(manifest.json(), second["manifest"]);
     for path in ["..%2F..%2Flayout.toml", "%2Fetc%2Fpasswd", "nothing"] {
-        node.send("GET", &file(&second, path), &[], None).await.rejected(400, "OR0008");
+        node.send("GET", &file(&second, path), &[], None)
+            .await
+            .rejected(400, "OR0008");
     }
     let one = format!("/admin/backup/{}", second["id"].as_str().unwrap());
     assert_eq!(node.send("DELETE", &one, &[], None).await.status, 204);
-    node.send("DELETE", &one, &[], None).await.rejected(404, "OR0009");
+    node.send("DELETE", &one, &[], None)
+        .await
+        .rejected(404, "OR0009");
 }

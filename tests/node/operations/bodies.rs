@@ -39,7 +39,9 @@ fn publish(address: &str) -> String {
     let request = format!("{head}content-type: application/cloudevents+json\r\n\r\n{event}");
     stream.write_all(request.as_bytes()).unwrap();
     let mut response = String::new();
-    stream.read_to_string(&mut response).expect("the node responds in time");
+    stream
+        .read_to_string(&mut response)
+        .expect("the node responds in time");
     response
 }
 
@@ -51,7 +53,10 @@ fn bodies_in_flight_have_a_limit_over_all_requests() {
     drop(streams);
     let started = Instant::now();
     while !publish(&address).starts_with("HTTP/1.1 202") {
-        assert!(started.elapsed() < WAIT_TIMEOUT, "the space of ended requests is not free again");
+        assert!(
+            started.elapsed() < WAIT_TIMEOUT,
+            "the space of ended requests is not free again"
+        );
     }
     node.stop();
 }
@@ -63,10 +68,17 @@ async fn the_bodies_of_one_caller_leave_space_for_others() {
     wait_for_rejections(&mut streams, REQUESTS - SPACE / 2);
     fill(&mut streams, &address);
     let other = std::net::IpAddr::from([127, 0, 0, 2]);
-    let other = orlog_effect::http::client().local_address(other).build().unwrap();
+    let other = orlog_effect::http::client()
+        .local_address(other)
+        .build()
+        .unwrap();
     let event = r#"{"specversion":"1.0","id":"e-2","source":"t","type":"Nothing","data":{}}"#;
     let request = other.post(format!("{}/v1/events", node.url)).body(event);
-    let accepted = request.header("content-type", "application/cloudevents+json").send().await.unwrap();
+    let accepted = request
+        .header("content-type", "application/cloudevents+json")
+        .send()
+        .await
+        .unwrap();
     assert_eq!(accepted.status(), 202);
     node.stop();
 }
@@ -91,7 +103,10 @@ fn start(share: f64) -> (Process, String, tempfile::TempDir) {
 fn fill(streams: &mut Vec<TcpStream>, address: &str) {
     let started = Instant::now();
     while !publish(address).starts_with("HTTP/1.1 503") {
-        assert!(started.elapsed() < WAIT_TIMEOUT, "the node has space for another body");
+        assert!(
+            started.elapsed() < WAIT_TIMEOUT,
+            "the node has space for another body"
+        );
         streams.push(hold(address));
     }
 }
@@ -104,7 +119,10 @@ fn wait_for_rejections(streams: &mut [TcpStream], expected: usize) {
     }
     let (mut rejected, started) = (vec![false; streams.len()], Instant::now());
     while rejected.iter().filter(|rejected| **rejected).count() < expected {
-        assert!(started.elapsed() < WAIT_TIMEOUT, "not all are rejected: {rejected:?}");
+        assert!(
+            started.elapsed() < WAIT_TIMEOUT,
+            "not all are rejected: {rejected:?}"
+        );
         for (stream, rejected) in streams.iter_mut().zip(&mut rejected) {
             let mut response = [0; 4096];
             match stream.read(&mut response) {

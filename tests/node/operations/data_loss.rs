@@ -40,11 +40,16 @@ impl StoppedNode {
     }
 
     async fn start(&self, accept_data_loss: bool) -> anyhow::Result<node::Node> {
-        let builder = NodeBuilder::on(Arc::clone(&self.dir)).effect("test.charge").config(|config| {
-            config.shards = SHARDS;
-            config.tenants.key_sharded = vec![TenantId::default_tenant()];
-        });
-        builder.overrides(|overrides| overrides.accept_data_loss = accept_data_loss).try_start().await
+        let builder = NodeBuilder::on(Arc::clone(&self.dir))
+            .effect("test.charge")
+            .config(|config| {
+                config.shards = SHARDS;
+                config.tenants.key_sharded = vec![TenantId::default_tenant()];
+            });
+        builder
+            .overrides(|overrides| overrides.accept_data_loss = accept_data_loss)
+            .try_start()
+            .await
     }
 
     /// Returns the exit code and the output of the doctor.
@@ -57,7 +62,8 @@ impl StoppedNode {
             definitions.display()
         );
         std::fs::write(&file, text).unwrap();
-        let (code, output, errors) = run(orlog(&["doctor", "--config", file.to_str().unwrap()])).await;
+        let (code, output, errors) =
+            run(orlog(&["doctor", "--config", file.to_str().unwrap()])).await;
         (code, output + &errors)
     }
 
@@ -66,8 +72,15 @@ impl StoppedNode {
     async fn check_loss(&self, text: &str) {
         let before = files(&self.data(""));
         let (code, output) = self.doctor().await;
-        assert!(code == 1 && output.contains("OR0061") && output.contains(text), "{code} {output}");
-        let error = self.start(false).await.err().expect("the node does not start");
+        assert!(
+            code == 1 && output.contains("OR0061") && output.contains(text),
+            "{code} {output}"
+        );
+        let error = self
+            .start(false)
+            .await
+            .err()
+            .expect("the node does not start");
         let error = format!("{error:#}");
         assert!(error.contains("OR0061") && error.contains(text), "{error}");
         assert!(error.contains("--accept-data-loss"), "{error}");
@@ -87,7 +100,10 @@ impl StoppedNode {
 /// Returns the files below a directory, except those that readers lock.
 fn files(dir: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
-    for entry in std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path()) {
+    for entry in std::fs::read_dir(dir)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+    {
         if entry.is_dir() {
             found.extend(files(&entry));
         } else if !entry.ends_with("lock") && !entry.ends_with("mdbx.lck") {
@@ -101,7 +117,13 @@ fn files(dir: &Path) -> Vec<PathBuf> {
 /// Publishes an order and waits until it is completed.
 async fn order(app: &App, n: usize) {
     let id = format!("o-{n}");
-    let event = codec::from_json(&placed(&id), &DecodeDefaults { tenant: None, now: Timestamp::default() });
+    let event = codec::from_json(
+        &placed(&id),
+        &DecodeDefaults {
+            tenant: None,
+            now: Timestamp::default(),
+        },
+    );
     app.publish(vec![event.unwrap()]).await.unwrap();
     let key = InstanceKey {
         tenant: TenantId::default_tenant(),
@@ -110,7 +132,11 @@ async fn order(app: &App, n: usize) {
     };
     let reader = app.runtime.reader(&key).unwrap();
     let deadline = Instant::now() + WAIT_TIMEOUT;
-    while reader.instance(&key).unwrap().is_none_or(|instance| instance.status != Status::Completed) {
+    while reader
+        .instance(&key)
+        .unwrap()
+        .is_none_or(|instance| instance.status != Status::Completed)
+    {
         assert!(Instant::now() < deadline, "order {n} completes");
         tokio::task::yield_now().await;
     }
@@ -138,8 +164,17 @@ async fn event_log_that_ends_before_a_checkpoint_is_rejected() {
     let layout = std::fs::read_to_string(node.data("layout.toml")).unwrap();
     let (settings, _) = layout.split_once("[durable").unwrap();
     std::fs::write(node.data("layout.toml"), settings).unwrap();
-    let error = format!("{:#}", node.start(false).await.err().expect("the node does not start"));
-    assert!(error.contains("OR0061") && error.contains("was read"), "{error}");
+    let error = format!(
+        "{:#}",
+        node.start(false)
+            .await
+            .err()
+            .expect("the node does not start")
+    );
+    assert!(
+        error.contains("OR0061") && error.contains("was read"),
+        "{error}"
+    );
     let running = node.start(true).await.unwrap();
     order(&running.app, 1000).await;
     running.stop().await;
@@ -149,14 +184,16 @@ async fn event_log_that_ends_before_a_checkpoint_is_rejected() {
 async fn missing_event_log_is_rejected() {
     let node = StoppedNode::with_orders(5).await;
     std::fs::remove_dir_all(node.data("bus")).unwrap();
-    node.check_loss("bus lost durable data: it is missing").await;
+    node.check_loss("bus lost durable data: it is missing")
+        .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn missing_shard_is_rejected() {
     let node = StoppedNode::with_orders(5).await;
     std::fs::remove_dir_all(node.data("shard-1")).unwrap();
-    node.check_loss("shard-1 lost durable data: it is missing").await;
+    node.check_loss("shard-1 lost durable data: it is missing")
+        .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -170,14 +207,19 @@ async fn missing_journal_segment_is_rejected() {
 async fn missing_tables_are_rejected() {
     let node = StoppedNode::with_orders(5).await;
     std::fs::remove_dir_all(node.data("shard-0/tables")).unwrap();
-    node.check_loss("the journal exists, but the tables are missing").await;
+    node.check_loss("the journal exists, but the tables are missing")
+        .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn older_copy_of_a_shard_is_rejected() {
     let node = StoppedNode::with_orders(5).await;
     let copy = node.dir.path().join("copy");
-    let status = std::process::Command::new("cp").arg("-r").arg(node.data("shard-0")).arg(&copy).status();
+    let status = std::process::Command::new("cp")
+        .arg("-r")
+        .arg(node.data("shard-0"))
+        .arg(&copy)
+        .status();
     assert!(status.unwrap().success());
     let running = node.start(false).await.unwrap();
     for n in 10..20 {
@@ -186,7 +228,8 @@ async fn older_copy_of_a_shard_is_rejected() {
     running.stop().await;
     std::fs::remove_dir_all(node.data("shard-0")).unwrap();
     std::fs::rename(copy, node.data("shard-0")).unwrap();
-    node.check_loss("was durable; its last segments are missing").await;
+    node.check_loss("was durable; its last segments are missing")
+        .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -196,8 +239,17 @@ async fn store_behind_the_cursor_of_the_event_log_is_rejected() {
     let (settings, _) = layout.split_once("[durable").unwrap();
     std::fs::write(node.data("layout.toml"), settings).unwrap();
     std::fs::remove_dir_all(node.data("shard-0")).unwrap();
-    let error = format!("{:#}", node.start(false).await.err().expect("the node does not start"));
-    assert!(error.contains("OR0061: the store of shard-0 lost durable data"), "{error}");
+    let error = format!(
+        "{:#}",
+        node.start(false)
+            .await
+            .err()
+            .expect("the node does not start")
+    );
+    assert!(
+        error.contains("OR0061: the store of shard-0 lost durable data"),
+        "{error}"
+    );
     let running = node.start(true).await.unwrap();
     order(&running.app, 1000).await;
     running.stop().await;

@@ -20,12 +20,17 @@ fn request(address: &str, text: &str) -> String {
     stream.set_read_timeout(Some(DEADLINE)).unwrap();
     stream.write_all(text.as_bytes()).unwrap();
     let mut response = String::new();
-    stream.read_to_string(&mut response).expect("the node responds in time");
+    stream
+        .read_to_string(&mut response)
+        .expect("the node responds in time");
     response
 }
 
 fn get(address: &str, path: &str) -> String {
-    request(address, &format!("GET {path} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n"))
+    request(
+        address,
+        &format!("GET {path} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n"),
+    )
 }
 
 fn publish(address: &str, number: usize) -> String {
@@ -37,7 +42,10 @@ fn publish(address: &str, number: usize) -> String {
     let head = format!(
         "POST /v1/events HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\ncontent-length: {length}"
     );
-    request(address, &format!("{head}\r\ncontent-type: application/cloudevents+json\r\n\r\n{body}"))
+    request(
+        address,
+        &format!("{head}\r\ncontent-type: application/cloudevents+json\r\n\r\n{body}"),
+    )
 }
 
 /// Opens idle connections; of three, one has sent a part of a header.
@@ -58,12 +66,27 @@ fn idle_connections_stop_neither_health_checks_nor_publishing_nor_journals() {
     let dir = tempfile::tempdir().unwrap();
     let definitions = dir.path().join("definitions");
     std::fs::create_dir(&definitions).unwrap();
-    std::fs::write(definitions.join("order.saga.yaml"), crate::operations::node::ORDER).unwrap();
+    std::fs::write(
+        definitions.join("order.saga.yaml"),
+        crate::operations::node::ORDER,
+    )
+    .unwrap();
     let config = dir.path().join("orlog.toml");
     std::fs::write(&config, "store.journal_segment_size = \"64KiB\"\nbus.segment_size = \"64KiB\"\nbus.retention_size = \"1MiB\"\n").unwrap();
     let path = |path: &std::path::Path| path.to_str().unwrap().to_owned();
-    let (data, definitions, config) = (path(&dir.path().join("data")), path(&definitions), path(&config));
-    let args = ["--data-dir", &data, "--definitions-dir", &definitions, "--config", &config];
+    let (data, definitions, config) = (
+        path(&dir.path().join("data")),
+        path(&definitions),
+        path(&config),
+    );
+    let args = [
+        "--data-dir",
+        &data,
+        "--definitions-dir",
+        &definitions,
+        "--config",
+        &config,
+    ];
     let node = Process::start_with_open_files(OPEN_FILES, &args);
     let address = node.url.strip_prefix("http://").unwrap().to_owned();
     for round in 0..3 {
@@ -71,13 +94,19 @@ fn idle_connections_stop_neither_health_checks_nor_publishing_nor_journals() {
         for path in ["/health", "/ready", "/metrics"] {
             let start = Instant::now();
             let response = get(&address, path);
-            assert!(response.starts_with("HTTP/1.1 200"), "round {round}, {path}: {response}");
+            assert!(
+                response.starts_with("HTTP/1.1 200"),
+                "round {round}, {path}: {response}"
+            );
             assert!(start.elapsed() < DEADLINE);
         }
         // More than a segment of the log and of the store.
         for number in 0..20 {
             let response = publish(&address, round * 20 + number);
-            assert!(response.starts_with("HTTP/1.1 202"), "round {round}, event {number}: {response}");
+            assert!(
+                response.starts_with("HTTP/1.1 202"),
+                "round {round}, event {number}: {response}"
+            );
         }
         drop(connections);
     }
@@ -89,7 +118,10 @@ fn idle_connections_stop_neither_health_checks_nor_publishing_nor_journals() {
 fn too_few_descriptors_for_the_shards_are_an_error_at_start() {
     let dir = tempfile::tempdir().unwrap();
     let data = dir.path().join("data");
-    let mut command = limited(OPEN_FILES, &["run", "--listen", "127.0.0.1:0", "--data-dir"]);
+    let mut command = limited(
+        OPEN_FILES,
+        &["run", "--listen", "127.0.0.1:0", "--data-dir"],
+    );
     command.arg(&data).env("ORLOG_SHARDS", "64");
     let output = command.output().unwrap();
     let error = String::from_utf8(output.stderr).unwrap();

@@ -17,17 +17,28 @@ use crate::harness::node::{Node, NodeBuilder};
 use crate::operations::node::{ORDER, placed};
 
 async fn start(dir: &Arc<TempDir>, disk: &FaultyDisk) -> Node {
-    let builder = NodeBuilder::on(Arc::clone(dir)).effect("test.charge").config(|config| {
-        config.store.journal_segment_size = 64 << 10;
-        // A flush would free segments.
-        config.store.memtable_max_age = WAIT_TIMEOUT * 10;
-    });
-    builder.overrides(|overrides| overrides.disk = Some(Arc::new(disk.clone()))).start().await
+    let builder = NodeBuilder::on(Arc::clone(dir))
+        .effect("test.charge")
+        .config(|config| {
+            config.store.journal_segment_size = 64 << 10;
+            // A flush would free segments.
+            config.store.memtable_max_age = WAIT_TIMEOUT * 10;
+        });
+    builder
+        .overrides(|overrides| overrides.disk = Some(Arc::new(disk.clone())))
+        .start()
+        .await
 }
 
 async fn publish(app: &App, number: usize) -> Result<Vec<PublishAck>, Error> {
-    let defaults = DecodeDefaults { tenant: None, now: Timestamp::default() };
-    app.publish(vec![codec::from_json(&placed(&format!("o-{number}")), &defaults).unwrap()]).await
+    let defaults = DecodeDefaults {
+        tenant: None,
+        now: Timestamp::default(),
+    };
+    app.publish(vec![
+        codec::from_json(&placed(&format!("o-{number}")), &defaults).unwrap(),
+    ])
+    .await
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -42,8 +53,10 @@ async fn node_starts_on_a_full_disk_and_continues_when_space_is_free() {
 
     // No file can grow: neither the journals, nor the audit trail, nor the layout.
     disk.set_full(true);
-    let (audit, layout) =
-        (dir.path().join("data/audit/audit-0000000001.jsonl"), dir.path().join("data/layout.new"));
+    let (audit, layout) = (
+        dir.path().join("data/audit/audit-0000000001.jsonl"),
+        dir.path().join("data/layout.new"),
+    );
     std::fs::remove_file(&audit).unwrap();
     symlink("/dev/full", &audit).unwrap();
     symlink("/dev/full", &layout).unwrap();
@@ -56,7 +69,12 @@ async fn node_starts_on_a_full_disk_and_continues_when_space_is_free() {
         accepted += 1;
         assert!(Instant::now() < deadline, "events are rejected");
     }
-    let response = http.post(format!("{url}/v1/events")).json(&placed("late")).send().await.unwrap();
+    let response = http
+        .post(format!("{url}/v1/events"))
+        .json(&placed("late"))
+        .send()
+        .await
+        .unwrap();
     assert_eq!(response.status(), 507);
     let response = http.get(format!("{url}/v1/sagas")).send().await.unwrap();
     assert!(response.status() == 200 && response.text().await.unwrap().contains("o-0"));
@@ -75,7 +93,11 @@ async fn node_starts_on_a_full_disk_and_continues_when_space_is_free() {
             .runtime
             .readers()
             .map(|reader| {
-                reader.count(&orlog_model::TenantId::default_tenant()).unwrap().values().sum::<u64>()
+                reader
+                    .count(&orlog_model::TenantId::default_tenant())
+                    .unwrap()
+                    .values()
+                    .sum::<u64>()
             })
             .sum::<u64>()
     };

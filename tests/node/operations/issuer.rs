@@ -9,7 +9,9 @@ use axum::routing::get;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use ring::rand::SystemRandom;
-use ring::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, Ed25519KeyPair, KeyPair as _};
+use ring::signature::{
+    ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, Ed25519KeyPair, KeyPair as _,
+};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
@@ -33,14 +35,21 @@ impl Key {
     pub(crate) fn ed(id: &str) -> Self {
         let document = Ed25519KeyPair::generate_pkcs8(&SystemRandom::new()).unwrap();
         let pair = Pair::Ed(Ed25519KeyPair::from_pkcs8(document.as_ref()).unwrap());
-        Self { id: id.to_owned(), pair }
+        Self {
+            id: id.to_owned(),
+            pair,
+        }
     }
 
     pub(crate) fn p256(id: &str) -> Self {
         let (random, algorithm) = (SystemRandom::new(), &ECDSA_P256_SHA256_FIXED_SIGNING);
         let document = EcdsaKeyPair::generate_pkcs8(algorithm, &random).unwrap();
-        let pair = Pair::P256(EcdsaKeyPair::from_pkcs8(algorithm, document.as_ref(), &random).unwrap());
-        Self { id: id.to_owned(), pair }
+        let pair =
+            Pair::P256(EcdsaKeyPair::from_pkcs8(algorithm, document.as_ref(), &random).unwrap());
+        Self {
+            id: id.to_owned(),
+            pair,
+        }
     }
 
     /// Returns the public key as a JSON Web Key.
@@ -66,7 +75,10 @@ impl Key {
             Pair::Ed(_) => "EdDSA",
             Pair::P256(_) => "ES256",
         };
-        self.sign_under(&json!({ "alg": algorithm, "typ": "JWT", "kid": self.id }), claims)
+        self.sign_under(
+            &json!({ "alg": algorithm, "typ": "JWT", "kid": self.id }),
+            claims,
+        )
     }
 
     /// Returns a token with this header.
@@ -75,9 +87,11 @@ impl Key {
         let message = format!("{}.{}", encoded(header), encoded(claims));
         let signature = match &self.pair {
             Pair::Ed(pair) => pair.sign(message.as_bytes()).as_ref().to_vec(),
-            Pair::P256(pair) => {
-                pair.sign(&SystemRandom::new(), message.as_bytes()).unwrap().as_ref().to_vec()
-            }
+            Pair::P256(pair) => pair
+                .sign(&SystemRandom::new(), message.as_bytes())
+                .unwrap()
+                .as_ref()
+                .to_vec(),
         };
         format!("{message}.{}", URL_SAFE_NO_PAD.encode(signature))
     }
@@ -114,14 +128,26 @@ impl Jwks {
     pub(crate) async fn open(keys: &[&Key]) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}/jwks.json", listener.local_addr().unwrap());
-        let jwks = Self { url, requests: Arc::default(), away: Arc::default(), keys: Arc::default() };
+        let jwks = Self {
+            url,
+            requests: Arc::default(),
+            away: Arc::default(),
+            keys: Arc::default(),
+        };
         jwks.publish(keys);
-        let (requests, away, keys) =
-            (Arc::clone(&jwks.requests), Arc::clone(&jwks.away), Arc::clone(&jwks.keys));
+        let (requests, away, keys) = (
+            Arc::clone(&jwks.requests),
+            Arc::clone(&jwks.away),
+            Arc::clone(&jwks.keys),
+        );
         let handler = move || {
             requests.fetch_add(1, Ordering::SeqCst);
             let keys = json!({ "keys": *keys.lock().unwrap() }).to_string();
-            let status = if away.load(Ordering::SeqCst) { StatusCode::BAD_GATEWAY } else { StatusCode::OK };
+            let status = if away.load(Ordering::SeqCst) {
+                StatusCode::BAD_GATEWAY
+            } else {
+                StatusCode::OK
+            };
             async move { (status, keys) }
         };
         let router = Router::new().route("/jwks.json", get(handler));

@@ -43,9 +43,16 @@ impl Node {
 
     /// Starts a node with another definition of the order.
     pub(crate) async fn start_with(definition: &str, change: impl FnOnce(&mut Config)) -> Self {
-        let builder = NodeBuilder::new().definition("order", definition).effect("test.charge").config(change);
+        let builder = NodeBuilder::new()
+            .definition("order", definition)
+            .effect("test.charge")
+            .config(change);
         let node = builder.start().await;
-        Self { url: node.serve().await, http: client(), inner: node }
+        Self {
+            url: node.serve().await,
+            http: client(),
+            inner: node,
+        }
     }
 
     /// Starts a node that requires tokens.
@@ -64,11 +71,24 @@ impl Node {
         headers: &[(&str, &str)],
         body: Option<&Value>,
     ) -> HttpResponse {
-        send(&self.http, method, format!("{}{path}", self.url), headers, body).await
+        send(
+            &self.http,
+            method,
+            format!("{}{path}", self.url),
+            headers,
+            body,
+        )
+        .await
     }
 
     /// Sends a request with a token, and with a tenant unless it is empty.
-    pub(crate) async fn request(&self, token: &str, tenant: &str, method: &str, path: &str) -> HttpResponse {
+    pub(crate) async fn request(
+        &self,
+        token: &str,
+        tenant: &str,
+        method: &str,
+        path: &str,
+    ) -> HttpResponse {
         self.call(token, tenant, method, path, None).await
     }
 

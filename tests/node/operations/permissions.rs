@@ -33,12 +33,25 @@ async fn data_files_are_private_and_exposed_ones_are_reported() {
     let definitions = dir.path().join("definitions");
     std::fs::create_dir(&definitions).unwrap();
     std::fs::write(definitions.join("order.saga.yaml"), ORDER).unwrap();
-    let (data, copy, restored) =
-        (dir.path().join("data"), dir.path().join("copy"), dir.path().join("restored"));
+    let (data, copy, restored) = (
+        dir.path().join("data"),
+        dir.path().join("copy"),
+        dir.path().join("restored"),
+    );
     let text = |path: &Path| path.to_str().unwrap().to_owned();
-    let node = Process::start(&["--data-dir", &text(&data), "--definitions-dir", &text(&definitions)]);
+    let node = Process::start(&[
+        "--data-dir",
+        &text(&data),
+        "--definitions-dir",
+        &text(&definitions),
+    ]);
     let http = orlog_effect::http::client().build().unwrap();
-    let published = http.post(format!("{}/v1/events", node.url)).json(&placed("o-1")).send().await.unwrap();
+    let published = http
+        .post(format!("{}/v1/events", node.url))
+        .json(&placed("o-1"))
+        .send()
+        .await
+        .unwrap();
     assert_eq!(published.status(), 202);
     let (code, _, error) = run(orlog(&["backup", "--to", &text(&copy), "--url", &node.url])).await;
     assert_eq!(code, 0, "{error}");
@@ -46,11 +59,26 @@ async fn data_files_are_private_and_exposed_ones_are_reported() {
     check_private(&data, 12);
     check_private(&copy, 3);
     node.stop();
-    let (code, _, error) = run(orlog(&["restore", "--from", &text(&copy), "--to", &text(&restored)])).await;
+    let (code, _, error) = run(orlog(&[
+        "restore",
+        "--from",
+        &text(&copy),
+        "--to",
+        &text(&restored),
+    ]))
+    .await;
     assert_eq!(code, 0, "{error}");
     check_private(&restored, 3);
 
-    let doctor = || run(orlog(&["doctor", "--data-dir", data.to_str().unwrap(), "--listen", "127.0.0.1:0"]));
+    let doctor = || {
+        run(orlog(&[
+            "doctor",
+            "--data-dir",
+            data.to_str().unwrap(),
+            "--listen",
+            "127.0.0.1:0",
+        ]))
+    };
     let (_, report, _) = doctor().await;
     assert!(!report.contains("other users can read"), "{report}");
     // As an earlier release created them.
@@ -58,8 +86,14 @@ async fn data_files_are_private_and_exposed_ones_are_reported() {
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
     }
     let (_, report, _) = doctor().await;
-    assert!(report.contains("other users can read") && report.contains("chmod -R o="), "{report}");
+    assert!(
+        report.contains("other users can read") && report.contains("chmod -R o="),
+        "{report}"
+    );
     std::fs::set_permissions(&data, std::fs::Permissions::from_mode(0o700)).unwrap();
     let (_, report, _) = doctor().await;
-    assert!(!report.contains("other users can read"), "access ends at the directory: {report}");
+    assert!(
+        !report.contains("other users can read"),
+        "access ends at the directory: {report}"
+    );
 }

@@ -14,18 +14,31 @@ fn node(config: &str) -> (Process, TempDir) {
     let file = dir.path().join("orlog.toml");
     std::fs::write(&file, config).unwrap();
     let path = |path: &std::path::Path| path.to_str().unwrap().to_owned();
-    let args = ["--data-dir", &path(&dir.path().join("data")), "--config", &path(&file)];
+    let args = [
+        "--data-dir",
+        &path(&dir.path().join("data")),
+        "--config",
+        &path(&file),
+    ];
     (Process::start(&args), dir)
 }
 
 /// Client whose requests come from an address of this host.
 fn client(last_byte: u8) -> Client {
     let address = IpAddr::V4(Ipv4Addr::new(127, 0, 0, last_byte));
-    orlog_effect::http::client().local_address(address).timeout(WAIT_TIMEOUT).build().unwrap()
+    orlog_effect::http::client()
+        .local_address(address)
+        .timeout(WAIT_TIMEOUT)
+        .build()
+        .unwrap()
 }
 
 async fn get(client: &Client, node: &Process, path: &str) -> Response {
-    client.get(format!("{}{path}", node.url)).send().await.unwrap()
+    client
+        .get(format!("{}{path}", node.url))
+        .send()
+        .await
+        .unwrap()
 }
 
 #[tokio::test]
@@ -38,7 +51,10 @@ async fn a_caller_above_its_rate_is_rejected_and_others_are_served() {
     }
     let rejected = get(&first, &node, "/v1/sagas").await;
     assert_eq!(
-        (rejected.status().as_u16(), &rejected.headers()["retry-after"]),
+        (
+            rejected.status().as_u16(),
+            &rejected.headers()["retry-after"]
+        ),
         (429, &"1".parse().unwrap())
     );
     let text = rejected.text().await.unwrap();
@@ -59,11 +75,15 @@ async fn waiting_workers_of_one_caller_leave_the_others_their_polls() {
     let dir = tempfile::tempdir().unwrap();
     std::fs::write(dir.path().join("hands.toml"), definition).unwrap();
     let upstreams = dir.path().to_str().unwrap().to_owned();
-    let (node, _data) =
-        node(&format!("upstreams_dir = \"{upstreams}\"\nhttp.per_caller.max_long_polls = 1\n"));
+    let (node, _data) = node(&format!(
+        "upstreams_dir = \"{upstreams}\"\nhttp.per_caller.max_long_polls = 1\n"
+    ));
     let claim = |client: &Client, wait: u64| {
         let body = serde_json::json!({ "effects": ["pack"], "worker": "w", "wait_seconds": wait });
-        client.post(format!("{}/v1/work/claim", node.url)).json(&body).send()
+        client
+            .post(format!("{}/v1/work/claim", node.url))
+            .json(&body)
+            .send()
     };
     let (first, second) = (client(1), client(2));
     let mut waiting = tokio::spawn(claim(&first, 25));
@@ -81,13 +101,19 @@ async fn waiting_workers_of_one_caller_leave_the_others_their_polls() {
             assert_eq!(response.status(), 200, "{}", response.text().await.unwrap());
         }
     });
-    let text = rejected.await.expect("the second poll is rejected").text().await.unwrap();
+    let text = rejected
+        .await
+        .expect("the second poll is rejected")
+        .text()
+        .await
+        .unwrap();
     assert!(text.contains("max_long_polls"), "{text}");
     assert_eq!(claim(&second, 1).await.unwrap().status(), 200);
     waiting.abort();
     let free = tokio::time::timeout(WAIT_TIMEOUT, async {
         while claim(&first, 1).await.unwrap().status() != 200 {}
     });
-    free.await.expect("the place of a client that left is free again");
+    free.await
+        .expect("the place of a client that left is free again");
     node.stop();
 }

@@ -31,32 +31,64 @@ fn overwrite_pages(file: &Path) {
 }
 
 /// Publishes orders and waits until their first effects are executed.
-async fn publish(url: &str, log: &ExecutionLog, numbers: std::ops::Range<usize>) -> BTreeSet<String> {
+async fn publish(
+    url: &str,
+    log: &ExecutionLog,
+    numbers: std::ops::Range<usize>,
+) -> BTreeSet<String> {
     let ids: BTreeSet<String> = numbers.map(|number| format!("o-{number}")).collect();
     let batch: Vec<Value> = ids.iter().flat_map(|id| story(id)).collect();
     let http = client();
-    let response = http.post(format!("{url}/v1/events")).header("x-tenant-id", "big").json(&batch).send();
+    let response = http
+        .post(format!("{url}/v1/events"))
+        .header("x-tenant-id", "big")
+        .json(&batch)
+        .send();
     assert_eq!(response.await.unwrap().status(), 202);
-    let reserved = |id: &String| log.lock().unwrap().contains_key(&("stock.reserve".to_owned(), id.clone()));
-    wait_for("the first effect of each order", || ids.iter().all(reserved)).await;
+    let reserved = |id: &String| {
+        log.lock()
+            .unwrap()
+            .contains_key(&("stock.reserve".to_owned(), id.clone()))
+    };
+    wait_for("the first effect of each order", || {
+        ids.iter().all(reserved)
+    })
+    .await;
     ids
 }
 
 fn rebuild(fixture: &BackupFixture, shard: &str, more: &[&str]) -> Command {
     let data = fixture.path("data");
-    let args = ["rebuild", "--data-dir", data.to_str().unwrap(), "--shard", shard];
+    let args = [
+        "rebuild",
+        "--data-dir",
+        data.to_str().unwrap(),
+        "--shard",
+        shard,
+    ];
     orlog(&[&args, more].concat())
 }
 
 /// Returns the errors of a node that does not start.
 async fn failed_start(fixture: &BackupFixture) -> String {
     let (config, data) = (fixture.path("data.toml"), fixture.path("data"));
-    let mut command = orlog(&["dev", "--listen", "127.0.0.1:0", "--config", config.to_str().unwrap()]);
+    let mut command = orlog(&[
+        "dev",
+        "--listen",
+        "127.0.0.1:0",
+        "--config",
+        config.to_str().unwrap(),
+    ]);
     command.args(["--data-dir", data.to_str().unwrap()]);
     // On a busy machine the check of a small store can take longer than its default limit.
     command.env("ORLOG_STORE__START_CHECK_TIMEOUT", "30s");
-    let output = tokio::process::Command::from(command).kill_on_drop(true).output();
-    let output = tokio::time::timeout(WAIT_TIMEOUT, output).await.expect("the node does not start").unwrap();
+    let output = tokio::process::Command::from(command)
+        .kill_on_drop(true)
+        .output();
+    let output = tokio::time::timeout(WAIT_TIMEOUT, output)
+        .await
+        .expect("the node does not start")
+        .unwrap();
     assert_eq!(output.status.code(), Some(1), "{output:?}");
     String::from_utf8(output.stderr).unwrap()
 }
@@ -67,7 +99,10 @@ async fn rebuilt_tables_contain_all_work() {
     let (node, log) = fixture.start("data").await;
     let orders = publish(&node.url, &log, 0..60).await;
     let (code, _, errors) = run(rebuild(&fixture, "0", &[])).await;
-    assert!(code == 1 && errors.contains("is locked by another process"), "{errors}");
+    assert!(
+        code == 1 && errors.contains("is locked by another process"),
+        "{errors}"
+    );
     // The orders wait for their timers.
     node.kill();
     let before = log.lock().unwrap().clone();
@@ -75,28 +110,51 @@ async fn rebuilt_tables_contain_all_work() {
     std::fs::remove_file(tables(&fixture, 1)).unwrap();
 
     let errors = failed_start(&fixture).await;
-    assert!(errors.contains("OR0062") && errors.contains("shard-0"), "{errors}");
+    assert!(
+        errors.contains("OR0062") && errors.contains("shard-0"),
+        "{errors}"
+    );
     assert!(errors.contains("orlog rebuild"), "{errors}");
     let (code, output, errors) = run(rebuild(&fixture, "0", &[])).await;
     assert_eq!(code, 0, "{errors}");
-    assert!(output.contains("the tables of shard 0 are rebuilt: "), "{output}");
+    assert!(
+        output.contains("the tables of shard 0 are rebuilt: "),
+        "{output}"
+    );
     assert!(output.contains("shard-0/tables-aside-1"), "{output}");
-    assert!(fixture.path("data/shard-0/tables-aside-1/mdbx.dat").exists());
+    assert!(
+        fixture
+            .path("data/shard-0/tables-aside-1/mdbx.dat")
+            .exists()
+    );
 
     let errors = failed_start(&fixture).await;
-    assert!(errors.contains("OR0061") && errors.contains("the tables are missing"), "{errors}");
+    assert!(
+        errors.contains("OR0061") && errors.contains("the tables are missing"),
+        "{errors}"
+    );
     assert!(errors.contains("orlog rebuild"), "{errors}");
     let (code, output, errors) = run(rebuild(&fixture, "1", &["--output", "json"])).await;
     assert_eq!(code, 0, "{errors}");
     let output: Value = serde_json::from_str(&output).unwrap();
-    assert!(output["position"].as_u64() > Some(0) && output["rows"].as_u64() > Some(0), "{output}");
+    assert!(
+        output["position"].as_u64() > Some(0) && output["rows"].as_u64() > Some(0),
+        "{output}"
+    );
 
     let (node, log) = fixture.start("data").await;
     let completed = wait_until_idle(&node.url, &orders).await;
     assert_eq!(completed, orders);
     node.stop();
     let after = log.lock().unwrap();
-    assert!(after.keys().filter(|(action, _)| action == "bank.charge").count() > 0, "work was in flight");
+    assert!(
+        after
+            .keys()
+            .filter(|(action, _)| action == "bank.charge")
+            .count()
+            > 0,
+        "work was in flight"
+    );
     agree(&before, &after, &orders);
 }
 
@@ -108,8 +166,14 @@ async fn truncated_journal_is_rebuilt_with_a_backup() {
     let (node, log) = fixture.start("data").await;
     let mut orders = publish(&node.url, &log, 0..100).await;
     let (backup, stranger) = (fixture.path("backup"), fixture.path("stranger"));
-    let (code, _, errors) =
-        run(orlog(&["backup", "--url", &node.url, "--to", backup.to_str().unwrap()])).await;
+    let (code, _, errors) = run(orlog(&[
+        "backup",
+        "--url",
+        &node.url,
+        "--to",
+        backup.to_str().unwrap(),
+    ]))
+    .await;
     assert_eq!(code, 0, "{errors}");
     orders.extend(publish(&node.url, &log, 100..130).await);
     node.kill();
@@ -117,15 +181,39 @@ async fn truncated_journal_is_rebuilt_with_a_backup() {
     overwrite_pages(&tables(&fixture, 0));
 
     let (code, _, errors) = run(rebuild(&fixture, "0", &[])).await;
-    assert!(code == 1 && errors.contains("are no longer in the journal; use a backup"), "{errors}");
+    assert!(
+        code == 1 && errors.contains("are no longer in the journal; use a backup"),
+        "{errors}"
+    );
     small(&stranger).await;
-    let (code, _, errors) = run(rebuild(&fixture, "0", &["--backup", stranger.to_str().unwrap()])).await;
-    assert!(code == 1 && errors.contains("it is a copy of store "), "{errors}");
+    let (code, _, errors) = run(rebuild(
+        &fixture,
+        "0",
+        &["--backup", stranger.to_str().unwrap()],
+    ))
+    .await;
+    assert!(
+        code == 1 && errors.contains("it is a copy of store "),
+        "{errors}"
+    );
     let missing = fixture.path("definitions");
-    let (code, _, errors) = run(rebuild(&fixture, "0", &["--backup", missing.to_str().unwrap()])).await;
+    let (code, _, errors) = run(rebuild(
+        &fixture,
+        "0",
+        &["--backup", missing.to_str().unwrap()],
+    ))
+    .await;
     assert!(code == 3 && errors.contains("is not a backup"), "{errors}");
-    assert!(!fixture.path("data/shard-0/rebuild").exists(), "a failed rebuild leaves nothing");
-    let (code, output, errors) = run(rebuild(&fixture, "0", &["--backup", backup.to_str().unwrap()])).await;
+    assert!(
+        !fixture.path("data/shard-0/rebuild").exists(),
+        "a failed rebuild leaves nothing"
+    );
+    let (code, output, errors) = run(rebuild(
+        &fixture,
+        "0",
+        &["--backup", backup.to_str().unwrap()],
+    ))
+    .await;
     assert_eq!(code, 0, "{output} {errors}");
 
     let (node, log) = fixture.start("data").await;
@@ -143,12 +231,18 @@ async fn rebuild_without_its_prerequisites_is_rejected() {
     node.stop();
     let check = async |shard: &str, text: &str| {
         let (code, output, errors) = run(rebuild(&fixture, shard, &[])).await;
-        assert!(code == 1 && errors.contains(text), "{code} {output} {errors}");
+        assert!(
+            code == 1 && errors.contains(text),
+            "{code} {output} {errors}"
+        );
     };
     check("2", "has 2 shards, numbered from 0").await;
     let layout = fixture.path("data/layout.toml");
     let complete = std::fs::read_to_string(&layout).unwrap();
-    let older: Vec<_> = complete.lines().filter(|line| !line.starts_with("dedupe_window_ms")).collect();
+    let older: Vec<_> = complete
+        .lines()
+        .filter(|line| !line.starts_with("dedupe_window_ms"))
+        .collect();
     std::fs::write(&layout, older.join("\n")).unwrap();
     check("0", "does not contain the dedupe window of shard 0").await;
     // The layout of a replicated shard has no position.
@@ -157,5 +251,8 @@ async fn rebuild_without_its_prerequisites_is_rejected() {
     std::fs::write(&layout, complete).unwrap();
     std::fs::remove_dir_all(fixture.path("data/shard-0/journal")).unwrap();
     check("0", "OR0061").await;
-    assert!(!fixture.path("data/shard-0/tables-aside-1").exists(), "nothing is changed");
+    assert!(
+        !fixture.path("data/shard-0/tables-aside-1").exists(),
+        "nothing is changed"
+    );
 }

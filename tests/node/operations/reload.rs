@@ -25,9 +25,17 @@ impl Reloaded {
         std::fs::write(dir.path().join("definitions/order.saga.yaml"), ORDER).unwrap();
         let flags = ["--config", "--data-dir", "--definitions-dir"];
         let values = [path("orlog.toml"), path("data"), path("definitions")];
-        let args: Vec<&str> = flags.iter().zip(&values).flat_map(|(flag, value)| [*flag, value]).collect();
+        let args: Vec<&str> = flags
+            .iter()
+            .zip(&values)
+            .flat_map(|(flag, value)| [*flag, value])
+            .collect();
         let node = Process::start(&args);
-        Self { _dir: dir, file, node }
+        Self {
+            _dir: dir,
+            file,
+            node,
+        }
     }
 
     async fn reload(&self, config: &str) -> HttpResponse {
@@ -42,13 +50,23 @@ impl Reloaded {
         headers: &[(&str, &str)],
         body: Option<&Value>,
     ) -> HttpResponse {
-        send(&client(), method, format!("{}{path}", self.node.url), headers, body).await
+        send(
+            &client(),
+            method,
+            format!("{}{path}", self.node.url),
+            headers,
+            body,
+        )
+        .await
     }
 
     async fn upstreams(&self) -> Vec<String> {
         let info = self.send("GET", "/info", &[], None).await.json();
         let upstreams = info["upstreams"].as_array().unwrap();
-        upstreams.iter().map(|upstream| upstream["name"].as_str().unwrap().to_owned()).collect()
+        upstreams
+            .iter()
+            .map(|upstream| upstream["name"].as_str().unwrap().to_owned())
+            .collect()
     }
 }
 
@@ -73,17 +91,36 @@ async fn reload_applies_upstreams_and_webhooks_and_names_what_requires_a_restart
     assert_eq!(plan["upstreams"], json!(["pay"]));
     assert_eq!(
         plan["warnings"],
-        json!(["limits.max_state_size has changed in the configuration; restart the node to apply it"])
+        json!([
+            "limits.max_state_size has changed in the configuration; restart the node to apply it"
+        ])
     );
     assert!(node.upstreams().await.contains(&"pay".to_owned()));
     let authentic = [("x-shop-token", "a shared secret")];
-    let received = node.send("POST", "/v1/webhooks/shop", &authentic, Some(&json!({ "id": "d-1" }))).await;
+    let received = node
+        .send(
+            "POST",
+            "/v1/webhooks/shop",
+            &authentic,
+            Some(&json!({ "id": "d-1" })),
+        )
+        .await;
     assert_eq!(received.status, StatusCode::ACCEPTED, "{received:?}");
 
-    let plan = node.reload("[limits]\nmax_state_size = \"2MiB\"\n").await.json();
+    let plan = node
+        .reload("[limits]\nmax_state_size = \"2MiB\"\n")
+        .await
+        .json();
     assert_eq!(plan["upstreams"], json!(["pay"]));
     assert!(!node.upstreams().await.contains(&"pay".to_owned()));
-    let removed = node.send("POST", "/v1/webhooks/shop", &authentic, Some(&json!({ "id": "d-1" }))).await;
+    let removed = node
+        .send(
+            "POST",
+            "/v1/webhooks/shop",
+            &authentic,
+            Some(&json!({ "id": "d-1" })),
+        )
+        .await;
     assert_eq!(removed.status, StatusCode::NOT_FOUND, "{removed:?}");
     node.node.stop();
 }
@@ -93,7 +130,10 @@ async fn reload_applies_upstreams_and_webhooks_and_names_what_requires_a_restart
 async fn reload_of_an_invalid_configuration_is_rejected_and_changes_nothing() {
     let node = Reloaded::start(UPSTREAM);
     for (config, expected) in [
-        ("shards = \"many\"\n[limit]\nx = 1\n", ["shards", "limit"].as_slice()),
+        (
+            "shards = \"many\"\n[limit]\nx = 1\n",
+            ["shards", "limit"].as_slice(),
+        ),
         ("shards = \n", &["orlog.toml:1:"]),
         (
             "[webhooks.shop]\nscheme = \"token\"\nsecrets = [\"file:/none\"]\ntype = \"= a +\"\n",
@@ -102,17 +142,28 @@ async fn reload_of_an_invalid_configuration_is_rejected_and_changes_nothing() {
         (&UPSTREAM.replace("http://127.0.0.1:9", "ftp://h"), &["pay"]),
     ] {
         let response = node.reload(config).await;
-        assert_eq!(response.status, StatusCode::UNPROCESSABLE_ENTITY, "{config}: {response:?}");
+        assert_eq!(
+            response.status,
+            StatusCode::UNPROCESSABLE_ENTITY,
+            "{config}: {response:?}"
+        );
         let problem = response.json().to_string();
-        assert!(expected.iter().all(|part| problem.contains(part)), "{config}: {problem}");
-        assert!(node.upstreams().await.contains(&"pay".to_owned()), "{config}");
+        assert!(
+            expected.iter().all(|part| problem.contains(part)),
+            "{config}: {problem}"
+        );
+        assert!(
+            node.upstreams().await.contains(&"pay".to_owned()),
+            "{config}"
+        );
     }
     node.node.stop();
 }
 
 /// Requirements: F2, R16.
 #[tokio::test(flavor = "multi_thread")]
-async fn effect_narrows_the_contexts_of_its_upstream_and_a_reload_reports_definitions_that_lose_it() {
+async fn effect_narrows_the_contexts_of_its_upstream_and_a_reload_reports_definitions_that_lose_it()
+{
     let upstream = |of_payout: &str| {
         format!(
             "[upstreams.bank]\nbase_url = \"http://127.0.0.1:9\"\ncontexts = [\"acme\", \"beta\"]\n\
@@ -123,7 +174,9 @@ async fn effect_narrows_the_contexts_of_its_upstream_and_a_reload_reports_defini
     let node = Reloaded::start(&upstream("[\"acme\"]"));
     for context in ["acme", "beta"] {
         let lists = json!({ "admins": ["user:ada"] });
-        let created = node.send("PUT", &format!("/v1/contexts/{context}"), &[], Some(&lists)).await;
+        let created = node
+            .send("PUT", &format!("/v1/contexts/{context}"), &[], Some(&lists))
+            .await;
         assert_eq!(created.status, StatusCode::OK, "{created:?}");
     }
     let deploy = async |context: &str, effect: &str| {
@@ -131,24 +184,45 @@ async fn effect_narrows_the_contexts_of_its_upstream_and_a_reload_reports_defini
             "saga: pay\nversion: 1\ncorrelate: id\nstart: Asked\nsteps:\n  - {{ id: pay, do: {{ effect: {effect} }} }}\n"
         );
         let bundle = json!({ "files": [{ "name": "pay.saga.yaml", "text": text }] });
-        node.send("POST", &format!("/v1/contexts/{context}/definitions"), &[], Some(&bundle)).await
+        node.send(
+            "POST",
+            &format!("/v1/contexts/{context}/definitions"),
+            &[],
+            Some(&bundle),
+        )
+        .await
     };
     let denied = deploy("beta", "bank.payout").await;
     denied.rejected(422, "OR0017");
-    assert!(denied.text.contains("bank.payout for definitions of the context beta"), "{denied:?}");
+    assert!(
+        denied
+            .text
+            .contains("bank.payout for definitions of the context beta"),
+        "{denied:?}"
+    );
     deploy("beta", "bank.charge").await.ok();
     deploy("acme", "bank.payout").await.ok();
 
     let invalid = node.reload(&upstream("[\"gamma\"]")).await;
-    assert_eq!(invalid.status, StatusCode::UNPROCESSABLE_ENTITY, "{invalid:?}");
+    assert_eq!(
+        invalid.status,
+        StatusCode::UNPROCESSABLE_ENTITY,
+        "{invalid:?}"
+    );
     assert!(invalid.text.contains("contexts lists gamma"), "{invalid:?}");
     let plan = node.reload(&upstream("[]")).await.ok();
     let warnings = plan["warnings"].as_array().unwrap();
     assert_eq!(warnings.len(), 1, "{plan}");
     let warning = warnings[0].as_str().unwrap();
-    assert!(warning.contains("context acme") && warning.contains("bank.payout"), "{warning}");
+    assert!(
+        warning.contains("context acme") && warning.contains("bank.payout"),
+        "{warning}"
+    );
     // Its instances may need the effect to compensate.
-    let active = node.send("GET", "/v1/definitions", &[("x-tenant-id", "acme")], None).await.ok();
+    let active = node
+        .send("GET", "/v1/definitions", &[("x-tenant-id", "acme")], None)
+        .await
+        .ok();
     assert!(active["items"].to_string().contains("\"pay\""), "{active}");
     deploy("acme", "bank.payout").await.rejected(422, "OR0017");
     node.node.stop();

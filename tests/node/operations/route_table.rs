@@ -12,8 +12,11 @@ use crate::operations::node::Node;
 /// Environment variable that makes the test write the page.
 const WRITE: &str = "ORLOG_WRITE_DOCS";
 /// Lists of a context, and the roles that they grant.
-const LISTS: [(&str, Role); 3] =
-    [("admins", Role::Admin), ("readers", Role::Viewer), ("executors", Role::Worker)];
+const LISTS: [(&str, Role); 3] = [
+    ("admins", Role::Admin),
+    ("readers", Role::Viewer),
+    ("executors", Role::Worker),
+];
 
 const COMMAND: &str = "ORLOG_WRITE_DOCS=1 cargo test --test node permissions_page";
 
@@ -51,7 +54,10 @@ fn page_path() -> PathBuf {
 }
 
 fn row(cells: impl IntoIterator<Item = String>) -> String {
-    format!("| {} |\n", cells.into_iter().collect::<Vec<_>>().join(" | "))
+    format!(
+        "| {} |\n",
+        cells.into_iter().collect::<Vec<_>>().join(" | ")
+    )
 }
 
 /// Returns a table with a column for each role, and for each list if the rows state what lists permit.
@@ -63,8 +69,9 @@ fn table(
     for (cells, right, lists) in rows {
         if text.is_empty() {
             let names = head.iter().copied().chain(Role::all().map(Role::as_str));
-            let names: Vec<_> =
-                names.chain(LISTS.map(|(list, _)| list).into_iter().take(lists.len())).collect();
+            let names: Vec<_> = names
+                .chain(LISTS.map(|(list, _)| list).into_iter().take(lists.len()))
+                .collect();
             columns = names.len();
             text += &row(names.into_iter().map(str::to_owned));
             text += "|";
@@ -72,9 +79,13 @@ fn table(
             text += "\n";
         }
         let is_peer = cells.iter().any(|cell| cell == "peer");
-        let granted = Role::all().map(|role| !is_peer && right.is_none_or(|right| role.allows(right)));
-        let cells =
-            cells.into_iter().chain(granted.chain(lists).map(|yes| if yes { "yes" } else { "–" }.to_owned()));
+        let granted =
+            Role::all().map(|role| !is_peer && right.is_none_or(|right| role.allows(right)));
+        let cells = cells.into_iter().chain(
+            granted
+                .chain(lists)
+                .map(|yes| if yes { "yes" } else { "–" }.to_owned()),
+        );
         text += &row(cells);
     }
     assert!(columns > 0);
@@ -110,12 +121,22 @@ fn described_routes() -> Vec<[String; 4]> {
 
 fn page() -> String {
     let rights = Right::ALL.map(|right| (vec![right.as_str().to_owned()], Some(right), vec![]));
-    let routes = described_routes().into_iter().map(|[method, path, scope, name]| {
-        let right = Right::ALL.into_iter().find(|right| right.as_str() == name);
-        let lists = permitted_by_lists(&scope, right);
-        (vec![format!("`{method} {path}`"), scope, name], right, lists)
-    });
-    format!("{HEAD}{}{ROUTES}{}", table(&["right"], rights), table(&["route", "scope", "right"], routes))
+    let routes = described_routes()
+        .into_iter()
+        .map(|[method, path, scope, name]| {
+            let right = Right::ALL.into_iter().find(|right| right.as_str() == name);
+            let lists = permitted_by_lists(&scope, right);
+            (
+                vec![format!("`{method} {path}`"), scope, name],
+                right,
+                lists,
+            )
+        });
+    format!(
+        "{HEAD}{}{ROUTES}{}",
+        table(&["right"], rights),
+        table(&["route", "scope", "right"], routes)
+    )
 }
 
 #[test]
@@ -125,7 +146,10 @@ fn permissions_page_lists_every_route() {
         std::fs::write(page_path(), &expected).unwrap();
     }
     let written = std::fs::read_to_string(page_path()).unwrap_or_default();
-    assert!(written == expected, "docs/permissions.md is outdated; run: {COMMAND}");
+    assert!(
+        written == expected,
+        "docs/permissions.md is outdated; run: {COMMAND}"
+    );
 }
 
 /// Permissions of a route on the page: its scope, and whether each role has the right and each list permits it.
@@ -138,14 +162,30 @@ struct Row {
 fn page_rows() -> BTreeMap<String, Row> {
     let text = std::fs::read_to_string(page_path()).unwrap();
     let (_, routes) = text.split_once("## Routes").unwrap();
-    let cells = |line: &str| line.split('|').map(|cell| cell.trim().to_owned()).collect::<Vec<_>>();
+    let cells = |line: &str| {
+        line.split('|')
+            .map(|cell| cell.trim().to_owned())
+            .collect::<Vec<_>>()
+    };
     let mut lines = routes.lines().filter(|line| line.starts_with("| "));
     let head = cells(lines.next().unwrap());
     let row = |line: &str| {
         let cells = cells(line);
-        let granted = head.iter().zip(&cells).skip(4).filter(|(role, _)| !role.is_empty());
-        let roles = granted.map(|(role, cell)| (role.clone(), cell == "yes")).collect();
-        (cells[1].trim_matches('`').to_owned(), Row { scope: cells[2].clone(), roles })
+        let granted = head
+            .iter()
+            .zip(&cells)
+            .skip(4)
+            .filter(|(role, _)| !role.is_empty());
+        let roles = granted
+            .map(|(role, cell)| (role.clone(), cell == "yes"))
+            .collect();
+        (
+            cells[1].trim_matches('`').to_owned(),
+            Row {
+                scope: cells[2].clone(),
+                roles,
+            },
+        )
     };
     lines.map(row).collect()
 }
@@ -185,7 +225,8 @@ async fn denial(
     let code = serde_json::from_str::<Value>(&response.text)
         .ok()
         .and_then(|body| body["code"].as_str().map(str::to_owned));
-    let code = code.filter(|code| ["OR0040", "OR0041", "OR0042", "OR0043"].contains(&code.as_str()));
+    let code =
+        code.filter(|code| ["OR0040", "OR0041", "OR0042", "OR0043"].contains(&code.as_str()));
     assert_eq!(
         code.is_some(),
         [401, 403].contains(&response.status.as_u16()),
@@ -203,26 +244,47 @@ async fn routes_admit_exactly_the_callers_on_the_permissions_page() {
     let mut routes = described_routes();
     // Afterwards the node accepts no work.
     routes.sort_by_key(|[_, path, ..]| path == "/admin/drain");
-    let tokens = |role: &str| [json!(["acme"]), json!("*")].map(|tenants| key.token(role, role, &tenants));
-    let callers: Vec<_> = Role::all().map(|role| (role.as_str(), tokens(role.as_str()))).collect();
+    let tokens =
+        |role: &str| [json!(["acme"]), json!("*")].map(|tenants| key.token(role, role, &tenants));
+    let callers: Vec<_> = Role::all()
+        .map(|role| (role.as_str(), tokens(role.as_str())))
+        .collect();
     for [method, path, ..] in &routes {
         let route = format!("{method} {path}");
-        let row = rows.get(&route).unwrap_or_else(|| panic!("{route} has no row; run: {COMMAND}"));
+        let row = rows
+            .get(&route)
+            .unwrap_or_else(|| panic!("{route} has no row; run: {COMMAND}"));
         let anonymous = denial(&node, (method, path), None, "acme").await;
-        assert_eq!(anonymous.is_none(), row.scope == "public", "{route} without a token: {anonymous:?}");
+        assert_eq!(
+            anonymous.is_none(),
+            row.scope == "public",
+            "{route} without a token: {anonymous:?}"
+        );
         let is_node = ["node", "actor"].contains(&row.scope.as_str());
         let cases = callers.iter().flat_map(|(role, [of_acme, of_all])| {
-            [(of_acme, "acme", !is_node), (of_acme, "beta", false), (of_all, "beta", true)]
-                .map(|case| (role, case))
+            [
+                (of_acme, "acme", !is_node),
+                (of_acme, "beta", false),
+                (of_all, "beta", true),
+            ]
+            .map(|case| (role, case))
         });
         let requests = cases.map(async |(role, (token, tenant, has_access))| {
             let denied = denial(&node, (method, path), Some(token), tenant).await;
             let expected = expected_denial(row, role, has_access);
-            assert_eq!(denied.as_deref(), expected, "{route} as {role} for {tenant}, access: {has_access}");
+            assert_eq!(
+                denied.as_deref(),
+                expected,
+                "{route} as {role} for {tenant}, access: {has_access}"
+            );
         });
         futures::future::join_all(requests).await;
     }
-    assert_eq!(rows.len(), routes.len(), "docs/permissions.md is outdated; run: {COMMAND}");
+    assert_eq!(
+        rows.len(),
+        routes.len(),
+        "docs/permissions.md is outdated; run: {COMMAND}"
+    );
 }
 
 /// Requirements: F2.
@@ -235,12 +297,28 @@ async fn routes_admit_exactly_the_members_of_a_context_on_the_permissions_page()
     let member = |list: &str| json!([format!("user:{list}")]);
     let [admins, readers, executors] = LISTS.map(|(list, _)| member(list));
     let acme = json!({ "admins": admins, "readers": readers, "executors": executors });
-    for (tenant, lists) in [("acme", &acme), ("beta", &json!({ "admins": ["user:owner of beta"] }))] {
-        node.call(&root, "", "PUT", &format!("/v1/contexts/{tenant}"), Some(lists)).await.ok();
+    for (tenant, lists) in [
+        ("acme", &acme),
+        ("beta", &json!({ "admins": ["user:owner of beta"] })),
+    ] {
+        node.call(
+            &root,
+            "",
+            "PUT",
+            &format!("/v1/contexts/{tenant}"),
+            Some(lists),
+        )
+        .await
+        .ok();
     }
     let rows = page_rows();
-    let names = LISTS.map(|(list, _)| list).into_iter().chain(["owner of beta", "stranger"]);
-    let callers: Vec<_> = names.map(|name| (name, key.token(name, "", &json!([])))).collect();
+    let names = LISTS
+        .map(|(list, _)| list)
+        .into_iter()
+        .chain(["owner of beta", "stranger"]);
+    let callers: Vec<_> = names
+        .map(|name| (name, key.token(name, "", &json!([]))))
+        .collect();
     for [method, path, ..] in described_routes() {
         let row = &rows[&format!("{method} {path}")];
         let is_open = ["public", "authenticated"].contains(&row.scope.as_str());
@@ -249,14 +327,29 @@ async fn routes_admit_exactly_the_members_of_a_context_on_the_permissions_page()
             let is_permitted = is_open || row.roles.get(*name).copied().unwrap_or_default();
             // Without roles in its token, a caller has no right elsewhere.
             let expected = (!is_permitted).then_some("OR0042");
-            assert_eq!(denied.as_deref(), expected, "{method} {path} as {name} for acme");
+            assert_eq!(
+                denied.as_deref(),
+                expected,
+                "{method} {path} as {name} for acme"
+            );
             if !is_open && LISTS.iter().any(|(list, _)| list == name) {
                 let denied = denial(&node, (&method, &path), Some(token), "gamma").await;
-                assert_eq!(denied.as_deref(), Some("OR0042"), "{method} {path} as {name} of acme, for gamma");
+                assert_eq!(
+                    denied.as_deref(),
+                    Some("OR0042"),
+                    "{method} {path} as {name} of acme, for gamma"
+                );
             }
         });
         futures::future::join_all(requests).await;
     }
-    let lists = node.call(&root, "", "GET", "/v1/contexts/acme", None).await.ok();
-    assert_eq!(lists["changes"].as_array().unwrap().len(), 1, "no request changed the context: {lists}");
+    let lists = node
+        .call(&root, "", "GET", "/v1/contexts/acme", None)
+        .await
+        .ok();
+    assert_eq!(
+        lists["changes"].as_array().unwrap().len(),
+        1,
+        "no request changed the context: {lists}"
+    );
 }

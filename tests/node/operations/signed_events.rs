@@ -29,47 +29,101 @@ impl Fixture {
     async fn start() -> Self {
         let robo = Signer::new();
         // A node without nonces rejects signatures that were created in the second of its start.
-        let dir = NodeBuilder::new().definition("order", ORDER).start().await.stop().await;
+        let dir = NodeBuilder::new()
+            .definition("order", ORDER)
+            .start()
+            .await
+            .stop()
+            .await;
         let node = NodeBuilder::on(dir).config(|config| {
             robo.join(config, "robo", "viewer", "acme");
-            config.auth.actors.values_mut().for_each(|actor| actor.groups = vec!["makers".to_owned()]);
+            config
+                .auth
+                .actors
+                .values_mut()
+                .for_each(|actor| actor.groups = vec!["makers".to_owned()]);
         });
-        let fixture = Self { node: node.start().await, robo };
+        let fixture = Self {
+            node: node.start().await,
+            robo,
+        };
         let lists = json!({ "admins": ["group:makers"], "require_signed_events": true });
-        fixture.node.ask(Method::PUT, "", "/v1/contexts/acme", lists.to_string()).await.ok();
+        fixture
+            .node
+            .ask(Method::PUT, "", "/v1/contexts/acme", lists.to_string())
+            .await
+            .ok();
         fixture
     }
 
     async fn publish(&self, body: &Value) -> HttpResponse {
-        self.node.ask(Method::POST, "acme", "/v1/events", body.to_string()).await
+        self.node
+            .ask(Method::POST, "acme", "/v1/events", body.to_string())
+            .await
     }
 
     /// Sends a request that robo signs.
     async fn signed(&self, path: &str, body: &Value) -> HttpResponse {
         self.node
-            .send(self.robo.sign(Draft::new(Method::POST, "acme", path, body.to_string())).request())
+            .send(
+                self.robo
+                    .sign(Draft::new(Method::POST, "acme", path, body.to_string()))
+                    .request(),
+            )
             .await
     }
 
     async fn orders(&self) -> usize {
-        let page = self.node.ask(Method::GET, "acme", "/v1/sagas?saga=order", "").await.ok();
+        let page = self
+            .node
+            .ask(Method::GET, "acme", "/v1/sagas?saga=order", "")
+            .await
+            .ok();
         page["items"].as_array().unwrap().len()
     }
 
     /// Waits for the instance of an order, and returns the user who started it.
     async fn started_by(&self, order: &str) -> String {
-        self.node.until("acme", &format!("/v1/sagas/order/{order}"), |_| true).await;
-        let (tenant, saga) = (TenantId::new("acme").unwrap(), SagaName::new("order").unwrap());
-        let key = InstanceKey { tenant, saga, correlation: CorrelationId::new(order).unwrap() };
-        let instance = self.node.app.runtime.reader(&key).unwrap().instance(&key).unwrap().unwrap();
+        self.node
+            .until("acme", &format!("/v1/sagas/order/{order}"), |_| true)
+            .await;
+        let (tenant, saga) = (
+            TenantId::new("acme").unwrap(),
+            SagaName::new("order").unwrap(),
+        );
+        let key = InstanceKey {
+            tenant,
+            saga,
+            correlation: CorrelationId::new(order).unwrap(),
+        };
+        let instance = self
+            .node
+            .app
+            .runtime
+            .reader(&key)
+            .unwrap()
+            .instance(&key)
+            .unwrap()
+            .unwrap();
         instance.users.unwrap().started_by.unwrap()
     }
 
     /// Returns the signatures of all events in the log that are by a key.
     async fn signatures_on_the_bus(&self, key: &SigningKey) -> usize {
         let filters = vec!["tenant.acme.>".to_owned()];
-        let mut scan = self.node.app.bus.scan(filters, ScanStart::Sequence(1)).await.unwrap();
-        let messages = scan.next().await.unwrap().into_iter().map(|delivery| delivery.message);
+        let mut scan = self
+            .node
+            .app
+            .bus
+            .scan(filters, ScanStart::Sequence(1))
+            .await
+            .unwrap();
+        let messages = scan
+            .next()
+            .await
+            .unwrap()
+            .into_iter()
+            .map(|delivery| delivery.message);
         let is_signed = |message: &std::sync::Arc<Message>| {
             let signature = EventSignature::read(covered(message)).unwrap();
             signature.is_some_and(|signature| signature.is_by(&key.public_key()))
@@ -79,8 +133,15 @@ impl Fixture {
 }
 
 fn covered(message: &Message) -> EventMessage<'_, impl Iterator<Item = (&str, &str)> + Clone> {
-    let headers = message.headers.iter().map(|(name, value)| (name.as_str(), value.as_str()));
-    EventMessage { subject: &message.subject, headers, data: &message.payload }
+    let headers = message
+        .headers
+        .iter()
+        .map(|(name, value)| (name.as_str(), value.as_str()));
+    EventMessage {
+        subject: &message.subject,
+        headers,
+        data: &message.payload,
+    }
 }
 
 fn placed(order: &str) -> Value {
@@ -93,12 +154,20 @@ fn placed(order: &str) -> Value {
 /// Returns the message of an event with the signature of an actor, whose clock differs by this number of seconds.
 fn message(signer: &Signer, event: &Value, offset: i64) -> Message {
     let now = SystemClock.now();
-    let defaults = DecodeDefaults { tenant: Some(TenantId::new("acme").unwrap()), now };
+    let defaults = DecodeDefaults {
+        tenant: Some(TenantId::new("acme").unwrap()),
+        now,
+    };
     let event = codec::from_json(event, &defaults).unwrap();
-    let mut message = codec::encode(&event, codec::subject_with_kind(&event, SubjectKind::WorkflowEvent));
+    let mut message = codec::encode(
+        &event,
+        codec::subject_with_kind(&event, SubjectKind::WorkflowEvent),
+    );
     let times = (now.as_millis() / 1000 + offset, Duration::from_mins(1));
     let signature = signer.key.sign_event(covered(&message), times);
-    message.headers.push((EVENT_SIGNATURE.into(), signature.into()));
+    message
+        .headers
+        .push((EVENT_SIGNATURE.into(), signature.into()));
     message
 }
 
@@ -113,7 +182,12 @@ async fn unsigned_events_starts_and_signals_have_no_effect_and_signed_requests_h
     let fixture = Fixture::start().await;
     let shown = fixture.node.get("/v1/contexts/acme").await.ok();
     assert_eq!(shown["require_signed_events"], true);
-    assert!(shown["changes"].to_string().contains(r#"["require_signed_events"]"#), "{shown}");
+    assert!(
+        shown["changes"]
+            .to_string()
+            .contains(r#"["require_signed_events"]"#),
+        "{shown}"
+    );
     let (start, signal) = ("/v1/sagas/order", "/v1/sagas/order/o-1/signal");
     let paid = json!({ "type": "OrderPaid" });
     let batch = json!([signed(&fixture.robo, &placed("o-2"), 0), placed("o-3")]);
@@ -123,20 +197,34 @@ async fn unsigned_events_starts_and_signals_have_no_effect_and_signed_requests_h
         (signal, paid.clone()),
         ("/v1/events", batch),
     ] {
-        let response = fixture.node.ask(Method::POST, "acme", path, body.to_string()).await;
+        let response = fixture
+            .node
+            .ask(Method::POST, "acme", path, body.to_string())
+            .await;
         response.rejected(403, "OR0106");
     }
     assert_eq!(fixture.orders().await, 0, "a batch is atomic");
-    fixture.signed("/v1/events", &json!([placed("o-1"), placed("o-2")])).await.ok();
+    fixture
+        .signed("/v1/events", &json!([placed("o-1"), placed("o-2")]))
+        .await
+        .ok();
     assert_eq!(fixture.started_by("o-1").await, "robo");
     fixture.signed(signal, &paid).await.ok();
-    fixture.signed(start, &json!({ "orderId": "o-4" })).await.ok();
-    fixture.node.until("acme", "/v1/sagas/order/o-1", |order| order["status"] == "completed").await;
+    fixture
+        .signed(start, &json!({ "orderId": "o-4" }))
+        .await
+        .ok();
+    fixture
+        .node
+        .until("acme", "/v1/sagas/order/o-1", |order| {
+            order["status"] == "completed"
+        })
+        .await;
     // A request that replaces the lists does not withdraw the requirement; an admin can.
     let put = async |body: Value| {
         let revision = fixture.node.get("/v1/contexts/acme").await.ok()["revision"].to_string();
-        let request =
-            Draft::new(Method::PUT, "", "/v1/contexts/acme", body.to_string()).header("if-match", &revision);
+        let request = Draft::new(Method::PUT, "", "/v1/contexts/acme", body.to_string())
+            .header("if-match", &revision);
         fixture.node.send(request.request()).await.ok()
     };
     let lists = json!({ "admins": ["group:makers", "user:ada"] });
@@ -155,22 +243,36 @@ async fn event_is_published_with_the_signature_and_the_user_of_its_publisher() {
     let valid = signed(robo, &placed("o-1"), 0);
     for duplicate in [false, true] {
         let accepted = fixture.publish(&valid).await.ok();
-        assert_eq!(accepted["accepted"][0]["duplicate"], duplicate, "{accepted}");
+        assert_eq!(
+            accepted["accepted"][0]["duplicate"], duplicate,
+            "{accepted}"
+        );
     }
     assert_eq!(fixture.started_by("o-1").await, "robo");
     // In binary mode, the body stays as it was sent.
     let sent = message(robo, &placed("o-2"), 0);
-    let mut request =
-        Draft::new(Method::POST, "acme", "/v1/events", String::from_utf8(sent.payload.to_vec()).unwrap());
+    let mut request = Draft::new(
+        Method::POST,
+        "acme",
+        "/v1/events",
+        String::from_utf8(sent.payload.to_vec()).unwrap(),
+    );
     for (name, value) in &sent.headers {
-        request.headers.insert(HeaderName::try_from(name.as_str()).unwrap(), value.parse().unwrap());
+        request.headers.insert(
+            HeaderName::try_from(name.as_str()).unwrap(),
+            value.parse().unwrap(),
+        );
     }
     fixture.node.send(request.request()).await.ok();
     assert_eq!(fixture.started_by("o-2").await, "robo");
     assert_eq!(fixture.signatures_on_the_bus(&robo.key).await, 2);
     // A forged header cannot become part of a message that the node vouches for.
     let reserved = request.header("ce-orlogeffect", "pay.charge");
-    fixture.node.send(reserved.request()).await.rejected(422, "OR0107");
+    fixture
+        .node
+        .send(reserved.request())
+        .await
+        .rejected(422, "OR0107");
 
     let changed = |name: &str, value: Value| {
         let mut event = signed(robo, &placed("o-3"), 0);
@@ -186,14 +288,23 @@ async fn event_is_published_with_the_signature_and_the_user_of_its_publisher() {
         (changed("region", json!("us")), "not by a known key"),
         (changed("data_base64", json!("e30=")), "not by a known key"),
         (changed("orlogsignature", json!("v1.none")), "malformed"),
-        (changed("orlogeffect", json!("pay.charge")), "only Orlog sets this attribute"),
+        (
+            changed("orlogeffect", json!("pay.charge")),
+            "only Orlog sets this attribute",
+        ),
     ] {
         let detail = fixture.publish(&event).await.rejected(422, "OR0107");
         assert!(detail.contains(part), "{detail}");
     }
     let mut plain = signed(robo, &placed("o-3"), 0);
     (plain["data"], plain["data_base64"]) = (json!({ "orderId": "o-3" }), Value::Null);
-    assert!(fixture.publish(&plain).await.rejected(422, "OR0107").contains("data_base64"));
+    assert!(
+        fixture
+            .publish(&plain)
+            .await
+            .rejected(422, "OR0107")
+            .contains("data_base64")
+    );
     assert_eq!(fixture.orders().await, 2);
 }
 
@@ -204,10 +315,16 @@ async fn command_line_signs_each_event_with_its_key() {
     let url = fixture.node.serve().await;
     let path = |name: &str| fixture.node.dir.path().join(name).display().to_string();
     let pem = SigningKey::generate_pem().unwrap();
-    let maker = Signer { key: SigningKey::from_pem(&pem).unwrap() };
+    let maker = Signer {
+        key: SigningKey::from_pem(&pem).unwrap(),
+    };
     let (key_file, events) = (path("key.pem"), path("events.jsonl"));
     std::fs::write(&key_file, &pem).unwrap();
-    std::fs::set_permissions(&key_file, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+    std::fs::set_permissions(
+        &key_file,
+        std::os::unix::fs::PermissionsExt::from_mode(0o600),
+    )
+    .unwrap();
     std::fs::write(&events, format!("{}\n{}\n", placed("o-1"), placed("o-2"))).unwrap();
     let publish = async |args: &[&str]| {
         let fixed = ["publish", &events, "--url", &url, "--tenant", "acme"];
@@ -216,19 +333,30 @@ async fn command_line_signs_each_event_with_its_key() {
         run(command).await
     };
     let (code, _, error) = publish(&["--sign"]).await;
-    assert!(code == 2 && error.contains("--sign: no key"), "{code} {error}");
+    assert!(
+        code == 2 && error.contains("--sign: no key"),
+        "{code} {error}"
+    );
     let (_, _, error) = publish(&[]).await;
     assert!(error.contains("OR0106"), "{error}");
     let (_, _, error) = publish(&["--key", &key_file]).await;
     assert!(error.contains("OR0073"), "{error}");
     let actor = json!({ "id": "maker", "keys": [maker.key_of("maker")] });
-    fixture.node.ask(Method::POST, "", "/v1/actors", actor.to_string()).await.ok();
+    fixture
+        .node
+        .ask(Method::POST, "", "/v1/actors", actor.to_string())
+        .await
+        .ok();
     let revision = fixture.node.get("/v1/contexts/acme").await.ok()["revision"].to_string();
     let lists = json!({ "admins": ["actor:maker"] }).to_string();
-    let request = Draft::new(Method::PUT, "", "/v1/contexts/acme", lists).header("if-match", &revision);
+    let request =
+        Draft::new(Method::PUT, "", "/v1/contexts/acme", lists).header("if-match", &revision);
     fixture.node.send(request.request()).await.ok();
     let (code, output, error) = publish(&["--key", &key_file]).await;
-    assert!(code == 0 && output.contains("2 events accepted"), "{output} {error}");
+    assert!(
+        code == 0 && output.contains("2 events accepted"),
+        "{output} {error}"
+    );
     assert_eq!(fixture.started_by("o-2").await, "maker");
     assert_eq!(fixture.signatures_on_the_bus(&maker.key).await, 2);
 }

@@ -19,7 +19,9 @@ use crate::harness::process::{orlog, run};
 use crate::operations::node::Node;
 
 fn file(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/certs").join(name)
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/certs")
+        .join(name)
 }
 
 fn read(name: &str) -> Vec<u8> {
@@ -52,7 +54,9 @@ fn identity(name: &str) -> Vec<u8> {
 
 /// Client that opens a connection for each request.
 fn client(ca: &str, certificate: Option<&str>) -> reqwest::Client {
-    let client = orlog_effect::http::client().timeout(WAIT_TIMEOUT).pool_max_idle_per_host(0);
+    let client = orlog_effect::http::client()
+        .timeout(WAIT_TIMEOUT)
+        .pool_max_idle_per_host(0);
     let client = client.tls_certs_only(Certificate::from_pem_bundle(&read(ca)).unwrap());
     let client = match certificate {
         Some(name) => client.identity(Identity::from_pem(&identity(name)).unwrap()),
@@ -63,16 +67,23 @@ fn client(ca: &str, certificate: Option<&str>) -> reqwest::Client {
 
 async fn status(client: &reqwest::Client, url: &str) -> Result<u16, String> {
     let response = client.get(format!("{url}/info")).send().await;
-    response.map(|response| response.status().as_u16()).map_err(|error| format!("{error:?}"))
+    response
+        .map(|response| response.status().as_u16())
+        .map_err(|error| format!("{error:?}"))
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn api_and_command_line_use_https() {
     let (node, url) = start(of_node("server"), |_| ()).await;
     assert_eq!(status(&client("ca.pem", None), &url).await, Ok(200));
-    let error = status(&client("other-ca.pem", None), &url).await.unwrap_err();
+    let error = status(&client("other-ca.pem", None), &url)
+        .await
+        .unwrap_err();
     assert!(error.contains("UnknownIssuer"), "{error}");
-    assert!(status(&client("ca.pem", None), &node.url).await.is_err(), "the port serves no HTTP");
+    assert!(
+        status(&client("ca.pem", None), &node.url).await.is_err(),
+        "the port serves no HTTP"
+    );
 
     let list = |ca: Option<&str>| {
         let mut command = orlog(&["saga", "list", "--url", &url]);
@@ -85,28 +96,59 @@ async fn api_and_command_line_use_https() {
     assert_eq!(code, 0, "{error}");
     for ca in [Some("other-ca.pem"), None] {
         let (code, _, error) = list(ca).await;
-        assert!(code != 0 && error.contains("no response from https://"), "{ca:?} {error}");
+        assert!(
+            code != 0 && error.contains("no response from https://"),
+            "{ca:?} {error}"
+        );
     }
     let (code, _, error) = list(Some("server.key")).await;
-    assert!(code == 2 && error.contains("server.key: no certificate in PEM"), "{code} {error}");
+    assert!(
+        code == 2 && error.contains("server.key: no certificate in PEM"),
+        "{code} {error}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn client_certificates_are_verified_and_can_be_required() {
-    let trusted = HttpTlsConfig { client_ca: Some(file("ca.pem")), ..of_node("server") };
+    let trusted = HttpTlsConfig {
+        client_ca: Some(file("ca.pem")),
+        ..of_node("server")
+    };
     let (_node, url) = start(trusted.clone(), |_| ()).await;
     assert_eq!(status(&client("ca.pem", None), &url).await, Ok(200));
-    assert_eq!(status(&client("ca.pem", Some("client")), &url).await, Ok(200));
-    assert!(status(&client("ca.pem", Some("other")), &url).await.is_err());
+    assert_eq!(
+        status(&client("ca.pem", Some("client")), &url).await,
+        Ok(200)
+    );
+    assert!(
+        status(&client("ca.pem", Some("other")), &url)
+            .await
+            .is_err()
+    );
 
-    let (node, url) = start(HttpTlsConfig { require_client_certificate: true, ..trusted }, |_| ()).await;
+    let (node, url) = start(
+        HttpTlsConfig {
+            require_client_certificate: true,
+            ..trusted
+        },
+        |_| (),
+    )
+    .await;
     assert!(status(&client("ca.pem", None), &url).await.is_err());
-    assert!(status(&client("ca.pem", Some("other")), &url).await.is_err());
-    assert_eq!(status(&client("ca.pem", Some("client")), &url).await, Ok(200));
+    assert!(
+        status(&client("ca.pem", Some("other")), &url)
+            .await
+            .is_err()
+    );
+    assert_eq!(
+        status(&client("ca.pem", Some("client")), &url).await,
+        Ok(200)
+    );
     let certificate = node.dir.path().join("client-identity.pem");
     std::fs::write(&certificate, identity("client")).unwrap();
     let mut list = orlog(&["saga", "list", "--url", &url]);
-    list.env("ORLOG_CA_FILE", file("ca.pem")).env("ORLOG_CLIENT_CERTIFICATE", &certificate);
+    list.env("ORLOG_CA_FILE", file("ca.pem"))
+        .env("ORLOG_CLIENT_CERTIFICATE", &certificate);
     let (code, _, error) = run(list).await;
     assert_eq!(code, 0, "{error}");
 }
@@ -130,7 +172,10 @@ async fn reload_replaces_certificates_and_keeps_them_if_the_new_ones_are_invalid
     let reload = async || {
         drop(
             node.app
-                .reload("test".to_owned(), orlog::definitions::deploy::DeployPolicy::default())
+                .reload(
+                    "test".to_owned(),
+                    orlog::definitions::deploy::DeployPolicy::default(),
+                )
                 .await
                 .unwrap(),
         );
@@ -161,34 +206,82 @@ async fn reload_replaces_certificates_and_keeps_them_if_the_new_ones_are_invalid
 async fn invalid_certificates_prevent_the_start() {
     let start = async |tls: HttpTlsConfig| {
         let dir = tempfile::tempdir().unwrap();
-        let mut config = Config { data_dir: dir.path().join("data"), ..Config::default() };
+        let mut config = Config {
+            data_dir: dir.path().join("data"),
+            ..Config::default()
+        };
         config.http.tls = tls;
-        let Err(error) = App::start(config).await else { panic!("the node has started") };
+        let Err(error) = App::start(config).await else {
+            panic!("the node has started")
+        };
         format!("{error:#}")
     };
-    let missing = HttpTlsConfig { key: Some("/nonexistent.key".into()), ..of_node("server") };
+    let missing = HttpTlsConfig {
+        key: Some("/nonexistent.key".into()),
+        ..of_node("server")
+    };
     let error = start(missing).await;
-    assert!(error.contains("http.tls.key: cannot read /nonexistent.key: No such file"), "{error}");
-    let error = start(HttpTlsConfig { key: Some(file("client.key")), ..of_node("server") }).await;
-    assert!(error.contains("http.tls.certificate: ") && error.contains("keys"), "{error}");
-    let error = start(HttpTlsConfig { certificate: Some(file("server.key")), ..of_node("server") }).await;
-    assert!(error.contains("server.key contains no certificate in PEM"), "{error}");
-    let error = start(HttpTlsConfig { key: Some(file("server.pem")), ..of_node("server") }).await;
-    assert!(error.contains("server.pem contains no private key in PEM"), "{error}");
-    let error = start(HttpTlsConfig { client_ca: Some(file("server.key")), ..of_node("server") }).await;
-    assert!(error.contains("http.tls.client_ca: ") && error.contains("no certificate"), "{error}");
+    assert!(
+        error.contains("http.tls.key: cannot read /nonexistent.key: No such file"),
+        "{error}"
+    );
+    let error = start(HttpTlsConfig {
+        key: Some(file("client.key")),
+        ..of_node("server")
+    })
+    .await;
+    assert!(
+        error.contains("http.tls.certificate: ") && error.contains("keys"),
+        "{error}"
+    );
+    let error = start(HttpTlsConfig {
+        certificate: Some(file("server.key")),
+        ..of_node("server")
+    })
+    .await;
+    assert!(
+        error.contains("server.key contains no certificate in PEM"),
+        "{error}"
+    );
+    let error = start(HttpTlsConfig {
+        key: Some(file("server.pem")),
+        ..of_node("server")
+    })
+    .await;
+    assert!(
+        error.contains("server.pem contains no private key in PEM"),
+        "{error}"
+    );
+    let error = start(HttpTlsConfig {
+        client_ca: Some(file("server.key")),
+        ..of_node("server")
+    })
+    .await;
+    assert!(
+        error.contains("http.tls.client_ca: ") && error.contains("no certificate"),
+        "{error}"
+    );
 }
 
 /// Opens a TLS connection and sends a text.
 async fn send(address: &str, text: &str) -> TlsStream<TcpStream> {
     let mut roots = rustls::RootCertStore::empty();
-    roots.add(CertificateDer::from_pem_slice(&read("ca.pem")).unwrap()).unwrap();
+    roots
+        .add(CertificateDer::from_pem_slice(&read("ca.pem")).unwrap())
+        .unwrap();
     let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let config = rustls::ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
-    let config = config.unwrap().with_root_certificates(roots).with_no_client_auth();
+    let config =
+        rustls::ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+    let config = config
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_no_client_auth();
     let stream = TcpStream::connect(address).await.unwrap();
     let name = ServerName::try_from("127.0.0.1").unwrap();
-    let mut stream = TlsConnector::from(Arc::new(config)).connect(name, stream).await.unwrap();
+    let mut stream = TlsConnector::from(Arc::new(config))
+        .connect(name, stream)
+        .await
+        .unwrap();
     stream.write_all(text.as_bytes()).await.unwrap();
     stream
 }
@@ -199,11 +292,17 @@ async fn get(address: &str, path: &str) -> String {
     let mut response = Vec::new();
     // A connection may end without a TLS alert.
     drop(send(address, &text).await.read_to_end(&mut response).await);
-    String::from_utf8_lossy(&response).lines().next().unwrap_or_default().to_owned()
+    String::from_utf8_lossy(&response)
+        .lines()
+        .next()
+        .unwrap_or_default()
+        .to_owned()
 }
 
 async fn within<T>(deadline: Duration, work: impl Future<Output = T>) -> T {
-    tokio::time::timeout(deadline, work).await.expect("done in time")
+    tokio::time::timeout(deadline, work)
+        .await
+        .expect("done in time")
 }
 
 #[tokio::test(flavor = "multi_thread")]

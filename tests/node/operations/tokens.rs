@@ -1,4 +1,6 @@
 //! Valid and invalid tokens, and key rotation.
+//!
+//! Size: tables of invalid tokens and their messages.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -26,36 +28,96 @@ async fn token_errors_explain_without_echoing_the_token() {
         claims
     };
     let valid_claims = claims("ada", "viewer", &json!("acme"));
-    node.request(&key.sign(&valid_claims), "acme", "GET", PATH).await.ok();
-    node.request(&key.sign(&with("aud", json!(["x", "orlog"]))), "acme", "GET", PATH).await.ok();
+    node.request(&key.sign(&valid_claims), "acme", "GET", PATH)
+        .await
+        .ok();
+    node.request(
+        &key.sign(&with("aud", json!(["x", "orlog"]))),
+        "acme",
+        "GET",
+        PATH,
+    )
+    .await
+    .ok();
     // Within the leeway.
-    node.request(&key.sign(&with("exp", json!(seconds() - 10))), "acme", "GET", PATH).await.ok();
-    node.request(&key.sign(&with("nbf", Value::Null)), "acme", "GET", PATH).await.ok();
+    node.request(
+        &key.sign(&with("exp", json!(seconds() - 10))),
+        "acme",
+        "GET",
+        PATH,
+    )
+    .await
+    .ok();
+    node.request(&key.sign(&with("nbf", Value::Null)), "acme", "GET", PATH)
+        .await
+        .ok();
 
     let signed = key.sign(&valid_claims);
     let unsigned = format!("{}.", signed.rsplit_once('.').unwrap().0);
     let header = |alg: &str| json!({ "alg": alg, "kid": "a" });
     let crit = json!({ "alg": "EdDSA", "kid": "a", "crit": ["b64"], "b64": false });
     let invalid_tokens = [
-        (key.sign(&with("exp", json!(seconds() - 100))), "the token has expired"),
-        (key.sign(&with("nbf", json!(seconds() + 100))), "the token is not valid yet"),
-        (key.sign(&with("exp", Value::Null)), "the token has no claim exp"),
-        (key.sign(&with("exp", json!("never"))), "the token has no claim exp"),
-        (key.sign(&with("iss", json!("https://else.test/"))), "the token has another issuer (iss)"),
-        (key.sign(&with("iss", Value::Null)), "the token has no claim iss"),
-        (key.sign(&with("aud", json!("shop"))), "the token has another audience (aud)"),
-        (key.sign(&with("aud", Value::Null)), "the token has no claim aud"),
-        (key.sign(&with("sub", Value::Null)), "the token has no claim sub"),
+        (
+            key.sign(&with("exp", json!(seconds() - 100))),
+            "the token has expired",
+        ),
+        (
+            key.sign(&with("nbf", json!(seconds() + 100))),
+            "the token is not valid yet",
+        ),
+        (
+            key.sign(&with("exp", Value::Null)),
+            "the token has no claim exp",
+        ),
+        (
+            key.sign(&with("exp", json!("never"))),
+            "the token has no claim exp",
+        ),
+        (
+            key.sign(&with("iss", json!("https://else.test/"))),
+            "the token has another issuer (iss)",
+        ),
+        (
+            key.sign(&with("iss", Value::Null)),
+            "the token has no claim iss",
+        ),
+        (
+            key.sign(&with("aud", json!("shop"))),
+            "the token has another audience (aud)",
+        ),
+        (
+            key.sign(&with("aud", Value::Null)),
+            "the token has no claim aud",
+        ),
+        (
+            key.sign(&with("sub", Value::Null)),
+            "the token has no claim sub",
+        ),
         (
             key.sign(&with("sub", json!("x".repeat(256)))),
             "the claim sub is too long or contains control characters",
         ),
-        (stranger.sign(&valid_claims), "the signature of the token is invalid"),
+        (
+            stranger.sign(&valid_claims),
+            "the signature of the token is invalid",
+        ),
         (unsigned, "the signature of the token is invalid"),
-        (key.sign_under(&header("none"), &valid_claims), "the token is not a signed JWT"),
-        (key.sign_under(&header("HS256"), &valid_claims), "the token is signed with an unknown key \"a\""),
-        (key.sign_under(&header("RS256"), &valid_claims), "the token is signed with an unknown key \"a\""),
-        (key.sign_under(&crit, &valid_claims), "the token requires unknown extensions (crit)"),
+        (
+            key.sign_under(&header("none"), &valid_claims),
+            "the token is not a signed JWT",
+        ),
+        (
+            key.sign_under(&header("HS256"), &valid_claims),
+            "the token is signed with an unknown key \"a\"",
+        ),
+        (
+            key.sign_under(&header("RS256"), &valid_claims),
+            "the token is signed with an unknown key \"a\"",
+        ),
+        (
+            key.sign_under(&crit, &valid_claims),
+            "the token requires unknown extensions (crit)",
+        ),
         ("canary".to_owned(), "the token is not a signed JWT"),
         ("x".repeat(20_000), "the token is too long"),
     ];
@@ -63,10 +125,16 @@ async fn token_errors_explain_without_echoing_the_token() {
         let response = node.request(&token, "acme", "GET", PATH).await;
         let detail = response.rejected(401, "OR0041");
         assert_eq!(detail, expected);
-        assert!(token.len() < 8 || !response.text.contains(&token), "{response:?}");
+        assert!(
+            token.len() < 8 || !response.text.contains(&token),
+            "{response:?}"
+        );
     }
     let basic = [("authorization", "Basic YTpi")];
-    let detail = node.send("GET", PATH, &basic, None).await.rejected(401, "OR0041");
+    let detail = node
+        .send("GET", PATH, &basic, None)
+        .await
+        .rejected(401, "OR0041");
     assert_eq!(detail, "the Authorization header contains no bearer token");
 }
 
@@ -81,7 +149,9 @@ async fn key_rotation_and_issuer_outage_are_handled() {
     .await;
     let [old, new] = [&first, &second].map(|key| key.token("ada", "viewer", &json!("acme")));
     node.request(&old, "acme", "GET", PATH).await.ok();
-    node.request(&new, "acme", "GET", PATH).await.rejected(401, "OR0041");
+    node.request(&new, "acme", "GET", PATH)
+        .await
+        .rejected(401, "OR0041");
 
     jwks.publish(&[&first, &second]);
     node.request(&new, "acme", "GET", PATH).await.ok();
@@ -92,7 +162,10 @@ async fn key_rotation_and_issuer_outage_are_handled() {
     for token in [&old, &new, &old, &new] {
         node.request(token, "acme", "GET", PATH).await.ok();
     }
-    until("the change is seen", async || (jwks.requests() > before).then_some(())).await;
+    until("the change is seen", async || {
+        (jwks.requests() > before).then_some(())
+    })
+    .await;
     node.request(&new, "acme", "GET", PATH).await.ok();
 
     // Withdrawn keys become invalid after the next fetch from the issuer.
@@ -119,7 +192,11 @@ async fn jwks_refetch_is_rate_limited() {
     for response in futures::future::join_all(calls).await {
         response.rejected(401, "OR0041");
     }
-    assert_eq!(jwks.requests(), 1, "it was asked at the start and not again");
+    assert_eq!(
+        jwks.requests(),
+        1,
+        "it was asked at the start and not again"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -129,8 +206,14 @@ async fn node_reports_unreachable_issuer_and_recovers() {
     jwks.away.store(true, Ordering::SeqCst);
     let node = Node::with_tokens(|config| config.auth.jwt.jwks_url = jwks.url.clone()).await;
     let token = key.token("ada", "viewer", &json!("acme"));
-    let detail = node.request(&token, "acme", "GET", PATH).await.rejected(503, "OR0020");
-    assert!(detail.contains("log") && !detail.contains("http"), "callers do not see the URL: {detail}");
+    let detail = node
+        .request(&token, "acme", "GET", PATH)
+        .await
+        .rejected(503, "OR0020");
+    assert!(
+        detail.contains("log") && !detail.contains("http"),
+        "callers do not see the URL: {detail}"
+    );
     jwks.away.store(false, Ordering::SeqCst);
     until("the change is seen", async || {
         (node.request(&token, "acme", "GET", PATH).await.status == 200).then_some(())
@@ -157,7 +240,9 @@ async fn keys_can_come_from_file_or_configuration() {
         [&fixed, &known, &later].map(|key| key.token("ada", "viewer", &json!("acme")));
     node.request(&fixed, "acme", "GET", PATH).await.ok();
     node.request(&known_token, "acme", "GET", PATH).await.ok();
-    node.request(&later_token, "acme", "GET", PATH).await.rejected(401, "OR0041");
+    node.request(&later_token, "acme", "GET", PATH)
+        .await
+        .rejected(401, "OR0041");
     write(&[&known, &later]);
     until("the change is seen", async || {
         (node.request(&later_token, "acme", "GET", PATH).await.status == 200).then_some(())
@@ -174,7 +259,10 @@ async fn keys_can_come_from_file_or_configuration() {
 #[tokio::test(flavor = "multi_thread")]
 async fn denied_token_key_and_subject_are_rejected_without_a_restart() {
     let (key, other) = (Key::ed("a"), Key::ed("b"));
-    let (jwks, dir) = (Jwks::open(&[&key, &other]).await, tempfile::tempdir().unwrap());
+    let (jwks, dir) = (
+        Jwks::open(&[&key, &other]).await,
+        tempfile::tempdir().unwrap(),
+    );
     let file = dir.path().join("denied.toml");
     let write = |text: &str| {
         std::fs::write(dir.path().join("next"), text).unwrap();
@@ -195,7 +283,12 @@ async fn denied_token_key_and_subject_are_rejected_without_a_restart() {
     let (bobs, with_other_key) = (token(&key, "bob", "t-3"), token(&other, "cleo", "t-4"));
     let denied = async || {
         let mut denied = Vec::new();
-        for (name, token) in [("1", &first), ("2", &second), ("bob", &bobs), ("key", &with_other_key)] {
+        for (name, token) in [
+            ("1", &first),
+            ("2", &second),
+            ("bob", &bobs),
+            ("key", &with_other_key),
+        ] {
             let response = node.request(token, "acme", "GET", PATH).await;
             if response.status != 200 {
                 assert_eq!(response.rejected(401, "OR0041"), "the token is revoked");
@@ -237,8 +330,10 @@ async fn token_age_and_type_are_limited() {
         key.sign_under(&header, &claims("ada", "viewer", &json!("acme")))
     };
     let now = seconds();
-    let untyped =
-        key.sign_under(&json!({ "alg": "EdDSA", "kid": "a" }), &claims("ada", "viewer", &json!("acme")));
+    let untyped = key.sign_under(
+        &json!({ "alg": "EdDSA", "kid": "a" }),
+        &claims("ada", "viewer", &json!("acme")),
+    );
     // Within the leeway, and types in another case or with the prefix.
     let valid = [
         issued(json!(now + 10)),
@@ -251,7 +346,10 @@ async fn token_age_and_type_are_limited() {
         node.request(&token, "acme", "GET", PATH).await.ok();
     }
     let invalid = [
-        (issued(json!(now - 400)), "the token is older than this node permits"),
+        (
+            issued(json!(now - 400)),
+            "the token is older than this node permits",
+        ),
         (issued(json!(now + 100)), "the token is not valid yet"),
         (issued(Value::Null), "the token has no claim iat"),
         (issued(json!("now")), "the token has no claim iat"),
@@ -259,6 +357,11 @@ async fn token_age_and_type_are_limited() {
         (typed("dpop+jwt"), "the token has another type (typ)"),
     ];
     for (token, expected) in invalid {
-        assert_eq!(node.request(&token, "acme", "GET", PATH).await.rejected(401, "OR0041"), expected);
+        assert_eq!(
+            node.request(&token, "acme", "GET", PATH)
+                .await
+                .rejected(401, "OR0041"),
+            expected
+        );
     }
 }

@@ -55,9 +55,18 @@ impl Node {
             config.http.max_page_size = 20;
             change(config);
         });
-        let programs = composite::programs().map(|program| Arc::clone(&program)).into();
-        let node = builder.overrides(|overrides| overrides.programs = programs).start().await;
-        Self { url: node.serve().await, http: client(), inner: node }
+        let programs = composite::programs()
+            .map(|program| Arc::clone(&program))
+            .into();
+        let node = builder
+            .overrides(|overrides| overrides.programs = programs)
+            .start()
+            .await;
+        Self {
+            url: node.serve().await,
+            http: client(),
+            inner: node,
+        }
     }
 
     /// Stops the node and returns its directory.
@@ -72,8 +81,19 @@ impl Node {
         path: &str,
         body: Option<&Value>,
     ) -> HttpResponse {
-        let headers = if tenant.is_empty() { vec![] } else { vec![("x-tenant-id", tenant)] };
-        send(&self.http, method, format!("{}{path}", self.url), &headers, body).await
+        let headers = if tenant.is_empty() {
+            vec![]
+        } else {
+            vec![("x-tenant-id", tenant)]
+        };
+        send(
+            &self.http,
+            method,
+            format!("{}{path}", self.url),
+            &headers,
+            body,
+        )
+        .await
     }
 
     pub(crate) async fn get(&self, tenant: &str, path: &str) -> HttpResponse {
@@ -89,18 +109,27 @@ impl Node {
             })
         };
         let events: Vec<_> = numbers.clone().map(|number| opened(&number)).collect();
-        self.send(tenant, "POST", "/v1/events", Some(&json!(events))).await.ok();
+        self.send(tenant, "POST", "/v1/events", Some(&json!(events)))
+            .await
+            .ok();
         let mut tasks = Vec::new();
         for number in numbers {
             let path = format!("/v1/sagas/composite/h-{number}");
-            let saga = self.until(tenant, &path, |saga| !saga["state"]["brought"].is_null()).await;
+            let saga = self
+                .until(tenant, &path, |saga| !saga["state"]["brought"].is_null())
+                .await;
             tasks.push(saga["tasks"][0]["id"].as_str().unwrap().to_owned());
         }
         tasks
     }
 
     /// Repeats the request until the response matches. A commit of either shard may change it.
-    pub(crate) async fn until(&self, tenant: &str, path: &str, fits: impl Fn(&Value) -> bool) -> Value {
+    pub(crate) async fn until(
+        &self,
+        tenant: &str,
+        path: &str,
+        fits: impl Fn(&Value) -> bool,
+    ) -> Value {
         wait::until(path, async || {
             let response = self.get(tenant, path).await;
             let found = serde_json::from_str(&response.text).unwrap_or_default();
@@ -114,8 +143,17 @@ impl Node {
         if verb == "assign" {
             body = json!({ "user": "boss" });
         }
-        body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-        self.send(tenant, "POST", &format!("/v1/tasks/{task}/{verb}"), Some(&body)).await.ok();
+        body.as_object_mut()
+            .unwrap()
+            .extend(more.as_object().unwrap().clone());
+        self.send(
+            tenant,
+            "POST",
+            &format!("/v1/tasks/{task}/{verb}"),
+            Some(&body),
+        )
+        .await
+        .ok();
     }
 
     /// Acts on each task; one in four is completed.
@@ -123,7 +161,8 @@ impl Node {
         for (number, task) in tasks.iter().enumerate() {
             match number % 4 {
                 0 => {
-                    self.send_task_action(tenant, task, "claim", json!({})).await;
+                    self.send_task_action(tenant, task, "claim", json!({}))
+                        .await;
                     self.send_task_action(
                         tenant,
                         task,
@@ -133,8 +172,10 @@ impl Node {
                     .await;
                 }
                 1 => {
-                    self.send_task_action(tenant, task, "claim", json!({})).await;
-                    self.send_task_action(tenant, task, "release", json!({ "reason": "lunch" })).await;
+                    self.send_task_action(tenant, task, "claim", json!({}))
+                        .await;
+                    self.send_task_action(tenant, task, "release", json!({ "reason": "lunch" }))
+                        .await;
                 }
                 2 => {
                     self.send_task_action(
@@ -161,6 +202,9 @@ impl Node {
             // Tasks are purged after their instance.
             self.app.services.retention.purge().await.unwrap();
         };
-        assert!(tokio::time::timeout(WAIT_TIMEOUT, whole).await.is_ok(), "{purged} are gone");
+        assert!(
+            tokio::time::timeout(WAIT_TIMEOUT, whole).await.is_ok(),
+            "{purged} are gone"
+        );
     }
 }

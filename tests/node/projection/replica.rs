@@ -23,11 +23,21 @@ pub(crate) struct ReplicaCopy {
 impl ReplicaCopy {
     pub(crate) fn of(tenant: &'static str, query: &'static str) -> Self {
         let (rows, shards) = (BTreeMap::new(), std::collections::BTreeSet::new());
-        Self { tenant, query, cursor: None, rows, lines: 0, shards }
+        Self {
+            tenant,
+            query,
+            cursor: None,
+            rows,
+            lines: 0,
+            shards,
+        }
     }
 
     pub(crate) fn path(&self, more: &str) -> String {
-        let after = self.cursor.as_ref().map_or(String::new(), |cursor| format!("&after={cursor}"));
+        let after = self
+            .cursor
+            .as_ref()
+            .map_or(String::new(), |cursor| format!("&after={cursor}"));
         format!("/v1/export?{}{after}{more}", self.query)
     }
 
@@ -39,7 +49,10 @@ impl ReplicaCopy {
     }
 
     pub(crate) fn take(&mut self, text: &str) -> bool {
-        let mut lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        let mut lines: Vec<Value> = text
+            .lines()
+            .map(|line| serde_json::from_str(line).unwrap())
+            .collect();
         let last = lines.pop().unwrap();
         assert_eq!(last["kind"], "cursor", "{last}");
         let mut positions = BTreeMap::new();
@@ -49,11 +62,20 @@ impl ReplicaCopy {
                 continue;
             }
             self.lines += 1;
-            let (shard, position) = (line["shard"].as_u64().unwrap(), line["position"].as_u64().unwrap());
+            let (shard, position) = (
+                line["shard"].as_u64().unwrap(),
+                line["position"].as_u64().unwrap(),
+            );
             self.shards.insert(shard);
             let before = positions.insert(shard, position).unwrap_or(0);
-            assert!(before <= position, "within a shard positions only grow: {line}");
-            let key = (line["kind"].as_str().unwrap().to_owned(), line["key"].to_string());
+            assert!(
+                before <= position,
+                "within a shard positions only grow: {line}"
+            );
+            let key = (
+                line["kind"].as_str().unwrap().to_owned(),
+                line["key"].to_string(),
+            );
             let value = (line["op"] == "put").then(|| line["value"].clone());
             let stored = self.rows.entry(key).or_insert((0, None));
             if stored.0 <= position {
@@ -70,7 +92,10 @@ impl ReplicaCopy {
     }
 
     pub(crate) fn current_rows(&self) -> Rows {
-        let there = self.rows.iter().filter_map(|(key, (_, value))| Some((key.clone(), value.clone()?)));
+        let there = self
+            .rows
+            .iter()
+            .filter_map(|(key, (_, value))| Some((key.clone(), value.clone()?)));
         there.collect()
     }
 }
@@ -79,9 +104,18 @@ impl ReplicaCopy {
 pub(crate) async fn api_state(node: &Node, tenant: &str) -> Rows {
     let mut rows = Rows::new();
     for item in pages(node, tenant, "/v1/sagas?").await {
-        let (saga, correlation) = (item["saga"].as_str().unwrap(), item["correlation"].as_str().unwrap());
+        let (saga, correlation) = (
+            item["saga"].as_str().unwrap(),
+            item["correlation"].as_str().unwrap(),
+        );
         let key = json!({ "saga": saga, "correlation": correlation });
-        let detail = node.get(tenant, &format!("/v1/sagas/{saga}/{correlation}?history_limit=20")).await.ok();
+        let detail = node
+            .get(
+                tenant,
+                &format!("/v1/sagas/{saga}/{correlation}?history_limit=20"),
+            )
+            .await
+            .ok();
         assert!(detail["history"]["next"].is_null());
         for record in detail["history"]["items"].as_array().unwrap() {
             let mut key = key.clone();
@@ -94,11 +128,20 @@ pub(crate) async fn api_state(node: &Node, tenant: &str) -> Rows {
         }
         rows.insert(("instance".to_owned(), key.to_string()), value);
     }
-    for item in pages(node, tenant, "/v1/tasks?status=open,claimed,completed,closed&").await {
+    for item in pages(
+        node,
+        tenant,
+        "/v1/tasks?status=open,claimed,completed,closed&",
+    )
+    .await
+    {
         let id = item["id"].as_str().unwrap().to_owned();
         let detail = node.get(tenant, &format!("/v1/tasks/{id}")).await.ok();
         for (number, event) in detail["events"].as_array().unwrap().iter().enumerate() {
-            rows.insert(("task_event".to_owned(), format!("{id} {number}")), event.clone());
+            rows.insert(
+                ("task_event".to_owned(), format!("{id} {number}")),
+                event.clone(),
+            );
         }
         rows.insert(("task".to_owned(), json!({ "id": id }).to_string()), item);
     }
@@ -107,11 +150,16 @@ pub(crate) async fn api_state(node: &Node, tenant: &str) -> Rows {
 
 /// Numbers task events by position, like [`api_state`]: the numbers in the store have gaps.
 pub(crate) fn number_task_events(rows: Rows) -> Rows {
-    let (events, mut rest): (Rows, Rows) = rows.into_iter().partition(|((kind, _), _)| kind == "task_event");
+    let (events, mut rest): (Rows, Rows) = rows
+        .into_iter()
+        .partition(|((kind, _), _)| kind == "task_event");
     let mut by_task: BTreeMap<String, BTreeMap<u64, Value>> = BTreeMap::new();
     for ((_, key), event) in events {
         let key: Value = serde_json::from_str(&key).unwrap();
-        let (task, number) = (key["task"].as_str().unwrap().to_owned(), key["sequence"].as_u64().unwrap());
+        let (task, number) = (
+            key["task"].as_str().unwrap().to_owned(),
+            key["sequence"].as_u64().unwrap(),
+        );
         by_task.entry(task).or_default().insert(number, event);
     }
     for (task, events) in by_task {

@@ -23,7 +23,10 @@ async fn agree(node: &Node, tenant: &str, copy: &mut ReplicaCopy) {
         }
     });
     if agreed.await.is_err() {
-        assert_eq!(number_task_events(copy.current_rows()), api_state(node, tenant).await);
+        assert_eq!(
+            number_task_events(copy.current_rows()),
+            api_state(node, tenant).await
+        );
     }
 }
 
@@ -47,15 +50,23 @@ async fn follower_state_matches_the_node() {
 
     // The cursor of a stopped consumer: another one continues from it with its data.
     let mut resumed = first.clone();
-    node.send_task_action(WIDE, &tasks[3], "claim", json!({})).await;
+    node.send_task_action(WIDE, &tasks[3], "claim", json!({}))
+        .await;
     let before = resumed.lines;
     agree(&node, WIDE, &mut resumed).await;
-    assert!((1..20).contains(&(resumed.lines - before)), "only changes are emitted");
+    assert!(
+        (1..20).contains(&(resumed.lines - before)),
+        "only changes are emitted"
+    );
 
     // Some kinds only, and all tenants.
     let mut some = ReplicaCopy::of(WIDE, "kinds=tasks,task_events");
     some.follow(&node).await;
-    assert!(some.current_rows().keys().all(|(kind, _)| kind.starts_with("task")));
+    assert!(
+        some.current_rows()
+            .keys()
+            .all(|(kind, _)| kind.starts_with("task"))
+    );
     node.open("zeta", 30..31).await;
     let mut zeta = ReplicaCopy::of("zeta", "");
     agree(&node, "zeta", &mut zeta).await;
@@ -75,7 +86,12 @@ async fn purges_are_exported_as_deletes() {
     node.process_tasks("", &tasks).await;
     let mut copy = ReplicaCopy::of("", "");
     agree(&node, "", &mut copy).await;
-    let of = |copy: &ReplicaCopy, kind: &str| copy.current_rows().keys().filter(|(of, _)| of == kind).count();
+    let of = |copy: &ReplicaCopy, kind: &str| {
+        copy.current_rows()
+            .keys()
+            .filter(|(of, _)| of == kind)
+            .count()
+    };
     assert_eq!((of(&copy, "instance"), of(&copy, "task")), (8, 4));
     // Four child sagas and the composite whose task was completed.
     node.purge(5).await;
@@ -98,7 +114,9 @@ async fn long_poll_wakes_only_for_its_own_tenant() {
         node.open("", 0..1).await
     };
     let (response, _) =
-        tokio::time::timeout(WAIT_TIMEOUT, async { tokio::join!(waiting, opening) }).await.unwrap();
+        tokio::time::timeout(WAIT_TIMEOUT, async { tokio::join!(waiting, opening) })
+            .await
+            .unwrap();
     assert_eq!(response.status, 200, "{response:?}");
     assert!(
         response.text.contains(r#""correlation":"h-0""#) && !response.text.contains("zeta"),
@@ -117,7 +135,11 @@ fn copied(from: &Path, to: &Path) {
     std::fs::create_dir_all(to).unwrap();
     for entry in std::fs::read_dir(from).unwrap().map(Result::unwrap) {
         let (path, to) = (entry.path(), to.join(entry.file_name()));
-        if path.is_dir() { copied(&path, &to) } else { std::fs::copy(path, to).map(drop).unwrap() }
+        if path.is_dir() {
+            copied(&path, &to)
+        } else {
+            std::fs::copy(path, to).map(drop).unwrap()
+        }
     }
 }
 
@@ -140,7 +162,10 @@ async fn cursor_survives_restart_and_is_rejected_after_restore() {
 
     let restored = Node::on(backup, |_| ()).await;
     restored.open(WIDE, 8..12).await;
-    let detail = restored.get(WIDE, &copy.path("")).await.rejected(410, "OR0050");
+    let detail = restored
+        .get(WIDE, &copy.path(""))
+        .await
+        .rejected(410, "OR0050");
     assert!(detail.contains("another run of the store"), "{detail}");
     copy.cursor = None;
     agree(&restored, WIDE, &mut copy).await;
@@ -156,7 +181,10 @@ async fn invalid_cursor_is_rejected() {
     copy.follow(&node).await;
     node.app.services.retention.trim_feeds().await.unwrap();
     let detail = node.get("", &old.path("")).await.rejected(410, "OR0050");
-    assert!(detail.contains("have been deleted") && detail.contains("restart without a cursor"), "{detail}");
+    assert!(
+        detail.contains("have been deleted") && detail.contains("restart without a cursor"),
+        "{detail}"
+    );
     copy.follow(&node).await;
     assert_eq!(
         number_task_events(copy.current_rows()),
@@ -184,15 +212,26 @@ async fn invalid_cursor_is_rejected() {
             .contains("start without a cursor for others")
     );
     for invalid in ["after=x", "kinds=task", "wait=soon", "limit=few", "since=1"] {
-        node.get("", &format!("/v1/export?{invalid}")).await.rejected(400, "OR0008");
+        node.get("", &format!("/v1/export?{invalid}"))
+            .await
+            .rejected(400, "OR0008");
     }
 
     // A node with one shard rejects a cursor of two shards.
     let other =
-        Node::start_with(|config| (config.shards, config.tenants.key_sharded) = (1, Vec::new())).await;
+        Node::start_with(|config| (config.shards, config.tenants.key_sharded) = (1, Vec::new()))
+            .await;
     let mut wide = ReplicaCopy::of(WIDE, "");
     wide.follow(&node).await;
-    other.get(WIDE, &wide.path("")).await.rejected(410, "OR0050");
+    other
+        .get(WIDE, &wide.path(""))
+        .await
+        .rejected(410, "OR0050");
     let off = Node::start_with(|config| config.export.enabled = false).await;
-    assert!(off.get("", "/v1/export").await.rejected(409, "OR0051").contains("export.enabled"));
+    assert!(
+        off.get("", "/v1/export")
+            .await
+            .rejected(409, "OR0051")
+            .contains("export.enabled")
+    );
 }

@@ -19,12 +19,16 @@ impl Schema {
     pub(crate) async fn new() -> Self {
         let port = servers::postgres().port;
         let name = format!("s{}", uuid::Uuid::new_v4().simple());
-        let whole = Self { url: format!("postgres://orlog@127.0.0.1:{port}/postgres") };
+        let whole = Self {
+            url: format!("postgres://orlog@127.0.0.1:{port}/postgres"),
+        };
         sqlx::raw_sql(AssertSqlSafe(format!("CREATE SCHEMA {name}")))
             .execute(&mut whole.connect().await)
             .await
             .unwrap();
-        Self { url: format!("{}?options[search_path]={name}", whole.url) }
+        Self {
+            url: format!("{}?options[search_path]={name}", whole.url),
+        }
     }
 
     async fn connect(&self) -> PgConnection {
@@ -34,8 +38,13 @@ impl Schema {
     /// Returns the rows of a query as JSON.
     pub(crate) async fn rows(&self, query: &str) -> Vec<Value> {
         let query = format!("SELECT to_jsonb(q)::text FROM ({query}) AS q ORDER BY 1");
-        let rows = sqlx::raw_sql(AssertSqlSafe(query)).fetch_all(&mut self.connect().await).await.unwrap();
-        rows.iter().map(|row| serde_json::from_str(&row.get::<String, _>(0)).unwrap()).collect()
+        let rows = sqlx::raw_sql(AssertSqlSafe(query))
+            .fetch_all(&mut self.connect().await)
+            .await
+            .unwrap();
+        rows.iter()
+            .map(|row| serde_json::from_str(&row.get::<String, _>(0)).unwrap())
+            .collect()
     }
 
     /// Returns the content of a table without the export metadata.
@@ -51,11 +60,17 @@ impl Schema {
     }
 
     pub(crate) async fn count(&self, name: &str) -> u64 {
-        self.rows(&format!("SELECT count(*) AS n FROM {name}")).await[0]["n"].as_u64().unwrap()
+        self.rows(&format!("SELECT count(*) AS n FROM {name}"))
+            .await[0]["n"]
+            .as_u64()
+            .unwrap()
     }
 
     pub(crate) async fn execute(&self, statement: &str) {
-        sqlx::raw_sql(AssertSqlSafe(statement.to_owned())).execute(&mut self.connect().await).await.unwrap();
+        sqlx::raw_sql(AssertSqlSafe(statement.to_owned()))
+            .execute(&mut self.connect().await)
+            .await
+            .unwrap();
     }
 }
 

@@ -17,18 +17,27 @@ console.log(JSON.stringify(errors));
 "#;
 
 fn errors(query: &str) -> Vec<usize> {
-    let parser = Path::new(ROOT).join(".tools/lezer-logql/node_modules/@grafana/lezer-logql/index.cjs");
+    let parser =
+        Path::new(ROOT).join(".tools/lezer-logql/node_modules/@grafana/lezer-logql/index.cjs");
     let mut command = Command::new("node");
-    command.args(["--input-type=commonjs", "--eval", SCRIPT]).arg(parser);
+    command
+        .args(["--input-type=commonjs", "--eval", SCRIPT])
+        .arg(parser);
     let output = feed(command, query);
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
 /// Returns the blocks of the language `logql` of a page.
 fn queries(page: &str) -> Vec<&str> {
     let blocks = page.split("```logql\n").skip(1);
-    blocks.map(|block| block.split("```").next().unwrap().trim()).collect()
+    blocks
+        .map(|block| block.split("```").next().unwrap().trim())
+        .collect()
 }
 
 /// Requirements: R17.
@@ -40,5 +49,8 @@ fn log_queries_of_the_documentation_are_valid() {
     for query in queries {
         assert_eq!(errors(query), [0; 0], "{query}");
     }
-    assert!(!errors("{service_name=\"orlog\"} | correlation=").is_empty(), "an incomplete query is an error");
+    assert!(
+        !errors("{service_name=\"orlog\"} | correlation=").is_empty(),
+        "an incomplete query is an error"
+    );
 }

@@ -19,32 +19,56 @@ const ELSEWHERE: [&str; 8] = [
 ];
 
 fn row(spec: &MetricSpec) -> String {
-    let labels: Vec<String> = spec.labels.iter().map(|label| format!("`{label}`")).collect();
-    format!("| `{}` | {} | {} | {} |", spec.name, spec.kind.as_str(), labels.join(", "), spec.help)
+    let labels: Vec<String> = spec
+        .labels
+        .iter()
+        .map(|label| format!("`{label}`"))
+        .collect();
+    format!(
+        "| `{}` | {} | {} | {} |",
+        spec.name,
+        spec.kind.as_str(),
+        labels.join(", "),
+        spec.help
+    )
 }
 
 #[test]
 fn documentation_lists_every_metric() {
-    let text = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/telemetry.md")).unwrap();
+    let text =
+        std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/telemetry.md")).unwrap();
     let is_row = |line: &&str| line.starts_with("| `orlog_") || line.starts_with("| `process_");
     let documented: Vec<&str> = text.lines().filter(is_row).collect();
     let expected: Vec<String> = metric_specs::ALL.iter().map(row).collect();
-    assert_eq!(documented, expected, "a row of docs/telemetry.md is malformed");
+    assert_eq!(
+        documented, expected,
+        "a row of docs/telemetry.md is malformed"
+    );
 }
 
 /// Returns the name of a series without the suffix of its kind, its labels, and its value.
 fn sample(line: &str) -> (&str, Vec<&str>) {
     let name = line.split(['{', ' ']).next().unwrap();
-    let labels = line.split_once('{').map_or("", |(_, rest)| rest.rsplit_once('}').unwrap().0);
-    let keys =
-        labels.split("\",").filter(|pair| !pair.is_empty()).map(|pair| pair.split_once('=').unwrap().0);
+    let labels = line
+        .split_once('{')
+        .map_or("", |(_, rest)| rest.rsplit_once('}').unwrap().0);
+    let keys = labels
+        .split("\",")
+        .filter(|pair| !pair.is_empty())
+        .map(|pair| pair.split_once('=').unwrap().0);
     (name, keys.collect())
 }
 
 fn spec_of(series: &str) -> &'static MetricSpec {
-    let bare = ["_bucket", "_sum", "_count"].iter().find_map(|end| series.strip_suffix(end));
-    let histogram = bare.and_then(metric_specs::find).filter(|spec| spec.kind == MetricKind::Histogram);
-    histogram.or_else(|| metric_specs::find(series)).unwrap_or_else(|| panic!("{series} is in no table"))
+    let bare = ["_bucket", "_sum", "_count"]
+        .iter()
+        .find_map(|end| series.strip_suffix(end));
+    let histogram = bare
+        .and_then(metric_specs::find)
+        .filter(|spec| spec.kind == MetricKind::Histogram);
+    histogram
+        .or_else(|| metric_specs::find(series))
+        .unwrap_or_else(|| panic!("{series} is in no table"))
 }
 
 /// Requirements: R17.
@@ -58,11 +82,23 @@ async fn exported_metrics_match_the_specification() {
     for line in text.lines() {
         if let Some(about) = line.strip_prefix("# HELP ") {
             let (name, help) = about.split_once(' ').unwrap();
-            assert_eq!(help, format!("{}.", metric_specs::find(name).unwrap().help), "{name}");
+            assert_eq!(
+                help,
+                format!("{}.", metric_specs::find(name).unwrap().help),
+                "{name}"
+            );
         } else if let Some(about) = line.strip_prefix("# TYPE ") {
             let (name, kind) = about.split_once(' ').unwrap();
-            assert_eq!(described.insert(name, kind), None, "{name} is described twice");
-            assert_eq!(kind, metric_specs::find(name).unwrap().kind.as_str(), "{name}");
+            assert_eq!(
+                described.insert(name, kind),
+                None,
+                "{name} is described twice"
+            );
+            assert_eq!(
+                kind,
+                metric_specs::find(name).unwrap().kind.as_str(),
+                "{name}"
+            );
         } else {
             let (series, labels) = sample(line);
             let spec = spec_of(series);
@@ -71,12 +107,23 @@ async fn exported_metrics_match_the_specification() {
             exported.insert(spec.name);
         }
     }
-    let missing: Vec<_> =
-        metric_specs::ALL.iter().map(|spec| spec.name).filter(|name| !exported.contains(name)).collect();
-    let unexpected: Vec<_> = missing.iter().filter(|name| !ELSEWHERE.contains(name)).collect();
-    assert!(unexpected.is_empty(), "a loaded node does not show {unexpected:?}");
+    let missing: Vec<_> = metric_specs::ALL
+        .iter()
+        .map(|spec| spec.name)
+        .filter(|name| !exported.contains(name))
+        .collect();
+    let unexpected: Vec<_> = missing
+        .iter()
+        .filter(|name| !ELSEWHERE.contains(name))
+        .collect();
+    assert!(
+        unexpected.is_empty(),
+        "a loaded node does not show {unexpected:?}"
+    );
     check_values(&text);
-    let (content_type, open) = node.metrics("application/openmetrics-text; version=1.0.0").await;
+    let (content_type, open) = node
+        .metrics("application/openmetrics-text; version=1.0.0")
+        .await;
     assert!(content_type.starts_with("application/openmetrics-text"));
     assert!(open.ends_with("\n# EOF\n"));
     assert!(open.contains("# TYPE orlog_commits counter\n"), "{open}");
@@ -85,9 +132,15 @@ async fn exported_metrics_match_the_specification() {
 
 #[track_caller]
 fn check_values(text: &str) {
-    let tenants: BTreeSet<&str> =
-        text.lines().filter_map(|l| l.strip_prefix("orlog_tenant_transitions_total{")).collect();
-    assert_eq!(tenants.len(), 4, "three tenants and the others: {tenants:?}");
+    let tenants: BTreeSet<&str> = text
+        .lines()
+        .filter_map(|l| l.strip_prefix("orlog_tenant_transitions_total{"))
+        .collect();
+    assert_eq!(
+        tenants.len(),
+        4,
+        "three tenants and the others: {tenants:?}"
+    );
     for line in [
         "orlog_tenant_transitions_total{tenant=\"other\"} ",
         "orlog_tenant_instances_started_total{tenant=\"acme\"} 7",
@@ -110,11 +163,20 @@ fn check_values(text: &str) {
         "orlog_actors_restarted_total{supervisor=\"shard\",kind=\"saga\"} 0",
         "orlog_store_rows{shard=\"0\",table=\"attention\"} ",
     ] {
-        assert!(text.lines().any(|l| l.starts_with(line)), "{line} is not in\n{text}");
+        assert!(
+            text.lines().any(|l| l.starts_with(line)),
+            "{line} is not in\n{text}"
+        );
     }
     let positive = |name: &str| {
-        let line = text.lines().find(|l| l.starts_with(name)).unwrap_or_else(|| panic!("no {name}"));
-        assert!(line.rsplit_once(' ').unwrap().1.parse::<f64>().unwrap() > 0.0, "{line}");
+        let line = text
+            .lines()
+            .find(|l| l.starts_with(name))
+            .unwrap_or_else(|| panic!("no {name}"));
+        assert!(
+            line.rsplit_once(' ').unwrap().1.parse::<f64>().unwrap() > 0.0,
+            "{line}"
+        );
     };
     for name in [
         "orlog_store_fsync_seconds_count{shard=\"0\"}",

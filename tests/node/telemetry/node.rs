@@ -109,10 +109,17 @@ impl Node {
     }
 
     pub(crate) async fn start_with(change: impl FnOnce(&mut Config, &Path)) -> Self {
-        let builder = NodeBuilder::new().definition("order", ORDER).definition("letter", MESSAGE_DEFINITION);
+        let builder = NodeBuilder::new()
+            .definition("order", ORDER)
+            .definition("letter", MESSAGE_DEFINITION);
         let dir = Arc::clone(&builder.dir);
         let [charges, refunds, carrier, gateway] = std::array::from_fn(|_| AtomicBool::new(true));
-        let switches = Arc::new(Switches { charges, refunds, carrier, gateway });
+        let switches = Arc::new(Switches {
+            charges,
+            refunds,
+            carrier,
+            gateway,
+        });
         let (disk, clock) = (FaultyDisk::default(), SettableClock::default());
         let builder = builder.config(|config| {
             config.telemetry.max_tenant_series = 3;
@@ -122,11 +129,23 @@ impl Node {
         let builder = builder.overrides(|overrides| {
             overrides.disk = Some(Arc::new(disk.clone()));
             overrides.clock = Some(Arc::new(clock.clone()));
-            overrides.diagnosis = DiagnosisLimits { window: TREND_WINDOW, stale_work: OLD_WORK };
+            overrides.diagnosis = DiagnosisLimits {
+                window: TREND_WINDOW,
+                stale_work: OLD_WORK,
+            };
         });
-        let builder = builder.upstream(bank(&switches)).upstream(shipping(&switches));
+        let builder = builder
+            .upstream(bank(&switches))
+            .upstream(shipping(&switches));
         let node = builder.upstream(gateway_of(&switches)).start().await;
-        Self { url: node.serve().await, http: client(), inner: node, switches, disk, clock }
+        Self {
+            url: node.serve().await,
+            http: client(),
+            inner: node,
+            switches,
+            disk,
+            clock,
+        }
     }
 
     /// Stops the node, even if an instance is stuck.
@@ -150,14 +169,29 @@ impl Node {
     /// Publishes an event for a tenant and returns the status of the response.
     pub(crate) async fn try_publish(&self, tenant: &str, event: &Value) -> u16 {
         let url = format!("{}/v1/events", self.url);
-        send(&self.http, "POST", url, &[("x-tenant-id", tenant)], Some(event)).await.status.as_u16()
+        send(
+            &self.http,
+            "POST",
+            url,
+            &[("x-tenant-id", tenant)],
+            Some(event),
+        )
+        .await
+        .status
+        .as_u16()
     }
 
     /// Returns the metrics for this `Accept` header.
     pub(crate) async fn metrics(&self, accept: &str) -> (String, String) {
         let url = format!("{}/metrics", self.url);
         let response = send(&self.http, "GET", url, &[("accept", accept)], None).await;
-        (response.headers["content-type"].to_str().unwrap().to_owned(), response.text)
+        (
+            response.headers["content-type"]
+                .to_str()
+                .unwrap()
+                .to_owned(),
+            response.text,
+        )
     }
 
     /// Creates load: orders that complete, are declined, are compensated or stuck; dead letters; unknown
@@ -166,24 +200,42 @@ impl Node {
         let tenants = ["acme", "zeta", "", "late", "later"];
         for (index, tenant) in tenants.into_iter().enumerate() {
             let placed = |id: &str, total: u64| placed(&format!("{id}-{index}"), total);
-            let written =
-                event(&format!("w-{index}"), "LetterWritten", &json!({ "letterId": format!("l-{index}") }));
+            let written = event(
+                &format!("w-{index}"),
+                "LetterWritten",
+                &json!({ "letterId": format!("l-{index}") }),
+            );
             let nobodys = event(&format!("n-{index}"), "OrderPlaced", &json!({ "total": 5 }));
-            let events =
-                [placed("good", 5), placed("declined", 2000), placed("rejected", 700), written, nobodys];
+            let events = [
+                placed("good", 5),
+                placed("declined", 2000),
+                placed("rejected", 700),
+                written,
+                nobodys,
+            ];
             self.publish(tenant, &events).await;
         }
         for (tenant, failed) in [("acme", 2), ("zeta", 2), ("", 2), ("other", 4)] {
-            let line =
-                format!("orlog_tenant_instances_ended_total{{tenant={tenant:?},status=\"failed\"}} {failed}");
+            let line = format!(
+                "orlog_tenant_instances_ended_total{{tenant={tenant:?},status=\"failed\"}} {failed}"
+            );
             self.until("rejected letters are compensated", &line).await;
         }
         self.switches.refunds.store(false, Ordering::SeqCst);
         self.publish("acme", &[placed("stuck", 700)]).await;
-        self.until("something is stuck", "orlog_instances_stuck{saga=\"order\"} 1").await;
+        self.until(
+            "something is stuck",
+            "orlog_instances_stuck{saga=\"order\"} 1",
+        )
+        .await;
         self.switches.carrier.store(false, Ordering::SeqCst);
-        self.publish("acme", &[placed("waits", 5), placed("waits-too", 6)]).await;
-        self.until("a breaker opens", "orlog_breaker_opened_total{upstream=\"carrier\"} ").await;
+        self.publish("acme", &[placed("waits", 5), placed("waits-too", 6)])
+            .await;
+        self.until(
+            "a breaker opens",
+            "orlog_breaker_opened_total{upstream=\"carrier\"} ",
+        )
+        .await;
     }
 
     /// Continues the load with orders, dead letters and invalid events until its receiver is dropped.
@@ -191,11 +243,18 @@ impl Node {
         let mut tick = tokio::time::interval(Duration::from_millis(100));
         for n in 0.. {
             tick.tick().await;
-            let written =
-                event(&format!("w-on-{n}"), "LetterWritten", &json!({ "letterId": format!("on-{n}") }));
+            let written = event(
+                &format!("w-on-{n}"),
+                "LetterWritten",
+                &json!({ "letterId": format!("on-{n}") }),
+            );
             let nobodys = event(&format!("n-on-{n}"), "OrderPlaced", &json!({ "total": 5 }));
-            let events =
-                [placed(&format!("on-{n}"), 5), placed(&format!("dear-{n}"), 2000), written, nobodys];
+            let events = [
+                placed(&format!("on-{n}"), 5),
+                placed(&format!("dear-{n}"), 2000),
+                written,
+                nobodys,
+            ];
             self.publish("acme", &events).await;
         }
     }
@@ -212,13 +271,19 @@ impl Node {
     /// deployed.
     pub(crate) fn bear_orders_without_total(&self) {
         let fixed = ORDER.replace("version: 1", "version: 2");
-        let fixed = fixed.replace("total: =event.total", "total: '=has(event.total) ? event.total : 0'");
+        let fixed = fixed.replace(
+            "total: =event.total",
+            "total: '=has(event.total) ? event.total : 0'",
+        );
         std::fs::write(self.dir.path().join("definitions/order.saga.yaml"), fixed).unwrap();
     }
 
     /// Waits until a line of the metrics has this prefix and is not 0.
     pub(crate) async fn until(&self, description: &str, line: &str) {
-        let is_exported = |text: &str| text.lines().any(|l| l.starts_with(line) && !l.ends_with(" 0"));
+        let is_exported = |text: &str| {
+            text.lines()
+                .any(|l| l.starts_with(line) && !l.ends_with(" 0"))
+        };
         let mut last = String::new();
         let mut ticks = tokio::time::interval(POLL_INTERVAL);
         let waited = tokio::time::timeout(WAIT_TIMEOUT, async {
@@ -237,7 +302,11 @@ impl Node {
 /// Returns the start event of an order. The bank accepts totals below 1000, the carrier those below
 /// 500.
 pub(crate) fn placed(id: &str, total: u64) -> Value {
-    event(&format!("placed-{id}"), "OrderPlaced", &json!({ "orderId": id, "total": total }))
+    event(
+        &format!("placed-{id}"),
+        "OrderPlaced",
+        &json!({ "orderId": id, "total": total }),
+    )
 }
 
 pub(crate) fn event(id: &str, kind: &str, data: &Value) -> Value {
@@ -274,11 +343,22 @@ fn bank(switches: &Arc<Switches>) -> Upstream {
     FunctionProvider::new()
         .effect("bank.charge", charge)
         .effect("bank.refund", refund)
-        .upstream("bank", Policy { breaker: None, backoff: short_backoff(), ..Policy::default() })
+        .upstream(
+            "bank",
+            Policy {
+                breaker: None,
+                backoff: short_backoff(),
+                ..Policy::default()
+            },
+        )
 }
 
 fn short_backoff() -> Backoff {
-    Backoff { initial: Duration::from_millis(20), max: Duration::from_millis(200), ..Backoff::default() }
+    Backoff {
+        initial: Duration::from_millis(20),
+        max: Duration::from_millis(200),
+        ..Backoff::default()
+    }
 }
 
 /// Returns the carrier: it rejects expensive orders and opens its breaker after three failed
@@ -289,7 +369,10 @@ fn shipping(switches: &Arc<Switches>) -> Upstream {
         let (up, dear) = (switches.carrier.load(Ordering::SeqCst), total(&call) >= 500);
         async move {
             match (up, dear) {
-                (false, _) => Err(ProviderError::unavailable("unreachable", "the line is dead")),
+                (false, _) => Err(ProviderError::unavailable(
+                    "unreachable",
+                    "the line is dead",
+                )),
                 (true, true) => Err(ProviderError::permanent("too_dear", "not insured")),
                 (true, false) => Ok(json!({})),
             }
@@ -304,7 +387,9 @@ fn shipping(switches: &Arc<Switches>) -> Upstream {
         }),
         ..Policy::default()
     };
-    FunctionProvider::new().effect("carrier.ship", ship).upstream("carrier", policy)
+    FunctionProvider::new()
+        .effect("carrier.ship", ship)
+        .upstream("carrier", policy)
 }
 
 /// Gateway that accepts every command while it is switched on.
@@ -321,7 +406,14 @@ impl Provider for Gateway {
 }
 
 fn gateway_of(switches: &Arc<Switches>) -> Upstream {
-    let backoff = Backoff { max: Duration::from_millis(200), ..Backoff::default() };
-    let policy = Policy { breaker: None, backoff, ..Policy::gateway() };
+    let backoff = Backoff {
+        max: Duration::from_millis(200),
+        ..Backoff::default()
+    };
+    let policy = Policy {
+        breaker: None,
+        backoff,
+        ..Policy::gateway()
+    };
     Upstream::gateway(Arc::new(Gateway(Arc::clone(switches))), policy)
 }

@@ -27,15 +27,21 @@ fn dashboards() -> Vec<PanelQuery> {
     let mut queries = Vec::new();
     for entry in std::fs::read_dir(DASHBOARDS).unwrap() {
         let path = entry.unwrap().path();
-        let dashboard: Value = serde_json::from_str(&std::fs::read_to_string(&path).unwrap()).unwrap();
+        let dashboard: Value =
+            serde_json::from_str(&std::fs::read_to_string(&path).unwrap()).unwrap();
         for panel in dashboard["panels"].as_array().unwrap() {
             for target in panel["targets"].as_array().into_iter().flatten() {
                 let expression = target["expr"].as_str().unwrap();
-                let filled = expression.replace("$__rate_interval", WINDOW).replace("[1h]", "[1m]");
+                let filled = expression
+                    .replace("$__rate_interval", WINDOW)
+                    .replace("[1h]", "[1m]");
                 let filled = filled.replace("$instance", ".*").replace("$tenant", ".*");
                 assert!(!filled.contains('$'), "{}: {filled}", path.display());
                 let location = format!("{}: {}", path.display(), panel["title"]);
-                queries.push(PanelQuery { location, expression: filled });
+                queries.push(PanelQuery {
+                    location,
+                    expression: filled,
+                });
             }
         }
     }
@@ -68,29 +74,44 @@ pub(crate) fn alerts() -> Vec<(String, String)> {
 /// Returns the metric names of an expression.
 fn names(expression: &str) -> BTreeSet<&str> {
     let tokens = expression.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_'));
-    tokens.filter(|token| token.starts_with("orlog_") || token.starts_with("process_")).collect()
+    tokens
+        .filter(|token| token.starts_with("orlog_") || token.starts_with("process_"))
+        .collect()
 }
 
 fn is_known(name: &str) -> bool {
-    let bare = ["_bucket", "_sum", "_count"].iter().find_map(|end| name.strip_suffix(end));
+    let bare = ["_bucket", "_sum", "_count"]
+        .iter()
+        .find_map(|end| name.strip_suffix(end));
     metric_specs::find(name).is_some_and(|spec| spec.kind != MetricKind::Histogram)
-        || bare.and_then(metric_specs::find).is_some_and(|spec| spec.kind == MetricKind::Histogram)
+        || bare
+            .and_then(metric_specs::find)
+            .is_some_and(|spec| spec.kind == MetricKind::Histogram)
 }
 
 #[test]
 fn dashboards_and_rules_reference_existing_metrics_and_runbooks() {
-    for PanelQuery { location: place, expression } in dashboards() {
+    for PanelQuery {
+        location: place,
+        expression,
+    } in dashboards()
+    {
         assert!(
             !names(&expression).is_empty() && names(&expression).into_iter().all(is_known),
             "{place}: {expression}"
         );
     }
     for (name, expression) in alerts() {
-        assert!(names(&expression).into_iter().all(is_known), "{name}: {expression}");
+        assert!(
+            names(&expression).into_iter().all(is_known),
+            "{name}: {expression}"
+        );
     }
     let rules = std::fs::read_to_string(Path::new(PROMETHEUS).join("alerts.yml")).unwrap();
-    let pages: Vec<&str> =
-        rules.lines().filter_map(|line| line.trim().strip_prefix("runbook_url: ")).collect();
+    let pages: Vec<&str> = rules
+        .lines()
+        .filter_map(|line| line.trim().strip_prefix("runbook_url: "))
+        .collect();
     assert_eq!(pages.len(), alerts().len(), "every alert has a page");
     for page in pages {
         let (_, page) = page.trim_end_matches('\'').split_once("}}/").unwrap();
@@ -105,7 +126,10 @@ fn external_label_sets_the_address_of_the_runbooks() {
     let dir = tempfile::tempdir().unwrap();
     let rules = Path::new(PROMETHEUS).join("alerts.yml");
     let default = "https://github.com/orlog/orlog/blob/main/docs/runbooks";
-    for (labels, address) in [("{}", default), ("{ runbooks: 'https://wiki/orlog' }", "https://wiki/orlog")] {
+    for (labels, address) in [
+        ("{}", default),
+        ("{ runbooks: 'https://wiki/orlog' }", "https://wiki/orlog"),
+    ] {
         let test = format!(
             "rule_files: [{}]
 tests:
@@ -125,7 +149,8 @@ tests:
         );
         let file = dir.path().join("runbooks.yml");
         std::fs::write(&file, test).unwrap();
-        promtool(&["test", "rules", file.to_str().unwrap()], "").unwrap_or_else(|output| panic!("{output}"));
+        promtool(&["test", "rules", file.to_str().unwrap()], "")
+            .unwrap_or_else(|output| panic!("{output}"));
     }
 }
 
@@ -134,14 +159,21 @@ fn promtool_accepts_the_rules() {
     let rules = Path::new(PROMETHEUS).join("alerts.yml");
     promtool(&["check", "rules", rules.to_str().unwrap()], "").unwrap();
     let config = Path::new(PROMETHEUS).join("prometheus.yml");
-    promtool(&["check", "config", "--syntax-only", config.to_str().unwrap()], "").unwrap();
+    promtool(
+        &["check", "config", "--syntax-only", config.to_str().unwrap()],
+        "",
+    )
+    .unwrap();
 }
 
 /// Requirements: R17.
 #[tokio::test(flavor = "multi_thread")]
 async fn every_query_returns_data_on_both_servers() {
     let node = Node::start().await;
-    let servers = [Server::prometheus(&node.url, None), Server::victoria(&node.url)];
+    let servers = [
+        Server::prometheus(&node.url, None),
+        Server::victoria(&node.url),
+    ];
     node.load().await;
     let (_, text) = node.metrics("text/plain").await;
     promtool(&["check", "metrics"], &text).unwrap();
@@ -161,29 +193,60 @@ async fn every_query_returns_data_on_both_servers() {
 #[tokio::test(flavor = "multi_thread")]
 async fn both_servers_scrape_a_node_that_requires_the_metrics_token() {
     let node = Node::with_metrics_token().await;
-    let response = crate::harness::http::client().get(format!("{}/metrics", node.url)).send().await.unwrap();
+    let response = crate::harness::http::client()
+        .get(format!("{}/metrics", node.url))
+        .send()
+        .await
+        .unwrap();
     assert_eq!(response.status(), 401);
-    for server in [Server::prometheus(&node.url, None), Server::victoria(&node.url)] {
-        server.until("orlog_node_accepting == 1", |samples| samples.len() == 1).await;
+    for server in [
+        Server::prometheus(&node.url, None),
+        Server::victoria(&node.url),
+    ] {
+        server
+            .until("orlog_node_accepting == 1", |samples| samples.len() == 1)
+            .await;
     }
     node.stop().await;
 }
 
 async fn run_all_queries(server: &Server) {
     // Every rate has several scrapes.
-    server.until("count_over_time(orlog_node_accepting[1m]) > 5", |samples| !samples.is_empty()).await;
-    for PanelQuery { location: place, expression } in dashboards() {
+    server
+        .until("count_over_time(orlog_node_accepting[1m]) > 5", |samples| {
+            !samples.is_empty()
+        })
+        .await;
+    for PanelQuery {
+        location: place,
+        expression,
+    } in dashboards()
+    {
         let empty = EMPTY.iter().any(|name| expression.contains(name));
         let result = server.query(&expression).await;
-        let result = result.unwrap_or_else(|error| panic!("{}: {place}: {expression}: {error}", server.name));
-        assert_eq!(result.is_empty(), empty, "{}: {place}: {expression}", server.name);
+        let result = result
+            .unwrap_or_else(|error| panic!("{}: {place}: {expression}: {error}", server.name));
+        assert_eq!(
+            result.is_empty(),
+            empty,
+            "{}: {place}: {expression}",
+            server.name
+        );
     }
     for (name, expression) in alerts() {
         let result = server.query(&expression).await;
-        assert!(result.is_ok(), "{}: {name}: {expression}: {result:?}", server.name);
+        assert!(
+            result.is_ok(),
+            "{}: {name}: {expression}: {result:?}",
+            server.name
+        );
         for series in names(&expression) {
             let found = server.query(series).await.unwrap();
-            assert!(!found.is_empty(), "{}: {name}: there is no {series}", server.name);
+            assert!(
+                !found.is_empty(),
+                "{}: {name}: there is no {series}",
+                server.name
+            );
         }
     }
 }

@@ -46,15 +46,23 @@ async fn runbook_stuck_saga() {
     let exercise = RunbookExercise::begin("stuck-saga.md", "OrlogSagaStuck").await;
     let node = &exercise.node;
     node.switches.refunds.store(false, Ordering::SeqCst);
-    node.publish("acme", &[placed("stuck-1", 700), placed("good-1", 5)]).await;
+    node.publish("acme", &[placed("stuck-1", 700), placed("good-1", 5)])
+        .await;
     exercise.until_it_fires().await;
-    exercise.finds("1 instances are stuck, such as acme:order:stuck-1").await;
-    exercise.inspect(&[&["stuck-1", "stuck"], &["stuck-1", "bank_closed"]]).await;
+    exercise
+        .finds("1 instances are stuck, such as acme:order:stuck-1")
+        .await;
+    exercise
+        .inspect(&[&["stuck-1", "stuck"], &["stuck-1", "bank_closed"]])
+        .await;
     node.switches.refunds.store(true, Ordering::SeqCst);
     exercise.cure().await;
     exercise.until_it_resolves().await;
     let output = exercise.run("orlog saga show order stuck-1").await;
-    assert!(output.contains("failed") && output.contains("the bank is open again"), "{output}");
+    assert!(
+        output.contains("failed") && output.contains("the bank is open again"),
+        "{output}"
+    );
     exercise.end().await;
 }
 
@@ -63,11 +71,14 @@ async fn runbook_open_breaker() {
     let exercise = RunbookExercise::begin("open-breaker.md", "OrlogBreakerOpen").await;
     let node = &exercise.node;
     node.switches.carrier.store(false, Ordering::SeqCst);
-    node.publish("acme", &[placed("a", 5), placed("b", 5), placed("c", 5)]).await;
+    node.publish("acme", &[placed("a", 5), placed("b", 5), placed("c", 5)])
+        .await;
     exercise.until_it_fires().await;
     exercise.finds("circuit breaker of carrier is ").await;
     exercise.finds("too many failures; last: ").await;
-    exercise.inspect(&[&["\"name\":\"carrier\"", "open\""], &["carrier.ship"]]).await;
+    exercise
+        .inspect(&[&["\"name\":\"carrier\"", "open\""], &["carrier.ship"]])
+        .await;
     node.switches.carrier.store(true, Ordering::SeqCst);
     exercise.cure().await;
     exercise.until_it_resolves().await;
@@ -84,13 +95,21 @@ async fn runbook_growing_outbox() {
     let exercise = RunbookExercise::begin("outbox-backlog.md", "OrlogOutboxGrows").await;
     let node = &exercise.node;
     node.switches.gateway.store(false, Ordering::SeqCst);
-    let written =
-        |n: u32| event(&format!("w-{n}"), "LetterWritten", &json!({ "letterId": format!("l-{n}") }));
+    let written = |n: u32| {
+        event(
+            &format!("w-{n}"),
+            "LetterWritten",
+            &json!({ "letterId": format!("l-{n}") }),
+        )
+    };
     node.publish("acme", &[written(1), written(2)]).await;
     exercise.until_it_fires().await;
     exercise.finds("work for post has waited for ").await;
     exercise
-        .inspect(&[&["outbox:acme:command:post:", "Stamp"], &["\"name\":\"gateway\"", "\"in_flight\""]])
+        .inspect(&[
+            &["outbox:acme:command:post:", "Stamp"],
+            &["\"name\":\"gateway\"", "\"in_flight\""],
+        ])
         .await;
     node.switches.gateway.store(true, Ordering::SeqCst);
     exercise.cure().await;
@@ -106,9 +125,13 @@ async fn runbook_slow_disk() {
         node.disk.set_slow(Duration::from_millis(200));
         exercise.until_it_fires().await;
         exercise.finds("the disk is slow: ").await;
-        let fsyncs: &[&str] =
-            &["orlog_store_fsync_seconds_bucket{le=\"0.1\",shard=\"0\"}", "orlog_store_unflushed_commits"];
-        exercise.inspect(&[fsyncs, &["\"store\":{\"status\":\"ok\"}"]]).await;
+        let fsyncs: &[&str] = &[
+            "orlog_store_fsync_seconds_bucket{le=\"0.1\",shard=\"0\"}",
+            "orlog_store_unflushed_commits",
+        ];
+        exercise
+            .inspect(&[fsyncs, &["\"store\":{\"status\":\"ok\"}"]])
+            .await;
         node.disk.set_slow(Duration::ZERO);
         exercise.cure().await;
         exercise.until_it_resolves().await;
@@ -124,11 +147,18 @@ async fn runbook_slow_disk() {
 async fn runbook_poison_message() {
     let exercise = RunbookExercise::begin("poison-messages.md", "OrlogPoisonMessages").await;
     let node = &exercise.node;
-    let without_total = event("placed-poison", "OrderPlaced", &json!({ "orderId": "poison-1" }));
-    node.publish("acme", &[without_total, placed("good-1", 5)]).await;
+    let without_total = event(
+        "placed-poison",
+        "OrderPlaced",
+        &json!({ "orderId": "poison-1" }),
+    );
+    node.publish("acme", &[without_total, placed("good-1", 5)])
+        .await;
     exercise.until_it_fires().await;
     exercise.finds("1 messages were dead-lettered").await;
-    exercise.inspect(&[&["poison-1", "schema_mismatch", "total"]]).await;
+    exercise
+        .inspect(&[&["poison-1", "schema_mismatch", "total"]])
+        .await;
     node.bear_orders_without_total();
     exercise.cure().await;
     exercise.until_it_resolves().await;
@@ -152,25 +182,35 @@ async fn runbook_bad_deploy() {
         )
     });
     exercise.run("orlog deploy definitions").await;
-    let series = "orlog_definition_instances_ended_total{saga=\"order\",version=\"2\",status=\"failed\"}";
-    exercise.prometheus.until(series, |samples| !samples.is_empty()).await;
+    let series =
+        "orlog_definition_instances_ended_total{saga=\"order\",version=\"2\",status=\"failed\"}";
+    exercise
+        .prometheus
+        .until(series, |samples| !samples.is_empty())
+        .await;
     let bad: Vec<_> = (1..=8).map(|n| placed(&format!("bad-{n}"), 5)).collect();
     node.publish("acme", &bad).await;
     exercise.until_it_fires().await;
-    exercise.finds("8 of 8 instances of order version 2 that ended").await;
+    exercise
+        .finds("8 of 8 instances of order version 2 that ended")
+        .await;
     node.switches.charges.store(false, Ordering::SeqCst);
     node.publish("acme", &[placed("running-1", 5)]).await;
     let failed = "{saga=\"order\",version=\"2\",status=\"failed\"} 8";
     exercise.inspect(&[&[failed], &["bad-1", "failed"]]).await;
     for command in &exercise.cure {
         // The running instance is migrated before the bank responds.
-        node.switches.charges.store(command.starts_with("orlog saga start"), Ordering::SeqCst);
+        node.switches
+            .charges
+            .store(command.starts_with("orlog saga start"), Ordering::SeqCst);
         exercise.run(command).await;
     }
     exercise.until_it_resolves().await;
     exercise.finds_nothing("definitions").await;
     for order in ["bad-1", "running-1"] {
-        let output = exercise.run(&format!("orlog saga result order {order} --wait 10s")).await;
+        let output = exercise
+            .run(&format!("orlog saga result order {order} --wait 10s"))
+            .await;
         assert!(output.contains("completed"), "{order}: {output}");
     }
     exercise.end().await;
@@ -183,7 +223,10 @@ async fn runbook_unapplied_result() {
     // The response of the bank has no receipt.
     node.write_definitions("definitions", |order| {
         let order = order.replace("version: 1", "version: 2");
-        order.replace("    ok: Charged\n", "    ok: Charged\n    save: { receipt: =event.receipt }\n")
+        order.replace(
+            "    ok: Charged\n",
+            "    ok: Charged\n    save: { receipt: =event.receipt }\n",
+        )
     });
     exercise.run("orlog deploy definitions").await;
     node.publish("acme", &[placed("unapplied-1", 5)]).await;
@@ -191,12 +234,18 @@ async fn runbook_unapplied_result() {
     exercise
         .finds("1 instances wait for a result that became a dead letter, such as acme:order:unapplied-1")
         .await;
-    exercise.inspect(&[&["unapplied-1"], &["schema_mismatch", "receipt"]]).await;
-    node.write_definitions("corrected", |order| order.replace("version: 1", "version: 3"));
+    exercise
+        .inspect(&[&["unapplied-1"], &["schema_mismatch", "receipt"]])
+        .await;
+    node.write_definitions("corrected", |order| {
+        order.replace("version: 1", "version: 3")
+    });
     exercise.cure().await;
     exercise.until_it_resolves().await;
     exercise.finds_nothing("shard 0").await;
-    let output = exercise.run("orlog saga result order unapplied-1 --wait 10s").await;
+    let output = exercise
+        .run("orlog saga result order unapplied-1 --wait 10s")
+        .await;
     assert!(output.contains("completed"), "{output}");
     exercise.end().await;
 }
@@ -211,18 +260,28 @@ async fn runbook_runaway_definition() {
     let node = &exercise.node;
     for chain in ["a", "b", "c"] {
         let data = json!({ "id": format!("{chain}-1"), "chain": chain, "n": 1 });
-        node.publish("acme", &[event(&format!("first-{chain}"), "Ticked", &data)]).await;
+        node.publish("acme", &[event(&format!("first-{chain}"), "Ticked", &data)])
+            .await;
     }
     exercise.until_it_fires().await;
     exercise.finds("start events or facts to tick itself").await;
-    exercise.inspect(&[&["orlog_saga_own_inputs_total{saga=\"tick\"}"], &["tick", "running"]]).await;
+    exercise
+        .inspect(&[
+            &["orlog_saga_own_inputs_total{saga=\"tick\"}"],
+            &["tick", "running"],
+        ])
+        .await;
     node.write_definitions("corrected", str::to_owned);
-    let corrected = TICK.replace("version: 1", "version: 2").replace("fact: Ticked", "fact: TickCompleted");
+    let corrected = TICK
+        .replace("version: 1", "version: 2")
+        .replace("fact: Ticked", "fact: TickCompleted");
     std::fs::write(node.dir.path().join("corrected/tick.saga.yaml"), corrected).unwrap();
     exercise.cure().await;
     exercise.until_it_resolves().await;
     exercise.finds_nothing("definitions").await;
-    let output = exercise.run("orlog saga list --saga tick --status running").await;
+    let output = exercise
+        .run("orlog saga list --saga tick --status running")
+        .await;
     assert!(!output.contains("tick "), "{output}");
     exercise.end().await;
 }
@@ -235,8 +294,9 @@ async fn runbook_hot_tenant() {
     let exercise = RunbookExercise::begin_with("hot-tenant.md", "OrlogTenantHot", |config, dir| {
         std::fs::write(dir.join("definitions/parcel.saga.yaml"), PARCEL).unwrap();
         std::fs::create_dir(dir.join("upstreams")).unwrap();
-        let post =
-            format!("base_url = {url:?}\nmax_concurrency = 4\n[effects.\"post.send\"]\npath = \"/send\"\n");
+        let post = format!(
+            "base_url = {url:?}\nmax_concurrency = 4\n[effects.\"post.send\"]\npath = \"/send\"\n"
+        );
         std::fs::write(dir.join("upstreams/post.toml"), post).unwrap();
         config.upstreams_dir = Some(dir.join("upstreams"));
     })
@@ -262,7 +322,9 @@ async fn runbook_hot_tenant() {
         assert_eq!(alert[0]["metric"]["tenant"], "flood");
         exercise.finds("tenant \"flood\" causes ").await;
         let transitions = "orlog_tenant_transitions_total{tenant=\"flood\"}";
-        exercise.inspect(&[&[transitions], &["outbox:flood:effect:post.send:"]]).await;
+        exercise
+            .inspect(&[&[transitions], &["outbox:flood:effect:post.send:"]])
+            .await;
         exercise.cure().await;
         exercise.until_it_resolves().await;
         exercise.finds_nothing("tenants").await;
@@ -292,14 +354,23 @@ async fn runbook_full_disk() {
     };
     until("events are rejected", rejected).await;
     exercise.until_it_fires().await;
-    exercise.finds("rejects new work, because a store is full").await;
-    exercise.inspect(&[&["the store is full"], &["a store is full", "free disk space"]]).await;
+    exercise
+        .finds("rejects new work, because a store is full")
+        .await;
+    exercise
+        .inspect(&[
+            &["the store is full"],
+            &["a store is full", "free disk space"],
+        ])
+        .await;
     node.disk.set_full(false);
     exercise.cure().await;
     exercise.until_it_resolves().await;
     exercise.finds_nothing("node").await;
     node.publish("acme", &[placed("later", 5)]).await;
-    let output = exercise.run("orlog saga result order later --wait 10s").await;
+    let output = exercise
+        .run("orlog saga result order later --wait 10s")
+        .await;
     assert!(output.contains("completed"), "{output}");
     exercise.end().await;
 }
@@ -315,14 +386,20 @@ async fn runbook_clock_jump() {
     exercise.run("orlog deploy definitions").await;
     node.switches.charges.store(false, Ordering::SeqCst);
     node.publish("acme", &[placed("early-1", 5)]).await;
-    node.until("the order waits", "orlog_timers_armed{shard=\"0\"} 1").await;
+    node.until("the order waits", "orlog_timers_armed{shard=\"0\"} 1")
+        .await;
     node.clock.set_offset(3_600_000);
     exercise.until_it_fires().await;
-    exercise.finds("the wall clock of this machine was set forward by 36").await;
+    exercise
+        .finds("the wall clock of this machine was set forward by 36")
+        .await;
     // The next input of the node lets the timer read the clock.
     node.publish("acme", &[placed("other-1", 5000)]).await;
-    node.until("the timer fires early", "orlog_timers_fired_total 1").await;
-    exercise.inspect(&[&["orlog_clock_offset_seconds 36"], &["early-1", "failed"]]).await;
+    node.until("the timer fires early", "orlog_timers_fired_total 1")
+        .await;
+    exercise
+        .inspect(&[&["orlog_clock_offset_seconds 36"], &["early-1", "failed"]])
+        .await;
     node.clock.set_offset(0);
     exercise.cure().await;
     exercise.until_it_resolves().await;

@@ -19,10 +19,15 @@ pub(crate) const PROMETHEUS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/deploy
 
 /// Returns a program that `make monitoring` unpacks.
 fn program(name: &str) -> PathBuf {
-    let own = Path::new(env!("CARGO_MANIFEST_DIR")).join(".tools/monitoring/bin").join(name);
+    let own = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join(".tools/monitoring/bin")
+        .join(name);
     let path = std::env::var_os("PATH").unwrap_or_default();
-    let mut found = std::iter::once(own).chain(std::env::split_paths(&path).map(|dir| dir.join(name)));
-    found.find(|program| program.is_file()).unwrap_or_else(|| missing(name, "monitoring"))
+    let mut found =
+        std::iter::once(own).chain(std::env::split_paths(&path).map(|dir| dir.join(name)));
+    found
+        .find(|program| program.is_file())
+        .unwrap_or_else(|| missing(name, "monitoring"))
 }
 
 /// Token of the servers (`auth.metrics_token`).
@@ -85,10 +90,21 @@ impl Server {
         Self::start("victoria-metrics", &binary, &arguments, port, dir)
     }
 
-    fn start(name: &'static str, binary: &Path, arguments: &[String], port: u16, dir: TempDir) -> Self {
+    fn start(
+        name: &'static str,
+        binary: &Path,
+        arguments: &[String],
+        port: u16,
+        dir: TempDir,
+    ) -> Self {
         let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
         let process = ChildProcess::start(binary, &arguments, &[], &dir.path().join("log"));
-        Self { name, url: format!("http://127.0.0.1:{port}"), _process: process, dir }
+        Self {
+            name,
+            url: format!("http://127.0.0.1:{port}"),
+            _process: process,
+            dir,
+        }
     }
 
     /// Returns the current samples of an expression with their labels; an error if the expression is
@@ -96,16 +112,27 @@ impl Server {
     pub(crate) async fn query(&self, expression: &str) -> Result<Vec<Value>, String> {
         let encoded = utf8_percent_encode(expression, NON_ALPHANUMERIC);
         let url = format!("{}/api/v1/query?query={encoded}", self.url);
-        let response = client().get(url).send().await.map_err(|error| error.to_string())?;
+        let response = client()
+            .get(url)
+            .send()
+            .await
+            .map_err(|error| error.to_string())?;
         let response: Value = response.json().await.map_err(|error| error.to_string())?;
         if response["status"] != "success" {
             return Err(response["error"].to_string());
         }
-        Ok(response["data"]["result"].as_array().cloned().unwrap_or_default())
+        Ok(response["data"]["result"]
+            .as_array()
+            .cloned()
+            .unwrap_or_default())
     }
 
     /// Waits until the samples of an expression match.
-    pub(crate) async fn until(&self, expression: &str, fits: impl Fn(&[Value]) -> bool) -> Vec<Value> {
+    pub(crate) async fn until(
+        &self,
+        expression: &str,
+        fits: impl Fn(&[Value]) -> bool,
+    ) -> Vec<Value> {
         let mut last = Err("it was never called".to_owned());
         let mut ticks = tokio::time::interval(POLL_INTERVAL);
         let waited = tokio::time::timeout(WAIT_TIMEOUT, async {
@@ -119,13 +146,21 @@ impl Server {
         });
         let in_time = waited.await.is_ok();
         let log = || std::fs::read_to_string(self.dir.path().join("log")).unwrap_or_default();
-        assert!(in_time, "{}: {expression} stays at {last:?}\n{}", self.name, log());
+        assert!(
+            in_time,
+            "{}: {expression} stays at {last:?}\n{}",
+            self.name,
+            log()
+        );
         last.unwrap()
     }
 }
 
 fn config(dir: &TempDir, nodes: &[&str], interval: Duration, rules: &str) -> PathBuf {
-    let targets: Vec<&str> = nodes.iter().map(|node| node.strip_prefix("http://").unwrap()).collect();
+    let targets: Vec<&str> = nodes
+        .iter()
+        .map(|node| node.strip_prefix("http://").unwrap())
+        .collect();
     let path = dir.path().join("prometheus.yml");
     let seconds = interval.as_secs();
     let token = dir.path().join("metrics-token");
@@ -143,10 +178,23 @@ pub(crate) fn promtool(arguments: &[&str], input: &str) -> Result<(), String> {
     use std::io::Write as _;
     use std::process::Stdio;
     let mut command = Command::new(program("promtool"));
-    let pipes = command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let pipes = command
+        .args(arguments)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
     let mut child = pipes.spawn().unwrap();
-    child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
+    child
+        .stdin
+        .take()
+        .unwrap()
+        .write_all(input.as_bytes())
+        .unwrap();
     let output = child.wait_with_output().unwrap();
     let printed = [output.stdout, output.stderr].concat();
-    if output.status.success() { Ok(()) } else { Err(String::from_utf8(printed).unwrap()) }
+    if output.status.success() {
+        Ok(())
+    } else {
+        Err(String::from_utf8(printed).unwrap())
+    }
 }

@@ -30,19 +30,27 @@ async fn context_is_created_changed_and_deleted() {
 
     site.browser.wait_for_text("Accepted");
     site.browser.click("button", "Edit");
-    site.browser.click("checkbox", "Reject events and signals that no member signed");
+    site.browser.click(
+        "checkbox",
+        "Reject events and signals that no member signed",
+    );
     site.browser.click("button", "Change");
     site.browser.wait_for_text("Rejected");
     let context = site.node.get("/v1/contexts/acme").await.ok();
     assert_eq!(context["require_signed_events"], true);
-    assert_eq!(context["readers"], json!(["user:bob"]), "the lists are kept");
+    assert_eq!(
+        context["readers"],
+        json!(["user:bob"]),
+        "the lists are kept"
+    );
 
     // An error keeps the dialog open.
     site.browser.record();
     site.browser.click("button", "Edit");
     site.browser.fill("Readers", "bob");
     site.browser.click("button", "Change");
-    site.browser.wait_for_text("write actor:<id>, context:<context>@<node>, group:<name> or user:<name>");
+    site.browser
+        .wait_for_text("write actor:<id>, context:<context>@<node>, group:<name> or user:<name>");
     site.browser.click("button", "Close");
 
     site.go("/contexts");

@@ -15,11 +15,16 @@ impl Site {
 async fn dead_letters_are_grouped_redriven_and_discarded() {
     let mut site = Site::open().await;
     for id in ["x-1", "x-2", "x-3", "x-4"] {
-        site.happens(id, "OrderPlaced", &json!({ "orderId": id })).await;
+        site.happens(id, "OrderPlaced", &json!({ "orderId": id }))
+            .await;
     }
     site.wait_for_dead_letters(4).await;
     let causes = site.node.get("/v1/dead-letters/causes").await.ok();
-    assert_eq!((&causes["items"][0]["count"], &causes["complete"]), (&json!(4), &json!(true)), "{causes:#}");
+    assert_eq!(
+        (&causes["items"][0]["count"], &causes["complete"]),
+        (&json!(4), &json!(true)),
+        "{causes:#}"
+    );
     assert_eq!(causes["items"][0]["saga"], "order");
 
     site.go("/dead-letters");
@@ -30,21 +35,29 @@ async fn dead_letters_are_grouped_redriven_and_discarded() {
     site.browser.wait_for_text("OrderPlaced was discarded");
 
     // Without a fix the first one is redriven alone, fails again, and the others stay.
-    let send = causes["items"][0]["reason"].as_str().unwrap().replace('_', " ");
-    site.browser.click("button", &format!("Redrive: {send} order"));
+    let send = causes["items"][0]["reason"]
+        .as_str()
+        .unwrap()
+        .replace('_', " ");
+    site.browser
+        .click("button", &format!("Redrive: {send} order"));
     site.browser.click("button", "Redrive");
     site.browser.wait_for_text("1 failed again");
     site.wait_for_dead_letters(3).await;
-    site.browser.eval("document.querySelector('td details').open = true");
+    site.browser
+        .eval("document.querySelector('td details').open = true");
     site.browser.wait_for_text("specversion");
     site.picture("dead-letter-original");
 
     let file = site.node.definitions().join("order.saga.yaml");
-    let fixed = std::fs::read_to_string(&file).unwrap().replace("version: 1", "version: 2");
+    let fixed = std::fs::read_to_string(&file)
+        .unwrap()
+        .replace("version: 1", "version: 2");
     std::fs::write(&file, fixed.replace("total: =event.total", "total: 7")).unwrap();
     site.node.post("/admin/reload", &json!(null)).await.ok();
     site.browser.until("!document.querySelector('dialog')");
-    site.browser.click("button", &format!("Redrive: {send} order"));
+    site.browser
+        .click("button", &format!("Redrive: {send} order"));
     site.browser.click("button", "Redrive");
     site.browser.wait_for_text("No dead letters.");
     site.wait_for_dead_letters(0).await;

@@ -13,13 +13,21 @@ async fn flow_shows_its_graph_its_lines_and_executes_jobs_again() {
     site.go("/flows");
     site.browser.wait_for_text("0 of 2");
     site.browser.click("link", "f-1");
-    site.browser.wait_for_text("no runner of type cobol is registered");
-    site.browser.until("document.querySelectorAll('.graph rect').length === 2");
+    site.browser
+        .wait_for_text("no runner of type cobol is registered");
+    site.browser
+        .until("document.querySelectorAll('.graph rect').length === 2");
     let claim = json!({ "effects": ["job.cobol"], "worker": "mainframe", "max": 1 });
     let claimed = site.node.post("/v1/work/claim", &claim).await.ok()["jobs"][0].clone();
     site.browser.wait_for_text("mainframe");
-    site.browser.until("document.querySelectorAll('.graph .g-running').length === 1");
-    let path = |action: &str| format!("/v1/work/jobs/{}/{action}", claimed["job"].as_str().unwrap());
+    site.browser
+        .until("document.querySelectorAll('.graph .g-running').length === 1");
+    let path = |action: &str| {
+        format!(
+            "/v1/work/jobs/{}/{action}",
+            claimed["job"].as_str().unwrap()
+        )
+    };
     let log = json!({ "claim": claimed["claim"], "log": ["opening the tape"] });
     assert_eq!(site.node.post(&path("logs"), &log).await.status, 204);
     site.browser.wait_for_text("opening the tape");
@@ -29,7 +37,9 @@ async fn flow_shows_its_graph_its_lines_and_executes_jobs_again() {
     site.browser.click("button", "Retry");
     site.browser.click("button", "Retry jobs");
     site.browser.wait_for_text("f-1 continues.");
-    site.node.until("", "/v1/flows/f-1", |flow| flow["status"] == "dispatched").await;
+    site.node
+        .until("", "/v1/flows/f-1", |flow| flow["status"] == "dispatched")
+        .await;
     site.browser.click("button", "Cancel");
     site.browser.click("button", "Cancel flow");
     site.browser.wait_for_text("f-1 is cancelled.");

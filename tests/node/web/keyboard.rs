@@ -15,8 +15,13 @@ impl Site {
             self.browser.press("Tab");
             let here = self.browser.eval(FOCUS);
             if here.as_str().unwrap_or_default().trim() == name {
-                let outline = self.browser.eval("getComputedStyle(document.activeElement).outlineStyle");
-                assert_ne!(outline, "none", "{name} has the focus without a visible outline");
+                let outline = self
+                    .browser
+                    .eval("getComputedStyle(document.activeElement).outlineStyle");
+                assert_ne!(
+                    outline, "none",
+                    "{name} has the focus without a visible outline"
+                );
                 return;
             }
         }
@@ -37,8 +42,9 @@ async fn instance_can_be_found_and_paused_by_keyboard() {
 
     site.go("/timers");
     // The new view moves the focus to its heading.
-    site.browser
-        .until("document.activeElement.matches('h1') && document.activeElement.textContent === 'Timers'");
+    site.browser.until(
+        "document.activeElement.matches('h1') && document.activeElement.textContent === 'Timers'",
+    );
     site.tab_to("Instances");
     site.browser.press("Enter");
     site.browser
@@ -46,7 +52,8 @@ async fn instance_can_be_found_and_paused_by_keyboard() {
     site.browser.wait_for_text("o-1");
     site.tab_to("o-1");
     site.browser.press("Enter");
-    site.browser.until("document.querySelector('h1').textContent === 'o-1'");
+    site.browser
+        .until("document.querySelector('h1').textContent === 'o-1'");
     site.browser.wait_for_text("Pause");
     site.tab_to("Pause");
     site.browser.press("Enter");
@@ -59,9 +66,13 @@ async fn instance_can_be_found_and_paused_by_keyboard() {
     site.browser.until("document.querySelector('dialog[open]')");
     site.browser.write("to look at it");
     site.browser.press("Enter");
-    site.node.until("", "/v1/sagas/order/o-1", |order| order["paused"] == true).await;
+    site.node
+        .until("", "/v1/sagas/order/o-1", |order| order["paused"] == true)
+        .await;
     site.browser.wait_for_text("o-1 is paused");
-    let live_region = site.browser.eval("document.getElementById('announcement').getAttribute('aria-live')");
+    let live_region = site
+        .browser
+        .eval("document.getElementById('announcement').getAttribute('aria-live')");
     assert_eq!(live_region, "polite");
     site.was_quiet();
 }
@@ -74,22 +85,30 @@ async fn focus_and_input_survive_refresh() {
     }
     site.go("/instances");
     site.browser.wait_for_text("o-3");
-    site.browser
-        .eval("[...document.querySelectorAll('tbody a')].find((a) => a.textContent === 'o-3').focus()");
+    site.browser.eval(
+        "[...document.querySelectorAll('tbody a')].find((a) => a.textContent === 'o-3').focus()",
+    );
     // One row appears before it, and another row changes its status.
     site.node.order("", "o-2", 5, "running").await;
-    site.happens_to("shipped", "Shipped", Some("o-1"), &json!({})).await;
+    site.happens_to("shipped", "Shipped", Some("o-1"), &json!({}))
+        .await;
     site.browser.wait_for_text("o-2");
-    site.browser.until("document.querySelector('tbody .badge.completed')");
+    site.browser
+        .until("document.querySelector('tbody .badge.completed')");
     assert_eq!(site.browser.eval(FOCUS), "o-3");
     site.browser.click("searchbox", "ID prefix");
     site.browser.write("o-2");
-    site.browser.until("document.querySelectorAll('tbody tr').length === 1");
+    site.browser
+        .until("document.querySelectorAll('tbody tr').length === 1");
     assert_eq!(site.browser.eval("document.activeElement.value"), "o-2");
     assert_eq!(site.browser.eval("location.hash"), "#/instances?prefix=o-2");
 
     site.browser.click("button", "Live updates on");
     site.browser.wait_for_text("Live updates paused");
-    assert_eq!(site.browser.eval("document.querySelector('.live').getAttribute('aria-pressed')"), "false");
+    assert_eq!(
+        site.browser
+            .eval("document.querySelector('.live').getAttribute('aria-pressed')"),
+        "false"
+    );
     site.was_quiet();
 }

@@ -8,7 +8,9 @@ use crate::web::site::Site;
 
 impl Site {
     async fn order_is(&self, id: &str, fits: impl Fn(&Value) -> bool) -> Value {
-        self.node.until("", &format!("/v1/sagas/order/{id}"), fits).await
+        self.node
+            .until("", &format!("/v1/sagas/order/{id}"), fits)
+            .await
     }
 
     /// Presses a button, enters reason and user, and confirms.
@@ -40,7 +42,8 @@ async fn running_instance_is_paused_resumed_signalled_and_cancelled() {
     site.instruct("Resume", "Resume");
     site.order_is("o-1", |order| order["paused"] == false).await;
     // The refresh moves the buttons.
-    site.browser.until("!document.querySelector('.head .badge.paused')");
+    site.browser
+        .until("!document.querySelector('.head .badge.paused')");
 
     site.browser.click("button", "Signal");
     site.browser.fill_in("combobox", "Event type", "Shipped");
@@ -49,14 +52,19 @@ async fn running_instance_is_paused_resumed_signalled_and_cancelled() {
     site.browser.wait_for_text("Data is not valid JSON");
     site.browser.fill("Data", "{ \"parcel\": 7 }");
     site.browser.click("button", "Send");
-    site.order_is("o-1", |order| order["status"] == "completed").await;
-    site.browser.until("document.querySelector('.head .badge.completed')");
-    site.browser.until("!document.querySelector('.head button')");
+    site.order_is("o-1", |order| order["status"] == "completed")
+        .await;
+    site.browser
+        .until("document.querySelector('.head .badge.completed')");
+    site.browser
+        .until("!document.querySelector('.head button')");
 
     site.go("/instances/order/o-2");
     site.instruct("Cancel", "Cancel saga");
-    site.order_is("o-2", |order| order["status"] == "cancelled").await;
-    site.browser.until("document.querySelector('.head .badge.cancelled')");
+    site.order_is("o-2", |order| order["status"] == "cancelled")
+        .await;
+    site.browser
+        .until("document.querySelector('.head .badge.cancelled')");
     site.was_quiet();
 }
 
@@ -72,20 +80,29 @@ async fn stuck_instance_is_retried_skipped_or_force_completed() {
     site.picture("stuck-actions");
     site.node.refunds.store(true, Ordering::SeqCst);
     site.instruct("Retry", "Retry");
-    let order = site.order_is("o-1", |order| order["status"] == "failed").await;
-    assert!(notes(&order).contains("retry by alice: approved by support"), "{order:#}");
+    let order = site
+        .order_is("o-1", |order| order["status"] == "failed")
+        .await;
+    assert!(
+        notes(&order).contains("retry by alice: approved by support"),
+        "{order:#}"
+    );
 
     site.go("/instances/order/o-2");
     site.instruct("Skip", "Skip");
-    site.order_is("o-2", |order| order["status"] == "failed").await;
+    site.order_is("o-2", |order| order["status"] == "failed")
+        .await;
 
     site.go("/instances/order/o-3");
     site.browser.click("button", "Force complete");
     site.browser.press("Escape");
     site.browser.until("!document.querySelector('dialog')");
-    site.order_is("o-3", |order| order["status"] == "stuck").await;
+    site.order_is("o-3", |order| order["status"] == "stuck")
+        .await;
     site.instruct("Force complete", "Force complete");
-    let order = site.order_is("o-3", |order| order["status"] != "stuck").await;
+    let order = site
+        .order_is("o-3", |order| order["status"] != "stuck")
+        .await;
     assert!(notes(&order).contains("alice"), "{order:#}");
     site.was_quiet();
 }
@@ -98,13 +115,19 @@ async fn stale_version_is_rejected_with_a_reason() {
     site.browser.click("button", "Cancel");
     // Meanwhile another user changes the instance, so it has another version.
     for verb in ["pause", "resume"] {
-        site.node.post(&format!("/v1/sagas/order/o-1/{verb}"), &json!({})).await.ok();
+        site.node
+            .post(&format!("/v1/sagas/order/o-1/{verb}"), &json!({}))
+            .await
+            .ok();
     }
     site.browser.click("button", "Cancel saga");
     site.browser.wait_for_text("Version conflict");
-    site.browser.until("document.querySelector('dialog a[href=\"/errors/OR0012\"]')");
-    site.browser.click("checkbox", "Only if the version is still 2");
+    site.browser
+        .until("document.querySelector('dialog a[href=\"/errors/OR0012\"]')");
+    site.browser
+        .click("checkbox", "Only if the version is still 2");
     site.browser.click("button", "Cancel saga");
-    site.order_is("o-1", |order| order["status"] == "cancelled").await;
+    site.order_is("o-1", |order| order["status"] == "cancelled")
+        .await;
     site.browser.until("!document.querySelector('dialog')");
 }

@@ -24,7 +24,13 @@ const MAX_SIZE: u64 = 150_000;
 /// when it is ready.
 const PICTURES: [(&str, &str, &str, u32, &str); 6] = [
     ("instances", "/instances", "Scanned", 900, "true"),
-    ("failed-instance", "/instances/order/o-1007", "card_declined", 1000, OPEN_DATA),
+    (
+        "failed-instance",
+        "/instances/order/o-1007",
+        "card_declined",
+        1000,
+        OPEN_DATA,
+    ),
     (
         "graph",
         "/instances/trip/t-1",
@@ -58,18 +64,24 @@ const TRIP_EFFECTS: [(&str, &str); 7] = [
 fn shop() -> Upstream {
     let charge = |call: FunctionCall| async move {
         match call.payload["amount"].as_u64().unwrap_or_default() {
-            amount if amount > 100_000 && call.attempt.number == 1 => {
-                Err(ProviderError::unavailable("restarting", "the payment service is restarting"))
-            }
-            amount if amount > 100_000 => {
-                Err(ProviderError::permanent("card_declined", "the limit of the card is 1000.00"))
-            }
+            amount if amount > 100_000 && call.attempt.number == 1 => Err(
+                ProviderError::unavailable("restarting", "the payment service is restarting"),
+            ),
+            amount if amount > 100_000 => Err(ProviderError::permanent(
+                "card_declined",
+                "the limit of the card is 1000.00",
+            )),
             _ => Ok(json!({ "chargeId": "c-5521" })),
         }
     };
-    let policy = Policy { backoff: short(), ..Policy::default() };
+    let policy = Policy {
+        backoff: short(),
+        ..Policy::default()
+    };
     FunctionProvider::new()
-        .effect("stock.reserve", |_| async { Ok(json!({ "reservation": "r-118" })) })
+        .effect("stock.reserve", |_| async {
+            Ok(json!({ "reservation": "r-118" }))
+        })
         .effect("stock.release", |_| async { Ok(json!({})) })
         .effect("payments.charge", charge)
         .effect("payments.refund", |_| async { Ok(json!({})) })
@@ -77,7 +89,11 @@ fn shop() -> Upstream {
 }
 
 fn short() -> Backoff {
-    Backoff { initial: Duration::from_millis(50), max: Duration::from_millis(200), ..Backoff::default() }
+    Backoff {
+        initial: Duration::from_millis(50),
+        max: Duration::from_millis(200),
+        ..Backoff::default()
+    }
 }
 
 /// Returns the upstream of the carrier, which responds while it is switched on.
@@ -88,22 +104,42 @@ fn carrier(works: Arc<AtomicBool>) -> Upstream {
             if works {
                 Ok(json!({ "tracking": "t-90210" }))
             } else {
-                Err(ProviderError::unavailable("unreachable", "carrier.example does not respond"))
+                Err(ProviderError::unavailable(
+                    "unreachable",
+                    "carrier.example does not respond",
+                ))
             }
         }
     };
-    let breaker = BreakerOptions { failure_threshold: 3, rate: None, open_duration: WAIT_TIMEOUT };
-    let policy = Policy { backoff: short(), breaker: Some(breaker), ..Policy::default() };
-    FunctionProvider::new().effect("shipping.ship", ship).upstream("carrier", policy)
+    let breaker = BreakerOptions {
+        failure_threshold: 3,
+        rate: None,
+        open_duration: WAIT_TIMEOUT,
+    };
+    let policy = Policy {
+        backoff: short(),
+        breaker: Some(breaker),
+        ..Policy::default()
+    };
+    FunctionProvider::new()
+        .effect("shipping.ship", ship)
+        .upstream("carrier", policy)
 }
 
 fn placed(number: u64, total: u64) -> Value {
-    let data = json!({ "orderId": format!("o-{number}"), "sku": "lamp", "quantity": 2, "total": total });
+    let data =
+        json!({ "orderId": format!("o-{number}"), "sku": "lamp", "quantity": 2, "total": total });
     event(&format!("placed-{number}"), "OrderPlaced", &data)
 }
 
 fn project(template: &str, file: &str) -> String {
-    std::fs::read_to_string(Path::new(ROOT).join("src/cli/init").join(template).join(file)).unwrap()
+    std::fs::read_to_string(
+        Path::new(ROOT)
+            .join("src/cli/init")
+            .join(template)
+            .join(file),
+    )
+    .unwrap()
 }
 
 /// Returns the directory of the pictures: that of the documentation if they are written.
@@ -117,17 +153,25 @@ fn directory() -> PathBuf {
 
 /// Starts a node with the definitions and their upstreams; the carrier works while the switch is on.
 async fn start_node(works: &Arc<AtomicBool>) -> Node {
-    let mut builder = NodeBuilder::new().config(|config| "orlog-1".clone_into(&mut config.node_name));
+    let mut builder =
+        NodeBuilder::new().config(|config| "orlog-1".clone_into(&mut config.node_name));
     for (template, saga) in [("order", "order"), ("trip", "trip"), ("trip", "visa")] {
         builder = builder.definition(saga, &project(template, &format!("{saga}.saga.yaml")));
     }
     let mut agency = FunctionProvider::new();
     for (effect, result) in TRIP_EFFECTS {
         let result: Value = serde_json::from_str(result).unwrap();
-        agency = agency.effect(effect, move |_: FunctionCall| std::future::ready(Ok(result.clone())));
+        agency = agency.effect(effect, move |_: FunctionCall| {
+            std::future::ready(Ok(result.clone()))
+        });
     }
-    let builder = builder.upstream(shop()).upstream(carrier(Arc::clone(works)));
-    builder.upstream(agency.upstream("agency", Policy::default())).start().await
+    let builder = builder
+        .upstream(shop())
+        .upstream(carrier(Arc::clone(works)));
+    builder
+        .upstream(agency.upstream("agency", Policy::default()))
+        .start()
+        .await
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -138,17 +182,24 @@ async fn pictures_of_the_documentation_show_the_current_views() {
         let placed = placed(number, total).to_string();
         node.ask(Method::POST, "", "/v1/events", placed).await;
         let path = format!("/v1/sagas/order/o-{number}");
-        node.until("", &path, |order| order["status"] == status).await;
+        node.until("", &path, |order| order["status"] == status)
+            .await;
     };
     for number in 1001..1012 {
-        let (total, status) = if number == 1007 { (249_900, "failed") } else { (number * 7, "completed") };
+        let (total, status) = if number == 1007 {
+            (249_900, "failed")
+        } else {
+            (number * 7, "completed")
+        };
         publish(number, total, status).await;
     }
     let trip = json!({ "tripId": "t-1", "traveller": "Ada", "city": "Hanoi", "price": 250_000, "visaRequired": true });
     let requested = event("trip-1", "TripRequested", &trip).to_string();
     node.ask(Method::POST, "", "/v1/events", requested).await;
     node.until("", "/v1/sagas/trip/t-1", |trip| {
-        trip["waits"].as_array().is_some_and(|waits| waits.len() == 1)
+        trip["waits"]
+            .as_array()
+            .is_some_and(|waits| waits.len() == 1)
     })
     .await;
     works.store(false, Ordering::SeqCst);
@@ -183,12 +234,19 @@ async fn pictures_of_the_documentation_show_the_current_views() {
         let size = std::fs::metadata(&file).unwrap().len();
         assert!((5_000..MAX_SIZE).contains(&size), "{name} has {size} bytes");
         assert!(
-            Path::new(ROOT).join("docs/images").join(format!("{name}.webp")).is_file(),
+            Path::new(ROOT)
+                .join("docs/images")
+                .join(format!("{name}.webp"))
+                .is_file(),
             "{name}: make pictures"
         );
     }
     let record = browser.record();
-    assert!(record.console_errors.is_empty(), "{:#?}", record.console_errors);
+    assert!(
+        record.console_errors.is_empty(),
+        "{:#?}",
+        record.console_errors
+    );
     drop(browser);
     node.stop().await;
 }

@@ -33,14 +33,18 @@ impl Site {
     fn log_in(&mut self, key: &Key, user: &str, role: &str) {
         let mut claims = crate::operations::issuer::claims(user, role, &json!("*"));
         claims["groups"] = json!(["clerk"]);
-        let script = format!("sessionStorage.setItem('orlog.token', '{}')", key.sign(&claims));
+        let script = format!(
+            "sessionStorage.setItem('orlog.token', '{}')",
+            key.sign(&claims)
+        );
         self.browser.eval(&script);
         let url = format!("{}/?as={user}", self.url);
         self.browser.navigate(&url);
     }
 
     fn navigation(&mut self) -> Value {
-        self.browser.eval("[...document.querySelectorAll('#bar nav a')].map((link) => link.textContent)")
+        self.browser
+            .eval("[...document.querySelectorAll('#bar nav a')].map((link) => link.textContent)")
     }
 }
 
@@ -57,8 +61,10 @@ async fn narrow_roles_see_only_their_views_and_a_sentence_for_the_others() {
     site.browser.wait_for_text("Inbox");
     assert_eq!(site.navigation(), json!(["Tasks"]));
     site.go("/instances/order/o-1");
-    site.browser.wait_for_text("Your roles do not permit this view");
-    site.browser.wait_for_text("requires the right “read”. Your roles: approver");
+    site.browser
+        .wait_for_text("Your roles do not permit this view");
+    site.browser
+        .wait_for_text("requires the right “read”. Your roles: approver");
     site.browser.click("link", "Go to Tasks");
     site.browser.wait_for_text("Inbox");
 
@@ -86,7 +92,10 @@ async fn excluded_user_reads_why_and_has_no_buttons() {
     });
     let http = orlog_effect::http::client().build().unwrap();
     let token = key.token("ada", "operator", &json!("*"));
-    let published = http.post(format!("{}/v1/events", site.url)).bearer_auth(token).json(&event);
+    let published = http
+        .post(format!("{}/v1/events", site.url))
+        .bearer_auth(token)
+        .json(&event);
     assert_eq!(published.send().await.unwrap().status(), 202);
 
     site.go("/");
@@ -96,9 +105,11 @@ async fn excluded_user_reads_why_and_has_no_buttons() {
     site.go("/tasks");
     site.browser.wait_for_text("Check the payment");
     site.browser.click("link", "Check the payment");
-    site.browser.wait_for_text("You cannot claim or complete this task: you started this instance");
+    site.browser
+        .wait_for_text("You cannot claim or complete this task: you started this instance");
     site.browser.wait_for_text("ada started this instance");
-    site.browser.until("!document.querySelector('.head button')");
+    site.browser
+        .until("!document.querySelector('.head button')");
     site.picture("excluded-user");
 
     let task = site.browser.eval("location.hash.slice(1)");
@@ -118,16 +129,24 @@ async fn buttons_of_schedules_and_definitions_require_rights() {
     let http = orlog_effect::http::client().build().unwrap();
     let spec = json!({ "saga": "order", "every": "1h" });
     let put = http.put(format!("{}/v1/schedules/hourly", site.url));
-    let put = put.bearer_auth(key.token("ada", "operator", &json!("*"))).json(&spec);
+    let put = put
+        .bearer_auth(key.token("ada", "operator", &json!("*")))
+        .json(&spec);
     assert_eq!(put.send().await.unwrap().status(), 200);
     site.go("/");
     site.browser.wait_for_text("Authentication required");
     site.browser.record();
 
-    let buttons = "[...document.querySelectorAll('.head button')].map((button) => button.textContent)";
+    let buttons =
+        "[...document.querySelectorAll('.head button')].map((button) => button.textContent)";
     for (user, role, of_schedule, of_definition) in [
         ("eve", "auditor", json!([]), json!([])),
-        ("ada", "operator", json!(["Trigger", "Pause", "Delete"]), json!(["Start"])),
+        (
+            "ada",
+            "operator",
+            json!(["Trigger", "Pause", "Delete"]),
+            json!(["Start"]),
+        ),
     ] {
         site.log_in(&key, user, role);
         site.go("/schedules/hourly");
@@ -138,9 +157,14 @@ async fn buttons_of_schedules_and_definitions_require_rights() {
         assert_eq!(site.browser.eval(buttons), of_definition, "{role}");
         site.go("/definitions");
         site.browser.wait_for_text("Versions in use");
-        assert_eq!(site.browser.eval("document.querySelector('.head a')"), Value::Null, "{role}");
+        assert_eq!(
+            site.browser.eval("document.querySelector('.head a')"),
+            Value::Null,
+            "{role}"
+        );
         site.go("/deploy");
-        site.browser.wait_for_text("A deployment requires the right “admin”");
+        site.browser
+            .wait_for_text("A deployment requires the right “admin”");
     }
     site.was_quiet();
 }

@@ -59,13 +59,22 @@ fn fill(data: &Path) {
             correlation: CorrelationId::new(format!("o-{number:07}")).unwrap(),
         };
         let at = Timestamp::from_millis(BEGAN + i64::from(number));
-        let status = if number % EACH == EACH - 1 { Status::Stuck } else { Status::Running };
+        let status = if number % EACH == EACH - 1 {
+            Status::Stuck
+        } else {
+            Status::Running
+        };
         let empty = Commit::empty(key, at);
-        Change::Apply(Box::new(Commit { instance: Some(Arc::new(instance(status, at))), ..empty }))
+        Change::Apply(Box::new(Commit {
+            instance: Some(Arc::new(instance(status, at))),
+            ..empty
+        }))
     };
     for first in (0..many()).step_by(5000) {
         let group: Vec<_> = (first..many().min(first + 5000)).map(change).collect();
-        writer.commit(&group, Timestamp::from_millis(BEGAN)).unwrap();
+        writer
+            .commit(&group, Timestamp::from_millis(BEGAN))
+            .unwrap();
     }
     writer.close().unwrap();
 }
@@ -74,18 +83,27 @@ fn fill(data: &Path) {
 async fn page_stays_small_with_many_instances() {
     let mut site = Site::open_with(|config| fill(&config.data_dir)).await;
     site.go("/instances");
-    site.browser.until("document.querySelectorAll('tbody tr').length === 50");
+    site.browser
+        .until("document.querySelectorAll('tbody tr').length === 50");
     let first = site.browser.eval("performance.now()");
     site.browser.eval(FRAMES);
     for page in 2..12 {
         site.browser.click("button", "Next page");
+        site.browser.until(&format!(
+            "document.querySelector('tbody a').textContent === 'o-{:07}'",
+            (page - 1) * 50
+        ));
         site.browser
-            .until(&format!("document.querySelector('tbody a').textContent === 'o-{:07}'", (page - 1) * 50));
-        site.browser.eval("window.scrollTo(0, document.body.scrollHeight)");
+            .eval("window.scrollTo(0, document.body.scrollHeight)");
     }
     site.browser.click("button", "Previous page");
-    site.browser.until("document.querySelector('tbody a').textContent === 'o-0000450'");
-    let nodes = site.browser.eval("document.querySelectorAll('*').length").as_u64().unwrap();
+    site.browser
+        .until("document.querySelector('tbody a').textContent === 'o-0000450'");
+    let nodes = site
+        .browser
+        .eval("document.querySelectorAll('*').length")
+        .as_u64()
+        .unwrap();
     assert!(nodes < 3000, "{nodes} elements");
     let frames = site.browser.eval("(() => { const all = [...window.frames_].sort((a, b) => a - b); return { count: all.length, middle: all[all.length >> 1], worst: all.at(-1) }; })()");
     let memory = site.browser.eval("performance.memory.usedJSHeapSize");
@@ -93,19 +111,28 @@ async fn page_stays_small_with_many_instances() {
     // Rare among many: the page continues to load until it is full or no rows are left.
     let stuck = (many() / EACH).min(50);
     site.browser.click("checkbox", "stuck");
-    site.browser.until(&format!("document.querySelectorAll('tbody .badge.stuck').length === {stuck}"));
-    site.browser.until("document.querySelector('.progress').textContent.includes('for this page')");
+    site.browser.until(&format!(
+        "document.querySelectorAll('tbody .badge.stuck').length === {stuck}"
+    ));
+    site.browser
+        .until("document.querySelector('.progress').textContent.includes('for this page')");
     let found = site.browser.eval("performance.now()");
     let requests = site.browser.record().requests;
-    let lists =
-        requests.iter().filter(|request| request["url"].as_str().unwrap().contains("/v1/sagas")).count();
+    let lists = requests
+        .iter()
+        .filter(|request| request["url"].as_str().unwrap().contains("/v1/sagas"))
+        .count();
     site.picture("many-instances-stuck");
 
     site.go("/");
     let counted = format!("{} instances are stuck", many() / EACH);
-    site.browser.until(&format!("document.body.innerText.replaceAll(',', '').includes('{counted}')"));
+    site.browser.until(&format!(
+        "document.body.innerText.replaceAll(',', '').includes('{counted}')"
+    ));
     site.browser.wait_for_text(&format!("o-{:07}", EACH - 1));
-    let took = site.browser.eval("document.querySelector('[data-key=section-instances] .aside').textContent");
+    let took = site
+        .browser
+        .eval("document.querySelector('[data-key=section-instances] .aside').textContent");
     site.picture("many-instances");
     site.was_quiet();
     println!(

@@ -31,13 +31,19 @@ impl Site {
         let change = |config: &mut Config| {
             let dir = config.definitions_dir.clone().unwrap();
             for file in ["onboarding.saga.yaml", "equipment.saga.yaml"] {
-                let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/onboarding").join(file);
+                let example = Path::new(env!("CARGO_MANIFEST_DIR"))
+                    .join("examples/onboarding")
+                    .join(file);
                 std::fs::copy(example, dir.join(file)).unwrap();
             }
             change(config);
         };
         let node = Node::start_whole(change, Vec::new(), vec![office()]).await;
-        let mut site = Self { url: node.serve().await, node, browser };
+        let mut site = Self {
+            url: node.serve().await,
+            node,
+            browser,
+        };
         site.browser.set_color_scheme(1360, 900, false);
         site
     }
@@ -53,22 +59,34 @@ impl Site {
         self.happens_to(id, kind, None, data).await;
     }
 
-    pub(crate) async fn happens_to(&self, id: &str, kind: &str, correlation: Option<&str>, data: &Value) {
+    pub(crate) async fn happens_to(
+        &self,
+        id: &str,
+        kind: &str,
+        correlation: Option<&str>,
+        data: &Value,
+    ) {
         let mut event = event(id, kind, data);
         if let Some(correlation) = correlation {
             event["correlationid"] = json!(correlation);
         }
-        let response = self.node.ask(Method::POST, "", "/v1/events", event.to_string()).await;
+        let response = self
+            .node
+            .ask(Method::POST, "", "/v1/events", event.to_string())
+            .await;
         assert_eq!(response.status, StatusCode::ACCEPTED, "{response:?}");
     }
 
     /// Starts the onboarding of a colleague; returns the task to find a mentor.
     pub(crate) async fn colleague(&self, id: &str, name: &str) -> String {
-        let contract =
-            json!({ "employeeId": id, "name": name, "role": "engineer", "firstDay": "2026-01-02T08:00:00Z" });
-        self.happens(&format!("contract-{id}"), "ContractSigned", &contract).await;
+        let contract = json!({ "employeeId": id, "name": name, "role": "engineer", "firstDay": "2026-01-02T08:00:00Z" });
+        self.happens(&format!("contract-{id}"), "ContractSigned", &contract)
+            .await;
         let path = format!("/v1/sagas/onboarding/{id}");
-        let parent = self.node.until("", &path, |saga| saga["tasks"][0]["id"].is_string()).await;
+        let parent = self
+            .node
+            .until("", &path, |saga| saga["tasks"][0]["id"].is_string())
+            .await;
         parent["tasks"][0]["id"].as_str().unwrap().to_owned()
     }
 
@@ -76,41 +94,68 @@ impl Site {
     pub(crate) async fn stuck(&self, id: &str) {
         self.node.order("", id, 5, "running").await;
         self.node.refunds.store(false, Ordering::SeqCst);
-        self.happens_to(&format!("not-{id}"), "NotShipped", Some(id), &json!({})).await;
-        self.node.until("", &format!("/v1/sagas/order/{id}"), |order| order["status"] == "stuck").await;
+        self.happens_to(&format!("not-{id}"), "NotShipped", Some(id), &json!({}))
+            .await;
+        self.node
+            .until("", &format!("/v1/sagas/order/{id}"), |order| {
+                order["status"] == "stuck"
+            })
+            .await;
     }
 
     /// Creates a schedule.
     pub(crate) async fn schedule(&self, name: &str, spec: &Value) {
         let path = format!("/v1/schedules/{name}");
-        self.node.ask(Method::PUT, "", &path, spec.to_string()).await.ok();
+        self.node
+            .ask(Method::PUT, "", &path, spec.to_string())
+            .await
+            .ok();
     }
 
     /// Submits a flow.
     pub(crate) async fn flow(&self, id: &str, flow: &Value) {
-        let request = Request::builder().method(Method::POST).uri("/v1/flows?user=ann");
-        let request = request.header("content-type", "application/json").header("idempotency-key", id);
-        self.node.send(request.body(Body::from(flow.to_string())).unwrap()).await.ok();
+        let request = Request::builder()
+            .method(Method::POST)
+            .uri("/v1/flows?user=ann");
+        let request = request
+            .header("content-type", "application/json")
+            .header("idempotency-key", id);
+        self.node
+            .send(request.body(Body::from(flow.to_string())).unwrap())
+            .await
+            .ok();
     }
 
     /// Sends a message.
     pub(crate) async fn message(&self, tenant: &str, id: &str, message: &Value) {
-        let request =
-            Request::builder().method(Method::POST).uri("/v1/messages").header("x-tenant-id", tenant);
-        let request = request.header("content-type", "application/json").header("idempotency-key", id);
-        self.node.send(request.body(Body::from(message.to_string())).unwrap()).await.ok();
+        let request = Request::builder()
+            .method(Method::POST)
+            .uri("/v1/messages")
+            .header("x-tenant-id", tenant);
+        let request = request
+            .header("content-type", "application/json")
+            .header("idempotency-key", id);
+        self.node
+            .send(request.body(Body::from(message.to_string())).unwrap())
+            .await
+            .ok();
     }
 
     /// Saves a screenshot for review.
     pub(crate) fn picture(&mut self, name: &str) {
-        self.browser.screenshot(&pictures().join(format!("{name}.png")));
+        self.browser
+            .screenshot(&pictures().join(format!("{name}.png")));
     }
 
     /// Asserts that the page had no error and sent requests to this node only.
     #[track_caller]
     pub(crate) fn was_quiet(&mut self) {
         let record = self.browser.record();
-        assert!(record.console_errors.is_empty(), "{:#?}", record.console_errors);
+        assert!(
+            record.console_errors.is_empty(),
+            "{:#?}",
+            record.console_errors
+        );
         let own = format!("{}/", self.url);
         for request in &record.requests {
             let url = request["url"].as_str().unwrap();
@@ -122,7 +167,9 @@ impl Site {
 /// Returns the directory of the screenshots.
 pub(super) fn pictures() -> PathBuf {
     let target = std::env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
-    target.unwrap_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("target")).join("screenshots")
+    target
+        .unwrap_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("target"))
+        .join("screenshots")
 }
 
 /// Returns the upstream of the office; its mail fails on the first two attempts.
@@ -132,7 +179,10 @@ fn office() -> Upstream {
         let number = attempts.fetch_add(1, Ordering::SeqCst);
         async move {
             if number < 2 {
-                Err(ProviderError::unavailable("mail_down", "the mail server is unavailable"))
+                Err(ProviderError::unavailable(
+                    "mail_down",
+                    "the mail server is unavailable",
+                ))
             } else {
                 Ok(json!({}))
             }

@@ -11,10 +11,12 @@ async fn instance_is_started_with_the_fields_of_its_start_event() {
     site.browser.click("button", "Start");
     site.browser.click("button", "Start");
     site.browser.wait_for_text("orderId");
-    site.browser.until("document.querySelector('dialog .error-box').textContent.includes('orderId')");
+    site.browser
+        .until("document.querySelector('dialog .error-box').textContent.includes('orderId')");
     site.browser.fill("orderId", "12345678901234567890");
     site.browser.click("button", "Start");
-    site.browser.wait_for_text("orderId has too many digits for a number");
+    site.browser
+        .wait_for_text("orderId has too many digits for a number");
     site.browser.fill("orderId", "o-7");
     site.browser.fill("total", "42");
     site.browser.fill("Other data", "[1]");
@@ -25,11 +27,21 @@ async fn instance_is_started_with_the_fields_of_its_start_event() {
     // The browser logs the rejected request.
     site.browser.record();
     site.browser.click("button", "Start");
-    site.browser.until("location.hash === '#/instances/order/o-7'");
+    site.browser
+        .until("location.hash === '#/instances/order/o-7'");
     site.browser.until("!document.querySelector('dialog')");
     site.browser.wait_for_text("order o-7: started.");
-    let order = site.node.until("", "/v1/sagas/order/o-7", |order| order["waits"][0].is_object()).await;
-    assert_eq!(order["state"]["vars"], json!({ "orderId": "o-7", "total": 42 }), "{order:#}");
+    let order = site
+        .node
+        .until("", "/v1/sagas/order/o-7", |order| {
+            order["waits"][0].is_object()
+        })
+        .await;
+    assert_eq!(
+        order["state"]["vars"],
+        json!({ "orderId": "o-7", "total": 42 }),
+        "{order:#}"
+    );
     site.was_quiet();
 
     // The same instance again is an error that the dialog shows.
@@ -47,11 +59,17 @@ async fn event_type_of_a_signal_is_offered_by_the_definition_or_free_text() {
     site.node.order("", "o-1", 5, "running").await;
     site.go("/instances/order/o-1");
     site.browser.click("button", "Signal");
-    site.browser.wait_for_text("The instance waits for Shipped, NotShipped.");
-    let offered =
-        site.browser.eval("[...document.querySelectorAll('dialog option')].map((option) => option.value)");
-    let mut offered: Vec<_> =
-        offered.as_array().unwrap().iter().map(|kind| kind.as_str().unwrap().to_owned()).collect();
+    site.browser
+        .wait_for_text("The instance waits for Shipped, NotShipped.");
+    let offered = site
+        .browser
+        .eval("[...document.querySelectorAll('dialog option')].map((option) => option.value)");
+    let mut offered: Vec<_> = offered
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|kind| kind.as_str().unwrap().to_owned())
+        .collect();
     assert_eq!(offered[..2], ["Shipped", "NotShipped"]);
     offered.sort_unstable();
     assert_eq!(offered, ["NotShipped", "OrderPlaced", "Shipped"]);
@@ -85,9 +103,11 @@ async fn search_box_shows_its_whole_label_and_stays_on_the_page() {
     for other in ["dead_letters", "dlq", "dead-letters"] {
         site.browser.eval(&format!("location.hash = '#/{other}'"));
         site.browser.until("location.hash === '#/dead-letters'");
-        site.browser.until("document.querySelector('h1').textContent === 'Dead letters'");
+        site.browser
+            .until("document.querySelector('h1').textContent === 'Dead letters'");
         site.browser.eval("location.hash = '#/timers'");
-        site.browser.until("document.querySelector('h1').textContent === 'Timers'");
+        site.browser
+            .until("document.querySelector('h1').textContent === 'Timers'");
     }
     site.was_quiet();
 }

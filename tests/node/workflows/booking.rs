@@ -23,7 +23,10 @@ impl CommitObserver for Facts {
     fn on_commit(&self, commit: &Commit) {
         for item in &commit.work {
             if let Work::Fact(fact) = &item.work {
-                self.0.lock().unwrap().push((fact.kind.to_string(), fact.data.clone()));
+                self.0
+                    .lock()
+                    .unwrap()
+                    .push((fact.kind.to_string(), fact.data.clone()));
             }
         }
     }
@@ -32,12 +35,20 @@ impl CommitObserver for Facts {
 /// Starts a node with the example, whose mail server answers with this event.
 async fn node(seats: &SeatMap, mail_event: &'static str) -> (Node, Arc<Facts>) {
     let workflow = example::workflow(seats).unwrap().on_node_by_event();
-    let workflow = workflow.completed_event("Booked").failed_event("BookingFailed");
-    let (facts, mut overrides) = (Arc::<Facts>::default(), AppOverrides::workflows([workflow]).unwrap());
+    let workflow = workflow
+        .completed_event("Booked")
+        .failed_event("BookingFailed");
+    let (facts, mut overrides) = (
+        Arc::<Facts>::default(),
+        AppOverrides::workflows([workflow]).unwrap(),
+    );
     overrides.observer = Some(Arc::clone(&facts) as Arc<dyn CommitObserver>);
     let mail = FunctionProvider::new().effect("mail.ticket", move |call| async move {
         let event = EventType::new(mail_event).unwrap();
-        Ok(Reply::with_event(event, json!({ "seat": call.payload["seat"] })))
+        Ok(Reply::with_event(
+            event,
+            json!({ "seat": call.payload["seat"] }),
+        ))
     });
     let node = NodeBuilder::new()
         .overrides(|own| *own = overrides)
@@ -46,12 +57,22 @@ async fn node(seats: &SeatMap, mail_event: &'static str) -> (Node, Arc<Facts>) {
 }
 
 fn requested(booking: &str, card: &str) -> SeatRequested {
-    SeatRequested { booking: booking.to_owned(), seat: 7, card: card.to_owned() }
+    SeatRequested {
+        booking: booking.to_owned(),
+        seat: 7,
+        card: card.to_owned(),
+    }
 }
 
 async fn book(node: &Node, card: &str) -> Value {
     let id = EventId::new("e-1").unwrap();
-    let event = start_event(&requested("b-1", card), id, "urn:test", node.app.clock.now()).unwrap();
+    let event = start_event(
+        &requested("b-1", card),
+        id,
+        "urn:test",
+        node.app.clock.now(),
+    )
+    .unwrap();
     node.app.publish(vec![event]).await.unwrap();
     let is_over = |view: &Value| view["status"] == "completed" || view["status"] == "failed";
     node.until("", "/v1/sagas/booking/b-1", is_over).await
@@ -65,18 +86,30 @@ async fn events_of_steps_and_of_the_workflow_are_published() {
     let view = book(&node, "4711").await;
     // The last commit is readable before its observer has seen it.
     node.stop().await;
-    assert_eq!(view["result"], json!({ "event": "Booked", "data": { "seat": 7 } }));
+    assert_eq!(
+        view["result"],
+        json!({ "event": "Booked", "data": { "seat": 7 } })
+    );
     assert_eq!(
         facts.0.lock().unwrap().clone(),
         [
-            ("SeatReserved".to_owned(), json!({ "seat": 7, "card": "4711" })),
-            ("Paid".to_owned(), json!({ "seat": 7, "receipt": "receipt for 4711" })),
+            (
+                "SeatReserved".to_owned(),
+                json!({ "seat": 7, "card": "4711" })
+            ),
+            (
+                "Paid".to_owned(),
+                json!({ "seat": 7, "receipt": "receipt for 4711" })
+            ),
             ("PointsEarned".to_owned(), json!({ "card": "4711" })),
             ("TicketSent".to_owned(), json!({ "seat": 7 })),
             ("Booked".to_owned(), json!({ "seat": 7 })),
         ]
     );
-    assert_eq!(seats.lock().unwrap().iter().copied().collect::<Vec<_>>(), [(7, 1)]);
+    assert_eq!(
+        seats.lock().unwrap().iter().copied().collect::<Vec<_>>(),
+        [(7, 1)]
+    );
 }
 
 /// Requirements: T2, T3, T5.
@@ -86,12 +119,19 @@ async fn failure_event_is_published_and_the_failed_event_names_the_step() {
     let (node, facts) = node(&seats, "TicketSent").await;
     let view = book(&node, "0815").await;
     node.stop().await;
-    assert_eq!((&view["status"], &view["state"]["failure"]["step"]), (&json!("failed"), &json!("charge")));
-    let failed = json!({ "step": "charge", "code": "CardRejected", "message": "the card is expired" });
+    assert_eq!(
+        (&view["status"], &view["state"]["failure"]["step"]),
+        (&json!("failed"), &json!("charge"))
+    );
+    let failed =
+        json!({ "step": "charge", "code": "CardRejected", "message": "the card is expired" });
     assert_eq!(
         facts.0.lock().unwrap()[1..],
         [
-            ("CardRejected".to_owned(), json!({ "reason": "the card is expired" })),
+            (
+                "CardRejected".to_owned(),
+                json!({ "reason": "the card is expired" })
+            ),
             ("BookingFailed".to_owned(), failed),
         ]
     );
@@ -116,12 +156,22 @@ async fn answer_with_another_event_is_a_contract_violation() {
 #[tokio::test]
 async fn identifier_round_trips_and_an_invalid_one_starts_nothing() {
     let trigger = requested("b-12", "1");
-    assert_eq!(BookingId::from_text(&trigger.id().text()), Ok(BookingId(12)));
-    let event =
-        start_event(&trigger, EventId::new("e-1").unwrap(), "urn:test", Timestamp::from_millis(0)).unwrap();
+    assert_eq!(
+        BookingId::from_text(&trigger.id().text()),
+        Ok(BookingId(12))
+    );
+    let event = start_event(
+        &trigger,
+        EventId::new("e-1").unwrap(),
+        "urn:test",
+        Timestamp::from_millis(0),
+    )
+    .unwrap();
     assert_eq!(event.correlation.as_ref().map(AsRef::as_ref), Some("b-12"));
     let (node, _) = node(&SeatMap::default(), "TicketSent").await;
-    let response = node.post("/v1/sagas/booking", &json!(requested("seven", "1"))).await;
+    let response = node
+        .post("/v1/sagas/booking", &json!(requested("seven", "1")))
+        .await;
     assert!(response.status.is_client_error());
     assert!(
         response.text.contains(
@@ -136,9 +186,16 @@ async fn identifier_round_trips_and_an_invalid_one_starts_nothing() {
 /// Requirements: T2.
 #[test]
 fn handler_of_two_steps_or_two_workflows_is_rejected_and_the_mapping_lists_each() {
-    let booking = || example::workflow(&SeatMap::default()).unwrap().on_node_by_event();
+    let booking = || {
+        example::workflow(&SeatMap::default())
+            .unwrap()
+            .on_node_by_event()
+    };
     let steps = NodeParts::of([booking()]).unwrap().steps;
-    let steps: Vec<_> = steps.iter().map(|(effect, step)| format!("{effect}: {step}")).collect();
+    let steps: Vec<_> = steps
+        .iter()
+        .map(|(effect, step)| format!("{effect}: {step}"))
+        .collect();
     assert_eq!(
         steps,
         [
@@ -148,7 +205,10 @@ fn handler_of_two_steps_or_two_workflows_is_rejected_and_the_mapping_lists_each(
             "house.reserve: step \"reserve\" of workflow \"booking\"",
         ]
     );
-    let other = Workflow::builder("other").handle("pay", Charge).build().unwrap();
+    let other = Workflow::builder("other")
+        .handle("pay", Charge)
+        .build()
+        .unwrap();
     let error = NodeParts::of([booking(), other.on_node()]).err().unwrap();
     assert_eq!(
         error.problems,

@@ -57,7 +57,10 @@ impl Runner for NodeRunner {
 /// Starts a node with workflows.
 pub(super) async fn node(workflows: impl IntoIterator<Item = NodeWorkflow>) -> Node {
     let overrides = AppOverrides::workflows(workflows).unwrap();
-    NodeBuilder::new().overrides(|own| *own = overrides).start().await
+    NodeBuilder::new()
+        .overrides(|own| *own = overrides)
+        .start()
+        .await
 }
 
 pub(super) fn path(workflow: &str) -> String {
@@ -74,7 +77,9 @@ pub(super) async fn start(node: &Node, workflow: &str, input: &Value) {
 /// Waits until an instance has ended or is stuck; returns its view.
 pub(super) async fn ended(node: &Node, workflow: &str) -> Value {
     let is_over = |view: &Value| {
-        ["completed", "failed", "cancelled", "stuck"].iter().any(|status| view["status"] == *status)
+        ["completed", "failed", "cancelled", "stuck"]
+            .iter()
+            .any(|status| view["status"] == *status)
     };
     node.until("", &path(workflow), is_over).await
 }
@@ -82,7 +87,8 @@ pub(super) async fn ended(node: &Node, workflow: &str) -> Value {
 async fn outcome<Out: Data>(node: &Node, workflow: &str) -> Result<Out, RunError> {
     let view = ended(node, workflow).await;
     let state = state(node, workflow);
-    let failure: Option<Failure> = serde_json::from_value(state["workflow"]["failure"].clone()).unwrap();
+    let failure: Option<Failure> =
+        serde_json::from_value(state["workflow"]["failure"].clone()).unwrap();
     match view["status"].as_str().unwrap() {
         "completed" => Ok(serde_json::from_value(view["result"]["data"].clone()).unwrap()),
         "cancelled" => Err(RunError::Cancelled),

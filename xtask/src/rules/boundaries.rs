@@ -28,7 +28,11 @@ struct Boundary {
 }
 
 const BOUNDARIES: [Boundary; 4] = [
-    Boundary { crates: &["ractor"], allowed_in: &["actors/"], allowed_in_tests: true },
+    Boundary {
+        crates: &["ractor"],
+        allowed_in: &["actors/"],
+        allowed_in_tests: true,
+    },
     Boundary {
         crates: &["libmdbx", "mdbx_sys"],
         allowed_in: &["crates/store/src/mdbx"],
@@ -55,14 +59,20 @@ const MAX_JOINED: usize = 3;
 
 /// Checks the first segment of every path.
 pub(crate) fn check(source: &Source) -> Vec<Violation> {
-    let mut violations: Vec<Violation> =
-        BOUNDARIES.iter().flat_map(|boundary| breaches(boundary, source)).collect();
+    let mut violations: Vec<Violation> = BOUNDARIES
+        .iter()
+        .flat_map(|boundary| breaches(boundary, source))
+        .collect();
     violations.extend(second_root(source));
     violations
 }
 
 fn breaches(boundary: &Boundary, source: &Source) -> Vec<Violation> {
-    if boundary.allowed_in.iter().any(|start| is_below(&source.path, start)) {
+    if boundary
+        .allowed_in
+        .iter()
+        .any(|start| is_below(&source.path, start))
+    {
         return Vec::new();
     }
     let mut seen = BTreeSet::new();
@@ -71,15 +81,32 @@ fn breaches(boundary: &Boundary, source: &Source) -> Vec<Violation> {
             && !(boundary.allowed_in_tests && source.is_test_line(path.line))
             && seen.insert(path.line)
     });
-    let allowed_in =
-        boundary.allowed_in.iter().map(|start| format!("`{start}…`")).collect::<Vec<_>>().join(" and ");
+    let allowed_in = boundary
+        .allowed_in
+        .iter()
+        .map(|start| format!("`{start}…`"))
+        .collect::<Vec<_>>()
+        .join(" and ");
     let message = |name: &str| format!("uses `{name}`, which only {allowed_in} may use");
-    paths.map(|path| Violation::new(&BOUNDARY, &source.path, path.line, message(&path.segments[0]))).collect()
+    paths
+        .map(|path| {
+            Violation::new(
+                &BOUNDARY,
+                &source.path,
+                path.line,
+                message(&path.segments[0]),
+            )
+        })
+        .collect()
 }
 
 fn is_below(path: &str, start: &str) -> bool {
-    let Some((before, after)) = start.split_once('*') else { return path.starts_with(start) };
-    let below = path.strip_prefix(before).and_then(|rest| rest.find('/').map(|end| &rest[end..]));
+    let Some((before, after)) = start.split_once('*') else {
+        return path.starts_with(start);
+    };
+    let below = path
+        .strip_prefix(before)
+        .and_then(|rest| rest.find('/').map(|end| &rest[end..]));
     below.is_some_and(|rest| rest.starts_with(after))
 }
 
@@ -88,24 +115,39 @@ fn second_root(source: &Source) -> Option<Violation> {
     if !is_root_crate || source.path == "src/app.rs" || source.path.starts_with("src/app/") {
         return None;
     }
-    let code = source.names.paths.iter().filter(|path| !source.is_test_line(path.line));
+    let code = source
+        .names
+        .paths
+        .iter()
+        .filter(|path| !source.is_test_line(path.line));
     // The errors of a service wrap those of its parts; only the parts themselves are joined.
     let is_error = |name: &String| name.ends_with("Error");
     let side_effects = code.filter(|path| {
-        SIDE_EFFECT_CRATES.contains(&path.segments[0].as_str()) && !path.segments.last().is_some_and(is_error)
+        SIDE_EFFECT_CRATES.contains(&path.segments[0].as_str())
+            && !path.segments.last().is_some_and(is_error)
     });
     let mut named = BTreeSet::new();
-    let last = side_effects.filter(|path| named.insert(path.segments[0].clone())).last()?.line;
-    let joined = named.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
-    let message = format!("joins {joined}; only `src/app.rs` may join {MAX_JOINED} crates with side effects");
+    let last = side_effects
+        .filter(|path| named.insert(path.segments[0].clone()))
+        .last()?
+        .line;
+    let joined = named
+        .iter()
+        .map(String::as_str)
+        .collect::<Vec<_>>()
+        .join(", ");
+    let message =
+        format!("joins {joined}; only `src/app.rs` may join {MAX_JOINED} crates with side effects");
     // A service takes its parts as arguments, so it may name those of several crates.
     let is_allowed = is_service(&source.path) && !builds_part(source);
-    (named.len() >= MAX_JOINED && !is_allowed).then(|| Violation::new(&ROOT, &source.path, last, message))
+    (named.len() >= MAX_JOINED && !is_allowed)
+        .then(|| Violation::new(&ROOT, &source.path, last, message))
 }
 
 /// Returns whether a file of the root crate belongs to a feature, and is neither a route nor a command.
 fn is_service(path: &str) -> bool {
-    path.split(['/', '.']).all(|part| !matches!(part, "api" | "cli"))
+    path.split(['/', '.'])
+        .all(|part| !matches!(part, "api" | "cli"))
 }
 
 /// Returns whether the file opens, starts or connects a type or function of a crate with side effects.
@@ -117,11 +159,19 @@ fn builds_part(source: &Source) -> bool {
                     && path.segments.last().is_some_and(|last| last == name)
             })
     };
-    source.names.paths.iter().filter(|path| !source.is_test_line(path.line)).any(|path| {
-        path.segments.len() > 1
-            && path.segments.last().is_some_and(|last| BUILDS.contains(&last.as_str()))
-            && path.segments.iter().any(|name| is_part(name))
-    })
+    source
+        .names
+        .paths
+        .iter()
+        .filter(|path| !source.is_test_line(path.line))
+        .any(|path| {
+            path.segments.len() > 1
+                && path
+                    .segments
+                    .last()
+                    .is_some_and(|last| BUILDS.contains(&last.as_str()))
+                && path.segments.iter().any(|name| is_part(name))
+        })
 }
 
 #[cfg(test)]
@@ -132,7 +182,10 @@ mod tests {
 
     #[track_caller]
     fn check(path: &str, text: &str, expected: &[&str]) {
-        assert_eq!(violation_lines(&check_boundaries(&fixture(path, text))), expected);
+        assert_eq!(
+            violation_lines(&check_boundaries(&fixture(path, text))),
+            expected
+        );
     }
 
     #[test]
@@ -140,7 +193,11 @@ mod tests {
         let text = "use ractor::Actor;\n#[cfg(test)]\nmod tests { use ractor::call; }\n";
         check("actors/src/instance/saga.rs", text, &[]);
         check("tests/chaos.rs", text, &[]);
-        check("src/app.rs", text, &["1: uses `ractor`, which only `actors/…` may use"]);
+        check(
+            "src/app.rs",
+            text,
+            &["1: uses `ractor`, which only `actors/…` may use"],
+        );
     }
 
     #[test]
@@ -180,7 +237,11 @@ mod tests {
             "3: joins orlog_actors, orlog_bus, orlog_store; only `src/app.rs` may join 3 crates with side effects",
         ];
         check("src/replay/api.rs", parts, &expected);
-        check("src/replay.rs", &format!("{parts}fn f() {{ Bus::open() }}"), &expected);
+        check(
+            "src/replay.rs",
+            &format!("{parts}fn f() {{ Bus::open() }}"),
+            &expected,
+        );
     }
 
     #[test]
@@ -194,7 +255,11 @@ mod tests {
                 "3: joins orlog_actors, orlog_bus, orlog_store; only `src/app.rs` may join 3 crates with side effects",
             ],
         );
-        check("src/api.rs", "use orlog_actors::System;\nuse orlog_store::Reader;\n", &[]);
+        check(
+            "src/api.rs",
+            "use orlog_actors::System;\nuse orlog_store::Reader;\n",
+            &[],
+        );
         check(
             "src/replay.rs",
             "use orlog_actors::System;\nuse orlog_store::Error;\nuse orlog_bus::Bus;\n",

@@ -33,28 +33,44 @@ pub(crate) fn check(sources: &[Source]) -> Vec<Violation> {
             crates.entry(dir).or_default().push(source);
         }
     }
-    crates.into_iter().flat_map(|(dir, files)| check_crate(dir, &files)).collect()
+    crates
+        .into_iter()
+        .flat_map(|(dir, files)| check_crate(dir, &files))
+        .collect()
 }
 
 /// Returns the `…src/` directory of a file and its path below it; `None` for files outside of a library
 /// or program.
 fn crate_of(path: &str) -> Option<(&str, &str)> {
-    let start = if path.starts_with("src/") { 0 } else { path.find("/src/")? + 1 };
+    let start = if path.starts_with("src/") {
+        0
+    } else {
+        path.find("/src/")? + 1
+    };
     Some(path.split_at(start + "src/".len()))
 }
 
 fn check_crate(dir: &str, files: &[&Source]) -> Vec<Violation> {
     let modules = Modules::of(dir, files);
-    let arrows: Dependencies = (0..files.len()).map(|file| (file, modules.dependencies_of(file))).collect();
+    let arrows: Dependencies = (0..files.len())
+        .map(|file| (file, modules.dependencies_of(file)))
+        .collect();
     let mut reported = BTreeSet::new();
     let mut violations = Vec::new();
     for start in 0..files.len() {
-        let Some(cycle) = shortest_cycle(&arrows, start) else { continue };
+        let Some(cycle) = shortest_cycle(&arrows, start) else {
+            continue;
+        };
         if cycle.iter().any(|file| reported.contains(file)) {
             continue;
         }
         let name = |file: &usize| files[*file].path.strip_prefix(dir).unwrap_or_default();
-        let path = cycle.iter().chain([&start]).map(name).collect::<Vec<_>>().join(" → ");
+        let path = cycle
+            .iter()
+            .chain([&start])
+            .map(name)
+            .collect::<Vec<_>>()
+            .join(" → ");
         let line = arrows[&start][cycle.get(1).unwrap_or(&start)];
         violations.push(Violation::new(&RULE, &files[start].path, line, path));
         reported.extend(cycle);
@@ -97,7 +113,10 @@ mod tests {
 
     #[track_caller]
     fn check(files: &[(&str, &str)], expected: &[&str]) {
-        let sources: Vec<Source> = files.iter().map(|(path, text)| fixture(path, text)).collect();
+        let sources: Vec<Source> = files
+            .iter()
+            .map(|(path, text)| fixture(path, text))
+            .collect();
         assert_eq!(violation_lines(&check_cycles(&sources)), expected);
     }
 
@@ -119,7 +138,10 @@ mod tests {
             &[
                 ("crates/x/src/lib.rs", "mod a;\nmod b;"),
                 ("crates/x/src/a.rs", "\nuse crate::b::B;\npub struct A;"),
-                ("crates/x/src/b.rs", "pub struct B;\nfn f(_: super::a::A) {}"),
+                (
+                    "crates/x/src/b.rs",
+                    "pub struct B;\nfn f(_: super::a::A) {}",
+                ),
             ],
             &["2: a.rs → b.rs → a.rs"],
         );
@@ -153,9 +175,20 @@ mod tests {
     #[test]
     fn parent_child_mutual_use_is_a_cycle() {
         let child = ("src/p/c.rs", "use super::P;\npub fn f(_: P) {}");
-        check(&[("src/lib.rs", "mod p;"), ("src/p.rs", "mod c;\npub use c::f;\npub struct P;"), child], &[]);
         check(
-            &[("src/lib.rs", "mod p;"), ("src/p.rs", "mod c;\npub struct P;\nfn g() { c::f(P) }"), child],
+            &[
+                ("src/lib.rs", "mod p;"),
+                ("src/p.rs", "mod c;\npub use c::f;\npub struct P;"),
+                child,
+            ],
+            &[],
+        );
+        check(
+            &[
+                ("src/lib.rs", "mod p;"),
+                ("src/p.rs", "mod c;\npub struct P;\nfn g() { c::f(P) }"),
+                child,
+            ],
             &["3: p.rs → p/c.rs → p.rs"],
         );
     }
@@ -165,7 +198,10 @@ mod tests {
         check(
             &[
                 ("src/lib.rs", "mod a;\nmod b;"),
-                ("src/a.rs", "pub struct A;\n#[cfg(test)]\nmod tests { use crate::b::B; }"),
+                (
+                    "src/a.rs",
+                    "pub struct A;\n#[cfg(test)]\nmod tests { use crate::b::B; }",
+                ),
                 ("src/b.rs", "use crate::a::A;\npub struct B;"),
             ],
             &[],
@@ -192,8 +228,14 @@ mod tests {
             &[
                 ("src/lib.rs", "mod p;"),
                 ("src/p.rs", PARENT),
-                ("src/p/a.rs", "use super::P;\nimpl P {\n  fn a(&self) { self.b(1) }\n}"),
-                ("src/p/b.rs", "use super::P;\nimpl P { fn b(&self, n: u8) { vec![self.a()]; } }"),
+                (
+                    "src/p/a.rs",
+                    "use super::P;\nimpl P {\n  fn a(&self) { self.b(1) }\n}",
+                ),
+                (
+                    "src/p/b.rs",
+                    "use super::P;\nimpl P { fn b(&self, n: u8) { vec![self.a()]; } }",
+                ),
             ],
             &["3: p/a.rs → p/b.rs → p/a.rs"],
         );
@@ -203,7 +245,10 @@ mod tests {
     fn parent_that_calls_a_method_of_its_child_is_a_cycle() {
         check(
             &[
-                ("src/p.rs", "mod a;\npub struct P;\nimpl P { fn start(&self) { self.a() } }"),
+                (
+                    "src/p.rs",
+                    "mod a;\npub struct P;\nimpl P { fn start(&self) { self.a() } }",
+                ),
                 ("src/p/a.rs", "use super::P;\nimpl P { fn a(&self) {} }"),
             ],
             &["3: p.rs → p/a.rs → p.rs"],
@@ -213,10 +258,22 @@ mod tests {
     #[test]
     fn calls_through_paths_and_parameters_are_dependencies() {
         let parent = ("src/p.rs", PARENT);
-        for call in ["P::a(p)", "Self::a(p)", "p.a()", "p.a::<u8>()", "Some(p).map(super::P::a)"] {
+        for call in [
+            "P::a(p)",
+            "Self::a(p)",
+            "p.a()",
+            "p.a::<u8>()",
+            "Some(p).map(super::P::a)",
+        ] {
             let b = format!("use super::P;\nimpl P {{ fn b(p: &mut P) {{ {call} }} }}");
-            let a = ("src/p/a.rs", "use super::*;\nimpl P { fn a(&self) { Self::b(self) } }");
-            check(&[parent, a, ("src/p/b.rs", &b)], &["2: p/a.rs → p/b.rs → p/a.rs"]);
+            let a = (
+                "src/p/a.rs",
+                "use super::*;\nimpl P { fn a(&self) { Self::b(self) } }",
+            );
+            check(
+                &[parent, a, ("src/p/b.rs", &b)],
+                &["2: p/a.rs → p/b.rs → p/a.rs"],
+            );
         }
     }
 
@@ -225,7 +282,10 @@ mod tests {
         check(
             &[
                 ("src/p.rs", PARENT),
-                ("src/p/a.rs", "use super::P;\nimpl P { fn a(&self) { self.b(); self.c() } }"),
+                (
+                    "src/p/a.rs",
+                    "use super::P;\nimpl P { fn a(&self) { self.b(); self.c() } }",
+                ),
                 (
                     "src/p/b.rs",
                     "use super::P;\nstruct Q;\nimpl P { fn b(&self) { self.a.a() } }\nimpl Q { fn c(&self) { self.a() } }",

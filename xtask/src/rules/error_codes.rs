@@ -24,24 +24,42 @@ pub(crate) fn check(tree: &Tree, sources: &[Source]) -> Vec<Violation> {
         .filter_map(|(path, _)| path.strip_prefix(PAGES)?.strip_suffix(".md"))
         .filter(|name| codes(name).next() == Some(*name))
         .collect();
-    let missing =
-        used.iter().filter(|(code, _)| !pages.contains(code.as_str())).map(|(code, (path, line))| {
-            Violation::new(&RULE, path, *line, format!("{code} has no page {PAGES}{code}.md"))
+    let missing = used
+        .iter()
+        .filter(|(code, _)| !pages.contains(code.as_str()))
+        .map(|(code, (path, line))| {
+            Violation::new(
+                &RULE,
+                path,
+                *line,
+                format!("{code} has no page {PAGES}{code}.md"),
+            )
         });
     let orphaned = pages
         .iter()
         .filter(|code| !used.contains_key(**code))
-        .map(|code| Violation::new(&RULE, &format!("{PAGES}{code}.md"), 1, format!("no code raises {code}")));
+        .map(|code| {
+            Violation::new(
+                &RULE,
+                &format!("{PAGES}{code}.md"),
+                1,
+                format!("no code raises {code}"),
+            )
+        });
     missing.chain(orphaned).collect()
 }
 
 /// Returns each code with its first occurrence; ignores tests, which may invent codes.
 fn used_codes(sources: &[Source]) -> BTreeMap<String, (String, usize)> {
     let mut used = BTreeMap::new();
-    for source in sources.iter().filter(|source| SOURCE_DIRS.iter().any(|dir| source.path.starts_with(dir))) {
+    for source in sources
+        .iter()
+        .filter(|source| SOURCE_DIRS.iter().any(|dir| source.path.starts_with(dir)))
+    {
         for (line, text) in (1..).zip(source.text.lines()) {
             for code in codes(text).filter(|_| !source.is_test_line(line)) {
-                used.entry(code.to_owned()).or_insert_with(|| (source.path.clone(), line));
+                used.entry(code.to_owned())
+                    .or_insert_with(|| (source.path.clone(), line));
             }
         }
     }
@@ -50,10 +68,11 @@ fn used_codes(sources: &[Source]) -> BTreeMap<String, (String, usize)> {
 
 /// Returns the words of the form `OR` and four digits.
 fn codes(text: &str) -> impl Iterator<Item = &str> {
-    text.split(|char: char| !char.is_ascii_alphanumeric() && char != '_').filter(|token| {
-        let digits = token.strip_prefix("OR").unwrap_or_default();
-        digits.len() == DIGITS && digits.bytes().all(|byte| byte.is_ascii_digit())
-    })
+    text.split(|char: char| !char.is_ascii_alphanumeric() && char != '_')
+        .filter(|token| {
+            let digits = token.strip_prefix("OR").unwrap_or_default();
+            digits.len() == DIGITS && digits.bytes().all(|byte| byte.is_ascii_digit())
+        })
 }
 
 #[cfg(test)]
@@ -72,7 +91,11 @@ mod tests {
 
     #[test]
     fn documented_code_passes() {
-        check("const CODE: &str = \"OR0001\";", &["docs/errors/OR0001.md", "docs/errors/README.md"], &[]);
+        check(
+            "const CODE: &str = \"OR0001\";",
+            &["docs/errors/OR0001.md", "docs/errors/README.md"],
+            &[],
+        );
     }
 
     #[test]
@@ -80,13 +103,20 @@ mod tests {
         check(
             "fn f() {}\nconst CODE: &str = \"OR0002\";",
             &["docs/errors/OR0003.md"],
-            &["2: OR0002 has no page docs/errors/OR0002.md", "1: no code raises OR0003"],
+            &[
+                "2: OR0002 has no page docs/errors/OR0002.md",
+                "1: no code raises OR0003",
+            ],
         );
     }
 
     #[test]
     fn test_code_may_use_any_code() {
-        check("#[cfg(test)]\nmod tests { const CODE: &str = \"OR9999\"; }", &[], &[]);
+        check(
+            "#[cfg(test)]\nmod tests { const CODE: &str = \"OR9999\"; }",
+            &[],
+            &[],
+        );
         check("const LONG: &str = \"OR00011\";", &[], &[]);
     }
 }

@@ -33,14 +33,23 @@ mod tests {
     #[track_caller]
     fn check(text: &str, expected: Option<&str>) {
         let violation = check_file_header(&fixture("src/a.rs", text));
-        assert_eq!(violation.map(|violation| violation.message).as_deref(), expected);
+        assert_eq!(
+            violation.map(|violation| violation.message).as_deref(),
+            expected
+        );
     }
 
     #[test]
     fn first_line_must_be_a_sentence() {
         check("//! Purpose of this file.\nfn f() {}", None);
-        check("// A plain comment.\nfn f() {}", Some("the file does not start with a `//!` comment"));
+        check(
+            "// A plain comment.\nfn f() {}",
+            Some("the file does not start with a `//!` comment"),
+        );
         check("", Some("the file does not start with a `//!` comment"));
-        check("//! .\nfn f() {}", Some("the first comment is not a sentence"));
+        check(
+            "//! .\nfn f() {}",
+            Some("the first comment is not a sentence"),
+        );
     }
 }

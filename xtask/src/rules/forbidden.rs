@@ -28,8 +28,9 @@ const SLEEP: LintRule = LintRule {
 pub(crate) fn check(source: &Source) -> Vec<Violation> {
     let names = &source.names;
     let mut violations = Vec::new();
-    let mut find =
-        |rule, line, message: String| violations.push(Violation::new(rule, &source.path, line, message));
+    let mut find = |rule, line, message: String| {
+        violations.push(Violation::new(rule, &source.path, line, message))
+    };
     for line in &names.allows {
         find(&ALLOW, *line, "an `allow` attribute".to_owned());
     }
@@ -49,9 +50,15 @@ pub(crate) fn check(source: &Source) -> Vec<Violation> {
 
 /// Returns calls of `.unwrap()` and uses of `Option::unwrap` as a function.
 fn unwraps(source: &Source) -> impl Iterator<Item = usize> {
-    let is_unwrap =
-        |segments: &[String]| segments.len() > 1 && segments.last().is_some_and(|last| last == "unwrap");
-    let paths = source.names.paths.iter().filter(move |path| is_unwrap(&path.segments)).map(|path| path.line);
+    let is_unwrap = |segments: &[String]| {
+        segments.len() > 1 && segments.last().is_some_and(|last| last == "unwrap")
+    };
+    let paths = source
+        .names
+        .paths
+        .iter()
+        .filter(move |path| is_unwrap(&path.segments))
+        .map(|path| path.line);
     let lines = source.names.unwraps.iter().copied().chain(paths);
     // The testkit contains only test code.
     let of_tests = source.path.starts_with("crates/testkit/");
@@ -60,11 +67,18 @@ fn unwraps(source: &Source) -> impl Iterator<Item = usize> {
 
 fn sleeps(source: &Source) -> impl Iterator<Item = (String, usize)> {
     let in_tests_dir = source.path.split('/').any(|part| part == "tests");
-    source.names.paths.iter().filter(move |_| in_tests_dir).filter_map(|path| {
-        let [.., module, name] = path.segments.as_slice() else { return None };
-        let sleeps = matches!(module.as_str(), "thread" | "time") && name == "sleep";
-        sleeps.then(|| (format!("{module}::{name}"), path.line))
-    })
+    source
+        .names
+        .paths
+        .iter()
+        .filter(move |_| in_tests_dir)
+        .filter_map(|path| {
+            let [.., module, name] = path.segments.as_slice() else {
+                return None;
+            };
+            let sleeps = matches!(module.as_str(), "thread" | "time") && name == "sleep";
+            sleeps.then(|| (format!("{module}::{name}"), path.line))
+        })
 }
 
 #[cfg(test)]
@@ -75,32 +89,59 @@ mod tests {
 
     #[track_caller]
     fn check(path: &str, text: &str, expected: &[&str]) {
-        assert_eq!(violation_lines(&check_forbidden(&fixture(path, text))), expected);
+        assert_eq!(
+            violation_lines(&check_forbidden(&fixture(path, text))),
+            expected
+        );
     }
 
     #[test]
     fn rejects_allow_and_accepts_expect() {
-        check("src/a.rs", "#[allow(dead_code)]\nfn f() {}", &["1: an `allow` attribute"]);
-        check("src/a.rs", "#[expect(dead_code, reason = \"…\")]\nfn f() {}", &[]);
+        check(
+            "src/a.rs",
+            "#[allow(dead_code)]\nfn f() {}",
+            &["1: an `allow` attribute"],
+        );
+        check(
+            "src/a.rs",
+            "#[expect(dead_code, reason = \"…\")]\nfn f() {}",
+            &[],
+        );
     }
 
     #[test]
     fn rejects_unwrap_outside_tests() {
         let text = "fn f() { g().unwrap();\n h.map(Result::unwrap) }\n#[cfg(test)]\nmod tests { fn t() { g().unwrap() } }";
-        check("src/a.rs", text, &["1: `unwrap` outside tests", "2: `unwrap` outside tests"]);
-        check("src/a.rs", "fn f() { g().unwrap_or_default() } // .unwrap()", &[]);
+        check(
+            "src/a.rs",
+            text,
+            &["1: `unwrap` outside tests", "2: `unwrap` outside tests"],
+        );
+        check(
+            "src/a.rs",
+            "fn f() { g().unwrap_or_default() } // .unwrap()",
+            &[],
+        );
     }
 
     #[test]
     fn rejects_todo_in_tests_too() {
         check("src/a.rs", "fn f() { todo!() }", &["1: `todo!`"]);
-        check("tests/a.rs", "fn f() { unimplemented!(\"x\") }", &["1: `unimplemented!`"]);
+        check(
+            "tests/a.rs",
+            "fn f() { unimplemented!(\"x\") }",
+            &["1: `unimplemented!`"],
+        );
     }
 
     #[test]
     fn rejects_sleep_in_tests() {
         let text = "use tokio::time::{self, sleep};\nfn f() { std::thread::sleep(d); }";
-        check("tests/a.rs", text, &["1: `time::sleep` in a test", "2: `thread::sleep` in a test"]);
+        check(
+            "tests/a.rs",
+            text,
+            &["1: `time::sleep` in a test", "2: `thread::sleep` in a test"],
+        );
         check("crates/effect/src/a.rs", text, &[]);
     }
 }

@@ -49,7 +49,15 @@ const LAYERS: [(&str, &[&str]); 17] = [
     ("orlog-bus", &["orlog-model", "orlog-journal"]),
     ("orlog-effect", &["orlog-model"]),
     ("orlog-engine", &["orlog-model", "orlog-program"]),
-    ("orlog-workflow", &["orlog-journal", "orlog-model", "orlog-program", "orlog-effect"]),
+    (
+        "orlog-workflow",
+        &[
+            "orlog-journal",
+            "orlog-model",
+            "orlog-program",
+            "orlog-effect",
+        ],
+    ),
     ("orlog-actors", ALLOWED_FOR_ACTORS),
     ("orlog-simulator", ALLOWED_FOR_SIMULATOR),
     ("orlog", ALLOWED_FOR_ROOT),
@@ -61,19 +69,30 @@ const LAYERS: [(&str, &[&str]); 17] = [
 
 /// Checks the dependencies of every manifest, except dev-dependencies: tests may use all crates.
 pub(crate) fn check(tree: &Tree) -> Vec<Violation> {
-    let manifests =
-        tree.with_extension("toml").filter(|(path, _)| path.rsplit('/').next() == Some("Cargo.toml"));
-    manifests.flat_map(|(path, text)| check_manifest(path, text)).collect()
+    let manifests = tree
+        .with_extension("toml")
+        .filter(|(path, _)| path.rsplit('/').next() == Some("Cargo.toml"));
+    manifests
+        .flat_map(|(path, text)| check_manifest(path, text))
+        .collect()
 }
 
 fn check_manifest(path: &str, text: &str) -> Vec<Violation> {
     let manifest = match text.parse::<Table>() {
         Ok(manifest) => manifest,
         Err(error) => {
-            return vec![Violation::new(&RULE, path, 1, format!("not a manifest: {}", error.message()))];
+            return vec![Violation::new(
+                &RULE,
+                path,
+                1,
+                format!("not a manifest: {}", error.message()),
+            )];
         }
     };
-    let Some(name) = manifest.get("package").and_then(|package| package.get("name")).and_then(Value::as_str)
+    let Some(name) = manifest
+        .get("package")
+        .and_then(|package| package.get("name"))
+        .and_then(Value::as_str)
     else {
         return Vec::new();
     };
@@ -81,10 +100,15 @@ fn check_manifest(path: &str, text: &str) -> Vec<Violation> {
     let Some(allowed) = allowed(path, name) else {
         return vec![violation(1, format!("`{name}` has no layer"))];
     };
-    let ours = dependencies(&manifest).into_iter().filter(|(_, package)| package.starts_with("orlog"));
+    let ours = dependencies(&manifest)
+        .into_iter()
+        .filter(|(_, package)| package.starts_with("orlog"));
     ours.filter(|(_, package)| !allowed.contains(&package.as_str()))
         .map(|(key, package)| {
-            violation(line_of(text, &key), format!("`{name}` may not depend on `{package}`"))
+            violation(
+                line_of(text, &key),
+                format!("`{name}` may not depend on `{package}`"),
+            )
         })
         .collect()
 }
@@ -93,19 +117,36 @@ fn check_manifest(path: &str, text: &str) -> Vec<Violation> {
 /// users.
 fn allowed(path: &str, name: &str) -> Option<&'static [&'static str]> {
     if path.starts_with("examples/") {
-        return Some(&["orlog", "orlog-guest", "orlog-model", "orlog-program", "orlog-workflow"]);
+        return Some(&[
+            "orlog",
+            "orlog-guest",
+            "orlog-model",
+            "orlog-program",
+            "orlog-workflow",
+        ]);
     }
-    LAYERS.iter().find(|(package, _)| *package == name).map(|(_, allowed)| *allowed)
+    LAYERS
+        .iter()
+        .find(|(package, _)| *package == name)
+        .map(|(_, allowed)| *allowed)
 }
 
 /// Returns key and package name of all normal and build dependencies, including target-specific ones.
 fn dependencies(manifest: &Table) -> Vec<(String, String)> {
     let mut found = Vec::new();
     let targets = manifest.get("target").and_then(Value::as_table);
-    let sections = targets.into_iter().flat_map(Table::values).filter_map(Value::as_table).chain([manifest]);
+    let sections = targets
+        .into_iter()
+        .flat_map(Table::values)
+        .filter_map(Value::as_table)
+        .chain([manifest]);
     for section in sections {
         for kind in ["dependencies", "build-dependencies"] {
-            let entries = section.get(kind).and_then(Value::as_table).into_iter().flatten();
+            let entries = section
+                .get(kind)
+                .and_then(Value::as_table)
+                .into_iter()
+                .flatten();
             found.extend(entries.map(|(key, value)| {
                 let package = value.get("package").and_then(Value::as_str).unwrap_or(key);
                 (key.clone(), package.to_owned())
@@ -119,8 +160,12 @@ fn dependencies(manifest: &Table) -> Vec<(String, String)> {
 fn line_of(text: &str, key: &str) -> usize {
     let mut lines = text.lines();
     let sets = |line: &str| {
-        let rest = line.trim_start_matches('[').strip_prefix("dependencies.").unwrap_or(line);
-        rest.strip_prefix(key).is_some_and(|rest| rest.starts_with([' ', '.', '=', ']']))
+        let rest = line
+            .trim_start_matches('[')
+            .strip_prefix("dependencies.")
+            .unwrap_or(line);
+        rest.strip_prefix(key)
+            .is_some_and(|rest| rest.starts_with([' ', '.', '=', ']']))
     };
     lines.position(sets).map_or(1, |at| at + 1)
 }
@@ -134,7 +179,10 @@ mod tests {
     #[track_caller]
     fn check(path: &str, name: &str, sections: &str, expected: &[&str]) {
         let manifest = format!("[package]\nname = \"{name}\"\n{sections}");
-        assert_eq!(violation_lines(&check_layers(&Tree::of(&[(path, &manifest)]))), expected);
+        assert_eq!(
+            violation_lines(&check_layers(&Tree::of(&[(path, &manifest)]))),
+            expected
+        );
     }
 
     #[test]
@@ -172,7 +220,12 @@ mod tests {
 
     #[test]
     fn testkit_is_a_dev_dependency_only() {
-        check("Cargo.toml", "orlog", "[dev-dependencies]\norlog-testkit.workspace = true\n", &[]);
+        check(
+            "Cargo.toml",
+            "orlog",
+            "[dev-dependencies]\norlog-testkit.workspace = true\n",
+            &[],
+        );
         check(
             "Cargo.toml",
             "orlog",
@@ -183,7 +236,12 @@ mod tests {
 
     #[test]
     fn crate_without_a_layer_is_a_violation() {
-        check("crates/new/Cargo.toml", "orlog-new", "", &["1: `orlog-new` has no layer"]);
+        check(
+            "crates/new/Cargo.toml",
+            "orlog-new",
+            "",
+            &["1: `orlog-new` has no layer"],
+        );
         check(
             "examples/orders/shop/Cargo.toml",
             "orlog-example-shop",

@@ -12,7 +12,9 @@ const RULE: LintRule = LintRule {
 /// Checks every relative link of every page.
 pub(crate) fn check(tree: &Tree) -> Vec<Violation> {
     let pages = tree.with_extension("md");
-    pages.flat_map(|(path, text)| check_page(tree, path, text)).collect()
+    pages
+        .flat_map(|(path, text)| check_page(tree, path, text))
+        .collect()
 }
 
 fn check_page(tree: &Tree, path: &str, text: &str) -> Vec<Violation> {
@@ -25,9 +27,9 @@ fn check_page(tree: &Tree, path: &str, text: &str) -> Vec<Violation> {
             let dead = targets(&without_code(content))
                 .into_iter()
                 .filter(|target| !leads_somewhere(tree, path, target));
-            violations.extend(
-                dead.map(|target| Violation::new(&RULE, path, line, format!("`{target}` does not exist"))),
-            );
+            violations.extend(dead.map(|target| {
+                Violation::new(&RULE, path, line, format!("`{target}` does not exist"))
+            }));
         }
     }
     violations
@@ -40,14 +42,28 @@ fn without_code(line: &str) -> String {
 
 /// Returns the relative targets of `[text](target)` and `[name]: target`, without title and anchor.
 fn targets(line: &str) -> Vec<String> {
-    let inline = line.split("](").skip(1).filter_map(|rest| rest.split(')').next());
-    let reference = line.strip_prefix('[').and_then(|rest| rest.split_once("]:")).map(|(_, target)| target);
+    let inline = line
+        .split("](")
+        .skip(1)
+        .filter_map(|rest| rest.split(')').next());
+    let reference = line
+        .strip_prefix('[')
+        .and_then(|rest| rest.split_once("]:"))
+        .map(|(_, target)| target);
     let bare = |target: &str| {
         let target = target.trim().trim_start_matches('<');
-        target.split(['#', ' ', '>']).next().unwrap_or_default().to_owned()
+        target
+            .split(['#', ' ', '>'])
+            .next()
+            .unwrap_or_default()
+            .to_owned()
     };
     let is_relative = |target: &String| !target.is_empty() && !target.contains(':');
-    inline.chain(reference).map(bare).filter(is_relative).collect()
+    inline
+        .chain(reference)
+        .map(bare)
+        .filter(is_relative)
+        .collect()
 }
 
 fn leads_somewhere(tree: &Tree, page: &str, target: &str) -> bool {
@@ -72,20 +88,33 @@ mod tests {
 
     #[track_caller]
     fn check(page: &str, expected: &[&str]) {
-        let tree = Tree::of(&[("docs/adr/README.md", page), ("docs/a.md", ""), ("src/lib.rs", "")]);
+        let tree = Tree::of(&[
+            ("docs/adr/README.md", page),
+            ("docs/a.md", ""),
+            ("src/lib.rs", ""),
+        ]);
         assert_eq!(violation_lines(&check_links(&tree)), expected);
     }
 
     #[test]
     fn links_to_files_directories_anchors_and_urls_pass() {
-        check("[a](../a.md#part) and [src](../../src/) and [web](https://example.org/x) [here](#top)", &[]);
+        check(
+            "[a](../a.md#part) and [src](../../src/) and [web](https://example.org/x) [here](#top)",
+            &[],
+        );
         check("[a]: ../a.md \"title\"\n[root](/src/lib.rs)", &[]);
     }
 
     #[test]
     fn dead_links_are_violations() {
-        check("fine\n[b](../b.md) [c](c.md)", &["2: `../b.md` does not exist", "2: `c.md` does not exist"]);
-        check("[out](../../../x.md)", &["1: `../../../x.md` does not exist"]);
+        check(
+            "fine\n[b](../b.md) [c](c.md)",
+            &["2: `../b.md` does not exist", "2: `c.md` does not exist"],
+        );
+        check(
+            "[out](../../../x.md)",
+            &["1: `../../../x.md` does not exist"],
+        );
     }
 
     #[test]

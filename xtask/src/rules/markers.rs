@@ -10,19 +10,29 @@ const RULE: LintRule = LintRule {
 };
 
 /// Split into halves, so that this file does not match itself.
-const MARKERS: [&str; 4] =
-    [concat!("TO", "DO"), concat!("FIX", "ME"), concat!("XX", "X"), concat!("HA", "CK")];
+const MARKERS: [&str; 4] = [
+    concat!("TO", "DO"),
+    concat!("FIX", "ME"),
+    concat!("XX", "X"),
+    concat!("HA", "CK"),
+];
 const EXTENSIONS: [&str; 5] = ["rs", "toml", "sh", "yaml", "yml"];
 
 /// Checks every word of sources, scripts and configuration.
 pub(crate) fn check(tree: &Tree) -> Vec<Violation> {
-    let files = EXTENSIONS.iter().flat_map(|extension| tree.with_extension(extension));
-    files.flat_map(|(path, text)| check_file(path, text)).collect()
+    let files = EXTENSIONS
+        .iter()
+        .flat_map(|extension| tree.with_extension(extension));
+    files
+        .flat_map(|(path, text)| check_file(path, text))
+        .collect()
 }
 
 fn check_file(path: &str, text: &str) -> Vec<Violation> {
-    let marked =
-        text.lines().enumerate().filter_map(|(at, line)| marker(line).map(|marker| (at + 1, marker)));
+    let marked = text
+        .lines()
+        .enumerate()
+        .filter_map(|(at, line)| marker(line).map(|marker| (at + 1, marker)));
     marked
         .map(|(line, marker)| Violation::new(&RULE, path, line, format!("task marker `{marker}`")))
         .collect()
@@ -44,7 +54,10 @@ mod tests {
         for marker in MARKERS {
             let text = format!("fn f() {{}}\n// {marker}: later\nlet {marker}S = 1;\n");
             let violations = check_markers(&Tree::of(&[("src/a.rs", &text)]));
-            assert_eq!(violation_lines(&violations), [format!("2: task marker `{marker}`")]);
+            assert_eq!(
+                violation_lines(&violations),
+                [format!("2: task marker `{marker}`")]
+            );
         }
     }
 }

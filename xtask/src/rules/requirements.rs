@@ -38,25 +38,40 @@ pub(crate) fn check(tree: &Tree, sources: &[Source]) -> Vec<Violation> {
         .iter()
         .filter(|requirement| requirement.tests.is_empty() && requirement.missing.is_empty());
     violations.extend(untested.map(|requirement| {
-        Violation::new(&RULE, PAGE, requirement.line, format!("no test names {}", requirement.id))
+        Violation::new(
+            &RULE,
+            PAGE,
+            requirement.line,
+            format!("no test names {}", requirement.id),
+        )
     }));
     violations
 }
 
 /// Returns the requirements in the order of the page, and the tests that name an unknown one.
 pub(crate) fn table(tree: &Tree, sources: &[Source]) -> (Vec<Requirement>, Vec<Violation>) {
-    let page = tree.texts().find(|(path, _)| *path == PAGE).map_or("", |(_, text)| text);
-    let rows = (1..).zip(page.lines()).filter_map(|(line, text)| row(line, text));
+    let page = tree
+        .texts()
+        .find(|(path, _)| *path == PAGE)
+        .map_or("", |(_, text)| text);
+    let rows = (1..)
+        .zip(page.lines())
+        .filter_map(|(line, text)| row(line, text));
     let mut requirements: Vec<_> = rows.collect();
-    let index: BTreeMap<_, _> =
-        requirements.iter().enumerate().map(|(at, requirement)| (requirement.id.clone(), at)).collect();
+    let index: BTreeMap<_, _> = requirements
+        .iter()
+        .enumerate()
+        .map(|(at, requirement)| (requirement.id.clone(), at))
+        .collect();
     let mut violations = Vec::new();
     for source in sources {
         let mut names = TestNames::default();
         names.visit_file(&source.syntax);
         for (id, test, line) in names.found {
             if let Some(at) = index.get(&id) {
-                requirements[*at].tests.push(format!("{}: {test}", source.path));
+                requirements[*at]
+                    .tests
+                    .push(format!("{}: {test}", source.path));
             } else {
                 let message = format!("`{id}` is not a requirement of {PAGE}");
                 violations.push(Violation::new(&RULE, &source.path, line, message));
@@ -72,7 +87,12 @@ fn row(line: usize, text: &str) -> Option<Requirement> {
     let (id, _, missing) = (cells.next()?, cells.next()?, cells.next()?);
     let digits = id.strip_prefix(|letter: char| letter.is_ascii_uppercase())?;
     let is_id = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
-    is_id.then(|| Requirement { id: id.to_owned(), line, missing: missing.to_owned(), tests: Vec::new() })
+    is_id.then(|| Requirement {
+        id: id.to_owned(),
+        line,
+        missing: missing.to_owned(),
+        tests: Vec::new(),
+    })
 }
 
 /// Requirements that the functions of a file name: id, function, line.
@@ -86,8 +106,12 @@ impl Visit<'_> for TestNames {
         let docs = function.attrs.iter().filter_map(doc);
         for ids in docs.filter_map(|text| text.trim().strip_prefix(PREFIX).map(str::to_owned)) {
             let line = function.sig.ident.span().start().line;
-            let ids = ids.trim_end_matches('.').split(',').map(|id| id.trim().to_owned());
-            self.found.extend(ids.map(|id| (id, function.sig.ident.to_string(), line)));
+            let ids = ids
+                .trim_end_matches('.')
+                .split(',')
+                .map(|id| id.trim().to_owned());
+            self.found
+                .extend(ids.map(|id| (id, function.sig.ident.to_string(), line)));
         }
     }
 }
@@ -96,7 +120,10 @@ impl Visit<'_> for TestNames {
 fn doc(attribute: &Attribute) -> Option<String> {
     match &attribute.meta {
         Meta::NameValue(meta) if meta.path.is_ident("doc") => match &meta.value {
-            Expr::Lit(ExprLit { lit: Lit::Str(text), .. }) => Some(text.value()),
+            Expr::Lit(ExprLit {
+                lit: Lit::Str(text),
+                ..
+            }) => Some(text.value()),
             _ => None,
         },
         _ => None,
@@ -110,7 +137,8 @@ mod tests {
     use crate::tree::Tree;
     use crate::violation::violation_lines;
 
-    const TEXT: &str = "| id | requirement | missing |\n|---|---|---|\n| R1 | one | |\n| R2 | two | all |\n";
+    const TEXT: &str =
+        "| id | requirement | missing |\n|---|---|---|\n| R1 | one | |\n| R2 | two | all |\n";
     const TESTS: &str = "/// Some text.\n///\n/// Requirements: R1, R9.\n#[tokio::test]\nasync fn t() {}\n/// Tests R1.\nfn f() {}\n";
 
     #[test]
@@ -124,6 +152,9 @@ mod tests {
         let source = fixture("tests/a.rs", TESTS);
         let (requirements, violations) = table(&Tree::of(&[(PAGE, TEXT)]), &[source]);
         assert_eq!(requirements[0].tests, ["tests/a.rs: t"]);
-        assert_eq!(violation_lines(&violations), ["5: `R9` is not a requirement of docs/requirements.md"]);
+        assert_eq!(
+            violation_lines(&violations),
+            ["5: `R9` is not a requirement of docs/requirements.md"]
+        );
     }
 }

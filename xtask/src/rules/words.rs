@@ -13,7 +13,10 @@ const RULE: LintRule = LintRule {
 };
 
 /// The list of the words, and a file with a key of Grafana.
-const EXCLUDED: [&str; 2] = ["xtask/src/rules/words.rs", "deploy/grafana/provisioning/dashboards/orlog.yml"];
+const EXCLUDED: [&str; 2] = [
+    "xtask/src/rules/words.rs",
+    "deploy/grafana/provisioning/dashboards/orlog.yml",
+];
 
 /// Retired phrase, and the term that replaces it.
 const RETIRED: &[(&str, &str)] = &[
@@ -84,13 +87,19 @@ const RETIRED: &[(&str, &str)] = &[
 ];
 
 /// Phrases in which a retired word is the standard term.
-const ALLOWED: &[&str] =
-    &["connection refused", "refused connection", "refused connections", "econn refused"];
+const ALLOWED: &[&str] = &[
+    "connection refused",
+    "refused connection",
+    "refused connections",
+    "econn refused",
+];
 
 /// Checks every text file.
 pub(crate) fn check(tree: &Tree) -> Vec<Violation> {
     let files = tree.texts().filter(|(path, _)| !EXCLUDED.contains(path));
-    files.flat_map(|(path, text)| check_text(path, text)).collect()
+    files
+        .flat_map(|(path, text)| check_text(path, text))
+        .collect()
 }
 
 fn check_text(path: &str, text: &str) -> Vec<Violation> {
@@ -98,9 +107,16 @@ fn check_text(path: &str, text: &str) -> Vec<Violation> {
     lines
         .flat_map(|(line, content)| {
             let words = words(content);
-            let found = RETIRED.iter().filter(|(phrase, _)| count(&words, phrase) > allowed(&words, phrase));
+            let found = RETIRED
+                .iter()
+                .filter(|(phrase, _)| count(&words, phrase) > allowed(&words, phrase));
             let violation = |(phrase, term): &(&str, &str)| {
-                Violation::new(&RULE, path, line, format!("`{phrase}` is retired; use: {term}"))
+                Violation::new(
+                    &RULE,
+                    path,
+                    line,
+                    format!("`{phrase}` is retired; use: {term}"),
+                )
             };
             found.map(violation).collect::<Vec<_>>()
         })
@@ -128,13 +144,20 @@ fn words(line: &str) -> Vec<String> {
 /// Returns how often the phrase occurs in the words.
 fn count(words: &[String], phrase: &str) -> usize {
     let phrase: Vec<_> = phrase.split(' ').collect();
-    words.windows(phrase.len()).filter(|found| found.iter().eq(phrase.iter())).count()
+    words
+        .windows(phrase.len())
+        .filter(|found| found.iter().eq(phrase.iter()))
+        .count()
 }
 
 /// Returns how often an allowed phrase that contains the retired phrase occurs in the words.
 fn allowed(words: &[String], retired: &str) -> usize {
     let contains = |phrase: &&&str| phrase.split(' ').any(|word| word == retired);
-    ALLOWED.iter().filter(contains).map(|phrase| count(words, phrase)).sum()
+    ALLOWED
+        .iter()
+        .filter(contains)
+        .map(|phrase| count(words, phrase))
+        .sum()
 }
 
 #[cfg(test)]
@@ -150,9 +173,12 @@ mod tests {
     #[test]
     fn retired_words_are_found_in_identifiers_and_prose() {
         let expected = ["1: `set aside` is retired; use: dead-lettered"];
-        for text in
-            ["fn set_aside() {}", "struct SetAside;", "// It is set aside.", "const SET_ASIDE: u8 = 0;"]
-        {
+        for text in [
+            "fn set_aside() {}",
+            "struct SetAside;",
+            "// It is set aside.",
+            "const SET_ASIDE: u8 = 0;",
+        ] {
             assert_eq!(found("src/a.rs", text), expected, "{text}");
         }
         assert_eq!(
@@ -163,9 +189,16 @@ mod tests {
 
     #[test]
     fn longer_words_and_allowed_phrases_pass() {
-        for text in ["fn airplane() {}", "let planes = asides;", "// Connection refused (os error 111)"] {
+        for text in [
+            "fn airplane() {}",
+            "let planes = asides;",
+            "// Connection refused (os error 111)",
+        ] {
             assert_eq!(found("src/a.rs", text), Vec::<String>::new(), "{text}");
         }
-        assert_eq!(found("src/a.rs", "// connection refused, then refused").len(), 1);
+        assert_eq!(
+            found("src/a.rs", "// connection refused, then refused").len(),
+            1
+        );
     }
 }

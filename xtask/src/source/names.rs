@@ -50,9 +50,13 @@ impl Names {
         let mut at = 0;
         while at < tokens.len() {
             at = match &tokens[at] {
-                TokenTree::Punct(punct) if punct.as_char() == '#' => self.attribute(&tokens, at, depth),
+                TokenTree::Punct(punct) if punct.as_char() == '#' => {
+                    self.attribute(&tokens, at, depth)
+                }
                 TokenTree::Ident(ident) if ident == "mod" => self.module(&tokens, at, depth),
-                TokenTree::Ident(ident) if ident == "pub" && is_visibility(&tokens, at + 1) => at + 2,
+                TokenTree::Ident(ident) if ident == "pub" && is_visibility(&tokens, at + 1) => {
+                    at + 2
+                }
                 TokenTree::Ident(ident) if is_punct(&tokens, at.wrapping_sub(1), '.') => {
                     self.member(&tokens, at, ident)
                 }
@@ -68,8 +72,14 @@ impl Names {
 
     /// Handles `#[…]` and `#![…]`; other tokens after `#` are processed as usual.
     fn attribute(&mut self, tokens: &[TokenTree], at: usize, depth: usize) -> usize {
-        let body = if is_punct(tokens, at + 1, '!') { at + 2 } else { at + 1 };
-        let Some(group) = group(tokens, body, Delimiter::Bracket) else { return at + 1 };
+        let body = if is_punct(tokens, at + 1, '!') {
+            at + 2
+        } else {
+            at + 1
+        };
+        let Some(group) = group(tokens, body, Delimiter::Bracket) else {
+            return at + 1;
+        };
         if allows(group.stream()) {
             self.allows.push(group.span_open().start().line);
         }
@@ -99,7 +109,11 @@ impl Names {
             && !is_punct(tokens, at.wrapping_sub(3), '.')
         {
             let (receiver, method) = (receiver.to_string(), ident.to_string());
-            self.method_calls.push(MethodCall { receiver, method, line });
+            self.method_calls.push(MethodCall {
+                receiver,
+                method,
+                line,
+            });
         }
         at + 1
     }
@@ -130,10 +144,17 @@ impl Names {
             }
             next += 2;
         }
-        if is_punct(tokens, next, '!') && matches!(tokens.get(next + 1), Some(TokenTree::Group(_))) {
-            self.macros.extend(segments.last().cloned().map(|name| (name, line)));
+        if is_punct(tokens, next, '!') && matches!(tokens.get(next + 1), Some(TokenTree::Group(_)))
+        {
+            self.macros
+                .extend(segments.last().cloned().map(|name| (name, line)));
         }
-        self.paths.push(Path { segments, line, inline_depth: depth, after_colons });
+        self.paths.push(Path {
+            segments,
+            line,
+            inline_depth: depth,
+            after_colons,
+        });
         next
     }
 
@@ -148,7 +169,12 @@ impl Names {
                 TokenTree::Punct(punct) if punct.as_char() == '*' => {
                     let segments = [prefix, &["*".to_owned()]].concat();
                     let line = punct.span().start().line;
-                    self.paths.push(Path { segments, line, inline_depth: depth, after_colons: false });
+                    self.paths.push(Path {
+                        segments,
+                        line,
+                        inline_depth: depth,
+                        after_colons: false,
+                    });
                     at + 1
                 }
                 _ => at + 1,
@@ -175,8 +201,14 @@ fn group(tokens: &[TokenTree], at: usize, delimiter: Delimiter) -> Option<&Group
 /// Returns whether the group is the `(crate)`, `(super)` or `(in crate::a)` of `pub(…)`, which uses no
 /// names.
 fn is_visibility(tokens: &[TokenTree], at: usize) -> bool {
-    let Some(group) = group(tokens, at, Delimiter::Parenthesis) else { return false };
-    let content: Vec<String> = group.stream().into_iter().map(|token| token.to_string()).collect();
+    let Some(group) = group(tokens, at, Delimiter::Parenthesis) else {
+        return false;
+    };
+    let content: Vec<String> = group
+        .stream()
+        .into_iter()
+        .map(|token| token.to_string())
+        .collect();
     match content.as_slice() {
         [only] => matches!(only.as_str(), "crate" | "super" | "self"),
         [first, ..] => first == "in",
@@ -206,18 +238,28 @@ mod tests {
 
     fn long_paths(names: &Names) -> Vec<String> {
         let long = names.paths.iter().filter(|path| path.segments.len() > 1);
-        long.map(|path| format!("{} {}", path.line, path.segments.join("::"))).collect()
+        long.map(|path| format!("{} {}", path.line, path.segments.join("::")))
+            .collect()
     }
 
     #[test]
     fn flattens_use_groups() {
         let names = collect("use crate::{a, b::{C as D, *}};\nuse super::e::*;");
-        assert_eq!(long_paths(&names), ["1 crate::a", "1 crate::b::C", "1 crate::b::*", "2 super::e::*"]);
+        assert_eq!(
+            long_paths(&names),
+            [
+                "1 crate::a",
+                "1 crate::b::C",
+                "1 crate::b::*",
+                "2 super::e::*"
+            ]
+        );
     }
 
     #[test]
     fn finds_paths_in_expressions_types_and_macros() {
-        let names = collect("fn f(x: &crate::a::B) -> u8 {\n  println!(\"{}\", crate::c::d::<u8>(x))\n}");
+        let names =
+            collect("fn f(x: &crate::a::B) -> u8 {\n  println!(\"{}\", crate::c::d::<u8>(x))\n}");
         assert_eq!(long_paths(&names), ["1 crate::a::B", "2 crate::c::d"]);
         assert_eq!(names.macros, [("println".to_owned(), 2)]);
     }
@@ -225,13 +267,18 @@ mod tests {
     #[test]
     fn counts_the_inline_modules_around_a_path() {
         let names = collect("mod a { mod b { use super::c; } }");
-        let path = names.paths.iter().find(|path| path.segments.len() > 1).expect("a path");
+        let path = names
+            .paths
+            .iter()
+            .find(|path| path.segments.len() > 1)
+            .expect("a path");
         assert_eq!(path.inline_depth, 2);
     }
 
     #[test]
     fn a_visibility_is_not_a_use() {
-        let names = collect("pub(in crate::a) struct A(pub (crate::b::B, u8)); pub(super) fn f() {}");
+        let names =
+            collect("pub(in crate::a) struct A(pub (crate::b::B, u8)); pub(super) fn f() {}");
         assert_eq!(long_paths(&names), ["1 crate::b::B"]);
         assert!(!names.paths.iter().any(|path| path.segments == ["super"]));
     }
@@ -239,8 +286,11 @@ mod tests {
     #[test]
     fn finds_method_calls_on_names() {
         let names = collect("fn f() { self.a(); b.c::<u8>(); self.d.e(); g().h(); self.field; }");
-        let calls: Vec<_> =
-            names.method_calls.iter().map(|call| format!("{}.{}", call.receiver, call.method)).collect();
+        let calls: Vec<_> = names
+            .method_calls
+            .iter()
+            .map(|call| format!("{}.{}", call.receiver, call.method))
+            .collect();
         assert_eq!(calls, ["self.a", "b.c"]);
     }
 

@@ -19,7 +19,10 @@ impl State {
         self.early.clear();
         loop {
             self.mailbox.wait_durable().await;
-            let page = self.own.reader.buffered_inputs(&self.mailbox.key, BUFFER_PAGE)?;
+            let page = self
+                .own
+                .reader
+                .buffered_inputs(&self.mailbox.key, BUFFER_PAGE)?;
             let Some((last, _)) = page.last() else {
                 self.unbuffers = false;
                 self.keep_open(false);
@@ -58,7 +61,10 @@ impl State {
     pub(super) fn spill_arrivals(&self) {
         for envelope in self.mailbox.take_to_spill(self.own.max_queued_inputs) {
             self.own.metrics.inputs_spilled.inc();
-            let mut commit = Box::new(Commit::empty(self.mailbox.key.clone(), self.own.clock.now()));
+            let mut commit = Box::new(Commit::empty(
+                self.mailbox.key.clone(),
+                self.own.clock.now(),
+            ));
             commit.spill = Some(envelope.input);
             self.submit(commit, None, None, envelope.completion);
         }
@@ -70,13 +76,19 @@ impl State {
             return Ok(false);
         }
         self.mailbox.wait_durable().await;
-        let page = self.own.reader.spilled_inputs(&self.mailbox.key, SPILL_PAGE)?;
+        let page = self
+            .own
+            .reader
+            .spilled_inputs(&self.mailbox.key, SPILL_PAGE)?;
         self.mailbox.set_spilled(!page.is_empty());
         for (number, input) in page {
             self.limit_pending_state().await;
             if self.is_repeated(&input).await? {
                 self.own.metrics.ignored.inc();
-                let mut commit = Box::new(Commit::empty(self.mailbox.key.clone(), self.own.clock.now()));
+                let mut commit = Box::new(Commit::empty(
+                    self.mailbox.key.clone(),
+                    self.own.clock.now(),
+                ));
                 commit.unbuffer.push(number);
                 self.mailbox.expect_commit(self.has_ended());
                 self.submit(commit, None, None, Completion::None);
@@ -96,13 +108,17 @@ impl State {
         let started = self.trace_start(input);
         let attempts = self.mailbox.crashes() + 1;
         let mut commit = match self.subject().decide(input, attempts) {
-            Decision::Commit(commit) | Decision::Ignore { cleanup: Some(commit), .. } => commit,
+            Decision::Commit(commit)
+            | Decision::Ignore {
+                cleanup: Some(commit),
+                ..
+            } => commit,
             Decision::Reject(rejection) if matches!(input, Input::Control(_)) => {
                 Box::new(self.subject().rejected_commit(input, &rejection, attempts))
             }
-            Decision::Ignore { cleanup: None, .. } | Decision::Reject(_) => {
-                Box::new(Commit::empty(self.mailbox.key.clone(), self.own.clock.now()))
-            }
+            Decision::Ignore { cleanup: None, .. } | Decision::Reject(_) => Box::new(
+                Commit::empty(self.mailbox.key.clone(), self.own.clock.now()),
+            ),
         };
         commit.unbuffer.push(number);
         if commit.dead_letter.is_none() {

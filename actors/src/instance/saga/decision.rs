@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use orlog_engine::{
-    BufferedInputRef, DeadLetterCause, Decision, DecisionContext, Rejection, dead_letter_input, decide,
-    decide_migration, decide_without_definition, emit_facts, mark_unapplied, publish_result,
-    without_published,
+    BufferedInputRef, DeadLetterCause, Decision, DecisionContext, Rejection, dead_letter_input,
+    decide, decide_migration, decide_without_definition, emit_facts, mark_unapplied,
+    publish_result, without_published,
 };
 use orlog_model::{
-    Commit, ControlAction, ControlRequest, DeadLetterReason, Input, Instance, InstanceKey, OnExisting,
-    Timestamp,
+    Commit, ControlAction, ControlRequest, DeadLetterReason, Input, Instance, InstanceKey,
+    OnExisting, Timestamp,
 };
 use orlog_program::Program;
 
@@ -46,8 +46,14 @@ impl Subject<'_> {
     /// Decides an input. It becomes a dead letter if the state would grow beyond the limit.
     fn decide_with_limit(&self, input: &Input, attempts: u32) -> Decision {
         let decision = self.decide_any_size(input, attempts);
-        let Decision::Commit(commit) = &decision else { return decision };
-        let Some(size) = commit.instance.as_ref().map(|instance| instance.state.len()) else {
+        let Decision::Commit(commit) = &decision else {
+            return decision;
+        };
+        let Some(size) = commit
+            .instance
+            .as_ref()
+            .map(|instance| instance.state.len())
+        else {
             return decision;
         };
         let limit = self.max_state_size;
@@ -79,7 +85,12 @@ impl Subject<'_> {
     fn decide_any_size(&self, input: &Input, attempts: u32) -> Decision {
         if attempts > self.max_attempts {
             let message = format!("the actor crashed {} times on this input", attempts - 1);
-            return self.dead_letter(input, DeadLetterReason::RetriesExhausted, message, attempts - 1);
+            return self.dead_letter(
+                input,
+                DeadLetterReason::RetriesExhausted,
+                message,
+                attempts - 1,
+            );
         }
         if let Some(program) = self.program(input) {
             let subject = self.context(program.as_ref());
@@ -93,33 +104,71 @@ impl Subject<'_> {
         {
             return decision;
         }
-        let message = "no definition is loaded for this saga or for the pinned version of this instance";
-        self.dead_letter(input, DeadLetterReason::DefinitionMissing, message.to_owned(), attempts)
+        let message =
+            "no definition is loaded for this saga or for the pinned version of this instance";
+        self.dead_letter(
+            input,
+            DeadLetterReason::DefinitionMissing,
+            message.to_owned(),
+            attempts,
+        )
     }
 
     fn context<'a>(&'a self, program: &'a dyn Program) -> DecisionContext<'a> {
-        let Self { key, instance, early, now, node, history_payload_bytes, .. } = *self;
-        DecisionContext { key, instance, program, now, node, buffered: early, history_payload_bytes }
+        let Self {
+            key,
+            instance,
+            early,
+            now,
+            node,
+            history_payload_bytes,
+            ..
+        } = *self;
+        DecisionContext {
+            key,
+            instance,
+            program,
+            now,
+            node,
+            buffered: early,
+            history_payload_bytes,
+        }
     }
 
     /// Returns the target program of a control request, if it is known.
     fn target<'a>(&self, input: &'a Input) -> Option<(Arc<dyn Program>, &'a ControlRequest)> {
-        let Input::Control(control) = input else { return None };
-        let ControlAction::Migrate { to } = &control.action else { return None };
+        let Input::Control(control) = input else {
+            return None;
+        };
+        let ControlAction::Migrate { to } = &control.action else {
+            return None;
+        };
         Some((self.programs.by_hash(to)?, control))
     }
 
     /// Returns the program to which the instance is pinned; the active one for an input that starts a run.
     fn program(&self, input: &Input) -> Option<Arc<dyn Program>> {
         match self.instance {
-            Some(instance) if !restarts(instance, input) => self.programs.by_hash(&instance.definition.hash),
+            Some(instance) if !restarts(instance, input) => {
+                self.programs.by_hash(&instance.definition.hash)
+            }
             Some(_) | None => self.programs.active(&self.key.tenant, &self.key.saga),
         }
     }
 
     /// Decides an input of a quarantined instance: it becomes a dead letter.
-    pub(super) fn decide_unreadable(&self, input: &Input, message: String, attempts: u32) -> Decision {
-        let mut decision = self.dead_letter(input, DeadLetterReason::InstanceUnreadable, message, attempts);
+    pub(super) fn decide_unreadable(
+        &self,
+        input: &Input,
+        message: String,
+        attempts: u32,
+    ) -> Decision {
+        let mut decision = self.dead_letter(
+            input,
+            DeadLetterReason::InstanceUnreadable,
+            message,
+            attempts,
+        );
         publish_result(self.key, self.now, input, &mut decision);
         decision
     }
@@ -131,13 +180,25 @@ impl Subject<'_> {
         message: String,
         attempts: u32,
     ) -> Decision {
-        Decision::Commit(Box::new(self.dead_letter_commit(input, reason, message, attempts)))
+        Decision::Commit(Box::new(
+            self.dead_letter_commit(input, reason, message, attempts),
+        ))
     }
 
     /// Returns the commit that stores a rejected signal as a dead letter, because no caller receives the rejection.
-    pub(super) fn rejected_commit(&self, input: &Input, rejection: &Rejection, attempts: u32) -> Commit {
+    pub(super) fn rejected_commit(
+        &self,
+        input: &Input,
+        rejection: &Rejection,
+        attempts: u32,
+    ) -> Commit {
         log_instance!(INFO, self.key, input.trace(), input = input.label(), %rejection, "signal rejected");
-        self.dead_letter_commit(input, DeadLetterReason::SignalRejected, rejection.to_string(), attempts)
+        self.dead_letter_commit(
+            input,
+            DeadLetterReason::SignalRejected,
+            rejection.to_string(),
+            attempts,
+        )
     }
 
     /// Returns the commit that stores the input as a dead letter.
@@ -148,14 +209,23 @@ impl Subject<'_> {
         message: String,
         attempts: u32,
     ) -> Commit {
-        let cause = DeadLetterCause { reason, message, attempts };
+        let cause = DeadLetterCause {
+            reason,
+            message,
+            attempts,
+        };
         let stored = without_published(input);
         let mut commit = dead_letter_input(self.key, &stored, cause, self.now, self.node);
         let origin = (self.now, self.node, self.history_payload_bytes);
         mark_unapplied(self.instance, &stored, origin, &mut commit);
         if let Input::WorkResult(result) = input {
             let subject = (self.key, self.instance);
-            emit_facts(subject, result, (self.now, self.history_payload_bytes), &mut commit);
+            emit_facts(
+                subject,
+                result,
+                (self.now, self.history_payload_bytes),
+                &mut commit,
+            );
         }
         commit
     }
@@ -163,7 +233,11 @@ impl Subject<'_> {
 
 /// Returns whether the input can start a new run of an ended instance.
 fn restarts(instance: &Instance, input: &Input) -> bool {
-    let Input::Control(ControlRequest { action: ControlAction::Start(start), .. }) = input else {
+    let Input::Control(ControlRequest {
+        action: ControlAction::Start(start),
+        ..
+    }) = input
+    else {
         return false;
     };
     start.on_existing == OnExisting::Restart && instance.is_finished()

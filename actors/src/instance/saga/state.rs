@@ -9,7 +9,8 @@ use std::time::Instant;
 
 use orlog_engine::{BufferedInputRef, MAX_EARLY_INPUTS};
 use orlog_model::{
-    Change, Clock, Commit, DeadLetterOriginal, DedupeKey, Input, Instance, InstanceKey, Status, TraceParent,
+    Change, Clock, Commit, DeadLetterOriginal, DedupeKey, Input, Instance, InstanceKey, Status,
+    TraceParent,
 };
 use orlog_store::{Error as StoreError, Reader};
 
@@ -59,7 +60,11 @@ pub(crate) struct QuarantinedInstances(Mutex<BTreeSet<InstanceKey>>);
 impl QuarantinedInstances {
     /// Records that the stored data of an instance cannot be read. Returns whether this was not known.
     pub(super) fn start(&self, key: &InstanceKey, metrics: &Metrics) -> bool {
-        let is_new = self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(key.clone());
+        let is_new = self
+            .0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .insert(key.clone());
         if is_new {
             metrics.quarantined_instances.inc();
         }
@@ -68,7 +73,12 @@ impl QuarantinedInstances {
 
     /// Records that the data of an instance was replaced or dropped.
     pub(super) fn end(&self, key: &InstanceKey, metrics: &Metrics) {
-        if self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(key) {
+        if self
+            .0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .remove(key)
+        {
             metrics.quarantined_instances.dec();
         }
     }
@@ -149,11 +159,16 @@ impl State {
     /// Loads the buffered inputs of an instance that does not exist, with their numbers.
     pub(super) async fn load_early_inputs(&mut self) -> Result<(), StoreError> {
         self.mailbox.wait_durable().await;
-        let rows = self.own.reader.buffered_inputs(&self.mailbox.key, MAX_EARLY_INPUTS)?;
+        let rows = self
+            .own
+            .reader
+            .buffered_inputs(&self.mailbox.key, MAX_EARLY_INPUTS)?;
         let buffered = |(number, input)| match input {
-            Input::Early(early) => {
-                Some(BufferedInputRef { number, key: early.input.identity(), expires_at: early.expires_at })
-            }
+            Input::Early(early) => Some(BufferedInputRef {
+                number,
+                key: early.input.identity(),
+                expires_at: early.expires_at,
+            }),
             _ => None,
         };
         self.early = rows.into_iter().filter_map(buffered).collect();
@@ -162,7 +177,9 @@ impl State {
 
     /// Returns true if buffered inputs may exist that wait for the start or resume of the instance.
     pub(super) fn has_buffered(&self) -> bool {
-        self.instance.as_ref().map_or(!self.early.is_empty(), |instance| instance.paused)
+        self.instance
+            .as_ref()
+            .map_or(!self.early.is_empty(), |instance| instance.paused)
     }
 
     /// Returns true if the input was applied before. Only events and control requests have ids that can
@@ -182,7 +199,9 @@ impl State {
         if self.recent.contains(&id) {
             return Ok(true);
         }
-        self.own.reader.is_duplicate(&self.mailbox.key, id, self.own.clock.now())
+        self.own
+            .reader
+            .is_duplicate(&self.mailbox.key, id, self.own.clock.now())
     }
 
     /// Removes the first input and submits its consequences; `ignored` is the reason if there is no
@@ -194,8 +213,12 @@ impl State {
         ignored: Option<Cow<'static, str>>,
     ) {
         self.update_buffered(&mut commit);
-        let Some(envelope) = self.mailbox.finish(1, self.has_ended()) else { return };
-        let done = envelope.completion.with_reply(|| self.control_reply(&commit, ignored));
+        let Some(envelope) = self.mailbox.finish(1, self.has_ended()) else {
+            return;
+        };
+        let done = envelope
+            .completion
+            .with_reply(|| self.control_reply(&commit, ignored));
         self.submit(commit, decided, envelope.extra_change, done);
     }
 
@@ -203,7 +226,11 @@ impl State {
     pub(super) fn count_ignored_start(&self, input: &Input) {
         let Input::Event(event) = input else { return };
         let InstanceKey { tenant, saga, .. } = &self.mailbox.key;
-        let program = self.own.programs.active(tenant, saga).filter(|_| self.instance.is_some());
+        let program = self
+            .own
+            .programs
+            .active(tenant, saga)
+            .filter(|_| self.instance.is_some());
         if program.is_some_and(|program| program.start_event(Some(&event.kind)).is_some()) {
             self.own.metrics.existing_starts.inc();
         }
@@ -220,14 +247,22 @@ impl State {
         let drops = rejection.is_none() && self.mailbox.has_extra_change();
         // The cause of this result may not be durable yet, so the result must not be reported before.
         let waits = drops || !self.mailbox.is_durable();
-        let Some(envelope) = self.mailbox.finish(usize::from(waits), self.has_ended()) else { return };
-        let done = envelope
-            .completion
-            .with_reply(|| rejection.map_or_else(|| Ok(self.control_result(false, Some(reason))), Err));
+        let Some(envelope) = self.mailbox.finish(usize::from(waits), self.has_ended()) else {
+            return;
+        };
+        let done = envelope.completion.with_reply(|| {
+            rejection.map_or_else(|| Ok(self.control_result(false, Some(reason))), Err)
+        });
         match envelope.extra_change.filter(|_| drops) {
             Some(change) => {
                 let mailbox = Some(Arc::clone(&self.mailbox));
-                self.send(Submission { change, extra: None, done, mailbox, decided: None });
+                self.send(Submission {
+                    change,
+                    extra: None,
+                    done,
+                    mailbox,
+                    decided: None,
+                });
             }
             None if waits => {
                 let nothing = Commit::empty(self.mailbox.key.clone(), envelope.input.at());
@@ -248,7 +283,9 @@ impl State {
                     expires_at: early.expires_at,
                 });
             }
-            _ if self.instance.is_none() && !commit.unbuffer.is_empty() => self.expired(&commit.unbuffer),
+            _ if self.instance.is_none() && !commit.unbuffer.is_empty() => {
+                self.expired(&commit.unbuffer)
+            }
             _ => {}
         }
         if let Some(instance) = &commit.instance {
@@ -257,8 +294,10 @@ impl State {
             self.instance = Some(Arc::clone(instance));
         }
         self.recent.extend(commit.dedupe_key);
-        if let Some(DeadLetterOriginal::Input(input)) =
-            commit.dead_letter.as_ref().map(|dead_letter| &dead_letter.original)
+        if let Some(DeadLetterOriginal::Input(input)) = commit
+            .dead_letter
+            .as_ref()
+            .map(|dead_letter| &dead_letter.original)
         {
             let key = input.identity();
             self.recent.retain(|recent| *recent != key);
@@ -266,7 +305,10 @@ impl State {
     }
 
     fn expired(&mut self, numbers: &[u64]) {
-        self.own.metrics.buffered_expired.inc_by(numbers.len() as u64);
+        self.own
+            .metrics
+            .buffered_expired
+            .inc_by(numbers.len() as u64);
         let count = numbers.len();
         log_instance!(
             INFO,
@@ -275,15 +317,20 @@ impl State {
             count,
             "dropped early inputs: the instance did not start in time"
         );
-        self.early.retain(|buffered| !numbers.contains(&buffered.number));
+        self.early
+            .retain(|buffered| !numbers.contains(&buffered.number));
     }
 
     pub(super) fn is_paused(&self) -> bool {
-        self.instance.as_ref().is_some_and(|instance| instance.paused)
+        self.instance
+            .as_ref()
+            .is_some_and(|instance| instance.paused)
     }
 
     pub(super) fn has_ended(&self) -> bool {
-        self.instance.as_ref().is_none_or(|instance| instance.status.is_final())
+        self.instance
+            .as_ref()
+            .is_none_or(|instance| instance.status.is_final())
     }
 
     pub(super) fn submit(
@@ -294,7 +341,13 @@ impl State {
         done: Completion,
     ) {
         let change = Change::Apply(commit);
-        self.send(Submission { change, extra, done, mailbox: Some(Arc::clone(&self.mailbox)), decided });
+        self.send(Submission {
+            change,
+            extra,
+            done,
+            mailbox: Some(Arc::clone(&self.mailbox)),
+            decided,
+        });
     }
 
     pub(super) fn send(&self, submission: Submission) {
@@ -315,7 +368,11 @@ impl State {
         }
     }
 
-    pub(super) fn control_result(&self, applied: bool, reason: Option<Cow<'static, str>>) -> ControlResult {
+    pub(super) fn control_result(
+        &self,
+        applied: bool,
+        reason: Option<Cow<'static, str>>,
+    ) -> ControlResult {
         ControlResult {
             applied,
             reason,
@@ -328,7 +385,9 @@ impl State {
     /// Continues with this state instead of the stored one; the caller submits the change of the store.
     pub(super) fn reset(&mut self, instance: Option<Instance>) {
         if self.quarantine.take().is_some() {
-            self.own.quarantined.end(&self.mailbox.key, &self.own.metrics);
+            self.own
+                .quarantined
+                .end(&self.mailbox.key, &self.own.metrics);
         }
         (self.instance, self.loaded, self.unbuffers) = (instance.map(Arc::new), true, false);
         self.keep_open(false);
@@ -339,8 +398,12 @@ impl State {
     /// Waits until the pending commits of a large instance are durable, so that other instances find place
     /// in the next group.
     pub(super) async fn limit_pending_state(&self) {
-        let size = self.instance.as_ref().map_or(0, |instance| instance.state.len());
-        if size > LARGE_STATE_BYTES && size * (self.mailbox.pending() + 1) > MAX_PENDING_STATE_BYTES {
+        let size = self
+            .instance
+            .as_ref()
+            .map_or(0, |instance| instance.state.len());
+        if size > LARGE_STATE_BYTES && size * (self.mailbox.pending() + 1) > MAX_PENDING_STATE_BYTES
+        {
             self.mailbox.wait_durable().await;
         }
     }

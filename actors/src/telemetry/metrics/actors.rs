@@ -54,14 +54,26 @@ const COUNTED_KINDS: [ActorKind; 6] = [
 
 impl Default for ActorGauges {
     fn default() -> Self {
-        let (live, waiting) = (Family::<Labels1, Gauge>::default(), Family::<Labels1, Gauge>::default());
+        let (live, waiting) = (
+            Family::<Labels1, Gauge>::default(),
+            Family::<Labels1, Gauge>::default(),
+        );
         let by_kind = std::array::from_fn(|index| {
             let kind = ActorKind::VARIANTS[index];
             let label = [("kind", kind.as_str())];
-            let depth = COUNTED_KINDS.contains(&kind).then(|| waiting.get_or_create(&label).clone());
-            (live.get_or_create(&label).clone(), depth.unwrap_or_default())
+            let depth = COUNTED_KINDS
+                .contains(&kind)
+                .then(|| waiting.get_or_create(&label).clone());
+            (
+                live.get_or_create(&label).clone(),
+                depth.unwrap_or_default(),
+            )
         });
-        Self { live, waiting, by_kind }
+        Self {
+            live,
+            waiting,
+            by_kind,
+        }
     }
 }
 
@@ -111,7 +123,10 @@ mod tests {
         let (one, three) = (wait(1), wait(3));
         let read = || {
             let label = [("kind", "relay")];
-            (gauges.live.get_or_create(&label).get(), gauges.waiting.get_or_create(&label).get())
+            (
+                gauges.live.get_or_create(&label).get(),
+                gauges.waiting.get_or_create(&label).get(),
+            )
         };
         assert_eq!(read(), (1, 4));
         drop(three);

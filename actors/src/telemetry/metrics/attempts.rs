@@ -63,14 +63,28 @@ impl AttemptMetrics {
     /// Returns the number of attempts.
     #[must_use]
     pub fn total(&self) -> u64 {
-        self.by_upstream.all().iter().flat_map(|upstream| &upstream.count).map(Counter::get).sum()
+        self.by_upstream
+            .all()
+            .iter()
+            .flat_map(|upstream| &upstream.count)
+            .map(Counter::get)
+            .sum()
     }
 
     fn create(&self, upstream: &str) -> UpstreamAttemptMetrics {
-        let labels = |outcome: &str| [("upstream", upstream.to_owned()), ("outcome", outcome.to_owned())];
+        let labels = |outcome: &str| {
+            [
+                ("upstream", upstream.to_owned()),
+                ("outcome", outcome.to_owned()),
+            ]
+        };
         UpstreamAttemptMetrics {
-            count: OUTCOMES.map(|outcome| self.count.get_or_create(&labels(outcome.as_str())).clone()),
-            seconds: self.seconds.get_or_create(&[("upstream", upstream.to_owned())]).clone(),
+            count: OUTCOMES
+                .map(|outcome| self.count.get_or_create(&labels(outcome.as_str())).clone()),
+            seconds: self
+                .seconds
+                .get_or_create(&[("upstream", upstream.to_owned())])
+                .clone(),
             probes: ProbeOutcome::ALL
                 .map(|outcome| self.probes.get_or_create(&labels(outcome.as_str())).clone()),
         }
@@ -83,8 +97,12 @@ impl EffectObserver for AttemptMetrics {
     }
 
     fn attempt_finished(&self, attempted: &AttemptReport<'_>) {
-        let metrics = self.by_upstream.get(attempted.upstream, || self.create(attempted.upstream));
-        let index = OUTCOMES.iter().position(|outcome| *outcome == attempted.outcome);
+        let metrics = self
+            .by_upstream
+            .get(attempted.upstream, || self.create(attempted.upstream));
+        let index = OUTCOMES
+            .iter()
+            .position(|outcome| *outcome == attempted.outcome);
         metrics.count[index.expect("every attempt outcome is listed")].inc();
         metrics.seconds.observe(attempted.duration.as_secs_f64());
         self.next.attempt_finished(attempted);

@@ -54,18 +54,38 @@ impl DefinitionMetrics {
     /// Returns the counters of a version.
     pub(super) fn version(&self, saga: &SagaName, version: u32) -> Arc<DefinitionCounters> {
         let key = (saga.clone(), version);
-        let known = self.versions.read().unwrap_or_else(PoisonError::into_inner).get(&key).cloned();
+        let known = self
+            .versions
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .get(&key)
+            .cloned();
         known.unwrap_or_else(|| {
-            let mut versions = self.versions.write().unwrap_or_else(PoisonError::into_inner);
-            Arc::clone(versions.entry(key).or_insert_with(|| Arc::new(self.create(saga, version))))
+            let mut versions = self
+                .versions
+                .write()
+                .unwrap_or_else(PoisonError::into_inner);
+            Arc::clone(
+                versions
+                    .entry(key)
+                    .or_insert_with(|| Arc::new(self.create(saga, version))),
+            )
         })
     }
 
     /// Returns the counter of the inputs that a saga sends to itself.
     pub(super) fn own_inputs(&self, saga: &SagaName) -> Counter {
-        let known = self.sagas.read().unwrap_or_else(PoisonError::into_inner).get(saga).cloned();
+        let known = self
+            .sagas
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .get(saga)
+            .cloned();
         known.unwrap_or_else(|| {
-            let counter = self.own_inputs.get_or_create(&[("saga", saga.to_string())]).clone();
+            let counter = self
+                .own_inputs
+                .get_or_create(&[("saga", saga.to_string())])
+                .clone();
             let mut sagas = self.sagas.write().unwrap_or_else(PoisonError::into_inner);
             sagas.entry(saga.clone()).or_insert(counter).clone()
         })
@@ -73,19 +93,27 @@ impl DefinitionMetrics {
 
     pub(super) fn totals(&self) -> BTreeMap<(SagaName, u32), DefinitionTotals> {
         let versions = self.versions.read().unwrap_or_else(PoisonError::into_inner);
-        versions.iter().map(|(key, counters)| (key.clone(), counters.totals())).collect()
+        versions
+            .iter()
+            .map(|(key, counters)| (key.clone(), counters.totals()))
+            .collect()
     }
 
     pub(super) fn own_input_totals(&self) -> BTreeMap<SagaName, u64> {
         let sagas = self.sagas.read().unwrap_or_else(PoisonError::into_inner);
-        sagas.iter().map(|(saga, counter)| (saga.clone(), counter.get())).collect()
+        sagas
+            .iter()
+            .map(|(saga, counter)| (saga.clone(), counter.get()))
+            .collect()
     }
 
     fn create(&self, saga: &SagaName, version: u32) -> DefinitionCounters {
         let labels = || [("saga", saga.to_string()), ("version", version.to_string())];
         let ended = |status: Status| {
             let [saga, version] = labels();
-            self.ended.get_or_create(&[saga, version, ("status", status.as_str().to_owned())]).clone()
+            self.ended
+                .get_or_create(&[saga, version, ("status", status.as_str().to_owned())])
+                .clone()
         };
         DefinitionCounters {
             started: self.started.get_or_create(&labels()).clone(),
@@ -100,7 +128,11 @@ impl DefinitionCounters {
     fn totals(&self) -> DefinitionTotals {
         let failed = self.failed.get();
         let ended = self.completed.get() + failed + self.cancelled.get();
-        DefinitionTotals { started: self.started.get(), ended, failed }
+        DefinitionTotals {
+            started: self.started.get(),
+            ended,
+            failed,
+        }
     }
 
     fn count(&self, starts: bool, after: &Instance) {
@@ -125,12 +157,20 @@ impl DefinitionCache {
     pub(super) fn count(&mut self, metrics: &DefinitionMetrics, commit: &Commit, after: &Instance) {
         let before = commit.before.as_deref();
         let starts = before.is_none_or(|before| before.run_id != after.run_id);
-        let ends = after.status.is_final() && before.is_none_or(|before| before.status != after.status);
+        let ends =
+            after.status.is_final() && before.is_none_or(|before| before.status != after.status);
         if !starts && !ends {
             return;
         }
-        let DefinitionRef { saga, version, hash } = &after.definition;
-        let counters = self.0.entry(*hash).or_insert_with(|| metrics.version(saga, *version));
+        let DefinitionRef {
+            saga,
+            version,
+            hash,
+        } = &after.definition;
+        let counters = self
+            .0
+            .entry(*hash)
+            .or_insert_with(|| metrics.version(saga, *version));
         counters.count(starts, after);
     }
 }

@@ -38,11 +38,15 @@ impl EffectMetrics {
 
     /// Returns the metrics of an upstream.
     pub(crate) fn outcomes(&self, upstream: &str) -> Arc<OutcomeMetrics> {
-        self.by_upstream.get(upstream, || OutcomeMetrics::of_upstream(upstream, self))
+        self.by_upstream
+            .get(upstream, || OutcomeMetrics::of_upstream(upstream, self))
     }
 
     fn of(&self, upstream: &str, outcome: &str) -> UpstreamGauges {
-        let labels = [("upstream", upstream.to_owned()), ("outcome", outcome.to_owned())];
+        let labels = [
+            ("upstream", upstream.to_owned()),
+            ("outcome", outcome.to_owned()),
+        ];
         UpstreamGauges {
             completed: self.completed.get_or_create(&labels).clone(),
             seconds: self.seconds.get_or_create(&labels).clone(),

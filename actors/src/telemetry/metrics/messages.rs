@@ -36,7 +36,11 @@ impl MessageBox {
 
 impl Default for MessageMetrics {
     fn default() -> Self {
-        let metrics = Self { sent: Family::default(), received: Family::default(), ended: Family::default() };
+        let metrics = Self {
+            sent: Family::default(),
+            received: Family::default(),
+            ended: Family::default(),
+        };
         for kind in MessageType::ALL {
             for place in [MessageBox::Out, MessageBox::In] {
                 drop(metrics.started(place, kind));
@@ -69,11 +73,18 @@ impl MessageMetrics {
             Status::Failed | Status::Cancelled => Some(MessageStatus::Error),
             Status::Running | Status::Compensating | Status::Stuck => None,
         };
-        let ended = ended.filter(|_| commit.before.as_deref().is_none_or(|before| !before.status.is_final()));
+        let ended = ended.filter(|_| {
+            commit
+                .before
+                .as_deref()
+                .is_none_or(|before| !before.status.is_final())
+        });
         if !starts && ended.is_none() {
             return;
         }
-        let Some(kind) = message::type_of(&after.state) else { return };
+        let Some(kind) = message::type_of(&after.state) else {
+            return;
+        };
         if starts {
             self.started(place, kind).inc();
         }
@@ -91,7 +102,11 @@ impl MessageMetrics {
     }
 
     fn ended(&self, place: MessageBox, kind: MessageType, status: MessageStatus) -> Counter {
-        let labels = [("box", place.as_str()), ("type", kind.as_str()), ("status", status.as_str())];
+        let labels = [
+            ("box", place.as_str()),
+            ("type", kind.as_str()),
+            ("status", status.as_str()),
+        ];
         self.ended.get_or_create(&labels).clone()
     }
 }

@@ -40,14 +40,28 @@ impl<T> Default for Cached<T> {
 
 impl<T> Cached<T> {
     pub(super) fn get(&self, value: &str, create: impl FnOnce() -> T) -> Arc<T> {
-        let known = self.0.read().unwrap_or_else(PoisonError::into_inner).get(value).cloned();
+        let known = self
+            .0
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .get(value)
+            .cloned();
         known.unwrap_or_else(|| {
             let mut known = self.0.write().unwrap_or_else(PoisonError::into_inner);
-            Arc::clone(known.entry(value.to_owned()).or_insert_with(|| Arc::new(create())))
+            Arc::clone(
+                known
+                    .entry(value.to_owned())
+                    .or_insert_with(|| Arc::new(create())),
+            )
         })
     }
 
     pub(super) fn all(&self) -> Vec<Arc<T>> {
-        self.0.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
+        self.0
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .values()
+            .cloned()
+            .collect()
     }
 }

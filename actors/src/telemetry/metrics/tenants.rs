@@ -81,7 +81,10 @@ impl TenantMetrics {
         sink.register("tenant_instances_started_total", self.started.clone());
         sink.register("tenant_instances_ended_total", self.ended.clone());
         sink.register("tenant_instances_stuck_total", self.stuck.clone());
-        sink.register("tenant_dead_letters_created_total", self.dead_letters.clone());
+        sink.register(
+            "tenant_dead_letters_created_total",
+            self.dead_letters.clone(),
+        );
     }
 
     /// Returns the counters of a tenant.
@@ -100,14 +103,18 @@ impl TenantMetrics {
             drop(known);
             return self.other();
         }
-        let own = known.entry(tenant.clone()).or_insert_with(|| Arc::new(self.create(tenant.as_str())));
+        let own = known
+            .entry(tenant.clone())
+            .or_insert_with(|| Arc::new(self.create(tenant.as_str())));
         Arc::clone(own)
     }
 
     pub(super) fn transition_totals(&self) -> BTreeMap<String, u64> {
         let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
-        let mut totals: BTreeMap<String, u64> =
-            known.iter().map(|(tenant, counters)| (tenant.to_string(), counters.transitions.get())).collect();
+        let mut totals: BTreeMap<String, u64> = known
+            .iter()
+            .map(|(tenant, counters)| (tenant.to_string(), counters.transitions.get()))
+            .collect();
         drop(known);
         if let Some(other) = &*self.other.read().unwrap_or_else(PoisonError::into_inner) {
             totals.insert(OTHER.to_owned(), other.transitions.get());
@@ -116,7 +123,11 @@ impl TenantMetrics {
     }
 
     fn other(&self) -> Arc<TenantCounters> {
-        let other = self.other.read().unwrap_or_else(PoisonError::into_inner).clone();
+        let other = self
+            .other
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone();
         other.unwrap_or_else(|| {
             let mut other = self.other.write().unwrap_or_else(PoisonError::into_inner);
             Arc::clone(other.get_or_insert_with(|| Arc::new(self.create(OTHER))))
@@ -126,7 +137,10 @@ impl TenantMetrics {
     fn create(&self, tenant: &str) -> TenantCounters {
         let one = [("tenant", tenant.to_owned())];
         let ended = |status: Status| {
-            let labels = [("tenant", tenant.to_owned()), ("status", status.as_str().to_owned())];
+            let labels = [
+                ("tenant", tenant.to_owned()),
+                ("status", status.as_str().to_owned()),
+            ];
             self.ended.get_or_create(&labels).clone()
         };
         TenantCounters {
@@ -147,11 +161,18 @@ pub(crate) struct TenantCache(Option<(TenantId, Arc<TenantCounters>)>);
 
 impl TenantCache {
     /// Returns the counters of a tenant.
-    pub(crate) fn counters(&mut self, tenants: &TenantMetrics, tenant: &TenantId) -> &TenantCounters {
+    pub(crate) fn counters(
+        &mut self,
+        tenants: &TenantMetrics,
+        tenant: &TenantId,
+    ) -> &TenantCounters {
         if self.0.as_ref().is_none_or(|(last, _)| last != tenant) {
             self.0 = None;
         }
-        &self.0.get_or_insert_with(|| (tenant.clone(), tenants.counters(tenant))).1
+        &self
+            .0
+            .get_or_insert_with(|| (tenant.clone(), tenants.counters(tenant)))
+            .1
     }
 }
 
@@ -164,9 +185,17 @@ mod tests {
         let tenants = TenantMetrics::new(2);
         let mut tenant_cache = TenantCache::default();
         for name in ["a", "b", "c", "d", "a", "", "c"] {
-            tenant_cache.counters(&tenants, &TenantId::new(name).unwrap()).transitions.inc();
+            tenant_cache
+                .counters(&tenants, &TenantId::new(name).unwrap())
+                .transitions
+                .inc();
         }
-        let of = |name: &str| tenants.transitions.get_or_create(&[("tenant", name.to_owned())]).get();
+        let of = |name: &str| {
+            tenants
+                .transitions
+                .get_or_create(&[("tenant", name.to_owned())])
+                .get()
+        };
         assert_eq!((of("a"), of("b"), of(OTHER)), (2, 1, 4));
         assert_eq!(tenants.known.read().unwrap().len(), 2);
     }

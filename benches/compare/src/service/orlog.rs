@@ -25,7 +25,9 @@ const CREDIT: usize = 1000;
 
 /// Serves effects of the kind `http` on `port`.
 pub(super) async fn serve_http(steps: &Arc<Steps>, port: u16) -> Result<()> {
-    let listener = TcpListener::bind(("127.0.0.1", port)).await.context("cannot listen for Orlog")?;
+    let listener = TcpListener::bind(("127.0.0.1", port))
+        .await
+        .context("cannot listen for Orlog")?;
     loop {
         let (stream, _) = listener.accept().await?;
         stream.set_nodelay(true)?;
@@ -40,18 +42,33 @@ struct Payload<'a> {
     order: &'a str,
 }
 
-async fn answer(steps: Arc<Steps>, request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Infallible> {
+async fn answer(
+    steps: Arc<Steps>,
+    request: Request<Incoming>,
+) -> Result<Response<Full<Bytes>>, Infallible> {
     let result = execute_request(&steps, request).await;
-    let (status, body) = result.map_or_else(|error| (400, format!("{error:#}")), |()| (200, "{}".to_owned()));
-    let response = Response::builder().status(status).header("content-type", "application/json");
-    Ok(response.body(Full::new(Bytes::from(body))).expect("a valid response"))
+    let (status, body) = result.map_or_else(
+        |error| (400, format!("{error:#}")),
+        |()| (200, "{}".to_owned()),
+    );
+    let response = Response::builder()
+        .status(status)
+        .header("content-type", "application/json");
+    Ok(response
+        .body(Full::new(Bytes::from(body)))
+        .expect("a valid response"))
 }
 
 async fn execute_request(steps: &Steps, request: Request<Incoming>) -> Result<()> {
     let name = request.uri().path().trim_start_matches('/').to_owned();
-    let step = STEPS.iter().position(|step| *step == name).with_context(|| format!("no step {name}"))?;
+    let step = STEPS
+        .iter()
+        .position(|step| *step == name)
+        .with_context(|| format!("no step {name}"))?;
     let body = request.into_body().collect().await?.to_bytes();
-    let order = serde_json::from_slice::<Payload<'_>>(&body)?.order.parse()?;
+    let order = serde_json::from_slice::<Payload<'_>>(&body)?
+        .order
+        .parse()?;
     steps.execute(step, order);
     if step == STEPS.len() - 1 {
         steps.report(order);
@@ -98,15 +115,22 @@ struct Report {
 
 /// Executes jobs of the node on the port `server`.
 pub(super) async fn exchange(steps: &Steps, server: u16) -> Result<()> {
-    let stream = TcpStream::connect(("127.0.0.1", server)).await.context("Orlog does not listen")?;
+    let stream = TcpStream::connect(("127.0.0.1", server))
+        .await
+        .context("Orlog does not listen")?;
     stream.set_nodelay(true)?;
     let url = format!("ws://127.0.0.1:{server}/v1/work/exchange");
-    let (mut stream, _) =
-        tokio_tungstenite::client_async(&url, stream).await.with_context(|| format!("no stream at {url}"))?;
+    let (mut stream, _) = tokio_tungstenite::client_async(&url, stream)
+        .await
+        .with_context(|| format!("no stream at {url}"))?;
     let effects = STEPS.map(|step| format!("order.{step}"));
     let hello = json!({"worker": "compare", "effects": effects, "credit": CREDIT});
     stream.send(Message::text(hello.to_string())).await?;
-    let mut worker = Worker { steps, reports: Vec::new(), shipped: HashMap::new() };
+    let mut worker = Worker {
+        steps,
+        reports: Vec::new(),
+        shipped: HashMap::new(),
+    };
     while let Some(message) = stream.next().await {
         worker.receive(message.context("the stream to Orlog failed")?)?;
         // All messages that have arrived get one response.
@@ -114,7 +138,10 @@ pub(super) async fn exchange(steps: &Steps, server: u16) -> Result<()> {
             worker.receive(message.context("the stream to Orlog failed")?)?;
         }
         if !worker.reports.is_empty() {
-            let reports = Reports { credit: worker.reports.len(), results: &worker.reports };
+            let reports = Reports {
+                credit: worker.reports.len(),
+                results: &worker.reports,
+            };
             let reports = Message::text(serde_json::to_string(&reports)?);
             worker.reports.clear();
             stream.send(reports).await?;
@@ -133,7 +160,9 @@ struct Worker<'a> {
 
 impl Worker<'_> {
     fn receive(&mut self, message: Message) -> Result<()> {
-        let Message::Text(text) = message else { return Ok(()) };
+        let Message::Text(text) = message else {
+            return Ok(());
+        };
         let received: Received<'_> =
             serde_json::from_str(&text).with_context(|| format!("unexpected message {text}"))?;
         if let Some(problem) = received.problem {
@@ -148,15 +177,29 @@ impl Worker<'_> {
                 self.steps.report(order);
             }
         }
-        for Job { id, claim, effect, correlation } in received.jobs {
-            let order = correlation.parse().with_context(|| format!("unexpected order {correlation}"))?;
-            let step = STEPS.iter().position(|step| effect.strip_prefix("order.") == Some(step));
+        for Job {
+            id,
+            claim,
+            effect,
+            correlation,
+        } in received.jobs
+        {
+            let order = correlation
+                .parse()
+                .with_context(|| format!("unexpected order {correlation}"))?;
+            let step = STEPS
+                .iter()
+                .position(|step| effect.strip_prefix("order.") == Some(step));
             let step = step.with_context(|| format!("no step for {effect}"))?;
             self.steps.execute(step, order);
             if step == STEPS.len() - 1 {
                 self.shipped.insert(id.to_owned(), order);
             }
-            self.reports.push(Report { job: id.to_owned(), claim: claim.to_owned(), result: "succeeded" });
+            self.reports.push(Report {
+                job: id.to_owned(),
+                claim: claim.to_owned(),
+                result: "succeeded",
+            });
         }
         Ok(())
     }

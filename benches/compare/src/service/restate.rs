@@ -5,16 +5,20 @@ use std::sync::Arc;
 
 use anyhow::Result;
 use restate_sdk::prelude::{
-    Context, ContextSideEffects, Endpoint, HandlerError, HttpServer, RunFuture, WorkflowContext, service,
-    workflow,
+    Context, ContextSideEffects, Endpoint, HandlerError, HttpServer, RunFuture, WorkflowContext,
+    service, workflow,
 };
 
 use super::{STEPS, Steps};
 
 /// Serves the handlers on `port`.
 pub(super) async fn serve(steps: &Arc<Steps>, port: u16) -> Result<()> {
-    let endpoint = Endpoint::builder().bind(Order(Arc::clone(steps))).bind(OrderWorkflow(Arc::clone(steps)));
-    HttpServer::new(endpoint.build()).listen_and_serve(([127, 0, 0, 1], port).into()).await;
+    let endpoint = Endpoint::builder()
+        .bind(Order(Arc::clone(steps)))
+        .bind(OrderWorkflow(Arc::clone(steps)));
+    HttpServer::new(endpoint.build())
+        .listen_and_serve(([127, 0, 0, 1], port).into())
+        .await;
     Ok(())
 }
 

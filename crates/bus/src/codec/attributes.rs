@@ -6,8 +6,8 @@ use std::fmt::{self, Display, Formatter};
 
 use compact_str::CompactString;
 use orlog_model::{
-    CorrelationId, Event, EventAttributes, EventId, EventType, IdError, TenantId, Timestamp, TraceParent,
-    WaitToken, WaitTokenError, is_direction_control,
+    CorrelationId, Event, EventAttributes, EventId, EventType, IdError, TenantId, Timestamp,
+    TraceParent, WaitToken, WaitTokenError, is_direction_control,
 };
 use serde_json::Value;
 
@@ -81,7 +81,10 @@ pub(super) trait Attributes {
 
     /// Returns the name of the attribute in this format, for errors.
     fn label<'a>(&self, attribute: &'a str) -> AttributeLabel<'a> {
-        AttributeLabel { prefix: Self::PREFIX, attribute }
+        AttributeLabel {
+            prefix: Self::PREFIX,
+            attribute,
+        }
     }
 }
 
@@ -116,7 +119,9 @@ pub(super) fn event(
         time: optional_time(from)?.unwrap_or(defaults.now),
         correlation: optional(from, "correlationid", CorrelationId::for_path)?,
         causation: text(from, "causationid")?,
-        trace: from.get("traceparent")?.and_then(|text| TraceParent::new(&text)),
+        trace: from
+            .get("traceparent")?
+            .and_then(|text| TraceParent::new(&text)),
         schema_version: match from.get("dataversion")? {
             Some(text) => version(from.label("dataversion"), &text)?,
             None => 1,
@@ -128,10 +133,17 @@ pub(super) fn event(
 }
 
 fn other_attributes(from: &impl Attributes) -> Result<Option<Box<EventAttributes>>, DecodeError> {
-    let content_type = from.content_type()?.map(str::trim).filter(|text| !data::is_default(text));
+    let content_type = from
+        .content_type()?
+        .map(str::trim)
+        .filter(|text| !data::is_default(text));
     if let Some(other) = content_type.filter(|text| !text.is_ascii()) {
         let rule = "it must be a media type such as application/xml, in ASCII";
-        return Err(DecodeError::invalid(from.label("datacontenttype"), rule, other));
+        return Err(DecodeError::invalid(
+            from.label("datacontenttype"),
+            rule,
+            other,
+        ));
     }
     let content_type = content_type
         .map(|text| bounded_text(from.label("datacontenttype"), text, MAX_TEXT_BYTES))
@@ -147,41 +159,63 @@ fn other_attributes(from: &impl Attributes) -> Result<Option<Box<EventAttributes
             "it has {count} extension attributes, the limit is {MAX_EXTENSIONS}; move some into the data"
         )));
     }
-    Ok(EventAttributes { content_type, data_schema, extensions }.boxed())
+    Ok(EventAttributes {
+        content_type,
+        data_schema,
+        extensions,
+    }
+    .boxed())
 }
 
 /// Returns whether an attribute that is not read is an extension; the others are dropped.
 pub(super) fn is_extension(name: &str) -> bool {
-    let is_reserved = name.get(..RESERVED.len()).is_some_and(|start| start.eq_ignore_ascii_case(RESERVED))
+    let is_reserved = name
+        .get(..RESERVED.len())
+        .is_some_and(|start| start.eq_ignore_ascii_case(RESERVED))
         && !name.eq_ignore_ascii_case(EVENT_SIGNATURE);
-    !is_reserved && !NO_EXTENSIONS.iter().any(|known| known.eq_ignore_ascii_case(name))
+    !is_reserved
+        && !NO_EXTENSIONS
+            .iter()
+            .any(|known| known.eq_ignore_ascii_case(name))
 }
 
 /// Checks the name and the value of an extension. The value may be empty.
-pub(super) fn extension(label: AttributeLabel<'_>, name: &str, text: &str) -> Result<String, DecodeError> {
+pub(super) fn extension(
+    label: AttributeLabel<'_>,
+    name: &str,
+    text: &str,
+) -> Result<String, DecodeError> {
     let is_valid = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
     if name.is_empty() || !name.bytes().all(is_valid) {
-        let rule =
-            "the name of an extension consists of a to z and 0 to 9; rename it, or move it into the data";
+        let rule = "the name of an extension consists of a to z and 0 to 9; rename it, or move it into the data";
         return Err(DecodeError::invalid(label, rule, name));
     }
-    if text.is_empty() { Ok(String::new()) } else { bounded_text(label, text, MAX_EXTENSION_BYTES) }
+    if text.is_empty() {
+        Ok(String::new())
+    } else {
+        bounded_text(label, text, MAX_EXTENSION_BYTES)
+    }
 }
 
 /// Reads the conditions of a signal.
 pub(super) fn conditions(from: &impl Attributes) -> Result<SignalConditions, DecodeError> {
     let read_version = |text: Cow<'_, str>| {
         let rule = "it must be a whole number from 0, the version that the instance must have";
-        text.parse().map_err(|_| DecodeError::invalid(from.label(EXPECTED_VERSION), rule, &text))
+        text.parse()
+            .map_err(|_| DecodeError::invalid(from.label(EXPECTED_VERSION), rule, &text))
     };
     let read_token = |text: Cow<'_, str>| {
-        text.parse()
-            .map_err(|e: WaitTokenError| DecodeError::invalid(from.label(WAIT_TOKEN), e.to_string(), &text))
+        text.parse().map_err(|e: WaitTokenError| {
+            DecodeError::invalid(from.label(WAIT_TOKEN), e.to_string(), &text)
+        })
     };
     Ok(SignalConditions {
         expected_version: from.get(EXPECTED_VERSION)?.map(read_version).transpose()?,
         wait_token: from.get(WAIT_TOKEN)?.map(read_token).transpose()?,
-        due_at: from.get(DUE_AT)?.map(|text| time(from.label(DUE_AT), &text)).transpose()?,
+        due_at: from
+            .get(DUE_AT)?
+            .map(|text| time(from.label(DUE_AT), &text))
+            .transpose()?,
     })
 }
 
@@ -193,7 +227,8 @@ pub(super) fn event_type(
     spec_version(from)?;
     resolve_tenant(optional(from, "tenantid", TenantId::for_input)?, defaults)?;
     for attribute in ["id", "source"] {
-        from.get(attribute)?.ok_or_else(|| missing(from, attribute))?;
+        from.get(attribute)?
+            .ok_or_else(|| missing(from, attribute))?;
     }
     required(from, "type", EventType::for_input)
 }
@@ -204,9 +239,10 @@ pub(super) fn resolve_tenant(
     defaults: &DecodeDefaults,
 ) -> Result<TenantId, DecodeError> {
     match (claimed, &defaults.tenant) {
-        (Some(claimed), Some(expected)) if claimed != *expected => {
-            Err(DecodeError::Tenant { claimed: claimed.to_string(), expected: expected.to_string() })
-        }
+        (Some(claimed), Some(expected)) if claimed != *expected => Err(DecodeError::Tenant {
+            claimed: claimed.to_string(),
+            expected: expected.to_string(),
+        }),
         (_, Some(expected)) => id("tenantid", expected.as_str(), TenantId::for_input),
         (Some(claimed), None) => Ok(claimed),
         (None, None) => Ok(TenantId::default_tenant()),
@@ -251,14 +287,24 @@ pub(super) fn time(label: impl Display, text: &str) -> Result<Timestamp, DecodeE
 /// Parses the schema version of a payload: 1 or more.
 pub(super) fn version(label: impl Display, text: &str) -> Result<u32, DecodeError> {
     let version = text.parse::<u32>().ok().filter(|version| *version > 0);
-    version.ok_or_else(|| DecodeError::invalid(label, "it must be a whole number from 1 to 4294967295", text))
+    version.ok_or_else(|| {
+        DecodeError::invalid(
+            label,
+            "it must be a whole number from 1 to 4294967295",
+            text,
+        )
+    })
 }
 
 fn spec_version(from: &impl Attributes) -> Result<(), DecodeError> {
     match from.get("specversion")? {
         None => Err(missing(from, "specversion")),
         Some(text) if text == "1.0" => Ok(()),
-        Some(text) => Err(DecodeError::invalid(from.label("specversion"), "it must be \"1.0\"", &text)),
+        Some(text) => Err(DecodeError::invalid(
+            from.label("specversion"),
+            "it must be \"1.0\"",
+            &text,
+        )),
     }
 }
 
@@ -275,15 +321,21 @@ fn optional<T>(
     attribute: &str,
     new: impl Fn(CompactString) -> Result<T, IdError>,
 ) -> Result<Option<T>, DecodeError> {
-    from.get(attribute)?.map(|text| id(from.label(attribute), &text, new)).transpose()
+    from.get(attribute)?
+        .map(|text| id(from.label(attribute), &text, new))
+        .transpose()
 }
 
 fn text(from: &impl Attributes, attribute: &str) -> Result<Option<String>, DecodeError> {
-    from.get(attribute)?.map(|text| free_text(from.label(attribute), &text)).transpose()
+    from.get(attribute)?
+        .map(|text| free_text(from.label(attribute), &text))
+        .transpose()
 }
 
 fn optional_time(from: &impl Attributes) -> Result<Option<Timestamp>, DecodeError> {
-    from.get("time")?.map(|text| time(from.label("time"), &text)).transpose()
+    from.get("time")?
+        .map(|text| time(from.label("time"), &text))
+        .transpose()
 }
 
 fn missing(from: &impl Attributes, attribute: &str) -> DecodeError {
@@ -293,7 +345,10 @@ fn missing(from: &impl Attributes, attribute: &str) -> DecodeError {
         "type" => "it names the event type, for example OrderPlaced",
         _ => "it identifies the publisher of the event, for example urn:shop",
     };
-    DecodeError::Missing { attribute: from.label(attribute).to_string(), rule }
+    DecodeError::Missing {
+        attribute: from.label(attribute).to_string(),
+        rule,
+    }
 }
 
 /// Maximum size of a message that is read or built, in bytes: subject, id, headers and body together.

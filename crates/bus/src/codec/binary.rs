@@ -27,7 +27,10 @@ pub fn from_binary<'a>(
     defaults: &DecodeDefaults,
 ) -> Result<Event, DecodeError> {
     if body.len() > MAX_MESSAGE_BYTES {
-        return Err(DecodeError::TooLarge { size: body.len(), limit: MAX_MESSAGE_BYTES });
+        return Err(DecodeError::TooLarge {
+            size: body.len(),
+            limit: MAX_MESSAGE_BYTES,
+        });
     }
     let found = Headers::read(headers)?;
     let data = data::of_bytes("the body", found.content_type, body)?;
@@ -58,7 +61,9 @@ pub(super) fn is_attribute(header: &str) -> bool {
 
 fn attribute(header: &str) -> Option<&str> {
     let prefix = header.get(..PREFIX.len())?;
-    prefix.eq_ignore_ascii_case(PREFIX).then(|| &header[PREFIX.len()..])
+    prefix
+        .eq_ignore_ascii_case(PREFIX)
+        .then(|| &header[PREFIX.len()..])
 }
 
 /// Returns the index of a header in [`NAMES`]. The W3C header counts as the attribute of the same name.
@@ -68,7 +73,9 @@ fn index(header: &str) -> Option<usize> {
         None if header.eq_ignore_ascii_case("traceparent") => header,
         None => return None,
     };
-    NAMES.iter().position(|name| name.eq_ignore_ascii_case(attribute))
+    NAMES
+        .iter()
+        .position(|name| name.eq_ignore_ascii_case(attribute))
 }
 
 #[derive(Default)]
@@ -87,7 +94,9 @@ impl<'a> Headers<'a> {
                 found.content_type = value;
             } else if let Some(index) = index(name) {
                 put(&mut found.known[index], name, value)?;
-            } else if let Some(extension) = attribute(name).filter(|name| attributes::is_extension(name)) {
+            } else if let Some(extension) =
+                attribute(name).filter(|name| attributes::is_extension(name))
+            {
                 found.extensions.push((extension, value));
             }
         }
@@ -103,7 +112,11 @@ fn put<'a>(slot: &mut Option<&'a str>, name: &str, value: &'a str) -> Result<(),
 }
 
 fn duplicate(name: impl Display, first: &str, value: &str) -> DecodeError {
-    DecodeError::invalid(name, format!("duplicate attribute, first value {first:?}"), value)
+    DecodeError::invalid(
+        name,
+        format!("duplicate attribute, first value {first:?}"),
+        value,
+    )
 }
 
 impl Attributes for Headers<'_> {
@@ -112,7 +125,9 @@ impl Attributes for Headers<'_> {
     fn get(&self, attribute: &str) -> Result<Option<Cow<'_, str>>, DecodeError> {
         let index = NAMES.iter().position(|name| *name == attribute);
         let value = index.and_then(|index| self.known[index]);
-        value.map(|value| header_text(self.label(attribute), value)).transpose()
+        value
+            .map(|value| header_text(self.label(attribute), value))
+            .transpose()
     }
 
     fn content_type(&self) -> Result<Option<&str>, DecodeError> {
@@ -144,7 +159,9 @@ pub(crate) fn header_text(label: impl Display, value: &str) -> Result<Cow<'_, st
     if !value.contains('%') {
         return Ok(value);
     }
-    let decoded = percent_decode_str(&value).decode_utf8().map(|text| Cow::Owned(text.into_owned()));
+    let decoded = percent_decode_str(&value)
+        .decode_utf8()
+        .map(|text| Cow::Owned(text.into_owned()));
     decoded.map_err(|_| DecodeError::invalid(label, "it must be percent-encoded UTF-8", &value))
 }
 

@@ -25,7 +25,10 @@ pub(super) fn json(body: &[u8]) -> Result<Value, DecodeError> {
 
 /// Parses a named part as JSON.
 pub(super) fn json_part(part: &'static str, text: &[u8]) -> Result<Value, DecodeError> {
-    serde_json::from_slice(text).map_err(|e| DecodeError::Json { part, reason: e.to_string() })
+    serde_json::from_slice(text).map_err(|e| DecodeError::Json {
+        part,
+        reason: e.to_string(),
+    })
 }
 
 /// Returns whether a content type is not kept: that of data without one, JSON, and those of events, because a message
@@ -41,7 +44,11 @@ pub(super) fn is_json(content_type: &str) -> bool {
 }
 
 /// Converts raw bytes to a value: parses JSON, keeps text and XML as a string, encodes anything else as base64.
-pub(super) fn of_bytes(part: &'static str, content_type: &str, bytes: &[u8]) -> Result<Value, DecodeError> {
+pub(super) fn of_bytes(
+    part: &'static str,
+    content_type: &str,
+    bytes: &[u8],
+) -> Result<Value, DecodeError> {
     if bytes.is_empty() {
         return Ok(Value::Null);
     }
@@ -97,7 +104,10 @@ impl DataFormat {
     fn of(essence: &str) -> Self {
         if essence.is_empty() || essence.ends_with("/json") || essence.ends_with("+json") {
             Self::Json
-        } else if essence.starts_with("text/") || essence == "application/xml" || essence.ends_with("+xml") {
+        } else if essence.starts_with("text/")
+            || essence == "application/xml"
+            || essence.ends_with("+xml")
+        {
             Self::Text
         } else {
             Self::Binary

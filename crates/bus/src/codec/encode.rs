@@ -105,10 +105,17 @@ pub fn aggregate_subject(event: &Event) -> String {
 /// another system owns the aggregate subjects.
 #[must_use]
 pub fn subject_with_kind(event: &Event, kind: SubjectKind) -> String {
-    let aggregate = event.source.strip_prefix(SOURCE_PREFIX).filter(|_| event.subject.is_some());
+    let aggregate = event
+        .source
+        .strip_prefix(SOURCE_PREFIX)
+        .filter(|_| event.subject.is_some());
     let correlation = event.correlation.as_ref().map(AsRef::as_ref);
     let about = event.subject.as_deref();
-    let id = if aggregate.is_some() { about.or(correlation) } else { correlation.or(about) };
+    let id = if aggregate.is_some() {
+        about.or(correlation)
+    } else {
+        correlation.or(about)
+    };
     let id = id.unwrap_or(event.id.as_str());
     format_subject(&event.tenant, kind, aggregate.unwrap_or("event"), id)
 }
@@ -129,7 +136,9 @@ fn message_id(event: &EventRef<'_>) -> String {
 /// Returns the content type and the data. Data that is not valid for its content type is JSON.
 fn data(event: &EventRef<'_>) -> (CompactString, Vec<u8>) {
     let json = || serde_json::to_vec(event.data).expect("a JSON value has string keys only");
-    let stated = event.attributes.and_then(|attributes| attributes.content_type.as_deref());
+    let stated = event
+        .attributes
+        .and_then(|attributes| attributes.content_type.as_deref());
     match stated.map(|stated| (stated, data::to_bytes(stated, event.data))) {
         Some((stated, Some(bytes))) => (stated.into(), bytes),
         Some((stated, None)) if data::is_json(stated) => (stated.into(), json()),
@@ -161,11 +170,17 @@ fn headers(event: &EventRef<'_>, content_type: CompactString) -> Headers {
         }
     }
     put("content-type", content_type);
-    if let Some(EventAttributes { data_schema, extensions, content_type: _ }) = event.attributes {
+    if let Some(EventAttributes {
+        data_schema,
+        extensions,
+        content_type: _,
+    }) = event.attributes
+    {
         if let Some(schema) = data_schema {
             put("ce-dataschema", header_value(schema));
         }
-        let named = |(name, value): (&String, &String)| (format_compact!("ce-{name}"), header_value(value));
+        let named =
+            |(name, value): (&String, &String)| (format_compact!("ce-{name}"), header_value(value));
         headers.extend(extensions.iter().map(named));
     }
     headers

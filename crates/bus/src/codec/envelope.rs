@@ -5,7 +5,9 @@
 //! The aggregate type becomes the source `urn:aggregate:<type>`, the aggregate id the subject, the
 //! version the schema version of the payload.
 
-use orlog_model::{CorrelationId, Event, EventId, EventType, Name, TenantId, Timestamp, TraceParent};
+use orlog_model::{
+    CorrelationId, Event, EventId, EventType, Name, TenantId, Timestamp, TraceParent,
+};
 use serde_json::{Map, Value};
 
 use super::attributes::DecodeDefaults;
@@ -22,29 +24,56 @@ pub(super) const SOURCE_PREFIX: &str = "urn:aggregate:";
 /// If it is not an object, or if a member is missing, malformed or of the wrong type.
 pub fn from_envelope(value: &Value, defaults: &DecodeDefaults) -> Result<Event, DecodeError> {
     let Value::Object(members) = value else {
-        return Err(DecodeError::Format("an Aggregate envelope must be a JSON object".to_owned()));
+        return Err(DecodeError::Format(
+            "an Aggregate envelope must be a JSON object".to_owned(),
+        ));
     };
     let none = Map::new();
     let metadata = match members.get("metadata") {
         None | Some(Value::Null) => &none,
         Some(Value::Object(metadata)) => metadata,
-        Some(other) => return Err(DecodeError::invalid_type("metadata", "it must be an object", other)),
+        Some(other) => {
+            return Err(DecodeError::invalid_type(
+                "metadata",
+                "it must be an object",
+                other,
+            ));
+        }
     };
-    let tenant = text(members, "tenant_id")?.map(|t| id("tenant_id", t, TenantId::for_input)).transpose()?;
-    let aggregate_type = id("aggregate_type", required(members, "aggregate_type")?, Name::for_input)?;
+    let tenant = text(members, "tenant_id")?
+        .map(|t| id("tenant_id", t, TenantId::for_input))
+        .transpose()?;
+    let aggregate_type = id(
+        "aggregate_type",
+        required(members, "aggregate_type")?,
+        Name::for_input,
+    )?;
     let correlation = text(metadata, "correlation_id")?;
     let causation = text(metadata, "causation_id")?;
     Ok(Event {
-        id: id("event_id", required(members, "event_id")?, EventId::for_input)?,
+        id: id(
+            "event_id",
+            required(members, "event_id")?,
+            EventId::for_input,
+        )?,
         tenant: resolve_tenant(tenant, defaults)?,
-        kind: id("event_type", required(members, "event_type")?, EventType::for_input)?,
+        kind: id(
+            "event_type",
+            required(members, "event_type")?,
+            EventType::for_input,
+        )?,
         source: format!("{SOURCE_PREFIX}{aggregate_type}"),
-        subject: Some(free_text("aggregate_id", required(members, "aggregate_id")?)?),
+        subject: Some(free_text(
+            "aggregate_id",
+            required(members, "aggregate_id")?,
+        )?),
         time: timestamp(members)?.unwrap_or(defaults.now),
         correlation: correlation
             .map(|t| id("metadata.correlation_id", t, CorrelationId::for_path))
             .transpose()?,
-        causation: causation.map(|t| free_text("metadata.causation_id", t)).transpose()?,
+        causation: causation
+            .map(|t| free_text("metadata.causation_id", t))
+            .transpose()?,
         trace: text(metadata, "trace_id")?.and_then(trace),
         schema_version: schema_version(members)?,
         data: payload(members)?,
@@ -57,13 +86,20 @@ fn text<'a>(members: &'a Map<String, Value>, name: &str) -> Result<Option<&'a st
     match members.get(name) {
         None | Some(Value::Null) => Ok(None),
         Some(Value::String(text)) => Ok(Some(text)),
-        Some(other) => Err(DecodeError::invalid_type(name, "it must be a string", other)),
+        Some(other) => Err(DecodeError::invalid_type(
+            name,
+            "it must be a string",
+            other,
+        )),
     }
 }
 
 fn required<'a>(members: &'a Map<String, Value>, name: &str) -> Result<&'a str, DecodeError> {
     let rule = "the Aggregate envelope requires it";
-    text(members, name)?.ok_or_else(|| DecodeError::Missing { attribute: name.to_owned(), rule })
+    text(members, name)?.ok_or_else(|| DecodeError::Missing {
+        attribute: name.to_owned(),
+        rule,
+    })
 }
 
 /// Parses an RFC 3339 time or milliseconds since 1970.
@@ -75,7 +111,9 @@ fn timestamp(members: &Map<String, Value>) -> Result<Option<Timestamp>, DecodeEr
             let rule = "it must be an RFC 3339 time or whole milliseconds since 1970";
             let millis = other.as_i64().map(Timestamp::from_millis);
             let valid = millis.filter(|t| Timestamp::parse(&t.to_string()).is_ok());
-            valid.map(Some).ok_or_else(|| DecodeError::invalid_type("timestamp", rule, other))
+            valid
+                .map(Some)
+                .ok_or_else(|| DecodeError::invalid_type("timestamp", rule, other))
         }
     }
 }
@@ -83,7 +121,8 @@ fn timestamp(members: &Map<String, Value>) -> Result<Option<Timestamp>, DecodeEr
 /// Parses a complete `traceparent` or a bare trace id. The latter half of a bare id replaces the
 /// unknown parent span.
 fn trace(text: &str) -> Option<TraceParent> {
-    TraceParent::new(text).or_else(|| TraceParent::new(&format!("00-{text}-{}-01", text.get(16..)?)))
+    TraceParent::new(text)
+        .or_else(|| TraceParent::new(&format!("00-{text}-{}-01", text.get(16..)?)))
 }
 
 fn schema_version(members: &Map<String, Value>) -> Result<u32, DecodeError> {

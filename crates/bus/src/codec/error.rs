@@ -60,16 +60,28 @@ impl DecodeError {
     /// Creates the error for an attribute value that violates a rule.
     pub(crate) fn invalid(attribute: impl Display, rule: impl Into<String>, found: &str) -> Self {
         let found = format!("{:?}", found.chars().take(64).collect::<String>());
-        Self::Invalid { attribute: attribute.to_string(), rule: rule.into(), found }
+        Self::Invalid {
+            attribute: attribute.to_string(),
+            rule: rule.into(),
+            found,
+        }
     }
 
     /// Creates the error for a JSON member of the wrong type.
-    pub(super) fn invalid_type(attribute: &str, rule: &'static str, found: &serde_json::Value) -> Self {
+    pub(super) fn invalid_type(
+        attribute: &str,
+        rule: &'static str,
+        found: &serde_json::Value,
+    ) -> Self {
         let text = match found {
             serde_json::Value::Array(_) => "an array".to_owned(),
             serde_json::Value::Object(_) => "an object".to_owned(),
             other => other.to_string().chars().take(64).collect(),
         };
-        Self::Invalid { attribute: attribute.to_owned(), rule: rule.to_owned(), found: text }
+        Self::Invalid {
+            attribute: attribute.to_owned(),
+            rule: rule.to_owned(),
+            found: text,
+        }
     }
 }

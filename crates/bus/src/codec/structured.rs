@@ -25,16 +25,19 @@ use crate::Headers;
 /// `data` and `data_base64` are present.
 pub fn from_structured(value: &Value, defaults: &DecodeDefaults) -> Result<Event, DecodeError> {
     let Value::Object(members) = value else {
-        return Err(DecodeError::Format("a CloudEvent must be a JSON object".to_owned()));
+        return Err(DecodeError::Format(
+            "a CloudEvent must be a JSON object".to_owned(),
+        ));
     };
     attributes::event(&Members(members), data(members)?, defaults)
 }
 
 /// Reads the conditions of a signal; none if it is not an object.
 pub(super) fn conditions(value: &Value) -> Result<SignalConditions, DecodeError> {
-    value
-        .as_object()
-        .map_or_else(|| Ok(SignalConditions::default()), |members| attributes::conditions(&Members(members)))
+    value.as_object().map_or_else(
+        || Ok(SignalConditions::default()),
+        |members| attributes::conditions(&Members(members)),
+    )
 }
 
 /// Returns an event that is signed in structured mode as its headers and body in binary mode. A signature covers these: the
@@ -48,18 +51,31 @@ pub fn to_binary(members: &Map<String, Value>) -> Result<(Headers, Bytes), Decod
         return Err(DecodeError::invalid_type("data", rule, data));
     }
     let mut headers = Headers::with_capacity(members.len());
-    for (name, value) in members.iter().filter(|(name, _)| !matches!(name.as_str(), "data" | "data_base64")) {
+    for (name, value) in members
+        .iter()
+        .filter(|(name, _)| !matches!(name.as_str(), "data" | "data_base64"))
+    {
         let text = match value {
             Value::Null => continue,
             Value::String(text) => Cow::Borrowed(text.as_str()),
             Value::Bool(_) | Value::Number(_) => Cow::Owned(value.to_string()),
-            other => return Err(DecodeError::invalid_type(name, "it must be a string", other)),
+            other => {
+                return Err(DecodeError::invalid_type(
+                    name,
+                    "it must be a string",
+                    other,
+                ));
+            }
         };
         if !NAMES.contains(&name.as_str())
             && !NO_EXTENSIONS.contains(&name.as_str())
             && !attributes::is_extension(name)
         {
-            return Err(DecodeError::invalid(name, "only Orlog sets this attribute; remove it", &text));
+            return Err(DecodeError::invalid(
+                name,
+                "only Orlog sets this attribute; remove it",
+                &text,
+            ));
         }
         headers.push(match name.as_str() {
             "datacontenttype" => ("content-type".into(), text.into()),
@@ -106,7 +122,11 @@ impl Attributes for Members<'_> {
             {
                 Ok(Some(Cow::Owned(number.to_string())))
             }
-            Some(other) => Err(DecodeError::invalid_type(attribute, "it must be a string", other)),
+            Some(other) => Err(DecodeError::invalid_type(
+                attribute,
+                "it must be a string",
+                other,
+            )),
         }
     }
 
@@ -122,13 +142,18 @@ impl Attributes for Members<'_> {
             let text = match value {
                 Value::String(text) => Cow::Borrowed(text.as_str()),
                 Value::Bool(flag) => Cow::Owned(flag.to_string()),
-                Value::Number(number) if number.is_i64() || number.is_u64() => Cow::Owned(number.to_string()),
+                Value::Number(number) if number.is_i64() || number.is_u64() => {
+                    Cow::Owned(number.to_string())
+                }
                 other => {
                     let rule = "an extension is a string, a whole number or a boolean; move other values into the data";
                     return Err(DecodeError::invalid_type(name, rule, other));
                 }
             };
-            Ok((name.clone(), attributes::extension(self.label(name), name, &text)?))
+            Ok((
+                name.clone(),
+                attributes::extension(self.label(name), name, &text)?,
+            ))
         };
         members.map(extension).collect()
     }
@@ -138,7 +163,11 @@ fn content_type(members: &Map<String, Value>) -> Result<Option<&str>, DecodeErro
     match members.get("datacontenttype") {
         None | Some(Value::Null) => Ok(None),
         Some(Value::String(text)) => Ok(Some(text)),
-        Some(other) => Err(DecodeError::invalid_type("datacontenttype", "it must be a string", other)),
+        Some(other) => Err(DecodeError::invalid_type(
+            "datacontenttype",
+            "it must be a string",
+            other,
+        )),
     }
 }
 
@@ -159,12 +188,18 @@ fn data(members: &Map<String, Value>) -> Result<Value, DecodeError> {
 
 /// Returns the bytes of the data in base64; none if there is no data.
 fn base64(members: &Map<String, Value>) -> Result<Vec<u8>, DecodeError> {
-    let encoded = members.get("data_base64").filter(|encoded| !encoded.is_null());
+    let encoded = members
+        .get("data_base64")
+        .filter(|encoded| !encoded.is_null());
     encoded.map_or_else(|| Ok(Vec::new()), decoded)
 }
 
 fn decoded(encoded: &Value) -> Result<Vec<u8>, DecodeError> {
     let rule = "it must be a base64 string";
-    let text = encoded.as_str().ok_or_else(|| DecodeError::invalid_type("data_base64", rule, encoded))?;
-    STANDARD.decode(text).map_err(|_| DecodeError::invalid("data_base64", rule, text))
+    let text = encoded
+        .as_str()
+        .ok_or_else(|| DecodeError::invalid_type("data_base64", rule, encoded))?;
+    STANDARD
+        .decode(text)
+        .map_err(|_| DecodeError::invalid("data_base64", rule, text))
 }

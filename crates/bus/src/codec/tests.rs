@@ -2,7 +2,8 @@
 
 use bytes::Bytes;
 use orlog_model::{
-    CorrelationId, Event, EventId, EventType, TenantId, Timestamp, TraceParent, is_direction_control,
+    CorrelationId, Event, EventId, EventType, TenantId, Timestamp, TraceParent,
+    is_direction_control,
 };
 use proptest::prelude::*;
 use serde_json::json;
@@ -13,12 +14,23 @@ const NOW: Timestamp = Timestamp::from_millis(1_700_000_000_123);
 const TRACE: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
 
 fn defaults(tenant: Option<&str>) -> DecodeDefaults {
-    DecodeDefaults { tenant: tenant.map(|t| TenantId::new(t).unwrap()), now: NOW }
+    DecodeDefaults {
+        tenant: tenant.map(|t| TenantId::new(t).unwrap()),
+        now: NOW,
+    }
 }
 
 fn message(subject: &str, headers: &[(&str, &str)], body: &str) -> Message {
-    let headers = headers.iter().map(|(n, v)| ((*n).into(), (*v).into())).collect();
-    Message { subject: subject.to_owned(), id: None, headers, payload: Bytes::from(body.to_owned()) }
+    let headers = headers
+        .iter()
+        .map(|(n, v)| ((*n).into(), (*v).into()))
+        .collect();
+    Message {
+        subject: subject.to_owned(),
+        id: None,
+        headers,
+        payload: Bytes::from(body.to_owned()),
+    }
 }
 
 fn event() -> Event {
@@ -55,7 +67,11 @@ fn reads_binary_cloud_events() {
         ("traceparent", TRACE),
         ("Content-Type", "application/json; charset=utf-8"),
     ];
-    let read = decode(&message("tenant.acme.x", &headers, r#"{"total":12.5,"lines":[1,2]}"#), NOW).unwrap();
+    let read = decode(
+        &message("tenant.acme.x", &headers, r#"{"total":12.5,"lines":[1,2]}"#),
+        NOW,
+    )
+    .unwrap();
     assert_eq!(read, event());
 }
 
@@ -69,8 +85,14 @@ fn reads_structured_cloud_events_with_or_without_their_content_type() {
     assert_eq!(from_structured(&body, &defaults(None)).unwrap(), event());
     let text = body.to_string();
     let typed = [("content-type", "application/cloudevents+json")];
-    assert_eq!(decode(&message("tenant.acme.x", &typed, &text), NOW).unwrap(), event());
-    assert_eq!(decode(&message("tenant.acme.x", &[], &text), NOW).unwrap(), event());
+    assert_eq!(
+        decode(&message("tenant.acme.x", &typed, &text), NOW).unwrap(),
+        event()
+    );
+    assert_eq!(
+        decode(&message("tenant.acme.x", &[], &text), NOW).unwrap(),
+        event()
+    );
 }
 
 #[test]
@@ -81,10 +103,23 @@ fn reads_the_aggregate_envelope() {
         "timestamp": "2026-11-21T08:30:00.250Z",
         "metadata": {"correlation_id": "c-1", "causation_id": "cmd-7", "trace_id": TRACE},
     });
-    let expected = Event { source: "urn:aggregate:order".to_owned(), user: None, ..event() };
-    assert_eq!(from_envelope(&body, &defaults(Some("acme"))).unwrap(), expected);
-    assert_eq!(decode(&message("tenant.acme.x", &[], &body.to_string()), NOW).unwrap(), expected);
-    assert_eq!(aggregate_subject(&expected), "tenant.acme.aggregate.order.o-1");
+    let expected = Event {
+        source: "urn:aggregate:order".to_owned(),
+        user: None,
+        ..event()
+    };
+    assert_eq!(
+        from_envelope(&body, &defaults(Some("acme"))).unwrap(),
+        expected
+    );
+    assert_eq!(
+        decode(&message("tenant.acme.x", &[], &body.to_string()), NOW).unwrap(),
+        expected
+    );
+    assert_eq!(
+        aggregate_subject(&expected),
+        "tenant.acme.aggregate.order.o-1"
+    );
 }
 
 #[test]
@@ -94,28 +129,45 @@ fn envelope_accepts_objects_milliseconds_and_bare_trace_ids() {
         "timestamp": 5, "metadata": {"trace_id": "4bf92f3577b34da6a3ce929d0e0e4736"},
     });
     let read = from_envelope(&body, &defaults(None)).unwrap();
-    assert_eq!((read.time.as_millis(), &read.data, read.schema_version), (5, &json!({"x": 1}), 1));
-    assert_eq!(read.trace.unwrap().trace_id(), "4bf92f3577b34da6a3ce929d0e0e4736");
+    assert_eq!(
+        (read.time.as_millis(), &read.data, read.schema_version),
+        (5, &json!({"x": 1}), 1)
+    );
+    assert_eq!(
+        read.trace.unwrap().trace_id(),
+        "4bf92f3577b34da6a3ce929d0e0e4736"
+    );
 }
 
 #[test]
 fn defaults_apply_to_missing_attributes() {
     let body = json!({"specversion": "1.0", "id": "e", "type": "T", "source": "s", "time": null});
     let read = from_structured(&body, &defaults(Some("acme"))).unwrap();
-    assert_eq!((read.time, read.schema_version, &read.data), (NOW, 1, &Value::Null));
+    assert_eq!(
+        (read.time, read.schema_version, &read.data),
+        (NOW, 1, &Value::Null)
+    );
     assert_eq!(read.tenant.as_str(), "acme");
     assert_eq!(aggregate_subject(&read), "tenant.acme.aggregate.event.e");
 }
 
 #[test]
 fn base64_data_is_decoded_by_content_type() {
-    let mut body =
-        json!({"specversion": "1.0", "id": "e", "type": "T", "source": "s", "data_base64": "eyJhIjoxfQ=="});
-    assert_eq!(from_structured(&body, &defaults(None)).unwrap().data, json!({"a": 1}));
+    let mut body = json!({"specversion": "1.0", "id": "e", "type": "T", "source": "s", "data_base64": "eyJhIjoxfQ=="});
+    assert_eq!(
+        from_structured(&body, &defaults(None)).unwrap().data,
+        json!({"a": 1})
+    );
     body["datacontenttype"] = json!("text/plain");
-    assert_eq!(from_structured(&body, &defaults(None)).unwrap().data, json!("{\"a\":1}"));
+    assert_eq!(
+        from_structured(&body, &defaults(None)).unwrap().data,
+        json!("{\"a\":1}")
+    );
     body["datacontenttype"] = json!("application/octet-stream");
-    assert_eq!(from_structured(&body, &defaults(None)).unwrap().data, json!("eyJhIjoxfQ=="));
+    assert_eq!(
+        from_structured(&body, &defaults(None)).unwrap().data,
+        json!("eyJhIjoxfQ==")
+    );
 }
 
 #[track_caller]
@@ -124,7 +176,9 @@ fn check_rejection(patch: &serde_json::Value, expected: &str) {
     for (name, value) in patch.as_object().unwrap() {
         body[name] = value.clone();
     }
-    let error = from_structured(&body, &defaults(Some("acme"))).unwrap_err().to_string();
+    let error = from_structured(&body, &defaults(Some("acme")))
+        .unwrap_err()
+        .to_string();
     assert_eq!(error, expected);
 }
 
@@ -134,8 +188,14 @@ fn decode_error_names_attribute_rule_and_value() {
         &json!({"specversion": "0.3"}),
         "attribute specversion is invalid: it must be \"1.0\", got \"0.3\"",
     );
-    check_rejection(&json!({"specversion": null}), "attribute specversion is missing: it must be \"1.0\"");
-    check_rejection(&json!({"id": 5}), "attribute id is invalid: it must be a string, got 5");
+    check_rejection(
+        &json!({"specversion": null}),
+        "attribute specversion is missing: it must be \"1.0\"",
+    );
+    check_rejection(
+        &json!({"id": 5}),
+        "attribute id is invalid: it must be a string, got 5",
+    );
     check_rejection(
         &json!({"id": null}),
         "attribute id is missing: it identifies the event and makes repeated publishes idempotent",
@@ -177,10 +237,19 @@ fn non_event_messages_are_rejected() {
         (message("a", &[], "{}"), "neither a specversion"),
         (message("a", &[], "\u{0}"), "not valid JSON"),
         (message("a", &batch, "[]"), "a message contains one event"),
-        (message("a", &[("ce-id", "1")], ""), "ce-specversion is missing"),
-        (message("a", &[("ce-id", "1"), ("ce-id", "2")], ""), "duplicate attribute"),
+        (
+            message("a", &[("ce-id", "1")], ""),
+            "ce-specversion is missing",
+        ),
+        (
+            message("a", &[("ce-id", "1"), ("ce-id", "2")], ""),
+            "duplicate attribute",
+        ),
         (message("tenant.%00.a", &[], "{}"), "control character"),
-        (message("a", &[], &"x".repeat(MAX_MESSAGE_BYTES)), "the limit is 1048576"),
+        (
+            message("a", &[], &"x".repeat(MAX_MESSAGE_BYTES)),
+            "the limit is 1048576",
+        ),
     ] {
         let error = decode(&message, NOW).unwrap_err().to_string();
         assert!(error.contains(expected), "{error}");
@@ -189,9 +258,16 @@ fn non_event_messages_are_rejected() {
 
 #[test]
 fn an_unprefixed_subject_belongs_to_the_default_tenant_only() {
-    let body = json!({"specversion": "1.0", "id": "e", "type": "T", "source": "s", "tenantid": "acme"});
+    let body =
+        json!({"specversion": "1.0", "id": "e", "type": "T", "source": "s", "tenantid": "acme"});
     let error = decode(&message("aggregate.order.1", &[], &body.to_string()), NOW).unwrap_err();
-    assert_eq!(error, DecodeError::Tenant { claimed: "acme".to_owned(), expected: String::new() });
+    assert_eq!(
+        error,
+        DecodeError::Tenant {
+            claimed: "acme".to_owned(),
+            expected: String::new()
+        }
+    );
 }
 
 #[test]
@@ -210,9 +286,16 @@ fn type_is_read_without_decoding_if_the_required_attributes_are_valid() {
     };
     let placed = Some("OrderPlaced".to_owned());
     assert_eq!(kind(&|_| ()), placed);
-    assert_eq!(kind(&|message| message.payload = "{".into()), placed, "the body is not read");
+    assert_eq!(
+        kind(&|message| message.payload = "{".into()),
+        placed,
+        "the body is not read"
+    );
     assert_eq!(kind(&|message| message.headers.reverse()), placed);
-    assert_eq!(kind(&set("ce-type", "Order%20Placed")).as_deref(), Some("Order Placed"));
+    assert_eq!(
+        kind(&set("ce-type", "Order%20Placed")).as_deref(),
+        Some("Order Placed")
+    );
     for attribute in ["ce-specversion", "ce-id", "ce-source", "ce-type"] {
         assert_eq!(
             kind(&|message| message.headers.retain(|(name, _)| name != attribute)),
@@ -225,7 +308,10 @@ fn type_is_read_without_decoding_if_the_required_attributes_are_valid() {
         &set("ce-type", "%FF"),
         &set("ce-specversion", "0.3"),
         &set("ce-tenantid", "other"),
-        &set("content-type", "application/cloudevents+json; charset=utf-8"),
+        &set(
+            "content-type",
+            "application/cloudevents+json; charset=utf-8",
+        ),
         &set("content-type", "application/cloudevents-batch+json"),
         &|message: &mut Message| message.headers.push(("CE-Type".into(), "Other".into())),
         &|message: &mut Message| "tenant.%00.x".clone_into(&mut message.subject),
@@ -239,11 +325,20 @@ fn type_is_read_without_decoding_if_the_required_attributes_are_valid() {
 fn the_same_event_id_of_two_tenants_or_sources_makes_two_message_ids() {
     let ids = [
         event(),
-        Event { tenant: TenantId::default(), ..event() },
-        Event { source: "b:c".to_owned(), ..event() },
+        Event {
+            tenant: TenantId::default(),
+            ..event()
+        },
+        Event {
+            source: "b:c".to_owned(),
+            ..event()
+        },
     ]
     .map(|event| encode(&event, "x").id.unwrap());
-    assert_eq!(ids, ["acme:urn%3Ashop:e-1", "%:urn%3Ashop:e-1", "acme:b%3Ac:e-1"]);
+    assert_eq!(
+        ids,
+        ["acme:urn%3Ashop:e-1", "%:urn%3Ashop:e-1", "acme:b%3Ac:e-1"]
+    );
 }
 
 fn text(max: usize) -> impl Strategy<Value = String> {

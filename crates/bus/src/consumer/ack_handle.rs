@@ -43,7 +43,9 @@ impl AckHandle {
     }
 
     pub(crate) fn in_flight(&self) -> MutexGuard<'_, InFlight> {
-        self.flight.lock().expect("no thread panics while it holds this lock")
+        self.flight
+            .lock()
+            .expect("no thread panics while it holds this lock")
     }
 
     /// Publishes the ack floor, and moves the cursor if it follows the floor.
@@ -83,7 +85,9 @@ impl AckHandle {
 
 impl std::fmt::Debug for AckHandle {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("AckHandle").field("ack_floor", &self.floor).finish_non_exhaustive()
+        f.debug_struct("AckHandle")
+            .field("ack_floor", &self.floor)
+            .finish_non_exhaustive()
     }
 }
 

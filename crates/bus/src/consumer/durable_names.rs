@@ -29,7 +29,11 @@ pub(crate) struct NameGuard<T> {
 impl<T> DurableName<T> {
     /// Creates a name that no consumer uses.
     pub(crate) fn new(cursor: u64, details: T) -> Self {
-        Self { cursor: Arc::new(AtomicU64::new(cursor)), in_use: false, details }
+        Self {
+            cursor: Arc::new(AtomicU64::new(cursor)),
+            in_use: false,
+            details,
+        }
     }
 
     pub(crate) fn cursor(&self) -> u64 {
@@ -58,18 +62,26 @@ impl<T> DurableNames<T> {
         if !names.contains_key(name) {
             names.insert(name.to_owned(), DurableName::new(0, make()?));
         }
-        let entry = names.get_mut(name).expect("the entry was created if it did not exist");
+        let entry = names
+            .get_mut(name)
+            .expect("the entry was created if it did not exist");
         if entry.in_use {
             return Err(Error::InUse(name.to_owned()));
         }
         entry.in_use = true;
         // A separate counter, so that late acknowledgements of an earlier consumer have no effect.
         entry.cursor = Arc::new(AtomicU64::new(after.unwrap_or(entry.cursor())));
-        Ok(NameGuard { names: Arc::clone(self), name: name.to_owned(), cursor: Arc::clone(&entry.cursor) })
+        Ok(NameGuard {
+            names: Arc::clone(self),
+            name: name.to_owned(),
+            cursor: Arc::clone(&entry.cursor),
+        })
     }
 
     pub(crate) fn names(&self) -> MutexGuard<'_, BTreeMap<String, DurableName<T>>> {
-        self.0.lock().expect("no thread panics while it holds this lock")
+        self.0
+            .lock()
+            .expect("no thread panics while it holds this lock")
     }
 }
 

@@ -44,13 +44,28 @@ pub(crate) struct StoredMessage {
 
 impl StoredMessage {
     pub(crate) fn new(sequence: u64, published_at: Timestamp, message: Arc<Message>) -> Self {
-        Self { sequence, published_at, bytes: message.size(), message }
+        Self {
+            sequence,
+            published_at,
+            bytes: message.size(),
+            message,
+        }
     }
 
     /// Returns a delivery of the message.
     pub(crate) fn delivery(&self, attempt: u32) -> Delivery {
-        let Self { sequence, published_at, ref message, .. } = *self;
-        Delivery { sequence, attempt, published_at, message: Arc::clone(message) }
+        let Self {
+            sequence,
+            published_at,
+            ref message,
+            ..
+        } = *self;
+        Delivery {
+            sequence,
+            attempt,
+            published_at,
+            message: Arc::clone(message),
+        }
     }
 }
 
@@ -109,14 +124,20 @@ pub(crate) struct AckUpdate {
 
 impl AckUpdate {
     fn or(self, other: Self) -> Self {
-        Self { floor: self.floor | other.floor, wake: self.wake | other.wake }
+        Self {
+            floor: self.floor | other.floor,
+            wake: self.wake | other.wake,
+        }
     }
 }
 
 impl InFlight {
     /// Creates a table with nothing in flight after `start` and these limits of in-flight messages.
     pub(crate) fn new(start: u64, max: MaxInFlight) -> Self {
-        let start = AckPosition { sequence: start, at: None };
+        let start = AckPosition {
+            sequence: start,
+            at: None,
+        };
         Self {
             slots: VecDeque::new(),
             waiting: TenantQueues::new(max.per_tenant),
@@ -133,12 +154,18 @@ impl InFlight {
 
     /// Returns the ack floor: everything up to it is done.
     pub(crate) fn ack_floor(&self) -> u64 {
-        self.slots.front().map_or(self.seen.sequence, |first| first.sequence - 1)
+        self.slots
+            .front()
+            .map_or(self.seen.sequence, |first| first.sequence - 1)
     }
 
     /// Returns the last message at or before the ack floor for which more than its sequence is known.
     pub(crate) fn ack_position(&self) -> AckPosition {
-        if self.slots.is_empty() { self.seen } else { self.done }
+        if self.slots.is_empty() {
+            self.seen
+        } else {
+            self.done
+        }
     }
 
     /// Returns the ack position as if these messages were done.
@@ -153,7 +180,10 @@ impl InFlight {
             if slot.state != SlotState::Done && !slot.is_staged {
                 return position;
             }
-            position = AckPosition { sequence: slot.sequence, at: Some(slot.published_at) };
+            position = AckPosition {
+                sequence: slot.sequence,
+                at: Some(slot.published_at),
+            };
         }
         self.seen
     }
@@ -175,9 +205,13 @@ impl InFlight {
         let bytes = stored.bytes;
         self.waiting_bytes += bytes;
         self.done = self.ack_position();
-        let (sequence, published_at, state) = (stored.sequence, stored.published_at, SlotState::Waiting);
+        let (sequence, published_at, state) =
+            (stored.sequence, stored.published_at, SlotState::Waiting);
         let queue = self.waiting.push(&stored.message.subject, sequence);
-        self.advance(AckPosition { sequence, at: Some(published_at) });
+        self.advance(AckPosition {
+            sequence,
+            at: Some(published_at),
+        });
         self.slots.push_back(InFlightSlot {
             sequence,
             published_at,
@@ -206,7 +240,10 @@ impl InFlight {
         };
         let slot = self.find(sequence).expect("a waiting message has a slot");
         (slot.state, slot.attempt) = (SlotState::Pending, 1);
-        let (bytes, delivery) = (slot.bytes, slot.stored.as_ref().map(|stored| stored.delivery(1)));
+        let (bytes, delivery) = (
+            slot.bytes,
+            slot.stored.as_ref().map(|stored| stored.delivery(1)),
+        );
         self.open += 1;
         self.open_bytes += bytes;
         self.waiting_bytes -= bytes;
@@ -216,20 +253,27 @@ impl InFlight {
     /// Redelivers a rejected message.
     fn redeliver(&mut self) -> Option<Delivery> {
         while let Some(sequence) = self.rejected.pop_front() {
-            let Some(slot) = self.find(sequence).filter(|slot| slot.state == SlotState::Rejected) else {
+            let Some(slot) = self
+                .find(sequence)
+                .filter(|slot| slot.state == SlotState::Rejected)
+            else {
                 continue;
             };
             slot.state = SlotState::Pending;
             slot.attempt = slot.attempt.saturating_add(1);
-            return slot.stored.as_ref().map(|stored| stored.delivery(slot.attempt));
+            return slot
+                .stored
+                .as_ref()
+                .map(|stored| stored.delivery(slot.attempt));
         }
         None
     }
 
     /// Marks the message as done.
     pub(crate) fn ack(&mut self, sequence: u64) -> AckUpdate {
-        let is_open =
-            |slot: &&mut InFlightSlot| matches!(slot.state, SlotState::Pending | SlotState::Rejected);
+        let is_open = |slot: &&mut InFlightSlot| {
+            matches!(slot.state, SlotState::Pending | SlotState::Rejected)
+        };
         let Some(slot) = self.find(sequence).filter(is_open) else {
             return AckUpdate::default();
         };
@@ -240,40 +284,66 @@ impl InFlight {
         self.open_bytes -= bytes;
         self.waiting.complete(queue);
         let mut ack_floor = false;
-        while let Some(slot) = self.slots.pop_front_if(|slot| slot.state == SlotState::Done) {
-            self.done = AckPosition { sequence: slot.sequence, at: Some(slot.published_at) };
+        while let Some(slot) = self
+            .slots
+            .pop_front_if(|slot| slot.state == SlotState::Done)
+        {
+            self.done = AckPosition {
+                sequence: slot.sequence,
+                at: Some(slot.published_at),
+            };
             ack_floor = true;
         }
-        AckUpdate { floor: ack_floor, wake: std::mem::take(&mut self.starved) }
+        AckUpdate {
+            floor: ack_floor,
+            wake: std::mem::take(&mut self.starved),
+        }
     }
 
     /// Marks the messages as done.
     pub(crate) fn ack_all(&mut self, sequences: &[u64]) -> AckUpdate {
-        sequences.iter().fold(AckUpdate::default(), |update, sequence| update.or(self.ack(*sequence)))
+        sequences
+            .iter()
+            .fold(AckUpdate::default(), |update, sequence| {
+                update.or(self.ack(*sequence))
+            })
     }
 
     /// Marks the message for redelivery.
     pub(crate) fn nak(&mut self, sequence: u64) -> AckUpdate {
-        let Some(slot) = self.find(sequence).filter(|slot| slot.state == SlotState::Pending) else {
+        let Some(slot) = self
+            .find(sequence)
+            .filter(|slot| slot.state == SlotState::Pending)
+        else {
             return AckUpdate::default();
         };
         slot.state = SlotState::Rejected;
         self.rejected.push_back(sequence);
-        AckUpdate { floor: false, wake: true }
+        AckUpdate {
+            floor: false,
+            wake: true,
+        }
     }
 
     fn find(&mut self, sequence: u64) -> Option<&mut InFlightSlot> {
         let distance = sequence.checked_sub(self.slots.front()?.sequence)?;
-        let guess = usize::try_from(distance).ok().filter(|at| self.has_sequence_at(*at, sequence));
+        let guess = usize::try_from(distance)
+            .ok()
+            .filter(|at| self.has_sequence_at(*at, sequence));
         let index = match guess {
             Some(index) => index,
-            None => self.slots.binary_search_by_key(&sequence, |slot| slot.sequence).ok()?,
+            None => self
+                .slots
+                .binary_search_by_key(&sequence, |slot| slot.sequence)
+                .ok()?,
         };
         self.slots.get_mut(index)
     }
 
     fn has_sequence_at(&self, index: usize, sequence: u64) -> bool {
-        self.slots.get(index).is_some_and(|slot| slot.sequence == sequence)
+        self.slots
+            .get(index)
+            .is_some_and(|slot| slot.sequence == sequence)
     }
 }
 
@@ -298,7 +368,10 @@ mod tests {
     fn deliver(flight: &mut InFlight, stored: StoredMessage) {
         let sequence = stored.sequence;
         flight.read(stored);
-        assert_eq!(flight.deliver().map(|delivery| delivery.sequence), Some(sequence));
+        assert_eq!(
+            flight.deliver().map(|delivery| delivery.sequence),
+            Some(sequence)
+        );
     }
 
     #[test]
@@ -307,19 +380,55 @@ mod tests {
         for sequence in [6, 7, 9] {
             deliver(&mut flight, stored(sequence));
         }
-        flight.advance(AckPosition { sequence: 12, at: None });
+        flight.advance(AckPosition {
+            sequence: 12,
+            at: None,
+        });
         let at = Some(Timestamp::from_millis(1));
-        assert_eq!((flight.ack_floor(), flight.ack_position()), (5, AckPosition { sequence: 4, at: None }));
+        assert_eq!(
+            (flight.ack_floor(), flight.ack_position()),
+            (
+                5,
+                AckPosition {
+                    sequence: 4,
+                    at: None
+                }
+            )
+        );
         assert!(!flight.ack(7).floor);
         assert_eq!(flight.ack_floor(), 5);
         assert!(flight.ack(6).floor);
-        assert_eq!((flight.ack_floor(), flight.ack_position()), (8, AckPosition { sequence: 7, at }));
+        assert_eq!(
+            (flight.ack_floor(), flight.ack_position()),
+            (8, AckPosition { sequence: 7, at })
+        );
         flight.ack(9);
-        assert_eq!((flight.ack_floor(), flight.ack_position()), (12, AckPosition { sequence: 12, at: None }));
+        assert_eq!(
+            (flight.ack_floor(), flight.ack_position()),
+            (
+                12,
+                AckPosition {
+                    sequence: 12,
+                    at: None
+                }
+            )
+        );
         deliver(&mut flight, stored(20));
-        assert_eq!((flight.ack_floor(), flight.ack_position()), (19, AckPosition { sequence: 12, at: None }));
+        assert_eq!(
+            (flight.ack_floor(), flight.ack_position()),
+            (
+                19,
+                AckPosition {
+                    sequence: 12,
+                    at: None
+                }
+            )
+        );
         flight.ack(20);
-        assert_eq!((flight.ack_floor(), flight.ack_position()), (20, AckPosition { sequence: 20, at }));
+        assert_eq!(
+            (flight.ack_floor(), flight.ack_position()),
+            (20, AckPosition { sequence: 20, at })
+        );
     }
 
     #[test]
@@ -340,16 +449,27 @@ mod tests {
 
     #[test]
     fn ack_wakes_only_a_blocked_consumer() {
-        let mut flight = InFlight::new(0, MaxInFlight { total: 9, per_tenant: Some(2) });
+        let mut flight = InFlight::new(
+            0,
+            MaxInFlight {
+                total: 9,
+                per_tenant: Some(2),
+            },
+        );
         (1..=3).for_each(|sequence| flight.read(stored(sequence)));
         assert_eq!(flight.deliver().map(|d| d.sequence), Some(1));
         assert!(!flight.ack(1).wake);
-        let delivered: Vec<u64> = std::iter::from_fn(|| flight.deliver()).map(|d| d.sequence).collect();
+        let delivered: Vec<u64> = std::iter::from_fn(|| flight.deliver())
+            .map(|d| d.sequence)
+            .collect();
         assert_eq!(delivered, [2, 3]);
         assert!(!flight.ack(2).wake, "no message waits");
         flight.read(stored(4));
         flight.read(stored(5));
-        assert!(flight.deliver().is_some() && flight.deliver().is_none(), "two of the tenant are in flight");
+        assert!(
+            flight.deliver().is_some() && flight.deliver().is_none(),
+            "two of the tenant are in flight"
+        );
         assert!(flight.ack(3).wake);
         assert_eq!(flight.deliver().map(|d| d.sequence), Some(5));
     }
@@ -358,17 +478,29 @@ mod tests {
     fn messages_are_limited_by_size() {
         let mut flight = InFlight::new(0, MaxInFlight::total(1000));
         let large = |sequence| {
-            let message = Message { payload: Bytes::from(vec![0; 40 << 20]), ..(*stored(1).message).clone() };
+            let message = Message {
+                payload: Bytes::from(vec![0; 40 << 20]),
+                ..(*stored(1).message).clone()
+            };
             StoredMessage::new(sequence, Timestamp::from_millis(1), Arc::new(message))
         };
         assert!(flight.has_read_capacity());
         (1..=3).for_each(|sequence| flight.read(large(sequence)));
         assert!(!flight.has_read_capacity());
-        assert!(flight.deliver().is_some() && flight.deliver().is_some(), "40 of 64 MiB are in flight");
+        assert!(
+            flight.deliver().is_some() && flight.deliver().is_some(),
+            "40 of 64 MiB are in flight"
+        );
         assert!(flight.deliver().is_none());
         flight.nak(1);
-        assert_eq!(flight.deliver().map(|d| (d.sequence, d.attempt)), Some((1, 2)));
-        assert!(flight.deliver().is_none(), "a rejected message is in flight");
+        assert_eq!(
+            flight.deliver().map(|d| (d.sequence, d.attempt)),
+            Some((1, 2))
+        );
+        assert!(
+            flight.deliver().is_none(),
+            "a rejected message is in flight"
+        );
         assert!(flight.ack(1).wake && flight.deliver().is_some());
         flight.ack_all(&[2, 3]);
         assert!(flight.has_read_capacity());
@@ -377,19 +509,34 @@ mod tests {
 
     #[test]
     fn messages_of_a_tenant_do_not_wait_for_the_backlog_of_another() {
-        let mut flight = InFlight::new(0, MaxInFlight { total: 9, per_tenant: Some(4) });
+        let mut flight = InFlight::new(
+            0,
+            MaxInFlight {
+                total: 9,
+                per_tenant: Some(4),
+            },
+        );
         let of = |tenant: &str, sequence| {
-            let message = Message { subject: format!("tenant.{tenant}.a.b"), ..(*stored(1).message).clone() };
+            let message = Message {
+                subject: format!("tenant.{tenant}.a.b"),
+                ..(*stored(1).message).clone()
+            };
             StoredMessage::new(sequence, Timestamp::from_millis(1), Arc::new(message))
         };
         (1..=1000).for_each(|sequence| flight.read(of("loud", sequence)));
-        let delivered: Vec<u64> = std::iter::from_fn(|| flight.deliver()).map(|d| d.sequence).collect();
+        let delivered: Vec<u64> = std::iter::from_fn(|| flight.deliver())
+            .map(|d| d.sequence)
+            .collect();
         assert_eq!(delivered, [1, 2, 3, 4]);
         flight.read(of("quiet", 1001));
         assert_eq!(flight.deliver().map(|d| d.sequence), Some(1001));
         flight.ack_all(&[1001, 2]);
         assert_eq!(flight.deliver().map(|d| d.sequence), Some(5));
-        assert_eq!(flight.ack_floor(), 0, "the floor is below all waiting messages");
+        assert_eq!(
+            flight.ack_floor(),
+            0,
+            "the floor is below all waiting messages"
+        );
         flight.ack(1);
         assert_eq!(flight.ack_floor(), 2);
     }
@@ -400,15 +547,27 @@ mod tests {
         for sequence in [1, 2, 5, 6] {
             deliver(&mut flight, stored(sequence));
         }
-        flight.advance(AckPosition { sequence: 9, at: None });
+        flight.advance(AckPosition {
+            sequence: 9,
+            at: None,
+        });
         flight.ack(2);
-        let position = |flight: &mut InFlight, staged: &[u64]| flight.ack_position_with(staged).sequence;
+        let position =
+            |flight: &mut InFlight, staged: &[u64]| flight.ack_position_with(staged).sequence;
         assert_eq!(position(&mut flight, &[5]), 0);
         assert_eq!(position(&mut flight, &[1]), 5);
-        assert_eq!((flight.ack_floor(), flight.open), (0, 3), "nothing is acknowledged");
+        assert_eq!(
+            (flight.ack_floor(), flight.open),
+            (0, 3),
+            "nothing is acknowledged"
+        );
         assert_eq!(position(&mut flight, &[6]), 9);
         flight.nak(6);
-        assert_eq!(position(&mut flight, &[]), 9, "a redelivery has no new consequences");
+        assert_eq!(
+            position(&mut flight, &[]),
+            9,
+            "a redelivery has no new consequences"
+        );
         flight.ack_all(&[1, 5, 6]);
         assert_eq!((flight.ack_floor(), flight.open), (9, 0));
     }

@@ -38,7 +38,14 @@ impl MessageCache {
     /// Creates an empty cache that continues after `after`.
     pub(crate) fn new(max_messages: usize, max_bytes: usize, after: AckPosition) -> Self {
         let (messages, bytes) = (VecDeque::new(), 0);
-        Self { max_messages, max_bytes, from: after.sequence, to: after, messages, bytes }
+        Self {
+            max_messages,
+            max_bytes,
+            from: after.sequence,
+            to: after,
+            messages,
+            bytes,
+        }
     }
 
     /// Restarts empty.
@@ -52,18 +59,26 @@ impl MessageCache {
 
     /// Returns the oldest message if the next message may evict it.
     pub(crate) fn next_eviction(&self) -> Option<u64> {
-        let is_full =
-            self.messages.len() >= self.max_messages || self.bytes + MAX_MESSAGE_BYTES > self.max_bytes;
-        self.messages.front().filter(|_| is_full).map(|oldest| oldest.sequence)
+        let is_full = self.messages.len() >= self.max_messages
+            || self.bytes + MAX_MESSAGE_BYTES > self.max_bytes;
+        self.messages
+            .front()
+            .filter(|_| is_full)
+            .map(|oldest| oldest.sequence)
     }
 
     /// Adds the next message and evicts the oldest ones above the limits.
     pub(crate) fn push(&mut self, stored: StoredMessage) {
         self.bytes += cost(&stored);
-        self.to = AckPosition { sequence: stored.sequence, at: Some(stored.published_at) };
+        self.to = AckPosition {
+            sequence: stored.sequence,
+            at: Some(stored.published_at),
+        };
         self.messages.push_back(stored);
         while self.messages.len() > self.max_messages || self.bytes > self.max_bytes {
-            let Some(oldest) = self.messages.pop_front() else { break };
+            let Some(oldest) = self.messages.pop_front() else {
+                break;
+            };
             self.bytes -= cost(&oldest);
             self.from = oldest.sequence;
         }
@@ -77,21 +92,33 @@ impl MessageCache {
     }
 
     /// Returns the matching messages after a sequence; examines at most `max` messages.
-    pub(crate) fn read_after(&self, sequence: u64, max: usize, interest: &SubjectMatcher) -> CacheLookup {
+    pub(crate) fn read_after(
+        &self,
+        sequence: u64,
+        max: usize,
+        interest: &SubjectMatcher,
+    ) -> CacheLookup {
         if sequence < self.from {
             return CacheLookup::Evicted;
         }
         if sequence > self.to.sequence + JOIN_DISTANCE {
             return CacheLookup::NotRead;
         }
-        let start = self.messages.partition_point(|stored| stored.sequence <= sequence);
+        let start = self
+            .messages
+            .partition_point(|stored| stored.sequence <= sequence);
         let candidates = self.messages.range(start..).take(max);
         let read_to = match self.messages.get(start + max - 1) {
-            Some(last) => AckPosition { sequence: last.sequence, at: Some(last.published_at) },
+            Some(last) => AckPosition {
+                sequence: last.sequence,
+                at: Some(last.published_at),
+            },
             None => self.to,
         };
-        let messages =
-            candidates.filter(|stored| interest.matches(&stored.message.subject)).cloned().collect();
+        let messages = candidates
+            .filter(|stored| interest.matches(&stored.message.subject))
+            .cloned()
+            .collect();
         CacheLookup::Hit(ReadBatch { messages, read_to })
     }
 }
@@ -112,7 +139,12 @@ mod tests {
 
     fn stored(sequence: u64, bytes: usize) -> StoredMessage {
         let (id, headers) = (None, Vec::new());
-        let message = Message { subject: "s".to_owned(), id, headers, payload: Bytes::from(vec![0; bytes]) };
+        let message = Message {
+            subject: "s".to_owned(),
+            id,
+            headers,
+            payload: Bytes::from(vec![0; bytes]),
+        };
         StoredMessage::new(sequence, Timestamp::from_millis(7), Arc::new(message))
     }
 
@@ -130,14 +162,27 @@ mod tests {
     }
 
     fn after(window: &MessageCache, sequence: u64, max: usize) -> Option<(Vec<u64>, u64)> {
-        let CacheLookup::Hit(batch) = window.read_after(sequence, max, &all()) else { return None };
-        let found = batch.messages.iter().map(|stored| stored.sequence).collect();
+        let CacheLookup::Hit(batch) = window.read_after(sequence, max, &all()) else {
+            return None;
+        };
+        let found = batch
+            .messages
+            .iter()
+            .map(|stored| stored.sequence)
+            .collect();
         Some((found, batch.read_to.sequence))
     }
 
     #[test]
     fn cache_reports_its_range() {
-        let mut window = MessageCache::new(100, 32 << 20, AckPosition { sequence: 10, at: None });
+        let mut window = MessageCache::new(
+            100,
+            32 << 20,
+            AckPosition {
+                sequence: 10,
+                at: None,
+            },
+        );
         for sequence in [12, 15, 20] {
             window.push(stored(sequence, 1));
         }
@@ -145,7 +190,10 @@ mod tests {
         assert_eq!(after(&window, 10, 10), Some((vec![12, 15, 20], 20)));
         assert_eq!(after(&window, 10, 2), Some((vec![12, 15], 15)));
         assert_eq!(after(&window, 13, 10), Some((vec![15, 20], 20)));
-        window.mark_caught_up(AckPosition { sequence: 30, at: None });
+        window.mark_caught_up(AckPosition {
+            sequence: 30,
+            at: None,
+        });
         assert_eq!(after(&window, 20, 10), Some((vec![], 30)));
         assert_eq!(after(&window, 40, 10), Some((vec![], 30)));
         assert_eq!(after(&window, 30 + JOIN_DISTANCE + 1, 10), None);
@@ -160,13 +208,19 @@ mod tests {
         assert!(window.next_eviction().is_some() && window.bytes <= 32 << 20);
         let oldest = window.messages[0].sequence;
         assert!(after(&window, oldest - 2, 100).is_none());
-        assert_eq!(after(&window, oldest - 1, 100).unwrap().0.len(), window.messages.len());
+        assert_eq!(
+            after(&window, oldest - 1, 100).unwrap().0.len(),
+            window.messages.len()
+        );
     }
 
     #[test]
     fn cache_without_space_is_empty() {
         let mut window = MessageCache::new(usize::MAX, 0, AckPosition::default());
         window.push(stored(1, 1));
-        assert_eq!((after(&window, 0, 9), after(&window, 1, 9)), (None, Some((vec![], 1))));
+        assert_eq!(
+            (after(&window, 0, 9), after(&window, 1, 9)),
+            (None, Some((vec![], 1)))
+        );
     }
 }

@@ -45,7 +45,9 @@ impl TenantQueues {
 
     /// Adds a message to the queue of its tenant, and returns the queue.
     pub(crate) fn push(&mut self, subject: &str, sequence: u64) -> usize {
-        let tenant = self.max_in_flight.map_or("", |_| subject::tenant_token(subject));
+        let tenant = self
+            .max_in_flight
+            .map_or("", |_| subject::tenant_token(subject));
         let index = match self.by_tenant.get(tenant) {
             Some(index) => *index,
             None => self.add(tenant),
@@ -107,7 +109,10 @@ mod tests {
 
     fn push(queues: &mut TenantQueues, tenant: &str, sequences: std::ops::Range<u64>) -> usize {
         let subject = format!("tenant.{tenant}.aggregate.order.1");
-        sequences.map(|sequence| queues.push(&subject, sequence)).last().unwrap()
+        sequences
+            .map(|sequence| queues.push(&subject, sequence))
+            .last()
+            .unwrap()
     }
 
     #[test]
@@ -129,7 +134,11 @@ mod tests {
         queues.complete(loud);
         assert_eq!((queues.pop(), queues.pop()), (Some(3), None));
         queues.complete(quiet);
-        assert_eq!(queues.by_tenant.len(), 1, "a tenant without messages needs no queue");
+        assert_eq!(
+            queues.by_tenant.len(),
+            1,
+            "a tenant without messages needs no queue"
+        );
         assert_eq!(push(&mut queues, "third", 7..8), quiet);
         assert_eq!(queues.pop(), Some(7));
     }
@@ -146,6 +155,9 @@ mod tests {
     #[test]
     fn messages_without_a_tenant_share_a_queue() {
         let mut queues = TenantQueues::new(Some(1));
-        assert_eq!(queues.push("aggregate.order.1", 1), queues.push("workflow_event.x", 2));
+        assert_eq!(
+            queues.push("aggregate.order.1", 1),
+            queues.push("workflow_event.x", 2)
+        );
     }
 }

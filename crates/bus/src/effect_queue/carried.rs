@@ -27,7 +27,9 @@ const CAUSE: &str = "outcome:";
 /// If the payload of the result is not the data of the fact, or if the message would exceed `limit` bytes: returns the
 /// fact unchanged. The result needs a message of its own.
 pub fn carry(mut fact: Message, result: &ResultRef<'_>, limit: usize) -> Result<Message, Message> {
-    let Some(name) = result_type(result) else { return Err(fact) };
+    let Some(name) = result_type(result) else {
+        return Err(fact);
+    };
     let count = fact.headers.len();
     let mut put = |name, value| fact.headers.push((CompactString::const_new(name), value));
     put(CARRIED_RESULT, header_value(result.effect.as_str()));
@@ -35,8 +37,12 @@ pub fn carry(mut fact: Message, result: &ResultRef<'_>, limit: usize) -> Result<
     if result.attempts != 1 {
         put(ATTEMPTS, result.attempts.to_compact_string());
     }
-    if let WorkOutcome::Succeeded { event: Some(event), .. }
-    | WorkOutcome::Failed { event: Some(event), .. } = result.outcome
+    if let WorkOutcome::Succeeded {
+        event: Some(event), ..
+    }
+    | WorkOutcome::Failed {
+        event: Some(event), ..
+    } = result.outcome
     {
         put(EVENT, header_value(event.as_str()));
     }
@@ -58,7 +64,9 @@ pub fn carry(mut fact: Message, result: &ResultRef<'_>, limit: usize) -> Result<
 /// Returns the type of a result that a fact can carry.
 fn result_type(result: &ResultRef<'_>) -> Option<&'static str> {
     match result.outcome {
-        WorkOutcome::Succeeded { schema_version: 1, .. } if result.payload.is_some() => Some("Succeeded"),
+        WorkOutcome::Succeeded {
+            schema_version: 1, ..
+        } if result.payload.is_some() => Some("Succeeded"),
         WorkOutcome::Failed { .. } if result.payload.is_some() => Some("Failed"),
         WorkOutcome::TimedOut { .. } => Some("TimedOut"),
         WorkOutcome::Succeeded { .. } | WorkOutcome::Failed { .. } | WorkOutcome::Accepted => None,
@@ -80,54 +88,86 @@ fn is_carrier(fact: &Message) -> bool {
 }
 
 fn header<'a>(message: &'a Message, name: &str) -> Option<&'a str> {
-    let found = message.headers.iter().find(|(known, _)| known.eq_ignore_ascii_case(name));
+    let found = message
+        .headers
+        .iter()
+        .find(|(known, _)| known.eq_ignore_ascii_case(name));
     found.map(|(_, value)| value.as_str())
 }
 
 fn decode(fact: &Message) -> Result<EffectResult, DecodeError> {
-    let optional = |name| header(fact, name).map(|value| header_text(name, value)).transpose();
+    let optional = |name| {
+        header(fact, name)
+            .map(|value| header_text(name, value))
+            .transpose()
+    };
     let missing = |name: &str| DecodeError::Missing {
         attribute: name.to_owned(),
         rule: "a fact with the attribute orlogeffect carries the result of that effect",
     };
     let required = |name| optional(name)?.ok_or_else(|| missing(name));
     let cause = required("ce-causationid")?;
-    let command_id = cause.strip_prefix(CAUSE).and_then(|id| id.parse::<Uuid>().ok());
+    let command_id = cause
+        .strip_prefix(CAUSE)
+        .and_then(|id| id.parse::<Uuid>().ok());
     let command_id = command_id.ok_or_else(|| {
-        DecodeError::invalid("ce-causationid", "it must be outcome:<id of the command>", &cause)
+        DecodeError::invalid(
+            "ce-causationid",
+            "it must be outcome:<id of the command>",
+            &cause,
+        )
     })?;
     let time = required("ce-time")?;
     let stored_at = Timestamp::parse(&time)
         .map_err(|_| DecodeError::invalid("ce-time", "it must be an RFC 3339 time", &time))?;
     let event = optional(EVENT)?
         .map(|text| {
-            EventType::new(text.as_ref()).map_err(|e| DecodeError::invalid(EVENT, e.to_string(), &text))
+            EventType::new(text.as_ref())
+                .map_err(|e| DecodeError::invalid(EVENT, e.to_string(), &text))
         })
         .transpose()?;
     let data = || match &*fact.payload {
         [] => Ok(Value::Null),
-        body => serde_json::from_slice(body)
-            .map_err(|error| DecodeError::Json { part: "the body", reason: error.to_string() }),
+        body => serde_json::from_slice(body).map_err(|error| DecodeError::Json {
+            part: "the body",
+            reason: error.to_string(),
+        }),
     };
     let failure = || {
         let message = optional(ERROR_MESSAGE)?.unwrap_or_default().into_owned();
-        Ok::<_, DecodeError>(Failure { code: required(ERROR_CODE)?.into_owned(), message })
+        Ok::<_, DecodeError>(Failure {
+            code: required(ERROR_CODE)?.into_owned(),
+            message,
+        })
     };
     let result_type = required(RESULT)?;
     let outcome = match &*result_type {
         "Succeeded" => WorkOutcome::succeeded(event, data()?),
-        "Failed" => WorkOutcome::Failed { event, failure: failure()?, payload: data()? },
-        "TimedOut" => WorkOutcome::TimedOut { failure: failure()? },
+        "Failed" => WorkOutcome::Failed {
+            event,
+            failure: failure()?,
+            payload: data()?,
+        },
+        "TimedOut" => WorkOutcome::TimedOut {
+            failure: failure()?,
+        },
         other => {
-            return Err(DecodeError::invalid(RESULT, "it must be Succeeded, Failed or TimedOut", other));
+            return Err(DecodeError::invalid(
+                RESULT,
+                "it must be Succeeded, Failed or TimedOut",
+                other,
+            ));
         }
     };
     let attempts = optional(ATTEMPTS)?.map(|text| {
-        text.parse().map_err(|_| DecodeError::invalid(ATTEMPTS, "it must be a whole number", &text))
+        text.parse()
+            .map_err(|_| DecodeError::invalid(ATTEMPTS, "it must be a whole number", &text))
     });
     let attempt_log = optional(ATTEMPT_LOG)?.map(|text| {
-        serde_json::from_str(&text)
-            .map_err(|error| DecodeError::Json { part: ATTEMPT_LOG, reason: error.to_string() })
+        serde_json::from_str(&text).map_err(|error| DecodeError::Json {
+            part: ATTEMPT_LOG,
+            reason: error.to_string(),
+        })
     });
     Ok(EffectResult {
         command_id,
@@ -186,7 +226,10 @@ mod tests {
         limit: usize,
     ) -> Result<Message, Message> {
         let (instance, effect) = (key(), EffectName::new("payments.charge").unwrap());
-        let log = AttemptLog { records: Vec::new(), omitted: 3 };
+        let log = AttemptLog {
+            records: Vec::new(),
+            omitted: 3,
+        };
         let result = ResultRef {
             instance: &instance,
             command_id: Uuid::from_u128(7),
@@ -207,22 +250,35 @@ mod tests {
     #[test]
     fn fact_carries_the_result_that_caused_it() {
         let data = json!({ "receipt": 3 });
-        let failure = Failure { code: "no_funds".to_owned(), message: "the card\nis \"empty\"".to_owned() };
+        let failure = Failure {
+            code: "no_funds".to_owned(),
+            message: "the card\nis \"empty\"".to_owned(),
+        };
         let event = Some(EventType::new("Charged").unwrap());
         for outcome in [
             WorkOutcome::succeeded(None, data.clone()),
             WorkOutcome::succeeded(event.clone(), data.clone()),
-            WorkOutcome::Failed { event, failure: failure.clone(), payload: data.clone() },
+            WorkOutcome::Failed {
+                event,
+                failure: failure.clone(),
+                payload: data.clone(),
+            },
             WorkOutcome::TimedOut { failure },
         ] {
             let message = carry_on(&data, &outcome, outcome.payload(), usize::MAX).unwrap();
             assert_eq!(message.payload, fact(&data).payload);
             let result = decode_carried(&message).unwrap().unwrap();
-            assert_eq!((result.command_id, result.stored_at), (Uuid::from_u128(7), Some(AT)));
+            assert_eq!(
+                (result.command_id, result.stored_at),
+                (Uuid::from_u128(7), Some(AT))
+            );
             assert_eq!((result.outcome, result.attempts), (outcome, 2));
             assert_eq!(result.attempt_log.unwrap().omitted, 3);
             // A saga that consumes the fact reads the same event as without the result.
-            assert_eq!(codec::decode(&message, AT).unwrap(), codec::decode(&fact(&data), AT).unwrap());
+            assert_eq!(
+                codec::decode(&message, AT).unwrap(),
+                codec::decode(&fact(&data), AT).unwrap()
+            );
         }
     }
 
@@ -230,10 +286,23 @@ mod tests {
     fn fact_carries_no_result_with_another_payload_version_or_size() {
         let data = json!({ "receipt": 3 });
         let outcome = WorkOutcome::succeeded(None, data.clone());
-        assert_eq!(carry_on(&data, &outcome, None, usize::MAX), Err(fact(&data)));
-        let newer = WorkOutcome::Succeeded { event: None, payload: data.clone(), schema_version: 2 };
-        assert_eq!(carry_on(&data, &newer, Some(&data), usize::MAX), Err(fact(&data)));
-        assert_eq!(carry_on(&data, &outcome, Some(&data), fact(&data).size()), Err(fact(&data)));
+        assert_eq!(
+            carry_on(&data, &outcome, None, usize::MAX),
+            Err(fact(&data))
+        );
+        let newer = WorkOutcome::Succeeded {
+            event: None,
+            payload: data.clone(),
+            schema_version: 2,
+        };
+        assert_eq!(
+            carry_on(&data, &newer, Some(&data), usize::MAX),
+            Err(fact(&data))
+        );
+        assert_eq!(
+            carry_on(&data, &outcome, Some(&data), fact(&data).size()),
+            Err(fact(&data))
+        );
         assert!(decode_carried(&fact(&data)).is_none());
     }
 
@@ -242,12 +311,20 @@ mod tests {
         let data = json!(1);
         let outcome = WorkOutcome::succeeded(None, data.clone());
         for (name, value, expected) in [
-            ("ce-causationid", "cmd-7", "it must be outcome:<id of the command>"),
+            (
+                "ce-causationid",
+                "cmd-7",
+                "it must be outcome:<id of the command>",
+            ),
             (RESULT, "Done", "it must be Succeeded, Failed or TimedOut"),
             (ATTEMPTS, "many", "it must be a whole number"),
         ] {
             let mut message = carry_on(&data, &outcome, Some(&data), usize::MAX).unwrap();
-            for (_, found) in message.headers.iter_mut().filter(|(known, _)| known == name) {
+            for (_, found) in message
+                .headers
+                .iter_mut()
+                .filter(|(known, _)| known == name)
+            {
                 *found = value.into();
             }
             let error = decode_carried(&message).unwrap().unwrap_err().to_string();
@@ -256,6 +333,9 @@ mod tests {
         let mut message = carry_on(&data, &outcome, Some(&data), usize::MAX).unwrap();
         message.headers.retain(|(name, _)| name != RESULT);
         let error = decode_carried(&message).unwrap().unwrap_err().to_string();
-        assert!(error.contains("attribute ce-orlogresult is missing"), "{error}");
+        assert!(
+            error.contains("attribute ce-orlogresult is missing"),
+            "{error}"
+        );
     }
 }

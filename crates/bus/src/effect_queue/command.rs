@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use orlog_model::{
-    CorrelationId, Effect, EffectName, EventId, InDoubtPolicy, InstanceKey, Name, Priority, RetryPolicy,
-    SagaName, TenantId, Timestamp, TraceParent, Work, WorkItem,
+    CorrelationId, Effect, EffectName, EventId, InDoubtPolicy, InstanceKey, Name, Priority,
+    RetryPolicy, SagaName, TenantId, Timestamp, TraceParent, Work, WorkItem,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -87,7 +87,10 @@ pub fn encode(item: &WorkItem, effect: &Effect, dispatch_count: u32) -> Message 
         deadline: item.deadline.map(|deadline| deadline.to_string()),
         dispatch_count,
         max_attempts: effect.retry.and_then(|retry| retry.max_attempts),
-        initial_backoff_ms: effect.retry.and_then(|retry| retry.initial_backoff).map(millis),
+        initial_backoff_ms: effect
+            .retry
+            .and_then(|retry| retry.initial_backoff)
+            .map(millis),
         retry: effect.retry.is_some(),
         in_doubt: effect.in_doubt,
         priority: item.priority,
@@ -103,7 +106,11 @@ pub fn encode(item: &WorkItem, effect: &Effect, dispatch_count: u32) -> Message 
         metadata,
     };
     let body = serde_json::to_vec(&envelope).expect("an envelope can be serialized as JSON");
-    let suffix = if dispatch_count > 1 { format!("#{dispatch_count}") } else { String::new() };
+    let suffix = if dispatch_count > 1 {
+        format!("#{dispatch_count}")
+    } else {
+        String::new()
+    };
     let mut id = Uuid::encode_buffer();
     let id: &str = item.id.hyphenated().encode_lower(&mut id);
     let cause = (id, item.causation.as_str(), item.trace.as_ref());
@@ -124,20 +131,35 @@ pub fn encode(item: &WorkItem, effect: &Effect, dispatch_count: u32) -> Message 
 pub fn decode(message: &Message) -> Result<EffectCommand, DecodeError> {
     let size = message.size();
     if size > MAX_MESSAGE_BYTES {
-        return Err(DecodeError::TooLarge { size, limit: MAX_MESSAGE_BYTES });
+        return Err(DecodeError::TooLarge {
+            size,
+            limit: MAX_MESSAGE_BYTES,
+        });
     }
-    let subject = Subject::parse(&message.subject).map_err(|e| DecodeError::Subject(e.to_string()))?;
+    let subject =
+        Subject::parse(&message.subject).map_err(|e| DecodeError::Subject(e.to_string()))?;
     let format = |reason: String| DecodeError::Format(format!("not an effect command: {reason}"));
     let envelope: Envelope =
         serde_json::from_slice(&message.payload).map_err(|error| format(error.to_string()))?;
-    let Envelope { tenant_id, command_id, effect_name, payload, version, metadata } = envelope;
+    let Envelope {
+        tenant_id,
+        command_id,
+        effect_name,
+        payload,
+        version,
+        metadata,
+    } = envelope;
     if tenant_id != subject.tenant {
         return Err(DecodeError::Tenant {
             claimed: tenant_id.to_string(),
             expected: subject.tenant.to_string(),
         });
     }
-    let named = (SubjectKind::Effect, effect_name.as_str(), command_id.to_string());
+    let named = (
+        SubjectKind::Effect,
+        effect_name.as_str(),
+        command_id.to_string(),
+    );
     if named != (subject.kind, subject.name.as_str(), subject.id.clone()) {
         let Subject { name, id, .. } = &subject;
         return Err(format(format!(
@@ -150,7 +172,8 @@ pub fn decode(message: &Message) -> Result<EffectCommand, DecodeError> {
         max_attempts: metadata.max_attempts,
         initial_backoff: metadata.initial_backoff_ms.map(Duration::from_millis),
     };
-    let hinted = metadata.retry || metadata.max_attempts.is_some() || metadata.initial_backoff_ms.is_some();
+    let hinted =
+        metadata.retry || metadata.max_attempts.is_some() || metadata.initial_backoff_ms.is_some();
     let effect = Effect {
         round: 0,
         tag: metadata.tag,
@@ -162,8 +185,11 @@ pub fn decode(message: &Message) -> Result<EffectCommand, DecodeError> {
         in_doubt: metadata.in_doubt,
         priority: metadata.priority,
     };
-    let instance =
-        InstanceKey { tenant: tenant_id, saga: metadata.saga, correlation: metadata.correlation_id };
+    let instance = InstanceKey {
+        tenant: tenant_id,
+        saga: metadata.saga,
+        correlation: metadata.correlation_id,
+    };
     let item = WorkItem {
         id: command_id,
         instance,
@@ -174,14 +200,20 @@ pub fn decode(message: &Message) -> Result<EffectCommand, DecodeError> {
         created_at: time(&metadata.created_at)?,
         priority: metadata.priority,
     };
-    Ok(EffectCommand { item, dispatch_count: metadata.dispatch_count })
+    Ok(EffectCommand {
+        item,
+        dispatch_count: metadata.dispatch_count,
+    })
 }
 
 fn first() -> u32 {
     1
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde passes a reference"
+)]
 fn is_first(version: &u32) -> bool {
     *version == 1
 }
@@ -227,7 +259,9 @@ pub(super) mod tests {
     }
 
     fn effect(item: &WorkItem) -> &Effect {
-        let Work::Effect(effect) = &item.work else { panic!("it is an effect") };
+        let Work::Effect(effect) = &item.work else {
+            panic!("it is an effect")
+        };
         effect
     }
 
@@ -239,8 +273,17 @@ pub(super) mod tests {
             message.subject,
             "tenant.acme.effect.payments%2Echarge.00000000-0000-0000-0000-000000000007"
         );
-        assert_eq!(message.id.as_deref(), Some("00000000-0000-0000-0000-000000000007#2"));
-        assert_eq!(decode(&message).unwrap(), EffectCommand { item, dispatch_count: 2 });
+        assert_eq!(
+            message.id.as_deref(),
+            Some("00000000-0000-0000-0000-000000000007#2")
+        );
+        assert_eq!(
+            decode(&message).unwrap(),
+            EffectCommand {
+                item,
+                dispatch_count: 2
+            }
+        );
     }
 
     #[test]
@@ -270,13 +313,28 @@ pub(super) mod tests {
     fn body_contradicting_its_subject_is_rejected() {
         let item = item();
         let message = encode(&item, effect(&item), 1);
-        let under = |subject: &str| Message { subject: subject.to_owned(), ..message.clone() };
+        let under = |subject: &str| Message {
+            subject: subject.to_owned(),
+            ..message.clone()
+        };
         let id = item.id;
         for (subject, expected) in [
-            (format!("tenant.other.effect.payments%2Echarge.{id}"), "tenant \"acme\""),
-            (format!("tenant.acme.effect.payments%2Erefund.{id}"), "the subject has effect payments.refund"),
-            (format!("tenant.acme.effect_result.payments%2Echarge.{id}"), "the subject has effect_result"),
-            ("tenant.acme.effect.payments%2Echarge.8".to_owned(), "payments.charge 8"),
+            (
+                format!("tenant.other.effect.payments%2Echarge.{id}"),
+                "tenant \"acme\"",
+            ),
+            (
+                format!("tenant.acme.effect.payments%2Erefund.{id}"),
+                "the subject has effect payments.refund",
+            ),
+            (
+                format!("tenant.acme.effect_result.payments%2Echarge.{id}"),
+                "the subject has effect_result",
+            ),
+            (
+                "tenant.acme.effect.payments%2Echarge.8".to_owned(),
+                "payments.charge 8",
+            ),
         ] {
             let error = decode(&under(&subject)).unwrap_err().to_string();
             assert!(error.contains(expected), "{error}");

@@ -56,19 +56,43 @@ struct Original {
 /// # Panics
 /// Never: an envelope can always be serialized as JSON.
 #[must_use]
-pub fn encode(command: &Message, sequence: u64, reason: &str, node: &str, at: Timestamp) -> Message {
+pub fn encode(
+    command: &Message,
+    sequence: u64,
+    reason: &str,
+    node: &str,
+    at: Timestamp,
+) -> Message {
     let tenant = tenant_of(&command.subject).unwrap_or_else(|_| TenantId::default_tenant());
     let (payload, payload_base64) = match std::str::from_utf8(&command.payload) {
         Ok(text) => (Some(text.to_owned()), None),
         Err(_) => (None, Some(STANDARD.encode(&command.payload))),
     };
-    let headers = command.headers.iter().map(|(name, value)| (name.to_string(), value.to_string()));
-    let original =
-        Original { subject: command.subject.clone(), headers: headers.collect(), payload, payload_base64 };
+    let headers = command
+        .headers
+        .iter()
+        .map(|(name, value)| (name.to_string(), value.to_string()));
+    let original = Original {
+        subject: command.subject.clone(),
+        headers: headers.collect(),
+        payload,
+        payload_base64,
+    };
     let (reason, node, at) = (reason.to_owned(), node.to_owned(), at.to_string());
-    let envelope = Envelope { tenant_id: tenant.clone(), reason, node, at, original };
+    let envelope = Envelope {
+        tenant_id: tenant.clone(),
+        reason,
+        node,
+        at,
+        original,
+    };
     let body = serde_json::to_vec(&envelope).expect("an envelope can be serialized as JSON");
-    let subject = Subject::new(tenant, SubjectKind::DeadLetter, DEAD_LETTER_NAME, sequence.to_string());
+    let subject = Subject::new(
+        tenant,
+        SubjectKind::DeadLetter,
+        DEAD_LETTER_NAME,
+        sequence.to_string(),
+    );
     Message {
         subject: subject.to_string(),
         id: Some(format!("dead:{sequence}:{}", command.subject)),
@@ -85,30 +109,65 @@ pub fn encode(command: &Message, sequence: u64, reason: &str, node: &str, at: Ti
 pub fn decode(message: &Message) -> Result<EffectDeadLetter, DecodeError> {
     let size = message.size();
     if size > MAX_MESSAGE_BYTES {
-        return Err(DecodeError::TooLarge { size, limit: MAX_MESSAGE_BYTES });
+        return Err(DecodeError::TooLarge {
+            size,
+            limit: MAX_MESSAGE_BYTES,
+        });
     }
-    let format = |reason: String| DecodeError::Format(format!("not a dead letter of an effect: {reason}"));
+    let format =
+        |reason: String| DecodeError::Format(format!("not a dead letter of an effect: {reason}"));
     let envelope: Envelope =
         serde_json::from_slice(&message.payload).map_err(|error| format(error.to_string()))?;
-    let Envelope { tenant_id, reason, node, original, .. } = envelope;
+    let Envelope {
+        tenant_id,
+        reason,
+        node,
+        original,
+        ..
+    } = envelope;
     let expected = tenant_of(&message.subject).map_err(|e| DecodeError::Subject(e.to_string()))?;
-    let command = Subject::parse(&original.subject).map_err(|e| DecodeError::Subject(e.to_string()))?;
+    let command =
+        Subject::parse(&original.subject).map_err(|e| DecodeError::Subject(e.to_string()))?;
     let claimed = [&tenant_id, &command.tenant];
     if let Some(other) = claimed.into_iter().find(|tenant| **tenant != expected) {
-        return Err(DecodeError::Tenant { claimed: other.to_string(), expected: expected.to_string() });
+        return Err(DecodeError::Tenant {
+            claimed: other.to_string(),
+            expected: expected.to_string(),
+        });
     }
     if command.kind != SubjectKind::Effect {
         let kind = command.kind.token();
-        return Err(format(format!("its original has the subject of a message of the kind {kind}")));
+        return Err(format(format!(
+            "its original has the subject of a message of the kind {kind}"
+        )));
     }
     let payload = match (original.payload, original.payload_base64) {
         (Some(text), None) => text.into_bytes(),
-        (None, Some(bytes)) => STANDARD.decode(bytes).map_err(|error| format(error.to_string()))?,
-        _ => return Err(format("its original requires either payload or payload_base64".to_owned())),
+        (None, Some(bytes)) => STANDARD
+            .decode(bytes)
+            .map_err(|error| format(error.to_string()))?,
+        _ => {
+            return Err(format(
+                "its original requires either payload or payload_base64".to_owned(),
+            ));
+        }
     };
-    let headers = original.headers.into_iter().map(|(name, value)| (name.into(), value.into())).collect();
-    let original = Message { subject: original.subject, id: None, headers, payload: payload.into() };
-    Ok(EffectDeadLetter { reason, node, original })
+    let headers = original
+        .headers
+        .into_iter()
+        .map(|(name, value)| (name.into(), value.into()))
+        .collect();
+    let original = Message {
+        subject: original.subject,
+        id: None,
+        headers,
+        payload: payload.into(),
+    };
+    Ok(EffectDeadLetter {
+        reason,
+        node,
+        original,
+    })
 }
 
 #[cfg(test)]
@@ -117,7 +176,12 @@ mod tests {
 
     fn command(subject: &str, payload: &[u8]) -> Message {
         let headers = vec![("ce-type".into(), "orlog.effect.command".into())];
-        Message { subject: subject.to_owned(), id: None, headers, payload: payload.to_vec().into() }
+        Message {
+            subject: subject.to_owned(),
+            id: None,
+            headers,
+            payload: payload.to_vec().into(),
+        }
     }
 
     #[track_caller]
@@ -130,10 +194,19 @@ mod tests {
     fn dead_letter_keeps_its_command() {
         for payload in [b"{\"a\": 1}".as_slice(), &[0xff, 0, 7]] {
             let command = command("tenant.acme.effect.mail%2Esend.1", payload);
-            let encoded = encode(&command, 7, "not JSON", "worker-1", Timestamp::from_millis(0));
+            let encoded = encode(
+                &command,
+                7,
+                "not JSON",
+                "worker-1",
+                Timestamp::from_millis(0),
+            );
             assert_eq!(encoded.subject, "tenant.acme.deadletter.effect.7");
             let decoded = decode(&encoded).unwrap();
-            assert_eq!((decoded.reason.as_str(), decoded.node.as_str()), ("not JSON", "worker-1"));
+            assert_eq!(
+                (decoded.reason.as_str(), decoded.node.as_str()),
+                ("not JSON", "worker-1")
+            );
             assert_eq!(decoded.original, command);
         }
     }
@@ -148,6 +221,9 @@ mod tests {
             &encode(&command("workflow.order.o-1", b"{}"), 7, "r", "n", at),
             "of the kind workflow",
         );
-        check_rejected(&command("deadletter.effect.7", b"{}"), "not a dead letter of an effect");
+        check_rejected(
+            &command("deadletter.effect.7", b"{}"),
+            "not a dead letter of an effect",
+        );
     }
 }

@@ -30,13 +30,20 @@ pub(super) fn event_headers(
     kind: &str,
 ) -> Headers {
     let mut headers = Headers::with_capacity(12);
-    let mut put =
-        |name: &'static str, value: CompactString| headers.push((CompactString::const_new(name), value));
+    let mut put = |name: &'static str, value: CompactString| {
+        headers.push((CompactString::const_new(name), value))
+    };
     put("ce-specversion", CompactString::const_new("1.0"));
     put("ce-id", id.into());
     put("ce-type", kind.into());
-    put("ce-source", header_value(&format_compact!("orlog:{}", instance.saga)));
-    put("ce-correlationid", header_value(instance.correlation.as_str()));
+    put(
+        "ce-source",
+        header_value(&format_compact!("orlog:{}", instance.saga)),
+    );
+    put(
+        "ce-correlationid",
+        header_value(instance.correlation.as_str()),
+    );
     if !instance.tenant.as_str().is_empty() {
         put("ce-tenantid", header_value(instance.tenant.as_str()));
     }

@@ -7,8 +7,8 @@ use bytes::Bytes;
 use compact_str::{CompactString, ToCompactString as _};
 use orlog_model::count::{Operation, count};
 use orlog_model::{
-    AttemptLog, Effect, EffectName, EventType, Fact, Failure, InstanceKey, TenantId, Timestamp, TraceParent,
-    WorkItem, WorkOutcome,
+    AttemptLog, Effect, EffectName, EventType, Fact, Failure, InstanceKey, TenantId, Timestamp,
+    TraceParent, WorkItem, WorkOutcome,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -134,7 +134,11 @@ pub fn encode(item: &WorkItem, effect: &Effect, result: &EffectResult, at: Times
         attempt_log: result.attempt_log.as_deref(),
         at,
     };
-    message_of(&result, item.id.hyphenated().encode_lower(&mut id), &envelope(&result))
+    message_of(
+        &result,
+        item.id.hyphenated().encode_lower(&mut id),
+        &envelope(&result),
+    )
 }
 
 /// Encodes a result of at most `limit` bytes that the node of its instance publishes. It has a deduplication id, so that
@@ -142,8 +146,14 @@ pub fn encode(item: &WorkItem, effect: &Effect, result: &EffectResult, at: Times
 /// attempts; `left_out` contains the reason.
 #[must_use]
 pub fn encode_event(result: &ResultRef<'_>, id: &str, limit: usize) -> Message {
-    let stored = Envelope { stored: true, ..envelope(result) };
-    let deduplicated = |message: Message| Message { id: Some(id.to_owned()), ..message };
+    let stored = Envelope {
+        stored: true,
+        ..envelope(result)
+    };
+    let deduplicated = |message: Message| Message {
+        id: Some(id.to_owned()),
+        ..message
+    };
     let message = deduplicated(message_of(result, id, &stored));
     let size = message.size();
     if size <= limit {
@@ -161,7 +171,15 @@ pub fn encode_event(result: &ResultRef<'_>, id: &str, limit: usize) -> Message {
 
 fn message_of(result: &ResultRef<'_>, id: &str, envelope: &Envelope<'_>) -> Message {
     count(Operation::EventEncode);
-    let ResultRef { instance, command_id, effect, causation, trace, at, .. } = *result;
+    let ResultRef {
+        instance,
+        command_id,
+        effect,
+        causation,
+        trace,
+        at,
+        ..
+    } = *result;
     let mut body = Vec::with_capacity(BODY_BYTES);
     serde_json::to_writer(&mut body, envelope).expect("an envelope can be serialized as JSON");
     let mut headers = match causation {
@@ -186,16 +204,22 @@ fn version_of(outcome: &WorkOutcome) -> u32 {
 }
 
 fn envelope<'a>(result: &ResultRef<'a>) -> Envelope<'a> {
-    let ResultRef { instance, outcome, .. } = *result;
+    let ResultRef {
+        instance, outcome, ..
+    } = *result;
     let (result_type, event, error) = match outcome {
         WorkOutcome::Succeeded { event, .. } => (ResultType::Succeeded, event.as_ref(), None),
         WorkOutcome::Accepted => (ResultType::Succeeded, None, None),
-        WorkOutcome::Failed { event, failure, .. } => (ResultType::Failed, event.as_ref(), Some(failure)),
+        WorkOutcome::Failed { event, failure, .. } => {
+            (ResultType::Failed, event.as_ref(), Some(failure))
+        }
         WorkOutcome::TimedOut { failure } => (ResultType::TimedOut, None, Some(failure)),
     };
     let payload = result.payload.or_else(|| outcome.payload());
-    let fact_envelope =
-        |fact: &'a Fact| FactEnvelope { kind: Cow::Borrowed(&fact.kind), data: Cow::Borrowed(&fact.data) };
+    let fact_envelope = |fact: &'a Fact| FactEnvelope {
+        kind: Cow::Borrowed(&fact.kind),
+        data: Cow::Borrowed(&fact.data),
+    };
     Envelope {
         tenant_id: Cow::Borrowed(&instance.tenant),
         command_id: result.command_id,
@@ -220,7 +244,8 @@ fn envelope<'a>(result: &ResultRef<'a>) -> Envelope<'a> {
 /// If it is not a result, if the tenant, effect or id in its body differs from its subject, or if its payload was left
 /// out.
 pub fn decode(message: &Message) -> Result<EffectResult, DecodeError> {
-    let subject = Subject::parse(&message.subject).map_err(|e| DecodeError::Subject(e.to_string()))?;
+    let subject =
+        Subject::parse(&message.subject).map_err(|e| DecodeError::Subject(e.to_string()))?;
     let format = |reason: String| DecodeError::Format(format!("not an effect result: {reason}"));
     let envelope: Envelope<'static> =
         serde_json::from_slice(&message.payload).map_err(|error| format(error.to_string()))?;
@@ -233,7 +258,11 @@ pub fn decode(message: &Message) -> Result<EffectResult, DecodeError> {
             expected: subject.tenant.to_string(),
         });
     }
-    let named = (SubjectKind::EffectResult, envelope.effect_name.as_str(), envelope.command_id.to_string());
+    let named = (
+        SubjectKind::EffectResult,
+        envelope.effect_name.as_str(),
+        envelope.command_id.to_string(),
+    );
     if named != (subject.kind, subject.name.as_str(), subject.id.clone()) {
         let reason = format!(
             "body has {} {}, but the subject has {} {}",
@@ -256,29 +285,58 @@ pub fn decode(message: &Message) -> Result<EffectResult, DecodeError> {
     let time = || Timestamp::parse(&envelope.timestamp).map_err(|error| format(error.to_string()));
     let stored_at = envelope.stored.then(time).transpose()?;
     let failure = |code: &str| {
-        let unknown = || Failure { code: code.to_owned(), message: "no reason was given".to_owned() };
+        let unknown = || Failure {
+            code: code.to_owned(),
+            message: "no reason was given".to_owned(),
+        };
         error.map_or_else(unknown, Cow::into_owned)
     };
     let (payload, event) = (payload.into_owned(), event.map(Cow::into_owned));
     let outcome = match result_type {
         ResultType::Succeeded => {
             let schema_version = version.map_or(1, NonZeroU32::get);
-            WorkOutcome::Succeeded { event, payload, schema_version }
+            WorkOutcome::Succeeded {
+                event,
+                payload,
+                schema_version,
+            }
         }
-        ResultType::Failed => WorkOutcome::Failed { event, failure: failure("failed"), payload },
-        ResultType::TimedOut => WorkOutcome::TimedOut { failure: failure("timed_out") },
+        ResultType::Failed => WorkOutcome::Failed {
+            event,
+            failure: failure("failed"),
+            payload,
+        },
+        ResultType::TimedOut => WorkOutcome::TimedOut {
+            failure: failure("timed_out"),
+        },
     };
     let facts = facts
         .into_iter()
-        .map(|fact_envelope| Fact::new(fact_envelope.kind.into_owned(), fact_envelope.data.into_owned()))
+        .map(|fact_envelope| {
+            Fact::new(
+                fact_envelope.kind.into_owned(),
+                fact_envelope.data.into_owned(),
+            )
+        })
         .collect();
     let attempt_log = attempt_log.map(|log| Box::new(log.into_owned()));
     let trace = trace_of(message);
-    Ok(EffectResult { command_id, outcome, attempts, facts, trace, attempt_log, stored_at })
+    Ok(EffectResult {
+        command_id,
+        outcome,
+        attempts,
+        facts,
+        trace,
+        attempt_log,
+        stored_at,
+    })
 }
 
 pub(super) fn trace_of(message: &Message) -> Option<TraceParent> {
-    let found = message.headers.iter().find(|(name, _)| name.eq_ignore_ascii_case("traceparent"));
+    let found = message
+        .headers
+        .iter()
+        .find(|(name, _)| name.eq_ignore_ascii_case("traceparent"));
     found.and_then(|(_, value)| TraceParent::new(value))
 }
 
@@ -293,10 +351,18 @@ mod tests {
     #[track_caller]
     fn check(outcome: WorkOutcome) {
         let item = item();
-        let Work::Effect(effect) = &item.work else { panic!("it is an effect") };
-        let fact = Fact::new(EventType::new("PointsEarned").unwrap(), json!({"points": 3}));
+        let Work::Effect(effect) = &item.work else {
+            panic!("it is an effect")
+        };
+        let fact = Fact::new(
+            EventType::new("PointsEarned").unwrap(),
+            json!({"points": 3}),
+        );
         let trace = item.trace.clone();
-        let attempt_log = Some(Box::new(AttemptLog { records: Vec::new(), omitted: 3 }));
+        let attempt_log = Some(Box::new(AttemptLog {
+            records: Vec::new(),
+            omitted: 3,
+        }));
         let result = EffectResult {
             command_id: item.id,
             outcome,
@@ -312,18 +378,31 @@ mod tests {
 
     #[test]
     fn result_encoding_round_trips() {
-        let failure = Failure { code: "no_funds".to_owned(), message: "the card is empty".to_owned() };
+        let failure = Failure {
+            code: "no_funds".to_owned(),
+            message: "the card is empty".to_owned(),
+        };
         let event = Some(EventType::new("Charged").unwrap());
         check(WorkOutcome::succeeded(event.clone(), json!({"id": 3})));
-        check(WorkOutcome::Succeeded { event: None, payload: json!({"id": 3}), schema_version: 4 });
-        check(WorkOutcome::Failed { event, failure: failure.clone(), payload: json!([1]) });
+        check(WorkOutcome::Succeeded {
+            event: None,
+            payload: json!({"id": 3}),
+            schema_version: 4,
+        });
+        check(WorkOutcome::Failed {
+            event,
+            failure: failure.clone(),
+            payload: json!([1]),
+        });
         check(WorkOutcome::TimedOut { failure });
     }
 
     #[test]
     fn result_event_has_the_time_of_its_transition_and_an_id() {
         let item = item();
-        let Work::Effect(effect) = &item.work else { panic!("it is an effect") };
+        let Work::Effect(effect) = &item.work else {
+            panic!("it is an effect")
+        };
         let outcome = WorkOutcome::succeeded(None, Value::Null);
         let payload = json!({ "text": "x".repeat(1000) });
         let result = ResultRef {
@@ -341,15 +420,24 @@ mod tests {
         };
         let message = encode_event(&result, "result-9", 4096);
         assert_eq!(message.id.as_deref(), Some("result-9"));
-        assert_eq!(message.subject, super::super::result_subject(&item, &effect.name));
+        assert_eq!(
+            message.subject,
+            super::super::result_subject(&item, &effect.name)
+        );
         let decoded = decode(&message).unwrap();
         assert_eq!(decoded.stored_at, Some(Timestamp::from_millis(5)));
-        assert_eq!(decoded.outcome, WorkOutcome::succeeded(None, payload.clone()));
+        assert_eq!(
+            decoded.outcome,
+            WorkOutcome::succeeded(None, payload.clone())
+        );
 
         let small = encode_event(&result, "result-9", 1000);
         assert!(small.size() <= 1000 && small.id == message.id, "{small:?}");
         let error = decode(&small).unwrap_err().to_string();
-        assert!(error.contains("its payload was left out: the result has"), "{error}");
+        assert!(
+            error.contains("its payload was left out: the result has"),
+            "{error}"
+        );
     }
 
     #[test]
@@ -368,8 +456,17 @@ mod tests {
         let WorkOutcome::Failed { failure, .. } = decode(&message).unwrap().outcome else {
             panic!("it failed")
         };
-        assert_eq!((failure.code.as_str(), failure.message.as_str()), ("failed", "no reason was given"));
-        let other_tenant = Message { subject: format!("tenant.acme.effect_result.a%2Eb.{id}"), ..message };
-        assert!(matches!(decode(&other_tenant), Err(DecodeError::Tenant { .. })));
+        assert_eq!(
+            (failure.code.as_str(), failure.message.as_str()),
+            ("failed", "no reason was given")
+        );
+        let other_tenant = Message {
+            subject: format!("tenant.acme.effect_result.a%2Eb.{id}"),
+            ..message
+        };
+        assert!(matches!(
+            decode(&other_tenant),
+            Err(DecodeError::Tenant { .. })
+        ));
     }
 }

@@ -57,15 +57,27 @@ impl CursorMovedNotifier {
 impl Cursors {
     /// Reads the cursors in a directory, or creates the directory.
     pub(super) fn open(dir: PathBuf, stream_id: Uuid) -> Result<Self, OpenError> {
-        let names =
-            read_all(&dir, stream_id).map_err(|source| OpenError::Io { path: dir.clone(), source })?;
+        let names = read_all(&dir, stream_id).map_err(|source| OpenError::Io {
+            path: dir.clone(),
+            source,
+        })?;
         let (moved, notifications) = crossbeam_channel::bounded(1);
-        Ok(Self { dir, stream_id, names: DurableNames::new(names), moved, notifications })
+        Ok(Self {
+            dir,
+            stream_id,
+            names: DurableNames::new(names),
+            moved,
+            notifications,
+        })
     }
 
     /// Acquires a name, creates it if it does not exist, and sets its cursor to `after` if that is given.
     /// May block.
-    pub(super) fn acquire(&self, name: &str, after: Option<u64>) -> Result<NameGuard<CursorFile>, Error> {
+    pub(super) fn acquire(
+        &self,
+        name: &str,
+        after: Option<u64>,
+    ) -> Result<NameGuard<CursorFile>, Error> {
         let guard = self.names.acquire(name, after, || self.make(name))?;
         self.notifier().notify();
         Ok(guard)
@@ -90,7 +102,8 @@ impl Cursors {
             Some(_) => {}
         }
         let path = self.path(name)?;
-        fs::remove_file(&path).map_err(|e| Error::Unavailable(format!("{}: {e}", path.display())))?;
+        fs::remove_file(&path)
+            .map_err(|e| Error::Unavailable(format!("{}: {e}", path.display())))?;
         names.remove(name);
         self.notifier().notify();
         Ok(())
@@ -103,7 +116,10 @@ impl Cursors {
             let (cursor, stored) = (name.cursor(), &mut name.details);
             // A failed write is repeated next time; until then the cursor on disk is older.
             if cursor != stored.written
-                && stored.file.write_all_at(&encode(cursor, self.stream_id), 0).is_ok()
+                && stored
+                    .file
+                    .write_all_at(&encode(cursor, self.stream_id), 0)
+                    .is_ok()
             {
                 stored.written = cursor;
             }
@@ -122,7 +138,12 @@ impl Cursors {
     fn make(&self, name: &str) -> Result<CursorFile, Error> {
         let path = self.path(name)?;
         let made = || {
-            let file = OpenOptions::new().read(true).write(true).create(true).truncate(true).open(&path)?;
+            let file = OpenOptions::new()
+                .read(true)
+                .write(true)
+                .create(true)
+                .truncate(true)
+                .open(&path)?;
             file.write_all_at(&encode(0, self.stream_id), 0)?;
             file.sync_all()?;
             File::open(&self.dir)?.sync_all()?;
@@ -130,7 +151,11 @@ impl Cursors {
         };
         let file = made().map_err(|e: io::Error| {
             let text = format!("{}: {e}", path.display());
-            if e.kind() == io::ErrorKind::StorageFull { Error::Full(text) } else { Error::Unavailable(text) }
+            if e.kind() == io::ErrorKind::StorageFull {
+                Error::Full(text)
+            } else {
+                Error::Unavailable(text)
+            }
         })?;
         Ok(CursorFile { file, written: 0 })
     }
@@ -142,7 +167,11 @@ impl Cursors {
                 "percent-encoded it has {} bytes; 1 to {MAX_FILE_NAME_BYTES} are allowed",
                 if name.is_empty() { 0 } else { token.len() }
             );
-            return Err(Error::InvalidSubject { subject: name.to_owned(), kind: "durable name", reason });
+            return Err(Error::InvalidSubject {
+                subject: name.to_owned(),
+                kind: "durable name",
+                reason,
+            });
         }
         Ok(self.dir.join(token.as_ref()))
     }
@@ -154,12 +183,24 @@ fn read_all(dir: &Path, stream_id: Uuid) -> io::Result<BTreeMap<String, DurableN
     for entry in fs::read_dir(dir)? {
         let entry = entry?;
         let token = entry.file_name();
-        let Some(Ok(name)) = token.to_str().map(decode_token) else { continue };
-        let file = OpenOptions::new().read(true).write(true).open(entry.path())?;
+        let Some(Ok(name)) = token.to_str().map(decode_token) else {
+            continue;
+        };
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .open(entry.path())?;
         let mut bytes = [0u8; 16];
         let read = file.read_at(&mut bytes, 0)?;
-        let written = if read == bytes.len() { decode(bytes, stream_id) } else { 0 };
-        names.insert(name.into_owned(), DurableName::new(written, CursorFile { file, written }));
+        let written = if read == bytes.len() {
+            decode(bytes, stream_id)
+        } else {
+            0
+        };
+        names.insert(
+            name.into_owned(),
+            DurableName::new(written, CursorFile { file, written }),
+        );
     }
     Ok(names)
 }
@@ -174,7 +215,11 @@ fn encode(ack_floor: u64, stream_id: Uuid) -> [u8; 16] {
 
 fn decode(bytes: [u8; 16], stream_id: Uuid) -> u64 {
     let ack_floor = u64::from_le_bytes(*bytes.last_chunk().expect("sixteen bytes end in eight"));
-    if bytes == encode(ack_floor, stream_id) { ack_floor } else { 0 }
+    if bytes == encode(ack_floor, stream_id) {
+        ack_floor
+    } else {
+        0
+    }
 }
 
 fn checksum(ack_floor: u64, stream_id: Uuid) -> u32 {

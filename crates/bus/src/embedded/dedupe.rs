@@ -31,7 +31,13 @@ impl Dedupe {
     /// Creates an empty window with a limit in time and in ids.
     pub(super) fn new(window: Duration, limit: usize) -> Self {
         let keys = [RandomState::new(), RandomState::new()];
-        Self { window, limit, keys, known: HashMap::new(), order: VecDeque::new() }
+        Self {
+            window,
+            limit,
+            keys,
+            known: HashMap::new(),
+            order: VecDeque::new(),
+        }
     }
 
     /// Returns the sequence of a known id; otherwise stores the id.
@@ -59,7 +65,10 @@ impl Dedupe {
     pub(super) fn expire(&mut self, now: Timestamp) {
         let window_start = now.saturating_sub(self.window);
         let mut excess = self.order.len().saturating_sub(self.limit);
-        while let Some(first) = self.order.pop_front_if(|known| known.at < window_start || excess > 0) {
+        while let Some(first) = self
+            .order
+            .pop_front_if(|known| known.at < window_start || excess > 0)
+        {
             self.known.remove(&first.key);
             excess = excess.saturating_sub(1);
         }
@@ -84,9 +93,15 @@ mod tests {
         let mut dedupe = Dedupe::new(Duration::from_millis(10), 100);
         assert_eq!(dedupe.insert("a", 1, at(0)), None);
         dedupe.expire(at(10));
-        assert_eq!((dedupe.insert("a", 2, at(10)), dedupe.oldest()), (Some(1), Some(1)));
+        assert_eq!(
+            (dedupe.insert("a", 2, at(10)), dedupe.oldest()),
+            (Some(1), Some(1))
+        );
         dedupe.expire(at(11));
-        assert_eq!((dedupe.oldest(), dedupe.insert("a", 3, at(11))), (None, None));
+        assert_eq!(
+            (dedupe.oldest(), dedupe.insert("a", 3, at(11))),
+            (None, None)
+        );
     }
 
     #[test]
@@ -106,6 +121,9 @@ mod tests {
         dedupe.insert("a", 1, at(0));
         dedupe.insert("b", 2, at(0));
         dedupe.roll_back(2);
-        assert_eq!((dedupe.insert("a", 3, at(0)), dedupe.insert("b", 3, at(0))), (Some(1), None));
+        assert_eq!(
+            (dedupe.insert("a", 3, at(0)), dedupe.insert("b", 3, at(0))),
+            (Some(1), None)
+        );
     }
 }

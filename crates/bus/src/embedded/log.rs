@@ -73,7 +73,11 @@ impl StreamLog {
     pub(super) fn new(reader: Reader, recent_bytes: usize, end: LogEnd) -> Self {
         Self {
             reader,
-            recent: Mutex::new(MessageCache::new(usize::MAX, recent_bytes, position(end.sequence))),
+            recent: Mutex::new(MessageCache::new(
+                usize::MAX,
+                recent_bytes,
+                position(end.sequence),
+            )),
             end: watch::Sender::new(end),
             bytes: AtomicU64::new(0),
             remembered_from: AtomicU64::new(0),
@@ -96,7 +100,10 @@ impl StreamLog {
     /// Returns the current end: everything that is acknowledged and may have been read.
     pub(super) fn end_position(&self) -> EndPosition {
         // Readers see cached messages before the end moves.
-        let _recent_lock = self.recent.lock().expect("no thread panics while it holds this lock");
+        let _recent_lock = self
+            .recent
+            .lock()
+            .expect("no thread panics while it holds this lock");
         EndPosition(self.end())
     }
 
@@ -116,7 +123,10 @@ impl StreamLog {
             journal.append(&[record.payload])?;
         }
         journal.sync()?;
-        Ok(LogCopy { last_sequence: end.sequence, records: journal.next_sequence() - first })
+        Ok(LogCopy {
+            last_sequence: end.sequence,
+            records: journal.next_sequence() - first,
+        })
     }
 
     /// Returns the end of the stream that readers see.
@@ -131,23 +141,35 @@ impl StreamLog {
 
     /// Makes confirmed messages visible to readers, and removes them from the list.
     pub(super) fn extend(&self, messages: &mut Vec<StoredMessage>, record: u64) {
-        let Some(sequence) = messages.last().map(|last| last.sequence) else { return };
-        let mut recent = self.recent.lock().expect("no thread panics while it holds this lock");
+        let Some(sequence) = messages.last().map(|last| last.sequence) else {
+            return;
+        };
+        let mut recent = self
+            .recent
+            .lock()
+            .expect("no thread panics while it holds this lock");
         for stored in messages.drain(..) {
             recent.push(stored);
         }
         // Under the lock: a reader that gets a cached message also sees the end after it.
-        self.end.send_modify(|end| (end.sequence, end.record) = (sequence, record));
+        self.end
+            .send_modify(|end| (end.sequence, end.record) = (sequence, record));
     }
 
     /// Returns the error of the last write; `None` if it succeeded.
     pub(super) fn write_failure(&self) -> Option<String> {
-        self.write_failure.lock().expect("no thread panics while it holds this lock").clone()
+        self.write_failure
+            .lock()
+            .expect("no thread panics while it holds this lock")
+            .clone()
     }
 
     /// Records the result of a write.
     pub(super) fn set_write_failure(&self, failure: Option<String>) {
-        *self.write_failure.lock().expect("no thread panics while it holds this lock") = failure;
+        *self
+            .write_failure
+            .lock()
+            .expect("no thread panics while it holds this lock") = failure;
     }
 
     /// Closes the stream for all readers.
@@ -158,7 +180,8 @@ impl StreamLog {
     /// Updates the inputs of retention: the size of the log, and the oldest message with a stored id.
     pub(super) fn update_sizes(&self, bytes: u64, remembered_from: u64) {
         self.bytes.store(bytes, Ordering::Relaxed);
-        self.remembered_from.store(remembered_from, Ordering::Relaxed);
+        self.remembered_from
+            .store(remembered_from, Ordering::Relaxed);
     }
 
     /// Returns the size of the log on disk, in bytes.
@@ -179,9 +202,15 @@ impl StreamLog {
     /// Reads further messages from memory; `None` if the cache does not reach back far enough.
     pub(super) fn read_cached(&self, after: u64, interest: &SubjectMatcher) -> Option<ReadBatch> {
         if after >= self.end().sequence {
-            return Some(ReadBatch { messages: Vec::new(), read_to: position(after) });
+            return Some(ReadBatch {
+                messages: Vec::new(),
+                read_to: position(after),
+            });
         }
-        let recent = self.recent.lock().expect("no thread panics while it holds this lock");
+        let recent = self
+            .recent
+            .lock()
+            .expect("no thread panics while it holds this lock");
         match recent.read_after(after, PREFETCH, interest) {
             CacheLookup::Hit(batch) => Some(batch),
             CacheLookup::Evicted | CacheLookup::NotRead => None,
@@ -200,10 +229,15 @@ impl StreamLog {
             Some(cursor) => cursor,
             None => cursor.insert(self.cursor_at(after + 1)?),
         };
-        let mut batch = ReadBatch { messages: Vec::new(), read_to: position(after) };
+        let mut batch = ReadBatch {
+            messages: Vec::new(),
+            read_to: position(after),
+        };
         let mut bytes = 0;
         while bytes < READ_BYTES {
-            let Some(record) = cursor.read_up_to(end.record).map_err(unavailable)? else { break };
+            let Some(record) = cursor.read_up_to(end.record).map_err(unavailable)? else {
+                break;
+            };
             bytes += record.payload.len();
             collect(record.payload, after, interest, &mut batch).map_err(unavailable)?;
         }
@@ -221,7 +255,10 @@ impl StreamLog {
 
     /// Returns the first record that does not satisfy `before`; all that satisfy it precede all that do
     /// not.
-    pub(super) fn partition_point(&self, before: impl Fn(MessageGroup) -> bool) -> Result<u64, Error> {
+    pub(super) fn partition_point(
+        &self,
+        before: impl Fn(MessageGroup) -> bool,
+    ) -> Result<u64, Error> {
         let (mut low, mut high) = (self.reader.first_sequence(), self.reader.last_written() + 1);
         while low < high {
             let middle = low.midpoint(high);
@@ -232,7 +269,9 @@ impl StreamLog {
                 }
                 cursor => cursor.map_err(unavailable)?,
             };
-            let Some(record) = cursor.read().map_err(unavailable)? else { return Ok(middle) };
+            let Some(record) = cursor.read().map_err(unavailable)? else {
+                return Ok(middle);
+            };
             let group = record::group(record.payload).map_err(unavailable)?;
             if before(group) {
                 low = middle + 1;
@@ -265,7 +304,11 @@ fn collect(
         let parts = parts?;
         if parts.sequence > after && interest.matches(parts.subject) {
             let message = Arc::new(parts.to_message()?);
-            batch.messages.push(StoredMessage::new(parts.sequence, group.published_at, message));
+            batch.messages.push(StoredMessage::new(
+                parts.sequence,
+                group.published_at,
+                message,
+            ));
         }
     }
     if group.count > 0 {
@@ -294,7 +337,11 @@ const FILE: &str = "stream-id";
 pub(super) fn read_id(dir: &Path) -> Result<Option<Uuid>, OpenError> {
     let path = dir.join(FILE);
     match fs::read_to_string(&path) {
-        Ok(text) => text.trim().parse().map(Some).map_err(|_| OpenError::StreamId { path: path.clone() }),
+        Ok(text) => text
+            .trim()
+            .parse()
+            .map(Some)
+            .map_err(|_| OpenError::StreamId { path: path.clone() }),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
         Err(source) => Err(OpenError::Io { path, source }),
     }
@@ -303,7 +350,10 @@ pub(super) fn read_id(dir: &Path) -> Result<Option<Uuid>, OpenError> {
 /// Creates a new id in the directory `dir`, durably.
 pub(super) fn make_id(dir: &Path) -> Result<Uuid, OpenError> {
     let id = Uuid::new_v4();
-    write(dir, id).map_err(|source| OpenError::Io { path: dir.to_owned(), source })?;
+    write(dir, id).map_err(|source| OpenError::Io {
+        path: dir.to_owned(),
+        source,
+    })?;
     Ok(id)
 }
 

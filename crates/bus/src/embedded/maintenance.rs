@@ -31,7 +31,13 @@ impl Maintenance {
         retention_bytes: u64,
     ) -> Self {
         let (alive, stop) = crossbeam_channel::bounded(0);
-        let rounds = MaintenanceLoop { log, cursors, jobs, retention_bytes, dropped: 0 };
+        let rounds = MaintenanceLoop {
+            log,
+            cursors,
+            jobs,
+            retention_bytes,
+            dropped: 0,
+        };
         let thread = std::thread::Builder::new()
             .name("bus-keeper".to_owned())
             .spawn(move || rounds.run(&stop))
@@ -71,13 +77,17 @@ impl MaintenanceLoop {
     }
 
     fn round(&mut self) {
-        let Some(lowest) = self.cursors.save() else { return };
+        let Some(lowest) = self.cursors.save() else {
+            return;
+        };
         if self.log.bytes() <= self.retention_bytes || self.log.has_retention_hold() {
             return;
         }
         let needed = self.log.dedupe_horizon().min(lowest + 1);
         // Readers of the log report the error.
-        let Ok(record) = self.log.record_of(needed) else { return };
+        let Ok(record) = self.log.record_of(needed) else {
+            return;
+        };
         if record > self.dropped {
             self.dropped = record;
             // A stopped writer drops no records.

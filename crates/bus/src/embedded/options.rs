@@ -78,7 +78,10 @@ impl Default for Options {
 impl Options {
     pub(super) fn journal(&self, stream_id: Uuid) -> orlog_journal::Options {
         let defaults = orlog_journal::Options::new(stream_id.into_bytes());
-        orlog_journal::Options { segment_bytes: self.segment_bytes, ..defaults }
+        orlog_journal::Options {
+            segment_bytes: self.segment_bytes,
+            ..defaults
+        }
     }
 }
 
@@ -135,7 +138,10 @@ impl OpenError {
     pub fn is_damage(&self) -> bool {
         use orlog_journal::Error as Journal;
         match self {
-            Self::Journal(error) => matches!(error, Journal::Corrupt { .. } | Journal::WrongIdentity { .. }),
+            Self::Journal(error) => matches!(
+                error,
+                Journal::Corrupt { .. } | Journal::WrongIdentity { .. }
+            ),
             Self::StreamId { .. } | Self::Unreadable(_) => true,
             Self::Io { .. } | Self::Lost { .. } | Self::ConsumerBehind { .. } => false,
         }

@@ -22,7 +22,10 @@ pub(super) fn open_journal(
     disk: Arc<dyn Disk>,
 ) -> Result<(Uuid, Journal, bool), OpenError> {
     let path = dir.join("log");
-    let lost = |reason: String| OpenError::Lost { path: dir.to_owned(), reason };
+    let lost = |reason: String| OpenError::Lost {
+        path: dir.to_owned(),
+        reason,
+    };
     let mut is_lost = false;
     let (stored, has_log) = (log::read_id(dir)?, orlog_journal::has_segments(&path)?);
     // A log without records is compared before its first segment is created.
@@ -37,7 +40,9 @@ pub(super) fn open_journal(
         }
     }
     let stream_id = stored.map_or_else(|| log::make_id(dir), Ok)?;
-    let known = options.expected.filter(|expected| expected.identity == stream_id.into_bytes());
+    let known = options
+        .expected
+        .filter(|expected| expected.identity == stream_id.into_bytes());
     let mut open = options.journal(stream_id);
     open.expected_last = known.map_or(0, |known| known.position);
     let journal = match Journal::open_on(&path, open.clone(), Arc::clone(&disk)) {
@@ -52,29 +57,52 @@ pub(super) fn open_journal(
 }
 
 /// Verifies a closed log; see [`super::verify`].
-pub(super) fn verify(dir: &Path, expected: Option<DurablePosition>) -> Result<RecoveryReport, OpenError> {
+pub(super) fn verify(
+    dir: &Path,
+    expected: Option<DurablePosition>,
+) -> Result<RecoveryReport, OpenError> {
     let path = dir.join("log");
-    let lost = |reason: String| OpenError::Lost { path: dir.to_owned(), reason };
-    if let Some(reason) = missing(log::read_id(dir)?, orlog_journal::has_segments(&path)?, expected) {
+    let lost = |reason: String| OpenError::Lost {
+        path: dir.to_owned(),
+        reason,
+    };
+    if let Some(reason) = missing(
+        log::read_id(dir)?,
+        orlog_journal::has_segments(&path)?,
+        expected,
+    ) {
         return Err(lost(reason));
     }
     let position = expected.map_or(0, |expected| expected.position);
     let found = orlog_journal::verify(&path)?;
     if found.last_sequence < position {
-        let short = JournalError::LostEnd { path, last: found.last_sequence, expected: position };
+        let short = JournalError::LostEnd {
+            path,
+            last: found.last_sequence,
+            expected: position,
+        };
         return Err(lost(short.to_string()));
     }
     Ok(found)
 }
 
 /// Returns the missing part of the log, if it existed before.
-fn missing(stored: Option<Uuid>, has_log: bool, expected: Option<DurablePosition>) -> Option<String> {
+fn missing(
+    stored: Option<Uuid>,
+    has_log: bool,
+    expected: Option<DurablePosition>,
+) -> Option<String> {
     match (stored, expected) {
-        (None, _) if has_log => Some("the log exists, but the file stream-id is missing".to_owned()),
+        (None, _) if has_log => {
+            Some("the log exists, but the file stream-id is missing".to_owned())
+        }
         (None, Some(_)) => Some("it is missing".to_owned()),
         (Some(found), Some(expected)) if expected.identity != found.into_bytes() => {
             let expected = hex::encode(expected.identity);
-            Some(format!("it is log {}, but log {expected} was here", found.simple()))
+            Some(format!(
+                "it is log {}, but log {expected} was here",
+                found.simple()
+            ))
         }
         _ => None,
     }
@@ -83,24 +111,44 @@ fn missing(stored: Option<Uuid>, has_log: bool, expected: Option<DurablePosition
 /// Returns the missing part if a consumer has read to a sequence that is not assigned yet, or if it has
 /// read another log.
 pub(super) fn check_checkpoints(options: &Options, stream_id: Uuid, next: u64) -> Option<String> {
-    options.checkpoints.iter().filter_map(|checkpoint| checkpoint.position).find_map(|checkpoint| {
-        let sequence = checkpoint.sequence;
-        if checkpoint.stream_id != stream_id {
-            let (expected, found) = (checkpoint.stream_id.simple(), stream_id.simple());
-            return Some(format!("it is log {found}, but a checkpoint belongs to log {expected}"));
-        }
-        (sequence >= next)
-            .then(|| format!("it ends at message {}, but message {sequence} was read", next - 1))
-    })
+    options
+        .checkpoints
+        .iter()
+        .filter_map(|checkpoint| checkpoint.position)
+        .find_map(|checkpoint| {
+            let sequence = checkpoint.sequence;
+            if checkpoint.stream_id != stream_id {
+                let (expected, found) = (checkpoint.stream_id.simple(), stream_id.simple());
+                return Some(format!(
+                    "it is log {found}, but a checkpoint belongs to log {expected}"
+                ));
+            }
+            (sequence >= next).then(|| {
+                format!(
+                    "it ends at message {}, but message {sequence} was read",
+                    next - 1
+                )
+            })
+        })
 }
 
 /// Rejects a consumer whose cursor is ahead of its checkpoint: the cursor only follows durable checkpoints.
 pub(super) fn check_cursors(options: &Options, cursors: &Cursors) -> Result<(), OpenError> {
-    let checkpoints = options.checkpoints.iter().filter(|_| !options.accept_data_loss);
+    let checkpoints = options
+        .checkpoints
+        .iter()
+        .filter(|_| !options.accept_data_loss);
     for ConsumerCheckpoint { name, position } in checkpoints {
-        let (cursor, checkpoint) = (cursors.cursor(name), position.map_or(0, |position| position.sequence));
+        let (cursor, checkpoint) = (
+            cursors.cursor(name),
+            position.map_or(0, |position| position.sequence),
+        );
         if cursor > checkpoint {
-            return Err(OpenError::ConsumerBehind { name: name.clone(), checkpoint, cursor });
+            return Err(OpenError::ConsumerBehind {
+                name: name.clone(),
+                checkpoint,
+                cursor,
+            });
         }
     }
     Ok(())

@@ -92,21 +92,28 @@ impl RecordBuilder {
 
     fn number(&mut self, mut number: usize) {
         while number > 0x7f {
-            self.buffer.push(0x80 | u8::try_from(number & 0x7f).expect("seven bits fit"));
+            self.buffer
+                .push(0x80 | u8::try_from(number & 0x7f).expect("seven bits fit"));
             number >>= 7;
         }
-        self.buffer.push(u8::try_from(number).expect("seven bits fit"));
+        self.buffer
+            .push(u8::try_from(number).expect("seven bits fit"));
     }
 }
 
 /// Parses the header of a record.
 pub(super) fn group(record: &[u8]) -> Result<MessageGroup> {
-    let (header, _) = record.split_at_checked(HEADER_BYTES).ok_or(InvalidRecord("it is too short"))?;
+    let (header, _) = record
+        .split_at_checked(HEADER_BYTES)
+        .ok_or(InvalidRecord("it is too short"))?;
     if header[0] != VERSION {
-        return Err(InvalidRecord("unknown version; written by another version of Orlog"));
+        return Err(InvalidRecord(
+            "unknown version; written by another version of Orlog",
+        ));
     }
-    let eight =
-        |at: usize| <[u8; 8]>::try_from(&header[at..at + 8]).expect("the header has eight bytes here");
+    let eight = |at: usize| {
+        <[u8; 8]>::try_from(&header[at..at + 8]).expect("the header has eight bytes here")
+    };
     let four = <[u8; 4]>::try_from(&header[2..6]).expect("the header has four bytes here");
     Ok(MessageGroup {
         first: u64::from_le_bytes(eight(6)),
@@ -119,7 +126,11 @@ pub(super) fn group(record: &[u8]) -> Result<MessageGroup> {
 /// Returns the messages of a record with their sequences.
 pub(super) fn messages(record: &[u8]) -> Result<Messages<'_>> {
     let MessageGroup { first, count, .. } = group(record)?;
-    Ok(Messages { rest: &record[HEADER_BYTES..], next: first, remaining: count })
+    Ok(Messages {
+        rest: &record[HEADER_BYTES..],
+        next: first,
+        remaining: count,
+    })
 }
 
 /// Iterator over the messages of a record.
@@ -163,13 +174,23 @@ impl<'a> Messages<'a> {
             Some(length) => Some(utf8(self.bytes(length)?)?),
         };
         let count = u32::try_from(self.number()?).map_err(|_| InvalidRecord("too many headers"))?;
-        let headers = Messages { rest: self.rest, next: 0, remaining: count };
+        let headers = Messages {
+            rest: self.rest,
+            next: 0,
+            remaining: count,
+        };
         for _ in 0..u64::from(count) * 2 {
             let length = self.number()?;
             self.bytes(length)?;
         }
         let length = self.number()?;
-        Ok(MessageParts { sequence, subject, id, headers, payload: self.bytes(length)? })
+        Ok(MessageParts {
+            sequence,
+            subject,
+            id,
+            headers,
+            payload: self.bytes(length)?,
+        })
     }
 
     fn text(&mut self) -> Result<&'a str> {
@@ -178,7 +199,10 @@ impl<'a> Messages<'a> {
     }
 
     fn bytes(&mut self, length: usize) -> Result<&'a [u8]> {
-        let (bytes, rest) = self.rest.split_at_checked(length).ok_or(InvalidRecord("it ends too early"))?;
+        let (bytes, rest) = self
+            .rest
+            .split_at_checked(length)
+            .ok_or(InvalidRecord("it ends too early"))?;
         self.rest = rest;
         Ok(bytes)
     }
@@ -199,7 +223,11 @@ impl<'a> Messages<'a> {
 impl MessageParts<'_> {
     /// Copies the message out of the record.
     pub(super) fn to_message(&self) -> Result<Message> {
-        let mut rest = Messages { rest: self.headers.rest, next: 0, remaining: 0 };
+        let mut rest = Messages {
+            rest: self.headers.rest,
+            next: 0,
+            remaining: 0,
+        };
         let mut headers = Vec::with_capacity(self.headers.remaining.min(64) as usize);
         for _ in 0..self.headers.remaining {
             headers.push((rest.text()?.into(), rest.text()?.into()));

@@ -45,7 +45,10 @@ impl JournalRegistry {
     /// # Errors
     /// If the journal is in use, damaged, or ends before the expected position ([`OpenError::Lost`]).
     pub fn open(dir: &Path, expected: Option<DurablePosition>) -> Result<Self, OpenError> {
-        let mut view = RegistryView { is_current: true, ..RegistryView::default() };
+        let mut view = RegistryView {
+            is_current: true,
+            ..RegistryView::default()
+        };
         let expected_last = expected.map_or(0, |expected| expected.position);
         let mut journal = None;
         if dir.is_dir() || expected_last > 0 {
@@ -59,7 +62,9 @@ impl JournalRegistry {
             journal: Mutex::new(journal),
             view: watch::Sender::new(Arc::new(view)),
         };
-        Ok(Self { shared: Arc::new(shared) })
+        Ok(Self {
+            shared: Arc::new(shared),
+        })
     }
 
     /// Copies all records into a new registry in the directory `to`; does nothing without records. Blocks.
@@ -85,7 +90,10 @@ impl Registry for JournalRegistry {
     fn durable_position(&self) -> Option<DurablePosition> {
         let journal = self.shared.lock();
         let position = journal.as_ref()?.reader().last_synced();
-        (position > 0).then_some(DurablePosition { identity: IDENTITY, position })
+        (position > 0).then_some(DurablePosition {
+            identity: IDENTITY,
+            position,
+        })
     }
 
     async fn refresh(&self) -> Result<(), Error> {
@@ -106,7 +114,12 @@ impl Shared {
         self.journal.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn put(&self, key: &str, value: Option<String>, seen: u64) -> Result<Option<u64>, JournalError> {
+    fn put(
+        &self,
+        key: &str,
+        value: Option<String>,
+        seen: u64,
+    ) -> Result<Option<u64>, JournalError> {
         let mut journal = self.lock();
         let mut view = RegistryView::clone(&self.view.borrow());
         if view.revision_of(key) != seen {
@@ -117,7 +130,11 @@ impl Shared {
             none => none.insert(open_journal(&self.dir, 0)?),
         };
         let revision = view.revision + 1;
-        let entry = Entry { key: key.into(), revision, value };
+        let entry = Entry {
+            key: key.into(),
+            revision,
+            value,
+        };
         append(journal, &entry)?;
         journal.sync()?;
         view.apply(key, revision, entry.value.as_deref());
@@ -128,25 +145,33 @@ impl Shared {
 
 fn lost(dir: &Path, error: JournalError) -> OpenError {
     match error {
-        JournalError::LostEnd { .. } => OpenError::Lost { path: dir.to_owned(), reason: error.to_string() },
+        JournalError::LostEnd { .. } => OpenError::Lost {
+            path: dir.to_owned(),
+            reason: error.to_string(),
+        },
         other => other.into(),
     }
 }
 
 fn open_journal(dir: &Path, expected_last: u64) -> Result<Journal, JournalError> {
-    let options =
-        Options { segment_bytes: SEGMENT_BYTES, spare_segments: 0, expected_last, ..Options::new(IDENTITY) };
+    let options = Options {
+        segment_bytes: SEGMENT_BYTES,
+        spare_segments: 0,
+        expected_last,
+        ..Options::new(IDENTITY)
+    };
     Ok(Journal::open(dir, options)?.0)
 }
 
 fn read(journal: &Journal, view: &mut RegistryView) -> Result<(), JournalError> {
     let reader = journal.reader();
     reader.for_each(reader.first_sequence(), |_, payload| {
-        let entry: Entry<'_> = serde_json::from_slice(payload).map_err(|error| JournalError::Corrupt {
-            path: journal.path().to_owned(),
-            offset: error.column() as u64,
-            reason: "a record is no entry of a registry",
-        })?;
+        let entry: Entry<'_> =
+            serde_json::from_slice(payload).map_err(|error| JournalError::Corrupt {
+                path: journal.path().to_owned(),
+                offset: error.column() as u64,
+                reason: "a record is no entry of a registry",
+            })?;
         view.apply(&entry.key, entry.revision, entry.value.as_deref());
         Ok(())
     })
@@ -167,10 +192,21 @@ fn append_all(journal: &mut Journal, view: &RegistryView) -> Result<(), JournalE
     for (key, record) in &view.records {
         append(
             journal,
-            &Entry { key: key.into(), revision: record.revision, value: Some(record.value.to_string()) },
+            &Entry {
+                key: key.into(),
+                revision: record.revision,
+                value: Some(record.value.to_string()),
+            },
         )?;
     }
-    append(journal, &Entry { key: "".into(), revision: view.revision, value: None })?;
+    append(
+        journal,
+        &Entry {
+            key: "".into(),
+            revision: view.revision,
+            value: None,
+        },
+    )?;
     journal.sync().map(|_| ())
 }
 

@@ -34,7 +34,12 @@ struct DiskReader {
 
 impl DiskReader {
     fn new(log: Arc<StreamLog>, interest: SubjectMatcher) -> Self {
-        Self { log, interest: Arc::new(interest), cursor: None, running: None }
+        Self {
+            log,
+            interest: Arc::new(interest),
+            cursor: None,
+            running: None,
+        }
     }
 
     async fn read(&mut self, after: u64) -> Result<ReadBatch, Error> {
@@ -56,13 +61,20 @@ impl DiskReader {
 
 impl LogSource {
     pub(super) fn new(log: Arc<StreamLog>, interest: SubjectMatcher) -> Self {
-        Self { end: log.watch(), disk: DiskReader::new(log, interest) }
+        Self {
+            end: log.watch(),
+            disk: DiskReader::new(log, interest),
+        }
     }
 }
 
 impl Source for LogSource {
     fn start_round(&mut self) -> Result<(), Error> {
-        if self.end.borrow_and_update().closed { Err(closed()) } else { Ok(()) }
+        if self.end.borrow_and_update().closed {
+            Err(closed())
+        } else {
+            Ok(())
+        }
     }
 
     async fn read(&mut self, after: u64) -> Result<Option<ReadBatch>, Error> {
@@ -97,7 +109,12 @@ impl LogScan {
             ScanStart::Sequence(first) => first.saturating_sub(1),
             ScanStart::Time(_) => 0,
         };
-        Self { disk: DiskReader::new(log, interest), since, read_to, end }
+        Self {
+            disk: DiskReader::new(log, interest),
+            since,
+            read_to,
+            end,
+        }
     }
 
     fn wants(&self, delivery: &Delivery) -> bool {
@@ -115,7 +132,11 @@ impl StreamScan for LogScan {
         while self.read_to < self.end {
             let batch = self.disk.read(self.read_to).await?;
             self.read_to = batch.read_to.sequence;
-            let mut found: Vec<_> = batch.messages.iter().map(|stored| stored.delivery(1)).collect();
+            let mut found: Vec<_> = batch
+                .messages
+                .iter()
+                .map(|stored| stored.delivery(1))
+                .collect();
             found.retain(|delivery| self.wants(delivery));
             if !found.is_empty() {
                 return Ok(found);

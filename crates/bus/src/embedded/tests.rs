@@ -30,7 +30,10 @@ impl Clock for ManualClock {
         SteadyTime::from_millis(self.now().as_millis())
     }
 
-    fn sleep_until(&self, _: SteadyTime) -> std::pin::Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+    fn sleep_until(
+        &self,
+        _: SteadyTime,
+    ) -> std::pin::Pin<Box<dyn Future<Output = ()> + Send + '_>> {
         Box::pin(std::future::pending())
     }
 }
@@ -106,7 +109,9 @@ fn message(number: u64) -> Message {
 }
 
 async fn publish(bus: &Embedded, numbers: impl Iterator<Item = u64>) -> Vec<PublishAck> {
-    bus.publish(numbers.map(|number| Arc::new(message(number))).collect()).await.unwrap()
+    bus.publish(numbers.map(|number| Arc::new(message(number))).collect())
+        .await
+        .unwrap()
 }
 
 fn position(bus: &Embedded, sequence: u64) -> StreamPosition {
@@ -167,8 +172,12 @@ fn try_copy(from: &Path, to: &Path) -> io::Result<()> {
 #[tokio::test(flavor = "multi_thread")]
 async fn acknowledged_messages_survive_a_crash() {
     let (dir, copies) = (TempDir::new().unwrap(), TempDir::new().unwrap());
-    let (clock, disk) = (Arc::new(ManualClock::default()), Arc::new(FaultyDisk::default()));
-    let bus = Arc::new(Embedded::open_on(dir.path(), &small(), clock, Arc::clone(&disk) as _).unwrap());
+    let (clock, disk) = (
+        Arc::new(ManualClock::default()),
+        Arc::new(FaultyDisk::default()),
+    );
+    let bus =
+        Arc::new(Embedded::open_on(dir.path(), &small(), clock, Arc::clone(&disk) as _).unwrap());
     for round in 0..10u64 {
         let mut publishers = tokio::task::JoinSet::new();
         for number in round * 100..(round + 1) * 100 {
@@ -177,10 +186,9 @@ async fn acknowledged_messages_survive_a_crash() {
         }
         publishers.join_all().await;
         let unconfirmed = Arc::clone(&bus);
-        let more =
-            tokio::spawn(
-                async move { publish(&unconfirmed, 10_000 + round * 1000..10_500 + round * 1000).await },
-            );
+        let more = tokio::spawn(async move {
+            publish(&unconfirmed, 10_000 + round * 1000..10_500 + round * 1000).await
+        });
         let to = copies.path().join(round.to_string());
         {
             // A copy during writes would show a state that never existed on a disk.
@@ -189,7 +197,10 @@ async fn acknowledged_messages_survive_a_crash() {
         }
         let opened = open(&to, &small());
         let repeated = publish(&opened, 0..(round + 1) * 100).await;
-        assert!(repeated.iter().all(|receipt| receipt.duplicate), "round {round}");
+        assert!(
+            repeated.iter().all(|receipt| receipt.duplicate),
+            "round {round}"
+        );
         more.await.unwrap();
     }
 }
@@ -199,11 +210,18 @@ async fn publishes_that_arrive_during_a_write_share_a_record_and_an_fsync() {
     let (dir, disk) = (TempDir::new().unwrap(), Arc::new(FaultyDisk::default()));
     let clock = Arc::new(ManualClock::default());
     // One segment: a new one would be synced too.
-    let options = Options { segment_bytes: 1 << 20, ..small() };
+    let options = Options {
+        segment_bytes: 1 << 20,
+        ..small()
+    };
     let bus = Embedded::open_on(dir.path(), &options, clock, Arc::clone(&disk) as _).unwrap();
     publish(&bus, 0..1).await;
-    let (syncs, record) = (disk.syncs.load(Ordering::Relaxed), bus.durable_position().position);
-    let publishes = futures::future::join_all((1..=256).map(|number| publish(&bus, number..=number)));
+    let (syncs, record) = (
+        disk.syncs.load(Ordering::Relaxed),
+        bus.durable_position().position,
+    );
+    let publishes =
+        futures::future::join_all((1..=256).map(|number| publish(&bus, number..=number)));
     let mut publishes = std::pin::pin!(tokio::task::unconstrained(publishes));
     {
         let _pause_guard = disk.pause_lock.write().unwrap();
@@ -211,7 +229,10 @@ async fn publishes_that_arrive_during_a_write_share_a_record_and_an_fsync() {
         assert!(publishes.as_mut().now_or_never().is_none());
     }
     assert_eq!(publishes.await.len(), 256);
-    assert!(disk.syncs.load(Ordering::Relaxed) - syncs <= 2, "one for the first record, one for the rest");
+    assert!(
+        disk.syncs.load(Ordering::Relaxed) - syncs <= 2,
+        "one for the first record, one for the rest"
+    );
     assert!(bus.durable_position().position - record <= 2);
 }
 
@@ -232,7 +253,10 @@ async fn torn_tail_is_truncated_and_sequence_continues() {
     assert_eq!(bus.last_sequence().await.unwrap(), 10);
     let receipts = publish(&bus, 9..12).await;
     assert_eq!(
-        receipts.iter().map(|r| (r.sequence, r.duplicate)).collect::<Vec<_>>(),
+        receipts
+            .iter()
+            .map(|r| (r.sequence, r.duplicate))
+            .collect::<Vec<_>>(),
         [(10, true), (11, false), (12, false)]
     );
 }
@@ -244,10 +268,17 @@ async fn full_disk_rejects_whole_publishes_until_space_is_free() {
     let bus = Embedded::open_on(dir.path(), &small(), clock, Arc::clone(&disk) as _).unwrap();
     publish(&bus, 0..3).await;
     disk.full.store(true, Ordering::Relaxed);
-    assert!(matches!(bus.publish(vec![message(3).into(), message(4).into()]).await, Err(Error::Full(_))));
+    assert!(matches!(
+        bus.publish(vec![message(3).into(), message(4).into()])
+            .await,
+        Err(Error::Full(_))
+    ));
     disk.full.store(false, Ordering::Relaxed);
     let receipts = publish(&bus, 2..5).await;
-    assert_eq!(receipts.iter().map(|r| r.sequence).collect::<Vec<_>>(), [3, 4, 5]);
+    assert_eq!(
+        receipts.iter().map(|r| r.sequence).collect::<Vec<_>>(),
+        [3, 4, 5]
+    );
     assert!(receipts[0].duplicate && !receipts[1].duplicate);
     let mut consumer = bus.subscribe(subscription("c", ">")).await.unwrap();
     assert_eq!(take(consumer.as_mut(), 5).await.len(), 5);
@@ -279,14 +310,23 @@ async fn failed_fsync_poisons_the_bus_until_reopened() {
     let bus = Embedded::open_on(dir.path(), &small(), clock, Arc::clone(&disk) as _).unwrap();
     publish(&bus, 0..1).await;
     disk.broken.store(true, Ordering::Relaxed);
-    assert!(matches!(bus.publish(vec![message(1).into()]).await, Err(Error::Unavailable(_))));
+    assert!(matches!(
+        bus.publish(vec![message(1).into()]).await,
+        Err(Error::Unavailable(_))
+    ));
     disk.broken.store(false, Ordering::Relaxed);
-    assert!(matches!(bus.publish(vec![message(0).into()]).await, Err(Error::Unavailable(_))));
+    assert!(matches!(
+        bus.publish(vec![message(0).into()]).await,
+        Err(Error::Unavailable(_))
+    ));
     assert_eq!(bus.last_sequence().await.unwrap(), 1);
     drop(bus);
     let bus = open(dir.path(), &small());
     let receipts = publish(&bus, 1..3).await;
-    assert_eq!(receipts.iter().map(|r| r.sequence).collect::<Vec<_>>(), [2, 3]);
+    assert_eq!(
+        receipts.iter().map(|r| r.sequence).collect::<Vec<_>>(),
+        [2, 3]
+    );
 }
 
 #[tokio::test]
@@ -298,15 +338,25 @@ async fn consumers_read_evicted_messages_from_disk() {
     }
     let mut all = bus.subscribe(subscription("all", ">")).await.unwrap();
     let mut some = bus
-        .subscribe(Subscription { start_after: Some(position(&bus, 1500)), ..subscription("some", "a.1") })
+        .subscribe(Subscription {
+            start_after: Some(position(&bus, 1500)),
+            ..subscription("some", "a.1")
+        })
         .await
         .unwrap();
     let deliveries = take(all.as_mut(), 3000).await;
     for (number, delivery) in (0..).zip(&deliveries) {
-        assert_eq!((delivery.sequence, &*delivery.message), (number + 1, &message(number)));
+        assert_eq!(
+            (delivery.sequence, &*delivery.message),
+            (number + 1, &message(number))
+        );
     }
     let deliveries = take(some.as_mut(), 500).await;
-    assert!(deliveries.iter().all(|d| d.sequence > 1500 && d.message.subject == "a.1"));
+    assert!(
+        deliveries
+            .iter()
+            .all(|d| d.sequence > 1500 && d.message.subject == "a.1")
+    );
     assert_eq!(deliveries.last().unwrap().sequence, 2999);
     publish(&bus, 3000..3100).await;
     assert_eq!(take(all.as_mut(), 100).await[0].sequence, 3001);
@@ -320,12 +370,32 @@ async fn large_publish_is_split_in_order() {
     let receipts = publish(&bus, 0..count).await;
     assert!(receipts.iter().map(|r| r.sequence).eq(1..=count));
     let big: Vec<_> = (0..9u64)
-        .map(|n| Arc::new(Message { id: None, payload: Bytes::from(vec![0; 1_000_000]), ..message(n) }))
+        .map(|n| {
+            Arc::new(Message {
+                id: None,
+                payload: Bytes::from(vec![0; 1_000_000]),
+                ..message(n)
+            })
+        })
         .collect();
     let receipts = bus.publish(big).await.unwrap();
-    assert!(receipts.iter().map(|r| r.sequence).eq(count + 1..=count + 9));
-    let too_big = Message { payload: Bytes::from(vec![0; 1 << 20]), ..message(0) };
-    assert!(matches!(bus.publish(vec![too_big.into()]).await, Err(Error::TooLarge { limit: 1_048_576, .. })));
+    assert!(
+        receipts
+            .iter()
+            .map(|r| r.sequence)
+            .eq(count + 1..=count + 9)
+    );
+    let too_big = Message {
+        payload: Bytes::from(vec![0; 1 << 20]),
+        ..message(0)
+    };
+    assert!(matches!(
+        bus.publish(vec![too_big.into()]).await,
+        Err(Error::TooLarge {
+            limit: 1_048_576,
+            ..
+        })
+    ));
 }
 
 #[tokio::test]
@@ -345,7 +415,11 @@ async fn acknowledged_messages_are_dropped_after_the_dedupe_window() {
         fast.acker().ack(delivery.sequence);
     }
     let deliveries = take(slow.as_mut(), 4001).await;
-    assert_eq!(bus.log.record_of(1).unwrap(), 1, "the slow consumer still requires it");
+    assert_eq!(
+        bus.log.record_of(1).unwrap(),
+        1,
+        "the slow consumer still requires it"
+    );
     for delivery in deliveries {
         slow.acker().ack(delivery.sequence);
     }
@@ -377,7 +451,11 @@ async fn messages_are_retained_without_subscribers_and_for_lagging_ones() {
     bus.close();
     drop(bus);
     let bus = Embedded::open(dir.path(), &small(), Arc::clone(&clock) as _).unwrap();
-    assert_eq!(bus.log.record_of(1).unwrap(), 1, "an inactive consumer retains all messages");
+    assert_eq!(
+        bus.log.record_of(1).unwrap(),
+        1,
+        "an inactive consumer retains all messages"
+    );
     let full = bus.log.bytes();
     bus.delete_consumer("inactive").unwrap();
     eventually("the log shrinks", || bus.log.bytes() < full / 2).await;
@@ -394,19 +472,39 @@ async fn dedupe_window_survives_a_restart() {
     drop(bus);
     clock.0.store(120_000, Ordering::Relaxed);
     let bus = open();
-    assert_eq!(publish(&bus, 499..500).await, [PublishAck { sequence: 500, duplicate: true }]);
+    assert_eq!(
+        publish(&bus, 499..500).await,
+        [PublishAck {
+            sequence: 500,
+            duplicate: true
+        }]
+    );
     drop(bus);
     clock.0.store(120_001, Ordering::Relaxed);
     let bus = open();
     assert_eq!(
         publish(&bus, 499..501).await,
-        [PublishAck { sequence: 502, duplicate: false }, { PublishAck { sequence: 501, duplicate: true } }]
+        [
+            PublishAck {
+                sequence: 502,
+                duplicate: false
+            },
+            {
+                PublishAck {
+                    sequence: 501,
+                    duplicate: true,
+                }
+            }
+        ]
     );
 }
 
 #[tokio::test]
 async fn sequence_numbers_are_not_reused_after_power_loss() {
-    let interval = Options { durability: Durability::Interval(Duration::from_mins(10)), ..small() };
+    let interval = Options {
+        durability: Durability::Interval(Duration::from_mins(10)),
+        ..small()
+    };
     let (dir, saved) = (TempDir::new().unwrap(), TempDir::new().unwrap());
     let bus = open(dir.path(), &interval);
     // State of the disk if the power fails before the first interval ends.
@@ -424,7 +522,10 @@ async fn sequence_numbers_are_not_reused_after_power_loss() {
         .unwrap();
     let receipts = publish(&bus, 20..21).await;
     assert!(receipts[0].sequence > lost[9].sequence);
-    assert_eq!(take(consumer.as_mut(), 1).await[0].sequence, receipts[0].sequence);
+    assert_eq!(
+        take(consumer.as_mut(), 1).await[0].sequence,
+        receipts[0].sequence
+    );
     // Read from disk, across the gap.
     let bus = open(dir.path(), &small());
     let mut consumer = bus.subscribe(subscription("c", ">")).await.unwrap();
@@ -433,18 +534,30 @@ async fn sequence_numbers_are_not_reused_after_power_loss() {
 
 #[tokio::test]
 async fn interval_mode_syncs_within_the_interval() {
-    let interval = Options { durability: Durability::Interval(Duration::from_millis(5)), ..small() };
+    let interval = Options {
+        durability: Durability::Interval(Duration::from_millis(5)),
+        ..small()
+    };
     let dir = TempDir::new().unwrap();
     let bus = open(dir.path(), &interval);
     publish(&bus, 0..10).await;
-    eventually("it is synced", || bus.log.synced_to() == bus.log.end().record).await;
+    eventually("it is synced", || {
+        bus.log.synced_to() == bus.log.end().record
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn interval_mode_syncs_also_while_publishers_never_pause() {
     // One segment: a new one would be synced too.
     let durability = Durability::Interval(Duration::from_millis(5));
-    let (dir, options) = (TempDir::new().unwrap(), Options { durability, ..Options::default() });
+    let (dir, options) = (
+        TempDir::new().unwrap(),
+        Options {
+            durability,
+            ..Options::default()
+        },
+    );
     let bus = Arc::new(open(dir.path(), &options));
     let mut publishers = tokio::task::JoinSet::new();
     for publisher in 0..32_u64 {
@@ -467,9 +580,15 @@ async fn closing_wakes_consumers_and_rejects_publishers() {
     let mut consumer = bus.subscribe(subscription("c", ">")).await.unwrap();
     let waiting = tokio::spawn(async move { consumer.next(1).await.map(|_| ()) });
     bus.close();
-    let woken = tokio::time::timeout(DEADLINE, waiting).await.unwrap().unwrap();
+    let woken = tokio::time::timeout(DEADLINE, waiting)
+        .await
+        .unwrap()
+        .unwrap();
     assert!(matches!(woken, Err(Error::Unavailable(_))));
-    assert!(matches!(bus.publish(vec![message(1).into()]).await, Err(Error::Unavailable(_))));
+    assert!(matches!(
+        bus.publish(vec![message(1).into()]).await,
+        Err(Error::Unavailable(_))
+    ));
     bus.close();
 }
 
@@ -478,7 +597,10 @@ async fn directory_in_use_or_of_another_kind_is_rejected() {
     let dir = TempDir::new().unwrap();
     let bus = open(dir.path(), &small());
     let repeated = Embedded::open(dir.path(), &small(), Arc::new(ManualClock::default()));
-    assert!(matches!(repeated, Err(OpenError::Journal(orlog_journal::Error::Locked { .. }))));
+    assert!(matches!(
+        repeated,
+        Err(OpenError::Journal(orlog_journal::Error::Locked { .. }))
+    ));
     drop(bus);
     fs::write(dir.path().join("stream-id"), "hello").unwrap();
     let repeated = Embedded::open(dir.path(), &small(), Arc::new(ManualClock::default()));
@@ -496,7 +618,10 @@ async fn check_loss(dir: &Path, options: Options, text: &str, lost: u64) {
         other => panic!("{other:?}"),
     }
     assert_eq!(files(dir), before, "nothing is written");
-    let accepted = Options { accept_data_loss: true, ..options };
+    let accepted = Options {
+        accept_data_loss: true,
+        ..options
+    };
     let bus = Embedded::open(dir, &accepted, clock()).unwrap();
     assert!(publish(&bus, 50..51).await[0].sequence > lost);
     drop(bus);
@@ -512,19 +637,28 @@ async fn log_that_lost_its_end_is_rejected() {
         publish(&bus, 0..40).await;
         let (durable, stream_id) = (bus.durable_position(), bus.stream_id());
         drop(bus);
-        let mut segments: Vec<_> =
-            fs::read_dir(dir.path().join("log")).unwrap().map(|entry| entry.unwrap().path()).collect();
+        let mut segments: Vec<_> = fs::read_dir(dir.path().join("log"))
+            .unwrap()
+            .map(|entry| entry.unwrap().path())
+            .collect();
         segments.retain(|path| path.extension().is_some_and(|extension| extension == "seg"));
         segments.sort();
         fs::remove_file(segments.last().unwrap()).unwrap();
         let mut options = small();
         if evidence == "checkpoint" {
             let position = Some(StreamPosition::after(stream_id, 40));
-            options.checkpoints = vec![ConsumerCheckpoint { name: "c".to_owned(), position }];
+            options.checkpoints = vec![ConsumerCheckpoint {
+                name: "c".to_owned(),
+                position,
+            }];
         } else {
             options.expected = Some(durable);
         }
-        let text = if evidence == "checkpoint" { "message 40 was read" } else { "was durable" };
+        let text = if evidence == "checkpoint" {
+            "message 40 was read"
+        } else {
+            "was durable"
+        };
         check_loss(dir.path(), options, text, 40).await;
     }
 }
@@ -535,29 +669,59 @@ async fn consumer_behind_its_cursor_is_rejected() {
     let bus = open(dir.path(), &small());
     publish(&bus, 0..5).await;
     let start_after = Some(position(&bus, 0));
-    let mut consumer = bus.subscribe(Subscription { start_after, ..subscription("c", ">") }).await.unwrap();
+    let mut consumer = bus
+        .subscribe(Subscription {
+            start_after,
+            ..subscription("c", ">")
+        })
+        .await
+        .unwrap();
     let deliveries = take(consumer.as_mut(), 5).await;
-    let sequences: Vec<_> = deliveries.iter().map(|delivery| delivery.sequence).collect();
+    let sequences: Vec<_> = deliveries
+        .iter()
+        .map(|delivery| delivery.sequence)
+        .collect();
     let acker = consumer.acker();
     assert_eq!(acker.ack_position_with(&sequences[..3]).sequence, 3);
     acker.set_cursor(3);
     acker.ack_all(&sequences);
     assert_eq!(acker.ack_floor(), 5);
-    let at = |sequence| ConsumerCheckpoint { name: "c".to_owned(), position: Some(position(&bus, sequence)) };
-    let checkpoints = [at(2), at(3), ConsumerCheckpoint { name: "c".to_owned(), position: None }];
+    let at = |sequence| ConsumerCheckpoint {
+        name: "c".to_owned(),
+        position: Some(position(&bus, sequence)),
+    };
+    let checkpoints = [
+        at(2),
+        at(3),
+        ConsumerCheckpoint {
+            name: "c".to_owned(),
+            position: None,
+        },
+    ];
     drop((consumer, acker, bus));
     let clock = || Arc::new(ManualClock::default());
     let reopen = |checkpoint: &ConsumerCheckpoint| {
-        let options = Options { checkpoints: vec![checkpoint.clone()], ..small() };
+        let options = Options {
+            checkpoints: vec![checkpoint.clone()],
+            ..small()
+        };
         Embedded::open(dir.path(), &options, clock()).map(drop)
     };
     assert!(matches!(
         reopen(&checkpoints[0]),
-        Err(OpenError::ConsumerBehind { cursor: 3, checkpoint: 2, .. })
+        Err(OpenError::ConsumerBehind {
+            cursor: 3,
+            checkpoint: 2,
+            ..
+        })
     ));
     assert!(matches!(
         reopen(&checkpoints[2]),
-        Err(OpenError::ConsumerBehind { cursor: 3, checkpoint: 0, .. })
+        Err(OpenError::ConsumerBehind {
+            cursor: 3,
+            checkpoint: 0,
+            ..
+        })
     ));
     reopen(&checkpoints[1]).unwrap();
 }
@@ -571,15 +735,36 @@ async fn missing_log_is_rejected() {
     drop(bus);
     fs::remove_file(dir.path().join("stream-id")).unwrap();
     let clock = || Arc::new(ManualClock::default());
-    let rejected = Embedded::open(dir.path(), &small(), clock()).unwrap_err().to_string();
-    assert!(rejected.contains("the file stream-id is missing"), "{rejected}");
+    let rejected = Embedded::open(dir.path(), &small(), clock())
+        .unwrap_err()
+        .to_string();
+    assert!(
+        rejected.contains("the file stream-id is missing"),
+        "{rejected}"
+    );
     fs::remove_dir_all(dir.path()).unwrap();
-    let options = Options { expected, ..small() };
-    let rejected = Embedded::open(dir.path(), &options, clock()).unwrap_err().to_string();
+    let options = Options {
+        expected,
+        ..small()
+    };
+    let rejected = Embedded::open(dir.path(), &options, clock())
+        .unwrap_err()
+        .to_string();
     assert!(rejected.contains("it is missing"), "{rejected}");
     assert!(!dir.path().exists(), "nothing is written");
-    let accepted = Options { accept_data_loss: true, ..options };
-    assert_eq!(publish(&Embedded::open(dir.path(), &accepted, clock()).unwrap(), 0..1).await.len(), 1);
+    let accepted = Options {
+        accept_data_loss: true,
+        ..options
+    };
+    assert_eq!(
+        publish(
+            &Embedded::open(dir.path(), &accepted, clock()).unwrap(),
+            0..1
+        )
+        .await
+        .len(),
+        1
+    );
 }
 
 #[tokio::test]
@@ -593,7 +778,11 @@ async fn invalid_cursor_restarts_from_the_beginning() {
     }
     assert_eq!(consumer.acker().ack_floor(), 3);
     drop(bus);
-    fs::write(dir.path().join("cursors/a%2Eb"), b"OCU1\0\0\0\0\x02\0\0\0\0\0\0\0").unwrap();
+    fs::write(
+        dir.path().join("cursors/a%2Eb"),
+        b"OCU1\0\0\0\0\x02\0\0\0\0\0\0\0",
+    )
+    .unwrap();
     let bus = open(dir.path(), &small());
     let mut consumer = bus.subscribe(subscription("a.b", ">")).await.unwrap();
     assert_eq!(take(consumer.as_mut(), 3).await[0].sequence, 1);

@@ -80,7 +80,11 @@ impl Writer {
         let reader = journal.reader();
         let last = last_group(&journal)?;
         let record = journal.next_sequence() - 1;
-        let end = LogEnd { sequence: last.map_or(0, |group| group.end() - 1), record, closed: false };
+        let end = LogEnd {
+            sequence: last.map_or(0, |group| group.end() - 1),
+            record,
+            closed: false,
+        };
         let log = Arc::new(StreamLog::new(reader, options.cache_bytes, end));
         let mut writer = Self {
             journal,
@@ -183,15 +187,30 @@ impl Writer {
     fn publish(&mut self) {
         let now = self.clock.now();
         self.dedupe.expire(now);
-        self.builder.start(self.next, now, self.durability != Durability::Sync);
+        self.builder
+            .start(self.next, now, self.durability != Durability::Sync);
         let (mut group, mut fresh) = (take(&mut self.group), take(&mut self.fresh));
         let mut responses = Vec::with_capacity(group.len());
-        for PublishRequest { messages, reply, permit, .. } in group.drain(..) {
-            let receipts: Vec<_> = messages.into_iter().map(|m| self.number(m, now, &mut fresh)).collect();
+        for PublishRequest {
+            messages,
+            reply,
+            permit,
+            ..
+        } in group.drain(..)
+        {
+            let receipts: Vec<_> = messages
+                .into_iter()
+                .map(|m| self.number(m, now, &mut fresh))
+                .collect();
             responses.push((reply, receipts, permit));
         }
-        let written = if fresh.is_empty() { self.intact() } else { self.write() };
-        self.log.set_write_failure(written.as_ref().err().map(ToString::to_string));
+        let written = if fresh.is_empty() {
+            self.intact()
+        } else {
+            self.write()
+        };
+        self.log
+            .set_write_failure(written.as_ref().err().map(ToString::to_string));
         if let Ok(record) = written {
             self.next += fresh.len() as u64;
             self.log.extend(&mut fresh, record);
@@ -217,23 +236,36 @@ impl Writer {
         fresh: &mut Vec<StoredMessage>,
     ) -> PublishAck {
         let sequence = self.next + fresh.len() as u64;
-        let known = message.id.as_ref().and_then(|id| self.dedupe.insert(id, sequence, now));
+        let known = message
+            .id
+            .as_ref()
+            .and_then(|id| self.dedupe.insert(id, sequence, now));
         if let Some(sequence) = known {
-            return PublishAck { sequence, duplicate: true };
+            return PublishAck {
+                sequence,
+                duplicate: true,
+            };
         }
         self.builder.push(&message);
         fresh.push(StoredMessage::new(sequence, now, message));
-        PublishAck { sequence, duplicate: false }
+        PublishAck {
+            sequence,
+            duplicate: false,
+        }
     }
 
     /// Writes the built record, durably if the options require it.
     fn write(&mut self) -> Result<u64, Error> {
         self.intact()?;
-        let record = self.journal.append(&[self.builder.finish()]).map_err(append_error)?;
+        let record = self
+            .journal
+            .append(&[self.builder.finish()])
+            .map_err(append_error)?;
         match self.durability {
             Durability::Sync => self.sync()?,
             Durability::Interval(interval) => {
-                self.sync_due.get_or_insert_with(|| Instant::now() + interval);
+                self.sync_due
+                    .get_or_insert_with(|| Instant::now() + interval);
             }
         }
         Ok(record)
@@ -270,12 +302,18 @@ impl Writer {
     }
 
     fn note(&self) {
-        self.log.update_sizes(self.journal.bytes_on_disk(), self.dedupe.oldest().unwrap_or(self.next));
+        self.log.update_sizes(
+            self.journal.bytes_on_disk(),
+            self.dedupe.oldest().unwrap_or(self.next),
+        );
     }
 
     fn insert_ids(&mut self, window: Duration) -> Result<(), OpenError> {
         let start = self.clock.now().saturating_sub(window);
-        let from = self.log.partition_point(|group| group.published_at < start).map_err(unreadable)?;
+        let from = self
+            .log
+            .partition_point(|group| group.published_at < start)
+            .map_err(unreadable)?;
         let mut cursor = self.journal.reader().read_from(from)?;
         while let Some(record) = cursor.read()? {
             let group = record::group(record.payload).map_err(unreadable)?;
@@ -297,12 +335,20 @@ impl Writer {
         if last.is_some_and(|group| group.unsynced) {
             self.next += UNUSED_NUMBERS;
         }
-        if self.durability == Durability::Sync { Ok(()) } else { self.append_empty_record() }
+        if self.durability == Durability::Sync {
+            Ok(())
+        } else {
+            self.append_empty_record()
+        }
     }
 
     /// Appends a record without messages, which stores the next sequence durably.
     fn append_empty_record(&mut self) -> Result<(), OpenError> {
-        self.builder.start(self.next, self.clock.now(), self.durability != Durability::Sync);
+        self.builder.start(
+            self.next,
+            self.clock.now(),
+            self.durability != Durability::Sync,
+        );
         self.journal.append(&[self.builder.finish()])?;
         self.journal.sync()?;
         Ok(())
@@ -320,7 +366,10 @@ fn last_group(journal: &Journal) -> Result<Option<MessageGroup>, OpenError> {
     }
     let mut cursor = journal.reader().read_from(last)?;
     let record = cursor.read()?;
-    record.map(|record| record::group(record.payload)).transpose().map_err(unreadable)
+    record
+        .map(|record| record::group(record.payload))
+        .transpose()
+        .map_err(unreadable)
 }
 
 /// Returns the error of a failed append or sync.

@@ -104,16 +104,30 @@ impl Bucket {
 
     /// Opens the existing bucket.
     pub(super) async fn open(connection: &Connection, bucket: &str) -> Result<Self, Error> {
-        let stream = connection.jetstream.get_stream_no_info(stream_name(bucket)).await;
+        let stream = connection
+            .jetstream
+            .get_stream_no_info(stream_name(bucket))
+            .await;
         let stream = stream.map_err(unavailable)?;
-        Ok(Self { connection: connection.clone(), stream, prefix: prefix(bucket) })
+        Ok(Self {
+            connection: connection.clone(),
+            stream,
+            prefix: prefix(bucket),
+        })
     }
 
     /// Starts to follow the bucket.
     pub(super) fn watch<V: BucketView>(&self) -> BucketWatch<V> {
         let (sender, view) = watch::channel(Arc::new(V::default()));
-        let reader = BucketWatcher { stream: self.stream.clone(), prefix: self.prefix.clone(), sender };
-        BucketWatch { view, reading: tokio::spawn(reader.run()).abort_handle() }
+        let reader = BucketWatcher {
+            stream: self.stream.clone(),
+            prefix: self.prefix.clone(),
+            sender,
+        };
+        BucketWatch {
+            view,
+            reading: tokio::spawn(reader.run()).abort_handle(),
+        }
     }
 
     /// Writes a record if the last message of its key has the sequence `seen`; `None`: in any case.
@@ -131,10 +145,16 @@ impl Bucket {
         if let Some(ttl) = ttl {
             message = message.ttl(ttl);
         }
-        let ack = self.connection.jetstream.send_publish(format!("{}{key}", self.prefix), message).await;
+        let ack = self
+            .connection
+            .jetstream
+            .send_publish(format!("{}{key}", self.prefix), message)
+            .await;
         match async { ack?.await }.await {
             Ok(ack) => Ok(PutResult::Done(ack.sequence)),
-            Err(error) if error.kind() == PublishErrorKind::WrongLastSequence => Ok(PutResult::Conflict),
+            Err(error) if error.kind() == PublishErrorKind::WrongLastSequence => {
+                Ok(PutResult::Conflict)
+            }
             // In a cluster, a second message in flight is rejected with another code (10164).
             Err(error) if chain(&error).contains("wrong last sequence") => Ok(PutResult::Conflict),
             Err(error) => Err(unavailable(error)),
@@ -143,12 +163,20 @@ impl Bucket {
 
     /// Returns the sequence of the last record, from the leader.
     pub(super) async fn last_sequence(&self) -> Result<u64, Error> {
-        self.stream.get_info().await.map(|info| info.state.last_sequence).map_err(unavailable)
+        self.stream
+            .get_info()
+            .await
+            .map(|info| info.state.last_sequence)
+            .map_err(unavailable)
     }
 
     /// Returns the sequence and body of the last message of a key; a tombstone has an empty body.
     pub(super) async fn last(&self, key: &str) -> Result<Option<(u64, Vec<u8>)>, Error> {
-        match self.stream.get_last_raw_message_by_subject(&format!("{}{key}", self.prefix)).await {
+        match self
+            .stream
+            .get_last_raw_message_by_subject(&format!("{}{key}", self.prefix))
+            .await
+        {
             Ok(message) => Ok(Some((message.sequence, message.payload.to_vec()))),
             Err(error) if error.kind() == RawMessageErrorKind::NoMessageFound => Ok(None),
             Err(error) => Err(unavailable(error)),
@@ -196,14 +224,21 @@ impl<V: BucketView> BucketWatcher<V> {
         // A lagging server lacks the last records.
         let (info, consumer) = create_on_leader(&self.stream, config).await?;
         let mut remaining = consumer.cached_info().num_pending;
-        let messages =
-            consumer.stream().heartbeat(HEARTBEAT).expires(EXPIRES).messages().await.map_err(unavailable)?;
+        let messages = consumer
+            .stream()
+            .heartbeat(HEARTBEAT)
+            .expires(EXPIRES)
+            .messages()
+            .await
+            .map_err(unavailable)?;
         let mut messages = std::pin::pin!(messages);
         let (mut view, mut numbers) = (V::begin(info.state.last_sequence), 0);
         loop {
             if remaining == 0 {
                 if !view.can_follow(&self.sender.borrow()) {
-                    return Err(Error::Unavailable("the bucket lost records; restore its stream".to_owned()));
+                    return Err(Error::Unavailable(
+                        "the bucket lost records; restore its stream".to_owned(),
+                    ));
                 }
                 retries.succeeded();
                 self.sender.send_if_modified(|current| {
@@ -214,8 +249,12 @@ impl<V: BucketView> BucketWatcher<V> {
                     changed
                 });
             }
-            let Some(Ok(message)) = messages.next().await else { return Ok(()) };
-            let Some(info) = next_info(&message, &mut numbers) else { return Ok(()) };
+            let Some(Ok(message)) = messages.next().await else {
+                return Ok(());
+            };
+            let Some(info) = next_info(&message, &mut numbers) else {
+                return Ok(());
+            };
             remaining = info.pending;
             if let Some(key) = message.subject.strip_prefix(&self.prefix) {
                 view.note(key, info.stream_sequence, &message.payload);

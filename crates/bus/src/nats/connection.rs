@@ -163,17 +163,31 @@ impl Connection {
             if options.tls.required && is_plaintext(&error) {
                 return ConnectError::Plaintext { servers: servers() };
             }
-            ConnectError::Rejected { servers: servers(), reason: chain(&error) }
+            ConnectError::Rejected {
+                servers: servers(),
+                reason: chain(&error),
+            }
         })?;
         let info = client.server_info();
         if version(&info.version).is_none_or(|found| found < MINIMUM_SERVER) {
-            return Err(ConnectError::UnsupportedServer { server: info.server_name, found: info.version });
+            return Err(ConnectError::UnsupportedServer {
+                server: info.server_name,
+                found: info.version,
+            });
         }
         let mut jetstream = jetstream::new(client.clone());
         jetstream.set_timeout(options.request_timeout);
-        jetstream.query_account().await.map_err(|error| without_jetstream(&error))?;
+        jetstream
+            .query_account()
+            .await
+            .map_err(|error| without_jetstream(&error))?;
         let window = Arc::new(Semaphore::new(MAX_PENDING_ACKS));
-        Ok(Self { client, jetstream, window, signer: Arc::clone(&options.signer) })
+        Ok(Self {
+            client,
+            jetstream,
+            window,
+            signer: Arc::clone(&options.signer),
+        })
     }
 
     /// Returns the signer of messages.
@@ -211,11 +225,17 @@ impl Connection {
 impl RequestClient for Connection {
     async fn request(&self, message: Message, within: Duration) -> Result<Response, RequestError> {
         let request = Request::new().payload(message.payload.clone());
-        let request = request.headers(header_map(&message.headers)).timeout(Some(within));
+        let request = request
+            .headers(header_map(&message.headers))
+            .timeout(Some(within));
         let subject = message.subject;
         match self.client.send_request(subject.clone(), request).await {
             Ok(response) => Ok(Response {
-                headers: response.headers.as_ref().map(header_pairs).unwrap_or_default(),
+                headers: response
+                    .headers
+                    .as_ref()
+                    .map(header_pairs)
+                    .unwrap_or_default(),
                 payload: response.payload,
             }),
             Err(error) => Err(match error.kind() {
@@ -234,7 +254,9 @@ impl RequestClient for Connection {
 fn without_jetstream(error: &AccountError) -> ConnectError {
     match error.kind() {
         AccountErrorKind::TimedOut => ConnectError::Unavailable(chain(error)),
-        AccountErrorKind::JetStream(inner) if inner.code() == 503 => ConnectError::Unavailable(chain(error)),
+        AccountErrorKind::JetStream(inner) if inner.code() == 503 => {
+            ConnectError::Unavailable(chain(error))
+        }
         _ => ConnectError::NoJetStream(chain(error)),
     }
 }
@@ -250,9 +272,9 @@ fn configured(options: &Options) -> Result<async_nats::ConnectOptions, ConnectEr
         Credentials::User(user, password) => connect.user_and_password(user, password),
         Credentials::Token(token) => connect.token(token),
         Credentials::Nkey(seed) => connect.nkey(seed),
-        Credentials::Creds(text) => {
-            connect.credentials(&text).map_err(|error| ConnectError::Credentials(error.to_string()))?
-        }
+        Credentials::Creds(text) => connect
+            .credentials(&text)
+            .map_err(|error| ConnectError::Credentials(error.to_string()))?,
     };
     if options.only_listed_servers {
         connect = connect.ignore_discovered_servers();
@@ -270,7 +292,9 @@ fn configured(options: &Options) -> Result<async_nats::ConnectOptions, ConnectEr
 fn is_plaintext(error: &(dyn std::error::Error + 'static)) -> bool {
     let mut causes = std::iter::successors(Some(error), |error| error.source());
     causes.any(|cause| {
-        let inner = cause.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);
+        let inner = cause
+            .downcast_ref::<std::io::Error>()
+            .and_then(std::io::Error::get_ref);
         let inner = inner.and_then(|inner| inner.downcast_ref::<async_nats::rustls::Error>());
         matches!(inner, Some(async_nats::rustls::Error::InvalidMessage(_)))
     })

@@ -53,14 +53,19 @@ struct SavedCursors {
 
 impl Cursors {
     /// Reads the cursors of an earlier process of the same pod.
-    pub(super) async fn open(stream: Stream<()>, pod: &str, can_reset: bool) -> Result<Arc<Self>, Error> {
+    pub(super) async fn open(
+        stream: Stream<()>,
+        pod: &str,
+        can_reset: bool,
+    ) -> Result<Arc<Self>, Error> {
         let consumer = durable_consumer(pod);
         let mut names = BTreeMap::new();
         match stream.consumer_info(&consumer).await {
             Ok(info) => {
                 let metadata: BTreeMap<_, _> = info.config.metadata.into_iter().collect();
                 for (key, ack_floor) in &metadata {
-                    if let (Some(name), Ok(ack_floor)) = (key.strip_prefix(CURSOR), ack_floor.parse::<u64>())
+                    if let (Some(name), Ok(ack_floor)) =
+                        (key.strip_prefix(CURSOR), ack_floor.parse::<u64>())
                     {
                         names.insert(name.to_owned(), DurableName::new(ack_floor, Vec::new()));
                     }
@@ -70,7 +75,13 @@ impl Cursors {
             Err(error) => return Err(unavailable(error)),
         }
         let (names, saving) = (DurableNames::new(names), tokio::sync::Mutex::default());
-        Ok(Arc::new(Self { stream, consumer, can_reset, names, saving }))
+        Ok(Arc::new(Self {
+            stream,
+            consumer,
+            can_reset,
+            names,
+            saving,
+        }))
     }
 
     /// Returns the cursor of a name.
@@ -79,7 +90,11 @@ impl Cursors {
     }
 
     /// Acquires a name and sets its filters.
-    pub(super) fn acquire(&self, name: &str, filters: Vec<String>) -> Result<NameGuard<Vec<String>>, Error> {
+    pub(super) fn acquire(
+        &self,
+        name: &str,
+        filters: Vec<String>,
+    ) -> Result<NameGuard<Vec<String>>, Error> {
         let guard = self.names.acquire(name, None, || Ok(Vec::new()))?;
         if let Some(entry) = self.names.names().get_mut(name) {
             entry.details = filters;
@@ -93,7 +108,9 @@ impl Cursors {
     /// If the servers do not respond; their cursors are then older.
     pub(super) async fn save(&self) -> Result<(), Error> {
         let mut saved = self.saving.lock().await;
-        let Some(now) = self.now().filter(|now| saved.as_ref() != Some(now)) else { return Ok(()) };
+        let Some(now) = self.now().filter(|now| saved.as_ref() != Some(now)) else {
+            return Ok(());
+        };
         let moved = self.write(&now).await;
         *saved = moved.is_ok().then_some(now);
         moved
@@ -101,14 +118,26 @@ impl Cursors {
 
     fn now(&self) -> Option<SavedCursors> {
         let names = self.names.names();
-        let cursors: BTreeMap<_, _> =
-            names.iter().map(|(name, entry)| (name.clone(), entry.cursor())).collect();
+        let cursors: BTreeMap<_, _> = names
+            .iter()
+            .map(|(name, entry)| (name.clone(), entry.cursor()))
+            .collect();
         // Inactive names do not hold back the floor, unless all names are inactive.
-        let in_use = names.values().filter(|entry| entry.in_use).map(DurableName::cursor);
+        let in_use = names
+            .values()
+            .filter(|entry| entry.in_use)
+            .map(DurableName::cursor);
         let ack_floor = in_use.min().or_else(|| cursors.values().min().copied())?;
-        let filters =
-            merge_overlapping(names.values().flat_map(|entry| entry.details.iter().map(String::as_str)));
-        Some(SavedCursors { ack_floor, filters, cursors })
+        let filters = merge_overlapping(
+            names
+                .values()
+                .flat_map(|entry| entry.details.iter().map(String::as_str)),
+        );
+        Some(SavedCursors {
+            ack_floor,
+            filters,
+            cursors,
+        })
     }
 
     async fn write(&self, now: &SavedCursors) -> Result<(), Error> {
@@ -117,13 +146,23 @@ impl Cursors {
             // Creates or updates everything except the position. A consumer of an older server is recreated.
             if self.stream.create_consumer(config.clone()).await.is_err() {
                 self.delete().await?;
-                self.stream.create_consumer(config).await.map_err(unavailable)?;
+                self.stream
+                    .create_consumer(config)
+                    .await
+                    .map_err(unavailable)?;
             }
-            let reset = self.stream.reset_consumer(&self.consumer, Some(now.ack_floor + 1)).await;
+            let reset = self
+                .stream
+                .reset_consumer(&self.consumer, Some(now.ack_floor + 1))
+                .await;
             return reset.map(|_| ()).map_err(unavailable);
         }
         self.delete().await?;
-        self.stream.create_consumer(config).await.map(|_| ()).map_err(unavailable)
+        self.stream
+            .create_consumer(config)
+            .await
+            .map(|_| ())
+            .map_err(unavailable)
     }
 
     async fn delete(&self) -> Result<(), Error> {
@@ -134,8 +173,10 @@ impl Cursors {
     }
 
     fn config(&self, now: &SavedCursors) -> pull::Config {
-        let cursors =
-            now.cursors.iter().map(|(name, ack_floor)| (format!("{CURSOR}{name}"), ack_floor.to_string()));
+        let cursors = now
+            .cursors
+            .iter()
+            .map(|(name, ack_floor)| (format!("{CURSOR}{name}"), ack_floor.to_string()));
         let start_sequence = now.ack_floor + 1;
         pull::Config {
             durable_name: Some(self.consumer.clone()),

@@ -23,12 +23,24 @@ pub struct ConsumerSpec {
 /// # Errors
 /// If the servers do not respond or reject the request.
 pub async fn create_consumer(connection: &Connection, spec: &ConsumerSpec) -> Result<(), Error> {
-    let stream = connection.jetstream.get_stream_no_info(spec.stream).await.map_err(unavailable)?;
+    let stream = connection
+        .jetstream
+        .get_stream_no_info(spec.stream)
+        .await
+        .map_err(unavailable)?;
     let config = pull::Config {
         durable_name: Some(spec.name.clone()),
         filter_subjects: spec.filters.clone(),
-        ack_policy: if spec.acknowledges { AckPolicy::Explicit } else { AckPolicy::None },
+        ack_policy: if spec.acknowledges {
+            AckPolicy::Explicit
+        } else {
+            AckPolicy::None
+        },
         ..Default::default()
     };
-    stream.create_consumer(config).await.map_err(unavailable).map(|_| ())
+    stream
+        .create_consumer(config)
+        .await
+        .map_err(unavailable)
+        .map(|_| ())
 }

@@ -18,7 +18,9 @@ use async_nats::jetstream::context::ConsumerInfoErrorKind;
 use async_nats::jetstream::context::{PublishError, PublishErrorKind};
 use async_nats::jetstream::message::PublishMessage;
 use async_nats::jetstream::message::StreamMessage;
-use async_nats::jetstream::stream::{DirectGetErrorKind, RawMessageErrorKind, Stream as StreamHandle};
+use async_nats::jetstream::stream::{
+    DirectGetErrorKind, RawMessageErrorKind, Stream as StreamHandle,
+};
 use async_trait::async_trait;
 use orlog_model::EffectName;
 
@@ -26,7 +28,8 @@ use super::connection::{chain, unavailable};
 use super::message::to_nats;
 use super::{Connection, WORKFLOW_COMMANDS, WORKFLOW_DEADLETTERS, WORKFLOW_EVENTS, message};
 use crate::effect_queue::{
-    EffectQueue, EnqueuedCommand, JobStream, JobSubscription, ReadConsistency, ResultPublish, ResultStream,
+    EffectQueue, EnqueuedCommand, JobStream, JobSubscription, ReadConsistency, ResultPublish,
+    ResultStream,
 };
 use crate::signature::Signer;
 use crate::{Error, Message};
@@ -72,11 +75,19 @@ impl NatsEffectQueue {
     }
 
     async fn stream(&self, name: &str) -> Result<StreamHandle<()>, Error> {
-        self.connection.jetstream.get_stream_no_info(name).await.map_err(unavailable)
+        self.connection
+            .jetstream
+            .get_stream_no_info(name)
+            .await
+            .map_err(unavailable)
     }
 
     async fn publish(&self, subject: &str, message: PublishMessage) -> Result<u64, PublishError> {
-        let sent = self.connection.jetstream.send_publish(subject.to_owned(), message).await?;
+        let sent = self
+            .connection
+            .jetstream
+            .send_publish(subject.to_owned(), message)
+            .await?;
         Ok(sent.await?.sequence)
     }
 
@@ -96,7 +107,10 @@ impl NatsEffectQueue {
                 Err(error) => error,
             };
             if error.kind() == PublishErrorKind::MaxPayloadExceeded {
-                return Err(Error::TooLarge { size: message.size(), limit: self.connection.max_payload() });
+                return Err(Error::TooLarge {
+                    size: message.size(),
+                    limit: self.connection.max_payload(),
+                });
             }
             last = chain(&error);
             // Without an expectation, the deduplication id makes a retry idempotent.
@@ -110,12 +124,17 @@ impl NatsEffectQueue {
             tokio::time::sleep(pause).await;
             pause *= 2;
         }
-        Err(Error::Unavailable(format!("publish on {} failed: {last}", message.subject)))
+        Err(Error::Unavailable(format!(
+            "publish on {} failed: {last}",
+            message.subject
+        )))
     }
 
     /// Returns the authentic message under a subject, as the leader of its stream has it.
     async fn stored(&self, stream: &str, subject: &str) -> Result<StoredMessage, Error> {
-        let Some(last) = self.last(stream, subject).await? else { return Ok(StoredMessage::None) };
+        let Some(last) = self.last(stream, subject).await? else {
+            return Ok(StoredMessage::None);
+        };
         let end = last.sequence;
         if self.is_authentic(&last) {
             return Ok(StoredMessage::Authentic(last));
@@ -150,20 +169,37 @@ impl NatsEffectQueue {
 
     fn is_authentic(&self, message: &StreamMessage) -> bool {
         let signer = &self.connection.signer;
-        !signer.is_enabled() || signer.verify(&message::from_stream_message(message.clone())).is_ok()
+        !signer.is_enabled()
+            || signer
+                .verify(&message::from_stream_message(message.clone()))
+                .is_ok()
     }
 
     /// Returns the last message under a subject, as the leader of its stream has it.
     async fn last(&self, stream: &str, subject: &str) -> Result<Option<StreamMessage>, Error> {
-        match self.stream(stream).await?.get_last_raw_message_by_subject(subject).await {
+        match self
+            .stream(stream)
+            .await?
+            .get_last_raw_message_by_subject(subject)
+            .await
+        {
             Ok(message) => Ok(Some(message)),
             Err(error) if error.kind() == RawMessageErrorKind::NoMessageFound => Ok(None),
             Err(error) => Err(unavailable(error)),
         }
     }
 
-    async fn last_nearby(&self, stream: &str, subject: &str) -> Result<Option<StreamMessage>, Error> {
-        match self.stream(stream).await?.direct_get_last_for_subject(subject).await {
+    async fn last_nearby(
+        &self,
+        stream: &str,
+        subject: &str,
+    ) -> Result<Option<StreamMessage>, Error> {
+        match self
+            .stream(stream)
+            .await?
+            .direct_get_last_for_subject(subject)
+            .await
+        {
             Ok(message) => Ok(Some(message)),
             Err(error) if error.kind() == DirectGetErrorKind::NotFound => Ok(None),
             Err(error) => Err(unavailable(error)),
@@ -171,7 +207,12 @@ impl NatsEffectQueue {
     }
 
     async fn is_stored(&self, enqueued: &EnqueuedCommand) -> Result<bool, Error> {
-        match self.stream(WORKFLOW_COMMANDS).await?.get_raw_message(enqueued.sequence).await {
+        match self
+            .stream(WORKFLOW_COMMANDS)
+            .await?
+            .get_raw_message(enqueued.sequence)
+            .await
+        {
             Ok(message) => Ok(message.subject.as_str() == enqueued.subject),
             Err(error) if error.kind() == RawMessageErrorKind::NoMessageFound => Ok(false),
             Err(error) => Err(unavailable(error)),
@@ -187,24 +228,41 @@ impl EffectQueue for NatsEffectQueue {
             PublishState::Fresh(sequence) => (sequence, false),
             PublishState::Found(there) => (there.sequence, true),
         };
-        Ok(EnqueuedCommand { subject: command.subject, sequence, already_queued })
+        Ok(EnqueuedCommand {
+            subject: command.subject,
+            sequence,
+            already_queued,
+        })
     }
 
     /// A command at or below the ack floor of the consumer is acknowledged. A command above it may be
     /// acknowledged too while an older one is pending. The function then returns that it is pending, and
     /// the floor moves later.
-    async fn is_pending(&self, effect: &EffectName, enqueued: &EnqueuedCommand) -> Result<bool, Error> {
+    async fn is_pending(
+        &self,
+        effect: &EffectName,
+        enqueued: &EnqueuedCommand,
+    ) -> Result<bool, Error> {
         if !self.is_stored(enqueued).await? {
             return Ok(false);
         }
-        match self.stream(WORKFLOW_COMMANDS).await?.consumer_info(consumer_name(effect)).await {
+        match self
+            .stream(WORKFLOW_COMMANDS)
+            .await?
+            .consumer_info(consumer_name(effect))
+            .await
+        {
             Ok(info) => Ok(info.ack_floor.stream_sequence < enqueued.sequence),
             Err(error) if error.kind() == ConsumerInfoErrorKind::NotFound => Ok(true),
             Err(error) => Err(unavailable(error)),
         }
     }
 
-    async fn result(&self, subject: &str, consistency: ReadConsistency) -> Result<Option<Message>, Error> {
+    async fn result(
+        &self,
+        subject: &str,
+        consistency: ReadConsistency,
+    ) -> Result<Option<Message>, Error> {
         let nearby = match consistency {
             ReadConsistency::Eventual => self.last_nearby(WORKFLOW_EVENTS, subject).await?,
             ReadConsistency::Linearizable => None,
@@ -224,7 +282,9 @@ impl EffectQueue for NatsEffectQueue {
         let result = self.connection.signer.sign(result);
         Ok(match self.lay(WORKFLOW_EVENTS, &result, true).await? {
             PublishState::Fresh(_) => ResultPublish::Published,
-            PublishState::Found(there) if there.payload == result.payload => ResultPublish::Published,
+            PublishState::Found(there) if there.payload == result.payload => {
+                ResultPublish::Published
+            }
             PublishState::Found(there) => {
                 ResultPublish::AlreadyPublished(message::from_stream_message(there))
             }
@@ -233,15 +293,24 @@ impl EffectQueue for NatsEffectQueue {
 
     async fn subscribe_results(&self) -> Result<Box<dyn ResultStream>, Error> {
         let stream = self.stream(WORKFLOW_EVENTS).await?;
-        Ok(Box::new(results::NatsResultStream::open(stream, self.signer()).await?))
+        Ok(Box::new(
+            results::NatsResultStream::open(stream, self.signer()).await?,
+        ))
     }
 
-    async fn subscribe_jobs(&self, subscription: JobSubscription) -> Result<Box<dyn JobStream>, Error> {
+    async fn subscribe_jobs(
+        &self,
+        subscription: JobSubscription,
+    ) -> Result<Box<dyn JobStream>, Error> {
         let stream = self.stream(WORKFLOW_COMMANDS).await?;
-        Ok(Box::new(jobs::NatsJobStream::open(stream, self.signer(), subscription).await?))
+        Ok(Box::new(
+            jobs::NatsJobStream::open(stream, self.signer(), subscription).await?,
+        ))
     }
 
     async fn dead_letter(&self, message: Message) -> Result<(), Error> {
-        self.lay(WORKFLOW_DEADLETTERS, &message, false).await.map(|_| ())
+        self.lay(WORKFLOW_DEADLETTERS, &message, false)
+            .await
+            .map(|_| ())
     }
 }

@@ -51,12 +51,19 @@ mod tests {
 
     #[track_caller]
     fn check(filters: &[&str], expected: &[&str]) {
-        assert_eq!(merge_overlapping(filters.iter().copied()), expected, "{filters:?}");
+        assert_eq!(
+            merge_overlapping(filters.iter().copied()),
+            expected,
+            "{filters:?}"
+        );
     }
 
     #[test]
     fn overlapping_filters_are_merged() {
-        check(&["tenant.*.workflow.>", "workflow.>"], &["tenant.*.workflow.>", "workflow.>"]);
+        check(
+            &["tenant.*.workflow.>", "workflow.>"],
+            &["tenant.*.workflow.>", "workflow.>"],
+        );
         check(&["a.*", "a.b"], &["a.*"]);
         check(&["a.b", "a.b", "a.>"], &["a.>"]);
         check(&["a.*.c", "a.b.*"], &[]);

@@ -64,7 +64,10 @@ impl Leases {
             subject_delete_marker_ttl: Some(TOMBSTONE_TTL),
             ..Bucket::config(bucket, "Pods and shard owners", replicas)
         };
-        StreamSpec { config, is_external: false }
+        StreamSpec {
+            config,
+            is_external: false,
+        }
     }
 
     /// Opens the existing bucket and starts to read it.
@@ -74,11 +77,18 @@ impl Leases {
     pub async fn open(connection: &Connection, options: LeaseOptions) -> Result<Self, Error> {
         let bucket = Bucket::open(connection, &options.bucket).await?;
         let watch = bucket.watch();
-        Ok(Self { bucket, ttl: options.ttl, watch, announced: Mutex::default() })
+        Ok(Self {
+            bucket,
+            ttl: options.ttl,
+            watch,
+            announced: Mutex::default(),
+        })
     }
 
     fn own(&self) -> std::sync::MutexGuard<'_, Option<u64>> {
-        self.announced.lock().unwrap_or_else(PoisonError::into_inner)
+        self.announced
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -90,11 +100,26 @@ impl Membership for Leases {
 
     async fn announce(&self, pod: &Pod) -> Result<bool, Error> {
         let key = pod_key(&pod.name);
-        let Pod { incarnation, url, draining, node_keys, .. } = pod.clone();
-        let record = PodRecord { incarnation, url, draining, node_keys };
+        let Pod {
+            incarnation,
+            url,
+            draining,
+            node_keys,
+            ..
+        } = pod.clone();
+        let record = PodRecord {
+            incarnation,
+            url,
+            draining,
+            node_keys,
+        };
         let body = json(&record);
         let seen = *self.own();
-        let put = match self.bucket.put(&key, body.clone(), seen, Some(self.ttl)).await? {
+        let put = match self
+            .bucket
+            .put(&key, body.clone(), seen, Some(self.ttl))
+            .await?
+        {
             PutResult::Done(revision) => revision,
             PutResult::Conflict => {
                 // Expired meanwhile, stored although the response was lost, or written by another process.
@@ -104,7 +129,11 @@ impl Membership for Leases {
                     return Ok(false);
                 }
                 let seen = last.map_or(0, |(sequence, _)| sequence);
-                match self.bucket.put(&key, body, Some(seen), Some(self.ttl)).await? {
+                match self
+                    .bucket
+                    .put(&key, body, Some(seen), Some(self.ttl))
+                    .await?
+                {
                     PutResult::Done(revision) => revision,
                     PutResult::Conflict => {
                         return Err(Error::Unavailable(format!("{key} changes constantly")));
@@ -117,9 +146,14 @@ impl Membership for Leases {
     }
 
     async fn leave(&self, pod: &Pod) -> Result<(), Error> {
-        let Some(seen) = self.own().take() else { return Ok(()) };
+        let Some(seen) = self.own().take() else {
+            return Ok(());
+        };
         // An empty body means no owner. It has the time to live of an announcement.
-        self.bucket.put(&pod_key(&pod.name), Vec::new(), Some(seen), Some(self.ttl)).await.map(|_| ())
+        self.bucket
+            .put(&pod_key(&pod.name), Vec::new(), Some(seen), Some(self.ttl))
+            .await
+            .map(|_| ())
     }
 
     async fn acquire(
@@ -130,32 +164,67 @@ impl Membership for Leases {
         log_epoch: u64,
     ) -> Result<Option<ShardLease>, Error> {
         let epoch = seen.epoch.max(log_epoch) + 1;
-        let record = ShardRecord { pod: Some(pod.name.clone()), incarnation: Some(pod.incarnation), epoch };
-        match self.bucket.put(&shard_key(shard), json(&record), Some(seen.revision), None).await? {
+        let record = ShardRecord {
+            pod: Some(pod.name.clone()),
+            incarnation: Some(pod.incarnation),
+            epoch,
+        };
+        match self
+            .bucket
+            .put(&shard_key(shard), json(&record), Some(seen.revision), None)
+            .await?
+        {
             PutResult::Done(revision) => Ok(Some(ShardLease { epoch, revision })),
             PutResult::Conflict => Ok(None),
         }
     }
 
     async fn release(&self, shard: u16, lease: ShardLease) -> Result<(), Error> {
-        let record = ShardRecord { pod: None, incarnation: None, epoch: lease.epoch };
-        self.bucket.put(&shard_key(shard), json(&record), Some(lease.revision), None).await.map(|_| ())
+        let record = ShardRecord {
+            pod: None,
+            incarnation: None,
+            epoch: lease.epoch,
+        };
+        self.bucket
+            .put(&shard_key(shard), json(&record), Some(lease.revision), None)
+            .await
+            .map(|_| ())
     }
 }
 
 impl BucketView for ClusterView {
     fn begin(_last_sequence: u64) -> Self {
-        Self { current: true, ..Self::default() }
+        Self {
+            current: true,
+            ..Self::default()
+        }
     }
 
     fn note(&mut self, key: &str, sequence: u64, body: &[u8]) {
         match key.split_once('.') {
             Some(("pod", name)) => {
-                let Ok(name) = crate::subject::decode_token(name) else { return };
+                let Ok(name) = crate::subject::decode_token(name) else {
+                    return;
+                };
                 self.pods.remove(name.as_ref());
-                if let Some(PodRecord { incarnation, url, draining, node_keys }) = read(body) {
+                if let Some(PodRecord {
+                    incarnation,
+                    url,
+                    draining,
+                    node_keys,
+                }) = read(body)
+                {
                     let name = name.into_owned();
-                    self.pods.insert(name.clone(), Pod { name, incarnation, url, draining, node_keys });
+                    self.pods.insert(
+                        name.clone(),
+                        Pod {
+                            name,
+                            incarnation,
+                            url,
+                            draining,
+                            node_keys,
+                        },
+                    );
                 }
             }
             Some(("shard", number)) => {
@@ -164,7 +233,10 @@ impl BucketView for ClusterView {
                 let record = read::<ShardRecord>(body);
                 let epoch = record.as_ref().map_or(0, |record| record.epoch);
                 let owner = record.and_then(|record| record.pod.zip(record.incarnation));
-                let lease = ShardLease { epoch, revision: sequence };
+                let lease = ShardLease {
+                    epoch,
+                    revision: sequence,
+                };
                 self.shards.insert(number, ShardOwnership { owner, lease });
             }
             _ => {}

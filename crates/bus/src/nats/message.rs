@@ -41,7 +41,11 @@ pub(super) fn to_nats(message: &Message) -> Result<PublishMessage, Error> {
 }
 
 fn invalid_header(name: &str, reason: impl std::fmt::Display) -> Error {
-    Error::InvalidSubject { subject: name.to_owned(), kind: "header", reason: reason.to_string() }
+    Error::InvalidSubject {
+        subject: name.to_owned(),
+        kind: "header",
+        reason: reason.to_string(),
+    }
 }
 
 /// Converts a received message. Headers of the servers are omitted. The client does not keep the order
@@ -53,12 +57,21 @@ pub(super) fn from_nats(message: async_nats::Message) -> Arc<Message> {
         if name.eq_ignore_ascii_case(ID) {
             id = values.first().map(|value| value.as_str().to_owned());
         } else if !name.starts_with(OWN) {
-            headers.extend(values.iter().map(|value| (name.into(), value.as_str().into())));
+            headers.extend(
+                values
+                    .iter()
+                    .map(|value| (name.into(), value.as_str().into())),
+            );
         }
     }
     headers.sort_by(|a, b| a.0.cmp(&b.0));
     let subject = String::from(message.subject.as_str());
-    Arc::new(Message { subject, id, headers, payload: message.payload })
+    Arc::new(Message {
+        subject,
+        id,
+        headers,
+        payload: message.payload,
+    })
 }
 
 /// Converts a time to milliseconds.
@@ -76,9 +89,12 @@ pub(super) fn header_map(headers: &Headers) -> HeaderMap {
 }
 
 pub(super) fn header_pairs(headers: &HeaderMap) -> Headers {
-    let pair =
-        |name: &HeaderName, value: &HeaderValue| (AsRef::<str>::as_ref(name).into(), value.as_str().into());
-    let all = headers.iter().flat_map(|(name, values)| values.iter().map(move |value| pair(name, value)));
+    let pair = |name: &HeaderName, value: &HeaderValue| {
+        (AsRef::<str>::as_ref(name).into(), value.as_str().into())
+    };
+    let all = headers
+        .iter()
+        .flat_map(|(name, values)| values.iter().map(move |value| pair(name, value)));
     let mut pairs: Headers = all.collect();
     // The client stores them in a hash map.
     pairs.sort();
@@ -87,7 +103,12 @@ pub(super) fn header_pairs(headers: &HeaderMap) -> Headers {
 
 pub(super) fn from_stream_message(message: StreamMessage) -> Message {
     let headers = header_pairs(&message.headers);
-    Message { subject: message.subject.to_string(), id: None, headers, payload: message.payload }
+    Message {
+        subject: message.subject.to_string(),
+        id: None,
+        headers,
+        payload: message.payload,
+    }
 }
 
 #[cfg(test)]
@@ -97,19 +118,35 @@ mod tests {
     use super::*;
 
     fn message(headers: &[(&str, &str)]) -> Message {
-        let headers = headers.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect();
-        Message { subject: "a".to_owned(), id: Some("1".to_owned()), headers, payload: Bytes::new() }
+        let headers = headers
+            .iter()
+            .map(|(name, value)| ((*name).into(), (*value).into()))
+            .collect();
+        Message {
+            subject: "a".to_owned(),
+            id: Some("1".to_owned()),
+            headers,
+            payload: Bytes::new(),
+        }
     }
 
     #[test]
     fn header_injection_is_rejected() {
-        for (name, value) in [("a", "b\r\nNats-Expected-Stream: X"), ("a: b\r\n", "c"), ("", "c")] {
+        for (name, value) in [
+            ("a", "b\r\nNats-Expected-Stream: X"),
+            ("a: b\r\n", "c"),
+            ("", "c"),
+        ] {
             let result = to_nats(&message(&[(name, value)])).map(|_| ());
             assert!(
                 matches!(result, Err(Error::InvalidSubject { kind: "header", .. })),
                 "{name:?} {result:?}"
             );
         }
-        to_nats(&message(&[("ce-type", "OrderPlaced"), ("ce-type", "twice")])).unwrap();
+        to_nats(&message(&[
+            ("ce-type", "OrderPlaced"),
+            ("ce-type", "twice"),
+        ]))
+        .unwrap();
     }
 }

@@ -43,7 +43,10 @@ impl NonceStream {
             allow_direct: false,
             ..Config::default()
         };
-        StreamSpec { config, is_external: false }
+        StreamSpec {
+            config,
+            is_external: false,
+        }
     }
 
     /// Opens the existing stream.
@@ -51,8 +54,15 @@ impl NonceStream {
     /// # Errors
     /// If the servers do not respond or reject the request.
     pub async fn open(connection: &Connection) -> Result<Self, Error> {
-        let stream = connection.jetstream.get_stream_no_info(NONCE_STREAM).await.map_err(unavailable)?;
-        Ok(Self { connection: connection.clone(), stream })
+        let stream = connection
+            .jetstream
+            .get_stream_no_info(NONCE_STREAM)
+            .await
+            .map_err(unavailable)?;
+        Ok(Self {
+            connection: connection.clone(),
+            stream,
+        })
     }
 
     /// Creates a record; `false` if one with this name exists, also if it was taken.
@@ -68,20 +78,30 @@ impl NonceStream {
     /// # Errors
     /// If the servers do not respond. It is then unknown whether the record was taken.
     pub async fn take(&self, name: &str) -> Result<Option<Vec<u8>>, Error> {
-        let last = self.stream.get_last_raw_message_by_subject(&format!("{PREFIX}{name}")).await;
+        let last = self
+            .stream
+            .get_last_raw_message_by_subject(&format!("{PREFIX}{name}"))
+            .await;
         let record = match last {
             Ok(message) => message,
             Err(error) if error.kind() == RawMessageErrorKind::NoMessageFound => return Ok(None),
             Err(error) => return Err(unavailable(error)),
         };
-        let is_taken = record.payload.is_empty() || !self.put(name, Vec::new(), record.sequence).await?;
+        let is_taken =
+            record.payload.is_empty() || !self.put(name, Vec::new(), record.sequence).await?;
         Ok((!is_taken).then(|| record.payload.to_vec()))
     }
 
     /// Replaces the message of a name if its sequence is `seen`; 0: if there is none.
     async fn put(&self, name: &str, body: Vec<u8>, seen: u64) -> Result<bool, Error> {
-        let message = PublishMessage::build().payload(body.into()).expected_last_subject_sequence(seen);
-        let ack = self.connection.jetstream.send_publish(format!("{PREFIX}{name}"), message).await;
+        let message = PublishMessage::build()
+            .payload(body.into())
+            .expected_last_subject_sequence(seen);
+        let ack = self
+            .connection
+            .jetstream
+            .send_publish(format!("{PREFIX}{name}"), message)
+            .await;
         match async { ack?.await }.await {
             Ok(_) => Ok(true),
             Err(error) if error.kind() == PublishErrorKind::WrongLastSequence => Ok(false),

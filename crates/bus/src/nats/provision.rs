@@ -45,7 +45,9 @@ pub struct StreamDiff {
 impl fmt::Display for StreamDiff {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.stream, self.field)?;
-        self.rejected.iter().try_for_each(|reason| write!(f, " - not changed: {reason}"))
+        self.rejected
+            .iter()
+            .try_for_each(|reason| write!(f, " - not changed: {reason}"))
     }
 }
 
@@ -60,7 +62,11 @@ pub async fn diff(
 ) -> Result<Vec<StreamDiff>, ProvisionError> {
     let mut all = Vec::new();
     for stream in &plan.0 {
-        all.extend(compare(stream, find_stream(connection, stream.name()).await?.as_ref(), now));
+        all.extend(compare(
+            stream,
+            find_stream(connection, stream.name()).await?.as_ref(),
+            now,
+        ));
     }
     Ok(all)
 }
@@ -79,7 +85,10 @@ pub async fn apply(
     for stream in &plan.0 {
         let found = find_stream(connection, stream.name()).await?;
         let differences = compare(stream, found.as_ref(), now);
-        if differences.iter().any(|difference| difference.rejected.is_none()) {
+        if differences
+            .iter()
+            .any(|difference| difference.rejected.is_none())
+        {
             put(connection, stream, found.as_ref(), &differences).await?;
         }
         all.extend(differences);
@@ -105,24 +114,37 @@ async fn put(
     found: Option<&Info>,
     differences: &[StreamDiff],
 ) -> Result<(), ProvisionError> {
-    if differences.iter().any(|difference| difference.rejected.is_some()) {
+    if differences
+        .iter()
+        .any(|difference| difference.rejected.is_some())
+    {
         return Ok(());
     }
     let (name, jetstream) = (plan.name(), &connection.jetstream);
     match found {
         None => {
-            jetstream.create_stream(plan.config.clone()).await.map_err(|e| failed(name, "create", &e))?;
+            jetstream
+                .create_stream(plan.config.clone())
+                .await
+                .map_err(|e| failed(name, "create", &e))?;
         }
         Some(info) => {
             let config = laid_over(&plan.config, info.config.clone());
-            jetstream.update_stream(config).await.map_err(|e| failed(name, "update", &e))?;
+            jetstream
+                .update_stream(config)
+                .await
+                .map_err(|e| failed(name, "update", &e))?;
         }
     }
     Ok(())
 }
 
 fn failed(name: &str, action: &'static str, error: &dyn std::error::Error) -> ProvisionError {
-    ProvisionError { stream: name.to_owned(), action, reason: chain(error) }
+    ProvisionError {
+        stream: name.to_owned(),
+        action,
+        reason: chain(error),
+    }
 }
 
 /// Merges the specification over the settings of the stream.
@@ -149,7 +171,10 @@ fn compare(plan: &StreamSpec, found: Option<&Info>, now: Timestamp) -> Vec<Strea
     };
     let Some(info) = found else {
         let owner = "the Aggregate service owns it; start that service first, or set nats.manage_aggregate_stream = true if there is none";
-        return vec![difference("missing".to_owned(), plan.is_external.then(|| owner.to_owned()))];
+        return vec![difference(
+            "missing".to_owned(),
+            plan.is_external.then(|| owner.to_owned()),
+        )];
     };
     let differences = if plan.is_external {
         readable(&plan.config, &info.config)
@@ -158,7 +183,10 @@ fn compare(plan: &StreamSpec, found: Option<&Info>, now: Timestamp) -> Vec<Strea
         all.extend(changeable(&plan.config, info, now));
         all
     };
-    differences.into_iter().map(|(description, rejected)| difference(description, rejected)).collect()
+    differences
+        .into_iter()
+        .map(|(description, rejected)| difference(description, rejected))
+        .collect()
 }
 
 type FieldDiff = (String, Option<String>);
@@ -168,16 +196,27 @@ fn readable(plan: &Config, found: &Config) -> Vec<FieldDiff> {
     let mut all = Vec::new();
     if found.retention != RetentionPolicy::Limits {
         let reason = "events are read from checkpoints, which this retention rejects or drops; its owner must recreate it with limits";
-        all.push((format!("retention is {:?}, not Limits", found.retention), Some(reason.to_owned())));
+        all.push((
+            format!("retention is {:?}, not Limits", found.retention),
+            Some(reason.to_owned()),
+        ));
     }
     let missing: Vec<_> = plan
         .subjects
         .iter()
-        .filter(|expected| !found.subjects.iter().any(|existing| overlaps(existing, expected)))
+        .filter(|expected| {
+            !found
+                .subjects
+                .iter()
+                .any(|existing| overlaps(existing, expected))
+        })
         .collect();
     if missing.len() == plan.subjects.len() && !found.subjects.is_empty() {
         let reason = "its owner must publish aggregate events under these subjects".to_owned();
-        all.push((format!("subjects are {:?}, none of {missing:?}", found.subjects), Some(reason)));
+        all.push((
+            format!("subjects are {:?}, none of {missing:?}", found.subjects),
+            Some(reason),
+        ));
     }
     all
 }
@@ -186,18 +225,32 @@ fn readable(plan: &Config, found: &Config) -> Vec<FieldDiff> {
 fn fixed(plan: &Config, found: &Config) -> Vec<FieldDiff> {
     let reason = "no server can change this setting; recreate the stream under another name or after all messages are read";
     let settings = [
-        ("retention", format!("{:?}", found.retention), format!("{:?}", plan.retention)),
-        ("storage", format!("{:?}", found.storage), format!("{:?}", plan.storage)),
+        (
+            "retention",
+            format!("{:?}", found.retention),
+            format!("{:?}", plan.retention),
+        ),
+        (
+            "storage",
+            format!("{:?}", found.storage),
+            format!("{:?}", plan.storage),
+        ),
     ];
-    let differ = settings.into_iter().filter(|(_, found, expected)| found != expected);
-    differ.map(|(name, found, expected)| (change(name, &found, &expected), Some(reason.to_owned()))).collect()
+    let differ = settings
+        .into_iter()
+        .filter(|(_, found, expected)| found != expected);
+    differ
+        .map(|(name, found, expected)| (change(name, &found, &expected), Some(reason.to_owned())))
+        .collect()
 }
 
 fn changeable(plan: &Config, info: &Info, now: Timestamp) -> Vec<FieldDiff> {
     let found = &info.config;
     let mut all = Vec::new();
-    let (expected, present): (BTreeSet<_>, BTreeSet<_>) =
-        (plan.subjects.iter().collect(), found.subjects.iter().collect());
+    let (expected, present): (BTreeSet<_>, BTreeSet<_>) = (
+        plan.subjects.iter().collect(),
+        found.subjects.iter().collect(),
+    );
     if expected != present {
         let more: Vec<_> = present.difference(&expected).collect();
         let rejected = (!more.is_empty()).then(|| {
@@ -205,7 +258,14 @@ fn changeable(plan: &Config, info: &Info, now: Timestamp) -> Vec<FieldDiff> {
                 "it also has the subjects {more:?}, which may be in use; remove them from the stream manually"
             )
         });
-        all.push((change("subjects", &format!("{present:?}"), &format!("{expected:?}")), rejected));
+        all.push((
+            change(
+                "subjects",
+                &format!("{present:?}"),
+                &format!("{expected:?}"),
+            ),
+            rejected,
+        ));
     }
     if plan.max_age != found.max_age {
         let description = change("max_age", &age(found.max_age), &age(plan.max_age));
@@ -216,11 +276,25 @@ fn changeable(plan: &Config, info: &Info, now: Timestamp) -> Vec<FieldDiff> {
         all.push((description, smaller(plan.max_bytes, info)));
     }
     let settings = [
-        ("replicas", found.num_replicas.to_string(), plan.num_replicas.to_string()),
-        ("duplicate_window", age(found.duplicate_window), age(plan.duplicate_window)),
-        ("allow_direct", found.allow_direct.to_string(), plan.allow_direct.to_string()),
+        (
+            "replicas",
+            found.num_replicas.to_string(),
+            plan.num_replicas.to_string(),
+        ),
+        (
+            "duplicate_window",
+            age(found.duplicate_window),
+            age(plan.duplicate_window),
+        ),
+        (
+            "allow_direct",
+            found.allow_direct.to_string(),
+            plan.allow_direct.to_string(),
+        ),
     ];
-    let differ = settings.into_iter().filter(|(_, found, expected)| found != expected);
+    let differ = settings
+        .into_iter()
+        .filter(|(_, found, expected)| found != expected);
     all.extend(differ.map(|(name, found, expected)| (change(name, &found, &expected), None)));
     all
 }
@@ -230,11 +304,19 @@ fn change(name: &str, found: &str, expected: &str) -> String {
 }
 
 fn age(age: Duration) -> String {
-    if age.is_zero() { "unlimited".to_owned() } else { format!("{age:?}") }
+    if age.is_zero() {
+        "unlimited".to_owned()
+    } else {
+        format!("{age:?}")
+    }
 }
 
 fn bytes(bytes: i64) -> String {
-    if bytes <= 0 { "unlimited".to_owned() } else { bytes.to_string() }
+    if bytes <= 0 {
+        "unlimited".to_owned()
+    } else {
+        bytes.to_string()
+    }
 }
 
 fn shorter(expected: Duration, info: &Info, now: Timestamp) -> Option<String> {

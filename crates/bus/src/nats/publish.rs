@@ -37,7 +37,9 @@ pub(super) async fn publish(
     messages: &[Arc<Message>],
 ) -> Result<Vec<PublishAck>, Error> {
     let limit = max_message_size(connection);
-    messages.iter().try_for_each(|message| check(message, limit))?;
+    messages
+        .iter()
+        .try_for_each(|message| check(message, limit))?;
     if messages.len() < 2 {
         return publish_run(connection, messages).await;
     }
@@ -66,21 +68,37 @@ fn runs(messages: &[Arc<Message>]) -> Vec<&[Arc<Message>]> {
 fn check(message: &Message, limit: usize) -> Result<(), Error> {
     check_subject(&message.subject)?;
     let size = message.size();
-    if size > limit { Err(Error::TooLarge { size, limit }) } else { Ok(()) }
+    if size > limit {
+        Err(Error::TooLarge { size, limit })
+    } else {
+        Ok(())
+    }
 }
 
-async fn publish_run(connection: &Connection, run: &[Arc<Message>]) -> Result<Vec<PublishAck>, Error> {
+async fn publish_run(
+    connection: &Connection,
+    run: &[Arc<Message>],
+) -> Result<Vec<PublishAck>, Error> {
     let mut receipts = vec![None; run.len()];
     for tries in 1..=LEADER_MAX_ATTEMPTS {
-        let waiting: Vec<usize> = (0..run.len()).filter(|&index| receipts[index].is_none()).collect();
+        let waiting: Vec<usize> = (0..run.len())
+            .filter(|&index| receipts[index].is_none())
+            .collect();
         let share = u32::try_from(waiting.len()).expect("a run is small");
         let closed = |_| Error::Unavailable("the connection is closed".to_owned());
-        let share = connection.window.acquire_many(share).await.map_err(closed)?;
+        let share = connection
+            .window
+            .acquire_many(share)
+            .await
+            .map_err(closed)?;
         let acks = send(connection, run, &waiting).await?;
         for (index, ack) in waiting.into_iter().zip(acks) {
             match ack.await {
                 Ok(ack) => {
-                    receipts[index] = Some(PublishAck { sequence: ack.sequence, duplicate: ack.duplicate });
+                    receipts[index] = Some(PublishAck {
+                        sequence: ack.sequence,
+                        duplicate: ack.duplicate,
+                    });
                 }
                 Err(error) if has_no_responders(&error) && tries < LEADER_MAX_ATTEMPTS => {}
                 Err(error) => return Err(failed(&error, &run[index])),
@@ -100,10 +118,16 @@ async fn send(
     run: &[Arc<Message>],
     indices: &[usize],
 ) -> Result<Vec<PublishAckFuture>, Error> {
-    let prepared = indices.iter().map(|&index| to_nats(&run[index])).collect::<Result<Vec<_>, _>>()?;
+    let prepared = indices
+        .iter()
+        .map(|&index| to_nats(&run[index]))
+        .collect::<Result<Vec<_>, _>>()?;
     let mut acks = Vec::with_capacity(indices.len());
     for (&index, prepared) in indices.iter().zip(prepared) {
-        let sent = connection.jetstream.send_publish(run[index].subject.clone(), prepared).await;
+        let sent = connection
+            .jetstream
+            .send_publish(run[index].subject.clone(), prepared)
+            .await;
         acks.push(sent.map_err(|error| failed(&error, &run[index]))?);
     }
     Ok(acks)
@@ -135,23 +159,29 @@ fn map_server_error(error: &PublishError, message: &Message) -> Error {
         .and_then(|source| source.downcast_ref::<async_nats::jetstream::Error>())
         .map(async_nats::jetstream::Error::error_code);
     match code {
-        Some(ErrorCode::STREAM_MESSAGE_EXCEEDS_MAXIMUM | ErrorCode::STREAM_HEADER_EXCEEDS_MAXIMUM) => {
-            too_large(message)
-        }
+        Some(
+            ErrorCode::STREAM_MESSAGE_EXCEEDS_MAXIMUM | ErrorCode::STREAM_HEADER_EXCEEDS_MAXIMUM,
+        ) => too_large(message),
         Some(
             ErrorCode::ACCOUNT_RESOURCES_EXCEEDED
             | ErrorCode::INSUFFICIENT_RESOURCES
             | ErrorCode::STORAGE_RESOURCES_EXCEEDED
             | ErrorCode::MEMORY_RESOURCES_EXCEEDED
             | ErrorCode::STREAM_STORE_FAILED,
-        ) => Error::Full(format!("{}; raise the limits of the stream or of the account", chain(error))),
+        ) => Error::Full(format!(
+            "{}; raise the limits of the stream or of the account",
+            chain(error)
+        )),
         _ => Error::Unavailable(format!("{}: {}", message.subject, chain(error))),
     }
 }
 
 fn too_large(message: &Message) -> Error {
     let size = message.size();
-    Error::TooLarge { size, limit: size.saturating_sub(1) }
+    Error::TooLarge {
+        size,
+        limit: size.saturating_sub(1),
+    }
 }
 
 #[cfg(test)]
@@ -178,8 +208,13 @@ mod tests {
         check_runs(&["a", "b", "c"], &[3]);
         check_runs(&["a", "a", "a"], &[1, 1, 1]);
         check_runs(&["a", "b", "a", "b", "c", "b"], &[2, 3, 1]);
-        let many: Vec<String> = (0..=MAX_PENDING_PUBLISHES).map(|number| number.to_string()).collect();
-        check_runs(&many.iter().map(String::as_str).collect::<Vec<_>>(), &[MAX_PENDING_PUBLISHES, 1]);
+        let many: Vec<String> = (0..=MAX_PENDING_PUBLISHES)
+            .map(|number| number.to_string())
+            .collect();
+        check_runs(
+            &many.iter().map(String::as_str).collect::<Vec<_>>(),
+            &[MAX_PENDING_PUBLISHES, 1],
+        );
         check_runs(&[], &[0]);
     }
 }

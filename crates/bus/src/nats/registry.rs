@@ -30,7 +30,10 @@ impl NatsRegistry {
     #[must_use]
     pub fn plan(replicas: usize) -> StreamSpec {
         let config = Bucket::config(REGISTRY_BUCKET, "Contexts and actors", replicas);
-        StreamSpec { config, is_external: false }
+        StreamSpec {
+            config,
+            is_external: false,
+        }
     }
 
     /// Opens the existing bucket and reads all records.
@@ -39,8 +42,13 @@ impl NatsRegistry {
     /// If the servers do not respond or reject the request.
     pub async fn open(connection: &Connection) -> Result<Self, Error> {
         let bucket = Bucket::open(connection, REGISTRY_BUCKET).await?;
-        let registry = Self { watch: bucket.watch(), bucket };
-        registry.wait("its records are not read", |view| view.is_current).await?;
+        let registry = Self {
+            watch: bucket.watch(),
+            bucket,
+        };
+        registry
+            .wait("its records are not read", |view| view.is_current)
+            .await?;
         Ok(registry)
     }
 
@@ -52,11 +60,16 @@ impl NatsRegistry {
         let mut view = self.watch.view();
         let found = tokio::time::timeout(VIEW_TIMEOUT, view.wait_for(is_done)).await;
         let unavailable = || {
-            let detail =
-                format!("the registry {REGISTRY_BUCKET} does not respond: {problem} after {VIEW_TIMEOUT:?}");
+            let detail = format!(
+                "the registry {REGISTRY_BUCKET} does not respond: {problem} after {VIEW_TIMEOUT:?}"
+            );
             Error::Unavailable(detail)
         };
-        found.ok().and_then(Result::ok).map(|_| ()).ok_or_else(unavailable)
+        found
+            .ok()
+            .and_then(Result::ok)
+            .map(|_| ())
+            .ok_or_else(unavailable)
     }
 }
 
@@ -68,12 +81,18 @@ impl Registry for NatsRegistry {
 
     fn durable_position(&self) -> Option<DurablePosition> {
         let position = self.watch.view().borrow().revision;
-        (position > 0).then_some(DurablePosition { identity: IDENTITY, position })
+        (position > 0).then_some(DurablePosition {
+            identity: IDENTITY,
+            position,
+        })
     }
 
     async fn refresh(&self) -> Result<(), Error> {
         let last = self.bucket.last_sequence().await?;
-        self.wait("its last records are not read", |view| view.is_current && view.revision >= last).await
+        self.wait("its last records are not read", |view| {
+            view.is_current && view.revision >= last
+        })
+        .await
     }
 
     async fn put(&self, key: &str, value: Option<String>, seen: u64) -> Result<Option<u64>, Error> {
@@ -83,29 +102,49 @@ impl Registry for NatsRegistry {
             return Err(Error::Unavailable(reason.to_owned()));
         }
         let (token, body) = (encode_token(key), value.unwrap_or_default().into_bytes());
-        let mut result = self.bucket.put(&token, body.clone(), Some(seen), None).await?;
+        let mut result = self
+            .bucket
+            .put(&token, body.clone(), Some(seen), None)
+            .await?;
         if matches!(result, PutResult::Conflict) && seen == 0 {
             // A removed record has a tombstone, whose sequence the servers expect.
-            if let Some((tombstone, _)) = self.bucket.last(&token).await?.filter(|(_, body)| body.is_empty())
+            if let Some((tombstone, _)) = self
+                .bucket
+                .last(&token)
+                .await?
+                .filter(|(_, body)| body.is_empty())
             {
                 result = self.bucket.put(&token, body, Some(tombstone), None).await?;
             }
         }
-        let PutResult::Done(revision) = result else { return Ok(None) };
-        self.wait("the change is stored, but not read", |view| view.revision >= revision).await?;
+        let PutResult::Done(revision) = result else {
+            return Ok(None);
+        };
+        self.wait("the change is stored, but not read", |view| {
+            view.revision >= revision
+        })
+        .await?;
         Ok(Some(revision))
     }
 }
 
 impl BucketView for RegistryView {
     fn begin(last_sequence: u64) -> Self {
-        Self { revision: last_sequence, is_current: true, ..Self::default() }
+        Self {
+            revision: last_sequence,
+            is_current: true,
+            ..Self::default()
+        }
     }
 
     fn note(&mut self, key: &str, sequence: u64, body: &[u8]) {
         let Ok(key) = decode_token(key) else { return };
         let text = String::from_utf8_lossy(body);
-        self.apply(&key, sequence, Some(text.as_ref()).filter(|text| !text.is_empty()));
+        self.apply(
+            &key,
+            sequence,
+            Some(text.as_ref()).filter(|text| !text.is_empty()),
+        );
     }
 
     fn can_follow(&self, last: &Self) -> bool {

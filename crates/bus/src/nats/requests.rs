@@ -37,8 +37,14 @@ impl Connection {
     /// # Errors
     /// If the subject is invalid, or the client is closed.
     pub async fn requests(&self, subject: &str, group: &str) -> Result<Requests, Error> {
-        let subscriber = self.client.queue_subscribe(subject.to_owned(), group.to_owned()).await;
-        Ok(Requests { subscriber: subscriber.map_err(unavailable)?, client: self.client.clone() })
+        let subscriber = self
+            .client
+            .queue_subscribe(subject.to_owned(), group.to_owned())
+            .await;
+        Ok(Requests {
+            subscriber: subscriber.map_err(unavailable)?,
+            client: self.client.clone(),
+        })
     }
 }
 
@@ -50,7 +56,11 @@ impl Requests {
             let reply = message.reply.take().filter(|reply| is_reply_subject(reply));
             if let Some(reply) = reply {
                 let client = self.client.clone();
-                return Some(ReceivedRequest { message: from_nats(message), reply, client });
+                return Some(ReceivedRequest {
+                    message: from_nats(message),
+                    reply,
+                    client,
+                });
             }
             tracing::debug!(subject = %message.subject, "request without a subject for its response ignored");
         }
@@ -71,11 +81,16 @@ impl ReceivedRequest {
     /// If it is larger than the server accepts, or if the client is closed.
     pub async fn respond(self, response: Response) -> Result<(), Error> {
         let headers = header_map(&response.headers);
-        let sent = self.client.publish_with_headers(self.reply, headers, response.payload).await;
+        let sent = self
+            .client
+            .publish_with_headers(self.reply, headers, response.payload)
+            .await;
         sent.map_err(unavailable)
     }
 }
 
 fn is_reply_subject(subject: &str) -> bool {
-    REPLY_PREFIXES.iter().any(|prefix| subject.starts_with(prefix))
+    REPLY_PREFIXES
+        .iter()
+        .any(|prefix| subject.starts_with(prefix))
 }

@@ -25,7 +25,12 @@ impl NatsScan {
     /// Starts the scan of all messages up to `end` that were not published before `since`.
     pub(super) fn start(config: ReaderConfig, since: Option<Timestamp>, end: u64) -> Self {
         let done = config.after >= end;
-        Self { reader: StreamReader::start(config), since, end, done }
+        Self {
+            reader: StreamReader::start(config),
+            since,
+            end,
+            done,
+        }
     }
 }
 
@@ -36,7 +41,10 @@ impl StreamScan for NatsScan {
             let event = tokio::time::timeout(READ_TIMEOUT, self.reader.next()).await;
             match event.map_err(|_| Error::Unavailable("the servers do not respond".to_owned()))? {
                 ReaderEvent::Messages { messages, pending } => {
-                    self.done = pending == 0 || messages.last().is_some_and(|last| last.sequence >= self.end);
+                    self.done = pending == 0
+                        || messages
+                            .last()
+                            .is_some_and(|last| last.sequence >= self.end);
                     let found = messages.iter().filter(|stored| {
                         stored.sequence <= self.end
                             && self.since.is_none_or(|since| stored.published_at >= since)

@@ -12,7 +12,9 @@ use std::time::Duration;
 
 use async_nats::jetstream::context::PublishErrorKind;
 use async_nats::jetstream::message::PublishMessage;
-use async_nats::jetstream::stream::{Config, DiscardPolicy, RawMessageErrorKind, RetentionPolicy, Stream};
+use async_nats::jetstream::stream::{
+    Config, DiscardPolicy, RawMessageErrorKind, RetentionPolicy, Stream,
+};
 use bytes::Bytes;
 use futures::StreamExt;
 
@@ -74,11 +76,16 @@ pub struct ShardLog {
 
 impl fmt::Debug for ShardLog {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ShardLog").field("subject", &self.subject).finish_non_exhaustive()
+        f.debug_struct("ShardLog")
+            .field("subject", &self.subject)
+            .finish_non_exhaustive()
     }
 }
 
-#[expect(clippy::missing_errors_doc, reason = "the documentation of the type has the common error")]
+#[expect(
+    clippy::missing_errors_doc,
+    reason = "the documentation of the type has the common error"
+)]
 impl ShardLog {
     /// Returns the specification of the stream.
     ///
@@ -98,13 +105,25 @@ impl ShardLog {
             allow_direct: false,
             ..Config::default()
         };
-        StreamSpec { config, is_external: false }
+        StreamSpec {
+            config,
+            is_external: false,
+        }
     }
 
     /// Returns the log of a shard. Sends no request to the servers.
     pub async fn open(connection: &Connection, shard: u16) -> Result<Self, ShardLogError> {
-        let stream = connection.jetstream.get_stream_no_info(LOG_STREAM).await.map_err(unavailable)?;
-        Ok(Self { connection: connection.clone(), stream, subject: format!("orlog.log.{shard}"), shard })
+        let stream = connection
+            .jetstream
+            .get_stream_no_info(LOG_STREAM)
+            .await
+            .map_err(unavailable)?;
+        Ok(Self {
+            connection: connection.clone(),
+            stream,
+            subject: format!("orlog.log.{shard}"),
+            shard,
+        })
     }
 
     /// Returns an identity that distinguishes this log from a recreated one and from those of other shards.
@@ -125,7 +144,10 @@ impl ShardLog {
     /// Returns the maximum size of an entry.
     #[must_use]
     pub fn max_entry_bytes(&self) -> usize {
-        self.connection.max_payload().min(MAX_ENTRY_BYTES).saturating_sub(HEADERS)
+        self.connection
+            .max_payload()
+            .min(MAX_ENTRY_BYTES)
+            .saturating_sub(HEADERS)
     }
 
     /// Appends an entry and returns its number. `after` is the expected last entry (0: the log is empty).
@@ -137,8 +159,13 @@ impl ShardLog {
         if let Some(after) = after {
             message = message.expected_last_subject_sequence(after);
         }
-        let sent =
-            async { self.connection.jetstream.send_publish(self.subject.clone(), message).await?.await };
+        let sent = async {
+            self.connection
+                .jetstream
+                .send_publish(self.subject.clone(), message)
+                .await?
+                .await
+        };
         match sent.await {
             Ok(ack) => Ok(ack.sequence),
             Err(error) if error.kind() == PublishErrorKind::WrongLastSequence => {
@@ -150,7 +177,11 @@ impl ShardLog {
 
     /// Returns the last entry, as the leader of the stream has it.
     pub async fn last(&self) -> Result<Option<(u64, Bytes)>, ShardLogError> {
-        match self.stream.get_last_raw_message_by_subject(&self.subject).await {
+        match self
+            .stream
+            .get_last_raw_message_by_subject(&self.subject)
+            .await
+        {
             Ok(message) => Ok(Some((message.sequence, message.payload))),
             Err(error) if error.kind() == RawMessageErrorKind::NoMessageFound => Ok(None),
             Err(error) => Err(unavailable(error)),
@@ -167,7 +198,9 @@ impl ShardLog {
         after: u64,
         visit: &mut dyn FnMut(u64, Bytes) -> ControlFlow<()>,
     ) -> Result<(), ShardLogError> {
-        let Some((end, _)) = self.last().await? else { return Ok(()) };
+        let Some((end, _)) = self.last().await? else {
+            return Ok(());
+        };
         let (mut read, mut attempts) = (after, 0);
         if self.read_singly(&mut read, end, visit).await?.is_break() {
             return Ok(());
@@ -178,7 +211,9 @@ impl ShardLog {
                 Ok(ControlFlow::Break(())) => return Ok(()),
                 Ok(ControlFlow::Continue(())) => {}
                 Err(error) if attempts >= ATTEMPTS => return Err(error),
-                Err(error) => tracing::debug!(%error, subject = self.subject, "restarting the log reader"),
+                Err(error) => {
+                    tracing::debug!(%error, subject = self.subject, "restarting the log reader")
+                }
             }
             attempts = if read > before { 0 } else { attempts + 1 };
         }
@@ -197,7 +232,11 @@ impl ShardLog {
             if *read >= end {
                 break;
             }
-            let next = self.stream.raw_message_builder().sequence(*read + 1).next_by_subject(&self.subject);
+            let next = self
+                .stream
+                .raw_message_builder()
+                .sequence(*read + 1)
+                .next_by_subject(&self.subject);
             let message = match next.send().await {
                 Ok(message) => message,
                 // Purged meanwhile, up to its end or beyond.
@@ -221,8 +260,16 @@ impl ShardLog {
     ) -> Result<ControlFlow<()>, ShardLogError> {
         let filter = vec![self.subject.clone()];
         let reader = temporary(filter, temporary_consumer::after(*read), INACTIVE);
-        let consumer = self.stream.create_consumer(reader).await.map_err(unavailable)?;
-        let batches = consumer.stream().max_messages_per_batch(BATCH).heartbeat(HEARTBEAT).expires(EXPIRES);
+        let consumer = self
+            .stream
+            .create_consumer(reader)
+            .await
+            .map_err(unavailable)?;
+        let batches = consumer
+            .stream()
+            .max_messages_per_batch(BATCH)
+            .heartbeat(HEARTBEAT)
+            .expires(EXPIRES);
         let mut messages = batches.messages().await.map_err(unavailable)?;
         let mut delivered = 0;
         while *read < end {
@@ -246,7 +293,12 @@ impl ShardLog {
 
     /// Drops the entries before this number.
     pub async fn purge_before(&self, number: u64) -> Result<(), ShardLogError> {
-        let purged = self.stream.purge().filter(&self.subject).sequence(number).await;
+        let purged = self
+            .stream
+            .purge()
+            .filter(&self.subject)
+            .sequence(number)
+            .await;
         purged.map(drop).map_err(unavailable)
     }
 }

@@ -67,17 +67,35 @@ pub(super) struct SharedReaderMember {
 impl SharedReader {
     /// Joins the shared reader. The first member determines the start of the cache; changed filters reset
     /// it.
-    pub(super) fn join(self: &Arc<Self>, filters: Vec<String>, config: ReaderConfig) -> SharedReaderMember {
+    pub(super) fn join(
+        self: &Arc<Self>,
+        filters: Vec<String>,
+        config: ReaderConfig,
+    ) -> SharedReaderMember {
         let mut state = self.state();
         let number = state.next_member;
         state.next_member += 1;
         let read_to = Arc::new(AtomicU64::new(config.after));
         let first = state.members.is_empty();
-        let covered = filters.iter().all(|filter| state.filters.iter().any(|wide| covers(wide, filter)));
-        state.members.insert(number, MemberPosition { read_to: Arc::clone(&read_to), filters });
+        let covered = filters
+            .iter()
+            .all(|filter| state.filters.iter().any(|wide| covers(wide, filter)));
+        state.members.insert(
+            number,
+            MemberPosition {
+                read_to: Arc::clone(&read_to),
+                filters,
+            },
+        );
         if first || !covered {
-            let after =
-                if first { AckPosition { sequence: config.after, at: None } } else { state.window.end() };
+            let after = if first {
+                AckPosition {
+                    sequence: config.after,
+                    at: None,
+                }
+            } else {
+                state.window.end()
+            };
             state.filters = state.all_filters();
             state.config = Some(config);
             state.window.reset(after);
@@ -89,7 +107,12 @@ impl SharedReader {
         }
         drop(state);
         self.progress.notify_one();
-        SharedReaderMember { shared_reader: Arc::clone(self), number, epoch, read_to }
+        SharedReaderMember {
+            shared_reader: Arc::clone(self),
+            number,
+            epoch,
+            read_to,
+        }
     }
 
     /// Reads while there are members.
@@ -119,7 +142,12 @@ impl SharedReader {
         let filters = merge_overlapping(state.filters.iter().map(String::as_str));
         Some((
             generation,
-            ReaderConfig { name: format!("{}-{generation}", config.name), filters, after, ..config },
+            ReaderConfig {
+                name: format!("{}-{generation}", config.name),
+                filters,
+                after,
+                ..config
+            },
         ))
     }
 
@@ -131,8 +159,15 @@ impl SharedReader {
     /// Returns whether a member has passed the message that would be evicted next.
     fn may_go_on(&self) -> bool {
         let state = self.state();
-        let furthest = state.members.values().map(|member| member.read_to.load(Ordering::Relaxed)).max();
-        state.window.next_eviction().is_none_or(|oldest| furthest.is_some_and(|furthest| furthest >= oldest))
+        let furthest = state
+            .members
+            .values()
+            .map(|member| member.read_to.load(Ordering::Relaxed))
+            .max();
+        state
+            .window
+            .next_eviction()
+            .is_none_or(|oldest| furthest.is_some_and(|furthest| furthest >= oldest))
     }
 
     fn take(&self, generation: u64, event: ReaderEvent) {
@@ -158,7 +193,9 @@ impl SharedReader {
     }
 
     fn state(&self) -> MutexGuard<'_, SharedReaderState> {
-        self.state.lock().expect("no thread panics while it holds this lock")
+        self.state
+            .lock()
+            .expect("no thread panics while it holds this lock")
     }
 }
 
@@ -180,7 +217,11 @@ impl Default for SharedReaderState {
 
 impl SharedReaderState {
     fn all_filters(&self) -> Vec<String> {
-        let mut all: Vec<String> = self.members.values().flat_map(|member| member.filters.clone()).collect();
+        let mut all: Vec<String> = self
+            .members
+            .values()
+            .flat_map(|member| member.filters.clone())
+            .collect();
         all.sort();
         all.dedup();
         all

@@ -59,11 +59,16 @@ pub struct Snapshots {
 
 impl fmt::Debug for Snapshots {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Snapshots").field("shard", &self.shard).finish_non_exhaustive()
+        f.debug_struct("Snapshots")
+            .field("shard", &self.shard)
+            .finish_non_exhaustive()
     }
 }
 
-#[expect(clippy::missing_errors_doc, reason = "the documentation of the type has the common error")]
+#[expect(
+    clippy::missing_errors_doc,
+    reason = "the documentation of the type has the common error"
+)]
 impl Snapshots {
     /// Returns the specification of the bucket's stream.
     #[must_use]
@@ -71,7 +76,10 @@ impl Snapshots {
         let config = Config {
             name: STREAM.to_owned(),
             description: Some("Snapshots of shards".to_owned()),
-            subjects: vec![format!("$O.{SNAPSHOT_BUCKET}.C.>"), format!("$O.{SNAPSHOT_BUCKET}.M.>")],
+            subjects: vec![
+                format!("$O.{SNAPSHOT_BUCKET}.C.>"),
+                format!("$O.{SNAPSHOT_BUCKET}.M.>"),
+            ],
             discard: DiscardPolicy::New,
             max_bytes: -1,
             duplicate_window: DUPLICATES,
@@ -80,7 +88,10 @@ impl Snapshots {
             allow_direct: false,
             ..Config::default()
         };
-        StreamSpec { config, is_external: false }
+        StreamSpec {
+            config,
+            is_external: false,
+        }
     }
 
     /// Returns the snapshots of a shard.
@@ -93,7 +104,11 @@ impl Snapshots {
             let text = format!("bucket {SNAPSHOT_BUCKET} is missing or unavailable ({error}); run `orlog streams apply` to create it");
             ShardLogError::Unavailable(text)
         })?;
-        Ok(Self { connection: connection.clone(), bucket, shard })
+        Ok(Self {
+            connection: connection.clone(),
+            bucket,
+            shard,
+        })
     }
 
     /// Returns the existing snapshots.
@@ -101,9 +116,18 @@ impl Snapshots {
         let prefix = self.object("");
         let named = |info: ObjectInfo| {
             let name = info.name.strip_prefix(&prefix)?.to_owned();
-            Some(Snapshot { name, metadata: info.metadata.into_iter().collect(), bytes: info.size as u64 })
+            Some(Snapshot {
+                name,
+                metadata: info.metadata.into_iter().collect(),
+                bytes: info.size as u64,
+            })
         };
-        Ok(self.objects().await?.into_iter().filter_map(named).collect())
+        Ok(self
+            .objects()
+            .await?
+            .into_iter()
+            .filter_map(named)
+            .collect())
     }
 
     /// Lists the objects without the client's `list`, which reads through a consumer. That consumer may be
@@ -111,8 +135,13 @@ impl Snapshots {
     async fn objects(&self) -> Result<Vec<ObjectInfo>, ShardLogError> {
         let (mut objects, ours) = (Vec::new(), self.object(""));
         for (subject, _) in self.subjects("M", ">").await? {
-            let name = URL_SAFE.decode(&subject).ok().and_then(|name| String::from_utf8(name).ok());
-            let Some(name) = name.filter(|name| name.starts_with(&ours)) else { continue };
+            let name = URL_SAFE
+                .decode(&subject)
+                .ok()
+                .and_then(|name| String::from_utf8(name).ok());
+            let Some(name) = name.filter(|name| name.starts_with(&ours)) else {
+                continue;
+            };
             match self.bucket.info(&name).await {
                 Ok(info) if !info.deleted => objects.push(info),
                 Ok(_) => {}
@@ -125,7 +154,11 @@ impl Snapshots {
 
     /// Saves a file as a snapshot. It is listed after all of it is stored.
     pub async fn save(&self, snapshot: &Snapshot, file: &Path) -> Result<(), ShardLogError> {
-        let id = format!("{}-{}", self.object(&snapshot.name), Uuid::new_v4().simple());
+        let id = format!(
+            "{}-{}",
+            self.object(&snapshot.name),
+            Uuid::new_v4().simple()
+        );
         let saved = self.write(snapshot, file, &id).await;
         if saved.is_err() {
             self.purge(&id).await.ok();
@@ -150,20 +183,30 @@ impl Snapshots {
             {
                 oldest.await.map_err(unavailable)?;
             }
-            let sent = self.connection.jetstream.publish(subject.clone(), piece.into()).await;
+            let sent = self
+                .connection
+                .jetstream
+                .publish(subject.clone(), piece.into())
+                .await;
             in_flight.push_back(sent.map_err(unavailable)?);
         }
         for ack in in_flight {
             ack.await.map_err(unavailable)?;
         }
         // A later owner of the shard may have deleted the first chunks as remains of a crash.
-        let stored: usize = self.subjects("C", id).await?.iter().map(|(_, count)| count).sum();
+        let stored: usize = self
+            .subjects("C", id)
+            .await?
+            .iter()
+            .map(|(_, count)| count)
+            .sum();
         if stored != pieces {
             let text = format!("snapshot {} has {stored} chunks of {pieces}", snapshot.name);
             return Err(ShardLogError::Damaged(text));
         }
         let digest = format!("SHA-256={}", URL_SAFE.encode(hash.finalize()));
-        self.describe(self.described(snapshot, id, (size, pieces), digest)).await
+        self.describe(self.described(snapshot, id, (size, pieces), digest))
+            .await
     }
 
     fn described(
@@ -178,7 +221,10 @@ impl Snapshots {
             description: None,
             metadata: snapshot.metadata.clone().into_iter().collect(),
             headers: None,
-            options: Some(ObjectOptions { link: None, max_chunk_size: Some(CHUNK_BYTES) }),
+            options: Some(ObjectOptions {
+                link: None,
+                max_chunk_size: Some(CHUNK_BYTES),
+            }),
             bucket: SNAPSHOT_BUCKET.to_owned(),
             nuid: id.to_owned(),
             size,
@@ -194,7 +240,11 @@ impl Snapshots {
         let mut headers = HeaderMap::new();
         headers.insert("Nats-Rollup", "sub");
         let body = serde_json::to_vec(&info).map_err(unavailable)?;
-        let sent = self.connection.jetstream.publish_with_headers(subject, headers, body.into()).await;
+        let sent = self
+            .connection
+            .jetstream
+            .publish_with_headers(subject, headers, body.into())
+            .await;
         let ack = sent.map_err(unavailable)?.await;
         ack.map(drop).map_err(unavailable)
     }
@@ -205,26 +255,42 @@ impl Snapshots {
     /// [`ShardLogError::Damaged`] if it is missing or differs from the saved file;
     /// [`ShardLogError::Unavailable`].
     pub async fn load(&self, name: &str, file: &Path) -> Result<(), ShardLogError> {
-        let mut object = self.bucket.get(self.object(name)).await.map_err(|error| match error.kind() {
-            GetErrorKind::NotFound => ShardLogError::Damaged(format!("snapshot {name} does not exist")),
-            _ => unavailable(error),
-        })?;
-        let pieces: usize = self.subjects("C", &object.info.nuid).await?.iter().map(|(_, count)| count).sum();
+        let mut object =
+            self.bucket
+                .get(self.object(name))
+                .await
+                .map_err(|error| match error.kind() {
+                    GetErrorKind::NotFound => {
+                        ShardLogError::Damaged(format!("snapshot {name} does not exist"))
+                    }
+                    _ => unavailable(error),
+                })?;
+        let pieces: usize = self
+            .subjects("C", &object.info.nuid)
+            .await?
+            .iter()
+            .map(|(_, count)| count)
+            .sum();
         if pieces != object.info.chunks {
             // A further read would wait forever.
-            let text = format!("snapshot {name} has {pieces} chunks of {}", object.info.chunks);
+            let text = format!(
+                "snapshot {name} has {pieces} chunks of {}",
+                object.info.chunks
+            );
             return Err(ShardLogError::Damaged(text));
         }
         let mut file = File::create(file).await.map_err(unavailable)?;
         let (expected, mut size, mut buffer) = (object.info.size, 0, vec![0; CHUNK_BYTES]);
         while size < expected {
             let read = tokio::time::timeout(READ_TIMEOUT, object.read(&mut buffer)).await;
-            let read = read.map_err(unavailable)?.map_err(|error| match error.kind() {
-                std::io::ErrorKind::InvalidData => {
-                    ShardLogError::Damaged(format!("snapshot {name}: {error}"))
-                }
-                _ => unavailable(error),
-            })?;
+            let read = read
+                .map_err(unavailable)?
+                .map_err(|error| match error.kind() {
+                    std::io::ErrorKind::InvalidData => {
+                        ShardLogError::Damaged(format!("snapshot {name}: {error}"))
+                    }
+                    _ => unavailable(error),
+                })?;
             if read == 0 {
                 let text = format!("snapshot {name} has {size} bytes of {expected}");
                 return Err(ShardLogError::Damaged(text));
@@ -238,7 +304,9 @@ impl Snapshots {
     /// Deletes a snapshot. No-op if it does not exist.
     pub async fn delete(&self, name: &str) -> Result<(), ShardLogError> {
         let name = self.object(name);
-        let Ok(info) = self.bucket.info(&name).await else { return Ok(()) };
+        let Ok(info) = self.bucket.info(&name).await else {
+            return Ok(());
+        };
         self.bucket.delete(&name).await.map_err(unavailable)?;
         self.purge(&info.nuid).await
     }
@@ -247,7 +315,12 @@ impl Snapshots {
     /// sorts before `floor`. They are remains of processes that crashed during a save. A snapshot with a
     /// later name may still be in progress.
     pub async fn delete_orphans(&self, before: &str) -> Result<(), ShardLogError> {
-        let referenced: HashSet<String> = self.objects().await?.into_iter().map(|info| info.nuid).collect();
+        let referenced: HashSet<String> = self
+            .objects()
+            .await?
+            .into_iter()
+            .map(|info| info.nuid)
+            .collect();
         let (ours, before) = (self.object(""), self.object(before));
         for (id, _) in self.subjects("C", "*").await? {
             if id.starts_with(&ours) && id < before && !referenced.contains(&id) {
@@ -259,19 +332,41 @@ impl Snapshots {
 
     /// Returns the subject parts after the kind (`C`: chunks, `M`: object metadata), and the number of
     /// messages of each.
-    async fn subjects(&self, kind: &str, filter: &str) -> Result<Vec<(String, usize)>, ShardLogError> {
+    async fn subjects(
+        &self,
+        kind: &str,
+        filter: &str,
+    ) -> Result<Vec<(String, usize)>, ShardLogError> {
         let prefix = format!("$O.{SNAPSHOT_BUCKET}.{kind}.");
-        let stream = self.connection.jetstream.get_stream_no_info(STREAM).await.map_err(unavailable)?;
+        let stream = self
+            .connection
+            .jetstream
+            .get_stream_no_info(STREAM)
+            .await
+            .map_err(unavailable)?;
         let subjects = stream.info_with_subjects(format!("{prefix}{filter}")).await;
         let subjects = subjects.map_err(unavailable)?.try_collect::<Vec<_>>().await;
-        let without_prefix =
-            |(subject, count): (String, usize)| Some((subject.strip_prefix(&prefix)?.to_owned(), count));
-        Ok(subjects.map_err(unavailable)?.into_iter().filter_map(without_prefix).collect())
+        let without_prefix = |(subject, count): (String, usize)| {
+            Some((subject.strip_prefix(&prefix)?.to_owned(), count))
+        };
+        Ok(subjects
+            .map_err(unavailable)?
+            .into_iter()
+            .filter_map(without_prefix)
+            .collect())
     }
 
     async fn purge(&self, id: &str) -> Result<(), ShardLogError> {
-        let stream = self.connection.jetstream.get_stream_no_info(STREAM).await.map_err(unavailable)?;
-        let purged = stream.purge().filter(format!("$O.{SNAPSHOT_BUCKET}.C.{id}")).await;
+        let stream = self
+            .connection
+            .jetstream
+            .get_stream_no_info(STREAM)
+            .await
+            .map_err(unavailable)?;
+        let purged = stream
+            .purge()
+            .filter(format!("$O.{SNAPSHOT_BUCKET}.C.{id}"))
+            .await;
         purged.map(drop).map_err(unavailable)
     }
 
@@ -283,6 +378,8 @@ impl Snapshots {
 /// Reads the next chunk: full size except for the last one; empty at the end.
 async fn read_piece(file: &mut File) -> std::io::Result<Vec<u8>> {
     let mut piece = Vec::with_capacity(CHUNK_BYTES);
-    file.take(CHUNK_BYTES as u64).read_to_end(&mut piece).await?;
+    file.take(CHUNK_BYTES as u64)
+        .read_to_end(&mut piece)
+        .await?;
     Ok(piece)
 }

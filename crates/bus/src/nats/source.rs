@@ -34,25 +34,48 @@ pub(super) struct NatsSource {
 
 impl NatsSource {
     /// Creates a source; `requested` configures its own reader.
-    pub(super) fn new(interest: SubjectMatcher, member: SharedReaderMember, requested: ReaderConfig) -> Self {
+    pub(super) fn new(
+        interest: SubjectMatcher,
+        member: SharedReaderMember,
+        requested: ReaderConfig,
+    ) -> Self {
         let (changes, own, received) = (member.watch(), None, None);
         let (may_join, has_started) = (false, false);
-        Self { interest, member, changes, own, received, may_join, has_started, requested, serial: 0 }
+        Self {
+            interest,
+            member,
+            changes,
+            own,
+            received,
+            may_join,
+            has_started,
+            requested,
+            serial: 0,
+        }
     }
 
     fn read_by_itself(&mut self, after: u64) {
         self.serial += 1;
         self.has_started = false;
         let name = format!("{}-{}", self.requested.name, self.serial);
-        self.own = Some(StreamReader::start(ReaderConfig { name, after, ..self.requested.clone() }));
+        self.own = Some(StreamReader::start(ReaderConfig {
+            name,
+            after,
+            ..self.requested.clone()
+        }));
     }
 
     fn receive(&mut self, event: ReaderEvent) -> Result<(), Error> {
         self.has_started = true;
         let (mut messages, read_to) = match event {
             ReaderEvent::Messages { messages, .. } => {
-                let Some(last) = messages.last() else { return Ok(()) };
-                let read_to = AckPosition { sequence: last.sequence, at: Some(last.published_at) };
+                let Some(last) = messages.last() else {
+                    return Ok(());
+                };
+                let read_to = AckPosition {
+                    sequence: last.sequence,
+                    at: Some(last.published_at),
+                };
                 (messages, read_to)
             }
             ReaderEvent::CaughtUp(position) => (Vec::new(), position),
@@ -67,7 +90,11 @@ impl NatsSource {
         if let Some(received) = self.received.take() {
             return Ok(Some(received));
         }
-        match self.member.read_after(after, PREFETCH, &self.interest).map_err(Error::Unavailable)? {
+        match self
+            .member
+            .read_after(after, PREFETCH, &self.interest)
+            .map_err(Error::Unavailable)?
+        {
             CacheLookup::Hit(batch) => {
                 self.own = None;
                 Ok(Some(batch))
@@ -90,7 +117,9 @@ impl Source for NatsSource {
     }
 
     async fn read(&mut self, after: u64) -> Result<Option<ReadBatch>, Error> {
-        let batch = self.lookup(after)?.filter(|batch| batch.read_to.sequence > after);
+        let batch = self
+            .lookup(after)?
+            .filter(|batch| batch.read_to.sequence > after);
         if let Some(batch) = &batch {
             self.member.advance(batch.read_to.sequence);
         }

@@ -34,7 +34,8 @@ use crate::consumer::{AckHandle, SourceConsumer};
 use crate::subject::encode_token;
 use crate::subject_matcher::SubjectMatcher;
 use crate::{
-    Bus, Consumer, Error, Message, PublishAck, ScanStart, StreamScan, Subscription, SubscriptionStart,
+    Bus, Consumer, Error, Message, PublishAck, ScanStart, StreamScan, Subscription,
+    SubscriptionStart,
 };
 
 /// Interval at which cursors are saved to the servers.
@@ -77,7 +78,11 @@ impl NatsStream {
             connection: connection.clone(),
             stream,
             name: name.to_owned(),
-            reader: format!("{}-{}", encode_token(pod), &Uuid::new_v4().simple().to_string()[..8]),
+            reader: format!(
+                "{}-{}",
+                encode_token(pod),
+                &Uuid::new_v4().simple().to_string()[..8]
+            ),
             id: RwLock::new(identity(&info)),
             cursors,
             shared_reader: Arc::default(),
@@ -102,22 +107,45 @@ impl NatsStream {
     }
 
     /// Returns the start position of a subscription.
-    async fn start(&self, name: &str, after: Option<StreamPosition>) -> Result<SubscriptionStart, Error> {
+    async fn start(
+        &self,
+        name: &str,
+        after: Option<StreamPosition>,
+    ) -> Result<SubscriptionStart, Error> {
         let info = self.refresh_info().await?;
         let (stream_id, state) = (identity(&info), &info.state);
-        let position = after.unwrap_or_else(|| StreamPosition::after(stream_id, self.cursors.cursor(name)));
+        let position =
+            after.unwrap_or_else(|| StreamPosition::after(stream_id, self.cursors.cursor(name)));
         let (first, last) = (state.first_sequence, state.last_sequence);
         let same = position.stream_id == stream_id && (first..=last).contains(&position.sequence);
-        let at = if same && position.at.is_some() { self.time_of(position.sequence).await? } else { None };
-        let (start, found) = resolve_start(&position, StreamInfo { stream_id, first, last, at });
+        let at = if same && position.at.is_some() {
+            self.time_of(position.sequence).await?
+        } else {
+            None
+        };
+        let (start, found) = resolve_start(
+            &position,
+            StreamInfo {
+                stream_id,
+                first,
+                last,
+                at,
+            },
+        );
         // A subscription without its own checkpoint reads the available messages.
         let found = found.filter(|_| after.is_some_and(|position| position.sequence > 0));
         let after = match start {
             StartPosition::After(sequence) => sequence,
             StartPosition::Since(None) => 0,
-            StartPosition::Since(Some(time)) => self.before(time.saturating_sub(MAX_CLOCK_SKEW)).await?,
+            StartPosition::Since(Some(time)) => {
+                self.before(time.saturating_sub(MAX_CLOCK_SKEW)).await?
+            }
         };
-        Ok(SubscriptionStart { stream_id, after, anomaly: found })
+        Ok(SubscriptionStart {
+            stream_id,
+            after,
+            anomaly: found,
+        })
     }
 
     /// Returns the publish time of a message; `None` if it was dropped.
@@ -133,9 +161,15 @@ impl NatsStream {
     /// is positioned after that message.
     async fn before(&self, time: Timestamp) -> Result<u64, Error> {
         let name = format!("{}-at-{}", self.reader, Uuid::new_v4().simple());
-        let config =
-            pull::Config { name: Some(name.clone()), ..temporary(Vec::new(), since(time)?, SAVE_EVERY) };
-        let consumer = self.stream.create_consumer(config).await.map_err(unavailable)?;
+        let config = pull::Config {
+            name: Some(name.clone()),
+            ..temporary(Vec::new(), since(time)?, SAVE_EVERY)
+        };
+        let consumer = self
+            .stream
+            .create_consumer(config)
+            .await
+            .map_err(unavailable)?;
         // If this fails, the servers delete it after the inactivity limit.
         drop(self.stream.delete_consumer(&name).await);
         Ok(consumer.cached_info().delivered.stream_sequence)
@@ -145,7 +179,9 @@ impl NatsStream {
 async fn run_cursor_saver(stream: Weak<NatsStream>) {
     loop {
         tokio::time::sleep(SAVE_EVERY).await;
-        let Some(stream) = stream.upgrade() else { return };
+        let Some(stream) = stream.upgrade() else {
+            return;
+        };
         if let Err(error) = stream.save_cursors().await {
             tracing::debug!(stream = stream.name, %error, "cursor save failed; retrying at the next interval");
         }
@@ -155,7 +191,9 @@ async fn run_cursor_saver(stream: Weak<NatsStream>) {
 fn open_error(name: &str, error: &async_nats::jetstream::context::GetStreamError) -> Error {
     Error::Unavailable(match error.kind() {
         GetStreamErrorKind::JetStream(error) if error.code() == 404 => {
-            format!("stream {name} does not exist; run `orlog streams apply` to create missing streams")
+            format!(
+                "stream {name} does not exist; run `orlog streams apply` to create missing streams"
+            )
         }
         _ => chain(error),
     })
@@ -168,11 +206,19 @@ fn lost_quorum(leader: Option<&str>, replicas: &[PeerInfo]) -> Option<String> {
         return Some("no leader, because most of its servers do not respond".to_owned());
     }
     let is_silent = |replica: &&PeerInfo| replica.offline || replica.active > MAX_SILENCE;
-    let silent: Vec<&str> = replicas.iter().filter(is_silent).map(|replica| replica.name.as_str()).collect();
+    let silent: Vec<&str> = replicas
+        .iter()
+        .filter(is_silent)
+        .map(|replica| replica.name.as_str())
+        .collect();
     let all = replicas.len() + 1;
     let has_quorum = (all - silent.len()) * 2 > all;
     (!has_quorum).then(|| {
-        format!("no quorum, because {} of {all} servers do not respond: {}", silent.len(), silent.join(", "))
+        format!(
+            "no quorum, because {} of {all} servers do not respond: {}",
+            silent.len(),
+            silent.join(", ")
+        )
     })
 }
 
@@ -203,15 +249,27 @@ impl Bus for NatsStream {
     }
 
     fn rejection(&self, message: &Message) -> Option<String> {
-        self.connection.signer.verify(message).err().map(|error| error.to_string())
+        self.connection
+            .signer
+            .verify(message)
+            .err()
+            .map(|error| error.to_string())
     }
 
     async fn subscribe(&self, subscription: Subscription) -> Result<Box<dyn Consumer>, Error> {
         let interest = SubjectMatcher::for_subscription(&subscription)?;
-        let Subscription { name, filters, start_after, max_in_flight, .. } = subscription;
+        let Subscription {
+            name,
+            filters,
+            start_after,
+            max_in_flight,
+            ..
+        } = subscription;
         let claim = self.cursors.acquire(&name, filters.clone())?;
         let start = self.start(&name, start_after).await?;
-        claim.cursor.store(start.after, std::sync::atomic::Ordering::Relaxed);
+        claim
+            .cursor
+            .store(start.after, std::sync::atomic::Ordering::Relaxed);
         let reader_config = |kind: &str, filters| ReaderConfig {
             stream: self.stream.clone(),
             stream_name: self.name.clone(),
@@ -220,14 +278,25 @@ impl Bus for NatsStream {
             filters,
             after: start.after,
         };
-        let member = self.shared_reader.join(filters.clone(), reader_config("hub", Vec::new()));
-        let own = reader_config(&encode_token(&name), merge_overlapping(filters.iter().map(String::as_str)));
+        let member = self
+            .shared_reader
+            .join(filters.clone(), reader_config("hub", Vec::new()));
+        let own = reader_config(
+            &encode_token(&name),
+            merge_overlapping(filters.iter().map(String::as_str)),
+        );
         let ack_handle = AckHandle::new(Arc::clone(&claim.cursor), max_in_flight, false, || {});
         let source = NatsSource::new(interest, member, own);
-        Ok(Box::new(SourceConsumer::new(source, ack_handle, claim, start)))
+        Ok(Box::new(SourceConsumer::new(
+            source, ack_handle, claim, start,
+        )))
     }
 
-    async fn scan(&self, filters: Vec<String>, start: ScanStart) -> Result<Box<dyn StreamScan>, Error> {
+    async fn scan(
+        &self,
+        filters: Vec<String>,
+        start: ScanStart,
+    ) -> Result<Box<dyn StreamScan>, Error> {
         SubjectMatcher::for_filters(&filters)?;
         let info = self.refresh_info().await?;
         let (after, since) = match start {
@@ -242,14 +311,22 @@ impl Bus for NatsStream {
             filters: merge_overlapping(filters.iter().map(String::as_str)),
             after,
         };
-        Ok(Box::new(NatsScan::start(config, since, info.state.last_sequence)))
+        Ok(Box::new(NatsScan::start(
+            config,
+            since,
+            info.state.last_sequence,
+        )))
     }
 
     async fn last_sequence(&self) -> Result<u64, Error> {
         let info = self.refresh_info().await?;
         let cluster = info.cluster.as_ref();
-        match cluster.and_then(|cluster| lost_quorum(cluster.leader.as_deref(), &cluster.replicas)) {
-            Some(reason) => Err(Error::Unavailable(format!("stream {}: {reason}", self.name))),
+        match cluster.and_then(|cluster| lost_quorum(cluster.leader.as_deref(), &cluster.replicas))
+        {
+            Some(reason) => Err(Error::Unavailable(format!(
+                "stream {}: {reason}",
+                self.name
+            ))),
             None => Ok(info.state.last_sequence),
         }
     }
@@ -260,7 +337,13 @@ mod tests {
     use super::*;
 
     fn replica(name: &str, silence: Duration, offline: bool) -> PeerInfo {
-        PeerInfo { name: name.to_owned(), current: true, active: silence, offline, lag: None }
+        PeerInfo {
+            name: name.to_owned(),
+            current: true,
+            active: silence,
+            offline,
+            lag: None,
+        }
     }
 
     #[test]
@@ -272,7 +355,10 @@ mod tests {
         assert_eq!(lost(&[]), None);
         assert_eq!(lost(&[up.clone(), silent.clone()]), None);
         let reason = lost(&[silent.clone(), offline.clone()]);
-        assert_eq!(reason.as_deref(), Some("no quorum, because 2 of 3 servers do not respond: b, c"));
+        assert_eq!(
+            reason.as_deref(),
+            Some("no quorum, because 2 of 3 servers do not respond: b, c")
+        );
         assert!(lost(std::slice::from_ref(&silent)).is_some());
         assert_eq!(lost(&[up.clone(), up.clone(), silent, offline]), None);
         assert!(lost_quorum(None, &[up.clone(), up]).is_some());

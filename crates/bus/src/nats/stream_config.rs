@@ -53,11 +53,23 @@ impl StreamSpec {
     /// Creates the specification of a stream with these subjects and unlimited retention.
     #[must_use]
     pub fn new(name: &str, subjects: &[&str], replicas: usize, duplicate_window: Duration) -> Self {
-        let nothing = StreamRetention { age: None, bytes: None };
+        let nothing = StreamRetention {
+            age: None,
+            bytes: None,
+        };
         let (commands, events, dead_letters, aggregates) = (nothing, nothing, nothing, None);
-        let streams_config =
-            StreamsConfig { replicas, duplicate_window, commands, events, dead_letters, aggregates };
-        let subjects: Vec<String> = subjects.iter().map(|subject| (*subject).to_owned()).collect();
+        let streams_config = StreamsConfig {
+            replicas,
+            duplicate_window,
+            commands,
+            events,
+            dead_letters,
+            aggregates,
+        };
+        let subjects: Vec<String> = subjects
+            .iter()
+            .map(|subject| (*subject).to_owned())
+            .collect();
         plan(&streams_config, name, nothing, &subjects, name)
     }
 
@@ -82,7 +94,10 @@ impl StreamSet {
     /// Returns the specifications of the streams of events, commands and dead letters.
     #[must_use]
     pub fn from_config(streams_config: &StreamsConfig) -> Self {
-        let aggregates = streams_config.aggregates.unwrap_or(StreamRetention { age: None, bytes: None });
+        let aggregates = streams_config.aggregates.unwrap_or(StreamRetention {
+            age: None,
+            bytes: None,
+        });
         let mut aggregate_events = plan(
             streams_config,
             AGGREGATE_EVENTS,
@@ -128,7 +143,10 @@ impl StreamSet {
 
 /// Returns the subjects of every tenant, including the default tenant.
 fn subjects_of(kinds: &[SubjectKind]) -> Vec<String> {
-    kinds.iter().flat_map(|kind| subject::filters(None, *kind, None)).collect()
+    kinds
+        .iter()
+        .flat_map(|kind| subject::filters(None, *kind, None))
+        .collect()
 }
 
 /// Creates a stream with `Limits` retention, never `WorkQueue` or `Interest`. Consumers with their own
@@ -151,14 +169,23 @@ fn plan(
         storage: StorageType::File,
         discard: DiscardPolicy::Old,
         max_age: age,
-        max_bytes: retention.bytes.map_or(-1, |bytes| i64::try_from(bytes).unwrap_or(i64::MAX)),
+        max_bytes: retention
+            .bytes
+            .map_or(-1, |bytes| i64::try_from(bytes).unwrap_or(i64::MAX)),
         max_messages: -1,
         max_messages_per_subject: -1,
         num_replicas: streams_config.replicas,
         // The server rejects a window that is longer than the retention of messages.
-        duplicate_window: if age.is_zero() { window } else { window.min(age) },
+        duplicate_window: if age.is_zero() {
+            window
+        } else {
+            window.min(age)
+        },
         allow_direct: true,
         ..Config::default()
     };
-    StreamSpec { config, is_external: false }
+    StreamSpec {
+        config,
+        is_external: false,
+    }
 }

@@ -44,7 +44,10 @@ const IDLE: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub(super) enum ReaderEvent {
     /// The next messages, and the number of messages after the last one.
-    Messages { messages: Vec<StoredMessage>, pending: u64 },
+    Messages {
+        messages: Vec<StoredMessage>,
+        pending: u64,
+    },
     /// There are no more messages up to this position.
     CaughtUp(AckPosition),
     /// The stream was recreated or truncated; no further events follow.
@@ -74,16 +77,29 @@ impl StreamReader {
     /// Starts the reader.
     pub(super) fn start(reader_config: ReaderConfig) -> Self {
         let (sender, news) = mpsc::channel(WAITING);
-        let last = AckPosition { sequence: reader_config.after, at: None };
+        let last = AckPosition {
+            sequence: reader_config.after,
+            at: None,
+        };
         tokio::spawn(
-            ReaderTask { reader_config, last, sender, rounds: 0, retries: RetryLog::default() }.run(),
+            ReaderTask {
+                reader_config,
+                last,
+                sender,
+                rounds: 0,
+                retries: RetryLog::default(),
+            }
+            .run(),
         );
         Self { news }
     }
 
     /// Waits for an event. Cancel safe: dropping the future loses no event.
     pub(super) async fn next(&mut self) -> ReaderEvent {
-        self.news.recv().await.unwrap_or_else(|| ReaderEvent::Broken("the reader has stopped".to_owned()))
+        self.news
+            .recv()
+            .await
+            .unwrap_or_else(|| ReaderEvent::Broken("the reader has stopped".to_owned()))
     }
 }
 
@@ -140,14 +156,22 @@ impl ReaderTask {
         self.retries.succeeded();
         let end = self.read_checked(&consumer, &info).await;
         // If this fails, the servers delete it after the inactivity limit.
-        drop(self.reader_config.stream.delete_consumer(&consumer.cached_info().name).await);
+        drop(
+            self.reader_config
+                .stream
+                .delete_consumer(&consumer.cached_info().name)
+                .await,
+        );
         end
     }
 
     async fn read_checked(&mut self, consumer: &Consumer<pull::Config>, info: &Info) -> RoundEnd {
         if self.rounds == 1 {
             // Missing messages were reported when the subscription was compared with its checkpoint.
-            self.last.sequence = self.last.sequence.max(info.state.first_sequence.saturating_sub(1));
+            self.last.sequence = self
+                .last
+                .sequence
+                .max(info.state.first_sequence.saturating_sub(1));
         }
         if let Some(reason) = self.broken(info) {
             return RoundEnd::Broken(reason);
@@ -167,7 +191,9 @@ impl ReaderTask {
             .expires(EXPIRES)
             .messages()
             .await;
-        let Ok(messages) = messages else { return RoundEnd::Uncertain };
+        let Ok(messages) = messages else {
+            return RoundEnd::Uncertain;
+        };
         let mut chunks = std::pin::pin!(messages.ready_chunks(CHUNK));
         let mut numbers = 0;
         loop {
@@ -202,11 +228,17 @@ impl ReaderTask {
             pending = after;
             // Messages that were already read are redelivered after a restart.
             if message.sequence > self.last.sequence {
-                self.last = AckPosition { sequence: message.sequence, at: Some(message.published_at) };
+                self.last = AckPosition {
+                    sequence: message.sequence,
+                    at: Some(message.published_at),
+                };
                 stored.push(message);
             }
         }
-        let event = (!stored.is_empty()).then_some(ReaderEvent::Messages { messages: stored, pending });
+        let event = (!stored.is_empty()).then_some(ReaderEvent::Messages {
+            messages: stored,
+            pending,
+        });
         if let Some(event) = event
             && self.sender.send(event).await.is_err()
         {
@@ -239,7 +271,9 @@ impl ReaderTask {
     /// Handles a period without messages. If the consumer has no pending messages, everything up to the end
     /// of the stream is read.
     async fn idle(&mut self, consumer: &str, numbers: u64) -> Option<RoundEnd> {
-        let Ok(info) = self.reader_config.stream.get_info().await else { return Some(RoundEnd::Uncertain) };
+        let Ok(info) = self.reader_config.stream.get_info().await else {
+            return Some(RoundEnd::Uncertain);
+        };
         if let Some(reason) = self.broken(&info) {
             return Some(RoundEnd::Broken(reason));
         }
@@ -255,17 +289,33 @@ impl ReaderTask {
 
     /// Reports that the reader has caught up; returns `false` if the receiver was dropped.
     async fn level(&mut self, info: &Info) -> bool {
-        let (sequence, at) = (info.state.last_sequence, timestamp(info.state.last_timestamp));
+        let (sequence, at) = (
+            info.state.last_sequence,
+            timestamp(info.state.last_timestamp),
+        );
         if sequence > self.last.sequence {
-            self.last = AckPosition { sequence, at: Some(at) };
+            self.last = AckPosition {
+                sequence,
+                at: Some(at),
+            };
         }
-        self.sender.send(ReaderEvent::CaughtUp(self.last)).await.is_ok()
+        self.sender
+            .send(ReaderEvent::CaughtUp(self.last))
+            .await
+            .is_ok()
     }
 
     fn config(&self, attempt: usize) -> pull::Config {
         pull::Config {
-            name: Some(format!("{}-{}-{attempt}", self.reader_config.name, self.rounds)),
-            ..temporary(self.reader_config.filters.clone(), after(self.last.sequence), INACTIVE)
+            name: Some(format!(
+                "{}-{}-{attempt}",
+                self.reader_config.name, self.rounds
+            )),
+            ..temporary(
+                self.reader_config.filters.clone(),
+                after(self.last.sequence),
+                INACTIVE,
+            )
         }
     }
 }
@@ -277,6 +327,13 @@ fn follows(
 ) -> Option<(StoredMessage, u64)> {
     let message = message.ok()?;
     let info = next_info(&message, numbers)?;
-    let (sequence, published_at, pending) = (info.stream_sequence, timestamp(info.published), info.pending);
-    Some((StoredMessage::new(sequence, published_at, from_nats(message.message)), pending))
+    let (sequence, published_at, pending) = (
+        info.stream_sequence,
+        timestamp(info.published),
+        info.pending,
+    );
+    Some((
+        StoredMessage::new(sequence, published_at, from_nats(message.message)),
+        pending,
+    ))
 }

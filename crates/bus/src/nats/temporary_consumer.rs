@@ -40,14 +40,16 @@ pub(super) fn temporary(
 
 /// Returns the policy that starts after a sequence.
 pub(super) fn after(sequence: u64) -> DeliverPolicy {
-    DeliverPolicy::ByStartSequence { start_sequence: sequence + 1 }
+    DeliverPolicy::ByStartSequence {
+        start_sequence: sequence + 1,
+    }
 }
 
 /// Returns the policy that starts at a time.
 pub(super) fn since(time: Timestamp) -> Result<DeliverPolicy, Error> {
     let nanos = i128::from(time.as_millis()) * 1_000_000;
-    let start_time =
-        async_nats::datetime::from_nanos(nanos).map_err(|error| Error::Unavailable(error.to_string()))?;
+    let start_time = async_nats::datetime::from_nanos(nanos)
+        .map_err(|error| Error::Unavailable(error.to_string()))?;
     Ok(DeliverPolicy::ByStartTime { start_time })
 }
 
@@ -68,8 +70,17 @@ pub(super) fn next_info<'m>(
 /// before the state of the consumer, the consumer knows all messages up to the stated end.
 pub(super) fn is_on_leader(stream: &Info, consumer: &consumer::Info) -> bool {
     // A server that belongs to no cluster states itself as the leader of streams, and nothing for consumers.
-    let Some(cluster) = stream.cluster.as_ref().filter(|cluster| cluster.name.is_some()) else { return true };
-    let leader = consumer.cluster.as_ref().and_then(|cluster| cluster.leader.as_ref());
+    let Some(cluster) = stream
+        .cluster
+        .as_ref()
+        .filter(|cluster| cluster.name.is_some())
+    else {
+        return true;
+    };
+    let leader = consumer
+        .cluster
+        .as_ref()
+        .and_then(|cluster| cluster.leader.as_ref());
     leader.is_some() && leader == cluster.leader.as_ref()
 }
 
@@ -87,7 +98,10 @@ pub(super) async fn create_on_leader(
             tokio::time::sleep(PAUSE).await;
         }
         let info = stream.get_info().await.map_err(unavailable)?;
-        let consumer = stream.create_consumer(config(attempt)).await.map_err(unavailable)?;
+        let consumer = stream
+            .create_consumer(config(attempt))
+            .await
+            .map_err(unavailable)?;
         if is_on_leader(&info, consumer.cached_info()) {
             return Ok((info, consumer));
         }
@@ -95,5 +109,7 @@ pub(super) async fn create_on_leader(
         let (stream, name) = (stream.clone(), consumer.cached_info().name.clone());
         tokio::spawn(async move { drop(stream.delete_consumer(&name).await) });
     }
-    Err(Error::Unavailable("no consumer could be created on the leader of the stream".to_owned()))
+    Err(Error::Unavailable(
+        "no consumer could be created on the leader of the stream".to_owned(),
+    ))
 }

@@ -68,27 +68,42 @@ fn check(
     kind: &'static str,
     token_rule: impl Fn(usize, &str) -> Option<String>,
 ) -> Result<(), Error> {
-    let broken = check_rule(subject)
-        .or_else(|| subject.split('.').enumerate().find_map(|(index, token)| token_rule(index, token)));
+    let broken = check_rule(subject).or_else(|| {
+        subject
+            .split('.')
+            .enumerate()
+            .find_map(|(index, token)| token_rule(index, token))
+    });
     match broken {
         None => Ok(()),
-        Some(reason) => {
-            Err(Error::InvalidSubject { subject: subject.chars().take(128).collect(), kind, reason })
-        }
+        Some(reason) => Err(Error::InvalidSubject {
+            subject: subject.chars().take(128).collect(),
+            kind,
+            reason,
+        }),
     }
 }
 
 fn check_rule(subject: &str) -> Option<String> {
     if subject.len() > MAX_SUBJECT_BYTES {
-        return Some(format!("it is {} bytes long, the limit is {MAX_SUBJECT_BYTES}", subject.len()));
+        return Some(format!(
+            "it is {} bytes long, the limit is {MAX_SUBJECT_BYTES}",
+            subject.len()
+        ));
     }
     if subject.starts_with('$') {
         return Some("subjects that start with $ are reserved for the bus".to_owned());
     }
-    if let Some(invalid) = subject.chars().find(|c| c.is_whitespace() || c.is_control()) {
+    if let Some(invalid) = subject
+        .chars()
+        .find(|c| c.is_whitespace() || c.is_control())
+    {
         return Some(format!("it contains {invalid:?}; encode it as %XX"));
     }
-    subject.split('.').any(str::is_empty).then(|| "it has an empty token".to_owned())
+    subject
+        .split('.')
+        .any(str::is_empty)
+        .then(|| "it has an empty token".to_owned())
 }
 
 #[cfg(test)]
@@ -109,18 +124,38 @@ mod tests {
             ("a.>", "a.b", true),
             ("a.>", "a.b.c.d", true),
             (">", "a", true),
-            ("tenant.*.aggregate.>", "tenant.acme.aggregate.order.1", true),
+            (
+                "tenant.*.aggregate.>",
+                "tenant.acme.aggregate.order.1",
+                true,
+            ),
             ("tenant.*.aggregate.>", "tenant.acme.effect.order.1", false),
             ("ab", "a", false),
         ] {
-            assert_eq!(Filter::parse(filter).unwrap().matches(subject), expected, "{filter} {subject}");
+            assert_eq!(
+                Filter::parse(filter).unwrap().matches(subject),
+                expected,
+                "{filter} {subject}"
+            );
         }
     }
 
     #[test]
     fn rejects_malformed_subjects_and_filters() {
         let long = "x".repeat(MAX_SUBJECT_BYTES + 1);
-        for invalid in ["", ".", "a.", ".a", "a..b", "a b", "a\tb", "a\0", "a\u{a0}b", "$JS.API.x", &long] {
+        for invalid in [
+            "",
+            ".",
+            "a.",
+            ".a",
+            "a..b",
+            "a b",
+            "a\tb",
+            "a\0",
+            "a\u{a0}b",
+            "$JS.API.x",
+            &long,
+        ] {
             assert!(check_subject(invalid).is_err(), "{invalid}");
             assert!(Filter::parse(invalid).is_err(), "{invalid}");
         }

@@ -14,7 +14,11 @@ const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'_').remove(b'-');
 /// Returns the token of a text.
 #[must_use]
 pub fn encode_token(text: &str) -> Cow<'_, str> {
-    if text.is_empty() { Cow::Borrowed(EMPTY) } else { utf8_percent_encode(text, ENCODED).into() }
+    if text.is_empty() {
+        Cow::Borrowed(EMPTY)
+    } else {
+        utf8_percent_encode(text, ENCODED).into()
+    }
 }
 
 /// Appends the token of a text.
@@ -29,7 +33,10 @@ pub(crate) fn push_token(target: &mut String, text: &str) {
 /// Returns the length of the token of a text, in bytes.
 pub(crate) fn token_length(text: &str) -> usize {
     let is_unchanged = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
-    let length = text.bytes().map(|byte| if is_unchanged(byte) { 1 } else { 3 }).sum();
+    let length = text
+        .bytes()
+        .map(|byte| if is_unchanged(byte) { 1 } else { 3 })
+        .sum();
     if text.is_empty() { EMPTY.len() } else { length }
 }
 

@@ -46,7 +46,9 @@ impl HttpAuthConfig {
     pub(crate) fn check(&self) -> Result<(), String> {
         match self {
             Self::OAuth2(oauth2)
-                if !["http://", "https://"].iter().any(|scheme| oauth2.token_url.starts_with(scheme)) =>
+                if !["http://", "https://"]
+                    .iter()
+                    .any(|scheme| oauth2.token_url.starts_with(scheme)) =>
             {
                 Err("auth.oauth2.token_url must start with http:// or https://".to_owned())
             }
@@ -97,7 +99,10 @@ struct Token {
 
 impl HttpAuth {
     pub(crate) fn new(config: HttpAuthConfig) -> Self {
-        Self { config, token: Mutex::new(None) }
+        Self {
+            config,
+            token: Mutex::new(None),
+        }
     }
 
     /// Returns the header value. Adds secrets to `scrub`.
@@ -163,35 +168,50 @@ impl OAuth2Config {
     ) -> Result<Token, ProviderError> {
         let mut form = vec![("grant_type", "client_credentials")];
         form.extend(self.scope.as_deref().map(|scope| ("scope", scope)));
-        form.extend(self.audience.as_deref().map(|audience| ("audience", audience)));
+        form.extend(
+            self.audience
+                .as_deref()
+                .map(|audience| ("audience", audience)),
+        );
         let secret = resolve_secret(&self.client_secret, scrub)?;
         let mut call = client.post(&self.token_url);
         if self.in_body {
-            form.extend([("client_id", self.client_id.as_str()), ("client_secret", secret.expose())]);
+            form.extend([
+                ("client_id", self.client_id.as_str()),
+                ("client_secret", secret.expose()),
+            ]);
         } else {
             let value = basic_value(&self.client_id, &self.client_secret, scrub)?;
             call = call.header(AUTHORIZATION, sensitive_header(&value)?);
         }
-        let pair = |(key, value): &(&str, &str)| format!("{key}={}", utf8_percent_encode(value, RESERVED));
+        let pair =
+            |(key, value): &(&str, &str)| format!("{key}={}", utf8_percent_encode(value, RESERVED));
         let body: Vec<_> = form.iter().map(pair).collect();
         let call = call.header("content-type", "application/x-www-form-urlencoded");
         // Effects wait until the operator corrects the cause, or until their deadline.
-        let failed =
-            |reason: String| ProviderError::unavailable("oauth2", format!("{} {reason}", self.token_url));
+        let failed = |reason: String| {
+            ProviderError::unavailable("oauth2", format!("{} {reason}", self.token_url))
+        };
         let response = call.body(body.join("&")).send().await;
-        let response =
-            response.map_err(|error| failed(format!("returned no token: {}", error.without_url())))?;
+        let response = response
+            .map_err(|error| failed(format!("returned no token: {}", error.without_url())))?;
         let status = response.status();
         if !status.is_success() {
             return Err(failed(format!("returned {}", status.as_u16())));
         }
         let body = ResponseBody::read(response, MAX_TOKEN_RESPONSE).await;
-        let body = body.map_err(|error| failed(format!("returned no token: {}", error.without_url())))?;
-        let token_response: TokenResponse =
-            serde_json::from_slice(&body.bytes).map_err(|_| failed("returned no access_token".to_owned()))?;
-        let lifetime = token_response.expires_in.map_or(DEFAULT_TOKEN_LIFETIME, Duration::from_secs);
+        let body =
+            body.map_err(|error| failed(format!("returned no token: {}", error.without_url())))?;
+        let token_response: TokenResponse = serde_json::from_slice(&body.bytes)
+            .map_err(|_| failed("returned no access_token".to_owned()))?;
+        let lifetime = token_response
+            .expires_in
+            .map_or(DEFAULT_TOKEN_LIFETIME, Duration::from_secs);
         let until = now.saturating_add(lifetime.saturating_sub(REFRESH_MARGIN.min(lifetime / 10)));
-        Ok(Token { secret: Secret::new(token_response.access_token), until })
+        Ok(Token {
+            secret: Secret::new(token_response.access_token),
+            until,
+        })
     }
 }
 
@@ -217,7 +237,9 @@ pub(crate) fn resolve_secret(
     reference: &SecretRef,
     scrub: &mut SecretScrubber,
 ) -> Result<Secret, ProviderError> {
-    let secret = reference.resolve().map_err(|error| ProviderError::unavailable("secret", error.log()))?;
+    let secret = reference
+        .resolve()
+        .map_err(|error| ProviderError::unavailable("secret", error.log()))?;
     scrub.add(&secret);
     Ok(secret)
 }
@@ -225,7 +247,10 @@ pub(crate) fn resolve_secret(
 /// Creates a header value that is never logged.
 pub(crate) fn sensitive_header(secret: &Secret) -> Result<HeaderValue, ProviderError> {
     let mut value = HeaderValue::try_from(secret.expose()).map_err(|_| {
-        ProviderError::unavailable("secret", "a secret with a line break is not allowed in a header")
+        ProviderError::unavailable(
+            "secret",
+            "a secret with a line break is not allowed in a header",
+        )
     })?;
     value.set_sensitive(true);
     Ok(value)
@@ -251,8 +276,11 @@ pub(crate) fn webhook_signature(
         let signature = hmac_sha256(&key, &[format!("{id}.{seconds}.").as_bytes(), body]);
         Ok(format!("v1,{}", STANDARD.encode(signature)))
     });
-    let signatures = signatures.collect::<Result<Vec<_>, ProviderError>>()?.join(" ");
-    let value = |text: String| HeaderValue::try_from(text).expect("ids, numbers and base64 are ASCII");
+    let signatures = signatures
+        .collect::<Result<Vec<_>, ProviderError>>()?
+        .join(" ");
+    let value =
+        |text: String| HeaderValue::try_from(text).expect("ids, numbers and base64 are ASCII");
     let name = HeaderName::from_static;
     Ok(HeaderMap::from_iter([
         (name(WEBHOOK_ID), value(id.to_owned())),
@@ -274,10 +302,18 @@ mod tests {
         let keys = [format!("file:{}", path.display()).parse().unwrap()];
         let now = Timestamp::from_millis(1_614_265_330_000);
         let id = "msg_p5jXN8AQM9LWM0D4loKWxJek";
-        let headers =
-            webhook_signature(&keys, id, now, br#"{"test": 2432232314}"#, &mut SecretScrubber::default())
-                .unwrap();
-        assert_eq!(headers["webhook-signature"], "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=");
+        let headers = webhook_signature(
+            &keys,
+            id,
+            now,
+            br#"{"test": 2432232314}"#,
+            &mut SecretScrubber::default(),
+        )
+        .unwrap();
+        assert_eq!(
+            headers["webhook-signature"],
+            "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="
+        );
         assert_eq!(headers["webhook-timestamp"], "1614265330");
     }
 }

@@ -88,9 +88,15 @@ struct Call {
 impl Call {
     /// Returns the request without its headers, except for the type of its body.
     fn without_headers(&self) -> Self {
-        let content_type = self.headers.get(CONTENT_TYPE).filter(|_| self.body.is_some());
+        let content_type = self
+            .headers
+            .get(CONTENT_TYPE)
+            .filter(|_| self.body.is_some());
         let headers = content_type.map(|value| (CONTENT_TYPE, value.clone()));
-        Self { headers: headers.into_iter().collect(), ..self.clone() }
+        Self {
+            headers: headers.into_iter().collect(),
+            ..self.clone()
+        }
     }
 
     fn into_request(self) -> reqwest::Request {
@@ -98,7 +104,10 @@ impl Call {
         *request.headers_mut() = self.headers;
         if let Some(body) = self.body {
             let content_type = HeaderValue::from_static(self.content_type);
-            request.headers_mut().entry(CONTENT_TYPE).or_insert(content_type);
+            request
+                .headers_mut()
+                .entry(CONTENT_TYPE)
+                .or_insert(content_type);
             *request.body_mut() = Some(body.into());
         }
         request
@@ -134,7 +143,13 @@ impl HttpClient {
         let clients = Clients::of_upstream(upstream, &options.tls, !is_plaintext)?;
         let auth = options.auth.clone().map(HttpAuth::new);
         let base = url.map(|url| url.as_str().trim_end_matches('/').to_owned());
-        Ok(Self { upstream: upstream.to_owned(), base, clients, options, auth })
+        Ok(Self {
+            upstream: upstream.to_owned(),
+            base,
+            clients,
+            options,
+            auth,
+        })
     }
 
     /// Sends a request and returns the response, without the secrets that were sent.
@@ -144,17 +159,40 @@ impl HttpClient {
         request: Request<'_>,
         mut scrub: SecretScrubber,
     ) -> Result<HttpExchange, ProviderError> {
-        let Request { method, to, headers, body, content_type, at, is_probe } = request;
+        let Request {
+            method,
+            to,
+            headers,
+            body,
+            content_type,
+            at,
+            is_probe,
+        } = request;
         let (to, path) = self.destination(to)?;
-        let summary = RequestSummary { upstream: &self.upstream, method: method.as_str(), path: &path };
+        let summary = RequestSummary {
+            upstream: &self.upstream,
+            method: method.as_str(),
+            path: &path,
+        };
         let (method, body) = (method.clone(), body.map(Bytes::from));
-        let call = Call { method, to, headers, body, content_type, is_probe };
+        let call = Call {
+            method,
+            to,
+            headers,
+            body,
+            content_type,
+            is_probe,
+        };
         match self.authorized(item, call, at, &mut scrub, summary).await {
             Ok(response) if scrub.is_empty() => Ok(HttpExchange { response, path }),
             Ok(mut response) => {
                 response.body.bytes = scrub.scrub_bytes(response.body.bytes);
                 for value in response.headers.values_mut() {
-                    if let Some(clean) = value.to_str().ok().map(|text| scrub.scrub_text(text.to_owned())) {
+                    if let Some(clean) = value
+                        .to_str()
+                        .ok()
+                        .map(|text| scrub.scrub_text(text.to_owned()))
+                    {
                         *value = HeaderValue::try_from(clean)
                             .expect("a valid value without secrets is still valid");
                     }
@@ -170,14 +208,27 @@ impl HttpClient {
         match to {
             RequestTarget::Url { url, dynamic } => {
                 let path = format!("{}{}", url.host_str().unwrap_or_default(), url.path());
-                Ok((Destination { url, is_guarded: dynamic }, path))
+                Ok((
+                    Destination {
+                        url,
+                        is_guarded: dynamic,
+                    },
+                    path,
+                ))
             }
             RequestTarget::Path(path) => {
                 let base = self.base.as_deref().unwrap_or_default();
                 let url = Url::parse(&format!("{base}{path}"));
-                let invalid =
-                    |error| ProviderError::permanent("bad_request", format!("{}: {error}", self.upstream));
-                Ok((Destination { url: url.map_err(invalid)?, is_guarded: false }, path))
+                let invalid = |error| {
+                    ProviderError::permanent("bad_request", format!("{}: {error}", self.upstream))
+                };
+                Ok((
+                    Destination {
+                        url: url.map_err(invalid)?,
+                        is_guarded: false,
+                    },
+                    path,
+                ))
             }
         }
     }
@@ -200,18 +251,28 @@ impl HttpClient {
         let keys = self.options.signing_keys.as_slice();
         if !keys.is_empty() {
             let body = call.body.as_deref().unwrap_or_default();
-            headers.extend(auth::webhook_signature(keys, &item.id.to_string(), at, body, scrub)?);
+            headers.extend(auth::webhook_signature(
+                keys,
+                &item.id.to_string(),
+                at,
+                body,
+                scrub,
+            )?);
         }
         call.headers = headers;
-        let Some(auth) = &self.auth else { return self.follow(item, call, summary, &pair).await };
+        let Some(auth) = &self.auth else {
+            return self.follow(item, call, summary, &pair).await;
+        };
         let mut value = auth.header_value(&pair.open, at, scrub).await?;
-        call.headers.insert(AUTHORIZATION, auth::sensitive_header(&value)?);
+        call.headers
+            .insert(AUTHORIZATION, auth::sensitive_header(&value)?);
         let response = self.follow(item, call.clone(), summary, &pair).await?;
         if response.status != StatusCode::UNAUTHORIZED || !auth.invalidate(&value).await {
             return Ok(response);
         }
         value = auth.header_value(&pair.open, at, scrub).await?;
-        call.headers.insert(AUTHORIZATION, auth::sensitive_header(&value)?);
+        call.headers
+            .insert(AUTHORIZATION, auth::sensitive_header(&value)?);
         self.follow(item, call, summary, &pair).await
     }
 
@@ -225,10 +286,16 @@ impl HttpClient {
         pair: &ClientPair,
     ) -> Result<HttpResponse, ProviderError> {
         let mut was_executed = false;
-        match self.send_and_follow(item, call, summary, pair, &mut was_executed).await {
+        match self
+            .send_and_follow(item, call, summary, pair, &mut was_executed)
+            .await
+        {
             Ok(response) if was_executed && !response.status.is_success() => {
                 let code = format!("http_{}", response.status.as_u16());
-                Err(ProviderError::response_lost(code, response::message(summary, &response)))
+                Err(ProviderError::response_lost(
+                    code,
+                    response::message(summary, &response),
+                ))
             }
             Err(error) if was_executed => {
                 let failure = error.failure().clone();
@@ -252,27 +319,47 @@ impl HttpClient {
         if remaining == 0 {
             let client = self.client(item, &call.to, pair, summary)?;
             let sent = client.execute(call.into_request()).await;
-            return self.read_response(sent.map_err(|error| transport(summary, error))?, summary).await;
+            return self
+                .read_response(sent.map_err(|error| transport(summary, error))?, summary)
+                .await;
         }
         let origin = call.to.url.origin();
         loop {
             let is_original = call.to.url.origin() == origin;
-            let pair = if is_original { pair } else { pair.without_identity() };
+            let pair = if is_original {
+                pair
+            } else {
+                pair.without_identity()
+            };
             let client = self.client(item, &call.to, pair, summary)?;
-            let request = if is_original { call.clone() } else { call.without_headers() };
+            let request = if is_original {
+                call.clone()
+            } else {
+                call.without_headers()
+            };
             let sent = client.execute(request.into_request()).await;
             let response = sent.map_err(|error| match transport(summary, error) {
                 // The request before the redirect may have been executed.
-                ProviderError::Transient { failure, retry_after, payload, .. }
-                    if remaining < self.options.redirects =>
-                {
+                ProviderError::Transient {
+                    failure,
+                    retry_after,
+                    payload,
+                    ..
+                } if remaining < self.options.redirects => {
                     let trouble = TransientCause::ResponseLost;
-                    ProviderError::Transient { failure, trouble, retry_after, payload }
+                    ProviderError::Transient {
+                        failure,
+                        trouble,
+                        retry_after,
+                        payload,
+                    }
                 }
                 error => error,
             })?;
             let next = redirect(&response, &call.method, &call.to.url).filter(|_| remaining > 0);
-            let Some((url, method)) = next else { return self.read_response(response, summary).await };
+            let Some((url, method)) = next else {
+                return self.read_response(response, summary).await;
+            };
             remaining -= 1;
             let is_guarded = call.to.is_guarded || url.origin() != origin;
             if method != call.method {
@@ -295,8 +382,14 @@ impl HttpClient {
             return Ok(&pair.open);
         }
         let egress = &self.options.egress;
-        egress.check(&item.instance.tenant, &to.url).map_err(|denied| forbidden(summary, &denied))?;
-        Ok(if egress.private { &pair.open } else { &pair.guarded })
+        egress
+            .check(&item.instance.tenant, &to.url)
+            .map_err(|denied| forbidden(summary, &denied))?;
+        Ok(if egress.private {
+            &pair.open
+        } else {
+            &pair.guarded
+        })
     }
 
     async fn read_response(
@@ -308,7 +401,11 @@ impl HttpClient {
         let body = ResponseBody::read(response, self.options.max_response)
             .await
             .map_err(|error| transport(summary, error))?;
-        Ok(HttpResponse { status, headers, body })
+        Ok(HttpResponse {
+            status,
+            headers,
+            body,
+        })
     }
 }
 
@@ -323,7 +420,9 @@ fn redirect(response: &Response, method: &Method, from: &Url) -> Option<(Url, Me
         303 => Method::GET,
         _ => return None,
     };
-    let to = from.join(response.headers().get(LOCATION)?.to_str().ok()?).ok()?;
+    let to = from
+        .join(response.headers().get(LOCATION)?.to_str().ok()?)
+        .ok()?;
     let fits = match (from.scheme(), to.scheme()) {
         ("https", "https") | ("http", "http" | "https") => {
             to.username().is_empty() && to.password().is_none()
@@ -368,7 +467,10 @@ fn transport(summary: RequestSummary<'_>, error: reqwest::Error) -> ProviderErro
     let connecting = error.is_connect();
     let ours = error.is_builder();
     let error = error.without_url();
-    let text = egress::causes(&error).map(ToString::to_string).collect::<Vec<_>>().join(": ");
+    let text = egress::causes(&error)
+        .map(ToString::to_string)
+        .collect::<Vec<_>>()
+        .join(": ");
     if ours {
         ProviderError::permanent("bad_request", format!("{summary}: {text}"))
     } else if connecting {
@@ -394,7 +496,10 @@ mod tests {
                 .err()
                 .unwrap()
                 .to_string();
-            assert!(error.contains(reason) && error.contains("payments"), "{error}");
+            assert!(
+                error.contains(reason) && error.contains("payments"),
+                "{error}"
+            );
         }
     }
 }

@@ -31,8 +31,11 @@ pub(crate) fn context_headers(item: &WorkItem, key_header: HeaderName) -> Header
     if let Some(trace) = &item.trace {
         headers.insert(TRACE, header(trace.as_str()));
     }
-    if let Some(version) =
-        item.work.effect().map(|effect| effect.schema_version).filter(|version| *version != 1)
+    if let Some(version) = item
+        .work
+        .effect()
+        .map(|effect| effect.schema_version)
+        .filter(|version| *version != 1)
     {
         headers.insert(DATA_VERSION, HeaderValue::from(version));
     }
@@ -61,12 +64,16 @@ fn header(text: &str) -> HeaderValue {
 pub(crate) fn parse_headers(
     headers: &BTreeMap<String, String>,
 ) -> Result<Vec<(HeaderName, TextTemplate)>, String> {
-    headers.iter().map(|(name, value)| parse_header(name, value)).collect()
+    headers
+        .iter()
+        .map(|(name, value)| parse_header(name, value))
+        .collect()
 }
 
 /// Parses a header. Errors never contain the value: it may be a secret.
 fn parse_header(name: &str, value: &str) -> Result<(HeaderName, TextTemplate), String> {
-    let parsed = HeaderName::try_from(name).map_err(|_| format!("{name:?} is not a valid header name"))?;
+    let parsed =
+        HeaderName::try_from(name).map_err(|_| format!("{name:?} is not a valid header name"))?;
     if is_reserved(&parsed) {
         return Err(format!("the header {name:?} is reserved for Orlog"));
     }
@@ -78,7 +85,11 @@ fn parse_header(name: &str, value: &str) -> Result<(HeaderName, TextTemplate), S
     if value.chars().any(char::is_control) {
         return Err(format!("the value of {name:?} is not a valid header value"));
     }
-    Ok((parsed, TextTemplate::parse(value).map_err(|reason| format!("invalid header {name:?}: {reason}"))?))
+    Ok((
+        parsed,
+        TextTemplate::parse(value)
+            .map_err(|reason| format!("invalid header {name:?}: {reason}"))?,
+    ))
 }
 
 pub(crate) fn fill_headers(
@@ -89,8 +100,9 @@ pub(crate) fn fill_headers(
     let mut headers = HeaderMap::with_capacity(texts.len());
     for (name, text) in texts {
         let value = text.fill(scope, scrub, |_, text| text)?;
-        let mut value = HeaderValue::try_from(value)
-            .map_err(|_| FillError::Payload(format!("the value of {name} contains a line break")))?;
+        let mut value = HeaderValue::try_from(value).map_err(|_| {
+            FillError::Payload(format!("the value of {name} contains a line break"))
+        })?;
         value.set_sensitive(text.has_secrets());
         headers.insert(name.clone(), value);
     }

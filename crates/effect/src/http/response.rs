@@ -75,7 +75,11 @@ pub(crate) fn classify_status(
     summary: RequestSummary<'_>,
     response: &HttpResponse,
 ) -> Result<Reply, ProviderError> {
-    let HttpResponse { status, headers, body } = response;
+    let HttpResponse {
+        status,
+        headers,
+        body,
+    } = response;
     if status.is_success() {
         return Ok(Reply::from(payload(body)));
     }
@@ -97,8 +101,16 @@ pub(crate) fn classify_status(
 /// Returns the schema version of a response: 1 without a header. A header that is no version is a version that no
 /// definition accepts.
 pub(crate) fn data_version(headers: &HeaderMap) -> u32 {
-    let text = headers.get(&DATA_VERSION).map(|value| value.to_str().unwrap_or_default());
-    text.map_or(1, |text| text.trim().parse().ok().filter(|version| *version > 0).unwrap_or(u32::MAX))
+    let text = headers
+        .get(&DATA_VERSION)
+        .map(|value| value.to_str().unwrap_or_default());
+    text.map_or(1, |text| {
+        text.trim()
+            .parse()
+            .ok()
+            .filter(|version| *version > 0)
+            .unwrap_or(u32::MAX)
+    })
 }
 
 /// Returns the body as JSON: the parsed value, `null` if it is empty, `{"text": …}` for other content.
@@ -119,7 +131,11 @@ fn text(bytes: &[u8]) -> String {
 }
 
 pub(crate) fn message(summary: RequestSummary<'_>, response: &HttpResponse) -> String {
-    let HttpResponse { status, headers, body } = response;
+    let HttpResponse {
+        status,
+        headers,
+        body,
+    } = response;
     if status.is_redirection() {
         let location = named(headers, &LOCATION).unwrap_or("nowhere");
         return format!(
@@ -127,7 +143,11 @@ pub(crate) fn message(summary: RequestSummary<'_>, response: &HttpResponse) -> S
             status.as_u16()
         );
     }
-    let quote: String = text(&body.bytes).chars().filter(|c| !c.is_control()).take(MAX_QUOTE).collect();
+    let quote: String = text(&body.bytes)
+        .chars()
+        .filter(|c| !c.is_control())
+        .take(MAX_QUOTE)
+        .collect();
     let colon = if quote.is_empty() { "" } else { ": " };
     format!("{summary} returned HTTP {}{colon}{quote}", status.as_u16())
 }
@@ -153,15 +173,33 @@ mod tests {
     use super::*;
     use crate::provider::TransientCause;
 
-    const SUMMARY: RequestSummary<'_> =
-        RequestSummary { upstream: "payments", method: "POST", path: "/charges" };
+    const SUMMARY: RequestSummary<'_> = RequestSummary {
+        upstream: "payments",
+        method: "POST",
+        path: "/charges",
+    };
 
-    fn classify(status: u16, headers: &[(&'static str, &str)], body: &str) -> Result<Reply, ProviderError> {
-        let pairs =
-            headers.iter().map(|(name, value)| (HeaderName::from_static(name), value.parse().unwrap()));
-        let body = ResponseBody { bytes: body.as_bytes().to_vec(), cut: false };
+    fn classify(
+        status: u16,
+        headers: &[(&'static str, &str)],
+        body: &str,
+    ) -> Result<Reply, ProviderError> {
+        let pairs = headers
+            .iter()
+            .map(|(name, value)| (HeaderName::from_static(name), value.parse().unwrap()));
+        let body = ResponseBody {
+            bytes: body.as_bytes().to_vec(),
+            cut: false,
+        };
         let status = StatusCode::from_u16(status).unwrap();
-        classify_status(SUMMARY, &HttpResponse { status, headers: pairs.collect(), body })
+        classify_status(
+            SUMMARY,
+            &HttpResponse {
+                status,
+                headers: pairs.collect(),
+                body,
+            },
+        )
     }
 
     #[track_caller]
@@ -171,12 +209,20 @@ mod tests {
         expected: TransientCause,
         delay: Option<u64>,
     ) {
-        let Err(ProviderError::Transient { trouble, retry_after, failure, .. }) =
-            classify(status, headers, "")
+        let Err(ProviderError::Transient {
+            trouble,
+            retry_after,
+            failure,
+            ..
+        }) = classify(status, headers, "")
         else {
             panic!("{status} is not transient");
         };
-        assert_eq!((trouble, retry_after), (expected, delay.map(Duration::from_secs)), "{failure}");
+        assert_eq!(
+            (trouble, retry_after),
+            (expected, delay.map(Duration::from_secs)),
+            "{failure}"
+        );
         assert_eq!(failure.code, format!("http_{status}"));
     }
 
@@ -190,15 +236,28 @@ mod tests {
 
     #[test]
     fn success_carries_the_body() {
-        assert_eq!(classify(201, &[], r#"{"a":1}"#).unwrap().payload, json!({"a": 1}));
-        assert_eq!(classify(200, &[], "fine").unwrap().payload, json!({"text": "fine"}));
+        assert_eq!(
+            classify(201, &[], r#"{"a":1}"#).unwrap().payload,
+            json!({"a": 1})
+        );
+        assert_eq!(
+            classify(200, &[], "fine").unwrap().payload,
+            json!({"text": "fine"})
+        );
         assert_eq!(classify(204, &[], "").unwrap().payload, Value::Null);
     }
 
     #[test]
     fn oversized_body_is_truncated_and_succeeds() {
-        let body = ResponseBody { bytes: vec![b'x'; MAX_BODY], cut: true };
-        let response = HttpResponse { status: StatusCode::OK, headers: HeaderMap::new(), body };
+        let body = ResponseBody {
+            bytes: vec![b'x'; MAX_BODY],
+            cut: true,
+        };
+        let response = HttpResponse {
+            status: StatusCode::OK,
+            headers: HeaderMap::new(),
+            body,
+        };
         let reply = classify_status(SUMMARY, &response).unwrap();
         assert_eq!(reply.payload["truncated"], true);
         assert_eq!(reply.payload["text"].as_str().unwrap().len(), MAX_TEXT);
@@ -206,7 +265,12 @@ mod tests {
 
     #[test]
     fn rejections_are_permanent_and_name_the_request() {
-        check_final(404, &[], "no such\ncard", "payments: POST /charges returned HTTP 404: no suchcard");
+        check_final(
+            404,
+            &[],
+            "no such\ncard",
+            "payments: POST /charges returned HTTP 404: no suchcard",
+        );
         check_final(409, &[], "", "payments: POST /charges returned HTTP 409");
         check_final(
             302,
@@ -218,10 +282,20 @@ mod tests {
 
     #[test]
     fn transient_causes_are_distinguished() {
-        check_trouble(429, &[("retry-after", "7")], TransientCause::Throttled, Some(7));
+        check_trouble(
+            429,
+            &[("retry-after", "7")],
+            TransientCause::Throttled,
+            Some(7),
+        );
         check_trouble(503, &[], TransientCause::Unavailable, None);
         check_trouble(408, &[], TransientCause::Unavailable, None);
-        check_trouble(500, &[("retry-after", "soon")], TransientCause::ResponseLost, None);
+        check_trouble(
+            500,
+            &[("retry-after", "soon")],
+            TransientCause::ResponseLost,
+            None,
+        );
     }
 
     #[test]

@@ -25,7 +25,10 @@ pub fn client() -> ClientBuilder {
     // An error means that a provider is already installed.
     drop(rustls::crypto::ring::default_provider().install_default());
     let without_retries = retry::never().max_retries_per_request(0);
-    Client::builder().no_proxy().redirect(Policy::none()).retry(without_retries)
+    Client::builder()
+        .no_proxy()
+        .redirect(Policy::none())
+        .retry(without_retries)
 }
 
 /// Certificates in PEM. They are reloaded when they change.
@@ -91,7 +94,10 @@ pub(crate) struct OfCertificates<T> {
 
 impl<T: Clone> OfCertificates<T> {
     pub(crate) fn new(tls: TlsConfig) -> Self {
-        Self { tls, made: Mutex::new(None) }
+        Self {
+            tls,
+            made: Mutex::new(None),
+        }
     }
 
     /// Returns the value; `create` returns the reason if the certificates are invalid.
@@ -104,7 +110,8 @@ impl<T: Clone> OfCertificates<T> {
         if let Some((_, value)) = made.as_ref().filter(|(known, _)| *known == read) {
             return Ok(value.clone());
         }
-        let invalid = |reason| ProviderError::unavailable("tls", format!("invalid certificates: {reason}"));
+        let invalid =
+            |reason| ProviderError::unavailable("tls", format!("invalid certificates: {reason}"));
         let value = create(&read).map_err(invalid)?;
         *made = Some((read, value.clone()));
         Ok(value)
@@ -113,8 +120,11 @@ impl<T: Clone> OfCertificates<T> {
 
 impl Clients {
     pub(crate) fn of_upstream(upstream: &str, tls: &TlsConfig, roots: bool) -> Result<Self, Error> {
-        Self::new(tls.clone(), roots)
-            .map_err(|error| Error::new(format!("cannot configure TLS for upstream {upstream}: {error}")))
+        Self::new(tls.clone(), roots).map_err(|error| {
+            Error::new(format!(
+                "cannot configure TLS for upstream {upstream}: {error}"
+            ))
+        })
     }
 
     /// Creates the clients; `roots`: whether the certificates of the system are required.
@@ -124,21 +134,35 @@ impl Clients {
         if usual {
             let none = Certificates::default();
             let pair = Arc::new(clients.make(&none)?);
-            *clients.made.made.lock().unwrap_or_else(PoisonError::into_inner) = Some((none, pair));
+            *clients
+                .made
+                .made
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner) = Some((none, pair));
         }
         Ok(clients)
     }
 
     pub(crate) fn pair(&self) -> Result<Arc<ClientPair>, ProviderError> {
-        self.made.get(|read| self.make(read).map(Arc::new).map_err(|error| error.without_url().to_string()))
+        self.made.get(|read| {
+            self.make(read)
+                .map(Arc::new)
+                .map_err(|error| error.without_url().to_string())
+        })
     }
 
     fn make(&self, read: &Certificates) -> Result<ClientPair, reqwest::Error> {
         let [_, cert, key] = read;
-        let (Some(cert), Some(key)) = (cert, key) else { return self.clients(read, None) };
-        let identity = Identity::from_pem(format!("{}\n{}", cert.expose(), key.expose()).as_bytes())?;
+        let (Some(cert), Some(key)) = (cert, key) else {
+            return self.clients(read, None);
+        };
+        let identity =
+            Identity::from_pem(format!("{}\n{}", cert.expose(), key.expose()).as_bytes())?;
         let anonymous = Some(Box::new(self.clients(read, None)?));
-        Ok(ClientPair { anonymous, ..self.clients(read, Some(&identity))? })
+        Ok(ClientPair {
+            anonymous,
+            ..self.clients(read, Some(&identity))?
+        })
     }
 
     fn clients(
@@ -149,7 +173,9 @@ impl Clients {
         let builder = || -> Result<ClientBuilder, reqwest::Error> {
             let builder = client().connect_timeout(CONNECT_TIMEOUT);
             let builder = match ca {
-                Some(ca) => builder.tls_certs_only(Certificate::from_pem_bundle(ca.expose().as_bytes())?),
+                Some(ca) => {
+                    builder.tls_certs_only(Certificate::from_pem_bundle(ca.expose().as_bytes())?)
+                }
                 None if self.roots => builder,
                 None => builder.tls_certs_only([]),
             };
@@ -159,7 +185,11 @@ impl Clients {
             })
         };
         let guarded = builder()?.dns_resolver(Arc::new(GuardedResolver));
-        Ok(ClientPair { open: builder()?.build()?, guarded: guarded.build()?, anonymous: None })
+        Ok(ClientPair {
+            open: builder()?.build()?,
+            guarded: guarded.build()?,
+            anonymous: None,
+        })
     }
 }
 
@@ -173,10 +203,17 @@ mod tests {
             let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/certs");
             format!("file:{path}/{name}").parse::<SecretRef>().unwrap()
         };
-        let tls = TlsConfig { ca: None, cert: Some(file("client.pem")), key: Some(file("client.key")) };
+        let tls = TlsConfig {
+            ca: None,
+            cert: Some(file("client.pem")),
+            key: Some(file("client.key")),
+        };
         let pair = Clients::new(tls, false).unwrap().pair().unwrap();
         assert!(!std::ptr::eq(pair.without_identity(), &raw const *pair));
-        let pair = Clients::new(TlsConfig::default(), false).unwrap().pair().unwrap();
+        let pair = Clients::new(TlsConfig::default(), false)
+            .unwrap()
+            .pair()
+            .unwrap();
         assert!(std::ptr::eq(pair.without_identity(), &raw const *pair));
     }
 }

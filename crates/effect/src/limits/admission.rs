@@ -51,7 +51,9 @@ impl Admission {
     ) -> Self {
         Self {
             clock: Arc::clone(clock),
-            budget: policy.retry_budget.map(|options| Mutex::new(RetryBudget::new(options))),
+            budget: policy
+                .retry_budget
+                .map(|options| Mutex::new(RetryBudget::new(options))),
             tenant_rate: policy.tenant_limits.rate,
             tenants: Mutex::default(),
             concurrency: ConcurrencyLimiter::new(
@@ -76,7 +78,8 @@ impl Admission {
     /// # Errors
     /// If the budget is empty: the time at which a retry is available without first attempts, if any.
     pub(crate) fn withdraw_retry(&self, now: SteadyTime) -> Result<(), Option<SteadyTime>> {
-        self.with_budget(|budget| budget.withdraw(now)).unwrap_or(Ok(()))
+        self.with_budget(|budget| budget.withdraw(now))
+            .unwrap_or(Ok(()))
     }
 
     /// Waits for all limits of an attempt, except the retry budget.
@@ -95,7 +98,10 @@ impl Admission {
             Some(gate) => Some(gate.acquire().await),
             None => None,
         };
-        AdmissionPermit { _permit: permit, pass }
+        AdmissionPermit {
+            _permit: permit,
+            pass,
+        }
     }
 
     pub(crate) fn breaker(&self) -> Option<(BreakerState, u64)> {
@@ -121,7 +127,9 @@ impl Admission {
 
     fn with_budget<T>(&self, act: impl FnOnce(&mut RetryBudget) -> T) -> Option<T> {
         let budget = self.budget.as_ref()?;
-        Some(act(&mut budget.lock().unwrap_or_else(PoisonError::into_inner)))
+        Some(act(&mut budget
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)))
     }
 
     fn tenant(&self, tenant: &TenantId, rate: RateLimit) -> Arc<TenantRate> {
@@ -130,7 +138,10 @@ impl Admission {
             return Arc::clone(metered);
         }
         let turns = ConcurrencyLimiter::new(1, TenantLimits::default(), false);
-        let metered = Arc::new(TenantRate { turns, meter: RateMeter::new(rate) });
+        let metered = Arc::new(TenantRate {
+            turns,
+            meter: RateMeter::new(rate),
+        });
         tenants.insert(tenant.clone(), Arc::clone(&metered));
         metered
     }
@@ -158,7 +169,10 @@ impl RateMeter {
     }
 
     fn admit(&self, now: SteadyTime) -> Result<(), SteadyTime> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).admit(now)
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .admit(now)
     }
 }
 
@@ -178,14 +192,29 @@ mod tests {
     async fn priorities_take_turns_at_the_rate_of_a_tenant() {
         let clock = SimClock::new(Timestamp::from_millis(0));
         let second = Duration::from_secs(1);
-        let rate = RateLimit { count: NonZeroU32::MIN, per: second, burst: NonZeroU32::MIN };
-        let tenant_limits = TenantLimits { rate: Some(rate), ..TenantLimits::default() };
-        let policy = Policy { tenant_limits, ..Policy::in_process() };
+        let rate = RateLimit {
+            count: NonZeroU32::MIN,
+            per: second,
+            burst: NonZeroU32::MIN,
+        };
+        let tenant_limits = TenantLimits {
+            rate: Some(rate),
+            ..TenantLimits::default()
+        };
+        let policy = Policy {
+            tenant_limits,
+            ..Policy::in_process()
+        };
         let time = Arc::clone(&clock) as Arc<dyn Clock>;
         let admission = Admission::new("u", &policy, &time, Arc::new(NoopObserver));
         let tenant = TenantId::new("acme").unwrap();
         let mut waiting = Vec::new();
-        for priority in [Priority::Normal, Priority::Low, Priority::Low, Priority::High] {
+        for priority in [
+            Priority::Normal,
+            Priority::Low,
+            Priority::Low,
+            Priority::High,
+        ] {
             let mut admitted = Box::pin(admission.admit(&tenant, priority));
             if (&mut admitted).now_or_never().is_none() {
                 waiting.push((priority, admitted));

@@ -33,7 +33,11 @@ pub struct BreakerOptions {
 
 impl Default for BreakerOptions {
     fn default() -> Self {
-        Self { failure_threshold: 10, rate: None, open_duration: Duration::from_secs(5) }
+        Self {
+            failure_threshold: 10,
+            rate: None,
+            open_duration: Duration::from_secs(5),
+        }
     }
 }
 
@@ -116,7 +120,12 @@ enum Phase {
 
 impl Breaker {
     pub(crate) fn new(options: BreakerOptions) -> Self {
-        Self { options, phase: Phase::Closed(Window::default()), generation: 0, opened: 0 }
+        Self {
+            options,
+            phase: Phase::Closed(Window::default()),
+            generation: 0,
+            opened: 0,
+        }
     }
 
     pub(crate) fn state(&self) -> BreakerState {
@@ -160,7 +169,9 @@ impl Breaker {
                     self.open(now);
                 }
             }
-            (Phase::HalfOpen { .. }, CallHealth::Healthy) => self.change(Phase::Closed(Window::default())),
+            (Phase::HalfOpen { .. }, CallHealth::Healthy) => {
+                self.change(Phase::Closed(Window::default()))
+            }
             (Phase::HalfOpen { .. }, CallHealth::Unhealthy) => self.open(now),
             (Phase::HalfOpen { probing: asked }, CallHealth::Unknown) => *asked = false,
             (Phase::Closed(_), CallHealth::Unknown) | (Phase::Open { .. }, _) => {}
@@ -168,12 +179,16 @@ impl Breaker {
     }
 
     fn go(&self) -> BreakerDecision {
-        BreakerDecision::Allow(CallToken { generation: self.generation })
+        BreakerDecision::Allow(CallToken {
+            generation: self.generation,
+        })
     }
 
     fn open(&mut self, now: SteadyTime) {
         self.opened += 1;
-        self.change(Phase::Open { until: now.saturating_add(self.options.open_duration) });
+        self.change(Phase::Open {
+            until: now.saturating_add(self.options.open_duration),
+        });
     }
 
     fn change(&mut self, phase: Phase) {
@@ -220,7 +235,11 @@ mod tests {
     const OPEN_FOR: Duration = Duration::from_secs(5);
 
     fn breaker(failures: u32) -> Breaker {
-        Breaker::new(BreakerOptions { failure_threshold: failures, rate: None, open_duration: OPEN_FOR })
+        Breaker::new(BreakerOptions {
+            failure_threshold: failures,
+            rate: None,
+            open_duration: OPEN_FOR,
+        })
     }
 
     #[track_caller]
@@ -250,8 +269,14 @@ mod tests {
         }
         assert_eq!(breaker.state(), BreakerState::Closed);
         record_call(&mut breaker, CallHealth::Unhealthy, START);
-        assert_eq!((breaker.state(), breaker.open_count()), (BreakerState::Open, 1));
-        assert_eq!(breaker.admit(START), BreakerDecision::Wait(Some(START.saturating_add(OPEN_FOR))));
+        assert_eq!(
+            (breaker.state(), breaker.open_count()),
+            (BreakerState::Open, 1)
+        );
+        assert_eq!(
+            breaker.admit(START),
+            BreakerDecision::Wait(Some(START.saturating_add(OPEN_FOR)))
+        );
     }
 
     #[test]
@@ -272,17 +297,32 @@ mod tests {
     fn half_open_reopens_after_a_failed_probe() {
         let mut breaker = breaker(1);
         record_call(&mut breaker, CallHealth::Unhealthy, START);
-        record_call(&mut breaker, CallHealth::Unhealthy, START.saturating_add(OPEN_FOR));
-        assert_eq!((breaker.state(), breaker.open_count()), (BreakerState::Open, 2));
+        record_call(
+            &mut breaker,
+            CallHealth::Unhealthy,
+            START.saturating_add(OPEN_FOR),
+        );
+        assert_eq!(
+            (breaker.state(), breaker.open_count()),
+            (BreakerState::Open, 2)
+        );
     }
 
     #[test]
     fn half_open_admits_another_probe_when_the_first_is_dropped() {
         let mut breaker = breaker(1);
         record_call(&mut breaker, CallHealth::Unhealthy, START);
-        record_call(&mut breaker, CallHealth::Unknown, START.saturating_add(OPEN_FOR));
+        record_call(
+            &mut breaker,
+            CallHealth::Unknown,
+            START.saturating_add(OPEN_FOR),
+        );
         assert_eq!(breaker.state(), BreakerState::HalfOpen);
-        record_call(&mut breaker, CallHealth::Healthy, START.saturating_add(OPEN_FOR));
+        record_call(
+            &mut breaker,
+            CallHealth::Healthy,
+            START.saturating_add(OPEN_FOR),
+        );
         assert_eq!(breaker.state(), BreakerState::Closed);
     }
 
@@ -302,13 +342,20 @@ mod tests {
 
     #[test]
     fn opens_at_the_failure_rate_once_the_window_is_full() {
-        let rate = FailureRate { percent: 50, window: 4 };
+        let rate = FailureRate {
+            percent: 50,
+            window: 4,
+        };
         let mut breaker = Breaker::new(BreakerOptions {
             failure_threshold: 100,
             rate: Some(rate),
             open_duration: OPEN_FOR,
         });
-        for health in [CallHealth::Unhealthy, CallHealth::Unhealthy, CallHealth::Healthy] {
+        for health in [
+            CallHealth::Unhealthy,
+            CallHealth::Unhealthy,
+            CallHealth::Healthy,
+        ] {
             record_call(&mut breaker, health, START);
             assert_eq!(breaker.state(), BreakerState::Closed);
         }

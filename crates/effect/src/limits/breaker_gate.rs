@@ -5,7 +5,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use orlog_model::{Clock, SteadyTime};
 use tokio::sync::Notify;
 
-use crate::limits::breaker::{Breaker, BreakerDecision, BreakerOptions, BreakerState, CallHealth, CallToken};
+use crate::limits::breaker::{
+    Breaker, BreakerDecision, BreakerOptions, BreakerState, CallHealth, CallToken,
+};
 use crate::observer::EffectObserver;
 
 /// Breaker shared by many callers. Waiting costs one timer while it is open, and a notification
@@ -28,8 +30,16 @@ impl BreakerGate {
         observer: Arc<dyn EffectObserver>,
     ) -> Self {
         let breaker = Mutex::new(Breaker::new(options));
-        let (upstream, last_error, changed) = (upstream.to_owned(), Mutex::default(), Notify::new());
-        Self { upstream, breaker, last_error, changed, clock, observer }
+        let (upstream, last_error, changed) =
+            (upstream.to_owned(), Mutex::default(), Notify::new());
+        Self {
+            upstream,
+            breaker,
+            last_error,
+            changed,
+            clock,
+            observer,
+        }
     }
 
     /// Waits until a call is allowed. Dropping the future cancels the wait.
@@ -38,7 +48,12 @@ impl BreakerGate {
             let mut changed = std::pin::pin!(self.changed.notified());
             changed.as_mut().enable();
             match self.update(|breaker| breaker.admit(self.clock.steady())) {
-                BreakerDecision::Allow(ticket) => return BreakerPermit { gate: self, ticket: Some(ticket) },
+                BreakerDecision::Allow(ticket) => {
+                    return BreakerPermit {
+                        gate: self,
+                        ticket: Some(ticket),
+                    };
+                }
                 BreakerDecision::Wait(None) => changed.await,
                 BreakerDecision::Wait(Some(until)) => self.wait(until, changed).await,
             }
@@ -52,7 +67,10 @@ impl BreakerGate {
 
     /// Returns the message of the last unhealthy call.
     pub(crate) fn last_error(&self) -> Option<String> {
-        self.last_error.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.last_error
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
     }
 
     async fn wait(&self, until: SteadyTime, changed: impl Future<Output = ()>) {
@@ -105,7 +123,11 @@ impl BreakerPermit<'_> {
     /// Reports the health of the call; `error` is the message of an unhealthy one.
     pub(crate) fn report(mut self, health: CallHealth, error: Option<&str>) {
         if let Some(error) = error.filter(|_| health == CallHealth::Unhealthy) {
-            let mut last = self.gate.last_error.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut last = self
+                .gate
+                .last_error
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner);
             *last = Some(error.to_owned());
         }
         if let Some(ticket) = self.ticket.take() {

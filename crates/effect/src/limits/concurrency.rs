@@ -46,7 +46,12 @@ impl ConcurrencyLimiter {
             waiting: FairQueue::default(),
             acquired: BTreeMap::new(),
         };
-        Arc::new(Self { capacity, share, takes_turns, state: Mutex::new(state) })
+        Arc::new(Self {
+            capacity,
+            share,
+            takes_turns,
+            state: Mutex::new(state),
+        })
     }
 
     /// Waits for a permit. Dropping the future leaves the queue.
@@ -57,7 +62,10 @@ impl ConcurrencyLimiter {
     ) -> ConcurrencyPermit {
         let turn = {
             let mut state = self.lock();
-            if state.free > 0 && !state.is_turn_taken && state.waiting.is_empty() && self.may(&state, tenant)
+            if state.free > 0
+                && !state.is_turn_taken
+                && state.waiting.is_empty()
+                && self.may(&state, tenant)
             {
                 return self.take(&mut state, tenant);
             }
@@ -66,7 +74,8 @@ impl ConcurrencyLimiter {
             turn
         };
         self.admit();
-        turn.await.expect("the limiter owns the queue and outlives its waiters")
+        turn.await
+            .expect("the limiter owns the queue and outlives its waiters")
     }
 
     pub(crate) fn waiting(&self) -> usize {
@@ -78,9 +87,9 @@ impl ConcurrencyLimiter {
     }
 
     fn may(&self, state: &State, tenant: &TenantId) -> bool {
-        self.share
-            .max_concurrency
-            .is_none_or(|limit| state.acquired.get(tenant).copied().unwrap_or(0) < limit.get() as usize)
+        self.share.max_concurrency.is_none_or(|limit| {
+            state.acquired.get(tenant).copied().unwrap_or(0) < limit.get() as usize
+        })
     }
 
     fn take(self: &Arc<Self>, state: &mut State, tenant: &TenantId) -> ConcurrencyPermit {
@@ -90,7 +99,11 @@ impl ConcurrencyLimiter {
             *state.acquired.entry(tenant.clone()).or_default() += 1;
         }
         state.is_turn_taken = self.takes_turns;
-        ConcurrencyPermit { limiter: Some(Arc::clone(self)), tenant: counted, has_turn: self.takes_turns }
+        ConcurrencyPermit {
+            limiter: Some(Arc::clone(self)),
+            tenant: counted,
+            has_turn: self.takes_turns,
+        }
     }
 
     /// Grants free permits in fair order. It sends them outside the lock. The permit of a cancelled waiter
@@ -126,7 +139,10 @@ impl ConcurrencyLimiter {
             return None;
         }
         let mut waiting = std::mem::take(&mut state.waiting);
-        let popped = waiting.pop(|tenant| self.share.weight(tenant), |tenant| self.may(&state, tenant));
+        let popped = waiting.pop(
+            |tenant| self.share.weight(tenant),
+            |tenant| self.may(&state, tenant),
+        );
         state.waiting = waiting;
         let (tenant, waiter) = popped?;
         let permit = self.take(&mut state, &tenant);
@@ -143,7 +159,11 @@ impl ConcurrencyLimiter {
 impl ConcurrencyPermit {
     /// Ends the turn: the next request may wait for the rate.
     pub(crate) fn end_turn(&mut self) {
-        if let Some(limiter) = self.limiter.as_ref().filter(|_| std::mem::take(&mut self.has_turn)) {
+        if let Some(limiter) = self
+            .limiter
+            .as_ref()
+            .filter(|_| std::mem::take(&mut self.has_turn))
+        {
             limiter.lock().is_turn_taken = false;
             limiter.admit();
         }
@@ -187,8 +207,12 @@ mod tests {
         name: &'static str,
     ) -> BoxFuture<'static, ConcurrencyPermit> {
         let limiter = Arc::clone(limiter);
-        let mut permit = async move { limiter.acquire(&tenant(name), Priority::Normal).await }.boxed();
-        assert!((&mut permit).now_or_never().is_none(), "there is a place at once");
+        let mut permit =
+            async move { limiter.acquire(&tenant(name), Priority::Normal).await }.boxed();
+        assert!(
+            (&mut permit).now_or_never().is_none(),
+            "there is a place at once"
+        );
         permit
     }
 
@@ -207,11 +231,16 @@ mod tests {
 
     #[tokio::test]
     async fn tenant_limit_leaves_capacity_to_others() {
-        let share = TenantLimits { max_concurrency: NonZeroU32::new(1), ..TenantLimits::default() };
+        let share = TenantLimits {
+            max_concurrency: NonZeroU32::new(1),
+            ..TenantLimits::default()
+        };
         let limiter = ConcurrencyLimiter::new(3, share, false);
         let permit = limiter.acquire(&tenant("a"), Priority::Normal).await;
         let second = waiting(&limiter, "a");
-        let other = limiter.acquire(&tenant("b"), Priority::Normal).now_or_never();
+        let other = limiter
+            .acquire(&tenant("b"), Priority::Normal)
+            .now_or_never();
         assert!(other.is_some(), "b waits behind a");
         assert_eq!(limiter.in_use(), 2);
         drop(permit);
@@ -222,8 +251,11 @@ mod tests {
     async fn dropped_waiter_releases_its_permit() {
         let limiter = ConcurrencyLimiter::new(1, TenantLimits::default(), false);
         let permit = limiter.acquire(&tenant("a"), Priority::Normal).await;
-        let (cancelled, granted, last) =
-            (waiting(&limiter, "a"), waiting(&limiter, "a"), waiting(&limiter, "a"));
+        let (cancelled, granted, last) = (
+            waiting(&limiter, "a"),
+            waiting(&limiter, "a"),
+            waiting(&limiter, "a"),
+        );
         drop(cancelled);
         drop(permit);
         // The receiver has the permit and does not use the value.
@@ -252,9 +284,14 @@ mod tests {
         first.end_turn();
         let [second, third, _fourth] = busy;
         let mut second = second.await;
-        assert!(futures::poll!(std::pin::pin!(third)).is_pending(), "two requests have the turn");
+        assert!(
+            futures::poll!(std::pin::pin!(third)).is_pending(),
+            "two requests have the turn"
+        );
         second.end_turn();
-        let quiet = quiet.now_or_never().expect("the other tenant has the next turn");
+        let quiet = quiet
+            .now_or_never()
+            .expect("the other tenant has the next turn");
         assert_eq!(limiter.in_use(), 3);
         drop(quiet);
     }

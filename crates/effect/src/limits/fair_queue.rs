@@ -24,7 +24,10 @@ struct TenantQueue<W> {
 
 impl<W> Default for FairQueue<W> {
     fn default() -> Self {
-        Self { queues: BTreeMap::new(), round: VecDeque::new() }
+        Self {
+            queues: BTreeMap::new(),
+            round: VecDeque::new(),
+        }
     }
 }
 
@@ -44,7 +47,8 @@ impl<W> FairQueue<W> {
         }
         let mut waiting = PriorityQueue::default();
         waiting.push(priority, waiter);
-        self.queues.insert(tenant.clone(), TenantQueue { waiting, turn: 0 });
+        self.queues
+            .insert(tenant.clone(), TenantQueue { waiting, turn: 0 });
         self.round.push_back(tenant.clone());
     }
 
@@ -57,7 +61,10 @@ impl<W> FairQueue<W> {
     ) -> Option<(TenantId, W)> {
         for _ in 0..self.round.len() {
             let tenant = self.round.front()?.clone();
-            let queue = self.queues.get_mut(&tenant).expect("a tenant in the round has a queue");
+            let queue = self
+                .queues
+                .get_mut(&tenant)
+                .expect("a tenant in the round has a queue");
             if !may(&tenant) {
                 queue.turn = 0;
                 self.round.rotate_left(1);
@@ -67,7 +74,10 @@ impl<W> FairQueue<W> {
                 queue.turn = weight(&tenant).max(1);
             }
             queue.turn -= 1;
-            let waiter = queue.waiting.pop().expect("an empty queue leaves the round");
+            let waiter = queue
+                .waiting
+                .pop()
+                .expect("an empty queue leaves the round");
             if queue.waiting.is_empty() {
                 self.queues.remove(&tenant);
                 self.round.pop_front();
@@ -127,9 +137,17 @@ mod tests {
         fair.push(&tenant("a"), Priority::High, 100);
         fair.push(&tenant("b"), Priority::Low, 100);
         let popped: Vec<_> = std::iter::from_fn(|| fair.pop(|_| 1, |_| true)).collect();
-        let tenants: String = popped.iter().map(|(tenant, _)| tenant.to_string()).collect();
+        let tenants: String = popped
+            .iter()
+            .map(|(tenant, _)| tenant.to_string())
+            .collect();
         assert_eq!(tenants, "abcabcabcaaaa");
-        let of = |name| popped.iter().filter(move |(of, _)| *of == tenant(name)).map(|(_, n)| *n);
+        let of = |name| {
+            popped
+                .iter()
+                .filter(move |(of, _)| *of == tenant(name))
+                .map(|(_, n)| *n)
+        };
         assert_eq!(of("a").next(), Some(100), "the high one is first");
         assert_eq!(of("b").next_back(), Some(100), "the low one is last");
     }

@@ -45,7 +45,11 @@ impl RateLimiter {
     pub(crate) fn new(rate: RateLimit) -> Self {
         let per = i128::try_from(rate.per.as_nanos()).unwrap_or(i128::MAX / 2);
         let interval = (per / i128::from(rate.count.get())).max(1_000);
-        Self { interval, tolerance: interval * i128::from(rate.burst.get() - 1), idle_at: i128::MIN }
+        Self {
+            interval,
+            tolerance: interval * i128::from(rate.burst.get() - 1),
+            idle_at: i128::MIN,
+        }
     }
 
     /// Admits one attempt at `now`.
@@ -58,7 +62,9 @@ impl RateLimiter {
         let earliest = idle_at - self.tolerance;
         if earliest > at {
             let millis = (earliest + NANOS - 1).div_euclid(NANOS);
-            return Err(SteadyTime::from_millis(i64::try_from(millis).unwrap_or(i64::MAX)));
+            return Err(SteadyTime::from_millis(
+                i64::try_from(millis).unwrap_or(i64::MAX),
+            ));
         }
         self.idle_at = idle_at + self.interval;
         Ok(())
@@ -72,7 +78,11 @@ mod tests {
     use super::*;
 
     fn rate(count: u32, per: Duration, burst: u32) -> RateLimit {
-        RateLimit { count: NonZeroU32::new(count).unwrap(), per, burst: NonZeroU32::new(burst).unwrap() }
+        RateLimit {
+            count: NonZeroU32::new(count).unwrap(),
+            per,
+            burst: NonZeroU32::new(burst).unwrap(),
+        }
     }
 
     #[test]
@@ -82,7 +92,10 @@ mod tests {
         assert_eq!([(); 3].map(|()| meter.admit(start)), [Ok(()); 3]);
         let next = start.saturating_add(Duration::from_millis(100));
         assert_eq!(meter.admit(start), Err(next));
-        assert_eq!((meter.admit(next), meter.admit(next).is_err()), (Ok(()), true));
+        assert_eq!(
+            (meter.admit(next), meter.admit(next).is_err()),
+            (Ok(()), true)
+        );
     }
 
     proptest! {

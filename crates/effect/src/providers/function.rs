@@ -55,7 +55,8 @@ pub struct SyncFunctionCall<'a> {
 }
 
 type SyncFunction = dyn Fn(SyncFunctionCall<'_>) -> Result<Reply, ProviderError> + Send + Sync;
-type AsyncFunction = dyn Fn(FunctionCall) -> BoxFuture<'static, Result<Reply, ProviderError>> + Send + Sync;
+type AsyncFunction =
+    dyn Fn(FunctionCall) -> BoxFuture<'static, Result<Reply, ProviderError>> + Send + Sync;
 type ProbeFunction = dyn Fn(FunctionCall) -> BoxFuture<'static, ProbeResult> + Send + Sync;
 
 enum Function {
@@ -91,7 +92,9 @@ impl FunctionProvider {
     {
         self.add(
             name,
-            Function::Async(Box::new(move |call| function(call).map(|r| r.map(Into::into)).boxed())),
+            Function::Async(Box::new(move |call| {
+                function(call).map(|r| r.map(Into::into)).boxed()
+            })),
         )
     }
 
@@ -138,7 +141,10 @@ impl FunctionProvider {
         F: Fn(SyncFunctionCall<'_>) -> Result<R, ProviderError> + Send + Sync + 'static,
         R: Into<Reply>,
     {
-        self.add(name, Function::Sync(Box::new(move |call| function(call).map(Into::into))))
+        self.add(
+            name,
+            Function::Sync(Box::new(move |call| function(call).map(Into::into))),
+        )
     }
 
     /// Adds a function that returns whether an earlier call of the effect under the same key was executed. It
@@ -153,9 +159,15 @@ impl FunctionProvider {
         F: Fn(FunctionCall) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = ProbeResult> + Send + 'static,
     {
-        let registered = self.functions.keys().find(|effect| effect.as_str() == name).cloned();
+        let registered = self
+            .functions
+            .keys()
+            .find(|effect| effect.as_str() == name)
+            .cloned();
         let effect = registered.expect("a probe belongs to a registered effect");
-        let earlier = self.probes.insert(effect, Box::new(move |call| function(call).boxed()));
+        let earlier = self
+            .probes
+            .insert(effect, Box::new(move |call| function(call).boxed()));
         assert!(earlier.is_none(), "the effect {name} has two probes");
         self
     }
@@ -183,16 +195,23 @@ impl FunctionProvider {
 #[async_trait]
 impl Provider for FunctionProvider {
     fn completes_at_once(&self, item: &WorkItem) -> bool {
-        let function = item.work.effect().and_then(|effect| self.functions.get(&effect.name));
+        let function = item
+            .work
+            .effect()
+            .and_then(|effect| self.functions.get(&effect.name));
         matches!(function, Some(Function::Sync(_)))
     }
 
     async fn execute(&self, item: &WorkItem, attempt: Attempt) -> Result<Reply, ProviderError> {
         let effect = effect_of(item)?;
         let outcome = match self.functions.get(&effect.name) {
-            Some(Function::Sync(function)) => {
-                catch_unwind(AssertUnwindSafe(|| function(SyncFunctionCall { item, effect, attempt })))
-            }
+            Some(Function::Sync(function)) => catch_unwind(AssertUnwindSafe(|| {
+                function(SyncFunctionCall {
+                    item,
+                    effect,
+                    attempt,
+                })
+            })),
             Some(Function::Async(function)) => {
                 let call = AssertUnwindSafe(async { function(owned(item, effect, attempt)).await });
                 call.catch_unwind().await
@@ -214,8 +233,15 @@ impl Provider for FunctionProvider {
     async fn probe(&self, item: &WorkItem, probe: Probe) -> ProbeResult {
         let effect = item.work.effect();
         let found = effect.and_then(|effect| Some((effect, self.probes.get(&effect.name)?)));
-        let Some((effect, function)) = found else { return ProbeResult::Unknown };
-        let attempt = Attempt { number: 0, timeout: probe.timeout, at: probe.at, in_doubt: true };
+        let Some((effect, function)) = found else {
+            return ProbeResult::Unknown;
+        };
+        let attempt = Attempt {
+            number: 0,
+            timeout: probe.timeout,
+            at: probe.at,
+            in_doubt: true,
+        };
         let call = AssertUnwindSafe(async { function(owned(item, effect, attempt)).await });
         let result = call.catch_unwind().await;
         result.unwrap_or_else(|panic| ProbeResult::from_error(panicked(effect, panic.as_ref())))
@@ -238,6 +264,11 @@ fn owned(item: &WorkItem, effect: &Effect, attempt: Attempt) -> FunctionCall {
 /// Maps a panic. The progress of the function is unknown, so the response counts as lost.
 fn panicked(effect: &Effect, panic: &(dyn std::any::Any + Send)) -> ProviderError {
     let text = panic.downcast_ref::<&str>().copied();
-    let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message");
-    ProviderError::response_lost("panicked", format!("the function of {} panicked: {text}", effect.name))
+    let text = text
+        .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
+        .unwrap_or("no message");
+    ProviderError::response_lost(
+        "panicked",
+        format!("the function of {} panicked: {text}", effect.name),
+    )
 }

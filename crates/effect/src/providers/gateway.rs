@@ -87,7 +87,10 @@ impl Provider for HttpGateway {
             ));
         };
         let path = self.path.render(&address(item, command)).map_err(|error| {
-            ProviderError::permanent("bad_command", format!("invalid path of {}: {error}", item.work.label()))
+            ProviderError::permanent(
+                "bad_command",
+                format!("invalid path of {}: {error}", item.work.label()),
+            )
         })?;
         let request = Request {
             method: &Method::POST,
@@ -98,8 +101,15 @@ impl Provider for HttpGateway {
             at: attempt.at,
             is_probe: false,
         };
-        let received = self.client.send(item, request, SecretScrubber::default()).await?;
-        let summary = RequestSummary { upstream: GATEWAY, method: "POST", path: &received.path };
+        let received = self
+            .client
+            .send(item, request, SecretScrubber::default())
+            .await?;
+        let summary = RequestSummary {
+            upstream: GATEWAY,
+            method: "POST",
+            path: &received.path,
+        };
         accepted_before(item, response::classify_status(summary, &received.response))
     }
 }
@@ -159,7 +169,8 @@ pub mod gateway_message {
         /// If it contains another placeholder; the text lists the valid ones.
         pub fn parse(text: &str) -> Result<Self, String> {
             let is_known = |template: &TextTemplate| {
-                !template.has_secrets() && template.fields().all(|name| PLACEHOLDERS.contains(&name))
+                !template.has_secrets()
+                    && template.fields().all(|name| PLACEHOLDERS.contains(&name))
             };
             let template = TextTemplate::parse(text).ok().filter(is_known);
             template.map(Self).ok_or_else(|| {
@@ -172,17 +183,27 @@ pub mod gateway_message {
         #[must_use]
         pub fn sample(&self) -> String {
             let values = PLACEHOLDERS.map(|name| (name.to_owned(), "x".into()));
-            self.filled(&values.into_iter().collect::<serde_json::Map<_, _>>().into(), |value| value)
+            self.filled(
+                &values.into_iter().collect::<serde_json::Map<_, _>>().into(),
+                |value| value,
+            )
         }
 
         /// Returns the subject of a command; `token` encodes each value.
         #[must_use]
-        pub fn render(&self, item: &WorkItem, command: &Command, token: impl Fn(&str) -> String) -> String {
+        pub fn render(
+            &self,
+            item: &WorkItem,
+            command: &Command,
+            token: impl Fn(&str) -> String,
+        ) -> String {
             self.filled(&super::address(item, command), |value| token(&value))
         }
 
         fn filled(&self, values: &serde_json::Value, encode: impl Fn(String) -> String) -> String {
-            self.0.render(values, encode).expect("every placeholder has a text")
+            self.0
+                .render(values, encode)
+                .expect("every placeholder has a text")
         }
     }
 
@@ -203,44 +224,71 @@ pub mod gateway_message {
         retry_after: Option<&str>,
         payload: &[u8],
     ) -> Result<Reply, ProviderError> {
-        let status = match status.map(|text| text.trim().parse::<u16>().ok().map(StatusCode::from_u16)) {
-            None => StatusCode::OK,
-            Some(Some(Ok(status))) => status,
-            Some(_) => {
-                let status = status.unwrap_or_default();
-                let message = format!("gateway: {subject} responded with the invalid status {status:?}");
-                return Err(ProviderError::response_lost("bad_status", message));
-            }
-        };
+        let status =
+            match status.map(|text| text.trim().parse::<u16>().ok().map(StatusCode::from_u16)) {
+                None => StatusCode::OK,
+                Some(Some(Ok(status))) => status,
+                Some(_) => {
+                    let status = status.unwrap_or_default();
+                    let message =
+                        format!("gateway: {subject} responded with the invalid status {status:?}");
+                    return Err(ProviderError::response_lost("bad_status", message));
+                }
+            };
         let mut headers = HeaderMap::new();
         if let Some(value) = retry_after.and_then(|text| HeaderValue::from_str(text).ok()) {
             headers.insert(RETRY_AFTER, value);
         }
-        let body = ResponseBody { bytes: payload.to_vec(), cut: false };
-        let summary = RequestSummary { upstream: super::GATEWAY, method: "request", path: subject };
+        let body = ResponseBody {
+            bytes: payload.to_vec(),
+            cut: false,
+        };
+        let summary = RequestSummary {
+            upstream: super::GATEWAY,
+            method: "request",
+            path: subject,
+        };
         super::accepted_before(
             item,
-            response::classify_status(summary, &HttpResponse { status, headers, body }),
+            response::classify_status(
+                summary,
+                &HttpResponse {
+                    status,
+                    headers,
+                    body,
+                },
+            ),
         )
     }
 
     /// Returns the error for a subject without responders: the command was not executed.
     #[must_use]
     pub fn no_responders(subject: &str) -> ProviderError {
-        ProviderError::unavailable("no_responders", format!("gateway: no responders on {subject}"))
+        ProviderError::unavailable(
+            "no_responders",
+            format!("gateway: no responders on {subject}"),
+        )
     }
 
     /// Returns the error for a lost response: the outcome is unknown.
     #[must_use]
     pub fn lost(reason: &str, within: Duration) -> ProviderError {
-        ProviderError::response_lost("no_response", format!("gateway: {reason} (within {within:?})"))
+        ProviderError::response_lost(
+            "no_response",
+            format!("gateway: {reason} (within {within:?})"),
+        )
     }
 }
 
-fn accepted_before(item: &WorkItem, result: Result<Reply, ProviderError>) -> Result<Reply, ProviderError> {
+fn accepted_before(
+    item: &WorkItem,
+    result: Result<Reply, ProviderError>,
+) -> Result<Reply, ProviderError> {
     match result {
-        Err(ProviderError::Permanent { failure, payload, .. })
-            if failure.code == "http_409" && payload["command_id"] == item.id.to_string().as_str() =>
+        Err(ProviderError::Permanent {
+            failure, payload, ..
+        }) if failure.code == "http_409"
+            && payload["command_id"] == item.id.to_string().as_str() =>
         {
             Ok(Reply::from(payload))
         }
@@ -251,7 +299,8 @@ fn accepted_before(item: &WorkItem, result: Result<Reply, ProviderError>) -> Res
 #[cfg(test)]
 mod tests {
     use orlog_model::{
-        Confirmation, CorrelationId, EventId, InstanceKey, Name, SagaName, TenantId, Timestamp, TraceParent,
+        Confirmation, CorrelationId, EventId, InstanceKey, Name, SagaName, TenantId, Timestamp,
+        TraceParent,
     };
     use uuid::Uuid;
 
@@ -288,7 +337,9 @@ mod tests {
     #[test]
     fn command_uses_the_aggregate_service_envelope() {
         let item = item();
-        let Work::Command(command) = &item.work else { panic!("it is a command") };
+        let Work::Command(command) = &item.work else {
+            panic!("it is a command")
+        };
         let expected = json!({
             "tenant_id": "acme",
             "command_id": "00000000-0000-0000-0000-000000000007",
@@ -308,8 +359,8 @@ mod tests {
     #[test]
     fn conflict_counts_as_accepted_only_for_the_same_command() {
         let conflict = |id: &str| {
-            let error =
-                ProviderError::permanent("http_409", "conflict").with_payload(json!({"command_id": id}));
+            let error = ProviderError::permanent("http_409", "conflict")
+                .with_payload(json!({"command_id": id}));
             accepted_before(&item(), Err(error)).is_ok()
         };
         assert!(conflict("00000000-0000-0000-0000-000000000007"));

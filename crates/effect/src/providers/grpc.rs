@@ -107,7 +107,13 @@ impl Grpc {
         let roots = matches!(auth, Some(HttpAuthConfig::OAuth2(_)));
         let clients = Clients::of_upstream(&operations.upstream, &endpoint.tls, roots)?;
         let (line, auth) = (GrpcChannel::new(endpoint), auth.map(HttpAuth::new));
-        Ok(Self { line, source, auth, clients, operations })
+        Ok(Self {
+            line,
+            source,
+            auth,
+            clients,
+            operations,
+        })
     }
 
     /// Fills the metadata of a call.
@@ -119,13 +125,25 @@ impl Grpc {
         scrub: &mut SecretScrubber,
     ) -> Result<CallContext<'a>, ProviderError> {
         let effect = effect_of(item)?;
-        let scope = PlaceholderScope { item, payload: &effect.payload };
+        let scope = PlaceholderScope {
+            item,
+            payload: &effect.payload,
+        };
         let metadata = http::fill_headers(&template.metadata, scope, scrub);
-        let metadata = metadata.map_err(|reason| reason.into_provider_error("the metadata", &effect.name))?;
+        let metadata =
+            metadata.map_err(|reason| reason.into_provider_error("the metadata", &effect.name))?;
         let mut headers = http::context_headers(item, IDEMPOTENCY_KEY);
         headers.extend(metadata);
         let Probe { timeout, at } = timing;
-        Ok(CallContext { item, effect, template, timeout, at, channel: self.line.channel()?, headers })
+        Ok(CallContext {
+            item,
+            effect,
+            template,
+            timeout,
+            at,
+            channel: self.line.channel()?,
+            headers,
+        })
     }
 
     /// Sends a call with authorization. A rejected token is fetched again, once.
@@ -134,15 +152,18 @@ impl Grpc {
         context: &mut CallContext<'_>,
         scrub: &mut SecretScrubber,
     ) -> Result<GrpcExchange, ProviderError> {
-        let Some(auth) = &self.auth else { return self.send_message(context).await };
+        let Some(auth) = &self.auth else {
+            return self.send_message(context).await;
+        };
         let mut tried = false;
         loop {
             let pair = self.clients.pair()?;
             let value = auth.header_value(&pair.open, context.at, scrub).await?;
-            context.headers.insert(AUTHORIZATION, http::sensitive_header(&value)?);
+            context
+                .headers
+                .insert(AUTHORIZATION, http::sensitive_header(&value)?);
             let (method, result) = self.send_message(context).await?;
-            let rejected =
-                matches!(&result, Err(GrpcError::Status(status)) if status.code() == Code::Unauthenticated);
+            let rejected = matches!(&result, Err(GrpcError::Status(status)) if status.code() == Code::Unauthenticated);
             if !rejected || tried || !auth.invalidate(&value).await {
                 return Ok((method, result));
             }
@@ -152,10 +173,18 @@ impl Grpc {
 
     /// Resolves the method descriptor and sends the message.
     async fn send_message(&self, context: &CallContext<'_>) -> Result<GrpcExchange, ProviderError> {
-        let scope = PlaceholderScope { item: context.item, payload: &context.effect.payload };
+        let scope = PlaceholderScope {
+            item: context.item,
+            payload: &context.effect.payload,
+        };
         let template = context.template;
-        let filled = template.body.as_ref().map(|body| body.fill(scope)).transpose();
-        let filled = filled.map_err(|reason| reason.into_provider_error("the body", &context.effect.name))?;
+        let filled = template
+            .body
+            .as_ref()
+            .map(|body| body.fill(scope))
+            .transpose();
+        let filled = filled
+            .map_err(|reason| reason.into_provider_error("the body", &context.effect.name))?;
         let mut json = filled.unwrap_or_else(|| context.effect.payload.clone());
         let unfit = |reason: String| {
             ProviderError::permanent(
@@ -176,8 +205,16 @@ impl Grpc {
         let message = message.map_err(unfit)?;
         let path = format!("/{}", template.method);
         let (headers, timeout) = (context.headers.clone(), context.timeout);
-        let call = GrpcCall { path, headers, message, timeout };
-        Ok((described, self.line.call(context.channel.clone(), call).await))
+        let call = GrpcCall {
+            path,
+            headers,
+            message,
+            timeout,
+        };
+        Ok((
+            described,
+            self.line.call(context.channel.clone(), call).await,
+        ))
     }
 
     async fn describe(&self, context: &CallContext<'_>) -> Result<CachedMethod, ProviderError> {
@@ -215,8 +252,9 @@ impl Grpc {
     /// upstream.
     fn unknown(&self, name: &MethodName, reason: ReflectionError) -> ProviderError {
         let upstream = &self.operations.upstream;
-        let useless =
-            |reason: String| ProviderError::unavailable("reflection", format!("{upstream}: {reason}"));
+        let useless = |reason: String| {
+            ProviderError::unavailable("reflection", format!("{upstream}: {reason}"))
+        };
         match reason {
             ReflectionError::NoService => {
                 let message = format!("{upstream}: reflection has no service {}", name.service);
@@ -224,7 +262,9 @@ impl Grpc {
             }
             ReflectionError::Useless(reason) => useless(reason),
             ReflectionError::Fault(fault) => match fault {
-                GrpcError::Forbidden(_) | GrpcError::Unreachable(_) => fault.into_provider_error(upstream),
+                GrpcError::Forbidden(_) | GrpcError::Unreachable(_) => {
+                    fault.into_provider_error(upstream)
+                }
                 GrpcError::ConnectionLost(reason) | GrpcError::Oversized(reason) => useless(reason),
                 GrpcError::ResponseTooLarge => {
                     useless("reflection response exceeds the size limit".to_owned())
@@ -255,10 +295,13 @@ impl Grpc {
                 if status.code() == Code::Unimplemented {
                     self.refresh();
                 }
-                return GrpcStatus::new(&call_label, &status, &described.schema, scrub).classify(rules);
+                return GrpcStatus::new(&call_label, &status, &described.schema, scrub)
+                    .classify(rules);
             }
             // The call succeeded, but its response is not stored.
-            Err(GrpcError::ResponseTooLarge) => return Ok(Reply::from(json!({ "truncated": true }))),
+            Err(GrpcError::ResponseTooLarge) => {
+                return Ok(Reply::from(json!({ "truncated": true })));
+            }
             Err(fault) => return Err(fault.into_provider_error(&call_label)),
         };
         let body = match schema::decode(&described.method.output(), &bytes) {
@@ -269,7 +312,10 @@ impl Grpc {
                 return Ok(Reply::from(json!({ "unreadable": reason })));
             }
         };
-        match rules.iter().find(|rule| rule.matches(|codes| codes.cover(Code::Ok), &body)) {
+        match rules
+            .iter()
+            .find(|rule| rule.matches(|codes| codes.cover(Code::Ok), &body))
+        {
             Some(rule) => rule.classify(ResponseContext {
                 body: &body,
                 usual: rule_failure(&call_label),
@@ -294,9 +340,13 @@ impl Grpc {
             }
             Err(fault) => return ProbeResult::from_error(fault.into_provider_error(&call_label)),
         };
-        let body = schema::decode(&described.method.output(), &bytes).map(|body| scrub.scrub_json(body));
+        let body =
+            schema::decode(&described.method.output(), &bytes).map(|body| scrub.scrub_json(body));
         let rule = body.as_ref().ok().and_then(|body| {
-            probe.responses.iter().find(|rule| rule.matches(|codes| codes.cover(Code::Ok), body))
+            probe
+                .responses
+                .iter()
+                .find(|rule| rule.matches(|codes| codes.cover(Code::Ok), body))
         });
         match (rule, &body) {
             (Some(rule), Ok(body)) => rule.probe_result(ResponseContext {
@@ -305,7 +355,11 @@ impl Grpc {
                 retry_after: None,
             }),
             (_, unmatched) => {
-                tracing::warn!(call = call_label, ?unmatched, "response to a probe matches no rule");
+                tracing::warn!(
+                    call = call_label,
+                    ?unmatched,
+                    "response to a probe matches no rule"
+                );
                 ProbeResult::Unknown
             }
         }
@@ -337,20 +391,32 @@ impl Provider for Grpc {
     async fn execute(&self, item: &WorkItem, attempt: Attempt) -> Result<Reply, ProviderError> {
         let (_, operation) = self.operations.find(item)?;
         let mut scrub = SecretScrubber::default();
-        let timing = Probe { timeout: attempt.timeout, at: attempt.at };
+        let timing = Probe {
+            timeout: attempt.timeout,
+            at: attempt.at,
+        };
         let mut context = self.context(item, &operation.message, timing, &mut scrub)?;
         let exchange = self.authorized(&mut context, &mut scrub).await;
-        let result = exchange.and_then(|exchange| self.classify_result(operation, exchange, &scrub));
+        let result =
+            exchange.and_then(|exchange| self.classify_result(operation, exchange, &scrub));
         result.map_err(|error| http::scrub_error(error, &scrub))
     }
 
     fn can_probe(&self, effect: &EffectName) -> bool {
-        self.operations.get(effect).is_some_and(|operation| operation.probe.is_some())
+        self.operations
+            .get(effect)
+            .is_some_and(|operation| operation.probe.is_some())
     }
 
     async fn probe(&self, item: &WorkItem, timing: Probe) -> ProbeResult {
-        let probe = self.operations.find(item).ok().and_then(|(_, operation)| operation.probe.as_ref());
-        let Some(probe) = probe else { return ProbeResult::Unknown };
+        let probe = self
+            .operations
+            .find(item)
+            .ok()
+            .and_then(|(_, operation)| operation.probe.as_ref());
+        let Some(probe) = probe else {
+            return ProbeResult::Unknown;
+        };
         let mut scrub = SecretScrubber::default();
         let exchange = match self.context(item, &probe.message, timing, &mut scrub) {
             Ok(mut context) => {

@@ -81,13 +81,23 @@ impl Provider for Http {
     }
 
     fn can_probe(&self, effect: &EffectName) -> bool {
-        self.operations.get(effect).is_some_and(|operation| operation.probe.is_some())
+        self.operations
+            .get(effect)
+            .is_some_and(|operation| operation.probe.is_some())
     }
 
     async fn probe(&self, item: &WorkItem, probe: Probe) -> ProbeResult {
-        let operation = self.operations.find(item).ok().and_then(|(_, operation)| operation.probe.as_ref());
+        let operation = self
+            .operations
+            .find(item)
+            .ok()
+            .and_then(|(_, operation)| operation.probe.as_ref());
         match operation {
-            Some(operation) => operation.send(&self.client, &self.operations.upstream, item, probe).await,
+            Some(operation) => {
+                operation
+                    .send(&self.client, &self.operations.upstream, item, probe)
+                    .await
+            }
             None => ProbeResult::Unknown,
         }
     }

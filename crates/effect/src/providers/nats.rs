@@ -29,11 +29,18 @@ impl UpstreamConfig for NatsConfig {
             )
         })?;
         if self.effects.is_empty() {
-            return Err(invalid("effects are missing; example: effects = [\"media.cut\"]"));
+            return Err(invalid(
+                "effects are missing; example: effects = [\"media.cut\"]",
+            ));
         }
         let (effects, provider) = (self.effects.iter().cloned(), queue(self.redispatch_after));
         let policy = self.policy(Policy::worker());
-        Ok(self.finish(Upstream::effects(site.name, effects.collect(), provider, policy)))
+        Ok(self.finish(Upstream::effects(
+            site.name,
+            effects.collect(),
+            provider,
+            policy,
+        )))
     }
 
     fn is_queued(&self) -> bool {

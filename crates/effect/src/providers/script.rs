@@ -103,14 +103,21 @@ impl ScriptProvider {
                 "scripts run in a sandbox as far as the kernel supports it"
             );
         }
-        Self { options, operations, logs }
+        Self {
+            options,
+            operations,
+            logs,
+        }
     }
 
     fn program(&self) -> Result<PathBuf, ProviderError> {
         match &self.options.helper {
             Some(helper) => Ok(helper.clone()),
             None => std::env::current_exe().map_err(|error| {
-                ProviderError::unavailable("not_begun", format!("helper program not found: {error}"))
+                ProviderError::unavailable(
+                    "not_begun",
+                    format!("helper program not found: {error}"),
+                )
             }),
         }
     }
@@ -122,13 +129,17 @@ impl Provider for ScriptProvider {
         if self.options.isolation != Isolation::Required {
             return Ok(());
         }
-        let Ok(program) = self.program() else { return Ok(()) };
+        let Ok(program) = self.program() else {
+            return Ok(());
+        };
         let probe = run::run(&program, self.options.probe(), |_| ());
         match tokio::time::timeout(CHECK_TIMEOUT, probe).await {
-            Ok(Err(RunError::Confinement(reason))) if !reason.starts_with(spec::NO_COMMAND) => Err(format!(
-                "{reason}; permit user namespaces, use Linux 6.12, or set isolation = \"best_effort\" \
+            Ok(Err(RunError::Confinement(reason))) if !reason.starts_with(spec::NO_COMMAND) => {
+                Err(format!(
+                    "{reason}; permit user namespaces, use Linux 6.12, or set isolation = \"best_effort\" \
                  (docs/providers/script.md#isolation)"
-            )),
+                ))
+            }
             // Another error does not concern the sandbox; each job reports it.
             _ => Ok(()),
         }
@@ -144,7 +155,11 @@ impl Provider for ScriptProvider {
             let line = scrub.scrub_text(line);
             let at = attempt.at.saturating_add(started.elapsed());
             if logged < LOGGED {
-                let InstanceKey { tenant, saga, correlation } = &item.instance;
+                let InstanceKey {
+                    tenant,
+                    saga,
+                    correlation,
+                } = &item.instance;
                 let trace_id = item.trace.as_ref().map(TraceParent::trace_id);
                 let (id, effect) = (&item.id, &effect.name);
                 tracing::info!(%tenant, %saga, %correlation, trace_id, %id, %effect, line, "job log line");
@@ -155,7 +170,9 @@ impl Provider for ScriptProvider {
                 last = line;
             }
         });
-        let mut ended = ended.await.map_err(|trouble| self.provider_error(trouble, effect))?;
+        let mut ended = ended
+            .await
+            .map_err(|trouble| self.provider_error(trouble, effect))?;
         ended.output = scrub.scrub_bytes(ended.output);
         result::classify_exit(&ended, effect.name.as_str(), &last)
     }
@@ -165,12 +182,14 @@ impl ScriptProvider {
     fn provider_error(&self, trouble: RunError, effect: &Effect) -> ProviderError {
         let label = format!("{}: {}", self.operations.upstream, effect.name);
         match trouble {
-            RunError::NotStarted(reason) => {
-                ProviderError::unavailable("not_begun", format!("{label} cannot be started: {reason}"))
-            }
-            RunError::Confinement(reason) => {
-                ProviderError::unavailable("not_begun", format!("{label} was not started: {reason}"))
-            }
+            RunError::NotStarted(reason) => ProviderError::unavailable(
+                "not_begun",
+                format!("{label} cannot be started: {reason}"),
+            ),
+            RunError::Confinement(reason) => ProviderError::unavailable(
+                "not_begun",
+                format!("{label} was not started: {reason}"),
+            ),
             RunError::Output => {
                 let limit = self.options.max_output;
                 ProviderError::permanent(

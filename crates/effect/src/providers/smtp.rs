@@ -53,19 +53,37 @@ impl Provider for SmtpProvider {
     async fn execute(&self, item: &WorkItem, _attempt: Attempt) -> Result<Reply, ProviderError> {
         let (effect, template) = self.templates.find(item)?;
         let unfit = |reason: String| {
-            ProviderError::permanent("invalid_payload", format!("invalid email of {}: {reason}", effect.name))
+            ProviderError::permanent(
+                "invalid_payload",
+                format!("invalid email of {}: {reason}", effect.name),
+            )
         };
-        let email = template.fill(PlaceholderScope { item, payload: &effect.payload });
+        let email = template.fill(PlaceholderScope {
+            item,
+            payload: &effect.payload,
+        });
         let email = email.map_err(|reason| reason.into_provider_error("the mail", &effect.name))?;
-        let attachments = self.attachments.fetch(&item.instance.tenant, &email.attachments).await?;
-        let mail = email.build(&self.from, &self.domain, item, attachments).map_err(unfit)?;
+        let attachments = self
+            .attachments
+            .fetch(&item.instance.tenant, &email.attachments)
+            .await?;
+        let mail = email
+            .build(&self.from, &self.domain, item, attachments)
+            .map_err(unfit)?;
         if mail.bytes.len() > self.max_size {
-            return Err(unfit(format!("it has {} bytes, the limit is {}", mail.bytes.len(), self.max_size)));
+            return Err(unfit(format!(
+                "it has {} bytes, the limit is {}",
+                mail.bytes.len(),
+                self.max_size
+            )));
         }
         let mut scrub = SecretScrubber::default();
         let sent = self.connections.send(&mail, &mut scrub).await;
         let result = reply::classify_reply(&self.templates.upstream, &mail.id, sent, self.delay);
-        let result = result.map(|reply| Reply { payload: scrub.scrub_json(reply.payload), ..reply });
+        let result = result.map(|reply| Reply {
+            payload: scrub.scrub_json(reply.payload),
+            ..reply
+        });
         result.map_err(|error| http::scrub_error(error, &scrub))
     }
 

@@ -81,14 +81,20 @@ enum TransactionResult {
 
 impl SqlProvider {
     fn new(options: SqlOptions, operations: Operations<SqlOperation>) -> Self {
-        let own =
-            |text| ParsedStatement::parse(text, options.dialect).expect("built-in statements are valid");
+        let own = |text| {
+            ParsedStatement::parse(text, options.dialect).expect("built-in statements are valid")
+        };
         let markers = MarkerStatements {
             insert: own(options.dialect.insert_marker()),
             find: own("SELECT answer FROM orlog_effect WHERE command_id = :id"),
             response: own("UPDATE orlog_effect SET answer = :answer WHERE command_id = :id"),
         };
-        Self { options, markers, operations, open: Mutex::default() }
+        Self {
+            options,
+            markers,
+            operations,
+            open: Mutex::default(),
+        }
     }
 
     fn opened(&self) -> Result<Arc<OpenPool>, ProviderError> {
@@ -96,16 +102,24 @@ impl SqlProvider {
         let url = match &self.options.address {
             DatabaseUrl::Plain(url) => Secret::new(url.as_str()),
             DatabaseUrl::Secret(reference) => reference.resolve().map_err(|error| {
-                ProviderError::unavailable("secret", format!("the url of {upstream}: {}", error.log()))
+                ProviderError::unavailable(
+                    "secret",
+                    format!("the url of {upstream}: {}", error.log()),
+                )
             })?,
         };
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(open) = open.as_ref().filter(|open| open.url == url) {
             return Ok(Arc::clone(open));
         }
-        let to_error =
-            |reason: String| ProviderError::unavailable("bad_url", format!("the url of {upstream} {reason}"));
-        if !dialect.schemes().iter().any(|scheme| url.expose().starts_with(scheme)) {
+        let to_error = |reason: String| {
+            ProviderError::unavailable("bad_url", format!("the url of {upstream} {reason}"))
+        };
+        if !dialect
+            .schemes()
+            .iter()
+            .any(|scheme| url.expose().starts_with(scheme))
+        {
             return Err(to_error(format!(
                 "does not start with {}, as {dialect} requires",
                 dialect.schemes()[0]
@@ -115,13 +129,24 @@ impl SqlProvider {
         let scrub = SecretScrubber::of_url(&url);
         let (text, size) = (url.expose(), self.options.size);
         let database: Result<Box<dyn Database>, sqlx::Error> = match dialect {
-            Dialect::Postgres => postgres::PostgresDatabase::open(text, size).map(|open| Box::new(open) as _),
-            Dialect::MySql => mysql::MySqlDatabase::open(text, size).map(|open| Box::new(open) as _),
-            Dialect::Sqlite => sqlite::SqliteDatabase::open(text, size).map(|open| Box::new(open) as _),
+            Dialect::Postgres => {
+                postgres::PostgresDatabase::open(text, size).map(|open| Box::new(open) as _)
+            }
+            Dialect::MySql => {
+                mysql::MySqlDatabase::open(text, size).map(|open| Box::new(open) as _)
+            }
+            Dialect::Sqlite => {
+                sqlite::SqliteDatabase::open(text, size).map(|open| Box::new(open) as _)
+            }
         };
         let database =
             database.map_err(|error| to_error(scrub.scrub_text(format!("is invalid: {error}"))))?;
-        let opened = Arc::new(OpenPool { url, database, scrub, has_marker: OnceCell::new() });
+        let opened = Arc::new(OpenPool {
+            url,
+            database,
+            scrub,
+            has_marker: OnceCell::new(),
+        });
         *open = Some(Arc::clone(&opened));
         Ok(opened)
     }
@@ -134,20 +159,28 @@ impl SqlProvider {
         timeout: Duration,
     ) -> Result<Box<dyn Session>, sqlx::Error> {
         if operation.marker && self.options.create_marker {
-            opened.has_marker.get_or_try_init(|| self.create(opened, timeout)).await?;
+            opened
+                .has_marker
+                .get_or_try_init(|| self.create(opened, timeout))
+                .await?;
         }
-        opened.database.start_transaction(operation.marker, timeout).await
+        opened
+            .database
+            .start_transaction(operation.marker, timeout)
+            .await
     }
 
     async fn create(&self, opened: &OpenPool, timeout: Duration) -> Result<(), sqlx::Error> {
         let text = self.options.dialect.create_marker();
-        let create =
-            ParsedStatement::parse(text, self.options.dialect).expect("built-in statements are valid");
+        let create = ParsedStatement::parse(text, self.options.dialect)
+            .expect("built-in statements are valid");
         let mut session = opened.database.start_transaction(true, timeout).await?;
         match session.run(&create, &[], 0).await {
             Ok(_) => session.end(TransactionEnd::Commit).await,
             // Another node created it concurrently.
-            Err(error) if error::is_duplicate(&error) => session.end(TransactionEnd::Rollback).await,
+            Err(error) if error::is_duplicate(&error) => {
+                session.end(TransactionEnd::Rollback).await
+            }
             Err(error) => Err(error),
         }
     }
@@ -186,12 +219,28 @@ impl SqlProvider {
         }
         let mut last = Rows::default();
         for (index, step) in operation.steps.iter().enumerate() {
-            let label = format!("{}: statement {} of {}", self.operations.upstream, index + 1, effect.name);
-            let values = step.values(PlaceholderScope { item, payload: &effect.payload }, &label)?;
-            let ran = session.run(&step.statement, &values, self.options.max_rows).await;
+            let label = format!(
+                "{}: statement {} of {}",
+                self.operations.upstream,
+                index + 1,
+                effect.name
+            );
+            let values = step.values(
+                PlaceholderScope {
+                    item,
+                    payload: &effect.payload,
+                },
+                &label,
+            )?;
+            let ran = session
+                .run(&step.statement, &values, self.options.max_rows)
+                .await;
             last = ran.map_err(|error| self.provider_error(opened, &error, &label))?;
             if last.rows.len() > self.options.max_rows {
-                let message = format!("{label} returns more than {} rows (max_rows)", self.options.max_rows);
+                let message = format!(
+                    "{label} returns more than {} rows (max_rows)",
+                    self.options.max_rows
+                );
                 return Err(ProviderError::permanent("too_many_rows", message));
             }
             if let Some(expect) = &step.expect {
@@ -200,7 +249,10 @@ impl SqlProvider {
         }
         let response = operation.response.of(last);
         if operation.marker {
-            let values = [Value::from(response.to_string()), Value::from(item.id.to_string())];
+            let values = [
+                Value::from(response.to_string()),
+                Value::from(item.id.to_string()),
+            ];
             let stored = session.run(&self.markers.response, &values, 0).await;
             stored.map_err(|error| self.at_marker(opened, &error))?;
         }
@@ -216,14 +268,24 @@ impl SqlProvider {
         effect: &EffectName,
     ) -> Result<Option<Reply>, sqlx::Error> {
         let id = Value::from(item.id.to_string());
-        match session.run(&self.markers.insert, &[id.clone(), Value::from(effect.as_str())], 0).await {
+        match session
+            .run(
+                &self.markers.insert,
+                &[id.clone(), Value::from(effect.as_str())],
+                0,
+            )
+            .await
+        {
             Ok(set) if set.count == 1 => return Ok(None),
             Ok(_) => {}
             Err(error) if error::is_duplicate(&error) => {}
             Err(error) => return Err(error),
         }
         let found = session.run(&self.markers.find, &[id], 1).await?;
-        let stored = found.text().and_then(|text| serde_json::from_str(text).ok()).unwrap_or(Value::Null);
+        let stored = found
+            .text()
+            .and_then(|text| serde_json::from_str(text).ok())
+            .unwrap_or(Value::Null);
         Ok(Some(Reply::from(stored)))
     }
 
@@ -238,8 +300,14 @@ impl SqlProvider {
             .start_transaction(&opened, operation, self.options.size.acquire_timeout)
             .await
             .map_err(to_error)?;
-        let before = self.write_marker(session.as_mut(), item, &effect.name).await.map_err(to_error)?;
-        session.end(TransactionEnd::Rollback).await.map_err(to_error)?;
+        let before = self
+            .write_marker(session.as_mut(), item, &effect.name)
+            .await
+            .map_err(to_error)?;
+        session
+            .end(TransactionEnd::Rollback)
+            .await
+            .map_err(to_error)?;
         Ok(before.map_or(ProbeResult::NotDone, ProbeResult::Done))
     }
 }
@@ -254,13 +322,22 @@ impl Provider for SqlProvider {
             .start_transaction(&opened, operation, attempt.timeout)
             .await
             .map_err(|error| self.provider_error(&opened, &error, label))?;
-        match self.run_statements(&opened, session.as_mut(), item, effect, operation).await {
-            Ok(TransactionResult::Executed(reply)) => match session.end(TransactionEnd::Commit).await {
-                Ok(()) => Ok(reply),
-                Err(error) => {
-                    Err(error::into_provider_error(self.options.dialect, &error, true, label, &opened.scrub))
+        match self
+            .run_statements(&opened, session.as_mut(), item, effect, operation)
+            .await
+        {
+            Ok(TransactionResult::Executed(reply)) => {
+                match session.end(TransactionEnd::Commit).await {
+                    Ok(()) => Ok(reply),
+                    Err(error) => Err(error::into_provider_error(
+                        self.options.dialect,
+                        &error,
+                        true,
+                        label,
+                        &opened.scrub,
+                    )),
                 }
-            },
+            }
             Ok(TransactionResult::AlreadyExecuted(reply)) => {
                 rolled_back(session).await;
                 Ok(reply)
@@ -273,11 +350,15 @@ impl Provider for SqlProvider {
     }
 
     fn can_probe(&self, effect: &EffectName) -> bool {
-        self.operations.get(effect).is_some_and(|operation| operation.marker)
+        self.operations
+            .get(effect)
+            .is_some_and(|operation| operation.marker)
     }
 
     async fn probe(&self, item: &WorkItem, _probe: Probe) -> ProbeResult {
-        self.probe_marker(item).await.unwrap_or_else(ProbeResult::from_error)
+        self.probe_marker(item)
+            .await
+            .unwrap_or_else(ProbeResult::from_error)
     }
 }
 

@@ -61,10 +61,14 @@ impl UpstreamConfig for WebhookConfig {
     fn upstream(&self, site: UpstreamSite<'_>) -> Result<Upstream, Error> {
         let invalid = |reason: &str| Error::upstream(site.name, reason);
         if self.secrets.is_empty() {
-            return Err(invalid("secrets are missing; example: secrets = [\"env:WEBHOOK_SECRET\"]"));
+            return Err(invalid(
+                "secrets are missing; example: secrets = [\"env:WEBHOOK_SECRET\"]",
+            ));
         }
         if self.effects.is_empty() {
-            return Err(invalid("effects are missing; example: [effects.\"shop.notify\"]"));
+            return Err(invalid(
+                "effects are missing; example: [effects.\"shop.notify\"]",
+            ));
         }
         let tls = self.tls.clone().unwrap_or_default();
         tls.check().map_err(|reason| invalid(&reason))?;
@@ -83,13 +87,24 @@ impl UpstreamConfig for WebhookConfig {
         let options = HttpClientOptions {
             tls,
             egress: self.egress.clone().unwrap_or_default(),
-            max_response: self.max_response_bytes.map_or(usual.max_response, NonZeroUsize::get),
+            max_response: self
+                .max_response_bytes
+                .map_or(usual.max_response, NonZeroUsize::get),
             signing_keys: self.secrets.clone(),
             ..usual
         };
         let client = HttpClient::new(site.name, None, options)?;
-        let upstream = self.finish(Http::upstream(client, operations, self.policy(Policy::default())));
-        narrow(upstream, self.effects.iter().map(|(effect, config)| (effect, &config.contexts)))
+        let upstream = self.finish(Http::upstream(
+            client,
+            operations,
+            self.policy(Policy::default()),
+        ));
+        narrow(
+            upstream,
+            self.effects
+                .iter()
+                .map(|(effect, config)| (effect, &config.contexts)),
+        )
     }
 }
 

@@ -26,7 +26,8 @@ use orlog_model::EffectName;
 
 pub(crate) use board_job::BOARD_CLOSED;
 pub use claim::{
-    AvailableJob, ClaimLost, ClaimOptions, ClaimRejection, ClaimRequest, ClaimedJob, JobClaimRequest,
+    AvailableJob, ClaimLost, ClaimOptions, ClaimRejection, ClaimRequest, ClaimedJob,
+    JobClaimRequest,
 };
 pub use job_board::{JobBoard, JobView};
 pub use provider::WorkerProvider;
@@ -67,11 +68,19 @@ pub const RUNNERS: &str = "orlog.jobs";
 #[must_use]
 pub fn runners() -> Upstream {
     let board = Arc::new(JobBoard::of_runners());
-    let policy = Policy { max_attempts: Some(1), max_concurrency: 1 << 20, ..Policy::worker() };
+    let policy = Policy {
+        max_attempts: Some(1),
+        max_concurrency: 1 << 20,
+        ..Policy::worker()
+    };
     let provider = WorkerProvider::new(Arc::clone(&board), false, policy.in_doubt);
     let job_logs = Some(board.job_logs());
     let upstream = Upstream::jobs(RUNNERS, Arc::new(provider), policy);
-    Upstream { job_logs, board: Some((board, ClaimOptions::default())), ..upstream }
+    Upstream {
+        job_logs,
+        board: Some((board, ClaimOptions::default())),
+        ..upstream
+    }
 }
 
 impl UpstreamConfig for WorkerConfig {
@@ -80,7 +89,9 @@ impl UpstreamConfig for WorkerConfig {
             let reason = "effects are missing; example: effects = [\"media.cut\"]";
             return Err(Error::upstream(site.name, reason));
         }
-        let usual = self.claim_ttl.map_or_else(ClaimOptions::default, ClaimOptions::new);
+        let usual = self
+            .claim_ttl
+            .map_or_else(ClaimOptions::default, ClaimOptions::new);
         let terms = ClaimOptions {
             claim_ttl: usual.claim_ttl,
             heartbeat_interval: self.heartbeat_interval.unwrap_or(usual.heartbeat_interval),
@@ -99,6 +110,10 @@ impl UpstreamConfig for WorkerConfig {
         let provider = WorkerProvider::new(Arc::clone(&board), self.probes, policy.in_doubt);
         let upstream = Upstream::effects(site.name, effects.collect(), Arc::new(provider), policy);
         let job_logs = Some(board.job_logs());
-        Ok(Upstream { job_logs, board: Some((board, terms)), ..self.finish(upstream) })
+        Ok(Upstream {
+            job_logs,
+            board: Some((board, terms)),
+            ..self.finish(upstream)
+        })
     }
 }

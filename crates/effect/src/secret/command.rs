@@ -66,20 +66,32 @@ impl FromStr for SecretCommand {
     /// Reads a path, a JSON list of the program and its arguments, or an object with options.
     fn from_str(text: &str) -> Result<Self, InvalidSecretRef> {
         let form = match text.chars().next() {
-            Some('[') => {
-                serde_json::from_str(text).map(|argv| CommandForm { argv, ..CommandForm::default() })
-            }
+            Some('[') => serde_json::from_str(text).map(|argv| CommandForm {
+                argv,
+                ..CommandForm::default()
+            }),
             Some('{') => serde_json::from_str(text),
-            _ => Ok(CommandForm { argv: vec![text.to_owned()], ..CommandForm::default() }),
+            _ => Ok(CommandForm {
+                argv: vec![text.to_owned()],
+                ..CommandForm::default()
+            }),
         };
         let form = form.map_err(|_| InvalidSecretRef)?;
         let positive = |found: Option<String>, default| {
             found.map_or(Ok(default), |found| {
-                let found = found.parse::<SignedDuration>().ok().and_then(|found| found.try_into().ok());
-                found.filter(|found: &Duration| !found.is_zero()).ok_or(InvalidSecretRef)
+                let found = found
+                    .parse::<SignedDuration>()
+                    .ok()
+                    .and_then(|found| found.try_into().ok());
+                found
+                    .filter(|found: &Duration| !found.is_zero())
+                    .ok_or(InvalidSecretRef)
             })
         };
-        let is_valid = form.argv.first().is_some_and(|program| program.starts_with('/'))
+        let is_valid = form
+            .argv
+            .first()
+            .is_some_and(|program| program.starts_with('/'))
             && form.argv.iter().all(|argument| !argument.contains('\0'));
         if !is_valid {
             return Err(InvalidSecretRef);
@@ -119,8 +131,15 @@ impl SecretCommand {
     /// Returns the last output if its lease has not ended; starts a run in the background after half of the lease.
     fn leased(&self) -> Option<Secret> {
         let mut state = self.state();
-        let age = state.last.as_ref().map(|last| last.at.elapsed()).filter(|age| *age < self.lease)?;
-        let may_retry = state.failed.as_ref().is_none_or(|(at, _)| at.elapsed() >= RETRY_DELAY);
+        let age = state
+            .last
+            .as_ref()
+            .map(|last| last.at.elapsed())
+            .filter(|age| *age < self.lease)?;
+        let may_retry = state
+            .failed
+            .as_ref()
+            .is_none_or(|(at, _)| at.elapsed() >= RETRY_DELAY);
         if age >= self.lease / 2 && !state.is_refreshing && may_retry {
             let command = self.clone();
             let refresh = move || {
@@ -130,7 +149,9 @@ impl SecretCommand {
                 }
                 command.state().is_refreshing = false;
             };
-            let thread = std::thread::Builder::new().name("orlog-secret".to_owned()).spawn(refresh);
+            let thread = std::thread::Builder::new()
+                .name("orlog-secret".to_owned())
+                .spawn(refresh);
             state.is_refreshing = thread.is_ok();
         }
         state.last.as_ref().map(|last| last.secret.clone())
@@ -142,7 +163,10 @@ impl SecretCommand {
         let mut state = self.state();
         match &found {
             Ok(secret) => {
-                state.last = Some(Output { secret: secret.clone(), at });
+                state.last = Some(Output {
+                    secret: secret.clone(),
+                    at,
+                });
                 state.failed = None;
             }
             Err(reason) => state.failed = Some((at, reason.clone())),
@@ -154,15 +178,23 @@ impl SecretCommand {
     fn run(&self) -> Result<Secret, String> {
         let mut command = Command::new(&self.argv[0]);
         command.args(&self.argv[1..]).process_group(0);
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
-        let child = command.spawn().map_err(|error| format!("it cannot be started: {}", error.kind()))?;
+        command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null());
+        let child = command
+            .spawn()
+            .map_err(|error| format!("it cannot be started: {}", error.kind()))?;
         let group = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
         let (sender, receiver) = mpsc::channel();
         // An error means that the run has timed out.
         let wait = move || drop(sender.send(output(child, group)));
-        let thread = std::thread::Builder::new().name("orlog-secret".to_owned()).spawn(wait);
-        let ended =
-            thread.map_err(|error| error.kind().to_string()).map(|_| receiver.recv_timeout(self.timeout))?;
+        let thread = std::thread::Builder::new()
+            .name("orlog-secret".to_owned())
+            .spawn(wait);
+        let ended = thread
+            .map_err(|error| error.kind().to_string())
+            .map(|_| receiver.recv_timeout(self.timeout))?;
         let Ok(ended) = ended else {
             kill(group);
             return Err(format!("it did not end within {:?}", self.timeout));
@@ -174,9 +206,14 @@ impl SecretCommand {
         if !status.success() {
             return Err(format!("it failed: {status}"));
         }
-        let text = String::from_utf8(bytes).map_err(|_| "its output is not valid UTF-8".to_owned())?;
+        let text =
+            String::from_utf8(bytes).map_err(|_| "its output is not valid UTF-8".to_owned())?;
         let text = text.trim_end_matches(['\n', '\r']);
-        if text.is_empty() { Err("it printed nothing".to_owned()) } else { Ok(Secret::new(text)) }
+        if text.is_empty() {
+            Err("it printed nothing".to_owned())
+        } else {
+            Ok(Secret::new(text))
+        }
     }
 
     fn program(&self) -> &str {
@@ -255,7 +292,10 @@ mod tests {
     }
 
     fn runs(dir: &Path) -> usize {
-        std::fs::read_to_string(dir.join("runs")).unwrap_or_default().lines().count()
+        std::fs::read_to_string(dir.join("runs"))
+            .unwrap_or_default()
+            .lines()
+            .count()
     }
 
     fn reference(argv: &[&str], timeout: &str, lease: &str) -> SecretCommand {
@@ -278,11 +318,20 @@ mod tests {
 
     #[test]
     fn invalid_commands_are_rejected_without_echo() {
-        for text in
-            ["canary", "", "[]", "[\"canary\"]", "{\"argv\":[]}", "[1]", "{\"argv\":[\"/a\"],\"x\":1}"]
-        {
+        for text in [
+            "canary",
+            "",
+            "[]",
+            "[\"canary\"]",
+            "{\"argv\":[]}",
+            "[1]",
+            "{\"argv\":[\"/a\"],\"x\":1}",
+        ] {
             let error = text.parse::<SecretCommand>().unwrap_err().to_string();
-            assert!(!error.contains("canary") && error.contains("command:"), "{error}");
+            assert!(
+                !error.contains("canary") && error.contains("command:"),
+                "{error}"
+            );
         }
         let zero = "{\"argv\":[\"/a\"],\"lease\":\"0s\"}";
         assert!(zero.parse::<SecretCommand>().is_err());
@@ -297,7 +346,10 @@ mod tests {
             assert_eq!(secret.secret().unwrap().expose(), "first");
         }
         assert_eq!(runs(dir.path()), 1);
-        program(dir.path(), &format!("echo {CANARY}; echo {CANARY} >&2; exit 3"));
+        program(
+            dir.path(),
+            &format!("echo {CANARY}; echo {CANARY} >&2; exit 3"),
+        );
         // After half of the lease the command fails in the background, and the last secret applies until the lease ends.
         let (mut kept, deadline) = (0, Instant::now() + Duration::from_secs(30));
         let error = loop {
@@ -343,7 +395,9 @@ mod tests {
         check("yes", "printed more than 65536 bytes");
         check("true", "printed nothing");
         check("printf '\\377'", "not valid UTF-8");
-        let missing = reference(&["/nothing/here"], "1s", "1m").secret().unwrap_err();
+        let missing = reference(&["/nothing/here"], "1s", "1m")
+            .secret()
+            .unwrap_err();
         assert!(missing.contains("cannot be started"), "{missing}");
     }
 }

@@ -35,12 +35,20 @@ impl Saga {
     /// Abandons the job, and withdraws it from the board as the committer does.
     fn abandon(&self, stage: &Stage) {
         self.abandoned.store(true, Ordering::SeqCst);
-        assert!(stage.board.withdraw(stage.clock.steady(), &acme(), item(&name(), 1).id));
+        assert!(
+            stage
+                .board
+                .withdraw(stage.clock.steady(), &acme(), item(&name(), 1).id)
+        );
     }
 
     fn execute(&self, stage: &Stage, progress: ExecutionProgress) -> JoinHandle<ExecutionResult> {
         let done = self.continue_from(stage, progress);
-        tokio::spawn(async move { done.await.expect("no panic").expect("the executor is not retired") })
+        tokio::spawn(async move {
+            done.await
+                .expect("no panic")
+                .expect("the executor is not retired")
+        })
     }
 
     fn continue_from(
@@ -49,7 +57,11 @@ impl Saga {
         progress: ExecutionProgress,
     ) -> JoinHandle<Result<ExecutionResult, ExecutionProgress>> {
         let (saga, executor) = (self.clone(), Arc::clone(&stage.executor));
-        tokio::spawn(async move { executor.continue_from(&mut item(&name(), 1), progress, &saga).await })
+        tokio::spawn(async move {
+            executor
+                .continue_from(&mut item(&name(), 1), progress, &saga)
+                .await
+        })
     }
 }
 
@@ -65,9 +77,15 @@ async fn failure_at_once(done: JoinHandle<ExecutionResult>) -> (&'static str, St
 }
 
 fn heartbeat(stage: &Stage, claimed: &ClaimedJob) -> bool {
-    let report = JobReport { job: claimed.item.id, claim: claimed.claim, content: ReportContent::Heartbeat };
+    let report = JobReport {
+        job: claimed.item.id,
+        claim: claimed.claim,
+        content: ReportContent::Heartbeat,
+    };
     let mut reports = Reports::new([report]);
-    stage.board.report(&*stage.clock, &acme(), Duration::from_mins(5), &mut reports);
+    stage
+        .board
+        .report(&*stage.clock, &acme(), Duration::from_mins(5), &mut reports);
     reports.into_acks().iter().all(Result::is_ok)
 }
 
@@ -75,12 +93,21 @@ fn heartbeat(stage: &Stage, claimed: &ClaimedJob) -> bool {
 #[tokio::test]
 async fn withdrawn_job_without_a_worker_fails_at_once() {
     for policy in [InDoubtPolicy::Retry, InDoubtPolicy::Fail] {
-        let (stage, saga) = (Stage::new(Policy { in_doubt: policy, ..Policy::worker() }), Saga::default());
+        let (stage, saga) = (
+            Stage::new(Policy {
+                in_doubt: policy,
+                ..Policy::worker()
+            }),
+            Saga::default(),
+        );
         let done = saga.execute(&stage, ExecutionProgress::default());
         within("the job on the board", until_posted(&stage)).await;
         saga.abandon(&stage);
         let (kind, text) = failure_at_once(done).await;
-        assert!(kind == "failed" && text.contains("no longer awaits the job"), "{kind}: {text}");
+        assert!(
+            kind == "failed" && text.contains("no longer awaits the job"),
+            "{kind}: {text}"
+        );
     }
 }
 
@@ -104,9 +131,15 @@ async fn withdrawn_job_that_its_worker_returns_fails_at_once() {
     let done = saga.execute(&stage, ExecutionProgress::default());
     let claimed = stage.claim(false).await;
     saga.abandon(&stage);
-    stage.report(&claimed, Err(ProviderError::unavailable("busy", "the disk is full")));
+    stage.report(
+        &claimed,
+        Err(ProviderError::unavailable("busy", "the disk is full")),
+    );
     let (kind, text) = failure_at_once(done).await;
-    assert!(kind == "failed" && text.contains("the disk is full"), "{kind}: {text}");
+    assert!(
+        kind == "failed" && text.contains("the disk is full"),
+        "{kind}: {text}"
+    );
 }
 
 /// Claims are not durable: a worker may have claimed the job before the restart.
@@ -116,7 +149,10 @@ async fn withdrawn_job_that_its_worker_returns_fails_at_once() {
 async fn abandoned_job_is_in_doubt_after_a_restart_and_not_offered() {
     let (stage, saga) = (Stage::new(Policy::worker()), Saga::default());
     saga.abandoned.store(true, Ordering::SeqCst);
-    let restarted = ExecutionProgress { in_doubt: true, ..ExecutionProgress::default() };
+    let restarted = ExecutionProgress {
+        in_doubt: true,
+        ..ExecutionProgress::default()
+    };
     let done = saga.execute(&stage, restarted);
     assert_eq!(failure_at_once(done).await.0, "timed out");
     assert_eq!(stage.board.list(&*stage.clock, &acme()), []);
@@ -128,13 +164,23 @@ async fn abandoned_job_is_in_doubt_after_a_restart_and_not_offered() {
 #[tokio::test]
 async fn end_of_the_shard_recalls_a_job_without_a_worker() {
     for in_doubt in [false, true] {
-        let (stage, saga) =
-            (Stage::new(Policy { max_attempts: Some(1), ..Policy::worker() }), Saga::default());
-        let progress = ExecutionProgress { in_doubt, ..ExecutionProgress::default() };
+        let (stage, saga) = (
+            Stage::new(Policy {
+                max_attempts: Some(1),
+                ..Policy::worker()
+            }),
+            Saga::default(),
+        );
+        let progress = ExecutionProgress {
+            in_doubt,
+            ..ExecutionProgress::default()
+        };
         let job = saga.continue_from(&stage, progress);
         within("the job on the board", until_posted(&stage)).await;
         saga.ended.stop();
-        let done = within("the end of the execution", job).await.expect("no panic");
+        let done = within("the end of the execution", job)
+            .await
+            .expect("no panic");
         assert!(done.is_err(), "in doubt: {in_doubt}: {done:?}");
         assert_eq!(stage.board.list(&*stage.clock, &acme()), []);
     }
@@ -150,7 +196,10 @@ async fn end_of_the_shard_leaves_a_job_to_its_worker() {
     tokio::task::yield_now().await;
     assert!(heartbeat(&stage, &claimed));
     stage.report(&claimed, Ok(Reply::default()));
-    let done = within("the result", job).await.expect("no panic").expect("a result");
+    let done = within("the result", job)
+        .await
+        .expect("no panic")
+        .expect("a result");
     assert_eq!(done.outcome, WorkOutcome::succeeded(None, Value::Null));
 }
 
@@ -160,12 +209,19 @@ async fn end_of_the_shard_leaves_a_job_to_its_worker() {
 #[tokio::test]
 async fn job_is_not_offered_after_the_end_of_the_lease() {
     let lease = LeaseEnd::default();
-    let (stage, saga) =
-        (Stage::new(Policy::worker()), Saga { ended: StopToken::until(lease.clone()), ..Saga::default() });
+    let (stage, saga) = (
+        Stage::new(Policy::worker()),
+        Saga {
+            ended: StopToken::until(lease.clone()),
+            ..Saga::default()
+        },
+    );
     let job = saga.continue_from(&stage, ExecutionProgress::default());
     within("the job on the board", until_posted(&stage)).await;
     lease.begin(Instant::now());
     assert!(stage.claim_within(Duration::ZERO, false).await.is_empty());
-    let done = within("the end of the execution", job).await.expect("no panic");
+    let done = within("the end of the execution", job)
+        .await
+        .expect("no panic");
     assert!(done.is_err(), "{done:?}");
 }

@@ -2,8 +2,8 @@
 
 use orlog_effect::config::{UpstreamConfig, UpstreamSite};
 use orlog_effect::worker::{
-    ClaimOptions, ClaimRequest, ClaimedJob, JobBoard, JobReport, ReportContent, Reports, WorkerConfig,
-    WorkerProvider, runners,
+    ClaimOptions, ClaimRequest, ClaimedJob, JobBoard, JobReport, ReportContent, Reports,
+    WorkerConfig, WorkerProvider, runners,
 };
 use orlog_effect::{Policy, Reply, Upstream};
 use orlog_model::TenantId;
@@ -30,13 +30,21 @@ impl Stage {
 
     fn with_probes(policy: Policy, probes: bool) -> Self {
         let (clock, board) = (SimClock::new(START), Arc::new(JobBoard::default()));
-        let provider = Arc::new(WorkerProvider::new(Arc::clone(&board), probes, policy.in_doubt));
+        let provider = Arc::new(WorkerProvider::new(
+            Arc::clone(&board),
+            probes,
+            policy.in_doubt,
+        ));
         let upstream = Upstream {
             board: Some((Arc::clone(&board), ClaimOptions::default())),
             ..Upstream::effects("media", vec![name()], provider, policy)
         };
         let executor = EffectExecutor::new(upstream, Arc::clone(&clock) as Arc<dyn Clock>);
-        Self { clock, board, executor }
+        Self {
+            clock,
+            board,
+            executor,
+        }
     }
 
     fn execute(&self, item: WorkItem) -> tokio::task::JoinHandle<ExecutionResult> {
@@ -54,18 +62,28 @@ impl Stage {
             labels: BTreeMap::new(),
             capacity: None,
         };
-        self.board.claim(&*self.clock, &request, 1, ClaimOptions::default(), wait).await
+        self.board
+            .claim(&*self.clock, &request, 1, ClaimOptions::default(), wait)
+            .await
     }
 
     /// Claims the only job.
     pub(super) async fn claim(&self, probes: bool) -> ClaimedJob {
-        self.claim_within(Duration::from_hours(1), probes).await.pop().expect("a job is available")
+        self.claim_within(Duration::from_hours(1), probes)
+            .await
+            .pop()
+            .expect("a job is available")
     }
 
     pub(super) fn report(&self, claimed: &ClaimedJob, result: Result<Reply, ProviderError>) {
         let content = ReportContent::Result(Box::new(result.into()));
-        let mut reports = Reports::new([JobReport { job: claimed.item.id, claim: claimed.claim, content }]);
-        self.board.report(&*self.clock, &acme(), Duration::from_mins(5), &mut reports);
+        let mut reports = Reports::new([JobReport {
+            job: claimed.item.id,
+            claim: claimed.claim,
+            content,
+        }]);
+        self.board
+            .report(&*self.clock, &acme(), Duration::from_mins(5), &mut reports);
         assert!(reports.into_acks().iter().all(Result::is_ok));
     }
 
@@ -76,7 +94,13 @@ impl Stage {
         self.clock.advance_to(stopped.expires_at);
         let probing = self.claim(true).await;
         assert!(probing.in_doubt);
-        self.report(&probing, Err(ProviderError::unavailable("db", "the database is not available")));
+        self.report(
+            &probing,
+            Err(ProviderError::unavailable(
+                "db",
+                "the database is not available",
+            )),
+        );
     }
 }
 
@@ -87,8 +111,11 @@ pub(super) fn acme() -> TenantId {
 /// Requirements: S4.
 #[tokio::test]
 async fn attempt_timeout_counts_from_the_claim() {
-    let policy =
-        Policy { attempt_timeout: Duration::from_mins(1), max_attempts: Some(1), ..Policy::worker() };
+    let policy = Policy {
+        attempt_timeout: Duration::from_mins(1),
+        max_attempts: Some(1),
+        ..Policy::worker()
+    };
     let stage = Stage::new(policy.clone());
     let done = stage.execute(item(&name(), 1));
     let available = ClaimRequest {
@@ -99,7 +126,10 @@ async fn attempt_timeout_counts_from_the_claim() {
         labels: BTreeMap::new(),
         capacity: None,
     };
-    let waiting = stage.board.fetch(&*stage.clock, &available, 1, Duration::from_hours(1)).await;
+    let waiting = stage
+        .board
+        .fetch(&*stage.clock, &available, 1, Duration::from_hours(1))
+        .await;
     assert_eq!(waiting.len(), 1);
     stage.clock.advance(Duration::from_mins(30));
     let claimed = stage.claim(false).await;
@@ -110,19 +140,33 @@ async fn attempt_timeout_counts_from_the_claim() {
     let done = stage.execute(item(&name(), 1));
     stage.claim(false).await;
     let due = stage.clock.due_within(Duration::from_mins(1)).await;
-    assert_eq!(due, START.saturating_add(Duration::from_mins(1)), "the claim started the timeout");
+    assert_eq!(
+        due,
+        START.saturating_add(Duration::from_mins(1)),
+        "the claim started the timeout"
+    );
     stage.clock.advance_to(due);
     let (kind, text) = failure(&done.await.expect("it ends"));
-    assert!(kind == "timed out" && text.contains("did not respond within 1m"), "{kind}: {text}");
+    assert!(
+        kind == "timed out" && text.contains("did not respond within 1m"),
+        "{kind}: {text}"
+    );
 }
 
 /// A withdrawn job must not depend on the requests of workers: its worker may be gone, and no other one may exist.
 #[tokio::test]
 async fn withdrawn_job_ends_in_doubt_with_its_claim_although_no_worker_requests_jobs() {
-    let stage = Stage::new(Policy { max_attempts: Some(1), ..Policy::worker() });
+    let stage = Stage::new(Policy {
+        max_attempts: Some(1),
+        ..Policy::worker()
+    });
     let done = stage.execute(item(&name(), 1));
     let claimed = stage.claim(false).await;
-    assert!(stage.board.withdraw(stage.clock.steady(), &acme(), claimed.item.id));
+    assert!(
+        stage
+            .board
+            .withdraw(stage.clock.steady(), &acme(), claimed.item.id)
+    );
     let due = stage.clock.due_within(Duration::from_hours(1)).await;
     assert_eq!(due, claimed.expires_at);
     stage.clock.advance_to(due);
@@ -135,15 +179,24 @@ async fn withdrawn_job_ends_in_doubt_with_its_claim_although_no_worker_requests_
 /// Requirements: S4, R10.
 #[tokio::test]
 async fn job_that_no_worker_claims_before_its_deadline_was_not_executed() {
-    let policy = Policy { attempt_timeout: Duration::from_mins(1), ..Policy::worker() };
+    let policy = Policy {
+        attempt_timeout: Duration::from_mins(1),
+        ..Policy::worker()
+    };
     let stage = Stage::new(policy);
     let deadline = START.saturating_add(Duration::from_mins(10));
-    let done = stage.execute(WorkItem { deadline: Some(deadline), ..item(&name(), 1) });
+    let done = stage.execute(WorkItem {
+        deadline: Some(deadline),
+        ..item(&name(), 1)
+    });
     let due = stage.clock.due_within(Duration::from_hours(1)).await;
     assert_eq!(due, deadline);
     stage.clock.advance_to(due);
     let (kind, text) = failure(&done.await.expect("it ends"));
-    assert!(kind == "failed" && text.contains("no worker claimed the job"), "{kind}: {text}");
+    assert!(
+        kind == "failed" && text.contains("no worker claimed the job"),
+        "{kind}: {text}"
+    );
 }
 
 /// Requirements: S4, R10.
@@ -151,7 +204,10 @@ async fn job_that_no_worker_claims_before_its_deadline_was_not_executed() {
 async fn claimed_job_that_is_silent_until_its_deadline_is_in_doubt() {
     let stage = Stage::new(Policy::worker());
     let deadline = START.saturating_add(Duration::from_mins(10));
-    let done = stage.execute(WorkItem { deadline: Some(deadline), ..item(&name(), 1) });
+    let done = stage.execute(WorkItem {
+        deadline: Some(deadline),
+        ..item(&name(), 1)
+    });
     stage.claim(false).await;
     stage.clock.advance_to(deadline);
     assert_eq!(failure(&done.await.expect("it ends")).0, "timed out");
@@ -160,7 +216,10 @@ async fn claimed_job_that_is_silent_until_its_deadline_is_in_doubt() {
 /// Requirements: R10.
 #[tokio::test]
 async fn job_in_doubt_stays_in_doubt_after_a_retry_report() {
-    let stage = Stage::probed(Policy { in_doubt: InDoubtPolicy::Fail, ..Policy::worker() });
+    let stage = Stage::probed(Policy {
+        in_doubt: InDoubtPolicy::Fail,
+        ..Policy::worker()
+    });
     let done = stage.execute(item(&name(), 1));
     stage.report_retry_in_doubt().await;
     let due = stage.clock.due_within(Duration::from_mins(1)).await;
@@ -168,7 +227,10 @@ async fn job_in_doubt_stays_in_doubt_after_a_retry_report() {
     while stage.board.list(&*stage.clock, &acme()).is_empty() {
         tokio::task::yield_now().await;
     }
-    assert!(stage.claim_within(Duration::ZERO, false).await.is_empty(), "this worker does not probe");
+    assert!(
+        stage.claim_within(Duration::ZERO, false).await.is_empty(),
+        "this worker does not probe"
+    );
     let probing = stage.claim(true).await;
     assert!(probing.in_doubt);
     stage.report(&probing, Ok(Reply::default()));
@@ -177,7 +239,10 @@ async fn job_in_doubt_stays_in_doubt_after_a_retry_report() {
 
 #[tokio::test]
 async fn job_in_doubt_without_attempts_left_times_out() {
-    let stage = Stage::probed(Policy { max_attempts: Some(1), ..Policy::worker() });
+    let stage = Stage::probed(Policy {
+        max_attempts: Some(1),
+        ..Policy::worker()
+    });
     let done = stage.execute(item(&name(), 1));
     stage.report_retry_in_doubt().await;
     assert_eq!(failure(&done.await.expect("it ends")).0, "timed out");
@@ -188,7 +253,11 @@ async fn job_in_doubt_without_attempts_left_times_out() {
 async fn jobs_that_wait_for_a_runner_take_no_place_of_other_tenants() {
     let clock = SimClock::new(START);
     let executor = EffectExecutor::new(runners(), Arc::clone(&clock) as Arc<dyn Clock>);
-    let (board, terms) = executor.upstream().board.clone().expect("runners have a board");
+    let (board, terms) = executor
+        .upstream()
+        .board
+        .clone()
+        .expect("runners have a board");
     let kind = EffectName::new("job.rare").expect("valid");
     let execute = |tenant: &str, number| {
         let (executor, mut item) = (Arc::clone(&executor), item(&kind, number));
@@ -226,13 +295,25 @@ async fn jobs_in_doubt_follow_the_setting_of_the_active_catalog() {
             catalog.replace_with(&next);
         }
         let (board, _, executor) = catalog.job_boards().remove(0);
-        let stage = Stage { clock: Arc::clone(&clock), board, executor };
+        let stage = Stage {
+            clock: Arc::clone(&clock),
+            board,
+            executor,
+        };
         let job = stage.execute(item(&name(), number));
         let stopped = stage.claim(false).await;
         clock.advance_to(stopped.expires_at);
         let claimed = stage.claim_within(Duration::ZERO, false).await;
-        assert_eq!(claimed.len(), usize::from(activated), "only an active catalog applies");
-        let claimed = if activated { claimed } else { vec![stage.claim(true).await] };
+        assert_eq!(
+            claimed.len(),
+            usize::from(activated),
+            "only an active catalog applies"
+        );
+        let claimed = if activated {
+            claimed
+        } else {
+            vec![stage.claim(true).await]
+        };
         assert!(claimed[0].in_doubt);
         stage.report(&claimed[0], Ok(Reply::default()));
         assert_eq!(failure(&job.await.expect("it ends")).0, "succeeded");
@@ -249,9 +330,15 @@ async fn job_that_waits_while_its_upstream_is_removed_uses_up_no_attempt() {
     let observer: Arc<dyn EffectObserver> = Arc::new(NoopObserver);
     let catalog = Catalog::new(vec![upstream], &time, &observer).expect("valid");
     let (board, _, executor) = catalog.job_boards().remove(0);
-    let stage = Stage { clock, board, executor: Arc::clone(&executor) };
+    let stage = Stage {
+        clock,
+        board,
+        executor: Arc::clone(&executor),
+    };
     let waiting = tokio::spawn(async move {
-        executor.continue_from(&mut item(&name(), 1), ExecutionProgress::default(), &()).await
+        executor
+            .continue_from(&mut item(&name(), 1), ExecutionProgress::default(), &())
+            .await
     });
     let posted = async {
         while stage.board.list(&*stage.clock, &acme()).is_empty() {
@@ -260,10 +347,18 @@ async fn job_that_waits_while_its_upstream_is_removed_uses_up_no_attempt() {
     };
     within("the job is on the board", posted).await;
     catalog.replace_with(&catalog.rebuild(Vec::new()).expect("valid"));
-    let progress = waiting.await.expect("it ends").expect_err("the next upstream continues");
+    let progress = waiting
+        .await
+        .expect("it ends")
+        .expect_err("the next upstream continues");
     assert_eq!((progress.attempts, progress.in_doubt), (0, false));
-    assert!(progress.attempt_log.is_none(), "a success at the next attempt is not recorded");
+    assert!(
+        progress.attempt_log.is_none(),
+        "a success at the next attempt is not recorded"
+    );
     // A job that is posted after the removal waits for no worker.
-    let late = within("the job ends", stage.execute(item(&name(), 2))).await.expect("it ends");
+    let late = within("the job ends", stage.execute(item(&name(), 2)))
+        .await
+        .expect("it ends");
     assert_eq!(failure(&late).0, "failed");
 }

@@ -2,22 +2,28 @@
 
 use orlog_engine::{Decision, decide_without_definition};
 use orlog_model::{
-    ChildResult, Commit, Fact, Failure, Input, MAX_CHILD_DEPTH, NotifyParent, ParentEndPolicy, ParentRef,
-    StartChild, Status, Work, WorkKind, WorkOutcome, WorkflowAction, WorkflowCommand,
+    ChildResult, Commit, Fact, Failure, Input, MAX_CHILD_DEPTH, NotifyParent, ParentEndPolicy,
+    ParentRef, StartChild, Status, Work, WorkKind, WorkOutcome, WorkflowAction, WorkflowCommand,
 };
 use orlog_program::{ProgramError, ProgramInput, ProgramOutput};
 use serde_json::json;
 use uuid::Uuid;
 
 use crate::support::{
-    DecisionFixture, ScriptedProgram, applied, at, event, id, key, kind, name, named, step, with_work,
+    DecisionFixture, ScriptedProgram, applied, at, event, id, key, kind, name, named, step,
+    with_work,
 };
 
 const WORK: Uuid = Uuid::from_u128(77);
 
 fn scripted_program() -> ScriptedProgram {
     ScriptedProgram::new(|input| {
-        let fact = || vec![Work::Fact(Fact::new(kind("Fitted"), json!({ "laptop": 3 })))];
+        let fact = || {
+            vec![Work::Fact(Fact::new(
+                kind("Fitted"),
+                json!({ "laptop": 3 }),
+            ))]
+        };
         Ok(match input {
             ProgramInput::Event(event) => match event.kind.as_str() {
                 "Started" | "Placed" if event.data == json!("bad") => {
@@ -34,9 +40,10 @@ fn scripted_program() -> ScriptedProgram {
                     note: format!("{event:?} {payload}"),
                     ..step(Status::Running)
                 }),
-                WorkOutcome::Failed { failure, .. } => {
-                    applied(orlog_model::Transition { note: failure.code.clone(), ..step(Status::Failed) })
-                }
+                WorkOutcome::Failed { failure, .. } => applied(orlog_model::Transition {
+                    note: failure.code.clone(),
+                    ..step(Status::Failed)
+                }),
                 WorkOutcome::Accepted | WorkOutcome::TimedOut { .. } => {
                     ProgramOutput::Ignored("no end".into())
                 }
@@ -70,7 +77,9 @@ fn child_with(on_parent_end: ParentEndPolicy) -> Work {
 #[test]
 fn abandoned_child_is_not_pending_work_after_the_end_of_its_parent() {
     let program = ScriptedProgram::new(|input| {
-        let ProgramInput::Event(event) = input else { return Ok(applied(step(Status::Running))) };
+        let ProgramInput::Event(event) = input else {
+            return Ok(applied(step(Status::Running)));
+        };
         let start = |policy| with_work(Status::Running, vec![child_with(policy)]);
         Ok(match event.kind.as_str() {
             "Placed" => start(ParentEndPolicy::Stop),
@@ -84,26 +93,47 @@ fn abandoned_child_is_not_pending_work_after_the_end_of_its_parent() {
         fixture.commit(&event(kind, "1"));
         assert_eq!(fixture.current_instance().pending_work.len(), 1, "{kind}");
         fixture.commit(&event("Done", "2"));
-        assert_eq!(fixture.current_instance().pending_work.len(), usize::from(survives), "{kind}");
+        assert_eq!(
+            fixture.current_instance().pending_work.len(),
+            usize::from(survives),
+            "{kind}"
+        );
     }
 }
 
 fn workflow_command(number: &str, action: WorkflowAction) -> Input {
-    Input::Workflow(WorkflowCommand { id: id(number), at: at(600), trace: None, action })
+    Input::Workflow(WorkflowCommand {
+        id: id(number),
+        at: at(600),
+        trace: None,
+        action,
+    })
 }
 
 fn start_command(event: Option<&str>, depth: u16, data: serde_json::Value) -> Input {
-    let parent = ParentRef { key: named("trip", "t-1"), work_id: WORK, depth };
+    let parent = ParentRef {
+        key: named("trip", "t-1"),
+        work_id: WORK,
+        depth,
+    };
     workflow_command(
         "start",
-        WorkflowAction::Start { parent, event: event.map(kind), data, user: Some("ada".to_owned()) },
+        WorkflowAction::Start {
+            parent,
+            event: event.map(kind),
+            data,
+            user: Some("ada".to_owned()),
+        },
     )
 }
 
 fn cancel(from: &str, reason: &str) -> Input {
     workflow_command(
         "cancel",
-        WorkflowAction::Cancel { from: named("trip", from), reason: reason.to_owned() },
+        WorkflowAction::Cancel {
+            from: named("trip", from),
+            reason: reason.to_owned(),
+        },
     )
 }
 
@@ -111,11 +141,15 @@ fn cancel(from: &str, reason: &str) -> Input {
 #[track_caller]
 fn child_result(commit: &Commit) -> ChildResult {
     let results = commit.work.iter().filter_map(|item| match &item.work {
-        Work::NotifyParent(NotifyParent { to, ended }) if *to == named("trip", "t-1") => Some(ended.clone()),
+        Work::NotifyParent(NotifyParent { to, ended }) if *to == named("trip", "t-1") => {
+            Some(ended.clone())
+        }
         _ => None,
     });
     let results: Vec<_> = results.collect();
-    let [ended] = &results[..] else { panic!("{:?}", commit.work) };
+    let [ended] = &results[..] else {
+        panic!("{:?}", commit.work)
+    };
     ended.clone()
 }
 
@@ -133,12 +167,21 @@ fn child_starts_with_the_named_or_first_start_event() {
         let commit = fixture.commit(&start_command(named_event, 1, json!({})));
         let instance = fixture.current_instance();
         assert_eq!(instance.parent.as_ref().unwrap().work_id, WORK);
-        assert_eq!(instance.users.as_ref().unwrap().started_by.as_deref(), Some("ada"));
         assert_eq!(
-            (commit.dedupe_key, commit.history.unwrap().input_label.as_str()),
+            instance.users.as_ref().unwrap().started_by.as_deref(),
+            Some("ada")
+        );
+        assert_eq!(
+            (
+                commit.dedupe_key,
+                commit.history.unwrap().input_label.as_str()
+            ),
             (start_command(named_event, 1, json!({})).dedupe_key(), label)
         );
-        assert_eq!(instance.pending_work.len(), usize::from(named_event.is_some()));
+        assert_eq!(
+            instance.pending_work.len(),
+            usize::from(named_event.is_some())
+        );
     }
 }
 
@@ -147,12 +190,18 @@ fn duplicate_start_is_ignored_and_conflicting_start_fails() {
     let program = scripted_program();
     let mut fixture = DecisionFixture::empty(&program);
     fixture.commit(&start_command(None, 1, json!({})));
-    assert_eq!(fixture.expect_ignored(&start_command(None, 1, json!({}))), "already started by this command");
+    assert_eq!(
+        fixture.expect_ignored(&start_command(None, 1, json!({}))),
+        "already started by this command"
+    );
     let mut fixture = DecisionFixture::with_instance(&program);
     let before = fixture.instance.clone();
     let commit = fixture.commit(&start_command(None, 1, json!({})));
     assert_eq!(rejection(&commit).0, "already_exists");
-    assert_eq!((commit.instance, commit.dedupe_key), (None, start_command(None, 1, json!({})).dedupe_key()));
+    assert_eq!(
+        (commit.instance, commit.dedupe_key),
+        (None, start_command(None, 1, json!({})).dedupe_key())
+    );
     assert_eq!(fixture.instance, before);
 }
 
@@ -160,12 +209,19 @@ fn duplicate_start_is_ignored_and_conflicting_start_fails() {
 fn history_of_a_child_names_the_id_that_does_not_reach_it() {
     let program = scripted_program();
     let note = |fixture: &mut DecisionFixture<'_>| {
-        fixture.commit(&start_command(None, 1, json!({}))).history.unwrap().note
+        fixture
+            .commit(&start_command(None, 1, json!({})))
+            .history
+            .unwrap()
+            .note
     };
     assert!(!note(&mut DecisionFixture::empty(&program)).contains("do not reach it"));
     let elsewhere = scripted_program().correlating_to("v-1");
     let note = note(&mut DecisionFixture::empty(&elsewhere));
-    assert!(note.contains("its events with the correlation id v-1 do not reach it"), "{note}");
+    assert!(
+        note.contains("its events with the correlation id v-1 do not reach it"),
+        "{note}"
+    );
 }
 
 #[test]
@@ -178,13 +234,25 @@ fn failed_start_is_reported_to_the_parent() {
     assert!(commit.instance.is_none());
     let reason = "\"Paid\" is not a start event of saga \"order\"".to_owned();
     let commit_of_other_event = fixture().commit(&start_command(Some("Paid"), 1, json!({})));
-    assert_eq!(rejection(&commit_of_other_event), ("no_start_event".to_owned(), reason));
+    assert_eq!(
+        rejection(&commit_of_other_event),
+        ("no_start_event".to_owned(), reason)
+    );
     let (code, message) = rejection(&fixture().commit(&start_command(None, 1, json!("bad"))));
-    assert_eq!((code.as_str(), message.as_str()), ("start_rejected", "no laptop"));
+    assert_eq!(
+        (code.as_str(), message.as_str()),
+        ("start_rejected", "no laptop")
+    );
     let repeated = fixture().commit(&start_command(None, MAX_CHILD_DEPTH + 1, json!({})));
-    assert_eq!(repeated.work[0].id, commit.work[0].id, "the same rejection has the same id");
-    let decision = decide_without_definition(&key(), &[], &start_command(None, 1, json!({})), at(1)).unwrap();
-    let Decision::Commit(commit) = decision else { panic!("{decision:?}") };
+    assert_eq!(
+        repeated.work[0].id, commit.work[0].id,
+        "the same rejection has the same id"
+    );
+    let decision =
+        decide_without_definition(&key(), &[], &start_command(None, 1, json!({})), at(1)).unwrap();
+    let Decision::Commit(commit) = decision else {
+        panic!("{decision:?}")
+    };
     assert_eq!(rejection(&commit).0, "unknown_saga");
 }
 
@@ -197,8 +265,15 @@ fn start_of_a_child_that_has_ended_repeats_its_end() {
         let ended = child_result(&fixture.commit(&event(kind, "d")));
         let repeated = fixture.commit(&start_command(None, 1, json!({})));
         assert_eq!(child_result(&repeated), ended);
-        assert_eq!(ended.failure.map(|failure| failure.code), failure.map(str::to_owned));
-        assert_eq!((repeated.instance, repeated.history), (None, None), "the child itself does not change");
+        assert_eq!(
+            ended.failure.map(|failure| failure.code),
+            failure.map(str::to_owned)
+        );
+        assert_eq!(
+            (repeated.instance, repeated.history),
+            (None, None),
+            "the child itself does not change"
+        );
     }
 }
 
@@ -215,12 +290,28 @@ fn ended_child_notifies_its_parent_once() {
         data: json!({ "laptop": 3 }),
     };
     assert_eq!(ended, expected);
-    assert!(fixture.commit(&event("Broke", "x")).work.iter().all(|item| item.work.kind() != WorkKind::Saga));
+    assert!(
+        fixture
+            .commit(&event("Broke", "x"))
+            .work
+            .iter()
+            .all(|item| item.work.kind() != WorkKind::Saga)
+    );
     let mut fixture = DecisionFixture::empty(&program);
     fixture.commit(&start_command(None, 1, json!({})));
-    assert_eq!(child_result(&fixture.commit(&event("Broke", "x"))).failure.unwrap().code, "child_failed");
+    assert_eq!(
+        child_result(&fixture.commit(&event("Broke", "x")))
+            .failure
+            .unwrap()
+            .code,
+        "child_failed"
+    );
     let mut fixture = DecisionFixture::with_instance(&program);
-    assert_eq!(fixture.commit(&event("Done", "d")).work.len(), 1, "it has no parent");
+    assert_eq!(
+        fixture.commit(&event("Done", "d")).work.len(),
+        1,
+        "it has no parent"
+    );
 }
 
 #[test]
@@ -229,24 +320,41 @@ fn child_end_completes_the_parents_work() {
     let mut fixture = DecisionFixture::empty(&program);
     let work_id = fixture.commit(&event("Placed", "p")).work[0].id;
     let end = |failure, work_id| {
-        let ended = ChildResult { work_id, failure, event: Some(kind("Fitted")), data: json!(5) };
+        let ended = ChildResult {
+            work_id,
+            failure,
+            event: Some(kind("Fitted")),
+            data: json!(5),
+        };
         workflow_command("ended", WorkflowAction::ChildEnded(ended))
     };
-    assert_eq!(fixture.expect_ignored(&end(None, WORK)), "no pending work waits for the end of this saga");
+    assert_eq!(
+        fixture.expect_ignored(&end(None, WORK)),
+        "no pending work waits for the end of this saga"
+    );
     assert_eq!(
         DecisionFixture::empty(&program).expect_ignored(&end(None, WORK)),
         "no pending work waits for the end of this saga"
     );
     fixture.instance.as_mut().unwrap().paused = true;
-    assert_eq!(fixture.commit(&end(None, work_id)).buffer.as_deref(), Some(&end(None, work_id)));
+    assert_eq!(
+        fixture.commit(&end(None, work_id)).buffer.as_deref(),
+        Some(&end(None, work_id))
+    );
     fixture.instance.as_mut().unwrap().paused = false;
     let commit = fixture.commit(&end(None, work_id));
     assert_eq!(commit.history.unwrap().note, "Some(\"Fitted\") 5");
     assert!(commit.instance.unwrap().pending_work.is_empty());
-    assert_eq!(fixture.expect_ignored(&end(None, work_id)), "no pending work waits for the end of this saga");
+    assert_eq!(
+        fixture.expect_ignored(&end(None, work_id)),
+        "no pending work waits for the end of this saga"
+    );
     let mut fixture = DecisionFixture::empty(&program);
     let work_id = fixture.commit(&event("Placed", "p")).work[0].id;
-    let failure = Failure { code: "child_failed".to_owned(), message: "no".to_owned() };
+    let failure = Failure {
+        code: "child_failed".to_owned(),
+        message: "no".to_owned(),
+    };
     let commit = fixture.commit(&end(Some(failure), work_id));
     assert_eq!(commit.history.unwrap().note, "child_failed");
 }
@@ -256,18 +364,37 @@ fn only_the_parent_can_cancel_a_child() {
     let program = scripted_program();
     let mut fixture = DecisionFixture::empty(&program);
     assert!(
-        fixture.commit(&cancel("t-1", "no longer needed")).buffer.is_some(),
+        fixture
+            .commit(&cancel("t-1", "no longer needed"))
+            .buffer
+            .is_some(),
         "it arrived before the start and is buffered"
     );
     fixture.commit(&start_command(None, 1, json!({})));
-    assert_eq!(fixture.expect_ignored(&cancel("t-2", "x")), "the cancel command is not from its parent");
-    assert!(fixture.expect_rejection(&cancel("t-1", "too late")).contains("past the pivot"));
+    assert_eq!(
+        fixture.expect_ignored(&cancel("t-2", "x")),
+        "the cancel command is not from its parent"
+    );
+    assert!(
+        fixture
+            .expect_rejection(&cancel("t-1", "too late"))
+            .contains("past the pivot")
+    );
     let commit = fixture.commit(&cancel("t-1", "no longer needed"));
     assert_eq!(
-        (child_result(&commit).failure.unwrap().code.as_str(), commit.dedupe_key),
-        ("child_cancelled", cancel("t-1", "no longer needed").dedupe_key())
+        (
+            child_result(&commit).failure.unwrap().code.as_str(),
+            commit.dedupe_key
+        ),
+        (
+            "child_cancelled",
+            cancel("t-1", "no longer needed").dedupe_key()
+        )
     );
-    assert_eq!(fixture.expect_ignored(&cancel("t-1", "no longer needed")), "it has ended");
+    assert_eq!(
+        fixture.expect_ignored(&cancel("t-1", "no longer needed")),
+        "it has ended"
+    );
 }
 
 #[test]
@@ -282,7 +409,12 @@ fn ended_parent_receives_a_late_child_completion() {
 #[test]
 fn compensation_of_a_late_success_keeps_the_result_of_the_instance() {
     let program = ScriptedProgram::new(|input| {
-        let fact = || vec![Work::Fact(Fact::new(kind("OrderFailed"), json!({ "reason": "late" })))];
+        let fact = || {
+            vec![Work::Fact(Fact::new(
+                kind("OrderFailed"),
+                json!({ "reason": "late" }),
+            ))]
+        };
         Ok(match input {
             ProgramInput::Event(event) => match event.kind.as_str() {
                 "Started" => applied(step(Status::Running)),
@@ -296,11 +428,23 @@ fn compensation_of_a_late_success_keeps_the_result_of_the_instance() {
     let mut fixture = DecisionFixture::with_instance(&program);
     let mut result = |kind, data| {
         let next = fixture.commit(&event(kind, data)).instance.unwrap();
-        (next.status, next.result.as_ref().map(|result| result.event.to_string()))
+        (
+            next.status,
+            next.result.as_ref().map(|result| result.event.to_string()),
+        )
     };
-    assert_eq!(result("Broke", "1"), (Status::Failed, Some("OrderFailed".to_owned())));
-    assert_eq!(result("Late", "2"), (Status::Compensating, Some("OrderFailed".to_owned())));
-    assert_eq!(result("Compensated", "3"), (Status::Failed, Some("OrderFailed".to_owned())));
+    assert_eq!(
+        result("Broke", "1"),
+        (Status::Failed, Some("OrderFailed".to_owned()))
+    );
+    assert_eq!(
+        result("Late", "2"),
+        (Status::Compensating, Some("OrderFailed".to_owned()))
+    );
+    assert_eq!(
+        result("Compensated", "3"),
+        (Status::Failed, Some("OrderFailed".to_owned()))
+    );
 }
 
 #[test]
@@ -313,10 +457,18 @@ fn result_that_is_a_dead_letter_is_awaited_after_the_end_only_if_it_came_later()
     let mut fixture = DecisionFixture::empty(&program);
     fixture.commit(&event("Placed", "p"));
     mark(&mut fixture);
-    assert_eq!(pending(fixture.commit(&event("Broke", "x"))), 0, "the program saw it before the end");
+    assert_eq!(
+        pending(fixture.commit(&event("Broke", "x"))),
+        0,
+        "the program saw it before the end"
+    );
     let mut fixture = DecisionFixture::empty(&program);
     fixture.commit(&event("Placed", "p"));
     assert_eq!(pending(fixture.commit(&event("Broke", "x"))), 1);
     mark(&mut fixture);
-    assert_eq!(pending(fixture.commit(&event("Broke", "y"))), 1, "its late success must be compensated");
+    assert_eq!(
+        pending(fixture.commit(&event("Broke", "y"))),
+        1,
+        "its late success must be compensated"
+    );
 }

@@ -10,7 +10,9 @@ use crate::support::{DecisionFixture, ScriptedProgram, applied, by, control, eve
 fn scripted_program() -> ScriptedProgram {
     ScriptedProgram::new(|input| {
         Ok(match input {
-            ProgramInput::Event(event) if event.kind.as_str() == "Started" => applied(step(Status::Stuck)),
+            ProgramInput::Event(event) if event.kind.as_str() == "Started" => {
+                applied(step(Status::Stuck))
+            }
             ProgramInput::Event(_) => applied(step(Status::Running)),
             ProgramInput::Skip => applied(step(Status::Compensating)),
             ProgramInput::ForceComplete => applied(step(Status::Failed)),
@@ -22,9 +24,10 @@ fn scripted_program() -> ScriptedProgram {
 #[test]
 fn stuck_instance_can_be_skipped_or_force_completed() {
     let program = scripted_program();
-    for (action, status) in
-        [(ControlAction::Skip, Status::Compensating), (ControlAction::ForceComplete, Status::Failed)]
-    {
+    for (action, status) in [
+        (ControlAction::Skip, Status::Compensating),
+        (ControlAction::ForceComplete, Status::Failed),
+    ] {
         let mut fixture = DecisionFixture::with_instance(&program);
         assert_eq!(fixture.current_instance().status, Status::Stuck);
         let commit = fixture.commit(&Input::Control(control(action)));
@@ -38,8 +41,9 @@ fn skip_and_force_complete_require_a_stuck_instance() {
     let program = scripted_program();
     let mut fixture = DecisionFixture::with_instance(&program);
     fixture.commit(&event("Paid", "p"));
-    let rejection =
-        |fixture: &DecisionFixture<'_>, action| fixture.expect_rejection(&Input::Control(control(action)));
+    let rejection = |fixture: &DecisionFixture<'_>, action| {
+        fixture.expect_rejection(&Input::Control(control(action)))
+    };
     let reason = "the instance is running: only a stuck instance can skip";
     assert_eq!(rejection(&fixture, ControlAction::Skip), reason);
     let reason = "the instance is running: only a stuck instance can be force-completed";
@@ -47,11 +51,17 @@ fn skip_and_force_complete_require_a_stuck_instance() {
     fixture.instance.as_mut().unwrap().paused = true;
     let reason = "the instance is running and paused: resume it first";
     assert_eq!(
-        [rejection(&fixture, ControlAction::Skip), rejection(&fixture, ControlAction::ForceComplete)],
+        [
+            rejection(&fixture, ControlAction::Skip),
+            rejection(&fixture, ControlAction::ForceComplete)
+        ],
         [reason, reason]
     );
     let empty = DecisionFixture::empty(&program);
-    assert_eq!(rejection(&empty, ControlAction::Skip), "saga instance not found");
+    assert_eq!(
+        rejection(&empty, ControlAction::Skip),
+        "saga instance not found"
+    );
 }
 
 #[test]
@@ -63,24 +73,52 @@ fn history_records_user_and_reason() {
         reason: Some("refunded manually".to_owned()),
         ..control(ControlAction::Skip)
     };
-    let note = fixture.commit(&Input::Control(request)).history.unwrap().note;
+    let note = fixture
+        .commit(&Input::Control(request))
+        .history
+        .unwrap()
+        .note;
     assert_eq!(note, "skip by alice: refunded manually; stepped");
-    let note = fixture.commit(&by("bob", ControlAction::Pause)).history.unwrap().note;
+    let note = fixture
+        .commit(&by("bob", ControlAction::Pause))
+        .history
+        .unwrap()
+        .note;
     assert_eq!(note, "paused by bob");
-    let reason = ControlRequest { reason: Some("approved".to_owned()), ..control(ControlAction::Resume) };
-    assert_eq!(fixture.commit(&Input::Control(reason)).history.unwrap().note, "resumed: approved");
+    let reason = ControlRequest {
+        reason: Some("approved".to_owned()),
+        ..control(ControlAction::Resume)
+    };
+    assert_eq!(
+        fixture
+            .commit(&Input::Control(reason))
+            .history
+            .unwrap()
+            .note,
+        "resumed: approved"
+    );
 }
 
 #[test]
 fn only_the_declared_signal_starts_an_instance() {
-    let program =
-        scripted_program().with_manifest(|manifest| manifest.started_by_signal = Some(kind("Opened")));
+    let program = scripted_program()
+        .with_manifest(|manifest| manifest.started_by_signal = Some(kind("Opened")));
     let signal = |of| {
-        Input::Control(control(ControlAction::Signal { kind: kind(of), data: Value::Null, due_at: None }))
+        Input::Control(control(ControlAction::Signal {
+            kind: kind(of),
+            data: Value::Null,
+            due_at: None,
+        }))
     };
     let mut fixture = DecisionFixture::empty(&program);
-    assert_eq!(fixture.expect_rejection(&signal("Paid")), "saga instance not found");
-    assert_eq!(fixture.expect_ignored(&event("Opened", "o")), "no instance waits for this event");
+    assert_eq!(
+        fixture.expect_rejection(&signal("Paid")),
+        "saga instance not found"
+    );
+    assert_eq!(
+        fixture.expect_ignored(&event("Opened", "o")),
+        "no instance waits for this event"
+    );
     let commit = fixture.commit(&signal("Opened"));
     assert_eq!(commit.instance.unwrap().version, 1);
 }
@@ -89,7 +127,8 @@ fn only_the_declared_signal_starts_an_instance() {
 fn history_limit_deletes_the_oldest_entry() {
     let program = scripted_program().with_manifest(|manifest| manifest.history_limit = Some(3));
     let mut fixture = DecisionFixture::with_instance(&program);
-    let forgotten: Vec<_> =
-        (2..7).map(|number| fixture.commit(&event("Paid", &number.to_string())).forgets).collect();
+    let forgotten: Vec<_> = (2..7)
+        .map(|number| fixture.commit(&event("Paid", &number.to_string())).forgets)
+        .collect();
     assert_eq!(forgotten, [None, None, Some(1), Some(2), Some(3)]);
 }

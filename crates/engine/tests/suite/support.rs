@@ -4,11 +4,12 @@ use std::time::Duration;
 
 use orlog_engine::{BufferedInputRef, Decision, DecisionContext, decide};
 use orlog_model::{
-    Commit, ControlAction, ControlRequest, CorrelationId, DefinitionRef, Event, EventId, EventType, Input,
-    Instance, InstanceKey, Name, SagaName, Status, TenantId, Timestamp, Transition, Work,
+    Commit, ControlAction, ControlRequest, CorrelationId, DefinitionRef, Event, EventId, EventType,
+    Input, Instance, InstanceKey, Name, SagaName, Status, TenantId, Timestamp, Transition, Work,
 };
 use orlog_program::{
-    Context, EventSubscription, Manifest, Migration, Program, ProgramError, ProgramInput, ProgramOutput,
+    Context, EventSubscription, Manifest, Migration, Program, ProgramError, ProgramInput,
+    ProgramOutput,
 };
 use serde_json::json;
 
@@ -26,9 +27,16 @@ pub(crate) struct ScriptedProgram {
 
 impl ScriptedProgram {
     pub(crate) fn new(respond: ResponseFn) -> Self {
-        let subscription = |name: &str, starts| EventSubscription { kind: kind(name), starts };
+        let subscription = |name: &str, starts| EventSubscription {
+            kind: kind(name),
+            starts,
+        };
         Self {
-            reference: DefinitionRef { saga: SagaName::new("order").unwrap(), version: 1, hash: [1; 16] },
+            reference: DefinitionRef {
+                saga: SagaName::new("order").unwrap(),
+                version: 1,
+                hash: [1; 16],
+            },
             manifest: Manifest {
                 subscriptions: vec![
                     subscription("Started", true),
@@ -46,15 +54,28 @@ impl ScriptedProgram {
 
     pub(crate) fn with_version(self, version: u32) -> Self {
         let hash = [u8::try_from(version).unwrap(); 16];
-        Self { reference: DefinitionRef { version, hash, ..self.reference }, ..self }
+        Self {
+            reference: DefinitionRef {
+                version,
+                hash,
+                ..self.reference
+            },
+            ..self
+        }
     }
 
     pub(crate) fn correlating_to(self, id: &str) -> Self {
-        Self { correlation: CorrelationId::new(id).unwrap(), ..self }
+        Self {
+            correlation: CorrelationId::new(id).unwrap(),
+            ..self
+        }
     }
 
     pub(crate) fn migrating(self, migration: Migration) -> Self {
-        Self { migration: Ok(migration), ..self }
+        Self {
+            migration: Ok(migration),
+            ..self
+        }
     }
 
     pub(crate) fn with_manifest(mut self, change: impl FnOnce(&mut Manifest)) -> Self {
@@ -63,7 +84,13 @@ impl ScriptedProgram {
     }
 
     pub(crate) fn without_early_buffer(self) -> Self {
-        Self { manifest: Manifest { early_event_ttl: Duration::ZERO, ..self.manifest }, ..self }
+        Self {
+            manifest: Manifest {
+                early_event_ttl: Duration::ZERO,
+                ..self.manifest
+            },
+            ..self
+        }
     }
 }
 
@@ -89,7 +116,12 @@ impl Program for ScriptedProgram {
         (self.respond)(input)
     }
 
-    fn migrate(&self, _: &dyn Program, _: &[u8], _: &Context<'_>) -> Result<Migration, Vec<String>> {
+    fn migrate(
+        &self,
+        _: &dyn Program,
+        _: &[u8],
+        _: &Context<'_>,
+    ) -> Result<Migration, Vec<String>> {
         self.migration.clone()
     }
 }
@@ -104,7 +136,12 @@ pub(crate) struct DecisionFixture<'a> {
 
 impl<'a> DecisionFixture<'a> {
     pub(crate) fn empty(program: &'a ScriptedProgram) -> Self {
-        Self { program, instance: None, early: Vec::new(), now: at(1_000) }
+        Self {
+            program,
+            instance: None,
+            early: Vec::new(),
+            now: at(1_000),
+        }
     }
 
     /// Creates a fixture with an instance that its first event started.
@@ -184,7 +221,10 @@ pub(crate) fn applied(transition: Transition) -> ProgramOutput {
 }
 
 pub(crate) fn with_work(status: Status, work: Vec<Work>) -> ProgramOutput {
-    applied(Transition { work, ..step(status) })
+    applied(Transition {
+        work,
+        ..step(status)
+    })
 }
 
 pub(crate) fn key() -> InstanceKey {
@@ -247,5 +287,8 @@ pub(crate) fn control(action: ControlAction) -> ControlRequest {
 }
 
 pub(crate) fn by(user: &str, action: ControlAction) -> Input {
-    Input::Control(ControlRequest { user: Some(user.to_owned()), ..control(action) })
+    Input::Control(ControlRequest {
+        user: Some(user.to_owned()),
+        ..control(action)
+    })
 }

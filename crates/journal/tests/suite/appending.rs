@@ -10,11 +10,21 @@ use crate::support::{IDENTITY, check_records, contents, files, fill, open, recor
 fn reads_records_across_segments() {
     let dir = tempfile::tempdir().unwrap();
     let (mut journal, recovery) = open(&dir.path().join("not/yet/there"));
-    assert_eq!((recovery.records, recovery.first_sequence, recovery.last_sequence), (0, 1, 0));
+    assert_eq!(
+        (
+            recovery.records,
+            recovery.first_sequence,
+            recovery.last_sequence
+        ),
+        (0, 1, 0)
+    );
     fill(&mut journal, 500, 100);
     check_records(&journal, 1..=500, 100);
     assert!(files(journal.path(), "seg").len() > 10);
-    assert_eq!(journal.bytes_on_disk(), files(journal.path(), "seg").len() as u64 * 4096);
+    assert_eq!(
+        journal.bytes_on_disk(),
+        files(journal.path(), "seg").len() as u64 * 4096
+    );
 }
 
 #[test]
@@ -66,7 +76,10 @@ fn gives_a_large_record_a_segment_of_its_own() {
     drop(journal);
     let (journal, recovery) = open(dir.path());
     assert_eq!((recovery.records, recovery.segments), (4, 4));
-    let sizes: Vec<_> = contents(&journal.reader()).iter().map(|(_, bytes)| bytes.len()).collect();
+    let sizes: Vec<_> = contents(&journal.reader())
+        .iter()
+        .map(|(_, bytes)| bytes.len())
+        .collect();
     assert_eq!(sizes, [100_000, 100_000, 10, 300_000]);
 }
 
@@ -77,7 +90,9 @@ fn rejects_a_record_above_the_limit() {
     let part = vec![1; 1 << 20];
     let parts = vec![part.as_slice(); 1025];
     match journal.append(&parts) {
-        Err(Error::TooLarge { bytes, limit }) => assert_eq!((bytes, limit), (1025 << 20, MAX_PAYLOAD_BYTES)),
+        Err(Error::TooLarge { bytes, limit }) => {
+            assert_eq!((bytes, limit), (1025 << 20, MAX_PAYLOAD_BYTES))
+        }
         other => panic!("{other:?}"),
     }
     fill(&mut journal, 1, 5);
@@ -98,7 +113,10 @@ fn truncation_removes_whole_segments_and_preserves_numbering() {
     let first = journal.first_sequence();
     drop(journal);
     let (journal, recovery) = open(dir.path());
-    assert_eq!((recovery.first_sequence, recovery.last_sequence), (first, 300));
+    assert_eq!(
+        (recovery.first_sequence, recovery.last_sequence),
+        (first, 300)
+    );
     check_records(&journal, first..=300, 100);
 }
 
@@ -117,7 +135,14 @@ fn emptied_journal_preserves_numbering() {
     fs::write(&segment, bytes).unwrap();
     for _ in 0..2 {
         let (journal, recovery) = open(dir.path());
-        assert_eq!((recovery.records, recovery.first_sequence, recovery.last_sequence), (0, 2, 1));
+        assert_eq!(
+            (
+                recovery.records,
+                recovery.first_sequence,
+                recovery.last_sequence
+            ),
+            (0, 2, 1)
+        );
         assert_eq!((journal.first_sequence(), journal.next_sequence()), (2, 2));
     }
     let (mut journal, _) = open(dir.path());
@@ -138,7 +163,14 @@ fn reused_segments_hide_old_records() {
         drop(journal);
         let recovery;
         (journal, recovery) = open(dir.path());
-        assert_eq!((recovery.first_sequence, recovery.last_sequence, recovery.torn_bytes), (first, last, 0));
+        assert_eq!(
+            (
+                recovery.first_sequence,
+                recovery.last_sequence,
+                recovery.torn_bytes
+            ),
+            (first, last, 0)
+        );
         check_records(&journal, first..=last, 100);
     }
 }
@@ -152,7 +184,14 @@ fn stale_spare_and_partial_segments_are_removed() {
     drop(journal);
     assert_eq!(files(dir.path(), "spare").len(), 2);
     fs::write(dir.path().join("00000000000000000201.new"), b"half").unwrap();
-    let (journal, _) = Journal::open(dir.path(), Options { segment_bytes: 8192, ..small() }).unwrap();
+    let (journal, _) = Journal::open(
+        dir.path(),
+        Options {
+            segment_bytes: 8192,
+            ..small()
+        },
+    )
+    .unwrap();
     assert!(files(dir.path(), "spare").is_empty());
     assert!(files(dir.path(), "new").is_empty());
     check_records(&journal, journal.first_sequence()..=200, 100);
@@ -179,7 +218,9 @@ fn newer_format_is_rejected_with_both_versions() {
     bytes[8] = 2;
     fs::write(&segment, bytes).unwrap();
     let error = Journal::open(dir.path(), small()).unwrap_err();
-    assert!(matches!(&error, Error::NewerFormat { path, found: 2, supported: 1 } if *path == segment));
+    assert!(
+        matches!(&error, Error::NewerFormat { path, found: 2, supported: 1 } if *path == segment)
+    );
     assert!(error.to_string().contains("format 2"), "{error}");
 }
 

@@ -9,7 +9,9 @@ use orlog_journal::{Error, Journal};
 use crate::support::{FaultyDisk, check_records, files, fill, open, payload, small};
 
 fn open_on(dir: &Path, disk: &Arc<FaultyDisk>) -> Journal {
-    Journal::open_on(dir, small(), Arc::clone(disk) as _).unwrap().0
+    Journal::open_on(dir, small(), Arc::clone(disk) as _)
+        .unwrap()
+        .0
 }
 
 #[test]
@@ -27,9 +29,24 @@ fn full_disk_is_detected_at_allocation_without_side_effects() {
             }
         };
         assert_eq!(appended, 3);
-        assert!(matches!(error, Error::Full { needed_bytes: 4096, .. }), "{error}");
-        assert!(files(dir.path(), "new").is_empty(), "it would occupy the missing space");
-        assert!(matches!(journal.append(&[&[1; 1000]]), Err(Error::Full { .. })));
+        assert!(
+            matches!(
+                error,
+                Error::Full {
+                    needed_bytes: 4096,
+                    ..
+                }
+            ),
+            "{error}"
+        );
+        assert!(
+            files(dir.path(), "new").is_empty(),
+            "it would occupy the missing space"
+        );
+        assert!(matches!(
+            journal.append(&[&[1; 1000]]),
+            Err(Error::Full { .. })
+        ));
         check_records(&journal, 1..=3, 1000);
         assert_eq!(journal.sync().unwrap(), 3);
         disk.set().allocate = None;
@@ -72,7 +89,11 @@ fn failed_append_leaves_no_partial_record() {
             // Only the first write fails: the shorter write that reverts it succeeds.
             disk.set().fail_next_write(kind, count);
             let error = journal.append(&[&payload(9, 16)]).unwrap_err();
-            assert_eq!(matches!(error, Error::Full { .. }), kind == ErrorKind::StorageFull, "{error}");
+            assert_eq!(
+                matches!(error, Error::Full { .. }),
+                kind == ErrorKind::StorageFull,
+                "{error}"
+            );
             check_records(&journal, 1..=2, 16);
             fill(&mut journal, 1, 5);
             drop(journal);
@@ -90,7 +111,13 @@ fn failed_append_stays_absent_after_a_crash() {
     fill(&mut journal, 2, 16);
     // Everything is written, but the call returns an error.
     disk.set().fail_next_write(ErrorKind::Other, usize::MAX);
-    assert!(matches!(journal.append(&[&payload(3, 16)]), Err(Error::Io { action: "write", .. })));
+    assert!(matches!(
+        journal.append(&[&payload(3, 16)]),
+        Err(Error::Io {
+            action: "write",
+            ..
+        })
+    ));
     drop(journal);
     check_records(&open(dir.path()).0, 1..=2, 16);
 }
@@ -102,9 +129,15 @@ fn append_that_cannot_be_rolled_back_poisons_the_journal() {
     let mut journal = open_on(dir.path(), &disk);
     fill(&mut journal, 2, 16);
     disk.set().write = Some((ErrorKind::Other, 30));
-    assert!(matches!(journal.append(&[&payload(3, 16)]), Err(Error::Poisoned { .. })));
+    assert!(matches!(
+        journal.append(&[&payload(3, 16)]),
+        Err(Error::Poisoned { .. })
+    ));
     disk.set().write = None;
-    assert!(matches!(journal.append(&[&payload(3, 16)]), Err(Error::Poisoned { .. })));
+    assert!(matches!(
+        journal.append(&[&payload(3, 16)]),
+        Err(Error::Poisoned { .. })
+    ));
 }
 
 #[test]
@@ -161,7 +194,10 @@ fn failed_directory_fsync_poisons() {
     let mut journal = open_on(dir.path(), &disk);
     fill(&mut journal, 3, 1000);
     disk.set().sync_dir_error = Some(ErrorKind::Other);
-    assert!(matches!(journal.append(&[&[1; 1000]]), Err(Error::Poisoned { .. })));
+    assert!(matches!(
+        journal.append(&[&[1; 1000]]),
+        Err(Error::Poisoned { .. })
+    ));
     disk.set().sync_dir_error = None;
     assert!(matches!(journal.sync(), Err(Error::Poisoned { .. })));
     drop(journal);

@@ -24,8 +24,16 @@ impl Model {
     /// Checks the journal after a power failure: all durable records exist, and a prefix of the others.
     fn check_recovery(&mut self, journal: &Journal) {
         let last = journal.next_sequence() - 1;
-        assert!(last >= self.durable, "{last} of {} durable records", self.durable);
-        self.losses += self.records.iter().filter(|(sequence, _)| *sequence > last).count() as u64;
+        assert!(
+            last >= self.durable,
+            "{last} of {} durable records",
+            self.durable
+        );
+        self.losses += self
+            .records
+            .iter()
+            .filter(|(sequence, _)| *sequence > last)
+            .count() as u64;
         self.records.retain(|(sequence, _)| *sequence <= last);
         self.durable = last;
         self.check(journal);
@@ -39,8 +47,13 @@ impl Model {
 }
 
 fn open(dir: &Path, disk: &Arc<FaultyDisk>) -> Journal {
-    let options = Options { spare_segments: 1, ..small() };
-    Journal::open_on(dir, options, Arc::clone(disk) as _).unwrap().0
+    let options = Options {
+        spare_segments: 1,
+        ..small()
+    };
+    Journal::open_on(dir, options, Arc::clone(disk) as _)
+        .unwrap()
+        .0
 }
 
 fn simulate(seed: u64) -> u64 {
@@ -84,5 +97,8 @@ fn durable_records_survive_and_lost_records_stay_lost() {
         eprintln!("ORLOG_JOURNAL_SEED={seed}");
         losses += simulate(seed);
     }
-    assert!(losses > 0, "no power failure lost data, so the test is empty");
+    assert!(
+        losses > 0,
+        "no power failure lost data, so the test is empty"
+    );
 }

@@ -20,7 +20,11 @@ fn a_reader_follows_a_concurrent_writer_and_a_concurrent_syncer() {
         scope.spawn(|| {
             let mut cursor = reader.read_from(1).unwrap();
             while cursor.next_sequence() <= last {
-                assert!(started.elapsed() < DEADLINE, "is at {}", cursor.next_sequence());
+                assert!(
+                    started.elapsed() < DEADLINE,
+                    "is at {}",
+                    cursor.next_sequence()
+                );
                 match cursor.read().unwrap() {
                     Some(record) => assert_eq!(record.payload, payload(record.sequence, 150)),
                     None => thread::yield_now(),
@@ -86,23 +90,38 @@ fn a_cursor_can_be_bounded_and_waits_at_the_end() {
     journal.sync().unwrap();
     fill(&mut journal, 1, 10);
     assert_eq!((reader.last_synced(), reader.last_written()), (2, 3));
-    assert_eq!(cursor.read_up_to(reader.last_synced()).unwrap().map(|record| record.sequence), Some(2));
+    assert_eq!(
+        cursor
+            .read_up_to(reader.last_synced())
+            .unwrap()
+            .map(|record| record.sequence),
+        Some(2)
+    );
     assert_eq!(cursor.read_up_to(reader.last_synced()).unwrap(), None);
-    assert_eq!(cursor.read().unwrap().map(|record| record.sequence), Some(3));
+    assert_eq!(
+        cursor.read().unwrap().map(|record| record.sequence),
+        Some(3)
+    );
     assert_eq!(cursor.read().unwrap(), None);
 }
 
 #[test]
 fn a_cursor_finds_every_record_of_a_large_segment() {
     let dir = tempfile::tempdir().unwrap();
-    let options = orlog_journal::Options { segment_bytes: 2 << 20, ..crate::support::small() };
+    let options = orlog_journal::Options {
+        segment_bytes: 2 << 20,
+        ..crate::support::small()
+    };
     let (mut journal, _) = orlog_journal::Journal::open(dir.path(), options.clone()).unwrap();
     fill(&mut journal, 300, 10_000);
     for _ in 0..2 {
         for sequence in 1..=300 {
             let mut cursor = journal.reader().read_from(sequence).unwrap();
             let record = cursor.read().unwrap().unwrap();
-            assert_eq!((record.sequence, record.payload), (sequence, payload(sequence, 10_000).as_slice()));
+            assert_eq!(
+                (record.sequence, record.payload),
+                (sequence, payload(sequence, 10_000).as_slice())
+            );
         }
         drop(journal);
         (journal, _) = orlog_journal::Journal::open(dir.path(), options.clone()).unwrap();
@@ -121,5 +140,13 @@ fn truncated_record_error_names_the_first_available_record() {
     assert!(
         matches!(journal.reader().read_from(1), Err(Error::Truncated { requested: 1, first: f }) if f == first)
     );
-    assert!(journal.reader().read_from(first).unwrap().read().unwrap().is_some());
+    assert!(
+        journal
+            .reader()
+            .read_from(first)
+            .unwrap()
+            .read()
+            .unwrap()
+            .is_some()
+    );
 }

@@ -5,7 +5,9 @@ use std::path::Path;
 
 use orlog_journal::{Error, Journal, Options};
 
-use crate::support::{RECORD_HEADER, check_records, contents, files, fill, open, record_offset, small};
+use crate::support::{
+    RECORD_HEADER, check_records, contents, files, fill, open, record_offset, small,
+};
 
 const SIZE: usize = 13;
 
@@ -25,16 +27,28 @@ fn check_cut(bytes: &[u8], retained: u64, torn: bool) {
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join("00000000000000000001.seg"), bytes).unwrap();
     let (mut journal, recovery) = open(dir.path());
-    assert_eq!((recovery.records, recovery.torn_bytes > 0), (retained, torn), "{recovery:?}");
+    assert_eq!(
+        (recovery.records, recovery.torn_bytes > 0),
+        (retained, torn),
+        "{recovery:?}"
+    );
     check_records(&journal, 1..=retained, SIZE);
     drop(journal);
     let recovery;
     (journal, recovery) = open(dir.path());
-    assert_eq!((recovery.records, recovery.torn_bytes), (retained, 0), "cut once");
+    assert_eq!(
+        (recovery.records, recovery.torn_bytes),
+        (retained, 0),
+        "cut once"
+    );
     fill(&mut journal, 1, SIZE);
     drop(journal);
     let (journal, recovery) = open(dir.path());
-    assert_eq!((recovery.records, recovery.torn_bytes), (retained + 1, 0), "no discarded record reappears");
+    assert_eq!(
+        (recovery.records, recovery.torn_bytes),
+        (retained + 1, 0),
+        "no discarded record reappears"
+    );
     check_records(&journal, 1..=retained + 1, SIZE);
 }
 
@@ -46,7 +60,11 @@ fn check_corrupt(bytes: &[u8], at: usize) {
     let path = dir.path().join("00000000000000000001.seg");
     fs::write(&path, bytes).unwrap();
     match Journal::open(dir.path(), small()) {
-        Err(Error::Corrupt { path: named, offset, .. }) => {
+        Err(Error::Corrupt {
+            path: named,
+            offset,
+            ..
+        }) => {
             assert_eq!((named, offset), (path.clone(), at as u64));
         }
         other => panic!("{other:?}"),
@@ -58,19 +76,45 @@ fn check_corrupt(bytes: &[u8], at: usize) {
 fn journal_that_ends_before_an_expected_record_is_rejected_unchanged() {
     let dir = tempfile::tempdir().unwrap();
     let missing = dir.path().join("missing");
-    let expect = |expected_last| Options { expected_last, ..small() };
-    assert!(matches!(Journal::open(&missing, expect(1)), Err(Error::LostEnd { last: 0, expected: 1, .. })));
+    let expect = |expected_last| Options {
+        expected_last,
+        ..small()
+    };
+    assert!(matches!(
+        Journal::open(&missing, expect(1)),
+        Err(Error::LostEnd {
+            last: 0,
+            expected: 1,
+            ..
+        })
+    ));
     assert!(!missing.exists());
     written(dir.path(), 3, 0);
-    assert!(matches!(Journal::open(dir.path(), expect(4)), Err(Error::LostEnd { last: 3, expected: 4, .. })));
-    assert_eq!(Journal::open(dir.path(), expect(3)).unwrap().0.next_sequence(), 4);
+    assert!(matches!(
+        Journal::open(dir.path(), expect(4)),
+        Err(Error::LostEnd {
+            last: 3,
+            expected: 4,
+            ..
+        })
+    ));
+    assert_eq!(
+        Journal::open(dir.path(), expect(3))
+            .unwrap()
+            .0
+            .next_sequence(),
+        4
+    );
 }
 
 #[test]
 fn torn_tail_is_truncated_at_any_byte() {
     let dir = tempfile::tempdir().unwrap();
     let bytes = written(dir.path(), 2, 1);
-    let (start, end) = (record_offset(2, SIZE), record_offset(2, SIZE) + RECORD_HEADER + SIZE);
+    let (start, end) = (
+        record_offset(2, SIZE),
+        record_offset(2, SIZE) + RECORD_HEADER + SIZE,
+    );
     for cut in start..end {
         let mut zeroed = bytes.clone();
         zeroed[cut..].fill(0);
@@ -146,7 +190,13 @@ fn damage_in_a_segment_that_is_not_the_last_is_corruption() {
 }
 
 fn next_first(dir: &Path) -> u64 {
-    files(dir, "seg")[1].file_stem().unwrap().to_str().unwrap().parse().unwrap()
+    files(dir, "seg")[1]
+        .file_stem()
+        .unwrap()
+        .to_str()
+        .unwrap()
+        .parse()
+        .unwrap()
 }
 
 #[test]
@@ -156,7 +206,10 @@ fn a_missing_segment_is_corruption() {
     fill(&mut journal, 100, 100);
     drop(journal);
     fs::remove_file(&files(dir.path(), "seg")[1]).unwrap();
-    assert!(matches!(Journal::open(dir.path(), small()), Err(Error::Corrupt { .. })));
+    assert!(matches!(
+        Journal::open(dir.path(), small()),
+        Err(Error::Corrupt { .. })
+    ));
 }
 
 #[test]
@@ -166,13 +219,22 @@ fn damaged_header_and_invalid_name_are_corruption() {
     let path = files(dir.path(), "seg").remove(0);
     let renamed = path.with_file_name("00000000000000000009.seg");
     fs::rename(&path, &renamed).unwrap();
-    assert!(matches!(Journal::open(dir.path(), small()), Err(Error::Corrupt { offset: 16, .. })));
+    assert!(matches!(
+        Journal::open(dir.path(), small()),
+        Err(Error::Corrupt { offset: 16, .. })
+    ));
     let mut bytes = fs::read(&renamed).unwrap();
     bytes[20] ^= 1;
     fs::write(&renamed, &bytes).unwrap();
-    assert!(matches!(Journal::open(dir.path(), small()), Err(Error::Corrupt { offset: 0, .. })));
+    assert!(matches!(
+        Journal::open(dir.path(), small()),
+        Err(Error::Corrupt { offset: 0, .. })
+    ));
     fs::write(&renamed, &bytes[..40]).unwrap();
-    assert!(matches!(Journal::open(dir.path(), small()), Err(Error::Corrupt { offset: 0, .. })));
+    assert!(matches!(
+        Journal::open(dir.path(), small()),
+        Err(Error::Corrupt { offset: 0, .. })
+    ));
 }
 
 #[test]
@@ -200,7 +262,10 @@ fn payload_that_resembles_a_record_is_not_parsed_as_one() {
     // The records of one journal as payload of another journal with a different header.
     let carried = bytes.split_off(record_offset(0, SIZE));
     let other = tempfile::tempdir().unwrap();
-    let options = orlog_journal::Options { identity: [9; 16], ..small() };
+    let options = orlog_journal::Options {
+        identity: [9; 16],
+        ..small()
+    };
     let (mut journal, _) = Journal::open(other.path(), options.clone()).unwrap();
     journal.append(&[&carried[..200]]).unwrap();
     drop(journal);

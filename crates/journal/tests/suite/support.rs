@@ -14,7 +14,10 @@ pub(crate) const RECORD_HEADER: usize = 24;
 
 /// Returns options with segments of 4 KiB.
 pub(crate) fn small() -> Options {
-    Options { segment_bytes: 4096, ..Options::new(IDENTITY) }
+    Options {
+        segment_bytes: 4096,
+        ..Options::new(IDENTITY)
+    }
 }
 
 #[track_caller]
@@ -51,19 +54,30 @@ pub(crate) fn contents(reader: &Reader) -> Vec<(u64, Vec<u8>)> {
 /// Checks that the journal contains `payload(sequence, size)` for each sequence of the range and
 /// nothing else.
 #[track_caller]
-pub(crate) fn check_records(journal: &Journal, sequences: std::ops::RangeInclusive<u64>, size: usize) {
+pub(crate) fn check_records(
+    journal: &Journal,
+    sequences: std::ops::RangeInclusive<u64>,
+    size: usize,
+) {
     let (found, end) = (contents(&journal.reader()), sequences.end() + 1);
     let numbers: Vec<_> = found.iter().map(|(sequence, _)| *sequence).collect();
     assert_eq!(numbers, sequences.collect::<Vec<_>>());
     for (sequence, bytes) in found {
-        assert!(bytes == payload(sequence, size), "record {sequence} has another payload");
+        assert!(
+            bytes == payload(sequence, size),
+            "record {sequence} has another payload"
+        );
     }
     assert_eq!(journal.next_sequence(), end);
 }
 
 pub(crate) fn files(dir: &Path, extension: &str) -> Vec<PathBuf> {
-    let entries = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
-    let mut paths: Vec<_> = entries.filter(|path| path.extension().is_some_and(|e| e == extension)).collect();
+    let entries = fs::read_dir(dir)
+        .unwrap()
+        .map(|entry| entry.unwrap().path());
+    let mut paths: Vec<_> = entries
+        .filter(|path| path.extension().is_some_and(|e| e == extension))
+        .collect();
     paths.sort();
     paths
 }
@@ -128,7 +142,10 @@ impl FaultyDisk {
                 let to_border = SECTOR - usize::try_from(offset).unwrap() % SECTOR;
                 let end = rollback.before.len().min(at + to_border);
                 if random.f64() < chance {
-                    rollback.file.write_all_at(&rollback.before[at..end], offset).unwrap();
+                    rollback
+                        .file
+                        .write_all_at(&rollback.before[at..end], offset)
+                        .unwrap();
                 }
                 at = end;
             }
@@ -155,7 +172,11 @@ impl Disk for FaultyDisk {
         let mut state = self.set();
         let inode = file.metadata()?.ino();
         let end = offset + bytes.len() as u64;
-        for rollback in state.rollback.iter_mut().filter(|rollback| rollback.inode == inode) {
+        for rollback in state
+            .rollback
+            .iter_mut()
+            .filter(|rollback| rollback.inode == inode)
+        {
             rollback.discarded &=
                 rollback.offset < offset || rollback.offset + rollback.before.len() as u64 > end;
         }
@@ -188,11 +209,15 @@ impl Disk for FaultyDisk {
                 .for_each(|rollback| rollback.discarded = true);
             return Err(kind.into());
         }
-        state.rollback.retain(|rollback| rollback.inode != inode || rollback.discarded);
+        state
+            .rollback
+            .retain(|rollback| rollback.inode != inode || rollback.discarded);
         Ok(())
     }
 
     fn sync_dir(&self, _dir: &File) -> io::Result<()> {
-        self.set().sync_dir_error.map_or(Ok(()), |kind| Err(kind.into()))
+        self.set()
+            .sync_dir_error
+            .map_or(Ok(()), |kind| Err(kind.into()))
     }
 }

@@ -1,8 +1,8 @@
 //! Program of batches: maps the inputs of an instance to transitions of the batch.
 
 use orlog_model::{
-    CorrelationId, DefinitionRef, Event, Failure, Name, Status, TimerChange, Transition, Wait, WaitKind,
-    Work, WorkOutcome,
+    CorrelationId, DefinitionRef, Event, Failure, Name, Status, TimerChange, Transition, Wait,
+    WaitKind, Work, WorkOutcome,
 };
 use serde_json::Value;
 
@@ -34,7 +34,10 @@ impl Default for BatchProgram {
             history_limit: Some(HISTORY_LIMIT),
             ..Manifest::default()
         };
-        Self { reference: reference(SAGA), manifest }
+        Self {
+            reference: reference(SAGA),
+            manifest,
+        }
     }
 }
 
@@ -48,7 +51,10 @@ impl Program for BatchProgram {
     }
 
     fn correlate(&self, event: &Event) -> Result<CorrelationId, ProgramError> {
-        Err(ProgramError::SchemaMismatch(format!("{} is a signal, not an event", event.kind)))
+        Err(ProgramError::SchemaMismatch(format!(
+            "{} is a signal, not an event",
+            event.kind
+        )))
     }
 
     fn apply(
@@ -62,7 +68,9 @@ impl Program for BatchProgram {
             (state, ProgramInput::Event(event)) => signal(state, event, context),
             (None, _) => Ok(ProgramOutput::Ignored("the batch does not exist".into())),
             (Some(state), ProgramInput::Timer { .. }) => timer(state, context),
-            (Some(state), ProgramInput::WorkResult { outcome, .. }) => page_ended(state, outcome, context),
+            (Some(state), ProgramInput::WorkResult { outcome, .. }) => {
+                page_ended(state, outcome, context)
+            }
             (Some(state), ProgramInput::Cancel { .. }) => stop(state, context),
             (Some(_), ProgramInput::Retry | ProgramInput::Skip | ProgramInput::ForceComplete) => {
                 Ok(ProgramOutput::Rejected("a batch is never stuck".into()))
@@ -92,10 +100,16 @@ fn signal(
 ) -> Result<ProgramOutput, ProgramError> {
     match (event.kind.as_str(), state) {
         (CREATE, state) => create(state, event, context),
-        (PAUSE | RESUME | STOP, None) => Ok(ProgramOutput::Rejected("the batch does not exist".into())),
+        (PAUSE | RESUME | STOP, None) => {
+            Ok(ProgramOutput::Rejected("the batch does not exist".into()))
+        }
         (STOP, Some(state)) => stop(state, context),
-        (PAUSE | RESUME, Some(state)) if state.status.is_final() || state.status == BatchStatus::Stopping => {
-            Ok(ProgramOutput::Rejected(format!("the batch is {}", state.status.as_str()).into()))
+        (PAUSE | RESUME, Some(state))
+            if state.status.is_final() || state.status == BatchStatus::Stopping =>
+        {
+            Ok(ProgramOutput::Rejected(
+                format!("the batch is {}", state.status.as_str()).into(),
+            ))
         }
         (PAUSE, Some(state)) if state.status == BatchStatus::Paused => {
             Ok(ProgramOutput::Ignored("it is already paused".into()))
@@ -115,9 +129,15 @@ fn signal(
             let is_approval = state.status == BatchStatus::AwaitingApproval;
             state.is_approved |= is_approval;
             state.status = BatchStatus::Running;
-            advance(state, if is_approval { "approved" } else { "resumed" }, context)
+            advance(
+                state,
+                if is_approval { "approved" } else { "resumed" },
+                context,
+            )
         }
-        (_, _) => Ok(ProgramOutput::Ignored("a batch does not handle this event".into())),
+        (_, _) => Ok(ProgramOutput::Ignored(
+            "a batch does not handle this event".into(),
+        )),
     }
 }
 
@@ -133,7 +153,9 @@ fn create(
     match state {
         None => advance(BatchState::new(spec), "created", context),
         Some(state) if state.spec == spec => Ok(ProgramOutput::Ignored("the batch exists".into())),
-        Some(_) => Ok(ProgramOutput::Rejected("a batch with this id and another content exists".into())),
+        Some(_) => Ok(ProgramOutput::Rejected(
+            "a batch with this id and another content exists".into(),
+        )),
     }
 }
 
@@ -161,21 +183,35 @@ fn page_ended(
     };
     match outcome {
         WorkOutcome::Succeeded { payload, .. } => {
-            let outcome = serde_json::from_value::<PageOutcome>(payload.clone())
-                .map_err(|error| ProgramError::SchemaMismatch(format!("outcome of a page: {error}")))?;
+            let outcome =
+                serde_json::from_value::<PageOutcome>(payload.clone()).map_err(|error| {
+                    ProgramError::SchemaMismatch(format!("outcome of a page: {error}"))
+                })?;
             let work = state.page_ended(page, outcome, (context.key, context.now));
             output(&state, work, progress(&state), None)
         }
         WorkOutcome::Accepted => Ok(ProgramOutput::Ignored("a page has a result".into())),
         WorkOutcome::Failed { failure, .. } | WorkOutcome::TimedOut { failure } => {
             (state.status, state.error) = (BatchStatus::Failed, Some(failure.message.clone()));
-            output(&state, Vec::new(), failure.to_string(), Some(failure.clone()))
+            output(
+                &state,
+                Vec::new(),
+                failure.to_string(),
+                Some(failure.clone()),
+            )
         }
     }
 }
 
-fn advance(mut state: BatchState, note: &str, context: &Context<'_>) -> Result<ProgramOutput, ProgramError> {
-    let work = state.advance((context.key, context.now)).into_iter().collect();
+fn advance(
+    mut state: BatchState,
+    note: &str,
+    context: &Context<'_>,
+) -> Result<ProgramOutput, ProgramError> {
+    let work = state
+        .advance((context.key, context.now))
+        .into_iter()
+        .collect();
     output(&state, work, note.to_owned(), None)
 }
 
@@ -184,8 +220,17 @@ fn progress(state: &BatchState) -> String {
     if !state.is_counted {
         return format!("{} matched", state.matched);
     }
-    let BatchState { done, skipped, failed, status, .. } = state;
-    format!("{}: {done} done, {skipped} skipped, {failed} failed", status.as_str())
+    let BatchState {
+        done,
+        skipped,
+        failed,
+        status,
+        ..
+    } = state;
+    format!(
+        "{}: {done} done, {skipped} skipped, {failed} failed",
+        status.as_str()
+    )
 }
 
 fn output(
@@ -195,15 +240,24 @@ fn output(
     failure: Option<Failure>,
 ) -> Result<ProgramOutput, ProgramError> {
     let name = Name::new(TIMER).expect("the name is short");
-    let due = state.next_at.filter(|_| state.status == BatchStatus::Running && state.in_flight.is_none());
+    let due = state
+        .next_at
+        .filter(|_| state.status == BatchStatus::Running && state.in_flight.is_none());
     let timer = match due {
-        Some(due) => TimerChange::Arm { name: name.clone(), due },
+        Some(due) => TimerChange::Arm {
+            name: name.clone(),
+            due,
+        },
         None => TimerChange::Cancel { name: name.clone() },
     };
     let wait = match due {
         _ if state.in_flight.is_some() => Wait::new(WaitKind::WorkResult, tag(), None),
         Some(due) => Wait::new(WaitKind::Timer, name, Some(due)),
-        None => Wait::new(WaitKind::Operator, Name::new("resume").expect("the name is short"), None),
+        None => Wait::new(
+            WaitKind::Operator,
+            Name::new("resume").expect("the name is short"),
+            None,
+        ),
     };
     let status = match state.status {
         BatchStatus::Completed => Status::Completed,
@@ -221,7 +275,10 @@ fn output(
         work,
         timers: vec![timer],
         tasks: Vec::new(),
-        waits: Some(wait).filter(|_| !status.is_final()).into_iter().collect(),
+        waits: Some(wait)
+            .filter(|_| !status.is_final())
+            .into_iter()
+            .collect(),
         reference: Some(state.spec.selection.saga.to_string().into()),
         failure: failure.map(Into::into),
         variables: Vec::new(),

@@ -102,15 +102,19 @@ impl BatchAction {
     #[must_use]
     pub fn control(&self, reason: Option<&str>) -> ControlAction {
         match self {
-            Self::Cancel => ControlAction::Cancel { reason: reason.unwrap_or_default().to_owned() },
+            Self::Cancel => ControlAction::Cancel {
+                reason: reason.unwrap_or_default().to_owned(),
+            },
             Self::Pause => ControlAction::Pause,
             Self::Resume => ControlAction::Resume,
             Self::Retry => ControlAction::Retry,
             Self::Skip => ControlAction::Skip,
             Self::ForceComplete => ControlAction::ForceComplete,
-            Self::Signal { signal, data } => {
-                ControlAction::Signal { kind: signal.clone(), data: data.clone(), due_at: None }
-            }
+            Self::Signal { signal, data } => ControlAction::Signal {
+                kind: signal.clone(),
+                data: data.clone(),
+                due_at: None,
+            },
             Self::Migrate { hash, .. } => ControlAction::Migrate { to: *hash },
         }
     }
@@ -139,7 +143,10 @@ pub fn check_id(id: &str) -> Result<CorrelationId, String> {
     let checked = CorrelationId::for_path(id)
         .map_err(|error| error.to_string().replace("correlation id", "batch id"))?;
     if id.len() > MAX_ID_BYTES {
-        return Err(format!("batch id has {} bytes, the limit is {MAX_ID_BYTES}", id.len()));
+        return Err(format!(
+            "batch id has {} bytes, the limit is {MAX_ID_BYTES}",
+            id.len()
+        ));
     }
     Ok(checked)
 }

@@ -178,20 +178,30 @@ impl BatchState {
             PageInFlight::Count => {
                 self.matched += outcome.matched;
                 self.filter_errors += outcome.filter_errors;
-                self.first_filter_error = self.first_filter_error.take().or(outcome.first_filter_error);
+                self.first_filter_error = self
+                    .first_filter_error
+                    .take()
+                    .or(outcome.first_filter_error);
                 self.position = self.after(outcome.cursor);
             }
-            PageInFlight::Select if self.status == BatchStatus::Running && !outcome.instances.is_empty() => {
+            PageInFlight::Select
+                if self.status == BatchStatus::Running && !outcome.instances.is_empty() =>
+            {
                 let next = self.after(outcome.cursor);
                 return vec![self.request_instruction(outcome.instances, next, (own, now))];
             }
             // A selection is instructed at once or dropped.
             PageInFlight::Select if !outcome.instances.is_empty() => {}
             PageInFlight::Select => self.position = self.after(outcome.cursor),
-            PageInFlight::Apply { next, instances, since } => {
+            PageInFlight::Apply {
+                next,
+                instances,
+                since,
+            } => {
                 self.position = next;
-                let pause =
-                    Duration::from_millis(u64::from(instances) * 1_000 / u64::from(self.spec.rate.max(1)));
+                let pause = Duration::from_millis(
+                    u64::from(instances) * 1_000 / u64::from(self.spec.rate.max(1)),
+                );
                 self.next_at = Some(since.saturating_add(pause));
                 self.record(outcome);
             }
@@ -223,7 +233,8 @@ impl BatchState {
             self.in_flight = Some(PageInFlight::Count);
             return Some(self.request(own, PageTask::Count { cursor }));
         }
-        if !self.is_approved && self.processed() >= u64::from(self.spec.canary.unwrap_or_default()) {
+        if !self.is_approved && self.processed() >= u64::from(self.spec.canary.unwrap_or_default())
+        {
             self.status = BatchStatus::AwaitingApproval;
             return None;
         }
@@ -232,7 +243,13 @@ impl BatchState {
         }
         self.next_at = None;
         self.in_flight = Some(PageInFlight::Select);
-        Some(self.request(own, PageTask::Select { cursor, limit: self.page_limit() }))
+        Some(self.request(
+            own,
+            PageTask::Select {
+                cursor,
+                limit: self.page_limit(),
+            },
+        ))
     }
 
     /// Returns the number of instances of the next page: those of one second, within the limit and the canary.
@@ -255,9 +272,26 @@ impl BatchState {
             self.canary.extend(instances.iter().cloned());
         }
         let count = u32::try_from(instances.len()).unwrap_or(u32::MAX);
-        self.in_flight = Some(PageInFlight::Apply { next, instances: count, since: now });
-        let BatchSpec { action, user, reason, .. } = self.spec.clone();
-        self.request(own, PageTask::Apply { action, user, reason, instances })
+        self.in_flight = Some(PageInFlight::Apply {
+            next,
+            instances: count,
+            since: now,
+        });
+        let BatchSpec {
+            action,
+            user,
+            reason,
+            ..
+        } = self.spec.clone();
+        self.request(
+            own,
+            PageTask::Apply {
+                action,
+                user,
+                reason,
+                instances,
+            },
+        )
     }
 
     /// Adds the counts of an instruction.
@@ -265,7 +299,10 @@ impl BatchState {
         self.done += outcome.done;
         self.skipped += outcome.skipped;
         self.failed += outcome.failed;
-        for (all, more) in [(&mut self.skips, outcome.skips), (&mut self.failures, outcome.failures)] {
+        for (all, more) in [
+            (&mut self.skips, outcome.skips),
+            (&mut self.failures, outcome.failures),
+        ] {
             all.extend(more);
             all.truncate(MAX_REASONS);
         }
@@ -279,7 +316,10 @@ impl BatchState {
 
     /// Requests a page in the shard of the position: as an effect in the own shard, otherwise from a child saga there.
     fn request(&mut self, own: &InstanceKey, task: PageTask) -> Work {
-        let request = json!(PageRequest { selection: self.spec.selection.clone(), task });
+        let request = json!(PageRequest {
+            selection: self.spec.selection.clone(),
+            task
+        });
         self.pages += 1;
         let slots = self.spec.shards.get(self.position.shard);
         PAGES.request(own, slots, self.pages, request)

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use orlog_model::{
-    CorrelationId, Event, EventId, EventType, Failure, InstanceKey, SLOTS, SagaName, SlotAssigner, Status,
-    TenantId, TimerChange, Timestamp, Transition, Work, WorkOutcome,
+    CorrelationId, Event, EventId, EventType, Failure, InstanceKey, SLOTS, SagaName, SlotAssigner,
+    Status, TenantId, TimerChange, Timestamp, Transition, Work, WorkOutcome,
 };
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -46,7 +46,9 @@ impl Harness {
             status: Status::Running,
             timer: None,
             work: None,
-            instances: (0..instances).map(|index| (format!("i-{index:05}"), 0)).collect(),
+            instances: (0..instances)
+                .map(|index| (format!("i-{index:05}"), 0))
+                .collect(),
             applied: Vec::new(),
         }
     }
@@ -83,21 +85,48 @@ impl Harness {
     /// Applies an input; returns whether it changed the batch.
     fn apply(&mut self, input: &ProgramInput<'_>) -> bool {
         let now = Timestamp::from_millis(self.now);
-        let context =
-            Context { key: &self.key, version: self.version + 1, now, pending_work: &[], attempts: 0 };
-        let output = self.program.apply(self.state.as_deref(), input, &context).unwrap();
-        let ProgramOutput::Applied(transition) = output else { return false };
-        let Transition { state, status, work, timers, waits, .. } = *transition;
-        assert_eq!(waits.is_empty(), status.is_final(), "an instance waits until its end");
+        let context = Context {
+            key: &self.key,
+            version: self.version + 1,
+            now,
+            pending_work: &[],
+            attempts: 0,
+        };
+        let output = self
+            .program
+            .apply(self.state.as_deref(), input, &context)
+            .unwrap();
+        let ProgramOutput::Applied(transition) = output else {
+            return false;
+        };
+        let Transition {
+            state,
+            status,
+            work,
+            timers,
+            waits,
+            ..
+        } = *transition;
+        assert_eq!(
+            waits.is_empty(),
+            status.is_final(),
+            "an instance waits until its end"
+        );
         (self.state, self.status, self.version) = (Some(state), status, self.version + 1);
         self.timer = match &timers[..] {
             [TimerChange::Arm { due, .. }] => Some(*due),
             _ => None,
         };
         for work in work {
-            assert!(self.work.replace(work).is_none(), "at most one page is in flight");
+            assert!(
+                self.work.replace(work).is_none(),
+                "at most one page is in flight"
+            );
         }
-        assert!(self.work.is_none() || self.timer.is_none(), "a page or a timer");
+        assert!(
+            self.work.is_none() || self.timer.is_none(),
+            "a page or a timer"
+        );
         true
     }
 
@@ -114,27 +143,52 @@ impl Harness {
     fn execute(&mut self, work: &Work) -> PageOutcome {
         let within = self.shard(work);
         let after = |cursor: Option<String>| cursor.unwrap_or_default();
-        let is_here = |id: &str| within.as_ref().is_none_or(|slots| slots.contains(&slot(id)));
+        let is_here = |id: &str| {
+            within
+                .as_ref()
+                .is_none_or(|slots| slots.contains(&slot(id)))
+        };
         let ids = self.instances.keys().filter(|id| is_here(id));
         match Self::request(work).task {
             PageTask::Count { cursor } => {
-                let found: Vec<_> = ids.filter(|id| **id > after(cursor.clone())).take(3).cloned().collect();
+                let found: Vec<_> = ids
+                    .filter(|id| **id > after(cursor.clone()))
+                    .take(3)
+                    .cloned()
+                    .collect();
                 let cursor = found.get(2).cloned();
-                PageOutcome { matched: found.len() as u64, cursor, ..PageOutcome::default() }
+                PageOutcome {
+                    matched: found.len() as u64,
+                    cursor,
+                    ..PageOutcome::default()
+                }
             }
             PageTask::Select { cursor, limit } => {
-                let found: Vec<_> =
-                    ids.filter(|id| **id > after(cursor.clone())).take(limit as usize).collect();
-                let cursor = (found.len() == limit as usize).then(|| (*found.last().unwrap()).clone());
-                let instances = found.iter().map(|id| CorrelationId::new(id.as_str()).unwrap()).collect();
-                PageOutcome { cursor, instances, ..PageOutcome::default() }
+                let found: Vec<_> = ids
+                    .filter(|id| **id > after(cursor.clone()))
+                    .take(limit as usize)
+                    .collect();
+                let cursor =
+                    (found.len() == limit as usize).then(|| (*found.last().unwrap()).clone());
+                let instances = found
+                    .iter()
+                    .map(|id| CorrelationId::new(id.as_str()).unwrap())
+                    .collect();
+                PageOutcome {
+                    cursor,
+                    instances,
+                    ..PageOutcome::default()
+                }
             }
             PageTask::Apply { instances, .. } => {
                 self.applied.push((self.now, instances.len()));
                 for id in &instances {
                     *self.instances.get_mut(id.as_str()).unwrap() += 1;
                 }
-                PageOutcome { done: instances.len() as u64, ..PageOutcome::default() }
+                PageOutcome {
+                    done: instances.len() as u64,
+                    ..PageOutcome::default()
+                }
             }
         }
     }
@@ -155,7 +209,10 @@ impl Harness {
     }
 
     fn end_page(&mut self, outcome: &WorkOutcome) {
-        assert!(self.apply(&ProgramInput::WorkResult { tag: "page", outcome }));
+        assert!(self.apply(&ProgramInput::WorkResult {
+            tag: "page",
+            outcome
+        }));
     }
 
     /// Executes the page in flight, or fires the timer; returns whether there was one.
@@ -196,8 +253,11 @@ fn slot(id: &str) -> u16 {
 }
 
 fn full(spec: &Value) -> Value {
-    let mut all = json!({ "selection": { "saga": "order" }, "action": { "type": "retry" }, "rate": 10 });
-    all.as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
+    let mut all =
+        json!({ "selection": { "saga": "order" }, "action": { "type": "retry" }, "rate": 10 });
+    all.as_object_mut()
+        .unwrap()
+        .extend(spec.as_object().unwrap().clone());
     all
 }
 
@@ -207,10 +267,17 @@ fn counts_then_instructs_each_instance_once_at_the_rate() {
     let started = batch.now;
     batch.run();
     let state = batch.batch();
-    assert_eq!((state.status, state.matched, state.done), (BatchStatus::Completed, 25, 25));
+    assert_eq!(
+        (state.status, state.matched, state.done),
+        (BatchStatus::Completed, 25, 25)
+    );
     assert_eq!(batch.status, Status::Completed);
     assert!(batch.each_once(), "{:?}", batch.instances);
-    let pages: Vec<_> = batch.applied.iter().map(|(at, count)| (at - started, *count)).collect();
+    let pages: Vec<_> = batch
+        .applied
+        .iter()
+        .map(|(at, count)| (at - started, *count))
+        .collect();
     assert_eq!(pages, [(0, 10), (1_000, 10), (2_000, 5)]);
 }
 
@@ -219,7 +286,11 @@ fn fast_batch_has_short_pages() {
     let mut batch = Harness::create(250, &json!({ "rate": 1_000 }));
     let started = batch.now;
     batch.run();
-    let pages: Vec<_> = batch.applied.iter().map(|(at, count)| (at - started, *count)).collect();
+    let pages: Vec<_> = batch
+        .applied
+        .iter()
+        .map(|(at, count)| (at - started, *count))
+        .collect();
     assert_eq!(pages, [(0, 100), (100, 100), (200, 50)]);
 }
 
@@ -233,7 +304,10 @@ fn slow_pages_are_not_delayed_further() {
     assert!(batch.work.is_none() && batch.timer.is_some());
     batch.now += 2_000;
     assert!(batch.apply(&ProgramInput::Timer { name: "next" }));
-    assert!(matches!(Harness::request(batch.work.as_ref().unwrap()).task, PageTask::Select { .. }));
+    assert!(matches!(
+        Harness::request(batch.work.as_ref().unwrap()).task,
+        PageTask::Select { .. }
+    ));
 }
 
 #[test]
@@ -241,13 +315,19 @@ fn canary_waits_for_an_approval() {
     let mut batch = Harness::create(12, &json!({ "canary": 3 }));
     batch.run();
     let state = batch.batch();
-    assert_eq!((state.status, state.done, batch.status), (BatchStatus::AwaitingApproval, 3, Status::Running));
+    assert_eq!(
+        (state.status, state.done, batch.status),
+        (BatchStatus::AwaitingApproval, 3, Status::Running)
+    );
     let canary: Vec<_> = state.canary.iter().map(CorrelationId::as_str).collect();
     assert_eq!(canary, ["i-00000", "i-00001", "i-00002"]);
     assert!(!batch.signal(PAUSE, Value::Null), "it waits already");
     assert!(batch.signal(RESUME, Value::Null));
     batch.run();
-    assert_eq!((batch.batch().status, batch.batch().canary.len()), (BatchStatus::Completed, 3));
+    assert_eq!(
+        (batch.batch().status, batch.batch().canary.len()),
+        (BatchStatus::Completed, 3)
+    );
     assert!(batch.each_once(), "{:?}", batch.instances);
 }
 
@@ -255,7 +335,10 @@ fn canary_waits_for_an_approval() {
 fn canary_of_all_instances_needs_no_approval() {
     let mut batch = Harness::create(3, &json!({ "canary": 5 }));
     batch.run();
-    assert_eq!((batch.batch().status, batch.batch().done), (BatchStatus::Completed, 3));
+    assert_eq!(
+        (batch.batch().status, batch.batch().done),
+        (BatchStatus::Completed, 3)
+    );
 }
 
 #[test]
@@ -270,7 +353,10 @@ fn selection_of_a_paused_batch_is_dropped_and_repeated() {
     assert!(batch.signal(PAUSE, Value::Null));
     assert!(!batch.signal(PAUSE, Value::Null));
     batch.run();
-    assert_eq!((batch.batch().status, batch.batch().processed()), (BatchStatus::Paused, 0));
+    assert_eq!(
+        (batch.batch().status, batch.batch().processed()),
+        (BatchStatus::Paused, 0)
+    );
     assert!(batch.signal(RESUME, Value::Null));
     assert!(!batch.signal(RESUME, Value::Null));
     batch.run();
@@ -294,15 +380,23 @@ fn selection_of_a_paused_batch_is_dropped_and_repeated() {
 #[test]
 fn stop_records_the_page_in_flight_and_ends() {
     let mut batch = Harness::create(30, &json!({}));
-    while !matches!(batch.work.as_ref().map(|work| Harness::request(work).task), Some(PageTask::Apply { .. }))
-    {
+    while !matches!(
+        batch.work.as_ref().map(|work| Harness::request(work).task),
+        Some(PageTask::Apply { .. })
+    ) {
         assert!(batch.step());
     }
     assert!(batch.signal(STOP, Value::Null));
-    assert_eq!((batch.batch().status, batch.status), (BatchStatus::Stopping, Status::Running));
+    assert_eq!(
+        (batch.batch().status, batch.status),
+        (BatchStatus::Stopping, Status::Running)
+    );
     assert!(!batch.signal(RESUME, Value::Null) && !batch.signal(STOP, Value::Null));
     batch.run();
-    assert_eq!((batch.batch().status, batch.batch().done), (BatchStatus::Stopped, 10));
+    assert_eq!(
+        (batch.batch().status, batch.batch().done),
+        (BatchStatus::Stopped, 10)
+    );
     assert_eq!(batch.status, Status::Cancelled);
     assert!(!batch.signal(PAUSE, Value::Null));
 }
@@ -311,10 +405,23 @@ fn stop_records_the_page_in_flight_and_ends() {
 fn failed_page_ends_the_batch_with_its_reason() {
     let mut batch = Harness::create(3, &json!({}));
     batch.work.take();
-    let failure = Failure { code: "x".to_owned(), message: "the filter is not Boolean".to_owned() };
-    batch.end_page(&WorkOutcome::Failed { event: None, failure, payload: Value::Null });
-    assert_eq!((batch.batch().status, batch.status), (BatchStatus::Failed, Status::Failed));
-    assert_eq!(batch.batch().error.as_deref(), Some("the filter is not Boolean"));
+    let failure = Failure {
+        code: "x".to_owned(),
+        message: "the filter is not Boolean".to_owned(),
+    };
+    batch.end_page(&WorkOutcome::Failed {
+        event: None,
+        failure,
+        payload: Value::Null,
+    });
+    assert_eq!(
+        (batch.batch().status, batch.status),
+        (BatchStatus::Failed, Status::Failed)
+    );
+    assert_eq!(
+        batch.batch().error.as_deref(),
+        Some("the filter is not Boolean")
+    );
 }
 
 #[test]
@@ -328,7 +435,9 @@ fn repeated_creation_is_ignored_and_a_different_one_rejected() {
 
 #[test]
 fn pages_of_other_shards_are_children_there() {
-    let shards: Vec<Range<u16>> = (0..4).map(|index| index * SLOTS / 4..(index + 1) * SLOTS / 4).collect();
+    let shards: Vec<Range<u16>> = (0..4)
+        .map(|index| index * SLOTS / 4..(index + 1) * SLOTS / 4)
+        .collect();
     let mut batch = Harness::create(40, &json!({ "shards": shards, "rate": 1_000 }));
     let (mut own, mut others) = (0, 0);
     loop {
@@ -344,8 +453,14 @@ fn pages_of_other_shards_are_children_there() {
             break;
         }
     }
-    assert!(own > 0 && others > 3 * 2, "{own} in the own shard, {others} in others");
-    assert_eq!((batch.batch().status, batch.batch().matched), (BatchStatus::Completed, 40));
+    assert!(
+        own > 0 && others > 3 * 2,
+        "{own} in the own shard, {others} in others"
+    );
+    assert_eq!(
+        (batch.batch().status, batch.batch().matched),
+        (BatchStatus::Completed, 40)
+    );
     assert!(batch.each_once(), "{:?}", batch.instances);
 }
 
@@ -357,9 +472,15 @@ fn page_of_another_shard_returns_the_outcome_of_its_effect() {
         saga: SagaName::new(PAGE_SAGA).unwrap(),
         correlation: CorrelationId::new("b.1.0").unwrap(),
     };
-    let context =
-        Context { key: &key, version: 1, now: Timestamp::from_millis(0), pending_work: &[], attempts: 0 };
-    let request = json!({ "selection": { "saga": "order" }, "task": { "type": "count", "cursor": null } });
+    let context = Context {
+        key: &key,
+        version: 1,
+        now: Timestamp::from_millis(0),
+        pending_work: &[],
+        attempts: 0,
+    };
+    let request =
+        json!({ "selection": { "saga": "order" }, "task": { "type": "count", "cursor": null } });
     let event = Event {
         id: EventId::new("e").unwrap(),
         tenant: TenantId::default(),
@@ -375,26 +496,51 @@ fn page_of_another_shard_returns_the_outcome_of_its_effect() {
         user: None,
         attributes: None,
     };
-    assert!(program.correlate(&event).is_err(), "an event starts no page");
-    let Ok(ProgramOutput::Applied(started)) = program.apply(None, &ProgramInput::Event(&event), &context)
+    assert!(
+        program.correlate(&event).is_err(),
+        "an event starts no page"
+    );
+    let Ok(ProgramOutput::Applied(started)) =
+        program.apply(None, &ProgramInput::Event(&event), &context)
     else {
         panic!("the page starts");
     };
-    let [Work::Effect(effect)] = &started.work[..] else { panic!("{:?}", started.work) };
-    assert_eq!((effect.name.as_str(), &effect.payload), (PAGE_EFFECT, &request));
+    let [Work::Effect(effect)] = &started.work[..] else {
+        panic!("{:?}", started.work)
+    };
+    assert_eq!(
+        (effect.name.as_str(), &effect.payload),
+        (PAGE_EFFECT, &request)
+    );
     let end = |outcome: &WorkOutcome| {
-        let input = ProgramInput::WorkResult { tag: "page", outcome };
+        let input = ProgramInput::WorkResult {
+            tag: "page",
+            outcome,
+        };
         match program.apply(Some(&started.state), &input, &context) {
             Ok(ProgramOutput::Applied(ended)) => *ended,
             other => panic!("{other:?}"),
         }
     };
     let ended = end(&WorkOutcome::succeeded(None, json!({ "matched": 3 })));
-    let [Work::Fact(fact)] = &ended.work[..] else { panic!("{:?}", ended.work) };
-    assert_eq!((ended.status, &fact.data), (Status::Completed, &json!({ "matched": 3 })));
-    let failure = Failure { code: "x".to_owned(), message: "y".to_owned() };
-    let ended = end(&WorkOutcome::TimedOut { failure: failure.clone() });
-    assert_eq!((ended.status, ended.failure), (Status::Failed, Some(failure.into())));
+    let [Work::Fact(fact)] = &ended.work[..] else {
+        panic!("{:?}", ended.work)
+    };
+    assert_eq!(
+        (ended.status, &fact.data),
+        (Status::Completed, &json!({ "matched": 3 }))
+    );
+    let failure = Failure {
+        code: "x".to_owned(),
+        message: "y".to_owned(),
+    };
+    let ended = end(&WorkOutcome::TimedOut {
+        failure: failure.clone(),
+    });
+    assert_eq!(
+        (ended.status, ended.failure),
+        (Status::Failed, Some(failure.into()))
+    );
 }
 
 #[test]
@@ -407,7 +553,12 @@ fn only_a_batch_requests_pages() {
     let (batch, page, order) = (key(SAGA), key(PAGE_SAGA), key("order"));
     assert_eq!(batch_of(&batch, None), Some(&batch));
     assert_eq!(batch_of(&page, Some(&batch)), Some(&batch));
-    for (own, parent) in [(&page, None), (&page, Some(&order)), (&order, None), (&order, Some(&batch))] {
+    for (own, parent) in [
+        (&page, None),
+        (&page, Some(&order)),
+        (&order, None),
+        (&order, Some(&batch)),
+    ] {
         assert_eq!(batch_of(own, parent), None);
     }
 }
@@ -415,7 +566,11 @@ fn only_a_batch_requests_pages() {
 #[test]
 fn ids_of_batches_are_short_and_have_a_path() {
     assert!(check_id("retry-2026").is_ok() && check_id(&"x".repeat(MAX_ID_BYTES)).is_ok());
-    for (invalid, reason) in [("", "batch id"), ("..", "batch id"), (&"x".repeat(101), "the limit is 100")] {
+    for (invalid, reason) in [
+        ("", "batch id"),
+        ("..", "batch id"),
+        (&"x".repeat(101), "the limit is 100"),
+    ] {
         let error = check_id(invalid).unwrap_err();
         assert!(error.contains(reason), "{error}");
     }

@@ -2,15 +2,17 @@
 
 use std::time::Duration;
 
-use orlog_model::{EffectName, EventType, ExcludedUser, InDoubtPolicy, Name, ParentEndPolicy, SagaName};
+use orlog_model::{
+    EffectName, EventType, ExcludedUser, InDoubtPolicy, Name, ParentEndPolicy, SagaName,
+};
 use serde_json::Value;
 
 use super::names::{matcher, parse_name, steps};
 use crate::definition::ResultMatcher;
 use crate::diagnostic::RawDiagnostic;
 use crate::steps::{
-    Action, ChildSagaAction, CommandAction, EffectAction, Escalation, HumanTask, JobAction, OnMaxRounds,
-    RepeatAction, RestartAction, RetrySpec, SwitchCase, TimeLimit, TimeSpec,
+    Action, ChildSagaAction, CommandAction, EffectAction, Escalation, HumanTask, JobAction,
+    OnMaxRounds, RepeatAction, RestartAction, RetrySpec, SwitchCase, TimeLimit, TimeSpec,
 };
 
 /// Action of a step or of its compensation, with its result options.
@@ -32,13 +34,19 @@ impl StepAction {
     /// Creates a command, written as `aggregate.Command`.
     #[must_use]
     pub fn command(name: &str) -> Self {
-        Self::new(CommandAction::new(name).map(Action::Command).map_err(|finding| vec![finding]))
+        Self::new(
+            CommandAction::new(name)
+                .map(Action::Command)
+                .map_err(|finding| vec![finding]),
+        )
     }
 
     /// Creates an effect.
     #[must_use]
     pub fn effect(name: &str) -> Self {
-        Self::named(EffectName::new(name), |name| Action::Effect(EffectAction::new(name)))
+        Self::named(EffectName::new(name), |name| {
+            Action::Effect(EffectAction::new(name))
+        })
     }
 
     /// Creates a wait of this duration.
@@ -70,14 +78,22 @@ impl StepAction {
     pub fn child_saga(name: &str) -> Self {
         Self::named(SagaName::new(name), |saga| {
             let (correlation, event, on_parent_end) = (None, None, None);
-            Action::Saga(ChildSagaAction { saga, correlation, event, data: Value::Null, on_parent_end })
+            Action::Saga(ChildSagaAction {
+                saga,
+                correlation,
+                event,
+                data: Value::Null,
+                on_parent_end,
+            })
         })
     }
 
     /// Creates a job: a script of this type, which a worker runs.
     #[must_use]
     pub fn job(kind: &str, script: &str) -> Self {
-        Self::named(Name::new(kind), |kind| Action::Job(JobAction::new(kind, script)))
+        Self::named(Name::new(kind), |kind| {
+            Action::Job(JobAction::new(kind, script))
+        })
     }
 
     /// Creates a switch; add its cases with [`StepAction::case`] and [`StepAction::otherwise`].
@@ -90,23 +106,36 @@ impl StepAction {
     /// most `max` rounds.
     #[must_use]
     pub fn repeat_while(first: &[&str], condition: &str, max: u32) -> Self {
-        Self::repeat(first, max, |repeat| repeat.while_holds = Some(condition.to_owned()))
+        Self::repeat(first, max, |repeat| {
+            repeat.while_holds = Some(condition.to_owned())
+        })
     }
 
     /// Creates the end of a loop: repeats the steps from `first` up to this step until the condition holds, in at
     /// most `max` rounds.
     #[must_use]
     pub fn repeat_until(first: &[&str], condition: &str, max: u32) -> Self {
-        Self::repeat(first, max, |repeat| repeat.until_holds = Some(condition.to_owned()))
+        Self::repeat(first, max, |repeat| {
+            repeat.until_holds = Some(condition.to_owned())
+        })
     }
 
     fn repeat(first: &[&str], max: u32, set: impl FnOnce(&mut RepeatAction)) -> Self {
         let mut findings = Vec::new();
         let from = steps(first, "repeat", &mut findings);
         let on_max = OnMaxRounds::default();
-        let mut repeat = RepeatAction { from, while_holds: None, until_holds: None, max, on_max };
+        let mut repeat = RepeatAction {
+            from,
+            while_holds: None,
+            until_holds: None,
+            max,
+            on_max,
+        };
         set(&mut repeat);
-        Self { findings, ..Self::new(Ok(Action::Repeat(repeat))) }
+        Self {
+            findings,
+            ..Self::new(Ok(Action::Repeat(repeat)))
+        }
     }
 
     /// Creates a restart: ends the run and begins a new one with this start event; add its data with
@@ -114,12 +143,18 @@ impl StepAction {
     #[must_use]
     pub fn restart_as_new(start_event: &str) -> Self {
         Self::named(EventType::new(start_event), |event| {
-            Action::Restart(RestartAction { event, data: Value::Null })
+            Action::Restart(RestartAction {
+                event,
+                data: Value::Null,
+            })
         })
     }
 
     fn named<T>(name: Result<T, orlog_model::IdError>, action: impl FnOnce(T) -> Action) -> Self {
-        Self::new(name.map(action).map_err(|error| vec![RawDiagnostic::new("", error.to_string())]))
+        Self::new(
+            name.map(action)
+                .map_err(|error| vec![RawDiagnostic::new("", error.to_string())]),
+        )
     }
 
     pub(super) fn new(action: Result<Action, Vec<RawDiagnostic>>) -> Self {
@@ -144,7 +179,9 @@ impl StepAction {
     #[must_use]
     pub fn data(self, template: Value) -> Self {
         self.set("data", |action, _| {
-            let Some(data) = action.kind_mut().data_mut() else { return false };
+            let Some(data) = action.kind_mut().data_mut() else {
+                return false;
+            };
             *data = template;
             true
         })
@@ -154,7 +191,9 @@ impl StepAction {
     #[must_use]
     pub fn id(self, template: Value) -> Self {
         self.set("id", |action, _| {
-            let Action::Command(command) = action else { return false };
+            let Action::Command(command) = action else {
+                return false;
+            };
             command.id = Some(template);
             true
         })
@@ -164,7 +203,9 @@ impl StepAction {
     #[must_use]
     pub fn when(self, condition: &str) -> Self {
         self.set("when", |action, _| {
-            let Action::Event(event) = action else { return false };
+            let Action::Event(event) = action else {
+                return false;
+            };
             event.when = Some(condition.to_owned());
             true
         })
@@ -174,7 +215,9 @@ impl StepAction {
     #[must_use]
     pub fn correlation(self, template: Value) -> Self {
         self.set("correlation", |action, _| {
-            let Action::Saga(child) = action else { return false };
+            let Action::Saga(child) = action else {
+                return false;
+            };
             child.correlation = Some(template);
             true
         })
@@ -184,7 +227,9 @@ impl StepAction {
     #[must_use]
     pub fn start_event(self, name: &str) -> Self {
         self.set("event", |action, findings| {
-            let Action::Saga(child) = action else { return false };
+            let Action::Saga(child) = action else {
+                return false;
+            };
             child.event = parse_name(EventType::new(name), "event", findings);
             true
         })
@@ -194,7 +239,9 @@ impl StepAction {
     #[must_use]
     pub fn on_parent_end(self, policy: ParentEndPolicy) -> Self {
         self.set("on_parent_end", |action, _| {
-            let Action::Saga(child) = action else { return false };
+            let Action::Saga(child) = action else {
+                return false;
+            };
             child.on_parent_end = Some(policy);
             true
         })
@@ -214,8 +261,13 @@ impl StepAction {
 
     fn add_case(self, when: Option<String>, then: &[&str]) -> Self {
         self.set("switch", |action, findings| {
-            let Action::Switch(cases) = action else { return false };
-            cases.push(SwitchCase { when, then: steps(then, "switch", findings) });
+            let Action::Switch(cases) = action else {
+                return false;
+            };
+            cases.push(SwitchCase {
+                when,
+                then: steps(then, "switch", findings),
+            });
             true
         })
     }
@@ -224,7 +276,9 @@ impl StepAction {
     #[must_use]
     pub fn on_max(self, on_max: OnMaxRounds) -> Self {
         self.set("on_max", |action, _| {
-            let Action::Repeat(repeat) = action else { return false };
+            let Action::Repeat(repeat) = action else {
+                return false;
+            };
             repeat.on_max = on_max;
             true
         })
@@ -245,7 +299,9 @@ impl StepAction {
     /// Sets the template of the assignee.
     #[must_use]
     pub fn assignee(self, template: &str) -> Self {
-        self.set_human("assignee", |human| human.assignee = Some(Value::from(template)))
+        self.set_human("assignee", |human| {
+            human.assignee = Some(Value::from(template))
+        })
     }
 
     /// Sets the due time of the task, relative to its opening.
@@ -269,7 +325,9 @@ impl StepAction {
     /// Adds a template to the environment of the job.
     #[must_use]
     pub fn env(self, name: &str, template: Value) -> Self {
-        self.set_job("env", |job, _| drop(job.env.insert(name.to_owned(), template)))
+        self.set_job("env", |job, _| {
+            drop(job.env.insert(name.to_owned(), template))
+        })
     }
 
     /// Sets the template of the arguments of the job.
@@ -297,14 +355,16 @@ impl StepAction {
     /// Adds an event that means success.
     #[must_use]
     pub fn ok(mut self, event: &str) -> Self {
-        self.ok.extend(matcher(event, None, "ok", &mut self.findings));
+        self.ok
+            .extend(matcher(event, None, "ok", &mut self.findings));
         self
     }
 
     /// Adds an event that means failure.
     #[must_use]
     pub fn fail(mut self, event: &str) -> Self {
-        self.fail.extend(matcher(event, None, "fail", &mut self.findings));
+        self.fail
+            .extend(matcher(event, None, "fail", &mut self.findings));
         self
     }
 
@@ -337,26 +397,45 @@ impl StepAction {
     }
 
     /// Returns the action and reports its diagnostics under this path.
-    pub(super) fn placed(mut self, path: &str, findings: &mut Vec<RawDiagnostic>) -> (Option<Action>, Self) {
-        findings.extend(std::mem::take(&mut self.findings).into_iter().map(|finding| {
-            let path =
-                if finding.path.is_empty() { path.to_owned() } else { format!("{path}.{}", finding.path) };
-            RawDiagnostic { path, ..finding }
-        }));
+    pub(super) fn placed(
+        mut self,
+        path: &str,
+        findings: &mut Vec<RawDiagnostic>,
+    ) -> (Option<Action>, Self) {
+        findings.extend(
+            std::mem::take(&mut self.findings)
+                .into_iter()
+                .map(|finding| {
+                    let path = if finding.path.is_empty() {
+                        path.to_owned()
+                    } else {
+                        format!("{path}.{}", finding.path)
+                    };
+                    RawDiagnostic { path, ..finding }
+                }),
+        );
         (self.action.take(), self)
     }
 
     fn set_human(self, field: &str, set: impl FnOnce(&mut HumanTask)) -> Self {
         self.set(field, |action, _| {
-            let Action::Human(human) = action else { return false };
+            let Action::Human(human) = action else {
+                return false;
+            };
             set(human);
             true
         })
     }
 
-    fn set_job(self, field: &str, set: impl FnOnce(&mut JobAction, &mut Vec<RawDiagnostic>)) -> Self {
+    fn set_job(
+        self,
+        field: &str,
+        set: impl FnOnce(&mut JobAction, &mut Vec<RawDiagnostic>),
+    ) -> Self {
         self.set(field, |action, findings| {
-            let Action::Job(job) = action else { return false };
+            let Action::Job(job) = action else {
+                return false;
+            };
             set(job, findings);
             true
         })
@@ -368,7 +447,9 @@ impl StepAction {
         field: &str,
         set: impl FnOnce(&mut Action, &mut Vec<RawDiagnostic>) -> bool,
     ) -> Self {
-        let Some(action) = &mut self.action else { return self };
+        let Some(action) = &mut self.action else {
+            return self;
+        };
         if !set(action, &mut self.findings) {
             let message = format!("this kind of action has no `{field}`");
             self.findings.push(RawDiagnostic::new(field, message));

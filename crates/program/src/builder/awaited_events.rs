@@ -18,7 +18,12 @@ impl StepAction {
         let events = events(names, "event", &mut findings);
         Self {
             findings,
-            ..Self::new(Ok(Action::Event(EventAction { events, when: None, count: None, until: None })))
+            ..Self::new(Ok(Action::Event(EventAction {
+                events,
+                when: None,
+                count: None,
+                until: None,
+            })))
         }
     }
 
@@ -36,7 +41,9 @@ impl StepAction {
 
     fn set_event(self, field: &'static str, change: impl FnOnce(&mut EventAction)) -> Self {
         self.set(field, |action, _| {
-            let Action::Event(event) = action else { return false };
+            let Action::Event(event) = action else {
+                return false;
+            };
             change(event);
             true
         })

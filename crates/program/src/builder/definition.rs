@@ -49,7 +49,11 @@ impl Definition {
             completed: None,
             failed: None,
         });
-        DefinitionBuilder { file: format!("saga {saga}"), definition, findings }
+        DefinitionBuilder {
+            file: format!("saga {saga}"),
+            definition,
+            findings,
+        }
     }
 }
 
@@ -64,7 +68,9 @@ impl DefinitionBuilder {
     #[must_use]
     pub fn start(self, event: &str) -> Self {
         self.change(|definition, findings| {
-            definition.start.extend(parse_name(EventType::new(event), "start", findings));
+            definition
+                .start
+                .extend(parse_name(EventType::new(event), "start", findings));
         })
     }
 
@@ -78,11 +84,14 @@ impl DefinitionBuilder {
     #[must_use]
     pub fn correlate_by(self, event: &str, field: &str) -> Self {
         self.change(|definition, findings| {
-            let Some(event) = parse_name(EventType::new(event), "correlate", findings) else { return };
+            let Some(event) = parse_name(EventType::new(event), "correlate", findings) else {
+                return;
+            };
             match &mut definition.correlate {
                 CorrelationSpec::ByType(paths) => drop(paths.insert(event, field.to_owned())),
                 CorrelationSpec::Envelope | CorrelationSpec::Field(_) => {
-                    definition.correlate = CorrelationSpec::ByType([(event, field.to_owned())].into());
+                    definition.correlate =
+                        CorrelationSpec::ByType([(event, field.to_owned())].into());
                 }
             }
         })
@@ -98,7 +107,9 @@ impl DefinitionBuilder {
     #[must_use]
     pub fn index(self, name: &str) -> Self {
         self.change(|definition, findings| {
-            definition.index.extend(parse_name(Name::new(name), "index", findings));
+            definition
+                .index
+                .extend(parse_name(Name::new(name), "index", findings));
         })
     }
 
@@ -146,7 +157,9 @@ impl DefinitionBuilder {
 
     fn versions(self, event: &str, change: impl FnOnce(&mut VersionSpec)) -> Self {
         self.change(|definition, findings| {
-            let Some(event) = parse_name(EventType::new(event), "events", findings) else { return };
+            let Some(event) = parse_name(EventType::new(event), "events", findings) else {
+                return;
+            };
             let none = || VersionSpec {
                 accepts: Vec::new(),
                 upcast: BTreeMap::new(),
@@ -167,9 +180,15 @@ impl DefinitionBuilder {
     pub fn on(self, on: EventHandler) -> Self {
         self.change(|definition, findings| {
             let path = format!("on[{}]", definition.on.len());
-            let EventHandler { mut handler, actions, findings: found } = on;
-            findings
-                .extend(found.into_iter().map(|f| RawDiagnostic { path: format!("{path}.{}", f.path), ..f }));
+            let EventHandler {
+                mut handler,
+                actions,
+                findings: found,
+            } = on;
+            findings.extend(found.into_iter().map(|f| RawDiagnostic {
+                path: format!("{path}.{}", f.path),
+                ..f
+            }));
             let actions = actions.into_iter().enumerate();
             handler.actions = actions
                 .filter_map(|(n, action)| action.placed(&format!("{path}.do[{n}]"), findings).0)
@@ -183,9 +202,14 @@ impl DefinitionBuilder {
     pub fn migration(self, migration: MigrationBuilder) -> Self {
         self.change(|definition, findings| {
             let path = format!("migrations[{}]", definition.migrations.len());
-            let MigrationBuilder { form, findings: found } = migration;
-            findings
-                .extend(found.into_iter().map(|f| RawDiagnostic { path: format!("{path}.{}", f.path), ..f }));
+            let MigrationBuilder {
+                form,
+                findings: found,
+            } = migration;
+            findings.extend(found.into_iter().map(|f| RawDiagnostic {
+                path: format!("{path}.{}", f.path),
+                ..f
+            }));
             definition.migrations.push(form);
         })
     }
@@ -215,7 +239,11 @@ impl DefinitionBuilder {
     pub fn definition(self) -> Result<Definition, Vec<Diagnostic>> {
         match self.definition {
             Some(definition) if self.findings.is_empty() => Ok(definition),
-            Some(_) | None => Err(self.findings.into_iter().map(|f| f.without_text(&self.file)).collect()),
+            Some(_) | None => Err(self
+                .findings
+                .into_iter()
+                .map(|f| f.without_text(&self.file))
+                .collect()),
         }
     }
 
@@ -227,7 +255,10 @@ impl DefinitionBuilder {
         self.definition().and_then(compile)
     }
 
-    pub(super) fn change(mut self, change: impl FnOnce(&mut Definition, &mut Vec<RawDiagnostic>)) -> Self {
+    pub(super) fn change(
+        mut self,
+        change: impl FnOnce(&mut Definition, &mut Vec<RawDiagnostic>),
+    ) -> Self {
         if let Some(definition) = &mut self.definition {
             change(definition, &mut self.findings);
         }

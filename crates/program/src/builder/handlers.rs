@@ -35,7 +35,11 @@ impl EventHandler {
             actions: Vec::new(),
             then: AfterHandler::Continue,
         };
-        Self { handler, actions: Vec::new(), findings }
+        Self {
+            handler,
+            actions: Vec::new(),
+            findings,
+        }
     }
 
     /// Sets the condition over `event`, `envelope` and `vars`.
@@ -78,8 +82,14 @@ impl MigrationBuilder {
     /// Creates a migration from these versions.
     #[must_use]
     pub fn from(versions: &[u32]) -> Self {
-        let form = MigrationSpec { from: versions.to_vec(), ..MigrationSpec::default() };
-        Self { form, findings: Vec::new() }
+        let form = MigrationSpec {
+            from: versions.to_vec(),
+            ..MigrationSpec::default()
+        };
+        Self {
+            form,
+            findings: Vec::new(),
+        }
     }
 
     /// Maps an old step to a new step.

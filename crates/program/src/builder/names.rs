@@ -10,15 +10,25 @@ pub(super) fn parse_name<T>(
     path: &str,
     findings: &mut Vec<RawDiagnostic>,
 ) -> Option<T> {
-    id.map_err(|error| findings.push(RawDiagnostic::new(path, error.to_string()))).ok()
+    id.map_err(|error| findings.push(RawDiagnostic::new(path, error.to_string())))
+        .ok()
 }
 
-pub(super) fn events(names: &[&str], path: &str, findings: &mut Vec<RawDiagnostic>) -> Vec<EventType> {
-    names.iter().filter_map(|name| parse_name(EventType::new(*name), path, findings)).collect()
+pub(super) fn events(
+    names: &[&str],
+    path: &str,
+    findings: &mut Vec<RawDiagnostic>,
+) -> Vec<EventType> {
+    names
+        .iter()
+        .filter_map(|name| parse_name(EventType::new(*name), path, findings))
+        .collect()
 }
 
 pub(super) fn steps(ids: &[&str], path: &str, findings: &mut Vec<RawDiagnostic>) -> Vec<Name> {
-    ids.iter().filter_map(|id| parse_name(Name::new(*id), path, findings)).collect()
+    ids.iter()
+        .filter_map(|id| parse_name(Name::new(*id), path, findings))
+        .collect()
 }
 
 pub(super) fn matcher(
@@ -28,5 +38,8 @@ pub(super) fn matcher(
     findings: &mut Vec<RawDiagnostic>,
 ) -> Option<ResultMatcher> {
     let event = parse_name(EventType::new(event), path, findings)?;
-    Some(ResultMatcher { event, when: when.map(str::to_owned) })
+    Some(ResultMatcher {
+        event,
+        when: when.map(str::to_owned),
+    })
 }

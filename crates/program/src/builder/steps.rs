@@ -19,7 +19,15 @@ impl DefinitionBuilder {
             let id = parse_name(Name::new(id), &format!("{path}.id"), findings);
             let (step_action, action) = action.placed(&format!("{path}.do"), findings);
             if let (Some(id), Some(step_action)) = (id, step_action) {
-                let StepAction { ok, fail, timeout, retry, in_doubt, priority, .. } = action;
+                let StepAction {
+                    ok,
+                    fail,
+                    timeout,
+                    retry,
+                    in_doubt,
+                    priority,
+                    ..
+                } = action;
                 definition.steps.push(Step {
                     ok,
                     fail,
@@ -54,7 +62,10 @@ impl DefinitionBuilder {
 
     fn join(self, ids: &[&str], join: Join) -> Self {
         self.on_step("after", |step, path, findings| {
-            step.after = Some(StepDependencies { steps: steps(ids, path, findings), join });
+            step.after = Some(StepDependencies {
+                steps: steps(ids, path, findings),
+                join,
+            });
         })
     }
 
@@ -76,39 +87,51 @@ impl DefinitionBuilder {
     /// Sets the maximum number of elements in progress at the same time.
     #[must_use]
     pub fn max_concurrency(self, limit: u32) -> Self {
-        self.on_step("foreach.max_concurrency", |step, path, findings| match &mut step.foreach {
-            Some(foreach) => foreach.max_concurrency = Some(limit),
-            None => {
-                findings.push(RawDiagnostic::new(path, "`max_concurrency` requires a step with `foreach`"));
-            }
-        })
+        self.on_step(
+            "foreach.max_concurrency",
+            |step, path, findings| match &mut step.foreach {
+                Some(foreach) => foreach.max_concurrency = Some(limit),
+                None => {
+                    findings.push(RawDiagnostic::new(
+                        path,
+                        "`max_concurrency` requires a step with `foreach`",
+                    ));
+                }
+            },
+        )
     }
 
     /// Adds an event that means success.
     #[must_use]
     pub fn ok(self, event: &str) -> Self {
-        self.on_step("ok", |step, path, findings| step.ok.extend(matcher(event, None, path, findings)))
+        self.on_step("ok", |step, path, findings| {
+            step.ok.extend(matcher(event, None, path, findings))
+        })
     }
 
     /// Adds an event that means success if the condition holds.
     #[must_use]
     pub fn ok_when(self, event: &str, condition: &str) -> Self {
         self.on_step("ok", |step, path, findings| {
-            step.ok.extend(matcher(event, Some(condition), path, findings));
+            step.ok
+                .extend(matcher(event, Some(condition), path, findings));
         })
     }
 
     /// Adds an event that means failure.
     #[must_use]
     pub fn fail(self, event: &str) -> Self {
-        self.on_step("fail", |step, path, findings| step.fail.extend(matcher(event, None, path, findings)))
+        self.on_step("fail", |step, path, findings| {
+            step.fail.extend(matcher(event, None, path, findings))
+        })
     }
 
     /// Adds an event that means failure if the condition holds.
     #[must_use]
     pub fn fail_when(self, event: &str, condition: &str) -> Self {
         self.on_step("fail", |step, path, findings| {
-            step.fail.extend(matcher(event, Some(condition), path, findings));
+            step.fail
+                .extend(matcher(event, Some(condition), path, findings));
         })
     }
 
@@ -117,7 +140,15 @@ impl DefinitionBuilder {
     pub fn undo(self, action: StepAction) -> Self {
         self.on_step("undo", |step, path, findings| {
             let (step_action, action) = action.placed(path, findings);
-            let StepAction { ok, fail, timeout, retry, in_doubt, priority, .. } = action;
+            let StepAction {
+                ok,
+                fail,
+                timeout,
+                retry,
+                in_doubt,
+                priority,
+                ..
+            } = action;
             step.compensate = step_action.map(|action| CompensationSpec {
                 action,
                 ok,
@@ -145,7 +176,9 @@ impl DefinitionBuilder {
     /// Adds a variable: a template over the result of the step, whose value the instance stores.
     #[must_use]
     pub fn save(self, name: &str, template: Value) -> Self {
-        self.on_step("save", |step, _, _| drop(step.save.insert(name.to_owned(), template)))
+        self.on_step("save", |step, _, _| {
+            drop(step.save.insert(name.to_owned(), template))
+        })
     }
 
     /// Sets the retry policy of a command; for effects and jobs, hints for attempts.
@@ -164,18 +197,26 @@ impl DefinitionBuilder {
     /// with `=`.
     #[must_use]
     pub fn priority(self, priority: &str) -> Self {
-        self.on_step("priority", |step, _, _| step.priority = Some(priority.to_owned()))
+        self.on_step("priority", |step, _, _| {
+            step.priority = Some(priority.to_owned())
+        })
     }
 
-    fn on_step(self, field: &str, change: impl FnOnce(&mut Step, &str, &mut Vec<RawDiagnostic>)) -> Self {
+    fn on_step(
+        self,
+        field: &str,
+        change: impl FnOnce(&mut Step, &str, &mut Vec<RawDiagnostic>),
+    ) -> Self {
         self.change(|definition, findings| {
             let index = definition.steps.len().saturating_sub(1);
             let path = format!("steps[{index}].{field}");
             match definition.steps.last_mut() {
                 Some(step) => change(step, &path, findings),
                 None => {
-                    findings
-                        .push(RawDiagnostic::new(path, format!("`{field}` is set before the first step")));
+                    findings.push(RawDiagnostic::new(
+                        path,
+                        format!("`{field}` is set before the first step"),
+                    ));
                 }
             }
         })

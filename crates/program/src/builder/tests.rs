@@ -19,15 +19,26 @@ fn new_builder() -> DefinitionBuilder {
 
 #[track_caller]
 fn same(builder: DefinitionBuilder, yaml: &str) {
-    let yaml = if yaml.starts_with("- ") { format!("steps:\n{yaml}") } else { format!("{yaml}\nsteps: []") };
-    let parsed =
-        read(&format!("saga: t\nversion: 1\nstart: Go\n{yaml}")).expect("the definition is readable");
-    assert_eq!(builder.definition().expect("the names are valid"), parsed, "{yaml}");
+    let yaml = if yaml.starts_with("- ") {
+        format!("steps:\n{yaml}")
+    } else {
+        format!("{yaml}\nsteps: []")
+    };
+    let parsed = read(&format!("saga: t\nversion: 1\nstart: Go\n{yaml}"))
+        .expect("the definition is readable");
+    assert_eq!(
+        builder.definition().expect("the names are valid"),
+        parsed,
+        "{yaml}"
+    );
 }
 
 #[test]
 fn builds_a_complete_saga() {
-    same(new_builder().early_event_ttl(HOUR).env("A", json!(1)), "early_event_ttl: 1h\nenv: { A: 1 }");
+    same(
+        new_builder().early_event_ttl(HOUR).env("A", json!(1)),
+        "early_event_ttl: 1h\nenv: { A: 1 }",
+    );
     same(
         new_builder()
             .accepts("E", &[1, 2])
@@ -47,12 +58,17 @@ fn builds_a_complete_saga() {
         new_builder()
             .keep_active()
             .saga_timeout("=vars.limit")
-            .on(EventHandler::event("A").action(StepAction::child_saga("c")).then(AfterHandler::Complete)),
+            .on(EventHandler::event("A")
+                .action(StepAction::child_saga("c"))
+                .then(AfterHandler::Complete)),
         "keep_active: true\ntimeout: =vars.limit\non: [{ event: A, do: { saga: c }, then: complete }]",
     );
     same(
         new_builder().migration(
-            MigrationBuilder::from(&[1]).step("pay", "charge").drop_step("old").var("c", json!("EUR")),
+            MigrationBuilder::from(&[1])
+                .step("pay", "charge")
+                .drop_step("old")
+                .var("c", json!("EUR")),
         ),
         "migrations: [{ from: 1, steps: { pay: charge, old: null }, vars: { c: EUR } }]",
     );
@@ -61,10 +77,15 @@ fn builds_a_complete_saga() {
 #[test]
 fn builds_every_kind_of_action() {
     let one = |action: StepAction, yaml: &str| {
-        same(new_builder().step("a", action), &format!("- {{ id: a, do: {yaml} }}"));
+        same(
+            new_builder().step("a", action),
+            &format!("- {{ id: a, do: {yaml} }}"),
+        );
     };
     one(
-        StepAction::command("s.Take").id(json!("=vars.i")).data(json!(1)),
+        StepAction::command("s.Take")
+            .id(json!("=vars.i"))
+            .data(json!(1)),
         "{ command: s.Take, id: =vars.i, data: 1 }",
     );
     one(StepAction::effect("e.x"), "{ effect: e.x }");
@@ -77,10 +98,22 @@ fn builds_every_kind_of_action() {
         StepAction::effect("e.x").version(2).responses(responses),
         "{ effect: e.x, version: 2, responses: { accepts: [1, 2], upcast: { 1: =event.y }, on_unsupported: compensate } }",
     );
-    one(StepAction::wait(Duration::from_millis(500)), "{ wait: 500ms }");
-    one(StepAction::wait_for(json!("=vars.d")), "{ wait: { for: =vars.d } }");
-    one(StepAction::wait_until(json!("=vars.t")), "{ wait: { until: =vars.t } }");
-    one(StepAction::event("Paid").when("event.ok"), "{ event: Paid, when: event.ok }");
+    one(
+        StepAction::wait(Duration::from_millis(500)),
+        "{ wait: 500ms }",
+    );
+    one(
+        StepAction::wait_for(json!("=vars.d")),
+        "{ wait: { for: =vars.d } }",
+    );
+    one(
+        StepAction::wait_until(json!("=vars.t")),
+        "{ wait: { until: =vars.t } }",
+    );
+    one(
+        StepAction::event("Paid").when("event.ok"),
+        "{ event: Paid, when: event.ok }",
+    );
     one(
         StepAction::child_saga("kit")
             .correlation(json!("=vars.i"))
@@ -89,7 +122,11 @@ fn builds_every_kind_of_action() {
             .on_parent_end(ParentEndPolicy::Wait),
         "{ saga: kit, correlation: =vars.i, event: Needed, data: {}, on_parent_end: wait }",
     );
-    let escalation = Escalation { after: Some(HOUR.into()), roles: vec![json!("head")], assignee: None };
+    let escalation = Escalation {
+        after: Some(HOUR.into()),
+        roles: vec![json!("head")],
+        assignee: None,
+    };
     one(
         StepAction::human_task("Look")
             .role("clerk")
@@ -109,46 +146,78 @@ fn builds_every_kind_of_action() {
         "{ job: { type: py, script: x, env: { A: 1 }, args: 2, prerequisites: p, dependencies: d } }",
     );
     one(
-        StepAction::switch().case("vars.x", &["b"]).otherwise(&["c", "d"]),
+        StepAction::switch()
+            .case("vars.x", &["b"])
+            .otherwise(&["c", "d"]),
         "{ switch: [{ when: vars.x, then: b }, { then: [c, d] }] }",
     );
     one(
         StepAction::repeat_while(&["b"], "vars.x", 5).on_max(OnMaxRounds::Continue),
         "{ repeat: b, while: vars.x, max: 5, on_max: continue }",
     );
-    one(StepAction::restart_as_new("Go").data(json!({ "n": 1 })), "{ restart_as_new: Go, data: { n: 1 } }");
-    one(StepAction::repeat_until(&["b", "c"], "vars.x", 2), "{ repeat: [b, c], until: vars.x, max: 2 }");
+    one(
+        StepAction::restart_as_new("Go").data(json!({ "n": 1 })),
+        "{ restart_as_new: Go, data: { n: 1 } }",
+    );
+    one(
+        StepAction::repeat_until(&["b", "c"], "vars.x", 2),
+        "{ repeat: [b, c], until: vars.x, max: 2 }",
+    );
 }
 
 #[test]
 fn builds_every_step_option() {
     let step = || new_builder().step("a", StepAction::effect("e.x"));
     let one = |builder: DefinitionBuilder, yaml: &str| {
-        same(builder, &format!("- {{ id: a, do: {{ effect: e.x }}, {yaml} }}"));
+        same(
+            builder,
+            &format!("- {{ id: a, do: {{ effect: e.x }}, {yaml} }}"),
+        );
     };
     one(step().after(&["b", "c"]), "after: { all: [b, c] }");
     one(step().after_any(&["b", "c"]), "after: { any: [b, c] }");
-    one(step().after_count(2, &["b", "c", "d"]), "after: { count: 2, of: [b, c, d] }");
+    one(
+        step().after_count(2, &["b", "c", "d"]),
+        "after: { count: 2, of: [b, c, d] }",
+    );
     one(step().when("vars.x").pivot(), "when: vars.x, pivot: true");
     one(
         step().foreach("vars.l", "item").max_concurrency(5),
         "foreach: { in: vars.l, as: item, max_concurrency: 5 }",
     );
     one(
-        step().ok("A").ok_when("B", "event.x").fail_when("C", "event.y").fail("D"),
+        step()
+            .ok("A")
+            .ok_when("B", "event.x")
+            .fail_when("C", "event.y")
+            .fail("D"),
         "ok: [A, { event: B, when: event.x }], fail: [{ event: C, when: event.y }, D]",
     );
-    let retry = RetryPolicy { max_attempts: Some(3), initial_backoff: Some(HOUR) };
+    let retry = RetryPolicy {
+        max_attempts: Some(3),
+        initial_backoff: Some(HOUR),
+    };
     one(
-        step().timeout(HOUR).retry(retry).save("v", json!("=event.v")),
+        step()
+            .timeout(HOUR)
+            .retry(retry)
+            .save("v", json!("=event.v")),
         "timeout: 1h, retry: { max_attempts: 3, initial_backoff: 1h }, save: { v: =event.v }",
     );
     one(
-        step().in_doubt(InDoubtPolicy::Ask).undo(StepAction::effect("e.y").in_doubt(InDoubtPolicy::Fail)),
+        step()
+            .in_doubt(InDoubtPolicy::Ask)
+            .undo(StepAction::effect("e.y").in_doubt(InDoubtPolicy::Fail)),
         "in_doubt: ask, undo: { effect: e.y, in_doubt: fail }",
     );
     one(
-        step().undo(StepAction::command("s.Give").ok("X").fail("Y").timeout(HOUR).retry(retry)),
+        step().undo(
+            StepAction::command("s.Give")
+                .ok("X")
+                .fail("Y")
+                .timeout(HOUR)
+                .retry(retry),
+        ),
         "undo: { command: s.Give, ok: X, fail: Y, timeout: 1h, retry: { max_attempts: 3, initial_backoff: 1h } }",
     );
 }
@@ -162,8 +231,10 @@ fn errors_name_the_path() {
         .max_concurrency(3)
         .definition()
         .expect_err("the definition is invalid");
-    let errors: Vec<_> =
-        errors.iter().map(|problem| format!("{}: {}", problem.path, problem.message)).collect();
+    let errors: Vec<_> = errors
+        .iter()
+        .map(|problem| format!("{}: {}", problem.path, problem.message))
+        .collect();
     assert_eq!(
         errors,
         [

@@ -9,7 +9,9 @@ impl StepAction {
     #[must_use]
     pub fn version(self, version: u32) -> Self {
         self.set("version", |action, _| {
-            let Action::Effect(effect) = action else { return false };
+            let Action::Effect(effect) = action else {
+                return false;
+            };
             effect.version = Some(version);
             true
         })
@@ -19,7 +21,9 @@ impl StepAction {
     #[must_use]
     pub fn responses(self, responses: VersionSpec) -> Self {
         self.set("responses", |action, _| {
-            let Action::Effect(effect) = action else { return false };
+            let Action::Effect(effect) = action else {
+                return false;
+            };
             effect.responses = Some(responses);
             true
         })

@@ -6,15 +6,17 @@
 use std::ops::Range;
 
 use orlog_model::{
-    CorrelationId, DefinitionRef, Effect, EffectName, Event, Fact, Failure, InDoubtPolicy, InstanceKey, Name,
-    ParentEndPolicy, SagaName, SlotAssigner, StartChild, Status, Transition, Wait, WaitKind, Work,
-    WorkOutcome,
+    CorrelationId, DefinitionRef, Effect, EffectName, Event, Fact, Failure, InDoubtPolicy,
+    InstanceKey, Name, ParentEndPolicy, SagaName, SlotAssigner, StartChild, Status, Transition,
+    Wait, WaitKind, Work, WorkOutcome,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::{decode, encode, event_type, reference};
-use crate::contract::{Context, EventSubscription, Manifest, ProgramError, ProgramInput, ProgramOutput};
+use crate::contract::{
+    Context, EventSubscription, Manifest, ProgramError, ProgramInput, ProgramOutput,
+};
 use crate::program::Program;
 
 /// Tag of the work of a page.
@@ -81,8 +83,11 @@ impl PageNames {
     /// Returns a correlation id for a page in a shard: the first candidate whose slot the shard has.
     fn correlation_in(&self, slots: &Range<u16>, owner: &InstanceKey, page: u64) -> CorrelationId {
         let saga = SagaName::new(self.saga).expect("the name is short");
-        let mut key =
-            InstanceKey { tenant: owner.tenant.clone(), saga, correlation: owner.correlation.clone() };
+        let mut key = InstanceKey {
+            tenant: owner.tenant.clone(),
+            saga,
+            correlation: owner.correlation.clone(),
+        };
         for candidate in 0_u32.. {
             let id = format!("{}.{page}.{candidate}", owner.correlation);
             key.correlation =
@@ -115,7 +120,9 @@ pub(crate) fn tag() -> Name {
 
 /// Returns the slot of an instance of a key-sharded tenant.
 fn slot_of(key: &InstanceKey) -> u16 {
-    SlotAssigner::with_key_sharded([key.tenant.clone()]).slot_of(key).0
+    SlotAssigner::with_key_sharded([key.tenant.clone()])
+        .slot_of(key)
+        .0
 }
 
 /// Program of pages in another shard: a child saga that requests one page and returns its outcome.
@@ -128,9 +135,19 @@ pub struct PageProgram {
 
 impl PageProgram {
     pub(crate) fn new(names: &'static PageNames) -> Self {
-        let start = EventSubscription { kind: event_type(names.start), starts: true };
-        let manifest = Manifest { subscriptions: vec![start], ..Manifest::default() };
-        Self { names, reference: reference(names.saga), manifest }
+        let start = EventSubscription {
+            kind: event_type(names.start),
+            starts: true,
+        };
+        let manifest = Manifest {
+            subscriptions: vec![start],
+            ..Manifest::default()
+        };
+        Self {
+            names,
+            reference: reference(names.saga),
+            manifest,
+        }
     }
 }
 
@@ -164,17 +181,24 @@ impl Program for PageProgram {
         input: &ProgramInput<'_>,
         _: &Context<'_>,
     ) -> Result<ProgramOutput, ProgramError> {
-        let state = state.map(|state| decode(state, FORMAT, |state: &PageState| state.format)).transpose()?;
+        let state = state
+            .map(|state| decode(state, FORMAT, |state: &PageState| state.format))
+            .transpose()?;
         match (state, input) {
             (None, ProgramInput::Event(event)) => {
                 let state = PageState { format: FORMAT };
-                transition(&state, Status::Running, vec![self.names.effect(0, event.data.clone())], None)
+                transition(
+                    &state,
+                    Status::Running,
+                    vec![self.names.effect(0, event.data.clone())],
+                    None,
+                )
             }
             (Some(state), ProgramInput::WorkResult { outcome, .. }) => self.ended(&state, outcome),
             (None, _) => Ok(ProgramOutput::Ignored("the page does not exist".into())),
-            (Some(_), ProgramInput::Event(_) | ProgramInput::Timer { .. }) => {
-                Ok(ProgramOutput::Ignored("a page waits for its effect only".into()))
-            }
+            (Some(_), ProgramInput::Event(_) | ProgramInput::Timer { .. }) => Ok(
+                ProgramOutput::Ignored("a page waits for its effect only".into()),
+            ),
             (
                 Some(_),
                 ProgramInput::Cancel { .. }
@@ -193,15 +217,19 @@ impl Program for PageProgram {
 }
 
 impl PageProgram {
-    fn ended(&self, state: &PageState, outcome: &WorkOutcome) -> Result<ProgramOutput, ProgramError> {
+    fn ended(
+        &self,
+        state: &PageState,
+        outcome: &WorkOutcome,
+    ) -> Result<ProgramOutput, ProgramError> {
         match outcome {
             WorkOutcome::Succeeded { payload, .. } => {
                 let end = Fact::new(event_type(self.names.end), payload.clone());
                 transition(state, Status::Completed, vec![Work::Fact(end)], None)
             }
-            WorkOutcome::Accepted => {
-                Ok(ProgramOutput::Ignored("a page waits for the result of its effect".into()))
-            }
+            WorkOutcome::Accepted => Ok(ProgramOutput::Ignored(
+                "a page waits for the result of its effect".into(),
+            )),
             WorkOutcome::Failed { failure, .. } | WorkOutcome::TimedOut { failure } => {
                 transition(state, Status::Failed, Vec::new(), Some(failure.clone()))
             }
@@ -223,7 +251,10 @@ fn transition(
         work,
         timers: Vec::new(),
         tasks: Vec::new(),
-        waits: Some(wait).filter(|_| status == Status::Running).into_iter().collect(),
+        waits: Some(wait)
+            .filter(|_| status == Status::Running)
+            .into_iter()
+            .collect(),
         reference: None,
         failure: failure.map(Into::into),
         variables: Vec::new(),

@@ -15,14 +15,23 @@ use crate::machine::{
     compensation_tag, handler_tag,
 };
 use crate::steps::kind::{ActionOptions, CompiledMatcher, Completion};
-use crate::steps::{Action, CompiledActionKind, CompiledPriority, CompiledRetry, CompiledTimeLimit};
+use crate::steps::{
+    Action, CompiledActionKind, CompiledPriority, CompiledRetry, CompiledTimeLimit,
+};
 use crate::template::Template;
 
 /// Returns the compiled saga, or all diagnostics.
-pub(super) fn assemble(definition: &Definition) -> Result<(CompiledSaga, CorrelationRules), RawDiagnostics> {
+pub(super) fn assemble(
+    definition: &Definition,
+) -> Result<(CompiledSaga, CorrelationRules), RawDiagnostics> {
     let mut findings = Vec::new();
-    if (definition.steps.is_empty() && !definition.keep_active) || definition.steps.len() > MAX_STEPS {
-        let message = format!("a saga must have 1 to {MAX_STEPS} steps; it has {}", definition.steps.len());
+    if (definition.steps.is_empty() && !definition.keep_active)
+        || definition.steps.len() > MAX_STEPS
+    {
+        let message = format!(
+            "a saga must have 1 to {MAX_STEPS} steps; it has {}",
+            definition.steps.len()
+        );
         return Err(vec![RawDiagnostic::new("steps", message)]);
     }
     validate::check(definition, &mut findings);
@@ -35,7 +44,11 @@ pub(super) fn assemble(definition: &Definition) -> Result<(CompiledSaga, Correla
     let rules = correlate::compile(&definition.correlate, &mut findings);
     let mut compiler = compiler(definition, findings);
     let saga = saga(&mut compiler, definition, order.unwrap_or_default());
-    if compiler.findings.is_empty() { Ok((saga, rules)) } else { Err(compiler.findings) }
+    if compiler.findings.is_empty() {
+        Ok((saga, rules))
+    } else {
+        Err(compiler.findings)
+    }
 }
 
 fn compiler(definition: &Definition, findings: RawDiagnostics) -> ExpressionCompiler<'_> {
@@ -43,7 +56,10 @@ fn compiler(definition: &Definition, findings: RawDiagnostics) -> ExpressionComp
         saga: &definition.saga,
         steps: definition.steps.iter().map(|step| &step.id).collect(),
         vars: definition.variables().into_iter().collect(),
-        has_jobs: definition.steps.iter().any(|step| matches!(step.action, Action::Job(_))),
+        has_jobs: definition
+            .steps
+            .iter()
+            .any(|step| matches!(step.action, Action::Job(_))),
         findings,
         reads_envelope: false,
         literals: None,
@@ -58,10 +74,25 @@ pub(super) fn literal_texts(definition: &Definition) -> Vec<LiteralText> {
     compiler.literals.unwrap_or_default()
 }
 
-fn saga(compiler: &mut ExpressionCompiler<'_>, definition: &Definition, order: StepOrder) -> CompiledSaga {
+fn saga(
+    compiler: &mut ExpressionCompiler<'_>,
+    definition: &Definition,
+    order: StepOrder,
+) -> CompiledSaga {
     let forward = |path| Site::new(path, ExpressionScope::Forward);
-    let StepOrder { sorted, before, selected_by, regions, joins, loops, .. } = order;
-    let orders = before.into_iter().zip(selected_by).zip(regions.into_iter().zip(joins));
+    let StepOrder {
+        sorted,
+        before,
+        selected_by,
+        regions,
+        joins,
+        loops,
+        ..
+    } = order;
+    let orders = before
+        .into_iter()
+        .zip(selected_by)
+        .zip(regions.into_iter().zip(joins));
     let mut loops = loops.into_iter();
     let mut orders = orders.collect::<Vec<_>>().into_iter();
     let mut steps = Vec::with_capacity(definition.steps.len());
@@ -72,7 +103,15 @@ fn saga(compiler: &mut ExpressionCompiler<'_>, definition: &Definition, order: S
         let in_loop = loops.next().flatten();
         let step = step(compiler, &format!("steps[{i}]"), form, in_loop);
         let publishes_result = form.publish.or(definition.publish).unwrap_or(true);
-        steps.push(CompiledStep { before, join, selected_by, region, joins, publishes_result, ..step });
+        steps.push(CompiledStep {
+            before,
+            join,
+            selected_by,
+            region,
+            joins,
+            publishes_result,
+            ..step
+        });
     }
     let handlers = definition.on.iter().enumerate();
     let migrations = definition.migrations.iter().enumerate();
@@ -82,43 +121,72 @@ fn saga(compiler: &mut ExpressionCompiler<'_>, definition: &Definition, order: S
         versions: definition
             .events
             .iter()
-            .map(|(kind, form)| (kind.clone(), form.compile(compiler, &format!("events.{kind}"))))
+            .map(|(kind, form)| {
+                (
+                    kind.clone(),
+                    form.compile(compiler, &format!("events.{kind}")),
+                )
+            })
             .collect(),
         steps,
         sorted,
-        handlers: handlers.map(|(n, form)| handler(compiler, n, form)).collect(),
+        handlers: handlers
+            .map(|(n, form)| handler(compiler, n, form))
+            .collect(),
         vars: start_vars(compiler, definition),
         env: compiler.map(forward("env"), &definition.env),
         reference: definition
             .reference
             .as_ref()
             .map(|reference| compiler.template(forward("reference"), reference)),
-        timeout: CompiledTimeLimit::compile(compiler, forward(""), "timeout", definition.timeout.as_ref()),
+        timeout: CompiledTimeLimit::compile(
+            compiler,
+            forward(""),
+            "timeout",
+            definition.timeout.as_ref(),
+        ),
         early_event_ttl: definition.early_event_ttl(),
         keep_active: definition.keep_active,
         isolates_failures: false,
-        completed: fact(compiler, forward("completed"), definition.completed.as_ref()),
+        completed: fact(
+            compiler,
+            forward("completed"),
+            definition.completed.as_ref(),
+        ),
         failed: fact(
             compiler,
             Site::new("failed", ExpressionScope::Compensation),
             definition.failed.as_ref(),
         ),
-        migrations: migrations.map(|(n, form)| migration(compiler, n, form)).collect(),
+        migrations: migrations
+            .map(|(n, form)| migration(compiler, n, form))
+            .collect(),
         reads_envelope: compiler.reads_envelope,
     }
 }
 
 /// Compiles the variables of the start event. A restart has no event, only data.
-fn start_vars(compiler: &mut ExpressionCompiler<'_>, definition: &Definition) -> Vec<(String, Template)> {
+fn start_vars(
+    compiler: &mut ExpressionCompiler<'_>,
+    definition: &Definition,
+) -> Vec<(String, Template)> {
     let vars = compiler.map(Site::new("vars", ExpressionScope::Start), &definition.vars);
-    let restart = definition.steps.iter().find(|step| matches!(step.action, Action::Restart(_)));
-    for (name, _) in vars.iter().filter(|(_, template)| restart.is_some() && template.reads_envelope()) {
+    let restart = definition
+        .steps
+        .iter()
+        .find(|step| matches!(step.action, Action::Restart(_)));
+    for (name, _) in vars
+        .iter()
+        .filter(|(_, template)| restart.is_some() && template.reads_envelope())
+    {
         let step = restart.map_or("", |step| step.id.as_str());
-        let message =
-            format!("`envelope` is not available: the step `{step}` restarts the saga without an event");
-        let suggestion =
-            "read the value from `event`, and send it in the data of the start event and of the restart";
-        compiler.report(RawDiagnostic::new(format!("vars.{name}"), message).with_suggestion(suggestion));
+        let message = format!(
+            "`envelope` is not available: the step `{step}` restarts the saga without an event"
+        );
+        let suggestion = "read the value from `event`, and send it in the data of the start event and of the restart";
+        compiler.report(
+            RawDiagnostic::new(format!("vars.{name}"), message).with_suggestion(suggestion),
+        );
     }
     vars
 }
@@ -134,7 +202,13 @@ fn handler(compiler: &mut ExpressionCompiler<'_>, n: usize, form: &HandlerSpec) 
         kind: action.compile(compiler, site.at(&format!("{path}.do[{i}]"))),
         options: ActionOptions::default(),
     });
-    CompiledHandler { event: form.event.clone(), when, save, tasks: tasks.collect(), then: form.then }
+    CompiledHandler {
+        event: form.event.clone(),
+        when,
+        save,
+        tasks: tasks.collect(),
+        then: form.then,
+    }
 }
 
 /// Compiles a step without its order.
@@ -144,16 +218,33 @@ fn step(
     form: &Step,
     in_loop: Option<usize>,
 ) -> CompiledStep {
-    let site = Site { in_loop: in_loop.is_some(), ..Site::new(path, ExpressionScope::Forward) };
+    let site = Site {
+        in_loop: in_loop.is_some(),
+        ..Site::new(path, ExpressionScope::Forward)
+    };
     let when = compiler.condition(site.at(&format!("{path}.when")), form.when.as_ref());
-    let foreach = form.foreach.as_ref().and_then(|foreach| foreach.compile(compiler, site));
-    let site = Site { element: form.foreach.as_ref().map(|foreach| foreach.name.as_str()), ..site };
-    let mut kind = form.action.compile(compiler, site.at(&format!("{path}.do")));
+    let foreach = form
+        .foreach
+        .as_ref()
+        .and_then(|foreach| foreach.compile(compiler, site));
+    let site = Site {
+        element: form.foreach.as_ref().map(|foreach| foreach.name.as_str()),
+        ..site
+    };
+    let mut kind = form
+        .action
+        .compile(compiler, site.at(&format!("{path}.do")));
     if let CompiledActionKind::Event(event) = &mut kind {
         event.keep_data_for(&form.save);
     }
-    let result = Site { scope: result_scope(&kind), ..site };
-    let saved = Site { collects: kind.collection().is_some(), ..result };
+    let result = Site {
+        scope: result_scope(&kind),
+        ..site
+    };
+    let saved = Site {
+        collects: kind.collection().is_some(),
+        ..result
+    };
     let (ok, fail) = events::event_matchers(form);
     let options = ActionOptions {
         timeout: CompiledTimeLimit::compile(compiler, site, "timeout", form.timeout.as_ref()),
@@ -173,7 +264,11 @@ fn step(
         in_loop,
         when,
         foreach,
-        action: CompiledAction { tag: form.id.clone(), kind, options },
+        action: CompiledAction {
+            tag: form.id.clone(),
+            kind,
+            options,
+        },
         save: compiler.map(saved.at(&format!("{path}.save")), &form.save),
         compensation: form
             .compensate
@@ -201,14 +296,26 @@ fn compile_compensation(
     compensation: &CompensationSpec,
 ) -> CompiledAction {
     let path = format!("{}.undo", step.path);
-    let site = Site { path: &path, scope: ExpressionScope::Compensation, ..step };
+    let site = Site {
+        path: &path,
+        scope: ExpressionScope::Compensation,
+        ..step
+    };
     let kind = compensation.action.compile(compiler, site);
-    let result = Site { scope: result_scope(&kind), ..site };
+    let result = Site {
+        scope: result_scope(&kind),
+        ..site
+    };
     CompiledAction {
         tag: compensation_tag(&form.id),
         kind,
         options: ActionOptions {
-            timeout: CompiledTimeLimit::compile(compiler, site, "timeout", compensation.timeout.as_ref()),
+            timeout: CompiledTimeLimit::compile(
+                compiler,
+                site,
+                "timeout",
+                compensation.timeout.as_ref(),
+            ),
             ok: matchers(compiler, result, "ok", &compensation.ok),
             fail: matchers(compiler, result, "fail", &compensation.fail),
             retry: CompiledRetry::compile(compiler, site, compensation.retry.as_ref()),
@@ -229,7 +336,10 @@ fn matchers(
         .map(|(n, matcher)| {
             let path = format!("{}.{field}[{n}].when", site.path);
             let when = compiler.condition(site.at(&path), matcher.when.as_ref());
-            CompiledMatcher { event: matcher.event.clone(), when }
+            CompiledMatcher {
+                event: matcher.event.clone(),
+                when,
+            }
         })
         .collect()
 }
@@ -239,15 +349,33 @@ fn fact(
     site: Site<'_>,
     fact: Option<&FactSpec>,
 ) -> Option<CompiledFact> {
-    fact.map(|fact| CompiledFact { kind: fact.fact.clone(), data: compiler.field(site, "data", &fact.data) })
+    fact.map(|fact| CompiledFact {
+        kind: fact.fact.clone(),
+        data: compiler.field(site, "data", &fact.data),
+    })
 }
 
 /// Compiles a migration. Its templates use the variables of an older version, which are unknown here.
-fn migration(compiler: &mut ExpressionCompiler<'_>, n: usize, form: &MigrationSpec) -> CompiledMigration {
-    let scope = Scope { roots: &[Root::Vars, Root::Key, Root::Results], vars: None, element: None };
+fn migration(
+    compiler: &mut ExpressionCompiler<'_>,
+    n: usize,
+    form: &MigrationSpec,
+) -> CompiledMigration {
+    let scope = Scope {
+        roots: &[Root::Vars, Root::Key, Root::Results],
+        vars: None,
+        element: None,
+    };
     let vars = form.vars.iter().map(|(name, template)| {
         let path = format!("migrations[{n}].vars.{name}");
-        (name.clone(), Template::compile(template, &path, &scope, &mut compiler.findings))
+        (
+            name.clone(),
+            Template::compile(template, &path, &scope, &mut compiler.findings),
+        )
     });
-    CompiledMigration { from: form.from.clone(), vars: vars.collect(), steps: form.steps.clone() }
+    CompiledMigration {
+        from: form.from.clone(),
+        vars: vars.collect(),
+        steps: form.steps.clone(),
+    }
 }

@@ -32,14 +32,16 @@ pub(super) enum CorrelationRule {
 pub(super) fn compile(form: &CorrelationSpec, findings: &mut RawDiagnostics) -> CorrelationRules {
     match form {
         CorrelationSpec::Envelope => CorrelationRules::Envelope,
-        CorrelationSpec::Field(text) => {
-            rule("correlate", text, findings).map_or(CorrelationRules::Envelope, CorrelationRules::Single)
-        }
+        CorrelationSpec::Field(text) => rule("correlate", text, findings)
+            .map_or(CorrelationRules::Envelope, CorrelationRules::Single),
         CorrelationSpec::ByType(texts) => CorrelationRules::ByType(
             texts
                 .iter()
                 .filter_map(|(kind, text)| {
-                    Some((kind.clone(), rule(&format!("correlate.{kind}"), text, findings)?))
+                    Some((
+                        kind.clone(),
+                        rule(&format!("correlate.{kind}"), text, findings)?,
+                    ))
                 })
                 .collect(),
         ),
@@ -48,13 +50,18 @@ pub(super) fn compile(form: &CorrelationSpec, findings: &mut RawDiagnostics) -> 
 
 fn rule(path: &str, text: &str, findings: &mut RawDiagnostics) -> Option<CorrelationRule> {
     if let Some(source) = text.strip_prefix('=') {
-        let scope = Scope { roots: &[Root::Event, Root::Envelope], vars: None, element: None };
+        let scope = Scope {
+            roots: &[Root::Event, Root::Envelope],
+            vars: None,
+            element: None,
+        };
         let expression = compile_expression(source, path, &scope, findings)?;
         return Some(CorrelationRule::Computed(text.to_owned(), expression));
     }
     if text.is_empty() || text.split('.').any(str::is_empty) {
         let finding = RawDiagnostic::new(path, format!("`{text}` is not a field path"));
-        findings.push(finding.with_suggestion("write field names separated by dots, as in order.id"));
+        findings
+            .push(finding.with_suggestion("write field names separated by dots, as in order.id"));
         return None;
     }
     Some(CorrelationRule::Path(text.to_owned()))
@@ -67,12 +74,19 @@ pub(super) fn correlate(
     event: &Event,
 ) -> Result<CorrelationId, ProgramError> {
     let newest = match saga.versions.get(&event.kind) {
-        Some(versions) => versions.upcast(event.kind.as_str(), event.schema_version, &event.data)?,
+        Some(versions) => {
+            versions.upcast(event.kind.as_str(), event.schema_version, &event.data)?
+        }
         None => None,
     };
     let data = newest.as_ref().unwrap_or(&event.data);
     let rule = rules.of(&event.kind);
-    let value = rule.and_then(|rule| rule.value(EventData { data, ..EventData::from(event) }));
+    let value = rule.and_then(|rule| {
+        rule.value(EventData {
+            data,
+            ..EventData::from(event)
+        })
+    });
     correlation::of(event, rule.map(CorrelationRule::text), value.as_ref())
 }
 
@@ -97,9 +111,9 @@ impl CorrelationRule {
     fn value(&self, event: EventData<'_>) -> Option<Value> {
         let value = match self {
             CorrelationRule::Path(path) => correlation::field(event.data, path)?.clone(),
-            CorrelationRule::Computed(_, expression) => {
-                expression.evaluate(&Bindings::before_any_instance().event(event)).ok()?
-            }
+            CorrelationRule::Computed(_, expression) => expression
+                .evaluate(&Bindings::before_any_instance().event(event))
+                .ok()?,
         };
         (!value.is_null()).then_some(value)
     }

@@ -14,8 +14,13 @@ use crate::steps::{Action, Foreach};
 
 /// Returns the event matchers of a step: those for success, then those for failure.
 pub(super) fn event_matchers(step: &Step) -> (Vec<ResultMatcher>, &[ResultMatcher]) {
-    let Action::Event(awaited) = &step.action else { return (step.ok.clone(), &step.fail) };
-    let matcher = |event: &EventType| ResultMatcher { event: event.clone(), when: awaited.when.clone() };
+    let Action::Event(awaited) = &step.action else {
+        return (step.ok.clone(), &step.fail);
+    };
+    let matcher = |event: &EventType| ResultMatcher {
+        event: event.clone(),
+        when: awaited.when.clone(),
+    };
     (awaited.events.iter().map(matcher).collect(), &step.fail)
 }
 
@@ -34,15 +39,22 @@ fn meanings(definition: &Definition) -> BTreeMap<EventType, Vec<ConditionalBindi
                     is_success: success,
                     index: position,
                 };
-                meanings.entry(matcher.event.clone()).or_default().push((entry, matcher.when.is_some()));
+                meanings
+                    .entry(matcher.event.clone())
+                    .or_default()
+                    .push((entry, matcher.when.is_some()));
             }
         };
-        if matches!(form.action.traits().completion, Completion::Acceptance | Completion::Event) {
+        if matches!(
+            form.action.traits().completion,
+            Completion::Acceptance | Completion::Event
+        ) {
             let (ok, fail) = event_matchers(form);
             add(&ok, false, true);
             add(fail, false, false);
         }
-        let by_event = |undo: &&CompensationSpec| undo.action.traits().completion == Completion::Acceptance;
+        let by_event =
+            |undo: &&CompensationSpec| undo.action.traits().completion == Completion::Acceptance;
         if let Some(undo) = form.compensate.as_ref().filter(by_event) {
             add(&undo.ok, true, true);
             add(&undo.fail, true, false);
@@ -55,14 +67,22 @@ fn meanings(definition: &Definition) -> BTreeMap<EventType, Vec<ConditionalBindi
 pub(super) fn bindings_by_type(definition: &Definition) -> BTreeMap<EventType, Vec<EventBinding>> {
     let to_bindings =
         |meanings: Vec<ConditionalBinding>| meanings.into_iter().map(|(entry, _)| entry).collect();
-    meanings(definition).into_iter().map(|(kind, meanings)| (kind, to_bindings(meanings))).collect()
+    meanings(definition)
+        .into_iter()
+        .map(|(kind, meanings)| (kind, to_bindings(meanings)))
+        .collect()
 }
 
 /// Checks for ambiguous events and for unused event versions.
-pub(super) fn check(definition: &Definition, order: Option<&StepOrder>, findings: &mut RawDiagnostics) {
+pub(super) fn check(
+    definition: &Definition,
+    order: Option<&StepOrder>,
+    findings: &mut RawDiagnostics,
+) {
     if definition.start.is_empty() {
         findings.push(
-            RawDiagnostic::new("start", "no event starts the saga").with_suggestion("name the start event"),
+            RawDiagnostic::new("start", "no event starts the saga")
+                .with_suggestion("name the start event"),
         );
     }
     let all = meanings(definition);
@@ -81,16 +101,22 @@ fn ambiguous(
     findings: &mut RawDiagnostics,
 ) {
     for (n, (later, _)) in meanings.iter().enumerate() {
-        let earlier =
-            meanings[..n].iter().find(|(e, conditional)| !conditional && confusable(*e, *later, order));
-        let Some((earlier, _)) = earlier.copied() else { continue };
+        let earlier = meanings[..n]
+            .iter()
+            .find(|(e, conditional)| !conditional && confusable(*e, *later, order));
+        let Some((earlier, _)) = earlier.copied() else {
+            continue;
+        };
         let same = earlier.step == later.step && earlier.is_compensation == later.is_compensation;
         let finding = if same && earlier.is_success != later.is_success {
             let path = position(definition, *later);
             let path = path.trim_end_matches(|c: char| c.is_ascii_digit() || c == '[' || c == ']');
             RawDiagnostic::new(path, format!("{kind} means both success and failure"))
         } else if same {
-            RawDiagnostic::new(position(definition, *later), format!("{kind} is listed twice"))
+            RawDiagnostic::new(
+                position(definition, *later),
+                format!("{kind} is listed twice"),
+            )
         } else {
             let message = format!(
                 "{kind} is ambiguous: {} and {}",
@@ -112,7 +138,10 @@ fn elements(
     findings: &mut RawDiagnostics,
 ) {
     for (entry, conditional) in meanings.iter().filter(|(entry, _)| !entry.is_compensation) {
-        let foreach = definition.steps[entry.step].foreach.as_ref().filter(|_| !conditional);
+        let foreach = definition.steps[entry.step]
+            .foreach
+            .as_ref()
+            .filter(|_| !conditional);
         if let Some(suggestion) = foreach.and_then(Foreach::unidentified) {
             let message = format!("{kind} does not identify the element of the list");
             let finding = RawDiagnostic::new(position(definition, *entry), message);
@@ -127,7 +156,12 @@ fn versions(
     findings: &mut RawDiagnostics,
 ) {
     let handled = definition.on.iter().flat_map(|handler| &handler.event);
-    let consumed: Vec<_> = definition.start.iter().chain(known.keys()).chain(handled).collect();
+    let consumed: Vec<_> = definition
+        .start
+        .iter()
+        .chain(known.keys())
+        .chain(handled)
+        .collect();
     for (kind, form) in &definition.events {
         let path = format!("events.{kind}");
         if !consumed.contains(&kind) {
@@ -135,7 +169,9 @@ fn versions(
             let message = format!("the saga does not consume the event {kind}");
             findings.push(RawDiagnostic::new(&path, message).with_optional_suggestion(near));
         }
-        form.check(&path).into_iter().for_each(|finding| findings.push(finding));
+        form.check(&path)
+            .into_iter()
+            .for_each(|finding| findings.push(finding));
     }
 }
 
@@ -143,7 +179,9 @@ fn versions(
 /// Compensations may also share one, because only one compensation is in progress at a time.
 fn confusable(a: EventBinding, b: EventBinding, order: Option<&StepOrder>) -> bool {
     match (a.is_compensation, b.is_compensation) {
-        (false, false) => a.step == b.step || order.is_some_and(|order| order.overlap(a.step, b.step)),
+        (false, false) => {
+            a.step == b.step || order.is_some_and(|order| order.overlap(a.step, b.step))
+        }
         (true, true) => a.step == b.step,
         (false, true) | (true, false) => true,
     }

@@ -65,7 +65,13 @@ pub(crate) struct LiteralText {
 
 impl<'p> Site<'p> {
     pub(crate) fn new(path: &'p str, scope: ExpressionScope) -> Self {
-        Self { path, scope, element: None, in_loop: false, collects: false }
+        Self {
+            path,
+            scope,
+            element: None,
+            in_loop: false,
+            collects: false,
+        }
     }
 
     /// Returns the site of another path with the same variables.
@@ -98,14 +104,28 @@ impl ExpressionCompiler<'_> {
     }
 
     /// Compiles a list of templates in a field of the site.
-    pub(crate) fn list(&mut self, site: Site<'_>, field: &str, templates: &[Value]) -> Vec<Template> {
+    pub(crate) fn list(
+        &mut self,
+        site: Site<'_>,
+        field: &str,
+        templates: &[Value],
+    ) -> Vec<Template> {
         let templates = templates.iter().enumerate();
-        templates.map(|(n, template)| self.field(site, &format!("{field}[{n}]"), template)).collect()
+        templates
+            .map(|(n, template)| self.field(site, &format!("{field}[{n}]"), template))
+            .collect()
     }
 
     /// Compiles the templates of a map.
-    pub(crate) fn map(&mut self, site: Site<'_>, fields: &Map<String, Value>) -> Vec<(String, Template)> {
-        fields.iter().map(|(key, value)| (key.clone(), self.field(site, key, value))).collect()
+    pub(crate) fn map(
+        &mut self,
+        site: Site<'_>,
+        fields: &Map<String, Value>,
+    ) -> Vec<(String, Template)> {
+        fields
+            .iter()
+            .map(|(key, value)| (key.clone(), self.field(site, key, value)))
+            .collect()
     }
 
     pub(crate) fn template(&mut self, site: Site<'_>, template: &Value) -> Template {
@@ -113,17 +133,29 @@ impl ExpressionCompiler<'_> {
         if let Some(literals) = &mut self.literals {
             collect(template, site.path, site.element, &roots, literals);
         }
-        let scope = Scope { roots: &roots, vars: Some(&self.vars), element: site.element };
+        let scope = Scope {
+            roots: &roots,
+            vars: Some(&self.vars),
+            element: site.element,
+        };
         let template = Template::compile(template, site.path, &scope, &mut self.findings);
         self.reads_envelope |= template.reads_envelope();
         template
     }
 
     /// Compiles an optional condition, with or without the `=` of a template.
-    pub(crate) fn condition(&mut self, site: Site<'_>, source: Option<&String>) -> Option<Expression> {
+    pub(crate) fn condition(
+        &mut self,
+        site: Site<'_>,
+        source: Option<&String>,
+    ) -> Option<Expression> {
         let source = source?;
         let roots = self.roots(site);
-        let scope = Scope { roots: &roots, vars: Some(&self.vars), element: site.element };
+        let scope = Scope {
+            roots: &roots,
+            vars: Some(&self.vars),
+            element: site.element,
+        };
         let source = source.strip_prefix('=').unwrap_or(source);
         let condition = compile_expression(source, site.path, &scope, &mut self.findings);
         self.reads_envelope |= condition.as_ref().is_some_and(Expression::reads_envelope);
@@ -167,9 +199,9 @@ fn collect(
             .iter()
             .enumerate()
             .for_each(|(i, item)| collect(item, &format!("{path}[{i}]"), element, roots, literals)),
-        Value::Object(fields) => fields
-            .iter()
-            .for_each(|(key, item)| collect(item, &format!("{path}.{key}"), element, roots, literals)),
+        Value::Object(fields) => fields.iter().for_each(|(key, item)| {
+            collect(item, &format!("{path}.{key}"), element, roots, literals)
+        }),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
     }
 }

@@ -14,24 +14,44 @@ pub(super) fn of(definition: &Definition, result_events: &[EventType]) -> Manife
         commands: sorted(actions(definition).filter_map(command)),
         sagas: sorted(actions(definition).filter_map(saga)),
         early_event_ttl: definition.early_event_ttl(),
-        indexed: sorted(definition.index.iter().cloned().chain(reference_parts(definition))),
+        indexed: sorted(
+            definition
+                .index
+                .iter()
+                .cloned()
+                .chain(reference_parts(definition)),
+        ),
         ..Manifest::default()
     }
 }
 
 /// Returns the indexed names of the parts of the business reference: `reference.order`.
 fn reference_parts(definition: &Definition) -> impl Iterator<Item = Name> {
-    let parts = definition.reference.iter().filter_map(Value::as_object).flatten();
+    let parts = definition
+        .reference
+        .iter()
+        .filter_map(Value::as_object)
+        .flatten();
     parts.filter_map(|(part, _)| Name::new(format!("reference.{part}")).ok())
 }
 
 /// Returns the consumed events: start events, result events of steps and compensations, and events of
 /// handlers.
 fn subscriptions(definition: &Definition, result_events: &[EventType]) -> Vec<EventSubscription> {
-    let subscription = |starts| move |kind: &EventType| EventSubscription { kind: kind.clone(), starts };
+    let subscription = |starts| {
+        move |kind: &EventType| EventSubscription {
+            kind: kind.clone(),
+            starts,
+        }
+    };
     let handled = definition.on.iter().flat_map(|handler| &handler.event);
     let others = result_events.iter().chain(handled).map(subscription(false));
-    let mut subscriptions: Vec<_> = definition.start.iter().map(subscription(true)).chain(others).collect();
+    let mut subscriptions: Vec<_> = definition
+        .start
+        .iter()
+        .map(subscription(true))
+        .chain(others)
+        .collect();
     subscriptions.sort_by(|a, b| (&a.kind, b.starts).cmp(&(&b.kind, a.starts)));
     subscriptions.dedup_by(|later, first| later.kind == first.kind);
     subscriptions
@@ -40,7 +60,11 @@ fn subscriptions(definition: &Definition, result_events: &[EventType]) -> Vec<Ev
 fn actions(definition: &Definition) -> impl Iterator<Item = &Action> {
     let steps = definition.steps.iter();
     let steps = steps.flat_map(|s| {
-        std::iter::once(&s.action).chain(s.compensate.as_ref().map(|compensation| &compensation.action))
+        std::iter::once(&s.action).chain(
+            s.compensate
+                .as_ref()
+                .map(|compensation| &compensation.action),
+        )
     });
     steps.chain(definition.on.iter().flat_map(|handler| &handler.actions))
 }
@@ -61,11 +85,15 @@ fn effect(action: &Action) -> Option<EffectName> {
 }
 
 fn command(action: &Action) -> Option<String> {
-    let Action::Command(command) = action else { return None };
+    let Action::Command(command) = action else {
+        return None;
+    };
     Some(format!("{}.{}", command.aggregate_type, command.name))
 }
 
 fn saga(action: &Action) -> Option<SagaName> {
-    let Action::Saga(child) = action else { return None };
+    let Action::Saga(child) = action else {
+        return None;
+    };
     Some(child.saga.clone())
 }

@@ -67,9 +67,15 @@ pub(crate) fn of(definition: &Definition, findings: &mut RawDiagnostics) -> Opti
         }
     }
     let found = findings.len();
-    let mut names = StepNames { steps, index, findings };
+    let mut names = StepNames {
+        steps,
+        index,
+        findings,
+    };
     let selected_by = names.selected_by();
-    let before: Vec<_> = (0..steps.len()).map(|i| names.before(i, &selected_by[i])).collect();
+    let before: Vec<_> = (0..steps.len())
+        .map(|i| names.before(i, &selected_by[i]))
+        .collect();
     let firsts = names.firsts();
     let Some(sorted) = cycle::sort(&before) else {
         findings.push(cycle::describe_cycle(steps, &before));
@@ -77,7 +83,11 @@ pub(crate) fn of(definition: &Definition, findings: &mut RawDiagnostics) -> Opti
     };
     let ancestors = paths::ancestors(&before, &sorted);
     switches_lead(steps, &selected_by, &ancestors, findings);
-    let context = LoopContext { steps, before: &before, ancestors: &ancestors };
+    let context = LoopContext {
+        steps,
+        before: &before,
+        ancestors: &ancestors,
+    };
     let loops = loops::loops(&context, &firsts, findings);
     let regions = paths::regions(steps, &before, &sorted);
     let mut joins = vec![Vec::new(); steps.len()];
@@ -114,7 +124,8 @@ impl StepNames<'_> {
         if found.is_none() {
             let near = did_you_mean(id, self.index.keys().copied());
             self.findings.push(
-                RawDiagnostic::new(path, format!("there is no step `{id}`")).with_optional_suggestion(near),
+                RawDiagnostic::new(path, format!("there is no step `{id}`"))
+                    .with_optional_suggestion(near),
             );
         }
         found
@@ -129,10 +140,14 @@ impl StepNames<'_> {
                     let path = format!("steps[{i}].do.switch[{n}].then");
                     match self.find(id.as_str(), path.clone()) {
                         Some(target) if target == i => {
-                            self.findings
-                                .push(RawDiagnostic::new(path, format!("`{id}` cannot depend on itself")));
+                            self.findings.push(RawDiagnostic::new(
+                                path,
+                                format!("`{id}` cannot depend on itself"),
+                            ));
                         }
-                        Some(target) if !selected_by[target].contains(&i) => selected_by[target].push(i),
+                        Some(target) if !selected_by[target].contains(&i) => {
+                            selected_by[target].push(i)
+                        }
                         Some(_) | None => {}
                     }
                 }
@@ -145,10 +160,13 @@ impl StepNames<'_> {
     fn firsts(&mut self) -> Vec<(usize, Vec<usize>)> {
         let mut firsts = Vec::new();
         for (end, step) in self.steps.iter().enumerate() {
-            let Action::Repeat(repeat) = &step.action else { continue };
+            let Action::Repeat(repeat) = &step.action else {
+                continue;
+            };
             let from = repeat.from.iter().enumerate();
-            let found =
-                from.filter_map(|(n, id)| self.find(id.as_str(), format!("steps[{end}].do.repeat[{n}]")));
+            let found = from.filter_map(|(n, id)| {
+                self.find(id.as_str(), format!("steps[{end}].do.repeat[{n}]"))
+            });
             firsts.push((end, found.collect()));
         }
         firsts
@@ -163,7 +181,9 @@ impl StepNames<'_> {
         let mut before = match &step.after {
             Some(after) => {
                 let found = after.steps.iter().enumerate();
-                found.filter_map(|(n, id)| self.find(id.as_str(), format!("steps[{i}].after[{n}]"))).collect()
+                found
+                    .filter_map(|(n, id)| self.find(id.as_str(), format!("steps[{i}].after[{n}]")))
+                    .collect()
             }
             None if !selected_by.is_empty() => selected_by.to_vec(),
             None if !needs.is_empty() => Vec::new(),
@@ -179,22 +199,30 @@ impl StepNames<'_> {
     }
 
     fn count(&mut self, i: usize, before: usize) {
-        let Some(Join::AtLeast(count)) = self.steps[i].after.as_ref().map(|after| after.join) else { return };
+        let Some(Join::AtLeast(count)) = self.steps[i].after.as_ref().map(|after| after.join)
+        else {
+            return;
+        };
         let path = format!("steps[{i}].after");
         let finding = match usize::try_from(count) {
-            Ok(0) => {
-                RawDiagnostic::new(path, "a join requires at least one step").with_suggestion("set 1 or more")
+            Ok(0) => RawDiagnostic::new(path, "a join requires at least one step")
+                .with_suggestion("set 1 or more"),
+            Ok(count)
+                if count <= before && self.steps[i].action.kind().required_steps().is_empty() =>
+            {
+                return;
             }
-            Ok(count) if count <= before && self.steps[i].action.kind().required_steps().is_empty() => return,
             Ok(count) if count <= before => {
-                let message = "a job with prerequisites or dependencies requires all preceding steps";
+                let message =
+                    "a job with prerequisites or dependencies requires all preceding steps";
                 RawDiagnostic::new(path, message)
                     .with_suggestion("put the join on a separate step before the job")
             }
-            Ok(_) | Err(_) => {
-                RawDiagnostic::new(path, format!("{count} of {before} steps can never complete"))
-                    .with_suggestion("lower the count, or list more steps")
-            }
+            Ok(_) | Err(_) => RawDiagnostic::new(
+                path,
+                format!("{count} of {before} steps can never complete"),
+            )
+            .with_suggestion("lower the count, or list more steps"),
         };
         self.findings.push(finding);
     }
@@ -208,27 +236,44 @@ fn switches_lead(
     findings: &mut RawDiagnostics,
 ) {
     for (target, switches) in selected_by.iter().enumerate() {
-        for switch in switches.iter().filter(|switch| !ancestors[target][**switch]) {
+        for switch in switches
+            .iter()
+            .filter(|switch| !ancestors[target][**switch])
+        {
             let (target, switch) = (&steps[target].id, &steps[*switch].id);
-            let message = format!("switch `{switch}` selects `{target}`, which does not come after it");
-            let index = steps.iter().position(|step| step.id == *target).unwrap_or_default();
+            let message =
+                format!("switch `{switch}` selects `{target}`, which does not come after it");
+            let index = steps
+                .iter()
+                .position(|step| step.id == *target)
+                .unwrap_or_default();
             let suggestion = format!("add `{switch}` to its `after`, or omit `after`");
             findings.push(
-                RawDiagnostic::new(format!("steps[{index}].after"), message).with_suggestion(suggestion),
+                RawDiagnostic::new(format!("steps[{index}].after"), message)
+                    .with_suggestion(suggestion),
             );
         }
     }
 }
 
 /// Reports steps that follow a restart or may run concurrently with it, because a restart ends the run.
-pub(crate) fn check_restarts(definition: &Definition, order: &StepOrder, findings: &mut RawDiagnostics) {
+pub(crate) fn check_restarts(
+    definition: &Definition,
+    order: &StepOrder,
+    findings: &mut RawDiagnostics,
+) {
     let steps = &definition.steps;
     for (i, step) in steps.iter().enumerate() {
-        let Action::Restart(restart) = &step.action else { continue };
+        let Action::Restart(restart) = &step.action else {
+            continue;
+        };
         let path = format!("steps[{i}].do");
         if !definition.start.contains(&restart.event) {
             let message = format!("{} does not start this saga", restart.event);
-            let near = did_you_mean(restart.event.as_str(), definition.start.iter().map(EventType::as_str));
+            let near = did_you_mean(
+                restart.event.as_str(),
+                definition.start.iter().map(EventType::as_str),
+            );
             let finding = RawDiagnostic::new(format!("{path}.restart_as_new"), message);
             findings.push(finding.with_optional_suggestion(near));
         }
@@ -240,13 +285,19 @@ pub(crate) fn check_restarts(definition: &Definition, order: &StepOrder, finding
         let beside = (0..steps.len()).find(|other| order.overlap(i, *other));
         let finding = match (follows, beside) {
             (Some(later), _) => {
-                let message = format!("step `{}` follows the restart `{}`", steps[later].id, step.id);
+                let message = format!(
+                    "step `{}` follows the restart `{}`",
+                    steps[later].id, step.id
+                );
                 RawDiagnostic::new(path, message)
                     .with_suggestion("make the restart the last step of its branch")
             }
             (None, Some(beside)) => {
                 let beside = &steps[beside].id;
-                let message = format!("step `{beside}` may run concurrently with the restart `{}`", step.id);
+                let message = format!(
+                    "step `{beside}` may run concurrently with the restart `{}`",
+                    step.id
+                );
                 RawDiagnostic::new(path, message)
                     .with_suggestion(format!("order `{beside}` before it with `after`"))
             }
@@ -258,13 +309,24 @@ pub(crate) fn check_restarts(definition: &Definition, order: &StepOrder, finding
 
 /// Reports steps that may run concurrently with a pivot, because they would be neither final nor
 /// compensated.
-pub(crate) fn check_pivots(definition: &Definition, order: &StepOrder, findings: &mut RawDiagnostics) {
+pub(crate) fn check_pivots(
+    definition: &Definition,
+    order: &StepOrder,
+    findings: &mut RawDiagnostics,
+) {
     let steps = &definition.steps;
     for (i, pivot) in steps.iter().enumerate().filter(|(_, step)| step.pivot) {
-        let Some(beside) = (0..steps.len()).find(|other| order.overlap(i, *other)) else { continue };
+        let Some(beside) = (0..steps.len()).find(|other| order.overlap(i, *other)) else {
+            continue;
+        };
         let other = &steps[beside].id;
-        let message = format!("step `{other}` may run concurrently with the pivot `{}`", pivot.id);
+        let message = format!(
+            "step `{other}` may run concurrently with the pivot `{}`",
+            pivot.id
+        );
         let suggestion = format!("order `{other}` before or after it with `after`");
-        findings.push(RawDiagnostic::new(format!("steps[{i}].pivot"), message).with_suggestion(suggestion));
+        findings.push(
+            RawDiagnostic::new(format!("steps[{i}].pivot"), message).with_suggestion(suggestion),
+        );
     }
 }

@@ -45,7 +45,9 @@ impl Program for CompiledDefinition {
         context: &Context<'_>,
     ) -> Result<Migration, Vec<String>> {
         let Some(old) = from.as_compiled() else {
-            return Err(vec!["the old program is not a definition, so its steps are unknown".to_owned()]);
+            return Err(vec![
+                "the old program is not a definition, so its steps are unknown".to_owned(),
+            ]);
         };
         if old.reference.saga != self.reference.saga {
             return Err(vec![format!(
@@ -53,7 +55,11 @@ impl Program for CompiledDefinition {
                 old.reference.saga, self.reference.saga
             )]);
         }
-        let source = MigrationSource { saga: &old.saga, version: old.reference.version, state };
+        let source = MigrationSource {
+            saga: &old.saga,
+            version: old.reference.version,
+            state,
+        };
         machine::migrate(&self.saga, self.reference.version, source, context)
     }
 

@@ -21,9 +21,24 @@ pub(super) fn check(definition: &Definition, findings: &mut RawDiagnostics) {
         id(&path, step, findings);
         fields(&path, step, findings);
         check_result_matchers(&path, step, findings);
-        attempts(&format!("{path}.retry"), &step.action, step.retry.as_ref(), findings);
-        check_in_doubt(&format!("{path}.in_doubt"), &step.action, step.in_doubt, findings);
-        check_priority(&format!("{path}.priority"), &step.action, step.priority.is_some(), findings);
+        attempts(
+            &format!("{path}.retry"),
+            &step.action,
+            step.retry.as_ref(),
+            findings,
+        );
+        check_in_doubt(
+            &format!("{path}.in_doubt"),
+            &step.action,
+            step.in_doubt,
+            findings,
+        );
+        check_priority(
+            &format!("{path}.priority"),
+            &step.action,
+            step.priority.is_some(),
+            findings,
+        );
         if let Some(foreach) = &step.foreach {
             foreach.check(&path, step.pivot, step.action.traits(), findings);
         }
@@ -41,9 +56,14 @@ pub(super) fn check(definition: &Definition, findings: &mut RawDiagnostics) {
 
 /// Checks the parts of the business reference: they are indexed by their names.
 fn reference(definition: &Definition, findings: &mut RawDiagnostics) {
-    let Some(Value::Object(parts)) = &definition.reference else { return };
+    let Some(Value::Object(parts)) = &definition.reference else {
+        return;
+    };
     if parts.len() > MAX_REFERENCE_PARTS {
-        let message = format!("a reference has at most {MAX_REFERENCE_PARTS} parts; it has {}", parts.len());
+        let message = format!(
+            "a reference has at most {MAX_REFERENCE_PARTS} parts; it has {}",
+            parts.len()
+        );
         findings.push(RawDiagnostic::new("reference", message));
     }
     for (name, value) in parts {
@@ -51,7 +71,8 @@ fn reference(definition: &Definition, findings: &mut RawDiagnostics) {
         let is_name = name.starts_with(|c: char| c.is_ascii_alphabetic())
             && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
         if !is_name || name.len() > MAX_ID_BYTES {
-            let finding = RawDiagnostic::new(&path, format!("`{name}` is not a name of a reference part"));
+            let finding =
+                RawDiagnostic::new(&path, format!("`{name}` is not a name of a reference part"));
             findings.push(finding.with_suggestion("use letters, digits and `_`"));
         }
         if value.is_object() || value.is_array() || value.is_boolean() {
@@ -66,15 +87,22 @@ fn reference(definition: &Definition, findings: &mut RawDiagnostics) {
 
 fn indexes(definition: &Definition, findings: &mut RawDiagnostics) {
     if definition.index.len() > MAX_INDEXES {
-        let message = format!("a saga has at most {MAX_INDEXES} indexes; it has {}", definition.index.len());
+        let message = format!(
+            "a saga has at most {MAX_INDEXES} indexes; it has {}",
+            definition.index.len()
+        );
         findings.push(RawDiagnostic::new("index", message));
     }
     let variables = definition.variables();
     for (n, name) in definition.index.iter().enumerate() {
         if !variables.contains(name.as_str()) {
-            let finding = RawDiagnostic::new(format!("index[{n}]"), format!("no variable is named `{name}`"));
+            let finding = RawDiagnostic::new(
+                format!("index[{n}]"),
+                format!("no variable is named `{name}`"),
+            );
             let similar = did_you_mean(name.as_str(), variables.iter().map(String::as_str));
-            let suggestion = similar.unwrap_or_else(|| "set it in `vars` or in a `save`".to_owned());
+            let suggestion =
+                similar.unwrap_or_else(|| "set it in `vars` or in a `save`".to_owned());
             findings.push(finding.with_suggestion(suggestion));
         }
     }
@@ -86,12 +114,18 @@ fn id(path: &str, step: &Step, findings: &mut RawDiagnostics) {
         let message = format!("`{id}` is reserved for the timer of the whole saga");
         findings.push(RawDiagnostic::new(&path, message).with_suggestion("choose another id"));
     }
-    if let Some(invalid) = id.chars().find(|c| matches!(c, ':' | '[' | ']') || c.is_whitespace()) {
+    if let Some(invalid) = id
+        .chars()
+        .find(|c| matches!(c, ':' | '[' | ']') || c.is_whitespace())
+    {
         let finding = RawDiagnostic::new(&path, format!("a step id must not contain {invalid:?}"));
         findings.push(finding.with_suggestion("use letters, digits and `-`"));
     }
     if id.len() > MAX_ID_BYTES {
-        let message = format!("the step id exceeds {MAX_ID_BYTES} bytes; it has {}", id.len());
+        let message = format!(
+            "the step id exceeds {MAX_ID_BYTES} bytes; it has {}",
+            id.len()
+        );
         findings.push(RawDiagnostic::new(&path, message));
     }
 }
@@ -102,7 +136,9 @@ fn fields(path: &str, step: &Step, findings: &mut RawDiagnostics) {
     if step.publish.is_some() && !traits.reports_named_result() {
         let message = format!("{} has no `publish`", traits.label);
         let suggestion = "only effects, jobs and human tasks publish their results";
-        findings.push(RawDiagnostic::new(format!("{path}.publish"), message).with_suggestion(suggestion));
+        findings.push(
+            RawDiagnostic::new(format!("{path}.publish"), message).with_suggestion(suggestion),
+        );
     }
     let present = [
         ("ok", !step.ok.is_empty()),
@@ -117,7 +153,11 @@ fn fields(path: &str, step: &Step, findings: &mut RawDiagnostics) {
             let message = format!("{} has no `{field}`", traits.label);
             let finding = RawDiagnostic::new(format!("{path}.{field}"), message);
             let event = traits.completion == Completion::Event;
-            findings.push(if event { finding.with_suggestion("name the events in `do`") } else { finding });
+            findings.push(if event {
+                finding.with_suggestion("name the events in `do`")
+            } else {
+                finding
+            });
         }
     }
 }
@@ -131,11 +171,13 @@ fn check_result_matchers(path: &str, step: &Step, findings: &mut RawDiagnostics)
     let suggestion = "name the success event with `ok`";
     if let Some(fail) = step.fail.first() {
         let message = format!("{accepted}, so {} is never awaited", fail.event);
-        findings.push(RawDiagnostic::new(format!("{path}.fail"), message).with_suggestion(suggestion));
+        findings
+            .push(RawDiagnostic::new(format!("{path}.fail"), message).with_suggestion(suggestion));
     }
     if !step.save.is_empty() {
         let message = format!("{accepted}, so no event is available for `save`");
-        findings.push(RawDiagnostic::new(format!("{path}.save"), message).with_suggestion(suggestion));
+        findings
+            .push(RawDiagnostic::new(format!("{path}.save"), message).with_suggestion(suggestion));
     }
 }
 
@@ -143,11 +185,15 @@ fn attempts(path: &str, action: &Action, retry: Option<&RetrySpec>, findings: &m
     let Some(retry) = retry else { return };
     if retry.max_attempts == Some(0) {
         findings.push(
-            RawDiagnostic::new(path, "at least one attempt is required").with_suggestion("set 1 or more"),
+            RawDiagnostic::new(path, "at least one attempt is required")
+                .with_suggestion("set 1 or more"),
         );
     }
     if !action.traits().is_retried() {
-        let message = format!("{} is never retried, so it has no `retry`", action.traits().label);
+        let message = format!(
+            "{} is never retried, so it has no `retry`",
+            action.traits().label
+        );
         findings.push(RawDiagnostic::new(path, message));
     }
 }
@@ -160,8 +206,13 @@ fn check_in_doubt(
     findings: &mut RawDiagnostics,
 ) {
     if in_doubt.is_some() && !action.traits().is_effect {
-        let message = format!("{} is never in doubt, so it has no `in_doubt`", action.traits().label);
-        findings.push(RawDiagnostic::new(path, message).with_suggestion("only effects and jobs support it"));
+        let message = format!(
+            "{} is never in doubt, so it has no `in_doubt`",
+            action.traits().label
+        );
+        findings.push(
+            RawDiagnostic::new(path, message).with_suggestion("only effects and jobs support it"),
+        );
     }
 }
 
@@ -177,8 +228,18 @@ fn check_priority(path: &str, action: &Action, has_priority: bool, findings: &mu
 
 fn compensation(path: &str, compensation: &CompensationSpec, findings: &mut RawDiagnostics) {
     let path = format!("{path}.undo");
-    attempts(&format!("{path}.retry"), &compensation.action, compensation.retry.as_ref(), findings);
-    check_in_doubt(&format!("{path}.in_doubt"), &compensation.action, compensation.in_doubt, findings);
+    attempts(
+        &format!("{path}.retry"),
+        &compensation.action,
+        compensation.retry.as_ref(),
+        findings,
+    );
+    check_in_doubt(
+        &format!("{path}.in_doubt"),
+        &compensation.action,
+        compensation.in_doubt,
+        findings,
+    );
     if let Action::Saga(child) = &compensation.action
         && child.on_parent_end.is_some()
     {
@@ -203,8 +264,9 @@ fn compensation(path: &str, compensation: &CompensationSpec, findings: &mut RawD
                 .with_suggestion("use a command, an effect, a job, a human task or a saga")
         }
         Completion::Outcome if has_matchers => {
-            let message =
-                format!("{label} completes with its outcome, so no event can complete this compensation");
+            let message = format!(
+                "{label} completes with its outcome, so no event can complete this compensation"
+            );
             RawDiagnostic::new(path, message).with_suggestion("remove `ok` and `fail`")
         }
         Completion::Acceptance if compensation.ok.is_empty() && has_matchers => {
@@ -219,7 +281,9 @@ fn compensation(path: &str, compensation: &CompensationSpec, findings: &mut RawD
 
 /// Checks that dependencies are jobs, because only jobs have results.
 fn dependencies(definition: &Definition, i: usize, step: &Step, findings: &mut RawDiagnostics) {
-    let Action::Job(job) = &step.action else { return };
+    let Action::Job(job) = &step.action else {
+        return;
+    };
     for id in &job.dependencies {
         let other = definition.steps.iter().find(|other| other.id == *id);
         if other.is_some_and(|other| !matches!(other.action, Action::Job(_))) {
@@ -234,7 +298,10 @@ fn handlers(definition: &Definition, findings: &mut RawDiagnostics) {
     for (n, handler) in definition.on.iter().enumerate() {
         let path = format!("on[{n}]");
         if handler.event.is_empty() {
-            findings.push(RawDiagnostic::new(format!("{path}.event"), "no event is consumed"));
+            findings.push(RawDiagnostic::new(
+                format!("{path}.event"),
+                "no event is consumed",
+            ));
         }
         for action in &handler.actions {
             if !action.traits().in_handlers {
@@ -245,8 +312,9 @@ fn handlers(definition: &Definition, findings: &mut RawDiagnostics) {
                 );
             }
         }
-        let idle =
-            handler.actions.is_empty() && handler.save.is_empty() && handler.then == AfterHandler::Continue;
+        let idle = handler.actions.is_empty()
+            && handler.save.is_empty()
+            && handler.then == AfterHandler::Continue;
         if idle {
             let finding = RawDiagnostic::new(path, "this event has no handling");
             findings.push(finding.with_suggestion("set `save`, `do` or `then`"));
@@ -257,7 +325,10 @@ fn handlers(definition: &Definition, findings: &mut RawDiagnostics) {
 /// Reports a saga that stays active and that nothing ends. Past a pivot, only a handler that completes the saga ends it.
 fn keep_active(definition: &Definition, findings: &mut RawDiagnostics) {
     let has_pivot = definition.steps.iter().any(|step| step.pivot);
-    let restarts = definition.steps.iter().any(|step| matches!(step.action, Action::Restart(_)));
+    let restarts = definition
+        .steps
+        .iter()
+        .any(|step| matches!(step.action, Action::Restart(_)));
     let ends = |handler: &HandlerSpec| match handler.then {
         AfterHandler::Continue => false,
         AfterHandler::Complete => true,
@@ -274,14 +345,28 @@ fn migrations(definition: &Definition, findings: &mut RawDiagnostics) {
     for (n, form) in definition.migrations.iter().enumerate() {
         let path = format!("migrations[{n}]");
         if form.from.is_empty() {
-            findings.push(RawDiagnostic::new(format!("{path}.from"), "no version is listed"));
+            findings.push(RawDiagnostic::new(
+                format!("{path}.from"),
+                "no version is listed",
+            ));
         }
-        for version in form.from.iter().filter(|version| **version >= definition.version) {
-            let message = format!("version {version} is not older than this one, {}", definition.version);
+        for version in form
+            .from
+            .iter()
+            .filter(|version| **version >= definition.version)
+        {
+            let message = format!(
+                "version {version} is not older than this one, {}",
+                definition.version
+            );
             findings.push(RawDiagnostic::new(format!("{path}.from"), message));
         }
         let mut used: Vec<&orlog_model::Name> = Vec::new();
-        for (old, new) in form.steps.iter().filter_map(|(old, new)| Some((old, new.as_ref()?))) {
+        for (old, new) in form
+            .steps
+            .iter()
+            .filter_map(|(old, new)| Some((old, new.as_ref()?)))
+        {
             let at = format!("{path}.steps.{old}");
             if !definition.steps.iter().any(|step| step.id == *new) {
                 let known = definition.steps.iter().map(|step| step.id.as_str());

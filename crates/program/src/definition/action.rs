@@ -10,7 +10,10 @@ use crate::steps::{Action, ActionSchema, EffectAction, KINDS};
 use crate::yaml::tree::{Key, Node};
 
 /// Additional fields of the action of a step: none.
-const ACTION: MapSchema = MapSchema { name: "action", fields: &[] };
+const ACTION: MapSchema = MapSchema {
+    name: "action",
+    fields: &[],
+};
 
 /// Action of a step or of a handler.
 pub(super) struct AnyAction;
@@ -41,7 +44,11 @@ pub(super) fn decode_action<'n>(
     path: &str,
     beside: &MapSchema,
 ) -> (Option<Action>, Fields<'n>) {
-    let mut fields = Fields { path: path.to_owned(), known: BTreeMap::new(), is_map: false };
+    let mut fields = Fields {
+        path: path.to_owned(),
+        known: BTreeMap::new(),
+        is_map: false,
+    };
     let Some(entries) = decoder.entries(node, path, "a map such as { effect: … }") else {
         return (None, fields);
     };
@@ -52,7 +59,10 @@ pub(super) fn decode_action<'n>(
             fields.known.insert(&key.text, node);
         }
     }
-    (kind.and_then(|kind| (kind.decode)(decoder, &fields)), fields)
+    (
+        kind.and_then(|kind| (kind.decode)(decoder, &fields)),
+        fields,
+    )
 }
 
 /// Returns the one kind that the map names.
@@ -60,14 +70,22 @@ fn kind_of(decoder: &mut Decoder<'_>, entries: &[(Key, Node)], path: &str) -> Op
     let named = |name: &str| entries.iter().any(|(key, _)| key.text == name);
     let mut kinds = KINDS.iter().copied().filter(|kind| named(kind.name()));
     let Some(kind) = kinds.next() else {
-        let all: Vec<_> = KINDS.iter().map(|known| format!("`{}`", known.name())).collect();
+        let all: Vec<_> = KINDS
+            .iter()
+            .map(|known| format!("`{}`", known.name()))
+            .collect();
         let finding = RawDiagnostic::new(path, "the action names no kind");
         decoder.report(finding.with_suggestion(format!("name one of {}", all.join(", "))));
         return None;
     };
     let second = kinds.find(|other| !has(kind.fields, other.name()));
-    let Some(second) = second else { return Some(kind) };
-    let message = format!("`{}` is already present; an action has one kind", kind.name());
+    let Some(second) = second else {
+        return Some(kind);
+    };
+    let message = format!(
+        "`{}` is already present; an action has one kind",
+        kind.name()
+    );
     decoder.report(RawDiagnostic::new(join_path(path, second.name()), message).at_key());
     None
 }
@@ -86,10 +104,18 @@ fn fits(
 ) -> bool {
     let of_a_kind = KINDS.iter().any(|kind| has(kind.fields, name));
     let allowed: Vec<_> = match kind {
-        Some(kind) => kind.fields.iter().chain(beside.fields).map(|field| field.name).collect(),
-        None => {
-            KINDS.iter().flat_map(|kind| kind.fields).chain(beside.fields).map(|field| field.name).collect()
-        }
+        Some(kind) => kind
+            .fields
+            .iter()
+            .chain(beside.fields)
+            .map(|field| field.name)
+            .collect(),
+        None => KINDS
+            .iter()
+            .flat_map(|kind| kind.fields)
+            .chain(beside.fields)
+            .map(|field| field.name)
+            .collect(),
     };
     match kind {
         Some(_) if allowed.contains(&name) => return true,
@@ -107,6 +133,9 @@ fn stranger(name: &str, kind: &ActionSchema, path: &str) -> RawDiagnostic {
         "id" => format!("{label} has no aggregate id"),
         _ => format!("{label} has no `{name}`"),
     };
-    let suggestion = (name == "id" && has(kind.fields, "data")).then(|| "put it into `data`".to_owned());
-    RawDiagnostic::new(join_path(path, name), message).at_key().with_optional_suggestion(suggestion)
+    let suggestion =
+        (name == "id" && has(kind.fields, "data")).then(|| "put it into `data`".to_owned());
+    RawDiagnostic::new(join_path(path, name), message)
+        .at_key()
+        .with_optional_suggestion(suggestion)
 }

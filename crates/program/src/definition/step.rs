@@ -7,8 +7,8 @@ use serde_json::{Map, Value};
 use super::action::{AnyAction, decode_action, unread_action};
 use crate::diagnostic::RawDiagnostic;
 use crate::language::{
-    Bool, Choice, Codec, Condition, Count, Decoder, Id, MapSchema, OneOrList, Templates, ValueSchema,
-    language_map, may,
+    Bool, Choice, Codec, Condition, Count, Decoder, Id, MapSchema, OneOrList, Templates,
+    ValueSchema, language_map, may,
 };
 use crate::steps::{Action, Foreach, PriorityTemplate, RetrySpec, TimeLimit};
 use crate::yaml::tree::{Content, Node};
@@ -134,25 +134,38 @@ impl StepDependencies {
 
 impl Codec for StepDependencies {
     type Value = Self;
-    const SCHEMA: ValueSchema = ValueSchema::AnyOf(&[StepIds::SCHEMA, ValueSchema::Map(&Self::MAP)]);
+    const SCHEMA: ValueSchema =
+        ValueSchema::AnyOf(&[StepIds::SCHEMA, ValueSchema::Map(&Self::MAP)]);
 
     fn decode(decoder: &mut Decoder<'_>, node: &Node, path: &str) -> Option<Self> {
         if !matches!(node.content, Content::Map(_)) {
-            return Some(Self { steps: StepIds::decode(decoder, node, path)?, join: Join::All });
+            return Some(Self {
+                steps: StepIds::decode(decoder, node, path)?,
+                join: Join::All,
+            });
         }
         let fields = decoder.map(node, path, &Self::MAP)?;
         let listed = |name: &str| fields.get(name).is_some();
-        match (listed("all"), listed("any"), listed("count") || listed("of")) {
-            (true, false, false) => {
-                Some(Self { steps: decoder.required::<StepIds>(&fields, "all")?, join: Join::All })
-            }
-            (false, true, false) => {
-                Some(Self { steps: decoder.required::<StepIds>(&fields, "any")?, join: Join::AtLeast(1) })
-            }
+        match (
+            listed("all"),
+            listed("any"),
+            listed("count") || listed("of"),
+        ) {
+            (true, false, false) => Some(Self {
+                steps: decoder.required::<StepIds>(&fields, "all")?,
+                join: Join::All,
+            }),
+            (false, true, false) => Some(Self {
+                steps: decoder.required::<StepIds>(&fields, "any")?,
+                join: Join::AtLeast(1),
+            }),
             (false, false, true) => {
                 let count = decoder.required::<Count<1>>(&fields, "count");
                 let steps = decoder.required::<StepIds>(&fields, "of");
-                Some(Self { steps: steps?, join: Join::AtLeast(count?) })
+                Some(Self {
+                    steps: steps?,
+                    join: Join::AtLeast(count?),
+                })
             }
             (_, _, _) => {
                 let message = "it must have exactly one of `all`, `any`, and `count` with `of`";
@@ -251,8 +264,12 @@ impl Codec for CompensationSpec {
         let (action, fields) = decode_action(decoder, node, path, &Self::MAP);
         fields.is_map.then(|| Self {
             action: action.unwrap_or_else(unread_action),
-            ok: decoder.optional::<OneOrList<AnyResult>>(&fields, "ok").unwrap_or_default(),
-            fail: decoder.optional::<OneOrList<AnyResult>>(&fields, "fail").unwrap_or_default(),
+            ok: decoder
+                .optional::<OneOrList<AnyResult>>(&fields, "ok")
+                .unwrap_or_default(),
+            fail: decoder
+                .optional::<OneOrList<AnyResult>>(&fields, "fail")
+                .unwrap_or_default(),
             timeout: decoder.optional::<TimeLimit>(&fields, "timeout"),
             retry: decoder.optional::<RetrySpec>(&fields, "retry"),
             in_doubt: decoder.optional::<Choice<InDoubtPolicy>>(&fields, "in_doubt"),

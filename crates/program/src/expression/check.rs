@@ -2,7 +2,9 @@
 //! not depend on the order of a hash map.
 
 use cel::Env;
-use cel::common::ast::{CallExpr, ComprehensionExpr, EntryExpr, Expr, IdedExpr, SelectExpr, SourceInfo};
+use cel::common::ast::{
+    CallExpr, ComprehensionExpr, EntryExpr, Expr, IdedExpr, SelectExpr, SourceInfo,
+};
 use cel::parser::ParseError;
 
 use super::ast::{children, is_bind};
@@ -16,7 +18,10 @@ use crate::limits::{MAX_COMPREHENSIONS, MAX_EXPRESSION_BYTES};
 
 /// Functions that users commonly try, and their replacements.
 const MISSING: [(&str, &str); 2] = [
-    ("now", "expressions cannot read a clock; use the time of an event"),
+    (
+        "now",
+        "expressions cannot read a clock; use the time of an event",
+    ),
     ("bind", "use `cel.bind(name, value, result)`"),
 ];
 
@@ -37,9 +42,12 @@ impl Scope<'_> {
         match self.element {
             Some(element) if element == name => Some(Root::Element),
             Some(_) if name == INDEX => Some(Root::Index),
-            Some(_) | None => {
-                self.roots.iter().copied().find(|root| root.name() == name).or(Root::named(name))
-            }
+            Some(_) | None => self
+                .roots
+                .iter()
+                .copied()
+                .find(|root| root.name() == name)
+                .or(Root::named(name)),
         }
     }
 }
@@ -81,23 +89,47 @@ pub(super) fn parse(
     known: NameResolution<'_>,
 ) -> Result<CheckedExpression, Vec<CheckError>> {
     if source.len() > MAX_EXPRESSION_BYTES {
-        let message =
-            format!("the expression has {} bytes; the limit is {MAX_EXPRESSION_BYTES}", source.len());
-        return Err(vec![CheckError { at: None, message, suggestion: None }]);
+        let message = format!(
+            "the expression has {} bytes; the limit is {MAX_EXPRESSION_BYTES}",
+            source.len()
+        );
+        return Err(vec![CheckError {
+            at: None,
+            message,
+            suggestion: None,
+        }]);
     }
     let nesting = nesting(source);
     if nesting > MAX_NESTING {
         let message = format!("the expression exceeds {MAX_NESTING} nesting levels");
-        return Err(vec![CheckError { at: None, message, suggestion: None }]);
+        return Err(vec![CheckError {
+            at: None,
+            message,
+            suggestion: None,
+        }]);
     }
     let small = nesting <= SHALLOW && source.len() <= SHORT_BYTES;
-    let (mut expression, info) = if small { read(env, source) } else { with_stack(|| read(env, source)) }?;
+    let (mut expression, info) = if small {
+        read(env, source)
+    } else {
+        with_stack(|| read(env, source))
+    }?;
     if is_deeper(&expression, MAX_DEPTH) {
         let message = format!("the expression chains more than {MAX_DEPTH} operators or fields");
-        return Err(vec![CheckError { at: None, message, suggestion: None }]);
+        return Err(vec![CheckError {
+            at: None,
+            message,
+            suggestion: None,
+        }]);
     }
-    let mut walk =
-        Checker { known, info: &info, source, bound: Vec::new(), reads_envelope: false, errors: Vec::new() };
+    let mut walk = Checker {
+        known,
+        info: &info,
+        source,
+        bound: Vec::new(),
+        reads_envelope: false,
+        errors: Vec::new(),
+    };
     walk.expression(&expression, 0);
     if !walk.errors.is_empty() {
         return Err(walk.errors);
@@ -105,7 +137,11 @@ pub(super) fn parse(
     let reads_envelope = walk.reads_envelope;
     let deep = is_deeper(&expression, EVALUATED_IN_PLACE);
     rewrite(&mut expression);
-    Ok(CheckedExpression { expression, deep, reads_envelope })
+    Ok(CheckedExpression {
+        expression,
+        deep,
+        reads_envelope,
+    })
 }
 
 /// Maximum depth that is evaluated on the stack of the caller; deeper expressions use a separate stack.
@@ -148,7 +184,11 @@ fn nesting(source: &str) -> usize {
             b'?' => ternaries += 1,
             _ => {}
         }
-        signs = if matches!(byte, b'!' | b'-') { signs + 1 } else { 0 };
+        signs = if matches!(byte, b'!' | b'-') {
+            signs + 1
+        } else {
+            0
+        };
         deepest = deepest.max(depth).max(signs).max(ternaries);
     }
     deepest
@@ -156,17 +196,29 @@ fn nesting(source: &str) -> usize {
 
 /// Returns the first syntax error; later ones are mostly consequences of it.
 fn syntax(error: &ParseError) -> CheckError {
-    let at = usize::try_from(error.pos.0).ok().zip(usize::try_from(error.pos.1).ok());
-    let found = error.msg.strip_prefix("Syntax error: ").unwrap_or(&error.msg);
+    let at = usize::try_from(error.pos.0)
+        .ok()
+        .zip(usize::try_from(error.pos.1).ok());
+    let found = error
+        .msg
+        .strip_prefix("Syntax error: ")
+        .unwrap_or(&error.msg);
     let found = found.split(" expecting ").next().unwrap_or(found);
     let (message, suggestion) = if found.contains("<EOF>") {
         ("the expression ends too early".to_owned(), None)
     } else if found.contains("error at: '= ") || found.ends_with("error at: '='") {
-        ("the expression is invalid".to_owned(), Some("use `==` for equality".to_owned()))
+        (
+            "the expression is invalid".to_owned(),
+            Some("use `==` for equality".to_owned()),
+        )
     } else {
         (format!("the expression is invalid: {found}"), None)
     };
-    CheckError { at: at.filter(|at| *at > (0, 0)), message, suggestion }
+    CheckError {
+        at: at.filter(|at| *at > (0, 0)),
+        message,
+        suggestion,
+    }
 }
 
 struct Checker<'a> {
@@ -191,7 +243,10 @@ impl<'a> Checker<'a> {
                 self.expression(&select.operand, nesting);
             }
             Expr::Call(call) => self.call(node.id, call, nesting),
-            Expr::List(list) => list.elements.iter().for_each(|item| self.expression(item, nesting)),
+            Expr::List(list) => list
+                .elements
+                .iter()
+                .for_each(|item| self.expression(item, nesting)),
             Expr::Map(map) => {
                 for entry in &map.entries {
                     if let EntryExpr::MapEntry(entry) = &entry.expr {
@@ -201,7 +256,9 @@ impl<'a> Checker<'a> {
                 }
             }
             Expr::Struct(_) => self.reject(node.id, "the language does not support messages", None),
-            Expr::Comprehension(comprehension) => self.comprehension(node.id, comprehension, nesting),
+            Expr::Comprehension(comprehension) => {
+                self.comprehension(node.id, comprehension, nesting)
+            }
         }
     }
 
@@ -212,9 +269,19 @@ impl<'a> Checker<'a> {
         let names: Vec<_> = match self.known {
             NameResolution::Scoped(scope) => {
                 let roots = scope.roots.iter().map(|root| root.name());
-                roots.chain(scope.element.into_iter().flat_map(|element| [element, INDEX])).collect()
+                roots
+                    .chain(
+                        scope
+                            .element
+                            .into_iter()
+                            .flat_map(|element| [element, INDEX]),
+                    )
+                    .collect()
             }
-            NameResolution::Free(names) => names.iter().map(|n| n.split('.').next().unwrap_or(n)).collect(),
+            NameResolution::Free(names) => names
+                .iter()
+                .map(|n| n.split('.').next().unwrap_or(n))
+                .collect(),
         };
         if names.contains(&name) {
             self.reads_envelope |= name == Root::Envelope.name();
@@ -222,11 +289,18 @@ impl<'a> Checker<'a> {
         }
         let message = format!("unknown name `{name}`; available: {}", listed(&names));
         let suggestion = match (self.known, Root::named(name)) {
-            (NameResolution::Scoped(scope), Some(Root::Event)) if !scope.roots.contains(&Root::Body) => {
+            (NameResolution::Scoped(scope), Some(Root::Event))
+                if !scope.roots.contains(&Root::Body) =>
+            {
                 Some("save the required event data with `vars` or `save`".to_owned())
             }
-            (NameResolution::Scoped(scope), Some(Root::Envelope)) if scope.roots.contains(&Root::Event) => {
-                Some("only events have an envelope; here, `event` is a response or older data".to_owned())
+            (NameResolution::Scoped(scope), Some(Root::Envelope))
+                if scope.roots.contains(&Root::Event) =>
+            {
+                Some(
+                    "only events have an envelope; here, `event` is a response or older data"
+                        .to_owned(),
+                )
             }
             (NameResolution::Scoped(_), Some(_)) => None,
             (NameResolution::Scoped(_) | NameResolution::Free(_), _) => did_you_mean(name, names),
@@ -236,42 +310,57 @@ impl<'a> Checker<'a> {
 
     /// Checks that `vars.x` is set by the definition.
     fn known_var(&mut self, node: &IdedExpr, select: &SelectExpr) {
-        let NameResolution::Scoped(scope) = self.known else { return };
-        let (Expr::Ident(root), Some(vars)) = (&select.operand.expr, scope.vars) else { return };
+        let NameResolution::Scoped(scope) = self.known else {
+            return;
+        };
+        let (Expr::Ident(root), Some(vars)) = (&select.operand.expr, scope.vars) else {
+            return;
+        };
         let shadowed = self.bound.contains(&root.as_str());
         if root != Root::Vars.name() || shadowed || vars.contains(&select.field) {
             return;
         }
         let message = format!("`vars.{}` is never set", select.field);
         let near = did_you_mean(&select.field, vars.iter().map(String::as_str));
-        self.reject(node.id, message, near.or_else(|| Some("set it with `vars` or `save`".to_owned())));
+        self.reject(
+            node.id,
+            message,
+            near.or_else(|| Some("set it with `vars` or `save`".to_owned())),
+        );
     }
 
     /// Checks that `envelope.x` is an attribute.
     fn known_attribute(&mut self, node: &IdedExpr, select: &SelectExpr) {
-        let (NameResolution::Scoped(_), Expr::Ident(root)) = (self.known, &select.operand.expr) else {
+        let (NameResolution::Scoped(_), Expr::Ident(root)) = (self.known, &select.operand.expr)
+        else {
             return;
         };
         let is_envelope = root == Root::Envelope.name() && !self.bound.contains(&root.as_str());
         if !is_envelope || ENVELOPE_FIELDS.contains(&select.field.as_str()) {
             return;
         }
-        let near =
-            did_you_mean(&select.field, ENVELOPE_FIELDS).unwrap_or_else(|| match select.field.as_str() {
+        let near = did_you_mean(&select.field, ENVELOPE_FIELDS).unwrap_or_else(|| {
+            match select.field.as_str() {
                 "data" => "use `event` for the data".to_owned(),
                 other => format!("if it is an extension, read `envelope.extensions.{other}`"),
-            });
-        self.reject(node.id, format!("`envelope.{}` does not exist", select.field), Some(near));
+            }
+        });
+        self.reject(
+            node.id,
+            format!("`envelope.{}` does not exist", select.field),
+            Some(near),
+        );
     }
 
     fn call(&mut self, id: u64, call: &'a CallExpr, nesting: usize) {
         self.known_function(id, &call.func_name);
-        let space =
-            |target: &IdedExpr| matches!(&target.expr, Expr::Ident(n) if NAMESPACES.contains(&n.as_str()));
+        let space = |target: &IdedExpr| matches!(&target.expr, Expr::Ident(n) if NAMESPACES.contains(&n.as_str()));
         if let Some(target) = call.target.as_deref().filter(|target| !space(target)) {
             self.expression(target, nesting);
         }
-        call.args.iter().for_each(|arg| self.expression(arg, nesting));
+        call.args
+            .iter()
+            .for_each(|arg| self.expression(arg, nesting));
     }
 
     fn known_function(&mut self, id: u64, name: &str) {
@@ -290,18 +379,22 @@ impl<'a> Checker<'a> {
     fn comprehension(&mut self, id: u64, c: &'a ComprehensionExpr, nesting: usize) {
         let inner = nesting + usize::from(!is_bind(c));
         if inner > MAX_COMPREHENSIONS {
-            let message = format!("map, filter, all and exists exceed {MAX_COMPREHENSIONS} nesting levels");
+            let message =
+                format!("map, filter, all and exists exceed {MAX_COMPREHENSIONS} nesting levels");
             self.reject(
                 id,
                 message,
-                Some("split the expression into two steps, or prepare the list upstream".to_owned()),
+                Some(
+                    "split the expression into two steps, or prepare the list upstream".to_owned(),
+                ),
             );
             return;
         }
         self.expression(&c.iter_range, nesting);
         self.expression(&c.accu_init, nesting);
         let outer = self.bound.len();
-        self.bound.extend([c.iter_var.as_str(), c.accu_var.as_str()]);
+        self.bound
+            .extend([c.iter_var.as_str(), c.accu_var.as_str()]);
         self.bound.extend(c.iter_var2.as_deref());
         for part in [&c.loop_cond, &c.loop_step, &c.result] {
             self.expression(part, inner);
@@ -310,21 +403,38 @@ impl<'a> Checker<'a> {
     }
 
     fn reject(&mut self, id: u64, message: impl Into<String>, suggestion: Option<String>) {
-        let at = self.info.offset_for(id).map(|(start, _)| position(self.source, start as usize));
-        self.errors.push(CheckError { at, message: message.into(), suggestion });
+        let at = self
+            .info
+            .offset_for(id)
+            .map(|(start, _)| position(self.source, start as usize));
+        self.errors.push(CheckError {
+            at,
+            message: message.into(),
+            suggestion,
+        });
     }
 }
 
 /// Returns line and column, from 1, of a character offset.
 fn position(source: &str, offset: usize) -> (usize, usize) {
     let before = source.chars().take(offset);
-    before.fold((1, 1), |(line, column), c| if c == '\n' { (line + 1, 1) } else { (line, column + 1) })
+    before.fold((1, 1), |(line, column), c| {
+        if c == '\n' {
+            (line + 1, 1)
+        } else {
+            (line, column + 1)
+        }
+    })
 }
 
 /// Returns true for a dotted type name such as `google.protobuf.Timestamp`.
 fn is_qualified_type(select: &SelectExpr) -> bool {
-    let Expr::Select(inner) = &select.operand.expr else { return false };
-    let Expr::Ident(root) = &inner.operand.expr else { return false };
+    let Expr::Select(inner) = &select.operand.expr else {
+        return false;
+    };
+    let Expr::Ident(root) = &inner.operand.expr else {
+        return false;
+    };
     !select.test && TYPES.contains(&format!("{root}.{}.{}", inner.field, select.field).as_str())
 }
 

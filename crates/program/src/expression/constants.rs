@@ -10,8 +10,12 @@ use super::{Bindings, EvalError, Expression, Kind, cost, output};
 impl Expression {
     /// Evaluates the results of the expression that read no variable: itself, or the branches of its conditionals.
     pub(crate) fn constant_results(&self) -> Vec<Result<Value, EvalError>> {
-        let Kind::Cel(parsed) = &self.kind else { return Vec::new() };
-        let constants = results(&parsed.expression).into_iter().filter(|node| !reads_variable(node));
+        let Kind::Cel(parsed) = &self.kind else {
+            return Vec::new();
+        };
+        let constants = results(&parsed.expression)
+            .into_iter()
+            .filter(|node| !reads_variable(node));
         let bindings = Bindings::before_any_instance();
         let value = |node: &IdedExpr| {
             let part = CheckedExpression {

@@ -50,14 +50,20 @@ pub(super) fn share_with_thread<T: Send>(work: impl FnOnce() -> T + Send) -> T {
 
 /// Spends `units`; returns false, now and later, once the budget is exceeded.
 pub(super) fn spend(units: usize) -> bool {
-    let rest = REMAINING_UNITS.get().and_then(|remaining| remaining.checked_sub(u32::try_from(units).ok()?));
+    let rest = REMAINING_UNITS
+        .get()
+        .and_then(|remaining| remaining.checked_sub(u32::try_from(units).ok()?));
     REMAINING_UNITS.set(rest);
     rest.is_some()
 }
 
 /// Spends units as [`spend`], but returns an error.
 pub(super) fn charge(units: usize) -> Result<(), ExecutionError> {
-    if spend(units) { Ok(()) } else { Err(exhausted_error()) }
+    if spend(units) {
+        Ok(())
+    } else {
+        Err(exhausted_error())
+    }
 }
 
 /// Returns the error of an exceeded budget; it is replaced by a message.
@@ -83,9 +89,14 @@ pub(super) fn spend_copy(value: &dyn Val) -> bool {
     }
     if let Some(map) = value.downcast_ref::<CelMap>() {
         return spend(1)
-            && map.inner().iter().all(|(key, item)| spend_copy(key.inner()) && spend_copy(item.as_ref()));
+            && map
+                .inner()
+                .iter()
+                .all(|(key, item)| spend_copy(key.inner()) && spend_copy(item.as_ref()));
     }
-    let inner = value.downcast_ref::<CelOptional>().and_then(CelOptional::option);
+    let inner = value
+        .downcast_ref::<CelOptional>()
+        .and_then(CelOptional::option);
     spend(1) && inner.is_none_or(spend_copy)
 }
 
@@ -95,7 +106,9 @@ const STACK_BYTES: usize = 32 * 1024 * 1024;
 /// Runs work on a thread with a large stack and waits for it. Only touched stack pages use memory.
 pub(super) fn with_stack<T: Send>(work: impl FnOnce() -> T + Send) -> T {
     std::thread::scope(|scope| {
-        let thread = std::thread::Builder::new().stack_size(STACK_BYTES).spawn_scoped(scope, work);
+        let thread = std::thread::Builder::new()
+            .stack_size(STACK_BYTES)
+            .spawn_scoped(scope, work);
         thread
             .expect("the system can start a thread")
             .join()

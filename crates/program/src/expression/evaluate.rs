@@ -27,10 +27,10 @@ pub fn evaluate(source: &str, variables: &Map<String, Value>) -> Result<Value, S
     let names: Vec<_> = variables.keys().map(String::as_str).collect();
     let parsed = check::parse(environment(), source, NameResolution::Free(&names));
     let parsed = parsed.map_err(|rejection| {
-        rejection
-            .into_iter()
-            .next()
-            .map_or_else(|| "the expression is invalid".to_owned(), |rejection| rejection.message)
+        rejection.into_iter().next().map_or_else(
+            || "the expression is invalid".to_owned(),
+            |rejection| rejection.message,
+        )
     })?;
     cost::open();
     run(&parsed, &FreeVariables(variables), output::to_json)

@@ -38,21 +38,30 @@ pub(crate) enum Envelope<'a> {
 impl<'a> EventData<'a> {
     /// Returns the data of an input that is no event.
     pub(crate) fn of_result(data: &'a Value) -> Self {
-        Self { data, envelope: None }
+        Self {
+            data,
+            envelope: None,
+        }
     }
 }
 
 impl<'a> From<&'a Event> for EventData<'a> {
     fn from(event: &'a Event) -> Self {
-        Self { data: &event.data, envelope: Some(Envelope::Of(event)) }
+        Self {
+            data: &event.data,
+            envelope: Some(Envelope::Of(event)),
+        }
     }
 }
 
 /// Returns the value of `envelope`. An absent attribute is null; `extensions` has only those that are present.
 pub(crate) fn envelope(event: &Event) -> Value {
     let none = EventAttributes::default();
-    let EventAttributes { content_type, data_schema, extensions } =
-        event.attributes.as_deref().unwrap_or(&none);
+    let EventAttributes {
+        content_type,
+        data_schema,
+        extensions,
+    } = event.attributes.as_deref().unwrap_or(&none);
     json!({
         "id": event.id,
         "source": event.source,

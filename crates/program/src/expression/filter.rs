@@ -58,7 +58,11 @@ impl Filter {
     /// # Errors
     /// If the condition does not parse, uses unknown names, costs too much, or is not a boolean for the
     /// example. If a value of the example is null, its type is unknown.
-    pub fn compile(source: &str, example: &Map<String, Value>, times: &[&str]) -> Result<Self, FilterError> {
+    pub fn compile(
+        source: &str,
+        example: &Map<String, Value>,
+        times: &[&str],
+    ) -> Result<Self, FilterError> {
         let known: Vec<_> = example.keys().map(String::as_str).collect();
         let parsed = check::parse(environment(), source, NameResolution::Free(&known));
         let mut parsed = parsed.map_err(|rejected| {
@@ -67,7 +71,11 @@ impl Filter {
                 .map_or((None, "the expression is invalid".to_owned(), None), |r| {
                     (r.at, r.message, r.suggestion)
                 });
-            FilterError { at, message, suggestion }
+            FilterError {
+                at,
+                message,
+                suggestion,
+            }
         })?;
         let mut names = BTreeSet::new();
         collect(&parsed.expression, &mut names);
@@ -76,12 +84,16 @@ impl Filter {
         let filter = Self { parsed, names };
         let certain = filter.names.iter().all(|name| !example[name].is_null());
         match filter.holds(example).0 {
-            Err(FilterEvalError::NotBoolean(message)) => {
-                Err(FilterError { at: None, message, suggestion: None })
-            }
-            Err(FilterEvalError::NoValue(message)) if certain => {
-                Err(FilterError { at: None, message, suggestion: None })
-            }
+            Err(FilterEvalError::NotBoolean(message)) => Err(FilterError {
+                at: None,
+                message,
+                suggestion: None,
+            }),
+            Err(FilterEvalError::NoValue(message)) if certain => Err(FilterError {
+                at: None,
+                message,
+                suggestion: None,
+            }),
             Ok(_) | Err(FilterEvalError::NoValue(_)) => Ok(filter),
         }
     }
@@ -110,7 +122,10 @@ impl Filter {
         let read = run(&self.parsed, &FreeVariables(values), |value| {
             let condition = value.downcast_ref::<CelBool>().map(|b| *b.inner());
             if condition.is_none() {
-                none = Some(format!("a condition must be true or false, but is {}", value.get_type().name()));
+                none = Some(format!(
+                    "a condition must be true or false, but is {}",
+                    value.get_type().name()
+                ));
             }
             Ok(condition.unwrap_or_default())
         });
@@ -147,10 +162,16 @@ pub enum ComparisonOperator {
 
 fn comparisons(node: &IdedExpr, found: &mut Vec<Comparison>) {
     let Expr::Call(call) = &node.expr else { return };
-    let [left, right] = call.args.as_slice() else { return };
+    let [left, right] = call.args.as_slice() else {
+        return;
+    };
     let (at_most, at_least) = (ComparisonOperator::AtMost, ComparisonOperator::AtLeast);
     let (operator, mirrored) = match call.func_name.as_str() {
-        operators::LOGICAL_AND => return [left, right].into_iter().for_each(|part| comparisons(part, found)),
+        operators::LOGICAL_AND => {
+            return [left, right]
+                .into_iter()
+                .for_each(|part| comparisons(part, found));
+        }
         operators::EQUALS | EQUAL => (ComparisonOperator::Equal, ComparisonOperator::Equal),
         operators::LESS | operators::LESS_EQUALS => (at_most, at_least),
         operators::GREATER | operators::GREATER_EQUALS => (at_least, at_most),
@@ -158,7 +179,11 @@ fn comparisons(node: &IdedExpr, found: &mut Vec<Comparison>) {
     };
     let sides = [(left, operator, right), (right, mirrored, left)];
     found.extend(sides.into_iter().filter_map(|(name, operator, value)| {
-        Some(Comparison { path: path(name)?, operator, value: literal(value)? })
+        Some(Comparison {
+            path: path(name)?,
+            operator,
+            value: literal(value)?,
+        })
     }));
 }
 
@@ -175,7 +200,9 @@ fn path(node: &IdedExpr) -> Option<String> {
 }
 
 fn literal(node: &IdedExpr) -> Option<Value> {
-    let Expr::Literal(literal) = &node.expr else { return None };
+    let Expr::Literal(literal) = &node.expr else {
+        return None;
+    };
     match literal {
         LiteralValue::Boolean(value) => Some((*value.inner()).into()),
         LiteralValue::Int(value) => Some((*value.inner()).into()),
@@ -220,7 +247,10 @@ fn read_as_times(node: &mut IdedExpr, times: &[&str], bound: &mut Vec<String>) {
             let parts = call.target.as_deref_mut().into_iter().chain(&mut call.args);
             parts.for_each(|part| read_as_times(part, times, bound));
         }
-        Expr::List(list) => list.elements.iter_mut().for_each(|item| read_as_times(item, times, bound)),
+        Expr::List(list) => list
+            .elements
+            .iter_mut()
+            .for_each(|item| read_as_times(item, times, bound)),
         Expr::Map(map) => {
             for entry in &mut map.entries {
                 if let EntryExpr::MapEntry(entry) = &mut entry.expr {
@@ -265,10 +295,15 @@ mod tests {
     fn comparisons_that_hold_for_every_match_are_found() {
         let found = |source| -> Vec<String> {
             let found = compile(source).unwrap().comparisons();
-            found.iter().map(|c| format!("{} {:?} {}", c.path, c.operator, c.value)).collect()
+            found
+                .iter()
+                .map(|c| format!("{} {:?} {}", c.path, c.operator, c.value))
+                .collect()
         };
         assert_eq!(
-            found("vars.customer == 'c-1' && (vars.total >= 10 && 20.5 > vars.total) && version < 9"),
+            found(
+                "vars.customer == 'c-1' && (vars.total >= 10 && 20.5 > vars.total) && version < 9"
+            ),
             [
                 "vars.customer Equal \"c-1\"",
                 "vars.total AtLeast 10",
@@ -277,9 +312,12 @@ mod tests {
             ]
         );
         assert_eq!(found("vars.vip == true"), ["vars.vip Equal true"]);
-        for other in
-            ["vars.total > 1 || version == 2", "!(vars.total > 1)", "vars.total + 1 > 2", "has(vars.a)"]
-        {
+        for other in [
+            "vars.total > 1 || version == 2",
+            "!(vars.total > 1)",
+            "vars.total + 1 > 2",
+            "has(vars.a)",
+        ] {
             assert_eq!(found(other), Vec::<String>::new(), "{other}");
         }
     }
@@ -297,7 +335,11 @@ mod tests {
     fn filter_is_evaluated_on_values() {
         check("status == 'running' && version > 2", Value::Null, true);
         check("vars.total > 100.0", json!({ "total": 250.5 }), true);
-        check("waits.exists(w, w.name == 'charge') && updated_at < now - duration('1h')", Value::Null, true);
+        check(
+            "waits.exists(w, w.name == 'charge') && updated_at < now - duration('1h')",
+            Value::Null,
+            true,
+        );
         check("updated_at < now - duration('3h')", Value::Null, false);
         check("['a', 'b'].exists(now, now == 'b')", Value::Null, true);
         check("vars.?customer.?vip.orValue(false)", json!({}), false);
@@ -311,7 +353,10 @@ mod tests {
 
     #[test]
     fn invalid_filter_is_rejected_with_position() {
-        rejected("status == 'x' && stauts == 'y'", "line 1, column 18: unknown name `stauts`");
+        rejected(
+            "status == 'x' && stauts == 'y'",
+            "line 1, column 18: unknown name `stauts`",
+        );
         rejected("stauts == 'y'", "status");
         rejected("status", "true or false, but is string");
         rejected("version > 'x'", "");
@@ -325,6 +370,9 @@ mod tests {
         assert!(filter.uses("vars") && !filter.uses("status"));
         let values = json!({ "vars": { "other": 1 } });
         let (holds, _) = filter.holds(values.as_object().unwrap());
-        assert!(matches!(holds, Err(FilterEvalError::NoValue(_))), "{holds:?}");
+        assert!(
+            matches!(holds, Err(FilterEvalError::NoValue(_))),
+            "{holds:?}"
+        );
     }
 }

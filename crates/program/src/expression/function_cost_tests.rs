@@ -112,18 +112,33 @@ const CONSTANT: [&str; 45] = [
 
 #[test]
 fn every_function_has_a_cost_class() {
-    let classified: BTreeSet<_> = SIZED.iter().map(|(name, _)| *name).chain(CONSTANT).collect();
-    assert_eq!(classified, NAMES.into_iter().collect(), "add each function to SIZED or CONSTANT");
+    let classified: BTreeSet<_> = SIZED
+        .iter()
+        .map(|(name, _)| *name)
+        .chain(CONSTANT)
+        .collect();
+    assert_eq!(
+        classified,
+        NAMES.into_iter().collect(),
+        "add each function to SIZED or CONSTANT"
+    );
 }
 
 fn inputs(size: usize) -> Map<String, Value> {
     let words: Vec<_> = (0..size / 64).map(|n| n.to_string()).collect();
-    Map::from_iter([("text".to_owned(), json!("x".repeat(size))), ("words".to_owned(), json!(words))])
+    Map::from_iter([
+        ("text".to_owned(), json!("x".repeat(size))),
+        ("words".to_owned(), json!(words)),
+    ])
 }
 
 fn units(source: &str, size: usize) -> u32 {
-    let source = source.replace("T.", "(text + '').").replace("T)", "(text + ''))");
-    let source = source.replace("L.", "(words + []).").replace("L)", "(words + []))");
+    let source = source
+        .replace("T.", "(text + '').")
+        .replace("T)", "(text + ''))");
+    let source = source
+        .replace("L.", "(words + []).")
+        .replace("L)", "(words + []))");
     // Some functions reject the value after they read it; the units count.
     drop(evaluate(&source, &inputs(size)));
     cost::spent_units()
@@ -152,9 +167,16 @@ fn nested_searches_over_computed_text_exceed_the_budget() {
     for function in ["indexOf", "lastIndexOf"] {
         let search = format!("{long}.{function}({long} + 'y') < 0");
         let searches = vec![search.as_str(); 25].join(" && ");
-        assert_eq!(evaluate(&searches, &inputs), Err(TOO_MUCH.to_owned()), "{function}");
+        assert_eq!(
+            evaluate(&searches, &inputs),
+            Err(TOO_MUCH.to_owned()),
+            "{function}"
+        );
     }
-    assert_eq!(evaluate(&format!("size({nested})"), &inputs), Err(TOO_MUCH.to_owned()));
+    assert_eq!(
+        evaluate(&format!("size({nested})"), &inputs),
+        Err(TOO_MUCH.to_owned())
+    );
 }
 
 /// The filter of the audit: a short text with quadratic searches.
@@ -195,7 +217,11 @@ fn searches_return_positions_in_code_points() {
     ] {
         assert_eq!(evaluate(source, &Map::new()), Ok(expected), "{source}");
     }
-    for source in ["'abc'.indexOf('b', 20)", "'abc'.indexOf('b', -1)", "'abc'.lastIndexOf('b', 3)"] {
+    for source in [
+        "'abc'.indexOf('b', 20)",
+        "'abc'.indexOf('b', -1)",
+        "'abc'.lastIndexOf('b', 3)",
+    ] {
         let reason = evaluate(source, &Map::new()).expect_err("the position is outside the text");
         assert!(reason.contains("index out of range"), "{source}: {reason}");
     }

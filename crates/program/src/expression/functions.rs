@@ -8,8 +8,8 @@ use base64::Engine as _;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use cel::common::ast::{Expr, IdedExpr};
 use cel::common::types::{
-    BYTES_TYPE, CelBool, CelBytes, CelDouble, CelInt, CelList, CelMap, CelString, DYN_TYPE, INT_TYPE, Kind,
-    LIST_TYPE, STRING_TYPE, Type,
+    BYTES_TYPE, CelBool, CelBytes, CelDouble, CelInt, CelList, CelMap, CelString, DYN_TYPE,
+    INT_TYPE, Kind, LIST_TYPE, STRING_TYPE, Type,
 };
 use cel::common::value::{CowVal, FromVal, Val};
 use cel::parser::{Macro, MacroExprHelper};
@@ -71,41 +71,62 @@ pub(super) fn environment() -> &'static Arc<Env> {
 }
 
 fn own(env: &mut Env) -> Result<(), cel::DeclarationError> {
-    env.add_overload(EQUAL, "equal", vec![DYN_TYPE, DYN_TYPE], |args| Ok(equal(&args)))?;
+    env.add_overload(EQUAL, "equal", vec![DYN_TYPE, DYN_TYPE], |args| {
+        Ok(equal(&args))
+    })?;
     env.add_overload(IN, "within", vec![DYN_TYPE, DYN_TYPE], |args| within(&args))?;
     env.add_overload(EACH, "each", vec![DYN_TYPE, INT_TYPE], each)?;
     env.add_overload(USE, "use", vec![DYN_TYPE], |args| copy(one(args)?))?;
     env.add_overload(INPUT, "input", vec![DYN_TYPE], |args| paid(args, input))?;
-    env.add_overload("@distinct", "distinct", vec![DYN_TYPE], |args| paid(args, squared))?;
-    env.add_overload("@format", "format", vec![DYN_TYPE], |args| paid(args, clauses))?;
+    env.add_overload("@distinct", "distinct", vec![DYN_TYPE], |args| {
+        paid(args, squared)
+    })?;
+    env.add_overload("@format", "format", vec![DYN_TYPE], |args| {
+        paid(args, clauses)
+    })?;
     env.add_overload("@split", "split", vec![DYN_TYPE], |args| paid(args, pieces))?;
     env.add_overload("@range", "range", vec![DYN_TYPE], |args| paid(args, number))?;
     env.add_overload("@join", "join", vec![LIST_TYPE], |args| join(&args))?;
-    env.add_overload("@join", "join_with", vec![LIST_TYPE, STRING_TYPE], |args| join(&args))?;
+    env.add_overload("@join", "join_with", vec![LIST_TYPE, STRING_TYPE], |args| {
+        join(&args)
+    })?;
     let texts = |n: usize| -> Vec<Type> { (0..n).map(|_| STRING_TYPE).collect() };
     env.add_overload("@replace", "replace", texts(3), |args| replace(&args))?;
     let counted: Vec<Type> = texts(3).into_iter().chain([INT_TYPE]).collect();
     env.add_overload("@replace", "replace_n", counted, |args| replace(&args))?;
     let from = || -> Vec<Type> { texts(2).into_iter().chain([INT_TYPE]).collect() };
-    env.add_overload("@indexOf", "index_of", texts(2), |args| search(&args, search::index_of))?;
-    env.add_overload("@indexOf", "index_of_from", from(), |args| search(&args, search::index_of))?;
-    env.add_overload("@lastIndexOf", "last_index_of", texts(2), |args| search(&args, search::last_index_of))?;
+    env.add_overload("@indexOf", "index_of", texts(2), |args| {
+        search(&args, search::index_of)
+    })?;
+    env.add_overload("@indexOf", "index_of_from", from(), |args| {
+        search(&args, search::index_of)
+    })?;
+    env.add_overload("@lastIndexOf", "last_index_of", texts(2), |args| {
+        search(&args, search::last_index_of)
+    })?;
     env.add_overload("@lastIndexOf", "last_index_of_from", from(), |args| {
         search(&args, search::last_index_of)
     })?;
     env.add_overload("matches", "matches", texts(2), |args| matches(&args))?;
-    env.add_member_overload("matches", "text_matches", STRING_TYPE, texts(1), |args| matches(&args))?;
+    env.add_member_overload("matches", "text_matches", STRING_TYPE, texts(1), |args| {
+        matches(&args)
+    })?;
     env.add_member_overload("sum", "list_sum", LIST_TYPE, Vec::new(), |args| sum(&args))?;
     env.add_macro(Macro::receiver("bind", 3, bind))?;
-    env.add_overload("base64.encode", "encode", vec![BYTES_TYPE], |args| encode(&args))?;
-    env.add_overload("base64.decode", "decode", vec![STRING_TYPE], |args| decode(&args))
+    env.add_overload("base64.encode", "encode", vec![BYTES_TYPE], |args| {
+        encode(&args)
+    })?;
+    env.add_overload("base64.decode", "decode", vec![STRING_TYPE], |args| {
+        decode(&args)
+    })
 }
 
 type Args<'b, 'v> = Vec<CowVal<'b, 'v>>;
 type EvalResult<'b, 'v> = Result<CowVal<'b, 'v>, ExecutionError>;
 
 fn one<'b, 'v>(mut args: Args<'b, 'v>) -> EvalResult<'b, 'v> {
-    args.pop().ok_or_else(|| ExecutionError::invalid_argument_count(1, 0))
+    args.pop()
+        .ok_or_else(|| ExecutionError::invalid_argument_count(1, 0))
 }
 
 fn arg<'a, 'b: 'a, 'v: 'b, T: Val + FromVal<'a, 'v>>(
@@ -116,10 +137,12 @@ fn arg<'a, 'b: 'a, 'v: 'b, T: Val + FromVal<'a, 'v>>(
         .get(index)
         .ok_or_else(|| ExecutionError::invalid_argument_count(index + 1, args.len()))?
         .as_ref();
-    value.downcast_ref::<T>().ok_or_else(|| ExecutionError::UnexpectedType {
-        got: value.get_type().name().to_owned(),
-        want: T::cel_type().name().to_owned(),
-    })
+    value
+        .downcast_ref::<T>()
+        .ok_or_else(|| ExecutionError::UnexpectedType {
+            got: value.get_type().name().to_owned(),
+            want: T::cel_type().name().to_owned(),
+        })
 }
 
 fn equal<'b, 'v>(args: &[CowVal<'b, 'v>]) -> CowVal<'b, 'v> {
@@ -132,8 +155,12 @@ fn within<'b, 'v>(args: &[CowVal<'b, 'v>]) -> EvalResult<'b, 'v> {
     let [value, range] = args else {
         return Err(ExecutionError::invalid_argument_count(2, args.len()));
     };
-    let no_overload =
-        || ExecutionError::no_such_overload("in", vec![name_of(value.as_ref()), name_of(range.as_ref())]);
+    let no_overload = || {
+        ExecutionError::no_such_overload(
+            "in",
+            vec![name_of(value.as_ref()), name_of(range.as_ref())],
+        )
+    };
     let found = if range.get_type().kind() == Kind::List {
         let mut items = range.as_iterable().ok_or_else(no_overload)?.iter();
         let mut found = false;
@@ -142,7 +169,10 @@ fn within<'b, 'v>(args: &[CowVal<'b, 'v>]) -> EvalResult<'b, 'v> {
         }
         found
     } else {
-        range.as_container().ok_or_else(no_overload)?.contains(value.as_ref())?
+        range
+            .as_container()
+            .ok_or_else(no_overload)?
+            .contains(value.as_ref())?
     };
     Ok(CowVal::owned(CelBool::from(found)))
 }
@@ -156,19 +186,31 @@ fn each<'b, 'v>(mut args: Args<'b, 'v>) -> EvalResult<'b, 'v> {
     let weight = usize::try_from(*arg::<CelInt>(&args, 1)?.inner()).unwrap_or(usize::MAX);
     args.truncate(1);
     let range = one(args)?;
-    let size = range.as_sizer().map_or(0, |sizer| usize::try_from(*sizer.size().inner()).unwrap_or(0));
-    let built = range.downcast_ref::<CelList>().is_some() || range.downcast_ref::<CelMap>().is_some();
+    let size = range.as_sizer().map_or(0, |sizer| {
+        usize::try_from(*sizer.size().inner()).unwrap_or(0)
+    });
+    let built =
+        range.downcast_ref::<CelList>().is_some() || range.downcast_ref::<CelMap>().is_some();
     // Data that is read in place charges for its elements when it creates them.
     charge(size.saturating_mul(weight + usize::from(built)))?;
-    let Some(map) = range.downcast_ref::<CelMap>() else { return Ok(range) };
+    let Some(map) = range.downcast_ref::<CelMap>() else {
+        return Ok(range);
+    };
     let mut keys: Vec<_> = map.inner().keys().collect();
     keys.sort();
-    let keys: Vec<Box<dyn Val + 'v>> = keys.into_iter().map(|key| key.inner().clone_as_boxed()).collect();
+    let keys: Vec<Box<dyn Val + 'v>> = keys
+        .into_iter()
+        .map(|key| key.inner().clone_as_boxed())
+        .collect();
     Ok(CowVal::owned(CelList::from(keys)))
 }
 
 fn copy<'b, 'v>(value: CowVal<'b, 'v>) -> EvalResult<'b, 'v> {
-    if spend_copy(value.as_ref()) { Ok(value) } else { Err(exhausted_error()) }
+    if spend_copy(value.as_ref()) {
+        Ok(value)
+    } else {
+        Err(exhausted_error())
+    }
 }
 
 /// Expands `cel.bind(name, value, result)`; any other `bind` stays a call.
@@ -177,12 +219,20 @@ fn bind(
     target: &mut Option<IdedExpr>,
     args: &mut Vec<IdedExpr>,
 ) -> Result<Option<IdedExpr>, ParseError> {
-    if !target.as_ref().is_some_and(|target| matches!(&target.expr, Expr::Ident(name) if name == "cel")) {
+    if !target
+        .as_ref()
+        .is_some_and(|target| matches!(&target.expr, Expr::Ident(name) if name == "cel"))
+    {
         return Ok(None);
     }
-    let Ok([name, value, result]) = <[IdedExpr; 3]>::try_from(std::mem::take(args)) else { return Ok(None) };
+    let Ok([name, value, result]) = <[IdedExpr; 3]>::try_from(std::mem::take(args)) else {
+        return Ok(None);
+    };
     let Expr::Ident(bound) = name.expr else {
-        return Err(helper.new_error(name.id, "the first argument of cel.bind must be a simple name"));
+        return Err(helper.new_error(
+            name.id,
+            "the first argument of cel.bind must be a simple name",
+        ));
     };
     let bind = ast::bind(bound, value, result, |expr| helper.next_expr(expr));
     Ok(Some(helper.next_expr(bind)))
@@ -196,7 +246,9 @@ fn paid<'b, 'v>(args: Args<'b, 'v>, units: fn(&dyn Val) -> usize) -> EvalResult<
 }
 
 fn size_of(value: &dyn Val) -> usize {
-    value.as_sizer().map_or(0, |sizer| usize::try_from(*sizer.size().inner()).unwrap_or(0))
+    value.as_sizer().map_or(0, |sizer| {
+        usize::try_from(*sizer.size().inner()).unwrap_or(0)
+    })
 }
 
 /// Returns the cost of an input: every 64 bytes of a text, and every element of a list or a map.
@@ -214,35 +266,52 @@ fn input(value: &dyn Val) -> usize {
 fn squared(value: &dyn Val) -> usize {
     let size = size_of(value);
     let list = value.downcast_ref::<CelList>();
-    let texts: usize = list.map_or(0, |list| list.inner().iter().map(|item| input(item.as_ref())).sum());
+    let texts: usize = list.map_or(0, |list| {
+        list.inner().iter().map(|item| input(item.as_ref())).sum()
+    });
     size.saturating_mul(size.saturating_add(texts)) / 16
 }
 
 /// Returns the cost of `format`, of which a clause writes up to 400 digits.
 fn clauses(value: &dyn Val) -> usize {
-    let found = value.downcast_ref::<CelString>().map_or(0, |format| format.matches('%').count());
+    let found = value
+        .downcast_ref::<CelString>()
+        .map_or(0, |format| format.matches('%').count());
     found.saturating_mul(16)
 }
 
 /// Returns the cost of `split`, which creates up to one text per character.
 fn pieces(value: &dyn Val) -> usize {
-    value.downcast_ref::<CelString>().map_or(0, |string| string.inner().len() / 4)
+    value
+        .downcast_ref::<CelString>()
+        .map_or(0, |string| string.inner().len() / 4)
 }
 
 fn number(value: &dyn Val) -> usize {
-    value.downcast_ref::<CelInt>().map_or(0, |number| usize::try_from(*number.inner()).unwrap_or(0))
+    value
+        .downcast_ref::<CelInt>()
+        .map_or(0, |number| usize::try_from(*number.inner()).unwrap_or(0))
 }
 
 fn join<'b, 'v>(args: &[CowVal<'b, 'v>]) -> EvalResult<'b, 'v> {
-    let separator = if args.len() > 1 { arg::<CelString>(args, 1)?.inner() } else { "" };
-    let mut items = args[0].as_iterable().ok_or_else(|| ExecutionError::invalid_argument_count(1, 0))?.iter();
+    let separator = if args.len() > 1 {
+        arg::<CelString>(args, 1)?.inner()
+    } else {
+        ""
+    };
+    let mut items = args[0]
+        .as_iterable()
+        .ok_or_else(|| ExecutionError::invalid_argument_count(1, 0))?
+        .iter();
     let mut joined = String::new();
     let mut first = true;
     while let Some(item) = items.next() {
-        let part = item.downcast_ref::<CelString>().ok_or_else(|| ExecutionError::UnexpectedType {
-            got: name_of(item),
-            want: "string".to_owned(),
-        })?;
+        let part =
+            item.downcast_ref::<CelString>()
+                .ok_or_else(|| ExecutionError::UnexpectedType {
+                    got: name_of(item),
+                    want: "string".to_owned(),
+                })?;
         charge(text_cost(part.inner().len() + separator.len()))?;
         if !std::mem::take(&mut first) {
             joined.push_str(separator);
@@ -255,7 +324,10 @@ fn join<'b, 'v>(args: &[CowVal<'b, 'v>]) -> EvalResult<'b, 'v> {
 /// Returns the sum of whole numbers, or of doubles; 0 for an empty list.
 fn sum<'b, 'v>(args: &[CowVal<'b, 'v>]) -> EvalResult<'b, 'v> {
     let error = |reason: &str| ExecutionError::function_error("sum", reason);
-    let mut items = args[0].as_iterable().ok_or_else(|| ExecutionError::invalid_argument_count(1, 0))?.iter();
+    let mut items = args[0]
+        .as_iterable()
+        .ok_or_else(|| ExecutionError::invalid_argument_count(1, 0))?
+        .iter();
     let (mut whole, mut double) = (None, None);
     while let Some(item) = items.next() {
         charge(1)?;
@@ -272,9 +344,9 @@ fn sum<'b, 'v>(args: &[CowVal<'b, 'v>]) -> EvalResult<'b, 'v> {
         }
     }
     match (whole, double) {
-        (Some(_), Some(_)) => {
-            Err(error("the list has whole numbers and doubles; convert them with double(x)"))
-        }
+        (Some(_), Some(_)) => Err(error(
+            "the list has whole numbers and doubles; convert them with double(x)",
+        )),
         (_, Some(double)) => Ok(CowVal::owned(CelDouble::from(double))),
         (whole, None) => Ok(CowVal::owned(CelInt::from(whole.unwrap_or(0)))),
     }
@@ -283,29 +355,52 @@ fn sum<'b, 'v>(args: &[CowVal<'b, 'v>]) -> EvalResult<'b, 'v> {
 fn replace<'b, 'v>(args: &[CowVal<'b, 'v>]) -> EvalResult<'b, 'v> {
     let [whole, from, to] = [0, 1, 2].map(|i| arg::<CelString>(args, i).map(CelString::inner));
     let (whole, from, to) = (whole?, from?, to?);
-    let limit = if args.len() > 3 { *arg::<CelInt>(args, 3)?.inner() } else { -1 };
+    let limit = if args.len() > 3 {
+        *arg::<CelInt>(args, 3)?.inner()
+    } else {
+        -1
+    };
     let limit = usize::try_from(limit).unwrap_or(usize::MAX);
     let times = whole.matches(from).take(limit).count();
-    charge(text_cost(whole.len().saturating_add(times.saturating_mul(to.len()))))?;
-    Ok(CowVal::owned(CelString::from(whole.replacen(from, to, limit))))
+    charge(text_cost(
+        whole.len().saturating_add(times.saturating_mul(to.len())),
+    ))?;
+    Ok(CowVal::owned(CelString::from(
+        whole.replacen(from, to, limit),
+    )))
 }
 
 fn search<'b, 'v>(
     args: &[CowVal<'b, 'v>],
     find: impl FnOnce(&Search<'_>) -> Result<Option<usize>, ExecutionError>,
 ) -> EvalResult<'b, 'v> {
-    let (text, needle) = (arg::<CelString>(args, 0)?.inner(), arg::<CelString>(args, 1)?.inner());
-    let offset = args.get(2).map(|_| arg::<CelInt>(args, 2)).transpose()?.map(|offset| *offset.inner());
-    let found = find(&Search { text, needle, offset })?;
+    let (text, needle) = (
+        arg::<CelString>(args, 0)?.inner(),
+        arg::<CelString>(args, 1)?.inner(),
+    );
+    let offset = args
+        .get(2)
+        .map(|_| arg::<CelInt>(args, 2))
+        .transpose()?
+        .map(|offset| *offset.inner());
+    let found = find(&Search {
+        text,
+        needle,
+        offset,
+    })?;
     let position = found.and_then(|at| i64::try_from(at).ok()).unwrap_or(-1);
     Ok(CowVal::owned(CelInt::from(position)))
 }
 
 fn matches<'b, 'v>(args: &[CowVal<'b, 'v>]) -> EvalResult<'b, 'v> {
-    let (whole, pattern) = (arg::<CelString>(args, 0)?.inner(), arg::<CelString>(args, 1)?.inner());
+    let (whole, pattern) = (
+        arg::<CelString>(args, 0)?.inner(),
+        arg::<CelString>(args, 1)?.inner(),
+    );
     let text_units = text_cost(whole.len()).saturating_mul(pattern_weight(pattern));
     charge(PATTERN_UNITS.saturating_add(text_units))?;
-    let found = pattern_of(pattern).map_err(|reason| ExecutionError::function_error("matches", reason))?;
+    let found =
+        pattern_of(pattern).map_err(|reason| ExecutionError::function_error("matches", reason))?;
     Ok(CowVal::owned(CelBool::from(found.is_match(whole))))
 }
 
@@ -320,11 +415,14 @@ pub(super) fn to_base64(bytes: &[u8]) -> String {
 }
 
 fn encode<'b, 'v>(args: &[CowVal<'b, 'v>]) -> EvalResult<'b, 'v> {
-    Ok(CowVal::owned(CelString::from(to_base64(arg::<CelBytes>(args, 0)?.inner()))))
+    Ok(CowVal::owned(CelString::from(to_base64(
+        arg::<CelBytes>(args, 0)?.inner(),
+    ))))
 }
 
 fn decode<'b, 'v>(args: &[CowVal<'b, 'v>]) -> EvalResult<'b, 'v> {
     let decoded = BASE64.decode(arg::<CelString>(args, 0)?.inner());
-    let bytes = decoded.map_err(|_| ExecutionError::function_error("base64.decode", "invalid base64"))?;
+    let bytes =
+        decoded.map_err(|_| ExecutionError::function_error("base64.decode", "invalid base64"))?;
     Ok(CowVal::owned(CelBytes::from(bytes)))
 }

@@ -35,13 +35,19 @@ pub(super) fn wrap<'a>(value: &'a Value) -> Box<dyn Val + 'a> {
         Value::Number(number) => wrap_number(number),
         Value::String(string) if spend(units(string)) => Box::new(CelString::from(string.as_str())),
         Value::Null | Value::String(_) => Box::new(CelNull),
-        Value::Array(items) => Box::new(JsonList { items, list: OnceLock::new() }),
+        Value::Array(items) => Box::new(JsonList {
+            items,
+            list: OnceLock::new(),
+        }),
         Value::Object(fields) => wrap_map(fields),
     }
 }
 
 pub(super) fn wrap_map<'a>(fields: &'a Map<String, Value>) -> Box<dyn Val + 'a> {
-    Box::new(JsonMap { fields, keys: OnceLock::new() })
+    Box::new(JsonMap {
+        fields,
+        keys: OnceLock::new(),
+    })
 }
 
 fn units(string: &str) -> usize {
@@ -184,7 +190,10 @@ impl Val for JsonList<'_> {
     where
         Self: 'v,
     {
-        Box::new(JsonList { items: self.items, list: OnceLock::new() })
+        Box::new(JsonList {
+            items: self.items,
+            list: OnceLock::new(),
+        })
     }
 }
 
@@ -193,9 +202,13 @@ impl Indexer for JsonList<'_> {
     where
         Self: 'v,
     {
-        let Some(position) = index.downcast_ref::<CelInt>() else { return self.list().get(index) };
+        let Some(position) = index.downcast_ref::<CelInt>() else {
+            return self.list().get(index);
+        };
         check_budget()?;
-        let item = usize::try_from(*position.inner()).ok().and_then(|i| self.items.get(i));
+        let item = usize::try_from(*position.inner())
+            .ok()
+            .and_then(|i| self.items.get(i));
         item.map(|item| CowVal::Owned(wrap(item)))
             .ok_or_else(|| ExecutionError::IndexOutOfBounds(cel::Value::Int(*position.inner())))
     }
@@ -252,7 +265,10 @@ impl Indexer for JsonMap<'_> {
         check_budget()?;
         let Some(key) = key.downcast_ref::<CelString>() else {
             let got = key.get_type().name().to_owned();
-            return Err(ExecutionError::UnexpectedType { got, want: "string".to_owned() });
+            return Err(ExecutionError::UnexpectedType {
+                got,
+                want: "string".to_owned(),
+            });
         };
         self.fields
             .get(key.inner())
@@ -276,9 +292,14 @@ impl Iterable for JsonMap<'_> {
         let affordable = spend(self.fields.keys().map(|key| units(key)).sum());
         let keys = self.keys.get_or_init(|| {
             let keys = self.fields.keys().filter(|_| affordable);
-            keys.map(|key| Box::new(CelString::from(key.as_str())) as Box<dyn Val + '_>).collect()
+            keys.map(|key| Box::new(CelString::from(key.as_str())) as Box<dyn Val + '_>)
+                .collect()
         });
-        Box::new(ChargedIter(if affordable { keys.iter() } else { [].iter() }))
+        Box::new(ChargedIter(if affordable {
+            keys.iter()
+        } else {
+            [].iter()
+        }))
     }
 }
 
@@ -290,6 +311,8 @@ impl Sizer for JsonMap<'_> {
 
 impl Container for JsonMap<'_> {
     fn contains(&self, key: &dyn Val) -> Result<bool, ExecutionError> {
-        Ok(key.downcast_ref::<CelString>().is_some_and(|key| self.fields.contains_key(key.inner())))
+        Ok(key
+            .downcast_ref::<CelString>()
+            .is_some_and(|key| self.fields.contains_key(key.inner())))
     }
 }

@@ -9,7 +9,11 @@ use crate::limits::{
 };
 use crate::template::Template;
 
-const ALL: Scope<'static> = Scope { roots: &Root::ALL, vars: None, element: None };
+const ALL: Scope<'static> = Scope {
+    roots: &Root::ALL,
+    vars: None,
+    element: None,
+};
 const TOO_MUCH: &str = "the expression processes too much data";
 
 fn instance() -> InstanceKey {
@@ -21,9 +25,12 @@ fn instance() -> InstanceKey {
 }
 
 fn evaluate(source: &str, event: &Value) -> Result<Value, String> {
-    let expression = Expression::compile(source, &ALL).map_err(|errors| errors[0].message.clone())?;
+    let expression =
+        Expression::compile(source, &ALL).map_err(|errors| errors[0].message.clone())?;
     let key = instance();
-    expression.evaluate(&Bindings::new(&key).event(EventData::of_result(event))).map_err(|error| error.reason)
+    expression
+        .evaluate(&Bindings::new(&key).event(EventData::of_result(event)))
+        .map_err(|error| error.reason)
 }
 
 #[track_caller]
@@ -93,11 +100,23 @@ fn comprehension_nesting_is_limited_to_2() {
 fn iteration_is_limited_to_100_000_elements() {
     let event = |length: usize| json!({ "many": vec![1; length] });
     let units = usize::try_from(MAX_EVALUATION_COST).unwrap();
-    assert_eq!(evaluate("event.many.all(a, true)", &event(units)), Ok(json!(true)));
-    assert_eq!(evaluate("event.many.all(a, true)", &event(units + 1)), Err(TOO_MUCH.to_owned()));
+    assert_eq!(
+        evaluate("event.many.all(a, true)", &event(units)),
+        Ok(json!(true))
+    );
+    assert_eq!(
+        evaluate("event.many.all(a, true)", &event(units + 1)),
+        Err(TOO_MUCH.to_owned())
+    );
     let many = event(10_000);
-    assert_eq!(evaluate("size(event.many.map(a, a + 1))", &many), Ok(json!(10_000)));
-    assert_eq!(evaluate("event.many.map(a, event.many.map(b, a + b))", &many), Err(TOO_MUCH.to_owned()));
+    assert_eq!(
+        evaluate("size(event.many.map(a, a + 1))", &many),
+        Ok(json!(10_000))
+    );
+    assert_eq!(
+        evaluate("event.many.map(a, event.many.map(b, a + b))", &many),
+        Err(TOO_MUCH.to_owned())
+    );
 }
 
 /// A comprehension over literals reads as many elements as the product of their lengths.
@@ -118,8 +137,14 @@ fn literals_are_charged_like_data() {
 fn text_is_limited_to_six_megabytes() {
     let units = usize::try_from(MAX_EVALUATION_COST).unwrap();
     let event = |length: usize| json!({ "long": "x".repeat(length) });
-    assert_eq!(evaluate("event.long == ''", &event(64 * units - 1)), Ok(json!(false)));
-    assert_eq!(evaluate("event.long == ''", &event(64 * units)), Err(TOO_MUCH.to_owned()));
+    assert_eq!(
+        evaluate("event.long == ''", &event(64 * units - 1)),
+        Ok(json!(false))
+    );
+    assert_eq!(
+        evaluate("event.long == ''", &event(64 * units)),
+        Err(TOO_MUCH.to_owned())
+    );
     let long = event(100_000);
     for source in [
         "size(cel.bind(a, event.long, a + a + a + a + a + a + a + a + a + a))",
@@ -128,7 +153,12 @@ fn text_is_limited_to_six_megabytes() {
     ] {
         assert!(evaluate(source, &long).is_ok(), "{source}");
     }
-    let bound = |body: &str| format!("size({}.map(i, cel.bind(a, event.long, {body})))", list(100));
+    let bound = |body: &str| {
+        format!(
+            "size({}.map(i, cel.bind(a, event.long, {body})))",
+            list(100)
+        )
+    };
     for source in [
         bound("a + a"),
         bound("a"),
@@ -161,7 +191,10 @@ fn regex_size_is_limited() {
     );
     let many = json!({ "many": vec![1; 2_000] });
     assert_eq!(
-        evaluate("event.many.all(n, 'x'.matches('x' + string(n)) || true)", &many),
+        evaluate(
+            "event.many.all(n, 'x'.matches('x' + string(n)) || true)",
+            &many
+        ),
         Err(TOO_MUCH.to_owned())
     );
 }
@@ -174,7 +207,8 @@ fn value_size_is_limited_to_256_kib_and_64_levels() {
         evaluate("event.long + 'y'", &long(MAX_PAYLOAD_BYTES - 1)),
         Err("the value exceeds 262144 bytes".to_owned())
     );
-    let deep = |depth: usize| json!({ "deep": (0..depth).fold(json!(1), |inner, _| json!([inner])) });
+    let deep =
+        |depth: usize| json!({ "deep": (0..depth).fold(json!(1), |inner, _| json!([inner])) });
     assert!(evaluate("[event.deep]", &deep(MAX_JSON_DEPTH - 2)).is_ok());
     assert_eq!(
         evaluate("[event.deep]", &deep(MAX_JSON_DEPTH - 1)),
@@ -197,10 +231,19 @@ fn template_shares_one_budget() {
     let event = json!({ "long": "x".repeat(MAX_PAYLOAD_BYTES / 2 - 2), "many": vec![1; 50_000] });
     assert!(run(&json!(["=event.long", "=event.long"]), &event).is_ok());
     assert_eq!(
-        run(&json!(["=event.long", "=event.long", "=event.long"]), &event),
+        run(
+            &json!(["=event.long", "=event.long", "=event.long"]),
+            &event
+        ),
         Err("with this value, the template exceeds 262144 bytes".to_owned())
     );
     let through = "=event.many.all(a, true)";
-    assert_eq!(run(&json!([through, through]), &event), Ok(json!([true, true])));
-    assert_eq!(run(&json!([through, through, through]), &event), Err(TOO_MUCH.to_owned()));
+    assert_eq!(
+        run(&json!([through, through]), &event),
+        Ok(json!([true, true]))
+    );
+    assert_eq!(
+        run(&json!([through, through, through]), &event),
+        Err(TOO_MUCH.to_owned())
+    );
 }

@@ -1,7 +1,9 @@
 //! Conversion of CEL values to JSON, and of CEL errors to messages.
 
 use cel::ExecutionError;
-use cel::common::types::{CelBool, CelBytes, CelDouble, CelInt, CelNull, CelString, CelType, CelUInt, Kind};
+use cel::common::types::{
+    CelBool, CelBytes, CelDouble, CelInt, CelNull, CelString, CelType, CelUInt, Kind,
+};
 use cel::common::value::{CowVal, Val};
 use serde_json::{Map, Number, Value};
 
@@ -17,8 +19,9 @@ pub(super) fn to_json(value: &dyn Val) -> Result<Value, String> {
 }
 
 fn convert(value: &dyn Val, depth: usize, left: &mut usize) -> Result<Value, String> {
-    let depth =
-        depth.checked_sub(1).ok_or_else(|| format!("the value exceeds {MAX_JSON_DEPTH} nesting levels"))?;
+    let depth = depth
+        .checked_sub(1)
+        .ok_or_else(|| format!("the value exceeds {MAX_JSON_DEPTH} nesting levels"))?;
     spend(left, 1)?;
     if let Some(text) = value.downcast_ref::<CelString>() {
         return paid(left, text.inner().to_owned());
@@ -31,7 +34,9 @@ fn convert(value: &dyn Val, depth: usize, left: &mut usize) -> Result<Value, Str
     }
     if let Some(double) = value.downcast_ref::<CelDouble>() {
         let number = Number::from_f64(*double.inner());
-        return number.map(Value::Number).ok_or_else(|| format!("{} is not a JSON number", double.inner()));
+        return number
+            .map(Value::Number)
+            .ok_or_else(|| format!("{} is not a JSON number", double.inner()));
     }
     if let Some(unsigned) = value.downcast_ref::<CelUInt>() {
         return Ok(Value::from(*unsigned.inner()));
@@ -50,7 +55,9 @@ fn convert(value: &dyn Val, depth: usize, left: &mut usize) -> Result<Value, Str
         Kind::Map => map(value, depth, left),
         Kind::Timestamp | Kind::Duration => paid(left, text_of(value)?),
         _ => Err(match value.get_type().name() {
-            "optional_type" => "the value is an optional; end the expression with .orValue(…)".to_owned(),
+            "optional_type" => {
+                "the value is an optional; end the expression with .orValue(…)".to_owned()
+            }
             other => format!("the value has the type {other}, which JSON does not support"),
         }),
     }
@@ -98,11 +105,19 @@ fn key_text(key: &dyn Val) -> Result<String, String> {
 /// Returns the text that CEL's `string()` produces.
 fn text_of(value: &dyn Val) -> Result<String, String> {
     let args = vec![CowVal::Borrowed(value)];
-    let unreadable =
-        || format!("the value has the type {}, which JSON does not support", value.get_type().name());
-    let string = environment().find_overload("string", &args).ok_or_else(unreadable)?;
+    let unreadable = || {
+        format!(
+            "the value has the type {}, which JSON does not support",
+            value.get_type().name()
+        )
+    };
+    let string = environment()
+        .find_overload("string", &args)
+        .ok_or_else(unreadable)?;
     let text = string(args).map_err(|error| reason(&error))?;
-    text.downcast_ref::<CelString>().map(|text| text.inner().to_owned()).ok_or_else(unreadable)
+    text.downcast_ref::<CelString>()
+        .map(|text| text.inner().to_owned())
+        .ok_or_else(unreadable)
 }
 
 /// Charges for a text at its JSON size.
@@ -112,7 +127,9 @@ fn paid(left: &mut usize, text: String) -> Result<Value, String> {
 }
 
 fn spend(left: &mut usize, bytes: usize) -> Result<(), String> {
-    *left = left.checked_sub(bytes).ok_or_else(|| format!("the value exceeds {MAX_PAYLOAD_BYTES} bytes"))?;
+    *left = left
+        .checked_sub(bytes)
+        .ok_or_else(|| format!("the value exceeds {MAX_PAYLOAD_BYTES} bytes"))?;
     Ok(())
 }
 
@@ -140,7 +157,9 @@ fn sentence(error: &ExecutionError) -> String {
         ExecutionError::UnsupportedBinaryOperator(operator, ..) => {
             format!("`{operator}` does not support these types; int() and double() convert numbers")
         }
-        ExecutionError::ValuesNotComparable(..) => "values of these types cannot be compared".to_owned(),
+        ExecutionError::ValuesNotComparable(..) => {
+            "values of these types cannot be compared".to_owned()
+        }
         ExecutionError::NoSuchOverload(overload) => overload.to_string().replace('@', ""),
         ExecutionError::FunctionError { function, message } => format!("{function}: {message}"),
         ExecutionError::UnexpectedType { got, want } => format!("expected {want}, found {got}"),

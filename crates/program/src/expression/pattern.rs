@@ -34,9 +34,19 @@ pub(super) fn pattern_of(pattern: &str) -> Result<Regex, String> {
 /// Returns the cost factor of a pattern for each unit of text. Matching takes up to one operation for
 /// each byte of the text and each state of the pattern, and a counted repetition multiplies the states.
 pub(super) fn pattern_weight(pattern: &str) -> usize {
-    let bounds = pattern.split('{').skip(1).filter_map(|rest| rest.split('}').next());
-    let counts = bounds.filter_map(|bounds| bounds.split(',').filter_map(|n| n.parse::<usize>().ok()).max());
-    let repetitions = counts.fold(1_usize, |product, count| product.saturating_mul(count.max(1)));
+    let bounds = pattern
+        .split('{')
+        .skip(1)
+        .filter_map(|rest| rest.split('}').next());
+    let counts = bounds.filter_map(|bounds| {
+        bounds
+            .split(',')
+            .filter_map(|n| n.parse::<usize>().ok())
+            .max()
+    });
+    let repetitions = counts.fold(1_usize, |product, count| {
+        product.saturating_mul(count.max(1))
+    });
     let states = pattern.len().saturating_mul(repetitions).min(MAX_STATES);
     4 + states / STATES_PER_UNIT
 }
@@ -48,15 +58,24 @@ const STATES_PER_UNIT: usize = 64;
 
 fn compile_pattern(pattern: &str) -> Result<Regex, String> {
     if pattern.len() > MAX_PATTERN_BYTES {
-        return Err(format!("the pattern has {} bytes; the limit is {MAX_PATTERN_BYTES}", pattern.len()));
+        return Err(format!(
+            "the pattern has {} bytes; the limit is {MAX_PATTERN_BYTES}",
+            pattern.len()
+        ));
     }
     let mut builder = RegexBuilder::new(pattern);
-    builder.size_limit(MAX_PATTERN_PROGRAM_BYTES).dfa_size_limit(MAX_PATTERN_PROGRAM_BYTES).nest_limit(32);
+    builder
+        .size_limit(MAX_PATTERN_PROGRAM_BYTES)
+        .dfa_size_limit(MAX_PATTERN_PROGRAM_BYTES)
+        .nest_limit(32);
     builder.build().map_err(|error| match error {
         regex::Error::CompiledTooBig(_) => "the compiled pattern is too large".to_owned(),
         other => {
             let text = other.to_string();
-            let reason = text.lines().rev().find_map(|line| line.strip_prefix("error: "));
+            let reason = text
+                .lines()
+                .rev()
+                .find_map(|line| line.strip_prefix("error: "));
             format!("invalid pattern: {}", reason.unwrap_or("syntax error"))
         }
     })

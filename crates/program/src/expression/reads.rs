@@ -17,7 +17,11 @@ pub(crate) fn event_fields(source: &str, element: Option<&str>) -> Vec<Vec<Strin
     };
     let (mut read, mut tested) = (Vec::new(), Vec::new());
     collect(&parsed.expression, &mut read, &mut tested);
-    read.retain(|fields: &Vec<String>| !tested.iter().any(|tested: &Vec<String>| fields.starts_with(tested)));
+    read.retain(|fields: &Vec<String>| {
+        !tested
+            .iter()
+            .any(|tested: &Vec<String>| fields.starts_with(tested))
+    });
     read.sort();
     read.dedup();
     read
@@ -33,9 +37,15 @@ fn collect(node: &IdedExpr, read: &mut Vec<Vec<String>>, tested: &mut Vec<Vec<St
     match &at.expr {
         Expr::Ident(name) if name == Root::Event.name() && !fields.is_empty() => {
             fields.reverse();
-            if is_test { tested.push(fields) } else { read.push(fields) }
+            if is_test {
+                tested.push(fields)
+            } else {
+                read.push(fields)
+            }
         }
-        _ => children(at).into_iter().for_each(|child| collect(child, read, tested)),
+        _ => children(at)
+            .into_iter()
+            .for_each(|child| collect(child, read, tested)),
     }
 }
 
@@ -45,19 +55,30 @@ mod tests {
 
     #[track_caller]
     fn reads(source: &str, expected: &[&str]) {
-        let found: Vec<_> =
-            event_fields(source, Some("item")).iter().map(|fields| fields.join(".")).collect();
+        let found: Vec<_> = event_fields(source, Some("item"))
+            .iter()
+            .map(|fields| fields.join("."))
+            .collect();
         assert_eq!(found, expected, "{source}");
     }
 
     #[test]
     fn accesses_of_the_event_are_collected() {
         reads("event.total", &["total"]);
-        reads("event.customer.email + string(event.total) + vars.event", &["customer.email", "total"]);
-        reads("event.items.map(i, i.sku + event.shop).size()", &["items", "shop"]);
+        reads(
+            "event.customer.email + string(event.total) + vars.event",
+            &["customer.email", "total"],
+        );
+        reads(
+            "event.items.map(i, i.sku + event.shop).size()",
+            &["items", "shop"],
+        );
         reads("'event.text' + key.correlation + item.name", &[]);
         reads("event", &[]);
         reads("event.a.?b.orValue(1) + event.?c.orValue(2)", &["a"]);
-        reads("has(event.note.text) ? event.note.text + event.id : ''", &["id"]);
+        reads(
+            "has(event.note.text) ? event.note.text + event.id : ''",
+            &["id"],
+        );
     }
 }

@@ -60,7 +60,12 @@ impl VariableResolver for Resolver<'_> {
             Root::Failure => self.failure.map(owned),
             Root::Key => self.key.map(owned),
             Root::Results => Some(CowVal::Owned(wrap_map(self.results))),
-            Root::Element | Root::Index | Root::Round | Root::Events | Root::Body | Root::Headers => None,
+            Root::Element
+            | Root::Index
+            | Root::Round
+            | Root::Events
+            | Root::Body
+            | Root::Headers => None,
         }
     }
 }

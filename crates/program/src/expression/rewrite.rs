@@ -1,7 +1,9 @@
 //! Rewrites checked expressions: `==` and `in` support JSON, and calls that can cost more than the
 //! expression length suggests are charged.
 
-use cel::common::ast::{CallExpr, ComprehensionExpr, EntryExpr, Expr, IdedExpr, LiteralValue, operators};
+use cel::common::ast::{
+    CallExpr, ComprehensionExpr, EntryExpr, Expr, IdedExpr, LiteralValue, operators,
+};
 
 use super::ast::{children, is_bind};
 use super::functions::{COSTLY, CostWrapper, EACH, EQUAL, IN, INPUT, USE};
@@ -74,11 +76,18 @@ impl Rewriter {
     fn call(&mut self, call: &mut CallExpr) {
         call.target.iter_mut().for_each(|target| self.node(target));
         call.args.iter_mut().for_each(|arg| self.node(arg));
-        if call.func_name.starts_with(|c: char| c.is_ascii_alphabetic()) {
+        if call
+            .func_name
+            .starts_with(|c: char| c.is_ascii_alphabetic())
+        {
             let inputs = call.target.as_deref_mut().into_iter().chain(&mut call.args);
-            inputs.filter(|input| is_computed(input)).for_each(|input| wrap(input, INPUT, Vec::new()));
+            inputs
+                .filter(|input| is_computed(input))
+                .for_each(|input| wrap(input, INPUT, Vec::new()));
         }
-        let Some((_, instead)) = COSTLY.iter().find(|(name, _)| *name == call.func_name) else { return };
+        let Some((_, instead)) = COSTLY.iter().find(|(name, _)| *name == call.func_name) else {
+            return;
+        };
         match (*instead, call.target.take()) {
             (CostWrapper::Whole(name), Some(target)) => {
                 name.clone_into(&mut call.func_name);
@@ -87,7 +96,10 @@ impl Rewriter {
             // `lists.range(n)`
             (CostWrapper::Around("@range"), target) => {
                 call.target = target;
-                call.args.iter_mut().take(1).for_each(|arg| wrap(arg, "@range", Vec::new()));
+                call.args
+                    .iter_mut()
+                    .take(1)
+                    .for_each(|arg| wrap(arg, "@range", Vec::new()));
             }
             (CostWrapper::Around(name), Some(mut target)) => {
                 wrap(&mut target, name, Vec::new());
@@ -100,15 +112,25 @@ impl Rewriter {
     fn comprehension(&mut self, c: &mut ComprehensionExpr) {
         let binds = is_bind(c);
         let json = chain(&c.iter_range).is_some_and(|(root, _)| {
-            self.bound.iter().rev().find(|bound| bound.name == root).is_none_or(|bound| bound.json)
+            self.bound
+                .iter()
+                .rev()
+                .find(|bound| bound.name == root)
+                .is_none_or(|bound| bound.json)
         });
         let weight = (nodes(&c.loop_cond) + nodes(&c.loop_step)) / BODY_NODES;
         self.node(&mut c.iter_range);
         self.node(&mut c.accu_init);
         let outer = self.bound.len();
-        self.bound.push(BoundVariable { name: c.iter_var.clone(), json });
+        self.bound.push(BoundVariable {
+            name: c.iter_var.clone(),
+            json,
+        });
         if binds {
-            self.bound.push(BoundVariable { name: c.accu_var.clone(), json: false });
+            self.bound.push(BoundVariable {
+                name: c.accu_var.clone(),
+                json: false,
+            });
         }
         for part in [&mut c.loop_cond, &mut c.loop_step, &mut c.result] {
             self.node(part);
@@ -148,7 +170,11 @@ fn is_computed(node: &IdedExpr) -> bool {
 }
 
 fn is_step(call: &CallExpr) -> bool {
-    let steps = [operators::INDEX, operators::OPT_INDEX, operators::OPT_SELECT];
+    let steps = [
+        operators::INDEX,
+        operators::OPT_INDEX,
+        operators::OPT_SELECT,
+    ];
     call.target.is_none() && call.args.len() == 2 && steps.contains(&call.func_name.as_str())
 }
 
@@ -164,16 +190,28 @@ fn nodes(node: &IdedExpr) -> usize {
 
 /// Rewrites `x` to `function(x, …)`.
 pub(super) fn wrap(node: &mut IdedExpr, function: &str, more: Vec<IdedExpr>) {
-    let inner = IdedExpr { id: node.id, expr: std::mem::take(&mut node.expr) };
+    let inner = IdedExpr {
+        id: node.id,
+        expr: std::mem::take(&mut node.expr),
+    };
     let args = std::iter::once(inner).chain(more).collect();
-    node.expr = Expr::Call(CallExpr { func_name: function.to_owned(), target: None, args });
+    node.expr = Expr::Call(CallExpr {
+        func_name: function.to_owned(),
+        target: None,
+        args,
+    });
 }
 
 /// Rewrites `a == b` to `@equal(a, b)`, which supports JSON on either side, and `a in b` likewise.
 /// Skips plain literals, which CEL compares correctly.
 fn know_json(node: &mut IdedExpr) {
-    let Expr::Call(call) = &mut node.expr else { return };
-    let has_literal = call.args.iter().any(|arg| matches!(arg.expr, Expr::Literal(_)));
+    let Expr::Call(call) = &mut node.expr else {
+        return;
+    };
+    let has_literal = call
+        .args
+        .iter()
+        .any(|arg| matches!(arg.expr, Expr::Literal(_)));
     let instead = match call.func_name.as_str() {
         operators::IN => IN,
         operators::EQUALS | operators::NOT_EQUALS if !has_literal => EQUAL,

@@ -35,8 +35,14 @@ pub(crate) enum Root {
 
 impl Root {
     /// Roots of definitions with a fixed name; the definition names elements.
-    pub(crate) const ALL: [Root; 6] =
-        [Root::Vars, Root::Event, Root::Envelope, Root::Failure, Root::Key, Root::Results];
+    pub(crate) const ALL: [Root; 6] = [
+        Root::Vars,
+        Root::Event,
+        Root::Envelope,
+        Root::Failure,
+        Root::Key,
+        Root::Results,
+    ];
 
     pub(crate) fn name(self) -> &'static str {
         match self {

@@ -22,7 +22,9 @@ pub(super) fn index_of(search: &Search<'_>) -> Result<Option<usize>, ExecutionEr
         return Ok(Some(offset.min(text.chars().count())));
     }
     let rest = &text[byte_of(text, offset)..];
-    Ok(rest.find(needle).map(|at| offset + rest[..at].chars().count()))
+    Ok(rest
+        .find(needle)
+        .map(|at| offset + rest[..at].chars().count()))
 }
 
 /// Evaluates `text.lastIndexOf(needle)` and `text.lastIndexOf(needle, offset)`.
@@ -33,7 +35,9 @@ pub(super) fn last_index_of(search: &Search<'_>) -> Result<Option<usize>, Execut
         return Ok(Some(offset.map_or(length, |offset| offset.min(length))));
     }
     // A match that starts at the offset or before it ends at this byte or before it.
-    let end = offset.map_or(text.len(), |offset| byte_of(text, offset).saturating_add(needle.len()));
+    let end = offset.map_or(text.len(), |offset| {
+        byte_of(text, offset).saturating_add(needle.len())
+    });
     let searched = &text[..text.floor_char_boundary(end)];
     Ok(searched.rfind(needle).map(|at| text[..at].chars().count()))
 }
@@ -43,15 +47,24 @@ fn read<'a>(
     function: &str,
     search: &Search<'a>,
 ) -> Result<(&'a str, &'a str, Option<usize>), ExecutionError> {
-    let Search { text, needle, offset } = *search;
+    let Search {
+        text,
+        needle,
+        offset,
+    } = *search;
     charge(text_cost(text.len().saturating_add(needle.len())))?;
-    let Some(offset) = offset else { return Ok((text, needle, None)) };
+    let Some(offset) = offset else {
+        return Ok((text, needle, None));
+    };
     let within = |offset: &usize| needle.is_empty() || *offset < text.chars().count();
     let valid = usize::try_from(offset).ok().filter(within);
-    let error = || ExecutionError::function_error(function, format!("index out of range: {offset}"));
+    let error =
+        || ExecutionError::function_error(function, format!("index out of range: {offset}"));
     Ok((text, needle, Some(valid.ok_or_else(error)?)))
 }
 
 fn byte_of(text: &str, position: usize) -> usize {
-    text.char_indices().nth(position).map_or(text.len(), |(byte, _)| byte)
+    text.char_indices()
+        .nth(position)
+        .map_or(text.len(), |(byte, _)| byte)
 }

@@ -5,7 +5,11 @@ use serde_json::{Value, json};
 
 use super::*;
 
-const ALL: Scope<'static> = Scope { roots: &Root::ALL, vars: None, element: None };
+const ALL: Scope<'static> = Scope {
+    roots: &Root::ALL,
+    vars: None,
+    element: None,
+};
 
 fn instance() -> InstanceKey {
     InstanceKey {
@@ -28,9 +32,12 @@ fn vars() -> Map<String, Value> {
 }
 
 fn evaluate(source: &str) -> Result<Value, String> {
-    let expression = Expression::compile(source, &ALL).map_err(|errors| errors[0].message.clone())?;
+    let expression =
+        Expression::compile(source, &ALL).map_err(|errors| errors[0].message.clone())?;
     let (key, vars, event) = (instance(), vars(), json!({ "paid": [1, 2] }));
-    let bindings = Bindings::new(&key).vars(&vars).event(EventData::of_result(&event));
+    let bindings = Bindings::new(&key)
+        .vars(&vars)
+        .event(EventData::of_result(&event));
     expression.evaluate(&bindings).map_err(|error| error.reason)
 }
 
@@ -47,7 +54,13 @@ fn check_error(source: &str, reason: &str) {
 #[test]
 fn field_paths_bypass_cel() {
     let expression = Expression::compile("vars.customer.email", &ALL).unwrap();
-    assert!(matches!(expression.kind, Kind::Path { root: Root::Vars, .. }));
+    assert!(matches!(
+        expression.kind,
+        Kind::Path {
+            root: Root::Vars,
+            ..
+        }
+    ));
     check("vars.customer.email", json!("a@b"));
     check("vars.customer", json!({"name": "Ada", "email": "a@b"}));
     check("key.tenant", json!("acme"));
@@ -64,11 +77,17 @@ fn computes_with_json_types() {
     check("vars.big > 1u", json!(true));
     check("vars.none == null", json!(true));
     check("vars.status + '-' + key.correlation", json!("open-o1"));
-    check("vars.total > 100 && vars.status == 'open' ? 'yes' : 'no'", json!("yes"));
+    check(
+        "vars.total > 100 && vars.status == 'open' ? 'yes' : 'no'",
+        json!("yes"),
+    );
     check("size(vars.items) + vars.items.size()", json!(4));
     check("vars.items[1].sku", json!("a"));
     check("vars.items.map(i, i.sku)", json!(["b", "a"]));
-    check("vars.items.filter(i, i.n > 1)", json!([{"sku": "b", "n": 2}]));
+    check(
+        "vars.items.filter(i, i.n > 1)",
+        json!([{"sku": "b", "n": 2}]),
+    );
     check("vars.items.exists(i, i.sku == 'a')", json!(true));
     check(
         "{'id': key.correlation, 'skus': vars.items.map(i, i.sku)}",
@@ -103,8 +122,14 @@ fn iterates_maps_in_key_order() {
         check("vars.customer.map(k, k)", json!(["email", "name"]));
     }
     for _ in 0..50 {
-        check("{'b': 1, 'a': 2, 'd': 1, 'c': 0}.map(k, k)", json!(["a", "b", "c", "d"]));
-        check("[{'b': 1, 'a': 2}].map(m, m.map(k, k))", json!([["a", "b"]]));
+        check(
+            "{'b': 1, 'a': 2, 'd': 1, 'c': 0}.map(k, k)",
+            json!(["a", "b", "c", "d"]),
+        );
+        check(
+            "[{'b': 1, 'a': 2}].map(m, m.map(k, k))",
+            json!([["a", "b"]]),
+        );
     }
 }
 
@@ -112,42 +137,84 @@ fn iterates_maps_in_key_order() {
 fn values_without_json_form_are_errors() {
     check_error("{1: 'a', '1': 'b'}", "two keys of the map are `1` in JSON");
     check_error("1.0 / 0.0", "inf is not a JSON number");
-    check_error("vars.customer.?phone", "the value is an optional; end the expression with .orValue(…)");
-    check_error("{'b': 1.0 / 0.0, 'a': -1.0 / 0.0}", "-inf is not a JSON number");
+    check_error(
+        "vars.customer.?phone",
+        "the value is an optional; end the expression with .orValue(…)",
+    );
+    check_error(
+        "{'b': 1.0 / 0.0, 'a': -1.0 / 0.0}",
+        "-inf is not a JSON number",
+    );
 }
 
 #[test]
 fn times_bytes_and_types_become_strings() {
-    check("timestamp('2026-11-21T06:30:00+01:00') + duration('1h30m')", json!("2026-11-21T07:00:00Z"));
-    check("timestamp('2026-11-21T06:30:00Z') - timestamp('2026-11-21T06:29:58.5Z')", json!("1.5s"));
-    check("timestamp('2026-11-21T23:30:00Z').getDate('Europe/Berlin')", json!(22));
+    check(
+        "timestamp('2026-11-21T06:30:00+01:00') + duration('1h30m')",
+        json!("2026-11-21T07:00:00Z"),
+    );
+    check(
+        "timestamp('2026-11-21T06:30:00Z') - timestamp('2026-11-21T06:29:58.5Z')",
+        json!("1.5s"),
+    );
+    check(
+        "timestamp('2026-11-21T23:30:00Z').getDate('Europe/Berlin')",
+        json!(22),
+    );
     check("b'abc'", json!("YWJj"));
-    check("base64.decode('YWJj') == b'abc' && string(base64.decode('YWJj')) == 'abc'", json!(true));
-    check("type(vars.total) == int && type(vars.items) == list", json!(true));
+    check(
+        "base64.decode('YWJj') == b'abc' && string(base64.decode('YWJj')) == 'abc'",
+        json!(true),
+    );
+    check(
+        "type(vars.total) == int && type(vars.items) == list",
+        json!(true),
+    );
     check("type(vars.status)", json!("string"));
     check("{1: 'a', true: 'b'}", json!({"1": "a", "true": "b"}));
 }
 
 #[test]
 fn string_number_and_list_functions_work() {
-    check("vars.customer.email.matches('^[a-z]+@[a-z]+$')", json!(true));
-    check("vars.customer.name.lowerAscii().replace('a', 'o').split('d').join('-')", json!("o-o"));
-    check("'%s owes %.2f'.format([vars.customer.name, vars.ratio])", json!("Ada owes 0.50"));
+    check(
+        "vars.customer.email.matches('^[a-z]+@[a-z]+$')",
+        json!(true),
+    );
+    check(
+        "vars.customer.name.lowerAscii().replace('a', 'o').split('d').join('-')",
+        json!("o-o"),
+    );
+    check(
+        "'%s owes %.2f'.format([vars.customer.name, vars.ratio])",
+        json!("Ada owes 0.50"),
+    );
     check("math.greatest(vars.numbers) + math.abs(-2)", json!(5));
     check("vars.items.sortBy(i, i.n).map(i, i.sku)", json!(["a", "b"]));
     check("cel.bind(n, vars.total, n * n)", json!(15_625));
-    check("vars.customer.?email.optMap(e, e + '!').orValue('')", json!("a@b!"));
-    check("[3, 1] in [[3, 1], vars.numbers] && vars.items[1] in vars.items", json!(true));
+    check(
+        "vars.customer.?email.optMap(e, e + '!').orValue('')",
+        json!("a@b!"),
+    );
+    check(
+        "[3, 1] in [[3, 1], vars.numbers] && vars.items[1] in vars.items",
+        json!(true),
+    );
     check("event.`paid`[0]", json!(1));
     check_error("now()", "unknown function `now`");
-    check_error("'a'.matches('(')", "matches: invalid pattern: unclosed group");
+    check_error(
+        "'a'.matches('(')",
+        "matches: invalid pattern: unclosed group",
+    );
 }
 
 #[test]
 fn runtime_errors_are_readable() {
     check_error("vars.items[9]", "the index is out of bounds");
     check_error("vars.total / 0", "division by zero");
-    check_error("vars.total + 1.5", "`add` does not support these types; int() and double() convert numbers");
+    check_error(
+        "vars.total + 1.5",
+        "`add` does not support these types; int() and double() convert numbers",
+    );
     check_error("9223372036854775807 + vars.total", "overflow in add");
 }
 
@@ -159,7 +226,10 @@ fn conditions_must_be_boolean() {
     assert_eq!(holds("vars.total > 100"), Ok(true));
     assert_eq!(holds("vars.open"), Ok(true));
     let error = holds("vars.total").unwrap_err();
-    assert_eq!(error.to_string(), "`vars.total`: a condition must be true or false, but is a number");
+    assert_eq!(
+        error.to_string(),
+        "`vars.total`: a condition must be true or false, but is a number"
+    );
 }
 
 #[test]

@@ -4,7 +4,9 @@
 
 use std::collections::HashMap;
 
-use cel::common::ast::{CallExpr, ComprehensionExpr, Expr, IdedExpr, ListExpr, LiteralValue, operators};
+use cel::common::ast::{
+    CallExpr, ComprehensionExpr, Expr, IdedExpr, ListExpr, LiteralValue, operators,
+};
 use cel::common::types::{CelInt, CelList, CelMap, CelMapKey, DYN_TYPE, Kind};
 use cel::common::value::{CowVal, Val};
 use cel::parser::{Macro, MacroExprHelper};
@@ -61,16 +63,24 @@ fn expand(
     target: &mut Option<IdedExpr>,
     args: &mut Vec<IdedExpr>,
 ) -> Result<Option<IdedExpr>, ParseError> {
-    let Some(range) = target.take() else { return Ok(None) };
+    let Some(range) = target.take() else {
+        return Ok(None);
+    };
     let mut args = std::mem::take(args).into_iter();
     let mut names = Vec::new();
     for name in args.by_ref().take(2) {
         match name.expr {
             Expr::Ident(bound) if !names.contains(&bound) => names.push(bound),
-            _ => return Err(helper.new_error(name.id, "the first two arguments must be simple names")),
+            _ => {
+                return Err(
+                    helper.new_error(name.id, "the first two arguments must be simple names")
+                );
+            }
         }
     }
-    let body = args.next_back().expect("the macro takes three or four arguments");
+    let body = args
+        .next_back()
+        .expect("the macro takes three or four arguments");
     let mut make = AstBuilder { helper, names };
     Ok(Some(make.whole(form, range, args.next(), body)))
 }
@@ -86,7 +96,11 @@ impl AstBuilder<'_, '_> {
     }
 
     fn call(&mut self, name: &str, args: Vec<IdedExpr>) -> IdedExpr {
-        self.node(Expr::Call(CallExpr { func_name: name.to_owned(), target: None, args }))
+        self.node(Expr::Call(CallExpr {
+            func_name: name.to_owned(),
+            target: None,
+            args,
+        }))
     }
 
     fn list(&mut self, elements: Vec<IdedExpr>) -> IdedExpr {
@@ -104,12 +118,19 @@ impl AstBuilder<'_, '_> {
     /// Wraps the body so that the two names refer to the parts of the pair.
     fn within(&mut self, body: IdedExpr) -> IdedExpr {
         let names = self.names.clone();
-        names.into_iter().zip([0_i64, 1]).rev().fold(body, |body, (name, index)| {
-            let (pair, index) = (self.ident(PAIR), self.literal(LiteralValue::Int(index.into())));
-            let part = self.call(operators::INDEX, vec![pair, index]);
-            let bind = ast::bind(name, part, body, |expr| self.helper.next_expr(expr));
-            self.node(bind)
-        })
+        names
+            .into_iter()
+            .zip([0_i64, 1])
+            .rev()
+            .fold(body, |body, (name, index)| {
+                let (pair, index) = (
+                    self.ident(PAIR),
+                    self.literal(LiteralValue::Int(index.into())),
+                );
+                let part = self.call(operators::INDEX, vec![pair, index]);
+                let bind = ast::bind(name, part, body, |expr| self.helper.next_expr(expr));
+                self.node(bind)
+            })
     }
 
     fn whole(
@@ -125,9 +146,11 @@ impl AstBuilder<'_, '_> {
                 let key = self.ident(&key);
                 self.list(vec![key, body])
             }
-            MacroKind::All | MacroKind::Exists | MacroKind::One | MacroKind::List | MacroKind::Entries => {
-                body
-            }
+            MacroKind::All
+            | MacroKind::Exists
+            | MacroKind::One
+            | MacroKind::List
+            | MacroKind::Entries => body,
         };
         let body = self.within(body);
         let filter = filter.map(|filter| self.within(filter));
@@ -136,19 +159,35 @@ impl AstBuilder<'_, '_> {
         let (accu_init, loop_cond, loop_step, result) = match form {
             MacroKind::All => {
                 let cond = self.call(operators::NOT_STRICTLY_FALSE, vec![sofar]);
-                (true_literal, cond, self.call(operators::LOGICAL_AND, vec![result, body]), end)
+                (
+                    true_literal,
+                    cond,
+                    self.call(operators::LOGICAL_AND, vec![result, body]),
+                    end,
+                )
             }
             MacroKind::Exists => {
                 let not = self.call(operators::LOGICAL_NOT, vec![sofar]);
                 let cond = self.call(operators::NOT_STRICTLY_FALSE, vec![not]);
                 let fails = self.literal(LiteralValue::Boolean(false.into()));
-                (fails, cond, self.call(operators::LOGICAL_OR, vec![result, body]), end)
+                (
+                    fails,
+                    cond,
+                    self.call(operators::LOGICAL_OR, vec![result, body]),
+                    end,
+                )
             }
             MacroKind::One => {
-                let [none, one, wanted] = [0_i64, 1, 1].map(|n| self.literal(LiteralValue::Int(n.into())));
+                let [none, one, wanted] =
+                    [0_i64, 1, 1].map(|n| self.literal(LiteralValue::Int(n.into())));
                 let more = self.call(operators::ADD, vec![result, one]);
                 let step = self.call(operators::CONDITIONAL, vec![body, more, sofar]);
-                (none, true_literal, step, self.call(operators::EQUALS, vec![end, wanted]))
+                (
+                    none,
+                    true_literal,
+                    step,
+                    self.call(operators::EQUALS, vec![end, wanted]),
+                )
             }
             MacroKind::List | MacroKind::Map | MacroKind::Entries => {
                 let item = self.list(vec![body]);
@@ -188,7 +227,8 @@ fn pairs<'b, 'v>(args: &[CowVal<'b, 'v>]) -> EvalResult<'b, 'v> {
     if !spend_copy(range.as_ref()) {
         return Err(exhausted_error());
     }
-    let no_range = || ExecutionError::no_such_overload("@pairs", vec![range.get_type().name().to_owned()]);
+    let no_range =
+        || ExecutionError::no_such_overload("@pairs", vec![range.get_type().name().to_owned()]);
     let mut items = range.as_iterable().ok_or_else(no_range)?.iter();
     let mut all: Vec<(Box<dyn Val + 'v>, Box<dyn Val + 'v>)> = Vec::new();
     if range.get_type().kind() == Kind::List {
@@ -210,7 +250,9 @@ fn pairs<'b, 'v>(args: &[CowVal<'b, 'v>]) -> EvalResult<'b, 'v> {
         }
     }
     charge(all.len())?;
-    let lists = all.into_iter().map(|(a, b)| Box::new(CelList::from(vec![a, b])) as Box<dyn Val + 'v>);
+    let lists = all
+        .into_iter()
+        .map(|(a, b)| Box::new(CelList::from(vec![a, b])) as Box<dyn Val + 'v>);
     Ok(CowVal::owned(CelList::from(lists.collect::<Vec<_>>())))
 }
 
@@ -229,9 +271,16 @@ fn to_map<'b, 'v>(args: &[CowVal<'b, 'v>]) -> EvalResult<'b, 'v> {
 fn merge<'b, 'v>(args: &[CowVal<'b, 'v>]) -> EvalResult<'b, 'v> {
     let mut fields = HashMap::new();
     for map in elements(args) {
-        let got =
-            || ExecutionError::no_such_overload("transformMapEntry", vec![map.get_type().name().to_owned()]);
-        let values = map.as_indexer().filter(|_| map.get_type().kind() == Kind::Map).ok_or_else(got)?;
+        let got = || {
+            ExecutionError::no_such_overload(
+                "transformMapEntry",
+                vec![map.get_type().name().to_owned()],
+            )
+        };
+        let values = map
+            .as_indexer()
+            .filter(|_| map.get_type().kind() == Kind::Map)
+            .ok_or_else(got)?;
         let mut keys = map.as_iterable().ok_or_else(got)?.iter();
         while let Some(key) = keys.next() {
             put(&mut fields, key, values.get(key)?.into_owned())?;
@@ -241,7 +290,9 @@ fn merge<'b, 'v>(args: &[CowVal<'b, 'v>]) -> EvalResult<'b, 'v> {
 }
 
 fn elements<'a, 'b, 'v>(args: &'a [CowVal<'b, 'v>]) -> &'a [Box<dyn Val + 'v>] {
-    args.first().and_then(|list| list.downcast_ref::<CelList>()).map_or(&[], CelList::inner)
+    args.first()
+        .and_then(|list| list.downcast_ref::<CelList>())
+        .map_or(&[], CelList::inner)
 }
 
 fn put<'v>(
@@ -253,6 +304,9 @@ fn put<'v>(
     let key = CelMapKey::try_from(CowVal::Owned(key.clone_as_boxed()))?;
     match fields.insert(key, value) {
         None => Ok(()),
-        Some(_) => Err(ExecutionError::function_error("transformMapEntry", "a map has a duplicate key")),
+        Some(_) => Err(ExecutionError::function_error(
+            "transformMapEntry",
+            "a map has a duplicate key",
+        )),
     }
 }

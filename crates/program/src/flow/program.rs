@@ -9,7 +9,9 @@ use super::spec::{CompiledFlow, FlowJob, check_id};
 use super::state::{FlowState, SubmitFlow};
 use super::{FINISHED, RERUN, RETRY, SAGA, SUBMIT};
 use crate::built_in::{encode, event_type, reference};
-use crate::contract::{Context, EventSubscription, Manifest, ProgramError, ProgramInput, ProgramOutput};
+use crate::contract::{
+    Context, EventSubscription, Manifest, ProgramError, ProgramInput, ProgramOutput,
+};
 use crate::limits::MAX_PAYLOAD_BYTES;
 use crate::machine::{self, Rerun};
 use crate::program::Program;
@@ -41,12 +43,19 @@ pub struct FlowProgram {
 impl Default for FlowProgram {
     fn default() -> Self {
         let manifest = Manifest {
-            subscriptions: vec![EventSubscription { kind: event_type(SUBMIT), starts: true }],
+            subscriptions: vec![EventSubscription {
+                kind: event_type(SUBMIT),
+                starts: true,
+            }],
             started_by_signal: Some(event_type(SUBMIT)),
             history_limit: Some(HISTORY_LIMIT),
             ..Manifest::default()
         };
-        Self { reference: reference(SAGA), manifest, cache: FlowCache::default() }
+        Self {
+            reference: reference(SAGA),
+            manifest,
+            cache: FlowCache::default(),
+        }
     }
 }
 
@@ -100,7 +109,12 @@ impl Program for FlowProgram {
         let state = FlowState::decode(state).ok()?;
         let flow = self.cache.of(&state).ok()?;
         let mut view = machine::view(&flow.saga, &state.machine)?;
-        let graph: Vec<_> = flow.spec.jobs.iter().map(|job| job_view(&state, job)).collect();
+        let graph: Vec<_> = flow
+            .spec
+            .jobs
+            .iter()
+            .map(|job| job_view(&state, job))
+            .collect();
         let fields = [
             ("name", json!(flow.spec.name)),
             ("labels", json!(flow.spec.labels)),
@@ -108,7 +122,11 @@ impl Program for FlowProgram {
             ("graph", Value::Array(graph)),
         ];
         let all = view.as_object_mut()?;
-        all.extend(fields.into_iter().map(|(name, value)| (name.to_owned(), value)));
+        all.extend(
+            fields
+                .into_iter()
+                .map(|(name, value)| (name.to_owned(), value)),
+        );
         all.remove("vars");
         Some(view)
     }
@@ -122,18 +140,23 @@ impl FlowProgram {
         context: &Context<'_>,
     ) -> Result<ProgramOutput, ProgramError> {
         let invalid = |error: String| ProgramError::SchemaMismatch(format!("{SUBMIT}: {error}"));
-        let submitted = SubmitFlow::deserialize(&event.data).map_err(|error| invalid(error.to_string()))?;
+        let submitted =
+            SubmitFlow::deserialize(&event.data).map_err(|error| invalid(error.to_string()))?;
         check_id(context.key.correlation.as_str()).map_err(invalid)?;
         match state {
             None => {
                 let state = FlowState::new(submitted);
-                self.cache.of(&state).map_err(|error| invalid(error.to_string()))?;
+                self.cache
+                    .of(&state)
+                    .map_err(|error| invalid(error.to_string()))?;
                 self.advance(state, &ProgramInput::Event(&without_data(event)), context)
             }
             Some(state) if state.source == submitted.source => {
                 Ok(ProgramOutput::Ignored("the flow exists".into()))
             }
-            Some(_) => Ok(ProgramOutput::Rejected("a flow with this id and another content exists".into())),
+            Some(_) => Ok(ProgramOutput::Rejected(
+                "a flow with this id and another content exists".into(),
+            )),
         }
     }
 
@@ -150,12 +173,18 @@ impl FlowProgram {
                 Some(job) => Rerun::From(job),
                 None => return Ok(ProgramOutput::Rejected("`job` is missing".into())),
             },
-            _ => return Ok(ProgramOutput::Ignored("a flow does not handle this event".into())),
+            _ => {
+                return Ok(ProgramOutput::Ignored(
+                    "a flow does not handle this event".into(),
+                ));
+            }
         };
         let output = machine::rerun(&flow.saga, &state.machine, which, context)?;
         if let ProgramOutput::Applied(transition) = &output {
             let view = machine::view(&flow.saga, &transition.state).unwrap_or_default();
-            state.failures.retain(|job, _| view["flow"]["jobs"][job] == "error");
+            state
+                .failures
+                .retain(|job, _| view["flow"]["jobs"][job] == "error");
         }
         stored(state, output, &flow)
     }
@@ -175,24 +204,33 @@ impl FlowProgram {
         };
         let fail = |failure: Failure| {
             let failure = shortened(failure, &flow);
-            apply(&WorkOutcome::Failed { event: None, failure, payload: Value::Null })
+            apply(&WorkOutcome::Failed {
+                event: None,
+                failure,
+                payload: Value::Null,
+            })
         };
         let output = match outcome {
-            WorkOutcome::Succeeded { payload, .. } if exceeds(&state, payload) => fail(too_large())?,
+            WorkOutcome::Succeeded { payload, .. } if exceeds(&state, payload) => {
+                fail(too_large())?
+            }
             WorkOutcome::Succeeded { .. } => match apply(outcome) {
                 Ok(ProgramOutput::Applied(next)) if next.state.len() > MAX_MACHINE_BYTES => {
                     fail(too_large())?
                 }
                 Err(ProgramError::SchemaMismatch(message) | ProgramError::Evaluation(message)) => {
-                    fail(Failure { code: "invalid_result".to_owned(), message })?
+                    fail(Failure {
+                        code: "invalid_result".to_owned(),
+                        message,
+                    })?
                 }
                 output => output?,
             },
             // The payload of a failure has no effect.
             WorkOutcome::Failed { failure, .. } => fail(failure.clone())?,
-            WorkOutcome::TimedOut { failure } => {
-                apply(&WorkOutcome::TimedOut { failure: shortened(failure.clone(), &flow) })?
-            }
+            WorkOutcome::TimedOut { failure } => apply(&WorkOutcome::TimedOut {
+                failure: shortened(failure.clone(), &flow),
+            })?,
             WorkOutcome::Accepted => apply(outcome)?,
         };
         stored(state, output, &flow)
@@ -217,16 +255,23 @@ fn stored(
     output: ProgramOutput,
     flow: &CompiledFlow,
 ) -> Result<ProgramOutput, ProgramError> {
-    let ProgramOutput::Applied(mut transition) = output else { return Ok(output) };
+    let ProgramOutput::Applied(mut transition) = output else {
+        return Ok(output);
+    };
     if let Some(failed) = &transition.failure
         && let Some(job) = &failed.step
     {
-        state.failures.insert(job.to_string(), shortened(failed.failure.clone(), flow));
+        state
+            .failures
+            .insert(job.to_string(), shortened(failed.failure.clone(), flow));
     }
     state.machine = std::mem::take(&mut transition.state);
     if state.returns_results && transition.status == Status::Completed {
         let mut view = machine::view(&flow.saga, &state.machine).unwrap_or_default();
-        transition.work.push(Work::Fact(Fact::new(event_type(FINISHED), view["flow"]["results"].take())));
+        transition.work.push(Work::Fact(Fact::new(
+            event_type(FINISHED),
+            view["flow"]["results"].take(),
+        )));
     }
     transition.state = encode(&state)?;
     transition.reference = flow.spec.name.as_ref().map(|name| name.to_string().into());
@@ -261,14 +306,20 @@ fn too_large() -> Failure {
     let message = format!(
         "the results of the jobs of a flow have at most {MAX_RESULTS_BYTES} bytes in all; store the data elsewhere, and return its location"
     );
-    Failure { code: "result_too_large".to_owned(), message }
+    Failure {
+        code: "result_too_large".to_owned(),
+        message,
+    }
 }
 
 /// Returns a failure with a message that is short enough for the failures of all jobs.
 fn shortened(failure: Failure, flow: &CompiledFlow) -> Failure {
     let share = MAX_FAILURES_BYTES / flow.spec.jobs.len().max(1);
     let limit = share.clamp(MIN_MESSAGE_BYTES, MAX_MESSAGE_BYTES);
-    Failure { code: cut(failure.code, MAX_CODE_BYTES), message: cut(failure.message, limit) }
+    Failure {
+        code: cut(failure.code, MAX_CODE_BYTES),
+        message: cut(failure.message, limit),
+    }
 }
 
 fn cut(mut text: String, limit: usize) -> String {
@@ -285,7 +336,13 @@ fn job_view(state: &FlowState, job: &FlowJob) -> Value {
     fields.insert("type".to_owned(), json!(job.kind));
     fields.insert("prerequisites".to_owned(), json!(job.prerequisites));
     fields.insert("dependencies".to_owned(), json!(job.dependencies));
-    fields.insert("failure".to_owned(), json!(state.failures.get(job.id.as_str())));
-    fields.insert("attempts".to_owned(), json!(state.attempts.get(job.id.as_str()).unwrap_or(&0)));
+    fields.insert(
+        "failure".to_owned(),
+        json!(state.failures.get(job.id.as_str())),
+    );
+    fields.insert(
+        "attempts".to_owned(),
+        json!(state.attempts.get(job.id.as_str()).unwrap_or(&0)),
+    );
     Value::Object(fields)
 }

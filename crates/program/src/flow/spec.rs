@@ -12,12 +12,14 @@ use crate::compile::compile_flow;
 use crate::definition::{CorrelationSpec, Definition, Step, StepDependencies};
 use crate::diagnostic::{Diagnostic, RawDiagnostic};
 use crate::language::{
-    Choice, Codec, Condition, Decoder, Id, OneOrList, Template as Any, Templates, Text, ValueSchema,
-    language_map,
+    Choice, Codec, Condition, Decoder, Id, OneOrList, Template as Any, Templates, Text,
+    ValueSchema, language_map,
 };
 use crate::limits::MAX_STEPS;
 use crate::machine::CompiledSaga;
-use crate::steps::{Action, Foreach, JobAction, PriorityTemplate, RetrySpec, RunnerSelector, TimeLimit};
+use crate::steps::{
+    Action, Foreach, JobAction, PriorityTemplate, RetrySpec, RunnerSelector, TimeLimit,
+};
 use crate::yaml::tree::Node;
 use crate::yaml::{locate_all, parse_text};
 
@@ -83,13 +85,23 @@ impl Codec for Labels {
     const SCHEMA: ValueSchema = ValueSchema::MapOf(&ValueSchema::Text);
 
     fn decode(decoder: &mut Decoder<'_>, node: &Node, path: &str) -> Option<Self::Value> {
-        let labels = decoder.by_name::<_, Text>(node, path, "a map of names to texts", Name::new)?;
+        let labels =
+            decoder.by_name::<_, Text>(node, path, "a map of names to texts", Name::new)?;
         if labels.len() > MAX_LABELS {
-            let message = format!("a flow has at most {MAX_LABELS} labels; it has {}", labels.len());
+            let message = format!(
+                "a flow has at most {MAX_LABELS} labels; it has {}",
+                labels.len()
+            );
             decoder.report(RawDiagnostic::new(path, message));
         }
-        for (name, value) in labels.iter().filter(|(_, value)| value.len() > MAX_LABEL_BYTES) {
-            let message = format!("a label has at most {MAX_LABEL_BYTES} bytes; it has {}", value.len());
+        for (name, value) in labels
+            .iter()
+            .filter(|(_, value)| value.len() > MAX_LABEL_BYTES)
+        {
+            let message = format!(
+                "a label has at most {MAX_LABEL_BYTES} bytes; it has {}",
+                value.len()
+            );
             decoder.report(RawDiagnostic::new(format!("{path}.{name}"), message));
         }
         Some(labels)
@@ -110,26 +122,50 @@ pub struct CompiledFlow {
 /// All diagnostics in the order of the text.
 pub fn compile(text: &str, file: &str) -> Result<CompiledFlow, Vec<Diagnostic>> {
     if text.len() > MAX_FLOW_BYTES {
-        let message = format!("the flow is {} bytes long, the limit is {MAX_FLOW_BYTES}", text.len());
-        let suggestion = "store large scripts and data elsewhere, and read them in the job".to_owned();
-        let diagnostic = Diagnostic { line: 1, column: 1, ..Diagnostic::of_file(file, message) };
-        return Err(vec![Diagnostic { suggestion: Some(suggestion), ..diagnostic }]);
+        let message = format!(
+            "the flow is {} bytes long, the limit is {MAX_FLOW_BYTES}",
+            text.len()
+        );
+        let suggestion =
+            "store large scripts and data elsewhere, and read them in the job".to_owned();
+        let diagnostic = Diagnostic {
+            line: 1,
+            column: 1,
+            ..Diagnostic::of_file(file, message)
+        };
+        return Err(vec![Diagnostic {
+            suggestion: Some(suggestion),
+            ..diagnostic
+        }]);
     }
     let root = parse_text(text, file)?;
     let mut findings = Vec::new();
-    let mut decoder = Decoder { findings: &mut findings };
+    let mut decoder = Decoder {
+        findings: &mut findings,
+    };
     let fields = decoder.fields(&root, "", &FlowSpec::MAP);
     let spec = FlowSpec::read(&mut decoder, &fields);
     let Some(spec) = spec.filter(|_| findings.is_empty()) else {
         return Err(locate_all(findings, &root, file));
     };
     if spec.jobs.is_empty() || spec.jobs.len() > MAX_STEPS {
-        let message = format!("a flow must have 1 to {MAX_STEPS} jobs; it has {}", spec.jobs.len());
-        return Err(locate_all(vec![RawDiagnostic::new("jobs", message)], &root, file));
+        let message = format!(
+            "a flow must have 1 to {MAX_STEPS} jobs; it has {}",
+            spec.jobs.len()
+        );
+        return Err(locate_all(
+            vec![RawDiagnostic::new("jobs", message)],
+            &root,
+            file,
+        ));
     }
     match compile_flow(&spec.definition()) {
         Ok(saga) => Ok(CompiledFlow { spec, saga }),
-        Err(findings) => Err(locate_all(findings.into_iter().map(in_flow).collect(), &root, file)),
+        Err(findings) => Err(locate_all(
+            findings.into_iter().map(in_flow).collect(),
+            &root,
+            file,
+        )),
     }
 }
 
@@ -173,7 +209,10 @@ impl FlowJob {
         };
         Step {
             id: self.id.clone(),
-            after: Some(StepDependencies { steps: Vec::new(), join: crate::definition::Join::All }),
+            after: Some(StepDependencies {
+                steps: Vec::new(),
+                join: crate::definition::Join::All,
+            }),
             when: self.when.clone(),
             foreach: self.foreach.clone(),
             action: Action::Job(job),
@@ -194,17 +233,32 @@ impl FlowJob {
 /// Converts a diagnostic of the definition to one of the flow: `steps[2].do.job.type` is `jobs[2].type`.
 fn in_flow(finding: RawDiagnostic) -> RawDiagnostic {
     let path = match finding.path.strip_prefix("steps[") {
-        Some(rest) => format!("jobs[{}", rest.replacen(".do.job", "", 1).trim_end_matches(".after")),
+        Some(rest) => format!(
+            "jobs[{}",
+            rest.replacen(".do.job", "", 1).trim_end_matches(".after")
+        ),
         None => finding.path,
     };
-    let message = finding.message.replace("steps", "jobs").replace("step", "job");
-    let suggestion = finding.suggestion.map(|suggestion| match suggestion.as_str() {
-        "set it with `vars` or `save`" => {
-            "a flow has no variables; read `results` of the dependencies".to_owned()
-        }
-        _ => suggestion.replace("`after`", "`prerequisites` or `dependencies`").replace("step", "job"),
-    });
-    RawDiagnostic { path, message, suggestion, ..finding }
+    let message = finding
+        .message
+        .replace("steps", "jobs")
+        .replace("step", "job");
+    let suggestion = finding
+        .suggestion
+        .map(|suggestion| match suggestion.as_str() {
+            "set it with `vars` or `save`" => {
+                "a flow has no variables; read `results` of the dependencies".to_owned()
+            }
+            _ => suggestion
+                .replace("`after`", "`prerequisites` or `dependencies`")
+                .replace("step", "job"),
+        });
+    RawDiagnostic {
+        path,
+        message,
+        suggestion,
+        ..finding
+    }
 }
 
 /// Checks the id of a flow.
@@ -215,7 +269,10 @@ pub fn check_id(id: &str) -> Result<CorrelationId, String> {
     let checked = CorrelationId::for_path(id)
         .map_err(|error| error.to_string().replace("correlation id", "flow id"))?;
     if id.len() > MAX_ID_BYTES {
-        return Err(format!("flow id has {} bytes, the limit is {MAX_ID_BYTES}", id.len()));
+        return Err(format!(
+            "flow id has {} bytes, the limit is {MAX_ID_BYTES}",
+            id.len()
+        ));
     }
     Ok(checked)
 }

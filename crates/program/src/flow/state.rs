@@ -51,7 +51,11 @@ pub(super) struct FlowState {
 impl FlowState {
     /// Returns the state of a submitted flow, before the first transition of the machine.
     pub(super) fn new(submitted: SubmitFlow) -> Self {
-        let SubmitFlow { source, user, returns_results } = submitted;
+        let SubmitFlow {
+            source,
+            user,
+            returns_results,
+        } = submitted;
         let digest = Sha256::digest(source.as_bytes());
         let hash = std::array::from_fn(|index| digest[index]);
         Self {

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use orlog_model::{
-    CorrelationId, Event, EventId, EventType, Failure, InstanceKey, SagaName, Status, TenantId, TimerChange,
-    Timestamp, Work, WorkOutcome,
+    CorrelationId, Event, EventId, EventType, Failure, InstanceKey, SagaName, Status, TenantId,
+    TimerChange, Timestamp, Work, WorkOutcome,
 };
 use serde_json::{Value, json};
 
@@ -56,7 +56,8 @@ impl Harness {
 
     fn submitted(source: &str) -> Self {
         let mut this = Self::new();
-        this.signal(SUBMIT, json!({ "source": source, "user": "ann" })).expect("the flow is submitted");
+        this.signal(SUBMIT, json!({ "source": source, "user": "ann" }))
+            .expect("the flow is submitted");
         this
     }
 
@@ -82,8 +83,13 @@ impl Harness {
     /// Applies an input; returns the reason if it changes nothing.
     fn apply(&mut self, input: &ProgramInput<'_>) -> Result<(), String> {
         let now = Timestamp::from_millis(1_000_000);
-        let context =
-            Context { key: &self.key, version: self.version + 1, now, pending_work: &[], attempts: 0 };
+        let context = Context {
+            key: &self.key,
+            version: self.version + 1,
+            now,
+            pending_work: &[],
+            attempts: 0,
+        };
         let transition = match self.program.apply(self.state.as_deref(), input, &context) {
             Ok(ProgramOutput::Applied(transition)) => transition,
             Ok(ProgramOutput::Ignored(reason) | ProgramOutput::Rejected(reason)) => {
@@ -91,12 +97,19 @@ impl Harness {
             }
             Err(error) => return Err(error.to_string()),
         };
-        assert_eq!(transition.waits.is_empty(), transition.status.is_final(), "a flow waits until its end");
+        assert_eq!(
+            transition.waits.is_empty(),
+            transition.status.is_final(),
+            "a flow waits until its end"
+        );
         (self.state, self.status, self.version) =
             (Some(transition.state), transition.status, self.version + 1);
         for work in transition.work {
-            let Work::Effect(effect) = work else { panic!("unexpected work {work:?}") };
-            self.work.insert(effect.tag.to_string(), (effect.payload, effect.round));
+            let Work::Effect(effect) = work else {
+                panic!("unexpected work {work:?}")
+            };
+            self.work
+                .insert(effect.tag.to_string(), (effect.payload, effect.round));
         }
         for timer in transition.timers {
             match timer {
@@ -109,8 +122,16 @@ impl Harness {
 
     fn finish(&mut self, tag: &str, payload: Value) {
         self.work.remove(tag).expect("the job is dispatched");
-        let outcome = WorkOutcome::Succeeded { event: None, payload, schema_version: 1 };
-        self.apply(&ProgramInput::WorkResult { tag, outcome: &outcome }).expect("the result is applied");
+        let outcome = WorkOutcome::Succeeded {
+            event: None,
+            payload,
+            schema_version: 1,
+        };
+        self.apply(&ProgramInput::WorkResult {
+            tag,
+            outcome: &outcome,
+        })
+        .expect("the result is applied");
     }
 
     fn fail(&mut self, tag: &str) {
@@ -119,13 +140,26 @@ impl Harness {
 
     fn fail_with(&mut self, tag: &str, message: &str, payload: Value) {
         self.work.remove(tag).expect("the job is dispatched");
-        let failure = Failure { code: "exit_1".to_owned(), message: message.to_owned() };
-        let outcome = WorkOutcome::Failed { event: None, failure, payload };
-        self.apply(&ProgramInput::WorkResult { tag, outcome: &outcome }).expect("the result is applied");
+        let failure = Failure {
+            code: "exit_1".to_owned(),
+            message: message.to_owned(),
+        };
+        let outcome = WorkOutcome::Failed {
+            event: None,
+            failure,
+            payload,
+        };
+        self.apply(&ProgramInput::WorkResult {
+            tag,
+            outcome: &outcome,
+        })
+        .expect("the result is applied");
     }
 
     fn view(&self) -> Value {
-        self.program.view_state(self.state.as_ref().unwrap()).unwrap()
+        self.program
+            .view_state(self.state.as_ref().unwrap())
+            .unwrap()
     }
 
     fn status(&self) -> String {
@@ -135,7 +169,9 @@ impl Harness {
     /// Returns the statuses of the jobs, in the order of their ids.
     fn jobs(&self) -> Vec<String> {
         let jobs = self.view()["flow"]["jobs"].as_object().unwrap().clone();
-        jobs.values().map(|status| status.as_str().unwrap().to_owned()).collect()
+        jobs.values()
+            .map(|status| status.as_str().unwrap().to_owned())
+            .collect()
     }
 
     fn dispatched(&self) -> Vec<&str> {
@@ -147,19 +183,45 @@ impl Harness {
 #[test]
 fn jobs_start_when_their_prerequisites_end_and_receive_results() {
     let mut flow = Harness::submitted(DIAMOND);
-    assert_eq!(flow.jobs(), ["started", "started", "waiting_for_prerequisites", "waiting_for_prerequisites"]);
-    assert_eq!((flow.dispatched(), &flow.timers[..]), (vec!["a", "b"], &["b".to_owned()][..]));
+    assert_eq!(
+        flow.jobs(),
+        [
+            "started",
+            "started",
+            "waiting_for_prerequisites",
+            "waiting_for_prerequisites"
+        ]
+    );
+    assert_eq!(
+        (flow.dispatched(), &flow.timers[..]),
+        (vec!["a", "b"], &["b".to_owned()][..])
+    );
     flow.finish("a", json!({ "frames": 250 }));
     let (c, _) = flow.work["c"].clone();
-    assert_eq!((&c["args"], &c["results"]), (&json!({"frames": 250}), &json!({"a": {"frames": 250}})));
-    assert_eq!((&c["env"], &c["type"], &c["script"]), (&json!({"REGION": "us"}), &json!("sal"), &json!("x")));
+    assert_eq!(
+        (&c["args"], &c["results"]),
+        (&json!({"frames": 250}), &json!({"a": {"frames": 250}}))
+    );
+    assert_eq!(
+        (&c["env"], &c["type"], &c["script"]),
+        (&json!({"REGION": "us"}), &json!("sal"), &json!("x"))
+    );
     flow.finish("b", Value::Null);
     flow.finish("c", json!(7));
-    assert_eq!((flow.status().as_str(), flow.dispatched()), ("started", vec!["d"]));
-    assert_eq!(flow.work["d"].0["runner"], json!({ "name": "r-1", "labels": { "gpu": "1" } }));
+    assert_eq!(
+        (flow.status().as_str(), flow.dispatched()),
+        ("started", vec!["d"])
+    );
+    assert_eq!(
+        flow.work["d"].0["runner"],
+        json!({ "name": "r-1", "labels": { "gpu": "1" } })
+    );
     assert_eq!(c.get("runner"), None);
     flow.finish("d", json!("done"));
-    assert_eq!((flow.status().as_str(), flow.status), ("finished", Status::Completed));
+    assert_eq!(
+        (flow.status().as_str(), flow.status),
+        ("finished", Status::Completed)
+    );
     let results = json!({ "a": {"frames": 250}, "b": null, "c": 7, "d": "done" });
     let view = flow.view();
     assert_eq!(view["flow"]["results"], results);
@@ -174,13 +236,25 @@ fn jobs_start_when_their_prerequisites_end_and_receive_results() {
 fn failed_job_does_not_stop_the_jobs_that_do_not_follow_it() {
     let mut flow = Harness::submitted(DIAMOND);
     flow.fail("b");
-    assert_eq!((flow.status().as_str(), flow.dispatched()), ("started", vec!["a"]));
+    assert_eq!(
+        (flow.status().as_str(), flow.dispatched()),
+        ("started", vec!["a"])
+    );
     flow.finish("a", json!({ "frames": 1 }));
     flow.finish("c", json!(7));
-    assert_eq!((flow.status().as_str(), flow.status), ("error", Status::Failed));
-    assert_eq!(flow.jobs(), ["finished", "error", "finished", "waiting_for_prerequisites"]);
+    assert_eq!(
+        (flow.status().as_str(), flow.status),
+        ("error", Status::Failed)
+    );
+    assert_eq!(
+        flow.jobs(),
+        ["finished", "error", "finished", "waiting_for_prerequisites"]
+    );
     let view = flow.view();
-    assert_eq!(view["graph"][1]["failure"], json!({ "code": "exit_1", "message": "no such file" }));
+    assert_eq!(
+        view["graph"][1]["failure"],
+        json!({ "code": "exit_1", "message": "no such file" })
+    );
     assert_eq!(view["failure"]["step"], "b");
 }
 
@@ -188,12 +262,18 @@ fn failed_job_does_not_stop_the_jobs_that_do_not_follow_it() {
 #[test]
 fn retry_executes_the_failed_jobs_again_under_new_keys() {
     let mut flow = Harness::submitted(DIAMOND);
-    assert_eq!(flow.signal(RETRY, Value::Null), Err("no job has failed".to_owned()));
+    assert_eq!(
+        flow.signal(RETRY, Value::Null),
+        Err("no job has failed".to_owned())
+    );
     flow.finish("a", json!({ "frames": 1 }));
     flow.finish("c", json!(7));
     flow.fail("b");
     flow.signal(RETRY, Value::Null).unwrap();
-    assert_eq!((flow.status().as_str(), flow.status), ("started", Status::Running));
+    assert_eq!(
+        (flow.status().as_str(), flow.status),
+        ("started", Status::Running)
+    );
     assert_eq!((flow.dispatched(), flow.work["b"].1), (vec!["b"], 1));
     assert_eq!(flow.view()["graph"][1]["failure"], Value::Null);
     flow.finish("b", json!(2));
@@ -213,16 +293,30 @@ fn rerun_executes_a_job_and_all_that_follow_it_again() {
     assert!(running.contains("job \"c\" has not ended"), "{running}");
     flow.finish("c", json!(7));
     flow.finish("d", json!(8));
-    assert_eq!(flow.signal(RERUN, rerun("e")), Err("the flow has no job \"e\"".to_owned()));
+    assert_eq!(
+        flow.signal(RERUN, rerun("e")),
+        Err("the flow has no job \"e\"".to_owned())
+    );
     flow.signal(RERUN, rerun("a")).unwrap();
     assert_eq!(
         flow.jobs(),
-        ["started", "finished", "waiting_for_prerequisites", "waiting_for_prerequisites"]
+        [
+            "started",
+            "finished",
+            "waiting_for_prerequisites",
+            "waiting_for_prerequisites"
+        ]
     );
     assert_eq!(flow.view()["flow"]["results"], json!({ "b": 2 }));
     assert_eq!((flow.dispatched(), flow.work["a"].1), (vec!["a"], 1));
     flow.finish("a", json!({ "frames": 2 }));
-    assert_eq!((&flow.work["c"].0["results"]["a"]["frames"], flow.work["c"].1), (&json!(2), 1));
+    assert_eq!(
+        (
+            &flow.work["c"].0["results"]["a"]["frames"],
+            flow.work["c"].1
+        ),
+        (&json!(2), 1)
+    );
     flow.finish("c", json!(9));
     flow.finish("d", json!(10));
     assert_eq!(flow.status, Status::Completed);
@@ -232,13 +326,25 @@ fn rerun_executes_a_job_and_all_that_follow_it_again() {
 fn cancelled_flow_keeps_its_results_and_can_be_retried() {
     let mut flow = Harness::submitted(DIAMOND);
     flow.finish("a", json!({ "frames": 1 }));
-    flow.apply(&ProgramInput::Cancel { reason: "no longer needed" }).unwrap();
-    assert_eq!((flow.status().as_str(), flow.status), ("error", Status::Cancelled));
-    assert_eq!(flow.jobs(), ["finished", "error", "error", "waiting_for_prerequisites"]);
+    flow.apply(&ProgramInput::Cancel {
+        reason: "no longer needed",
+    })
+    .unwrap();
+    assert_eq!(
+        (flow.status().as_str(), flow.status),
+        ("error", Status::Cancelled)
+    );
+    assert_eq!(
+        flow.jobs(),
+        ["finished", "error", "error", "waiting_for_prerequisites"]
+    );
     assert_eq!(flow.timers, Vec::<String>::new());
     flow.work.clear();
     flow.signal(RETRY, Value::Null).unwrap();
-    assert_eq!((flow.status, flow.dispatched()), (Status::Running, vec!["b", "c"]));
+    assert_eq!(
+        (flow.status, flow.dispatched()),
+        (Status::Running, vec!["b", "c"])
+    );
     flow.finish("b", Value::Null);
     flow.finish("c", Value::Null);
     flow.finish("d", Value::Null);
@@ -254,7 +360,10 @@ fn job_that_times_out_fails_and_its_late_result_changes_nothing() {
     flow.finish("c", Value::Null);
     assert_eq!(flow.status, Status::Failed);
     flow.finish("b", json!("late"));
-    assert_eq!((flow.status, flow.jobs()[1].as_str()), (Status::Failed, "error"));
+    assert_eq!(
+        (flow.status, flow.jobs()[1].as_str()),
+        (Status::Failed, "error")
+    );
     flow.signal(RETRY, Value::Null).unwrap();
     assert_eq!((flow.dispatched(), flow.work["b"].1), (vec!["b"], 1));
 }
@@ -270,7 +379,10 @@ fn foreach_job_is_executed_again_as_a_whole() {
     flow.fail("e[1]");
     assert_eq!(flow.status, Status::Failed);
     flow.signal(RETRY, Value::Null).unwrap();
-    assert_eq!((flow.dispatched(), flow.work["e[0]"].1), (vec!["e[0]", "e[1]"], 1));
+    assert_eq!(
+        (flow.dispatched(), flow.work["e[0]"].1),
+        (vec!["e[0]", "e[1]"], 1)
+    );
     flow.finish("e[0]", json!(51));
     flow.finish("e[1]", json!(61));
     assert_eq!(flow.view()["flow"]["results"]["e"], json!([51, 61]));
@@ -281,10 +393,16 @@ fn flow_timeout_ends_a_flow_and_begins_again_with_a_retry() {
     let mut flow = Harness::submitted("timeout: 1h\njobs: [{ id: a, type: t, script: s }]");
     assert_eq!(flow.timers, ["saga"]);
     flow.apply(&ProgramInput::Timer { name: "saga" }).unwrap();
-    assert_eq!((flow.status, flow.jobs()), (Status::Failed, vec!["error".to_owned()]));
+    assert_eq!(
+        (flow.status, flow.jobs()),
+        (Status::Failed, vec!["error".to_owned()])
+    );
     flow.timers.clear();
     flow.signal(RETRY, Value::Null).unwrap();
-    assert_eq!((flow.status, &flow.timers[..]), (Status::Running, &["saga".to_owned()][..]));
+    assert_eq!(
+        (flow.status, &flow.timers[..]),
+        (Status::Running, &["saga".to_owned()][..])
+    );
 }
 
 #[test]
@@ -292,8 +410,14 @@ fn repeated_submission_has_no_effect_and_another_content_is_rejected() {
     let mut flow = Harness::submitted(DIAMOND);
     let again = flow.signal(SUBMIT, json!({ "source": DIAMOND }));
     assert_eq!(again, Err("the flow exists".to_owned()));
-    let other = flow.signal(SUBMIT, json!({ "source": "jobs: [{ id: a, type: t, script: s }]" }));
-    assert_eq!(other, Err("a flow with this id and another content exists".to_owned()));
+    let other = flow.signal(
+        SUBMIT,
+        json!({ "source": "jobs: [{ id: a, type: t, script: s }]" }),
+    );
+    assert_eq!(
+        other,
+        Err("a flow with this id and another content exists".to_owned())
+    );
 }
 
 #[test]
@@ -304,7 +428,10 @@ fn results_that_are_too_large_fail_their_job() {
     flow.finish("a", json!("x".repeat(MAX_PAYLOAD_BYTES / 2)));
     flow.finish("b", json!("x".repeat(MAX_PAYLOAD_BYTES / 2)));
     assert_eq!(flow.status, Status::Failed);
-    assert_eq!(flow.view()["graph"][1]["failure"]["code"], "result_too_large");
+    assert_eq!(
+        flow.view()["graph"][1]["failure"]["code"],
+        "result_too_large"
+    );
     flow.signal(RETRY, Value::Null).unwrap();
     flow.finish("b", json!("small"));
     flow.finish("c", Value::Null);
@@ -335,21 +462,32 @@ fn failures_of_all_jobs_have_space_in_the_state() {
     let flow = json!({ "jobs": (0..400).map(job).collect::<Vec<_>>() });
     let mut flow = Harness::submitted(&flow.to_string());
     for number in 0..400 {
-        flow.fail_with(&format!("j{number}"), &"ä".repeat(4000), json!("x".repeat(MAX_PAYLOAD_BYTES)));
+        flow.fail_with(
+            &format!("j{number}"),
+            &"ä".repeat(4000),
+            json!("x".repeat(MAX_PAYLOAD_BYTES)),
+        );
     }
     assert_eq!(flow.status, Status::Failed);
     let size = flow.state.as_ref().unwrap().len();
     assert!(size < 2 * MAX_PAYLOAD_BYTES, "{size} bytes");
     let failure = flow.view()["graph"][399]["failure"].clone();
     let message = failure["message"].as_str().unwrap();
-    assert!(failure["code"] == "exit_1" && message.len() > 64 && message.ends_with("ä…"), "{failure}");
+    assert!(
+        failure["code"] == "exit_1" && message.len() > 64 && message.ends_with("ä…"),
+        "{failure}"
+    );
 }
 
 #[test]
 fn invalid_flow_is_reported_with_its_locations() {
     let report = |text: &str| {
         let found = compile(text, "flow.yaml").expect_err("the flow is invalid");
-        found.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
+        found
+            .iter()
+            .map(ToString::to_string)
+            .collect::<Vec<_>>()
+            .join("\n")
     };
     let large = "x".repeat(MAX_FLOW_BYTES + 1);
     let texts = [
@@ -369,8 +507,15 @@ fn invalid_flow_is_reported_with_its_locations() {
 #[test]
 fn documented_flows_compile() {
     let page = include_str!("../../../../docs/flows.md");
-    let example = page.split("```yaml\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
-    for text in [example, include_str!("../../../../examples/media/flow.yaml")] {
+    let example = page
+        .split("```yaml\n")
+        .nth(1)
+        .and_then(|rest| rest.split("```").next())
+        .unwrap();
+    for text in [
+        example,
+        include_str!("../../../../examples/media/flow.yaml"),
+    ] {
         let flow = compile(text, "flow.yaml").unwrap_or_else(|found| panic!("{found:?}"));
         assert!(flow.spec.jobs.len() >= 3);
     }

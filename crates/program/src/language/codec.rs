@@ -65,7 +65,11 @@ pub(crate) trait Choices: Copy + 'static {
 
 impl Choices for InDoubtPolicy {
     const NAMES: &'static [&'static str] = &["retry", "fail", "ask"];
-    const VALUES: &'static [Self] = &[InDoubtPolicy::Retry, InDoubtPolicy::Fail, InDoubtPolicy::Ask];
+    const VALUES: &'static [Self] = &[
+        InDoubtPolicy::Retry,
+        InDoubtPolicy::Fail,
+        InDoubtPolicy::Ask,
+    ];
 }
 
 impl Choices for ParentEndPolicy {
@@ -74,7 +78,10 @@ impl Choices for ParentEndPolicy {
 }
 
 impl Choices for ExcludedUser {
-    const NAMES: &'static [&'static str] = &[ExcludedUser::Starter.as_str(), ExcludedUser::Previous.as_str()];
+    const NAMES: &'static [&'static str] = &[
+        ExcludedUser::Starter.as_str(),
+        ExcludedUser::Previous.as_str(),
+    ];
     const VALUES: &'static [Self] = &ExcludedUser::ALL;
 }
 
@@ -87,7 +94,10 @@ impl<T: Choices> Codec for Choice<T> {
 
     fn decode(decoder: &mut Decoder<'_>, node: &Node, path: &str) -> Option<T> {
         let text = decoder.text(node, path)?;
-        let known = T::NAMES.iter().zip(T::VALUES).find(|(name, _)| **name == text);
+        let known = T::NAMES
+            .iter()
+            .zip(T::VALUES)
+            .find(|(name, _)| **name == text);
         if known.is_none() {
             let all = || format!("valid: {}", T::NAMES.join(", "));
             let suggestion = did_you_mean(text, T::NAMES.iter().copied()).unwrap_or_else(all);
@@ -106,7 +116,9 @@ impl Codec for Bool {
     const SCHEMA: ValueSchema = ValueSchema::Bool;
 
     fn decode(decoder: &mut Decoder<'_>, node: &Node, path: &str) -> Option<bool> {
-        node.to_json().as_bool().or_else(|| decoder.type_error(path, "true or false", node))
+        node.to_json()
+            .as_bool()
+            .or_else(|| decoder.type_error(path, "true or false", node))
     }
 }
 
@@ -118,7 +130,10 @@ impl<const MIN: u32> Codec for Count<MIN> {
     const SCHEMA: ValueSchema = ValueSchema::Count(MIN);
 
     fn decode(decoder: &mut Decoder<'_>, node: &Node, path: &str) -> Option<u32> {
-        let number = node.to_json().as_u64().and_then(|number| u32::try_from(number).ok());
+        let number = node
+            .to_json()
+            .as_u64()
+            .and_then(|number| u32::try_from(number).ok());
         number.or_else(|| decoder.type_error(path, "a whole number from 0", node))
     }
 }
@@ -135,7 +150,9 @@ impl Codec for Period {
             Content::Scalar { text, .. } => duration::parse(text)
                 .map_err(|message| decoder.report(RawDiagnostic::new(path, message)))
                 .ok(),
-            Content::List(_) | Content::Map(_) => decoder.type_error(path, "a duration such as 30m", node),
+            Content::List(_) | Content::Map(_) => {
+                decoder.type_error(path, "a duration such as 30m", node)
+            }
         }
     }
 }
@@ -198,7 +215,9 @@ impl<C: Codec> Codec for OneOrList<C> {
     fn decode(decoder: &mut Decoder<'_>, node: &Node, path: &str) -> Option<Vec<C::Value>> {
         match &node.content {
             Content::List(items) => Some(decoder.each::<C>(items, path)),
-            Content::Map(_) | Content::Scalar { .. } => C::decode(decoder, node, path).map(|one| vec![one]),
+            Content::Map(_) | Content::Scalar { .. } => {
+                C::decode(decoder, node, path).map(|one| vec![one])
+            }
         }
     }
 }

@@ -41,7 +41,9 @@ pub(crate) struct Fields<'n> {
 
 impl<'n> Fields<'n> {
     pub(crate) fn get(&self, name: &str) -> Option<(&'n Node, String)> {
-        self.known.get(name).map(|node| (*node, join_path(&self.path, name)))
+        self.known
+            .get(name)
+            .map(|node| (*node, join_path(&self.path, name)))
     }
 
     /// Returns the template in a field, if the field is present.
@@ -52,7 +54,11 @@ impl<'n> Fields<'n> {
 
 /// Returns the path of the field `name` of the value at `path`.
 pub(crate) fn join_path(path: &str, name: &str) -> String {
-    if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") }
+    if path.is_empty() {
+        name.to_owned()
+    } else {
+        format!("{path}.{name}")
+    }
 }
 
 impl Decoder<'_> {
@@ -61,7 +67,10 @@ impl Decoder<'_> {
     }
 
     pub(crate) fn type_error<T>(&mut self, path: &str, expected: &str, node: &Node) -> Option<T> {
-        self.report(RawDiagnostic::new(path, format!("this must be {expected}, it is {}", node.kind())));
+        self.report(RawDiagnostic::new(
+            path,
+            format!("this must be {expected}, it is {}", node.kind()),
+        ));
         None
     }
 
@@ -74,9 +83,18 @@ impl Decoder<'_> {
     }
 
     /// Returns the known fields of a map; reports other fields with the most similar valid name.
-    pub(crate) fn fields<'n>(&mut self, node: &'n Node, path: &str, valid: &MapSchema) -> Fields<'n> {
+    pub(crate) fn fields<'n>(
+        &mut self,
+        node: &'n Node,
+        path: &str,
+        valid: &MapSchema,
+    ) -> Fields<'n> {
         let is_map = matches!(node.content, Content::Map(_));
-        let mut fields = Fields { path: path.to_owned(), known: BTreeMap::new(), is_map };
+        let mut fields = Fields {
+            path: path.to_owned(),
+            known: BTreeMap::new(),
+            is_map,
+        };
         for (key, node) in self.entries(node, path, "a map").unwrap_or_default() {
             if valid.fields.iter().any(|field| field.name == key.text) {
                 fields.known.insert(&key.text, node);
@@ -95,20 +113,37 @@ impl Decoder<'_> {
     }
 
     /// Same as [`Decoder::fields`], but returns `None` if the value is not a map.
-    pub(crate) fn map<'n>(&mut self, node: &'n Node, path: &str, valid: &MapSchema) -> Option<Fields<'n>> {
+    pub(crate) fn map<'n>(
+        &mut self,
+        node: &'n Node,
+        path: &str,
+        valid: &MapSchema,
+    ) -> Option<Fields<'n>> {
         Some(self.fields(node, path, valid)).filter(|fields| fields.is_map)
     }
 
-    pub(crate) fn optional<C: Codec>(&mut self, fields: &Fields<'_>, name: &str) -> Option<C::Value> {
+    pub(crate) fn optional<C: Codec>(
+        &mut self,
+        fields: &Fields<'_>,
+        name: &str,
+    ) -> Option<C::Value> {
         let (node, path) = fields.get(name)?;
         C::decode(self, node, &path)
     }
 
-    pub(crate) fn required<C: Codec>(&mut self, fields: &Fields<'_>, name: &str) -> Option<C::Value> {
+    pub(crate) fn required<C: Codec>(
+        &mut self,
+        fields: &Fields<'_>,
+        name: &str,
+    ) -> Option<C::Value> {
         if fields.is_map && fields.get(name).is_none() {
-            self.report(RawDiagnostic::new(&fields.path, format!("`{name}` is missing")));
+            self.report(RawDiagnostic::new(
+                &fields.path,
+                format!("`{name}` is missing"),
+            ));
         }
-        self.optional::<C>(fields, name).or_else(|| C::placeholder(&fields.path))
+        self.optional::<C>(fields, name)
+            .or_else(|| C::placeholder(&fields.path))
     }
 
     /// Returns the entries of a map in the order of the text.
@@ -146,11 +181,14 @@ impl Decoder<'_> {
     /// Decodes the items of a list.
     pub(crate) fn each<C: Codec>(&mut self, items: &[Node], path: &str) -> Vec<C::Value> {
         let items = items.iter().enumerate();
-        items.filter_map(|(i, item)| C::decode(self, item, &format!("{path}[{i}]"))).collect()
+        items
+            .filter_map(|(i, item)| C::decode(self, item, &format!("{path}[{i}]")))
+            .collect()
     }
 
     pub(crate) fn parse_id<T>(&mut self, id: Result<T, IdError>, path: &str) -> Option<T> {
-        id.map_err(|error| self.report(RawDiagnostic::new(path, error.to_string()))).ok()
+        id.map_err(|error| self.report(RawDiagnostic::new(path, error.to_string())))
+            .ok()
     }
 
     /// Returns a scalar as written.

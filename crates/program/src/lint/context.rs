@@ -13,7 +13,10 @@ pub(super) struct LintContext<'d> {
 impl<'d> LintContext<'d> {
     /// Returns `None` if the steps have no order.
     pub(super) fn of(definition: &'d Definition) -> Option<Self> {
-        Some(Self { definition, order: order::of(definition, &mut Vec::new())? })
+        Some(Self {
+            definition,
+            order: order::of(definition, &mut Vec::new())?,
+        })
     }
 
     /// Returns the steps with their index.
@@ -23,11 +26,15 @@ impl<'d> LintContext<'d> {
 
     /// Returns true if a pivot is finished when the step starts; the saga timer is then disarmed.
     pub(super) fn past_pivot(&self, step: usize) -> bool {
-        self.steps().any(|(pivot, other)| other.pivot && self.order.precedes(pivot, step))
+        self.steps()
+            .any(|(pivot, other)| other.pivot && self.order.precedes(pivot, step))
     }
 
     pub(super) fn has_followers(&self, step: usize) -> bool {
-        self.order.before.iter().any(|before| before.contains(&step))
+        self.order
+            .before
+            .iter()
+            .any(|before| before.contains(&step))
     }
 }
 

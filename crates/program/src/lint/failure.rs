@@ -47,14 +47,16 @@ pub(super) fn missing_compensation(context: &LintContext<'_>) -> Vec<RawDiagnost
     let changes = (0..steps.len()).filter(|i| is_irreversible(&steps[*i]));
     let found = changes.filter_map(|i| {
         let fails_later = |other: &usize| {
-            can_fail(&steps[*other]) && (may_fail_after(context, i, *other) || repeats(context, i, *other))
+            can_fail(&steps[*other])
+                && (may_fail_after(context, i, *other) || repeats(context, i, *other))
         };
         (0..steps.len()).find(fails_later).map(|other| (i, other))
     });
     found
         .map(|(i, other)| {
             let (id, other) = (&steps[i].id, &steps[other].id);
-            let message = format!("step `{id}` has no `undo`: its change remains if `{other}` fails");
+            let message =
+                format!("step `{id}` has no `undo`: its change remains if `{other}` fails");
             RawDiagnostic::new(format!("steps[{i}]"), message)
                 .with_suggestion("add an `undo`, or make a step between them the `pivot`")
         })
@@ -74,7 +76,11 @@ pub fn remains_after_failure(compiled: &CompiledDefinition, step: &str) -> bool 
     let found = steps.iter().position(|other| other.id.as_str() == step);
     found.is_some_and(|index| {
         is_irreversible(&steps[index])
-            && !suppress::allows(compiled.source(), MISSING_COMPENSATION, &format!("steps[{index}]"))
+            && !suppress::allows(
+                compiled.source(),
+                MISSING_COMPENSATION,
+                &format!("steps[{index}]"),
+            )
     })
 }
 
@@ -83,8 +89,9 @@ pub fn remains_after_failure(compiled: &CompiledDefinition, step: &str) -> bool 
 fn may_fail_after(context: &LintContext<'_>, step: usize, other: usize) -> bool {
     let order = &context.order;
     let later = order.precedes(step, other) || order.overlap(step, other);
-    let is_final =
-        |pivot: usize| (pivot == step || order.precedes(step, pivot)) && order.precedes(pivot, other);
+    let is_final = |pivot: usize| {
+        (pivot == step || order.precedes(step, pivot)) && order.precedes(pivot, other)
+    };
     later && !context.steps().any(|(i, step)| step.pivot && is_final(i))
 }
 
@@ -108,13 +115,18 @@ fn can_fail(step: &Step) -> bool {
 /// OL08: a step that may take longer than the saga timeout.
 pub(super) fn outlasts_saga_timeout(context: &LintContext<'_>) -> Vec<RawDiagnostic> {
     let constant = |limit: &Option<TimeLimit>| limit.as_ref().and_then(TimeLimit::constant);
-    let Some(saga_timeout) = constant(&context.definition.timeout) else { return Vec::new() };
+    let Some(saga_timeout) = constant(&context.definition.timeout) else {
+        return Vec::new();
+    };
     let longest = |step: &Step| constant(&step.timeout).max(step.action.kind().duration());
     let long = context.steps().filter(|(i, step)| {
         longest(step).is_some_and(|time| time >= saga_timeout) && !context.past_pivot(*i)
     });
     long.map(|(i, step)| {
-        let message = format!("step `{}` may outlast the saga timeout, which expires first", step.id);
+        let message = format!(
+            "step `{}` may outlast the saga timeout, which expires first",
+            step.id
+        );
         RawDiagnostic::new(format!("steps[{i}]"), message)
             .with_suggestion("increase the saga timeout, or shorten that of the step")
     })

@@ -24,12 +24,21 @@ impl DataSamples {
     /// Adds the data of an event.
     pub fn add_event(&mut self, kind: &EventType, data: &Value) {
         if has_fields(data) {
-            self.events.entry(kind.clone()).or_default().push(data.clone());
+            self.events
+                .entry(kind.clone())
+                .or_default()
+                .push(data.clone());
         }
     }
 
     /// Adds the data of a result of a step.
-    pub fn add_result(&mut self, saga: &SagaName, step: &Name, event: Option<&EventType>, data: &Value) {
+    pub fn add_result(
+        &mut self,
+        saga: &SagaName,
+        step: &Name,
+        event: Option<&EventType>,
+        data: &Value,
+    ) {
         if has_fields(data) {
             let key = (saga.clone(), step.clone(), event.cloned());
             self.results.entry(key).or_default().push(data.clone());
@@ -40,36 +49,84 @@ impl DataSamples {
     pub(super) fn unknown_fields(&self, definition: &Definition) -> Vec<RawDiagnostic> {
         let mut findings = Vec::new();
         let mut check = |path: String, texts: Texts<'_>, sources: &[Source<'_>]| {
-            let samples: Option<Vec<_>> = sources.iter().map(|source| self.of(definition, source)).collect();
-            let Some(samples) = samples.filter(|samples| !samples.is_empty()) else { return };
+            let samples: Option<Vec<_>> = sources
+                .iter()
+                .map(|source| self.of(definition, source))
+                .collect();
+            let Some(samples) = samples.filter(|samples| !samples.is_empty()) else {
+                return;
+            };
             let samples: Vec<_> = samples.concat();
-            let name = sources.iter().map(Source::name).collect::<Vec<_>>().join(" or ");
+            let name = sources
+                .iter()
+                .map(Source::name)
+                .collect::<Vec<_>>()
+                .join(" or ");
             texts.each(&path, &mut |path, text| {
                 let reads = event_fields(text, None);
-                findings.extend(reads.iter().filter_map(|fields| unknown(path, fields, &name, &samples)));
+                findings.extend(
+                    reads
+                        .iter()
+                        .filter_map(|fields| unknown(path, fields, &name, &samples)),
+                );
             });
         };
-        let event = |kind| Source { kind: Some(kind), step: None };
+        let event = |kind| Source {
+            kind: Some(kind),
+            step: None,
+        };
         let starts: Vec<_> = definition.start.iter().map(event).collect();
-        check("vars".to_owned(), Texts::Templates(&definition.vars), &starts);
-        for (i, step) in definition.steps.iter().enumerate().filter(|(_, step)| step.foreach.is_none()) {
+        check(
+            "vars".to_owned(),
+            Texts::Templates(&definition.vars),
+            &starts,
+        );
+        for (i, step) in definition
+            .steps
+            .iter()
+            .enumerate()
+            .filter(|(_, step)| step.foreach.is_none())
+        {
             let path = format!("steps[{i}]");
-            check(format!("{path}.save"), Texts::Templates(&step.save), &results(step));
+            check(
+                format!("{path}.save"),
+                Texts::Templates(&step.save),
+                &results(step),
+            );
             for (field, matchers) in [("ok", &step.ok), ("fail", &step.fail)] {
                 for (n, ResultMatcher { event, when }) in matchers.iter().enumerate() {
-                    let source = Source { kind: Some(event), step: Some(step) };
-                    check(format!("{path}.{field}[{n}].when"), Texts::Condition(when.as_ref()), &[source]);
+                    let source = Source {
+                        kind: Some(event),
+                        step: Some(step),
+                    };
+                    check(
+                        format!("{path}.{field}[{n}].when"),
+                        Texts::Condition(when.as_ref()),
+                        &[source],
+                    );
                 }
             }
             if let Action::Event(awaited) = &step.action {
                 let sources: Vec<_> = awaited.events.iter().map(event).collect();
-                check(format!("{path}.do.when"), Texts::Condition(awaited.when.as_ref()), &sources);
+                check(
+                    format!("{path}.do.when"),
+                    Texts::Condition(awaited.when.as_ref()),
+                    &sources,
+                );
             }
         }
         for (n, handler) in definition.on.iter().enumerate() {
             let sources: Vec<_> = handler.event.iter().map(event).collect();
-            check(format!("on[{n}].when"), Texts::Condition(handler.when.as_ref()), &sources);
-            check(format!("on[{n}].save"), Texts::Templates(&handler.save), &sources);
+            check(
+                format!("on[{n}].when"),
+                Texts::Condition(handler.when.as_ref()),
+                &sources,
+            );
+            check(
+                format!("on[{n}].save"),
+                Texts::Templates(&handler.save),
+                &sources,
+            );
         }
         findings
     }
@@ -80,17 +137,29 @@ impl DataSamples {
         if kind.is_some_and(|kind| definition.events.contains_key(kind)) {
             return None;
         }
-        let is_event = step.is_none_or(|step| step.action.traits().completion == Completion::Acceptance);
-        let events = kind.filter(|_| is_event).and_then(|kind| self.events.get(kind));
+        let is_event =
+            step.is_none_or(|step| step.action.traits().completion == Completion::Acceptance);
+        let events = kind
+            .filter(|_| is_event)
+            .and_then(|kind| self.events.get(kind));
         let of_step = |step: &Step| {
             let is_first = step.ok.first().map(|first| &first.event) == *kind;
-            let key = |kind: Option<&EventType>| (definition.saga.clone(), step.id.clone(), kind.cloned());
+            let key = |kind: Option<&EventType>| {
+                (definition.saga.clone(), step.id.clone(), kind.cloned())
+            };
             let unnamed = is_first.then(|| self.results.get(&key(None))).flatten();
             let named = kind.and_then(|kind| self.results.get(&key(Some(kind))));
-            unnamed.into_iter().chain(named).flatten().collect::<Vec<_>>()
+            unnamed
+                .into_iter()
+                .chain(named)
+                .flatten()
+                .collect::<Vec<_>>()
         };
-        let samples: Vec<_> =
-            events.into_iter().flatten().chain(step.map(of_step).into_iter().flatten()).collect();
+        let samples: Vec<_> = events
+            .into_iter()
+            .flatten()
+            .chain(step.map(of_step).into_iter().flatten())
+            .collect();
         (!samples.is_empty()).then_some(samples)
     }
 }
@@ -114,12 +183,28 @@ impl Source<'_> {
 /// Returns the results that a `save` reads.
 fn results(step: &Step) -> Vec<Source<'_>> {
     if let Action::Event(awaited) = &step.action {
-        return awaited.events.iter().map(|kind| Source { kind: Some(kind), step: None }).collect();
+        return awaited
+            .events
+            .iter()
+            .map(|kind| Source {
+                kind: Some(kind),
+                step: None,
+            })
+            .collect();
     }
     if step.ok.is_empty() {
-        return vec![Source { kind: None, step: Some(step) }];
+        return vec![Source {
+            kind: None,
+            step: Some(step),
+        }];
     }
-    step.ok.iter().map(|matcher| Source { kind: Some(&matcher.event), step: Some(step) }).collect()
+    step.ok
+        .iter()
+        .map(|matcher| Source {
+            kind: Some(&matcher.event),
+            step: Some(step),
+        })
+        .collect()
 }
 
 /// Texts of a field that may read an event.
@@ -153,7 +238,9 @@ fn each_expression(path: &str, template: &Value, visit: &mut impl FnMut(&str, &s
             .enumerate()
             .for_each(|(n, item)| each_expression(&format!("{path}[{n}]"), item, visit)),
         Value::Object(fields) => {
-            fields.iter().for_each(|(name, item)| each_expression(&format!("{path}.{name}"), item, visit));
+            fields
+                .iter()
+                .for_each(|(name, item)| each_expression(&format!("{path}.{name}"), item, visit));
         }
         Value::Null | Value::Bool(_) | Value::Number(_) => {}
     }
@@ -164,15 +251,27 @@ fn has_fields(data: &Value) -> bool {
 }
 
 /// Reports the first field of an access that all samples lack.
-fn unknown(path: &str, fields: &[String], source: &str, samples: &[&Value]) -> Option<RawDiagnostic> {
-    let is_missing = |count: &usize| samples.iter().all(|sample| lacks(sample, &fields[..*count]));
+fn unknown(
+    path: &str,
+    fields: &[String],
+    source: &str,
+    samples: &[&Value],
+) -> Option<RawDiagnostic> {
+    let is_missing = |count: &usize| {
+        samples
+            .iter()
+            .all(|sample| lacks(sample, &fields[..*count]))
+    };
     let count = (1..=fields.len()).find(is_missing)?;
     let (parent, field) = (&fields[..count - 1], &fields[count - 1]);
     let read = format!("event.{}", fields[..count].join("."));
     let message = format!("`{read}` is never set: no sample of {source} has the field `{field}`");
-    let siblings = samples
-        .iter()
-        .filter_map(|sample| parent.iter().try_fold(*sample, |at, field| at.get(field))?.as_object());
+    let siblings = samples.iter().filter_map(|sample| {
+        parent
+            .iter()
+            .try_fold(*sample, |at, field| at.get(field))?
+            .as_object()
+    });
     let siblings = siblings.flat_map(Map::keys).map(String::as_str);
     let suggestion = did_you_mean(field, siblings)
         .unwrap_or_else(|| "correct the field, or add it to the data of a test".to_owned());

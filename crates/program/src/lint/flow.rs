@@ -15,14 +15,20 @@ pub(super) fn unreachable_step(context: &LintContext<'_>) -> Vec<RawDiagnostic> 
         dead[i] = true;
         let message = format!("step `{}` never starts: it is unreachable", steps[i].id);
         findings.push(
-            RawDiagnostic::new(format!("steps[{i}]"), message).with_suggestion("check the switch before it"),
+            RawDiagnostic::new(format!("steps[{i}]"), message)
+                .with_suggestion("check the switch before it"),
         );
     }
     for (i, step) in steps.iter().enumerate() {
         if step.when.as_deref().is_some_and(is_never) {
-            let message = format!("step `{}` never starts: its `when` is always false", step.id);
-            findings
-                .push(RawDiagnostic::new(format!("steps[{i}]"), message).with_suggestion("remove the step"));
+            let message = format!(
+                "step `{}` never starts: its `when` is always false",
+                step.id
+            );
+            findings.push(
+                RawDiagnostic::new(format!("steps[{i}]"), message)
+                    .with_suggestion("remove the step"),
+            );
         }
     }
     findings
@@ -37,7 +43,8 @@ fn is_dead(context: &LintContext<'_>, i: usize, dead: &[bool]) -> bool {
     }
     let is_closed = |switch: &usize| {
         let cases = steps[*switch].action.cases();
-        let mut selecting = (0..cases.len()).filter(|case| cases[*case].then.contains(&steps[i].id));
+        let mut selecting =
+            (0..cases.len()).filter(|case| cases[*case].then.contains(&steps[i].id));
         selecting.all(|case| never_matches(cases, case))
     };
     let switches = &context.order.selected_by[i];
@@ -68,25 +75,32 @@ pub(super) fn follows_one_branch_only(context: &LintContext<'_>) -> Vec<RawDiagn
     let mut findings = Vec::new();
     for (_, switch) in context.steps() {
         let selected = switch.action.cases().iter().flat_map(|case| &case.then);
-        let branches: Vec<usize> =
-            selected.filter_map(|id| steps.iter().position(|step| step.id == *id)).collect();
+        let branches: Vec<usize> = selected
+            .filter_map(|id| steps.iter().position(|step| step.id == *id))
+            .collect();
         for branch in &branches {
             let next = branch + 1;
             let by_position =
                 |step: &&Step| step.after.is_none() && context.order.selected_by[next].is_empty();
-            let Some(step) = steps.get(next).filter(by_position) else { continue };
-            let is_terminal =
-                |other: &&usize| context.order.exclude(**other, *branch) && !context.has_followers(**other);
+            let Some(step) = steps.get(next).filter(by_position) else {
+                continue;
+            };
+            let is_terminal = |other: &&usize| {
+                context.order.exclude(**other, *branch) && !context.has_followers(**other)
+            };
             if let Some(other) = branches.iter().find(is_terminal) {
                 let (branch, other) = (&steps[*branch].id, &steps[*other].id);
                 let message = format!(
                     "step `{}` follows only `{branch}`: if `{}` selects `{other}`, it is bypassed",
                     step.id, switch.id
                 );
-                let suggestion =
-                    format!("write after: [{branch}, {other}], or after: [{branch}] if that is intended");
-                findings
-                    .push(RawDiagnostic::new(format!("steps[{next}]"), message).with_suggestion(suggestion));
+                let suggestion = format!(
+                    "write after: [{branch}, {other}], or after: [{branch}] if that is intended"
+                );
+                findings.push(
+                    RawDiagnostic::new(format!("steps[{next}]"), message)
+                        .with_suggestion(suggestion),
+                );
             }
         }
     }
@@ -95,9 +109,14 @@ pub(super) fn follows_one_branch_only(context: &LintContext<'_>) -> Vec<RawDiagn
 
 /// OL11: a pivot without successors.
 pub(super) fn pivot_without_effect(context: &LintContext<'_>) -> Vec<RawDiagnostic> {
-    let last = context.steps().filter(|(i, step)| step.pivot && !context.has_followers(*i));
+    let last = context
+        .steps()
+        .filter(|(i, step)| step.pivot && !context.has_followers(*i));
     last.map(|(i, step)| {
-        let message = format!("no step follows the pivot `{}`, so it has no effect", step.id);
+        let message = format!(
+            "no step follows the pivot `{}`, so it has no effect",
+            step.id
+        );
         RawDiagnostic::new(format!("steps[{i}]"), message).with_suggestion("remove `pivot`")
     })
     .collect()
@@ -105,11 +124,15 @@ pub(super) fn pivot_without_effect(context: &LintContext<'_>) -> Vec<RawDiagnost
 
 /// OL12: a compensation of a switch or a wait.
 pub(super) fn needless_compensation(context: &LintContext<'_>) -> Vec<RawDiagnostic> {
-    let idle =
-        context.steps().filter(|(_, step)| step.compensate.is_some() && step.action.traits().is_idle());
+    let idle = context
+        .steps()
+        .filter(|(_, step)| step.compensate.is_some() && step.action.traits().is_idle());
     idle.map(|(i, step)| {
         let kind = step.action.traits().label;
-        let message = format!("step `{}` is {kind}, which has no change to compensate", step.id);
+        let message = format!(
+            "step `{}` is {kind}, which has no change to compensate",
+            step.id
+        );
         RawDiagnostic::new(format!("steps[{i}]"), message)
             .with_suggestion("move the `undo` to the step that makes the change")
     })

@@ -52,7 +52,10 @@ impl<'d> DefinitionGroup<'d> {
     pub fn new(members: Vec<GroupMember<'d>>) -> Self {
         let mut events: BTreeMap<&'d EventType, EventUse<'d>> = BTreeMap::new();
         let mut add = |kind: &'d EventType, file: &'d str, is_published: bool| {
-            let entry = events.entry(kind).or_insert_with(|| EventUse { file, ..EventUse::default() });
+            let entry = events.entry(kind).or_insert_with(|| EventUse {
+                file,
+                ..EventUse::default()
+            });
             entry.is_published |= is_published;
             entry.consumers += usize::from(!is_published);
         };
@@ -68,18 +71,28 @@ impl<'d> DefinitionGroup<'d> {
                 }
             }
         }
-        Self { members, events, samples: DataSamples::default() }
+        Self {
+            members,
+            events,
+            samples: DataSamples::default(),
+        }
     }
 
     /// Also compares the fields that expressions read with these samples, and with the facts of the group.
     #[must_use]
     pub fn with_samples(mut self, mut samples: DataSamples) -> Self {
         let definitions = || {
-            self.members.iter().filter_map(|m| m.program.as_compiled()).map(CompiledDefinition::definition)
+            self.members
+                .iter()
+                .filter_map(|m| m.program.as_compiled())
+                .map(CompiledDefinition::definition)
         };
         // The data of a published result is not in the definition.
-        let is_result =
-            |kind: &EventType| definitions().flat_map(published_results).any(|published| published == kind);
+        let is_result = |kind: &EventType| {
+            definitions()
+                .flat_map(published_results)
+                .any(|published| published == kind)
+        };
         for fact in definitions().flat_map(|form| form.completed.iter().chain(&form.failed)) {
             if !is_result(&fact.fact) {
                 samples.add_event(&fact.fact, &fact.data);
@@ -92,17 +105,24 @@ impl<'d> DefinitionGroup<'d> {
     /// Returns the warnings of one member, by all rules, in the order of its text.
     #[must_use]
     pub fn warnings(&self, saga: &SagaName) -> Vec<LintWarning> {
-        let Some((member, compiled)) = self.member(saga).and_then(|m| Some((m, m.program.as_compiled()?)))
+        let Some((member, compiled)) = self
+            .member(saga)
+            .and_then(|m| Some((m, m.program.as_compiled()?)))
         else {
             return Vec::new();
         };
         let definition = compiled.definition();
         let mut found = Vec::new();
         for (path, child) in children(definition) {
-            found.extend(self.unknown_child(&path, child).map(|finding| (UNKNOWN_CHILD, finding)));
+            found.extend(
+                self.unknown_child(&path, child)
+                    .map(|finding| (UNKNOWN_CHILD, finding)),
+            );
         }
         let events = consumed(definition).into_iter();
-        found.extend(events.filter_map(|(path, kind)| Some((SIMILAR_EVENT, self.similar(path, kind)?))));
+        found.extend(
+            events.filter_map(|(path, kind)| Some((SIMILAR_EVENT, self.similar(path, kind)?))),
+        );
         let unknown = self.samples.unknown_fields(definition).into_iter();
         found.extend(unknown.map(|finding| (UNKNOWN_FIELD, finding)));
         warnings(definition, compiled.source(), member.file, found)
@@ -112,19 +132,26 @@ impl<'d> DefinitionGroup<'d> {
     /// exist, and addresses under which a child would not receive its events.
     #[must_use]
     pub fn contradictions(&self, saga: &SagaName) -> Vec<Diagnostic> {
-        let Some((member, compiled)) = self.member(saga).and_then(|m| Some((m, m.program.as_compiled()?)))
+        let Some((member, compiled)) = self
+            .member(saga)
+            .and_then(|m| Some((m, m.program.as_compiled()?)))
         else {
             return Vec::new();
         };
-        let findings = children(compiled.definition()).into_iter().filter_map(|(path, child)| {
-            let program = self.member(&child.saga)?.program;
-            wrong_start_event(&path, child, program).or_else(|| wrong_address(&path, child, program))
-        });
+        let findings = children(compiled.definition())
+            .into_iter()
+            .filter_map(|(path, child)| {
+                let program = self.member(&child.saga)?.program;
+                wrong_start_event(&path, child, program)
+                    .or_else(|| wrong_address(&path, child, program))
+            });
         locate_diagnostics(findings.collect(), compiled.source(), member.file)
     }
 
     fn member(&self, saga: &SagaName) -> Option<&GroupMember<'d>> {
-        self.members.iter().find(|member| member.program.definition_ref().saga == *saga)
+        self.members
+            .iter()
+            .find(|member| member.program.definition_ref().saga == *saga)
     }
 
     fn unknown_child(&self, path: &str, child: &ChildSagaAction) -> Option<RawDiagnostic> {
@@ -132,7 +159,10 @@ impl<'d> DefinitionGroup<'d> {
             return None;
         }
         let message = format!("no definition of the saga `{}` is present", child.saga);
-        let names = self.members.iter().map(|member| member.program.definition_ref().saga.as_str());
+        let names = self
+            .members
+            .iter()
+            .map(|member| member.program.definition_ref().saga.as_str());
         let suggestion = did_you_mean(child.saga.as_str(), names)
             .unwrap_or_else(|| "add its definition to the directory".to_owned());
         Some(RawDiagnostic::new(format!("{path}.saga"), message).with_suggestion(suggestion))
@@ -140,15 +170,26 @@ impl<'d> DefinitionGroup<'d> {
 
     /// OL16: an event with one consumer that differs from another event by a misspelling.
     fn similar(&self, path: String, kind: &EventType) -> Option<RawDiagnostic> {
-        let own = self.events.get(kind).filter(|own| !own.is_published && own.consumers == 1)?;
+        let own = self
+            .events
+            .get(kind)
+            .filter(|own| !own.is_published && own.consumers == 1)?;
         let is_established = |other: &EventUse<'_>| other.is_published || other.consumers > 1;
-        let candidates =
-            self.events.iter().filter(|(other, _)| is_misspelling(kind.as_str(), other.as_str()));
+        let candidates = self
+            .events
+            .iter()
+            .filter(|(other, _)| is_misspelling(kind.as_str(), other.as_str()));
         // Of two events with one consumer each, the later one is reported.
-        let (other, usage) =
-            candidates.into_iter().find(|(other, usage)| is_established(usage) || **other < kind)?;
-        let place = if usage.file == own.file { String::new() } else { format!(" of {}", usage.file) };
-        let message = format!("{kind} resembles the event {other}{place}, and nothing else uses it");
+        let (other, usage) = candidates
+            .into_iter()
+            .find(|(other, usage)| is_established(usage) || **other < kind)?;
+        let place = if usage.file == own.file {
+            String::new()
+        } else {
+            format!(" of {}", usage.file)
+        };
+        let message =
+            format!("{kind} resembles the event {other}{place}, and nothing else uses it");
         Some(RawDiagnostic::new(path, message).with_suggestion(format!("did you mean `{other}`?")))
     }
 }
@@ -168,14 +209,31 @@ fn children(definition: &Definition) -> Vec<(String, &ChildSagaAction)> {
 
 /// Returns the first start event of a child saga, or the one that its parent names.
 fn start_event<'e>(child: &'e ChildSagaAction, program: &'e dyn Program) -> Option<&'e EventType> {
-    let mut starts = program.manifest().subscriptions.iter().filter(|subscription| subscription.starts);
-    child.event.as_ref().or_else(|| starts.next().map(|subscription| &subscription.kind))
+    let mut starts = program
+        .manifest()
+        .subscriptions
+        .iter()
+        .filter(|subscription| subscription.starts);
+    child
+        .event
+        .as_ref()
+        .or_else(|| starts.next().map(|subscription| &subscription.kind))
 }
 
-fn wrong_start_event(path: &str, child: &ChildSagaAction, program: &dyn Program) -> Option<RawDiagnostic> {
+fn wrong_start_event(
+    path: &str,
+    child: &ChildSagaAction,
+    program: &dyn Program,
+) -> Option<RawDiagnostic> {
     let event = child.event.as_ref()?;
-    let starts = program.manifest().subscriptions.iter().filter(|subscription| subscription.starts);
-    let starts: Vec<_> = starts.map(|subscription| subscription.kind.as_str()).collect();
+    let starts = program
+        .manifest()
+        .subscriptions
+        .iter()
+        .filter(|subscription| subscription.starts);
+    let starts: Vec<_> = starts
+        .map(|subscription| subscription.kind.as_str())
+        .collect();
     if starts.contains(&event.as_str()) {
         return None;
     }
@@ -188,10 +246,18 @@ fn wrong_start_event(path: &str, child: &ChildSagaAction, program: &dyn Program)
 /// Reports a child saga whose `correlate` gives another id than its parent.
 ///
 /// Ids are compared as templates. Different expressions can have equal values, so they are accepted.
-fn wrong_address(path: &str, child: &ChildSagaAction, program: &dyn Program) -> Option<RawDiagnostic> {
+fn wrong_address(
+    path: &str,
+    child: &ChildSagaAction,
+    program: &dyn Program,
+) -> Option<RawDiagnostic> {
     let definition = program.as_compiled()?.definition();
     let event = start_event(child, program)?;
-    if definition.events.get(event).is_some_and(|versions| !versions.upcast.is_empty()) {
+    if definition
+        .events
+        .get(event)
+        .is_some_and(|versions| !versions.upcast.is_empty())
+    {
         return None;
     }
     let field = correlation_field(&definition.correlate, event)?;
@@ -199,7 +265,8 @@ fn wrong_address(path: &str, child: &ChildSagaAction, program: &dyn Program) -> 
     let message = match &child.correlation {
         Some(given) if can_be_equal(given, own) => return None,
         Some(given) => format!("the id of the child is `{}`", text_of(given)),
-        None => "without `correlation`, the id of the child is that of this instance and the step".to_owned(),
+        None => "without `correlation`, the id of the child is that of this instance and the step"
+            .to_owned(),
     };
     let message = format!(
         "{message}, but the saga `{}` finds its events by `{field}`, which is `{}`",
@@ -217,16 +284,24 @@ fn correlation_field<'s>(spec: &'s CorrelationSpec, event: &EventType) -> Option
         CorrelationSpec::Field(text) => text,
         CorrelationSpec::ByType(texts) => texts.get(event)?,
     };
-    let is_path = |text: &str| text.chars().all(|c| c.is_alphanumeric() || matches!(c, '_' | '.' | '-'));
+    let is_path = |text: &str| {
+        text.chars()
+            .all(|c| c.is_alphanumeric() || matches!(c, '_' | '.' | '-'))
+    };
     match text.strip_prefix('=') {
         None => Some(text),
-        Some(expression) => expression.trim().strip_prefix("event.").filter(|path| is_path(path)),
+        Some(expression) => expression
+            .trim()
+            .strip_prefix("event.")
+            .filter(|path| is_path(path)),
     }
 }
 
 /// Returns the template of a field; `None` if the data has no such field, or an expression computes it.
 fn template_at<'v>(data: &'v Value, path: &str) -> Option<&'v Value> {
-    let found = path.split('.').try_fold(data, |value, field| value.as_object()?.get(field))?;
+    let found = path
+        .split('.')
+        .try_fold(data, |value, field| value.as_object()?.get(field))?;
     (found.is_string() || found.is_number()).then_some(found)
 }
 
@@ -245,7 +320,11 @@ fn text_of(template: &Value) -> String {
 
 /// Returns the events that a definition publishes: its facts, and the named results of steps.
 fn published(definition: &Definition) -> impl Iterator<Item = &EventType> {
-    let facts = definition.completed.iter().chain(&definition.failed).map(|fact| &fact.fact);
+    let facts = definition
+        .completed
+        .iter()
+        .chain(&definition.failed)
+        .map(|fact| &fact.fact);
     facts.chain(published_results(definition))
 }
 
@@ -254,7 +333,9 @@ fn published_results(definition: &Definition) -> impl Iterator<Item = &EventType
     let publishes = |step: &&Step| step.publish.or(definition.publish).unwrap_or(true);
     let reports = |step: &&Step| step.action.traits().reports_named_result();
     let reporting = definition.steps.iter().filter(publishes).filter(reports);
-    reporting.flat_map(|step| step.ok.iter().chain(&step.fail)).map(|matcher| &matcher.event)
+    reporting
+        .flat_map(|step| step.ok.iter().chain(&step.fail))
+        .map(|matcher| &matcher.event)
 }
 
 /// Returns the events that a definition consumes, with their paths.

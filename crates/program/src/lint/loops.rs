@@ -15,25 +15,40 @@ pub(super) fn constant_condition(context: &LintContext<'_>) -> Vec<RawDiagnostic
     let handled: BTreeSet<_> = handled.map(String::as_str).collect();
     let mut findings = Vec::new();
     for (end, step) in context.steps() {
-        let Action::Repeat(repeat) = &step.action else { continue };
-        let Some((keyword, condition)) = repeat.condition() else { continue };
-        let body =
-            || context.steps().filter(|(i, _)| context.order.loops[*i] == Some(end)).map(|(_, step)| step);
+        let Action::Repeat(repeat) = &step.action else {
+            continue;
+        };
+        let Some((keyword, condition)) = repeat.condition() else {
+            continue;
+        };
+        let body = || {
+            context
+                .steps()
+                .filter(|(i, _)| context.order.loops[*i] == Some(end))
+                .map(|(_, step)| step)
+        };
         let mut read = UsedVariables::default();
         read.search_text(condition);
         let saves = |name: &String| {
             handled.contains(name.as_str()) || body().any(|step| step.save.contains_key(name))
         };
-        let reads_job =
-            contains_name(condition, "results") && body().any(|s| matches!(s.action, Action::Job(_)));
-        if read.all || read.names.iter().any(saves) || reads_job || contains_name(condition, "round") {
+        let reads_job = contains_name(condition, "results")
+            && body().any(|s| matches!(s.action, Action::Job(_)));
+        if read.all
+            || read.names.iter().any(saves)
+            || reads_job
+            || contains_name(condition, "round")
+        {
             continue;
         }
-        let message =
-            format!("no step of the loop `{}` saves a variable that its `{keyword}` reads", step.id);
+        let message = format!(
+            "no step of the loop `{}` saves a variable that its `{keyword}` reads",
+            step.id
+        );
         findings.push(
-            RawDiagnostic::new(format!("steps[{end}].do.{keyword}"), message)
-                .with_suggestion("save the result that decides about another round, or read `round`"),
+            RawDiagnostic::new(format!("steps[{end}].do.{keyword}"), message).with_suggestion(
+                "save the result that decides about another round, or read `round`",
+            ),
         );
     }
     findings

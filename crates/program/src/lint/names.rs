@@ -14,18 +14,23 @@ pub(super) fn not_routable(context: &LintContext<'_>) -> Vec<RawDiagnostic> {
     collect(context.definition, &mut names);
     let invalid = names.into_iter().filter_map(|((kind, name), path)| {
         let dots = !matches!(kind, "saga" | "aggregate");
-        let invalid = name
-            .chars()
-            .find(|c| !(c.is_ascii_alphanumeric() || matches!(c, '-' | '_') || (dots && *c == '.')));
+        let invalid = name.chars().find(|c| {
+            !(c.is_ascii_alphanumeric() || matches!(c, '-' | '_') || (dots && *c == '.'))
+        });
         invalid.map(|invalid| (kind, name, path, invalid))
     });
     invalid
         .map(|(kind, name, path, invalid)| {
-            let message =
-                format!("the {kind} `{name}` contains {invalid:?}, which must be escaped in subjects");
-            let allowed =
-                if matches!(kind, "saga" | "aggregate") { "`-` and `_`" } else { "`-`, `_` and `.`" };
-            RawDiagnostic::new(path, message).with_suggestion(format!("use letters, digits, {allowed}"))
+            let message = format!(
+                "the {kind} `{name}` contains {invalid:?}, which must be escaped in subjects"
+            );
+            let allowed = if matches!(kind, "saga" | "aggregate") {
+                "`-` and `_`"
+            } else {
+                "`-`, `_` and `.`"
+            };
+            RawDiagnostic::new(path, message)
+                .with_suggestion(format!("use letters, digits, {allowed}"))
         })
         .collect()
 }
@@ -48,13 +53,21 @@ fn collect<'d>(definition: &'d Definition, names: &mut BTreeMap<(&'static str, &
         }
         for (path, matchers) in matchers(i, step) {
             let matchers = matchers.iter().enumerate();
-            matchers.for_each(|(n, matcher)| add("event", matcher.event.as_str(), format!("{path}[{n}]")));
+            matchers.for_each(|(n, matcher)| {
+                add("event", matcher.event.as_str(), format!("{path}[{n}]"))
+            });
         }
     }
     for (n, handler) in definition.on.iter().enumerate() {
-        handler.event.iter().for_each(|event| add("event", event.as_str(), format!("on[{n}].event")));
+        handler
+            .event
+            .iter()
+            .for_each(|event| add("event", event.as_str(), format!("on[{n}].event")));
     }
-    for (field, fact) in [("completed", &definition.completed), ("failed", &definition.failed)] {
+    for (field, fact) in [
+        ("completed", &definition.completed),
+        ("failed", &definition.failed),
+    ] {
         if let Some(fact) = fact {
             add("event", fact.fact.as_str(), format!("{field}.fact"));
         }
@@ -63,20 +76,27 @@ fn collect<'d>(definition: &'d Definition, names: &mut BTreeMap<(&'static str, &
 
 /// Returns the action of a step and its compensation, with their paths.
 pub(super) fn actions(i: usize, step: &Step) -> impl Iterator<Item = (String, &Action)> {
-    let compensation =
-        step.compensate.iter().map(move |compensation| (format!("steps[{i}].undo"), &compensation.action));
+    let compensation = step
+        .compensate
+        .iter()
+        .map(move |compensation| (format!("steps[{i}].undo"), &compensation.action));
     std::iter::once((format!("steps[{i}].do"), &step.action)).chain(compensation)
 }
 
 /// Returns the actions of an event handler, with their paths.
-pub(super) fn handler_actions(n: usize, handler: &HandlerSpec) -> impl Iterator<Item = (String, &Action)> {
+pub(super) fn handler_actions(
+    n: usize,
+    handler: &HandlerSpec,
+) -> impl Iterator<Item = (String, &Action)> {
     let actions = handler.actions.iter().enumerate();
     actions.map(move |(i, action)| (format!("on[{n}].do[{i}]"), action))
 }
 
 fn matchers(i: usize, step: &Step) -> Vec<(String, &[ResultMatcher])> {
-    let mut matchers: Vec<(String, &[ResultMatcher])> =
-        vec![(format!("steps[{i}].ok"), &step.ok), (format!("steps[{i}].fail"), &step.fail)];
+    let mut matchers: Vec<(String, &[ResultMatcher])> = vec![
+        (format!("steps[{i}].ok"), &step.ok),
+        (format!("steps[{i}].fail"), &step.fail),
+    ];
     if let Some(compensation) = &step.compensate {
         matchers.push((format!("steps[{i}].undo.ok"), &compensation.ok));
         matchers.push((format!("steps[{i}].undo.fail"), &compensation.fail));
@@ -94,7 +114,12 @@ pub(super) fn awaited_and_handled(context: &LintContext<'_>) -> Vec<RawDiagnosti
             }
         }
         if step.action.traits().completion == Completion::Acceptance {
-            awaited.extend(step.ok.iter().chain(&step.fail).map(|matcher| &matcher.event));
+            awaited.extend(
+                step.ok
+                    .iter()
+                    .chain(&step.fail)
+                    .map(|matcher| &matcher.event),
+            );
         }
     }
     let handlers = context.definition.on.iter().enumerate();
@@ -111,13 +136,18 @@ pub(super) fn awaited_and_handled(context: &LintContext<'_>) -> Vec<RawDiagnosti
 /// OL19: an event handler that starts child sagas with an id that does not depend on the event: only the first starts.
 pub(super) fn same_child_for_each_event(context: &LintContext<'_>) -> Vec<RawDiagnostic> {
     let handlers = context.definition.on.iter().enumerate();
-    let children =
-        handlers.flat_map(|(n, handler)| handler_actions(n, handler)).filter_map(|(path, action)| {
-            let Action::Saga(child) = action else { return None };
+    let children = handlers
+        .flat_map(|(n, handler)| handler_actions(n, handler))
+        .filter_map(|(path, action)| {
+            let Action::Saga(child) = action else {
+                return None;
+            };
             Some((path, child.correlation.as_ref()?))
         });
-    let constant =
-        children.filter(|(_, id)| !id.as_str().is_some_and(|id| id.starts_with('=') && id.contains("event")));
+    let constant = children.filter(|(_, id)| {
+        !id.as_str()
+            .is_some_and(|id| id.starts_with('=') && id.contains("event"))
+    });
     constant
         .map(|(path, _)| {
             let message =

@@ -40,18 +40,36 @@ pub(super) fn warnings(
     file: &str,
     of_group: Vec<(&'static str, RawDiagnostic)>,
 ) -> Vec<LintWarning> {
-    let Some(context) = LintContext::of(definition) else { return Vec::new() };
-    let found =
-        RULES.iter().flat_map(|(code, rule)| rule(&context).into_iter().map(|finding| (*code, finding)));
+    let Some(context) = LintContext::of(definition) else {
+        return Vec::new();
+    };
+    let found = RULES
+        .iter()
+        .flat_map(|(code, rule)| rule(&context).into_iter().map(|finding| (*code, finding)));
     let (codes, findings): (Vec<_>, Vec<_>) = found.chain(of_group).unzip();
     let problems = locate_diagnostics(findings, source, file);
-    let found =
-        codes.into_iter().zip(problems).map(|(code, problem)| LintWarning { code, diagnostic: problem });
+    let found = codes
+        .into_iter()
+        .zip(problems)
+        .map(|(code, problem)| LintWarning {
+            code,
+            diagnostic: problem,
+        });
     let mut warnings = suppress::filter(found.collect(), &codes_of_all(), source, file);
-    warnings.sort_by_key(|warning| (warning.diagnostic.line, warning.diagnostic.column, warning.code));
+    warnings.sort_by_key(|warning| {
+        (
+            warning.diagnostic.line,
+            warning.diagnostic.column,
+            warning.code,
+        )
+    });
     warnings
 }
 
 fn codes_of_all() -> Vec<&'static str> {
-    RULES.iter().map(|(code, _)| *code).chain([UNKNOWN_CHILD, SIMILAR_EVENT, UNKNOWN_FIELD]).collect()
+    RULES
+        .iter()
+        .map(|(code, _)| *code)
+        .chain([UNKNOWN_CHILD, SIMILAR_EVENT, UNKNOWN_FIELD])
+        .collect()
 }

@@ -37,10 +37,15 @@ pub(super) fn filter(
     let applies = |comment: &Suppression<'_>, warning: &LintWarning| {
         comment.applies(warning.diagnostic.line, warning.code)
     };
-    let useless = allowed.iter().filter(|c| !warnings.iter().any(|w| applies(c, w)) || c.reason.is_empty());
-    let invalid: Vec<_> = useless.map(|comment| objection(comment, codes, file)).collect();
-    let retained =
-        warnings.into_iter().filter(|warning| !allowed.iter().any(|comment| applies(comment, warning)));
+    let useless = allowed
+        .iter()
+        .filter(|c| !warnings.iter().any(|w| applies(c, w)) || c.reason.is_empty());
+    let invalid: Vec<_> = useless
+        .map(|comment| objection(comment, codes, file))
+        .collect();
+    let retained = warnings
+        .into_iter()
+        .filter(|warning| !allowed.iter().any(|comment| applies(comment, warning)));
     retained.chain(invalid).collect()
 }
 
@@ -48,12 +53,17 @@ pub(super) fn filter(
 pub(super) fn allows(source: &str, code: &str, path: &str) -> bool {
     let located = locate_diagnostics(vec![RawDiagnostic::new(path, String::new())], source, "");
     let line = located.first().map_or(0, |diagnostic| diagnostic.line);
-    comments(source).iter().any(|comment| comment.applies(line, code))
+    comments(source)
+        .iter()
+        .any(|comment| comment.applies(line, code))
 }
 
 fn comments(source: &str) -> Vec<Suppression<'_>> {
     let lines: Vec<_> = source.lines().map(str::trim).collect();
-    let marked = lines.iter().enumerate().filter_map(|(n, line)| Some((n, line.strip_prefix(PREFIX)?)));
+    let marked = lines
+        .iter()
+        .enumerate()
+        .filter_map(|(n, line)| Some((n, line.strip_prefix(PREFIX)?)));
     marked
         .filter_map(|(n, text)| {
             let (is_of_file, text) = match text.strip_prefix(WHOLE_FILE) {
@@ -62,11 +72,19 @@ fn comments(source: &str) -> Vec<Suppression<'_>> {
             };
             // Another word follows the prefix, for example `allowed`.
             let text = text.strip_prefix(char::is_whitespace)?.trim_start();
-            let after = lines[n..].iter().position(|line| !line.starts_with('#')).unwrap_or(lines.len() - n);
+            let after = lines[n..]
+                .iter()
+                .position(|line| !line.starts_with('#'))
+                .unwrap_or(lines.len() - n);
             let (code, rest) = text.split_once(char::is_whitespace).unwrap_or((text, ""));
             let reason = rest.trim().strip_prefix("because").unwrap_or("").trim();
             let target = (!is_of_file).then_some(n + after + 1);
-            Some(Suppression { line: n + 1, target, code, reason })
+            Some(Suppression {
+                line: n + 1,
+                target,
+                code,
+                reason,
+            })
         })
         .collect()
 }
@@ -74,15 +92,37 @@ fn comments(source: &str) -> Vec<Suppression<'_>> {
 fn objection(comment: &Suppression<'_>, codes: &[&str], file: &str) -> LintWarning {
     let (code, known) = (comment.code, codes.contains(&comment.code));
     let (message, suggestion) = if !known {
-        (format!("there is no rule `{code}`"), "docs/definitions.md lists the codes")
+        (
+            format!("there is no rule `{code}`"),
+            "docs/definitions.md lists the codes",
+        )
     } else if comment.reason.is_empty() {
-        (format!("suppression of {code} has no reason"), "end the comment with `because …`")
+        (
+            format!("suppression of {code} has no reason"),
+            "end the comment with `because …`",
+        )
     } else {
-        let place = if comment.target.is_some() { "on the next line" } else { "in this file" };
-        (format!("suppression of {code} has no effect {place}"), "remove the comment")
+        let place = if comment.target.is_some() {
+            "on the next line"
+        } else {
+            "in this file"
+        };
+        (
+            format!("suppression of {code} has no effect {place}"),
+            "remove the comment",
+        )
     };
     let (file, suggestion) = (file.to_owned(), Some(suggestion.to_owned()));
-    let problem =
-        Diagnostic { file, line: comment.line, column: 1, path: String::new(), message, suggestion };
-    LintWarning { code: BAD_SUPPRESSION, diagnostic: problem }
+    let problem = Diagnostic {
+        file,
+        line: comment.line,
+        column: 1,
+        path: String::new(),
+        message,
+        suggestion,
+    };
+    LintWarning {
+        code: BAD_SUPPRESSION,
+        diagnostic: problem,
+    }
 }

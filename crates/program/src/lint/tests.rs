@@ -15,7 +15,10 @@ fn lints(text: &str) -> Vec<String> {
     let definition = read(&text).expect("the definition is readable");
     let warnings = warnings(&definition, &text, "t", Vec::new());
     let line = |w: &LintWarning| {
-        format!("{} {}:{} {}", w.code, w.diagnostic.line, w.diagnostic.column, w.diagnostic.message)
+        format!(
+            "{} {}:{} {}",
+            w.code, w.diagnostic.line, w.diagnostic.column, w.diagnostic.message
+        )
     };
     warnings.iter().map(line).collect()
 }
@@ -82,18 +85,31 @@ fn ol02_step_cannot_fail() {
 
 #[test]
 fn ol03_missing_compensation() {
-    let two =
-        |first: &str, second: &str| format!("steps:\n- {{ id: a, {first} }}\n- {{ id: b, {second} }}\n");
+    let two = |first: &str, second: &str| {
+        format!("steps:\n- {{ id: a, {first} }}\n- {{ id: b, {second} }}\n")
+    };
     warns(
         &two("do: { effect: e.a }", "do: { effect: e.b }"),
         "OL03 5:3 step `a` has no `undo`: its change remains if `b` fails",
     );
-    has_no_warnings(&two("do: { effect: e.a }, undo: { effect: e.u }", "do: { effect: e.b }"));
+    has_no_warnings(&two(
+        "do: { effect: e.a }, undo: { effect: e.u }",
+        "do: { effect: e.b }",
+    ));
     has_no_warnings(&two("do: { effect: e.a }", "do: { wait: 1d }"));
-    has_no_warnings(&two("do: { event: Paid }, timeout: 1d", "do: { effect: e.b }"));
-    has_no_warnings(&two("do: { effect: e.a }, pivot: true", "do: { effect: e.b }"));
+    has_no_warnings(&two(
+        "do: { event: Paid }, timeout: 1d",
+        "do: { effect: e.b }",
+    ));
+    has_no_warnings(&two(
+        "do: { effect: e.a }, pivot: true",
+        "do: { effect: e.b }",
+    ));
     warns(
-        &two("do: { effect: e.a }", "after: [], do: { event: P }, timeout: 1d"),
+        &two(
+            "do: { effect: e.a }",
+            "after: [], do: { event: P }, timeout: 1d",
+        ),
         "OL03 5:3 step `a` has no `undo`: its change remains if `b` fails",
     );
     has_no_warnings(
@@ -139,7 +155,10 @@ fn ol06_step_follows_one_branch_only() {
             "steps:\n- {{ id: r, do: {{ switch: [{{ when: vars.x, then: a }}, {{ then: b }}] }} }}\n- {{ id: a, do: {{ wait: 1s }} }}\n- {{ id: b, do: {{ wait: 1s }} }}\n- {{ id: c, {after} do: {{ wait: 1s }} }}\n"
         )
     };
-    warns(&join(""), "OL06 8:3 step `c` follows only `b`: if `r` selects `a`, it is bypassed");
+    warns(
+        &join(""),
+        "OL06 8:3 step `c` follows only `b`: if `r` selects `a`, it is bypassed",
+    );
     has_no_warnings(&join("after: [a, b],"));
     has_no_warnings(&join("after: [b],"));
 }
@@ -151,7 +170,10 @@ fn ol07_event_is_awaited_and_handled() {
             "timeout: 1d\non: {{ event: {event}, then: cancel }}\nsteps: [{{ id: a, do: {{ event: Paid }} }}]"
         )
     };
-    warns(&on("Paid"), "OL07 5:5 a step also awaits Paid; the handler consumes it first");
+    warns(
+        &on("Paid"),
+        "OL07 5:5 a step also awaits Paid; the handler consumes it first",
+    );
     has_no_warnings(&on("Off"));
     has_no_warnings("on: { event: Done }\nsteps: [{ id: a, do: { effect: e.x }, ok: Done }]");
 }
@@ -174,12 +196,21 @@ fn ol08_step_timeout_exceeds_saga_timeout() {
 
 #[test]
 fn ol09_unused_variable() {
-    warns("vars: { x: =event.x }\nsteps: [{ id: a, do: { wait: 1s } }]", "OL09 4:9 `vars.x` is never read");
+    warns(
+        "vars: { x: =event.x }\nsteps: [{ id: a, do: { wait: 1s } }]",
+        "OL09 4:9 `vars.x` is never read",
+    );
     warns(
         "steps: [{ id: a, do: { effect: e.x }, save: { y: =event.y, z: =vars.y + vars.yy } }]",
         "OL09 4:60 `vars.z` is never read",
     );
-    for reader in ["=vars.x", "=vars.?x.orValue(1)", "=vars['x']", "=size(vars)", "=has(vars.x) ? 1 : 2"] {
+    for reader in [
+        "=vars.x",
+        "=vars.?x.orValue(1)",
+        "=vars['x']",
+        "=size(vars)",
+        "=has(vars.x) ? 1 : 2",
+    ] {
         has_no_warnings(&format!(
             "vars: {{ x: =event.x }}\nsteps: [{{ id: a, do: {{ effect: e.x, data: {reader:?} }} }}]"
         ));
@@ -213,7 +244,9 @@ fn ol11_pivot_is_the_last_step() {
         "steps: [{ id: a, pivot: true, do: { effect: e.a } }]",
         "OL11 4:9 no step follows the pivot `a`, so it has no effect",
     );
-    has_no_warnings("steps: [{ id: a, pivot: true, do: { effect: e.a } }, { id: b, do: { effect: e.b } }]");
+    has_no_warnings(
+        "steps: [{ id: a, pivot: true, do: { effect: e.a } }, { id: b, do: { effect: e.b } }]",
+    );
 }
 
 #[test]
@@ -235,14 +268,22 @@ fn ol13_comment_suppresses_one_rule() {
     );
     let one = "steps:\n# orlog: allow OL02\n- { id: a, do: { event: A } }\n";
     warns(one, "OL13 5:1 suppression of OL02 has no reason");
-    let idle = "steps:\n# orlog: allow OL03 because\n# of an old step\n- { id: a, do: { wait: 1s } }\n";
+    let idle =
+        "steps:\n# orlog: allow OL03 because\n# of an old step\n- { id: a, do: { wait: 1s } }\n";
     warns(idle, "OL13 5:1 suppression of OL03 has no reason");
-    let idle = "steps:\n# orlog: allow OL03 because of an old step\n- { id: a, do: { wait: 1s } }\n";
-    warns(idle, "OL13 5:1 suppression of OL03 has no effect on the next line");
+    let idle =
+        "steps:\n# orlog: allow OL03 because of an old step\n- { id: a, do: { wait: 1s } }\n";
+    warns(
+        idle,
+        "OL13 5:1 suppression of OL03 has no effect on the next line",
+    );
     let file = "# orlog: allow-file OL02 because the office always responds\n";
     has_no_warnings(&format!("{file}steps:\n{steps}"));
     let idle = format!("{file}steps:\n- {{ id: a, do: {{ wait: 1s }} }}\n");
-    warns(&idle, "OL13 4:1 suppression of OL02 has no effect in this file");
+    warns(
+        &idle,
+        "OL13 4:1 suppression of OL02 has no effect in this file",
+    );
     let unknown = "steps:\n# orlog: allow OL77 because of a typo\n- { id: a, do: { wait: 1s } }\n";
     warns(unknown, "OL13 5:1 there is no rule `OL77`");
 }
@@ -304,10 +345,16 @@ fn compiled(text: &str) -> CompiledDefinition {
 fn checked(texts: &[&str]) -> Vec<String> {
     let programs: Vec<_> = texts.iter().map(|text| compiled(text)).collect();
     let member = |program| GroupMember { program, file: "t" };
-    let group =
-        DefinitionGroup::new(programs.iter().map(|program| member(program as &dyn Program)).collect());
+    let group = DefinitionGroup::new(
+        programs
+            .iter()
+            .map(|program| member(program as &dyn Program))
+            .collect(),
+    );
     let sagas = || programs.iter().map(|program| &program.definition().saga);
-    let wrong = sagas().flat_map(|saga| group.contradictions(saga)).map(|problem| problem.to_string());
+    let wrong = sagas()
+        .flat_map(|saga| group.contradictions(saga))
+        .map(|problem| problem.to_string());
     let warnings = sagas().flat_map(|saga| group.warnings(saga));
     let warnings = warnings.map(|w| format!("{} {}", w.code, w.diagnostic));
     wrong.chain(warnings).collect()
@@ -324,10 +371,12 @@ fn parent(child: &str) -> String {
 #[test]
 fn ol15_child_saga_has_no_definition() {
     let trip = parent("saga: visas, data: {}");
-    let expected =
-        "OL15 t:6:33: steps[0].do.saga: no definition of the saga `visas` is present; did you mean `visa`?";
+    let expected = "OL15 t:6:33: steps[0].do.saga: no definition of the saga `visas` is present; did you mean `visa`?";
     assert_eq!(checked(&[&trip, VISA]), [expected]);
-    assert_eq!(checked(&[&parent("saga: visa"), VISA]), Vec::<String>::new());
+    assert_eq!(
+        checked(&[&parent("saga: visa"), VISA]),
+        Vec::<String>::new()
+    );
 }
 
 #[test]
@@ -357,13 +406,26 @@ fn child_saga_with_another_id_than_its_correlate_is_a_contradiction() {
         "saga: visa, data: =vars.visa",
         "saga: visa, correlation: \"='' + vars.visa\", data: { visaId: =vars.visa }",
     ] {
-        assert_eq!(checked(&[&parent(child), VISA]), Vec::<String>::new(), "{child}");
+        assert_eq!(
+            checked(&[&parent(child), VISA]),
+            Vec::<String>::new(),
+            "{child}"
+        );
     }
-    let two = checked(&[&parent("saga: visa, correlation: v-1, data: { visaId: v-2 }"), VISA]);
-    assert!(two[0].contains("the id of the child is `v-1`, but the saga `visa`"), "{two:?}");
+    let two = checked(&[
+        &parent("saga: visa, correlation: v-1, data: { visaId: v-2 }"),
+        VISA,
+    ]);
+    assert!(
+        two[0].contains("the id of the child is `v-1`, but the saga `visa`"),
+        "{two:?}"
+    );
     let by_envelope = VISA.replace("correlate: visaId\n", "");
     assert_eq!(
-        checked(&[&parent("saga: visa, data: { visaId: =vars.visa }"), &by_envelope]),
+        checked(&[
+            &parent("saga: visa, data: { visaId: =vars.visa }"),
+            &by_envelope
+        ]),
         Vec::<String>::new()
     );
 }
@@ -376,12 +438,20 @@ fn ol16_event_resembles_another_one() {
         )
     };
     let ship = |event: &str| {
-        format!("saga: ship\nversion: 1\nstart: {event}\nsteps: [{{ id: a, do: {{ wait: 1d }} }}]\n")
+        format!(
+            "saga: ship\nversion: 1\nstart: {event}\nsteps: [{{ id: a, do: {{ wait: 1d }} }}]\n"
+        )
     };
     let expected = "OL16 t:3:8: start[0]: PaymentRecieved resembles the event PaymentReceived, and nothing else uses it; \
                     did you mean `PaymentReceived`?";
-    assert_eq!(checked(&[&pay("Paid"), &ship("PaymentRecieved")]), [expected]);
-    assert_eq!(checked(&[&pay("Paid"), &ship("PaymentReceived")]), Vec::<String>::new());
+    assert_eq!(
+        checked(&[&pay("Paid"), &ship("PaymentRecieved")]),
+        [expected]
+    );
+    assert_eq!(
+        checked(&[&pay("Paid"), &ship("PaymentReceived")]),
+        Vec::<String>::new()
+    );
 }
 
 #[test]
@@ -398,15 +468,30 @@ fn ol17_field_that_no_sample_has() {
     let step = orlog_model::Name::new("pay").unwrap();
     let saga = &order.definition().saga;
     let mut samples = DataSamples::default();
-    samples.add_event(&kind("Placed"), &serde_json::json!({ "orderId": "o-1", "total": 7 }));
+    samples.add_event(
+        &kind("Placed"),
+        &serde_json::json!({ "orderId": "o-1", "total": 7 }),
+    );
     samples.add_event(&kind("Placed"), &serde_json::json!({}));
-    samples.add_result(saga, &step, None, &serde_json::json!({ "receipt": { "number": 1 } }));
+    samples.add_result(
+        saga,
+        &step,
+        None,
+        &serde_json::json!({ "receipt": { "number": 1 } }),
+    );
     let lines = |samples: DataSamples, of: &CompiledDefinition| {
-        let members = compiled.iter().map(|program| GroupMember { program, file: "t" }).collect();
+        let members = compiled
+            .iter()
+            .map(|program| GroupMember { program, file: "t" })
+            .collect();
         let group = DefinitionGroup::new(members).with_samples(samples);
-        let of_17 =
-            group.warnings(&of.definition().saga).into_iter().filter(|warning| warning.code == "OL17");
-        of_17.map(|warning| warning.diagnostic.to_string()).collect::<Vec<_>>()
+        let of_17 = group
+            .warnings(&of.definition().saga)
+            .into_iter()
+            .filter(|warning| warning.code == "OL17");
+        of_17
+            .map(|warning| warning.diagnostic.to_string())
+            .collect::<Vec<_>>()
     };
     assert_eq!(
         lines(samples.clone(), order),
@@ -418,8 +503,13 @@ fn ol17_field_that_no_sample_has() {
     );
     // The event of the command has no sample, so its fields are unknown. The fact of the other saga is a sample.
     assert_eq!(lines(DataSamples::default(), order), Vec::<String>::new());
-    let [line] = &lines(DataSamples::default(), report)[..] else { panic!("one warning") };
-    assert!(line.contains("no sample of Done has the field `total`"), "{line}");
+    let [line] = &lines(DataSamples::default(), report)[..] else {
+        panic!("one warning")
+    };
+    assert!(
+        line.contains("no sample of Done has the field `total`"),
+        "{line}"
+    );
 }
 
 #[test]
@@ -450,8 +540,12 @@ fn ol19_handler_starts_the_same_child_for_each_event() {
             "on: [{{ event: Line, do: {{ saga: ship{correlation} }} }}]\nvars: {{ id: =event.id }}\nsteps: [{{ id: a, do: {{ event: E }}, timeout: 1h }}]\nindex: id\n"
         )
     };
-    let message = "`correlation` does not read the event, so only the first event starts a child saga";
-    warns(&order(", correlation: =vars.id"), &format!("OL19 4:52 {message}"));
+    let message =
+        "`correlation` does not read the event, so only the first event starts a child saga";
+    warns(
+        &order(", correlation: =vars.id"),
+        &format!("OL19 4:52 {message}"),
+    );
     has_no_warnings(&order(", correlation: =event.line"));
     has_no_warnings(&order(""));
 }
@@ -460,5 +554,7 @@ fn ol19_handler_starts_the_same_child_for_each_event() {
 fn ol02_saga_that_stays_active_is_ended_by_a_handler() {
     let steps = "steps: [{ id: a, do: { event: E } }]\n";
     assert_eq!(lints(steps).len(), 1);
-    has_no_warnings(&format!("keep_active: true\non: {{ event: Closed, then: complete }}\n{steps}"));
+    has_no_warnings(&format!(
+        "keep_active: true\non: {{ event: Closed, then: complete }}\n{steps}"
+    ));
 }

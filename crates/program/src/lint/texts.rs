@@ -18,7 +18,10 @@ const PLACEHOLDERS: [(&str, &str); 2] = [("${", "}"), ("{{", "}}")];
 pub(super) fn missing_equals(context: &LintContext<'_>) -> Vec<RawDiagnostic> {
     let variables = context.definition.variables();
     let texts = literal_texts(context.definition);
-    texts.iter().filter_map(|literal| finding(literal, &variables)).collect()
+    texts
+        .iter()
+        .filter_map(|literal| finding(literal, &variables))
+        .collect()
 }
 
 fn finding(literal: &LiteralText, variables: &BTreeSet<String>) -> Option<RawDiagnostic> {
@@ -26,12 +29,14 @@ fn finding(literal: &LiteralText, variables: &BTreeSet<String>) -> Option<RawDia
     let text = literal.text.trim();
     if let Some(expression) = names.path(text).or_else(|| names.bare(text)) {
         let message = format!("{text:?} is a literal text, not the value of `{expression}`");
-        let suggestion = format!("write `={expression}`, or suppress the warning if the text is intended");
+        let suggestion =
+            format!("write `={expression}`, or suppress the warning if the text is intended");
         return Some(RawDiagnostic::new(&literal.path, message).with_suggestion(suggestion));
     }
     let part = names.placeholder(text).or_else(|| names.embedded(text))?;
     let message = format!("the text contains `{part}`, which is not replaced by a value");
-    let suggestion = "write the whole text as an expression, for example `=\"Order \" + vars.orderId`";
+    let suggestion =
+        "write the whole text as an expression, for example `=\"Order \" + vars.orderId`";
     Some(RawDiagnostic::new(&literal.path, message).with_suggestion(suggestion))
 }
 
@@ -49,7 +54,9 @@ impl Names<'_> {
     /// Returns the text if it is a path such as `vars.total` or `event.customer.email`.
     fn path(&self, text: &str) -> Option<String> {
         let (root, rest) = text.split_once('.')?;
-        let mut fields = rest.split('.').map(|field| field.strip_prefix('?').unwrap_or(field));
+        let mut fields = rest
+            .split('.')
+            .map(|field| field.strip_prefix('?').unwrap_or(field));
         let first = fields.next().filter(|field| is_name(field))?;
         let is_known = match Root::named(root) {
             Some(Root::Vars) => self.reads(Root::Vars) && self.variables.contains(first),
@@ -105,8 +112,12 @@ impl Names<'_> {
     /// Returns the first `vars.<variable>` within the text.
     fn embedded(&self, text: &str) -> Option<String> {
         let is_part = |c: char| c.is_alphanumeric() || matches!(c, '_' | '.');
-        let words = text.split(|c: char| !is_part(c)).map(|word| word.trim_end_matches('.'));
-        words.filter(|word| word.starts_with("vars.")).find_map(|word| self.path(word))
+        let words = text
+            .split(|c: char| !is_part(c))
+            .map(|word| word.trim_end_matches('.'));
+        words
+            .filter(|word| word.starts_with("vars."))
+            .find_map(|word| self.path(word))
     }
 }
 

@@ -13,18 +13,31 @@ pub(super) fn unused_variable(context: &LintContext<'_>) -> Vec<RawDiagnostic> {
     let mut used = UsedVariables::default();
     let form = serde_json::to_value(definition).expect("a definition is plain data with text keys");
     used.search(&form);
-    used.names.extend(definition.index.iter().map(|name| name.as_str().to_owned()));
+    used.names
+        .extend(definition.index.iter().map(|name| name.as_str().to_owned()));
     if used.all {
         return Vec::new();
     }
-    let vars = definition.vars.keys().map(|name| (name, format!("vars.{name}")));
+    let vars = definition
+        .vars
+        .keys()
+        .map(|name| (name, format!("vars.{name}")));
     let steps = definition.steps.iter().enumerate();
-    let saved = steps
-        .flat_map(|(i, step)| step.save.keys().map(move |name| (name, format!("steps[{i}].save.{name}"))));
+    let saved = steps.flat_map(|(i, step)| {
+        step.save
+            .keys()
+            .map(move |name| (name, format!("steps[{i}].save.{name}")))
+    });
     let handlers = definition.on.iter().enumerate();
-    let handled =
-        handlers.flat_map(|(n, on)| on.save.keys().map(move |name| (name, format!("on[{n}].save.{name}"))));
-    let unused = vars.chain(saved).chain(handled).filter(|(name, _)| !used.names.contains(*name));
+    let handled = handlers.flat_map(|(n, on)| {
+        on.save
+            .keys()
+            .map(move |name| (name, format!("on[{n}].save.{name}")))
+    });
+    let unused = vars
+        .chain(saved)
+        .chain(handled)
+        .filter(|(name, _)| !used.names.contains(*name));
     unused
         .map(|(name, path)| {
             let message = format!("`vars.{name}` is never read");
@@ -89,15 +102,26 @@ pub(super) fn concurrent_save(context: &LintContext<'_>) -> Vec<RawDiagnostic> {
     let steps = &context.definition.steps;
     let mut findings = Vec::new();
     for (b, later) in steps.iter().enumerate() {
-        for (a, earlier) in steps[..b].iter().enumerate().filter(|(a, _)| context.order.overlap(*a, b)) {
-            for name in later.save.keys().filter(|name| earlier.save.contains_key(*name)) {
+        for (a, earlier) in steps[..b]
+            .iter()
+            .enumerate()
+            .filter(|(a, _)| context.order.overlap(*a, b))
+        {
+            for name in later
+                .save
+                .keys()
+                .filter(|name| earlier.save.contains_key(*name))
+            {
                 let message = format!(
                     "`{}` and `{}` run concurrently and both save `{name}`; the stored value depends on their order",
                     steps[a].id, later.id
                 );
                 let path = format!("steps[{b}].save.{name}");
-                findings
-                    .push(RawDiagnostic::new(path, message).at_key().with_suggestion("use different names"));
+                findings.push(
+                    RawDiagnostic::new(path, message)
+                        .at_key()
+                        .with_suggestion("use different names"),
+                );
             }
         }
     }

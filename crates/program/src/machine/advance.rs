@@ -32,11 +32,15 @@ fn start_ready(run: &mut Execution<'_>) -> bool {
                 JoinState::Wait => continue,
                 ready => consider(run, index, ready),
             },
-            StepState::Running if saga.steps[index].foreach.is_some() => start_next_elements(run, index),
+            StepState::Running if saga.steps[index].foreach.is_some() => {
+                start_next_elements(run, index)
+            }
             _ => continue,
         }
         let flags = run.state.flags;
-        if flags.has(Flags::COMPENSATION_STARTED) || (flags.has(Flags::PIVOTED) && run.blocked().is_some()) {
+        if flags.has(Flags::COMPENSATION_STARTED)
+            || (flags.has(Flags::PIVOTED) && run.blocked().is_some())
+        {
             return false;
         }
         // The step that ends a loop is pending while the loop has rounds, and each step at the begin of a new run.
@@ -63,7 +67,10 @@ fn consider(run: &mut Execution<'_>, index: usize, ready: JoinState) {
             fail_to_start(
                 run,
                 StepIndex::step(index),
-                StartError { code: "join_failed".to_owned(), message },
+                StartError {
+                    code: "join_failed".to_owned(),
+                    message,
+                },
             );
         }
         JoinState::Start => {
@@ -78,7 +85,11 @@ fn consider(run: &mut Execution<'_>, index: usize, ready: JoinState) {
     }
 }
 
-fn start_step(run: &mut Execution<'_>, index: usize, step: &CompiledStep) -> Result<(), StartError> {
+fn start_step(
+    run: &mut Execution<'_>,
+    index: usize,
+    step: &CompiledStep,
+) -> Result<(), StartError> {
     let at = StepIndex::step(index);
     if let Some(when) = &step.when
         && !when.holds(&run.bindings(at))?
@@ -101,14 +112,28 @@ fn start_step(run: &mut Execution<'_>, index: usize, step: &CompiledStep) -> Res
 }
 
 /// Selects the first case of a switch whose condition holds.
-fn select_case(run: &mut Execution<'_>, at: StepIndex, cases: &[CompiledCase]) -> Result<(), StartError> {
+fn select_case(
+    run: &mut Execution<'_>,
+    at: StepIndex,
+    cases: &[CompiledCase],
+) -> Result<(), StartError> {
     let Some(selected) = select(cases, &run.bindings(at))? else {
         let message = format!("{}: no case matches", run.step(at).id);
-        return Err(StartError { code: "no_matching_case".to_owned(), message });
+        return Err(StartError {
+            code: "no_matching_case".to_owned(),
+            message,
+        });
     };
     let retries = u32::try_from(selected).expect("a definition of 1 MiB has fewer cases");
-    *run.state.entry_mut(at) = StepEntry { retries, ..StepEntry::of(StepState::Completed) };
-    let ids: Vec<_> = cases[selected].then.iter().map(|step| run.saga.steps[*step].id.as_str()).collect();
+    *run.state.entry_mut(at) = StepEntry {
+        retries,
+        ..StepEntry::of(StepState::Completed)
+    };
+    let ids: Vec<_> = cases[selected]
+        .then
+        .iter()
+        .map(|step| run.saga.steps[*step].id.as_str())
+        .collect();
     run.add_step_note(at, &format!("to {}", ids.join(" and ")));
     complete_step(run, at.step);
     Ok(())

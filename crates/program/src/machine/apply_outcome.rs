@@ -29,7 +29,10 @@ pub(super) fn apply_step_input(
         return Err(NoTransition::Ignored(reason));
     }
     let policy = run.action_of(at, false).kind.kind().on_parent_end();
-    let is_late = matches!(update, StepUpdate::CompleteLate | StepUpdate::CompensateUnknown);
+    let is_late = matches!(
+        update,
+        StepUpdate::CompleteLate | StepUpdate::CompensateUnknown
+    );
     if is_late && policy == ParentEndPolicy::Abandon {
         return Err(NoTransition::Ignored("the child saga was abandoned"));
     }
@@ -79,7 +82,14 @@ pub(super) fn apply_step_input(
         StepUpdate::Discard => {
             let is_child = run.state.entry(at).state == StepState::ChildAwaited;
             run.finish_wait(at, StepState::Abandoned);
-            run.add_step_note(at, if is_child { "child saga ended" } else { "not executed" });
+            run.add_step_note(
+                at,
+                if is_child {
+                    "child saga ended"
+                } else {
+                    "not executed"
+                },
+            );
         }
         StepUpdate::Ignore(_) => {}
     }
@@ -90,16 +100,25 @@ pub(super) fn apply_step_input(
 fn emit_result(run: &mut Execution<'_>, step_input: &StepInput<'_>) {
     let own = matches!(step_input.result, StepOutcome::Ok | StepOutcome::Failed)
         && run.step(step_input.at).publishes_result;
-    if let Some(kind) =
-        step_input.named.clone().filter(|_| own && run.action_of(step_input.at, false).reports_named_result())
+    if let Some(kind) = step_input
+        .named
+        .clone()
+        .filter(|_| own && run.action_of(step_input.at, false).reports_named_result())
     {
         let tag = run.tag_of(step_input.at, false);
         let key = Some(format_compact!("{tag}#{}", run.state.round(&tag)));
-        run.work.push(Work::Fact(Fact { key, ..Fact::new(kind, step_input.event.data.clone()) }));
+        run.work.push(Work::Fact(Fact {
+            key,
+            ..Fact::new(kind, step_input.event.data.clone())
+        }));
     }
 }
 
-fn complete(run: &mut Execution<'_>, at: StepIndex, event: EventData<'_>) -> Result<(), ProgramError> {
+fn complete(
+    run: &mut Execution<'_>,
+    at: StepIndex,
+    event: EventData<'_>,
+) -> Result<(), ProgramError> {
     save_result(run, at, event)?;
     run.finish_wait(at, StepState::Completed);
     run.state.done.push(at);
@@ -118,19 +137,27 @@ fn complete_late(run: &mut Execution<'_>, at: StepIndex, event: EventData<'_>) {
     run.state.done.push(at);
     run.add_step_note(
         at,
-        &saved.map_or_else(|error| format!("ok, late: {error}"), |()| "ok, late".to_owned()),
+        &saved.map_or_else(
+            |error| format!("ok, late: {error}"),
+            |()| "ok, late".to_owned(),
+        ),
     );
 }
 
 /// Stores the variables that the step saves from its result, and the result of a job. Those of a past round of a loop
 /// belong to this round: only its compensation reads them.
-fn save_result(run: &mut Execution<'_>, at: StepIndex, event: EventData<'_>) -> Result<(), ProgramError> {
+fn save_result(
+    run: &mut Execution<'_>,
+    at: StepIndex,
+    event: EventData<'_>,
+) -> Result<(), ProgramError> {
     let step = run.step(at);
     let is_job = matches!(step.action.kind, CompiledActionKind::Job(_));
     for (name, template) in &step.save {
         let value = template.evaluate(&run.bindings(at).event(event));
-        let value = value
-            .map_err(|error| ProgramError::SchemaMismatch(format!("cannot set vars.{name}: {error}")))?;
+        let value = value.map_err(|error| {
+            ProgramError::SchemaMismatch(format!("cannot set vars.{name}: {error}"))
+        })?;
         if let Some(past) = run.state.past_round_mut(at) {
             past.vars.insert(name.clone(), value);
             continue;
@@ -138,24 +165,38 @@ fn save_result(run: &mut Execution<'_>, at: StepIndex, event: EventData<'_>) -> 
         let stored = run.state.vars.entry(name.as_str()).or_insert(Value::Null);
         let (name, before) = match at.element {
             None => (name.into(), stored.take()),
-            Some(element) => {
-                (format_compact!("{name}[{element}]"), stored.get(element).cloned().unwrap_or_default())
-            }
+            Some(element) => (
+                format_compact!("{name}[{element}]"),
+                stored.get(element).cloned().unwrap_or_default(),
+            ),
         };
         put(stored, at.element, value.clone());
-        run.variables.push(VariableChange { name, before, after: value });
+        run.variables.push(VariableChange {
+            name,
+            before,
+            after: value,
+        });
     }
     if is_job && let Some(past) = run.state.past_round_mut(at) {
         past.results.insert(step.id.to_string(), event.data.clone());
     } else if is_job {
         let results = &mut run.state.extra_mut().results;
-        put(results.entry(step.id.as_str()).or_insert(Value::Null), at.element, event.data.clone());
+        put(
+            results.entry(step.id.as_str()).or_insert(Value::Null),
+            at.element,
+            event.data.clone(),
+        );
     }
     Ok(())
 }
 
 /// Handles a failure: retries while attempts are left, otherwise fails permanently.
-fn failed(run: &mut Execution<'_>, at: StepIndex, step_state: StepState, step_input: &StepInput<'_>) {
+fn failed(
+    run: &mut Execution<'_>,
+    at: StepIndex,
+    step_state: StepState,
+    step_input: &StepInput<'_>,
+) {
     let action = run.action_of(at, false);
     let mut cause = step_input.cause(run.step(at));
     let attempts = run.state.entry(at).retries.saturating_add(1);
@@ -168,7 +209,11 @@ fn failed(run: &mut Execution<'_>, at: StepIndex, step_state: StepState, step_in
             Ok(()) => return,
             Err(error) => {
                 let Failure { code, message } = expression_error(&error);
-                cause = FailureCause { code, message, ..cause };
+                cause = FailureCause {
+                    code,
+                    message,
+                    ..cause
+                };
             }
         }
     }

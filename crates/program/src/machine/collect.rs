@@ -41,7 +41,9 @@ pub(super) fn collect(
     let collected = run.state.run.events.collected_mut(tag);
     let key = step_input.event_key;
     if key != 0 && collected.keys.contains(&key) {
-        return Err(NoTransition::Ignored("the step has already counted this event"));
+        return Err(NoTransition::Ignored(
+            "the step has already counted this event",
+        ));
     }
     collected.keys.push(key);
     if collection.keeps_data
@@ -50,7 +52,12 @@ pub(super) fn collect(
         list.push(step_input.event.data.clone());
     }
     let count = collected.keys.len();
-    let failed = |code: &str, message| Collected::Failed(Failure { code: code.to_owned(), message });
+    let failed = |code: &str, message| {
+        Collected::Failed(Failure {
+            code: code.to_owned(),
+            message,
+        })
+    };
     if check_payload_within(&collected.data, &mut { MAX_COLLECTED_BYTES }).is_err() {
         let message = format!("{id}: the collected events exceed {MAX_COLLECTED_BYTES} bytes");
         return Ok(failed("events_too_large", message));
@@ -62,11 +69,15 @@ pub(super) fn collect(
     match is_complete {
         Ok(true) => Ok(Collected::Complete),
         Ok(false) if count >= MAX_COLLECTED_EVENTS => {
-            let message = format!("{id}: `until` does not hold after {MAX_COLLECTED_EVENTS} events");
+            let message =
+                format!("{id}: `until` does not hold after {MAX_COLLECTED_EVENTS} events");
             Ok(failed("too_many_events", message))
         }
         Ok(false) => {
-            let of = collection.count.map(|count| format!(" of {count}")).unwrap_or_default();
+            let of = collection
+                .count
+                .map(|count| format!(" of {count}"))
+                .unwrap_or_default();
             run.add_step_note(at, &format!("event {count}{of}"));
             Ok(Collected::Waiting)
         }

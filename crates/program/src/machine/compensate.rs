@@ -51,8 +51,15 @@ fn stop_children(run: &mut Execution<'_>) {
         .partition(|child| child.on_parent_end == ParentEndPolicy::Wait);
     run.state.run.events.children = awaited;
     for child in stopped {
-        let reason = format!("{} is no longer awaited by {}", child.tag, run.context.key.saga);
-        let cancel = CancelChild { saga: child.saga, correlation: child.correlation, reason };
+        let reason = format!(
+            "{} is no longer awaited by {}",
+            child.tag, run.context.key.saga
+        );
+        let cancel = CancelChild {
+            saga: child.saga,
+            correlation: child.correlation,
+            reason,
+        };
         run.work.push(Work::CancelChild(cancel));
     }
 }
@@ -75,7 +82,12 @@ pub(super) fn abandon(run: &mut Execution<'_>, at: StepIndex) {
 
 /// Schedules the compensation of abandoned steps whose results are dead letters: no other result follows.
 pub(super) fn compensate_unapplied(run: &mut Execution<'_>) {
-    if run.context.pending_work.iter().all(|work| work.dead_letter.is_none()) {
+    if run
+        .context
+        .pending_work
+        .iter()
+        .all(|work| work.dead_letter.is_none())
+    {
         return;
     }
     for step in 0..run.saga.steps.len() {
@@ -92,7 +104,8 @@ pub(super) fn compensate_unapplied(run: &mut Execution<'_>) {
 /// Schedules the compensation of an abandoned step that may have been executed. Returns false if the step
 /// has none or is not abandoned.
 pub(super) fn compensate_unknown(run: &mut Execution<'_>, at: StepIndex) -> bool {
-    let is_awaited = run.action_of(at, false).kind.kind().on_parent_end() != ParentEndPolicy::Abandon;
+    let is_awaited =
+        run.action_of(at, false).kind.kind().on_parent_end() != ParentEndPolicy::Abandon;
     let has_compensation = is_awaited && run.step(at).compensation.is_some();
     let applies = has_compensation && run.state.entry(at).state == StepState::Abandoned;
     if applies {
@@ -119,7 +132,8 @@ pub(super) fn discard_branches(run: &mut Execution<'_>, join: usize, steps: &[us
     let in_loop = run.saga.steps[join].in_loop;
     for at in run.state.done.clone() {
         let is_past = in_loop.is_some() && run.step(at).in_loop == in_loop && at.element.is_some();
-        if steps.contains(&at.step) && !is_past && run.state.entry(at).state == StepState::Completed {
+        if steps.contains(&at.step) && !is_past && run.state.entry(at).state == StepState::Completed
+        {
             run.state.entry_mut(at).state = StepState::CompensationPending;
         }
     }
@@ -136,7 +150,9 @@ pub(super) fn compensate_next(run: &mut Execution<'_>) {
         let must_compensate = |at: &StepIndex| {
             compensation_started || run.state.entry(*at).state == StepState::CompensationPending
         };
-        let Some(index) = run.state.done.iter().rposition(must_compensate) else { return };
+        let Some(index) = run.state.done.iter().rposition(must_compensate) else {
+            return;
+        };
         let at = run.state.done.remove(index);
         run.state.entry_mut(at).retries = 0;
         if run.step(at).compensation.is_none() {
@@ -159,7 +175,15 @@ pub(super) fn request_compensation(run: &mut Execution<'_>, at: StepIndex) {
     if let Err(error) = request_action(run, at, true) {
         let Failure { code, message } = expression_error(&error);
         let step = run.step(at).id.to_string();
-        fail_compensation(run, at, FailureCause { code, message, step });
+        fail_compensation(
+            run,
+            at,
+            FailureCause {
+                code,
+                message,
+                step,
+            },
+        );
     }
 }
 
@@ -173,15 +197,27 @@ pub(super) fn schedule_retry(
     let is_compensation = step_state == StepState::CompensationRetrying;
     let action = run.action_of(at, is_compensation);
     let retry_count = run.state.entry(at).retries;
-    let first = match action.options.retry.as_ref().and_then(|retry| retry.initial_backoff.as_ref()) {
-        Some(backoff) => backoff.evaluate(run.context.now, &action_bindings(run, at, is_compensation))?,
+    let first = match action
+        .options
+        .retry
+        .as_ref()
+        .and_then(|retry| retry.initial_backoff.as_ref())
+    {
+        Some(backoff) => {
+            backoff.evaluate(run.context.now, &action_bindings(run, at, is_compensation))?
+        }
         None => INITIAL_RETRY_DELAY,
     };
-    let delay = first.saturating_mul(1_u32.checked_shl(retry_count).unwrap_or(u32::MAX)).min(MAX_RETRY_DELAY);
+    let delay = first
+        .saturating_mul(1_u32.checked_shl(retry_count).unwrap_or(u32::MAX))
+        .min(MAX_RETRY_DELAY);
     run.finish_wait(at, step_state);
     let until = run.context.now.saturating_add(delay);
-    *run.state.entry_mut(at) =
-        StepEntry { deadline: Some(until), retries: retry_count, ..StepEntry::of(step_state) };
+    *run.state.entry_mut(at) = StepEntry {
+        deadline: Some(until),
+        retries: retry_count,
+        ..StepEntry::of(step_state)
+    };
     let name = run.timer_name(at, step_state);
     run.timers.push(TimerChange::Arm { name, due: until });
     run.add_step_note(at, &format!("{code}, retry in {delay:?}"));
@@ -197,7 +233,11 @@ pub(super) fn fail_compensation(run: &mut Execution<'_>, at: StepIndex, mut caus
             Ok(()) => return,
             Err(error) => {
                 let Failure { code, message } = expression_error(&error);
-                cause = FailureCause { code, message, ..cause };
+                cause = FailureCause {
+                    code,
+                    message,
+                    ..cause
+                };
             }
         }
     }
@@ -208,7 +248,10 @@ pub(super) fn fail_compensation(run: &mut Execution<'_>, at: StepIndex, mut caus
 
 pub(super) fn start_cancellation(run: &mut Execution<'_>, reason: &str) {
     run.state.flags.set(Flags::CANCELLED);
-    let cause =
-        FailureCause { code: "cancelled".to_owned(), message: reason.to_owned(), step: String::new() };
+    let cause = FailureCause {
+        code: "cancelled".to_owned(),
+        message: reason.to_owned(),
+        step: String::new(),
+    };
     start_compensation(run, cause);
 }

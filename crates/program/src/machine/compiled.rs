@@ -32,7 +32,8 @@ pub(crate) fn handler_tag(index: usize) -> Name {
 
 /// Returns the tag of a child saga that a handler starts, one for each event.
 pub(super) fn child_tag(index: usize, round: u64) -> Name {
-    Name::new(format!("{ON}{index}[{round:016x}]")).expect("a prefix and two numbers are a valid name")
+    Name::new(format!("{ON}{index}[{round:016x}]"))
+        .expect("a prefix and two numbers are a valid name")
 }
 
 pub(super) fn prefixed_name(prefix: &str, tag: &Name) -> Name {
@@ -169,20 +170,27 @@ impl CompiledSaga {
     /// Returns the names under `vars` that results set.
     pub(super) fn saved(&self) -> impl Iterator<Item = &String> {
         let steps = self.steps.iter().flat_map(|step| &step.save);
-        steps.chain(self.handlers.iter().flat_map(|handler| &handler.save)).map(|(name, _)| name)
+        steps
+            .chain(self.handlers.iter().flat_map(|handler| &handler.save))
+            .map(|(name, _)| name)
     }
 
     /// Returns whether events of the type start instances and have no meaning for one that exists.
     pub(crate) fn only_starts(&self, kind: &EventType) -> bool {
         self.start.contains(kind)
             && !self.entries.contains_key(kind)
-            && !self.handlers.iter().any(|handler| handler.event.contains(kind))
+            && !self
+                .handlers
+                .iter()
+                .any(|handler| handler.event.contains(kind))
     }
 
     /// Returns whether a step collects events of the type.
     pub(super) fn collects(&self, kind: &EventType) -> bool {
         let entries = self.entries.get(kind).map_or(&[][..], Vec::as_slice);
-        entries.iter().any(|entry| self.steps[entry.step].action.kind.collection().is_some())
+        entries
+            .iter()
+            .any(|entry| self.steps[entry.step].action.kind.collection().is_some())
     }
 
     /// Returns the end of a saga timeout that begins now.
@@ -191,7 +199,11 @@ impl CompiledSaga {
         now: Timestamp,
         bindings: &Bindings<'_>,
     ) -> Result<Option<Timestamp>, ProgramError> {
-        let timeout = self.timeout.as_ref().map(|timeout| timeout.evaluate(now, bindings)).transpose();
+        let timeout = self
+            .timeout
+            .as_ref()
+            .map(|timeout| timeout.evaluate(now, bindings))
+            .transpose();
         let timeout = timeout.map_err(|error| {
             ProgramError::SchemaMismatch(format!("cannot compute the saga timeout: {error}"))
         })?;

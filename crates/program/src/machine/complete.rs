@@ -12,8 +12,10 @@ pub(super) fn complete_step(run: &mut Execution<'_>, step: usize) {
     }
     run.state.flags.set(Flags::PIVOTED);
     let done = std::mem::take(&mut run.state.done);
-    run.state.done =
-        done.into_iter().filter(|at| run.state.entry(*at).state == StepState::CompensationPending).collect();
+    run.state.done = done
+        .into_iter()
+        .filter(|at| run.state.entry(*at).state == StepState::CompensationPending)
+        .collect();
     run.state.run.drop_completed_rounds();
     run.cancel_saga_timer();
     run.add_note("past the pivot");
@@ -35,7 +37,11 @@ pub(super) fn complete_saga(run: &mut Execution<'_>) -> Result<(), ProgramError>
 
 pub(super) fn finish_compensated(run: &mut Execution<'_>) -> Result<(), ProgramError> {
     let cancelled = run.state.flags.has(Flags::CANCELLED);
-    run.state.phase = if cancelled { Phase::Cancelled } else { Phase::Failed };
+    run.state.phase = if cancelled {
+        Phase::Cancelled
+    } else {
+        Phase::Failed
+    };
     run.add_note(run.state.phase.status().as_str());
     if cancelled || run.state.flags.has(Flags::FACT_EMITTED) {
         return Ok(());

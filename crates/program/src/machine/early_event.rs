@@ -28,14 +28,25 @@ pub(super) fn keep_early(run: &mut Execution<'_>, event: &Event) -> Result<bool,
         return Ok(false);
     }
     if early(run).len() >= MAX_EARLY_EVENTS {
-        let message =
-            format!("{kind}: its step has not started, and {MAX_EARLY_EVENTS} events are already kept");
+        let message = format!(
+            "{kind}: its step has not started, and {MAX_EARLY_EVENTS} events are already kept"
+        );
         return Err(ProgramError::Evaluation(message));
     }
     let expires_at = run.context.now.saturating_add(ttl);
-    let key = if run.saga.collects(kind) { event_key(event) } else { 0 };
+    let key = if run.saga.collects(kind) {
+        event_key(event)
+    } else {
+        0
+    };
     let envelope = run.saga.reads_envelope.then(|| envelope(event));
-    let early = EarlyEvent { kind: kind.clone(), data: event.data.clone(), expires_at, key, envelope };
+    let early = EarlyEvent {
+        kind: kind.clone(),
+        data: event.data.clone(),
+        expires_at,
+        key,
+        envelope,
+    };
     run.state.extra_mut().early.push(early);
     run.add_note(&format!("{kind} kept until its step starts"));
     Ok(true)
@@ -47,15 +58,26 @@ pub(super) fn apply_early(run: &mut Execution<'_>) -> bool {
         return false;
     }
     let now = run.context.now;
-    let awaited =
-        |event: &EarlyEvent| event.expires_at > now && match_event(run, &event.kind, event.event()).is_ok();
-    let Some(position) = early(run).iter().position(awaited) else { return false };
+    let awaited = |event: &EarlyEvent| {
+        event.expires_at > now && match_event(run, &event.kind, event.event()).is_ok()
+    };
+    let Some(position) = early(run).iter().position(awaited) else {
+        return false;
+    };
     let early = run.state.extra_mut().early.remove(position);
-    let Ok(step_input) = match_event(run, &early.kind, early.event()) else { return false };
-    let step_input = StepInput { event_key: early.key, ..step_input };
+    let Ok(step_input) = match_event(run, &early.kind, early.event()) else {
+        return false;
+    };
+    let step_input = StepInput {
+        event_key: early.key,
+        ..step_input
+    };
     if let Err(NoTransition::Error(error)) = apply_step_input(run, &step_input) {
         // The input of this transition is another one: the step fails, not the input.
-        let failure = Failure { code: EXPRESSION_ERROR.to_owned(), message: error.to_string() };
+        let failure = Failure {
+            code: EXPRESSION_ERROR.to_owned(),
+            message: error.to_string(),
+        };
         let failed = step_input.failed(failure);
         drop(apply_step_input(run, &failed));
     }
@@ -69,7 +91,8 @@ pub(super) fn drop_stale_early(run: &mut Execution<'_>) {
     }
     let early = std::mem::take(&mut run.state.extra_mut().early);
     let now = run.context.now;
-    let is_kept = |event: &EarlyEvent| event.expires_at > now && is_early(run, &event.kind, event.event());
+    let is_kept =
+        |event: &EarlyEvent| event.expires_at > now && is_early(run, &event.kind, event.event());
     let kept = early.into_iter().filter(is_kept).collect();
     run.state.extra_mut().early = kept;
 }
@@ -91,7 +114,9 @@ fn may_start(run: &Execution<'_>, entry: EventBinding, event: EventData<'_>) -> 
     if entry.is_compensation {
         let is_foreach = run.saga.steps[entry.step].foreach.is_some();
         return is_foreach && run.state.elements(entry.step).is_none()
-            || run.units_of(entry.step).any(|at| run.state.entry(at).state.may_be_compensated());
+            || run
+                .units_of(entry.step)
+                .any(|at| run.state.entry(at).state.may_be_compensated());
     }
     let is_pending = |at: StepIndex| run.state.entry(at).state == StepState::Pending;
     !run.state.flags.has(Flags::COMPENSATION_STARTED)
@@ -104,8 +129,14 @@ fn may_start(run: &Execution<'_>, entry: EventBinding, event: EventData<'_>) -> 
 
 /// Returns whether another round of a loop may start the step.
 fn may_repeat(run: &Execution<'_>, step: usize) -> bool {
-    let Some(end) = run.saga.steps[step].in_loop else { return false };
-    let max = run.saga.steps[end].action.kind.repeat().map_or(0, |repeat| repeat.max);
+    let Some(end) = run.saga.steps[step].in_loop else {
+        return false;
+    };
+    let max = run.saga.steps[end]
+        .action
+        .kind
+        .repeat()
+        .map_or(0, |repeat| repeat.max);
     run.state.step_state(end) == StepState::Pending && run.state.run.loop_round(end) + 1 < max
 }
 
@@ -114,13 +145,18 @@ fn has_started(run: &Execution<'_>, entry: EventBinding, event: EventData<'_>) -
         return false;
     }
     let in_loop = run.saga.steps[entry.step].in_loop.is_some();
-    let mut units = run.units_of(entry.step).filter(|at| !in_loop || at.element.is_none());
+    let mut units = run
+        .units_of(entry.step)
+        .filter(|at| !in_loop || at.element.is_none());
     units.any(|at| {
         let state = run.state.entry(at).state;
         let has_started = if entry.is_compensation {
             state.is_compensation() || state == StepState::Compensated
         } else {
-            !matches!(state, StepState::Pending | StepState::Skipped | StepState::Bypassed)
+            !matches!(
+                state,
+                StepState::Pending | StepState::Skipped | StepState::Bypassed
+            )
         };
         has_started && run.satisfies(at, entry, event).unwrap_or(false)
     })

@@ -5,8 +5,8 @@ use orlog_model::{Fact, Name, PendingWork, TaskChange, TimerChange, VariableChan
 use serde_json::Value;
 
 use super::compiled::{
-    COMPENSATE, CompiledAction, CompiledFact, CompiledSaga, CompiledStep, ESCALATE, EventBinding, RETRY,
-    SAGA_TIMER, prefixed_name,
+    COMPENSATE, CompiledAction, CompiledFact, CompiledSaga, CompiledStep, ESCALATE, EventBinding,
+    RETRY, SAGA_TIMER, prefixed_name,
 };
 use super::state::{Flags, State, StepEntry, StepIndex};
 use super::step_state::StepState;
@@ -87,11 +87,19 @@ impl<'a> Execution<'a> {
         let compiled = &self.saga.steps[step];
         let elements = match &compiled.foreach {
             None => 0,
-            Some(_) => self.state.elements(step).map_or(0, |elements| elements.entries.len()),
+            Some(_) => self
+                .state
+                .elements(step)
+                .map_or(0, |elements| elements.entries.len()),
         };
-        let past = compiled.in_loop.map_or_else(Vec::new, |end| self.state.run.past_rounds_of(end, step));
-        std::iter::once(StepIndex::step(step))
-            .chain((0..elements).chain(past).map(move |element| StepIndex::element(step, element)))
+        let past = compiled
+            .in_loop
+            .map_or_else(Vec::new, |end| self.state.run.past_rounds_of(end, step));
+        std::iter::once(StepIndex::step(step)).chain(
+            (0..elements)
+                .chain(past)
+                .map(move |element| StepIndex::element(step, element)),
+        )
     }
 
     /// Returns the units of a step: the step and its past rounds, or each of its elements.
@@ -103,12 +111,15 @@ impl<'a> Execution<'a> {
     /// Returns the steps that a loop repeats.
     pub(super) fn steps_of_loop(&self, end: usize) -> impl Iterator<Item = usize> + use<'a> {
         let steps = self.saga.steps.iter().enumerate();
-        steps.filter(move |(_, step)| step.in_loop == Some(end)).map(|(index, _)| index)
+        steps
+            .filter(move |(_, step)| step.in_loop == Some(end))
+            .map(|(index, _)| index)
     }
 
     /// Returns the number of the element or of the round.
     fn number(&self, at: StepIndex) -> Option<usize> {
-        at.element.or_else(|| Some(self.state.run.loop_round(self.saga.steps[at.step].in_loop?)))
+        at.element
+            .or_else(|| Some(self.state.run.loop_round(self.saga.steps[at.step].in_loop?)))
     }
 
     pub(super) fn step(&self, at: StepIndex) -> &'a CompiledStep {
@@ -135,7 +146,8 @@ impl<'a> Execution<'a> {
 
     /// Returns whether the result of the action is a dead letter, so that no other result follows.
     pub(super) fn has_unapplied_result(&self, at: StepIndex) -> bool {
-        let is_own = |work: &PendingWork| work.dead_letter.is_some() && work.tag == self.tag_of(at, false);
+        let is_own =
+            |work: &PendingWork| work.dead_letter.is_some() && work.tag == self.tag_of(at, false);
         self.context.pending_work.iter().any(is_own)
     }
 
@@ -147,7 +159,9 @@ impl<'a> Execution<'a> {
             bindings = bindings.events(collected.map_or(&NO_EVENTS, |collected| &collected.data));
         }
         if let Some(round) = self.number(at).filter(|_| step.in_loop.is_some()) {
-            let past = at.element.and_then(|round| self.state.run.past_round(at.step, round));
+            let past = at
+                .element
+                .and_then(|round| self.state.run.past_round(at.step, round));
             let bindings = bindings.round(round);
             return match past {
                 Some(past) => bindings.replaced(&past.vars, &past.results),
@@ -167,8 +181,9 @@ impl<'a> Execution<'a> {
 
     /// Returns the expression variables of the whole saga.
     pub(super) fn saga_bindings(&self) -> Bindings<'_> {
-        let bindings =
-            Bindings::new(self.context.key).vars(&self.state.vars).cause(self.state.cause.as_ref());
+        let bindings = Bindings::new(self.context.key)
+            .vars(&self.state.vars)
+            .cause(self.state.cause.as_ref());
         bindings.results(self.state.results())
     }
 
@@ -180,10 +195,19 @@ impl<'a> Execution<'a> {
     ) -> Result<(), ProgramError> {
         for (name, template) in templates {
             let value = template.evaluate(&self.saga_bindings().event(event));
-            let value = value
-                .map_err(|error| ProgramError::SchemaMismatch(format!("cannot set vars.{name}: {error}")))?;
-            let before = self.state.vars.insert(name.clone(), value.clone()).unwrap_or_default();
-            self.variables.push(VariableChange { name: name.into(), before, after: value });
+            let value = value.map_err(|error| {
+                ProgramError::SchemaMismatch(format!("cannot set vars.{name}: {error}"))
+            })?;
+            let before = self
+                .state
+                .vars
+                .insert(name.clone(), value.clone())
+                .unwrap_or_default();
+            self.variables.push(VariableChange {
+                name: name.into(),
+                before,
+                after: value,
+            });
         }
         Ok(())
     }
@@ -194,11 +218,16 @@ impl<'a> Execution<'a> {
         let Some(fact) = fact else { return Ok(()) };
         let evaluation_error =
             |reason: String| ProgramError::Evaluation(format!("the fact {}: {reason}", fact.kind));
-        let data =
-            fact.data.evaluate(&self.saga_bindings()).map_err(|error| evaluation_error(error.to_string()))?;
+        let data = fact
+            .data
+            .evaluate(&self.saga_bindings())
+            .map_err(|error| evaluation_error(error.to_string()))?;
         check_payload(&data).map_err(|large| evaluation_error(large.to_string()))?;
         let key = Some(CompactString::const_new("end"));
-        self.work.push(Work::Fact(Fact { key, ..Fact::new(fact.kind.clone(), data) }));
+        self.work.push(Work::Fact(Fact {
+            key,
+            ..Fact::new(fact.kind.clone(), data)
+        }));
         Ok(())
     }
 
@@ -225,7 +254,11 @@ impl<'a> Execution<'a> {
         event: EventData<'_>,
     ) -> Result<bool, EvalError> {
         let action = self.action_of(at, entry.is_compensation);
-        let matchers = if entry.is_success { &action.options.ok } else { &action.options.fail };
+        let matchers = if entry.is_success {
+            &action.options.ok
+        } else {
+            &action.options.fail
+        };
         self.holds(at, matchers[entry.index].when.as_ref(), event)
     }
 
@@ -241,7 +274,9 @@ impl<'a> Execution<'a> {
 
     /// Returns the step or element of a tag, and whether the tag is that of its compensation.
     pub(super) fn step_of_tag(&self, tag: &str) -> Option<(StepIndex, bool)> {
-        let (is_compensation, rest) = tag.strip_prefix(COMPENSATE).map_or((false, tag), |rest| (true, rest));
+        let (is_compensation, rest) = tag
+            .strip_prefix(COMPENSATE)
+            .map_or((false, tag), |rest| (true, rest));
         let (id, element) = match rest.strip_suffix(']').and_then(|rest| rest.split_once('[')) {
             Some((id, number)) => (id, Some(number.parse::<usize>().ok()?)),
             None => (rest, None),
@@ -254,13 +289,17 @@ impl<'a> Execution<'a> {
         };
         let at = StepIndex { step, element };
         let there = self.units_of(at.step).any(|unit| unit == at);
-        (there && (!is_compensation || self.step(at).compensation.is_some())).then_some((at, is_compensation))
+        (there && (!is_compensation || self.step(at).compensation.is_some()))
+            .then_some((at, is_compensation))
     }
 
     /// Returns the timer name of a step or element in this state.
     pub(super) fn timer_name(&self, at: StepIndex, step_state: StepState) -> Name {
         let tag = self.tag_of(at, step_state.is_compensation());
-        if matches!(step_state, StepState::Retrying | StepState::CompensationRetrying) {
+        if matches!(
+            step_state,
+            StepState::Retrying | StepState::CompensationRetrying
+        ) {
             prefixed_name(RETRY, &tag)
         } else {
             tag
@@ -280,9 +319,16 @@ impl<'a> Execution<'a> {
         // A step that is blocked past the pivot still waits for the missing events.
         if !self.state.run.events.collected.is_empty() && step_state != StepState::Blocked {
             let tag = self.tag_of(at, false);
-            self.state.run.events.collected.retain(|collected| collected.tag != tag);
+            self.state
+                .run
+                .events
+                .collected
+                .retain(|collected| collected.tag != tag);
         }
-        *self.state.entry_mut(at) = StepEntry { retries: old.retries, ..StepEntry::of(step_state) };
+        *self.state.entry_mut(at) = StepEntry {
+            retries: old.retries,
+            ..StepEntry::of(step_state)
+        };
     }
 
     /// Removes the child saga and the escalation of this tag.

@@ -14,15 +14,33 @@ pub(super) fn fail_to_start(run: &mut Execution<'_>, at: StepIndex, error: Start
     run.add_step_note(at, &error.code);
     let StartError { code, message } = error;
     let step = run.step(at).id.to_string();
-    fail_step(run, at, StepState::Failed, FailureCause { code, message, step });
+    fail_step(
+        run,
+        at,
+        StepState::Failed,
+        FailureCause {
+            code,
+            message,
+            step,
+        },
+    );
 }
 
 /// Fails a step permanently. A join that tolerates it continues; past the pivot the instance is stuck;
 /// otherwise compensation starts.
-pub(super) fn fail_step(run: &mut Execution<'_>, at: StepIndex, step_state: StepState, cause: FailureCause) {
+pub(super) fn fail_step(
+    run: &mut Execution<'_>,
+    at: StepIndex,
+    step_state: StepState,
+    cause: FailureCause,
+) {
     let losing = join::tolerated_failures(run.saga, &run.state, at.step);
     let blocked = losing.is_none() && run.state.flags.has(Flags::PIVOTED);
-    let ended = if step_state == StepState::Abandoned { abandon_outstanding(run, at) } else { step_state };
+    let ended = if step_state == StepState::Abandoned {
+        abandon_outstanding(run, at)
+    } else {
+        step_state
+    };
     run.finish_wait(at, if blocked { StepState::Blocked } else { ended });
     if !blocked && at.element.is_some() {
         abandon_elements(run, at.step, step_state);
@@ -40,7 +58,12 @@ pub(super) fn fail_step(run: &mut Execution<'_>, at: StepIndex, step_state: Step
 
 /// Begins the next round of an action that can be requested again, unless it may have been executed: then
 /// the next request repeats the idempotency key, so that the action is executed once.
-pub(super) fn end_round(run: &mut Execution<'_>, at: StepIndex, is_compensation: bool, certainty: Certainty) {
+pub(super) fn end_round(
+    run: &mut Execution<'_>,
+    at: StepIndex,
+    is_compensation: bool,
+    certainty: Certainty,
+) {
     if certainty == Certainty::Known {
         run.state.begin_round(run.tag_of(at, is_compensation));
     }

@@ -19,7 +19,9 @@ pub(super) fn start_elements(
 ) -> Result<(), StartError> {
     let list = foreach.elements(&run.saga_bindings())?;
     for (name, _) in &run.saga.steps[index].save {
-        run.state.vars.insert(name.clone(), Value::Array(vec![Value::Null; list.len()]));
+        run.state
+            .vars
+            .insert(name.clone(), Value::Array(vec![Value::Null; list.len()]));
     }
     run.state.set_elements(index, list);
     run.state.steps[index] = StepEntry::of(StepState::Running);
@@ -29,9 +31,14 @@ pub(super) fn start_elements(
 
 /// Starts elements up to the concurrency limit; the step completes when all elements are completed.
 pub(super) fn start_next_elements(run: &mut Execution<'_>, index: usize) {
-    let limit = run.saga.steps[index].foreach.as_ref().map_or(1, |foreach| foreach.max_concurrency);
-    let mut in_progress =
-        run.units_of(index).filter(|at| run.state.entry(*at).state.is_in_progress()).count();
+    let limit = run.saga.steps[index]
+        .foreach
+        .as_ref()
+        .map_or(1, |foreach| foreach.max_concurrency);
+    let mut in_progress = run
+        .units_of(index)
+        .filter(|at| run.state.entry(*at).state.is_in_progress())
+        .count();
     for at in run.units_of(index) {
         if in_progress >= limit {
             return;
@@ -44,8 +51,12 @@ pub(super) fn start_next_elements(run: &mut Execution<'_>, index: usize) {
         }
         in_progress += 1;
     }
-    let is_finished =
-        |at: StepIndex| matches!(run.state.entry(at).state, StepState::Completed | StepState::Skipped);
+    let is_finished = |at: StepIndex| {
+        matches!(
+            run.state.entry(at).state,
+            StepState::Completed | StepState::Skipped
+        )
+    };
     if run.units_of(index).all(is_finished) {
         run.state.steps[index] = StepEntry::of(StepState::Completed);
         run.add_step_note(StepIndex::step(index), "all done");

@@ -25,10 +25,12 @@ pub(super) fn run_handlers(run: &mut Execution<'_>, event: &Event) -> Result<boo
         if !runs_forward || !handler.event.contains(&event.kind) {
             continue;
         }
-        let schema_error =
-            |reason: &dyn std::fmt::Display| ProgramError::SchemaMismatch(format!("on[{number}]: {reason}"));
-        let holds =
-            handler.when.as_ref().map_or(Ok(true), |when| when.holds(&run.saga_bindings().event(event)));
+        let schema_error = |reason: &dyn std::fmt::Display| {
+            ProgramError::SchemaMismatch(format!("on[{number}]: {reason}"))
+        };
+        let holds = handler.when.as_ref().map_or(Ok(true), |when| {
+            when.holds(&run.saga_bindings().event(event))
+        });
         if holds.map_err(|error| schema_error(&error))? {
             run_handler(run, number, handler, event)?;
             handled = true;
@@ -50,11 +52,22 @@ fn run_handler(
         // Each event is a round of its own.
         let round = event.dedupe_key().hash_with(&index.to_le_bytes());
         let starts_child = matches!(task.kind, CompiledActionKind::Saga(_));
-        let tag = if starts_child { child_tag(number, round) } else { handler_tag(number) };
-        let origin = RequestOrigin { step: &tag, tag: &tag, round, retries: 0 };
+        let tag = if starts_child {
+            child_tag(number, round)
+        } else {
+            handler_tag(number)
+        };
+        let origin = RequestOrigin {
+            step: &tag,
+            tag: &tag,
+            round,
+            retries: 0,
+        };
         let request = request_of(run, task, &origin, RequestLimits::default(), &bindings)
             .map_err(|error| ProgramError::SchemaMismatch(format!("on[{number}]: {error}")))?;
-        let Request::Work(work) = request else { unreachable!("handlers request only work") };
+        let Request::Work(work) = request else {
+            unreachable!("handlers request only work")
+        };
         if let Work::StartChild(start) = &*work {
             open_child(run, number, start)?;
         }
@@ -69,8 +82,18 @@ fn run_handler(
         AfterHandler::Continue => {}
         AfterHandler::Cancel => start_cancellation(run, event.kind.as_str()),
         AfterHandler::Fail => {
-            let (code, message) = (event.kind.to_string(), failure_message(&event.kind, &event.data));
-            start_compensation(run, FailureCause { code, message, step: String::new() });
+            let (code, message) = (
+                event.kind.to_string(),
+                failure_message(&event.kind, &event.data),
+            );
+            start_compensation(
+                run,
+                FailureCause {
+                    code,
+                    message,
+                    step: String::new(),
+                },
+            );
         }
         AfterHandler::Complete => {
             abandon_remaining_steps(run);
@@ -84,15 +107,25 @@ fn run_handler(
 
 /// Records a child saga, unless the saga does not await its end. The number of open ones is limited, because each is a
 /// part of the state.
-fn open_child(run: &mut Execution<'_>, number: usize, start: &StartChild) -> Result<(), ProgramError> {
+fn open_child(
+    run: &mut Execution<'_>,
+    number: usize,
+    start: &StartChild,
+) -> Result<(), ProgramError> {
     let is_child = |tag: &Name| tag.as_str().starts_with(ON) && tag.as_str().ends_with(']');
-    let pending = run.context.pending_work.iter().filter(|work| is_child(&work.tag)).count();
+    let pending = run
+        .context
+        .pending_work
+        .iter()
+        .filter(|work| is_child(&work.tag))
+        .count();
     let children = &mut run.state.run.events.children;
     if children.iter().any(|child| child.tag == start.tag) {
         return Ok(());
     }
     if pending.max(children.len()) >= MAX_HANDLER_CHILDREN {
-        let message = format!("on[{number}]: {MAX_HANDLER_CHILDREN} child sagas of event handlers are open");
+        let message =
+            format!("on[{number}]: {MAX_HANDLER_CHILDREN} child sagas of event handlers are open");
         return Err(ProgramError::Evaluation(message));
     }
     if start.on_parent_end != ParentEndPolicy::Abandon {
@@ -115,7 +148,9 @@ pub(super) fn end_child(run: &mut Execution<'_>, tag: &str, outcome: &WorkOutcom
         WorkOutcome::Failed { failure, .. } | WorkOutcome::TimedOut { failure } => {
             format!("{tag}: {}", failure.code)
         }
-        WorkOutcome::Succeeded { .. } | WorkOutcome::Accepted => format!("{tag}: child saga completed"),
+        WorkOutcome::Succeeded { .. } | WorkOutcome::Accepted => {
+            format!("{tag}: child saga completed")
+        }
     });
     true
 }

@@ -53,14 +53,21 @@ pub(super) fn open_in_doubt_task(
 
 /// Returns the data of the task: the effect, its arguments as far as they can be evaluated, and the
 /// last failure.
-fn question(run: &Execution<'_>, at: StepIndex, action: &CompiledAction, failure: Option<&Failure>) -> Value {
+fn question(
+    run: &Execution<'_>,
+    at: StepIndex,
+    action: &CompiledAction,
+    failure: Option<&Failure>,
+) -> Value {
     let mut data = json!({ "effect": effect_name(action) });
     if let Some(Failure { code, message }) = failure {
         data["failure"] = json!({ "code": code, "message": message });
     }
     let template = action.kind.kind().effect().map(|(_, template)| template);
     let payload = template.and_then(|template| template.evaluate(&run.bindings(at)).ok());
-    let Some(payload) = payload.filter(|payload| !payload.is_null()) else { return data };
+    let Some(payload) = payload.filter(|payload| !payload.is_null()) else {
+        return data;
+    };
     let mut with_payload = data.clone();
     with_payload["payload"] = payload;
     checked(with_payload, &action.tag).unwrap_or(data)
@@ -83,7 +90,9 @@ pub(super) fn request_again(run: &mut Execution<'_>, at: StepIndex) {
 /// Closes the in-doubt task of a step or element, if there is one.
 pub(super) fn close_in_doubt_task(run: &mut Execution<'_>, at: StepIndex) {
     if run.state.entry(at).state.is_in_doubt() {
-        run.tasks.push(TaskChange::Close { tag: run.tag_of(at, false) });
+        run.tasks.push(TaskChange::Close {
+            tag: run.tag_of(at, false),
+        });
     }
 }
 
@@ -114,5 +123,9 @@ pub(super) fn has_late_wait(run: &Execution<'_>) -> bool {
 
 /// Returns the name of the effect.
 fn effect_name(action: &CompiledAction) -> &str {
-    action.kind.kind().effect().map_or(action.tag.as_str(), |(name, _)| name.as_str())
+    action
+        .kind
+        .kind()
+        .effect()
+        .map_or(action.tag.as_str(), |(name, _)| name.as_str())
 }

@@ -37,8 +37,15 @@ pub(super) fn join_state(saga: &CompiledSaga, state: &State, index: usize) -> Jo
         Join::AtLeast(_) if selects_other_cases(saga, state, index) => JoinState::Bypass,
         Join::AtLeast(_) => {
             let Some((required, live)) = join_counts(saga, state, index, &[]) else {
-                let skipped = step.before.iter().any(|b| state.step_state(*b) == StepState::Skipped);
-                return if skipped { JoinState::Start } else { JoinState::Bypass };
+                let skipped = step
+                    .before
+                    .iter()
+                    .any(|b| state.step_state(*b) == StepState::Skipped);
+                return if skipped {
+                    JoinState::Start
+                } else {
+                    JoinState::Bypass
+                };
             };
             let done = step.before.iter().filter(|b| {
                 state.step_state(**b) == StepState::Completed && !dead_edge(saga, state, **b, index)
@@ -59,18 +66,27 @@ fn all(saga: &CompiledSaga, state: &State, index: usize) -> JoinState {
     let mut alive = step.before.is_empty();
     for before in step.before.iter().copied() {
         match state.step_state(before) {
-            StepState::Completed | StepState::Skipped => alive |= !dead_edge(saga, state, before, index),
+            StepState::Completed | StepState::Skipped => {
+                alive |= !dead_edge(saga, state, before, index)
+            }
             StepState::Bypassed => {}
             _ => return JoinState::Wait,
         }
     }
-    if alive && !selects_other_cases(saga, state, index) { JoinState::Start } else { JoinState::Bypass }
+    if alive && !selects_other_cases(saga, state, index) {
+        JoinState::Start
+    } else {
+        JoinState::Bypass
+    }
 }
 
 /// Returns true if every switch that selects the step selected another case.
 fn selects_other_cases(saga: &CompiledSaga, state: &State, index: usize) -> bool {
     let switches = &saga.steps[index].selected_by;
-    !switches.is_empty() && switches.iter().all(|switch| dead_edge(saga, state, *switch, index))
+    !switches.is_empty()
+        && switches
+            .iter()
+            .all(|switch| dead_edge(saga, state, *switch, index))
 }
 
 /// Returns true if the edge from a step to its successor was not taken.
@@ -83,7 +99,9 @@ fn dead_edge(saga: &CompiledSaga, state: &State, from: usize, to: usize) -> bool
         StepState::Bypassed => true,
         // A skipped switch selects no case.
         StepState::Completed | StepState::Skipped => {
-            let selected = usize::try_from(entry.retries).ok().and_then(|selected| cases.get(selected));
+            let selected = usize::try_from(entry.retries)
+                .ok()
+                .and_then(|selected| cases.get(selected));
             let selected = selected.filter(|_| entry.state == StepState::Completed);
             let named = cases.iter().any(|case| case.then.contains(&to));
             named && !selected.is_some_and(|case| case.then.contains(&to))
@@ -94,18 +112,31 @@ fn dead_edge(saga: &CompiledSaga, state: &State, from: usize, to: usize) -> bool
 
 /// Returns how many predecessors a join requires, and how many are completed or can still complete,
 /// except those in `dead`. Returns `None` if none can count, because all are skipped or bypassed.
-fn join_counts(saga: &CompiledSaga, state: &State, index: usize, dead: &[bool]) -> Option<(usize, usize)> {
+fn join_counts(
+    saga: &CompiledSaga,
+    state: &State,
+    index: usize,
+    dead: &[bool],
+) -> Option<(usize, usize)> {
     let step = &saga.steps[index];
-    let Join::AtLeast(required) = step.join else { return None };
+    let Join::AtLeast(required) = step.join else {
+        return None;
+    };
     let (mut eligible, mut live) = (0, 0);
     for before in step.before.iter().copied() {
-        let passed = matches!(state.step_state(before), StepState::Skipped | StepState::Bypassed);
+        let passed = matches!(
+            state.step_state(before),
+            StepState::Skipped | StepState::Bypassed
+        );
         if !passed && !dead_edge(saga, state, before, index) {
             eligible += 1;
-            live += usize::from(is_live(state, before) && !dead.get(before).is_some_and(|dead| *dead));
+            live +=
+                usize::from(is_live(state, before) && !dead.get(before).is_some_and(|dead| *dead));
         }
     }
-    let required = usize::try_from(required).unwrap_or(usize::MAX).min(eligible);
+    let required = usize::try_from(required)
+        .unwrap_or(usize::MAX)
+        .min(eligible);
     (eligible > 0).then_some((required, live))
 }
 
@@ -113,7 +144,10 @@ fn join_counts(saga: &CompiledSaga, state: &State, index: usize, dead: &[bool]) 
 fn is_live(state: &State, step: usize) -> bool {
     let step_state = state.step_state(step);
     step_state.is_in_progress()
-        || matches!(step_state, StepState::Pending | StepState::Blocked | StepState::Completed)
+        || matches!(
+            step_state,
+            StepState::Pending | StepState::Blocked | StepState::Completed
+        )
 }
 
 /// Returns the join that tolerates a failure, the innermost such join, and the steps to discard.
@@ -133,9 +167,17 @@ pub(super) fn tolerated_failures(
         if live < required {
             return None;
         }
-        let alive = step.before.iter().copied().filter(|before| is_live(state, *before) && !dead[*before]);
+        let alive = step
+            .before
+            .iter()
+            .copied()
+            .filter(|before| is_live(state, *before) && !dead[*before]);
         let served = leading_to(saga, &step.region, alive.collect());
-        let losing = step.region.iter().copied().filter(|step| dead[*step] || !served[*step]);
+        let losing = step
+            .region
+            .iter()
+            .copied()
+            .filter(|step| dead[*step] || !served[*step]);
         Some((join, losing.collect()))
     })
 }
@@ -144,13 +186,16 @@ pub(super) fn tolerated_failures(
 fn dead(saga: &CompiledSaga, state: &State, region: &[usize], failed: usize) -> Vec<bool> {
     let mut dead = vec![false; saga.steps.len()];
     dead[failed] = true;
-    for index in region.iter().copied().filter(|step| state.step_state(*step) == StepState::Pending) {
+    for index in region
+        .iter()
+        .copied()
+        .filter(|step| state.step_state(*step) == StepState::Pending)
+    {
         let step = &saga.steps[index];
         dead[index] |= match step.join {
             Join::All => step.before.iter().any(|before| dead[*before]),
-            Join::AtLeast(_) => {
-                join_counts(saga, state, index, &dead).is_some_and(|(required, live)| live < required)
-            }
+            Join::AtLeast(_) => join_counts(saga, state, index, &dead)
+                .is_some_and(|(required, live)| live < required),
         };
     }
     dead
@@ -160,7 +205,9 @@ fn dead(saga: &CompiledSaga, state: &State, region: &[usize], failed: usize) -> 
 /// predecessors.
 pub(super) fn losing_branches(saga: &CompiledSaga, state: &State, join: usize) -> Vec<usize> {
     let step = &saga.steps[join];
-    let Some((required, _)) = join_counts(saga, state, join, &[]) else { return Vec::new() };
+    let Some((required, _)) = join_counts(saga, state, join, &[]) else {
+        return Vec::new();
+    };
     let is_done = |before: &usize| {
         state.step_state(*before) == StepState::Completed && !dead_edge(saga, state, *before, join)
     };
@@ -168,7 +215,11 @@ pub(super) fn losing_branches(saga: &CompiledSaga, state: &State, join: usize) -
     winners.sort_by_key(|winner| state.done.iter().rposition(|at| at.step == *winner));
     winners.truncate(required);
     let served = leading_to(saga, &step.region, winners);
-    step.region.iter().copied().filter(|step| !served[*step]).collect()
+    step.region
+        .iter()
+        .copied()
+        .filter(|step| !served[*step])
+        .collect()
 }
 
 /// Marks these steps and all their predecessors in the region.
@@ -181,7 +232,13 @@ fn leading_to(saga: &CompiledSaga, region: &[usize], steps: Vec<usize>) -> Vec<b
     let mut pending = steps;
     while let Some(step) = pending.pop() {
         if !std::mem::replace(&mut found[step], true) {
-            pending.extend(saga.steps[step].before.iter().copied().filter(|before| in_region[*before]));
+            pending.extend(
+                saga.steps[step]
+                    .before
+                    .iter()
+                    .copied()
+                    .filter(|before| in_region[*before]),
+            );
         }
     }
     found

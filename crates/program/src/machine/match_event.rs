@@ -17,7 +17,11 @@ pub(super) fn match_event<'e>(
     kind: &EventType,
     event: EventData<'e>,
 ) -> Result<StepInput<'e>, &'static str> {
-    let entries = run.saga.entries.get(kind).ok_or("the saga does not consume this event")?;
+    let entries = run
+        .saga
+        .entries
+        .get(kind)
+        .ok_or("the saga does not consume this event")?;
     let mut last_reason = "no condition of the steps that await this event holds";
     for late in [false, true] {
         for entry in entries {
@@ -61,17 +65,30 @@ fn read<'e>(
         Ok(true) if entry.is_success => Some(step_input(result(entry), None)),
         Ok(true) => {
             let message = failure_message(kind, event.data);
-            Some(step_input(result(entry), Some(Failure { code: kind.to_string(), message })))
+            Some(step_input(
+                result(entry),
+                Some(Failure {
+                    code: kind.to_string(),
+                    message,
+                }),
+            ))
         }
         // A late or duplicate result, or one during a retry delay, must not fail the step.
         Err(_)
-            if late || !matches!(run.state.entry(at).state, StepState::Running | StepState::Compensating) =>
+            if late
+                || !matches!(
+                    run.state.entry(at).state,
+                    StepState::Running | StepState::Compensating
+                ) =>
         {
             None
         }
         Err(error) => {
-            let failed =
-                if entry.is_compensation { StepOutcome::NotCompensated } else { StepOutcome::Failed };
+            let failed = if entry.is_compensation {
+                StepOutcome::NotCompensated
+            } else {
+                StepOutcome::Failed
+            };
             Some(step_input(failed, Some(expression_error(&error))))
         }
     }

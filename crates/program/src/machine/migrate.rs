@@ -18,7 +18,9 @@ use std::collections::BTreeMap;
 use orlog_model::{Name, TimerChange};
 use serde_json::Value;
 
-use super::compiled::{COMPENSATE, CompiledMigration, CompiledSaga, CompiledStep, ESCALATE, prefixed_name};
+use super::compiled::{
+    COMPENSATE, CompiledMigration, CompiledSaga, CompiledStep, ESCALATE, prefixed_name,
+};
 use super::execution::{Execution, saga_timer};
 use super::output::into_transition;
 use super::state::{Flags, State, StepEntry, StepIndex};
@@ -42,13 +44,26 @@ pub(crate) fn migrate(
     from: MigrationSource<'_>,
     context: &Context<'_>,
 ) -> Result<Migration, Vec<String>> {
-    let old = State::decode(from.state, from.saga.steps.len()).map_err(|error| vec![error.to_string()])?;
+    let old = State::decode(from.state, from.saga.steps.len())
+        .map_err(|error| vec![error.to_string()])?;
     if old.phase.status().is_final() {
-        return Err(vec![format!("the instance has ended: {}", old.phase.status())]);
+        return Err(vec![format!(
+            "the instance has ended: {}",
+            old.phase.status()
+        )]);
     }
-    let plan = to.migrations.iter().find(|plan| plan.from.contains(&from.version));
-    let mut migrator =
-        StateMigrator { from: from.saga, to, plan, old: &old, targets: Vec::new(), blocked: Vec::new() };
+    let plan = to
+        .migrations
+        .iter()
+        .find(|plan| plan.from.contains(&from.version));
+    let mut migrator = StateMigrator {
+        from: from.saga,
+        to,
+        plan,
+        old: &old,
+        targets: Vec::new(),
+        blocked: Vec::new(),
+    };
     migrator.find_targets();
     migrator.check();
     let state = migrator.state(context);
@@ -60,9 +75,16 @@ pub(crate) fn migrate(
     let mut run = Execution::new(to, context, state);
     let before = Execution::new(from.saga, context, old.clone());
     run.timers = migrator.timers(&before, &run);
-    run.add_note(&format!("migrated from version {} to {version}", from.version));
+    run.add_note(&format!(
+        "migrated from version {} to {version}",
+        from.version
+    ));
     let transition = into_transition(run).map_err(|error| vec![error.to_string()])?;
-    Ok(Migration { transition, tags, is_mapped: mapped })
+    Ok(Migration {
+        transition,
+        tags,
+        is_mapped: mapped,
+    })
 }
 
 struct StateMigrator<'a> {
@@ -86,10 +108,14 @@ impl StateMigrator<'_> {
                 None => self.to.find(step.id.as_str()),
             };
             if mapping.is_none() && target.is_none() {
-                self.blocked.push(format!("step `{}` has no mapping", step.id));
+                self.blocked
+                    .push(format!("step `{}` has no mapping", step.id));
             }
             if let Some(first) = target.and_then(|target| selected.insert(target, &step.id)) {
-                self.blocked.push(format!("steps `{first}` and `{}` map to the same step", step.id));
+                self.blocked.push(format!(
+                    "steps `{first}` and `{}` map to the same step",
+                    step.id
+                ));
             }
             self.targets.push(target);
         }
@@ -102,9 +128,14 @@ impl StateMigrator<'_> {
             let must_compensate =
                 old.compensation.is_some() && self.old.done.iter().any(|at| at.step == index);
             match self.targets[index].map(|target| &self.to.steps[target]) {
-                None if active => blocked.push(format!("step `{}` is in progress and dropped", old.id)),
+                None if active => {
+                    blocked.push(format!("step `{}` is in progress and dropped", old.id))
+                }
                 None if must_compensate => {
-                    blocked.push(format!("step `{}` is completed and its compensation is dropped", old.id));
+                    blocked.push(format!(
+                        "step `{}` is completed and its compensation is dropped",
+                        old.id
+                    ));
                 }
                 None => {}
                 Some(new) => self.compare(index, old, new, active, &mut blocked),
@@ -114,9 +145,12 @@ impl StateMigrator<'_> {
         if pivot_lost {
             blocked.push("the pivot that the instance passed does not exist any more".to_owned());
         }
-        let idle = self.from.keep_active && self.old.steps.iter().all(|entry| entry.state.is_finished());
+        let idle =
+            self.from.keep_active && self.old.steps.iter().all(|entry| entry.state.is_finished());
         if idle && !self.to.keep_active {
-            blocked.push("the steps have finished, and the new version has no `keep_active`".to_owned());
+            blocked.push(
+                "the steps have finished, and the new version has no `keep_active`".to_owned(),
+            );
         }
         self.blocked.extend(blocked);
     }
@@ -129,19 +163,29 @@ impl StateMigrator<'_> {
         active: bool,
         blocked: &mut Vec<String>,
     ) {
-        let same = std::mem::discriminant(&old.action.kind) == std::mem::discriminant(&new.action.kind);
+        let same =
+            std::mem::discriminant(&old.action.kind) == std::mem::discriminant(&new.action.kind);
         if active && !same {
-            blocked.push(format!("step `{}` is in progress, and `{}` has another action", old.id, new.id));
+            blocked.push(format!(
+                "step `{}` is in progress, and `{}` has another action",
+                old.id, new.id
+            ));
         }
-        if self.entries(index).any(|entry| entry.state.is_in_doubt()) && !new.action.asks_operator() {
+        if self.entries(index).any(|entry| entry.state.is_in_doubt()) && !new.action.asks_operator()
+        {
             blocked.push(format!(
                 "`{}` is in doubt and waits for a decision, and `{}` has no in-doubt decision",
                 old.id, new.id
             ));
         }
-        let compensating = self.old.compensating_step.is_some_and(|at| at.step == index);
+        let compensating = self
+            .old
+            .compensating_step
+            .is_some_and(|at| at.step == index);
         let compensation_kind = |step: &CompiledStep| {
-            step.compensation.as_ref().map(|compensation| std::mem::discriminant(&compensation.kind))
+            step.compensation
+                .as_ref()
+                .map(|compensation| std::mem::discriminant(&compensation.kind))
         };
         if compensating && compensation_kind(old) != compensation_kind(new) {
             blocked.push(format!(
@@ -158,28 +202,44 @@ impl StateMigrator<'_> {
         }
         let in_other_loop = old.in_loop.map(|end| self.targets[end]) != new.in_loop.map(Some);
         if (started || self.is_repeated(old)) && in_other_loop {
-            blocked.push(format!("step `{}` has started, and `{}` belongs to another loop", old.id, new.id));
+            blocked.push(format!(
+                "step `{}` has started, and `{}` belongs to another loop",
+                old.id, new.id
+            ));
         }
-        let must_compensate = old.compensation.is_some() && self.old.done.iter().any(|at| at.step == index);
+        let must_compensate =
+            old.compensation.is_some() && self.old.done.iter().any(|at| at.step == index);
         if must_compensate && new.compensation.is_none() {
-            blocked.push(format!("step `{}` is completed, and `{}` has no compensation", old.id, new.id));
+            blocked.push(format!(
+                "step `{}` is completed, and `{}` has no compensation",
+                old.id, new.id
+            ));
         }
-        let decided = self.old.step_state(index) == StepState::Completed && old.action.kind.cases().is_some();
+        let decided =
+            self.old.step_state(index) == StepState::Completed && old.action.kind.cases().is_some();
         if decided && self.matching_case(index, old, new).is_none() {
-            blocked.push(format!("the case that `{}` selected does not exist any more", old.id));
+            blocked.push(format!(
+                "the case that `{}` selected does not exist any more",
+                old.id
+            ));
         }
     }
 
     /// Returns whether the step belongs to a loop that is not in its first round.
     fn is_repeated(&self, step: &CompiledStep) -> bool {
-        step.in_loop.is_some_and(|end| self.old.run.loop_round(end) > 0)
+        step.in_loop
+            .is_some_and(|end| self.old.run.loop_round(end) > 0)
     }
 
     /// Returns the case of a new switch that selects the steps of the old case.
     fn matching_case(&self, index: usize, old: &CompiledStep, new: &CompiledStep) -> Option<u32> {
         let (cases, others) = (old.action.kind.cases()?, new.action.kind.cases()?);
         let selected = cases.get(usize::try_from(self.old.steps[index].retries).ok()?)?;
-        let expected: Option<Vec<_>> = selected.then.iter().map(|step| self.targets[*step]).collect();
+        let expected: Option<Vec<_>> = selected
+            .then
+            .iter()
+            .map(|step| self.targets[*step])
+            .collect();
         let expected = expected?;
         let case = others.iter().position(|case| case.then == expected)?;
         u32::try_from(case).ok()
@@ -187,21 +247,32 @@ impl StateMigrator<'_> {
 
     fn retains_pivot(&self) -> bool {
         let pivots = self.from.steps.iter().enumerate();
-        let mut passed =
-            pivots.filter(|(index, step)| step.pivot && self.old.step_state(*index) == StepState::Completed);
-        passed.any(|(index, _)| self.targets[index].is_some_and(|target| self.to.steps[target].pivot))
+        let mut passed = pivots.filter(|(index, step)| {
+            step.pivot && self.old.step_state(*index) == StepState::Completed
+        });
+        passed
+            .any(|(index, _)| self.targets[index].is_some_and(|target| self.to.steps[target].pivot))
     }
 
     fn entries(&self, step: usize) -> impl Iterator<Item = StepEntry> + '_ {
-        let elements =
-            self.old.elements(step).into_iter().flat_map(|elements| elements.entries.iter().copied());
-        let past = self.past_rounds(step).filter_map(move |round| self.old.run.past_entry(step, round));
-        std::iter::once(self.old.steps[step]).chain(elements).chain(past)
+        let elements = self
+            .old
+            .elements(step)
+            .into_iter()
+            .flat_map(|elements| elements.entries.iter().copied());
+        let past = self
+            .past_rounds(step)
+            .filter_map(move |round| self.old.run.past_entry(step, round));
+        std::iter::once(self.old.steps[step])
+            .chain(elements)
+            .chain(past)
     }
 
     fn past_rounds(&self, step: usize) -> impl Iterator<Item = usize> + use<> {
         let in_loop = self.from.steps[step].in_loop;
-        in_loop.map_or_else(Vec::new, |end| self.old.run.past_rounds_of(end, step)).into_iter()
+        in_loop
+            .map_or_else(Vec::new, |end| self.old.run.past_rounds_of(end, step))
+            .into_iter()
     }
 
     fn is_active(&self, step: usize) -> bool {
@@ -231,8 +302,15 @@ impl StateMigrator<'_> {
         new.flags = old.flags;
         new.compensating_step = old.compensating_step.and_then(|at| self.at(at));
         new.done = old.done.iter().filter_map(|at| self.at(*at)).collect();
-        let renamed = |id: &str| Some(self.to.steps[self.targets[self.from.find(id)?]?].id.to_string());
-        new.run.migrate_run(&old.run, |step| self.targets[step], renamed);
+        let renamed = |id: &str| {
+            Some(
+                self.to.steps[self.targets[self.from.find(id)?]?]
+                    .id
+                    .to_string(),
+            )
+        };
+        new.run
+            .migrate_run(&old.run, |step| self.targets[step], renamed);
         for (index, target) in self.targets.iter().enumerate() {
             let Some(target) = *target else { continue };
             let (from, to) = (&self.from.steps[index], &self.to.steps[target]);
@@ -271,14 +349,24 @@ impl StateMigrator<'_> {
     fn migrate_vars(&mut self, new: &mut State, context: &Context<'_>) {
         new.vars.clone_from(&self.old.vars);
         for (name, template) in self.plan.into_iter().flat_map(|plan| &plan.vars) {
-            let bindings = Bindings::new(context.key).vars(&self.old.vars).results(self.old.results());
+            let bindings = Bindings::new(context.key)
+                .vars(&self.old.vars)
+                .results(self.old.results());
             match template.evaluate(&bindings) {
                 Ok(value) => drop(new.vars.insert(name.clone(), value)),
-                Err(error) => self.blocked.push(format!("cannot set vars.{name}: {error}")),
+                Err(error) => self
+                    .blocked
+                    .push(format!("cannot set vars.{name}: {error}")),
             }
         }
-        let known: Vec<_> =
-            self.to.vars.iter().map(|(name, _)| name).chain(self.to.saved()).cloned().collect();
+        let known: Vec<_> = self
+            .to
+            .vars
+            .iter()
+            .map(|(name, _)| name)
+            .chain(self.to.saved())
+            .cloned()
+            .collect();
         for name in known {
             new.vars.entry(name).or_insert(Value::Null);
         }
@@ -286,8 +374,8 @@ impl StateMigrator<'_> {
 
     fn is_mapped(&self) -> bool {
         let retained = self.from.steps.iter().zip(&self.targets);
-        let mut renamed =
-            retained.map(|(step, target)| target.is_none_or(|target| self.to.steps[target].id != step.id));
+        let mut renamed = retained
+            .map(|(step, target)| target.is_none_or(|target| self.to.steps[target].id != step.id));
         renamed.any(|renamed| renamed) || self.plan.is_some_and(|plan| !plan.vars.is_empty())
     }
 
@@ -300,7 +388,10 @@ impl StateMigrator<'_> {
             if from.id == to.id {
                 continue;
             }
-            let count = self.old.elements(index).map_or(0, |elements| elements.entries.len());
+            let count = self
+                .old
+                .elements(index)
+                .map_or(0, |elements| elements.entries.len());
             let round = from.in_loop.map(|end| self.old.run.loop_round(end));
             let numbers = (0..count).chain(self.past_rounds(index)).chain(round);
             let places = std::iter::once(String::new()).chain(numbers.map(|n| format!("[{n}]")));
@@ -334,7 +425,11 @@ impl StateMigrator<'_> {
         for at in (0..self.from.steps.len()).flat_map(|step| before.step_and_elements(step)) {
             let entry = self.old.entry(at);
             if let (Some(due), Some(to)) = (entry.deadline, self.at(at)) {
-                rename(before.timer_name(at, entry.state), after.timer_name(to, entry.state), due);
+                rename(
+                    before.timer_name(at, entry.state),
+                    after.timer_name(to, entry.state),
+                    due,
+                );
             }
         }
         for (tag, due) in self.old.extra.iter().flat_map(|extra| &extra.escalations) {
@@ -350,7 +445,10 @@ impl StateMigrator<'_> {
             }
         }
         match (self.old.until, after.state.until) {
-            (_, Some(due)) => armed.push(TimerChange::Arm { name: saga_timer(), due }),
+            (_, Some(due)) => armed.push(TimerChange::Arm {
+                name: saga_timer(),
+                due,
+            }),
             (Some(_), None) => changes.push(TimerChange::Cancel { name: saga_timer() }),
             (None, None) => {}
         }

@@ -24,13 +24,17 @@ pub(super) fn cancel(run: &mut Execution<'_>, reason: &str) -> Result<(), NoTran
         }
         Phase::Running => {}
         Phase::Compensating => {
-            return Err(NoTransition::Rejected("the instance is already compensating"));
+            return Err(NoTransition::Rejected(
+                "the instance is already compensating",
+            ));
         }
         Phase::Completed | Phase::Failed | Phase::Cancelled => {
             return Err(NoTransition::Rejected("the instance has ended"));
         }
         Phase::Stuck => {
-            return Err(NoTransition::Rejected("the instance is stuck; retry, skip or force-complete it"));
+            return Err(NoTransition::Rejected(
+                "the instance is stuck; retry, skip or force-complete it",
+            ));
         }
     }
     run.add_note("cancelled by request");
@@ -43,14 +47,20 @@ pub(super) fn stuck_step(run: &Execution<'_>) -> Option<(StepIndex, bool)> {
     if run.state.phase != Phase::Stuck {
         return None;
     }
-    let compensation =
-        run.state.compensating_step.filter(|at| run.state.entry(*at).state == StepState::CompensationFailed);
-    compensation.map(|at| (at, true)).or_else(|| Some((run.blocked()?, false)))
+    let compensation = run
+        .state
+        .compensating_step
+        .filter(|at| run.state.entry(*at).state == StepState::CompensationFailed);
+    compensation
+        .map(|at| (at, true))
+        .or_else(|| Some((run.blocked()?, false)))
 }
 
 pub(super) fn retry(run: &mut Execution<'_>) -> Result<(), NoTransition> {
     let Some(first) = stuck_step(run) else {
-        return Err(NoTransition::Rejected("only a stuck instance can be retried"));
+        return Err(NoTransition::Rejected(
+            "only a stuck instance can be retried",
+        ));
     };
     run.add_note("retry");
     while let Some(at) = run.blocked() {
@@ -71,10 +81,20 @@ fn reset_to_pending(run: &mut Execution<'_>, at: StepIndex) {
 
 /// Restarts with a new attempt count. A restarted child saga must be distinguishable from the first.
 fn restart(run: &mut Execution<'_>, at: StepIndex, compensation: bool) {
-    let child = matches!(run.action_of(at, compensation).kind, CompiledActionKind::Saga(_));
+    let child = matches!(
+        run.action_of(at, compensation).kind,
+        CompiledActionKind::Saga(_)
+    );
     let entry = run.state.entry_mut(at);
-    let retry_count = if child { entry.retries.saturating_add(1) } else { 0 };
-    *entry = StepEntry { retries: retry_count, ..StepEntry::of(entry.state) };
+    let retry_count = if child {
+        entry.retries.saturating_add(1)
+    } else {
+        0
+    };
+    *entry = StepEntry {
+        retries: retry_count,
+        ..StepEntry::of(entry.state)
+    };
 }
 
 pub(super) fn skip(run: &mut Execution<'_>) -> Result<(), NoTransition> {
@@ -95,7 +115,9 @@ pub(super) fn skip(run: &mut Execution<'_>) -> Result<(), NoTransition> {
 
 pub(super) fn force_complete(run: &mut Execution<'_>) -> Result<(), NoTransition> {
     let Some((at, _)) = stuck_step(run) else {
-        return Err(NoTransition::Rejected("only a stuck instance can be force-completed"));
+        return Err(NoTransition::Rejected(
+            "only a stuck instance can be force-completed",
+        ));
     };
     cancel_outstanding(run, at);
     abandon_all(run);
@@ -120,7 +142,11 @@ fn end_forced(run: &mut Execution<'_>) -> Result<(), ProgramError> {
     }
     if run.state.cause.is_none() {
         let message = "an operator force-completed the instance".to_owned();
-        let cause = FailureCause { code: "forced".to_owned(), message, step: String::new() };
+        let cause = FailureCause {
+            code: "forced".to_owned(),
+            message,
+            step: String::new(),
+        };
         run.failure = Some(cause.clone());
         run.state.cause = Some(cause);
     }

@@ -70,8 +70,12 @@ pub(super) fn update_for(step_state: StepState, outcome: StepOutcome) -> StepUpd
         (S::Running, InDoubt) => StepUpdate::OpenInDoubtTask(S::InDoubt),
         (S::Abandoned, InDoubt) => StepUpdate::OpenInDoubtTask(S::InDoubtAbandoned),
         (S::InDoubt, NotExecuted) => StepUpdate::RequestAgain,
-        (S::InDoubtAbandoned, Failed | NotExecuted) | (S::ChildAwaited, Failed) => StepUpdate::Discard,
-        (S::Failed | S::Abandoned | S::InDoubtAbandoned | S::ChildAwaited, Ok) => StepUpdate::CompleteLate,
+        (S::InDoubtAbandoned, Failed | NotExecuted) | (S::ChildAwaited, Failed) => {
+            StepUpdate::Discard
+        }
+        (S::Failed | S::Abandoned | S::InDoubtAbandoned | S::ChildAwaited, Ok) => {
+            StepUpdate::CompleteLate
+        }
         (S::Compensating | S::CompensationRetrying | S::CompensationFailed, Compensated) => {
             StepUpdate::ConfirmCompensation
         }
@@ -84,7 +88,9 @@ pub(super) fn update_for(step_state: StepState, outcome: StepOutcome) -> StepUpd
         (S::Failed | S::Blocked, Failed | Unknown | InDoubt) => {
             StepUpdate::Ignore("the step has already failed")
         }
-        (S::Retrying, Failed | Unknown | InDoubt) => StepUpdate::Ignore("the step is waiting for a retry"),
+        (S::Retrying, Failed | Unknown | InDoubt) => {
+            StepUpdate::Ignore("the step is waiting for a retry")
+        }
         (S::Abandoned | S::ChildAwaited, Unknown) => StepUpdate::CompensateUnknown,
         (S::Abandoned, Failed) => StepUpdate::Ignore("the step was abandoned"),
         (S::ChildAwaited, InDoubt | NotExecuted) => {
@@ -99,9 +105,10 @@ pub(super) fn update_for(step_state: StepState, outcome: StepOutcome) -> StepUpd
         (S::Compensating, Ok | Failed | Unknown | InDoubt | NotExecuted) => {
             StepUpdate::Ignore("the step is compensating")
         }
-        (S::CompensationRetrying, Ok | Failed | Unknown | InDoubt | NotExecuted | NotCompensated) => {
-            StepUpdate::Ignore("the compensation of the step is waiting for a retry")
-        }
+        (
+            S::CompensationRetrying,
+            Ok | Failed | Unknown | InDoubt | NotExecuted | NotCompensated,
+        ) => StepUpdate::Ignore("the compensation of the step is waiting for a retry"),
         (S::CompensationFailed, Ok | Failed | Unknown | InDoubt | NotExecuted | NotCompensated) => {
             StepUpdate::Ignore("the compensation of the step has already failed")
         }

@@ -16,7 +16,10 @@ use crate::definition::AfterHandler;
 
 /// Returns the transition of an execution.
 pub(super) fn into_transition(mut run: Execution<'_>) -> Result<Transition, ProgramError> {
-    let run_change = RunChange { begins_at: run.new_run, forgets: run.state.run.forget_next() };
+    let run_change = RunChange {
+        begins_at: run.new_run,
+        forgets: run.state.run.forget_next(),
+    };
     Ok(Transition {
         run: run_change,
         state: run.state.encode()?,
@@ -33,15 +36,32 @@ pub(super) fn into_transition(mut run: Execution<'_>) -> Result<Transition, Prog
 }
 
 /// Returns a failure as the transition reports it.
-fn reported(FailureCause { code, message, step }: FailureCause) -> TransitionFailure {
-    TransitionFailure { failure: Failure { code, message }, step: Name::new(step).ok() }
+fn reported(
+    FailureCause {
+        code,
+        message,
+        step,
+    }: FailureCause,
+) -> TransitionFailure {
+    TransitionFailure {
+        failure: Failure { code, message },
+        step: Name::new(step).ok(),
+    }
 }
 
 /// Returns the business reference of the instance; `None` while an expression of it has no value.
 fn reference(run: &Execution<'_>) -> Option<Reference> {
-    match run.saga.reference.as_ref()?.evaluate(&run.saga_bindings()).ok()? {
+    match run
+        .saga
+        .reference
+        .as_ref()?
+        .evaluate(&run.saga_bindings())
+        .ok()?
+    {
         Value::Object(parts) => {
-            let parts = parts.iter().filter_map(|(name, value)| Some((name.clone(), text_of(value)?)));
+            let parts = parts
+                .iter()
+                .filter_map(|(name, value)| Some((name.clone(), text_of(value)?)));
             let parts: BTreeMap<_, _> = parts.collect();
             (!parts.is_empty()).then(|| Reference::Parts(Box::new(parts)))
         }
@@ -86,9 +106,17 @@ fn waits(run: &Execution<'_>) -> Vec<Wait> {
                 StepState::InDoubt | StepState::InDoubtAbandoned => {
                     waits.push(Wait::new(WaitKind::Task, run.tag_of(at, false), None));
                 }
-                StepState::ChildAwaited => waits.push(Wait::new(WaitKind::Saga, run.tag_of(at, false), None)),
-                StepState::Blocked | StepState::CompensationFailed if run.state.phase == Phase::Stuck => {
-                    waits.push(Wait::new(WaitKind::Operator, run.tag_of(at, is_compensation), None));
+                StepState::ChildAwaited => {
+                    waits.push(Wait::new(WaitKind::Saga, run.tag_of(at, false), None))
+                }
+                StepState::Blocked | StepState::CompensationFailed
+                    if run.state.phase == Phase::Stuck =>
+                {
+                    waits.push(Wait::new(
+                        WaitKind::Operator,
+                        run.tag_of(at, is_compensation),
+                        None,
+                    ));
                 }
                 StepState::Pending
                 | StepState::Skipped
@@ -107,8 +135,17 @@ fn waits(run: &Execution<'_>) -> Vec<Wait> {
     waits.extend(children.map(|child| Wait::new(WaitKind::Saga, child.tag.clone(), None)));
     let ends = |handler: &&CompiledHandler| handler.then != AfterHandler::Continue;
     if run.saga.keep_active && waits.is_empty() && run.state.phase == Phase::Running {
-        for event in run.saga.handlers.iter().filter(ends).flat_map(|handler| &handler.event) {
-            push_event(Wait::new(WaitKind::Event, event_name(event), run.state.until), &mut waits);
+        for event in run
+            .saga
+            .handlers
+            .iter()
+            .filter(ends)
+            .flat_map(|handler| &handler.event)
+        {
+            push_event(
+                Wait::new(WaitKind::Event, event_name(event), run.state.until),
+                &mut waits,
+            );
         }
     }
     waits
@@ -126,12 +163,23 @@ fn push_event(wait: Wait, waits: &mut Vec<Wait>) {
     }
 }
 
-fn wait_for(action: &CompiledAction, tag: impl Fn() -> Name, entry: StepEntry, waits: &mut Vec<Wait>) {
+fn wait_for(
+    action: &CompiledAction,
+    tag: impl Fn() -> Name,
+    entry: StepEntry,
+    waits: &mut Vec<Wait>,
+) {
     if !action.awaits_event() {
         return waits.push(Wait::new(action.kind.traits().wait, tag(), entry.deadline));
     }
     for matcher in action.options.ok.iter().chain(&action.options.fail) {
         let wait = Wait::new(WaitKind::Event, event_name(&matcher.event), entry.deadline);
-        push_event(Wait { is_new: entry.is_new, ..wait }, waits);
+        push_event(
+            Wait {
+                is_new: entry.is_new,
+                ..wait
+            },
+            waits,
+        );
     }
 }

@@ -28,12 +28,19 @@ pub(super) fn parse_outcome<'v>(
     outcome: &'v WorkOutcome,
 ) -> Result<StepInput<'v>, NoTransition> {
     if tag.starts_with(ON) {
-        return Err(NoTransition::Ignored("results of handler actions are not awaited"));
+        return Err(NoTransition::Ignored(
+            "results of handler actions are not awaited",
+        ));
     }
-    let (at, is_compensation) =
-        run.step_of_tag(tag).ok_or(NoTransition::Ignored("no step requested this work"))?;
+    let (at, is_compensation) = run
+        .step_of_tag(tag)
+        .ok_or(NoTransition::Ignored("no step requested this work"))?;
     let action = run.action_of(at, is_compensation);
-    if let WorkOutcome::Succeeded { event: Some(decision), payload, .. } = outcome
+    if let WorkOutcome::Succeeded {
+        event: Some(decision),
+        payload,
+        ..
+    } = outcome
         && !is_compensation
         && is_operator_decision(run, at, action, decision)
     {
@@ -47,7 +54,9 @@ pub(super) fn parse_outcome<'v>(
         (Completion::Acceptance, WorkOutcome::Accepted | WorkOutcome::Succeeded { .. })
             if action.awaits_event() =>
         {
-            return Err(NoTransition::Ignored("the command was accepted; its result is an event"));
+            return Err(NoTransition::Ignored(
+                "the command was accepted; its result is an event",
+            ));
         }
         (Completion::Acceptance, WorkOutcome::Accepted | WorkOutcome::Succeeded { .. })
         | (_, WorkOutcome::Accepted) => ParsedOutcome::Success(None),
@@ -60,10 +69,17 @@ pub(super) fn parse_outcome<'v>(
                 expected => expected,
             }
         }
-        (_, WorkOutcome::Failed { event, failure, payload }) => {
-            classify_failure(run, at, action, event.as_ref(), failure, payload)
-        }
-        (_, WorkOutcome::TimedOut { failure }) if failure.code == IN_DOUBT && action.asks_operator() => {
+        (
+            _,
+            WorkOutcome::Failed {
+                event,
+                failure,
+                payload,
+            },
+        ) => classify_failure(run, at, action, event.as_ref(), failure, payload),
+        (_, WorkOutcome::TimedOut { failure })
+            if failure.code == IN_DOUBT && action.asks_operator() =>
+        {
             ParsedOutcome::InDoubt(failure.clone())
         }
         (_, WorkOutcome::TimedOut { failure }) => ParsedOutcome::Unknown(failure.clone()),
@@ -75,7 +91,9 @@ pub(super) fn parse_outcome<'v>(
     let (result, named, failure) = match (is_compensation, read) {
         (false, ParsedOutcome::Success(named)) => (StepOutcome::Ok, named, None),
         (true, ParsedOutcome::Success(named)) => (StepOutcome::Compensated, named, None),
-        (false, ParsedOutcome::Failure(named, failure)) => (StepOutcome::Failed, named, Some(failure)),
+        (false, ParsedOutcome::Failure(named, failure)) => {
+            (StepOutcome::Failed, named, Some(failure))
+        }
         (false, ParsedOutcome::Unknown(failure)) => (StepOutcome::Unknown, None, Some(failure)),
         (false, ParsedOutcome::InDoubt(failure)) => (StepOutcome::InDoubt, None, Some(failure)),
         (
@@ -85,10 +103,23 @@ pub(super) fn parse_outcome<'v>(
             | ParsedOutcome::InDoubt(failure),
         ) => (StepOutcome::NotCompensated, None, Some(failure)),
     };
-    let is_unknown = result == StepOutcome::Unknown || matches!(outcome, WorkOutcome::TimedOut { .. });
+    let is_unknown =
+        result == StepOutcome::Unknown || matches!(outcome, WorkOutcome::TimedOut { .. });
     let is_unknown = is_unknown && action.kind.traits().is_retried();
-    let certainty = if is_unknown { Certainty::Unknown } else { Certainty::Known };
-    Ok(StepInput { at, result, event: EventData::of_result(data), named, failure, certainty, event_key: 0 })
+    let certainty = if is_unknown {
+        Certainty::Unknown
+    } else {
+        Certainty::Known
+    };
+    Ok(StepInput {
+        at,
+        result,
+        event: EventData::of_result(data),
+        named,
+        failure,
+        certainty,
+        event_key: 0,
+    })
 }
 
 /// Returns true for a decision of the in-doubt task, open or closed: a provider result never has the
@@ -99,7 +130,14 @@ fn is_operator_decision(
     action: &CompiledAction,
     decision: &EventType,
 ) -> bool {
-    let own = || action.options.ok.iter().chain(&action.options.fail).any(|result| result.event == *decision);
+    let own = || {
+        action
+            .options
+            .ok
+            .iter()
+            .chain(&action.options.fail)
+            .any(|result| result.event == *decision)
+    };
     let in_doubt = run.state.entry(at).state.is_in_doubt();
     in_doubt || (action.asks_operator() && decision.as_str() == NOT_EXECUTED && !own())
 }
@@ -128,11 +166,15 @@ fn resolve_decision<'v>(
             ParsedOutcome::Failure(Some(named), failure) => {
                 Ok(step_input(StepOutcome::Failed, Some(named), Some(failure)))
             }
-            ParsedOutcome::Failure(None, _) | ParsedOutcome::Unknown(_) | ParsedOutcome::InDoubt(_) => {
-                Err(NoTransition::Rejected("the data does not match the expected result of the step"))
-            }
+            ParsedOutcome::Failure(None, _)
+            | ParsedOutcome::Unknown(_)
+            | ParsedOutcome::InDoubt(_) => Err(NoTransition::Rejected(
+                "the data does not match the expected result of the step",
+            )),
         },
-        _ => Err(NoTransition::Ignored("an operator decision is pending for the effect in doubt")),
+        _ => Err(NoTransition::Ignored(
+            "an operator decision is pending for the effect in doubt",
+        )),
     }
 }
 
@@ -175,9 +217,14 @@ fn named_success(
         if name.map_or(possible, |name| *name == fail.event)
             && run.holds(at, fail.when.as_ref(), EventData::of_result(data))?
         {
-            let failure =
-                Failure { code: fail.event.to_string(), message: failure_message(&fail.event, data) };
-            return Ok(Some(ParsedOutcome::Failure(Some(fail.event.clone()), failure)));
+            let failure = Failure {
+                code: fail.event.to_string(),
+                message: failure_message(&fail.event, data),
+            };
+            return Ok(Some(ParsedOutcome::Failure(
+                Some(fail.event.clone()),
+                failure,
+            )));
         }
     }
     Ok(None)
@@ -194,15 +241,22 @@ fn classify_failure(
 ) -> ParsedOutcome {
     let Some(name) = name else {
         let fits = |fail: &&CompiledMatcher| {
-            run.holds(at, fail.when.as_ref(), EventData::of_result(data)).unwrap_or(false)
+            run.holds(at, fail.when.as_ref(), EventData::of_result(data))
+                .unwrap_or(false)
         };
         return ParsedOutcome::Failure(
-            action.options.fail.iter().find(fits).map(|fail| fail.event.clone()),
+            action
+                .options
+                .fail
+                .iter()
+                .find(fits)
+                .map(|fail| fail.event.clone()),
             failure.clone(),
         );
     };
     let known = action.options.fail.iter().any(|fail| fail.event == *name);
-    let free = action.options.fail.is_empty() && !action.options.ok.iter().any(|ok| ok.event == *name);
+    let free =
+        action.options.fail.is_empty() && !action.options.ok.iter().any(|ok| ok.event == *name);
     if known || free {
         return ParsedOutcome::Failure(Some(name.clone()), failure.clone());
     }
@@ -210,12 +264,26 @@ fn classify_failure(
 }
 
 fn contract_violation(action: &CompiledAction, event: Option<&EventType>) -> Failure {
-    let expected: Vec<_> =
-        action.options.ok.iter().chain(&action.options.fail).map(|result| result.event.as_str()).collect();
+    let expected: Vec<_> = action
+        .options
+        .ok
+        .iter()
+        .chain(&action.options.fail)
+        .map(|result| result.event.as_str())
+        .collect();
     let expected = expected.join(", ");
     let message = match event {
-        Some(event) => format!("{} returned {event}, which is none of {expected}", action.tag),
-        None => format!("{} returned a result that is none of {expected}", action.tag),
+        Some(event) => format!(
+            "{} returned {event}, which is none of {expected}",
+            action.tag
+        ),
+        None => format!(
+            "{} returned a result that is none of {expected}",
+            action.tag
+        ),
     };
-    Failure { code: "contract_violation".to_owned(), message }
+    Failure {
+        code: "contract_violation".to_owned(),
+        message,
+    }
 }

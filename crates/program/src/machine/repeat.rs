@@ -27,8 +27,15 @@ pub(super) fn end_loop_round(
         run.add_step_note(at, &format!("round {next}"));
         return Ok(());
     } else if repeat.on_max == OnMaxRounds::Fail {
-        let message = format!("{}: another round is due after {}", run.step(at).id, rounds(next));
-        return Err(StartError { code: "too_many_rounds".to_owned(), message });
+        let message = format!(
+            "{}: another round is due after {}",
+            run.step(at).id,
+            rounds(next)
+        );
+        return Err(StartError {
+            code: "too_many_rounds".to_owned(),
+            message,
+        });
     } else {
         run.add_step_note(at, &format!("continues after {}", rounds(next)));
     }
@@ -38,7 +45,11 @@ pub(super) fn end_loop_round(
 }
 
 fn rounds(count: usize) -> String {
-    if count == 1 { "1 round".to_owned() } else { format!("{count} rounds") }
+    if count == 1 {
+        "1 round".to_owned()
+    } else {
+        format!("{count} rounds")
+    }
 }
 
 fn begin_round(run: &mut Execution<'_>, end: usize, next: usize) -> Result<(), StartError> {
@@ -58,7 +69,13 @@ fn begin_round(run: &mut Execution<'_>, end: usize, next: usize) -> Result<(), S
     let saga = run.saga;
     let current = |at: &StepIndex| at.element.is_none() && saga.steps[at.step].in_loop == Some(end);
     run.state.done.retain(|at| !current(at) || is_kept(at.step));
-    for at in run.state.done.iter_mut().chain(&mut run.state.compensating_step).filter(|at| current(at)) {
+    for at in run
+        .state
+        .done
+        .iter_mut()
+        .chain(&mut run.state.compensating_step)
+        .filter(|at| current(at))
+    {
         at.element = Some(next - 1);
     }
     run.state.run.begin_loop_round(end, next, past);
@@ -74,9 +91,10 @@ fn is_kept(step_state: StepState, has_compensation: bool) -> bool {
         | StepState::CompensationFailed
         | StepState::InDoubtAbandoned
         | StepState::ChildAwaited => true,
-        StepState::Completed | StepState::CompensationPending | StepState::Abandoned | StepState::Failed => {
-            has_compensation
-        }
+        StepState::Completed
+        | StepState::CompensationPending
+        | StepState::Abandoned
+        | StepState::Failed => has_compensation,
         StepState::Pending
         | StepState::Running
         | StepState::Retrying
@@ -88,13 +106,20 @@ fn is_kept(step_state: StepState, has_compensation: bool) -> bool {
     }
 }
 
-fn past_round(run: &Execution<'_>, end: usize, round: usize, kept: &[(usize, StepEntry)]) -> PastRound {
+fn past_round(
+    run: &Execution<'_>,
+    end: usize,
+    round: usize,
+    kept: &[(usize, StepEntry)],
+) -> PastRound {
     let mut past = PastRound::new(round, kept);
     for step in run.steps_of_loop(end).map(|step| &run.saga.steps[step]) {
         for (name, _) in &step.save {
             copy(name, &run.state.vars, &mut past.vars);
         }
-        if let (CompiledActionKind::Job(_), Some(results)) = (&step.action.kind, run.state.results()) {
+        if let (CompiledActionKind::Job(_), Some(results)) =
+            (&step.action.kind, run.state.results())
+        {
             copy(step.id.as_str(), results, &mut past.results);
         }
     }
@@ -108,7 +133,11 @@ fn copy(name: &str, from: &Map<String, Value>, to: &mut Map<String, Value>) {
 }
 
 /// Checks the size of the values of all past rounds, so that the state never exceeds its limit.
-fn check_values(run: &Execution<'_>, end: usize, past: Option<&PastRound>) -> Result<(), StartError> {
+fn check_values(
+    run: &Execution<'_>,
+    end: usize,
+    past: Option<&PastRound>,
+) -> Result<(), StartError> {
     let mut left = MAX_LOOP_VALUES_BYTES;
     let all = run.state.run.past_rounds(end).iter().chain(past);
     let mut values = all.flat_map(|past| past.vars.values().chain(past.results.values()));
@@ -123,7 +152,12 @@ fn check_values(run: &Execution<'_>, end: usize, past: Option<&PastRound>) -> Re
 
 /// Deletes the key rounds of requests that will not be repeated.
 fn forget_requests(run: &mut Execution<'_>, body: &[usize], is_kept: impl Fn(usize) -> bool) {
-    if run.state.extra.as_ref().is_none_or(|extra| extra.rounds.is_empty()) {
+    if run
+        .state
+        .extra
+        .as_ref()
+        .is_none_or(|extra| extra.rounds.is_empty())
+    {
         return;
     }
     for step in body.iter().copied().filter(|step| !is_kept(*step)) {

@@ -28,11 +28,21 @@ pub(super) fn request_action(
     let action = run.action_of(at, is_compensation);
     let tag = run.tag_of(at, is_compensation);
     let retries = run.state.entry(at).retries;
-    let origin = RequestOrigin { step: &run.step(at).id, tag: &tag, round: run.state.round(&tag), retries };
+    let origin = RequestOrigin {
+        step: &run.step(at).id,
+        tag: &tag,
+        round: run.state.round(&tag),
+        retries,
+    };
     let bindings = action_bindings(run, at, is_compensation);
-    let limits = action.options.limits(action.kind.traits().is_effect, run.context.now, &bindings)?;
+    let limits =
+        action
+            .options
+            .limits(action.kind.traits().is_effect, run.context.now, &bindings)?;
     let request = request_of(run, action, &origin, limits, &bindings)?;
-    let mut until = limits.timeout.map(|timeout| run.context.now.saturating_add(timeout));
+    let mut until = limits
+        .timeout
+        .map(|timeout| run.context.now.saturating_add(timeout));
     match request {
         Request::Work(work) => {
             if let Work::StartChild(start) = &*work {
@@ -44,16 +54,29 @@ pub(super) fn request_action(
         Request::Task(opened) => {
             if let Some(due) = opened.escalates {
                 run.state.extra_mut().escalations.push((tag.clone(), due));
-                run.timers.push(TimerChange::Arm { name: prefixed_name(ESCALATE, &tag), due });
+                run.timers.push(TimerChange::Arm {
+                    name: prefixed_name(ESCALATE, &tag),
+                    due,
+                });
             }
             run.tasks.push(TaskChange::Open(opened.spec));
         }
         Request::Until(due) => until = Some(due),
         Request::Nothing => {}
     }
-    run.timers.extend(until.map(|due| TimerChange::Arm { name: tag, due }));
-    let step_state = if is_compensation { StepState::Compensating } else { StepState::Running };
-    *run.state.entry_mut(at) = StepEntry { state: step_state, deadline: until, retries, is_new: true };
+    run.timers
+        .extend(until.map(|due| TimerChange::Arm { name: tag, due }));
+    let step_state = if is_compensation {
+        StepState::Compensating
+    } else {
+        StepState::Running
+    };
+    *run.state.entry_mut(at) = StepEntry {
+        state: step_state,
+        deadline: until,
+        retries,
+        is_new: true,
+    };
     Ok(())
 }
 
@@ -64,7 +87,11 @@ pub(super) fn action_bindings<'r>(
     is_compensation: bool,
 ) -> Bindings<'r> {
     let bindings = run.bindings(at);
-    if is_compensation && run.state.cause.is_none() { bindings.cause(Some(&RACE_LOST)) } else { bindings }
+    if is_compensation && run.state.cause.is_none() {
+        bindings.cause(Some(&RACE_LOST))
+    } else {
+        bindings
+    }
 }
 
 /// Creates the request of an action with these variables.
@@ -106,7 +133,9 @@ pub(super) fn abandon_outstanding(run: &mut Execution<'_>, at: StepIndex) -> Ste
     cancel_outstanding(run, at);
     match run.action_of(at, false).kind.kind().on_parent_end() {
         ParentEndPolicy::Wait if !run.has_unapplied_result(at) => StepState::ChildAwaited,
-        ParentEndPolicy::Stop | ParentEndPolicy::Abandon | ParentEndPolicy::Wait => StepState::Abandoned,
+        ParentEndPolicy::Stop | ParentEndPolicy::Abandon | ParentEndPolicy::Wait => {
+            StepState::Abandoned
+        }
     }
 }
 
@@ -114,10 +143,26 @@ pub(super) fn abandon_outstanding(run: &mut Execution<'_>, at: StepIndex) -> Ste
 pub(super) fn cancel_outstanding(run: &mut Execution<'_>, at: StepIndex) {
     let is_compensation = run.state.entry(at).state.is_compensation();
     let tag = run.tag_of(at, is_compensation);
-    let children = run.state.extra.as_ref().map_or(&[][..], |extra| &extra.children);
-    let child = children.iter().find(|(of, _)| *of == tag).map(|(_, child)| child.clone());
-    let outstanding = Outstanding { saga: &run.context.key.saga, step: &run.step(at).id, child };
-    match run.action_of(at, is_compensation).kind.kind().cancellation(&outstanding) {
+    let children = run
+        .state
+        .extra
+        .as_ref()
+        .map_or(&[][..], |extra| &extra.children);
+    let child = children
+        .iter()
+        .find(|(of, _)| *of == tag)
+        .map(|(_, child)| child.clone());
+    let outstanding = Outstanding {
+        saga: &run.context.key.saga,
+        step: &run.step(at).id,
+        child,
+    };
+    match run
+        .action_of(at, is_compensation)
+        .kind
+        .kind()
+        .cancellation(&outstanding)
+    {
         Some(Cancellation::CloseTask) => run.tasks.push(TaskChange::Close { tag }),
         Some(Cancellation::Work(work)) => run.work.push(work),
         None => {}

@@ -27,7 +27,9 @@ pub(super) enum NoRerun {
 pub(super) fn reset(run: &mut Execution<'_>, which: Rerun<'_>) -> Result<(), NoRerun> {
     let rejected = |reason: String| Err(NoRerun::Rejected(reason));
     if run.state.phase == Phase::Compensating {
-        return rejected("the flow is being cancelled; repeat the request when it has ended".to_owned());
+        return rejected(
+            "the flow is being cancelled; repeat the request when it has ended".to_owned(),
+        );
     }
     let steps = match which {
         Rerun::Failed => failed(run),
@@ -45,7 +47,9 @@ pub(super) fn reset(run: &mut Execution<'_>, which: Rerun<'_>) -> Result<(), NoR
     };
     if let Some(active) = steps.iter().find(is_active) {
         let id = &run.saga.steps[*active].id;
-        return rejected(format!("job \"{id}\" has not ended; wait for its end, or cancel the flow"));
+        return rejected(format!(
+            "job \"{id}\" has not ended; wait for its end, or cancel the flow"
+        ));
     }
     run.add_note(&match which {
         Rerun::Failed => "retry".to_owned(),
@@ -63,14 +67,20 @@ pub(super) fn reset(run: &mut Execution<'_>, which: Rerun<'_>) -> Result<(), NoR
 }
 
 fn failed(run: &Execution<'_>) -> Vec<usize> {
-    (0..run.saga.steps.len()).filter(|step| run.state.step_state(*step).has_failed()).collect()
+    (0..run.saga.steps.len())
+        .filter(|step| run.state.step_state(*step).has_failed())
+        .collect()
 }
 
 /// Returns a step and all steps that follow it.
 fn followers(run: &Execution<'_>, first: usize) -> Vec<usize> {
     let mut found = vec![first];
     for step in run.saga.sorted.iter().copied() {
-        if run.saga.steps[step].before.iter().any(|before| found.contains(before)) {
+        if run.saga.steps[step]
+            .before
+            .iter()
+            .any(|before| found.contains(before))
+        {
             found.push(step);
         }
     }
@@ -85,6 +95,7 @@ fn reset_step(run: &mut Execution<'_>, step: usize) {
     for tag in tags {
         run.state.begin_round(tag);
     }
-    run.state.forget_step(step, run.saga.steps[step].id.as_str());
+    run.state
+        .forget_step(step, run.saga.steps[step].id.as_str());
     run.state.steps[step] = StepEntry::default();
 }

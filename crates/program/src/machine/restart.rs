@@ -38,7 +38,10 @@ pub(super) fn restart(
     if let Err(error) = init_run(run, EventData::of_result(&data)) {
         run.state = old;
         let message = format!("cannot begin a new run: {error}");
-        return Err(StartError { code: EXPRESSION_ERROR.to_owned(), message });
+        return Err(StartError {
+            code: EXPRESSION_ERROR.to_owned(),
+            message,
+        });
     }
     run.begins_run = true;
     run.new_run = Some(run.work.len());
@@ -56,7 +59,9 @@ pub(super) fn restart(
 
 /// Sets the variables and the timeout of a run from the data of its start event.
 pub(super) fn init_run(run: &mut Execution<'_>, event: EventData<'_>) -> Result<(), ProgramError> {
-    run.state.vars.extend(run.saga.saved().map(|name| (name.clone(), Value::Null)));
+    run.state
+        .vars
+        .extend(run.saga.saved().map(|name| (name.clone(), Value::Null)));
     run.save_vars(&run.saga.vars, event)?;
     arm_timeout(run)
 }
@@ -65,19 +70,31 @@ pub(super) fn init_run(run: &mut Execution<'_>, event: EventData<'_>) -> Result<
 pub(super) fn arm_timeout(run: &mut Execution<'_>) -> Result<(), ProgramError> {
     run.state.until = run.saga.deadline(run.context.now, &run.saga_bindings())?;
     if let Some(due) = run.state.until {
-        run.timers.push(TimerChange::Arm { name: saga_timer(), due });
+        run.timers.push(TimerChange::Arm {
+            name: saga_timer(),
+            due,
+        });
     }
     Ok(())
 }
 
 /// Returns whether nothing of the run is open. Results of handler actions are not awaited.
 fn is_settled(run: &Execution<'_>, restart: StepIndex) -> bool {
-    let is_open = |tag: &Name| !tag.as_str().starts_with(ON) && run.settles.as_deref() != Some(tag.as_str());
-    let pending = run.context.pending_work.iter().any(|work| work.survives_end && is_open(&work.tag));
+    let is_open =
+        |tag: &Name| !tag.as_str().starts_with(ON) && run.settles.as_deref() != Some(tag.as_str());
+    let pending = run
+        .context
+        .pending_work
+        .iter()
+        .any(|work| work.survives_end && is_open(&work.tag));
     let mut units = (0..run.saga.steps.len()).flat_map(|step| run.step_and_elements(step));
     // A pending step is on a branch that was not selected, because no step follows a restart or runs beside it.
     let is_active = |state: StepState| state != StepState::Pending && !state.is_finished();
     let unfinished = units.any(|at| at != restart && is_active(run.state.entry(at).state));
     let has_children = !run.state.run.events.children.is_empty();
-    !pending && !unfinished && !has_children && run.state.compensating_step.is_none() && !has_late_wait(run)
+    !pending
+        && !unfinished
+        && !has_children
+        && run.state.compensating_step.is_none()
+        && !has_late_wait(run)
 }

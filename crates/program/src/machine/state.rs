@@ -127,7 +127,10 @@ pub(super) struct EarlyEvent {
 
 impl EarlyEvent {
     pub(super) fn event(&self) -> EventData<'_> {
-        EventData { data: &self.data, envelope: self.envelope.as_ref().map(Envelope::Kept) }
+        EventData {
+            data: &self.data,
+            envelope: self.envelope.as_ref().map(Envelope::Kept),
+        }
     }
 }
 
@@ -157,16 +160,23 @@ impl State {
 
     pub(super) fn decode(bytes: &[u8], steps: usize) -> Result<Self, ProgramError> {
         count(Operation::StateDecode);
-        let unreadable = |error: rmp_serde::decode::Error| ProgramError::InvalidState(error.to_string());
+        let unreadable =
+            |error: rmp_serde::decode::Error| ProgramError::InvalidState(error.to_string());
         let state: Self = match bytes.get(1) {
-            Some(1) => rmp_serde::from_slice::<Format1>(bytes).map_err(unreadable)?.into(),
+            Some(1) => rmp_serde::from_slice::<Format1>(bytes)
+                .map_err(unreadable)?
+                .into(),
             Some(&FORMAT) => rmp_serde::from_slice(bytes).map_err(unreadable)?,
             Some(other) => {
                 return Err(ProgramError::InvalidState(format!(
                     "the state has format {other}; this program reads 1 and {FORMAT}"
                 )));
             }
-            None => return Err(ProgramError::InvalidState("the state is too short".to_owned())),
+            None => {
+                return Err(ProgramError::InvalidState(
+                    "the state is too short".to_owned(),
+                ));
+            }
         };
         if state.steps.len() != steps {
             return Err(ProgramError::InvalidState(format!(
@@ -174,10 +184,15 @@ impl State {
                 state.steps.len()
             )));
         }
-        match state.done.iter().chain(&state.compensating_step).find(|at| !state.contains(**at)) {
-            Some(at) => {
-                Err(ProgramError::InvalidState(format!("the state refers to {at:?}, which does not exist")))
-            }
+        match state
+            .done
+            .iter()
+            .chain(&state.compensating_step)
+            .find(|at| !state.contains(**at))
+        {
+            Some(at) => Err(ProgramError::InvalidState(format!(
+                "the state refers to {at:?}, which does not exist"
+            ))),
             None => Ok(state),
         }
     }
@@ -200,7 +215,8 @@ impl State {
         match at.element {
             None => at.step < self.steps.len(),
             Some(element) => {
-                self.elements(at.step).is_some_and(|e| element < e.entries.len())
+                self.elements(at.step)
+                    .is_some_and(|e| element < e.entries.len())
                     || self.run.past_entry(at.step, element).is_some()
             }
         }
@@ -212,7 +228,10 @@ impl State {
         rmp_serde::encode::write(&mut bytes, self)
             .map_err(|error| ProgramError::InvalidState(error.to_string()))?;
         if bytes.len() > MAX_PAYLOAD_BYTES {
-            let message = format!("the state has {} bytes; the limit is {MAX_PAYLOAD_BYTES}", bytes.len());
+            let message = format!(
+                "the state has {} bytes; the limit is {MAX_PAYLOAD_BYTES}",
+                bytes.len()
+            );
             return Err(ProgramError::Evaluation(message));
         }
         Ok(bytes)
@@ -221,7 +240,10 @@ impl State {
     /// Returns the elements of a `foreach` step that has started.
     pub(super) fn elements(&self, step: usize) -> Option<&Elements> {
         let elements = &self.extra.as_ref()?.elements;
-        elements.iter().find(|(of, _)| usize::from(*of) == step).map(|(_, elements)| elements)
+        elements
+            .iter()
+            .find(|(of, _)| usize::from(*of) == step)
+            .map(|(_, elements)| elements)
     }
 
     pub(super) fn set_elements(&mut self, step: usize, list: Vec<Value>) {
@@ -247,7 +269,10 @@ impl State {
     /// Returns the current round of a tag: 0 is the first.
     pub(super) fn round(&self, tag: &Name) -> u64 {
         let rounds = self.extra.as_ref().map_or(&[][..], |extra| &extra.rounds);
-        rounds.iter().find(|(of, _)| of == tag).map_or(0, |(_, round)| *round)
+        rounds
+            .iter()
+            .find(|(of, _)| of == tag)
+            .map_or(0, |(_, round)| *round)
     }
 
     /// Begins the next round of a tag: its next request has another idempotency key.
@@ -264,19 +289,30 @@ impl State {
             None => self.steps[at.step],
             Some(element) => match self.run.past_entry(at.step, element) {
                 Some(entry) => entry,
-                None => self.elements(at.step).expect("indices refer to existing elements").entries[element],
+                None => {
+                    self.elements(at.step)
+                        .expect("indices refer to existing elements")
+                        .entries[element]
+                }
             },
         }
     }
 
     pub(super) fn entry_mut(&mut self, at: StepIndex) -> &mut StepEntry {
-        let Some(element) = at.element else { return &mut self.steps[at.step] };
+        let Some(element) = at.element else {
+            return &mut self.steps[at.step];
+        };
         if let Some(past) = self.run.past_entry_mut(at.step, element) {
             return past;
         }
         let elements = &mut self.extra.get_or_insert_default().elements;
-        let elements = elements.iter_mut().find(|(of, _)| usize::from(*of) == at.step);
-        &mut elements.expect("indices refer to existing elements").1.entries[element]
+        let elements = elements
+            .iter_mut()
+            .find(|(of, _)| usize::from(*of) == at.step);
+        &mut elements
+            .expect("indices refer to existing elements")
+            .1
+            .entries[element]
     }
 
     /// Returns the past round of a loop to which a unit belongs; `None` for any other unit.

@@ -50,7 +50,8 @@ pub(super) fn payload<'a>(input: &ProgramInput<'a>) -> Option<&'a Value> {
             ..
         } => Some(payload),
         ProgramInput::WorkResult {
-            outcome: WorkOutcome::Accepted | WorkOutcome::TimedOut { .. }, ..
+            outcome: WorkOutcome::Accepted | WorkOutcome::TimedOut { .. },
+            ..
         }
         | ProgramInput::Timer { .. }
         | ProgramInput::Cancel { .. }
@@ -64,24 +65,41 @@ impl<'a> StepInput<'a> {
     /// Returns the failure of the step by this input.
     pub(super) fn failed(&self, failure: Failure) -> StepInput<'a> {
         let failure = Some(failure);
-        StepInput { result: StepOutcome::Failed, failure, named: None, ..*self }
+        StepInput {
+            result: StepOutcome::Failed,
+            failure,
+            named: None,
+            ..*self
+        }
     }
 
     /// Returns the cause of a failed result.
     pub(super) fn cause(&self, step: &CompiledStep) -> FailureCause {
-        let Failure { code, message } = self.failure.clone().unwrap_or_else(|| timed_out("step", None));
-        FailureCause { code, message, step: step.id.to_string() }
+        let Failure { code, message } = self
+            .failure
+            .clone()
+            .unwrap_or_else(|| timed_out("step", None));
+        FailureCause {
+            code,
+            message,
+            step: step.id.to_string(),
+        }
     }
 }
 
 /// Returns the failure of an expression without a value.
 pub(super) fn expression_error(error: &EvalError) -> Failure {
-    Failure { code: EXPRESSION_ERROR.to_owned(), message: error.to_string() }
+    Failure {
+        code: EXPRESSION_ERROR.to_owned(),
+        message: error.to_string(),
+    }
 }
 
 /// Returns the reason in a failed result.
 pub(super) fn failure_message(kind: &EventType, data: &Value) -> String {
-    let reason = ["message", "reason"].iter().find_map(|field| data.get(field)?.as_str());
+    let reason = ["message", "reason"]
+        .iter()
+        .find_map(|field| data.get(field)?.as_str());
     reason.map_or_else(|| kind.to_string(), |text| text.chars().take(500).collect())
 }
 
@@ -92,5 +110,8 @@ pub(super) fn timed_out(label: &str, timeout: Option<&CompiledTimeLimit>) -> Fai
         Some(None) => " within the computed timeout".to_owned(),
         None => String::new(),
     };
-    Failure { code: "timeout".to_owned(), message: format!("{label}: no response{within}") }
+    Failure {
+        code: "timeout".to_owned(),
+        message: format!("{label}: no response{within}"),
+    }
 }

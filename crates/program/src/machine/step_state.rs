@@ -117,26 +117,37 @@ impl StepState {
 
     /// Returns true if the step ended without a result that counts.
     pub(super) fn has_failed(self) -> bool {
-        matches!(self, StepState::Failed | StepState::Abandoned | StepState::Compensated)
+        matches!(
+            self,
+            StepState::Failed | StepState::Abandoned | StepState::Compensated
+        )
     }
 
     /// Returns true if its compensation has started and is not finished.
     pub(super) fn is_compensation(self) -> bool {
         matches!(
             self,
-            StepState::Compensating | StepState::CompensationRetrying | StepState::CompensationFailed
+            StepState::Compensating
+                | StepState::CompensationRetrying
+                | StepState::CompensationFailed
         )
     }
 
     /// Returns true if its compensation has not started, but may start.
     pub(super) fn may_be_compensated(self) -> bool {
         !self.is_compensation()
-            && !matches!(self, StepState::Compensated | StepState::Skipped | StepState::Bypassed)
+            && !matches!(
+                self,
+                StepState::Compensated | StepState::Skipped | StepState::Bypassed
+            )
     }
 
     /// Returns true if the step is in progress.
     pub(super) fn is_in_progress(self) -> bool {
-        matches!(self, StepState::Running | StepState::Retrying | StepState::InDoubt)
+        matches!(
+            self,
+            StepState::Running | StepState::Retrying | StepState::InDoubt
+        )
     }
 
     /// Returns true if the step is abandoned, and the saga does not end before its result.

@@ -29,19 +29,29 @@ pub(super) fn on_timer(run: &mut Execution<'_>, name: &str) -> Result<(), NoTran
     if let Some(tag) = name.strip_prefix(ESCALATE) {
         return escalate(run, tag);
     }
-    let (at, is_compensation) =
-        run.step_of_tag(name).ok_or(NoTransition::Ignored("no step has this timer"))?;
-    let awaited = if is_compensation { StepState::Compensating } else { StepState::Running };
+    let (at, is_compensation) = run
+        .step_of_tag(name)
+        .ok_or(NoTransition::Ignored("no step has this timer"))?;
+    let awaited = if is_compensation {
+        StepState::Compensating
+    } else {
+        StepState::Running
+    };
     if run.state.entry(at).state != awaited {
         return Err(NoTransition::Ignored("the timer is stale"));
     }
     let action = run.action_of(at, is_compensation);
-    let (result, failure) = if !is_compensation && action.kind.traits().completion == Completion::Timer {
-        (StepOutcome::Ok, None)
-    } else {
-        let late = if is_compensation { StepOutcome::NotCompensated } else { StepOutcome::Unknown };
-        (late, Some(timed_out(name, action.options.timeout.as_ref())))
-    };
+    let (result, failure) =
+        if !is_compensation && action.kind.traits().completion == Completion::Timer {
+            (StepOutcome::Ok, None)
+        } else {
+            let late = if is_compensation {
+                StepOutcome::NotCompensated
+            } else {
+                StepOutcome::Unknown
+            };
+            (late, Some(timed_out(name, action.options.timeout.as_ref())))
+        };
     apply_step_input(
         run,
         &StepInput {
@@ -62,14 +72,26 @@ fn on_saga_timeout(run: &mut Execution<'_>) -> Result<(), NoTransition> {
     }
     let message = timed_out(SAGA_TIMER, run.saga.timeout.as_ref()).message;
     run.add_note("saga timeout");
-    start_compensation(run, FailureCause { code: "saga_timeout".to_owned(), message, step: String::new() });
+    start_compensation(
+        run,
+        FailureCause {
+            code: "saga_timeout".to_owned(),
+            message,
+            step: String::new(),
+        },
+    );
     Ok(())
 }
 
 fn retry_step(run: &mut Execution<'_>, tag: &str) -> Result<(), NoTransition> {
-    let (at, is_compensation) =
-        run.step_of_tag(tag).ok_or(NoTransition::Ignored("no step has this timer"))?;
-    let awaited = if is_compensation { StepState::CompensationRetrying } else { StepState::Retrying };
+    let (at, is_compensation) = run
+        .step_of_tag(tag)
+        .ok_or(NoTransition::Ignored("no step has this timer"))?;
+    let awaited = if is_compensation {
+        StepState::CompensationRetrying
+    } else {
+        StepState::Retrying
+    };
     if run.state.entry(at).state != awaited {
         return Err(NoTransition::Ignored("the timer is stale"));
     }
@@ -97,16 +119,26 @@ pub(super) fn rearm_timers(run: &mut Execution<'_>) {
     let mut timers = Vec::new();
     for at in (0..run.saga.steps.len()).flat_map(|step| run.step_and_elements(step)) {
         let entry = run.state.entry(at);
-        if let (Some(due), true) =
-            (entry.deadline, entry.state.is_in_progress() || entry.state.is_compensation())
-        {
-            timers.push(TimerChange::Arm { name: run.timer_name(at, entry.state), due });
+        if let (Some(due), true) = (
+            entry.deadline,
+            entry.state.is_in_progress() || entry.state.is_compensation(),
+        ) {
+            timers.push(TimerChange::Arm {
+                name: run.timer_name(at, entry.state),
+                due,
+            });
         }
     }
     for (tag, due) in run.state.extra.iter().flat_map(|extra| &extra.escalations) {
-        timers.push(TimerChange::Arm { name: prefixed_name(ESCALATE, tag), due: *due });
+        timers.push(TimerChange::Arm {
+            name: prefixed_name(ESCALATE, tag),
+            due: *due,
+        });
     }
-    timers.extend(run.state.until.map(|due| TimerChange::Arm { name: saga_timer(), due }));
+    timers.extend(run.state.until.map(|due| TimerChange::Arm {
+        name: saga_timer(),
+        due,
+    }));
     run.timers.extend(timers);
 }
 
@@ -127,18 +159,32 @@ fn certainty_after_timeout(action: &CompiledAction) -> Certainty {
 /// Escalates the overdue task of this tag.
 fn escalate(run: &mut Execution<'_>, tag: &str) -> Result<(), NoTransition> {
     let stale = NoTransition::Ignored("the timer is stale");
-    let known =
-        run.state.extra.as_ref().is_some_and(|e| e.escalations.iter().any(|(of, _)| of.as_str() == tag));
-    let Some((at, is_compensation)) = run.step_of_tag(tag).filter(|_| known) else { return Err(stale) };
+    let known = run
+        .state
+        .extra
+        .as_ref()
+        .is_some_and(|e| e.escalations.iter().any(|(of, _)| of.as_str() == tag));
+    let Some((at, is_compensation)) = run.step_of_tag(tag).filter(|_| known) else {
+        return Err(stale);
+    };
     let CompiledActionKind::Human(human) = &run.action_of(at, is_compensation).kind else {
         return Err(stale);
     };
-    let Some(escalation) = &human.escalate else { return Err(stale) };
+    let Some(escalation) = &human.escalate else {
+        return Err(stale);
+    };
     let (roles, assignee) = escalation
         .assignment(&run.bindings(at))
         .map_err(|error| ProgramError::Evaluation(format!("{tag}: {error}")))?;
-    run.tasks.push(TaskChange::Assign { tag: run.tag_of(at, is_compensation), roles, assignee });
-    run.state.extra_mut().escalations.retain(|(of, _)| of.as_str() != tag);
+    run.tasks.push(TaskChange::Assign {
+        tag: run.tag_of(at, is_compensation),
+        roles,
+        assignee,
+    });
+    run.state
+        .extra_mut()
+        .escalations
+        .retain(|(of, _)| of.as_str() != tag);
     run.add_step_note(at, "escalated");
     Ok(())
 }

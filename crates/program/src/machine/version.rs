@@ -26,18 +26,27 @@ pub(super) enum VersionDecision {
 
 /// Resolves the version of an event.
 pub(super) fn resolve(saga: &CompiledSaga, event: &Event) -> Result<VersionDecision, ProgramError> {
-    let Some(versions) = saga.versions.get(&event.kind) else { return Ok(VersionDecision::Current) };
-    Ok(match versions.resolve(event.kind.as_str(), event.schema_version, &event.data)? {
-        VersionedPayload::Current => VersionDecision::Current,
-        VersionedPayload::Upcast(data) => {
-            VersionDecision::Upcast(Box::new(Event { data, ..without_data(event) }))
-        }
-        VersionedPayload::Unsupported(policy, message) => match policy {
-            UnsupportedVersionPolicy::DeadLetter => return Err(ProgramError::SchemaMismatch(message)),
-            UnsupportedVersionPolicy::Ignore => VersionDecision::Ignored,
-            UnsupportedVersionPolicy::Compensate => VersionDecision::Compensates(schema_version(message)),
+    let Some(versions) = saga.versions.get(&event.kind) else {
+        return Ok(VersionDecision::Current);
+    };
+    Ok(
+        match versions.resolve(event.kind.as_str(), event.schema_version, &event.data)? {
+            VersionedPayload::Current => VersionDecision::Current,
+            VersionedPayload::Upcast(data) => VersionDecision::Upcast(Box::new(Event {
+                data,
+                ..without_data(event)
+            })),
+            VersionedPayload::Unsupported(policy, message) => match policy {
+                UnsupportedVersionPolicy::DeadLetter => {
+                    return Err(ProgramError::SchemaMismatch(message));
+                }
+                UnsupportedVersionPolicy::Ignore => VersionDecision::Ignored,
+                UnsupportedVersionPolicy::Compensate => {
+                    VersionDecision::Compensates(schema_version(message))
+                }
+            },
         },
-    })
+    )
 }
 
 /// Resolves the version of the response of an effect. A response that is not accepted counts as an unknown outcome,
@@ -48,32 +57,50 @@ pub(super) fn resolve_response<'o>(
     outcome: &'o WorkOutcome,
 ) -> Result<Cow<'o, WorkOutcome>, NoTransition> {
     let unchanged = Ok(Cow::Borrowed(outcome));
-    let WorkOutcome::Succeeded { event, payload, schema_version: version } = outcome else {
+    let WorkOutcome::Succeeded {
+        event,
+        payload,
+        schema_version: version,
+    } = outcome
+    else {
         return unchanged;
     };
-    let is_decision = event.as_ref().is_some_and(|event| [EXECUTED, NOT_EXECUTED].contains(&event.as_str()));
-    let Some((at, is_compensation)) = run.step_of_tag(tag) else { return unchanged };
+    let is_decision = event
+        .as_ref()
+        .is_some_and(|event| [EXECUTED, NOT_EXECUTED].contains(&event.as_str()));
+    let Some((at, is_compensation)) = run.step_of_tag(tag) else {
+        return unchanged;
+    };
     let versions = run.action_of(at, is_compensation).kind.kind().responses();
     let Some(versions) = versions.filter(|_| !is_decision && *version != CURRENT_SCHEMA) else {
         return unchanged;
     };
-    Ok(Cow::Owned(match versions.resolve(&format!("the response of {tag}"), *version, payload)? {
-        VersionedPayload::Current => return unchanged,
-        VersionedPayload::Upcast(payload) => {
-            WorkOutcome::Succeeded { event: event.clone(), payload, schema_version: CURRENT_SCHEMA }
-        }
-        VersionedPayload::Unsupported(UnsupportedVersionPolicy::Compensate, message) => {
-            WorkOutcome::TimedOut { failure: schema_version(message) }
-        }
-        VersionedPayload::Unsupported(
-            UnsupportedVersionPolicy::DeadLetter | UnsupportedVersionPolicy::Ignore,
-            message,
-        ) => return Err(NoTransition::Error(ProgramError::SchemaMismatch(message))),
-    }))
+    Ok(Cow::Owned(
+        match versions.resolve(&format!("the response of {tag}"), *version, payload)? {
+            VersionedPayload::Current => return unchanged,
+            VersionedPayload::Upcast(payload) => WorkOutcome::Succeeded {
+                event: event.clone(),
+                payload,
+                schema_version: CURRENT_SCHEMA,
+            },
+            VersionedPayload::Unsupported(UnsupportedVersionPolicy::Compensate, message) => {
+                WorkOutcome::TimedOut {
+                    failure: schema_version(message),
+                }
+            }
+            VersionedPayload::Unsupported(
+                UnsupportedVersionPolicy::DeadLetter | UnsupportedVersionPolicy::Ignore,
+                message,
+            ) => return Err(NoTransition::Error(ProgramError::SchemaMismatch(message))),
+        },
+    ))
 }
 
 fn schema_version(message: String) -> Failure {
-    Failure { code: "schema_version".to_owned(), message }
+    Failure {
+        code: "schema_version".to_owned(),
+        message,
+    }
 }
 
 fn without_data(event: &Event) -> Event {

@@ -13,7 +13,9 @@ use super::step_state::{Phase, StepState};
 /// saga.
 pub(crate) fn view(saga: &CompiledSaga, state: &[u8]) -> Option<Value> {
     let state = State::decode(state, saga.steps.len()).ok()?;
-    let steps: Vec<_> = (0..saga.steps.len()).map(|index| step(saga, &state, index)).collect();
+    let steps: Vec<_> = (0..saga.steps.len())
+        .map(|index| step(saga, &state, index))
+        .collect();
     let failure = state.cause.as_ref().map(|cause| {
         let step = Some(&cause.step).filter(|step| !step.is_empty());
         json!({ "code": cause.code, "message": cause.message, "step": step })
@@ -33,16 +35,23 @@ pub(crate) fn view(saga: &CompiledSaga, state: &[u8]) -> Option<Value> {
         fields.insert("stuck".to_owned(), stuck);
     }
     if let Some(extra) = state.extra.as_ref().filter(|extra| !extra.early.is_empty()) {
-        let kinds: Vec<_> = extra.early.iter().map(|event| event.kind.as_str()).collect();
+        let kinds: Vec<_> = extra
+            .early
+            .iter()
+            .map(|event| event.kind.as_str())
+            .collect();
         fields.insert("early_events".to_owned(), json!(kinds));
     }
     if !state.run.events.children.is_empty() {
         let children = state.run.events.children.iter();
-        let children: Vec<_> =
-            children.map(|child| format!("{}/{}", child.saga, child.correlation)).collect();
+        let children: Vec<_> = children
+            .map(|child| format!("{}/{}", child.saga, child.correlation))
+            .collect();
         fields.insert("children".to_owned(), json!(children));
     }
-    if let Some(flow) = flow::of(saga, &state, |index| effective_state(&state, &saga.steps[index], index)) {
+    if let Some(flow) = flow::of(saga, &state, |index| {
+        effective_state(&state, &saga.steps[index], index)
+    }) {
         fields.insert("flow".to_owned(), flow);
     }
     Some(Value::Object(fields))
@@ -53,18 +62,38 @@ fn step(saga: &CompiledSaga, state: &State, index: usize) -> Value {
     let entry = state.steps[index];
     let mut fields = Map::new();
     fields.insert("id".to_owned(), json!(step.id.as_str()));
-    fields.insert("state".to_owned(), json!(state_name(effective_state(state, step, index))));
-    fields.insert("until".to_owned(), json!(entry.deadline.map(|until| until.to_string())));
+    fields.insert(
+        "state".to_owned(),
+        json!(state_name(effective_state(state, step, index))),
+    );
+    fields.insert(
+        "until".to_owned(),
+        json!(entry.deadline.map(|until| until.to_string())),
+    );
     match step.action.kind.cases() {
         Some(cases) if entry.state == StepState::Completed => {
-            let selected = usize::try_from(entry.retries).ok().and_then(|selected| cases.get(selected));
-            let step_ids = selected.map(|case| case.then.iter().map(|step| saga.steps[*step].id.as_str()));
-            fields.insert("then".to_owned(), json!(step_ids.map(Iterator::collect::<Vec<_>>)));
+            let selected = usize::try_from(entry.retries)
+                .ok()
+                .and_then(|selected| cases.get(selected));
+            let step_ids =
+                selected.map(|case| case.then.iter().map(|step| saga.steps[*step].id.as_str()));
+            fields.insert(
+                "then".to_owned(),
+                json!(step_ids.map(Iterator::collect::<Vec<_>>)),
+            );
         }
         _ => attempts(entry, &mut fields),
     }
-    let collected = state.run.events.collected.iter().filter(|collected| is_of(&collected.tag, &step.id));
-    if let Some(count) = collected.map(|collected| collected.keys.len()).reduce(|a, b| a + b) {
+    let collected = state
+        .run
+        .events
+        .collected
+        .iter()
+        .filter(|collected| is_of(&collected.tag, &step.id));
+    if let Some(count) = collected
+        .map(|collected| collected.keys.len())
+        .reduce(|a, b| a + b)
+    {
         fields.insert("collected".to_owned(), json!(count));
     }
     if let Some(end) = step.in_loop {
@@ -74,7 +103,11 @@ fn step(saga: &CompiledSaga, state: &State, index: usize) -> Value {
         fields.insert("round".to_owned(), json!(state.run.loop_round(index)));
     }
     if let Some(elements) = state.elements(index).filter(|_| step.foreach.is_some()) {
-        let elements: Vec<_> = elements.entries.iter().map(|entry| element(*entry)).collect();
+        let elements: Vec<_> = elements
+            .entries
+            .iter()
+            .map(|entry| element(*entry))
+            .collect();
         fields.insert("elements".to_owned(), Value::Array(elements));
     }
     Value::Object(fields)
@@ -82,7 +115,9 @@ fn step(saga: &CompiledSaga, state: &State, index: usize) -> Value {
 
 /// Returns whether a tag is that of the step, of an element or of a round of it.
 fn is_of(tag: &Name, step: &Name) -> bool {
-    tag.as_str().strip_prefix(step.as_str()).is_some_and(|rest| rest.is_empty() || rest.starts_with('['))
+    tag.as_str()
+        .strip_prefix(step.as_str())
+        .is_some_and(|rest| rest.is_empty() || rest.starts_with('['))
 }
 
 /// Returns the past rounds of a step that can be compensated, and the current round.
@@ -107,13 +142,19 @@ fn element(entry: StepEntry) -> Value {
 
 fn unit(entry: StepEntry, fields: &mut Map<String, Value>) {
     fields.insert("state".to_owned(), json!(state_name(entry.state)));
-    fields.insert("until".to_owned(), json!(entry.deadline.map(|until| until.to_string())));
+    fields.insert(
+        "until".to_owned(),
+        json!(entry.deadline.map(|until| until.to_string())),
+    );
     attempts(entry, fields);
 }
 
 fn attempts(entry: StepEntry, fields: &mut Map<String, Value>) {
     if entry.retries > 0 {
-        fields.insert("attempts".to_owned(), json!(entry.retries.saturating_add(1)));
+        fields.insert(
+            "attempts".to_owned(),
+            json!(entry.retries.saturating_add(1)),
+        );
     }
 }
 
@@ -122,10 +163,14 @@ fn attempts(entry: StepEntry, fields: &mut Map<String, Value>) {
 fn effective_state(state: &State, step: &CompiledStep, index: usize) -> StepState {
     let step_state = state.step_state(index);
     let units: Vec<_> = match (&step.foreach, step.in_loop) {
-        (Some(_), _) => state.elements(index).map_or_else(Vec::new, |elements| elements.entries.clone()),
+        (Some(_), _) => state
+            .elements(index)
+            .map_or_else(Vec::new, |elements| elements.entries.clone()),
         (None, Some(end)) => {
             let past = state.run.past_rounds_of(end, index).into_iter();
-            past.filter_map(|round| state.run.past_entry(index, round)).chain([state.steps[index]]).collect()
+            past.filter_map(|round| state.run.past_entry(index, round))
+                .chain([state.steps[index]])
+                .collect()
         }
         (None, None) => Vec::new(),
     };
@@ -134,14 +179,20 @@ fn effective_state(state: &State, step: &CompiledStep, index: usize) -> StepStat
     }
     let element_states = || units.iter().map(|entry| entry.state);
     let is_decisive = |step_state: &StepState| {
-        step_state.is_compensation() || step_state.is_in_doubt() || *step_state == StepState::Blocked
+        step_state.is_compensation()
+            || step_state.is_in_doubt()
+            || *step_state == StepState::Blocked
     };
     if let Some(decisive) = element_states().find(is_decisive) {
         return decisive;
     }
     let compensated = element_states().any(|step_state| step_state == StepState::Compensated)
         && element_states().all(|step_state| step_state != StepState::Completed);
-    if compensated { StepState::Compensated } else { step_state }
+    if compensated {
+        StepState::Compensated
+    } else {
+        step_state
+    }
 }
 
 /// Returns the stuck step or element, and whether its action or its compensation is stuck.
@@ -149,13 +200,16 @@ fn stuck(saga: &CompiledSaga, state: &State) -> Option<Value> {
     if state.phase != Phase::Stuck {
         return None;
     }
-    if let Some(at) =
-        state.compensating_step.filter(|at| state.entry(*at).state == StepState::CompensationFailed)
+    if let Some(at) = state
+        .compensating_step
+        .filter(|at| state.entry(*at).state == StepState::CompensationFailed)
     {
         return Some(json!({ "step": name(saga, state, at), "action": "compensate" }));
     }
     let elements = |step: usize| {
-        let count = state.elements(step).map_or(0, |elements| elements.entries.len());
+        let count = state
+            .elements(step)
+            .map_or(0, |elements| elements.entries.len());
         std::iter::once(StepIndex::step(step))
             .chain((0..count).map(move |element| StepIndex::element(step, element)))
     };
@@ -166,8 +220,13 @@ fn stuck(saga: &CompiledSaga, state: &State) -> Option<Value> {
 
 fn name(saga: &CompiledSaga, state: &State, at: StepIndex) -> String {
     let step = &saga.steps[at.step];
-    let number = at.element.or_else(|| Some(state.run.loop_round(step.in_loop?)));
-    number.map_or_else(|| step.id.to_string(), |number| format!("{}[{number}]", step.id))
+    let number = at
+        .element
+        .or_else(|| Some(state.run.loop_round(step.in_loop?)));
+    number.map_or_else(
+        || step.id.to_string(),
+        |number| format!("{}[{number}]", step.id),
+    )
 }
 
 fn state_name(step_state: StepState) -> &'static str {

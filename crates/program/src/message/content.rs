@@ -92,12 +92,18 @@ impl Message {
     /// Returns the message without what only a receiver that executes it needs.
     #[must_use]
     pub fn without_body(&self) -> Self {
-        Self { body: String::new(), ..self.clone() }
+        Self {
+            body: String::new(),
+            ..self.clone()
+        }
     }
 
     /// Returns whether both are the same message; a repetition of its submission has another time.
     pub(super) fn is_same(&self, other: &Self) -> bool {
-        Self { sent_at: other.sent_at, ..self.clone() } == *other
+        Self {
+            sent_at: other.sent_at,
+            ..self.clone()
+        } == *other
     }
 }
 
@@ -162,7 +168,10 @@ pub fn check_id(id: &str) -> Result<CorrelationId, String> {
     let checked = CorrelationId::for_path(id)
         .map_err(|error| error.to_string().replace("correlation id", "message id"))?;
     if id.len() > MAX_ID_BYTES {
-        return Err(format!("message id has {} bytes, the limit is {MAX_ID_BYTES}", id.len()));
+        return Err(format!(
+            "message id has {} bytes, the limit is {MAX_ID_BYTES}",
+            id.len()
+        ));
     }
     if id.starts_with(INBOX_PREFIX) {
         return Err(format!(
@@ -177,8 +186,14 @@ pub fn check_id(id: &str) -> Result<CorrelationId, String> {
 #[must_use]
 pub fn inbox_id(from: &ContextAddress, id: &CorrelationId) -> CorrelationId {
     let parts = [from.node.as_str(), from.context.as_str(), id.as_str()].map(str::as_bytes);
-    let timed = id.as_str().parse::<Uuid>().ok().filter(|id| id.get_version_num() == 7);
-    let id = timed
-        .map_or_else(|| derive_id(Timestamp::from_millis(0), &parts), |timed| derive_child_id(timed, &parts));
+    let timed = id
+        .as_str()
+        .parse::<Uuid>()
+        .ok()
+        .filter(|id| id.get_version_num() == 7);
+    let id = timed.map_or_else(
+        || derive_id(Timestamp::from_millis(0), &parts),
+        |timed| derive_child_id(timed, &parts),
+    );
     CorrelationId::new(format!("{INBOX_PREFIX}{id}")).expect("a UUID is short")
 }

@@ -47,12 +47,18 @@ impl MailTarget {
         if self.to.is_empty() {
             return Err("mail not sent: no actor of the context has a mail address");
         }
-        let Message { from, format, subject, body, .. } = message;
-        let subject =
-            subject.as_ref().map_or_else(|| from.to_string(), |subject| format!("{from}: {subject}"));
+        let Message {
+            from,
+            format,
+            subject,
+            body,
+            ..
+        } = message;
+        let subject = subject
+            .as_ref()
+            .map_or_else(|| from.to_string(), |subject| format!("{from}: {subject}"));
         let Self { effect, to } = self;
-        let payload =
-            json!({ "to": to, "subject": subject, "format": format, "body": body, "sanitize": true });
+        let payload = json!({ "to": to, "subject": subject, "format": format, "body": body, "sanitize": true });
         Ok(Work::Effect(Effect {
             tag: name(MAIL_TAG),
             round: 0,
@@ -75,7 +81,10 @@ pub(super) fn line_and_note(outcome: &WorkOutcome) -> Option<(String, String)> {
         WorkOutcome::Accepted => None,
         WorkOutcome::Failed { failure, .. } | WorkOutcome::TimedOut { failure } => {
             let Failure { code, .. } = failure;
-            Some((format!("mail not sent: {code}"), format!("mail not sent: {failure}")))
+            Some((
+                format!("mail not sent: {code}"),
+                format!("mail not sent: {failure}"),
+            ))
         }
     }
 }

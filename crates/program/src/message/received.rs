@@ -16,8 +16,8 @@
 use std::time::Duration;
 
 use orlog_model::{
-    CancelChild, CorrelationId, DefinitionRef, Event, Failure, ParentEndPolicy, SagaName, StartChild,
-    Timestamp, WaitKind, Work, WorkOutcome,
+    CancelChild, CorrelationId, DefinitionRef, Event, Failure, ParentEndPolicy, SagaName,
+    StartChild, Timestamp, WaitKind, Work, WorkOutcome,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -101,13 +101,19 @@ impl ReceivedMessage {
     /// Returns whether the sender withdrew it.
     #[must_use]
     pub fn is_withdrawn(&self) -> bool {
-        self.failure.as_ref().is_some_and(|failure| failure.code == WITHDRAWN)
+        self.failure
+            .as_ref()
+            .is_some_and(|failure| failure.code == WITHDRAWN)
     }
 
     /// Returns whether the sender withdrew it, or an operator cancelled it.
     #[must_use]
     pub fn is_cancelled(&self) -> bool {
-        self.is_withdrawn() || self.failure.as_ref().is_some_and(|failure| failure.code == CANCELLED)
+        self.is_withdrawn()
+            || self
+                .failure
+                .as_ref()
+                .is_some_and(|failure| failure.code == CANCELLED)
     }
 
     /// Returns the report of its state.
@@ -125,7 +131,10 @@ impl ReceivedMessage {
     /// Requests a report.
     fn request_report(&mut self) -> Work {
         self.reports += 1;
-        PeerTask::Report { number: self.reports }.work(&self.message, Some(REPORT_TIMEOUT))
+        PeerTask::Report {
+            number: self.reports,
+        }
+        .work(&self.message, Some(REPORT_TIMEOUT))
     }
 
     fn acknowledge(&mut self, now: Timestamp) {
@@ -138,8 +147,12 @@ impl ReceivedMessage {
     }
 
     fn fail(&mut self, code: &str, message: String, now: Timestamp) {
-        let failure = Failure { code: code.to_owned(), message };
-        (self.status, self.failure, self.ended_at) = (MessageStatus::Error, Some(failure), Some(now));
+        let failure = Failure {
+            code: code.to_owned(),
+            message,
+        };
+        (self.status, self.failure, self.ended_at) =
+            (MessageStatus::Error, Some(failure), Some(now));
     }
 
     fn add_line(&mut self, text: &str, now: Timestamp) {
@@ -165,7 +178,10 @@ impl Default for InboxProgram {
             indexed: vec![thread_part()],
             ..Manifest::default()
         };
-        Self { reference: reference(INBOX_SAGA), manifest }
+        Self {
+            reference: reference(INBOX_SAGA),
+            manifest,
+        }
     }
 }
 
@@ -179,7 +195,10 @@ impl Program for InboxProgram {
     }
 
     fn correlate(&self, event: &Event) -> Result<CorrelationId, ProgramError> {
-        Err(ProgramError::SchemaMismatch(format!("{} is a signal, not an event", event.kind)))
+        Err(ProgramError::SchemaMismatch(format!(
+            "{} is a signal, not an event",
+            event.kind
+        )))
     }
 
     fn apply(
@@ -195,17 +214,23 @@ impl Program for InboxProgram {
             }
             (None, _) => Ok(ProgramOutput::Rejected("the message does not exist".into())),
             (Some(state), ProgramInput::Event(event)) => change(state, event, context),
-            (Some(state), ProgramInput::WorkResult { tag: FLOW_TAG, outcome })
-                if !state.status.is_final() =>
-            {
-                flow_ended(state, outcome, context)
-            }
-            (Some(state), ProgramInput::WorkResult { tag: MAIL_TAG, outcome }) => {
-                mail_ended(state, outcome, context)
-            }
-            (Some(_), ProgramInput::WorkResult { .. } | ProgramInput::Timer { .. }) => {
-                Ok(ProgramOutput::Ignored("it changes nothing of the message".into()))
-            }
+            (
+                Some(state),
+                ProgramInput::WorkResult {
+                    tag: FLOW_TAG,
+                    outcome,
+                },
+            ) if !state.status.is_final() => flow_ended(state, outcome, context),
+            (
+                Some(state),
+                ProgramInput::WorkResult {
+                    tag: MAIL_TAG,
+                    outcome,
+                },
+            ) => mail_ended(state, outcome, context),
+            (Some(_), ProgramInput::WorkResult { .. } | ProgramInput::Timer { .. }) => Ok(
+                ProgramOutput::Ignored("it changes nothing of the message".into()),
+            ),
             (Some(state), ProgramInput::Cancel { .. }) if state.status.is_final() => {
                 Ok(ProgramOutput::Rejected("the message has ended".into()))
             }
@@ -217,7 +242,11 @@ impl Program for InboxProgram {
                     context.now,
                 );
                 let report = state.request_report();
-                output(&state, cancel.into_iter().chain([report]).collect(), CANCELLED.to_owned())
+                output(
+                    &state,
+                    cancel.into_iter().chain([report]).collect(),
+                    CANCELLED.to_owned(),
+                )
             }
             (Some(_), ProgramInput::Retry | ProgramInput::Skip | ProgramInput::ForceComplete) => {
                 Ok(ProgramOutput::Rejected("a message is never stuck".into()))
@@ -235,7 +264,10 @@ fn deliver(
     event: &Event,
     context: &Context<'_>,
 ) -> Result<ProgramOutput, ProgramError> {
-    let ReceiveMessage { delivery: Delivery { message, withdrawn }, mail } = data(event)?;
+    let ReceiveMessage {
+        delivery: Delivery { message, withdrawn },
+        mail,
+    } = data(event)?;
     match (state, withdrawn) {
         (None, None) => receive(message, mail, context),
         (None, Some(reason)) => {
@@ -246,9 +278,9 @@ fn deliver(
         (Some(state), Some(_)) if state.status.is_final() => {
             Ok(ProgramOutput::Ignored("the message has ended".into()))
         }
-        (Some(state), Some(_)) if state.message.without_body() != message.without_body() => {
-            Ok(ProgramOutput::Rejected("it is not the message that is withdrawn".into()))
-        }
+        (Some(state), Some(_)) if state.message.without_body() != message.without_body() => Ok(
+            ProgramOutput::Rejected("it is not the message that is withdrawn".into()),
+        ),
         (Some(mut state), Some(reason)) => {
             let cancel = cancel_flow(&state, &reason, context);
             state.fail(WITHDRAWN, reason, context.now);
@@ -257,9 +289,9 @@ fn deliver(
         (Some(state), None) if state.is_withdrawn() || state.message == message => {
             Ok(ProgramOutput::Ignored("the message exists".into()))
         }
-        (Some(_), None) => {
-            Ok(ProgramOutput::Rejected("a message with this id and another content exists".into()))
-        }
+        (Some(_), None) => Ok(ProgramOutput::Rejected(
+            "a message with this id and another content exists".into(),
+        )),
     }
 }
 
@@ -305,7 +337,9 @@ fn change(
 ) -> Result<ProgramOutput, ProgramError> {
     let kind = event.kind.as_str();
     if !matches!(kind, ACKNOWLEDGE | PROCESS | REJECT | LINE) {
-        return Ok(ProgramOutput::Ignored("a message does not handle this event".into()));
+        return Ok(ProgramOutput::Ignored(
+            "a message does not handle this event".into(),
+        ));
     }
     if state.status.is_final() {
         let reason = format!("the message has ended: {}", state.status.as_str());
@@ -331,7 +365,11 @@ fn change(
         state.by.clone_from(&event.user);
     }
     let report = state.request_report();
-    let note = if kind == LINE { "line" } else { state.status.as_str() };
+    let note = if kind == LINE {
+        "line"
+    } else {
+        state.status.as_str()
+    };
     output(&state, vec![report], note.to_owned())
 }
 
@@ -381,7 +419,11 @@ fn data<T: serde::de::DeserializeOwned>(event: &Event) -> Result<T, ProgramError
         .map_err(|error| ProgramError::SchemaMismatch(format!("{}: {error}", event.kind)))
 }
 
-fn output(state: &ReceivedMessage, work: Vec<Work>, note: String) -> Result<ProgramOutput, ProgramError> {
+fn output(
+    state: &ReceivedMessage,
+    work: Vec<Work>,
+    note: String,
+) -> Result<ProgramOutput, ProgramError> {
     let wait = match state.message.kind {
         MessageType::Job => (WaitKind::Saga, FLOW_TAG),
         MessageType::Chat | MessageType::Mail => (WaitKind::Operator, "process"),

@@ -70,10 +70,17 @@ pub struct SentMessage {
 
 impl SentMessage {
     fn new(sent: SendMessage, now: Timestamp) -> Self {
-        let SendMessage { message, timeouts, acts_for_receiver } = sent;
+        let SendMessage {
+            message,
+            timeouts,
+            acts_for_receiver,
+        } = sent;
         Self {
             format: FORMAT,
-            message: Message { sent_at: now, ..message },
+            message: Message {
+                sent_at: now,
+                ..message
+            },
             timeouts,
             acts_for_receiver,
             status: MessageStatus::Dispatched,
@@ -98,36 +105,51 @@ impl SentMessage {
     /// Returns whether a user cancelled it.
     #[must_use]
     pub fn is_cancelled(&self) -> bool {
-        self.failure.as_ref().is_some_and(|failure| failure.code == CANCELLED)
+        self.failure
+            .as_ref()
+            .is_some_and(|failure| failure.code == CANCELLED)
     }
 
     /// Returns the data of its delivery.
     #[must_use]
     pub fn delivery(&self) -> Delivery {
-        Delivery { message: self.message.clone(), withdrawn: None }
+        Delivery {
+            message: self.message.clone(),
+            withdrawn: None,
+        }
     }
 
     /// Returns the data of its withdrawal.
     #[must_use]
     pub fn withdrawal(&self) -> Delivery {
         let reason = self.failure.as_ref().map(|failure| failure.message.clone());
-        Delivery { message: self.message.without_body(), withdrawn: Some(reason.unwrap_or_default()) }
+        Delivery {
+            message: self.message.without_body(),
+            withdrawn: Some(reason.unwrap_or_default()),
+        }
     }
 
     /// Returns the timer of the current phase, which depends on nothing else.
     fn timer(&self) -> TimerState {
-        let Timeouts { delivery, acknowledgement, result } = self.timeouts;
+        let Timeouts {
+            delivery,
+            acknowledgement,
+            result,
+        } = self.timeouts;
         match (self.status, self.delivered_at, self.acknowledged_at) {
             (MessageStatus::Dispatched, None, _) => {
                 Some(("delivery", self.message.sent_at.saturating_add(delivery)))
             }
-            (MessageStatus::Dispatched, Some(delivered), _) => {
-                Some(("acknowledgement", delivered.saturating_add(acknowledgement?)))
-            }
+            (MessageStatus::Dispatched, Some(delivered), _) => Some((
+                "acknowledgement",
+                delivered.saturating_add(acknowledgement?),
+            )),
             (MessageStatus::Acknowledged, _, Some(acknowledged)) => {
                 Some(("result", acknowledged.saturating_add(result?)))
             }
-            (MessageStatus::Acknowledged | MessageStatus::Processed | MessageStatus::Error, ..) => None,
+            (MessageStatus::Acknowledged | MessageStatus::Processed | MessageStatus::Error, ..) => {
+                None
+            }
         }
     }
 
@@ -154,24 +176,35 @@ impl SentMessage {
 
     /// Ends the message at the sender.
     fn fail(&mut self, failure: Failure, now: Timestamp) {
-        (self.status, self.failure, self.ended_at) = (MessageStatus::Error, Some(failure), Some(now));
+        (self.status, self.failure, self.ended_at) =
+            (MessageStatus::Error, Some(failure), Some(now));
     }
 
     /// Returns the failure of a timeout.
     fn timeout(&self, timer: &str) -> Option<Failure> {
         let to = &self.message.to;
         let limit = |limit: Duration| format_duration(limit);
-        let Timeouts { delivery, acknowledgement, result } = self.timeouts;
+        let Timeouts {
+            delivery,
+            acknowledgement,
+            result,
+        } = self.timeouts;
         let message = match timer {
             "delivery" => format!(
                 "{to} did not confirm the delivery within {}; the attempts of the instance have the reason",
                 limit(delivery)
             ),
-            "acknowledgement" => format!("{to} did not acknowledge it within {}", limit(acknowledgement?)),
+            "acknowledgement" => format!(
+                "{to} did not acknowledge it within {}",
+                limit(acknowledgement?)
+            ),
             "result" => format!("{to} did not process it within {}", limit(result?)),
             _ => return None,
         };
-        Some(Failure { code: format!("{timer}_timeout"), message })
+        Some(Failure {
+            code: format!("{timer}_timeout"),
+            message,
+        })
     }
 }
 
@@ -190,7 +223,10 @@ impl Default for MessageProgram {
             indexed: vec![thread_part()],
             ..Manifest::default()
         };
-        Self { reference: reference(SAGA), manifest }
+        Self {
+            reference: reference(SAGA),
+            manifest,
+        }
     }
 }
 
@@ -209,7 +245,10 @@ impl Program for MessageProgram {
     }
 
     fn correlate(&self, event: &Event) -> Result<CorrelationId, ProgramError> {
-        Err(ProgramError::SchemaMismatch(format!("{} is a signal, not an event", event.kind)))
+        Err(ProgramError::SchemaMismatch(format!(
+            "{} is a signal, not an event",
+            event.kind
+        )))
     }
 
     fn apply(
@@ -220,7 +259,9 @@ impl Program for MessageProgram {
     ) -> Result<ProgramOutput, ProgramError> {
         let state = state.map(SentMessage::decode).transpose()?;
         match (state, input) {
-            (state, ProgramInput::Event(event)) if event.kind.as_str() == SEND => send(state, event, context),
+            (state, ProgramInput::Event(event)) if event.kind.as_str() == SEND => {
+                send(state, event, context)
+            }
             (None, _) => Ok(ProgramOutput::Rejected("the message does not exist".into())),
             (Some(_), ProgramInput::Retry | ProgramInput::Skip | ProgramInput::ForceComplete) => {
                 Ok(ProgramOutput::Rejected("a message is never stuck".into()))
@@ -236,10 +277,12 @@ impl Program for MessageProgram {
                     .map_err(|error| ProgramError::SchemaMismatch(format!("{REPORT}: {error}")))?;
                 reported(state, report, context)
             }
-            (Some(_), ProgramInput::Event(_)) => {
-                Ok(ProgramOutput::Ignored("a message does not handle this event".into()))
+            (Some(_), ProgramInput::Event(_)) => Ok(ProgramOutput::Ignored(
+                "a message does not handle this event".into(),
+            )),
+            (Some(state), ProgramInput::WorkResult { outcome, .. }) => {
+                delivered(state, outcome, context)
             }
-            (Some(state), ProgramInput::WorkResult { outcome, .. }) => delivered(state, outcome, context),
             (Some(state), ProgramInput::Timer { name }) => timed_out(state, name, context),
             (Some(state), ProgramInput::Cancel { reason }) => cancel(state, reason, context),
         }
@@ -263,12 +306,19 @@ fn send(
         None => {
             let state = SentMessage::new(sent, context.now);
             let note = format!("to {}", state.message.to);
-            output(&state, None, vec![PeerTask::Deliver.work(&state.message, None)], note)
+            output(
+                &state,
+                None,
+                vec![PeerTask::Deliver.work(&state.message, None)],
+                note,
+            )
         }
         Some(state) if state.message.is_same(&sent.message) && state.timeouts == sent.timeouts => {
             Ok(ProgramOutput::Ignored("the message exists".into()))
         }
-        Some(_) => Ok(ProgramOutput::Rejected("a message with this id and another content exists".into())),
+        Some(_) => Ok(ProgramOutput::Rejected(
+            "a message with this id and another content exists".into(),
+        )),
     }
 }
 
@@ -293,12 +343,15 @@ fn delivered(
     let before = state.timer();
     match outcome {
         WorkOutcome::Succeeded { payload, .. } => {
-            let report = serde_json::from_value(payload.clone())
-                .map_err(|error| ProgramError::SchemaMismatch(format!("result of the delivery: {error}")))?;
+            let report = serde_json::from_value(payload.clone()).map_err(|error| {
+                ProgramError::SchemaMismatch(format!("result of the delivery: {error}"))
+            })?;
             reported(state, report, context)
         }
         WorkOutcome::Accepted => Ok(ProgramOutput::Ignored("a delivery has a result".into())),
-        WorkOutcome::Failed { .. } | WorkOutcome::TimedOut { .. } if state.delivered_at.is_some() => {
+        WorkOutcome::Failed { .. } | WorkOutcome::TimedOut { .. }
+            if state.delivered_at.is_some() =>
+        {
             Ok(ProgramOutput::Ignored("the message is delivered".into()))
         }
         WorkOutcome::Failed { failure, .. } | WorkOutcome::TimedOut { failure } => {
@@ -315,7 +368,9 @@ fn timed_out(
     context: &Context<'_>,
 ) -> Result<ProgramOutput, ProgramError> {
     let before = state.timer();
-    let Some(failure) = state.timeout(timer).filter(|_| before.is_some_and(|(armed, _)| armed == timer))
+    let Some(failure) = state
+        .timeout(timer)
+        .filter(|_| before.is_some_and(|(armed, _)| armed == timer))
     else {
         return Ok(ProgramOutput::Ignored("the timer is not armed".into()));
     };
@@ -331,15 +386,31 @@ fn cancel(
     context: &Context<'_>,
 ) -> Result<ProgramOutput, ProgramError> {
     let before = state.timer();
-    let reason = if reason.is_empty() { String::new() } else { format!(": {reason}") };
-    let failure = Failure { code: CANCELLED.to_owned(), message: format!("the sender cancelled it{reason}") };
+    let reason = if reason.is_empty() {
+        String::new()
+    } else {
+        format!(": {reason}")
+    };
+    let failure = Failure {
+        code: CANCELLED.to_owned(),
+        message: format!("the sender cancelled it{reason}"),
+    };
     state.fail(failure, context.now);
-    output(&state, before, vec![withdrawal(&state)], CANCELLED.to_owned())
+    output(
+        &state,
+        before,
+        vec![withdrawal(&state)],
+        CANCELLED.to_owned(),
+    )
 }
 
 /// Returns the withdrawal of a job; other messages stay at the receiver.
 fn withdrawal_of_job(state: &SentMessage) -> Vec<Work> {
-    if state.message.kind == MessageType::Job { vec![withdrawal(state)] } else { Vec::new() }
+    if state.message.kind == MessageType::Job {
+        vec![withdrawal(state)]
+    } else {
+        Vec::new()
+    }
 }
 
 fn withdrawal(state: &SentMessage) -> Work {

@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use orlog_model::{
-    CorrelationId, Event, EventId, EventType, Failure, InstanceKey, SagaName, Status, TenantId, TimerChange,
-    Timestamp, Work, WorkOutcome,
+    CorrelationId, Event, EventId, EventType, Failure, InstanceKey, SagaName, Status, TenantId,
+    TimerChange, Timestamp, Work, WorkOutcome,
 };
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -50,20 +50,29 @@ impl Harness {
 
     /// Returns the outbox instance of a message that was sent.
     fn sent(kind: MessageType) -> Self {
-        let mut this = Self::new(MessageProgram::default(), SAGA, CorrelationId::new("m-1").unwrap());
+        let mut this = Self::new(
+            MessageProgram::default(),
+            SAGA,
+            CorrelationId::new("m-1").unwrap(),
+        );
         this.signal(SEND, json!(submission(kind))).unwrap();
         this
     }
 
     fn inbox() -> Self {
         let message = submission(MessageType::Chat).message;
-        Self::new(InboxProgram::default(), INBOX_SAGA, inbox_id(&message.from, &message.id))
+        Self::new(
+            InboxProgram::default(),
+            INBOX_SAGA,
+            inbox_id(&message.from, &message.id),
+        )
     }
 
     /// Returns the inbox instance of a message that was delivered.
     fn received(kind: MessageType) -> Self {
         let mut this = Self::inbox();
-        this.signal(DELIVER, json!(Harness::sent(kind).message().delivery())).unwrap();
+        this.signal(DELIVER, json!(Harness::sent(kind).message().delivery()))
+            .unwrap();
         this
     }
 
@@ -118,7 +127,9 @@ impl Harness {
         (self.state, self.status, self.version) =
             (Some(transition.state), transition.status, self.version + 1);
         for work in transition.work {
-            let tag = work.tag().map_or_else(|| "cancel".to_owned(), ToString::to_string);
+            let tag = work
+                .tag()
+                .map_or_else(|| "cancel".to_owned(), ToString::to_string);
             self.work.insert(tag, work);
         }
         for timer in transition.timers {
@@ -134,16 +145,33 @@ impl Harness {
     }
 
     fn succeed(&mut self, tag: &str, payload: Value) -> Result<(), String> {
-        let outcome = WorkOutcome::Succeeded { event: None, payload, schema_version: 1 };
+        let outcome = WorkOutcome::Succeeded {
+            event: None,
+            payload,
+            schema_version: 1,
+        };
         self.work.remove(tag).expect("the work is pending");
-        self.apply(&ProgramInput::WorkResult { tag, outcome: &outcome })
+        self.apply(&ProgramInput::WorkResult {
+            tag,
+            outcome: &outcome,
+        })
     }
 
     fn fail(&mut self, tag: &str) -> Result<(), String> {
-        let failure = Failure { code: "OR0111".to_owned(), message: "not permitted".to_owned() };
-        let outcome = WorkOutcome::Failed { event: None, failure, payload: Value::Null };
+        let failure = Failure {
+            code: "OR0111".to_owned(),
+            message: "not permitted".to_owned(),
+        };
+        let outcome = WorkOutcome::Failed {
+            event: None,
+            failure,
+            payload: Value::Null,
+        };
         self.work.remove(tag).expect("the work is pending");
-        self.apply(&ProgramInput::WorkResult { tag, outcome: &outcome })
+        self.apply(&ProgramInput::WorkResult {
+            tag,
+            outcome: &outcome,
+        })
     }
 
     fn fire(&mut self, timer: &str) -> Result<(), String> {
@@ -155,8 +183,14 @@ impl Harness {
 
     /// Returns the armed timer and the time until it is due.
     fn timer(&self) -> Option<(&str, Duration)> {
-        assert!(self.timers.len() <= 1, "each timeout begins when the one before ends: {:?}", self.timers);
-        self.timers.first_key_value().map(|(name, due)| (name.as_str(), due.duration_since(self.now)))
+        assert!(
+            self.timers.len() <= 1,
+            "each timeout begins when the one before ends: {:?}",
+            self.timers
+        );
+        self.timers
+            .first_key_value()
+            .map(|(name, due)| (name.as_str(), due.duration_since(self.now)))
     }
 }
 
@@ -173,12 +207,25 @@ fn submission(kind: MessageType) -> SendMessage {
         user: Some("ann".to_owned()),
         sent_at: Timestamp::from_millis(0),
     };
-    let timeouts = Timeouts { result: Some(7 * DAY), ..Timeouts::of(kind) };
-    SendMessage { message, timeouts, acts_for_receiver: false }
+    let timeouts = Timeouts {
+        result: Some(7 * DAY),
+        ..Timeouts::of(kind)
+    };
+    SendMessage {
+        message,
+        timeouts,
+        acts_for_receiver: false,
+    }
 }
 
 fn report(status: MessageStatus) -> Value {
-    json!(Report { status, result: Value::Null, failure: None, lines: Vec::new(), total_lines: 0 })
+    json!(Report {
+        status,
+        result: Value::Null,
+        failure: None,
+        lines: Vec::new(),
+        total_lines: 0
+    })
 }
 
 /// Requirements: F6.
@@ -187,12 +234,15 @@ fn each_timeout_begins_when_the_one_before_ends() {
     let mut sent = Harness::sent(MessageType::Chat);
     assert_eq!(sent.timer(), Some(("delivery", 7 * DAY)));
     sent.now = sent.now.saturating_add(DAY);
-    sent.succeed("deliver", report(MessageStatus::Dispatched)).unwrap();
+    sent.succeed("deliver", report(MessageStatus::Dispatched))
+        .unwrap();
     assert_eq!(sent.timer(), Some(("acknowledgement", DAY)));
     sent.now = sent.now.saturating_add(DAY / 2);
-    sent.signal(REPORT, report(MessageStatus::Acknowledged)).unwrap();
+    sent.signal(REPORT, report(MessageStatus::Acknowledged))
+        .unwrap();
     assert_eq!(sent.timer(), Some(("result", 7 * DAY)));
-    sent.signal(REPORT, report(MessageStatus::Processed)).unwrap();
+    sent.signal(REPORT, report(MessageStatus::Processed))
+        .unwrap();
     assert_eq!((sent.timer(), sent.status), (None, Status::Completed));
 }
 
@@ -209,16 +259,26 @@ fn each_timer_ends_the_message_with_its_own_code() {
             if let Some(status) = reached {
                 sent.succeed("deliver", report(status)).unwrap();
             }
-            for other in ["delivery", "acknowledgement", "result"].iter().filter(|other| **other != timer) {
+            for other in ["delivery", "acknowledgement", "result"]
+                .iter()
+                .filter(|other| **other != timer)
+            {
                 assert_eq!(sent.fire(other), Err("the timer is not armed".to_owned()));
             }
             sent.fire(timer).unwrap();
             let state = sent.message();
             let failure = state.failure.unwrap();
-            assert_eq!((state.status, failure.code), (MessageStatus::Error, format!("{timer}_timeout")));
+            assert_eq!(
+                (state.status, failure.code),
+                (MessageStatus::Error, format!("{timer}_timeout"))
+            );
             assert!(failure.message.contains("b@two"), "{}", failure.message);
             assert_eq!(sent.status, Status::Failed);
-            assert_eq!(sent.work.contains_key("withdraw"), kind == MessageType::Job, "only a job is stopped");
+            assert_eq!(
+                sent.work.contains_key("withdraw"),
+                kind == MessageType::Job,
+                "only a job is stopped"
+            );
         }
     }
 }
@@ -226,10 +286,17 @@ fn each_timer_ends_the_message_with_its_own_code() {
 #[test]
 fn default_timeouts_of_a_conversation_do_not_limit_the_result() {
     let limits = |kind| {
-        let Timeouts { delivery, acknowledgement, result } = Timeouts::of(kind);
+        let Timeouts {
+            delivery,
+            acknowledgement,
+            result,
+        } = Timeouts::of(kind);
         (delivery, acknowledgement, result)
     };
-    assert_eq!(limits(MessageType::Job), (7 * DAY, Some(DAY), Some(7 * DAY)));
+    assert_eq!(
+        limits(MessageType::Job),
+        (7 * DAY, Some(DAY), Some(7 * DAY))
+    );
     assert_eq!(limits(MessageType::Chat), (7 * DAY, Some(DAY), None));
     assert_eq!(limits(MessageType::Mail), (7 * DAY, Some(DAY), None));
 }
@@ -241,16 +308,29 @@ fn rejected_delivery_ends_the_message_with_the_reason_of_the_receiver() {
         sent.fail("deliver").unwrap();
         assert_eq!(sent.message().failure.unwrap().message, "not permitted");
         assert_eq!((sent.status, sent.timer()), (Status::Failed, None));
-        assert_eq!(sent.work.contains_key("withdraw"), kind == MessageType::Job, "only a job is stopped");
+        assert_eq!(
+            sent.work.contains_key("withdraw"),
+            kind == MessageType::Job,
+            "only a job is stopped"
+        );
     }
 }
 
 #[test]
 fn job_that_an_earlier_attempt_stored_is_stopped_when_its_delivery_fails() {
-    let (mut sent, mut inbox) = (Harness::sent(MessageType::Job), Harness::received(MessageType::Job));
+    let (mut sent, mut inbox) = (
+        Harness::sent(MessageType::Job),
+        Harness::received(MessageType::Job),
+    );
     sent.fail("deliver").unwrap();
-    inbox.signal(DELIVER, json!(sent.message().withdrawal())).unwrap();
-    assert!(matches!(inbox.work["cancel"], Work::CancelChild(_)), "{:?}", inbox.work);
+    inbox
+        .signal(DELIVER, json!(sent.message().withdrawal()))
+        .unwrap();
+    assert!(
+        matches!(inbox.work["cancel"], Work::CancelChild(_)),
+        "{:?}",
+        inbox.work
+    );
     assert_eq!(inbox.status, Status::Cancelled);
     // Neither a repetition nor its end has a further effect.
     let again = inbox.signal(DELIVER, json!(sent.message().withdrawal()));
@@ -258,7 +338,11 @@ fn job_that_an_earlier_attempt_stored_is_stopped_when_its_delivery_fails() {
     for is_success in [true, false] {
         let mut sent = Harness::sent(MessageType::Job);
         sent.fail("deliver").unwrap();
-        let ended = if is_success { sent.succeed("withdraw", Value::Null) } else { sent.fail("withdraw") };
+        let ended = if is_success {
+            sent.succeed("withdraw", Value::Null)
+        } else {
+            sent.fail("withdraw")
+        };
         assert_eq!(ended, Err("the message has ended".to_owned()));
         assert!(sent.work.is_empty(), "{:?}", sent.work);
     }
@@ -268,21 +352,36 @@ fn job_that_an_earlier_attempt_stored_is_stopped_when_its_delivery_fails() {
 fn withdrawal_does_not_end_another_message_with_the_same_id() {
     let mut inbox = Harness::received(MessageType::Job);
     // The sender reuses the id after its retention.
-    let mut sent = Harness::new(MessageProgram::default(), SAGA, CorrelationId::new("m-1").unwrap());
+    let mut sent = Harness::new(
+        MessageProgram::default(),
+        SAGA,
+        CorrelationId::new("m-1").unwrap(),
+    );
     sent.now = sent.now.saturating_add(DAY);
-    sent.signal(SEND, json!(submission(MessageType::Job))).unwrap();
+    sent.signal(SEND, json!(submission(MessageType::Job)))
+        .unwrap();
     sent.fail("deliver").unwrap();
     let withdrawn = inbox.signal(DELIVER, json!(sent.message().withdrawal()));
-    assert_eq!(withdrawn, Err("it is not the message that is withdrawn".to_owned()));
-    assert_eq!((inbox.status, inbox.work.contains_key("cancel")), (Status::Running, false));
+    assert_eq!(
+        withdrawn,
+        Err("it is not the message that is withdrawn".to_owned())
+    );
+    assert_eq!(
+        (inbox.status, inbox.work.contains_key("cancel")),
+        (Status::Running, false)
+    );
 }
 
 #[test]
 fn report_proves_a_delivery_whose_answer_was_lost() {
     let mut sent = Harness::sent(MessageType::Job);
-    sent.signal(REPORT, report(MessageStatus::Acknowledged)).unwrap();
+    sent.signal(REPORT, report(MessageStatus::Acknowledged))
+        .unwrap();
     assert_eq!(sent.timer(), Some(("result", 7 * DAY)));
-    assert_eq!(sent.fail("deliver"), Err("the message is delivered".to_owned()));
+    assert_eq!(
+        sent.fail("deliver"),
+        Err("the message is delivered".to_owned())
+    );
     assert_eq!(
         sent.signal(REPORT, report(MessageStatus::Dispatched)),
         Err("the report is not new".to_owned())
@@ -293,25 +392,42 @@ fn report_proves_a_delivery_whose_answer_was_lost() {
 #[test]
 fn nodes_are_distributed_among_the_effects_beside_the_own_one() {
     let effect = |harness: &Harness, tag: &str| {
-        let Work::Effect(effect) = &harness.work[tag] else { panic!("{:?}", harness.work) };
+        let Work::Effect(effect) = &harness.work[tag] else {
+            panic!("{:?}", harness.work)
+        };
         effect.name.to_string()
     };
     let delivery = |from: &str, to: &str| {
-        let mut sent = Harness::new(MessageProgram::default(), SAGA, CorrelationId::new("m-1").unwrap());
+        let mut sent = Harness::new(
+            MessageProgram::default(),
+            SAGA,
+            CorrelationId::new("m-1").unwrap(),
+        );
         let mut submission = submission(MessageType::Chat);
-        (submission.message.from, submission.message.to) = (from.parse().unwrap(), to.parse().unwrap());
+        (submission.message.from, submission.message.to) =
+            (from.parse().unwrap(), to.parse().unwrap());
         sent.signal(SEND, json!(submission)).unwrap();
         sent.apply(&ProgramInput::Cancel { reason: "" }).unwrap();
-        assert_eq!(effect(&sent, "withdraw"), effect(&sent, "deliver"), "one node, one effect");
+        assert_eq!(
+            effect(&sent, "withdraw"),
+            effect(&sent, "deliver"),
+            "one node, one effect"
+        );
         effect(&sent, "deliver")
     };
     assert_eq!(delivery("a@one", "b@one"), EFFECT);
-    let found: BTreeSet<_> = (0..200).map(|number| delivery("a@one", &format!("b@n{number}"))).collect();
+    let found: BTreeSet<_> = (0..200)
+        .map(|number| delivery("a@one", &format!("b@n{number}")))
+        .collect();
     let others: BTreeSet<_> = EFFECTS[1..].iter().map(|name| (*name).to_owned()).collect();
     assert_eq!(found, others);
     let mut inbox = Harness::received(MessageType::Chat);
     inbox.signal(ACKNOWLEDGE, Value::Null).unwrap();
-    assert_eq!(effect(&inbox, "report"), delivery("b@two", "a@one"), "a report goes to the sender");
+    assert_eq!(
+        effect(&inbox, "report"),
+        delivery("b@two", "a@one"),
+        "a report goes to the sender"
+    );
 }
 
 #[test]
@@ -321,22 +437,39 @@ fn repeated_submission_has_no_effect_and_another_content_is_rejected() {
     let again = sent.signal(SEND, json!(submission(MessageType::Chat)));
     assert_eq!(again, Err("the message exists".to_owned()));
     let other = sent.signal(SEND, json!(submission(MessageType::Mail)));
-    assert_eq!(other, Err("a message with this id and another content exists".to_owned()));
+    assert_eq!(
+        other,
+        Err("a message with this id and another content exists".to_owned())
+    );
 }
 
 #[test]
 fn cancelled_message_is_withdrawn_and_its_later_delivery_changes_nothing() {
     let mut sent = Harness::sent(MessageType::Job);
     let late = sent.message().delivery();
-    sent.apply(&ProgramInput::Cancel { reason: "wrong address" }).unwrap();
+    sent.apply(&ProgramInput::Cancel {
+        reason: "wrong address",
+    })
+    .unwrap();
     assert_eq!((sent.status, sent.timer()), (Status::Cancelled, None));
     let mut inbox = Harness::inbox();
-    inbox.signal(DELIVER, json!(sent.message().withdrawal())).unwrap();
-    assert_eq!(inbox.signal(DELIVER, json!(late)), Err("the message exists".to_owned()));
+    inbox
+        .signal(DELIVER, json!(sent.message().withdrawal()))
+        .unwrap();
+    assert_eq!(
+        inbox.signal(DELIVER, json!(late)),
+        Err("the message exists".to_owned())
+    );
     let state = inbox.inbox_message();
-    assert_eq!((state.status, inbox.status, inbox.work.len()), (MessageStatus::Error, Status::Cancelled, 0));
+    assert_eq!(
+        (state.status, inbox.status, inbox.work.len()),
+        (MessageStatus::Error, Status::Cancelled, 0)
+    );
     assert!(state.failure.unwrap().message.contains("wrong address"));
-    assert_eq!(state.message.body, "", "the content of a withdrawn message is not sent");
+    assert_eq!(
+        state.message.body, "",
+        "the content of a withdrawn message is not sent"
+    );
 }
 
 #[test]
@@ -344,10 +477,17 @@ fn withdrawal_stops_the_flow_of_a_job() {
     let mut inbox = Harness::received(MessageType::Job);
     let mut sent = Harness::sent(MessageType::Job);
     sent.apply(&ProgramInput::Cancel { reason: "" }).unwrap();
-    inbox.signal(DELIVER, json!(sent.message().withdrawal())).unwrap();
-    let Work::CancelChild(cancel) = &inbox.work["cancel"] else { panic!("{:?}", inbox.work) };
+    inbox
+        .signal(DELIVER, json!(sent.message().withdrawal()))
+        .unwrap();
+    let Work::CancelChild(cancel) = &inbox.work["cancel"] else {
+        panic!("{:?}", inbox.work)
+    };
     assert_eq!(cancel.correlation, inbox.key.correlation);
-    assert_eq!(inbox.fail("flow"), Err("it changes nothing of the message".to_owned()));
+    assert_eq!(
+        inbox.fail("flow"),
+        Err("it changes nothing of the message".to_owned())
+    );
     assert_eq!(inbox.status, Status::Cancelled);
 }
 
@@ -355,14 +495,28 @@ fn withdrawal_stops_the_flow_of_a_job() {
 #[test]
 fn job_starts_a_flow_and_reports_its_results() {
     let mut inbox = Harness::received(MessageType::Job);
-    let Work::StartChild(start) = &inbox.work["flow"] else { panic!("{:?}", inbox.work) };
-    assert_eq!((start.saga.as_str(), &start.correlation), ("orlog.flow", &inbox.key.correlation));
+    let Work::StartChild(start) = &inbox.work["flow"] else {
+        panic!("{:?}", inbox.work)
+    };
+    assert_eq!(
+        (start.saga.as_str(), &start.correlation),
+        ("orlog.flow", &inbox.key.correlation)
+    );
     assert_eq!(start.data["user"], "a@one");
-    assert_eq!(inbox.inbox_message().report().status, MessageStatus::Acknowledged);
+    assert_eq!(
+        inbox.inbox_message().report().status,
+        MessageStatus::Acknowledged
+    );
     let not_by_hand = inbox.signal(PROCESS, json!({ "result": 1 })).unwrap_err();
-    assert!(not_by_hand.contains("the flow of a job ends it"), "{not_by_hand}");
+    assert!(
+        not_by_hand.contains("the flow of a job ends it"),
+        "{not_by_hand}"
+    );
     inbox.succeed("flow", json!({ "a": 7 })).unwrap();
-    assert_eq!((inbox.status, inbox.inbox_message().report().result), (Status::Completed, json!({ "a": 7 })));
+    assert_eq!(
+        (inbox.status, inbox.inbox_message().report().result),
+        (Status::Completed, json!({ "a": 7 }))
+    );
     assert!(inbox.work.contains_key("report"));
 }
 
@@ -371,7 +525,10 @@ fn failed_flow_is_reported_as_an_error() {
     let mut inbox = Harness::received(MessageType::Job);
     inbox.fail("flow").unwrap();
     let report = inbox.inbox_message().report();
-    assert_eq!((report.status, report.failure.unwrap().code.as_str()), (MessageStatus::Error, "OR0111"));
+    assert_eq!(
+        (report.status, report.failure.unwrap().code.as_str()),
+        (MessageStatus::Error, "OR0111")
+    );
 }
 
 /// Requirements: F6.
@@ -380,13 +537,24 @@ fn member_acknowledges_and_processes_a_conversation_with_lines() {
     let mut inbox = Harness::received(MessageType::Chat);
     inbox.signal(LINE, json!({ "text": "read" })).unwrap();
     inbox.signal(ACKNOWLEDGE, Value::Null).unwrap();
-    assert_eq!(inbox.signal(ACKNOWLEDGE, Value::Null), Err("it is already acknowledged".to_owned()));
+    assert_eq!(
+        inbox.signal(ACKNOWLEDGE, Value::Null),
+        Err("it is already acknowledged".to_owned())
+    );
     for number in 0..MAX_LINES {
-        inbox.signal(LINE, json!({ "text": format!("{number}{}", "x".repeat(2 * MAX_LINE_BYTES)) })).unwrap();
+        inbox
+            .signal(
+                LINE,
+                json!({ "text": format!("{number}{}", "x".repeat(2 * MAX_LINE_BYTES)) }),
+            )
+            .unwrap();
     }
     inbox.signal(PROCESS, json!({ "result": "ok" })).unwrap();
     let state = inbox.inbox_message();
-    assert_eq!((state.by.as_deref(), state.total_lines, state.lines.len()), (Some("bob"), 101, MAX_LINES));
+    assert_eq!(
+        (state.by.as_deref(), state.total_lines, state.lines.len()),
+        (Some("bob"), 101, MAX_LINES)
+    );
     assert_eq!(state.lines[0].text.len(), MAX_LINE_BYTES);
     assert_eq!(
         inbox.signal(REJECT, json!({ "reason": "no" })),
@@ -395,7 +563,10 @@ fn member_acknowledges_and_processes_a_conversation_with_lines() {
     let mut sent = Harness::sent(MessageType::Chat);
     sent.signal(REPORT, json!(state.report())).unwrap();
     let sent = sent.message();
-    assert_eq!((sent.status, sent.result, sent.total_lines), (MessageStatus::Processed, json!("ok"), 101));
+    assert_eq!(
+        (sent.status, sent.result, sent.total_lines),
+        (MessageStatus::Processed, json!("ok"), 101)
+    );
 }
 
 #[test]
@@ -404,11 +575,20 @@ fn ids_of_received_messages_differ_by_sender_and_keep_the_time() {
         ["a@one", "a@two", "b@one"].map(|text| text.parse().unwrap());
     let id = check_id("0190f3a8-6d3c-7c11-9d8e-3f1f0a7b2a51").unwrap();
     let ids = [&one, &two, &other].map(|from| inbox_id(from, &id).to_string());
-    assert!(ids.iter().all(|id| id.starts_with("in-0190f3a8-6d3c-7")), "{ids:?}");
+    assert!(
+        ids.iter().all(|id| id.starts_with("in-0190f3a8-6d3c-7")),
+        "{ids:?}"
+    );
     assert!(ids[0] != ids[1] && ids[0] != ids[2] && ids[1] != ids[2]);
     assert_eq!(inbox_id(&one, &id), inbox_id(&one, &id));
-    assert!(check_id(&ids[0]).unwrap_err().contains("starts with \"in-\""));
-    assert!(check_id(&"x".repeat(101)).is_err() && check_id("a\nb").is_err() && check_id("..").is_err());
+    assert!(
+        check_id(&ids[0])
+            .unwrap_err()
+            .contains("starts with \"in-\"")
+    );
+    assert!(
+        check_id(&"x".repeat(101)).is_err() && check_id("a\nb").is_err() && check_id("..").is_err()
+    );
 }
 
 /// Event of the network, of a user or of the clock.
@@ -472,7 +652,10 @@ impl Network {
         self.copies.push(state.delivery());
         drop(self.inbox.signal(DELIVER, json!(state.delivery())));
         if is_answered {
-            drop(self.sent.succeed("deliver", json!(self.inbox.inbox_message().report())));
+            drop(
+                self.sent
+                    .succeed("deliver", json!(self.inbox.inbox_message().report())),
+            );
         }
     }
 
@@ -490,7 +673,10 @@ impl Network {
 
     fn withdraw(&mut self) {
         if self.sent.work.contains_key("withdraw") {
-            drop(self.inbox.signal(DELIVER, json!(self.sent.message().withdrawal())));
+            drop(
+                self.inbox
+                    .signal(DELIVER, json!(self.sent.message().withdrawal())),
+            );
             drop(self.sent.succeed("withdraw", Value::Null));
         }
     }
@@ -517,12 +703,18 @@ impl Network {
             Step::Reject if exists => drop(self.inbox.signal(REJECT, json!({ "reason": "no" }))),
             Step::Line if exists => drop(self.inbox.signal(LINE, json!({ "text": "x" }))),
             Step::FlowEnds(is_success) if self.inbox.work.contains_key("flow") => {
-                drop(if is_success { self.inbox.succeed("flow", json!(2)) } else { self.inbox.fail("flow") });
+                drop(if is_success {
+                    self.inbox.succeed("flow", json!(2))
+                } else {
+                    self.inbox.fail("flow")
+                });
             }
             Step::Cancel => drop(self.sent.apply(&ProgramInput::Cancel { reason: "" })),
             Step::Timer => {
                 if let Some(timer) = self.sent.timers.keys().next().cloned() {
-                    self.sent.fire(&timer).expect("an armed timer changes the message");
+                    self.sent
+                        .fire(&timer)
+                        .expect("an armed timer changes the message");
                 }
             }
             Step::Acknowledge | Step::Process | Step::Reject | Step::Line | Step::FlowEnds(_) => {}
@@ -533,7 +725,12 @@ impl Network {
     fn settle(&mut self) {
         self.deliver(true);
         self.withdraw();
-        drop(self.inbox.work.remove("cancel").map(|_| self.inbox.work.remove("flow")));
+        drop(
+            self.inbox
+                .work
+                .remove("cancel")
+                .map(|_| self.inbox.work.remove("flow")),
+        );
         self.apply(Step::FlowEnds(true));
         self.report(true);
     }

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use orlog_model::{
-    Effect, EffectName, Failure, InDoubtPolicy, Name, NodeName, Priority, Reference, RunChange, Status,
-    TimerChange, Timestamp, Transition, Wait, WaitKind, Work,
+    Effect, EffectName, Failure, InDoubtPolicy, Name, NodeName, Priority, Reference, RunChange,
+    Status, TimerChange, Timestamp, Transition, Wait, WaitKind, Work,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -99,12 +99,22 @@ pub(super) struct Change {
 impl Change {
     /// Returns the transition to an encoded state.
     pub(super) fn into_output(self, state: Vec<u8>) -> ProgramOutput {
-        let Self { status, work, timers: (before, after), wait: (kind, waits_for), thread, failure, note } =
-            self;
+        let Self {
+            status,
+            work,
+            timers: (before, after),
+            wait: (kind, waits_for),
+            thread,
+            failure,
+            note,
+        } = self;
         let mut timers = Vec::new();
         if before != after {
             timers.extend(before.map(|(timer, _)| TimerChange::Cancel { name: name(timer) }));
-            timers.extend(after.map(|(timer, due)| TimerChange::Arm { name: name(timer), due }));
+            timers.extend(after.map(|(timer, due)| TimerChange::Arm {
+                name: name(timer),
+                due,
+            }));
         }
         let wait = Wait::new(kind, name(waits_for), after.map(|(_, due)| due));
         ProgramOutput::Applied(Box::new(Transition {
@@ -114,8 +124,14 @@ impl Change {
             work,
             timers,
             tasks: Vec::new(),
-            waits: Some(wait).filter(|_| !status.is_final()).into_iter().collect(),
-            reference: Some(Reference::Parts(Box::new(BTreeMap::from([(THREAD.to_owned(), thread)])))),
+            waits: Some(wait)
+                .filter(|_| !status.is_final())
+                .into_iter()
+                .collect(),
+            reference: Some(Reference::Parts(Box::new(BTreeMap::from([(
+                THREAD.to_owned(),
+                thread,
+            )])))),
             failure: failure.filter(|_| status == Status::Failed).map(Into::into),
             variables: Vec::new(),
             note,

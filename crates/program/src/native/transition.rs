@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use orlog_model::{
-    Command, Confirmation, Effect, EffectName, EventType, Fact, Failure, IdError, Name, Priority, Reference,
-    Status, TimerChange, Wait, WaitKind, Work,
+    Command, Confirmation, Effect, EffectName, EventType, Fact, Failure, IdError, Name, Priority,
+    Reference, Status, TimerChange, Wait, WaitKind, Work,
 };
 use serde_json::Value;
 
@@ -50,7 +50,8 @@ impl<'a> TransitionBuilder<'a> {
     /// Adds a command to the aggregate of the correlation id; its response is an event.
     pub fn command(&mut self, tag: &str, aggregate_type: &str, name: &str, payload: Value) {
         let names = [tag, aggregate_type, name].map(Name::new);
-        let [Some(tag), Some(aggregate_type), Some(name)] = names.map(|name| self.checked(name)) else {
+        let [Some(tag), Some(aggregate_type), Some(name)] = names.map(|name| self.checked(name))
+        else {
             return;
         };
         self.work(Work::Command(Command {
@@ -68,9 +69,15 @@ impl<'a> TransitionBuilder<'a> {
 
     /// Adds an effect; its result arrives under the tag.
     pub fn effect(&mut self, tag: &str, name: &str, payload: Value, timeout: Option<Duration>) {
-        let (tag, name) = (self.checked(Name::new(tag)), self.checked(EffectName::new(name)));
-        let (Some(tag), Some(name)) = (tag, name) else { return };
-        self.waits.push(Wait::new(WaitKind::WorkResult, tag.clone(), None));
+        let (tag, name) = (
+            self.checked(Name::new(tag)),
+            self.checked(EffectName::new(name)),
+        );
+        let (Some(tag), Some(name)) = (tag, name) else {
+            return;
+        };
+        self.waits
+            .push(Wait::new(WaitKind::WorkResult, tag.clone(), None));
         self.work(Work::Effect(Effect {
             tag,
             round: 0,
@@ -101,7 +108,8 @@ impl<'a> TransitionBuilder<'a> {
             Work::CancelChild(_) | Work::NotifyParent(_) | Work::PublishResult(_) => &Value::Null,
         };
         if let Err(large) = check_payload(payload) {
-            self.error.get_or_insert_with(|| format!("the payload of {}: {large}", work.label()));
+            self.error
+                .get_or_insert_with(|| format!("the payload of {}: {large}", work.label()));
         }
         self.work.push(work);
     }
@@ -109,7 +117,10 @@ impl<'a> TransitionBuilder<'a> {
     /// Arms a timer that fires this duration after the time of the transition.
     pub fn arm_timer(&mut self, name: &str, after: Duration) {
         if let Some(name) = self.checked(Name::new(name)) {
-            self.timers.push(TimerChange::Arm { name, due: self.context.now.saturating_add(after) });
+            self.timers.push(TimerChange::Arm {
+                name,
+                due: self.context.now.saturating_add(after),
+            });
         }
     }
 
@@ -148,6 +159,7 @@ impl<'a> TransitionBuilder<'a> {
     }
 
     fn checked<T>(&mut self, id: Result<T, IdError>) -> Option<T> {
-        id.map_err(|error| self.error.get_or_insert_with(|| error.to_string()).clone()).ok()
+        id.map_err(|error| self.error.get_or_insert_with(|| error.to_string()).clone())
+            .ok()
     }
 }

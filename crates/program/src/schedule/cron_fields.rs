@@ -5,11 +5,30 @@ const FIELDS: [(&str, u32, u32, &[&str]); 5] = [
     ("minute", 0, 59, &[]),
     ("hour", 0, 23, &[]),
     ("day of the month", 1, 31, &[]),
-    ("month", 1, 12, &["JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC"]),
-    ("day of the week", 0, 7, &["SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT"]),
+    (
+        "month",
+        1,
+        12,
+        &[
+            "JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC",
+        ],
+    ),
+    (
+        "day of the week",
+        0,
+        7,
+        &["SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT"],
+    ),
 ];
 /// Nicknames of whole expressions.
-const NICKNAMES: [&str; 6] = ["@yearly", "@annually", "@monthly", "@weekly", "@daily", "@hourly"];
+const NICKNAMES: [&str; 6] = [
+    "@yearly",
+    "@annually",
+    "@monthly",
+    "@weekly",
+    "@daily",
+    "@hourly",
+];
 
 /// Checks the number of fields and the numbers in them.
 ///
@@ -28,12 +47,20 @@ pub(super) fn check(expression: &str) -> Result<(), String> {
         let names = FIELDS.map(|(name, ..)| name).join(", ");
         return Err(format!("it has {count} fields; write 5: {names}"));
     }
-    fields.iter().zip(FIELDS).try_for_each(|(text, field)| check_field(text, field))
+    fields
+        .iter()
+        .zip(FIELDS)
+        .try_for_each(|(text, field)| check_field(text, field))
 }
 
-fn check_field(text: &str, (name, min, max, names): (&str, u32, u32, &[&str])) -> Result<(), String> {
+fn check_field(
+    text: &str,
+    (name, min, max, names): (&str, u32, u32, &[&str]),
+) -> Result<(), String> {
     for part in text.split(',') {
-        let (range, step) = part.split_once('/').map_or((part, None), |(range, step)| (range, Some(step)));
+        let (range, step) = part
+            .split_once('/')
+            .map_or((part, None), |(range, step)| (range, Some(step)));
         if let Some(step) = step
             && step.parse::<u32>().is_ok_and(|step| step == 0)
         {
@@ -53,9 +80,14 @@ fn check_field(text: &str, (name, min, max, names): (&str, u32, u32, &[&str])) -
                 }
                 ends.push(number);
             } else if !value.chars().all(|c| matches!(c, '*' | '?' | '+')) {
-                let known =
-                    if names.is_empty() { String::new() } else { format!(", or {}", names.join(" ")) };
-                return Err(format!("{name} \"{value}\" is not a number ({min}-{max}{known})"));
+                let known = if names.is_empty() {
+                    String::new()
+                } else {
+                    format!(", or {}", names.join(" "))
+                };
+                return Err(format!(
+                    "{name} \"{value}\" is not a number ({min}-{max}{known})"
+                ));
             }
         }
         if let [first, last] = ends[..]
@@ -75,8 +107,14 @@ fn is_named(value: &str, names: &[&str]) -> bool {
 /// Returns whether the expression matches all hours, or a step of all.
 pub(super) fn names_no_hour(expression: &str) -> bool {
     let text = expression.trim();
-    let hour = if text.starts_with('@') { None } else { text.split_whitespace().nth(1) };
-    hour.map_or(text.eq_ignore_ascii_case("@hourly"), |hour| hour.starts_with('*'))
+    let hour = if text.starts_with('@') {
+        None
+    } else {
+        text.split_whitespace().nth(1)
+    };
+    hour.map_or(text.eq_ignore_ascii_case("@hourly"), |hour| {
+        hour.starts_with('*')
+    })
 }
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
 //! Program of schedules: maps the inputs of an instance to transitions of the schedule.
 
 use orlog_model::{
-    CorrelationId, DefinitionRef, Event, Name, Status, TimerChange, Timestamp, Transition, Wait, WaitKind,
-    WorkOutcome,
+    CorrelationId, DefinitionRef, Event, Name, Status, TimerChange, Timestamp, Transition, Wait,
+    WaitKind, WorkOutcome,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -43,7 +43,10 @@ impl Default for ScheduleProgram {
             history_limit: Some(HISTORY_LIMIT),
             ..Manifest::default()
         };
-        Self { reference: reference(SAGA), manifest }
+        Self {
+            reference: reference(SAGA),
+            manifest,
+        }
     }
 }
 
@@ -57,7 +60,10 @@ impl Program for ScheduleProgram {
     }
 
     fn correlate(&self, event: &Event) -> Result<CorrelationId, ProgramError> {
-        Err(ProgramError::SchemaMismatch(format!("{} is a signal, not an event", event.kind)))
+        Err(ProgramError::SchemaMismatch(format!(
+            "{} is a signal, not an event",
+            event.kind
+        )))
     }
 
     fn apply(
@@ -103,19 +109,23 @@ fn signal(
 ) -> Result<ProgramOutput, ProgramError> {
     match (event.kind.as_str(), state) {
         (PUT, state) => put(state, event, context),
-        (PAUSE | RESUME | TRIGGER | DELETE, None) => {
-            Ok(ProgramOutput::Rejected("the schedule does not exist".into()))
-        }
+        (PAUSE | RESUME | TRIGGER | DELETE, None) => Ok(ProgramOutput::Rejected(
+            "the schedule does not exist".into(),
+        )),
         (DELETE, Some(state)) => delete(state),
         (PAUSE | RESUME | TRIGGER, Some(state)) if state.has_ended() => {
             Ok(ProgramOutput::Rejected("the schedule has ended".into()))
         }
-        (PAUSE, Some(state)) if state.paused => Ok(ProgramOutput::Ignored("it is already paused".into())),
+        (PAUSE, Some(state)) if state.paused => {
+            Ok(ProgramOutput::Ignored("it is already paused".into()))
+        }
         (PAUSE, Some(mut state)) => {
             state.paused = true;
             change(state, context.now, context)
         }
-        (RESUME, Some(state)) if !state.paused => Ok(ProgramOutput::Ignored("it is not paused".into())),
+        (RESUME, Some(state)) if !state.paused => {
+            Ok(ProgramOutput::Ignored("it is not paused".into()))
+        }
         (RESUME, Some(state)) => transition(state, context, |state, own, _| {
             state.paused = false;
             state.pass(own, context.now);
@@ -124,13 +134,18 @@ fn signal(
         (TRIGGER, Some(mut state)) => {
             let after_last = Timestamp::from_millis(state.triggered_at.as_millis() + 1);
             state.triggered_at = context.now.max(after_last);
-            let due = DueRun { at: state.triggered_at, triggered: true };
+            let due = DueRun {
+                at: state.triggered_at,
+                triggered: true,
+            };
             transition(state, context, |state, own, requests| {
                 state.decide(own, requests, due, context.now);
                 true
             })
         }
-        (_, _) => Ok(ProgramOutput::Ignored("a schedule does not handle this event".into())),
+        (_, _) => Ok(ProgramOutput::Ignored(
+            "a schedule does not handle this event".into(),
+        )),
     }
 }
 
@@ -142,10 +157,17 @@ fn put(
     let PutSchedule { spec, file } = serde_json::from_value(event.data.clone())
         .map_err(|error| ProgramError::SchemaMismatch(format!("{PUT}: {error}")))?;
     let invalid = |error: String| ProgramError::SchemaMismatch(format!("{PUT}: {error}"));
-    let (name, next) = (context.key.correlation.as_str(), compiled(&spec).map_err(invalid)?);
+    let (name, next) = (
+        context.key.correlation.as_str(),
+        compiled(&spec).map_err(invalid)?,
+    );
     super::check_name(name).map_err(invalid)?;
     let Some(mut state) = state else {
-        return change(ScheduleState::new(spec, file, context.now), context.now, context);
+        return change(
+            ScheduleState::new(spec, file, context.now),
+            context.now,
+            context,
+        );
     };
     if !state.deleted && state.spec == spec && state.file == file {
         return Ok(ProgramOutput::Ignored("the schedule is unchanged".into()));
@@ -157,20 +179,37 @@ fn put(
         state.cursor = context.now;
         state.recreations += 1;
     } else if let Ok(compiled) = compiled(&state.spec) {
-        state.finish(&Schedule { name, compiled: &compiled }, &next, &mut requests, context.now);
+        state.finish(
+            &Schedule {
+                name,
+                compiled: &compiled,
+            },
+            &next,
+            &mut requests,
+            context.now,
+        );
     } else {
         // An earlier release wrote the specification, and this one cannot read it.
         state.cursor = state.cursor.max(context.now);
     }
     // Runs in progress continue.
     (state.spec, state.file) = (spec, file);
-    state.advance(&Schedule { name, compiled: &next }, &mut requests, context.now);
+    state.advance(
+        &Schedule {
+            name,
+            compiled: &next,
+        },
+        &mut requests,
+        context.now,
+    );
     output(&state, requests)
 }
 
 fn timer(state: ScheduleState, context: &Context<'_>) -> Result<ProgramOutput, ProgramError> {
     // A clock that was set back can be behind the timer.
-    let now = state.fires_at.map_or(context.now, |fires| fires.max(context.now));
+    let now = state
+        .fires_at
+        .map_or(context.now, |fires| fires.max(context.now));
     change(state, now, context)
 }
 
@@ -182,15 +221,21 @@ fn run_ended(
 ) -> Result<ProgramOutput, ProgramError> {
     let failure = match outcome {
         WorkOutcome::Succeeded { .. } | WorkOutcome::Accepted => None,
-        WorkOutcome::Failed { failure, .. } | WorkOutcome::TimedOut { failure } => Some(failure.clone()),
+        WorkOutcome::Failed { failure, .. } | WorkOutcome::TimedOut { failure } => {
+            Some(failure.clone())
+        }
     };
-    transition(state, context, |state, _, requests| state.run_ended(requests, (tag, failure), context.now))
+    transition(state, context, |state, _, requests| {
+        state.run_ended(requests, (tag, failure), context.now)
+    })
 }
 
 /// Ends the schedule; its runs continue.
 fn delete(mut state: ScheduleState) -> Result<ProgramOutput, ProgramError> {
     if state.deleted {
-        return Ok(ProgramOutput::Ignored("the schedule is already deleted".into()));
+        return Ok(ProgramOutput::Ignored(
+            "the schedule is already deleted".into(),
+        ));
     }
     (state.deleted, state.queued, state.fires_at) = (true, None, None);
     output(&state, Requests::default())
@@ -212,7 +257,10 @@ fn transition(
     apply: impl FnOnce(&mut ScheduleState, &Schedule<'_>, &mut Requests) -> bool,
 ) -> Result<ProgramOutput, ProgramError> {
     let compiled = compiled(&state.spec).map_err(ProgramError::InvalidState)?;
-    let own = Schedule { name: context.key.correlation.as_str(), compiled: &compiled };
+    let own = Schedule {
+        name: context.key.correlation.as_str(),
+        compiled: &compiled,
+    };
     let mut requests = Requests::default();
     if !apply(&mut state, &own, &mut requests) {
         return Ok(ProgramOutput::Ignored("the run is unknown".into()));
@@ -224,11 +272,20 @@ fn transition(
 fn output(state: &ScheduleState, requests: Requests) -> Result<ProgramOutput, ProgramError> {
     let name = Name::new(TIMER).expect("the name is short");
     let timer = match state.fires_at {
-        Some(due) => TimerChange::Arm { name: name.clone(), due },
+        Some(due) => TimerChange::Arm {
+            name: name.clone(),
+            due,
+        },
         None => TimerChange::Cancel { name: name.clone() },
     };
-    let waits = state.fires_at.map(|due| Wait::new(WaitKind::Timer, name, Some(due)));
-    let status = if state.has_ended() { Status::Completed } else { Status::Running };
+    let waits = state
+        .fires_at
+        .map(|due| Wait::new(WaitKind::Timer, name, Some(due)));
+    let status = if state.has_ended() {
+        Status::Completed
+    } else {
+        Status::Running
+    };
     let note = match (&requests.notes[..], state.fires_at) {
         ([], Some(next)) => format!("next {next}"),
         ([], None) if state.deleted => "deleted".to_owned(),

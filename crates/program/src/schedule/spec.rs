@@ -76,7 +76,10 @@ pub enum Overlap {
 }
 
 impl Overlap {
-    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+    #[expect(
+        clippy::trivially_copy_pass_by_ref,
+        reason = "serde passes a reference"
+    )]
     fn is_default(&self) -> bool {
         *self == Self::default()
     }
@@ -129,11 +132,20 @@ impl ScheduleSpec {
     pub fn times(&self) -> Result<Times, ScheduleError> {
         let zone = self.zone.as_deref().unwrap_or("UTC");
         let failed = |field: &str, message: String| {
-            let field = if message.starts_with("zone ") { "zone" } else { field };
-            ScheduleError { field: field.to_owned(), message }
+            let field = if message.starts_with("zone ") {
+                "zone"
+            } else {
+                field
+            };
+            ScheduleError {
+                field: field.to_owned(),
+                message,
+            }
         };
         match (&self.cron, &self.every, &self.at) {
-            (Some(cron), None, None) => Times::cron(cron, zone).map_err(|error| failed("cron", error)),
+            (Some(cron), None, None) => {
+                Times::cron(cron, zone).map_err(|error| failed("cron", error))
+            }
             (None, None, Some(at)) => Times::at(at, zone).map_err(|error| failed("at", error)),
             (None, Some(every), None) => {
                 let anchor = self.anchor.as_deref().map(Timestamp::parse).transpose();
@@ -142,7 +154,10 @@ impl ScheduleSpec {
                 Times::every(every, anchor).map_err(|error| failed("every", error))
             }
             (None, None, None) => Err(failed("cron", "write one of cron, every and at".to_owned())),
-            _ => Err(failed("cron", "write only one of cron, every and at".to_owned())),
+            _ => Err(failed(
+                "cron",
+                "write only one of cron, every and at".to_owned(),
+            )),
         }
     }
 
@@ -159,22 +174,40 @@ impl ScheduleSpec {
         let event = keep(&mut errors, "event", event);
         let times = self.times().map_err(|error| errors.push(error)).ok();
         let mut optional = |field: &str, text: Option<&String>, default| match text {
-            Some(text) => duration(field, text).map_err(|error| errors.push(error)).ok(),
+            Some(text) => duration(field, text)
+                .map_err(|error| errors.push(error))
+                .ok(),
             None => Some(default),
         };
         let catch_up = optional("catch_up", self.catch_up.as_ref(), DEFAULT_CATCH_UP);
         let jitter = optional("jitter", self.jitter.as_ref(), Duration::ZERO);
         if catch_up.is_some_and(|window| window < MIN_CATCH_UP) {
             let message = "the window is too short; the minimum is 10s".to_owned();
-            errors.push(ScheduleError { field: "catch_up".to_owned(), message });
+            errors.push(ScheduleError {
+                field: "catch_up".to_owned(),
+                message,
+            });
         }
         let mut findings = RawDiagnostics::new();
-        let scope = Scope { roots: &[], vars: None, element: Some(VARIABLES) };
+        let scope = Scope {
+            roots: &[],
+            vars: None,
+            element: Some(VARIABLES),
+        };
         let data = Template::compile(&self.data, "data", &scope, &mut findings);
         errors.extend(findings.into_iter().map(ScheduleError::from));
         match (saga, event, times, catch_up, jitter) {
-            (Some(saga), Some(event), Some(times), Some(catch_up), Some(jitter)) if errors.is_empty() => {
-                Ok(Compiled { saga, event, times, catch_up, jitter, data })
+            (Some(saga), Some(event), Some(times), Some(catch_up), Some(jitter))
+                if errors.is_empty() =>
+            {
+                Ok(Compiled {
+                    saga,
+                    event,
+                    times,
+                    catch_up,
+                    jitter,
+                    data,
+                })
             }
             _ => Err(errors),
         }
@@ -183,23 +216,44 @@ impl ScheduleSpec {
 
 impl Compiled {
     /// Returns the data of a start event.
-    pub(super) fn data(&self, name: &str, at: Timestamp, run: &CorrelationId) -> Result<Value, String> {
+    pub(super) fn data(
+        &self,
+        name: &str,
+        at: Timestamp,
+        run: &CorrelationId,
+    ) -> Result<Value, String> {
         let value = json!({ "name": name, "time": at.to_string(), "correlation": run });
         let bindings = Bindings::before_any_instance().element(VARIABLES, &value, 0);
-        self.data.evaluate(&bindings).map_err(|error| error.to_string())
+        self.data
+            .evaluate(&bindings)
+            .map_err(|error| error.to_string())
     }
 }
 
 impl From<RawDiagnostic> for ScheduleError {
     fn from(finding: RawDiagnostic) -> Self {
-        let suggestion = finding.suggestion.map(|text| format!("; {text}")).unwrap_or_default();
-        Self { field: finding.path, message: finding.message + &suggestion }
+        let suggestion = finding
+            .suggestion
+            .map(|text| format!("; {text}"))
+            .unwrap_or_default();
+        Self {
+            field: finding.path,
+            message: finding.message + &suggestion,
+        }
     }
 }
 
-fn keep<T, E: fmt::Display>(errors: &mut Vec<ScheduleError>, field: &str, value: Result<T, E>) -> Option<T> {
-    let failed =
-        |error: E| errors.push(ScheduleError { field: field.to_owned(), message: error.to_string() });
+fn keep<T, E: fmt::Display>(
+    errors: &mut Vec<ScheduleError>,
+    field: &str,
+    value: Result<T, E>,
+) -> Option<T> {
+    let failed = |error: E| {
+        errors.push(ScheduleError {
+            field: field.to_owned(),
+            message: error.to_string(),
+        })
+    };
     value.map_err(failed).ok()
 }
 
@@ -218,7 +272,10 @@ pub fn check_name(name: &str) -> Result<CorrelationId, String> {
     let id = CorrelationId::for_path(name)
         .map_err(|error| error.to_string().replace("correlation id", "schedule name"))?;
     if name.len() > MAX_NAME_BYTES {
-        return Err(format!("schedule name has {} bytes, the limit is {MAX_NAME_BYTES}", name.len()));
+        return Err(format!(
+            "schedule name has {} bytes, the limit is {MAX_NAME_BYTES}",
+            name.len()
+        ));
     }
     Ok(id)
 }

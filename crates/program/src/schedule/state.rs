@@ -16,7 +16,8 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use orlog_model::{
-    CancelChild, CorrelationId, Failure, Name, ParentEndPolicy, SagaName, StartChild, Timestamp, Work,
+    CancelChild, CorrelationId, Failure, Name, ParentEndPolicy, SagaName, StartChild, Timestamp,
+    Work,
 };
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -147,19 +148,30 @@ impl ScheduleState {
     #[must_use]
     pub fn has_ended(&self) -> bool {
         self.deleted
-            || !self.paused && self.fires_at.is_none() && self.running.is_empty() && self.queued.is_none()
+            || !self.paused
+                && self.fires_at.is_none()
+                && self.running.is_empty()
+                && self.queued.is_none()
     }
 
     /// Returns the start times after `now`: due times with their jitter.
     ///
     /// # Errors
     /// If this release cannot read the specification.
-    pub fn upcoming(&self, name: &str, now: Timestamp, count: usize) -> Result<Vec<Timestamp>, String> {
+    pub fn upcoming(
+        &self,
+        name: &str,
+        now: Timestamp,
+        count: usize,
+    ) -> Result<Vec<Timestamp>, String> {
         if self.paused || self.deleted {
             return Ok(Vec::new());
         }
         let compiled = compiled(&self.spec)?;
-        let times = compiled.times.after(self.cursor).map(|due| fire_time(&compiled, name, due));
+        let times = compiled
+            .times
+            .after(self.cursor)
+            .map(|due| fire_time(&compiled, name, due));
         Ok(times.filter(|time| *time > now).take(count).collect())
     }
 
@@ -176,7 +188,9 @@ impl ScheduleState {
         self.fires_at = None;
         let (mut decided, mut missed) = (0, 0);
         while !self.paused && !self.deleted {
-            let Some(due) = own.compiled.times.next_after(self.cursor) else { break };
+            let Some(due) = own.compiled.times.next_after(self.cursor) else {
+                break;
+            };
             let fires = fire_time(own.compiled, own.name, due);
             if fires > now {
                 self.fires_at = Some(fires);
@@ -201,7 +215,15 @@ impl ScheduleState {
             }
             decided += 1;
             self.cursor = due;
-            self.decide(own, requests, DueRun { at: due, triggered: false }, now);
+            self.decide(
+                own,
+                requests,
+                DueRun {
+                    at: due,
+                    triggered: false,
+                },
+                now,
+            );
         }
         if missed > 0 {
             self.counts.missed += missed;
@@ -222,20 +244,39 @@ impl ScheduleState {
         if self.paused {
             return;
         }
-        let mut open = own.compiled.times.after(self.cursor).take_while(|due| *due <= now);
+        let mut open = own
+            .compiled
+            .times
+            .after(self.cursor)
+            .take_while(|due| *due <= now);
         if let Some(due) = open.next() {
             let before = due.saturating_sub(Duration::from_millis(1));
             // Its other due times up to now, if there are any, lie before the change.
             let until_now = |times: &Compiled| {
-                times.times.after(before).take_while(|due| *due <= now).collect::<Vec<_>>()
+                times
+                    .times
+                    .after(before)
+                    .take_while(|due| *due <= now)
+                    .collect::<Vec<_>>()
             };
             if until_now(own.compiled) == until_now(next) {
                 self.cursor = before;
                 return;
             }
-            self.decide(own, requests, DueRun { at: due, triggered: false }, now);
+            self.decide(
+                own,
+                requests,
+                DueRun {
+                    at: due,
+                    triggered: false,
+                },
+                now,
+            );
             // More than the number that one transition decides, or more than can run.
-            self.counts.missed += open.zip(1..=MAX_COUNTED).last().map_or(0, |(_, count)| count);
+            self.counts.missed += open
+                .zip(1..=MAX_COUNTED)
+                .last()
+                .map_or(0, |(_, count)| count);
         }
         self.cursor = self.cursor.max(now);
     }
@@ -244,7 +285,9 @@ impl ScheduleState {
     pub(super) fn pass(&mut self, own: &Schedule<'_>, now: Timestamp) {
         self.cursor = self.cursor.max(now.saturating_sub(own.compiled.jitter));
         let due = |cursor| own.compiled.times.next_after(cursor);
-        while let Some(due) = due(self.cursor).filter(|due| fire_time(own.compiled, own.name, *due) <= now) {
+        while let Some(due) =
+            due(self.cursor).filter(|due| fire_time(own.compiled, own.name, *due) <= now)
+        {
             self.cursor = due;
         }
     }
@@ -260,19 +303,27 @@ impl ScheduleState {
         let is_idle = self.running.is_empty() && self.queued.is_none();
         match self.spec.overlap {
             _ if is_idle => self.start(own, requests, due, now),
-            Overlap::Allow if self.running.len() < MAX_RUNNING => self.start(own, requests, due, now),
+            Overlap::Allow if self.running.len() < MAX_RUNNING => {
+                self.start(own, requests, due, now)
+            }
             Overlap::Queue if self.queued.is_none() => {
                 requests.notes.push(format!("queued {}", due.at));
                 self.queued = Some(due);
             }
             Overlap::Cancel => {
-                let cancelled: Vec<_> =
-                    self.running.iter_mut().filter(|run| !run.cancelling).map(cancel).collect();
+                let cancelled: Vec<_> = self
+                    .running
+                    .iter_mut()
+                    .filter(|run| !run.cancelling)
+                    .map(cancel)
+                    .collect();
                 requests.work.extend(cancelled);
                 if let Some(replaced) = self.queued.replace(due) {
                     self.skip(requests, replaced);
                 }
-                requests.notes.push(format!("cancelling the run in progress, queued {}", due.at));
+                requests
+                    .notes
+                    .push(format!("cancelling the run in progress, queued {}", due.at));
             }
             Overlap::Skip | Overlap::Queue | Overlap::Allow => self.skip(requests, due),
         }
@@ -280,17 +331,31 @@ impl ScheduleState {
 
     fn skip(&mut self, requests: &mut Requests, due: DueRun) {
         self.counts.skipped += 1;
-        requests.notes.push(format!("skipped {}: a run is in progress", due.at));
+        requests
+            .notes
+            .push(format!("skipped {}: a run is in progress", due.at));
     }
 
     fn start(&mut self, own: &Schedule<'_>, requests: &mut Requests, due: DueRun, now: Timestamp) {
         let correlation = run_id(own.name, due);
-        let run =
-            Run { due, saga: own.compiled.saga.clone(), correlation, started_at: now, cancelling: false };
+        let run = Run {
+            due,
+            saga: own.compiled.saga.clone(),
+            correlation,
+            started_at: now,
+            cancelling: false,
+        };
         self.counts.started += 1;
-        if self.running.iter().any(|open| open.correlation == run.correlation) {
+        if self
+            .running
+            .iter()
+            .any(|open| open.correlation == run.correlation)
+        {
             let message = format!("{} is in progress", run.correlation);
-            let failure = Failure { code: "already_exists".to_owned(), message };
+            let failure = Failure {
+                code: "already_exists".to_owned(),
+                message,
+            };
             requests.notes.push(format!("not started: {failure}"));
             return self.end(run, Some(failure), now);
         }
@@ -310,7 +375,10 @@ impl ScheduleState {
                 self.running.push(run);
             }
             Err(message) => {
-                let failure = Failure { code: "data".to_owned(), message };
+                let failure = Failure {
+                    code: "data".to_owned(),
+                    message,
+                };
                 requests.notes.push(format!("not started: {failure}"));
                 self.end(run, Some(failure), now);
             }
@@ -324,12 +392,22 @@ impl ScheduleState {
         (run, failure): (&str, Option<Failure>),
         now: Timestamp,
     ) -> bool {
-        let Some(index) = self.running.iter().position(|open| tag(&open.correlation).as_str() == run) else {
+        let Some(index) = self
+            .running
+            .iter()
+            .position(|open| tag(&open.correlation).as_str() == run)
+        else {
             return false;
         };
         let run = self.running.remove(index);
-        let outcome = if failure.is_some() { "failed" } else { "completed" };
-        requests.notes.push(format!("{} {outcome}", run.correlation));
+        let outcome = if failure.is_some() {
+            "failed"
+        } else {
+            "completed"
+        };
+        requests
+            .notes
+            .push(format!("{} {outcome}", run.correlation));
         self.end(run, failure, now);
         true
     }
@@ -340,7 +418,11 @@ impl ScheduleState {
             Some(_) => self.counts.failed += 1,
         }
         self.recent.truncate(RECENT - 1);
-        self.recent.push_front(EndedRun { run, ended_at: now, failure });
+        self.recent.push_front(EndedRun {
+            run,
+            ended_at: now,
+            failure,
+        });
     }
 }
 
@@ -362,10 +444,21 @@ fn fire_time(compiled: &Compiled, name: &str, due: Timestamp) -> Timestamp {
     if compiled.jitter.is_zero() {
         return due;
     }
-    let gap = compiled.times.next_after(due).map_or(Duration::MAX, |next| next.duration_since(due));
-    let limit = u64::try_from(compiled.jitter.min(gap).as_millis()).unwrap_or(u64::MAX).max(1);
-    let digest = Sha256::new().chain_update(name).chain_update(due.as_millis().to_be_bytes()).finalize();
-    let hash = digest.iter().take(8).fold(0, |hash, byte| hash << 8 | u64::from(*byte));
+    let gap = compiled
+        .times
+        .next_after(due)
+        .map_or(Duration::MAX, |next| next.duration_since(due));
+    let limit = u64::try_from(compiled.jitter.min(gap).as_millis())
+        .unwrap_or(u64::MAX)
+        .max(1);
+    let digest = Sha256::new()
+        .chain_update(name)
+        .chain_update(due.as_millis().to_be_bytes())
+        .finalize();
+    let hash = digest
+        .iter()
+        .take(8)
+        .fold(0, |hash, byte| hash << 8 | u64::from(*byte));
     due.saturating_add(Duration::from_millis(hash % limit))
 }
 
@@ -382,5 +475,9 @@ fn tag(run: &CorrelationId) -> Name {
 fn cancel(run: &mut Run) -> Work {
     run.cancelling = true;
     let reason = "a later time of the schedule is due".to_owned();
-    Work::CancelChild(CancelChild { saga: run.saga.clone(), correlation: run.correlation.clone(), reason })
+    Work::CancelChild(CancelChild {
+        saga: run.saga.clone(),
+        correlation: run.correlation.clone(),
+        reason,
+    })
 }

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use orlog_model::{
-    CorrelationId, Event, EventId, EventType, Failure, InstanceKey, SagaName, Status, TenantId, TimerChange,
-    Timestamp, Transition, Work, WorkOutcome,
+    CorrelationId, Event, EventId, EventType, Failure, InstanceKey, SagaName, Status, TenantId,
+    TimerChange, Timestamp, Transition, Work, WorkOutcome,
 };
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -80,7 +80,9 @@ impl Harness {
     }
 
     fn apply(&mut self, input: &ProgramInput<'_>) -> bool {
-        let Some(transition) = self.decide(input) else { return false };
+        let Some(transition) = self.decide(input) else {
+            return false;
+        };
         self.commit(transition);
         true
     }
@@ -93,7 +95,11 @@ impl Harness {
             pending_work: &[],
             attempts: 0,
         };
-        match self.program.apply(self.state.as_deref(), input, &context).unwrap() {
+        match self
+            .program
+            .apply(self.state.as_deref(), input, &context)
+            .unwrap()
+        {
             ProgramOutput::Applied(transition) => Some(transition),
             ProgramOutput::Ignored(_) | ProgramOutput::Rejected(_) => None,
         }
@@ -104,9 +110,17 @@ impl Harness {
         for work in transition.work {
             match work {
                 Work::StartChild(start) => {
-                    assert!(self.running.insert(start.correlation.clone()), "{} runs", start.correlation);
+                    assert!(
+                        self.running.insert(start.correlation.clone()),
+                        "{} runs",
+                        start.correlation
+                    );
                     let command = (start.correlation.clone(), start.round);
-                    assert!(self.commands.insert(command), "{}: repeated command", start.correlation);
+                    assert!(
+                        self.commands.insert(command),
+                        "{}: repeated command",
+                        start.correlation
+                    );
                     self.started.push((start.correlation, start.data));
                 }
                 Work::CancelChild(cancel) => self.cancelled.push(cancel.correlation),
@@ -145,9 +159,16 @@ impl Harness {
         assert!(self.running.remove(run));
         let outcome = match failure {
             None => WorkOutcome::succeeded(None, Value::Null),
-            Some(failure) => WorkOutcome::Failed { event: None, failure, payload: Value::Null },
+            Some(failure) => WorkOutcome::Failed {
+                event: None,
+                failure,
+                payload: Value::Null,
+            },
         };
-        assert!(self.apply(&ProgramInput::WorkResult { tag: run.as_str(), outcome: &outcome }));
+        assert!(self.apply(&ProgramInput::WorkResult {
+            tag: run.as_str(),
+            outcome: &outcome
+        }));
     }
 
     fn end_all(&mut self) {
@@ -162,7 +183,10 @@ impl Harness {
 
     /// Returns the times in the correlation ids of the started runs.
     fn started(&self) -> Vec<&str> {
-        self.started.iter().map(|(run, _)| run.as_str().strip_prefix("s-2027-01-01T").unwrap()).collect()
+        self.started
+            .iter()
+            .map(|(run, _)| run.as_str().strip_prefix("s-2027-01-01T").unwrap())
+            .collect()
     }
 }
 
@@ -173,7 +197,10 @@ fn every_hour(overlap: &str) -> Value {
 #[test]
 fn run_receives_the_due_time_and_its_correlation_id() {
     let data = json!({ "day": "=schedule.time.substring(0, 10)", "id": "=schedule.correlation", "fixed": 1 });
-    let mut s = Harness::new("2027-01-01T00:30:00Z", &json!({ "saga": "bill", "every": "1h", "data": data }));
+    let mut s = Harness::new(
+        "2027-01-01T00:30:00Z",
+        &json!({ "saga": "bill", "every": "1h", "data": data }),
+    );
     s.run_until("2027-01-01T01:00:00Z");
     let expected = json!({ "day": "2027-01-01", "id": "s-2027-01-01T01:00:00Z", "fixed": 1 });
     assert_eq!(s.started[0].1, expected);
@@ -188,7 +215,10 @@ fn skip_starts_no_run_while_one_is_in_progress() {
     s.run_until("2027-01-01T04:30:00Z");
     assert_eq!(s.started(), ["01:00:00Z", "04:00:00Z"]);
     let counts = s.state().counts;
-    assert_eq!((counts.started, counts.completed, counts.skipped), (2, 1, 2));
+    assert_eq!(
+        (counts.started, counts.completed, counts.skipped),
+        (2, 1, 2)
+    );
 }
 
 #[test]
@@ -202,11 +232,17 @@ fn queue_starts_one_waiting_run_at_the_end() {
 
 #[test]
 fn allow_overlaps_runs_up_to_the_limit_and_loses_none() {
-    let mut s =
-        Harness::new("2027-01-01T00:00:00Z", &json!({ "saga": "bill", "every": "1m", "overlap": "allow" }));
+    let mut s = Harness::new(
+        "2027-01-01T00:00:00Z",
+        &json!({ "saga": "bill", "every": "1m", "overlap": "allow" }),
+    );
     s.now = Timestamp::parse("2027-01-01T03:00:00Z").unwrap();
     s.fire();
-    assert_eq!((s.running.len(), s.timer), (MAX_RUNNING, None), "due times wait for the end of a run");
+    assert_eq!(
+        (s.running.len(), s.timer),
+        (MAX_RUNNING, None),
+        "due times wait for the end of a run"
+    );
     s.end_all();
     s.fire();
     assert_eq!(s.started.len(), 180);
@@ -219,7 +255,10 @@ fn cancel_cancels_the_run_and_starts_the_next_after_its_end() {
     assert_eq!(s.started(), ["01:00:00Z"]);
     assert_eq!(s.cancelled.len(), 1, "it is cancelled once");
     let run = s.cancelled[0].clone();
-    let failure = Failure { code: "child_cancelled".to_owned(), message: "x".to_owned() };
+    let failure = Failure {
+        code: "child_cancelled".to_owned(),
+        message: "x".to_owned(),
+    };
     s.end(&run, Some(failure));
     assert_eq!(s.started(), ["01:00:00Z", "03:00:00Z"]);
     assert_eq!((s.state().counts.failed, s.state().counts.skipped), (1, 1));
@@ -233,9 +272,19 @@ fn due_times_older_than_the_window_are_missed() {
     s.now = Timestamp::parse("2027-01-01T00:10:00Z").unwrap();
     s.fire();
     let started: Vec<_> = s.started.iter().map(|(run, _)| run.as_str()).collect();
-    assert_eq!(started, ["s-2026-12-31T23:20:00Z", "s-2026-12-31T23:40:00Z", "s-2027-01-01T00:00:00Z"]);
+    assert_eq!(
+        started,
+        [
+            "s-2026-12-31T23:20:00Z",
+            "s-2026-12-31T23:40:00Z",
+            "s-2027-01-01T00:00:00Z"
+        ]
+    );
     assert_eq!(s.state().counts.missed, 3 * 72 - 3);
-    assert_eq!(s.timer, Some(Timestamp::parse("2027-01-01T00:20:00Z").unwrap()));
+    assert_eq!(
+        s.timer,
+        Some(Timestamp::parse("2027-01-01T00:20:00Z").unwrap())
+    );
 }
 
 #[test]
@@ -277,7 +326,11 @@ fn trigger_starts_a_run_now_under_the_overlap_policy() {
     assert_eq!(s.started(), ["00:30:00Z"]);
     s.end_all();
     assert!(s.signal(TRIGGER, Value::Null));
-    assert_eq!(s.started(), ["00:30:00Z", "00:30:00.002Z"], "two runs never have the same id");
+    assert_eq!(
+        s.started(),
+        ["00:30:00Z", "00:30:00.002Z"],
+        "two runs never have the same id"
+    );
     assert!(s.state().recent[0].run.due.triggered);
 }
 
@@ -293,15 +346,23 @@ fn equal_specification_changes_nothing_and_another_one_continues_after_now() {
 
 #[test]
 fn specification_that_arrives_before_a_late_timer_loses_no_due_time() {
-    let spec = |data| json!({ "saga": "bill", "every": "1h", "overlap": "allow", "data": { "v": data } });
+    let spec =
+        |data| json!({ "saga": "bill", "every": "1h", "overlap": "allow", "data": { "v": data } });
     let mut s = Harness::new("2027-01-01T00:30:00Z", &spec(1));
     // Down from 00:55 to 02:05.
     s.now = Timestamp::parse("2027-01-01T02:05:00Z").unwrap();
     assert!(s.put(&spec(2)));
     assert_eq!(s.started(), ["01:00:00Z", "02:00:00Z"]);
     s.run_until("2027-01-01T03:00:00Z");
-    let data: Vec<_> = s.started.iter().map(|(_, data)| data["v"].clone()).collect();
-    assert_eq!((s.started().len(), data), (3, vec![json!(1), json!(1), json!(2)]));
+    let data: Vec<_> = s
+        .started
+        .iter()
+        .map(|(_, data)| data["v"].clone())
+        .collect();
+    assert_eq!(
+        (s.started().len(), data),
+        (3, vec![json!(1), json!(1), json!(2)])
+    );
     assert!(s.signal(PAUSE, Value::Null));
     assert!(s.put(&spec(3)));
     s.run_until("2027-01-01T04:30:00Z");
@@ -315,16 +376,26 @@ fn specification_that_arrives_before_a_late_timer_loses_no_due_time() {
 
 #[test]
 fn start_that_jitter_delays_survives_a_change_and_a_pause() {
-    let spec =
-        |every: &str, data| json!({ "saga": "bill", "every": every, "jitter": "50m", "data": { "v": data } });
+    let spec = |every: &str, data| json!({ "saga": "bill", "every": every, "jitter": "50m", "data": { "v": data } });
     let mut s = Harness::new("2027-01-01T00:00:00Z", &spec("1h", 1));
-    let (due, fires) = (Timestamp::parse("2027-01-01T01:00:00Z").unwrap(), s.timer.unwrap());
+    let (due, fires) = (
+        Timestamp::parse("2027-01-01T01:00:00Z").unwrap(),
+        s.timer.unwrap(),
+    );
     s.now = due.saturating_add(std::time::Duration::from_secs(1));
     assert!(s.now < fires);
     assert!(s.put(&spec("1h", 2)));
-    assert_eq!((s.started().len(), s.timer), (0, Some(fires)), "the delay is the same");
+    assert_eq!(
+        (s.started().len(), s.timer),
+        (0, Some(fires)),
+        "the delay is the same"
+    );
     assert!(s.signal(PAUSE, Value::Null) && s.signal(RESUME, Value::Null));
-    assert_eq!((s.started().len(), s.timer), (0, Some(fires)), "it starts after the pause");
+    assert_eq!(
+        (s.started().len(), s.timer),
+        (0, Some(fires)),
+        "it starts after the pause"
+    );
     // The next specification does not contain this due time.
     assert!(s.put(&json!({ "saga": "bill", "at": "2027-01-01T09:00:00Z" })));
     assert_eq!(s.started(), ["01:00:00Z"]);
@@ -333,8 +404,10 @@ fn start_that_jitter_delays_survives_a_change_and_a_pause() {
 
 #[test]
 fn start_time_within_a_pause_is_ignored() {
-    let mut s =
-        Harness::new("2027-01-01T00:00:00Z", &json!({ "saga": "bill", "every": "1h", "jitter": "50m" }));
+    let mut s = Harness::new(
+        "2027-01-01T00:00:00Z",
+        &json!({ "saga": "bill", "every": "1h", "jitter": "50m" }),
+    );
     let fires = s.timer.unwrap();
     assert!(s.signal(PAUSE, Value::Null));
     s.now = fires;
@@ -350,7 +423,10 @@ fn deleted_schedule_ends_and_can_be_created_again() {
     assert_eq!((s.timer, s.status), (None, Status::Completed));
     assert!(!s.signal(TRIGGER, Value::Null) && !s.signal(PAUSE, Value::Null));
     s.end_all();
-    assert_eq!((s.status, s.state().counts.completed), (Status::Completed, 1));
+    assert_eq!(
+        (s.status, s.state().counts.completed),
+        (Status::Completed, 1)
+    );
     s.now = Timestamp::parse("2027-01-01T02:30:00Z").unwrap();
     assert!(s.put(&every_hour("skip")));
     assert_eq!((s.status, s.state().counts.started), (Status::Running, 0));
@@ -385,7 +461,14 @@ fn due_time_that_is_started_again_after_a_clock_correction_has_another_command()
     s.now = Timestamp::parse("2027-01-01T00:30:00Z").unwrap();
     assert!(s.signal(DELETE, Value::Null) && s.put(&every_hour("allow")));
     s.run_until("2027-01-01T01:00:00Z");
-    assert_eq!((s.started().len(), s.state().counts.failed, s.state().running.len()), (2, 1, 1));
+    assert_eq!(
+        (
+            s.started().len(),
+            s.state().counts.failed,
+            s.state().running.len()
+        ),
+        (2, 1, 1)
+    );
 }
 
 #[test]
@@ -411,19 +494,30 @@ fn changed_times_start_nothing_that_was_due_before_the_change() {
 
 #[test]
 fn one_date_ends_the_schedule_after_its_run() {
-    let mut s =
-        Harness::new("2027-01-01T00:30:00Z", &json!({ "saga": "bill", "at": "2027-01-01T04:00:00Z" }));
+    let mut s = Harness::new(
+        "2027-01-01T00:30:00Z",
+        &json!({ "saga": "bill", "at": "2027-01-01T04:00:00Z" }),
+    );
     s.run_until("2027-01-01T05:00:00Z");
-    assert_eq!((s.started(), s.status), (vec!["04:00:00Z"], Status::Running));
+    assert_eq!(
+        (s.started(), s.status),
+        (vec!["04:00:00Z"], Status::Running)
+    );
     s.end_all();
     assert_eq!(s.status, Status::Completed);
-    assert!(!s.put(&json!({ "saga": "bill", "at": "2027-01-01T04:00:00Z" })), "it is not due again");
+    assert!(
+        !s.put(&json!({ "saga": "bill", "at": "2027-01-01T04:00:00Z" })),
+        "it is not due again"
+    );
 }
 
 #[test]
 fn data_without_a_value_fails_the_run() {
     let data = json!({ "x": "=1 / (size(schedule.name) - 1)" });
-    let mut s = Harness::new("2027-01-01T00:30:00Z", &json!({ "saga": "bill", "every": "1h", "data": data }));
+    let mut s = Harness::new(
+        "2027-01-01T00:30:00Z",
+        &json!({ "saga": "bill", "every": "1h", "data": data }),
+    );
     s.run_until("2027-01-01T01:00:00Z");
     assert_eq!((s.started.len(), s.state().counts.failed), (0, 1));
     assert_eq!(s.state().recent[0].failure.as_ref().unwrap().code, "data");
@@ -435,20 +529,51 @@ fn invalid_specification_lists_all_errors() {
         "saga": "orlog.schedule", "cron": "61 * * * *", "jitter": "soon", "catch_up": "1s", "data": { "a": "=event.x" },
     }))
     .unwrap();
-    let errors: Vec<_> = spec.check().unwrap_err().iter().map(ToString::to_string).collect();
+    let errors: Vec<_> = spec
+        .check()
+        .unwrap_err()
+        .iter()
+        .map(ToString::to_string)
+        .collect();
     assert_eq!(errors[0], "saga: orlog.schedule is reserved");
-    assert_eq!(errors[1], "cron \"61 * * * *\": minute 61 is out of range (0-59)");
-    assert_eq!(errors[2], "jitter: `soon` is not a duration; write 90s, 30m, 1h30m or 7d");
-    assert_eq!(errors[3], "catch_up: the window is too short; the minimum is 10s");
+    assert_eq!(
+        errors[1],
+        "cron \"61 * * * *\": minute 61 is out of range (0-59)"
+    );
+    assert_eq!(
+        errors[2],
+        "jitter: `soon` is not a duration; write 90s, 30m, 1h30m or 7d"
+    );
+    assert_eq!(
+        errors[3],
+        "catch_up: the window is too short; the minimum is 10s"
+    );
     assert!(errors[4].starts_with("data.a: "), "{errors:?}");
 }
 
 #[test]
 fn state_of_a_newer_release_is_rejected() {
     let s = Harness::new("2027-01-01T00:30:00Z", &every_hour("skip"));
-    let newer = rmp_serde::to_vec_named(&ScheduleState { format: 2, ..s.state() }).unwrap();
-    let context = Context { key: &s.key, version: 2, now: s.now, pending_work: &[], attempts: 0 };
-    let error = s.program.apply(Some(&newer), &ProgramInput::Timer { name: "next" }, &context).unwrap_err();
+    let newer = rmp_serde::to_vec_named(&ScheduleState {
+        format: 2,
+        ..s.state()
+    })
+    .unwrap();
+    let context = Context {
+        key: &s.key,
+        version: 2,
+        now: s.now,
+        pending_work: &[],
+        attempts: 0,
+    };
+    let error = s
+        .program
+        .apply(
+            Some(&newer),
+            &ProgramInput::Timer { name: "next" },
+            &context,
+        )
+        .unwrap_err();
     assert!(error.to_string().contains("format 2 is newer"), "{error}");
 }
 
@@ -529,5 +654,8 @@ proptest! {
 }
 
 fn spec_times(spec: &Value) -> Times {
-    serde_json::from_value::<ScheduleSpec>(spec.clone()).unwrap().times().unwrap()
+    serde_json::from_value::<ScheduleSpec>(spec.clone())
+        .unwrap()
+        .times()
+        .unwrap()
 }

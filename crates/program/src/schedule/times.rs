@@ -36,8 +36,15 @@ pub struct Times(Kind);
 
 #[derive(Clone, Debug)]
 enum Kind {
-    Cron { cron: Box<Cron>, zone: TimeZone, every_hour: bool },
-    Every { interval: i64, anchor: i64 },
+    Cron {
+        cron: Box<Cron>,
+        zone: TimeZone,
+        every_hour: bool,
+    },
+    Every {
+        interval: i64,
+        anchor: i64,
+    },
     At(Timestamp),
 }
 
@@ -49,10 +56,19 @@ impl Times {
     pub fn cron(expression: &str, zone: &str) -> Result<Self, String> {
         let failed = |reason: String| format!("cron \"{expression}\": {reason}");
         cron_fields::check(expression).map_err(failed)?;
-        let parser = CronParser::builder().seconds(Seconds::Disallowed).year(Year::Disallowed).build();
-        let cron = parser.parse(expression).map_err(|error| failed(error.to_string()))?;
+        let parser = CronParser::builder()
+            .seconds(Seconds::Disallowed)
+            .year(Year::Disallowed)
+            .build();
+        let cron = parser
+            .parse(expression)
+            .map_err(|error| failed(error.to_string()))?;
         let every_hour = cron_fields::names_no_hour(expression);
-        let times = Self(Kind::Cron { cron: Box::new(cron), zone: zone_named(zone)?, every_hour });
+        let times = Self(Kind::Cron {
+            cron: Box::new(cron),
+            zone: zone_named(zone)?,
+            every_hour,
+        });
         match times.next_after(Timestamp::from_millis(0)) {
             Some(_) => Ok(times),
             None => Err(failed("no date matches it".to_owned())),
@@ -65,11 +81,16 @@ impl Times {
     /// If the interval is shorter than a second.
     pub fn every(interval: Duration, anchor: Option<Timestamp>) -> Result<Self, String> {
         if interval < MIN_INTERVAL {
-            return Err(format!("every: {interval:?} is too short; the minimum is 1s"));
+            return Err(format!(
+                "every: {interval:?} is too short; the minimum is 1s"
+            ));
         }
-        let interval =
-            i64::try_from(interval.as_millis()).map_err(|_| "every: the interval is too long".to_owned())?;
-        Ok(Self(Kind::Every { interval, anchor: anchor.map_or(0, Timestamp::as_millis) }))
+        let interval = i64::try_from(interval.as_millis())
+            .map_err(|_| "every: the interval is too long".to_owned())?;
+        Ok(Self(Kind::Every {
+            interval,
+            anchor: anchor.map_or(0, Timestamp::as_millis),
+        }))
     }
 
     /// Parses one date: with an offset (`2027-01-31T09:00:00Z`), or a local time in the zone.
@@ -86,22 +107,37 @@ impl Times {
         let instant = instant.ok_or_else(|| {
             format!("at: {text:?} is not a date; write 2027-01-31T09:00 for a time in the zone, or 2027-01-31T09:00:00Z")
         })?;
-        Ok(Self(Kind::At(Timestamp::from_millis(instant.as_millisecond()))))
+        Ok(Self(Kind::At(Timestamp::from_millis(
+            instant.as_millisecond(),
+        ))))
     }
 
     /// Returns the first due time after `after`.
     #[must_use]
     pub fn next_after(&self, after: Timestamp) -> Option<Timestamp> {
         match &self.0 {
-            Kind::Cron { cron, zone, every_hour } => {
+            Kind::Cron {
+                cron,
+                zone,
+                every_hour,
+            } => {
                 let after = Instant::from_millisecond(after.as_millis()).ok()?;
-                let next =
-                    if *every_hour { next_elapsed(cron, zone, after) } else { next_local(cron, zone, after) };
+                let next = if *every_hour {
+                    next_elapsed(cron, zone, after)
+                } else {
+                    next_local(cron, zone, after)
+                };
                 next.map(|next| Timestamp::from_millis(next.as_millisecond()))
             }
             Kind::Every { interval, anchor } => {
-                let passed = after.as_millis().checked_sub(*anchor)?.div_euclid(*interval);
-                let next = passed.checked_add(1)?.checked_mul(*interval)?.checked_add(*anchor)?;
+                let passed = after
+                    .as_millis()
+                    .checked_sub(*anchor)?
+                    .div_euclid(*interval);
+                let next = passed
+                    .checked_add(1)?
+                    .checked_mul(*interval)?
+                    .checked_add(*anchor)?;
                 Some(Timestamp::from_millis(next))
             }
             Kind::At(at) => Some(*at).filter(|at| *at > after),
@@ -125,7 +161,13 @@ pub(super) fn zone_named(name: &str) -> Result<TimeZone, String> {
         let lower = name.to_lowercase();
         let cities: Vec<_> = known
             .iter()
-            .filter(|known| known.to_lowercase().rsplit('/').next().is_some_and(|city| city == lower))
+            .filter(|known| {
+                known
+                    .to_lowercase()
+                    .rsplit('/')
+                    .next()
+                    .is_some_and(|city| city == lower)
+            })
             .take(3)
             .map(|known| format!("`{known}`"))
             .collect();
@@ -142,8 +184,12 @@ pub(super) fn zone_named(name: &str) -> Result<TimeZone, String> {
 #[must_use]
 pub fn local_time(time: Timestamp, zone: &str) -> String {
     let instant = Instant::from_millisecond(time.as_millis()).ok();
-    let local = instant.zip(zone_named(zone).ok()).map(|(instant, zone)| instant.to_zoned(zone));
-    local.map(|local| local.strftime("%a %F %T %:z").to_string()).unwrap_or_default()
+    let local = instant
+        .zip(zone_named(zone).ok())
+        .map(|(instant, zone)| instant.to_zoned(zone));
+    local
+        .map(|local| local.strftime("%a %F %T %:z").to_string())
+        .unwrap_or_default()
 }
 
 /// Returns the next time of an expression that names its hours. The search runs on local times, which are due once each.
@@ -168,8 +214,14 @@ fn resolve(zone: &TimeZone, local: DateTime) -> Option<Instant> {
         }
         AmbiguousOffset::Gap { before, .. } => {
             // With the offset before the gap, the time lies at or after its end.
-            let beyond = before.to_timestamp(local).ok()?.checked_add(SignedDuration::from_secs(1)).ok()?;
-            zone.preceding(beyond).next().map(|transition| transition.timestamp())
+            let beyond = before
+                .to_timestamp(local)
+                .ok()?
+                .checked_add(SignedDuration::from_secs(1))
+                .ok()?;
+            zone.preceding(beyond)
+                .next()
+                .map(|transition| transition.timestamp())
         }
     }
 }
@@ -181,11 +233,19 @@ fn next_elapsed(cron: &Cron, zone: &TimeZone, after: Instant) -> Option<Instant>
     loop {
         let next = cron.find_next_occurrence(&local, false).ok()?;
         let instant = offset.to_timestamp(next).ok()?;
-        let Some(change) = transitions.next().filter(|change| change.timestamp() <= instant) else {
+        let Some(change) = transitions
+            .next()
+            .filter(|change| change.timestamp() <= instant)
+        else {
             return Some(instant);
         };
         offset = change.offset();
-        local = offset.to_datetime(change.timestamp().checked_sub(SignedDuration::from_secs(1)).ok()?);
+        local = offset.to_datetime(
+            change
+                .timestamp()
+                .checked_sub(SignedDuration::from_secs(1))
+                .ok()?,
+        );
     }
 }
 

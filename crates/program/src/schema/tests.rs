@@ -23,25 +23,39 @@ fn violations(schema: &Value, value: &Value, at: &str) -> Vec<String> {
     for (keyword, rule) in fields {
         match keyword.as_str() {
             "$ref" => {
-                let pointer =
-                    rule.as_str().and_then(|r| r.strip_prefix('#')).expect("references are internal");
+                let pointer = rule
+                    .as_str()
+                    .and_then(|r| r.strip_prefix('#'))
+                    .expect("references are internal");
                 found.extend(violations(
-                    full_schema.pointer(pointer).expect("the reference is defined"),
+                    full_schema
+                        .pointer(pointer)
+                        .expect("the reference is defined"),
                     value,
                     at,
                 ));
             }
             "type" => {
-                let types = rule.as_array().cloned().unwrap_or_else(|| vec![rule.clone()]);
-                if !types.iter().any(|name| is(name.as_str().expect("a type is a text"), value)) {
+                let types = rule
+                    .as_array()
+                    .cloned()
+                    .unwrap_or_else(|| vec![rule.clone()]);
+                if !types
+                    .iter()
+                    .any(|name| is(name.as_str().expect("a type is a text"), value))
+                {
                     found.push(format!("{at}: {value} is not {rule}"));
                 }
             }
             "enum" if !rule.as_array().expect("a list").contains(value) => {
                 found.push(format!("{at}: not one of {rule}"));
             }
-            "minimum" if value.as_u64() < rule.as_u64() => found.push(format!("{at}: less than {rule}")),
-            "maximum" if value.as_u64() > rule.as_u64() => found.push(format!("{at}: more than {rule}")),
+            "minimum" if value.as_u64() < rule.as_u64() => {
+                found.push(format!("{at}: less than {rule}"))
+            }
+            "maximum" if value.as_u64() > rule.as_u64() => {
+                found.push(format!("{at}: more than {rule}"))
+            }
             "enum"
             | "minimum"
             | "maximum"
@@ -51,23 +65,34 @@ fn violations(schema: &Value, value: &Value, at: &str) -> Vec<String> {
             | "description"
             | "additionalProperties" => {}
             "pattern" => {
-                let pattern = Regex::new(rule.as_str().expect("a text")).expect("a regular expression");
+                let pattern =
+                    Regex::new(rule.as_str().expect("a text")).expect("a regular expression");
                 if value.as_str().is_some_and(|text| !pattern.is_match(text)) {
                     found.push(format!("{at}: does not match {rule}"));
                 }
             }
             "required" => {
-                let missing = rule.as_array().expect("a list").iter().filter_map(Value::as_str);
+                let missing = rule
+                    .as_array()
+                    .expect("a list")
+                    .iter()
+                    .filter_map(Value::as_str);
                 let missing = missing.filter(|name| value.is_object() && value.get(name).is_none());
                 found.extend(missing.map(|name| format!("{at}: {name} is missing")));
             }
             "properties" => found.extend(within(fields, rule, value, at)),
             "items" => {
                 let items = value.as_array().into_iter().flatten().enumerate();
-                found.extend(items.flat_map(|(n, item)| violations(rule, item, &format!("{at}/{n}"))));
+                found.extend(
+                    items.flat_map(|(n, item)| violations(rule, item, &format!("{at}/{n}"))),
+                );
             }
             "anyOf" | "oneOf" => {
-                let fit = rule.as_array().expect("a list").iter().map(|one| violations(one, value, at));
+                let fit = rule
+                    .as_array()
+                    .expect("a list")
+                    .iter()
+                    .map(|one| violations(one, value, at));
                 let fitting = fit.filter(Vec::is_empty).count();
                 if fitting == 0 || (keyword == "oneOf" && fitting > 1) {
                     found.push(format!("{at}: fits {fitting} of {keyword}"));
@@ -80,14 +105,19 @@ fn violations(schema: &Value, value: &Value, at: &str) -> Vec<String> {
         (fields.get("properties"), fields.get("additionalProperties"))
     {
         let items = value.as_object().into_iter().flatten();
-        found.extend(items.flat_map(|(name, item)| violations(rule, item, &format!("{at}/{name}"))));
+        found
+            .extend(items.flat_map(|(name, item)| violations(rule, item, &format!("{at}/{name}"))));
     }
     found
 }
 
 /// Returns the violations of an object schema that lists all allowed fields.
 fn within(schema: &Map<String, Value>, properties: &Value, value: &Value, at: &str) -> Vec<String> {
-    assert_eq!(schema.get("additionalProperties"), Some(&json!(false)), "beside properties");
+    assert_eq!(
+        schema.get("additionalProperties"),
+        Some(&json!(false)),
+        "beside properties"
+    );
     let fields = value.as_object().into_iter().flatten();
     let found = fields.map(|(name, item)| match properties.get(name) {
         Some(rule) => violations(rule, item, &format!("{at}/{name}")),
@@ -128,7 +158,10 @@ fn docs_schema_is_current() {
     let file = root().join("docs/saga.schema.json");
     let text = std::fs::read_to_string(&file).unwrap_or_default();
     let expected = format!("{:#}\n", json_schema());
-    assert!(text == expected, "outdated; run: cargo run -p orlog -- schema > docs/saga.schema.json");
+    assert!(
+        text == expected,
+        "outdated; run: cargo run -p orlog -- schema > docs/saga.schema.json"
+    );
 }
 
 #[test]
@@ -154,12 +187,21 @@ fn schema_fields_match_the_decoder() {
     fn same(form: &MapSchema, schema: &Value) {
         let mut mine: Vec<_> = form.fields.iter().map(|field| field.name).collect();
         mine.sort_unstable();
-        let theirs: Vec<_> = schema["properties"].as_object().expect("fields").keys().collect();
+        let theirs: Vec<_> = schema["properties"]
+            .as_object()
+            .expect("fields")
+            .keys()
+            .collect();
         assert_eq!(mine, theirs);
     }
     let schema = json_schema();
     same(&Definition::MAP, &schema);
-    for form in [&Step::MAP, &HumanTask::MAP, &JobAction::MAP, &StepDependencies::MAP] {
+    for form in [
+        &Step::MAP,
+        &HumanTask::MAP,
+        &JobAction::MAP,
+        &StepDependencies::MAP,
+    ] {
         same(form, &schema["$defs"][form.name]);
     }
 }
@@ -175,9 +217,18 @@ fn agree(step: &str, fits: bool) {
 
 #[test]
 fn schema_and_decoder_agree() {
-    agree("{ id: a, do: { effect: e.x, data: [1, { a: =vars.b }] } }", true);
-    agree("{ id: a, do: { saga: k, event: E }, ok: { event: A, when: x }, fail: [B, { event: C }] }", true);
-    agree("{ id: a, do: { wait: { until: =vars.t } }, after: { count: 2, of: [b, c] } }", true);
+    agree(
+        "{ id: a, do: { effect: e.x, data: [1, { a: =vars.b }] } }",
+        true,
+    );
+    agree(
+        "{ id: a, do: { saga: k, event: E }, ok: { event: A, when: x }, fail: [B, { event: C }] }",
+        true,
+    );
+    agree(
+        "{ id: a, do: { wait: { until: =vars.t } }, after: { count: 2, of: [b, c] } }",
+        true,
+    );
     agree(
         "{ id: a, do: { wait: =vars.t }, timeout: PT30M, retry: { max_attempts: 2, initial_backoff: 1h30m } }",
         true,
@@ -186,10 +237,19 @@ fn schema_and_decoder_agree() {
         "{ id: a, do: { event: E, count: 2 }, timeout: =vars.t, retry: { initial_backoff: =vars.t } }",
         true,
     );
-    agree("{ id: a, do: { event: E, until: =size(events) > 2 } }", true);
+    agree(
+        "{ id: a, do: { event: E, until: =size(events) > 2 } }",
+        true,
+    );
     agree("{ id: a, do: { event: E, count: many } }", false);
-    agree("{ id: a, do: { switch: [{ when: true, then: b }] }, undo: { effect: e.y, timeout: 1s } }", true);
-    agree("{ id: a, do: { human: { title: T, roles: clerk, due: 1d } }, pivot: true }", true);
+    agree(
+        "{ id: a, do: { switch: [{ when: true, then: b }] }, undo: { effect: e.y, timeout: 1s } }",
+        true,
+    );
+    agree(
+        "{ id: a, do: { human: { title: T, roles: clerk, due: 1d } }, pivot: true }",
+        true,
+    );
     agree("{ id: a }", false);
     agree("{ id: a, do: { effect: e.x, command: a.B } }", false);
     agree("{ id: a, do: { effect: e.x, id: 1 } }", false);
@@ -197,7 +257,10 @@ fn schema_and_decoder_agree() {
     agree("{ id: a, do: { wait: soon } }", false);
     agree("{ id: a, do: { effect: e.x }, timeout: 30 }", false);
     agree("{ id: a, do: { effect: e.x }, pivot: maybe }", false);
-    agree("{ id: a, do: { effect: e.x }, foreach: { in: =vars.l } }", false);
+    agree(
+        "{ id: a, do: { effect: e.x }, foreach: { in: =vars.l } }",
+        false,
+    );
     agree("{ id: a, do: { effect: e.x }, undo: { data: 1 } }", false);
 }
 
@@ -211,15 +274,25 @@ fn every_field_has_a_description() {
     }
     let schema = json_schema();
     walk(&schema);
-    schema["$defs"].as_object().expect("definitions").values().for_each(walk);
-    assert_eq!(schema["$schema"], json!("https://json-schema.org/draft/2020-12/schema"));
+    schema["$defs"]
+        .as_object()
+        .expect("definitions")
+        .values()
+        .for_each(walk);
+    assert_eq!(
+        schema["$schema"],
+        json!("https://json-schema.org/draft/2020-12/schema")
+    );
 }
 
 /// Returns the code blocks of the page about definitions, completed to full definitions.
 fn documented() -> Vec<String> {
-    let page = std::fs::read_to_string(root().join("docs/definitions.md")).expect("the page is readable");
-    let blocks =
-        page.split("```yaml\n").skip(1).map(|rest| rest.split("```").next().expect("the block ends"));
+    let page =
+        std::fs::read_to_string(root().join("docs/definitions.md")).expect("the page is readable");
+    let blocks = page
+        .split("```yaml\n")
+        .skip(1)
+        .map(|rest| rest.split("```").next().expect("the block ends"));
     blocks.map(full_definition).collect()
 }
 
@@ -229,9 +302,18 @@ fn full_definition(block: &str) -> String {
     if block.starts_with("saga:") {
         return block.to_owned();
     }
-    let vars: Vec<_> = VARS.split(' ').map(|name| format!("{name}: =event.{name}")).collect();
-    let head = format!("saga: t\nversion: 3\nstart: Go\nvars: {{ {} }}\n", vars.join(", "));
-    let first = block.lines().find(|line| !line.starts_with('#')).unwrap_or_default();
+    let vars: Vec<_> = VARS
+        .split(' ')
+        .map(|name| format!("{name}: =event.{name}"))
+        .collect();
+    let head = format!(
+        "saga: t\nversion: 3\nstart: Go\nvars: {{ {} }}\n",
+        vars.join(", ")
+    );
+    let first = block
+        .lines()
+        .find(|line| !line.starts_with('#'))
+        .unwrap_or_default();
     if first.starts_with("- ") {
         format!("{head}steps:\n{block}")
     } else if block.contains("\nsteps:") {
@@ -247,8 +329,15 @@ fn documentation_examples_compile() {
     assert!(blocks.len() > 10, "{}", blocks.len());
     let mut errors = Vec::new();
     for text in blocks {
-        assert_eq!(violations(&json_schema(), &yaml::to_json(&text), ""), Vec::<String>::new(), "{text}");
-        for problem in crate::compile_yaml(&text, "definitions.md").err().unwrap_or_default() {
+        assert_eq!(
+            violations(&json_schema(), &yaml::to_json(&text), ""),
+            Vec::<String>::new(),
+            "{text}"
+        );
+        for problem in crate::compile_yaml(&text, "definitions.md")
+            .err()
+            .unwrap_or_default()
+        {
             errors.push(format!("{problem}\n{text}"));
         }
     }

@@ -1,8 +1,8 @@
 //! Program of shadows: maps the inputs of an instance to transitions of the shadow.
 
 use orlog_model::{
-    CorrelationId, DefinitionRef, Event, Failure, Name, Status, TimerChange, Transition, Wait, WaitKind,
-    Work, WorkOutcome,
+    CorrelationId, DefinitionRef, Event, Failure, Name, Status, TimerChange, Transition, Wait,
+    WaitKind, Work, WorkOutcome,
 };
 use serde_json::Value;
 
@@ -12,7 +12,9 @@ use super::state::{FORMAT, ShadowState, ShadowStatus};
 use super::{PROMOTED, SAGA, START, STOP};
 use crate::built_in::page::tag;
 use crate::built_in::{decode, encode, event_type, reference};
-use crate::contract::{Context, EventSubscription, Manifest, ProgramError, ProgramInput, ProgramOutput};
+use crate::contract::{
+    Context, EventSubscription, Manifest, ProgramError, ProgramInput, ProgramOutput,
+};
 use crate::program::Program;
 
 /// Name of the timer of the next page.
@@ -29,13 +31,19 @@ pub struct ShadowProgram {
 
 impl Default for ShadowProgram {
     fn default() -> Self {
-        let start = EventSubscription { kind: event_type(START), starts: true };
+        let start = EventSubscription {
+            kind: event_type(START),
+            starts: true,
+        };
         let manifest = Manifest {
             subscriptions: vec![start],
             history_limit: Some(HISTORY_LIMIT),
             ..Manifest::default()
         };
-        Self { reference: reference(SAGA), manifest }
+        Self {
+            reference: reference(SAGA),
+            manifest,
+        }
     }
 }
 
@@ -63,7 +71,9 @@ impl Program for ShadowProgram {
     ) -> Result<ProgramOutput, ProgramError> {
         let state = state.map(ShadowState::decode).transpose()?;
         match (state, input) {
-            (None, ProgramInput::Event(event)) if event.kind.as_str() == START => start(event, context),
+            (None, ProgramInput::Event(event)) if event.kind.as_str() == START => {
+                start(event, context)
+            }
             (None, _) => Ok(ProgramOutput::Ignored("the shadow does not exist".into())),
             (Some(state), ProgramInput::Event(event)) => signal(state, event, context),
             (Some(mut state), ProgramInput::Timer { .. }) => {
@@ -71,7 +81,9 @@ impl Program for ShadowProgram {
                 state.next_at = None;
                 advance(state, "next page", context)
             }
-            (Some(state), ProgramInput::WorkResult { outcome, .. }) => page_ended(state, outcome, context),
+            (Some(state), ProgramInput::WorkResult { outcome, .. }) => {
+                page_ended(state, outcome, context)
+            }
             (Some(state), ProgramInput::Cancel { .. }) => {
                 end(state, (ShadowStatus::Stopped, "stopping"), context)
             }
@@ -102,11 +114,17 @@ fn start(event: &Event, context: &Context<'_>) -> Result<ProgramOutput, ProgramE
     advance(ShadowState::new(spec), "started", context)
 }
 
-fn signal(state: ShadowState, event: &Event, context: &Context<'_>) -> Result<ProgramOutput, ProgramError> {
+fn signal(
+    state: ShadowState,
+    event: &Event,
+    context: &Context<'_>,
+) -> Result<ProgramOutput, ProgramError> {
     match event.kind.as_str() {
         STOP => end(state, (ShadowStatus::Stopped, "stopping"), context),
         PROMOTED => end(state, (ShadowStatus::Promoted, "promoted"), context),
-        _ => Ok(ProgramOutput::Ignored("a shadow does not handle this event".into())),
+        _ => Ok(ProgramOutput::Ignored(
+            "a shadow does not handle this event".into(),
+        )),
     }
 }
 
@@ -132,8 +150,10 @@ fn page_ended(
     };
     match outcome {
         WorkOutcome::Succeeded { payload, .. } => {
-            let outcome = serde_json::from_value::<PageOutcome>(payload.clone())
-                .map_err(|error| ProgramError::SchemaMismatch(format!("outcome of a page: {error}")))?;
+            let outcome =
+                serde_json::from_value::<PageOutcome>(payload.clone()).map_err(|error| {
+                    ProgramError::SchemaMismatch(format!("outcome of a page: {error}"))
+                })?;
             let work = state.page_ended(page, outcome, (context.key, context.now));
             let note = format!("{} equal, {} different", state.equal, state.different);
             output(&state, work, note, None)
@@ -146,7 +166,11 @@ fn page_ended(
     }
 }
 
-fn advance(mut state: ShadowState, note: &str, context: &Context<'_>) -> Result<ProgramOutput, ProgramError> {
+fn advance(
+    mut state: ShadowState,
+    note: &str,
+    context: &Context<'_>,
+) -> Result<ProgramOutput, ProgramError> {
     let work = state.advance((context.key, context.now));
     output(&state, work, note.to_owned(), None)
 }
@@ -158,9 +182,14 @@ fn output(
     failure: Option<Failure>,
 ) -> Result<ProgramOutput, ProgramError> {
     let name = Name::new(TIMER).expect("the name is short");
-    let due = state.next_at.filter(|_| !state.status.is_final() && state.in_flight.is_none());
+    let due = state
+        .next_at
+        .filter(|_| !state.status.is_final() && state.in_flight.is_none());
     let timer = match due {
-        Some(due) => TimerChange::Arm { name: name.clone(), due },
+        Some(due) => TimerChange::Arm {
+            name: name.clone(),
+            due,
+        },
         None => TimerChange::Cancel { name: name.clone() },
     };
     let wait = match due {
@@ -169,7 +198,9 @@ fn output(
     };
     let status = match state.status {
         ShadowStatus::Running | ShadowStatus::Ending => Status::Running,
-        ShadowStatus::Completed | ShadowStatus::Promoted | ShadowStatus::Superseded => Status::Completed,
+        ShadowStatus::Completed | ShadowStatus::Promoted | ShadowStatus::Superseded => {
+            Status::Completed
+        }
         ShadowStatus::Stopped => Status::Cancelled,
         ShadowStatus::Failed => Status::Failed,
     };
@@ -180,7 +211,10 @@ fn output(
         work: work.into_iter().collect(),
         timers: vec![timer],
         tasks: Vec::new(),
-        waits: Some(wait).filter(|_| status == Status::Running).into_iter().collect(),
+        waits: Some(wait)
+            .filter(|_| status == Status::Running)
+            .into_iter()
+            .collect(),
         reference: None,
         failure: failure.map(Into::into),
         variables: Vec::new(),

@@ -218,7 +218,9 @@ impl ShadowState {
             let pause = pause.max(if is_idle { IDLE_PAUSE } else { MIN_PAUSE });
             self.next_at = Some(now.saturating_add(pause));
             match active {
-                Some(active) if active == self.spec.candidate.hash => self.end(ShadowStatus::Promoted),
+                Some(active) if active == self.spec.candidate.hash => {
+                    self.end(ShadowStatus::Promoted)
+                }
                 Some(active) if active != self.spec.live.hash => self.end(ShadowStatus::Superseded),
                 Some(_) | None if self.compared() >= self.spec.max_instances => {
                     self.end(ShadowStatus::Completed);
@@ -248,15 +250,24 @@ impl ShadowState {
 
     /// Decides what is next; returns the page that is requested.
     pub(super) fn advance(&mut self, (own, now): (&InstanceKey, Timestamp)) -> Option<Work> {
-        if self.in_flight.is_some() || self.status.is_final() || self.next_at.is_some_and(|next| next > now) {
+        if self.in_flight.is_some()
+            || self.status.is_final()
+            || self.next_at.is_some_and(|next| next > now)
+        {
             return None;
         }
         self.next_at = None;
-        self.in_flight = Some(PageInFlight { phase: self.phase, shard: self.shard });
+        self.in_flight = Some(PageInFlight {
+            phase: self.phase,
+            shard: self.shard,
+        });
         self.pages += 1;
         let slots = self.spec.shards.get(self.shard);
         let spec = slots.map(|_| self.spec.clone());
-        let request = json!(PageRequest { spec, task: self.task() });
+        let request = json!(PageRequest {
+            spec,
+            task: self.task()
+        });
         Some(PAGES.request(own, slots, self.pages, request))
     }
 
@@ -264,9 +275,10 @@ impl ShadowState {
     fn task(&self) -> PageTask {
         let progress = &self.shards[self.shard];
         match self.phase {
-            Phase::Compare | Phase::Drain => {
-                PageTask::Ended { after: progress.after.clone(), until: progress.unfinished_at }
-            }
+            Phase::Compare | Phase::Drain => PageTask::Ended {
+                after: progress.after.clone(),
+                until: progress.unfinished_at,
+            },
             Phase::Unfinished => PageTask::Unfinished,
             Phase::End => PageTask::End,
         }
@@ -280,7 +292,14 @@ impl ShadowState {
         for (reason, count) in outcome.skipped {
             *self.skipped.entry(reason).or_default() += count;
         }
-        for KindOutcome { kind, count, instances, live, candidate } in outcome.kinds {
+        for KindOutcome {
+            kind,
+            count,
+            instances,
+            live,
+            candidate,
+        } in outcome.kinds
+        {
             if let Some(known) = self.kinds.iter_mut().find(|known| known.kind == kind) {
                 known.count += count;
                 known.instances.extend(instances);
@@ -288,7 +307,13 @@ impl ShadowState {
             } else if self.kinds.len() < MAX_KINDS {
                 let mut instances = instances;
                 instances.truncate(MAX_EXAMPLES);
-                self.kinds.push(DifferenceKind { kind, count, instances, live, candidate });
+                self.kinds.push(DifferenceKind {
+                    kind,
+                    count,
+                    instances,
+                    live,
+                    candidate,
+                });
             } else {
                 self.other_differences += count;
             }

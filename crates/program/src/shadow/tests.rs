@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use orlog_model::{
-    CorrelationId, Event, EventId, EventType, Failure, InstanceKey, SLOTS, SagaName, SampleRate, Status,
-    TenantId, TimerChange, Timestamp, Work, WorkOutcome,
+    CorrelationId, Event, EventId, EventType, Failure, InstanceKey, SLOTS, SagaName, SampleRate,
+    Status, TenantId, TimerChange, Timestamp, Work, WorkOutcome,
 };
 use serde_json::{Value, json};
 
@@ -39,8 +39,14 @@ impl Harness {
         let at = Timestamp::from_millis;
         let spec = ShadowSpec {
             saga: SagaName::new("order").unwrap(),
-            live: DefinitionId { version: 1, hash: LIVE },
-            candidate: DefinitionId { version: 2, hash: CANDIDATE },
+            live: DefinitionId {
+                version: 1,
+                hash: LIVE,
+            },
+            candidate: DefinitionId {
+                version: 2,
+                hash: CANDIDATE,
+            },
             source: CandidateSource {
                 name: "a.saga.yaml".to_owned(),
                 text: Some(String::new()),
@@ -98,8 +104,13 @@ impl Harness {
             pending_work: &[],
             attempts: 0,
         };
-        let output = self.program.apply(self.state.as_deref(), input, &context).unwrap();
-        let ProgramOutput::Applied(transition) = output else { return false };
+        let output = self
+            .program
+            .apply(self.state.as_deref(), input, &context)
+            .unwrap();
+        let ProgramOutput::Applied(transition) = output else {
+            return false;
+        };
         for timer in &transition.timers {
             self.timer = match timer {
                 TimerChange::Arm { due, .. } => Some(*due),
@@ -119,7 +130,9 @@ impl Harness {
             assert!(self.apply(&ProgramInput::Timer { name: "next" }));
         }
         let payload = self.work.as_ref().expect("a page").payload().unwrap();
-        serde_json::from_value::<PageRequest>(payload.clone()).unwrap().task
+        serde_json::from_value::<PageRequest>(payload.clone())
+            .unwrap()
+            .task
     }
 
     /// Ends the page in flight; returns its task.
@@ -127,9 +140,16 @@ impl Harness {
         let task = self.page();
         self.work = None;
         let read_at = Timestamp::from_millis(self.now);
-        let outcome = PageOutcome { read_at, active: outcome.active.or(Some(LIVE)), ..outcome };
+        let outcome = PageOutcome {
+            read_at,
+            active: outcome.active.or(Some(LIVE)),
+            ..outcome
+        };
         let outcome = WorkOutcome::succeeded(None, json!(outcome));
-        assert!(self.apply(&ProgramInput::WorkResult { tag: "page", outcome: &outcome }));
+        assert!(self.apply(&ProgramInput::WorkResult {
+            tag: "page",
+            outcome: &outcome
+        }));
         task
     }
 
@@ -143,24 +163,40 @@ impl Harness {
 }
 
 fn equal(count: u64) -> PageOutcome {
-    PageOutcome { equal: count, ..PageOutcome::default() }
+    PageOutcome {
+        equal: count,
+        ..PageOutcome::default()
+    }
 }
 
 #[test]
 fn shadow_compares_until_its_time_is_over_and_then_what_has_not_ended() {
     let mut shadow = Harness::start(Vec::new(), 1_000);
-    assert_eq!(shadow.answer(equal(3)), PageTask::Ended { after: None, until: None });
+    assert_eq!(
+        shadow.answer(equal(3)),
+        PageTask::Ended {
+            after: None,
+            until: None
+        }
+    );
     let position = Position {
         at: Timestamp::from_millis(7),
         correlation: CorrelationId::new("o-1").unwrap(),
         read_at: Timestamp::from_millis(9),
     };
-    shadow.answer(PageOutcome { position: Some(position.clone()), ..equal(2) });
+    shadow.answer(PageOutcome {
+        position: Some(position.clone()),
+        ..equal(2)
+    });
     let tasks = shadow.answer_until_end();
     let (compare, rest) = tasks.split_at(tasks.len() - 3);
     let after = Some(position);
     assert!(
-        compare.iter().all(|task| *task == PageTask::Ended { after: after.clone(), until: None }),
+        compare.iter().all(|task| *task
+            == PageTask::Ended {
+                after: after.clone(),
+                until: None
+            }),
         "{tasks:?}"
     );
     assert_eq!(rest[0], PageTask::Unfinished);
@@ -169,17 +205,31 @@ fn shadow_compares_until_its_time_is_over_and_then_what_has_not_ended() {
         "{rest:?}"
     );
     assert_eq!(rest[2], PageTask::End);
-    assert!((5..12).contains(&tasks.len()), "a page every two seconds: {tasks:?}");
+    assert!(
+        (5..12).contains(&tasks.len()),
+        "a page every two seconds: {tasks:?}"
+    );
     let ended = shadow.shadow();
-    assert_eq!((ended.status, ended.equal, shadow.status), (ShadowStatus::Completed, 5, Status::Completed));
+    assert_eq!(
+        (ended.status, ended.equal, shadow.status),
+        (ShadowStatus::Completed, 5, Status::Completed)
+    );
 }
 
 #[test]
 fn slow_page_is_followed_by_a_pause_of_nine_times_its_duration() {
     let mut shadow = Harness::start(Vec::new(), 1_000);
-    shadow.answer(PageOutcome { elapsed_ms: 500, has_more: true, ..equal(1) });
+    shadow.answer(PageOutcome {
+        elapsed_ms: 500,
+        has_more: true,
+        ..equal(1)
+    });
     assert_eq!(shadow.timer.unwrap().as_millis(), START_AT + 4_500);
-    shadow.answer(PageOutcome { elapsed_ms: 1, has_more: true, ..equal(1) });
+    shadow.answer(PageOutcome {
+        elapsed_ms: 1,
+        has_more: true,
+        ..equal(1)
+    });
     assert_eq!(shadow.timer.unwrap().as_millis(), START_AT + 4_700);
 }
 
@@ -192,7 +242,10 @@ fn stop_waits_for_the_page_in_flight_and_ends_the_recording_of_every_shard() {
     assert_eq!(shadow.shadow().status, ShadowStatus::Ending);
     assert!(matches!(shadow.answer(equal(1)), PageTask::Ended { .. }));
     assert_eq!(shadow.answer_until_end(), [PageTask::End, PageTask::End]);
-    assert_eq!((shadow.shadow().status, shadow.status), (ShadowStatus::Stopped, Status::Cancelled));
+    assert_eq!(
+        (shadow.shadow().status, shadow.status),
+        (ShadowStatus::Stopped, Status::Cancelled)
+    );
     assert!(!shadow.event(STOP, Value::Null), "it has ended");
 }
 
@@ -213,8 +266,20 @@ fn pages_of_all_shards_take_turns_and_other_shards_are_asked_through_a_child() {
 #[test]
 fn deployment_and_the_limit_of_instances_end_the_shadow() {
     for (outcome, status) in [
-        (PageOutcome { active: Some(CANDIDATE), ..equal(1) }, ShadowStatus::Promoted),
-        (PageOutcome { active: Some([3; 16]), ..equal(1) }, ShadowStatus::Superseded),
+        (
+            PageOutcome {
+                active: Some(CANDIDATE),
+                ..equal(1)
+            },
+            ShadowStatus::Promoted,
+        ),
+        (
+            PageOutcome {
+                active: Some([3; 16]),
+                ..equal(1)
+            },
+            ShadowStatus::Superseded,
+        ),
         (equal(10), ShadowStatus::Completed),
     ] {
         let mut shadow = Harness::start(Vec::new(), 10);
@@ -232,11 +297,24 @@ fn deployment_and_the_limit_of_instances_end_the_shadow() {
 #[test]
 fn failed_page_fails_the_shadow_with_its_reason() {
     let mut shadow = Harness::start(Vec::new(), 10);
-    let failure = Failure { code: "invalid".to_owned(), message: "no source".to_owned() };
-    let outcome = WorkOutcome::Failed { event: None, failure, payload: Value::Null };
-    assert!(shadow.apply(&ProgramInput::WorkResult { tag: "page", outcome: &outcome }));
+    let failure = Failure {
+        code: "invalid".to_owned(),
+        message: "no source".to_owned(),
+    };
+    let outcome = WorkOutcome::Failed {
+        event: None,
+        failure,
+        payload: Value::Null,
+    };
+    assert!(shadow.apply(&ProgramInput::WorkResult {
+        tag: "page",
+        outcome: &outcome
+    }));
     let state = shadow.shadow();
-    assert_eq!((state.status, state.error.as_deref()), (ShadowStatus::Failed, Some("no source")));
+    assert_eq!(
+        (state.status, state.error.as_deref()),
+        (ShadowStatus::Failed, Some("no source"))
+    );
 }
 
 #[test]
@@ -260,8 +338,16 @@ fn report_is_bounded_and_counts_everything() {
         });
     }
     let state = shadow.shadow();
-    assert_eq!((state.kinds.len(), state.other_differences), (32, 3 * 8 * 4));
-    assert!(state.kinds.iter().all(|kind| kind.count == 12 && kind.instances.len() == 5));
+    assert_eq!(
+        (state.kinds.len(), state.other_differences),
+        (32, 3 * 8 * 4)
+    );
+    assert!(
+        state
+            .kinds
+            .iter()
+            .all(|kind| kind.count == 12 && kind.instances.len() == 5)
+    );
     assert_eq!((state.different, state.skipped["it was migrated"]), (12, 6));
 }
 
@@ -275,5 +361,11 @@ fn only_a_shadow_or_its_child_owns_a_page() {
     let (shadow, page, order) = (key(SAGA), key(PAGE_SAGA), key("order"));
     assert_eq!(shadow_of(&shadow, None), Some(&shadow));
     assert_eq!(shadow_of(&page, Some(&shadow)), Some(&shadow));
-    assert_eq!((shadow_of(&page, Some(&order)), shadow_of(&order, Some(&shadow))), (None, None));
+    assert_eq!(
+        (
+            shadow_of(&page, Some(&order)),
+            shadow_of(&order, Some(&shadow))
+        ),
+        (None, None)
+    );
 }

@@ -6,8 +6,8 @@ use orlog_model::{
 use serde_json::Value;
 
 use super::kind::{
-    ActionForm, Cancellation, CompiledKind, Completion, DefinedAction, KindTraits, Outstanding, Request,
-    RequestContext, UsedName,
+    ActionForm, Cancellation, CompiledKind, Completion, DefinedAction, KindTraits, Outstanding,
+    Request, RequestContext, UsedName,
 };
 use super::values::{eval_error, identifier, payload};
 use crate::compile::expressions::{ExpressionCompiler, Site};
@@ -51,8 +51,9 @@ impl ActionForm for ChildSagaAction {
         if self.saga == *compiler.saga && self.correlation.is_none() {
             let message = format!("the saga {} starts itself", self.saga);
             let finding = RawDiagnostic::new(format!("{}.saga", site.path), message);
-            compiler
-                .report(finding.with_suggestion("limit the recursion with `when`, and set `correlation`"));
+            compiler.report(
+                finding.with_suggestion("limit the recursion with `when`, and set `correlation`"),
+            );
         }
         CompiledChildSaga {
             saga: self.saga.clone(),
@@ -90,8 +91,14 @@ impl CompiledChildSaga {
     fn correlation(&self, context: &RequestContext<'_>) -> Result<CorrelationId, EvalError> {
         let (parent, tag) = (&context.key.correlation, context.tag);
         // A later run of the parent has other children. The state of a requested run does not have the number of earlier ones.
-        let start = context.start_version.map_or_else(String::new, |version| format!(":version-{version}"));
-        let run = if context.run == 1 { String::new() } else { format!(":run-{}", context.run) };
+        let start = context
+            .start_version
+            .map_or_else(String::new, |version| format!(":version-{version}"));
+        let run = if context.run == 1 {
+            String::new()
+        } else {
+            format!(":run-{}", context.run)
+        };
         let tag = format!("{tag}{start}{run}");
         let id = match (&self.correlation, context.retries) {
             (Some(template), _) => CorrelationId::for_path(identifier(
@@ -100,7 +107,9 @@ impl CompiledChildSaga {
             )?),
             // The parent may have an id that only stored instances have.
             (None, 0) => CorrelationId::new(format!("{parent}:{tag}")),
-            (None, retries) => CorrelationId::new(format!("{parent}:{tag}:{}", retries.saturating_add(1))),
+            (None, retries) => {
+                CorrelationId::new(format!("{parent}:{tag}:{}", retries.saturating_add(1)))
+            }
         };
         id.map_err(|error| eval_error("correlation", error.to_string()))
     }
@@ -125,7 +134,11 @@ impl CompiledKind for CompiledChildSaga {
         }
         let Outstanding { saga, step, child } = outstanding;
         let reason = format!("{step} of {saga} is abandoned");
-        let cancel = CancelChild { saga: self.saga.clone(), correlation: child.clone()?, reason };
+        let cancel = CancelChild {
+            saga: self.saga.clone(),
+            correlation: child.clone()?,
+            reason,
+        };
         Some(Cancellation::Work(Work::CancelChild(cancel)))
     }
 

@@ -5,7 +5,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::kind::{
-    ActionForm, CompiledKind, Completion, DefinedAction, KindTraits, Request, RequestContext, UsedName,
+    ActionForm, CompiledKind, Completion, DefinedAction, KindTraits, Request, RequestContext,
+    UsedName,
 };
 use super::values::{identifier, payload};
 use crate::compile::expressions::{ExpressionCompiler, Site};
@@ -34,13 +35,20 @@ impl CommandAction {
     /// Creates a command from its name, written as `aggregate.Command`.
     pub(crate) fn new(name: &str) -> Result<Self, RawDiagnostic> {
         let (aggregate_type, name) = split_command(name)?;
-        Ok(Self { aggregate_type, name, id: None, data: Value::Null })
+        Ok(Self {
+            aggregate_type,
+            name,
+            id: None,
+            data: Value::Null,
+        })
     }
 }
 
 /// Splits `inventory.ReserveStock` into aggregate type and command.
 pub(crate) fn split_command(text: &str) -> Result<(Name, Name), RawDiagnostic> {
-    let parts = text.rsplit_once('.').filter(|(aggregate, name)| !aggregate.is_empty() && !name.is_empty());
+    let parts = text
+        .rsplit_once('.')
+        .filter(|(aggregate, name)| !aggregate.is_empty() && !name.is_empty());
     let Some((aggregate, name)) = parts else {
         let message = format!("`{text}` is not a command");
         return Err(RawDiagnostic::new("", message)
@@ -57,7 +65,10 @@ impl ActionForm for CommandAction {
         ..KindTraits::new("a command", Completion::Acceptance)
     };
     const FIELDS: &'static [FieldSchema] = &[
-        must::<Text>("command", "Command to an aggregate, for example `inventory.ReserveStock`."),
+        must::<Text>(
+            "command",
+            "Command to an aggregate, for example `inventory.ReserveStock`.",
+        ),
         may::<Any>("id", "Id of the aggregate. Default: the correlation id."),
         may::<Any>("data", "The payload."),
     ];
@@ -66,9 +77,15 @@ impl ActionForm for CommandAction {
     fn decode(decoder: &mut Decoder<'_>, fields: &Fields<'_>) -> Option<Self> {
         let (node, path) = fields.get("command")?;
         let command = Self::new(decoder.text(node, &path)?);
-        let command = command.map_err(|finding| decoder.report(RawDiagnostic { path, ..finding })).ok()?;
+        let command = command
+            .map_err(|finding| decoder.report(RawDiagnostic { path, ..finding }))
+            .ok()?;
         let data = fields.template("data").unwrap_or_default();
-        Some(Self { id: fields.template("id"), data, ..command })
+        Some(Self {
+            id: fields.template("id"),
+            data,
+            ..command
+        })
     }
 
     fn compile(&self, compiler: &mut ExpressionCompiler<'_>, site: Site<'_>) -> CompiledCommand {
@@ -84,7 +101,10 @@ impl ActionForm for CommandAction {
 impl DefinedAction for CommandAction {
     fn names(&self) -> Vec<UsedName<'_>> {
         let aggregate = UsedName::new("aggregate", self.aggregate_type.as_str(), "command");
-        vec![aggregate, UsedName::new("command", self.name.as_str(), "command")]
+        vec![
+            aggregate,
+            UsedName::new("command", self.name.as_str(), "command"),
+        ]
     }
 
     fn data_mut(&mut self) -> Option<&mut Value> {

@@ -4,7 +4,8 @@ use orlog_model::{Effect, EffectName, Work};
 use serde_json::Value;
 
 use super::kind::{
-    ActionForm, CompiledKind, Completion, DefinedAction, KindTraits, Request, RequestContext, UsedName,
+    ActionForm, CompiledKind, Completion, DefinedAction, KindTraits, Request, RequestContext,
+    UsedName,
 };
 use super::values::payload;
 use crate::compile::expressions::{ExpressionCompiler, Site};
@@ -46,22 +47,37 @@ impl ActionForm for EffectAction {
         let responses = self.responses.as_ref().map(|versions| {
             let path = format!("{}.responses", site.path);
             if versions.on_unsupported == UnsupportedVersionPolicy::Ignore {
-                let finding =
-                    RawDiagnostic::new(format!("{path}.on_unsupported"), "a response cannot be ignored");
+                let finding = RawDiagnostic::new(
+                    format!("{path}.on_unsupported"),
+                    "a response cannot be ignored",
+                );
                 compiler.report(finding.with_suggestion("use `compensate` or `dead_letter`"));
             }
-            versions.check(&path).into_iter().for_each(|finding| compiler.report(finding));
+            versions
+                .check(&path)
+                .into_iter()
+                .for_each(|finding| compiler.report(finding));
             versions.compile(compiler, &path)
         });
         let data = compiler.field(site, "data", &self.data);
-        CompiledEffect { name: self.name.clone(), data, version: self.version.unwrap_or(1), responses }
+        CompiledEffect {
+            name: self.name.clone(),
+            data,
+            version: self.version.unwrap_or(1),
+            responses,
+        }
     }
 }
 
 impl EffectAction {
     /// Creates an effect without data.
     pub(crate) fn new(name: EffectName) -> Self {
-        Self { name, data: Value::Null, version: None, responses: None }
+        Self {
+            name,
+            data: Value::Null,
+            version: None,
+            responses: None,
+        }
     }
 }
 
@@ -88,7 +104,11 @@ pub(crate) struct CompiledEffect {
 impl CompiledKind for CompiledEffect {
     fn request(&self, context: &RequestContext<'_>) -> Result<Request, EvalError> {
         let payload = payload(&self.data, context.tag, context.bindings)?;
-        Ok(Request::Work(Box::new(effect_work((&self.name, self.version), payload, context)?)))
+        Ok(Request::Work(Box::new(effect_work(
+            (&self.name, self.version),
+            payload,
+            context,
+        )?)))
     }
 
     fn effect(&self) -> Option<(&EffectName, &Template)> {

@@ -4,12 +4,15 @@ use orlog_model::EventType;
 use serde_json::{Map, Value};
 
 use super::kind::{
-    ActionForm, CompiledKind, Completion, DefinedAction, KindTraits, Request, RequestContext, UsedName,
+    ActionForm, CompiledKind, Completion, DefinedAction, KindTraits, Request, RequestContext,
+    UsedName,
 };
 use crate::compile::expressions::{ExpressionCompiler, ExpressionScope, Site};
 use crate::diagnostic::RawDiagnostic;
 use crate::expression::{EVENTS, EvalError, Expression};
-use crate::language::{Condition, Count, Decoder, FieldSchema, Fields, Id, OneOrList, language_map};
+use crate::language::{
+    Condition, Count, Decoder, FieldSchema, Fields, Id, OneOrList, language_map,
+};
 use crate::limits::MAX_COLLECTED_EVENTS;
 
 language_map! {
@@ -49,29 +52,49 @@ impl ActionForm for EventAction {
 
     fn compile(&self, compiler: &mut ExpressionCompiler<'_>, site: Site<'_>) -> CompiledEvent {
         if self.events.is_empty() {
-            compiler.report(RawDiagnostic::new(format!("{}.event", site.path), "no event is awaited"));
+            compiler.report(RawDiagnostic::new(
+                format!("{}.event", site.path),
+                "no event is awaited",
+            ));
         }
         if self.count.is_some() && self.until.is_some() {
-            let finding = RawDiagnostic::new(format!("{}.until", site.path), "`count` already ends the wait");
+            let finding = RawDiagnostic::new(
+                format!("{}.until", site.path),
+                "`count` already ends the wait",
+            );
             compiler.report(finding.with_suggestion("write until: =size(events) >= 3 && …"));
         }
-        let count = self.count.map(|count| usize::try_from(count).unwrap_or(usize::MAX));
+        let count = self
+            .count
+            .map(|count| usize::try_from(count).unwrap_or(usize::MAX));
         if count.is_some_and(|count| !(1..=MAX_COLLECTED_EVENTS).contains(&count)) {
             let message = format!("the count must be 1 to {MAX_COLLECTED_EVENTS}");
             compiler.report(RawDiagnostic::new(format!("{}.count", site.path), message));
         }
         let path = format!("{}.until", site.path);
-        let scope = Site { scope: ExpressionScope::Result, collects: true, ..site.at(&path) };
+        let scope = Site {
+            scope: ExpressionScope::Result,
+            collects: true,
+            ..site.at(&path)
+        };
         let until = compiler.condition(scope, self.until.as_ref());
-        let collection = CompiledCollection { count, until, keeps_data: self.until.is_some() };
-        CompiledEvent { collection: self.collects().then_some(collection) }
+        let collection = CompiledCollection {
+            count,
+            until,
+            keeps_data: self.until.is_some(),
+        };
+        CompiledEvent {
+            collection: self.collects().then_some(collection),
+        }
     }
 }
 
 impl DefinedAction for EventAction {
     fn names(&self) -> Vec<UsedName<'_>> {
         let events = self.events.iter().enumerate();
-        events.map(|(n, event)| UsedName::new("event", event.as_str(), &format!("event[{n}]"))).collect()
+        events
+            .map(|(n, event)| UsedName::new("event", event.as_str(), &format!("event[{n}]")))
+            .collect()
     }
 }
 

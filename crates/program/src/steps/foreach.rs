@@ -24,7 +24,11 @@ language_map! {
 
 impl Foreach {
     pub(crate) fn new(list: &str, name: &str) -> Self {
-        Self { list: list.to_owned(), name: name.to_owned(), max_concurrency: None }
+        Self {
+            list: list.to_owned(),
+            name: name.to_owned(),
+            max_concurrency: None,
+        }
     }
 
     /// Checks the constants of the step at `path`, whose action has these properties.
@@ -38,19 +42,30 @@ impl Foreach {
         let limit = self.max_concurrency.map(usize::try_from);
         if !matches!(limit, None | Some(Ok(1..=MAX_ELEMENTS))) {
             let message = format!("the concurrency must be 1 to {MAX_ELEMENTS}");
-            findings.push(RawDiagnostic::new(format!("{path}.foreach.max_concurrency"), message));
+            findings.push(RawDiagnostic::new(
+                format!("{path}.foreach.max_concurrency"),
+                message,
+            ));
         }
         let name = self.name.as_str();
         let is_identifier = name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
             && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
         let used = Root::named(name).is_some() || name == INDEX;
         if !is_identifier || used {
-            let reason = if used { "is taken" } else { "is not a valid element name" };
-            let finding = RawDiagnostic::new(format!("{path}.foreach.as"), format!("`{name}` {reason}"));
+            let reason = if used {
+                "is taken"
+            } else {
+                "is not a valid element name"
+            };
+            let finding =
+                RawDiagnostic::new(format!("{path}.foreach.as"), format!("`{name}` {reason}"));
             findings.push(finding.with_suggestion("use a name such as `item`"));
         }
         if is_pivot && action.completion == Completion::Timer {
-            findings.push(RawDiagnostic::new(format!("{path}.pivot"), "a wait cannot be a pivot"));
+            findings.push(RawDiagnostic::new(
+                format!("{path}.pivot"),
+                "a wait cannot be a pivot",
+            ));
         }
     }
 
@@ -65,10 +80,17 @@ impl Foreach {
         compiler: &mut ExpressionCompiler<'_>,
         site: Site<'_>,
     ) -> Option<CompiledForeach> {
-        let list = compiler.condition(site.at(&format!("{}.foreach.in", site.path)), Some(&self.list))?;
+        let list = compiler.condition(
+            site.at(&format!("{}.foreach.in", site.path)),
+            Some(&self.list),
+        )?;
         let limit = self.max_concurrency.unwrap_or(DEFAULT_FOREACH_CONCURRENCY);
         let max_concurrency = usize::try_from(limit).unwrap_or(usize::MAX);
-        Some(CompiledForeach { list, name: self.name.clone(), max_concurrency })
+        Some(CompiledForeach {
+            list,
+            name: self.name.clone(),
+            max_concurrency,
+        })
     }
 }
 
@@ -89,11 +111,20 @@ impl CompiledForeach {
             Value::Array(list) if list.len() <= MAX_ELEMENTS => return Ok(list),
             Value::Array(list) => (
                 "too_many_elements",
-                format!("the list has {} elements; the limit is {MAX_ELEMENTS}", list.len()),
+                format!(
+                    "the list has {} elements; the limit is {MAX_ELEMENTS}",
+                    list.len()
+                ),
             ),
-            other => ("not_a_list", format!("`foreach` requires a list, but got {}", kind_of(&other))),
+            other => (
+                "not_a_list",
+                format!("`foreach` requires a list, but got {}", kind_of(&other)),
+            ),
         };
-        Err(StartError { code: code.to_owned(), message })
+        Err(StartError {
+            code: code.to_owned(),
+            message,
+        })
     }
 }
 

@@ -4,8 +4,8 @@ use orlog_model::{EventType, ExcludedUser, TaskSpec};
 use serde_json::Value;
 
 use super::kind::{
-    ActionForm, Cancellation, CompiledKind, Completion, DefinedAction, KindTraits, OpenedTask, Outstanding,
-    Request, RequestContext,
+    ActionForm, Cancellation, CompiledKind, Completion, DefinedAction, KindTraits, OpenedTask,
+    Outstanding, Request, RequestContext,
 };
 use super::time_limit::{CompiledTimeLimit, TimeLimit};
 use super::values::{eval_error, payload};
@@ -14,7 +14,8 @@ use crate::compile::expressions::{ExpressionCompiler, Site};
 use crate::diagnostic::RawDiagnostic;
 use crate::expression::{Bindings, EvalError, kind_of};
 use crate::language::{
-    Choice, Codec, Decoder, FieldSchema, Fields, OneOrList, Template as Any, ValueSchema, language_map, must,
+    Choice, Codec, Decoder, FieldSchema, Fields, OneOrList, Template as Any, ValueSchema,
+    language_map, must,
 };
 use crate::template::Template;
 use crate::yaml::tree::Node;
@@ -91,9 +92,11 @@ impl ActionForm for HumanTask {
     fn compile(&self, compiler: &mut ExpressionCompiler<'_>, site: Site<'_>) -> CompiledHumanTask {
         let path = format!("{}.human", site.path);
         let site = site.at(&path);
-        let is_timeless = |escalation: &Escalation| escalation.after.is_none() && self.due.is_none();
+        let is_timeless =
+            |escalation: &Escalation| escalation.after.is_none() && self.due.is_none();
         if self.escalate.as_ref().is_some_and(is_timeless) {
-            let finding = RawDiagnostic::new(format!("{path}.escalate"), "the escalation has no time");
+            let finding =
+                RawDiagnostic::new(format!("{path}.escalate"), "the escalation has no time");
             compiler.report(finding.with_suggestion("set `after`, or `due` of the task"));
         }
         CompiledHumanTask {
@@ -101,7 +104,10 @@ impl ActionForm for HumanTask {
             roles: compiler.list(site, "roles", &self.roles),
             not_by: self.not_by.clone(),
             assignee: compiler.optional_field(site, "assignee", self.assignee.as_ref()),
-            due: self.due.as_ref().map(|due| due.compile_field(compiler, site, "due")),
+            due: self
+                .due
+                .as_ref()
+                .map(|due| due.compile_field(compiler, site, "due")),
             data: compiler.field(site, "data", &self.data),
             escalate: self.escalate.as_ref().map(|escalation| {
                 Box::new(CompiledEscalation {
@@ -155,14 +161,21 @@ impl CompiledEscalation {
         &self,
         bindings: &Bindings<'_>,
     ) -> Result<(Vec<String>, Option<String>), EvalError> {
-        Ok((roles(&self.roles, bindings)?, assignee(self.assignee.as_ref(), bindings)?))
+        Ok((
+            roles(&self.roles, bindings)?,
+            assignee(self.assignee.as_ref(), bindings)?,
+        ))
     }
 }
 
 impl CompiledKind for CompiledHumanTask {
     fn request(&self, context: &RequestContext<'_>) -> Result<Request, EvalError> {
         let bindings = context.bindings;
-        let due = self.due.as_ref().map(|due| due.due(context.now, bindings)).transpose()?;
+        let due = self
+            .due
+            .as_ref()
+            .map(|due| due.due(context.now, bindings))
+            .transpose()?;
         let mut outcomes: Vec<EventType> = Vec::new();
         for matcher in context.options.ok.iter().chain(&context.options.fail) {
             if !outcomes.contains(&matcher.event) {
@@ -182,7 +195,11 @@ impl CompiledKind for CompiledHumanTask {
             is_in_doubt: false,
         };
         let escalates = match self.escalate.as_ref().map(|escalation| &escalation.after) {
-            Some(Some(after)) => Some(context.now.saturating_add(after.evaluate(context.now, bindings)?)),
+            Some(Some(after)) => Some(
+                context
+                    .now
+                    .saturating_add(after.evaluate(context.now, bindings)?),
+            ),
             Some(None) => due,
             None => None,
         };
@@ -198,7 +215,10 @@ fn title(value: &Value) -> Result<String, EvalError> {
     match value {
         Value::String(text) => Ok(text.clone()),
         Value::Number(number) => Ok(number.to_string()),
-        other => Err(eval_error("title", format!("a title must be a text, but is {}", kind_of(other)))),
+        other => Err(eval_error(
+            "title",
+            format!("a title must be a text, but is {}", kind_of(other)),
+        )),
     }
 }
 
@@ -221,8 +241,14 @@ fn roles(templates: &[Template], bindings: &Bindings<'_>) -> Result<Vec<String>,
 }
 
 /// Evaluates the assignee template; null means unassigned.
-fn assignee(template: Option<&Template>, bindings: &Bindings<'_>) -> Result<Option<String>, EvalError> {
-    match template.map(|template| template.evaluate(bindings)).transpose()? {
+fn assignee(
+    template: Option<&Template>,
+    bindings: &Bindings<'_>,
+) -> Result<Option<String>, EvalError> {
+    match template
+        .map(|template| template.evaluate(bindings))
+        .transpose()?
+    {
         None | Some(Value::Null) => Ok(None),
         Some(Value::String(assignee)) => Ok(Some(assignee)),
         Some(other) => Err(not_a_text("an assignee", &other)),
@@ -230,5 +256,8 @@ fn assignee(template: Option<&Template>, bindings: &Bindings<'_>) -> Result<Opti
 }
 
 fn not_a_text(label: &str, value: &Value) -> EvalError {
-    eval_error(label, format!("{label} must be a text, but is {}", kind_of(value)))
+    eval_error(
+        label,
+        format!("{label} must be a text, but is {}", kind_of(value)),
+    )
 }

@@ -5,15 +5,16 @@ use serde_json::{Map, Value, json};
 
 use super::effect::effect_work;
 use super::kind::{
-    ActionForm, CompiledKind, Completion, DefinedAction, KindTraits, Request, RequestContext, UsedName,
+    ActionForm, CompiledKind, Completion, DefinedAction, KindTraits, Request, RequestContext,
+    UsedName,
 };
 use super::values::checked;
 use crate::compile::expressions::{ExpressionCompiler, Site};
 use crate::diagnostic::RawDiagnostic;
 use crate::expression::EvalError;
 use crate::language::{
-    Codec, Decoder, FieldSchema, Fields, Id, OneOrList, Template as Any, Templates, Text, ValueSchema,
-    language_map, must,
+    Codec, Decoder, FieldSchema, Fields, Id, OneOrList, Template as Any, Templates, Text,
+    ValueSchema, language_map, must,
 };
 use crate::template::Template;
 use crate::yaml::tree::Node;
@@ -63,7 +64,12 @@ impl Codec for Texts {
 
     fn decode(decoder: &mut Decoder<'_>, node: &Node, path: &str) -> Option<Self::Value> {
         let texts = decoder.by_name::<_, Text>(node, path, "a map of names to texts", Name::new)?;
-        Some(texts.into_iter().map(|(name, text)| (name.to_string(), text.into())).collect())
+        Some(
+            texts
+                .into_iter()
+                .map(|(name, text)| (name.to_string(), text.into()))
+                .collect(),
+        )
     }
 }
 
@@ -89,8 +95,10 @@ impl JobAction {
 
 impl ActionForm for JobAction {
     // A job only computes; its result belongs to the saga, so it does not count as a change.
-    const TRAITS: KindTraits =
-        KindTraits { is_effect: true, ..KindTraits::new("a job", Completion::Outcome) };
+    const TRAITS: KindTraits = KindTraits {
+        is_effect: true,
+        ..KindTraits::new("a job", Completion::Outcome)
+    };
     const FIELDS: &'static [FieldSchema] = &[must::<Self>("job", "Script that a worker executes.")];
     type Compiled = CompiledJob;
 
@@ -102,7 +110,10 @@ impl ActionForm for JobAction {
         let path = format!("{}.job", site.path);
         let site = site.at(&path);
         let effect = self.effect().unwrap_or_else(|error| {
-            compiler.report(RawDiagnostic::new(format!("{path}.type"), error.to_string()));
+            compiler.report(RawDiagnostic::new(
+                format!("{path}.type"),
+                error.to_string(),
+            ));
             EffectName::new("job").expect("the constant is a valid effect name")
         });
         CompiledJob {
@@ -124,7 +135,9 @@ impl DefinedAction for JobAction {
 
     fn required_steps(&self) -> Vec<(&'static str, &Name)> {
         let prerequisites = self.prerequisites.iter().map(|id| ("prerequisites", id));
-        prerequisites.chain(self.dependencies.iter().map(|id| ("dependencies", id))).collect()
+        prerequisites
+            .chain(self.dependencies.iter().map(|id| ("dependencies", id)))
+            .collect()
     }
 }
 
@@ -147,9 +160,17 @@ impl CompiledKind for CompiledJob {
         for (name, template) in context.env.iter().chain(&self.env) {
             env.insert(name.clone(), template.evaluate(context.bindings)?);
         }
-        let result_of = |id: &Name| context.results.and_then(|results| results.get(id.as_str())).cloned();
-        let results: Map<_, _> =
-            self.dependencies.iter().map(|id| (id.to_string(), result_of(id).unwrap_or_default())).collect();
+        let result_of = |id: &Name| {
+            context
+                .results
+                .and_then(|results| results.get(id.as_str()))
+                .cloned()
+        };
+        let results: Map<_, _> = self
+            .dependencies
+            .iter()
+            .map(|id| (id.to_string(), result_of(id).unwrap_or_default()))
+            .collect();
         let mut payload = json!({
             "job": context.step.as_str(),
             "type": self.kind.as_str(),
@@ -161,7 +182,11 @@ impl CompiledKind for CompiledJob {
         if let Some(runner) = &self.runner {
             payload["runner"] = json!(runner);
         }
-        Ok(Request::Work(Box::new(effect_work((&self.effect, 1), checked(payload, context.tag)?, context)?)))
+        Ok(Request::Work(Box::new(effect_work(
+            (&self.effect, 1),
+            checked(payload, context.tag)?,
+            context,
+        )?)))
     }
 
     fn effect(&self) -> Option<(&EffectName, &Template)> {

@@ -1,8 +1,8 @@
 //! What the compiler, the lints and the step machine require of a kind of action.
 
 use orlog_model::{
-    CorrelationId, EffectName, EventType, InDoubtPolicy, InstanceKey, Name, ParentEndPolicy, RetryPolicy,
-    SagaName, TaskSpec, Timestamp, WaitKind, Work,
+    CorrelationId, EffectName, EventType, InDoubtPolicy, InstanceKey, Name, ParentEndPolicy,
+    RetryPolicy, SagaName, TaskSpec, Timestamp, WaitKind, Work,
 };
 use serde_json::{Map, Value};
 use std::time::Duration;
@@ -62,7 +62,14 @@ impl KindTraits {
                 WaitKind::WorkResult
             }
         };
-        Self { label, completion, is_effect: false, changes: false, in_handlers: false, wait }
+        Self {
+            label,
+            completion,
+            is_effect: false,
+            changes: false,
+            in_handlers: false,
+            wait,
+        }
     }
 
     /// Returns true if actions of the kind ignore this field of a step.
@@ -72,7 +79,10 @@ impl KindTraits {
             Completion::Event => field == "ok",
             Completion::Timer => matches!(field, "ok" | "fail" | "save" | "timeout"),
             Completion::None => {
-                matches!(field, "ok" | "fail" | "save" | "timeout" | "undo" | "foreach")
+                matches!(
+                    field,
+                    "ok" | "fail" | "save" | "timeout" | "undo" | "foreach"
+                )
             }
         }
     }
@@ -103,7 +113,11 @@ pub(crate) struct UsedName<'a> {
 
 impl<'a> UsedName<'a> {
     pub(crate) fn new(kind: &'static str, name: &'a str, field: &str) -> Self {
-        Self { kind, name, field: field.to_owned() }
+        Self {
+            kind,
+            name,
+            field: field.to_owned(),
+        }
     }
 }
 
@@ -234,8 +248,14 @@ impl ActionOptions {
     ) -> Result<RequestLimits, EvalError> {
         let retry = self.retry.as_ref().filter(|_| is_effect);
         Ok(RequestLimits {
-            timeout: self.timeout.as_ref().map(|timeout| timeout.evaluate(now, bindings)).transpose()?,
-            retry: retry.map(|retry| retry.evaluate(now, bindings)).transpose()?,
+            timeout: self
+                .timeout
+                .as_ref()
+                .map(|timeout| timeout.evaluate(now, bindings))
+                .transpose()?,
+            retry: retry
+                .map(|retry| retry.evaluate(now, bindings))
+                .transpose()?,
         })
     }
 }
@@ -280,6 +300,9 @@ pub(crate) const EXPRESSION_ERROR: &str = "expression_error";
 
 impl From<EvalError> for StartError {
     fn from(error: EvalError) -> Self {
-        Self { code: EXPRESSION_ERROR.to_owned(), message: error.to_string() }
+        Self {
+            code: EXPRESSION_ERROR.to_owned(),
+            message: error.to_string(),
+        }
     }
 }

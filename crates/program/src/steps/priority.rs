@@ -17,7 +17,8 @@ pub(crate) struct PriorityTemplate;
 
 impl Codec for PriorityTemplate {
     type Value = String;
-    const SCHEMA: ValueSchema = ValueSchema::AnyOf(&[ValueSchema::Enum(&NAMES), ValueSchema::Expression]);
+    const SCHEMA: ValueSchema =
+        ValueSchema::AnyOf(&[ValueSchema::Enum(&NAMES), ValueSchema::Expression]);
 
     fn decode(decoder: &mut Decoder<'_>, node: &Node, path: &str) -> Option<String> {
         decoder.text(node, path).map(str::to_owned)
@@ -44,7 +45,9 @@ impl CompiledPriority {
         site: Site<'_>,
         template: Option<&String>,
     ) -> Self {
-        let Some(template) = template else { return Self::default() };
+        let Some(template) = template else {
+            return Self::default();
+        };
         let path = format!("{}.priority", site.path);
         if template.starts_with('=') {
             return match compiler.condition(site.at(&path), Some(template)) {
@@ -55,8 +58,9 @@ impl CompiledPriority {
         match template.parse() {
             Ok(priority) => CompiledPriority::Constant(priority),
             Err(error) => {
-                let example =
-                    || "write high, normal or low, or an expression that starts with `=`".to_owned();
+                let example = || {
+                    "write high, normal or low, or an expression that starts with `=`".to_owned()
+                };
                 let suggestion = did_you_mean(template, NAMES).unwrap_or_else(example);
                 let finding = RawDiagnostic::new(path, format!("{error}"));
                 compiler.report(finding.with_suggestion(suggestion));
@@ -72,9 +76,14 @@ impl CompiledPriority {
             CompiledPriority::Computed(expression) => expression,
         };
         match expression.evaluate(bindings)? {
-            Value::String(name) => name.parse().map_err(|error| eval_error("priority", format!("{error}"))),
+            Value::String(name) => name
+                .parse()
+                .map_err(|error| eval_error("priority", format!("{error}"))),
             other => {
-                let reason = format!("a priority must be high, normal or low, but is {}", kind_of(&other));
+                let reason = format!(
+                    "a priority must be high, normal or low, but is {}",
+                    kind_of(&other)
+                );
                 Err(eval_error("priority", reason))
             }
         }

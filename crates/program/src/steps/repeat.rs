@@ -3,7 +3,9 @@
 use orlog_model::Name;
 use serde::{Deserialize, Serialize};
 
-use super::kind::{ActionForm, CompiledKind, Completion, DefinedAction, KindTraits, Request, RequestContext};
+use super::kind::{
+    ActionForm, CompiledKind, Completion, DefinedAction, KindTraits, Request, RequestContext,
+};
 use crate::compile::expressions::{ExpressionCompiler, Site};
 use crate::diagnostic::RawDiagnostic;
 use crate::expression::{Bindings, EvalError, Expression};
@@ -50,8 +52,15 @@ impl RepeatAction {
     /// Returns the condition with its keyword.
     #[must_use]
     pub fn condition(&self) -> Option<(&'static str, &str)> {
-        let holds = self.while_holds.as_deref().map(|condition| ("while", condition));
-        holds.or_else(|| self.until_holds.as_deref().map(|condition| ("until", condition)))
+        let holds = self
+            .while_holds
+            .as_deref()
+            .map(|condition| ("while", condition));
+        holds.or_else(|| {
+            self.until_holds
+                .as_deref()
+                .map(|condition| ("until", condition))
+        })
     }
 }
 
@@ -66,20 +75,38 @@ impl ActionForm for RepeatAction {
 
     fn compile(&self, compiler: &mut ExpressionCompiler<'_>, site: Site<'_>) -> CompiledRepeat {
         if self.while_holds.is_some() == self.until_holds.is_some() {
-            let finding =
-                RawDiagnostic::new(site.path, "a loop must have exactly one of `while` and `until`");
-            compiler.report(finding.with_suggestion("for example while: vars.decision == 'changes'"));
+            let finding = RawDiagnostic::new(
+                site.path,
+                "a loop must have exactly one of `while` and `until`",
+            );
+            compiler
+                .report(finding.with_suggestion("for example while: vars.decision == 'changes'"));
         }
         let max = usize::try_from(self.max).unwrap_or(usize::MAX);
         if max == 0 || max > MAX_ROUNDS {
             let message = format!("a loop has 1 to {MAX_ROUNDS} rounds, not {}", self.max);
             let finding = RawDiagnostic::new(format!("{}.max", site.path), message);
-            compiler.report(finding.with_suggestion("start a child saga in each round for more work"));
+            compiler
+                .report(finding.with_suggestion("start a child saga in each round for more work"));
         }
-        let site = Site { in_loop: true, ..site };
-        let holds = compiler.condition(site.at(&format!("{}.while", site.path)), self.while_holds.as_ref());
-        let ends = compiler.condition(site.at(&format!("{}.until", site.path)), self.until_holds.as_ref());
-        CompiledRepeat { while_holds: holds, until_holds: ends, max, on_max: self.on_max }
+        let site = Site {
+            in_loop: true,
+            ..site
+        };
+        let holds = compiler.condition(
+            site.at(&format!("{}.while", site.path)),
+            self.while_holds.as_ref(),
+        );
+        let ends = compiler.condition(
+            site.at(&format!("{}.until", site.path)),
+            self.until_holds.as_ref(),
+        );
+        CompiledRepeat {
+            while_holds: holds,
+            until_holds: ends,
+            max,
+            on_max: self.on_max,
+        }
     }
 }
 
@@ -97,8 +124,14 @@ pub(crate) struct CompiledRepeat {
 impl CompiledRepeat {
     /// Returns true if another round is due.
     pub(crate) fn continues(&self, bindings: &Bindings<'_>) -> Result<bool, EvalError> {
-        let holds = self.while_holds.as_ref().map_or(Ok(true), |condition| condition.holds(bindings))?;
-        let ends = self.until_holds.as_ref().map_or(Ok(false), |condition| condition.holds(bindings))?;
+        let holds = self
+            .while_holds
+            .as_ref()
+            .map_or(Ok(true), |condition| condition.holds(bindings))?;
+        let ends = self
+            .until_holds
+            .as_ref()
+            .map_or(Ok(false), |condition| condition.holds(bindings))?;
         Ok(holds && !ends)
     }
 }

@@ -4,7 +4,8 @@ use orlog_model::{EventType, Name};
 use serde_json::Value;
 
 use super::kind::{
-    ActionForm, CompiledKind, Completion, DefinedAction, KindTraits, Request, RequestContext, UsedName,
+    ActionForm, CompiledKind, Completion, DefinedAction, KindTraits, Request, RequestContext,
+    UsedName,
 };
 use super::values::payload;
 use crate::compile::expressions::{ExpressionCompiler, Site};
@@ -32,13 +33,19 @@ impl ActionForm for RestartAction {
     }
 
     fn compile(&self, compiler: &mut ExpressionCompiler<'_>, site: Site<'_>) -> CompiledRestart {
-        CompiledRestart { data: compiler.field(site, "data", &self.data) }
+        CompiledRestart {
+            data: compiler.field(site, "data", &self.data),
+        }
     }
 }
 
 impl DefinedAction for RestartAction {
     fn names(&self) -> Vec<UsedName<'_>> {
-        vec![UsedName::new("event", self.event.as_str(), "restart_as_new")]
+        vec![UsedName::new(
+            "event",
+            self.event.as_str(),
+            "restart_as_new",
+        )]
     }
 
     fn data_mut(&mut self) -> Option<&mut Value> {

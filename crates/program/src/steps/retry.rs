@@ -40,14 +40,28 @@ impl CompiledRetry {
     ) -> Option<Self> {
         let retry = retry?;
         let backoff = retry.initial_backoff.as_ref();
-        let initial_backoff = CompiledTimeLimit::compile(compiler, site, "retry.initial_backoff", backoff);
-        Some(Self { max_attempts: retry.max_attempts, initial_backoff })
+        let initial_backoff =
+            CompiledTimeLimit::compile(compiler, site, "retry.initial_backoff", backoff);
+        Some(Self {
+            max_attempts: retry.max_attempts,
+            initial_backoff,
+        })
     }
 
     /// Returns the policy of work that is requested now.
-    pub(crate) fn evaluate(&self, now: Timestamp, bindings: &Bindings<'_>) -> Result<RetryPolicy, EvalError> {
-        let backoff =
-            self.initial_backoff.as_ref().map(|backoff| backoff.evaluate(now, bindings)).transpose()?;
-        Ok(RetryPolicy { max_attempts: self.max_attempts, initial_backoff: backoff })
+    pub(crate) fn evaluate(
+        &self,
+        now: Timestamp,
+        bindings: &Bindings<'_>,
+    ) -> Result<RetryPolicy, EvalError> {
+        let backoff = self
+            .initial_backoff
+            .as_ref()
+            .map(|backoff| backoff.evaluate(now, bindings))
+            .transpose()?;
+        Ok(RetryPolicy {
+            max_attempts: self.max_attempts,
+            initial_backoff: backoff,
+        })
     }
 }

@@ -2,7 +2,9 @@
 
 use orlog_model::Name;
 
-use super::kind::{ActionForm, CompiledKind, Completion, DefinedAction, KindTraits, Request, RequestContext};
+use super::kind::{
+    ActionForm, CompiledKind, Completion, DefinedAction, KindTraits, Request, RequestContext,
+};
 use crate::compile::expressions::{ExpressionCompiler, Site};
 use crate::diagnostic::RawDiagnostic;
 use crate::expression::{Bindings, EvalError, Expression};
@@ -26,12 +28,15 @@ language_map! {
 pub(crate) fn never_matches(cases: &[SwitchCase], case: usize) -> bool {
     let when = cases[case].when.as_deref();
     when.is_some_and(is_never)
-        || cases[..case].iter().any(|earlier| match earlier.when.as_deref() {
-            None => true,
-            Some(condition) => {
-                bare(condition) == "true" || when.is_some_and(|when| bare(when) == bare(condition))
-            }
-        })
+        || cases[..case]
+            .iter()
+            .any(|earlier| match earlier.when.as_deref() {
+                None => true,
+                Some(condition) => {
+                    bare(condition) == "true"
+                        || when.is_some_and(|when| bare(when) == bare(condition))
+                }
+            })
 }
 
 /// Returns true if the condition is always false.
@@ -51,7 +56,11 @@ impl Codec for Cases {
 
     fn decode(decoder: &mut Decoder<'_>, node: &Node, path: &str) -> Option<Vec<SwitchCase>> {
         let Content::List(items) = &node.content else {
-            return decoder.type_error(path, "a list of cases such as { when: …, then: step }", node);
+            return decoder.type_error(
+                path,
+                "a list of cases such as { when: …, then: step }",
+                node,
+            );
         };
         Some(decoder.each::<SwitchCase>(items, path))
     }
@@ -59,8 +68,10 @@ impl Codec for Cases {
 
 impl ActionForm for Vec<SwitchCase> {
     const TRAITS: KindTraits = KindTraits::new("a switch", Completion::None);
-    const FIELDS: &'static [FieldSchema] =
-        &[must::<Cases>("switch", "Cases; the first case with a true condition is selected.")];
+    const FIELDS: &'static [FieldSchema] = &[must::<Cases>(
+        "switch",
+        "Cases; the first case with a true condition is selected.",
+    )];
     type Compiled = Vec<CompiledCase>;
 
     fn decode(decoder: &mut Decoder<'_>, fields: &Fields<'_>) -> Option<Self> {
@@ -70,18 +81,26 @@ impl ActionForm for Vec<SwitchCase> {
     fn compile(&self, compiler: &mut ExpressionCompiler<'_>, site: Site<'_>) -> Vec<CompiledCase> {
         let path = format!("{}.switch", site.path);
         if self.is_empty() {
-            compiler.report(RawDiagnostic::new(&path, "a switch requires at least one case"));
+            compiler.report(RawDiagnostic::new(
+                &path,
+                "a switch requires at least one case",
+            ));
         }
         let mut all = Vec::with_capacity(self.len());
         for (n, case) in self.iter().enumerate() {
             if case.when.is_none() && n + 1 < self.len() {
-                let message = "a case without `when` always matches, so later cases are unreachable";
+                let message =
+                    "a case without `when` always matches, so later cases are unreachable";
                 let finding = RawDiagnostic::new(format!("{path}[{n}]"), message);
                 compiler.report(finding.with_suggestion("make it the last case"));
             }
-            let when = compiler.condition(site.at(&format!("{path}[{n}].when")), case.when.as_ref());
+            let when =
+                compiler.condition(site.at(&format!("{path}[{n}].when")), case.when.as_ref());
             let index = |id: &Name| compiler.steps.iter().position(|step| *step == id);
-            all.push(CompiledCase { when, then: case.then.iter().filter_map(index).collect() });
+            all.push(CompiledCase {
+                when,
+                then: case.then.iter().filter_map(index).collect(),
+            });
         }
         all
     }
@@ -98,9 +117,16 @@ pub(crate) struct CompiledCase {
 }
 
 /// Returns the first case whose condition holds.
-pub(crate) fn select(cases: &[CompiledCase], bindings: &Bindings<'_>) -> Result<Option<usize>, EvalError> {
+pub(crate) fn select(
+    cases: &[CompiledCase],
+    bindings: &Bindings<'_>,
+) -> Result<Option<usize>, EvalError> {
     for (number, case) in cases.iter().enumerate() {
-        if case.when.as_ref().map_or(Ok(true), |when| when.holds(bindings))? {
+        if case
+            .when
+            .as_ref()
+            .map_or(Ok(true), |when| when.holds(bindings))?
+        {
             return Ok(Some(number));
         }
     }

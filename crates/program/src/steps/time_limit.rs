@@ -59,17 +59,23 @@ impl From<Duration> for TimeLimit {
 /// A duration such as `30m`, otherwise an expression.
 impl From<&str> for TimeLimit {
     fn from(text: &str) -> Self {
-        duration::parse(text).map_or_else(|_| TimeLimit::Computed(text.to_owned()), TimeLimit::Constant)
+        duration::parse(text).map_or_else(
+            |_| TimeLimit::Computed(text.to_owned()),
+            TimeLimit::Constant,
+        )
     }
 }
 
 impl Codec for TimeLimit {
     type Value = Self;
-    const SCHEMA: ValueSchema = ValueSchema::AnyOf(&[ValueSchema::Duration, ValueSchema::Expression]);
+    const SCHEMA: ValueSchema =
+        ValueSchema::AnyOf(&[ValueSchema::Duration, ValueSchema::Expression]);
 
     fn decode(decoder: &mut Decoder<'_>, node: &Node, path: &str) -> Option<Self> {
         match &node.content {
-            Content::Scalar { text, .. } if text.starts_with('=') => Some(TimeLimit::Computed(text.clone())),
+            Content::Scalar { text, .. } if text.starts_with('=') => {
+                Some(TimeLimit::Computed(text.clone()))
+            }
             Content::Scalar { .. } | Content::List(_) | Content::Map(_) => {
                 Period::decode(decoder, node, path).map(TimeLimit::Constant)
             }
@@ -92,7 +98,11 @@ impl CompiledTimeLimit {
         field: &str,
         limit: Option<&TimeLimit>,
     ) -> Option<Self> {
-        let path = if site.path.is_empty() { field.to_owned() } else { format!("{}.{field}", site.path) };
+        let path = if site.path.is_empty() {
+            field.to_owned()
+        } else {
+            format!("{}.{field}", site.path)
+        };
         match limit? {
             TimeLimit::Constant(duration) => {
                 check_duration(&path, Some(*duration), &mut compiler.findings);
@@ -101,8 +111,9 @@ impl CompiledTimeLimit {
             TimeLimit::Computed(source) => {
                 let expression = compiler.condition(site.at(&path), Some(source))?;
                 for value in expression.constant_results() {
-                    let checked =
-                        value.map_err(|error| error.reason).and_then(|value| limit_of(&value, None));
+                    let checked = value
+                        .map_err(|error| error.reason)
+                        .and_then(|value| limit_of(&value, None));
                     if let Err(reason) = checked {
                         compiler.report(RawDiagnostic::new(&path, reason));
                     }
@@ -121,11 +132,17 @@ impl CompiledTimeLimit {
     }
 
     /// Returns the duration of a limit that begins now.
-    pub(crate) fn evaluate(&self, now: Timestamp, bindings: &Bindings<'_>) -> Result<Duration, EvalError> {
+    pub(crate) fn evaluate(
+        &self,
+        now: Timestamp,
+        bindings: &Bindings<'_>,
+    ) -> Result<Duration, EvalError> {
         match self {
             CompiledTimeLimit::Constant(duration) => Ok(*duration),
-            CompiledTimeLimit::Computed(expression) => limit_of(&expression.evaluate(bindings)?, Some(now))
-                .map_err(|reason| expression.error(reason)),
+            CompiledTimeLimit::Computed(expression) => {
+                limit_of(&expression.evaluate(bindings)?, Some(now))
+                    .map_err(|reason| expression.error(reason))
+            }
         }
     }
 }
@@ -135,7 +152,9 @@ fn limit_of(value: &Value, now: Option<Timestamp>) -> Result<Duration, String> {
     let until = value.as_str().and_then(|text| Timestamp::parse(text).ok());
     let duration = match until {
         Some(until) => now.map_or(PASSED, |now| until.duration_since(now).max(PASSED)),
-        None => read_duration(value).map_err(|reason| format!("{reason}, or a time in RFC 3339"))?,
+        None => {
+            read_duration(value).map_err(|reason| format!("{reason}, or a time in RFC 3339"))?
+        }
     };
     duration_problem(duration).map_or(Ok(duration), |problem| Err(problem.to_owned()))
 }
@@ -146,12 +165,17 @@ pub(super) fn read_duration(value: &Value) -> Result<Duration, String> {
     let number = || Duration::try_from_secs_f64(value.as_f64()?).ok();
     let text = || value.as_str().and_then(|text| parse_duration(text).ok());
     text().or_else(number).ok_or_else(|| match value {
-        Value::String(text) => format!("`{text}` is not a duration; write 30m, a positive number of seconds"),
+        Value::String(text) => {
+            format!("`{text}` is not a duration; write 30m, a positive number of seconds")
+        }
         Value::Number(number) => {
             format!("{number} is not a duration; write 30m, a positive number of seconds")
         }
         other => {
-            format!("a duration must be a text such as 30m or a number of seconds, but is {}", kind_of(other))
+            format!(
+                "a duration must be a text such as 30m or a number of seconds, but is {}",
+                kind_of(other)
+            )
         }
     })
 }

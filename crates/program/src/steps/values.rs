@@ -7,7 +7,11 @@ use crate::expression::{Bindings, EvalError, kind_of};
 use crate::limits::check_payload;
 use crate::template::Template;
 
-pub(crate) fn payload(data: &Template, tag: &Name, bindings: &Bindings<'_>) -> Result<Value, EvalError> {
+pub(crate) fn payload(
+    data: &Template,
+    tag: &Name,
+    bindings: &Bindings<'_>,
+) -> Result<Value, EvalError> {
     checked(data.evaluate(bindings)?, tag)
 }
 
@@ -22,12 +26,19 @@ pub(crate) fn identifier(label: &str, value: &Value) -> Result<String, EvalError
     match value {
         Value::String(text) if !text.is_empty() => Ok(text.clone()),
         Value::Number(number) => Ok(number.to_string()),
-        other => {
-            Err(eval_error("id", format!("{label} must be a text or a number, but is {}", kind_of(other))))
-        }
+        other => Err(eval_error(
+            "id",
+            format!(
+                "{label} must be a text or a number, but is {}",
+                kind_of(other)
+            ),
+        )),
     }
 }
 
 pub(crate) fn eval_error(expression: &str, reason: String) -> EvalError {
-    EvalError { expression: expression.to_owned(), reason }
+    EvalError {
+        expression: expression.to_owned(),
+        reason,
+    }
 }

@@ -6,7 +6,9 @@ use orlog_model::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::kind::{ActionForm, CompiledKind, Completion, DefinedAction, KindTraits, Request, RequestContext};
+use super::kind::{
+    ActionForm, CompiledKind, Completion, DefinedAction, KindTraits, Request, RequestContext,
+};
 use super::time_limit::read_duration;
 use super::values::eval_error;
 use crate::compile::expressions::{ExpressionCompiler, Site};
@@ -34,7 +36,10 @@ impl TimeSpec {
         name: "time",
         fields: &[
             may::<Any>("for", "Duration from now: a text such as `30m`."),
-            may::<Any>("until", "Point in time: RFC 3339 text, or whole milliseconds since 1970."),
+            may::<Any>(
+                "until",
+                "Point in time: RFC 3339 text, or whole milliseconds since 1970.",
+            ),
         ],
     };
 
@@ -60,7 +65,9 @@ impl TimeSpec {
         let read = match self {
             TimeSpec::Until(_) => parse_time(&value).map(CompiledTime::At),
             TimeSpec::For(_) => {
-                let text = value.as_str().ok_or_else(|| "a duration must be a text such as 30m".to_owned());
+                let text = value
+                    .as_str()
+                    .ok_or_else(|| "a duration must be a text such as 30m".to_owned());
                 text.and_then(duration::parse).map(CompiledTime::After)
             }
         };
@@ -86,11 +93,16 @@ impl Codec for TimeSpec {
         }
         let fields = decoder.map(node, path, &Self::MAP)?;
         match (fields.get("for"), fields.get("until")) {
-            (Some((node, path)), None) => duration_template(decoder, node, &path).map(TimeSpec::For),
+            (Some((node, path)), None) => {
+                duration_template(decoder, node, &path).map(TimeSpec::For)
+            }
             (None, Some((node, _))) => Some(TimeSpec::Until(node.to_json())),
             (_, _) => {
-                let finding = RawDiagnostic::new(path, "it must have exactly one of `for` and `until`");
-                decoder.report(finding.with_suggestion("for example { for: 30m } or { until: =vars.dueAt }"));
+                let finding =
+                    RawDiagnostic::new(path, "it must have exactly one of `for` and `until`");
+                decoder.report(
+                    finding.with_suggestion("for example { for: 30m } or { until: =vars.dueAt }"),
+                );
                 None
             }
         }
@@ -103,16 +115,21 @@ fn duration_template(decoder: &mut Decoder<'_>, node: &Node, path: &str) -> Opti
         Content::Scalar { text, .. } if text.starts_with('=') => Some(node.to_json()),
         Content::Scalar { text, .. } => {
             let read = duration::parse(text).map(|_| Value::from(text.as_str()));
-            read.map_err(|message| decoder.report(RawDiagnostic::new(path, message))).ok()
+            read.map_err(|message| decoder.report(RawDiagnostic::new(path, message)))
+                .ok()
         }
-        Content::List(_) | Content::Map(_) => decoder.type_error(path, "a duration such as 30m", node),
+        Content::List(_) | Content::Map(_) => {
+            decoder.type_error(path, "a duration such as 30m", node)
+        }
     }
 }
 
 impl ActionForm for TimeSpec {
     const TRAITS: KindTraits = KindTraits::new("a wait", Completion::Timer);
-    const FIELDS: &'static [FieldSchema] =
-        &[must::<Self>("wait", "Delay: `30m`, `{ for: =vars.delay }` or `{ until: =vars.dueAt }`.")];
+    const FIELDS: &'static [FieldSchema] = &[must::<Self>(
+        "wait",
+        "Delay: `30m`, `{ for: =vars.delay }` or `{ until: =vars.dueAt }`.",
+    )];
     type Compiled = CompiledTime;
 
     fn decode(decoder: &mut Decoder<'_>, fields: &Fields<'_>) -> Option<Self> {
@@ -144,7 +161,11 @@ pub(crate) enum CompiledTime {
 
 impl CompiledTime {
     /// Returns the time.
-    pub(super) fn due(&self, now: Timestamp, bindings: &Bindings<'_>) -> Result<Timestamp, EvalError> {
+    pub(super) fn due(
+        &self,
+        now: Timestamp,
+        bindings: &Bindings<'_>,
+    ) -> Result<Timestamp, EvalError> {
         let error = |reason| eval_error("wait", reason);
         match self {
             CompiledTime::After(duration) => Ok(now.saturating_add(*duration)),
@@ -153,7 +174,9 @@ impl CompiledTime {
                 let duration = read_duration(&template.evaluate(bindings)?).map_err(error)?;
                 Ok(now.saturating_add(duration))
             }
-            CompiledTime::Until(template) => parse_time(&template.evaluate(bindings)?).map_err(error),
+            CompiledTime::Until(template) => {
+                parse_time(&template.evaluate(bindings)?).map_err(error)
+            }
         }
     }
 }
@@ -169,8 +192,9 @@ fn parse_time(value: &Value) -> Result<Timestamp, String> {
     match (value.as_str(), value.as_i64()) {
         (Some(text), _) => Timestamp::parse(text).map_err(|error| error.to_string()),
         (None, Some(millis)) => Ok(Timestamp::from_millis(millis)),
-        (None, None) => {
-            Err(format!("a time must be RFC 3339 text or whole milliseconds, but is {}", kind_of(value)))
-        }
+        (None, None) => Err(format!(
+            "a time must be RFC 3339 text or whole milliseconds, but is {}",
+            kind_of(value)
+        )),
     }
 }

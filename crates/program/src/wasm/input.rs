@@ -96,12 +96,16 @@ pub(super) fn of(program_input: &ProgramInput<'_>, context: &Context<'_>) -> Vec
         cancel: None,
     };
     match program_input {
-        ProgramInput::Event(event) => (input.kind, input.event) = ("event", Some(event_input(event))),
+        ProgramInput::Event(event) => {
+            (input.kind, input.event) = ("event", Some(event_input(event)))
+        }
         ProgramInput::WorkResult { tag, outcome } => {
             (input.kind, input.work_result) = ("workResult", Some(work_result_input(tag, outcome)));
         }
         ProgramInput::Timer { name } => (input.kind, input.timer) = ("timer", Some(Timer { name })),
-        ProgramInput::Cancel { reason } => (input.kind, input.cancel) = ("cancel", Some(Cancel { reason })),
+        ProgramInput::Cancel { reason } => {
+            (input.kind, input.cancel) = ("cancel", Some(Cancel { reason }))
+        }
         ProgramInput::Retry => input.kind = "retry",
         ProgramInput::Skip => input.kind = "skip",
         ProgramInput::ForceComplete => input.kind = "forceComplete",
@@ -142,27 +146,41 @@ fn event_input(event: &Event) -> EventInput<'_> {
         subject: event.subject.as_deref(),
         time: event.time.as_millis(),
         schema_version: event.schema_version,
-        content_type: event.attributes.as_ref().and_then(|attributes| attributes.content_type.as_deref()),
-        data_schema: event.attributes.as_ref().and_then(|attributes| attributes.data_schema.as_deref()),
-        extensions: event.attributes.as_ref().map(|attributes| &attributes.extensions),
+        content_type: event
+            .attributes
+            .as_ref()
+            .and_then(|attributes| attributes.content_type.as_deref()),
+        data_schema: event
+            .attributes
+            .as_ref()
+            .and_then(|attributes| attributes.data_schema.as_deref()),
+        extensions: event
+            .attributes
+            .as_ref()
+            .map(|attributes| &attributes.extensions),
         data: &event.data,
     }
 }
 
 fn work_result_input<'a>(tag: &'a str, outcome: &'a WorkOutcome) -> WorkResultInput<'a> {
-    let result = |outcome, event: Option<&'a orlog_model::EventType>, payload, failure| WorkResultInput {
-        tag,
-        outcome,
-        event: event.map(orlog_model::EventType::as_str),
-        payload,
-        failure,
-    };
+    let result =
+        |outcome, event: Option<&'a orlog_model::EventType>, payload, failure| WorkResultInput {
+            tag,
+            outcome,
+            event: event.map(orlog_model::EventType::as_str),
+            payload,
+            failure,
+        };
     match outcome {
         WorkOutcome::Accepted => result("accepted", None, &Value::Null, None),
-        WorkOutcome::Succeeded { event, payload, .. } => result("succeeded", event.as_ref(), payload, None),
-        WorkOutcome::Failed { event, failure, payload } => {
-            result("failed", event.as_ref(), payload, Some(failure))
+        WorkOutcome::Succeeded { event, payload, .. } => {
+            result("succeeded", event.as_ref(), payload, None)
         }
+        WorkOutcome::Failed {
+            event,
+            failure,
+            payload,
+        } => result("failed", event.as_ref(), payload, Some(failure)),
         WorkOutcome::TimedOut { failure } => result("timedOut", None, &Value::Null, Some(failure)),
     }
 }

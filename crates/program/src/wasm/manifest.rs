@@ -66,10 +66,11 @@ struct RawEventDeclaration {
 
 impl ModuleManifest {
     pub(super) fn manifest(&self) -> Manifest {
-        let subscription = |(kind, declaration): (&EventType, &EventDeclaration)| EventSubscription {
-            kind: kind.clone(),
-            starts: declaration.starts,
-        };
+        let subscription =
+            |(kind, declaration): (&EventType, &EventDeclaration)| EventSubscription {
+                kind: kind.clone(),
+                starts: declaration.starts,
+            };
         Manifest {
             subscriptions: self.events.iter().map(subscription).collect(),
             effects: self.effects.clone(),
@@ -88,10 +89,16 @@ pub(super) fn read(guest: &WasmModule) -> Result<ModuleManifest, Vec<RawDiagnost
     let text = match guest.sections(SECTION)[..] {
         [section] => section,
         [] if guest.exports(module::MANIFEST) => {
-            output = guest.call(module::MANIFEST, &[]).map_err(|reason| vec![manifest_error(reason)])?;
+            output = guest
+                .call(module::MANIFEST, &[])
+                .map_err(|reason| vec![manifest_error(reason)])?;
             &output
         }
-        [] => return Err(vec![manifest_error("the module has no manifest".to_owned())]),
+        [] => {
+            return Err(vec![manifest_error(
+                "the module has no manifest".to_owned(),
+            )]);
+        }
         _ => {
             return Err(vec![manifest_error(format!(
                 "the module has several sections `{SECTION}`; only one is allowed"
@@ -99,7 +106,10 @@ pub(super) fn read(guest: &WasmModule) -> Result<ModuleManifest, Vec<RawDiagnost
         }
     };
     if text.len() > MAX_MANIFEST_BYTES {
-        let message = format!("the manifest is {} bytes long, the limit is {MAX_MANIFEST_BYTES}", text.len());
+        let message = format!(
+            "the manifest is {} bytes long, the limit is {MAX_MANIFEST_BYTES}",
+            text.len()
+        );
         return Err(vec![manifest_error(message)]);
     }
     let raw: RawManifest =
@@ -130,11 +140,17 @@ fn check(raw: RawManifest) -> Result<ModuleManifest, Vec<RawDiagnostic>> {
         ("sagas", raw.sagas.len()),
     ] {
         if count > MAX_TRANSITION_ITEMS {
-            report(at(field), &format!("there are {count}, the limit is {MAX_TRANSITION_ITEMS}"));
+            report(
+                at(field),
+                &format!("there are {count}, the limit is {MAX_TRANSITION_ITEMS}"),
+            );
         }
     }
     if !raw.events.iter().any(|event| event.starts) {
-        report(at("events"), "no event starts an instance; set `\"starts\": true` on one of them");
+        report(
+            at("events"),
+            "no event starts an instance; set `\"starts\": true` on one of them",
+        );
     }
     for (index, command) in raw.commands.iter().enumerate() {
         if let Err(finding) = split_command(command) {
@@ -152,7 +168,9 @@ fn check(raw: RawManifest) -> Result<ModuleManifest, Vec<RawDiagnostic>> {
         effects: sorted(raw.effects),
         commands: sorted(raw.commands),
         sagas: sorted(raw.sagas),
-        early_event_ttl: raw.early_event_ttl_ms.map_or(DEFAULT_EARLY_EVENT_TTL, Duration::from_millis),
+        early_event_ttl: raw
+            .early_event_ttl_ms
+            .map_or(DEFAULT_EARLY_EVENT_TTL, Duration::from_millis),
     })
 }
 
@@ -167,15 +185,29 @@ fn events(
     report: &mut impl FnMut(String, &str),
 ) -> BTreeMap<EventType, EventDeclaration> {
     let mut events = BTreeMap::new();
-    for (index, RawEventDeclaration { kind, starts, correlate }) in raw.into_iter().enumerate() {
+    for (
+        index,
+        RawEventDeclaration {
+            kind,
+            starts,
+            correlate,
+        },
+    ) in raw.into_iter().enumerate()
+    {
         let event_path = at(&format!("events[{index}]"));
-        if correlate.as_ref().is_some_and(|path| path.split('.').any(str::is_empty)) {
+        if correlate
+            .as_ref()
+            .is_some_and(|path| path.split('.').any(str::is_empty))
+        {
             report(
                 format!("{event_path}.correlate"),
                 "a path consists of names separated by dots, such as `order.id`",
             );
         }
-        if events.insert(kind, EventDeclaration { starts, correlate }).is_some() {
+        if events
+            .insert(kind, EventDeclaration { starts, correlate })
+            .is_some()
+        {
             report(format!("{event_path}.type"), "the event is listed twice");
         }
     }

@@ -1,8 +1,8 @@
 //! Compiled module, and calls into a new instance of it under fuel and memory limits.
 
 use wasmi::{
-    CompilationMode, Config, EnforcedLimits, Engine, Error, ExternType, Instance, Memory, Module, Store,
-    StoreLimits, StoreLimitsBuilder, TrapCode, Val, ValType,
+    CompilationMode, Config, EnforcedLimits, Engine, Error, ExternType, Instance, Memory, Module,
+    Store, StoreLimits, StoreLimitsBuilder, TrapCode, Val, ValType,
 };
 use wasmparser::{Parser, Payload};
 
@@ -31,7 +31,8 @@ pub(super) struct WasmModule {
 impl WasmModule {
     /// Validates and compiles the whole module, and checks its imports and exports.
     pub(super) fn compile(bytes: &[u8]) -> Result<Self, Vec<RawDiagnostic>> {
-        let invalid = |reason: String| vec![RawDiagnostic::new("", format!("invalid module: {reason}"))];
+        let invalid =
+            |reason: String| vec![RawDiagnostic::new("", format!("invalid module: {reason}"))];
         if let Some(reason) = too_many_locals(bytes) {
             return Err(invalid(reason));
         }
@@ -39,7 +40,11 @@ impl WasmModule {
         let module = Module::new(&engine, bytes).map_err(|error| invalid(error.to_string()))?;
         let guest = Self { engine, module };
         let findings = [imports(&guest.module), guest.missing()].concat();
-        if findings.is_empty() { Ok(guest) } else { Err(findings) }
+        if findings.is_empty() {
+            Ok(guest)
+        } else {
+            Err(findings)
+        }
     }
 
     /// Returns whether the module exports a function of that name; the types of known functions are
@@ -50,7 +55,10 @@ impl WasmModule {
 
     /// Returns the contents of all custom sections of that name.
     pub(super) fn sections(&self, name: &str) -> Vec<&[u8]> {
-        let named = self.module.custom_sections().filter(|section| section.name() == name);
+        let named = self
+            .module
+            .custom_sections()
+            .filter(|section| section.name() == name);
         named.map(|section| section.data()).collect()
     }
 
@@ -68,23 +76,35 @@ impl WasmModule {
     /// A sentence with the function, the cause, and the used fuel and memory.
     pub(super) fn call(&self, function: &str, arguments: &[&[u8]]) -> Result<Vec<u8>, String> {
         let mut call = ModuleCall::new(self);
-        call.call(self, function, arguments).map_err(|reason| call.error_message(function, &reason))
+        call.call(self, function, arguments)
+            .map_err(|reason| call.error_message(function, &reason))
     }
 
     fn missing(&self) -> Vec<RawDiagnostic> {
         const I: ValType = ValType::I32;
         let required = [(ALLOC, &[I][..], I), (APPLY, &[I; 4], ValType::I64)];
-        let optional = [(MIGRATE, &[I; 4][..], ValType::I64), (MANIFEST, &[], ValType::I64)];
+        let optional = [
+            (MIGRATE, &[I; 4][..], ValType::I64),
+            (MANIFEST, &[], ValType::I64),
+        ];
         let optional = optional.into_iter().filter(|(name, ..)| self.exports(name));
         let functions = required.into_iter().chain(optional);
-        let errors = functions.filter_map(|(name, params, result)| self.function_error(name, params, result));
+        let errors = functions
+            .filter_map(|(name, params, result)| self.function_error(name, params, result));
         errors.chain(self.memory_error()).collect()
     }
 
-    fn function_error(&self, name: &str, params: &[ValType], result: ValType) -> Option<RawDiagnostic> {
+    fn function_error(
+        &self,
+        name: &str,
+        params: &[ValType],
+        result: ValType,
+    ) -> Option<RawDiagnostic> {
         let signature = format!("`{name}({}) -> {}`", list(params), type_name(result));
         let message = match self.module.get_export(name) {
-            Some(ExternType::Func(found)) if found.params() == params && found.results() == [result] => {
+            Some(ExternType::Func(found))
+                if found.params() == params && found.results() == [result] =>
+            {
                 return None;
             }
             Some(ExternType::Func(found)) => {
@@ -107,13 +127,15 @@ impl WasmModule {
         match self.module.get_export(MEMORY) {
             Some(ExternType::Memory(memory)) if memory.minimum() > MAX_MEMORY_PAGES as u64 => {
                 let pages = memory.minimum();
-                let message = format!("its initial memory is {pages} pages, the limit is {MAX_MEMORY_PAGES}");
+                let message =
+                    format!("its initial memory is {pages} pages, the limit is {MAX_MEMORY_PAGES}");
                 Some(RawDiagnostic::new("exports", message))
             }
             Some(ExternType::Memory(_)) => None,
-            Some(_) | None => {
-                Some(RawDiagnostic::new("exports", format!("it must export its memory as `{MEMORY}`")))
-            }
+            Some(_) | None => Some(RawDiagnostic::new(
+                "exports",
+                format!("it must export its memory as `{MEMORY}`"),
+            )),
         }
     }
 }
@@ -141,9 +163,14 @@ fn too_many_locals(bytes: &[u8]) -> Option<String> {
         _ => None,
     });
     bodies.enumerate().find_map(|(index, body)| {
-        let groups = body.get_locals_reader().ok()?.into_iter().map_while(Result::ok);
+        let groups = body
+            .get_locals_reader()
+            .ok()?
+            .into_iter()
+            .map_while(Result::ok);
         let count: u64 = groups.map(|(count, _)| u64::from(count)).sum();
-        let reason = || format!("function {index} has {count} local variables, the limit is {MAX_LOCALS}");
+        let reason =
+            || format!("function {index} has {count} local variables, the limit is {MAX_LOCALS}");
         (count > MAX_LOCALS).then(reason)
     })
 }
@@ -151,10 +178,15 @@ fn too_many_locals(bytes: &[u8]) -> Option<String> {
 fn imports(module: &Module) -> Vec<RawDiagnostic> {
     let finding = |import: wasmi::ImportType<'_>| {
         let (module, name) = (import.module(), import.name());
-        let message = format!("it imports `{module}.{name}`; a saga module must not import anything");
+        let message =
+            format!("it imports `{module}.{name}`; a saga module must not import anything");
         let suggestion = match module {
-            "wasi_snapshot_preview1" | "wasi_unstable" => "build for wasm32-unknown-unknown, without WASI",
-            "env" if name == "abort" => "compile AssemblyScript with `--use abort=` and your own function",
+            "wasi_snapshot_preview1" | "wasi_unstable" => {
+                "build for wasm32-unknown-unknown, without WASI"
+            }
+            "env" if name == "abort" => {
+                "compile AssemblyScript with `--use abort=` and your own function"
+            }
             _ => "remove the code that needs it, or link it into the module",
         };
         RawDiagnostic::new("imports", message).with_suggestion(suggestion)
@@ -163,7 +195,11 @@ fn imports(module: &Module) -> Vec<RawDiagnostic> {
 }
 
 fn list(types: &[ValType]) -> String {
-    types.iter().map(|kind| type_name(*kind)).collect::<Vec<_>>().join(", ")
+    types
+        .iter()
+        .map(|kind| type_name(*kind))
+        .collect::<Vec<_>>()
+        .join(", ")
 }
 
 fn type_name(kind: ValType) -> String {
@@ -184,17 +220,28 @@ impl ModuleCall {
             .trap_on_grow_failure(true);
         let mut store = Store::new(&guest.engine, limits.build());
         store.limiter(|limits| limits);
-        store.set_fuel(MAX_FUEL).expect("the engine is configured to consume fuel");
-        Self { store, memory: None }
+        store
+            .set_fuel(MAX_FUEL)
+            .expect("the engine is configured to consume fuel");
+        Self {
+            store,
+            memory: None,
+        }
     }
 
     fn enter(&mut self, guest: &WasmModule) -> Result<Instance, String> {
-        let instance = Instance::new(&mut self.store, &guest.module, &[]).map_err(|error| reason(&error))?;
+        let instance =
+            Instance::new(&mut self.store, &guest.module, &[]).map_err(|error| reason(&error))?;
         self.memory = instance.get_memory(&self.store, MEMORY);
         Ok(instance)
     }
 
-    fn call(&mut self, guest: &WasmModule, function: &str, arguments: &[&[u8]]) -> Result<Vec<u8>, String> {
+    fn call(
+        &mut self,
+        guest: &WasmModule,
+        function: &str,
+        arguments: &[&[u8]],
+    ) -> Result<Vec<u8>, String> {
         let instance = self.enter(guest)?;
         let mut values = Vec::with_capacity(2 * arguments.len());
         for bytes in arguments {
@@ -210,7 +257,8 @@ impl ModuleCall {
     /// Copies bytes into memory that the module allocates. Never calls `alloc(0)`, because some modules
     /// return an invalid pointer for it.
     fn write_argument(&mut self, instance: Instance, bytes: &[u8]) -> Result<[Val; 2], String> {
-        let length = i32::try_from(bytes.len()).map_err(|_| "its input is longer than 2 GiB".to_owned())?;
+        let length =
+            i32::try_from(bytes.len()).map_err(|_| "its input is longer than 2 GiB".to_owned())?;
         if length == 0 {
             return Ok([Val::I32(0), Val::I32(0)]);
         }
@@ -233,21 +281,30 @@ impl ModuleCall {
         arguments: &[Val],
         result_type: Val,
     ) -> Result<Val, String> {
-        let function = instance.get_func(&self.store, name).ok_or_else(|| format!("it has no `{name}`"))?;
+        let function = instance
+            .get_func(&self.store, name)
+            .ok_or_else(|| format!("it has no `{name}`"))?;
         let mut results = [result_type];
-        function.call(&mut self.store, arguments, &mut results).map_err(|error| reason(&error))?;
+        function
+            .call(&mut self.store, arguments, &mut results)
+            .map_err(|error| reason(&error))?;
         let [result] = results;
         Ok(result)
     }
 
     fn read_output(&self, start: u64, length: u64) -> Result<Vec<u8>, String> {
         if length > MAX_MODULE_OUTPUT_BYTES as u64 {
-            return Err(format!("its output is {length} bytes long, the limit is {MAX_MODULE_OUTPUT_BYTES}"));
+            return Err(format!(
+                "its output is {length} bytes long, the limit is {MAX_MODULE_OUTPUT_BYTES}"
+            ));
         }
         let memory = self.memory.ok_or("it has no memory")?;
-        let range = usize::try_from(start).ok().zip(usize::try_from(start + length).ok());
+        let range = usize::try_from(start)
+            .ok()
+            .zip(usize::try_from(start + length).ok());
         let found = range.and_then(|(start, end)| memory.data(&self.store).get(start..end));
-        let out_of_bounds = || format!("its output, {length} bytes at {start}, is outside its memory");
+        let out_of_bounds =
+            || format!("its output, {length} bytes at {start}, is outside its memory");
         found.map(<[u8]>::to_vec).ok_or_else(out_of_bounds)
     }
 

@@ -99,14 +99,25 @@ pub(super) fn parse_output(
 }
 
 /// Parses the output of `migrate`.
-pub(super) fn parse_migration(bytes: &[u8], context: &Context<'_>) -> Result<Migration, Vec<String>> {
+pub(super) fn parse_migration(
+    bytes: &[u8],
+    context: &Context<'_>,
+) -> Result<Migration, Vec<String>> {
     let output: MigrationOutput<'_> = read(bytes).map_err(|error| vec![error.to_string()])?;
-    let tags: Vec<_> = output.tags.into_iter().map(|TagRename { from, to }| (from, to)).collect();
+    let tags: Vec<_> = output
+        .tags
+        .into_iter()
+        .map(|TagRename { from, to }| (from, to))
+        .collect();
     let (state, status) = match (output.blocked.is_empty(), output.state, output.status) {
-        (true, Some(state), Some(status)) => (state_bytes(state).map_err(|reason| vec![reason])?, status),
+        (true, Some(state), Some(status)) => {
+            (state_bytes(state).map_err(|reason| vec![reason])?, status)
+        }
         (false, None, None) => return Err(output.blocked),
         _ => {
-            return Err(vec!["its output must contain either `state` and `status`, or `blocked`".to_owned()]);
+            return Err(vec![
+                "its output must contain either `state` and `status`, or `blocked`".to_owned(),
+            ]);
         }
     };
     let tasks: Result<_, _> = output.tasks.into_iter().map(requests::task).collect();
@@ -115,7 +126,11 @@ pub(super) fn parse_migration(bytes: &[u8], context: &Context<'_>) -> Result<Mig
         state,
         status,
         work: Vec::new(),
-        timers: output.timers.into_iter().map(|request| requests::timer(request, context)).collect(),
+        timers: output
+            .timers
+            .into_iter()
+            .map(|request| requests::timer(request, context))
+            .collect(),
         tasks: tasks.map_err(|reason| vec![reason])?,
         waits: output.waits.into_iter().map(requests::wait).collect(),
         reference: output.reference.map(Into::into),
@@ -123,7 +138,11 @@ pub(super) fn parse_migration(bytes: &[u8], context: &Context<'_>) -> Result<Mig
         failure: None,
         note: output.note.unwrap_or_else(|| "migrated".to_owned()),
     };
-    Ok(Migration { is_mapped: output.mapped || !tags.is_empty(), transition, tags })
+    Ok(Migration {
+        is_mapped: output.mapped || !tags.is_empty(),
+        transition,
+        tags,
+    })
 }
 
 fn read<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, ProgramError> {
@@ -135,7 +154,10 @@ fn read<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, ProgramError> {
 fn state_bytes(state: &RawValue) -> Result<Vec<u8>, String> {
     let bytes = state.get().as_bytes();
     if bytes.len() > MAX_PAYLOAD_BYTES {
-        return Err(format!("its state is {} bytes long, the limit is {MAX_PAYLOAD_BYTES}", bytes.len()));
+        return Err(format!(
+            "its state is {} bytes long, the limit is {MAX_PAYLOAD_BYTES}",
+            bytes.len()
+        ));
     }
     if depth(bytes) > MAX_JSON_DEPTH {
         return Err(format!("its state: {}", PayloadTooLarge::TooDeep));
@@ -170,7 +192,10 @@ fn check_texts(output: &ModuleOutput<'_>) -> Result<(), String> {
         ("deadLetter", output.dead_letter.as_deref()),
         ("reference", output.reference.as_deref()),
         ("failure.code", failure.map(|failure| failure.code.as_str())),
-        ("failure.message", failure.map(|failure| failure.message.as_str())),
+        (
+            "failure.message",
+            failure.map(|failure| failure.message.as_str()),
+        ),
         ("note", output.note.as_deref()),
     ];
     for (field, text) in texts {
@@ -186,10 +211,13 @@ fn check_texts(output: &ModuleOutput<'_>) -> Result<(), String> {
         ("tasks", output.tasks.len()),
         ("waits", output.waits.len()),
     ];
-    match counts.into_iter().find(|(_, count)| *count > MAX_TRANSITION_ITEMS) {
-        Some((field, count)) => {
-            Err(format!("its output has {count} {field}, the limit is {MAX_TRANSITION_ITEMS}"))
-        }
+    match counts
+        .into_iter()
+        .find(|(_, count)| *count > MAX_TRANSITION_ITEMS)
+    {
+        Some((field, count)) => Err(format!(
+            "its output has {count} {field}, the limit is {MAX_TRANSITION_ITEMS}"
+        )),
         None => Ok(()),
     }
 }
@@ -201,15 +229,28 @@ fn transition(
     program_input: &ProgramInput<'_>,
     context: &Context<'_>,
 ) -> Result<Transition, String> {
-    let work = output.work.into_iter().map(|request| requests::work(request, declared, context));
-    let failure = output.failure.map(|FailureOutput { code, message }| Failure { code, message }.into());
+    let work = output
+        .work
+        .into_iter()
+        .map(|request| requests::work(request, declared, context));
+    let failure = output
+        .failure
+        .map(|FailureOutput { code, message }| Failure { code, message }.into());
     Ok(Transition {
         run: orlog_model::RunChange::default(),
         state,
         status: output.status.unwrap_or(Status::Running),
         work: work.collect::<Result<_, _>>()?,
-        timers: output.timers.into_iter().map(|request| requests::timer(request, context)).collect(),
-        tasks: output.tasks.into_iter().map(requests::task).collect::<Result<_, _>>()?,
+        timers: output
+            .timers
+            .into_iter()
+            .map(|request| requests::timer(request, context))
+            .collect(),
+        tasks: output
+            .tasks
+            .into_iter()
+            .map(requests::task)
+            .collect::<Result<_, _>>()?,
         waits: output.waits.into_iter().map(requests::wait).collect(),
         reference: output.reference.map(Into::into),
         variables: Vec::new(),

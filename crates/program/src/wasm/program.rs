@@ -30,33 +30,54 @@ pub struct WasmProgram {
 /// # Errors
 /// All diagnostics of the module.
 pub fn load_wasm(bytes: &[u8], file: &str) -> Result<WasmProgram, Vec<Diagnostic>> {
-    load(bytes).map_err(|findings| findings.into_iter().map(|finding| finding.without_text(file)).collect())
+    load(bytes).map_err(|findings| {
+        findings
+            .into_iter()
+            .map(|finding| finding.without_text(file))
+            .collect()
+    })
 }
 
 fn load(bytes: &[u8]) -> Result<WasmProgram, Vec<RawDiagnostic>> {
     check_bytes(bytes).map_err(|finding| vec![finding])?;
     let guest = WasmModule::compile(bytes)?;
     let declared = manifest::read(&guest)?;
-    guest.check_instantiation().map_err(|reason| vec![RawDiagnostic::new("", reason)])?;
+    guest
+        .check_instantiation()
+        .map_err(|reason| vec![RawDiagnostic::new("", reason)])?;
     let mut hash = [0; 16];
     hash.copy_from_slice(&Sha256::digest(bytes)[..16]);
-    let reference = DefinitionRef { saga: declared.saga.clone(), version: declared.version, hash };
+    let reference = DefinitionRef {
+        saga: declared.saga.clone(),
+        version: declared.version,
+        hash,
+    };
     let manifest = declared.manifest();
-    Ok(WasmProgram { reference, declared, manifest, guest })
+    Ok(WasmProgram {
+        reference,
+        declared,
+        manifest,
+        guest,
+    })
 }
 
 fn check_bytes(bytes: &[u8]) -> Result<(), RawDiagnostic> {
     if bytes.len() > MAX_MODULE_BYTES {
         let message = format!("the module is larger than {MAX_MODULE_BYTES} bytes");
-        return Err(
-            RawDiagnostic::new("", message).with_suggestion("strip debug sections and optimize for size")
-        );
+        return Err(RawDiagnostic::new("", message)
+            .with_suggestion("strip debug sections and optimize for size"));
     }
     if !is_wasm(bytes) {
-        return Err(RawDiagnostic::new("", "not a WebAssembly module: it does not start with \\0asm"));
+        return Err(RawDiagnostic::new(
+            "",
+            "not a WebAssembly module: it does not start with \\0asm",
+        ));
     }
     if bytes[MAGIC.len()..].starts_with(COMPONENT) {
-        let diagnostic = RawDiagnostic::new("", "unsupported WebAssembly component; a saga is a core module");
+        let diagnostic = RawDiagnostic::new(
+            "",
+            "unsupported WebAssembly component; a saga is a core module",
+        );
         return Err(diagnostic.with_suggestion("build the core module, without wit and adapters"));
     }
     Ok(())
@@ -64,7 +85,10 @@ fn check_bytes(bytes: &[u8]) -> Result<(), RawDiagnostic> {
 
 impl WasmProgram {
     fn correlation_path(&self, kind: &EventType) -> Option<&str> {
-        self.declared.events.get(kind).and_then(|declaration| declaration.correlate.as_deref())
+        self.declared
+            .events
+            .get(kind)
+            .and_then(|declaration| declaration.correlate.as_deref())
     }
 }
 
@@ -83,7 +107,11 @@ impl Program for WasmProgram {
 
     fn correlate(&self, event: &Event) -> Result<CorrelationId, ProgramError> {
         let path = self.correlation_path(&event.kind);
-        correlation::of(event, path, path.and_then(|path| correlation::field(&event.data, path)))
+        correlation::of(
+            event,
+            path,
+            path.and_then(|path| correlation::field(&event.data, path)),
+        )
     }
 
     fn apply(
@@ -96,7 +124,9 @@ impl Program for WasmProgram {
             return Ok(ProgramOutput::Ignored(reason.into()));
         }
         let input = input::of(program_input, context);
-        let module_output = self.guest.call(module::APPLY, &[state.unwrap_or_default(), &input]);
+        let module_output = self
+            .guest
+            .call(module::APPLY, &[state.unwrap_or_default(), &input]);
         output::parse_output(
             &module_output.map_err(ProgramError::Crashed)?,
             &self.declared,
@@ -116,8 +146,10 @@ impl Program for WasmProgram {
             return Err(vec![format!("the module exports no `{}`", module::MIGRATE)]);
         }
         let from = input::migration_input(from.definition_ref(), context);
-        let module_output =
-            self.guest.call(module::MIGRATE, &[state, &from]).map_err(|reason| vec![reason])?;
+        let module_output = self
+            .guest
+            .call(module::MIGRATE, &[state, &from])
+            .map_err(|reason| vec![reason])?;
         output::parse_migration(&module_output, context)
     }
 
@@ -145,5 +177,6 @@ fn skip_reason(
         | ProgramInput::Skip
         | ProgramInput::ForceComplete => false,
     };
-    (state.is_none() && !starts).then_some("there is no instance, and this event does not start one")
+    (state.is_none() && !starts)
+        .then_some("there is no instance, and this event does not start one")
 }

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use compact_str::CompactString;
 use orlog_model::{
-    CancelChild, Command, Confirmation, CorrelationId, Effect, EffectName, EventType, ExcludedUser, Fact,
-    Name, ParentEndPolicy, Priority, RetryPolicy, SagaName, StartChild, TaskChange, TaskSpec, TimerChange,
-    Timestamp, Wait, WaitKind, Work,
+    CancelChild, Command, Confirmation, CorrelationId, Effect, EffectName, EventType, ExcludedUser,
+    Fact, Name, ParentEndPolicy, Priority, RetryPolicy, SagaName, StartChild, TaskChange, TaskSpec,
+    TimerChange, Timestamp, Wait, WaitKind, Work,
 };
 use serde::Deserialize;
 use serde_json::Value;
@@ -197,17 +197,41 @@ pub(super) fn work(
     let work = match request {
         WorkRequest::Command(request) => command(request, declared, context)?,
         WorkRequest::Effect(request) => effect(request, declared)?,
-        WorkRequest::Fact(FactRequest { kind, data, key }) => {
-            Work::Fact(Fact { key, ..Fact::new(kind, data) })
-        }
-        WorkRequest::StartChild(StartChildRequest { tag, round, saga, correlation, event, data }) => {
+        WorkRequest::Fact(FactRequest { kind, data, key }) => Work::Fact(Fact {
+            key,
+            ..Fact::new(kind, data)
+        }),
+        WorkRequest::StartChild(StartChildRequest {
+            tag,
+            round,
+            saga,
+            correlation,
+            event,
+            data,
+        }) => {
             known_saga(&saga, declared)?;
             let on_parent_end = ParentEndPolicy::default();
-            Work::StartChild(StartChild { tag, round, saga, correlation, event, data, on_parent_end })
+            Work::StartChild(StartChild {
+                tag,
+                round,
+                saga,
+                correlation,
+                event,
+                data,
+                on_parent_end,
+            })
         }
-        WorkRequest::CancelChild(CancelChildRequest { saga, correlation, reason }) => {
+        WorkRequest::CancelChild(CancelChildRequest {
+            saga,
+            correlation,
+            reason,
+        }) => {
             known_saga(&saga, declared)?;
-            Work::CancelChild(CancelChild { saga, correlation, reason })
+            Work::CancelChild(CancelChild {
+                saga,
+                correlation,
+                reason,
+            })
         }
     };
     match payload(&work).map(check_payload) {
@@ -228,7 +252,13 @@ fn payload(work: &Work) -> Option<&Value> {
 
 fn known_saga(saga: &SagaName, declared: &ModuleManifest) -> Result<(), String> {
     let known = declared.sagas.binary_search(saga).is_ok();
-    if known { Ok(()) } else { Err(format!("it names the saga `{saga}`, which its manifest does not list")) }
+    if known {
+        Ok(())
+    } else {
+        Err(format!(
+            "it names the saga `{saga}`, which its manifest does not list"
+        ))
+    }
 }
 
 fn command(
@@ -237,10 +267,15 @@ fn command(
     context: &Context<'_>,
 ) -> Result<Work, String> {
     if declared.commands.binary_search(&request.name).is_err() {
-        return Err(format!("it requests the command `{}`, which its manifest does not list", request.name));
+        return Err(format!(
+            "it requests the command `{}`, which its manifest does not list",
+            request.name
+        ));
     }
     let (aggregate_type, name) = split_command(&request.name).map_err(|finding| finding.message)?;
-    let aggregate_id = request.id.unwrap_or_else(|| context.key.correlation.to_string());
+    let aggregate_id = request
+        .id
+        .unwrap_or_else(|| context.key.correlation.to_string());
     if aggregate_id.is_empty() || aggregate_id.len() > MAX_TEXT_BYTES {
         return Err(format!(
             "the id of its command `{}` is empty or longer than {MAX_TEXT_BYTES} bytes",
@@ -254,7 +289,11 @@ fn command(
         aggregate_id,
         name,
         payload: request.payload,
-        confirmation: if request.confirm { Confirmation::Acceptance } else { Confirmation::RejectionOnly },
+        confirmation: if request.confirm {
+            Confirmation::Acceptance
+        } else {
+            Confirmation::RejectionOnly
+        },
         timeout: request.timeout_ms.map(Duration::from_millis),
         priority: Priority::Normal,
     }))
@@ -262,15 +301,27 @@ fn command(
 
 fn effect(request: EffectRequest, declared: &ModuleManifest) -> Result<Work, String> {
     if declared.effects.binary_search(&request.name).is_err() {
-        return Err(format!("it requests the effect `{}`, which its manifest does not list", request.name));
+        return Err(format!(
+            "it requests the effect `{}`, which its manifest does not list",
+            request.name
+        ));
     }
-    if request.retry.as_ref().is_some_and(|retry| retry.max_attempts == Some(0)) {
+    if request
+        .retry
+        .as_ref()
+        .is_some_and(|retry| retry.max_attempts == Some(0))
+    {
         return Err(format!("its effect `{}` allows no attempts", request.name));
     }
-    let retry = request.retry.map(|RetryRequest { max_attempts, initial_backoff_ms }| RetryPolicy {
-        max_attempts,
-        initial_backoff: initial_backoff_ms.map(Duration::from_millis),
-    });
+    let retry = request.retry.map(
+        |RetryRequest {
+             max_attempts,
+             initial_backoff_ms,
+         }| RetryPolicy {
+            max_attempts,
+            initial_backoff: initial_backoff_ms.map(Duration::from_millis),
+        },
+    );
     Ok(Work::Effect(Effect {
         tag: request.tag,
         round: request.round,
@@ -286,9 +337,10 @@ fn effect(request: EffectRequest, declared: &ModuleManifest) -> Result<Work, Str
 
 pub(super) fn timer(request: TimerRequest, context: &Context<'_>) -> TimerChange {
     match request {
-        TimerRequest::Arm(ArmTimerRequest { name, after_ms }) => {
-            TimerChange::Arm { name, due: context.now.saturating_add(Duration::from_millis(after_ms)) }
-        }
+        TimerRequest::Arm(ArmTimerRequest { name, after_ms }) => TimerChange::Arm {
+            name,
+            due: context.now.saturating_add(Duration::from_millis(after_ms)),
+        },
         TimerRequest::Cancel(CancelTimerRequest { name }) => TimerChange::Cancel { name },
     }
 }
@@ -297,8 +349,19 @@ pub(super) fn timer(request: TimerRequest, context: &Context<'_>) -> TimerChange
 pub(super) fn task(request: TaskRequest) -> Result<TaskChange, String> {
     Ok(match request {
         TaskRequest::Open(request) => {
-            let OpenTaskRequest { tag, round, title, roles, assignee, due, outcomes, data, not_by } = request;
-            check_payload(&data).map_err(|large| format!("the data of its task `{tag}`: {large}"))?;
+            let OpenTaskRequest {
+                tag,
+                round,
+                title,
+                roles,
+                assignee,
+                due,
+                outcomes,
+                data,
+                not_by,
+            } = request;
+            check_payload(&data)
+                .map_err(|large| format!("the data of its task `{tag}`: {large}"))?;
             let due = due.map(Timestamp::from_millis);
             let is_in_doubt = false;
             TaskChange::Open(TaskSpec {
@@ -314,9 +377,15 @@ pub(super) fn task(request: TaskRequest) -> Result<TaskChange, String> {
                 is_in_doubt,
             })
         }
-        TaskRequest::Assign(AssignTaskRequest { tag, roles, assignee }) => {
-            TaskChange::Assign { tag, roles, assignee }
-        }
+        TaskRequest::Assign(AssignTaskRequest {
+            tag,
+            roles,
+            assignee,
+        }) => TaskChange::Assign {
+            tag,
+            roles,
+            assignee,
+        },
         TaskRequest::Close(CloseTaskRequest { tag }) => TaskChange::Close { tag },
     })
 }

@@ -54,17 +54,29 @@ impl Document {
             suggestion: None,
         };
         if text.len() > MAX_SOURCE_BYTES {
-            let message = format!("the file is {} bytes long, the limit is {MAX_SOURCE_BYTES}", text.len());
+            let message = format!(
+                "the file is {} bytes long, the limit is {MAX_SOURCE_BYTES}",
+                text.len()
+            );
             return Err(diagnostic(Position { line: 1, column: 1 }, message));
         }
-        let root = tree::parse(text).map_err(|malformed| diagnostic(malformed.at, malformed.message))?;
-        Ok(Self { file: file.to_owned(), root })
+        let root =
+            tree::parse(text).map_err(|malformed| diagnostic(malformed.at, malformed.message))?;
+        Ok(Self {
+            file: file.to_owned(),
+            root,
+        })
     }
 
     /// Returns the root value.
     #[must_use]
     pub fn root(&self) -> Item<'_> {
-        Item { file: &self.file, node: &self.root, at: self.root.at, path: String::new() }
+        Item {
+            file: &self.file,
+            node: &self.root,
+            at: self.root.at,
+            path: String::new(),
+        }
     }
 }
 
@@ -89,28 +101,50 @@ impl<'d> Item<'d> {
     /// # Errors
     /// The value is not a duration.
     pub fn duration(&self) -> Result<Duration, Diagnostic> {
-        let text = self.text().ok_or_else(|| self.type_error("a duration such as 30m"))?;
+        let text = self
+            .text()
+            .ok_or_else(|| self.type_error("a duration such as 30m"))?;
         duration::parse(text).map_err(|message| self.diagnostic(message))
     }
 
     /// Returns the items of a list; `None` if the value is not a list.
     #[must_use]
     pub fn list(&self) -> Option<Vec<Item<'d>>> {
-        let Content::List(items) = &self.node.content else { return None };
-        let item =
-            |(i, node): (usize, &'d Node)| Item { file: self.file, node, at: node.at, path: self.under(i) };
+        let Content::List(items) = &self.node.content else {
+            return None;
+        };
+        let item = |(i, node): (usize, &'d Node)| Item {
+            file: self.file,
+            node,
+            at: node.at,
+            path: self.under(i),
+        };
         Some(items.iter().enumerate().map(item).collect())
     }
 
     /// Returns the fields of a map in the order of the text; `None` if the value is not a map.
     #[must_use]
     pub fn map(&self) -> Option<Vec<Entry<'d>>> {
-        let Content::Map(entries) = &self.node.content else { return None };
+        let Content::Map(entries) = &self.node.content else {
+            return None;
+        };
         let entry = |(key, node): &'d (tree::Key, Node)| {
-            let path =
-                if self.path.is_empty() { key.text.clone() } else { format!("{}.{}", self.path, key.text) };
-            let item = Item { file: self.file, node, at: node.at, path };
-            Entry { name: key.text.as_str(), item, key: key.at }
+            let path = if self.path.is_empty() {
+                key.text.clone()
+            } else {
+                format!("{}.{}", self.path, key.text)
+            };
+            let item = Item {
+                file: self.file,
+                node,
+                at: node.at,
+                path,
+            };
+            Entry {
+                name: key.text.as_str(),
+                item,
+                key: key.at,
+            }
         };
         Some(entries.iter().map(entry).collect())
     }
@@ -147,7 +181,10 @@ impl<'d> Item<'d> {
     /// Returns a diagnostic for a value of the wrong type.
     #[must_use]
     pub fn type_error(&self, expected: &str) -> Diagnostic {
-        self.diagnostic(format!("this must be {expected}, it is {}", self.type_name()))
+        self.diagnostic(format!(
+            "this must be {expected}, it is {}",
+            self.type_name()
+        ))
     }
 }
 
@@ -157,8 +194,14 @@ impl Entry<'_> {
     pub fn unknown_field(&self, valid: &[&str]) -> Diagnostic {
         let suggestion = did_you_mean(self.name, valid.iter().copied())
             .unwrap_or_else(|| format!("valid: {}", valid.join(", ")));
-        let at = Item { at: self.key, ..self.item.clone() };
-        Diagnostic { suggestion: Some(suggestion), ..at.diagnostic(format!("unknown field `{}`", self.name)) }
+        let at = Item {
+            at: self.key,
+            ..self.item.clone()
+        };
+        Diagnostic {
+            suggestion: Some(suggestion),
+            ..at.diagnostic(format!("unknown field `{}`", self.name))
+        }
     }
 }
 
@@ -168,12 +211,16 @@ mod tests {
 
     #[test]
     fn every_value_has_a_location() {
-        let document = Document::read("tests:\n  - nmae: x\n    given: [1, 2h]\n", "a.yaml").unwrap();
+        let document =
+            Document::read("tests:\n  - nmae: x\n    given: [1, 2h]\n", "a.yaml").unwrap();
         let root = document.root();
         let tests = root.map().unwrap().remove(0).item.list().unwrap();
         let fields = tests[0].map().unwrap();
         let unknown = fields[0].unknown_field(&["name", "given"]).to_string();
-        assert_eq!(unknown, "a.yaml:2:5: tests[0].nmae: unknown field `nmae`; did you mean `name`?");
+        assert_eq!(
+            unknown,
+            "a.yaml:2:5: tests[0].nmae: unknown field `nmae`; did you mean `name`?"
+        );
         let durations = fields[1].item.list().unwrap();
         assert_eq!(durations[1].duration().unwrap(), Duration::from_hours(2));
         assert_eq!(
@@ -185,6 +232,9 @@ mod tests {
     #[test]
     fn yaml_syntax_error_has_a_location() {
         let diagnostic = Document::read("a: [1", "a.yaml").unwrap_err();
-        assert!(diagnostic.line > 0 && diagnostic.message.starts_with("invalid YAML: "), "{diagnostic}");
+        assert!(
+            diagnostic.line > 0 && diagnostic.message.starts_with("invalid YAML: "),
+            "{diagnostic}"
+        );
     }
 }

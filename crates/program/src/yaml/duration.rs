@@ -6,8 +6,12 @@ use std::time::Duration;
 /// [`orlog_model::parse_duration`]: the schema of definitions describes them with a pattern.
 pub(crate) fn parse(text: &str) -> Result<Duration, String> {
     let is_valid = match text.strip_prefix('P') {
-        Some(iso) => iso.chars().all(|c| c.is_ascii_digit() || "WDTHMS".contains(c)),
-        None => text.split(|c: char| c.is_ascii_digit()).all(|unit| UNITS.contains(&unit)),
+        Some(iso) => iso
+            .chars()
+            .all(|c| c.is_ascii_digit() || "WDTHMS".contains(c)),
+        None => text
+            .split(|c: char| c.is_ascii_digit())
+            .all(|unit| UNITS.contains(&unit)),
     };
     let parsed = orlog_model::parse_duration(text).ok().filter(|_| is_valid);
     parsed.ok_or_else(|| {
@@ -24,7 +28,11 @@ mod tests {
 
     #[track_caller]
     fn check(text: &str, seconds: Option<f64>) {
-        assert_eq!(parse(text).ok(), seconds.map(Duration::from_secs_f64), "{text}");
+        assert_eq!(
+            parse(text).ok(),
+            seconds.map(Duration::from_secs_f64),
+            "{text}"
+        );
     }
 
     #[test]

@@ -15,12 +15,21 @@ pub(super) struct Location<'n> {
 /// Returns the location of a path such as `steps[1].ok[0].when`, or of the innermost value that
 /// encloses it.
 pub(super) fn locate<'n>(root: &'n Node, path: &str) -> Location<'n> {
-    let mut spot = Location { key: root.at, node: root, exact: true };
+    let mut spot = Location {
+        key: root.at,
+        node: root,
+        exact: true,
+    };
     let mut rest = path;
     while !rest.is_empty() {
         match step(spot, rest) {
             Some((next, left)) => (spot, rest) = (next, left),
-            None => return Location { exact: false, ..spot },
+            None => {
+                return Location {
+                    exact: false,
+                    ..spot
+                };
+            }
         }
     }
     spot
@@ -32,7 +41,14 @@ fn step<'n, 'p>(spot: Location<'n>, rest: &'p str) -> Option<(Location<'n>, &'p 
     match (&spot.node.content, index) {
         (Content::List(items), Some((index, left))) => {
             let node = items.get(index.parse::<usize>().ok()?)?;
-            Some((Location { key: node.at, node, ..spot }, left))
+            Some((
+                Location {
+                    key: node.at,
+                    node,
+                    ..spot
+                },
+                left,
+            ))
         }
         // A single value is allowed in place of a list.
         (Content::Map(_) | Content::Scalar { .. }, Some(("0", left))) => Some((spot, left)),
@@ -40,11 +56,21 @@ fn step<'n, 'p>(spot: Location<'n>, rest: &'p str) -> Option<(Location<'n>, &'p 
             let rest = rest.strip_prefix('.').unwrap_or(rest);
             // Names can contain dots: the longest match applies.
             let fits = |name: &str| {
-                rest.strip_prefix(name).filter(|left| left.is_empty() || left.starts_with(['.', '[']))
+                rest.strip_prefix(name)
+                    .filter(|left| left.is_empty() || left.starts_with(['.', '[']))
             };
-            let found = entries.iter().filter_map(|(key, node)| Some((key, node, fits(&key.text)?)));
+            let found = entries
+                .iter()
+                .filter_map(|(key, node)| Some((key, node, fits(&key.text)?)));
             let (key, node, left) = found.max_by_key(|(key, ..)| key.text.len())?;
-            Some((Location { key: key.at, node, ..spot }, left))
+            Some((
+                Location {
+                    key: key.at,
+                    node,
+                    ..spot
+                },
+                left,
+            ))
         }
         // A name is allowed in place of a map and is its first field.
         (Content::Scalar { .. }, None) => {

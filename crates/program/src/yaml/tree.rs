@@ -16,7 +16,10 @@ pub(crate) struct Position {
 
 impl From<Marker> for Position {
     fn from(marker: Marker) -> Self {
-        Self { line: marker.line(), column: marker.col() + 1 }
+        Self {
+            line: marker.line(),
+            column: marker.col() + 1,
+        }
     }
 }
 
@@ -70,8 +73,10 @@ pub(crate) fn parse(text: &str) -> Result<Node, SyntaxError> {
         })?;
         builder.take(event, span)?;
     }
-    let empty =
-        || SyntaxError { at: Position { line: 1, column: 1 }, message: "the file is empty".to_owned() };
+    let empty = || SyntaxError {
+        at: Position { line: 1, column: 1 },
+        message: "the file is empty".to_owned(),
+    };
     builder.root.ok_or_else(empty)
 }
 
@@ -92,7 +97,11 @@ struct OpenCollection {
 
 enum CollectionKind {
     List(Vec<Node>),
-    Map { entries: Vec<(Key, Node)>, key: Option<Key>, seen: BTreeMap<String, Position> },
+    Map {
+        entries: Vec<(Key, Node)>,
+        key: Option<Key>,
+        seen: BTreeMap<String, Position>,
+    },
 }
 
 impl TreeBuilder {
@@ -106,7 +115,9 @@ impl TreeBuilder {
             | Event::DocumentEnd => Ok(()),
             Event::Scalar(_, _, _, Some(_))
             | Event::SequenceStart(_, Some(_))
-            | Event::MappingStart(_, Some(_)) => Err(malformed(at, "tags are not part of the language")),
+            | Event::MappingStart(_, Some(_)) => {
+                Err(malformed(at, "tags are not part of the language"))
+            }
             Event::Alias(anchor) => match self.anchors.get(&anchor) {
                 Some(node) => {
                     let node = node.clone();
@@ -117,29 +128,57 @@ impl TreeBuilder {
             },
             Event::Scalar(text, style, anchor, None) => {
                 let one_line = span.start.line() == span.end.line();
-                let content = Content::Scalar { text: text.into_owned(), style, one_line };
-                self.push(Node { at, content, size: 1 }, 1, anchor)
+                let content = Content::Scalar {
+                    text: text.into_owned(),
+                    style,
+                    one_line,
+                };
+                self.push(
+                    Node {
+                        at,
+                        content,
+                        size: 1,
+                    },
+                    1,
+                    anchor,
+                )
             }
-            Event::SequenceStart(anchor, None) => self.open(at, anchor, CollectionKind::List(Vec::new())),
+            Event::SequenceStart(anchor, None) => {
+                self.open(at, anchor, CollectionKind::List(Vec::new()))
+            }
             Event::MappingStart(anchor, None) => self.open(
                 at,
                 anchor,
-                CollectionKind::Map { entries: Vec::new(), key: None, seen: BTreeMap::new() },
+                CollectionKind::Map {
+                    entries: Vec::new(),
+                    key: None,
+                    seen: BTreeMap::new(),
+                },
             ),
             Event::SequenceEnd | Event::MappingEnd => self.close(),
         }
     }
 
-    fn open(&mut self, at: Position, anchor: usize, kind: CollectionKind) -> Result<(), SyntaxError> {
+    fn open(
+        &mut self,
+        at: Position,
+        anchor: usize,
+        kind: CollectionKind,
+    ) -> Result<(), SyntaxError> {
         if self.open.len() >= MAX_DEPTH {
-            return Err(malformed(at, &format!("this nests deeper than {MAX_DEPTH} levels")));
+            return Err(malformed(
+                at,
+                &format!("this nests deeper than {MAX_DEPTH} levels"),
+            ));
         }
         self.open.push(OpenCollection { at, anchor, kind });
         Ok(())
     }
 
     fn close(&mut self) -> Result<(), SyntaxError> {
-        let Some(OpenCollection { at, anchor, kind }) = self.open.pop() else { return Ok(()) };
+        let Some(OpenCollection { at, anchor, kind }) = self.open.pop() else {
+            return Ok(());
+        };
         let (content, size) = match kind {
             CollectionKind::List(items) => {
                 let size = items.iter().map(|item| item.size).sum::<usize>();
@@ -150,7 +189,15 @@ impl TreeBuilder {
                 (Content::Map(entries), size)
             }
         };
-        self.push(Node { at, content, size: size + 1 }, 1, anchor)
+        self.push(
+            Node {
+                at,
+                content,
+                size: size + 1,
+            },
+            1,
+            anchor,
+        )
     }
 
     /// Adds a node to its parent. `cost` is the number of nodes created for it; an anchor stores a full
@@ -159,7 +206,8 @@ impl TreeBuilder {
         let at = node.at;
         self.nodes += if anchor > 0 { cost + node.size } else { cost };
         if self.nodes > MAX_NODES {
-            let message = format!("the file contains more than {MAX_NODES} values with aliases expanded");
+            let message =
+                format!("the file contains more than {MAX_NODES} values with aliases expanded");
             return Err(SyntaxError { at, message });
         }
         if anchor > 0 {
@@ -167,7 +215,10 @@ impl TreeBuilder {
         }
         match self.open.last_mut().map(|open| &mut open.kind) {
             None if self.root.is_some() => {
-                return Err(malformed(at, "a file contains one document, this is a second one"));
+                return Err(malformed(
+                    at,
+                    "a file contains one document, this is a second one",
+                ));
             }
             None => self.root = Some(node),
             Some(CollectionKind::List(items)) => items.push(node),
@@ -182,29 +233,42 @@ impl TreeBuilder {
 
 fn to_key(node: Node, seen: &mut BTreeMap<String, Position>) -> Result<Key, SyntaxError> {
     let Content::Scalar { text, .. } = node.content else {
-        return Err(malformed(node.at, "a key must be a text, not a list or a map"));
+        return Err(malformed(
+            node.at,
+            "a key must be a text, not a list or a map",
+        ));
     };
     match seen.insert(text.clone(), node.at) {
-        Some(first) => {
-            Err(malformed(node.at, &format!("duplicate key `{text}`, first in line {}", first.line)))
-        }
+        Some(first) => Err(malformed(
+            node.at,
+            &format!("duplicate key `{text}`, first in line {}", first.line),
+        )),
         None => Ok(Key { at: node.at, text }),
     }
 }
 
 fn malformed(at: Position, message: &str) -> SyntaxError {
-    SyntaxError { at, message: message.to_owned() }
+    SyntaxError {
+        at,
+        message: message.to_owned(),
+    }
 }
 
 impl Node {
     /// Converts to JSON, by the core schema of YAML 1.2.
     pub(crate) fn to_json(&self) -> Value {
         match &self.content {
-            Content::Scalar { text, style: ScalarStyle::Plain, .. } => plain_scalar(text),
+            Content::Scalar {
+                text,
+                style: ScalarStyle::Plain,
+                ..
+            } => plain_scalar(text),
             Content::Scalar { text, .. } => Value::from(text.as_str()),
             Content::List(items) => Value::Array(items.iter().map(Node::to_json).collect()),
             Content::Map(entries) => {
-                let fields = entries.iter().map(|(key, node)| (key.text.clone(), node.to_json()));
+                let fields = entries
+                    .iter()
+                    .map(|(key, node)| (key.text.clone(), node.to_json()));
                 Value::Object(fields.collect::<Map<_, _>>())
             }
         }
@@ -241,8 +305,19 @@ fn plain_scalar(text: &str) -> Value {
         return Value::from(text);
     }
     let unsigned = text.strip_prefix('+').unwrap_or(text);
-    let integer =
-        unsigned.parse::<i64>().map(Value::from).or_else(|_| unsigned.parse::<u64>().map(Value::from));
-    let double = || unsigned.parse::<f64>().ok().and_then(Number::from_f64).map(Value::Number);
-    integer.ok().or_else(double).unwrap_or_else(|| Value::from(text))
+    let integer = unsigned
+        .parse::<i64>()
+        .map(Value::from)
+        .or_else(|_| unsigned.parse::<u64>().map(Value::from));
+    let double = || {
+        unsigned
+            .parse::<f64>()
+            .ok()
+            .and_then(Number::from_f64)
+            .map(Value::Number)
+    };
+    integer
+        .ok()
+        .or_else(double)
+        .unwrap_or_else(|| Value::from(text))
 }

@@ -25,19 +25,35 @@ pub(super) enum CaseResult {
 
 /// Features that Orlog rejects by design: the error message and the reason.
 pub(super) const REJECTIONS: [(&str, &str); 4] = [
-    (UNKNOWN, "an unknown name or function, in a test without type checks"),
+    (
+        UNKNOWN,
+        "an unknown name or function, in a test without type checks",
+    ),
     (
         "is not a JSON number",
         "infinities and NaN, which JSON does not support, as the value of an expression",
     ),
-    ("the value is an optional", "an optional as the value of an expression"),
-    ("map, filter, all and exists exceed 2 nesting levels", "comprehensions with more than two levels"),
+    (
+        "the value is an optional",
+        "an optional as the value of an expression",
+    ),
+    (
+        "map, filter, all and exists exceed 2 nesting levels",
+        "comprehensions with more than two levels",
+    ),
 ];
 
 /// Replaces both messages of the checker about names.
 const UNKNOWN: &str = "unknown";
 
-const PROTOBUF_FILES: [&str; 6] = ["dynamic", "enums", "proto2", "proto2_ext", "proto3", "wrappers"];
+const PROTOBUF_FILES: [&str; 6] = [
+    "dynamic",
+    "enums",
+    "proto2",
+    "proto2_ext",
+    "proto3",
+    "wrappers",
+];
 
 /// Returns every test of the suite.
 pub(super) fn all(suite: &Value) -> Vec<Case> {
@@ -52,10 +68,19 @@ fn collect(suite: &Value, file: &str, path: &str, cases: &mut Vec<Case>) {
     for test in list(suite, "tests") {
         let original = test["original"].clone();
         let name = format!("{path}/{}", text(&original, "name"));
-        cases.push(Case { file: file.to_owned(), name, original });
+        cases.push(Case {
+            file: file.to_owned(),
+            name,
+            original,
+        });
     }
     for inner in list(suite, "suites") {
-        collect(inner, file, &format!("{path}/{}", text(inner, "name")), cases);
+        collect(
+            inner,
+            file,
+            &format!("{path}/{}", text(inner, "name")),
+            cases,
+        );
     }
 }
 
@@ -71,9 +96,13 @@ impl Case {
     /// Returns whether the test uses protobuf messages or enums, which JSON does not have.
     fn needs_protobuf(&self) -> bool {
         let text = self.original.to_string();
-        let text = text.replace("google.protobuf.Timestamp", "").replace("google.protobuf.Duration", "");
+        let text = text
+            .replace("google.protobuf.Timestamp", "")
+            .replace("google.protobuf.Duration", "");
         PROTOBUF_FILES.contains(&self.file.as_str())
-            || ["TestAllTypes", "google.protobuf.", "proto2", "proto3"].iter().any(|sign| text.contains(sign))
+            || ["TestAllTypes", "google.protobuf.", "proto2", "proto3"]
+                .iter()
+                .any(|sign| text.contains(sign))
     }
 
     /// Returns whether the test uses only the core language and JSON types: no extension, bytes, times or
@@ -95,7 +124,15 @@ impl Case {
             "string",
         ];
         let text = self.original.to_string().to_lowercase();
-        let foreign = ["bytes", "timestamp", "duration", "b'", "b\\\"", "typevalue", "type("];
+        let foreign = [
+            "bytes",
+            "timestamp",
+            "duration",
+            "b'",
+            "b\\\"",
+            "typevalue",
+            "type(",
+        ];
         FILES.contains(&self.file.as_str()) && !foreign.iter().any(|sign| text.contains(sign))
     }
 
@@ -125,12 +162,23 @@ impl Case {
     fn rejection(&self, message: &str) -> Option<CaseResult> {
         let unknown = message.starts_with("unknown function") || message.contains("unknown name");
         let unchecked = unknown && self.original["disableCheck"] == true;
-        let matches = |sign: &str| if sign == UNKNOWN { unchecked } else { message.contains(sign) };
-        REJECTIONS.iter().find(|(sign, _)| matches(sign)).map(|(_, reason)| CaseResult::Rejected(reason))
+        let matches = |sign: &str| {
+            if sign == UNKNOWN {
+                unchecked
+            } else {
+                message.contains(sign)
+            }
+        };
+        REJECTIONS
+            .iter()
+            .find(|(sign, _)| matches(sign))
+            .map(|(_, reason)| CaseResult::Rejected(reason))
     }
 
     fn variables(&self) -> Option<Map<String, Value>> {
-        let Some(bindings) = self.original["bindings"].as_object() else { return Some(Map::new()) };
+        let Some(bindings) = self.original["bindings"].as_object() else {
+            return Some(Map::new());
+        };
         let pairs = bindings.iter().map(|(name, binding)| {
             let value = &binding["value"];
             is_json(value).then(|| Some((name.clone(), to_json(value)?)))?
@@ -141,8 +189,16 @@ impl Case {
     /// Compares the result. A test without an expected value requires `true`.
     fn compare(&self, got: &Value) -> CaseResult {
         let typed = &self.original["typedResult"]["result"];
-        let stated = if typed.is_null() { &self.original["value"] } else { typed };
-        let expected = if stated.is_null() { Some(Value::Bool(true)) } else { to_json(stated) };
+        let stated = if typed.is_null() {
+            &self.original["value"]
+        } else {
+            typed
+        };
+        let expected = if stated.is_null() {
+            Some(Value::Bool(true))
+        } else {
+            to_json(stated)
+        };
         match expected {
             Some(expected) if expected == *got => CaseResult::Passed,
             Some(expected) => CaseResult::Failed(format!("{got} instead of {expected}")),
@@ -156,9 +212,15 @@ impl Case {
 fn accept_error(expected: &str, reason: &str) -> CaseResult {
     let is_unknown =
         reason.starts_with("unknown function") || reason.starts_with("the expression is invalid");
-    let is_expected = ["unbound", "undeclared", "no_matching_overload", "no such overload", "unsupported"]
-        .iter()
-        .any(|sign| expected.contains(sign));
+    let is_expected = [
+        "unbound",
+        "undeclared",
+        "no_matching_overload",
+        "no such overload",
+        "unsupported",
+    ]
+    .iter()
+    .any(|sign| expected.contains(sign));
     if is_unknown && !is_expected {
         CaseResult::Failed(format!("{reason}, instead of {expected}"))
     } else {
@@ -168,12 +230,13 @@ fn accept_error(expected: &str, reason: &str) -> CaseResult {
 
 /// Returns whether an event can carry the value without a change of its type.
 fn is_json(value: &Value) -> bool {
-    let Some((kind, inner)) = value.as_object().and_then(|fields| fields.iter().next()) else { return false };
+    let Some((kind, inner)) = value.as_object().and_then(|fields| fields.iter().next()) else {
+        return false;
+    };
     match kind.as_str() {
         "listValue" => list(inner, "values").all(is_json),
-        "mapValue" => {
-            list(inner, "entries").all(|e| e["key"]["stringValue"].is_string() && is_json(&e["value"]))
-        }
+        "mapValue" => list(inner, "entries")
+            .all(|e| e["key"]["stringValue"].is_string() && is_json(&e["value"])),
         "boolValue" | "int64Value" | "doubleValue" | "nullValue" | "stringValue" => true,
         _ => false,
     }
@@ -189,7 +252,10 @@ fn to_json(value: &Value) -> Option<Value> {
         "doubleValue" => inner.as_f64().map(Value::from),
         "boolValue" | "stringValue" | "bytesValue" | "typeValue" => Some(inner.clone()),
         "objectValue" => inner.get("value").cloned(),
-        "listValue" => list(inner, "values").map(to_json).collect::<Option<Vec<_>>>().map(Value::Array),
+        "listValue" => list(inner, "values")
+            .map(to_json)
+            .collect::<Option<Vec<_>>>()
+            .map(Value::Array),
         "mapValue" => {
             let entries = list(inner, "entries").map(|entry| {
                 let key = match to_json(&entry["key"])? {

@@ -7,8 +7,13 @@ use serde_json::{Map, Value};
 /// # Errors
 /// The position at which the text is not a literal.
 pub(super) fn read(text: &str) -> Result<Value, String> {
-    let start = text.find("exports.tests = {").ok_or("there is no `exports.tests = {`")?;
-    let mut reader = Reader { text, at: start + "exports.tests = ".len() };
+    let start = text
+        .find("exports.tests = {")
+        .ok_or("there is no `exports.tests = {`")?;
+    let mut reader = Reader {
+        text,
+        at: start + "exports.tests = ".len(),
+    };
     reader.value()
 }
 
@@ -68,19 +73,23 @@ impl Reader<'_> {
     fn scalar(&mut self) -> Result<Value, String> {
         let scalar = self.bare();
         // The nearest double; `serde_json` can differ in the last place.
-        let double = scalar.parse::<f64>().ok().filter(|_| scalar.contains(['.', 'e']));
+        let double = scalar
+            .parse::<f64>()
+            .ok()
+            .filter(|_| scalar.contains(['.', 'e']));
         match double {
             Some(double) => Ok(Value::from(double)),
-            None => {
-                serde_json::from_str(&scalar).map_err(|_| self.missing_error("a number, true, false or null"))
-            }
+            None => serde_json::from_str(&scalar)
+                .map_err(|_| self.missing_error("a number, true, false or null")),
         }
     }
 
     /// Reads a name or a number.
     fn bare(&mut self) -> String {
         let rest = &self.text[self.at..];
-        let end = rest.find(|c: char| !(c.is_alphanumeric() || "_$.+-".contains(c))).unwrap_or(rest.len());
+        let end = rest
+            .find(|c: char| !(c.is_alphanumeric() || "_$.+-".contains(c)))
+            .unwrap_or(rest.len());
         self.at += end;
         rest[..end].to_owned()
     }
@@ -118,7 +127,9 @@ impl Reader<'_> {
 
     fn unicode(&mut self) -> Result<char, String> {
         if self.text[self.at..].starts_with('{') {
-            let end = self.text[self.at..].find('}').ok_or_else(|| self.missing_error("`}`"))?;
+            let end = self.text[self.at..]
+                .find('}')
+                .ok_or_else(|| self.missing_error("`}`"))?;
             self.at += 1;
             let found = self.hex(end - 1);
             self.at += 1;
@@ -127,8 +138,11 @@ impl Reader<'_> {
         let at = self.at;
         self.hex(4).or_else(|_| {
             // The surrogate pair of a character above U+FFFF.
-            let half = |start: usize| u16::from_str_radix(self.text.get(start..start + 4)?, 16).ok();
-            let pair = half(at).zip(half(at + 6)).ok_or_else(|| self.missing_error("a character"))?;
+            let half =
+                |start: usize| u16::from_str_radix(self.text.get(start..start + 4)?, 16).ok();
+            let pair = half(at)
+                .zip(half(at + 6))
+                .ok_or_else(|| self.missing_error("a character"))?;
             self.at = at + 10;
             char::decode_utf16([pair.0, pair.1])
                 .next()
@@ -138,8 +152,13 @@ impl Reader<'_> {
     }
 
     fn hex(&mut self, digits: usize) -> Result<char, String> {
-        let code = self.text.get(self.at..self.at + digits).and_then(|t| u32::from_str_radix(t, 16).ok());
-        let found = code.and_then(char::from_u32).ok_or_else(|| self.missing_error("a character"))?;
+        let code = self
+            .text
+            .get(self.at..self.at + digits)
+            .and_then(|t| u32::from_str_radix(t, 16).ok());
+        let found = code
+            .and_then(char::from_u32)
+            .ok_or_else(|| self.missing_error("a character"))?;
         self.at += digits;
         Ok(found)
     }

@@ -28,7 +28,10 @@ pub(super) fn tests() -> Result<String, String> {
         fetch(&dir, &archive)?;
     }
     if !is_expected(&archive) {
-        return Err(format!("{} does not have the pinned sha512", archive.display()));
+        return Err(format!(
+            "{} does not have the pinned sha512",
+            archive.display()
+        ));
     }
     unpack(&dir, &archive)
 }
@@ -39,11 +42,17 @@ fn is_expected(archive: &Path) -> bool {
 
 /// Fetches the package with npm, which uses configured mirrors, or with curl if npm is missing.
 fn fetch(dir: &Path, archive: &Path) -> Result<(), String> {
-    let npm = Command::new("npm").args(["pack", PACKAGE]).current_dir(dir).output();
+    let npm = Command::new("npm")
+        .args(["pack", PACKAGE])
+        .current_dir(dir)
+        .output();
     if npm.is_ok_and(|output| output.status.success()) {
         return Ok(());
     }
-    let curl = Command::new("curl").args(["-fsSL", "--max-time", "60", ADDRESS, "-o"]).arg(archive).output();
+    let curl = Command::new("curl")
+        .args(["-fsSL", "--max-time", "60", ADDRESS, "-o"])
+        .arg(archive)
+        .output();
     match curl {
         Ok(output) if output.status.success() => Ok(()),
         Ok(output) => Err(String::from_utf8_lossy(&output.stderr).trim().to_owned()),
@@ -52,7 +61,13 @@ fn fetch(dir: &Path, archive: &Path) -> Result<(), String> {
 }
 
 fn unpack(dir: &Path, archive: &Path) -> Result<String, String> {
-    let tar = Command::new("tar").arg("xzf").arg(archive).arg("-C").arg(dir).arg(TESTS).status();
+    let tar = Command::new("tar")
+        .arg("xzf")
+        .arg(archive)
+        .arg("-C")
+        .arg(dir)
+        .arg(TESTS)
+        .status();
     if !tar.is_ok_and(|status| status.success()) {
         return Err(format!("{} cannot be unpacked", archive.display()));
     }

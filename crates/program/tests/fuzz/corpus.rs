@@ -12,11 +12,17 @@ pub(super) fn texts() -> Vec<String> {
     find(&crate_dir.join("../../examples"), &mut paths);
     paths.sort();
     assert!(paths.len() >= 2, "no examples found");
-    paths.iter().map(|path| std::fs::read_to_string(path).expect("an example is readable")).collect()
+    paths
+        .iter()
+        .map(|path| std::fs::read_to_string(path).expect("an example is readable"))
+        .collect()
 }
 
 fn find(dir: &Path, into: &mut Vec<PathBuf>) {
-    for entry in std::fs::read_dir(dir).expect("the directory exists").flatten() {
+    for entry in std::fs::read_dir(dir)
+        .expect("the directory exists")
+        .flatten()
+    {
         let path = entry.path();
         if path.is_dir() {
             find(&path, into);
@@ -28,5 +34,8 @@ fn find(dir: &Path, into: &mut Vec<PathBuf>) {
 
 /// Returns the compiled definitions of the corpus; every text compiles.
 pub(super) fn sagas() -> Vec<CompiledDefinition> {
-    texts().iter().map(|text| compile_yaml(text, "example").expect("an example compiles")).collect()
+    texts()
+        .iter()
+        .map(|text| compile_yaml(text, "example").expect("an example compiles"))
+        .collect()
 }

@@ -5,8 +5,8 @@ use orlog_testkit::fuzz::Random;
 use serde_json::{Map, Value, json};
 
 const TOKENS: [&str; 28] = [
-    "(", ")", "[", "]", "{", "}", ".", ",", "?", ":", "+", "-", "*", "/", "%", "!", "==", "in", "&&", "||",
-    "'", "\"", "\\", "0x", "1e", "u", "`", "\u{0}",
+    "(", ")", "[", "]", "{", "}", ".", ",", "?", ":", "+", "-", "*", "/", "%", "!", "==", "in",
+    "&&", "||", "'", "\"", "\\", "0x", "1e", "u", "`", "\u{0}",
 ];
 
 pub(super) fn make(random: &mut Random) -> String {
@@ -26,7 +26,12 @@ fn damage(random: &mut Random, source: &str) -> String {
     match random.below(4) {
         0 => format!("{}{}", &source[..at], &source[to..]),
         1 => format!("{}{}{}", &source[..at], random.pick(&TOKENS), &source[at..]),
-        2 => format!("{}{}{}", &source[..at], &source[at..to].repeat(1 + random.below(40)), &source[to..]),
+        2 => format!(
+            "{}{}{}",
+            &source[..at],
+            &source[at..to].repeat(1 + random.below(40)),
+            &source[to..]
+        ),
         _ => format!("{}{}{}", &source[..at], random.pick(&TOKENS), &source[to..]),
     }
 }
@@ -40,14 +45,21 @@ fn any(random: &mut Random, depth: usize) -> String {
         4 => map(random, depth),
         5 => other(random, depth),
         _ => {
-            format!("({} ? {} : {})", truth(random, depth - 1), any_of(random, depth), any_of(random, depth))
+            format!(
+                "({} ? {} : {})",
+                truth(random, depth - 1),
+                any_of(random, depth),
+                any_of(random, depth)
+            )
         }
     }
 }
 
 fn any_of(random: &mut Random, depth: usize) -> String {
     if depth <= 1 {
-        random.pick(&["x", "1", "'a'", "vars.n", "event", "null", "i"]).to_owned()
+        random
+            .pick(&["x", "1", "'a'", "vars.n", "event", "null", "i"])
+            .to_owned()
     } else {
         any(random, depth - 1)
     }
@@ -78,10 +90,21 @@ fn number(random: &mut Random, depth: usize) -> String {
         0..=2 => format!("({a} {} {b})", random.pick(&["+", "-", "*", "/", "%"])),
         3 => format!(
             "{}({a})",
-            random.pick(&["int", "uint", "double", "-", "math.abs", "math.sqrt", "math.ceil"])
+            random.pick(&[
+                "int",
+                "uint",
+                "double",
+                "-",
+                "math.abs",
+                "math.sqrt",
+                "math.ceil"
+            ])
         ),
         4 => format!("size({})", list(random, depth - 1)),
-        5 => format!("math.{}({a}, {b})", random.pick(&["greatest", "least", "bitAnd", "bitShiftLeft"])),
+        5 => format!(
+            "math.{}({a}, {b})",
+            random.pick(&["greatest", "least", "bitAnd", "bitShiftLeft"])
+        ),
         _ => format!("cel.bind(v, {a}, v + {b})"),
     }
 }
@@ -104,7 +127,10 @@ fn text(random: &mut Random, depth: usize) -> String {
     let (a, b) = (text(random, depth - 1), text(random, depth - 1));
     match random.below(8) {
         0 | 1 => format!("({a} + {b})"),
-        2 => format!("{a}.{}()", random.pick(&["lowerAscii", "upperAscii", "trim", "reverse"])),
+        2 => format!(
+            "{a}.{}()",
+            random.pick(&["lowerAscii", "upperAscii", "trim", "reverse"])
+        ),
         3 => format!("{a}.replace({b}, {})", text(random, depth - 1)),
         4 => format!("{}.join({a})", list(random, depth - 1)),
         5 => format!("string({})", any_of(random, depth)),
@@ -115,7 +141,15 @@ fn text(random: &mut Random, depth: usize) -> String {
 
 fn truth(random: &mut Random, depth: usize) -> String {
     if depth <= 1 {
-        return random.pick(&["true", "false", "vars.yes", "has(vars.n)", "has(event.none)"]).to_owned();
+        return random
+            .pick(&[
+                "true",
+                "false",
+                "vars.yes",
+                "has(vars.n)",
+                "has(event.none)",
+            ])
+            .to_owned();
     }
     match random.below(7) {
         0 => format!(
@@ -127,9 +161,17 @@ fn truth(random: &mut Random, depth: usize) -> String {
         1 => format!("!{}", truth(random, depth - 1)),
         2 => {
             let sign = random.pick(&["==", "!=", "<", ">=", "in"]);
-            format!("({} {sign} {})", any_of(random, depth), any_of(random, depth))
+            format!(
+                "({} {sign} {})",
+                any_of(random, depth),
+                any_of(random, depth)
+            )
         }
-        3 => format!("{}.matches({})", text(random, depth - 1), text(random, depth - 1)),
+        3 => format!(
+            "{}.matches({})",
+            text(random, depth - 1),
+            text(random, depth - 1)
+        ),
         4 => format!(
             "{}.{}(i, {})",
             list(random, depth - 1),
@@ -149,20 +191,43 @@ fn truth(random: &mut Random, depth: usize) -> String {
 fn list(random: &mut Random, depth: usize) -> String {
     if depth <= 1 {
         return random
-            .pick(&["[]", "[1, 2, 3]", "event.items", "vars.l", "['b', 'a']", "[1, 'a', null]"])
+            .pick(&[
+                "[]",
+                "[1, 2, 3]",
+                "event.items",
+                "vars.l",
+                "['b', 'a']",
+                "[1, 'a', null]",
+            ])
             .to_owned();
     }
     match random.below(8) {
         0 => format!("[{}, {}]", any_of(random, depth), any_of(random, depth)),
-        1 | 2 => format!("{}.map(i, {})", list(random, depth - 1), any_of(random, depth)),
-        3 => format!("{}.filter(i, {})", any_of(random, depth), truth(random, depth - 1)),
-        4 => format!("({} + {})", list(random, depth - 1), list(random, depth - 1)),
+        1 | 2 => format!(
+            "{}.map(i, {})",
+            list(random, depth - 1),
+            any_of(random, depth)
+        ),
+        3 => format!(
+            "{}.filter(i, {})",
+            any_of(random, depth),
+            truth(random, depth - 1)
+        ),
+        4 => format!(
+            "({} + {})",
+            list(random, depth - 1),
+            list(random, depth - 1)
+        ),
         5 => format!(
             "{}.{}()",
             list(random, depth - 1),
             random.pick(&["sort", "distinct", "flatten", "reverse"])
         ),
-        6 => format!("{}.split({})", text(random, depth - 1), text(random, depth - 1)),
+        6 => format!(
+            "{}.split({})",
+            text(random, depth - 1),
+            text(random, depth - 1)
+        ),
         _ => format!("{}.transformList(k, v, [k, v])", map(random, depth - 1)),
     }
 }
@@ -170,7 +235,13 @@ fn list(random: &mut Random, depth: usize) -> String {
 fn map(random: &mut Random, depth: usize) -> String {
     if depth <= 1 {
         return random
-            .pick(&["{}", "vars", "event", "{'b': 1, 'a': 2, 'd': 3, 'c': 4}", "{1: 2, true: 3u}"])
+            .pick(&[
+                "{}",
+                "vars",
+                "event",
+                "{'b': 1, 'a': 2, 'd': 3, 'c': 4}",
+                "{1: 2, true: 3u}",
+            ])
             .to_owned();
     }
     match random.below(3) {
@@ -180,8 +251,16 @@ fn map(random: &mut Random, depth: usize) -> String {
             any_of(random, depth),
             any_of(random, depth)
         ),
-        1 => format!("{}.transformMap(k, v, {})", map(random, depth - 1), any_of(random, depth)),
-        _ => format!("{{'a': {}, ?'b': vars.?{}}}", any_of(random, depth), random.pick(&["n", "none"])),
+        1 => format!(
+            "{}.transformMap(k, v, {})",
+            map(random, depth - 1),
+            any_of(random, depth)
+        ),
+        _ => format!(
+            "{{'a': {}, ?'b': vars.?{}}}",
+            any_of(random, depth),
+            random.pick(&["n", "none"])
+        ),
     }
 }
 
@@ -191,7 +270,11 @@ fn other(random: &mut Random, depth: usize) -> String {
         1 => "timestamp('2026-11-21T06:30:00Z') - duration('1h')".to_owned(),
         2 => format!("type({})", any_of(random, depth)),
         3 => format!("bytes({})", text(random, depth - 1)),
-        4 => format!("vars.?{}.orValue({})", random.pick(&["n", "none"]), any_of(random, depth)),
+        4 => format!(
+            "vars.?{}.orValue({})",
+            random.pick(&["n", "none"]),
+            any_of(random, depth)
+        ),
         5 => format!("{}[{}]", any_of(random, depth), any_of(random, depth)),
         _ => format!("{}.?a.?b", any_of(random, depth)),
     }
@@ -215,14 +298,26 @@ fn variables() -> Map<String, Value> {
 pub(super) fn run(source: &str) -> bool {
     let variables = variables();
     let value = evaluate(source, &variables);
-    assert_eq!(value, evaluate(source, &variables), "the second evaluation differs");
+    assert_eq!(
+        value,
+        evaluate(source, &variables),
+        "the second evaluation differs"
+    );
     match value {
         Ok(value) => {
-            assert_eq!(check_payload(&value), Ok(()), "more than {MAX_PAYLOAD_BYTES} bytes");
+            assert_eq!(
+                check_payload(&value),
+                Ok(()),
+                "more than {MAX_PAYLOAD_BYTES} bytes"
+            );
             true
         }
         Err(reason) => {
-            assert!(!reason.is_empty() && reason.len() < 10_000, "{} bytes of reason", reason.len());
+            assert!(
+                !reason.is_empty() && reason.len() < 10_000,
+                "{} bytes of reason",
+                reason.len()
+            );
             false
         }
     }

@@ -6,17 +6,26 @@ use std::time::Duration;
 use orlog_model::WorkOutcome;
 use orlog_program::{CompiledDefinition, Program as _, ProgramInput};
 use orlog_testkit::definition_suite::{
-    InstanceDriver, PayloadSamples, confirm_compensation, failed, pending_tags, respond_ok, succeeded,
+    InstanceDriver, PayloadSamples, confirm_compensation, failed, pending_tags, respond_ok,
+    succeeded,
 };
 use orlog_testkit::fuzz::Random;
 use serde_json::{Value, json};
 
 /// Applies random inputs to an instance and passes each state to `seen`.
-pub(super) fn random_run(random: &mut Random, saga: &CompiledDefinition, mut seen: impl FnMut(&[u8])) {
+pub(super) fn random_run(
+    random: &mut Random,
+    saga: &CompiledDefinition,
+    mut seen: impl FnMut(&[u8]),
+) {
     let samples = PayloadSamples::of(saga.definition());
     let mut run = InstanceDriver::new(saga);
     if let Some(start) = saga.definition().start.first() {
-        let data = if random.once_in(4) { payload(random) } else { samples.start(start) };
+        let data = if random.once_in(4) {
+            payload(random)
+        } else {
+            samples.start(start)
+        };
         note(run.event(start.as_str(), data));
     }
     for _ in 0..random.below(24) {
@@ -30,7 +39,11 @@ pub(super) fn random_run(random: &mut Random, saga: &CompiledDefinition, mut see
 /// Checks that an input without a transition has a reason.
 fn note(result: Result<String, String>) {
     if let Err(reason) = result {
-        assert!(!reason.is_empty() && reason.len() < 10_000, "{} bytes of reason", reason.len());
+        assert!(
+            !reason.is_empty() && reason.len() < 10_000,
+            "{} bytes of reason",
+            reason.len()
+        );
     }
 }
 
@@ -42,7 +55,10 @@ fn one(
 ) {
     let waiting = pending_tags(run, saga.definition());
     let requested: Vec<String> = run.requested().to_vec();
-    let tag = match (waiting.is_empty() || random.once_in(4), requested.is_empty()) {
+    let tag = match (
+        waiting.is_empty() || random.once_in(4),
+        requested.is_empty(),
+    ) {
         (false, _) => waiting[random.below(waiting.len())].clone(),
         (true, false) => requested[random.below(requested.len())].clone(),
         (true, true) => "unknown".to_owned(),
@@ -53,8 +69,17 @@ fn one(
         4 => note(run.outcome(&tag, &failed("odd"))),
         5 => note(run.outcome(&tag, &random_outcome(random))),
         6 => {
-            let kinds: Vec<&str> = saga.manifest().subscriptions.iter().map(|t| t.kind.as_str()).collect();
-            let kind = if kinds.is_empty() { "Odd" } else { random.pick(&kinds) };
+            let kinds: Vec<&str> = saga
+                .manifest()
+                .subscriptions
+                .iter()
+                .map(|t| t.kind.as_str())
+                .collect();
+            let kind = if kinds.is_empty() {
+                "Odd"
+            } else {
+                random.pick(&kinds)
+            };
             note(run.event(kind, payload(random)));
         }
         7 => {

@@ -20,13 +20,20 @@ pub(super) fn make(random: &mut Random, sagas: &[CompiledDefinition]) -> Corrupt
     let saga = random.below(sagas.len());
     let mut states: Vec<Vec<u8>> = Vec::new();
     random_run(random, &sagas[saga], |state| states.push(state.to_vec()));
-    let mut state =
-        if states.is_empty() { Vec::new() } else { states.swap_remove(random.below(states.len())) };
+    let mut state = if states.is_empty() {
+        Vec::new()
+    } else {
+        states.swap_remove(random.below(states.len()))
+    };
     for _ in 0..random.below(5) {
         damage(random, &mut state);
     }
     let steps = &sagas[saga].definition().steps;
-    CorruptState { saga, state, tag: steps[random.below(steps.len())].id.to_string() }
+    CorruptState {
+        saga,
+        state,
+        tag: steps[random.below(steps.len())].id.to_string(),
+    }
 }
 
 fn damage(random: &mut Random, state: &mut Vec<u8>) {
@@ -60,9 +67,18 @@ pub(super) fn run(input: &CorruptState, sagas: &[CompiledDefinition]) -> bool {
     let (ok, no) = (succeeded(Value::Null), failed("odd"));
     let compensation_tag = format!("compensate:{}", input.tag);
     let inputs = [
-        ProgramInput::WorkResult { tag: &input.tag, outcome: &ok },
-        ProgramInput::WorkResult { tag: &input.tag, outcome: &no },
-        ProgramInput::WorkResult { tag: &compensation_tag, outcome: &ok },
+        ProgramInput::WorkResult {
+            tag: &input.tag,
+            outcome: &ok,
+        },
+        ProgramInput::WorkResult {
+            tag: &input.tag,
+            outcome: &no,
+        },
+        ProgramInput::WorkResult {
+            tag: &compensation_tag,
+            outcome: &ok,
+        },
         ProgramInput::Timer { name: &input.tag },
         ProgramInput::Cancel { reason: "odd" },
         ProgramInput::Retry,
@@ -70,11 +86,17 @@ pub(super) fn run(input: &CorruptState, sagas: &[CompiledDefinition]) -> bool {
         ProgramInput::ForceComplete,
     ];
     let unread = inputs.iter().filter(|program_input| {
-        matches!(saga.apply(Some(&input.state), program_input, &context), Err(ProgramError::InvalidState(_)))
+        matches!(
+            saga.apply(Some(&input.state), program_input, &context),
+            Err(ProgramError::InvalidState(_))
+        )
     });
     let readable = unread.count() == 0;
     if readable {
-        assert!(saga.view_state(&input.state).is_some(), "an applied state has a view");
+        assert!(
+            saga.view_state(&input.state).is_some(),
+            "an applied state has a view"
+        );
     }
     readable
 }

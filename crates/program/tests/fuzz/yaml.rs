@@ -98,13 +98,19 @@ fn mutate(random: &mut Random, text: &str, corpus: &[String]) -> String {
 
 /// Replaces one word of the text by another of its words or by one of [`TOKENS`].
 fn replace_token(random: &mut Random, text: &str) -> String {
-    let found: Vec<&str> =
-        text.split(|c: char| !c.is_alphanumeric()).filter(|token| !token.is_empty()).collect();
+    let found: Vec<&str> = text
+        .split(|c: char| !c.is_alphanumeric())
+        .filter(|token| !token.is_empty())
+        .collect();
     if found.is_empty() {
         return text.to_owned();
     }
     let old = random.pick(&found);
-    let new = if random.once_in(2) { random.pick(&found) } else { random.pick(&TOKENS) };
+    let new = if random.once_in(2) {
+        random.pick(&found)
+    } else {
+        random.pick(&TOKENS)
+    };
     text.replacen(old, new, 1 + random.below(2))
 }
 
@@ -133,17 +139,30 @@ fn indent(random: &mut Random, lines: &[&str], at: usize) -> String {
 pub(super) fn run((text, seed): &(String, u64)) -> bool {
     match compile_yaml(text, "fuzz.saga.yaml") {
         Ok(saga) => {
-            let reloaded = load(saga.source(), "fuzz.saga.yaml").expect("its source compiles again");
+            let reloaded =
+                load(saga.source(), "fuzz.saga.yaml").expect("its source compiles again");
             assert_eq!(reloaded.definition_ref(), saga.definition_ref());
-            random_run(&mut Random::new(*seed), &saga, |state| assert!(saga.view_state(state).is_some()));
+            random_run(&mut Random::new(*seed), &saga, |state| {
+                assert!(saga.view_state(state).is_some())
+            });
             true
         }
         Err(problems) => {
-            assert!(!problems.is_empty() && problems.len() <= 101, "{} problems", problems.len());
+            assert!(
+                !problems.is_empty() && problems.len() <= 101,
+                "{} problems",
+                problems.len()
+            );
             for problem in &problems {
                 let message = problem.to_string();
-                assert!(problem.line > 0 && problem.column > 0, "no position: {message}");
-                assert!(message.len() < 5_000 && !message.chars().any(char::is_control), "{message:?}");
+                assert!(
+                    problem.line > 0 && problem.column > 0,
+                    "no position: {message}"
+                );
+                assert!(
+                    message.len() < 5_000 && !message.chars().any(char::is_control),
+                    "{message:?}"
+                );
             }
             assert_eq!(
                 compile_yaml(text, "fuzz.saga.yaml").err(),

@@ -29,19 +29,42 @@ fn command_is_retried_with_exponential_backoff() {
     let saga = saga(BOOKING);
     let mut run = start_run(&saga, json!({}));
     ok(&mut run, "one");
-    assert_eq!(run.event("Rejected", json!({})).unwrap(), "book: Rejected, retry in 2s");
-    assert_eq!((run.timers(), step_state(&run, "book").as_str()), (vec!["retry:book"], "retrying"));
+    assert_eq!(
+        run.event("Rejected", json!({})).unwrap(),
+        "book: Rejected, retry in 2s"
+    );
+    assert_eq!(
+        (run.timers(), step_state(&run, "book").as_str()),
+        (vec!["retry:book"], "retrying")
+    );
     run.advance(Duration::from_secs(2)).unwrap();
-    assert_eq!((request_count(&run, "hotels.Book"), run.timers()), (2, vec!["book"]));
+    assert_eq!(
+        (request_count(&run, "hotels.Book"), run.timers()),
+        (2, vec!["book"])
+    );
     assert_eq!(run.state_view()["steps"][1]["attempts"], 2);
     run.advance(Duration::from_secs(10)).unwrap();
-    assert_eq!(run.timers(), ["retry:book"], "a timeout counts as a failure");
+    assert_eq!(
+        run.timers(),
+        ["retry:book"],
+        "a timeout counts as a failure"
+    );
     run.advance(Duration::from_secs(3)).unwrap();
-    assert_eq!(request_count(&run, "hotels.Book"), 2, "the second delay is twice as long");
+    assert_eq!(
+        request_count(&run, "hotels.Book"),
+        2,
+        "the second delay is twice as long"
+    );
     run.advance(Duration::from_secs(1)).unwrap();
     assert_eq!(request_count(&run, "hotels.Book"), 3);
-    assert_eq!(run.outcome("book", &failed("http_500")).unwrap(), "book: http_500");
-    assert_eq!((run.status(), run.compensated()), (Status::Compensating, vec!["compensate:one".to_owned()]));
+    assert_eq!(
+        run.outcome("book", &failed("http_500")).unwrap(),
+        "book: http_500"
+    );
+    assert_eq!(
+        (run.status(), run.compensated()),
+        (Status::Compensating, vec!["compensate:one".to_owned()])
+    );
     assert!(run.timers().is_empty());
 }
 
@@ -51,7 +74,10 @@ fn success_during_backoff_counts() {
     let mut run = start_run(&saga, json!({}));
     ok(&mut run, "one");
     run.event("Rejected", json!({})).unwrap();
-    assert!(run.event("Rejected", json!({})).is_err(), "a second failure during the delay has no effect");
+    assert!(
+        run.event("Rejected", json!({})).is_err(),
+        "a second failure during the delay has no effect"
+    );
     assert_eq!(run.event("Booked", json!({})).unwrap(), "book: ok");
     assert!(run.timers().is_empty(), "the delay has ended");
     assert_eq!(step_state(&run, "end"), "running");
@@ -79,13 +105,19 @@ fn compensation_is_retried_before_it_is_stuck() {
     ok(&mut run, "one");
     run.event("Booked", json!({})).unwrap();
     run.outcome("end", &failed("no")).unwrap();
-    assert_eq!(run.event("NotCancelled", json!({})).unwrap(), "book: NotCancelled, retry in 1s");
+    assert_eq!(
+        run.event("NotCancelled", json!({})).unwrap(),
+        "book: NotCancelled, retry in 1s"
+    );
     assert_eq!(
         (run.status(), step_state(&run, "book").as_str()),
         (Status::Compensating, "compensation_retrying")
     );
     run.advance(Duration::from_secs(1)).unwrap();
-    assert_eq!((request_count(&run, "hotels.Cancel"), run.timers()), (2, vec!["compensate:book"]));
+    assert_eq!(
+        (request_count(&run, "hotels.Cancel"), run.timers()),
+        (2, vec!["compensate:book"])
+    );
     run.advance(Duration::from_hours(1)).unwrap();
     assert_eq!(run.status(), Status::Stuck);
     run.event("Cancelled", json!({})).unwrap();

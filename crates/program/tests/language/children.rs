@@ -15,7 +15,9 @@ pub(super) const AWAITED: &str = "steps:
 ";
 
 fn cancels(work: &[Work]) -> usize {
-    work.iter().filter(|work| matches!(work, Work::CancelChild(_))).count()
+    work.iter()
+        .filter(|work| matches!(work, Work::CancelChild(_)))
+        .count()
 }
 
 #[test]
@@ -26,18 +28,25 @@ fn policy_is_part_of_the_start_request() {
         (", on_parent_end: abandon", ParentEndPolicy::Abandon),
         (", on_parent_end: wait", ParentEndPolicy::Wait),
     ] {
-        let saga = saga(&format!("steps: [{{ id: kid, do: {{ saga: equipment{text} }} }}]\n"));
+        let saga = saga(&format!(
+            "steps: [{{ id: kid, do: {{ saga: equipment{text} }} }}]\n"
+        ));
         let run = start_run(&saga, json!({}));
-        let Some(Work::StartChild(start)) = run.work().last() else { panic!("a child saga") };
+        let Some(Work::StartChild(start)) = run.work().last() else {
+            panic!("a child saga")
+        };
         assert_eq!(start.on_parent_end, policy);
     }
-    let found = diagnostics("steps: [{ id: kid, do: { saga: equipment, on_parent_end: terminate } }]\n");
-    assert!(found.contains("steps[0].do.on_parent_end: invalid value `terminate`"), "{found}");
+    let found =
+        diagnostics("steps: [{ id: kid, do: { saga: equipment, on_parent_end: terminate } }]\n");
+    assert!(
+        found.contains("steps[0].do.on_parent_end: invalid value `terminate`"),
+        "{found}"
+    );
     let found = diagnostics(
         "steps: [{ id: a, do: { effect: e }, undo: { saga: equipment, on_parent_end: wait } }]\n",
     );
-    let expected =
-        "steps[0].undo.on_parent_end: a compensation is never abandoned, so it has no `on_parent_end`";
+    let expected = "steps[0].undo.on_parent_end: a compensation is never abandoned, so it has no `on_parent_end`";
     assert!(found.contains(expected), "{found}");
 }
 
@@ -48,8 +57,15 @@ fn compensation_waits_for_the_end_of_the_child_and_compensates_its_success_first
         let mut run = start_run(&saga, json!({}));
         ok(&mut run, "first");
         fail(&mut run, "other");
-        assert_eq!((run.status(), step_state(&run, "kid").as_str()), (Status::Compensating, "child_awaited"));
-        assert_eq!((cancels(run.work()), run.compensated().len()), (0, 0), "nothing happens before its end");
+        assert_eq!(
+            (run.status(), step_state(&run, "kid").as_str()),
+            (Status::Compensating, "child_awaited")
+        );
+        assert_eq!(
+            (cancels(run.work()), run.compensated().len()),
+            (0, 0),
+            "nothing happens before its end"
+        );
         assert_eq!(run.waits(), [(WaitKind::Saga, "kid".to_owned())]);
         assert!(run.timers().is_empty());
         if fails {
@@ -61,7 +77,10 @@ fn compensation_waits_for_the_end_of_the_child_and_compensates_its_success_first
         }
         assert_eq!(run.compensated().last().unwrap(), "compensate:first");
         ok(&mut run, "compensate:first");
-        assert_eq!((run.status(), run.failure().unwrap().code.as_str()), (Status::Failed, "broken"));
+        assert_eq!(
+            (run.status(), run.failure().unwrap().code.as_str()),
+            (Status::Failed, "broken")
+        );
     }
 }
 
@@ -71,7 +90,10 @@ fn timed_out_and_cancelled_steps_wait_for_the_child() {
     let mut run = start_run(&saga, json!({}));
     ok(&mut run, "first");
     run.fire("kid", Duration::from_hours(1)).unwrap();
-    assert_eq!((run.status(), step_state(&run, "kid").as_str()), (Status::Compensating, "child_awaited"));
+    assert_eq!(
+        (run.status(), step_state(&run, "kid").as_str()),
+        (Status::Compensating, "child_awaited")
+    );
     assert_eq!(run.failure().unwrap().code, "timeout");
     ok(&mut run, "kid");
     ok(&mut run, "compensate:kid");
@@ -81,7 +103,10 @@ fn timed_out_and_cancelled_steps_wait_for_the_child() {
     let mut run = start_run(&saga, json!({}));
     ok(&mut run, "first");
     run.cancel("no need").unwrap();
-    assert_eq!((run.status(), run.compensated().len()), (Status::Compensating, 0));
+    assert_eq!(
+        (run.status(), run.compensated().len()),
+        (Status::Compensating, 0)
+    );
     fail(&mut run, "kid");
     ok(&mut run, "compensate:first");
     assert_eq!(run.status(), Status::Cancelled);
@@ -99,7 +124,10 @@ fn saga_that_runs_forward_ends_after_the_child_of_a_discarded_branch() {
     let mut run = start_run(&saga, json!({}));
     ok(&mut run, "a");
     ok(&mut run, "end");
-    assert_eq!((run.status(), step_state(&run, "kid").as_str()), (Status::Running, "child_awaited"));
+    assert_eq!(
+        (run.status(), step_state(&run, "kid").as_str()),
+        (Status::Running, "child_awaited")
+    );
     ok(&mut run, "kid");
     ok(&mut run, "compensate:kid");
     assert_eq!(run.status(), Status::Completed);
@@ -128,11 +156,22 @@ fn abandoned_child_continues_and_its_result_is_ignored() {
     let mut run = start_run(&saga, json!({}));
     ok(&mut run, "first");
     fail(&mut run, "other");
-    assert_eq!((cancels(run.work()), step_state(&run, "kid").as_str()), (0, "abandoned"));
-    let ignored = run.outcome("kid", &orlog_testkit::definition_suite::succeeded(json!({}))).unwrap_err();
+    assert_eq!(
+        (cancels(run.work()), step_state(&run, "kid").as_str()),
+        (0, "abandoned")
+    );
+    let ignored = run
+        .outcome(
+            "kid",
+            &orlog_testkit::definition_suite::succeeded(json!({})),
+        )
+        .unwrap_err();
     assert_eq!(ignored, "the child saga was abandoned");
     ok(&mut run, "compensate:first");
-    assert_eq!((run.status(), run.compensated()), (Status::Failed, vec!["compensate:first".to_owned()]));
+    assert_eq!(
+        (run.status(), run.compensated()),
+        (Status::Failed, vec!["compensate:first".to_owned()])
+    );
 }
 
 #[test]

@@ -22,21 +22,37 @@ pub(super) const THREE: &str = "steps:
 fn step_completes_with_the_last_of_the_counted_events() {
     let saga = saga(THREE);
     let mut run = start_run(&saga, json!({}));
-    assert_eq!(run.event("Reading", json!({ "value": 1 })).unwrap(), "readings: event 1 of 3");
-    assert_eq!(run.event("Estimate", json!({ "value": 2 })).unwrap(), "readings: event 2 of 3");
+    assert_eq!(
+        run.event("Reading", json!({ "value": 1 })).unwrap(),
+        "readings: event 1 of 3"
+    );
+    assert_eq!(
+        run.event("Estimate", json!({ "value": 2 })).unwrap(),
+        "readings: event 2 of 3"
+    );
     assert!(
         run.event("Reading", json!({ "value": 0 })).is_err(),
         "the condition selects the events that count"
     );
     assert_eq!(
-        (step_state(&run, "readings").as_str(), &run.state_view()["steps"][0]["collected"]),
+        (
+            step_state(&run, "readings").as_str(),
+            &run.state_view()["steps"][0]["collected"]
+        ),
         ("running", &json!(2))
     );
     run.event("Reading", json!({ "value": 4 })).unwrap();
     let vars = &run.state_view()["vars"];
     assert_eq!((&vars["total"], &vars["last"]), (&json!(7), &json!(4)));
-    assert_eq!(vars["all"], json!([{ "value": 1 }, { "value": 2 }, { "value": 4 }]));
-    assert_eq!(run.state_view()["steps"][0]["collected"], json!(null), "the events are no longer stored");
+    assert_eq!(
+        vars["all"],
+        json!([{ "value": 1 }, { "value": 2 }, { "value": 4 }])
+    );
+    assert_eq!(
+        run.state_view()["steps"][0]["collected"],
+        json!(null),
+        "the events are no longer stored"
+    );
     ok(&mut run, "bill");
     assert_eq!(run.status(), Status::Completed);
 }
@@ -67,7 +83,10 @@ fn failure_event_and_timeout_end_the_collection() {
         }
         assert_eq!(run.status(), Status::Failed);
         assert_eq!(run.state_view()["steps"][0]["collected"], json!(null));
-        assert!(run.event("Reading", json!({ "value": 1 })).is_err(), "a late event has no effect");
+        assert!(
+            run.event("Reading", json!({ "value": 1 })).is_err(),
+            "a late event has no effect"
+        );
     }
 }
 
@@ -88,7 +107,10 @@ steps:
     }
     assert_eq!(run.status(), Status::Running);
     run.event("Payment", json!({ "amount": 1 })).unwrap();
-    assert_eq!((run.status(), &run.state_view()["vars"]["payments"]), (Status::Completed, &json!(3)));
+    assert_eq!(
+        (run.status(), &run.state_view()["vars"]["payments"]),
+        (Status::Completed, &json!(3))
+    );
 
     let mut run = start_run(&saga, json!({ "due": 100 }));
     run.event("Payment", json!({})).unwrap();
@@ -104,9 +126,15 @@ fn early_events_count_when_the_step_starts() {
     send(&mut run, "x-1", "X", json!(1)).unwrap();
     ok(&mut run, "first");
     assert_eq!(run.state_view()["steps"][1]["collected"], 1);
-    assert!(send(&mut run, "x-1", "X", json!(1)).is_err(), "the early event counts once");
+    assert!(
+        send(&mut run, "x-1", "X", json!(1)).is_err(),
+        "the early event counts once"
+    );
     send(&mut run, "x-2", "X", json!(2)).unwrap();
-    assert_eq!((run.status(), &run.state_view()["vars"]["all"]), (Status::Completed, &json!([1, 2])));
+    assert_eq!(
+        (run.status(), &run.state_view()["vars"]["all"]),
+        (Status::Completed, &json!([1, 2]))
+    );
 }
 
 #[test]
@@ -127,8 +155,14 @@ steps:
     for item in ["a", "b", "a"] {
         run.event("Y", json!({ "item": item })).unwrap();
     }
-    assert_eq!(run.state_view()["steps"][2]["elements"][0]["state"], "completed");
-    assert_eq!(run.state_view()["steps"][2]["elements"][1]["state"], "running");
+    assert_eq!(
+        run.state_view()["steps"][2]["elements"][0]["state"],
+        "completed"
+    );
+    assert_eq!(
+        run.state_view()["steps"][2]["elements"][1]["state"],
+        "running"
+    );
     run.event("Y", json!({ "item": "b" })).unwrap();
     assert_eq!(run.status(), Status::Completed);
 }
@@ -150,7 +184,9 @@ fn step_that_is_blocked_past_the_pivot_keeps_its_events() {
 
 #[test]
 fn collected_events_are_limited() {
-    let saga = saga("steps: [{ id: all, do: { event: X, until: '=event.last' }, save: { all: =events } }]");
+    let saga = saga(
+        "steps: [{ id: all, do: { event: X, until: '=event.last' }, save: { all: =events } }]",
+    );
     let mut run = start_run(&saga, json!({}));
     for _ in 0..999 {
         run.event("X", json!({ "last": false })).unwrap();
@@ -171,8 +207,13 @@ fn payloads_that_no_expression_reads_are_not_stored() {
     let saga = saga("steps: [{ id: two, do: { event: X, count: 2 } }]");
     let mut run = start_run(&saga, json!({}));
     let before = run.state().len();
-    run.event("X", json!({ "text": "x".repeat(10_000) })).unwrap();
-    assert!(run.state().len() < before + 100, "{} bytes", run.state().len());
+    run.event("X", json!({ "text": "x".repeat(10_000) }))
+        .unwrap();
+    assert!(
+        run.state().len() < before + 100,
+        "{} bytes",
+        run.state().len()
+    );
 }
 
 #[test]
@@ -183,24 +224,46 @@ fn migration_keeps_the_collected_events_of_a_renamed_step() {
         );
         compile_yaml(&text, "t").unwrap()
     };
-    let (old, new) = (saga(1, "a", ""), saga(2, "b", "migrations: [{ from: 1, steps: { a: b } }]\n"));
+    let (old, new) = (
+        saga(1, "a", ""),
+        saga(2, "b", "migrations: [{ from: 1, steps: { a: b } }]\n"),
+    );
     let mut run = start_run(&old, json!({}));
     send(&mut run, "x-1", "X", json!(1)).unwrap();
     run.migrate(&new).unwrap();
     assert!(send(&mut run, "x-1", "X", json!(1)).is_err());
     send(&mut run, "x-2", "X", json!(2)).unwrap();
-    assert_eq!((run.status(), &run.state_view()["vars"]["all"]), (Status::Completed, &json!([1, 2])));
+    assert_eq!(
+        (run.status(), &run.state_view()["vars"]["all"]),
+        (Status::Completed, &json!([1, 2]))
+    );
 }
 
 #[test]
 fn invalid_collections_are_reported() {
-    let of = |event: &str| diagnostics(&format!("steps: [{{ id: a, do: {{ event: X, {event} }} }}]"));
-    assert_eq!(of("count: 1001"), "steps[0].do.count: the count must be 1 to 1000");
-    assert_eq!(of("count: 0"), "steps[0].do.count: the count must be 1 to 1000");
-    assert_eq!(of("count: 2, until: =true"), "steps[0].do.until: `count` already ends the wait");
+    let of = |event: &str| {
+        diagnostics(&format!(
+            "steps: [{{ id: a, do: {{ event: X, {event} }} }}]"
+        ))
+    };
+    assert_eq!(
+        of("count: 1001"),
+        "steps[0].do.count: the count must be 1 to 1000"
+    );
+    assert_eq!(
+        of("count: 0"),
+        "steps[0].do.count: the count must be 1 to 1000"
+    );
+    assert_eq!(
+        of("count: 2, until: =true"),
+        "steps[0].do.until: `count` already ends the wait"
+    );
     assert!(of("until: =size(event) > vars.n").contains("steps[0].do.until: "));
     let found = diagnostics("steps: [{ id: a, do: { event: X }, save: { n: =size(events) } }]");
-    assert!(found.contains("steps[0].save.n: ") && found.contains("events"), "{found}");
+    assert!(
+        found.contains("steps[0].save.n: ") && found.contains("events"),
+        "{found}"
+    );
 }
 
 #[test]
@@ -208,7 +271,10 @@ fn builder_sets_the_end_of_the_collection() {
     let saga = Definition::builder("t")
         .start("Go")
         .step("two", StepAction::event("X").count(2))
-        .step("big", StepAction::any_event(&["Y", "Z"]).until_events("size(events) > 1"))
+        .step(
+            "big",
+            StepAction::any_event(&["Y", "Z"]).until_events("size(events) > 1"),
+        )
         .build()
         .unwrap();
     let mut run = start_run(&saga, json!({}));
@@ -216,6 +282,9 @@ fn builder_sets_the_end_of_the_collection() {
         run.event(kind, json!({})).unwrap();
     }
     assert_eq!(run.status(), Status::Completed);
-    let error = Definition::builder("t").start("Go").step("a", StepAction::effect("e.a").count(2)).build();
+    let error = Definition::builder("t")
+        .start("Go")
+        .step("a", StepAction::effect("e.a").count(2))
+        .build();
     assert!(error.unwrap_err()[0].message.contains("has no `count`"));
 }

@@ -17,18 +17,28 @@ const ORDER: &str = "steps:
 fn event_is_kept_until_its_step_starts() {
     let saga = saga(ORDER);
     let mut run = start_run(&saga, json!({}));
-    assert_eq!(run.event("Paid", json!({ "amount": 7 })).unwrap(), "Paid kept until its step starts");
+    assert_eq!(
+        run.event("Paid", json!({ "amount": 7 })).unwrap(),
+        "Paid kept until its step starts"
+    );
     assert_eq!(run.state_view()["early_events"], json!(["Paid"]));
     assert_eq!(ok(&mut run, "check"), "check: ok, paid: ok");
     assert_eq!(run.state_view()["vars"]["amount"], 7);
     assert!(run.state_view().get("early_events").is_none());
-    assert_eq!(run.event("Paid", json!({ "amount": 8 })).unwrap_err(), "the step is completed");
+    assert_eq!(
+        run.event("Paid", json!({ "amount": 8 })).unwrap_err(),
+        "the step is completed"
+    );
     assert_eq!(ok(&mut run, "ship"), "ship: ok, completed");
 
     let mut run = start_run(&saga, json!({}));
-    run.event("Rejected", json!({ "reason": "no money" })).unwrap();
+    run.event("Rejected", json!({ "reason": "no money" }))
+        .unwrap();
     ok(&mut run, "check");
-    assert_eq!((run.status(), run.failure().unwrap().message.as_str()), (Status::Failed, "no money"));
+    assert_eq!(
+        (run.status(), run.failure().unwrap().message.as_str()),
+        (Status::Failed, "no money")
+    );
 }
 
 #[test]
@@ -41,7 +51,10 @@ fn events_are_applied_in_the_order_of_arrival() {
     ok(&mut run, "check");
     assert_eq!(run.state_view()["vars"]["amount"], 1);
     assert_eq!(step_state(&run, "ship"), "running");
-    assert!(run.state_view().get("early_events").is_none(), "the others are late");
+    assert!(
+        run.state_view().get("early_events").is_none(),
+        "the others are late"
+    );
 }
 
 /// The loss of commits can lead to this order: the event is read again before the earlier steps are repeated.
@@ -58,7 +71,10 @@ fn confirmation_of_a_compensation_is_kept_until_it_starts() {
     run.event("Done", json!({})).unwrap();
     ok(&mut run, "b");
     fail(&mut run, "c");
-    assert_eq!(run.event("Released", json!({})).unwrap(), "Released kept until its step starts");
+    assert_eq!(
+        run.event("Released", json!({})).unwrap(),
+        "Released kept until its step starts"
+    );
     ok(&mut run, "compensate:b");
     assert_eq!(run.status(), Status::Failed);
     assert_eq!(step_state(&run, "a"), "compensated");
@@ -76,7 +92,10 @@ fn late_and_repeated_results_are_not_kept() {
     );
     let mut run = start_run(&saga, json!({}));
     run.event("Done", json!({})).unwrap();
-    assert!(run.event("Done", json!({})).is_err(), "`a` would have consumed it");
+    assert!(
+        run.event("Done", json!({})).is_err(),
+        "`a` would have consumed it"
+    );
     ok(&mut run, "b");
     assert_eq!(step_state(&run, "c"), "running");
     assert_eq!(run.event("Done", json!({})).unwrap(), "c: ok, completed");
@@ -94,7 +113,10 @@ fn condition_selects_the_step_that_has_not_started() {
     let mut run = start_run(&saga, json!({}));
     run.event("Done", json!({ "n": 2 })).unwrap();
     run.event("Done", json!({ "n": 1 })).unwrap();
-    assert!(run.event("Done", json!({ "n": 1 })).is_err(), "it repeats the result of `a`");
+    assert!(
+        run.event("Done", json!({ "n": 1 })).is_err(),
+        "it repeats the result of `a`"
+    );
     run.event("Done", json!({ "n": 3 })).unwrap();
     assert_eq!(ok(&mut run, "b"), "b: ok, c: ok, completed");
 }
@@ -112,7 +134,10 @@ steps:
     );
     let mut run = start_run(&saga, json!({ "items": ["a", "b"] }));
     run.event("Reserved", json!({ "sku": "b" })).unwrap();
-    assert!(run.event("Reserved", json!({ "sku": "x" })).is_err(), "no element has this value");
+    assert!(
+        run.event("Reserved", json!({ "sku": "x" })).is_err(),
+        "no element has this value"
+    );
     run.event("Reserved", json!({ "sku": "a" })).unwrap();
     assert_eq!(run.status(), Status::Completed);
 }
@@ -135,7 +160,10 @@ fn events_expire_are_bounded_and_can_be_disabled() {
 
     let disabled = saga(&format!("early_event_ttl: 0s\n{ORDER}"));
     let mut run = start_run(&disabled, json!({}));
-    assert_eq!(run.event("Paid", json!({ "amount": 1 })).unwrap_err(), "the step has not started");
+    assert_eq!(
+        run.event("Paid", json!({ "amount": 1 })).unwrap_err(),
+        "the step has not started"
+    );
 }
 
 #[test]
@@ -144,7 +172,10 @@ fn early_event_without_a_saved_value_fails_its_step() {
     let mut run = start_run(&saga, json!({}));
     run.event("Paid", json!({})).unwrap();
     ok(&mut run, "check");
-    assert_eq!((run.status(), run.failure().unwrap().code.as_str()), (Status::Failed, "expression_error"));
+    assert_eq!(
+        (run.status(), run.failure().unwrap().code.as_str()),
+        (Status::Failed, "expression_error")
+    );
 }
 
 #[test]

@@ -10,8 +10,11 @@ use super::{diagnostics, saga, start_run};
 /// Returns the event with a source, a subject and an extension.
 fn from_region(event: Event, region: &str) -> Event {
     let extensions = [("region".to_owned(), region.to_owned())].into();
-    let attributes =
-        EventAttributes { data_schema: Some("urn:schema".to_owned()), extensions, content_type: None };
+    let attributes = EventAttributes {
+        data_schema: Some("urn:schema".to_owned()),
+        extensions,
+        content_type: None,
+    };
     Event {
         id: EventId::new("e-7").unwrap(),
         source: "urn:shop".to_owned(),
@@ -43,12 +46,18 @@ steps: [{ id: a, do: { effect: x.a } }]
         "datacontenttype": "application/json", "dataschema": "urn:schema", "dataversion": 1,
         "correlationid": "o1", "causationid": null, "user": null, "extensions": { "region": "eu" },
     });
-    assert_eq!((&vars["all"], &vars["age"], &vars["region"]), (&expected, &json!(2023), &json!("eu")));
+    assert_eq!(
+        (&vars["all"], &vars["age"], &vars["region"]),
+        (&expected, &json!(2023), &json!("eu"))
+    );
 
     let mut plain = InstanceDriver::new(&saga);
     plain.event("Go", json!({})).unwrap();
     let vars = &plain.state_view()["vars"];
-    assert_eq!((&vars["region"], &vars["all"]["extensions"]), (&json!("none"), &json!({})));
+    assert_eq!(
+        (&vars["region"], &vars["all"]["extensions"]),
+        (&json!("none"), &json!({}))
+    );
 }
 
 const WAITS: &str = "
@@ -67,7 +76,10 @@ fn conditions_handlers_and_early_events_read_the_envelope() {
     for is_early in [false, true] {
         let mut run = start_run(&saga, json!({}));
         let moved = from_region(run.new_event("Moved", 1, Value::Null), "eu");
-        let other = Event { source: "urn:other".to_owned(), ..moved.clone() };
+        let other = Event {
+            source: "urn:other".to_owned(),
+            ..moved.clone()
+        };
         assert!(run.deliver(&other).is_err(), "the source differs");
         run.deliver(&moved).unwrap();
         let paid = run.new_event("Paid", 1, json!({ "amount": 3 }));
@@ -98,7 +110,10 @@ steps: [{ id: a, do: { effect: x.a } }]
     let mut run = InstanceDriver::new(&saga);
     let event = from_region(run.new_event("Go", 1, json!({ "old": 5 })), "eu");
     run.deliver(&event).unwrap();
-    assert_eq!(run.state_view()["vars"], json!({ "total": 5, "region": "eu", "version": 1 }));
+    assert_eq!(
+        run.state_view()["vars"],
+        json!({ "total": 5, "region": "eu", "version": 1 })
+    );
 }
 
 #[test]
@@ -118,6 +133,9 @@ steps:
         "steps[0].do.data: unknown name `envelope`; available: `vars` and `key`",
         "steps[0].save.c: unknown name `envelope`; available: `vars`, `event` and `key`",
     ] {
-        assert!(found.contains(expected), "{expected} is missing in\n{found}");
+        assert!(
+            found.contains(expected),
+            "{expected} is missing in\n{found}"
+        );
     }
 }

@@ -21,12 +21,18 @@ steps:
     );
     let mut run = start_run(&saga, json!({ "total": 5 }));
     let kinds: Vec<_> = run.waits().iter().map(|(_, name)| name.clone()).collect();
-    assert_eq!(kinds, ["PaymentReceived", "CashReceived", "PaymentRejected"]);
+    assert_eq!(
+        kinds,
+        ["PaymentReceived", "CashReceived", "PaymentRejected"]
+    );
     assert!(
         run.event("CashReceived", json!({ "amount": 4 })).is_err(),
         "an insufficient amount has no effect"
     );
-    assert_eq!(run.event("CashReceived", json!({ "amount": 5 })).unwrap(), "paid: ok, completed");
+    assert_eq!(
+        run.event("CashReceived", json!({ "amount": 5 })).unwrap(),
+        "paid: ok, completed"
+    );
     assert_eq!(run.state_view()["vars"]["amount"], 5);
     let mut run = start_run(&saga, json!({ "total": 5 }));
     run.event("PaymentRejected", json!({})).unwrap();
@@ -54,10 +60,18 @@ fn event_condition_selects_success_or_failure() {
     fail: [ Rejected, { event: Booked, when: event.nights < 3 } ]
 ",
     );
-    for (nights, status) in [(3, Some(Status::Completed)), (2, Some(Status::Failed)), (4, None)] {
+    for (nights, status) in [
+        (3, Some(Status::Completed)),
+        (2, Some(Status::Failed)),
+        (4, None),
+    ] {
         let mut run = start_run(&saga, json!({}));
         let result = run.event("Booked", json!({ "nights": nights }));
-        assert_eq!(result.is_ok().then(|| run.status()), status, "{nights} nights: {result:?}");
+        assert_eq!(
+            result.is_ok().then(|| run.status()),
+            status,
+            "{nights} nights: {result:?}"
+        );
     }
 }
 
@@ -73,7 +87,10 @@ fn event_prefers_a_waiting_step_over_an_abandoned_one() {
     let mut run = start_run(&saga, json!({}));
     run.event("Other", json!({})).unwrap();
     assert_eq!(step_state(&run, "a"), "abandoned");
-    assert_eq!(run.event("Done", json!({ "n": 1 })).unwrap(), "end: ok, completed");
+    assert_eq!(
+        run.event("Done", json!({ "n": 1 })).unwrap(),
+        "end: ok, completed"
+    );
     assert_eq!(run.event("Done", json!({ "n": 1 })).unwrap(), "a: ok, late");
     run.outcome("compensate:a", &WorkOutcome::Accepted).unwrap();
     assert_eq!(run.status(), Status::Completed);
@@ -93,7 +110,10 @@ fn ambiguous_event_requires_conditions() {
     let saga = saga(&steps(", when: event.n == 1", ""));
     let mut run = start_run(&saga, json!({}));
     assert_eq!(run.event("X", json!({ "n": 2 })).unwrap(), "b: ok");
-    assert_eq!(run.event("X", json!({ "n": 1 })).unwrap(), "a: ok, completed");
+    assert_eq!(
+        run.event("X", json!({ "n": 1 })).unwrap(),
+        "a: ok, completed"
+    );
 }
 
 pub(super) const EFFECT: &str = "steps:
@@ -103,13 +123,21 @@ pub(super) const EFFECT: &str = "steps:
 #[test]
 fn unnamed_result_uses_the_first_match() {
     let saga = saga(EFFECT);
-    for (n, emitted, status) in
-        [(10, "Big", Status::Completed), (1, "Small", Status::Completed), (0, "None", Status::Failed)]
-    {
+    for (n, emitted, status) in [
+        (10, "Big", Status::Completed),
+        (1, "Small", Status::Completed),
+        (0, "None", Status::Failed),
+    ] {
         let mut run = start_run(&saga, json!({}));
         run.outcome("a", &succeeded(json!({ "n": n }))).unwrap();
-        assert_eq!((run.status(), run.labels()[1].as_str()), (status, emitted), "{n}");
-        let Work::Fact(fact) = &run.work()[1] else { panic!("a fact") };
+        assert_eq!(
+            (run.status(), run.labels()[1].as_str()),
+            (status, emitted),
+            "{n}"
+        );
+        let Work::Fact(fact) = &run.work()[1] else {
+            panic!("a fact")
+        };
         assert_eq!(fact.data, json!({ "n": n }));
     }
 }
@@ -125,8 +153,13 @@ fn named_result_must_match_name_and_condition() {
     ] {
         let mut run = start_run(&saga, json!({}));
         let event = Some(EventType::new(name).unwrap());
-        run.outcome("a", &WorkOutcome::succeeded(event, json!({ "n": n }))).unwrap();
-        assert_eq!(run.failure().map(|failure| failure.code.as_str()), code, "{name} {n}");
+        run.outcome("a", &WorkOutcome::succeeded(event, json!({ "n": n })))
+            .unwrap();
+        assert_eq!(
+            run.failure().map(|failure| failure.code.as_str()),
+            code,
+            "{name} {n}"
+        );
     }
 }
 
@@ -135,16 +168,27 @@ fn failed_result_is_reported_as_failure() {
     let saga = saga(EFFECT);
     let mut run = start_run(&saga, json!({}));
     run.outcome("a", &failed("http_500")).unwrap();
-    assert_eq!((run.labels()[1].as_str(), run.failure().unwrap().code.as_str()), ("None", "http_500"));
+    assert_eq!(
+        (
+            run.labels()[1].as_str(),
+            run.failure().unwrap().code.as_str()
+        ),
+        ("None", "http_500")
+    );
 }
 
 #[test]
 fn unnamed_success_is_accepted_when_only_failures_are_named() {
-    let saga =
-        saga("steps:\n  - { id: a, do: { effect: e.a }, fail: [Bad, { event: Odd, when: event.n == 1 }] }");
+    let saga = saga(
+        "steps:\n  - { id: a, do: { effect: e.a }, fail: [Bad, { event: Odd, when: event.n == 1 }] }",
+    );
     let mut run = start_run(&saga, json!({}));
     ok(&mut run, "a").clear();
-    assert_eq!(run.status(), Status::Failed, "the condition of Odd has no value");
+    assert_eq!(
+        run.status(),
+        Status::Failed,
+        "the condition of Odd has no value"
+    );
     let mut run = start_run(&saga, json!({}));
     run.outcome("a", &succeeded(json!({ "n": 2 }))).unwrap();
     assert_eq!(run.status(), Status::Completed);
@@ -168,14 +212,28 @@ fn handler_runs_actions_saves_vars_and_passes_the_event_on() {
     let saga = handled("cancel");
     let mut run = start_run(&saga, json!({}));
     run.event("Note", json!({ "by": "me" })).unwrap();
-    let Some(Work::Command(command)) = run.work().last() else { panic!("a command") };
-    assert_eq!((command.tag.as_str(), &command.payload), ("on:0", &json!({ "by": "me" })));
+    let Some(Work::Command(command)) = run.work().last() else {
+        panic!("a command")
+    };
+    assert_eq!(
+        (command.tag.as_str(), &command.payload),
+        ("on:0", &json!({ "by": "me" }))
+    );
     assert_eq!(run.state_view()["vars"]["noted"], "me");
-    assert!(run.outcome("on:0", &WorkOutcome::Accepted).is_err(), "the result is not awaited");
+    assert!(
+        run.outcome("on:0", &WorkOutcome::Accepted).is_err(),
+        "the result is not awaited"
+    );
     ok(&mut run, "a");
-    assert_eq!(run.event("Note", json!({ "by": "you", "b": 1 })).unwrap(), "Note, b: ok");
+    assert_eq!(
+        run.event("Note", json!({ "by": "you", "b": 1 })).unwrap(),
+        "Note, b: ok"
+    );
     assert_eq!(step_state(&run, "c"), "running");
-    assert!(run.event("Stop", json!({})).is_err(), "the condition is false");
+    assert!(
+        run.event("Stop", json!({})).is_err(),
+        "the condition is false"
+    );
 }
 
 #[test]
@@ -184,8 +242,12 @@ fn a_handler_can_cancel_fail_or_complete() {
         let saga = handled(then);
         let mut run = start_run(&saga, json!({}));
         ok(&mut run, "a");
-        run.event("Stop", json!({ "stop": true, "reason": "enough" })).unwrap();
-        assert_eq!((run.status(), run.timers().len()), (Status::Compensating, 0));
+        run.event("Stop", json!({ "stop": true, "reason": "enough" }))
+            .unwrap();
+        assert_eq!(
+            (run.status(), run.timers().len()),
+            (Status::Compensating, 0)
+        );
         assert!(
             run.event("Note", json!({ "by": "x" })).is_err(),
             "handlers apply only while the saga runs forward"
@@ -201,7 +263,11 @@ fn a_handler_can_cancel_fail_or_complete() {
     run.event("Stop", json!({ "stop": true })).unwrap();
     assert_eq!((run.status(), run.timers().len()), (Status::Completed, 0));
     assert_eq!(
-        (step_state(&run, "a"), step_state(&run, "b"), step_state(&run, "c")),
+        (
+            step_state(&run, "a"),
+            step_state(&run, "b"),
+            step_state(&run, "c")
+        ),
         ("completed".into(), "abandoned".into(), "skipped".into())
     );
 }
@@ -223,10 +289,14 @@ steps:
 
 #[test]
 fn handler_condition_error_rejects_the_event() {
-    let saga =
-        saga("on: [ { event: X, when: event.n > 1, then: fail } ]\nsteps:\n  - { id: a, do: { effect: e } }");
+    let saga = saga(
+        "on: [ { event: X, when: event.n > 1, then: fail } ]\nsteps:\n  - { id: a, do: { effect: e } }",
+    );
     let mut run = start_run(&saga, json!({}));
-    assert_eq!(run.event("X", json!({})).unwrap_err(), "on[0]: `event.n > 1`: `n` does not exist");
+    assert_eq!(
+        run.event("X", json!({})).unwrap_err(),
+        "on[0]: `event.n > 1`: `n` does not exist"
+    );
 }
 
 #[test]
@@ -234,8 +304,14 @@ fn invalid_handlers_are_rejected() {
     let found = diagnostics(
         "on:\n  - { event: X }\n  - { event: Y, do: { wait: 1h } }\nsteps:\n  - { id: a, do: { effect: e } }",
     );
-    for expected in ["on[0]: this event has no handling", "a handler cannot await a wait"] {
-        assert!(found.contains(expected), "{expected} is missing in\n{found}");
+    for expected in [
+        "on[0]: this event has no handling",
+        "a handler cannot await a wait",
+    ] {
+        assert!(
+            found.contains(expected),
+            "{expected} is missing in\n{found}"
+        );
     }
 }
 
@@ -258,15 +334,20 @@ fn older_event_version_is_upcast() {
     let saga = versioned("dead_letter");
     let mut run = start_run(&saga, json!({ "id": "x" }));
     ok(&mut run, "a");
-    run.event_of("Paid", 1, json!({ "old": "x", "total": 21 })).unwrap();
+    run.event_of("Paid", 1, json!({ "old": "x", "total": 21 }))
+        .unwrap();
     assert_eq!(run.state_view()["vars"]["amount"], 42);
     let mut run = start_run(&saga, json!({ "id": "x" }));
     ok(&mut run, "a");
-    run.event_of("Paid", 2, json!({ "id": "x", "amount": 7 })).unwrap();
+    run.event_of("Paid", 2, json!({ "id": "x", "amount": 7 }))
+        .unwrap();
     assert_eq!(run.state_view()["vars"]["amount"], 7);
     let mut run = start_run(&saga, json!({ "id": "x" }));
     let broken = run.event_of("Paid", 1, json!({ "old": "x" })).unwrap_err();
-    assert_eq!(broken, "cannot upcast version 1 of Paid: `event.total * 2`: `total` does not exist");
+    assert_eq!(
+        broken,
+        "cannot upcast version 1 of Paid: `event.total * 2`: `total` does not exist"
+    );
 }
 
 #[test]
@@ -279,7 +360,10 @@ fn unsupported_version_is_dead_lettered_ignored_or_compensates() {
     );
     let saga = versioned("ignore");
     let mut run = start_run(&saga, json!({ "id": "x" }));
-    assert_eq!(run.event_of("Paid", 3, json!({})).unwrap_err(), "the event version is not accepted");
+    assert_eq!(
+        run.event_of("Paid", 3, json!({})).unwrap_err(),
+        "the event version is not accepted"
+    );
     let saga = versioned("compensate");
     let mut run = start_run(&saga, json!({ "id": "x" }));
     ok(&mut run, "a");
@@ -289,7 +373,12 @@ fn unsupported_version_is_dead_lettered_ignored_or_compensates() {
         (Status::Compensating, "schema_version")
     );
     let mut other = InstanceDriver::new(&saga);
-    assert!(other.event_of("Go", 2, json!({})).unwrap_err().contains("version 2 of Go is not accepted"));
+    assert!(
+        other
+            .event_of("Go", 2, json!({}))
+            .unwrap_err()
+            .contains("version 2 of Go is not accepted")
+    );
 }
 
 fn with_responses(policy: &str) -> orlog_program::CompiledDefinition {
@@ -308,29 +397,48 @@ fn with_responses(policy: &str) -> orlog_program::CompiledDefinition {
 }
 
 fn response(version: u32, payload: Value) -> WorkOutcome {
-    WorkOutcome::Succeeded { event: None, payload, schema_version: version }
+    WorkOutcome::Succeeded {
+        event: None,
+        payload,
+        schema_version: version,
+    }
 }
 
 /// Requirements: R13.
 #[test]
 fn older_response_is_upcast_before_it_is_applied() {
     let saga = with_responses("dead_letter");
-    for (version, payload) in
-        [(1, json!({ "id": 7 })), (2, json!({ "receipt": 7 })), (0, json!({ "receipt": 7 }))]
-    {
+    for (version, payload) in [
+        (1, json!({ "id": 7 })),
+        (2, json!({ "receipt": 7 })),
+        (0, json!({ "receipt": 7 })),
+    ] {
         let mut run = start_run(&saga, json!({}));
-        let Some(Work::Effect(effect)) = run.work().last() else { panic!("an effect") };
-        assert_eq!(effect.schema_version, 3, "the command has the version of its data");
+        let Some(Work::Effect(effect)) = run.work().last() else {
+            panic!("an effect")
+        };
+        assert_eq!(
+            effect.schema_version, 3,
+            "the command has the version of its data"
+        );
         run.outcome("charge", &response(version, payload)).unwrap();
         assert_eq!(run.state_view()["vars"]["receipt"], 7, "version {version}");
-        let Some(Work::Fact(fact)) = run.work().iter().find(|work| matches!(work, Work::Fact(_))) else {
+        let Some(Work::Fact(fact)) = run.work().iter().find(|work| matches!(work, Work::Fact(_)))
+        else {
             panic!("a fact")
         };
-        assert_eq!(fact.data, json!({ "receipt": 7 }), "the event of the result has the newest version");
+        assert_eq!(
+            fact.data,
+            json!({ "receipt": 7 }),
+            "the event of the result has the newest version"
+        );
     }
     let mut run = start_run(&saga, json!({}));
     let error = run.outcome("charge", &response(1, json!({}))).unwrap_err();
-    assert_eq!(error, "cannot upcast version 1 of the response of charge: `event.id`: `id` does not exist");
+    assert_eq!(
+        error,
+        "cannot upcast version 1 of the response of charge: `event.id`: `id` does not exist"
+    );
 }
 
 /// Requirements: R13.
@@ -349,7 +457,10 @@ fn unsupported_response_is_dead_lettered_or_compensates_its_step() {
         (run.status(), run.failure().unwrap().code.as_str()),
         (Status::Compensating, "schema_version")
     );
-    assert!(run.work().iter().any(|work| work.tag().is_some_and(|tag| tag.as_str() == "compensate:charge")));
+    assert!(run.work().iter().any(|work| {
+        work.tag()
+            .is_some_and(|tag| tag.as_str() == "compensate:charge")
+    }));
 }
 
 #[test]
@@ -365,7 +476,10 @@ fn invalid_versions_are_rejected() {
         "events.Gone.accepts: no version",
         "events.Go.upcast.1: version 1 is not accepted",
     ] {
-        assert!(found.contains(expected), "{expected} is missing in\n{found}");
+        assert!(
+            found.contains(expected),
+            "{expected} is missing in\n{found}"
+        );
     }
 }
 
@@ -390,14 +504,29 @@ fn event(kind: &str, version: u32, data: Value) -> Event {
 #[test]
 fn correlation_uses_the_upcast_event_and_allows_expressions() {
     let saga = versioned("dead_letter");
-    let id = saga.correlate(&event("Paid", 1, json!({ "old": "o7", "total": 1 }))).unwrap();
+    let id = saga
+        .correlate(&event("Paid", 1, json!({ "old": "o7", "total": 1 })))
+        .unwrap();
     assert_eq!(id.as_str(), "o7");
     let saga = super::saga(
         "correlate: { Go: \"=event.a + '-' + event.b\", Paid: order.id }\nsteps:\n  - { id: a, do: { event: Paid } }",
     );
-    assert_eq!(saga.correlate(&event("Go", 1, json!({ "a": "x", "b": "y" }))).unwrap().as_str(), "x-y");
-    assert_eq!(saga.correlate(&event("Paid", 1, json!({ "order": { "id": 5 } }))).unwrap().as_str(), "5");
-    assert!(matches!(saga.correlate(&event("Go", 1, json!({}))), Err(ProgramError::SchemaMismatch(_))));
+    assert_eq!(
+        saga.correlate(&event("Go", 1, json!({ "a": "x", "b": "y" })))
+            .unwrap()
+            .as_str(),
+        "x-y"
+    );
+    assert_eq!(
+        saga.correlate(&event("Paid", 1, json!({ "order": { "id": 5 } })))
+            .unwrap()
+            .as_str(),
+        "5"
+    );
+    assert!(matches!(
+        saga.correlate(&event("Go", 1, json!({}))),
+        Err(ProgramError::SchemaMismatch(_))
+    ));
 }
 
 #[test]
@@ -412,13 +541,31 @@ steps:
 ",
     );
     let manifest = saga.manifest();
-    let subscriptions: Vec<_> = manifest.subscriptions.iter().map(|t| t.kind.as_str()).collect();
-    assert_eq!(subscriptions, ["Done", "Gift", "Go", "Paid", "Released", "Stop"]);
+    let subscriptions: Vec<_> = manifest
+        .subscriptions
+        .iter()
+        .map(|t| t.kind.as_str())
+        .collect();
     assert_eq!(
-        manifest.effects.iter().map(ToString::to_string).collect::<Vec<_>>(),
+        subscriptions,
+        ["Done", "Gift", "Go", "Paid", "Released", "Stop"]
+    );
+    assert_eq!(
+        manifest
+            .effects
+            .iter()
+            .map(ToString::to_string)
+            .collect::<Vec<_>>(),
         ["job.python", "mail.send"]
     );
     assert_eq!(manifest.commands, ["x.A", "x.U"]);
-    assert_eq!(manifest.sagas.iter().map(ToString::to_string).collect::<Vec<_>>(), ["child", "helper"]);
+    assert_eq!(
+        manifest
+            .sagas
+            .iter()
+            .map(ToString::to_string)
+            .collect::<Vec<_>>(),
+        ["child", "helper"]
+    );
     assert_eq!(manifest.early_event_ttl, std::time::Duration::from_hours(2));
 }

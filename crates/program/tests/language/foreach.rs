@@ -30,21 +30,52 @@ fn foreach_limits_concurrency_and_matches_results_by_condition() {
     let from = run.work().len();
     ok(&mut run, "first");
     assert_eq!(since(&run, from), ["lines[0]", "lines[1]"]);
-    let Some(Work::Command(command)) = run.work().last() else { panic!("a command") };
-    assert_eq!((command.aggregate_id.as_str(), &command.payload), ("b", &json!({ "n": 2, "at": 1 })));
-    assert_eq!(run.state_view()["vars"]["reservations"], json!([null, null, null]));
-    let note = run.event("Reserved", json!({ "sku": "b", "id": "r2" })).unwrap();
-    assert_eq!((note.as_str(), since(&run, from)[2]), ("lines[1]: ok", "lines[2]"));
-    assert!(run.event("Reserved", json!({ "sku": "b", "id": "r2" })).is_err(), "a duplicate has no effect");
-    assert_eq!(run.state_view()["vars"]["reservations"], json!([null, "r2", null]));
-    assert_eq!(run.state_view()["steps"][1]["elements"][1]["state"], "completed");
-    run.event("Reserved", json!({ "sku": "c", "id": "r3" })).unwrap();
-    run.event("Reserved", json!({ "sku": "a", "id": "r1" })).unwrap();
+    let Some(Work::Command(command)) = run.work().last() else {
+        panic!("a command")
+    };
     assert_eq!(
-        (step_state(&run, "lines").as_str(), step_state(&run, "last").as_str()),
+        (command.aggregate_id.as_str(), &command.payload),
+        ("b", &json!({ "n": 2, "at": 1 }))
+    );
+    assert_eq!(
+        run.state_view()["vars"]["reservations"],
+        json!([null, null, null])
+    );
+    let note = run
+        .event("Reserved", json!({ "sku": "b", "id": "r2" }))
+        .unwrap();
+    assert_eq!(
+        (note.as_str(), since(&run, from)[2]),
+        ("lines[1]: ok", "lines[2]")
+    );
+    assert!(
+        run.event("Reserved", json!({ "sku": "b", "id": "r2" }))
+            .is_err(),
+        "a duplicate has no effect"
+    );
+    assert_eq!(
+        run.state_view()["vars"]["reservations"],
+        json!([null, "r2", null])
+    );
+    assert_eq!(
+        run.state_view()["steps"][1]["elements"][1]["state"],
+        "completed"
+    );
+    run.event("Reserved", json!({ "sku": "c", "id": "r3" }))
+        .unwrap();
+    run.event("Reserved", json!({ "sku": "a", "id": "r1" }))
+        .unwrap();
+    assert_eq!(
+        (
+            step_state(&run, "lines").as_str(),
+            step_state(&run, "last").as_str()
+        ),
         ("completed", "running")
     );
-    assert_eq!(run.state_view()["vars"]["reservations"], json!(["r1", "r2", "r3"]));
+    assert_eq!(
+        run.state_view()["vars"]["reservations"],
+        json!(["r1", "r2", "r3"])
+    );
 }
 
 #[test]
@@ -53,19 +84,36 @@ fn compensation_runs_backward_over_elements_and_steps() {
     let mut run = start_run(&saga, items());
     ok(&mut run, "first");
     for (sku, id) in [("b", "r2"), ("c", "r3"), ("a", "r1")] {
-        run.event("Reserved", json!({ "sku": sku, "id": id })).unwrap();
+        run.event("Reserved", json!({ "sku": sku, "id": id }))
+            .unwrap();
     }
     fail(&mut run, "last");
-    let expected = ["compensate:lines[0]", "compensate:lines[2]", "compensate:lines[1]", "compensate:first"];
+    let expected = [
+        "compensate:lines[0]",
+        "compensate:lines[2]",
+        "compensate:lines[1]",
+        "compensate:first",
+    ];
     for tag in expected {
         assert_eq!(run.compensated().last().unwrap(), tag);
         ok(&mut run, tag);
     }
-    let Some(Work::Command(release)) = run.work().iter().rev().find(|w| matches!(w, Work::Command(_))) else {
+    let Some(Work::Command(release)) = run
+        .work()
+        .iter()
+        .rev()
+        .find(|w| matches!(w, Work::Command(_)))
+    else {
         panic!("a command")
     };
-    assert_eq!((release.aggregate_id.as_str(), &release.payload), ("b", &json!({ "id": "r2" })));
-    assert_eq!((run.status(), step_state(&run, "lines").as_str()), (Status::Failed, "compensated"));
+    assert_eq!(
+        (release.aggregate_id.as_str(), &release.payload),
+        ("b", &json!({ "id": "r2" }))
+    );
+    assert_eq!(
+        (run.status(), step_state(&run, "lines").as_str()),
+        (Status::Failed, "compensated")
+    );
 }
 
 #[test]
@@ -73,17 +121,24 @@ fn failed_element_fails_the_step_and_compensates_the_others() {
     let saga = saga(LINES);
     let mut run = start_run(&saga, items());
     ok(&mut run, "first");
-    run.event("Reserved", json!({ "sku": "a", "id": "r1" })).unwrap();
-    run.event("Short", json!({ "sku": "c", "reason": "none left" })).unwrap();
+    run.event("Reserved", json!({ "sku": "a", "id": "r1" }))
+        .unwrap();
+    run.event("Short", json!({ "sku": "c", "reason": "none left" }))
+        .unwrap();
     assert_eq!(
         (run.status(), run.compensated()),
         (Status::Compensating, vec!["compensate:lines[0]".to_owned()])
     );
-    run.event("Reserved", json!({ "sku": "b", "id": "r2" })).unwrap();
+    run.event("Reserved", json!({ "sku": "b", "id": "r2" }))
+        .unwrap();
     ok(&mut run, "compensate:lines[0]");
     ok(&mut run, "compensate:lines[1]");
     ok(&mut run, "compensate:first");
-    assert_eq!(run.status(), Status::Failed, "the late element is compensated too");
+    assert_eq!(
+        run.status(),
+        Status::Failed,
+        "the late element is compensated too"
+    );
     assert_eq!(run.state_view()["failure"]["message"], "none left");
 }
 
@@ -131,7 +186,8 @@ fn state_holds_a_thousand_elements() {
     let mut run = start_run(&saga, json!({ "n": (0..1000).collect::<Vec<_>>() }));
     for n in 0..1000 {
         assert_eq!(run.waits().len(), 50.min(1000 - n));
-        run.outcome(&format!("each[{n}]"), &succeeded(json!({}))).unwrap();
+        run.outcome(&format!("each[{n}]"), &succeeded(json!({})))
+            .unwrap();
     }
     assert_eq!(run.status(), Status::Completed);
     assert!(run.state().len() < 20_000, "{} bytes", run.state().len());
@@ -145,11 +201,15 @@ fn invalid_foreach_lists_are_rejected() {
     let effect = "do: { effect: e }";
     assert!(diagnostics(&step("{ in: =vars.n, as: vars }", effect)).contains("`vars` is taken"));
     assert!(
-        diagnostics(&step("{ in: =vars.n, as: a-b }", effect)).contains("`a-b` is not a valid element name")
+        diagnostics(&step("{ in: =vars.n, as: a-b }", effect))
+            .contains("`a-b` is not a valid element name")
     );
     assert!(
-        diagnostics(&step("{ in: =vars.n, as: x, max_concurrency: 1001 }", effect))
-            .contains("the concurrency must be 1 to 1000")
+        diagnostics(&step(
+            "{ in: =vars.n, as: x, max_concurrency: 1001 }",
+            effect
+        ))
+        .contains("the concurrency must be 1 to 1000")
     );
     assert!(diagnostics(&step("{ in: =x, as: x }", effect)).contains("unknown name `x`"));
     let event = "do: { command: a.B }, ok: Done";

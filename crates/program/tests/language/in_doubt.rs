@@ -49,22 +49,42 @@ fn resolve(run: &mut InstanceDriver<'_>, tag: &str, choice: &str, data: Value) -
 fn in_doubt_task_suspends_the_step_timeout() {
     let saga = saga(PAY);
     let mut run = in_doubt_run(&saga);
-    assert_eq!((run.status(), step_state(&run, "pay").as_str()), (Status::Running, "in_doubt"));
+    assert_eq!(
+        (run.status(), step_state(&run, "pay").as_str()),
+        (Status::Running, "in_doubt")
+    );
     assert_eq!(run.waits(), [(WaitKind::Task, "pay".to_owned())]);
     assert!(run.timers().is_empty(), "{:?}", run.timers());
     assert_eq!(run.failure(), None);
-    let [task] = run.tasks() else { panic!("one task: {:?}", run.tasks()) };
-    assert_eq!((task.tag.as_str(), task.title.as_str()), ("pay", "Was e.pay done? (step pay)"));
+    let [task] = run.tasks() else {
+        panic!("one task: {:?}", run.tasks())
+    };
     assert_eq!(
-        task.outcomes.iter().map(orlog_model::EventType::as_str).collect::<Vec<_>>(),
+        (task.tag.as_str(), task.title.as_str()),
+        ("pay", "Was e.pay done? (step pay)")
+    );
+    assert_eq!(
+        task.outcomes
+            .iter()
+            .map(orlog_model::EventType::as_str)
+            .collect::<Vec<_>>(),
         [EXECUTED, NOT_EXECUTED]
     );
-    let WorkOutcome::TimedOut { failure } = in_doubt() else { panic!("an unknown outcome") };
+    let WorkOutcome::TimedOut { failure } = in_doubt() else {
+        panic!("an unknown outcome")
+    };
     let failure = json!({ "code": "in_doubt", "message": failure.message });
-    assert_eq!(task.data, json!({ "effect": "e.pay", "payload": { "amount": 7 }, "failure": failure }));
-    assert_eq!(run.outcome("pay", &in_doubt()).unwrap_err(), "an operator decision is already pending");
+    assert_eq!(
+        task.data,
+        json!({ "effect": "e.pay", "payload": { "amount": 7 }, "failure": failure })
+    );
+    assert_eq!(
+        run.outcome("pay", &in_doubt()).unwrap_err(),
+        "an operator decision is already pending"
+    );
     let choice = Some("Perhaps".parse().unwrap());
-    run.outcome("pay", &WorkOutcome::succeeded(choice, Value::Null)).unwrap_err();
+    run.outcome("pay", &WorkOutcome::succeeded(choice, Value::Null))
+        .unwrap_err();
 }
 
 #[test]
@@ -72,13 +92,24 @@ fn confirmed_in_doubt_effect_counts_as_success() {
     let saga = saga(PAY);
     let mut run = in_doubt_run(&saga);
     let from = run.work().len();
-    assert_eq!(resolve(&mut run, "pay", EXECUTED, json!({ "receipt": "r1" })), "pay: ok");
-    assert_eq!((since(&run, from), &run.state_view()["vars"]["receipt"]), (vec!["end"], &json!("r1")));
+    assert_eq!(
+        resolve(&mut run, "pay", EXECUTED, json!({ "receipt": "r1" })),
+        "pay: ok"
+    );
+    assert_eq!(
+        (since(&run, from), &run.state_view()["vars"]["receipt"]),
+        (vec!["end"], &json!("r1"))
+    );
     assert!(run.tasks().is_empty());
     resolve_in_doubt(&mut run, "pay", NOT_EXECUTED, Value::Null).unwrap_err();
     fail(&mut run, "end");
-    let Some(Work::Effect(compensation)) = run.work().last() else { panic!("an effect") };
-    assert_eq!((compensation.name.as_str(), &compensation.payload), ("u.pay", &json!("r1")));
+    let Some(Work::Effect(compensation)) = run.work().last() else {
+        panic!("an effect")
+    };
+    assert_eq!(
+        (compensation.name.as_str(), &compensation.payload),
+        ("u.pay", &json!("r1"))
+    );
 }
 
 #[test]
@@ -86,15 +117,28 @@ fn unconfirmed_in_doubt_effect_is_requested_again_with_full_timeout() {
     let saga = saga(PAY);
     let mut run = in_doubt_run(&saga);
     let from = run.work().len();
-    assert_eq!(resolve(&mut run, "pay", NOT_EXECUTED, Value::Null), "pay: not executed, requested again");
-    assert_eq!((since(&run, from), run.timers()), (vec!["pay"], vec!["pay"]));
     assert_eq!(
-        (step_state(&run, "pay").as_str(), &run.state_view()["steps"][1]["attempts"]),
+        resolve(&mut run, "pay", NOT_EXECUTED, Value::Null),
+        "pay: not executed, requested again"
+    );
+    assert_eq!(
+        (since(&run, from), run.timers()),
+        (vec!["pay"], vec!["pay"])
+    );
+    assert_eq!(
+        (
+            step_state(&run, "pay").as_str(),
+            &run.state_view()["steps"][1]["attempts"]
+        ),
         ("running", &json!(2))
     );
     run.outcome("pay", &in_doubt()).unwrap();
     resolve(&mut run, "pay", NOT_EXECUTED, Value::Null);
-    run.outcome("pay", &orlog_testkit::definition_suite::succeeded(json!({ "receipt": "r" }))).unwrap();
+    run.outcome(
+        "pay",
+        &orlog_testkit::definition_suite::succeeded(json!({ "receipt": "r" })),
+    )
+    .unwrap();
     ok(&mut run, "end");
     assert_eq!(run.status(), Status::Completed);
 }
@@ -107,19 +151,31 @@ fn in_doubt_resolution_must_be_a_valid_result() {
     let mut run = start_run(&named, json!({}));
     run.outcome("pay", &in_doubt()).unwrap();
     let rejection = "the data does not match the expected result of the step";
-    assert_eq!(resolve_in_doubt(&mut run, "pay", EXECUTED, json!({})).unwrap_err(), rejection);
-    assert_eq!(resolve_in_doubt(&mut run, "pay", EXECUTED, json!({ "cents": -1 })).unwrap_err(), rejection);
+    assert_eq!(
+        resolve_in_doubt(&mut run, "pay", EXECUTED, json!({})).unwrap_err(),
+        rejection
+    );
+    assert_eq!(
+        resolve_in_doubt(&mut run, "pay", EXECUTED, json!({ "cents": -1 })).unwrap_err(),
+        rejection
+    );
     assert_eq!(step_state(&run, "pay"), "in_doubt");
     resolve(&mut run, "pay", EXECUTED, json!({ "cents": 5 }));
     assert_eq!(
         (run.status(), &run.labels()[1..]),
-        (Status::Completed, &["Paid", "Completed"].map(str::to_owned)[..])
+        (
+            Status::Completed,
+            &["Paid", "Completed"].map(str::to_owned)[..]
+        )
     );
 
     let mut run = start_run(&named, json!({}));
     run.outcome("pay", &in_doubt()).unwrap();
     resolve(&mut run, "pay", EXECUTED, json!({ "cents": 0 }));
-    assert_eq!((run.status(), run.failure().unwrap().code.as_str()), (Status::Failed, "Rejected"));
+    assert_eq!(
+        (run.status(), run.failure().unwrap().code.as_str()),
+        (Status::Failed, "Rejected")
+    );
 }
 
 #[test]
@@ -162,7 +218,14 @@ fn late_in_doubt_result_opens_a_task() {
     resolve(&mut run, "pay", EXECUTED, json!({ "receipt": "r" }));
     ok(&mut run, "compensate:pay");
     assert_eq!(run.status(), Status::Failed);
-    assert_eq!(run.labels().iter().filter(|label| *label == "Failed").count(), 1, "the fact is emitted once");
+    assert_eq!(
+        run.labels()
+            .iter()
+            .filter(|label| *label == "Failed")
+            .count(),
+        1,
+        "the fact is emitted once"
+    );
 }
 
 #[test]
@@ -179,7 +242,10 @@ fn join_continues_and_saga_waits_for_the_in_doubt_task() {
         run.outcome("a", &in_doubt()).unwrap();
         ok(&mut run, "b");
         ok(&mut run, "end");
-        assert_eq!((run.status(), step_state(&run, "a").as_str()), (Status::Running, "in_doubt_abandoned"));
+        assert_eq!(
+            (run.status(), step_state(&run, "a").as_str()),
+            (Status::Running, "in_doubt_abandoned")
+        );
         resolve(&mut run, "a", choice, json!({}));
         if compensates {
             ok(&mut run, "compensate:a");
@@ -244,14 +310,19 @@ fn force_complete_closes_in_doubt_tasks() {
 
     let mut run = stuck();
     run.force_complete().unwrap();
-    assert_eq!((run.status(), step_state(&run, "b").as_str()), (Status::Completed, "abandoned"));
+    assert_eq!(
+        (run.status(), step_state(&run, "b").as_str()),
+        (Status::Completed, "abandoned")
+    );
     assert!(run.tasks().is_empty() && run.waits().is_empty());
 }
 
 #[test]
 fn in_doubt_without_ask_is_a_timeout() {
     for choice in ["", ", in_doubt: fail", ", in_doubt: retry"] {
-        let saga = saga(&format!("steps:\n  - {{ id: pay, do: {{ effect: e.pay }}{choice} }}\n"));
+        let saga = saga(&format!(
+            "steps:\n  - {{ id: pay, do: {{ effect: e.pay }}{choice} }}\n"
+        ));
         let mut run = start_run(&saga, json!({}));
         run.outcome("pay", &in_doubt()).unwrap();
         assert_eq!(
@@ -262,9 +333,17 @@ fn in_doubt_without_ask_is_a_timeout() {
     }
     let saga = saga("steps:\n  - { id: pay, do: { effect: e.pay }, in_doubt: ask }\n");
     let mut run = start_run(&saga, json!({}));
-    let failure = orlog_model::Failure { code: "timeout".to_owned(), message: "late".to_owned() };
-    run.outcome("pay", &WorkOutcome::TimedOut { failure }).unwrap();
-    assert_eq!(run.status(), Status::Failed, "another failure code is not in doubt");
+    let failure = orlog_model::Failure {
+        code: "timeout".to_owned(),
+        message: "late".to_owned(),
+    };
+    run.outcome("pay", &WorkOutcome::TimedOut { failure })
+        .unwrap();
+    assert_eq!(
+        run.status(),
+        Status::Failed,
+        "another failure code is not in doubt"
+    );
 }
 
 #[test]
@@ -273,27 +352,46 @@ fn in_doubt_compensation_is_stuck() {
     let mut run = in_doubt_run(&saga);
     resolve(&mut run, "pay", EXECUTED, json!({ "receipt": "r" }));
     fail(&mut run, "end");
-    let Some(Work::Effect(compensation)) = run.work().last() else { panic!("an effect") };
+    let Some(Work::Effect(compensation)) = run.work().last() else {
+        panic!("an effect")
+    };
     assert_eq!(compensation.in_doubt, Some(InDoubtPolicy::Ask));
     run.outcome("compensate:pay", &in_doubt()).unwrap();
-    assert_eq!((run.status(), step_state(&run, "pay").as_str()), (Status::Stuck, "compensation_failed"));
+    assert_eq!(
+        (run.status(), step_state(&run, "pay").as_str()),
+        (Status::Stuck, "compensation_failed")
+    );
     run.skip().unwrap();
-    assert_eq!((run.status(), step_state(&run, "book").as_str()), (Status::Compensating, "compensating"));
+    assert_eq!(
+        (run.status(), step_state(&run, "book").as_str()),
+        (Status::Compensating, "compensating")
+    );
 }
 
 #[test]
 fn in_doubt_policy_is_passed_to_providers_only() {
     let built = Definition::builder("t")
         .start("Go")
-        .step("pay", StepAction::effect("e.pay").in_doubt(InDoubtPolicy::Fail))
+        .step(
+            "pay",
+            StepAction::effect("e.pay").in_doubt(InDoubtPolicy::Fail),
+        )
         .in_doubt(InDoubtPolicy::Ask)
-        .step("job", StepAction::job("py", "x").in_doubt(InDoubtPolicy::Retry))
+        .step(
+            "job",
+            StepAction::job("py", "x").in_doubt(InDoubtPolicy::Retry),
+        )
         .build()
         .unwrap();
     let run = start_run(&built, json!({}));
-    let Some(Work::Effect(effect)) = run.work().last() else { panic!("an effect") };
+    let Some(Work::Effect(effect)) = run.work().last() else {
+        panic!("an effect")
+    };
     assert_eq!(effect.in_doubt, Some(InDoubtPolicy::Ask));
-    assert_eq!(built.definition().steps[1].in_doubt, Some(InDoubtPolicy::Retry));
+    assert_eq!(
+        built.definition().steps[1].in_doubt,
+        Some(InDoubtPolicy::Retry)
+    );
 
     let kinds = "steps:
   - { id: a, do: { command: x.A }, in_doubt: ask }
@@ -341,7 +439,11 @@ fn in_doubt_instance_migrates_to_a_version_with_in_doubt_ask() {
         ["`pay` is in doubt and waits for a decision, and `pay` has no in-doubt decision"]
     );
     run.cancel("x").unwrap();
-    assert_eq!(run.migrate(&without_policy).unwrap_err().len(), 1, "also if the result is late");
+    assert_eq!(
+        run.migrate(&without_policy).unwrap_err().len(),
+        1,
+        "also if the result is late"
+    );
 
     let same = version(2, "pay, do: { effect: e.pay2 }, in_doubt: ask", "");
     let mut run = run_in_doubt();

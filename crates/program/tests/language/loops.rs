@@ -21,7 +21,8 @@ pub(super) const REVIEW: &str = "steps:
 ";
 
 fn answer(run: &mut InstanceDriver<'_>, tag: &str, data: Value) -> String {
-    run.outcome(tag, &succeeded(data)).unwrap_or_else(|reason| panic!("{tag}: {reason}"))
+    run.outcome(tag, &succeeded(data))
+        .unwrap_or_else(|reason| panic!("{tag}: {reason}"))
 }
 
 /// Returns the payload of the last effect.
@@ -34,17 +35,32 @@ fn review_rounds(saga: &CompiledDefinition, rounds: usize) -> InstanceDriver<'_>
     let mut run = start_run(saga, json!({}));
     ok(&mut run, "open");
     for round in 0..rounds {
-        answer(&mut run, &format!("draft[{round}]"), json!({ "text": format!("text {round}") }));
-        answer(&mut run, &format!("decide[{round}]"), json!({ "note": "again" }));
+        answer(
+            &mut run,
+            &format!("draft[{round}]"),
+            json!({ "text": format!("text {round}") }),
+        );
+        answer(
+            &mut run,
+            &format!("decide[{round}]"),
+            json!({ "note": "again" }),
+        );
     }
     run
 }
 
 fn rounds(run: &InstanceDriver<'_>, id: &str) -> Value {
     let view = run.state_view();
-    let step = view["steps"].as_array().unwrap().iter().find(|step| step["id"] == id).unwrap();
+    let step = view["steps"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|step| step["id"] == id)
+        .unwrap();
     let rounds = step["rounds"].as_array().unwrap().iter();
-    rounds.map(|round| json!([round["round"], round["state"]])).collect()
+    rounds
+        .map(|round| json!([round["round"], round["state"]]))
+        .collect()
 }
 
 #[test]
@@ -56,23 +72,46 @@ fn loop_repeats_its_steps_while_the_condition_holds() {
     assert_eq!(last_payload(&run), json!({ "round": 0, "note": null }));
     answer(&mut run, "draft[0]", json!({ "text": "first" }));
     assert_eq!(last_payload(&run), "first");
-    assert_eq!(answer(&mut run, "decide[0]", json!({ "note": "again" })), "decide[0]: ok, review: round 1");
-    assert_eq!(last_payload(&run), json!({ "round": 1, "note": "again" }), "a round reads the previous one");
+    assert_eq!(
+        answer(&mut run, "decide[0]", json!({ "note": "again" })),
+        "decide[0]: ok, review: round 1"
+    );
+    assert_eq!(
+        last_payload(&run),
+        json!({ "round": 1, "note": "again" }),
+        "a round reads the previous one"
+    );
     assert_eq!(
         (rounds(&run, "draft"), rounds(&run, "decide")),
-        (json!([[0, "completed"], [1, "running"]]), json!([[0, "completed"], [1, "pending"]]))
+        (
+            json!([[0, "completed"], [1, "running"]]),
+            json!([[0, "completed"], [1, "pending"]])
+        )
     );
-    assert_eq!(run.outcome("draft[0]", &succeeded(json!({}))).unwrap_err(), "the step is completed");
+    assert_eq!(
+        run.outcome("draft[0]", &succeeded(json!({}))).unwrap_err(),
+        "the step is completed"
+    );
     answer(&mut run, "draft[1]", json!({ "text": "second" }));
     assert_eq!(
         answer(&mut run, "decide[1]", json!({ "note": "fine" })),
         "decide[1]: ok, review: ended after 2 rounds"
     );
-    assert_eq!(run.state_view()["vars"], json!({ "text": "second", "note": "fine" }));
-    assert_eq!(since(&run, from), ["draft[0]", "decide[0]", "draft[1]", "decide[1]", "print"]);
+    assert_eq!(
+        run.state_view()["vars"],
+        json!({ "text": "second", "note": "fine" })
+    );
+    assert_eq!(
+        since(&run, from),
+        ["draft[0]", "decide[0]", "draft[1]", "decide[1]", "print"]
+    );
     ok(&mut run, "print");
     assert_eq!(run.status(), Status::Completed);
-    assert_eq!(rounds(&run, "draft"), json!([[1, "completed"]]), "past rounds are not kept after the end");
+    assert_eq!(
+        rounds(&run, "draft"),
+        json!([[1, "completed"]]),
+        "past rounds are not kept after the end"
+    );
 }
 
 #[test]
@@ -82,18 +121,36 @@ fn every_round_is_compensated_in_reverse_with_its_own_values() {
     answer(&mut run, "draft[2]", json!({ "text": "text 2" }));
     fail(&mut run, "decide[2]");
     let expected = [
-        ("compensate:draft[2]", json!({ "round": 2, "text": "text 2", "note": "again" })),
+        (
+            "compensate:draft[2]",
+            json!({ "round": 2, "text": "text 2", "note": "again" }),
+        ),
         ("compensate:decide[1]", Value::Null),
-        ("compensate:draft[1]", json!({ "round": 1, "text": "text 1", "note": "again" })),
+        (
+            "compensate:draft[1]",
+            json!({ "round": 1, "text": "text 1", "note": "again" }),
+        ),
         ("compensate:decide[0]", Value::Null),
-        ("compensate:draft[0]", json!({ "round": 0, "text": "text 0", "note": "again" })),
+        (
+            "compensate:draft[0]",
+            json!({ "round": 0, "text": "text 0", "note": "again" }),
+        ),
         ("compensate:open", Value::Null),
     ];
     for (tag, data) in expected {
-        assert_eq!((run.compensated().last().unwrap().as_str(), last_payload(&run)), (tag, data));
+        assert_eq!(
+            (
+                run.compensated().last().unwrap().as_str(),
+                last_payload(&run)
+            ),
+            (tag, data)
+        );
         ok(&mut run, tag);
     }
-    assert_eq!((run.status(), step_state(&run, "draft").as_str()), (Status::Failed, "compensated"));
+    assert_eq!(
+        (run.status(), step_state(&run, "draft").as_str()),
+        (Status::Failed, "compensated")
+    );
 }
 
 #[test]
@@ -102,10 +159,16 @@ fn loop_fails_if_another_round_is_due_after_the_maximum() {
     let run = review_rounds(&saga, 3);
     let failure = run.failure().unwrap();
     assert_eq!(failure.code, "too_many_rounds");
-    assert_eq!(failure.message, "review: another round is due after 3 rounds");
+    assert_eq!(
+        failure.message,
+        "review: another round is due after 3 rounds"
+    );
     assert_eq!(
         (run.status(), run.compensated()),
-        (Status::Compensating, vec!["compensate:decide[2]".to_owned()])
+        (
+            Status::Compensating,
+            vec!["compensate:decide[2]".to_owned()]
+        )
     );
 }
 
@@ -130,9 +193,14 @@ fn until_ends_a_loop_and_reads_the_round() {
     );
     let mut run = start_run(&saga, json!({}));
     for round in 0..3 {
-        answer(&mut run, &format!("poll[{round}]"), json!({ "ready": false }));
+        answer(
+            &mut run,
+            &format!("poll[{round}]"),
+            json!({ "ready": false }),
+        );
         assert_eq!(run.timers(), [format!("pause[{round}]")]);
-        run.fire(&format!("pause[{round}]"), Duration::from_mins(round + 1)).unwrap();
+        run.fire(&format!("pause[{round}]"), Duration::from_mins(round + 1))
+            .unwrap();
     }
     assert_eq!(run.status(), Status::Completed);
 }
@@ -154,12 +222,20 @@ fn parallel_branches_and_joins_start_again_in_each_round() {
     answer(&mut run, "best[0]", json!({ "fits": false }));
     assert_eq!(since(&run, 3), ["a[1]", "b[1]"]);
     ok(&mut run, "b[0]");
-    assert_eq!(run.compensated(), ["compensate:b[0]"], "a late success of a past round is compensated");
+    assert_eq!(
+        run.compensated(),
+        ["compensate:b[0]"],
+        "a late success of a past round is compensated"
+    );
     assert_eq!(last_payload(&run), 0);
     ok(&mut run, "b[1]");
     answer(&mut run, "best[1]", json!({ "fits": true }));
     assert_eq!(since(&run, 6), ["best[1]", "book"]);
-    assert_eq!(run.status(), Status::Running, "the branch of the first round is still compensated");
+    assert_eq!(
+        run.status(),
+        Status::Running,
+        "the branch of the first round is still compensated"
+    );
     ok(&mut run, "book");
     assert_eq!(run.status(), Status::Running);
     ok(&mut run, "compensate:b[0]");
@@ -180,7 +256,10 @@ fn switch_in_a_loop_selects_a_case_in_each_round() {
     let mut run = start_run(&saga, json!({}));
     ok(&mut run, "one[0]");
     ok(&mut run, "two[1]");
-    assert_eq!((run.status(), since(&run, 0)[..2].to_vec()), (Status::Completed, vec!["one[0]", "two[1]"]));
+    assert_eq!(
+        (run.status(), since(&run, 0)[..2].to_vec()),
+        (Status::Completed, vec!["one[0]", "two[1]"])
+    );
 }
 
 #[test]
@@ -216,7 +295,10 @@ fn events_of_the_next_round_are_kept() {
     }
     run.event("End", json!({ "last": true })).unwrap();
     for round in 0..4 {
-        assert_eq!(run.state_view()["early_events"].as_array().unwrap().len(), 4 - round);
+        assert_eq!(
+            run.state_view()["early_events"].as_array().unwrap().len(),
+            4 - round
+        );
         ok(&mut run, &format!("store[{round}]"));
     }
     ok(&mut run, "store[4]");
@@ -256,7 +338,8 @@ fn commands_tasks_jobs_and_children_of_a_round_have_its_number() {
         let tag = |id: &str| format!("{id}[{round}]");
         fail(&mut run, &tag("ask"));
         assert_eq!(run.timers(), [format!("retry:ask[{round}]")]);
-        run.fire(&format!("retry:ask[{round}]"), Duration::from_secs(1)).unwrap();
+        run.fire(&format!("retry:ask[{round}]"), Duration::from_secs(1))
+            .unwrap();
         run.outcome(&tag("ask"), &WorkOutcome::Accepted).unwrap();
         let task = run.tasks().last().unwrap();
         assert_eq!(
@@ -267,8 +350,17 @@ fn commands_tasks_jobs_and_children_of_a_round_have_its_number() {
         let yes = WorkOutcome::succeeded(Some("Yes".parse().unwrap()), Value::Null);
         run.outcome(&tag("task"), &yes).unwrap();
         answer(&mut run, &tag("job"), json!({ "frames": round }));
-        let Some(Work::StartChild(start)) = run.work().last() else { panic!("a child saga") };
-        assert!(start.correlation.as_str().ends_with(&format!(":child[{round}]")), "{}", start.correlation);
+        let Some(Work::StartChild(start)) = run.work().last() else {
+            panic!("a child saga")
+        };
+        assert!(
+            start
+                .correlation
+                .as_str()
+                .ends_with(&format!(":child[{round}]")),
+            "{}",
+            start.correlation
+        );
         if round == 0 {
             answer(&mut run, &tag("child"), json!({ "more": true }));
         } else {
@@ -276,12 +368,18 @@ fn commands_tasks_jobs_and_children_of_a_round_have_its_number() {
         }
     }
     assert_eq!(
-        (run.compensated().last().unwrap().as_str(), last_payload(&run)),
+        (
+            run.compensated().last().unwrap().as_str(),
+            last_payload(&run)
+        ),
         ("compensate:job[1]", json!({ "frames": 1 }))
     );
     ok(&mut run, "compensate:job[1]");
     assert_eq!(
-        (run.compensated().last().unwrap().as_str(), last_payload(&run)),
+        (
+            run.compensated().last().unwrap().as_str(),
+            last_payload(&run)
+        ),
         ("compensate:job[0]", json!({ "frames": 0 }))
     );
 }
@@ -302,7 +400,10 @@ fn doubt_about_a_past_round_is_decided() {
     run.fire("join[0]", Duration::from_secs(1)).unwrap();
     ok(&mut run, "b[1]");
     run.fire("join[1]", Duration::from_secs(1)).unwrap();
-    assert_eq!((run.status(), step_state(&run, "a").as_str()), (Status::Running, "in_doubt_abandoned"));
+    assert_eq!(
+        (run.status(), step_state(&run, "a").as_str()),
+        (Status::Running, "in_doubt_abandoned")
+    );
     let executed = WorkOutcome::succeeded(Some("Executed".parse().unwrap()), json!({}));
     run.outcome("a[0]", &executed).unwrap();
     assert_eq!(run.compensated(), ["compensate:a[0]"]);
@@ -321,13 +422,23 @@ fn loop_past_the_pivot_is_stuck_and_can_be_skipped() {
     ok(&mut run, "go");
     ok(&mut run, "open");
     fail(&mut run, "draft[0]");
-    assert_eq!((run.status(), run.state_view()["stuck"]["step"].as_str()), (Status::Stuck, Some("draft[0]")));
+    assert_eq!(
+        (run.status(), run.state_view()["stuck"]["step"].as_str()),
+        (Status::Stuck, Some("draft[0]"))
+    );
     run.retry().unwrap();
     for round in 0..3 {
         answer(&mut run, &format!("draft[{round}]"), json!({ "text": "t" }));
-        answer(&mut run, &format!("decide[{round}]"), json!({ "note": "again" }));
+        answer(
+            &mut run,
+            &format!("decide[{round}]"),
+            json!({ "note": "again" }),
+        );
     }
-    assert_eq!((run.status(), run.state_view()["stuck"]["step"].as_str()), (Status::Stuck, Some("review")));
+    assert_eq!(
+        (run.status(), run.state_view()["stuck"]["step"].as_str()),
+        (Status::Stuck, Some("review"))
+    );
     run.skip().unwrap();
     ok(&mut run, "print");
     assert_eq!(run.status(), Status::Completed);
@@ -344,11 +455,19 @@ fn thousand_rounds_stay_within_the_limits() {
     );
     let mut run = start_run(&saga, json!({}));
     for round in 0..1000 {
-        answer(&mut run, &format!("page[{round}]"), json!({ "cursor": format!("cursor {round}") }));
+        answer(
+            &mut run,
+            &format!("page[{round}]"),
+            json!({ "cursor": format!("cursor {round}") }),
+        );
         ok(&mut run, &format!("store[{round}]"));
     }
     assert_eq!(run.failure().unwrap().code, "too_many_rounds");
-    assert!(run.state().len() < MAX_PAYLOAD_BYTES / 4, "{} bytes", run.state().len());
+    assert!(
+        run.state().len() < MAX_PAYLOAD_BYTES / 4,
+        "{} bytes",
+        run.state().len()
+    );
     for round in (0..1000).rev() {
         assert_eq!(last_payload(&run), format!("cursor {round}"));
         ok(&mut run, &format!("compensate:page[{round}]"));
@@ -363,8 +482,16 @@ fn loop_fails_before_its_values_exceed_the_state() {
     ok(&mut run, "open");
     let large = "x".repeat(MAX_PAYLOAD_BYTES / 3);
     for round in 0..2 {
-        answer(&mut run, &format!("draft[{round}]"), json!({ "text": large }));
-        answer(&mut run, &format!("decide[{round}]"), json!({ "note": "again" }));
+        answer(
+            &mut run,
+            &format!("draft[{round}]"),
+            json!({ "text": large }),
+        );
+        answer(
+            &mut run,
+            &format!("decide[{round}]"),
+            json!({ "note": "again" }),
+        );
     }
     assert_eq!(run.failure().unwrap().code, "loop_too_large");
     assert_eq!(run.compensated(), ["compensate:decide[1]"]);
@@ -373,21 +500,42 @@ fn loop_fails_before_its_values_exceed_the_state() {
 #[test]
 fn instance_in_a_loop_migrates() {
     let version = |number: u32, rest: &str| {
-        orlog_program::compile_yaml(&format!("saga: t\nversion: {number}\nstart: Go\n{rest}"), "t").unwrap()
+        orlog_program::compile_yaml(
+            &format!("saga: t\nversion: {number}\nstart: Go\n{rest}"),
+            "t",
+        )
+        .unwrap()
     };
     let old = version(1, REVIEW);
-    let renamed = REVIEW.replace("id: draft", "id: write").replace("repeat: draft", "repeat: write")
+    let renamed = REVIEW
+        .replace("id: draft", "id: write")
+        .replace("repeat: draft", "repeat: write")
         + "migrations: [{ from: 1, steps: { draft: write } }]\n";
     let new = version(2, &renamed.replace("max: 3", "max: 9"));
     let mut run = review_rounds(&old, 3 - 1);
     let migration = run.migrate(&new).unwrap();
-    let tags: Vec<_> = migration.tags.iter().map(|(old, new)| format!("{old} {new}")).collect();
+    let tags: Vec<_> = migration
+        .tags
+        .iter()
+        .map(|(old, new)| format!("{old} {new}"))
+        .collect();
     assert!(tags.contains(&"draft[2] write[2]".to_owned()), "{tags:?}");
-    assert!(tags.contains(&"compensate:draft[0] compensate:write[0]".to_owned()), "{tags:?}");
+    assert!(
+        tags.contains(&"compensate:draft[0] compensate:write[0]".to_owned()),
+        "{tags:?}"
+    );
     answer(&mut run, "write[2]", json!({ "text": "text 2" }));
     answer(&mut run, "decide[2]", json!({ "note": "again" }));
     fail(&mut run, "write[3]");
-    for tag in ["decide[2]", "write[2]", "decide[1]", "write[1]", "decide[0]", "write[0]", "open"] {
+    for tag in [
+        "decide[2]",
+        "write[2]",
+        "decide[1]",
+        "write[1]",
+        "decide[0]",
+        "write[0]",
+        "open",
+    ] {
         ok(&mut run, &format!("compensate:{tag}"));
     }
     assert_eq!(run.status(), Status::Failed);
@@ -398,8 +546,14 @@ fn instance_in_a_loop_migrates() {
         &(REVIEW.replace(end, "").replace("round: =round, ", "")
             + "migrations: [{ from: 1, steps: { review: null } }]\n"),
     );
-    let reasons = review_rounds(&old, 1).migrate(&without).unwrap_err().join("\n");
-    assert!(reasons.contains("step `draft` has started, and `draft` belongs to another loop"), "{reasons}");
+    let reasons = review_rounds(&old, 1)
+        .migrate(&without)
+        .unwrap_err()
+        .join("\n");
+    assert!(
+        reasons.contains("step `draft` has started, and `draft` belongs to another loop"),
+        "{reasons}"
+    );
 }
 
 #[test]
@@ -467,7 +621,10 @@ fn invalid_loops_are_rejected() {
     ];
     for (steps, expected) in cases {
         let found = of(&steps);
-        assert!(found.contains(expected), "expected {expected}\nfound {found}");
+        assert!(
+            found.contains(expected),
+            "expected {expected}\nfound {found}"
+        );
     }
 }
 
@@ -494,5 +651,9 @@ fn late_success_of_a_past_round_changes_only_this_round() {
     ok(&mut run, "compensate:b[0]");
     answer(&mut run, "c[0]", json!({ "frames": 0 }));
     assert_eq!(last_payload(&run), json!({ "frames": 0 }));
-    assert_eq!(run.state_view()["vars"], vars, "the current round is unchanged");
+    assert_eq!(
+        run.state_view()["vars"],
+        vars,
+        "the current round is unchanged"
+    );
 }

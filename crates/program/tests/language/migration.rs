@@ -9,8 +9,11 @@ use serde_json::json;
 use super::{diagnostics, fail, ok, start_run, step_state};
 
 fn version(number: u32, rest: &str) -> CompiledDefinition {
-    compile_yaml(&format!("saga: t\nversion: {number}\nstart: Go\n{rest}"), "t")
-        .expect("the definition is valid")
+    compile_yaml(
+        &format!("saga: t\nversion: {number}\nstart: Go\n{rest}"),
+        "t",
+    )
+    .expect("the definition is valid")
 }
 
 const OLD: &str = "timeout: 1d
@@ -35,7 +38,9 @@ fn instance_with_all_steps_present_migrates_safely() {
     let new = version(2, &OLD.replace("e.end", "e.finish"));
     let mut run = paying(&old);
     let migration = run.migrate(&new).unwrap();
-    assert!(!migration.is_mapped && migration.tags.is_empty() && migration.transition.work.is_empty());
+    assert!(
+        !migration.is_mapped && migration.tags.is_empty() && migration.transition.work.is_empty()
+    );
     assert_eq!(migration.transition.note, "migrated from version 1 to 2");
     assert_eq!(run.timers(), ["pay", "saga"]);
     ok(&mut run, "pay");
@@ -62,7 +67,11 @@ steps:
     timers.sort_unstable();
     assert_eq!(timers, ["a", "b"]);
     run.advance(Duration::from_hours(1)).unwrap();
-    assert_eq!(step_state(&run, "b"), "abandoned", "the first step has the earlier timer");
+    assert_eq!(
+        step_state(&run, "b"),
+        "abandoned",
+        "the first step has the earlier timer"
+    );
 }
 
 #[test]
@@ -83,17 +92,29 @@ migrations:
     let mut run = paying(&old);
     let migration = run.migrate(&new).unwrap();
     assert!(migration.is_mapped);
-    let renamed = migration.tags.iter().find(|(old, _)| old.as_str() == "pay").map(|(_, new)| new.as_str());
+    let renamed = migration
+        .tags
+        .iter()
+        .find(|(old, _)| old.as_str() == "pay")
+        .map(|(_, new)| new.as_str());
     assert_eq!(renamed, Some("charge"));
     assert_eq!(run.timers(), ["charge", "saga"]);
     assert_eq!(
-        (step_state(&run, "reserve").as_str(), step_state(&run, "charge").as_str()),
+        (
+            step_state(&run, "reserve").as_str(),
+            step_state(&run, "charge").as_str()
+        ),
         ("completed", "running")
     );
     assert_eq!(run.state_view()["vars"]["currency"], "EUR");
     fail(&mut run, "charge");
-    let Some(orlog_model::Work::Effect(compensation)) = run.work().last() else { panic!("an effect") };
-    assert_eq!((compensation.name.as_str(), &compensation.payload), ("u.reserve", &json!(7)));
+    let Some(orlog_model::Work::Effect(compensation)) = run.work().last() else {
+        panic!("an effect")
+    };
+    assert_eq!(
+        (compensation.name.as_str(), &compensation.payload),
+        ("u.reserve", &json!(7))
+    );
     ok(&mut run, "compensate:reserve");
     assert_eq!(run.status(), Status::Failed);
 }
@@ -120,17 +141,43 @@ fn lossy_migration_is_blocked() {
         ok(run, "note");
     };
     let drop = |step: &str| {
-        let remaining: Vec<_> = OLD.lines().filter(|line| !line.contains(&format!("id: {step},"))).collect();
-        format!("{}\nmigrations: [ {{ from: [1], steps: {{ {step}: null }} }} ]\n", remaining.join("\n"))
+        let remaining: Vec<_> = OLD
+            .lines()
+            .filter(|line| !line.contains(&format!("id: {step},")))
+            .collect();
+        format!(
+            "{}\nmigrations: [ {{ from: [1], steps: {{ {step}: null }} }} ]\n",
+            remaining.join("\n")
+        )
     };
-    blocked(OLD, to_pay, &drop("pay"), "step `pay` is in progress and dropped");
-    blocked(OLD, to_pay, &drop("book"), "step `book` is completed and its compensation is dropped");
+    blocked(
+        OLD,
+        to_pay,
+        &drop("pay"),
+        "step `pay` is in progress and dropped",
+    );
+    blocked(
+        OLD,
+        to_pay,
+        &drop("book"),
+        "step `book` is completed and its compensation is dropped",
+    );
     let unmapped = drop("end").replace("migrations", "#");
     blocked(OLD, to_pay, &unmapped, "step `end` has no mapping");
     let other_action = OLD.replace("do: { effect: e.pay }", "do: { command: x.Pay }");
-    blocked(OLD, to_pay, &other_action, "step `pay` is in progress, and `pay` has another action");
+    blocked(
+        OLD,
+        to_pay,
+        &other_action,
+        "step `pay` is in progress, and `pay` has another action",
+    );
     let uncompensated = OLD.replace(", undo: { effect: u.book }", "");
-    blocked(OLD, to_pay, &uncompensated, "step `book` is completed, and `book` has no compensation");
+    blocked(
+        OLD,
+        to_pay,
+        &uncompensated,
+        "step `book` is completed, and `book` has no compensation",
+    );
     blocked(OLD, fail_book, OLD, "the instance has ended: failed");
 }
 
@@ -140,8 +187,7 @@ fn fail_book(run: &mut orlog_testkit::definition_suite::InstanceDriver<'_>) {
 
 #[test]
 fn passed_pivot_must_stay_a_pivot() {
-    let old =
-        "steps:\n  - { id: p, pivot: true, do: { effect: e.p } }\n  - { id: end, do: { effect: e.end } }\n";
+    let old = "steps:\n  - { id: p, pivot: true, do: { effect: e.p } }\n  - { id: end, do: { effect: e.end } }\n";
     let prepare = |run: &mut orlog_testkit::definition_suite::InstanceDriver<'_>| {
         ok(run, "p");
     };
@@ -167,8 +213,9 @@ steps:
         .replace("id: each", "id: lines")
         .replace("id: kid", "id: kid2")
         .replace("id: ask", "id: ask2");
-    let new =
-        format!("{new}migrations: [ {{ from: [1], steps: {{ each: lines, kid: kid2, ask: ask2 }} }} ]\n");
+    let new = format!(
+        "{new}migrations: [ {{ from: [1], steps: {{ each: lines, kid: kid2, ask: ask2 }} }} ]\n"
+    );
     let (old, new) = (version(1, old), version(2, &new));
     let mut run = start_run(&old, json!({ "items": [1, 2, 3] }));
     ok(&mut run, "each[1]");
@@ -178,8 +225,13 @@ steps:
     run.advance(Duration::from_hours(24)).unwrap();
     assert_eq!(run.tasks()[0].roles, ["x"]);
     fail(&mut run, "kid2");
-    let Some(orlog_model::Work::Effect(compensation)) = run.work().last() else { panic!("an effect") };
-    assert_eq!((compensation.tag.as_str(), &compensation.payload), ("compensate:lines[1]", &json!(2)));
+    let Some(orlog_model::Work::Effect(compensation)) = run.work().last() else {
+        panic!("an effect")
+    };
+    assert_eq!(
+        (compensation.tag.as_str(), &compensation.payload),
+        ("compensate:lines[1]", &json!(2))
+    );
 }
 
 #[test]
@@ -187,10 +239,15 @@ fn invalid_migrations_are_rejected() {
     let found = diagnostics(
         "steps:\n  - { id: pay, do: { effect: e } }\nmigrations:\n  - { from: [2], steps: { a: pey, b: pay, c: pay } }",
     );
-    for expected in
-        ["version 2 is not older than this one, 2", "there is no step `pey`", "two steps map to `pay`"]
-    {
-        assert!(found.contains(expected), "{expected} is missing in\n{found}");
+    for expected in [
+        "version 2 is not older than this one, 2",
+        "there is no step `pey`",
+        "two steps map to `pay`",
+    ] {
+        assert!(
+            found.contains(expected),
+            "{expected} is missing in\n{found}"
+        );
     }
 }
 
@@ -205,14 +262,22 @@ fn rounds_and_early_events_migrate() {
     let old = version(1, &steps("pay"));
     let new = version(
         2,
-        &format!("{}migrations:\n  - {{ from: [1], steps: {{ pay: charge }} }}\n", steps("charge")),
+        &format!(
+            "{}migrations:\n  - {{ from: [1], steps: {{ pay: charge }} }}\n",
+            steps("charge")
+        ),
     );
     let mut run = start_run(&old, json!({}));
     run.event("Paid", json!({})).unwrap();
     run.event("Not", json!({})).unwrap();
     run.migrate(&new).unwrap();
     run.advance(Duration::from_mins(1)).unwrap();
-    let Some(orlog_model::Work::Command(command)) = run.work().last() else { panic!("a command") };
+    let Some(orlog_model::Work::Command(command)) = run.work().last() else {
+        panic!("a command")
+    };
     assert_eq!((command.tag.as_str(), command.round), ("charge", 1));
-    assert_eq!(run.event("Done", json!({})).unwrap(), "charge: ok, paid: ok, completed");
+    assert_eq!(
+        run.event("Done", json!({})).unwrap(),
+        "charge: ok, paid: ok, completed"
+    );
 }

@@ -25,7 +25,11 @@ fn saga_without_steps_stays_active_until_an_event_ends_it() {
         let mut run = start_run(&saga, json!({}));
         assert_eq!(run.status(), Status::Running);
         let awaited = ["Closed", "Seized"].map(|kind| (WaitKind::Event, kind.to_owned()));
-        assert_eq!(run.waits(), awaited, "an instance shows the events that end it");
+        assert_eq!(
+            run.waits(),
+            awaited,
+            "an instance shows the events that end it"
+        );
         for amount in [5, -5] {
             run.event("Deposited", json!({ "amount": amount })).unwrap();
         }
@@ -53,7 +57,11 @@ steps: [{ id: open, do: { effect: accounts.open }, undo: { effect: accounts.clos
     let mut run = start_run(&saga, json!({}));
     ok(&mut run, "open");
     run.advance(Duration::from_hours(30 * 24)).unwrap();
-    assert_eq!(run.status(), Status::Compensating, "the timeout ends it as a failure");
+    assert_eq!(
+        run.status(),
+        Status::Compensating,
+        "the timeout ends it as a failure"
+    );
     ok(&mut run, "compensate:open");
     assert_eq!(run.status(), Status::Failed);
 
@@ -72,15 +80,25 @@ steps: [{ id: open, do: { effect: accounts.open }, undo: { effect: accounts.clos
 #[test]
 fn saga_that_nothing_ends_is_rejected() {
     let none = "keep_active: nothing ends an instance of this saga";
-    assert_eq!(diagnostics("keep_active: true\non: { event: A, save: { a: =event.a } }\n"), none);
-    let pivot = "steps: [{ id: p, pivot: true, do: { effect: e.p } }]\n";
     assert_eq!(
-        diagnostics(&format!("keep_active: true\ntimeout: 1d\non: {{ event: A, then: cancel }}\n{pivot}")),
+        diagnostics("keep_active: true\non: { event: A, save: { a: =event.a } }\n"),
         none
     );
-    saga(&format!("keep_active: true\non: {{ event: A, then: complete }}\n{pivot}"));
+    let pivot = "steps: [{ id: p, pivot: true, do: { effect: e.p } }]\n";
+    assert_eq!(
+        diagnostics(&format!(
+            "keep_active: true\ntimeout: 1d\non: {{ event: A, then: cancel }}\n{pivot}"
+        )),
+        none
+    );
+    saga(&format!(
+        "keep_active: true\non: {{ event: A, then: complete }}\n{pivot}"
+    ));
     saga("keep_active: true\ntimeout: 1d\n");
-    assert_eq!(diagnostics("keep_active: false\n"), "steps: a saga must have 1 to 1000 steps; it has 0");
+    assert_eq!(
+        diagnostics("keep_active: false\n"),
+        "steps: a saga must have 1 to 1000 steps; it has 0"
+    );
 }
 
 #[test]
@@ -91,12 +109,17 @@ fn idle_instance_migrates_only_to_a_version_that_stays_active() {
         );
         compile_yaml(&text, "t").unwrap()
     };
-    let (old, other) =
-        (version(1, "keep_active: true\n"), version(2, "steps: [{ id: a, do: { event: A } }]\n"));
+    let (old, other) = (
+        version(1, "keep_active: true\n"),
+        version(2, "steps: [{ id: a, do: { event: A } }]\n"),
+    );
     let new = version(2, "keep_active: true\n");
     let mut run = start_run(&old, json!({}));
     let blocked = run.migrate(&other).unwrap_err();
-    assert_eq!(blocked, ["the steps have finished, and the new version has no `keep_active`"]);
+    assert_eq!(
+        blocked,
+        ["the steps have finished, and the new version has no `keep_active`"]
+    );
     run.migrate(&new).unwrap();
     run.event("Closed", json!({})).unwrap();
     assert_eq!(run.status(), Status::Completed);
@@ -121,8 +144,13 @@ fn two_children(run: &mut InstanceDriver<'_>) -> [String; 2] {
     for line in ["l-1", "l-2"] {
         send(run, line, "LineAdded", json!({ "line": line })).unwrap();
     }
-    let started = run.work().iter().filter(|work| matches!(work, Work::StartChild(_)));
-    let tags: Vec<_> = started.map(|work| work.tag().unwrap().to_string()).collect();
+    let started = run
+        .work()
+        .iter()
+        .filter(|work| matches!(work, Work::StartChild(_)));
+    let tags: Vec<_> = started
+        .map(|work| work.tag().unwrap().to_string())
+        .collect();
     tags.try_into().expect("two children")
 }
 
@@ -139,11 +167,19 @@ fn each_event_starts_a_child_saga() {
     let saga = lines("");
     let mut run = start_run(&saga, json!({}));
     let tags = two_children(&mut run);
-    let Work::StartChild(start) = &run.work()[1] else { panic!("a child") };
-    assert_eq!((start.saga.as_str(), start.correlation.as_str()), ("shipment", "l-1"));
+    let Work::StartChild(start) = &run.work()[1] else {
+        panic!("a child")
+    };
+    assert_eq!(
+        (start.saga.as_str(), start.correlation.as_str()),
+        ("shipment", "l-1")
+    );
     assert_eq!(start.data, json!({ "line": "l-1" }));
     assert_ne!(tags[0], tags[1]);
-    assert_eq!(run.state_view()["children"], json!(["shipment/l-1", "shipment/l-2"]));
+    assert_eq!(
+        run.state_view()["children"],
+        json!(["shipment/l-1", "shipment/l-2"])
+    );
     send(&mut run, "l-1", "LineAdded", json!({ "line": "l-1" })).unwrap();
     assert_eq!(
         run.state_view()["children"].as_array().unwrap().len(),
@@ -164,10 +200,23 @@ steps: [{ id: closed, do: { event: Closed } }]
     send(&mut run, "l-2", "LineAdded", json!({})).unwrap();
     let tags: Vec<_> = run.requested().to_vec();
     run.event("Closed", json!({})).unwrap();
-    assert_eq!(run.status(), Status::Running, "the step has finished, the children have not");
-    assert_eq!(run.waits(), tags.iter().map(|tag| (WaitKind::Saga, tag.clone())).collect::<Vec<_>>());
+    assert_eq!(
+        run.status(),
+        Status::Running,
+        "the step has finished, the children have not"
+    );
+    assert_eq!(
+        run.waits(),
+        tags.iter()
+            .map(|tag| (WaitKind::Saga, tag.clone()))
+            .collect::<Vec<_>>()
+    );
     run.outcome(&tags[0], &failed("child_failed")).unwrap();
-    assert_eq!(run.status(), Status::Running, "the failure of a child does not fail the saga");
+    assert_eq!(
+        run.status(),
+        Status::Running,
+        "the failure of a child does not fail the saga"
+    );
     run.outcome(&tags[1], &succeeded(json!({}))).unwrap();
     assert_eq!(run.status(), Status::Completed);
     assert!(run.outcome(&tags[1], &succeeded(json!({}))).is_err());
@@ -185,9 +234,16 @@ fn children_are_cancelled_awaited_or_abandoned_when_the_saga_fails() {
         let mut run = start_run(&saga, json!({}));
         let tags = two_children(&mut run);
         run.event("Lost", json!({})).unwrap();
-        assert_eq!((cancelled(&run).len(), run.status()), (stopped, Status::Compensating), "{policy}");
+        assert_eq!(
+            (cancelled(&run).len(), run.status()),
+            (stopped, Status::Compensating),
+            "{policy}"
+        );
         if awaited {
-            assert!(run.compensated().is_empty(), "no compensation starts before the children end");
+            assert!(
+                run.compensated().is_empty(),
+                "no compensation starts before the children end"
+            );
             for tag in &tags {
                 run.outcome(tag, &succeeded(json!({}))).unwrap();
             }
@@ -210,12 +266,20 @@ fn handler_that_completes_the_saga_applies_the_policy_of_the_children() {
         let mut run = start_run(&saga, json!({}));
         let tags = two_children(&mut run);
         run.event("Closed", json!({})).unwrap();
-        assert_eq!((cancelled(&run).len(), run.status()), (stopped, status), "{policy}");
+        assert_eq!(
+            (cancelled(&run).len(), run.status()),
+            (stopped, status),
+            "{policy}"
+        );
         if status == Status::Running {
             let more = send(&mut run, "l-3", "LineAdded", json!({ "line": "l-3" }));
-            assert!(more.is_err(), "no handler runs after the one that completed the saga");
+            assert!(
+                more.is_err(),
+                "no handler runs after the one that completed the saga"
+            );
             for tag in &tags {
-                run.outcome(tag, &WorkOutcome::succeeded(None, json!({}))).unwrap();
+                run.outcome(tag, &WorkOutcome::succeeded(None, json!({})))
+                    .unwrap();
             }
             assert_eq!(run.status(), Status::Completed);
         }
@@ -228,10 +292,19 @@ fn number_of_open_children_is_limited() {
     let mut run = start_run(&saga, json!({}));
     ok(&mut run, "reserve");
     for n in 0..256 {
-        send(&mut run, &format!("l-{n}"), "LineAdded", json!({ "line": n })).unwrap();
+        send(
+            &mut run,
+            &format!("l-{n}"),
+            "LineAdded",
+            json!({ "line": n }),
+        )
+        .unwrap();
     }
     let error = send(&mut run, "l-256", "LineAdded", json!({ "line": 256 })).unwrap_err();
-    assert!(error.contains("on[0]: 256 child sagas of event handlers are open"), "{error}");
+    assert!(
+        error.contains("on[0]: 256 child sagas of event handlers are open"),
+        "{error}"
+    );
     let first = run.requested()[1].clone();
     run.outcome(&first, &succeeded(json!({}))).unwrap();
     send(&mut run, "l-256", "LineAdded", json!({ "line": 256 })).unwrap();
@@ -245,7 +318,10 @@ fn children_of_handlers_survive_a_migration() {
         );
         compile_yaml(&text, "t").unwrap()
     };
-    let (old, new) = (version(1, ""), version(2, "  - { event: Other, then: fail }\n"));
+    let (old, new) = (
+        version(1, ""),
+        version(2, "  - { event: Other, then: fail }\n"),
+    );
     let mut run = start_run(&old, json!({}));
     send(&mut run, "l-1", "LineAdded", json!({})).unwrap();
     let tag = run.requested()[0].clone();
@@ -276,7 +352,6 @@ fn builder_builds_an_open_saga() {
 
 #[test]
 fn open_saga_with_steps_passes_the_definition_suite() {
-    let text =
-        "keep_active: true\non: { event: Closed, then: complete }\nsteps: [{ id: a, do: { effect: e.a } }]\n";
+    let text = "keep_active: true\non: { event: Closed, then: complete }\nsteps: [{ id: a, do: { effect: e.a } }]\n";
     assert!(definition_suite::check(&saga(text)).runs > 0);
 }

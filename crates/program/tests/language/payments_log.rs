@@ -41,18 +41,30 @@ struct LogRow {
 fn log(text: &str) -> Vec<LogRow> {
     let mut lines = text.lines().map(|line| line.split(',').collect::<Vec<_>>());
     let header = lines.next().expect("the log has a header");
-    let column =
-        |name: &str| header.iter().position(|column| *column == name).expect("the log has this column");
+    let column = |name: &str| {
+        header
+            .iter()
+            .position(|column| *column == name)
+            .expect("the log has this column")
+    };
     let [case, label, time] = ["case:concept:name", "concept:name", "time:timestamp"].map(column);
     let amounts = ["paymentAmount", "expense", "amount"].map(column);
     let mut rows: Vec<_> = lines
         .map(|row| {
             let mut amounts = amounts.iter().filter_map(|at| row[*at].parse::<f64>().ok());
             let amount = amounts.find(|amount| *amount > 0.0).unwrap_or_default();
-            #[expect(clippy::cast_possible_truncation, reason = "amounts of fines are small")]
+            #[expect(
+                clippy::cast_possible_truncation,
+                reason = "amounts of fines are small"
+            )]
             let cents = (amount * 100.0).round() as i64;
             let [case, label, time] = [case, label, time].map(|at| row[at].to_owned());
-            LogRow { case, time, label, cents }
+            LogRow {
+                case,
+                time,
+                label,
+                cents,
+            }
         })
         .collect();
     rows.sort_by(|a, b| a.time.cmp(&b.time));
@@ -94,13 +106,22 @@ fn payments_of_a_real_log_settle_their_fines_together() {
     for (case, rows) in &cases {
         let mut run = InstanceDriver::new(&saga);
         for (n, row) in rows.iter().enumerate() {
-            let mut deliver =
-                || send(&mut run, &format!("{case}-{n}"), &row.label, json!({ "cents": row.cents }));
+            let mut deliver = || {
+                send(
+                    &mut run,
+                    &format!("{case}-{n}"),
+                    &row.label,
+                    json!({ "cents": row.cents }),
+                )
+            };
             // Events without a meaning for the instance are ignored. Each payment is delivered twice.
             let first = deliver();
             if row.label == "Payment" {
                 let second = deliver();
-                assert!(first.is_err() || second.is_err(), "{case}: a payment counted twice");
+                assert!(
+                    first.is_err() || second.is_err(),
+                    "{case}: a payment counted twice"
+                );
             }
         }
         let Some((payments, paid)) = settled(rows) else {
@@ -110,7 +131,11 @@ fn payments_of_a_real_log_settle_their_fines_together() {
         };
         assert_eq!(run.status(), Status::Completed, "{case}");
         let vars = &run.state_view()["vars"];
-        assert_eq!((&vars["payments"], &vars["paid"]), (&json!(payments), &json!(paid)), "{case}");
+        assert_eq!(
+            (&vars["payments"], &vars["paid"]),
+            (&json!(payments), &json!(paid)),
+            "{case}"
+        );
         together += usize::from(payments > 1);
     }
     assert!(

@@ -18,27 +18,43 @@ steps:
 
 /// Returns the tags and the priorities of the requested work.
 fn priorities(run: &InstanceDriver<'_>) -> Vec<(String, Priority)> {
-    let work = run.work().iter().filter(|work| matches!(work, Work::Command(_) | Work::Effect(_)));
-    work.map(|work| (work.tag().unwrap().to_string(), work.priority())).collect()
+    let work = run
+        .work()
+        .iter()
+        .filter(|work| matches!(work, Work::Command(_) | Work::Effect(_)));
+    work.map(|work| (work.tag().unwrap().to_string(), work.priority()))
+        .collect()
 }
 
 #[test]
 fn priority_is_evaluated_with_each_request() {
     let saga = saga(RUSH);
     for (express, expected) in [(true, Priority::High), (false, Priority::Low)] {
-        let mut run = start_run(&saga, json!({ "express": express, "items": ["low", "normal", "high"] }));
+        let mut run = start_run(
+            &saga,
+            json!({ "express": express, "items": ["low", "normal", "high"] }),
+        );
         run.event("Reserved", json!({})).unwrap();
         ok(&mut run, "cut");
         ok(&mut run, "charge");
         fail(&mut run, "each[0]");
         let requested = priorities(&run);
-        let of = |tag: &str| requested.iter().find(|(of, _)| of == tag).map(|(_, priority)| *priority);
+        let of = |tag: &str| {
+            requested
+                .iter()
+                .find(|(of, _)| of == tag)
+                .map(|(_, priority)| *priority)
+        };
         assert_eq!(of("reserve"), Some(Priority::Low));
         assert_eq!(of("cut"), Some(expected));
         assert_eq!(of("charge"), Some(Priority::Normal));
         assert_eq!(
             [0, 1, 2].map(|n| of(&format!("each[{n}]"))),
-            [Some(Priority::Low), Some(Priority::Normal), Some(Priority::High)]
+            [
+                Some(Priority::Low),
+                Some(Priority::Normal),
+                Some(Priority::High)
+            ]
         );
         assert_eq!(of("compensate:charge"), Some(expected), "{requested:?}");
     }
@@ -50,12 +66,21 @@ fn value_that_is_no_priority_fails_the_step() {
         "vars: { tier: =event.tier }\nsteps: [{ id: pay, do: { effect: e.pay }, priority: =vars.tier }]\n",
     );
     for (tier, expected) in [
-        (json!("gold"), "\"gold\" is not a priority; priorities: high, normal, low"),
-        (json!(7), "a priority must be high, normal or low, but is a number"),
+        (
+            json!("gold"),
+            "\"gold\" is not a priority; priorities: high, normal, low",
+        ),
+        (
+            json!(7),
+            "a priority must be high, normal or low, but is a number",
+        ),
     ] {
         let run = start_run(&saga, json!({ "tier": tier }));
         let failure = run.failure().expect("the step failed");
-        assert_eq!((run.status(), failure.code.as_str()), (Status::Failed, "expression_error"));
+        assert_eq!(
+            (run.status(), failure.code.as_str()),
+            (Status::Failed, "expression_error")
+        );
         assert!(failure.message.contains(expected), "{}", failure.message);
     }
 }
@@ -65,10 +90,16 @@ fn invalid_priorities_are_reported_with_their_location() {
     let found = diagnostics(
         "steps: [{ id: a, do: { effect: e.a }, priority: urgent, undo: { effect: u.a, priority: =vars.x } }]",
     );
-    assert!(found.contains("steps[0].priority: \"urgent\" is not a priority"), "{found}");
+    assert!(
+        found.contains("steps[0].priority: \"urgent\" is not a priority"),
+        "{found}"
+    );
     assert!(found.contains("steps[0].undo.priority: "), "{found}");
     let found = diagnostics("steps: [{ id: a, do: { wait: 1s }, priority: high }]");
-    assert_eq!(found, "steps[0].priority: a wait does not wait for an upstream, so it has no `priority`");
+    assert_eq!(
+        found,
+        "steps[0].priority: a wait does not wait for an upstream, so it has no `priority`"
+    );
 }
 
 #[test]

@@ -28,7 +28,13 @@ fn race_winner_continues_and_losers_are_compensated_newest_first() {
     assert_eq!(since(&run, requested), ["join", "compensate:a1"]);
     assert_eq!(run.status(), Status::Running);
     assert!(run.timers().is_empty(), "the loser's timer is cancelled");
-    assert_eq!((step_state(&run, "a2").as_str(), step_state(&run, "d").as_str()), ("abandoned", "abandoned"));
+    assert_eq!(
+        (
+            step_state(&run, "a2").as_str(),
+            step_state(&run, "d").as_str()
+        ),
+        ("abandoned", "abandoned")
+    );
     ok(&mut run, "join");
     ok(&mut run, "d");
     ok(&mut run, "compensate:a1");
@@ -39,7 +45,11 @@ fn race_winner_continues_and_losers_are_compensated_newest_first() {
     );
     ok(&mut run, "c");
     ok(&mut run, "last");
-    assert_eq!(run.status(), Status::Running, "a compensation is in progress");
+    assert_eq!(
+        run.status(),
+        Status::Running,
+        "a compensation is in progress"
+    );
     ok(&mut run, "compensate:d");
     assert_eq!(run.status(), Status::Completed);
     assert_eq!(step_state(&run, "a1"), "compensated");
@@ -57,7 +67,13 @@ fn late_loser_success_after_completion_is_compensated() {
     assert_eq!(run.status(), Status::Compensating);
     ok(&mut run, "compensate:a1");
     assert_eq!(run.status(), Status::Completed);
-    assert_eq!(run.labels().iter().filter(|label| *label == "Completed").count(), 1);
+    assert_eq!(
+        run.labels()
+            .iter()
+            .filter(|label| *label == "Completed")
+            .count(),
+        1
+    );
 }
 
 #[test]
@@ -84,7 +100,10 @@ fn saga_compensates_when_the_last_candidate_fails() {
     fail(&mut run, "b");
     assert_eq!(run.status(), Status::Running);
     fail(&mut run, "a2");
-    assert_eq!((run.status(), run.compensated()), (Status::Compensating, vec!["compensate:a1".to_owned()]));
+    assert_eq!(
+        (run.status(), run.compensated()),
+        (Status::Compensating, vec!["compensate:a1".to_owned()])
+    );
     ok(&mut run, "compensate:a1");
     assert_eq!(run.status(), Status::Failed);
     assert_eq!(run.state_view()["failure"]["step"], "a2");
@@ -123,7 +142,10 @@ fn quorum_starts_at_the_second_and_abandons_the_third() {
     assert_eq!(step_state(&run, "quorum"), "pending");
     ok(&mut run, "a");
     assert_eq!(
-        (step_state(&run, "quorum").as_str(), step_state(&run, "b").as_str()),
+        (
+            step_state(&run, "quorum").as_str(),
+            step_state(&run, "b").as_str()
+        ),
         ("running", "abandoned")
     );
     assert!(run.compensated().is_empty());
@@ -144,7 +166,11 @@ fn quorum_ignores_skipped_steps() {
     assert_eq!(step_state(&run, "quorum"), "running");
     let mut run = start_run(&saga, json!({ "n": 1 }));
     fail(&mut run, "a");
-    assert_eq!(run.status(), Status::Failed, "two of two are required, one failed");
+    assert_eq!(
+        run.status(),
+        Status::Failed,
+        "two of two are required, one failed"
+    );
 }
 
 #[test]
@@ -165,7 +191,10 @@ steps:
     assert_eq!(run.status(), Status::Running, "c can still complete");
     let note = ok(&mut run, "c0");
     assert_eq!(note, "c0: ok, c: skipped, quorum: join_failed");
-    assert_eq!((run.status(), run.compensated()), (Status::Compensating, vec!["compensate:a".to_owned()]));
+    assert_eq!(
+        (run.status(), run.compensated()),
+        (Status::Compensating, vec!["compensate:a".to_owned()])
+    );
 }
 
 #[test]
@@ -183,14 +212,23 @@ fn inner_race_tolerates_a_failure_first() {
     fail(&mut run, "a");
     assert_eq!(step_state(&run, "b"), "running");
     fail(&mut run, "b");
-    assert_eq!((step_state(&run, "inner").as_str(), run.status()), ("bypassed", Status::Running));
+    assert_eq!(
+        (step_state(&run, "inner").as_str(), run.status()),
+        ("bypassed", Status::Running)
+    );
     ok(&mut run, "c");
     ok(&mut run, "outer");
     assert_eq!(run.status(), Status::Completed);
     let mut run = start_run(&saga, json!({}));
     ok(&mut run, "a");
     ok(&mut run, "inner");
-    assert_eq!((step_state(&run, "c").as_str(), step_state(&run, "b").as_str()), ("abandoned", "abandoned"));
+    assert_eq!(
+        (
+            step_state(&run, "c").as_str(),
+            step_state(&run, "b").as_str()
+        ),
+        ("abandoned", "abandoned")
+    );
 }
 
 #[test]
@@ -207,16 +245,25 @@ fn step_with_other_dependents_is_not_discarded() {
     ok(&mut run, "b");
     assert_eq!(step_state(&run, "shared"), "running");
     fail(&mut run, "shared");
-    assert_eq!(run.status(), Status::Failed, "another step depends on it, so its failure counts");
+    assert_eq!(
+        run.status(),
+        Status::Failed,
+        "another step depends on it, so its failure counts"
+    );
 }
 
 #[test]
 fn loser_compensation_gets_the_cause() {
-    let saga = saga(&RACE.replace("undo: { effect: u.a1 }", "undo: { effect: u.a1, data: =failure.code }"));
+    let saga = saga(&RACE.replace(
+        "undo: { effect: u.a1 }",
+        "undo: { effect: u.a1, data: =failure.code }",
+    ));
     let mut run = start_run(&saga, json!({}));
     ok(&mut run, "a1");
     ok(&mut run, "b");
-    let Some(orlog_model::Work::Effect(compensation)) = run.work().last() else { panic!("an effect") };
+    let Some(orlog_model::Work::Effect(compensation)) = run.work().last() else {
+        panic!("an effect")
+    };
     assert_eq!(compensation.payload, json!("race_lost"));
 }
 

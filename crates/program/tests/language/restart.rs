@@ -23,7 +23,8 @@ steps:
 ";
 
 fn month(run: &mut InstanceDriver<'_>, last: bool) -> String {
-    run.outcome("bill", &succeeded(json!({ "last": last }))).unwrap();
+    run.outcome("bill", &succeeded(json!({ "last": last })))
+        .unwrap();
     run.event("Paid", json!({ "amount": 10 })).unwrap()
 }
 
@@ -33,17 +34,34 @@ fn restart_begins_a_new_run_with_new_start_data_in_one_transition() {
     let mut run = start_run(&saga, json!({ "month": 1, "total": 0 }));
     run.advance(Duration::from_hours(24)).unwrap();
     let from = run.work().len();
-    assert_eq!(month(&mut run, false), "paid: ok, route: to next, close: bypassed, next: run 2");
+    assert_eq!(
+        month(&mut run, false),
+        "paid: ok, route: to next, close: bypassed, next: run 2"
+    );
     assert_eq!(since(&run, from), ["bill"]);
-    let Some(Work::Effect(bill)) = run.work().last() else { panic!("an effect") };
+    let Some(Work::Effect(bill)) = run.work().last() else {
+        panic!("an effect")
+    };
     assert_eq!(bill.payload, 2);
     let view = run.state_view();
-    assert_eq!(view["vars"], json!({ "month": 2, "total": 10, "last": null, "amount": null }));
-    assert_eq!((&view["run"], step_state(&run, "bill").as_str()), (&json!(2), "running"));
-    assert_eq!((run.timers(), run.status()), (vec!["saga"], Status::Running));
+    assert_eq!(
+        view["vars"],
+        json!({ "month": 2, "total": 10, "last": null, "amount": null })
+    );
+    assert_eq!(
+        (&view["run"], step_state(&run, "bill").as_str()),
+        (&json!(2), "running")
+    );
+    assert_eq!(
+        (run.timers(), run.status()),
+        (vec!["saga"], Status::Running)
+    );
     month(&mut run, true);
     ok(&mut run, "close");
-    assert_eq!((run.status(), &run.state_view()["vars"]["total"]), (Status::Completed, &json!(10)));
+    assert_eq!(
+        (run.status(), &run.state_view()["vars"]["total"]),
+        (Status::Completed, &json!(10))
+    );
 }
 
 #[test]
@@ -51,7 +69,8 @@ fn new_run_does_not_compensate_the_steps_of_the_old_one() {
     let saga = saga(MONTHLY);
     let mut run = start_run(&saga, json!({ "month": 1, "total": 0 }));
     month(&mut run, false);
-    run.outcome("bill", &succeeded(json!({ "last": true }))).unwrap();
+    run.outcome("bill", &succeeded(json!({ "last": true })))
+        .unwrap();
     run.event("Paid", json!({ "amount": 1 })).unwrap();
     fail(&mut run, "close");
     assert_eq!(run.compensated(), ["compensate:bill"]);
@@ -67,7 +86,9 @@ fn early_events_pass_to_the_new_run() {
         run.event("Paid", json!({ "amount": amount })).unwrap();
     }
     for n in 2..5 {
-        let note = run.outcome("bill", &succeeded(json!({ "last": false }))).unwrap();
+        let note = run
+            .outcome("bill", &succeeded(json!({ "last": false })))
+            .unwrap();
         assert!(note.ends_with(&format!("next: run {n}")), "{note}");
     }
     assert_eq!(run.state_view()["vars"]["total"], 6);
@@ -101,7 +122,10 @@ fn run_that_ends_at_once_restarts_later() {
     let mut run = start_run(&saga, json!({}));
     assert_eq!(run.timers(), ["retry:again"]);
     let note = run.fire("retry:again", Duration::from_secs(1)).unwrap();
-    assert_eq!(note, "again: again, again: run 2, again: restart_blocked, retry in 1s");
+    assert_eq!(
+        note,
+        "again: again, again: run 2, again: restart_blocked, retry in 1s"
+    );
     run.cancel("enough").unwrap();
     assert_eq!(run.status(), Status::Cancelled);
 }
@@ -130,7 +154,10 @@ fn restart_waits_for_compensations_and_abandoned_branches() {
     fail(&mut run, "kid");
     assert!(run.state_view().get("run").is_none());
     run.fire("retry:again", Duration::from_secs(4)).unwrap();
-    assert_eq!((&run.state_view()["run"], run.timers()), (&json!(2), vec![]));
+    assert_eq!(
+        (&run.state_view()["run"], run.timers()),
+        (&json!(2), vec![])
+    );
 }
 
 #[test]
@@ -143,7 +170,9 @@ fn children_of_a_later_run_are_new_instances() {
     );
     let mut run = start_run(&saga, json!({}));
     ok(&mut run, "kid");
-    let Some(Work::StartChild(start)) = run.work().last() else { panic!("a child saga") };
+    let Some(Work::StartChild(start)) = run.work().last() else {
+        panic!("a child saga")
+    };
     assert_eq!(start.correlation.as_str(), "o1:kid:run-2");
 }
 
@@ -178,20 +207,41 @@ fn children_of_a_requested_run_are_new_instances() {
         attributes: None,
     };
     let apply = |state: Option<&[u8]>, input: &ProgramInput<'_>, version: u64| {
-        let context = Context { key: &key, version, now, pending_work: &[], attempts: 0 };
+        let context = Context {
+            key: &key,
+            version,
+            now,
+            pending_work: &[],
+            attempts: 0,
+        };
         let output = saga.apply(state, input, &context).unwrap();
-        let ProgramOutput::Applied(transition) = output else { panic!("{output:?}") };
-        let Some(Work::StartChild(start)) = transition.work.last() else { panic!("a child saga") };
+        let ProgramOutput::Applied(transition) = output else {
+            panic!("{output:?}")
+        };
+        let Some(Work::StartChild(start)) = transition.work.last() else {
+            panic!("a child saga")
+        };
         (transition.state, start.correlation.to_string())
     };
     let ended = WorkOutcome::succeeded(None, Value::Null);
     let mut children = Vec::new();
     for version in [1, 7] {
         let (state, child) = apply(None, &ProgramInput::Event(&event), version);
-        let result = ProgramInput::WorkResult { tag: "kid", outcome: &ended };
+        let result = ProgramInput::WorkResult {
+            tag: "kid",
+            outcome: &ended,
+        };
         children.extend([child, apply(Some(&state), &result, version + 1).1]);
     }
-    assert_eq!(children, ["o1:kid", "o1:kid:run-2", "o1:kid:version-7", "o1:kid:version-7:run-2"]);
+    assert_eq!(
+        children,
+        [
+            "o1:kid",
+            "o1:kid:run-2",
+            "o1:kid:version-7",
+            "o1:kid:version-7:run-2"
+        ]
+    );
 }
 
 #[test]
@@ -207,7 +257,13 @@ steps:
     ok(&mut run, "a");
     let failure = run.failure().unwrap();
     assert_eq!(failure.code, "expression_error");
-    assert!(failure.message.starts_with("cannot begin a new run: cannot set vars.n"), "{}", failure.message);
+    assert!(
+        failure
+            .message
+            .starts_with("cannot begin a new run: cannot set vars.n"),
+        "{}",
+        failure.message
+    );
     assert_eq!(run.compensated(), ["compensate:a"]);
 }
 
@@ -237,6 +293,9 @@ fn invalid_restarts_are_rejected() {
     ];
     for (steps, expected) in cases {
         let found = diagnostics(&format!("steps:\n{steps}"));
-        assert!(found.contains(expected), "expected {expected}\nfound {found}");
+        assert!(
+            found.contains(expected),
+            "expected {expected}\nfound {found}"
+        );
     }
 }

@@ -41,9 +41,16 @@ fn start_event_completes_a_step_of_an_instance_that_exists() {
         "vars: { n: =event.n }\nsteps: [{ id: again, do: { event: Go }, timeout: 1d, save: { n: =event.n } }]",
     );
     let mut run = start_run(&saga, json!({ "n": 1 }));
-    assert_eq!(step_state(&run, "again"), "running", "the start event itself does not complete the step");
+    assert_eq!(
+        step_state(&run, "again"),
+        "running",
+        "the start event itself does not complete the step"
+    );
     run.event("Go", json!({ "n": 2 })).unwrap();
-    assert_eq!((run.status(), &run.state_view()["vars"]["n"]), (Status::Completed, &json!(2)));
+    assert_eq!(
+        (run.status(), &run.state_view()["vars"]["n"]),
+        (Status::Completed, &json!(2))
+    );
 }
 
 #[test]
@@ -62,7 +69,11 @@ fn start_event_runs_the_handlers_of_an_instance_that_exists() {
         "vars: { n: 0 }\non: { event: Go, save: { n: =vars.n + 1 } }\nsteps: [{ id: end, do: { event: End } }]",
     );
     let mut run = start_run(&saga, json!({}));
-    assert_eq!(run.state_view()["vars"]["n"], 0, "the start event itself runs no handler");
+    assert_eq!(
+        run.state_view()["vars"]["n"],
+        0,
+        "the start event itself runs no handler"
+    );
     for n in 1..3 {
         run.event("Go", json!({})).unwrap();
         assert_eq!(run.state_view()["vars"]["n"], n);
@@ -79,7 +90,10 @@ vars: { first: =event.first }\n";
     for (first, second, data) in [("Ordered", "Paid", "order"), ("Paid", "Ordered", "payment")] {
         let mut run = InstanceDriver::new(&saga);
         run.event(first, json!({ "first": data })).unwrap();
-        assert!(run.event(first, json!({})).is_err(), "no step awaits another {first}");
+        assert!(
+            run.event(first, json!({})).is_err(),
+            "no step awaits another {first}"
+        );
         run.event(second, json!({})).unwrap();
         assert_eq!(run.status(), Status::Completed, "{first} before {second}");
     }
@@ -92,7 +106,10 @@ fn redelivered_start_event_has_no_effect() {
     send(&mut run, "e-1", "Go", json!({})).unwrap();
     let before = run.state().to_vec();
     let reason = send(&mut run, "e-1", "Go", json!({})).unwrap_err();
-    assert_eq!((reason.as_str(), run.state()), ("the instance has already started", &before[..]));
+    assert_eq!(
+        (reason.as_str(), run.state()),
+        ("the instance has already started", &before[..])
+    );
     send(&mut run, "e-2", "Go", json!({})).unwrap();
     assert_eq!(run.status(), Status::Completed);
 }
@@ -101,9 +118,16 @@ fn redelivered_start_event_has_no_effect() {
 fn start_type_without_another_meaning_is_ignored_and_costs_no_state() {
     let saga = saga("steps: [{ id: a, do: { event: A } }]");
     let mut run = start_run(&saga, json!({}));
-    assert_eq!(run.event("Go", json!({})).unwrap_err(), "the instance has already started");
+    assert_eq!(
+        run.event("Go", json!({})).unwrap_err(),
+        "the instance has already started"
+    );
     assert!(saga.only_starts(&EventType::new("Go").unwrap()));
-    let subscriptions: Vec<_> =
-        saga.manifest().subscriptions.iter().map(|s| (s.kind.as_str(), s.starts)).collect();
+    let subscriptions: Vec<_> = saga
+        .manifest()
+        .subscriptions
+        .iter()
+        .map(|s| (s.kind.as_str(), s.starts))
+        .collect();
     assert_eq!(subscriptions, [("A", false), ("Go", true)]);
 }

@@ -25,17 +25,31 @@ fn no_compensation_after_the_pivot() {
     ok(&mut run, "pay");
     ok(&mut run, "confirm");
     assert_eq!(run.timers(), ["b"], "the saga timeout no longer applies");
-    assert_eq!(run.cancel("x").unwrap_err(), "the instance is past the pivot");
-    assert_eq!(run.event("Stop", json!({})).unwrap(), "Stop, past the pivot");
+    assert_eq!(
+        run.cancel("x").unwrap_err(),
+        "the instance is past the pivot"
+    );
+    assert_eq!(
+        run.event("Stop", json!({})).unwrap(),
+        "Stop, past the pivot"
+    );
     assert_eq!(run.status(), Status::Running);
     fail(&mut run, "a");
-    assert_eq!((run.status(), step_state(&run, "a").as_str()), (Status::Stuck, "blocked"));
-    assert_eq!(run.state_view()["stuck"], json!({ "step": "a", "action": "do" }));
+    assert_eq!(
+        (run.status(), step_state(&run, "a").as_str()),
+        (Status::Stuck, "blocked")
+    );
+    assert_eq!(
+        run.state_view()["stuck"],
+        json!({ "step": "a", "action": "do" })
+    );
     assert!(run.waits().contains(&(WaitKind::Operator, "a".to_owned())));
     assert!(run.compensated().is_empty());
 }
 
-fn blocked(saga: &orlog_program::CompiledDefinition) -> orlog_testkit::definition_suite::InstanceDriver<'_> {
+fn blocked(
+    saga: &orlog_program::CompiledDefinition,
+) -> orlog_testkit::definition_suite::InstanceDriver<'_> {
     let mut run = start_run(saga, json!({}));
     for tag in ["pay", "confirm"] {
         ok(&mut run, tag);
@@ -51,9 +65,18 @@ fn stuck_saga_records_results_and_starts_nothing() {
     let mut run = blocked(&saga);
     assert!(run.timers().is_empty(), "the runner deletes them");
     run.event("Done", json!({})).unwrap();
-    assert_eq!((run.status(), step_state(&run, "b").as_str()), (Status::Stuck, "completed"));
+    assert_eq!(
+        (run.status(), step_state(&run, "b").as_str()),
+        (Status::Stuck, "completed")
+    );
     run.skip().unwrap();
-    assert_eq!((step_state(&run, "a").as_str(), step_state(&run, "end").as_str()), ("skipped", "running"));
+    assert_eq!(
+        (
+            step_state(&run, "a").as_str(),
+            step_state(&run, "end").as_str()
+        ),
+        ("skipped", "running")
+    );
     ok(&mut run, "end");
     assert_eq!(run.status(), Status::Completed);
 }
@@ -63,9 +86,14 @@ fn retry_requests_again_and_rearms_timers() {
     let saga = saga(PIVOT);
     let mut run = blocked(&saga);
     run.retry().unwrap();
-    assert_eq!((run.status(), run.labels().last().unwrap().as_str()), (Status::Running, "e.a"));
+    assert_eq!(
+        (run.status(), run.labels().last().unwrap().as_str()),
+        (Status::Running, "e.a")
+    );
     assert!(
-        run.last_timers().iter().any(|t| matches!(t, TimerChange::Arm { name, .. } if name.as_str() == "b"))
+        run.last_timers()
+            .iter()
+            .any(|t| matches!(t, TimerChange::Arm { name, .. } if name.as_str() == "b"))
     );
     assert_eq!(run.timers(), ["b"]);
     run.advance(Duration::from_hours(1)).unwrap();
@@ -76,22 +104,34 @@ fn retry_requests_again_and_rearms_timers() {
     );
     ok(&mut run, "a");
     run.event("Done", json!({})).unwrap();
-    assert_eq!(run.status(), Status::Running, "the failed step succeeded late");
+    assert_eq!(
+        run.status(),
+        Status::Running,
+        "the failed step succeeded late"
+    );
 }
 
 #[test]
 fn blocked_steps_are_retried_together_and_skipped_singly() {
     let saga = saga(PIVOT);
     let mut run = blocked(&saga);
-    run.outcome("b", &orlog_testkit::definition_suite::failed("no")).unwrap();
+    run.outcome("b", &orlog_testkit::definition_suite::failed("no"))
+        .unwrap();
     run.retry().unwrap();
     assert_eq!(run.labels()[run.work().len() - 2..], ["e.a", "x.B"]);
     fail(&mut run, "a");
-    run.outcome("b", &orlog_testkit::definition_suite::failed("no")).unwrap();
+    run.outcome("b", &orlog_testkit::definition_suite::failed("no"))
+        .unwrap();
     run.skip().unwrap();
-    assert_eq!(run.state_view()["stuck"], json!({ "step": "b", "action": "do" }));
+    assert_eq!(
+        run.state_view()["stuck"],
+        json!({ "step": "b", "action": "do" })
+    );
     run.skip().unwrap();
-    assert_eq!((run.status(), step_state(&run, "end").as_str()), (Status::Running, "running"));
+    assert_eq!(
+        (run.status(), step_state(&run, "end").as_str()),
+        (Status::Running, "running")
+    );
 }
 
 #[test]
@@ -99,8 +139,14 @@ fn force_complete_after_the_pivot_completes() {
     let saga = saga(PIVOT);
     let mut run = blocked(&saga);
     run.force_complete().unwrap();
-    assert_eq!((run.status(), run.labels().last().unwrap().as_str()), (Status::Completed, "Completed"));
-    assert!(run.event("Done", json!({})).is_err(), "the input has no effect");
+    assert_eq!(
+        (run.status(), run.labels().last().unwrap().as_str()),
+        (Status::Completed, "Completed")
+    );
+    assert!(
+        run.event("Done", json!({})).is_err(),
+        "the input has no effect"
+    );
     assert!(run.waits().is_empty());
 }
 
@@ -118,7 +164,10 @@ fn compensation_failed(
     ok(&mut run, "b");
     fail(&mut run, "c");
     fail(&mut run, "compensate:b");
-    assert_eq!(run.state_view()["stuck"], json!({ "step": "b", "action": "compensate" }));
+    assert_eq!(
+        run.state_view()["stuck"],
+        json!({ "step": "b", "action": "compensate" })
+    );
     run
 }
 
@@ -129,7 +178,10 @@ fn skipped_compensation_counts_as_compensated() {
     assert_eq!(run.skip().unwrap(), "b: compensation skipped");
     assert_eq!(run.status(), Status::Compensating);
     ok(&mut run, "compensate:a");
-    assert_eq!((run.status(), run.labels().last().unwrap().as_str()), (Status::Failed, "Failed"));
+    assert_eq!(
+        (run.status(), run.labels().last().unwrap().as_str()),
+        (Status::Failed, "Failed")
+    );
     assert!(run.skip().is_err() && run.force_complete().is_err());
 }
 
@@ -139,10 +191,18 @@ fn force_complete_while_compensating_fails_without_further_compensation() {
     let mut run = compensation_failed(&saga);
     run.force_complete().unwrap();
     assert_eq!(run.status(), Status::Failed);
-    let Some(Work::Fact(fact)) = run.work().last() else { panic!("a fact") };
+    let Some(Work::Fact(fact)) = run.work().last() else {
+        panic!("a fact")
+    };
     assert_eq!(fact.data["code"], "broken");
     assert_eq!(run.compensated(), ["compensate:b"]);
-    assert!(run.outcome("compensate:b", &orlog_testkit::definition_suite::succeeded(json!({}))).is_err());
+    assert!(
+        run.outcome(
+            "compensate:b",
+            &orlog_testkit::definition_suite::succeeded(json!({}))
+        )
+        .is_err()
+    );
 }
 
 #[test]
@@ -173,9 +233,16 @@ steps:
     fail(&mut run, "compensate:a");
     assert_eq!(run.status(), Status::Stuck);
     ok(&mut run, "end");
-    assert_eq!(run.status(), Status::Stuck, "the result is recorded, but a compensation is pending");
+    assert_eq!(
+        run.status(),
+        Status::Stuck,
+        "the result is recorded, but a compensation is pending"
+    );
     run.retry().unwrap();
-    assert_eq!((run.status(), run.timers()), (Status::Running, vec!["saga"]));
+    assert_eq!(
+        (run.status(), run.timers()),
+        (Status::Running, vec!["saga"])
+    );
     ok(&mut run, "compensate:a");
     assert_eq!(run.status(), Status::Completed);
 }
@@ -218,7 +285,10 @@ fn race_after_the_pivot_tolerates_a_failure() {
     fail(&mut run, "b");
     assert_eq!(run.status(), Status::Running);
     fail(&mut run, "a");
-    assert_eq!((run.status(), step_state(&run, "a").as_str()), (Status::Stuck, "blocked"));
+    assert_eq!(
+        (run.status(), step_state(&run, "a").as_str()),
+        (Status::Stuck, "blocked")
+    );
 }
 
 #[test]
@@ -234,12 +304,25 @@ steps:
     );
     let mut run = start_run(&saga, json!({}));
     ok(&mut run, "p");
-    assert_eq!((run.status(), step_state(&run, "s").as_str()), (Status::Stuck, "blocked"));
+    assert_eq!(
+        (run.status(), step_state(&run, "s").as_str()),
+        (Status::Stuck, "blocked")
+    );
     run.retry().unwrap();
     assert_eq!(run.status(), Status::Stuck);
     run.skip().unwrap();
-    assert_eq!((step_state(&run, "s").as_str(), step_state(&run, "a").as_str()), ("skipped", "bypassed"));
-    assert_eq!(run.status(), Status::Completed, "a skipped switch selects no case");
+    assert_eq!(
+        (
+            step_state(&run, "s").as_str(),
+            step_state(&run, "a").as_str()
+        ),
+        ("skipped", "bypassed")
+    );
+    assert_eq!(
+        run.status(),
+        Status::Completed,
+        "a skipped switch selects no case"
+    );
 }
 
 #[test]
@@ -248,7 +331,10 @@ fn concurrent_steps_beside_the_pivot_are_rejected() {
   - { id: a, after: [], do: { effect: e.a } }
   - { id: p, after: [], pivot: true, do: { effect: e.p } }
 ";
-    assert_eq!(diagnostics(steps), "steps[1].pivot: step `a` may run concurrently with the pivot `p`");
+    assert_eq!(
+        diagnostics(steps),
+        "steps[1].pivot: step `a` may run concurrently with the pivot `p`"
+    );
     let race = "steps:
   - { id: a, after: [], do: { effect: e.a } }
   - { id: b, after: [], do: { effect: e.b } }

@@ -46,7 +46,10 @@ fn failure_on_the_other_branch_compensates_it() {
 fn switch_without_a_matching_case_fails() {
     let saga = saga(ROUTE);
     let run = start_run(&saga, json!({ "total": 0 }));
-    assert_eq!((run.status(), run.failure().unwrap().code.as_str()), (Status::Failed, "no_matching_case"));
+    assert_eq!(
+        (run.status(), run.failure().unwrap().code.as_str()),
+        (Status::Failed, "no_matching_case")
+    );
 }
 
 #[test]
@@ -89,10 +92,17 @@ steps:
 
 #[test]
 fn skipped_is_not_bypassed() {
-    let saga =
-        saga("steps:\n  - { id: a, when: 'false', do: { effect: e.a } }\n  - { id: b, do: { effect: e.b } }");
+    let saga = saga(
+        "steps:\n  - { id: a, when: 'false', do: { effect: e.a } }\n  - { id: b, do: { effect: e.b } }",
+    );
     let run = start_run(&saga, json!({}));
-    assert_eq!((step_state(&run, "a").as_str(), step_state(&run, "b").as_str()), ("skipped", "running"));
+    assert_eq!(
+        (
+            step_state(&run, "a").as_str(),
+            step_state(&run, "b").as_str()
+        ),
+        ("skipped", "running")
+    );
 }
 
 #[test]
@@ -109,7 +119,10 @@ fn invalid_switches_are_rejected() {
         "steps[1].undo: a switch has no `undo`",
         "steps[1].timeout: a switch has no `timeout`",
     ] {
-        assert!(found.contains(expected), "{expected} is missing in\n{found}");
+        assert!(
+            found.contains(expected),
+            "{expected} is missing in\n{found}"
+        );
     }
     let after = "steps:
   - { id: early, after: [], do: { effect: e } }

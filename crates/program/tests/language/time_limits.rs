@@ -29,7 +29,8 @@ fn limited(limit: &Value) -> Value {
 
 #[track_caller]
 fn until(run: &InstanceDriver<'_>, timer: &str) -> Duration {
-    run.time_until(timer).unwrap_or_else(|| panic!("{timer} is not armed: {:?}", run.timers()))
+    run.time_until(timer)
+        .unwrap_or_else(|| panic!("{timer} is not armed: {:?}", run.timers()))
 }
 
 #[test]
@@ -47,9 +48,14 @@ fn timeout_is_a_duration_a_number_of_seconds_or_a_point_in_time() {
         let run = start_run(&saga, limited(&limit));
         let expected = Duration::from_secs_f64(seconds);
         assert_eq!(until(&run, "pay"), expected, "{limit}");
-        let Work::Effect(effect) = &run.work()[0] else { panic!("an effect") };
+        let Work::Effect(effect) = &run.work()[0] else {
+            panic!("an effect")
+        };
         assert_eq!(effect.timeout, Some(expected), "{limit}");
-        let retry = RetryPolicy { max_attempts: Some(3), initial_backoff: Some(Duration::from_mins(1)) };
+        let retry = RetryPolicy {
+            max_attempts: Some(3),
+            initial_backoff: Some(Duration::from_mins(1)),
+        };
         assert_eq!(effect.retry, Some(retry));
     }
 }
@@ -69,7 +75,8 @@ fn timeout_of_the_saga_is_evaluated_at_its_start() {
 fn step_times_out_at_the_computed_time() {
     let saga = saga(LIMITED);
     let mut run = start_run(&saga, limited(&json!(DEADLINE)));
-    run.advance(Duration::from_hours(1) - Duration::from_millis(1)).unwrap();
+    run.advance(Duration::from_hours(1) - Duration::from_millis(1))
+        .unwrap();
     assert_eq!(step_state(&run, "pay"), "running");
     run.advance(Duration::from_millis(1)).unwrap();
     let failure = run.failure().unwrap();
@@ -91,23 +98,46 @@ fn value_that_is_no_time_limit_fails_the_step() {
         (json!(-1), "-1 is not a duration"),
         (json!(1e300), "is not a duration"),
         (json!(0), "a timeout must be longer than zero"),
-        (json!("2300-01-01T00:00:00Z"), "a timeout must not exceed 100 years"),
-        (json!(1_700_000_000_000_i64), "a timeout must not exceed 100 years"),
-        (json!(true), "a duration must be a text such as 30m or a number of seconds, but is true or false"),
+        (
+            json!("2300-01-01T00:00:00Z"),
+            "a timeout must not exceed 100 years",
+        ),
+        (
+            json!(1_700_000_000_000_i64),
+            "a timeout must not exceed 100 years",
+        ),
+        (
+            json!(true),
+            "a duration must be a text such as 30m or a number of seconds, but is true or false",
+        ),
     ] {
         let run = start_run(&saga, limited(&limit));
         let failure = run.failure().expect("the step failed");
-        assert_eq!((run.status(), failure.code.as_str()), (Status::Failed, "expression_error"), "{limit}");
-        assert!(failure.message.contains(expected), "{limit}: {}", failure.message);
-        assert!(run.requested().is_empty(), "nothing is requested without a valid limit");
+        assert_eq!(
+            (run.status(), failure.code.as_str()),
+            (Status::Failed, "expression_error"),
+            "{limit}"
+        );
+        assert!(
+            failure.message.contains(expected),
+            "{limit}: {}",
+            failure.message
+        );
+        assert!(
+            run.requested().is_empty(),
+            "nothing is requested without a valid limit"
+        );
     }
 }
 
 #[test]
 fn saga_timeout_without_a_value_rejects_the_start_event() {
-    let saga =
-        saga("vars: { limit: =event.limit }\ntimeout: =vars.limit\nsteps: [{ id: a, do: { event: A } }]");
-    let error = InstanceDriver::new(&saga).event("Go", json!({ "limit": "never" })).unwrap_err();
+    let saga = saga(
+        "vars: { limit: =event.limit }\ntimeout: =vars.limit\nsteps: [{ id: a, do: { event: A } }]",
+    );
+    let error = InstanceDriver::new(&saga)
+        .event("Go", json!({ "limit": "never" }))
+        .unwrap_err();
     assert!(
         error.contains("cannot compute the saga timeout: `vars.limit`: `never` is not a duration"),
         "{error}"
@@ -137,8 +167,13 @@ steps:
     run.fire("retry:ask", Duration::from_mins(4)).unwrap();
     run.event("Slower", json!({ "pause": [] })).unwrap();
     run.event("Rejected", json!({})).unwrap();
-    let failure = run.failure().expect("a backoff without a value ends the retries");
-    assert_eq!((run.status(), failure.code.as_str()), (Status::Failed, "expression_error"));
+    let failure = run
+        .failure()
+        .expect("a backoff without a value ends the retries");
+    assert_eq!(
+        (run.status(), failure.code.as_str()),
+        (Status::Failed, "expression_error")
+    );
 }
 
 #[test]
@@ -194,7 +229,10 @@ steps:
     );
     for (urgent, minutes) in [(true, 10), (false, 24 * 60)] {
         let mut run = start_run(&saga, json!({ "urgent": urgent }));
-        assert_eq!(until(&run, "escalate:approve"), Duration::from_mins(minutes));
+        assert_eq!(
+            until(&run, "escalate:approve"),
+            Duration::from_mins(minutes)
+        );
         run.advance(Duration::from_mins(minutes)).unwrap();
         assert_eq!(run.last_timers(), &[] as &[TimerChange]);
         assert!(run.state_view()["steps"][0]["state"] == "running");
@@ -212,10 +250,22 @@ fn constant_values_without_a_meaning_are_reported() {
         ))
     };
     for (limit, expected) in [
-        ("\"=duration('-5m')\"", "steps[0].timeout: `-300s` is not a duration"),
-        ("'=0'", "steps[0].timeout: a timeout must be longer than zero"),
-        ("\"=vars.x ? duration('5m') : 'an hour'\"", "steps[0].timeout: `an hour` is not a duration"),
-        ("\"=vars.x ? false : vars.x\"", "steps[0].timeout: a duration must be a text such as 30m"),
+        (
+            "\"=duration('-5m')\"",
+            "steps[0].timeout: `-300s` is not a duration",
+        ),
+        (
+            "'=0'",
+            "steps[0].timeout: a timeout must be longer than zero",
+        ),
+        (
+            "\"=vars.x ? duration('5m') : 'an hour'\"",
+            "steps[0].timeout: `an hour` is not a duration",
+        ),
+        (
+            "\"=vars.x ? false : vars.x\"",
+            "steps[0].timeout: a duration must be a text such as 30m",
+        ),
         ("=vars.y", "steps[0].timeout: "),
         ("=event.x", "steps[0].timeout: "),
         ("soon", "steps[0].timeout: `soon` is not a duration"),
@@ -227,7 +277,11 @@ fn constant_values_without_a_meaning_are_reported() {
     let found = diagnostics(
         "timeout: '=1 - 2'\nsteps: [{ id: a, do: { command: c.A }, ok: A, retry: { initial_backoff: '=[1]' }, undo: { effect: e.u, timeout: '={}' } }]",
     );
-    for path in ["timeout: -1 is not", "steps[0].retry.initial_backoff: ", "steps[0].undo.timeout: "] {
+    for path in [
+        "timeout: -1 is not",
+        "steps[0].retry.initial_backoff: ",
+        "steps[0].undo.timeout: ",
+    ] {
         assert!(found.contains(path), "{found}");
     }
 }
@@ -241,8 +295,11 @@ fn migration_keeps_the_end_of_the_saga_timeout_and_computes_a_new_one() {
         );
         compile_yaml(&text, "t").unwrap()
     };
-    let (without, old, new) =
-        (version(1, ""), version(1, "timeout: 1h\n"), version(2, "timeout: =vars.limit\n"));
+    let (without, old, new) = (
+        version(1, ""),
+        version(1, "timeout: 1h\n"),
+        version(2, "timeout: =vars.limit\n"),
+    );
     let mut run = start_run(&old, json!({ "limit": "2d" }));
     run.migrate(&new).unwrap();
     assert_eq!(until(&run, "saga"), Duration::from_hours(1));
@@ -251,7 +308,10 @@ fn migration_keeps_the_end_of_the_saga_timeout_and_computes_a_new_one() {
     assert_eq!(until(&run, "saga"), Duration::from_hours(48));
     let mut run = start_run(&without, json!({ "limit": "never" }));
     let blocked = run.migrate(&new).unwrap_err();
-    assert!(blocked[0].contains("cannot compute the saga timeout"), "{blocked:?}");
+    assert!(
+        blocked[0].contains("cannot compute the saga timeout"),
+        "{blocked:?}"
+    );
 }
 
 #[test]
@@ -263,13 +323,24 @@ fn builder_accepts_durations_and_expressions() {
         .step("a", StepAction::effect("e.a").timeout("90s"))
         .step("b", StepAction::effect("e.b"))
         .timeout(Duration::from_secs(5))
-        .retry(RetrySpec { max_attempts: Some(2), initial_backoff: Some("=vars.limit".into()) })
+        .retry(RetrySpec {
+            max_attempts: Some(2),
+            initial_backoff: Some("=vars.limit".into()),
+        })
         .build()
         .unwrap();
     let mut run = start_run(&saga, json!({ "limit": "1h" }));
-    assert_eq!((until(&run, "saga"), until(&run, "a")), (Duration::from_hours(1), Duration::from_secs(90)));
+    assert_eq!(
+        (until(&run, "saga"), until(&run, "a")),
+        (Duration::from_hours(1), Duration::from_secs(90))
+    );
     ok(&mut run, "a");
-    let Work::Effect(effect) = &run.work()[1] else { panic!("an effect") };
-    assert_eq!(effect.retry.unwrap().initial_backoff, Some(Duration::from_hours(1)));
+    let Work::Effect(effect) = &run.work()[1] else {
+        panic!("an effect")
+    };
+    assert_eq!(
+        effect.retry.unwrap().initial_backoff,
+        Some(Duration::from_hours(1))
+    );
     assert_eq!(effect.timeout, Some(Duration::from_secs(5)));
 }

@@ -16,12 +16,18 @@ const TWO: &str = "steps:
 ";
 
 fn timed_out() -> WorkOutcome {
-    let failure = Failure { code: "timeout".to_owned(), message: "no response".to_owned() };
+    let failure = Failure {
+        code: "timeout".to_owned(),
+        message: "no response".to_owned(),
+    };
     WorkOutcome::TimedOut { failure }
 }
 
 fn rounds(run: &InstanceDriver<'_>, tag: &str) -> Vec<u64> {
-    let of_tag = run.work().iter().filter(|work| work.tag().is_some_and(|own| own.as_str() == tag));
+    let of_tag = run
+        .work()
+        .iter()
+        .filter(|work| work.tag().is_some_and(|own| own.as_str() == tag));
     let round = |work: &Work| match work {
         Work::Command(command) => command.round,
         Work::Effect(effect) => effect.round,
@@ -43,10 +49,19 @@ fn step_that_may_have_been_executed_is_compensated_first() {
     let mut run = start_run(&saga, json!({}));
     ok(&mut run, "book");
     run.outcome("pack", &timed_out()).unwrap();
-    assert_eq!((requested(&run, "compensate:pack"), requested(&run, "compensate:book")), (1, 0));
+    assert_eq!(
+        (
+            requested(&run, "compensate:pack"),
+            requested(&run, "compensate:book")
+        ),
+        (1, 0)
+    );
     ok(&mut run, "compensate:pack");
     ok(&mut run, "compensate:book");
-    assert_eq!((run.status(), step_state(&run, "pack").as_str()), (Status::Failed, "compensated"));
+    assert_eq!(
+        (run.status(), step_state(&run, "pack").as_str()),
+        (Status::Failed, "compensated")
+    );
 }
 
 #[test]
@@ -56,7 +71,10 @@ fn step_that_was_not_executed_is_not_compensated() {
     ok(&mut run, "book");
     fail(&mut run, "pack");
     ok(&mut run, "compensate:book");
-    assert_eq!((run.status(), requested(&run, "compensate:pack")), (Status::Failed, 0));
+    assert_eq!(
+        (run.status(), requested(&run, "compensate:pack")),
+        (Status::Failed, 0)
+    );
 }
 
 #[test]
@@ -65,11 +83,18 @@ fn result_of_an_abandoned_step_decides_even_after_the_end() {
     let mut run = start_run(&saga, json!({}));
     ok(&mut run, "book");
     run.advance(Duration::from_hours(1)).unwrap();
-    assert_eq!(requested(&run, "compensate:pack"), 0, "the result of the work is still pending");
+    assert_eq!(
+        requested(&run, "compensate:pack"),
+        0,
+        "the result of the work is still pending"
+    );
     ok(&mut run, "compensate:book");
     assert_eq!(run.status(), Status::Failed);
     run.outcome("pack", &timed_out()).unwrap();
-    assert_eq!((run.status(), requested(&run, "compensate:pack")), (Status::Compensating, 1));
+    assert_eq!(
+        (run.status(), requested(&run, "compensate:pack")),
+        (Status::Compensating, 1)
+    );
     ok(&mut run, "compensate:pack");
     assert_eq!(run.status(), Status::Failed);
 }
@@ -83,7 +108,10 @@ fn command_without_its_event_is_compensated() {
     );
     let mut run = start_run(&saga, json!({}));
     run.advance(Duration::from_hours(1)).unwrap();
-    assert_eq!((run.status(), requested(&run, "compensate:reserve")), (Status::Compensating, 1));
+    assert_eq!(
+        (run.status(), requested(&run, "compensate:reserve")),
+        (Status::Compensating, 1)
+    );
     run.event("Released", json!({})).unwrap();
     assert_eq!(run.status(), Status::Failed);
 }
@@ -101,7 +129,11 @@ fn only_a_definite_failure_begins_a_new_round() {
     assert_eq!(rounds(&run, "open"), [0, 0], "a timeout repeats the key");
     fail(&mut run, "open");
     run.advance(Duration::from_secs(2)).unwrap();
-    assert_eq!(rounds(&run, "open"), [0, 0, 1], "a rejection begins a round");
+    assert_eq!(
+        rounds(&run, "open"),
+        [0, 0, 1],
+        "a rejection begins a round"
+    );
     run.advance(Duration::from_hours(1)).unwrap();
     run.advance(Duration::from_secs(4)).unwrap();
     assert_eq!(rounds(&run, "open"), [0, 0, 1, 1]);
@@ -134,8 +166,14 @@ fn late_success_whose_result_cannot_be_saved_is_compensated() {
     run.cancel("no").unwrap();
     assert_eq!(run.status(), Status::Cancelled);
     let note = ok(&mut run, "book");
-    assert!(note.starts_with("book: ok, late: cannot set vars.room"), "{note}");
-    assert_eq!((run.status(), requested(&run, "compensate:book")), (Status::Compensating, 1));
+    assert!(
+        note.starts_with("book: ok, late: cannot set vars.room"),
+        "{note}"
+    );
+    assert_eq!(
+        (run.status(), requested(&run, "compensate:book")),
+        (Status::Compensating, 1)
+    );
     ok(&mut run, "compensate:book");
     assert_eq!(run.status(), Status::Cancelled);
 }
@@ -151,12 +189,18 @@ fn success_that_the_definition_does_not_expect_is_compensated() {
     let surprise = || WorkOutcome::succeeded(Some("Surprise".parse().unwrap()), json!({}));
     let mut run = start_run(&saga, json!({}));
     run.outcome("book", &surprise()).unwrap();
-    assert_eq!((run.status(), requested(&run, "compensate:book")), (Status::Compensating, 1));
+    assert_eq!(
+        (run.status(), requested(&run, "compensate:book")),
+        (Status::Compensating, 1)
+    );
     ok(&mut run, "compensate:book");
     assert_eq!(run.status(), Status::Failed);
 
     let mut run = start_run(&saga, json!({}));
     run.cancel("no").unwrap();
     run.outcome("book", &surprise()).unwrap();
-    assert_eq!((run.status(), requested(&run, "compensate:book")), (Status::Compensating, 1));
+    assert_eq!(
+        (run.status(), requested(&run, "compensate:book")),
+        (Status::Compensating, 1)
+    );
 }

@@ -18,8 +18,14 @@ steps:
   - { id: until, do: { wait: { until: =vars.at } } }
 ",
     );
-    let mut run = start_run(&saga, json!({ "delay": "1h", "at": "2023-11-15T00:00:00Z" }));
-    assert_eq!((run.timers(), run.waits()), (vec!["fixed"], vec![(WaitKind::Timer, "fixed".to_owned())]));
+    let mut run = start_run(
+        &saga,
+        json!({ "delay": "1h", "at": "2023-11-15T00:00:00Z" }),
+    );
+    assert_eq!(
+        (run.timers(), run.waits()),
+        (vec!["fixed"], vec![(WaitKind::Timer, "fixed".to_owned())])
+    );
     run.advance(Duration::from_mins(30)).unwrap();
     assert_eq!(step_state(&run, "delayed"), "running");
     run.advance(Duration::from_hours(1)).unwrap();
@@ -60,19 +66,34 @@ fn human_task_decides_the_step() {
     let mut run = start_run(&saga, json!({ "customer": "ada", "branch": "north" }));
     ok(&mut run, "one");
     let task = run.tasks()[0].clone();
-    assert_eq!((task.tag.as_str(), task.title.as_str()), ("approve", "Loan for ada"));
+    assert_eq!(
+        (task.tag.as_str(), task.title.as_str()),
+        ("approve", "Loan for ada")
+    );
     assert_eq!(
         (task.roles, task.assignee.as_deref()),
         (vec!["clerk".to_owned(), "north".to_owned()], Some("ada"))
     );
-    assert_eq!(task.outcomes.iter().map(EventType::as_str).collect::<Vec<_>>(), ["Approved", "Rejected"]);
-    assert_eq!((task.due.is_some(), task.data), (true, json!({ "customer": "ada" })));
+    assert_eq!(
+        task.outcomes
+            .iter()
+            .map(EventType::as_str)
+            .collect::<Vec<_>>(),
+        ["Approved", "Rejected"]
+    );
+    assert_eq!(
+        (task.due.is_some(), task.data),
+        (true, json!({ "customer": "ada" }))
+    );
     assert_eq!(run.waits(), [(WaitKind::Task, "approve".to_owned())]);
     let chosen = WorkOutcome::succeeded(Some("Approved".parse().unwrap()), json!({ "by": "bob" }));
     run.outcome("approve", &chosen).unwrap();
     assert_eq!(run.status(), Status::Completed);
     assert_eq!(run.state_view()["vars"]["by"], "bob");
-    assert!(run.labels().contains(&"Approved".to_owned()), "the outcome is emitted");
+    assert!(
+        run.labels().contains(&"Approved".to_owned()),
+        "the outcome is emitted"
+    );
     assert!(run.timers().is_empty());
 }
 
@@ -83,8 +104,12 @@ fn human_task_accepts_listed_outcomes_only() {
         let mut run = start_run(&saga, json!({ "customer": "ada", "branch": "n" }));
         ok(&mut run, "one");
         let event = Some(EventType::new(chosen).unwrap());
-        run.outcome("approve", &WorkOutcome::succeeded(event, json!({}))).unwrap();
-        assert_eq!((run.status(), run.failure().unwrap().code.as_str()), (Status::Compensating, code));
+        run.outcome("approve", &WorkOutcome::succeeded(event, json!({})))
+            .unwrap();
+        assert_eq!(
+            (run.status(), run.failure().unwrap().code.as_str()),
+            (Status::Compensating, code)
+        );
     }
 }
 
@@ -99,7 +124,10 @@ fn unfinished_task_escalates_and_is_closed() {
         (run.tasks()[0].roles.as_slice(), &run.tasks()[0].assignee),
         (["head".to_owned()].as_slice(), &None)
     );
-    assert_eq!((run.timers(), run.status()), (vec!["approve"], Status::Running));
+    assert_eq!(
+        (run.timers(), run.status()),
+        (vec!["approve"], Status::Running)
+    );
     run.advance(Duration::from_hours(8 * 24)).unwrap();
     assert!(run.tasks().is_empty(), "the task is closed");
     assert_eq!(run.status(), Status::Compensating);
@@ -128,13 +156,25 @@ pub(super) const CHILD: &str = "steps:
 fn child_result_fact_is_saved() {
     let saga = saga(CHILD);
     let mut run = start_run(&saga, json!({}));
-    let Some(Work::StartChild(start)) = run.work().last() else { panic!("a child") };
-    assert_eq!((start.correlation.as_str(), start.saga.as_str()), ("o1:kid", "equipment"));
-    assert_eq!((start.event.as_ref().unwrap().as_str(), &start.data), ("Needed", &json!({ "for": "o1" })));
+    let Some(Work::StartChild(start)) = run.work().last() else {
+        panic!("a child")
+    };
+    assert_eq!(
+        (start.correlation.as_str(), start.saga.as_str()),
+        ("o1:kid", "equipment")
+    );
+    assert_eq!(
+        (start.event.as_ref().unwrap().as_str(), &start.data),
+        ("Needed", &json!({ "for": "o1" }))
+    );
     assert!(run.waits().contains(&(WaitKind::Saga, "kid".to_owned())));
     ok(&mut run, "one");
-    run.outcome("kid", &succeeded(json!({ "laptop": "x1" }))).unwrap();
-    assert_eq!((run.status(), &run.state_view()["vars"]["laptop"]), (Status::Completed, &json!("x1")));
+    run.outcome("kid", &succeeded(json!({ "laptop": "x1" })))
+        .unwrap();
+    assert_eq!(
+        (run.status(), &run.state_view()["vars"]["laptop"]),
+        (Status::Completed, &json!("x1"))
+    );
 }
 
 #[test]
@@ -142,14 +182,23 @@ fn abandoned_child_is_cancelled_and_its_late_success_compensated() {
     let saga = saga(CHILD);
     let mut run = start_run(&saga, json!({}));
     fail(&mut run, "one");
-    let Some(Work::CancelChild(cancel)) = run.work().iter().find(|work| matches!(work, Work::CancelChild(_)))
+    let Some(Work::CancelChild(cancel)) = run
+        .work()
+        .iter()
+        .find(|work| matches!(work, Work::CancelChild(_)))
     else {
         panic!("the child is cancelled")
     };
-    assert_eq!((cancel.correlation.as_str(), cancel.saga.as_str()), ("o1:kid", "equipment"));
+    assert_eq!(
+        (cancel.correlation.as_str(), cancel.saga.as_str()),
+        ("o1:kid", "equipment")
+    );
     assert_eq!(run.status(), Status::Failed);
-    run.outcome("kid", &succeeded(json!({ "laptop": "x1" }))).unwrap();
-    let Some(Work::Effect(compensation)) = run.work().last() else { panic!("an effect") };
+    run.outcome("kid", &succeeded(json!({ "laptop": "x1" })))
+        .unwrap();
+    let Some(Work::Effect(compensation)) = run.work().last() else {
+        panic!("an effect")
+    };
     assert_eq!(compensation.payload, json!("x1"));
     ok(&mut run, "compensate:kid");
     assert_eq!(run.status(), Status::Failed);
@@ -161,13 +210,19 @@ fn failed_child_fails_the_step_and_timed_out_child_is_cancelled() {
     let mut run = start_run(&saga, json!({}));
     run.outcome("kid", &failed("child_failed")).unwrap();
     assert!(
-        !run.work().iter().any(|work| matches!(work, Work::CancelChild(_))),
+        !run.work()
+            .iter()
+            .any(|work| matches!(work, Work::CancelChild(_))),
         "the child has already ended"
     );
     assert_eq!(run.failure().unwrap().code, "child_failed");
     let mut run = start_run(&saga, json!({}));
     run.advance(Duration::from_hours(1)).unwrap();
-    assert!(run.work().iter().any(|work| matches!(work, Work::CancelChild(_))));
+    assert!(
+        run.work()
+            .iter()
+            .any(|work| matches!(work, Work::CancelChild(_)))
+    );
 }
 
 #[test]
@@ -179,7 +234,9 @@ fn restarted_child_is_a_new_instance() {
     ok(&mut run, "p");
     run.outcome("kid", &failed("child_failed")).unwrap();
     run.retry().unwrap();
-    let Some(Work::StartChild(start)) = run.work().last() else { panic!("a child") };
+    let Some(Work::StartChild(start)) = run.work().last() else {
+        panic!("a child")
+    };
     assert_eq!(start.correlation.as_str(), "o1:kid:2");
 }
 
@@ -196,8 +253,13 @@ fn human_tasks_and_child_sagas_can_compensate() {
     ok(&mut run, "a");
     ok(&mut run, "b");
     fail(&mut run, "c");
-    let Some(Work::StartChild(start)) = run.work().last() else { panic!("a child") };
-    assert_eq!((start.tag.as_str(), start.correlation.as_str()), ("compensate:b", "o1:compensate:b"));
+    let Some(Work::StartChild(start)) = run.work().last() else {
+        panic!("a child")
+    };
+    assert_eq!(
+        (start.tag.as_str(), start.correlation.as_str()),
+        ("compensate:b", "o1:compensate:b")
+    );
     ok(&mut run, "compensate:b");
     assert_eq!(run.tasks()[0].tag.as_str(), "compensate:a");
     let no = WorkOutcome::succeeded(Some("No".parse().unwrap()), json!({}));
@@ -220,7 +282,9 @@ fn job_flow_passes_results_and_reports_status() {
     let saga = saga(FLOW);
     let mut run = start_run(&saga, json!({ "url": "u" }));
     assert_eq!(run.labels(), ["job.python", "job.python"]);
-    let Work::Effect(probe) = &run.work()[1] else { panic!("an effect") };
+    let Work::Effect(probe) = &run.work()[1] else {
+        panic!("an effect")
+    };
     let expected = json!({ "job": "probe", "type": "python", "script": "probe()", "env": { "REGION": "eu", "DEEP": "yes" }, "args": null, "results": {} });
     assert_eq!(probe.payload, expected);
     let flow = run.state_view()["flow"].clone();
@@ -230,13 +294,25 @@ fn job_flow_passes_results_and_reports_status() {
     );
     assert_eq!(flow["status"], "started");
     ok(&mut run, "fetch");
-    run.outcome("probe", &succeeded(json!({ "frames": 24 }))).unwrap();
-    let Some(Work::Effect(transcode)) = run.work().last() else { panic!("an effect") };
-    assert_eq!((transcode.name.as_str(), &transcode.payload["args"]), ("job.sal", &json!(24)));
-    assert_eq!(transcode.payload["results"], json!({ "probe": { "frames": 24 } }));
+    run.outcome("probe", &succeeded(json!({ "frames": 24 })))
+        .unwrap();
+    let Some(Work::Effect(transcode)) = run.work().last() else {
+        panic!("an effect")
+    };
+    assert_eq!(
+        (transcode.name.as_str(), &transcode.payload["args"]),
+        ("job.sal", &json!(24))
+    );
+    assert_eq!(
+        transcode.payload["results"],
+        json!({ "probe": { "frames": 24 } })
+    );
     ok(&mut run, "transcode");
     let flow = run.state_view()["flow"].clone();
-    assert_eq!((&flow["status"], &flow["results"]["probe"]), (&json!("finished"), &json!({ "frames": 24 })));
+    assert_eq!(
+        (&flow["status"], &flow["results"]["probe"]),
+        (&json!("finished"), &json!({ "frames": 24 }))
+    );
 }
 
 #[test]
@@ -245,12 +321,16 @@ fn failed_job_fails_the_flow() {
     let mut run = start_run(&saga, json!({ "url": "u" }));
     fail(&mut run, "probe");
     let flow = run.state_view()["flow"].clone();
-    assert_eq!((&flow["status"], &flow["jobs"]["probe"]), (&json!("error"), &json!("error")));
+    assert_eq!(
+        (&flow["status"], &flow["jobs"]["probe"]),
+        (&json!("error"), &json!("error"))
+    );
     let found = diagnostics(
         "steps:\n  - { id: a, do: { effect: e } }\n  - { id: b, do: { job: { type: x, script: s, dependencies: [a], prerequisites: [c] } } }",
     );
     assert!(
-        found.contains("`a` is not a job and has no results") && found.contains("there is no step `c`"),
+        found.contains("`a` is not a job and has no results")
+            && found.contains("there is no step `c`"),
         "{found}"
     );
 }

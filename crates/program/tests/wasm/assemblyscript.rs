@@ -3,8 +3,16 @@
 use std::path::Path;
 use std::process::Command;
 
-const EXAMPLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/wasm-assemblyscript");
-const FILES: [&str; 4] = ["package.json", "package-lock.json", "src/orlog.ts", "src/index.ts"];
+const EXAMPLE: &str = concat!(
+    env!("CARGO_MANIFEST_DIR"),
+    "/../../examples/wasm-assemblyscript"
+);
+const FILES: [&str; 4] = [
+    "package.json",
+    "package-lock.json",
+    "src/orlog.ts",
+    "src/index.ts",
+];
 
 /// Returns the module. Fails if npm or its registry is unavailable.
 pub(crate) fn order() -> Vec<u8> {
@@ -16,8 +24,8 @@ fn build(dir: &Path) -> Result<Vec<u8>, String> {
     let mut changed = !dir.join("node_modules").exists();
     std::fs::create_dir_all(dir.join("src")).map_err(|error| error.to_string())?;
     for file in FILES {
-        let text =
-            std::fs::read(Path::new(EXAMPLE).join(file)).map_err(|error| format!("{file}: {error}"))?;
+        let text = std::fs::read(Path::new(EXAMPLE).join(file))
+            .map_err(|error| format!("{file}: {error}"))?;
         let copy = dir.join(file);
         if std::fs::read(&copy).is_ok_and(|there| there == text) {
             continue;
@@ -38,5 +46,9 @@ fn npm(dir: &Path, args: &[&str]) -> Result<(), String> {
     if output.status.success() {
         return Ok(());
     }
-    Err(format!("npm {}: {}", args.join(" "), String::from_utf8_lossy(&output.stderr)))
+    Err(format!(
+        "npm {}: {}",
+        args.join(" "),
+        String::from_utf8_lossy(&output.stderr)
+    ))
 }

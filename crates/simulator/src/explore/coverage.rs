@@ -22,44 +22,74 @@ pub(super) struct Coverage {
 impl Coverage {
     /// Collects all parts of a definition.
     pub(super) fn of(definition: &Definition) -> Self {
-        let mut parts: Vec<_> = definition.steps.iter().flat_map(|step| of_step(definition, step)).collect();
+        let mut parts: Vec<_> = definition
+            .steps
+            .iter()
+            .flat_map(|step| of_step(definition, step))
+            .collect();
         parts.extend(definition.timeout.as_ref().map(|_| "timer saga".to_owned()));
-        parts.extend(definition.on.iter().flat_map(|on| &on.event).map(|event| format!("on {event}")));
+        parts.extend(
+            definition
+                .on
+                .iter()
+                .flat_map(|on| &on.event)
+                .map(|event| format!("on {event}")),
+        );
         parts.extend(["completed", "failed", "cancelled"].map(|status| format!("status {status}")));
         let mut seen = BTreeSet::new();
         parts.retain(|item| seen.insert(item.clone()));
-        Self { parts, reached: BTreeSet::new(), handlers: definition.on.clone() }
+        Self {
+            parts,
+            reached: BTreeSet::new(),
+            handlers: definition.on.clone(),
+        }
     }
 
     /// Returns the covered and the uncovered parts.
     pub(super) fn split(self) -> (Vec<String>, Vec<String>) {
         let reached = self.reached;
-        self.parts.into_iter().partition(|item| reached.contains(item))
+        self.parts
+            .into_iter()
+            .partition(|item| reached.contains(item))
     }
 }
 
 impl DecisionObserver for Coverage {
     fn on_decision(&mut self, seen: &ObservedDecision<'_>) {
-        let Decision::Commit(commit) = seen.decision else { return };
-        let Some(after) = &commit.instance else { return };
+        let Decision::Commit(commit) = seen.decision else {
+            return;
+        };
+        let Some(after) = &commit.instance else {
+            return;
+        };
         let program = seen.context.program;
         let before = StepStates::of(program, seen.context.instance);
         let step_states = StepStates::of(program, Some(after));
-        for (tag, state) in step_states.iter().filter(|(tag, state)| before.get(tag) != *state) {
+        for (tag, state) in step_states
+            .iter()
+            .filter(|(tag, state)| before.get(tag) != *state)
+        {
             let WorkTag { step, index, .. } = WorkTag::parse(tag);
             if index.is_some_and(|round| round > 0) {
                 self.reached.insert(format!("{step} repeated"));
             }
             self.reached.insert(format!("{step} {}", term(state)));
             if let Input::Event(event) = seen.input {
-                self.reached.insert(format!("{step} {} by {}", term(state), event.kind));
+                self.reached
+                    .insert(format!("{step} {} by {}", term(state), event.kind));
             }
         }
         match seen.input {
             Input::Timer(timer) => {
-                self.reached.insert(format!("timer {}", step_timer(timer.name.as_str())));
+                self.reached
+                    .insert(format!("timer {}", step_timer(timer.name.as_str())));
             }
-            Input::Event(event) if self.handlers.iter().any(|on| on.event.contains(&event.kind)) => {
+            Input::Event(event)
+                if self
+                    .handlers
+                    .iter()
+                    .any(|on| on.event.contains(&event.kind)) =>
+            {
                 self.reached.insert(format!("on {}", event.kind));
             }
             Input::Event(_)
@@ -68,7 +98,11 @@ impl DecisionObserver for Coverage {
             | Input::Workflow(_)
             | Input::Early(_) => {}
         }
-        if seen.context.instance.is_some_and(|before| before.run_id != after.run_id) {
+        if seen
+            .context
+            .instance
+            .is_some_and(|before| before.run_id != after.run_id)
+        {
             self.reached.insert(RESTARTED.to_owned());
         }
         self.reached.insert(format!("status {}", after.status));
@@ -93,16 +127,19 @@ fn of_step(definition: &Definition, step: &Step) -> Vec<String> {
     let response = response_spec(definition, id);
     if let Some(how) = response.filter(|how| how.source == ResponseSource::Event) {
         let by = |term: &'static str| {
-            move |(event, _): (&orlog_model::EventType, Option<&str>)| format!("{id} {term} by {event}")
+            move |(event, _): (&orlog_model::EventType, Option<&str>)| {
+                format!("{id} {term} by {event}")
+            }
         };
         parts.extend(how.ok.iter().copied().map(by("completed")));
         parts.extend(how.fail.iter().copied().map(by("failed")));
     }
     let fails = match &step.action {
         Action::Repeat(repeat) => repeat.on_max == OnMaxRounds::Fail,
-        action => {
-            !matches!(action, Action::Wait(_) | Action::Switch(_) | Action::Event(_) | Action::Restart(_))
-        }
+        action => !matches!(
+            action,
+            Action::Wait(_) | Action::Switch(_) | Action::Event(_) | Action::Restart(_)
+        ),
     };
     parts.extend((fails || !step.fail.is_empty()).then(|| format!("{id} failed")));
     parts.extend(step.when.as_ref().map(|_| format!("{id} skipped")));
@@ -110,16 +147,30 @@ fn of_step(definition: &Definition, step: &Step) -> Vec<String> {
     if let Some(compensation) = &step.compensate {
         parts.push(format!("{id} compensated"));
         parts.extend(
-            (!matches!(compensation.action, Action::Wait(_))).then(|| format!("{id} compensation failed")),
+            (!matches!(compensation.action, Action::Wait(_)))
+                .then(|| format!("{id} compensation failed")),
         );
-        parts.extend(compensation.timeout.as_ref().map(|_| format!("timer compensate:{id}")));
+        parts.extend(
+            compensation
+                .timeout
+                .as_ref()
+                .map(|_| format!("timer compensate:{id}")),
+        );
     }
     parts.extend(step.timeout.as_ref().map(|_| format!("timer {id}")));
     if let Action::Human(human) = &step.action {
-        parts.extend(human.escalate.as_ref().map(|_| format!("timer escalate:{id}")));
+        parts.extend(
+            human
+                .escalate
+                .as_ref()
+                .map(|_| format!("timer escalate:{id}")),
+        );
     }
     if let Action::Switch(cases) = &step.action {
-        let targets = cases.iter().flat_map(|case| &case.then).filter(|target| !restarts(definition, target));
+        let targets = cases
+            .iter()
+            .flat_map(|case| &case.then)
+            .filter(|target| !restarts(definition, target));
         parts.extend(targets.map(|target| format!("{target} started")));
     }
     if let Action::Repeat(repeat) = &step.action {

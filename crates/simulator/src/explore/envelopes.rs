@@ -25,8 +25,10 @@ impl EnvelopeSamples {
         let mut found = BTreeMap::<String, Vec<String>>::new();
         for text in texts(definition) {
             let compared = literals(&text);
-            let compared =
-                compared.iter().filter_map(|literal| literal.as_str()).filter(|text| !text.is_empty());
+            let compared = compared
+                .iter()
+                .filter_map(|literal| literal.as_str())
+                .filter(|text| !text.is_empty());
             let candidates: Vec<_> = compared.chain([OTHER]).map(str::to_owned).collect();
             for path in paths(&text) {
                 let all = found.entry(path).or_default();
@@ -68,15 +70,22 @@ impl EnvelopeSamples {
 
 /// Returns the paths after `envelope.` that can be set.
 fn paths(text: &str) -> impl Iterator<Item = String> {
-    let starts = text.match_indices(ROOT).map(|(start, _)| &text[start + ROOT.len()..]);
+    let starts = text
+        .match_indices(ROOT)
+        .map(|(start, _)| &text[start + ROOT.len()..]);
     starts.filter_map(|rest| {
-        let end = rest.find(|c: char| !(c.is_ascii_alphanumeric() || c == '.')).unwrap_or(rest.len());
+        let end = rest
+            .find(|c: char| !(c.is_ascii_alphanumeric() || c == '.'))
+            .unwrap_or(rest.len());
         let mut fields = rest[..end].split('.');
         match fields.next()? {
-            "extensions" => {
-                fields.next().filter(|name| !name.is_empty()).map(|name| format!("extensions.{name}"))
+            "extensions" => fields
+                .next()
+                .filter(|name| !name.is_empty())
+                .map(|name| format!("extensions.{name}")),
+            known @ ("source" | "subject" | "datacontenttype" | "dataschema") => {
+                Some(known.to_owned())
             }
-            known @ ("source" | "subject" | "datacontenttype" | "dataschema") => Some(known.to_owned()),
             _ => None,
         }
     })
@@ -91,7 +100,11 @@ fn set(event: &mut EventStep, path: &str, text: &str) {
         "dataschema" => event.envelope.attributes.data_schema = value,
         other => {
             let name = other.strip_prefix("extensions.").unwrap_or(other);
-            event.envelope.attributes.extensions.insert(name.to_owned(), text.to_owned());
+            event
+                .envelope
+                .attributes
+                .extensions
+                .insert(name.to_owned(), text.to_owned());
         }
     }
 }

@@ -27,11 +27,20 @@ pub(super) struct StepGenerator<'a> {
 impl StepGenerator<'_> {
     /// Returns the next step.
     pub(super) fn next_step(&self, rng: &mut Rng) -> SimulationStep {
-        let instance = self.runner.instance().and_then(|key| self.runner.simulator.instance(key));
-        let Some(instance) = instance else { return self.start_step(rng) };
+        let instance = self
+            .runner
+            .instance()
+            .and_then(|key| self.runner.simulator.instance(key));
+        let Some(instance) = instance else {
+            return self.start_step(rng);
+        };
         let step_states = StepStates::of(self.program, Some(instance));
         // A mostly successful run has a tenth of the faults.
-        let roll = if self.mostly_successful && rng.u8(0..10) > 0 { 0 } else { rng.u8(0..100) };
+        let roll = if self.mostly_successful && rng.u8(0..10) > 0 {
+            0
+        } else {
+            rng.u8(0..100)
+        };
         let chosen = match (instance.paused, instance.status) {
             (true, _) if roll < 60 => Some(SimulationStep::Operator(OperatorAction::Resume)),
             (false, Status::Stuck) if roll < 60 => Some(Self::operator_decision(rng)),
@@ -42,7 +51,9 @@ impl StepGenerator<'_> {
                 .response(&step_states, rng)
                 .or_else(|| self.idle_event(instance, rng))
                 .unwrap_or_else(|| self.advance_step(rng)),
-            60..=69 => self.late_response(&step_states, rng).unwrap_or_else(|| self.advance_step(rng)),
+            60..=69 => self
+                .late_response(&step_states, rng)
+                .unwrap_or_else(|| self.advance_step(rng)),
             70..=81 => self.advance_step(rng),
             82..=87 => SimulationStep::Duplicate,
             88..=93 => self.any_event(rng),
@@ -58,8 +69,15 @@ impl StepGenerator<'_> {
         if rng.u8(0..10) == 0 {
             return self.any_event(rng);
         }
-        let starts = self.program.manifest().subscriptions.iter().filter(|subscription| subscription.starts);
-        let starts: Vec<_> = starts.map(|subscription| subscription.kind.clone()).collect();
+        let starts = self
+            .program
+            .manifest()
+            .subscriptions
+            .iter()
+            .filter(|subscription| subscription.starts);
+        let starts: Vec<_> = starts
+            .map(|subscription| subscription.kind.clone())
+            .collect();
         match rng.choice(starts) {
             Some(kind) => self.event(kind, rng),
             None => self.any_event(rng),
@@ -78,19 +96,31 @@ impl StepGenerator<'_> {
         let mut event = EventStep::new(kind, self.samples.payload(rng));
         event.correlation = Some("o1".to_owned());
         self.samples.envelopes.set_random(&mut event, rng);
-        if let Some(event_spec) = self.definition().and_then(|definition| definition.events.get(&event.kind))
+        if let Some(event_spec) = self
+            .definition()
+            .and_then(|definition| definition.events.get(&event.kind))
         {
-            let known = event_spec.accepts.iter().chain(event_spec.upcast.keys()).copied();
+            let known = event_spec
+                .accepts
+                .iter()
+                .chain(event_spec.upcast.keys())
+                .copied();
             let unknown = event_spec.accepts.iter().max().copied().unwrap_or(1) + 1;
-            event.version = rng.choice(known.chain([unknown]).collect::<Vec<_>>()).unwrap_or(1);
+            event.version = rng
+                .choice(known.chain([unknown]).collect::<Vec<_>>())
+                .unwrap_or(1);
         }
         SimulationStep::Event(event)
     }
 
     /// Returns an event that the program consumes, at any time.
     fn any_event(&self, rng: &mut Rng) -> SimulationStep {
-        let kinds =
-            self.program.manifest().subscriptions.iter().map(|subscription| subscription.kind.clone());
+        let kinds = self
+            .program
+            .manifest()
+            .subscriptions
+            .iter()
+            .map(|subscription| subscription.kind.clone());
         match rng.choice(kinds.collect::<Vec<_>>()) {
             Some(kind) => self.event(kind, rng),
             None => self.advance_step(rng),
@@ -99,9 +129,17 @@ impl StepGenerator<'_> {
 
     /// Returns an event for an instance that stays active and whose steps have finished; half of them may end it.
     pub(super) fn idle_event(&self, instance: &Instance, rng: &mut Rng) -> Option<SimulationStep> {
-        let waits = instance.waits.iter().filter(|wait| wait.kind == WaitKind::Event);
-        let ends: Vec<_> = waits.filter_map(|wait| EventType::new(wait.name.as_str()).ok()).collect();
-        let is_idle = self.definition().is_some_and(|definition| definition.keep_active) && !ends.is_empty();
+        let waits = instance
+            .waits
+            .iter()
+            .filter(|wait| wait.kind == WaitKind::Event);
+        let ends: Vec<_> = waits
+            .filter_map(|wait| EventType::new(wait.name.as_str()).ok())
+            .collect();
+        let is_idle = self
+            .definition()
+            .is_some_and(|definition| definition.keep_active)
+            && !ends.is_empty();
         if !is_idle {
             return None;
         }
@@ -114,29 +152,47 @@ impl StepGenerator<'_> {
 
     /// Returns the tags of the child sagas of event handlers that have not ended.
     pub(super) fn open_children(&self) -> impl Iterator<Item = String> {
-        let instance = self.runner.instance().and_then(|key| self.runner.simulator.simulated_instance(key));
-        let requested = instance.into_iter().flat_map(SimulatedInstance::requested_work);
+        let instance = self
+            .runner
+            .instance()
+            .and_then(|key| self.runner.simulator.simulated_instance(key));
+        let requested = instance
+            .into_iter()
+            .flat_map(SimulatedInstance::requested_work);
         let is_open = |tag: &Name, requested: &RequestedWork| {
             let is_child = matches!(requested.item.work, Work::StartChild(_));
             is_child && !requested.completed && tag.as_str().starts_with("on:")
         };
-        let open: Vec<_> =
-            requested.filter(|(tag, work)| is_open(tag, work)).map(|(tag, _)| tag.to_string()).collect();
+        let open: Vec<_> = requested
+            .filter(|(tag, work)| is_open(tag, work))
+            .map(|(tag, _)| tag.to_string())
+            .collect();
         open.into_iter()
     }
 
     fn signal(&self, rng: &mut Rng) -> SimulationStep {
-        let kinds =
-            self.program.manifest().subscriptions.iter().map(|subscription| subscription.kind.clone());
+        let kinds = self
+            .program
+            .manifest()
+            .subscriptions
+            .iter()
+            .map(|subscription| subscription.kind.clone());
         match rng.choice(kinds.collect::<Vec<_>>()) {
-            Some(kind) => SimulationStep::Signal { kind, data: self.samples.payload(rng) },
+            Some(kind) => SimulationStep::Signal {
+                kind,
+                data: self.samples.payload(rng),
+            },
             None => self.advance_step(rng),
         }
     }
 
     /// Advances to the next timer, or by some time.
     fn advance_step(&self, rng: &mut Rng) -> SimulationStep {
-        let due = self.runner.simulator.next_due().map(|due| due.duration_since(self.runner.simulator.now()));
+        let due = self
+            .runner
+            .simulator
+            .next_due()
+            .map(|due| due.duration_since(self.runner.simulator.now()));
         match due {
             Some(due) if rng.u8(0..10) < 6 => SimulationStep::Advance(due),
             Some(_) | None => SimulationStep::Advance(Duration::from_secs(rng.u64(0..7200))),
@@ -145,7 +201,9 @@ impl StepGenerator<'_> {
 
     /// Returns a response to pending work or to a pending compensation.
     fn response(&self, step_states: &StepStates, rng: &mut Rng) -> Option<SimulationStep> {
-        let open = step_states.iter().filter(|(tag, _)| !step_states.has_elements(tag));
+        let open = step_states
+            .iter()
+            .filter(|(tag, _)| !step_states.has_elements(tag));
         let open = open.filter_map(|(tag, state)| match state {
             state if is_in_progress(state) || is_in_doubt(state) => {
                 Some((tag.to_owned(), is_in_doubt(state)))
@@ -156,14 +214,27 @@ impl StepGenerator<'_> {
         let open = open.filter(|(tag, in_doubt)| *in_doubt || !self.has_result(tag));
         let open = open.chain(self.open_children().map(|tag| (tag, false)));
         let (tag, in_doubt) = rng.choice(open.collect::<Vec<_>>())?;
-        Some(if in_doubt { self.in_doubt_decision(tag, rng) } else { self.any_response(tag, rng) })
+        Some(if in_doubt {
+            self.in_doubt_decision(tag, rng)
+        } else {
+            self.any_response(tag, rng)
+        })
     }
 
     /// Returns the decision of an operator about an effect in doubt.
     pub(super) fn in_doubt_decision(&self, tag: String, rng: &mut Rng) -> SimulationStep {
-        let decision = if rng.u8(0..3) > 0 { EXECUTED } else { NOT_EXECUTED };
+        let decision = if rng.u8(0..3) > 0 {
+            EXECUTED
+        } else {
+            NOT_EXECUTED
+        };
         let outcome = Some(EventType::new(decision).expect("the decision is a valid event type"));
-        SimulationStep::Task { tag, outcome, user: None, data: self.samples.payload(rng) }
+        SimulationStep::Task {
+            tag,
+            outcome,
+            user: None,
+            data: self.samples.payload(rng),
+        }
     }
 
     fn any_response(&self, tag: String, rng: &mut Rng) -> SimulationStep {
@@ -180,9 +251,12 @@ impl StepGenerator<'_> {
 
     /// Returns a response to work that is no longer awaited.
     fn late_response(&self, step_states: &StepStates, rng: &mut Rng) -> Option<SimulationStep> {
-        let late =
-            step_states.iter().filter(|(_, state)| matches!(*state, "failed" | "abandoned" | "retrying"));
-        let late = late.map(|(tag, _)| tag.to_owned()).filter(|tag| !self.has_result(tag));
+        let late = step_states
+            .iter()
+            .filter(|(_, state)| matches!(*state, "failed" | "abandoned" | "retrying"));
+        let late = late
+            .map(|(tag, _)| tag.to_owned())
+            .filter(|tag| !self.has_result(tag));
         let tag = rng.choice(late.collect::<Vec<_>>())?;
         Some(match rng.u8(0..4) {
             0 => SimulationStep::Timeout { tag },
@@ -193,10 +267,18 @@ impl StepGenerator<'_> {
 
     /// Returns whether the last work of the tag has its result: a work item has one.
     fn has_result(&self, tag: &str) -> bool {
-        let source =
-            self.definition().and_then(|definition| response_spec(definition, tag)).map(|spec| spec.source);
-        let by_result = matches!(source, Some(ResponseSource::Acceptance | ResponseSource::Outcome));
-        let instance = self.runner.instance().and_then(|key| self.runner.simulator.simulated_instance(key));
+        let source = self
+            .definition()
+            .and_then(|definition| response_spec(definition, tag))
+            .map(|spec| spec.source);
+        let by_result = matches!(
+            source,
+            Some(ResponseSource::Acceptance | ResponseSource::Outcome)
+        );
+        let instance = self
+            .runner
+            .instance()
+            .and_then(|key| self.runner.simulator.simulated_instance(key));
         let work = instance.and_then(|instance| instance.requested_work_by_tag(tag));
         by_result && work.is_some_and(|work| work.completed)
     }
@@ -204,37 +286,70 @@ impl StepGenerator<'_> {
     /// Returns whether the tag can be in doubt. If the definition requires no decision, an unknown outcome
     /// is a timeout.
     fn can_be_in_doubt(&self, tag: &str) -> bool {
-        self.definition().is_some_and(|definition| opens_in_doubt_task(definition, tag))
+        self.definition()
+            .is_some_and(|definition| opens_in_doubt_task(definition, tag))
     }
 
     pub(super) fn ok(&self, tag: String, rng: &mut Rng) -> SimulationStep {
-        let spec = self.definition().and_then(|definition| response_spec(definition, &tag));
-        let by = spec.as_ref().map_or(ResponseSource::Outcome, |spec| spec.source);
-        let names = spec.into_iter().flat_map(|spec| spec.ok).map(|(event, _)| event.clone());
+        let spec = self
+            .definition()
+            .and_then(|definition| response_spec(definition, &tag));
+        let by = spec
+            .as_ref()
+            .map_or(ResponseSource::Outcome, |spec| spec.source);
+        let names = spec
+            .into_iter()
+            .flat_map(|spec| spec.ok)
+            .map(|(event, _)| event.clone());
         let event = rng.choice(names.collect::<Vec<_>>());
         let data = self.samples.payload(rng);
         match by {
-            ResponseSource::User => SimulationStep::Task { tag, outcome: event, user: None, data },
+            ResponseSource::User => SimulationStep::Task {
+                tag,
+                outcome: event,
+                user: None,
+                data,
+            },
             ResponseSource::Event => SimulationStep::Ok { tag, event, data },
             // The handler names no event: the conditions decide.
             ResponseSource::Acceptance
             | ResponseSource::Outcome
             | ResponseSource::Timer
-            | ResponseSource::None => SimulationStep::Ok { tag, event: None, data },
+            | ResponseSource::None => SimulationStep::Ok {
+                tag,
+                event: None,
+                data,
+            },
         }
     }
 
     fn fail(&self, tag: String, rng: &mut Rng) -> SimulationStep {
-        let spec = self.definition().and_then(|definition| response_spec(definition, &tag));
-        let by = spec.as_ref().map_or(ResponseSource::Outcome, |spec| spec.source);
-        let names = spec.into_iter().flat_map(|spec| spec.fail).map(|(event, _)| event.clone());
+        let spec = self
+            .definition()
+            .and_then(|definition| response_spec(definition, &tag));
+        let by = spec
+            .as_ref()
+            .map_or(ResponseSource::Outcome, |spec| spec.source);
+        let names = spec
+            .into_iter()
+            .flat_map(|spec| spec.fail)
+            .map(|(event, _)| event.clone());
         let event = rng.choice(names.collect::<Vec<_>>());
         let data = self.samples.payload(rng);
         match by {
-            ResponseSource::User => SimulationStep::Task { tag, outcome: event, user: None, data },
-            ResponseSource::Event if event.is_some() && rng.bool() => {
-                SimulationStep::Fail { tag, event, code: None, message: None, data }
-            }
+            ResponseSource::User => SimulationStep::Task {
+                tag,
+                outcome: event,
+                user: None,
+                data,
+            },
+            ResponseSource::Event if event.is_some() && rng.bool() => SimulationStep::Fail {
+                tag,
+                event,
+                code: None,
+                message: None,
+                data,
+            },
             ResponseSource::Event
             | ResponseSource::Acceptance
             | ResponseSource::Outcome
@@ -250,7 +365,9 @@ impl StepGenerator<'_> {
     }
 
     fn definition(&self) -> Option<&Definition> {
-        self.program.as_compiled().map(CompiledDefinition::definition)
+        self.program
+            .as_compiled()
+            .map(CompiledDefinition::definition)
     }
 }
 

@@ -27,7 +27,9 @@ pub(super) fn can_reach_end(
     let (mut idle, mut remaining) = (0, 60);
     let mut extended = false;
     while remaining > 0 {
-        let Some(instance) = focus(&runner) else { return Ok(()) };
+        let Some(instance) = focus(&runner) else {
+            return Ok(());
+        };
         if instance.status.is_final() {
             return Ok(());
         }
@@ -40,7 +42,11 @@ pub(super) fn can_reach_end(
         let step = next(program, &runner, samples, &step_states, idle, &mut rng);
         // A step that cannot be executed is equivalent to a step without effect.
         drop(runner.run_step(&step, None, &mut ()));
-        idle = if focus(&runner).is_some_and(|now| now.version > version) { 0 } else { idle + 1 };
+        idle = if focus(&runner).is_some_and(|now| now.version > version) {
+            0
+        } else {
+            idle + 1
+        };
         remaining -= 1;
         if idle > MAX_IDLE_ROUNDS * 3 {
             break;
@@ -59,12 +65,19 @@ fn is_requested(state: &str) -> bool {
 }
 
 fn repeats(program: &dyn Program) -> bool {
-    let steps = program.as_compiled().into_iter().flat_map(|compiled| &compiled.definition().steps);
-    steps.into_iter().any(|step| matches!(step.action, Action::Repeat(_) | Action::Restart(_)))
+    let steps = program
+        .as_compiled()
+        .into_iter()
+        .flat_map(|compiled| &compiled.definition().steps);
+    steps
+        .into_iter()
+        .any(|step| matches!(step.action, Action::Repeat(_) | Action::Restart(_)))
 }
 
 fn focus(runner: &ScenarioRunner) -> Option<&Instance> {
-    runner.instance().and_then(|key| runner.simulator.instance(key))
+    runner
+        .instance()
+        .and_then(|key| runner.simulator.instance(key))
 }
 
 /// Returns the next step: responses first; if they have no effect, time, then cancellation, then an
@@ -77,7 +90,9 @@ fn next(
     idle: usize,
     rng: &mut Rng,
 ) -> SimulationStep {
-    let Some(instance) = focus(runner) else { return SimulationStep::Operator(OperatorAction::Resume) };
+    let Some(instance) = focus(runner) else {
+        return SimulationStep::Operator(OperatorAction::Resume);
+    };
     if instance.paused {
         return SimulationStep::Operator(OperatorAction::Resume);
     }
@@ -93,26 +108,43 @@ fn next(
         .next_due()
         .map(|due| SimulationStep::Advance(due.duration_since(runner.simulator.now())));
     let definition = program.as_compiled().map(CompiledDefinition::definition);
-    let pending: Vec<_> = step_states.iter().filter(|(tag, _)| !step_states.has_elements(tag)).collect();
+    let pending: Vec<_> = step_states
+        .iter()
+        .filter(|(tag, _)| !step_states.has_elements(tag))
+        .collect();
     let compensation = pending
         .iter()
         .find(|(_, state)| *state == "compensating")
         .map(|(tag, _)| format!("compensate:{tag}"));
-    let running =
-        pending.iter().filter(|(tag, state)| is_requested(state) && !waits_for_time(definition, tag));
+    let running = pending
+        .iter()
+        .filter(|(tag, state)| is_requested(state) && !waits_for_time(definition, tag));
     let waits = pending.iter().any(|(tag, state)| {
         matches!(*state, "retrying" | "compensation_retrying")
             || (is_in_progress(state) && waits_for_time(definition, tag))
     });
-    let generator = StepGenerator { program, samples, runner, mostly_successful: true };
-    let running: Vec<_> =
-        running.map(|(tag, _)| (*tag).to_owned()).chain(generator.open_children()).collect();
-    let in_doubt: Vec<_> =
-        pending.iter().filter(|(_, state)| is_in_doubt(state)).map(|(tag, _)| (*tag).to_owned()).collect();
+    let generator = StepGenerator {
+        program,
+        samples,
+        runner,
+        mostly_successful: true,
+    };
+    let running: Vec<_> = running
+        .map(|(tag, _)| (*tag).to_owned())
+        .chain(generator.open_children())
+        .collect();
+    let in_doubt: Vec<_> = pending
+        .iter()
+        .filter(|(_, state)| is_in_doubt(state))
+        .map(|(tag, _)| (*tag).to_owned())
+        .collect();
     if let Some(tag) = rng.choice(in_doubt).filter(|_| compensation.is_none()) {
         return generator.in_doubt_decision(tag, rng);
     }
-    if let Some(event) = generator.idle_event(instance, rng).filter(|_| idle < MAX_IDLE_ROUNDS) {
+    if let Some(event) = generator
+        .idle_event(instance, rng)
+        .filter(|_| idle < MAX_IDLE_ROUNDS)
+    {
         return event;
     }
     let response = compensation.or_else(|| rng.choice(running));
@@ -134,14 +166,32 @@ fn next(
 /// Returns the result of the check. If only an event with a condition is missing that no sample
 /// satisfies, the state is not a dead end; the step is reported as not covered.
 fn check_end(runner: &ScenarioRunner) -> Result<(), Violation> {
-    let Some(instance) = focus(runner).filter(|instance| !instance.status.is_final()) else { return Ok(()) };
-    let waits_for_event = instance.waits.iter().any(|wait| wait.kind == WaitKind::Event);
+    let Some(instance) = focus(runner).filter(|instance| !instance.status.is_final()) else {
+        return Ok(());
+    };
+    let waits_for_event = instance
+        .waits
+        .iter()
+        .any(|wait| wait.kind == WaitKind::Event);
     if waits_for_event && instance.status == Status::Running {
         return Ok(());
     }
-    let waits: Vec<_> = instance.waits.iter().map(|wait| wait.name.as_str()).collect();
-    let waits = if waits.is_empty() { "nothing".to_owned() } else { waits.join(", ") };
-    let message =
-        format!("the instance is {}, waits for {waits}, and no input leads to an end", instance.status);
-    Err(Violation { rule: Invariant::EndReachable, message })
+    let waits: Vec<_> = instance
+        .waits
+        .iter()
+        .map(|wait| wait.name.as_str())
+        .collect();
+    let waits = if waits.is_empty() {
+        "nothing".to_owned()
+    } else {
+        waits.join(", ")
+    };
+    let message = format!(
+        "the instance is {}, waits for {waits}, and no input leads to an end",
+        instance.status
+    );
+    Err(Violation {
+        rule: Invariant::EndReachable,
+        message,
+    })
 }

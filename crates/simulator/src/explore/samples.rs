@@ -30,7 +30,10 @@ fn backoff(retry: Option<&RetrySpec>) -> Option<&TimeLimit> {
 impl PayloadSamples {
     /// Collects the candidates from all expressions of a definition.
     pub(crate) fn of(definition: &Definition) -> Self {
-        let mut this = Self { envelopes: EnvelopeSamples::of(definition), ..Self::default() };
+        let mut this = Self {
+            envelopes: EnvelopeSamples::of(definition),
+            ..Self::default()
+        };
         let texts = texts(definition);
         let aliases = aliases(definition);
         let items = item_fields(definition, &texts);
@@ -43,10 +46,15 @@ impl PayloadSamples {
         }
         for (list, fields) in items {
             let element = |n: usize| fields.element(n);
-            let lists =
-                [vec![element(1), element(2)], Vec::new(), vec![element(1)], (0..4).map(element).collect()];
+            let lists = [
+                vec![element(1), element(2)],
+                Vec::new(),
+                vec![element(1)],
+                (0..4).map(element).collect(),
+            ];
             for path in paths(&list, &aliases) {
-                this.fields.insert(path, lists.iter().cloned().map(Value::Array).collect());
+                this.fields
+                    .insert(path, lists.iter().cloned().map(Value::Array).collect());
             }
         }
         this.moments(definition, &aliases);
@@ -67,11 +75,20 @@ impl PayloadSamples {
         for path in paths(fields, aliases) {
             let values = self.fields.entry(path).or_insert_with(|| vec![json!(7)]);
             let (fits, perhaps) = match method {
-                Some("size" | "map" | "filter" | "all" | "exists" | "exists_one") => {
-                    (vec![json!([1, 2]), json!([]), json!([7, 1000, 0])], Vec::new())
+                Some("size" | "map" | "filter" | "all" | "exists" | "exists_one") => (
+                    vec![json!([1, 2]), json!([]), json!([7, 1000, 0])],
+                    Vec::new(),
+                ),
+                Some("orValue" | "or" | "hasValue" | "value") => {
+                    (Vec::new(), around(&literals(rest)))
                 }
-                Some("orValue" | "or" | "hasValue" | "value") => (Vec::new(), around(&literals(rest))),
-                Some(_) => (literals(text).into_iter().filter(Value::is_string).collect(), Vec::new()),
+                Some(_) => (
+                    literals(text)
+                        .into_iter()
+                        .filter(Value::is_string)
+                        .collect(),
+                    Vec::new(),
+                ),
                 None if is_truth => (vec![json!(true), json!(false)], Vec::new()),
                 None if is_joined(chain, rest, text) => (vec![json!("text")], Vec::new()),
                 None => (compared(rest), around(&literals(text))),
@@ -90,10 +107,13 @@ impl PayloadSamples {
     fn moments(&mut self, definition: &Definition, aliases: &BTreeMap<String, Vec<String>>) {
         for step in &definition.steps {
             let (template, values) = match &step.action {
-                Action::Wait(TimeSpec::For(template)) => (template, vec![json!("30m"), json!("0s")]),
-                Action::Wait(TimeSpec::Until(template)) => {
-                    (template, vec![json!("2026-01-02T00:00:00Z"), json!("2025-01-01T00:00:00Z")])
+                Action::Wait(TimeSpec::For(template)) => {
+                    (template, vec![json!("30m"), json!("0s")])
                 }
+                Action::Wait(TimeSpec::Until(template)) => (
+                    template,
+                    vec![json!("2026-01-02T00:00:00Z"), json!("2025-01-01T00:00:00Z")],
+                ),
                 _ => continue,
             };
             for (chain, _) in chains(template.as_str().unwrap_or_default()) {
@@ -108,13 +128,26 @@ impl PayloadSamples {
     fn limits(&mut self, definition: &Definition, aliases: &BTreeMap<String, Vec<String>>) {
         let steps = definition.steps.iter();
         let steps = steps.flat_map(|step| [step.timeout.as_ref(), backoff(step.retry.as_ref())]);
-        let undo = definition.steps.iter().filter_map(|step| step.compensate.as_ref());
+        let undo = definition
+            .steps
+            .iter()
+            .filter_map(|step| step.compensate.as_ref());
         let undo = undo.flat_map(|undo| [undo.timeout.as_ref(), backoff(undo.retry.as_ref())]);
-        for limit in steps.chain(undo).chain([definition.timeout.as_ref()]).flatten() {
-            let Some(chain) = limit.expression().map(|text| text.trim_start_matches('=').trim()) else {
+        for limit in steps
+            .chain(undo)
+            .chain([definition.timeout.as_ref()])
+            .flatten()
+        {
+            let Some(chain) = limit
+                .expression()
+                .map(|text| text.trim_start_matches('=').trim())
+            else {
                 continue;
             };
-            if chains(chain).iter().any(|(read, rest)| read == chain && rest.is_empty()) {
+            if chains(chain)
+                .iter()
+                .any(|(read, rest)| read == chain && rest.is_empty())
+            {
                 for path in paths(chain, aliases) {
                     self.fields.insert(path, vec![json!("30m"), json!(5)]);
                 }
@@ -133,8 +166,9 @@ impl PayloadSamples {
                 None => drop(self.correlation.insert(field.clone())),
                 Some(expression) => {
                     let read = chains(expression).into_iter();
-                    self.correlation
-                        .extend(read.filter_map(|(c, _)| Some(c.strip_prefix("event.")?.to_owned())));
+                    self.correlation.extend(
+                        read.filter_map(|(c, _)| Some(c.strip_prefix("event.")?.to_owned())),
+                    );
                 }
             }
         }
@@ -145,7 +179,11 @@ impl PayloadSamples {
         let mut data = Value::Object(Map::new());
         for (path, values) in &self.fields {
             let usual = values.len().min(if rng.bool() { 1 } else { 3 });
-            let limit = if rng.u8(0..10) < 9 { usual } else { values.len() };
+            let limit = if rng.u8(0..10) < 9 {
+                usual
+            } else {
+                values.len()
+            };
             let pick = rng.usize(0..limit);
             set(&mut data, path, values[pick].clone());
         }
@@ -179,7 +217,9 @@ impl PayloadSamples {
 #[must_use]
 pub fn usual_fields(definition: &Definition) -> BTreeMap<String, Value> {
     let samples = PayloadSamples::of(definition).fields.into_iter();
-    samples.filter_map(|(path, values)| Some((path, values.into_iter().next()?))).collect()
+    samples
+        .filter_map(|(path, values)| Some((path, values.into_iter().next()?)))
+        .collect()
 }
 
 /// Sets a field of event data at a path such as `order.id`.
@@ -206,20 +246,27 @@ impl ItemFields {
 
 /// Returns the element fields that expressions read, for each list that a step iterates.
 fn item_fields(definition: &Definition, texts: &[String]) -> Vec<(String, ItemFields)> {
-    let each = definition.steps.iter().filter_map(|step| step.foreach.as_ref());
+    let each = definition
+        .steps
+        .iter()
+        .filter_map(|step| step.foreach.as_ref());
     each.filter_map(|each| {
         let prefix = format!("{}.", each.name);
         let mut fields = ItemFields::default();
         for text in texts {
             for (start, _) in text.match_indices(&prefix) {
-                let alone = !text[..start].ends_with(|c: char| c.is_alphanumeric() || c == '_' || c == '.');
+                let alone =
+                    !text[..start].ends_with(|c: char| c.is_alphanumeric() || c == '_' || c == '.');
                 let chain = chain_at(&text[start + prefix.len()..]);
                 if alone && !chain.is_empty() {
                     fields.0.insert(chain.to_owned());
                 }
             }
         }
-        let list = chains(&each.list).into_iter().next().map(|(chain, _)| chain);
+        let list = chains(&each.list)
+            .into_iter()
+            .next()
+            .map(|(chain, _)| chain);
         list.map(|list| (list, fields))
     })
     .collect()
@@ -231,8 +278,14 @@ pub(crate) fn aliases(definition: &Definition) -> BTreeMap<String, Vec<String>> 
     let handlers = definition.on.iter().flat_map(|handler| &handler.save);
     let mut aliases: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for (name, template) in definition.vars.iter().chain(saves).chain(handlers) {
-        let found = template.as_str().and_then(|text| text.strip_prefix('=')).map(chains).unwrap_or_default();
-        let paths = found.into_iter().filter_map(|(chain, _)| Some(chain.strip_prefix("event.")?.to_owned()));
+        let found = template
+            .as_str()
+            .and_then(|text| text.strip_prefix('='))
+            .map(chains)
+            .unwrap_or_default();
+        let paths = found
+            .into_iter()
+            .filter_map(|(chain, _)| Some(chain.strip_prefix("event.")?.to_owned()));
         aliases.entry(name.clone()).or_default().extend(paths);
     }
     aliases
@@ -243,9 +296,19 @@ pub(crate) fn paths(chain: &str, aliases: &BTreeMap<String, Vec<String>>) -> Vec
     if let Some(path) = chain.strip_prefix("event.") {
         return vec![path.to_owned()];
     }
-    let Some(rest) = chain.strip_prefix("vars.") else { return Vec::new() };
-    let (name, more) = rest.split_once('.').map_or((rest, ""), |(name, more)| (name, more));
-    let full = |path: &String| if more.is_empty() { path.clone() } else { format!("{path}.{more}") };
+    let Some(rest) = chain.strip_prefix("vars.") else {
+        return Vec::new();
+    };
+    let (name, more) = rest
+        .split_once('.')
+        .map_or((rest, ""), |(name, more)| (name, more));
+    let full = |path: &String| {
+        if more.is_empty() {
+            path.clone()
+        } else {
+            format!("{path}.{more}")
+        }
+    };
     aliases.get(name).into_iter().flatten().map(full).collect()
 }
 
@@ -254,7 +317,8 @@ pub(crate) fn chains(text: &str) -> Vec<(String, &str)> {
     let mut found = Vec::new();
     for root in ["event.", "vars."] {
         for (start, _) in text.match_indices(root) {
-            let alone = !text[..start].ends_with(|c: char| c.is_alphanumeric() || c == '_' || c == '.');
+            let alone =
+                !text[..start].ends_with(|c: char| c.is_alphanumeric() || c == '_' || c == '.');
             let fields = chain_at(&text[start + root.len()..]);
             if alone && !fields.is_empty() {
                 let end = start + root.len() + fields.len();
@@ -278,29 +342,45 @@ fn conditions(definition: &Definition) -> BTreeSet<String> {
         }
     }
     let mut found = Vec::new();
-    collect_conditions(&serde_json::to_value(definition).unwrap_or_default(), &mut found);
+    collect_conditions(
+        &serde_json::to_value(definition).unwrap_or_default(),
+        &mut found,
+    );
     found.into_iter().collect()
 }
 
 /// Returns whether the chain itself is an operand of a condition, so that it must be a boolean.
 fn is_operand(chain: &str, rest: &str, text: &str) -> bool {
-    let before = text[..text.len() - rest.len()].trim_end_matches(chain).trim_end_matches([' ', '(', '!']);
+    let before = text[..text.len() - rest.len()]
+        .trim_end_matches(chain)
+        .trim_end_matches([' ', '(', '!']);
     let rest = rest.trim_start_matches([' ', ')']);
-    let starts = before.is_empty() || before == "=" || before.ends_with("&&") || before.ends_with("||");
-    starts && (rest.is_empty() || rest.starts_with("&&") || rest.starts_with("||") || rest.starts_with('?'))
+    let starts =
+        before.is_empty() || before == "=" || before.ends_with("&&") || before.ends_with("||");
+    starts
+        && (rest.is_empty()
+            || rest.starts_with("&&")
+            || rest.starts_with("||")
+            || rest.starts_with('?'))
 }
 
 /// Returns whether the chain is concatenated with a text and thus must be a text.
 fn is_joined(chain: &str, rest: &str, text: &str) -> bool {
-    let behind =
-        rest.trim_start().strip_prefix('+').is_some_and(|more| more.trim_start().starts_with(['"', '\'']));
-    let before = text.find(chain).map_or("", |start| text[..start].trim_end());
+    let behind = rest
+        .trim_start()
+        .strip_prefix('+')
+        .is_some_and(|more| more.trim_start().starts_with(['"', '\'']));
+    let before = text
+        .find(chain)
+        .map_or("", |start| text[..start].trim_end());
     let before = before.strip_suffix('+').map_or("", str::trim_end);
     behind || before.ends_with(['"', '\''])
 }
 
 fn chain_at(text: &str) -> &str {
-    let end = text.find(|c: char| !(c.is_alphanumeric() || c == '_' || c == '.')).unwrap_or(text.len());
+    let end = text
+        .find(|c: char| !(c.is_alphanumeric() || c == '_' || c == '.'))
+        .unwrap_or(text.len());
     text[..end].trim_end_matches('.')
 }
 
@@ -316,13 +396,20 @@ pub(crate) fn method<'c>(chain: &'c str, rest: &str) -> (&'c str, Option<&'c str
 fn compared(rest: &str) -> Vec<Value> {
     let rest = rest.trim_start();
     let operators = ["==", "!=", "<=", ">=", "<", ">", "in "];
-    let behind = operators.into_iter().find_map(|operator| rest.strip_prefix(operator));
+    let behind = operators
+        .into_iter()
+        .find_map(|operator| rest.strip_prefix(operator));
     let behind = behind.map_or("", str::trim_start);
-    let is_literal = behind.starts_with(|c: char| c.is_ascii_digit() || matches!(c, '\'' | '"' | '['))
+    let is_literal = behind
+        .starts_with(|c: char| c.is_ascii_digit() || matches!(c, '\'' | '"' | '['))
         || behind.starts_with("true")
         || behind.starts_with("false");
     let end = behind.find(['&', '|']).unwrap_or(behind.len());
-    if is_literal { around(&literals(&behind[..end])) } else { Vec::new() }
+    if is_literal {
+        around(&literals(&behind[..end]))
+    } else {
+        Vec::new()
+    }
 }
 
 /// Returns each literal and its neighbors.
@@ -359,10 +446,16 @@ mod tests {
 
     #[test]
     fn samples_cover_comparison_boundaries() {
-        assert_eq!(compared(" > 100 && x == 3"), [json!(100), json!(101), json!(99)]);
+        assert_eq!(
+            compared(" > 100 && x == 3"),
+            [json!(100), json!(101), json!(99)]
+        );
         assert_eq!(compared(" == 'open'"), [json!("open")]);
         assert_eq!(compared(" == vars.x || 5"), Vec::<Value>::new());
-        assert_eq!(literals("a1 == 1.5 || 'x' in y || true"), [json!(1.5), json!("x"), json!(true)]);
+        assert_eq!(
+            literals("a1 == 1.5 || 'x' in y || true"),
+            [json!(1.5), json!("x"), json!(true)]
+        );
     }
 
     #[test]
@@ -379,7 +472,13 @@ mod tests {
     #[test]
     fn field_chains_are_bounded() {
         let found = chains("vars.items.size() > 3 && event.a.b == revents.c");
-        let found: Vec<_> = found.iter().map(|(chain, rest)| (chain.as_str(), rest.chars().next())).collect();
-        assert_eq!(found, [("event.a.b", Some(' ')), ("vars.items.size", Some('('))]);
+        let found: Vec<_> = found
+            .iter()
+            .map(|(chain, rest)| (chain.as_str(), rest.chars().next()))
+            .collect();
+        assert_eq!(
+            found,
+            [("event.a.b", Some(' ')), ("vars.items.size", Some('('))]
+        );
     }
 }

@@ -23,9 +23,11 @@ failed: { fact: TripCancelled }
 /// Returns the trip saga with an operator decision for effects in doubt.
 fn trip_with_in_doubt_tasks() -> String {
     let with_in_doubt = |effect: &str| format!("{{ effect: {effect} }}, in_doubt: ask");
-    ["cars.rent", "gifts.send"].iter().fold(TRIP.to_owned(), |text, effect| {
-        text.replace(&format!("{{ effect: {effect} }}"), &with_in_doubt(effect))
-    })
+    ["cars.rent", "gifts.send"]
+        .iter()
+        .fold(TRIP.to_owned(), |text, effect| {
+            text.replace(&format!("{{ effect: {effect} }}"), &with_in_doubt(effect))
+        })
 }
 
 fn compiled(text: &str) -> CompiledDefinition {
@@ -33,14 +35,25 @@ fn compiled(text: &str) -> CompiledDefinition {
 }
 
 fn run(program: &Arc<dyn Program>, runs: usize) -> ExploreReport {
-    explore(program, ExploreOptions { seed: 7, max_runs: runs, steps: 40 })
+    explore(
+        program,
+        ExploreOptions {
+            seed: 7,
+            max_runs: runs,
+            steps: 40,
+        },
+    )
 }
 
 #[test]
 fn valid_definition_has_full_coverage_and_no_counterexample() {
     let program: Arc<dyn Program> = Arc::new(compiled(TRIP));
     let report = run(&program, 300);
-    assert!(report.counterexample.is_none(), "{:#?}", report.counterexample);
+    assert!(
+        report.counterexample.is_none(),
+        "{:#?}",
+        report.counterexample
+    );
     assert_eq!(report.not_covered, Vec::<String>::new());
     assert!(report.states > 50, "{}", report.states);
 }
@@ -49,10 +62,18 @@ fn valid_definition_has_full_coverage_and_no_counterexample() {
 fn in_doubt_tasks_are_explored() {
     let program: Arc<dyn Program> = Arc::new(compiled(&trip_with_in_doubt_tasks()));
     let report = run(&program, 600);
-    assert!(report.counterexample.is_none(), "{:#?}", report.counterexample);
+    assert!(
+        report.counterexample.is_none(),
+        "{:#?}",
+        report.counterexample
+    );
     assert_eq!(report.not_covered, Vec::<String>::new());
     for reached in ["car in doubt", "gift in doubt"] {
-        assert!(report.covered.iter().any(|item| item == reached), "{:?}", report.covered);
+        assert!(
+            report.covered.iter().any(|item| item == reached),
+            "{:?}",
+            report.covered
+        );
     }
 }
 
@@ -74,8 +95,16 @@ steps:
 fn late_success_of_every_kind_of_work_is_compensated() {
     let program: Arc<dyn Program> = Arc::new(compiled(LATE));
     let report = run(&program, 600);
-    assert!(report.counterexample.is_none(), "{:#?}", report.counterexample);
-    assert!(report.statuses.contains_key("cancelled"), "{:?}", report.statuses);
+    assert!(
+        report.counterexample.is_none(),
+        "{:#?}",
+        report.counterexample
+    );
+    assert!(
+        report.statuses.contains_key("cancelled"),
+        "{:?}",
+        report.statuses
+    );
 }
 
 /// Saga with a child saga for each policy of `on_parent_end`.
@@ -96,7 +125,11 @@ steps:
 fn policies_of_child_sagas_are_explored() {
     let program: Arc<dyn Program> = Arc::new(compiled(CHILDREN));
     let report = run(&program, 900);
-    assert!(report.counterexample.is_none(), "{:#?}", report.counterexample);
+    assert!(
+        report.counterexample.is_none(),
+        "{:#?}",
+        report.counterexample
+    );
     assert_eq!(report.not_covered, Vec::<String>::new());
 }
 
@@ -124,7 +157,11 @@ failed: { fact: Broken }
 fn restarts_are_explored() {
     let program: Arc<dyn Program> = Arc::new(compiled(SUBSCRIPTION));
     let report = run(&program, 900);
-    assert!(report.counterexample.is_none(), "{:#?}", report.counterexample);
+    assert!(
+        report.counterexample.is_none(),
+        "{:#?}",
+        report.counterexample
+    );
     assert_eq!(report.not_covered, Vec::<String>::new());
 }
 
@@ -149,10 +186,25 @@ failed: { fact: NotBooked }
 #[test]
 fn loops_are_explored() {
     let program: Arc<dyn Program> = Arc::new(compiled(LOOP));
-    let report = explore(&program, ExploreOptions { seed: 7, max_runs: 900, steps: 60 });
-    assert!(report.counterexample.is_none(), "{:#?}", report.counterexample);
+    let report = explore(
+        &program,
+        ExploreOptions {
+            seed: 7,
+            max_runs: 900,
+            steps: 60,
+        },
+    );
+    assert!(
+        report.counterexample.is_none(),
+        "{:#?}",
+        report.counterexample
+    );
     assert_eq!(report.not_covered, Vec::<String>::new());
-    assert!(report.covered.iter().any(|part| part == "a repeated"), "{:?}", report.covered);
+    assert!(
+        report.covered.iter().any(|part| part == "a repeated"),
+        "{:?}",
+        report.covered
+    );
 }
 
 #[test]
@@ -168,7 +220,11 @@ steps:
 ";
     let program: Arc<dyn Program> = Arc::new(compiled(poll));
     let report = run(&program, 20);
-    assert!(report.counterexample.is_none(), "{:#?}", report.counterexample);
+    assert!(
+        report.counterexample.is_none(),
+        "{:#?}",
+        report.counterexample
+    );
 }
 
 #[test]
@@ -186,8 +242,14 @@ fn check(bug: InjectedBug, expected: &[Invariant]) {
 fn check_in(definition: &str, bug: InjectedBug, expected: &[Invariant]) {
     let program: Arc<dyn Program> = Arc::new(MutantProgram::new(compiled(definition), bug));
     let report = run(&program, 300);
-    let found = report.counterexample.unwrap_or_else(|| panic!("{bug:?} was not found"));
-    assert!(expected.contains(&found.violation.rule), "{bug:?}: {:?}", found.violation);
+    let found = report
+        .counterexample
+        .unwrap_or_else(|| panic!("{bug:?} was not found"));
+    assert!(
+        expected.contains(&found.violation.rule),
+        "{bug:?}: {:?}",
+        found.violation
+    );
     assert!(
         found.steps.len() <= 8 && found.steps.len() <= found.original_steps,
         "{bug:?}: {:?}",
@@ -195,22 +257,35 @@ fn check_in(definition: &str, bug: InjectedBug, expected: &[Invariant]) {
     );
 
     let text = found.test_case("trip.saga.yaml", "explore with seed 7");
-    let file = TestFile::parse(&text, "found.saga.test.yaml").unwrap_or_else(|p| panic!("{text}\n{p:?}"));
+    let file =
+        TestFile::parse(&text, "found.saga.test.yaml").unwrap_or_else(|p| panic!("{text}\n{p:?}"));
     let programs = Arc::new(SimulatorPrograms::new([Arc::clone(&program)]));
     let saga = program.definition_ref().saga.clone();
     let mismatches = test_file::run(&file.cases[0], &saga, &programs);
     assert!(
-        mismatches.iter().any(|mismatch| mismatch.message.starts_with("invariant violated")),
+        mismatches
+            .iter()
+            .any(|mismatch| mismatch.message.starts_with("invariant violated")),
         "{text}\n{mismatches:?}"
     );
     let valid: Arc<dyn Program> = Arc::new(compiled(definition));
-    let mismatches = test_file::run(&file.cases[0], &saga, &Arc::new(SimulatorPrograms::new([valid])));
-    assert!(mismatches.is_empty(), "the valid program violates it too: {mismatches:?}\n{text}");
+    let mismatches = test_file::run(
+        &file.cases[0],
+        &saga,
+        &Arc::new(SimulatorPrograms::new([valid])),
+    );
+    assert!(
+        mismatches.is_empty(),
+        "the valid program violates it too: {mismatches:?}\n{text}"
+    );
 }
 
 #[test]
 fn finds_a_dropped_compensation() {
-    check(InjectedBug::DropsCompensation, &[Invariant::CompensationRequested, Invariant::EndReachable]);
+    check(
+        InjectedBug::DropsCompensation,
+        &[Invariant::CompensationRequested, Invariant::EndReachable],
+    );
 }
 
 #[test]
@@ -222,7 +297,11 @@ fn finds_a_duplicate_compensation() {
 fn finds_out_of_order_compensations() {
     check(
         InjectedBug::CompensatesOutOfOrder,
-        &[Invariant::CompensatedInReverse, Invariant::CompensatedOnce, Invariant::CompensationRequested],
+        &[
+            Invariant::CompensatedInReverse,
+            Invariant::CompensatedOnce,
+            Invariant::CompensationRequested,
+        ],
     );
 }
 
@@ -238,12 +317,21 @@ fn finds_a_dead_end() {
 
 #[test]
 fn finds_a_dropped_late_success() {
-    check(InjectedBug::DropsLateSuccess, &[Invariant::LateSuccessHandled, Invariant::UnknownOutcomeHandled]);
+    check(
+        InjectedBug::DropsLateSuccess,
+        &[
+            Invariant::LateSuccessHandled,
+            Invariant::UnknownOutcomeHandled,
+        ],
+    );
 }
 
 #[test]
 fn finds_new_work_while_compensating() {
-    check(InjectedBug::StartsWorkWhileCompensating, &[Invariant::NoNewWorkWhileCompensating]);
+    check(
+        InjectedBug::StartsWorkWhileCompensating,
+        &[Invariant::NoNewWorkWhileCompensating],
+    );
 }
 
 #[test]
@@ -253,17 +341,28 @@ fn finds_a_leaked_timer() {
 
 #[test]
 fn finds_a_missing_in_doubt_task() {
-    check_in(&trip_with_in_doubt_tasks(), InjectedBug::SkipsInDoubtTask, &[Invariant::InDoubtTaskOpened]);
+    check_in(
+        &trip_with_in_doubt_tasks(),
+        InjectedBug::SkipsInDoubtTask,
+        &[Invariant::InDoubtTaskOpened],
+    );
 }
 
 #[test]
 fn finds_a_retried_in_doubt_effect() {
-    check_in(&trip_with_in_doubt_tasks(), InjectedBug::RetriesInDoubt, &[Invariant::InDoubtTaskOpened]);
+    check_in(
+        &trip_with_in_doubt_tasks(),
+        InjectedBug::RetriesInDoubt,
+        &[Invariant::InDoubtTaskOpened],
+    );
 }
 
 #[test]
 fn finds_a_duplicate_final_fact() {
-    check(InjectedBug::EmitsFinalFactTwice, &[Invariant::FinalFactEmittedOnce]);
+    check(
+        InjectedBug::EmitsFinalFactTwice,
+        &[Invariant::FinalFactEmittedOnce],
+    );
 }
 
 /// Saga that stays active, starts a child saga for each line, and whose start event also matters later.
@@ -287,6 +386,10 @@ steps:
 fn saga_that_stays_active_is_explored_to_its_end() {
     let program: Arc<dyn Program> = Arc::new(compiled(OPEN));
     let report = run(&program, 600);
-    assert!(report.counterexample.is_none(), "{:#?}", report.counterexample);
+    assert!(
+        report.counterexample.is_none(),
+        "{:#?}",
+        report.counterexample
+    );
     assert_eq!(report.not_covered, Vec::<String>::new());
 }

@@ -31,10 +31,16 @@ pub(crate) fn literals(text: &str) -> Vec<Value> {
     while let Some(c) = rest.chars().next() {
         let in_identifier = before.is_alphanumeric() || matches!(before, '_' | '.');
         let parsed = match c {
-            '\'' | '"' => rest[1..].find(c).map(|end| (Value::from(&rest[1..=end]), end + 2)),
+            '\'' | '"' => rest[1..]
+                .find(c)
+                .map(|end| (Value::from(&rest[1..=end]), end + 2)),
             c if c.is_ascii_digit() && !in_identifier => {
-                let end = rest.find(|c: char| !(c.is_ascii_digit() || c == '.')).unwrap_or(rest.len());
-                serde_json::from_str(&rest[..end]).ok().map(|number| (number, end))
+                let end = rest
+                    .find(|c: char| !(c.is_ascii_digit() || c == '.'))
+                    .unwrap_or(rest.len());
+                serde_json::from_str(&rest[..end])
+                    .ok()
+                    .map(|number| (number, end))
             }
             't' if !in_identifier && rest.starts_with("true") => Some((json!(true), 4)),
             'f' if !in_identifier && rest.starts_with("false") => Some((json!(false), 5)),

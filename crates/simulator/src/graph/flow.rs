@@ -1,6 +1,8 @@
 //! Conversion of a definition to nodes and edges.
 
-use orlog_program::{Action, AfterHandler, Definition, Join, RepeatAction, Step, TimeLimit, TimeSpec};
+use orlog_program::{
+    Action, AfterHandler, Definition, Join, RepeatAction, Step, TimeLimit, TimeSpec,
+};
 use serde_json::Value;
 
 use super::icons::Icon;
@@ -57,13 +59,20 @@ impl Graph {
         let mut nodes = vec![pill(starts.join(" or "))];
         nodes.extend(definition.steps.iter().map(step));
         let end = nodes.len();
-        let end_label = definition.completed.as_ref().map_or("completed", |fact| fact.fact.as_str());
+        let end_label = definition
+            .completed
+            .as_ref()
+            .map_or("completed", |fact| fact.fact.as_str());
         nodes.push(pill(end_label.to_owned()));
         let mut edges = Vec::new();
         for index in 0..definition.steps.len() {
             let before = before(definition, index);
             if before.is_empty() {
-                edges.push(Edge { from: 0, to: index + 1, label: None });
+                edges.push(Edge {
+                    from: 0,
+                    to: index + 1,
+                    label: None,
+                });
             }
             edges.extend(before.into_iter().map(|(from, label)| Edge {
                 from: from + 1,
@@ -72,21 +81,40 @@ impl Graph {
             }));
         }
         let restarts = |node: usize| {
-            let step = node.checked_sub(1).map(|step| &definition.steps[step].action);
+            let step = node
+                .checked_sub(1)
+                .map(|step| &definition.steps[step].action);
             matches!(step, Some(Action::Restart(_)))
         };
-        let last = (0..end).filter(|node| !restarts(*node) && edges.iter().all(|edge| edge.from != *node));
+        let last =
+            (0..end).filter(|node| !restarts(*node) && edges.iter().all(|edge| edge.from != *node));
         let label = ends(definition);
-        let end_edges: Vec<_> = last.map(|from| Edge { from, to: end, label: label.clone() }).collect();
+        let end_edges: Vec<_> = last
+            .map(|from| Edge {
+                from,
+                to: end,
+                label: label.clone(),
+            })
+            .collect();
         edges.extend(end_edges);
-        Self { nodes, edges, back_edges: back_edges(definition) }
+        Self {
+            nodes,
+            edges,
+            back_edges: back_edges(definition),
+        }
     }
 }
 
 /// Returns the events that complete an instance which stays active.
 fn ends(definition: &Definition) -> Option<String> {
-    let handlers = definition.on.iter().filter(|on| on.then == AfterHandler::Complete);
-    let events: Vec<_> = handlers.flat_map(|on| &on.event).map(AsRef::<str>::as_ref).collect();
+    let handlers = definition
+        .on
+        .iter()
+        .filter(|on| on.then == AfterHandler::Complete);
+    let events: Vec<_> = handlers
+        .flat_map(|on| &on.event)
+        .map(AsRef::<str>::as_ref)
+        .collect();
     (definition.keep_active && !events.is_empty()).then(|| events.join(" or "))
 }
 
@@ -106,47 +134,92 @@ fn pill(title: String) -> Node {
 
 /// Returns the edges from the end of each loop to its first steps, and from restarts to the start.
 fn back_edges(definition: &Definition) -> Vec<Edge> {
-    let position = |id: &str| definition.steps.iter().position(|step| step.id.as_str() == id);
+    let position = |id: &str| {
+        definition
+            .steps
+            .iter()
+            .position(|step| step.id.as_str() == id)
+    };
     let mut edges = Vec::new();
     for (end, step) in definition.steps.iter().enumerate() {
         if let Action::Restart(_) = step.action {
-            edges.push(Edge { from: end + 1, to: 0, label: None });
+            edges.push(Edge {
+                from: end + 1,
+                to: 0,
+                label: None,
+            });
         }
-        let Action::Repeat(repeat) = &step.action else { continue };
-        let firsts = repeat.from.iter().filter_map(|first| position(first.as_str()));
-        edges.extend(firsts.map(|first| Edge { from: end + 1, to: first + 1, label: condition(repeat) }));
+        let Action::Repeat(repeat) = &step.action else {
+            continue;
+        };
+        let firsts = repeat
+            .from
+            .iter()
+            .filter_map(|first| position(first.as_str()));
+        edges.extend(firsts.map(|first| Edge {
+            from: end + 1,
+            to: first + 1,
+            label: condition(repeat),
+        }));
     }
     edges
 }
 
 /// Returns the condition of another round.
 fn condition(repeat: &RepeatAction) -> Option<String> {
-    repeat.condition().map(|(keyword, condition)| format!("{keyword} {}", expression_text(condition)))
+    repeat
+        .condition()
+        .map(|(keyword, condition)| format!("{keyword} {}", expression_text(condition)))
 }
 
 /// Returns the positions of the predecessors of a step, each with the condition of the case if it is a
 /// switch.
 fn before(definition: &Definition, index: usize) -> Vec<(usize, Option<String>)> {
     let step = &definition.steps[index];
-    let position = |id: &str| definition.steps.iter().position(|step| step.id.as_str() == id);
-    let edges: Vec<_> =
-        definition.steps.iter().enumerate().flat_map(|(at, step)| switch_edges(at, step)).collect();
+    let position = |id: &str| {
+        definition
+            .steps
+            .iter()
+            .position(|step| step.id.as_str() == id)
+    };
+    let edges: Vec<_> = definition
+        .steps
+        .iter()
+        .enumerate()
+        .flat_map(|(at, step)| switch_edges(at, step))
+        .collect();
     let label = |from: usize| {
-        let labels =
-            edges.iter().filter(|(at, to, _)| *at == from && *to == definition.steps[index].id.as_str());
+        let labels = edges
+            .iter()
+            .filter(|(at, to, _)| *at == from && *to == definition.steps[index].id.as_str());
         let labels: Vec<_> = labels.map(|(_, _, label)| label.clone()).collect();
         (!labels.is_empty()).then(|| labels.join(" or "))
     };
     let mut found: Vec<usize> = if let Some(after) = &step.after {
-        after.steps.iter().filter_map(|id| position(id.as_str())).collect()
+        after
+            .steps
+            .iter()
+            .filter_map(|id| position(id.as_str()))
+            .collect()
     } else {
-        let from: Vec<_> =
-            edges.iter().filter(|(_, to, _)| *to == step.id.as_str()).map(|(at, _, _)| *at).collect();
-        if from.is_empty() { index.checked_sub(1).into_iter().collect() } else { from }
+        let from: Vec<_> = edges
+            .iter()
+            .filter(|(_, to, _)| *to == step.id.as_str())
+            .map(|(at, _, _)| *at)
+            .collect();
+        if from.is_empty() {
+            index.checked_sub(1).into_iter().collect()
+        } else {
+            from
+        }
     };
     if let Action::Job(job) = &step.action {
-        found
-            .extend(job.prerequisites.iter().chain(&job.dependencies).filter_map(|id| position(id.as_str())));
+        found.extend(
+            job.prerequisites
+                .iter()
+                .chain(&job.dependencies)
+                .filter_map(|id| position(id.as_str())),
+        );
     }
     found.sort_unstable();
     found.dedup();
@@ -155,10 +228,18 @@ fn before(definition: &Definition, index: usize) -> Vec<(usize, Option<String>)>
 
 /// Returns the cases of a switch: source, target step and condition.
 fn switch_edges(at: usize, step: &Step) -> Vec<(usize, &str, String)> {
-    let Action::Switch(cases) = &step.action else { return Vec::new() };
+    let Action::Switch(cases) = &step.action else {
+        return Vec::new();
+    };
     let edges = cases.iter().flat_map(|case| {
-        let label = case.when.as_deref().map_or("otherwise", expression_text).to_owned();
-        case.then.iter().map(move |to| (at, to.as_str(), label.clone()))
+        let label = case
+            .when
+            .as_deref()
+            .map_or("otherwise", expression_text)
+            .to_owned();
+        case.then
+            .iter()
+            .map(move |to| (at, to.as_str(), label.clone()))
     });
     edges.collect()
 }
@@ -175,7 +256,11 @@ fn step(step: &Step) -> Node {
             .as_ref()
             .map(|each| format!("for each {} in {}", each.name, expression_text(&each.list))),
     );
-    notes.extend(step.when.as_ref().map(|when| format!("if {}", expression_text(when))));
+    notes.extend(
+        step.when
+            .as_ref()
+            .map(|when| format!("if {}", expression_text(when))),
+    );
     if let Action::Repeat(repeat) = &step.action {
         notes.extend(condition(repeat));
         notes.push(format!("at most {} rounds", repeat.max));
@@ -191,16 +276,28 @@ fn step(step: &Step) -> Node {
     });
     if let Action::Event(event) = &step.action {
         notes.extend(event.count.map(|count| format!("{count} events")));
-        notes.extend(event.until.as_ref().map(|until| format!("until {}", expression_text(until))));
+        notes.extend(
+            event
+                .until
+                .as_ref()
+                .map(|until| format!("until {}", expression_text(until))),
+        );
     }
     let is_switch = matches!(step.action, Action::Switch(_));
     Node {
-        shape: if is_switch { Shape::Diamond } else { Shape::Box },
+        shape: if is_switch {
+            Shape::Diamond
+        } else {
+            Shape::Box
+        },
         icon: icon.filter(|_| !is_switch),
         title: step.id.to_string(),
         label,
         notes,
-        compensation: step.compensate.as_ref().map(|compensation| action(&compensation.action).1),
+        compensation: step
+            .compensate
+            .as_ref()
+            .map(|compensation| action(&compensation.action).1),
         join,
         pivot: step.pivot,
         step: Some(step.id.to_string()),
@@ -209,7 +306,10 @@ fn step(step: &Step) -> Node {
 
 fn action(action: &Action) -> (Option<Icon>, String) {
     let (icon, label) = match action {
-        Action::Command(command) => (Icon::Command, format!("{}.{}", command.aggregate_type, command.name)),
+        Action::Command(command) => (
+            Icon::Command,
+            format!("{}.{}", command.aggregate_type, command.name),
+        ),
         Action::Effect(effect) => (Icon::Effect, effect.name.to_string()),
         Action::Wait(TimeSpec::For(time)) => (Icon::Wait, format!("for {}", text(time))),
         Action::Wait(TimeSpec::Until(time)) => (Icon::Wait, format!("until {}", text(time))),

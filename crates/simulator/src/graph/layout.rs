@@ -45,9 +45,16 @@ impl Layout {
     /// `label_widths` are the widths of the edge labels, above the first element that an edge reaches.
     pub(super) fn of(graph: &Graph, sizes: &[(f64, f64)], label_widths: &[f64]) -> Self {
         let layers = layers(graph);
-        let mut nodes: Vec<_> =
-            sizes.iter().zip(&layers).map(|((width, height), layer)| node(*width, *height, *layer)).collect();
-        let paths: Vec<_> = graph.edges.iter().map(|edge| path(&mut nodes, edge.from, edge.to)).collect();
+        let mut nodes: Vec<_> = sizes
+            .iter()
+            .zip(&layers)
+            .map(|((width, height), layer)| node(*width, *height, *layer))
+            .collect();
+        let paths: Vec<_> = graph
+            .edges
+            .iter()
+            .map(|edge| path(&mut nodes, edge.from, edge.to))
+            .collect();
         for (path, label_widths) in paths.iter().zip(label_widths) {
             nodes[path[1]].required_width = nodes[path[1]].required_width.max(*label_widths);
         }
@@ -55,7 +62,12 @@ impl Layout {
         order(&mut rows, &nodes);
         place(&rows, &mut nodes);
         let (width, height) = shift(&rows, &mut nodes);
-        Self { nodes, paths, width, height }
+        Self {
+            nodes,
+            paths,
+            width,
+            height,
+        }
     }
 }
 
@@ -125,13 +137,22 @@ fn order(rows: &mut Vec<Vec<usize>>, nodes: &[LayoutNode]) {
         let down = round % 2 == 0;
         let count = rows.len();
         for step in 1..count {
-            let (row, other) = if down { (step, step - 1) } else { (count - 1 - step, count - step) };
+            let (row, other) = if down {
+                (step, step - 1)
+            } else {
+                (count - 1 - step, count - step)
+            };
             let position: Vec<_> = positions(&rows[other], nodes.len());
             let middle = |index: usize| {
                 let node = &nodes[index];
                 let neighbors = if down { &node.before } else { &node.after };
-                let neighbor_positions: Vec<f64> = neighbors.iter().filter_map(|n| position[*n]).collect();
-                if neighbor_positions.is_empty() { None } else { Some(mean(&neighbor_positions)) }
+                let neighbor_positions: Vec<f64> =
+                    neighbors.iter().filter_map(|n| position[*n]).collect();
+                if neighbor_positions.is_empty() {
+                    None
+                } else {
+                    Some(mean(&neighbor_positions))
+                }
             };
             let own = positions(&rows[row], nodes.len());
             rows[row].sort_by(|a, b| {
@@ -169,11 +190,20 @@ fn crossings(rows: &[Vec<usize>], nodes: &[LayoutNode]) -> usize {
         let position = positions(&pair[1], nodes.len());
         let end_positions: Vec<Vec<f64>> = pair[0]
             .iter()
-            .map(|index| nodes[*index].after.iter().filter_map(|next| position[*next]).collect())
+            .map(|index| {
+                nodes[*index]
+                    .after
+                    .iter()
+                    .filter_map(|next| position[*next])
+                    .collect()
+            })
             .collect();
         for (index, left) in end_positions.iter().enumerate() {
             for right in &end_positions[index + 1..] {
-                count += left.iter().map(|l| right.iter().filter(|r| *r < l).count()).sum::<usize>();
+                count += left
+                    .iter()
+                    .map(|l| right.iter().filter(|r| *r < l).count())
+                    .sum::<usize>();
             }
         }
     }
@@ -195,8 +225,13 @@ fn place(rows: &[Vec<usize>], nodes: &mut [LayoutNode]) {
                 .map(|index| {
                     let node = &nodes[*index];
                     let near = if down { &node.before } else { &node.after };
-                    let neighbor_positions: Vec<f64> = near.iter().map(|other| nodes[*other].x).collect();
-                    if neighbor_positions.is_empty() { node.x } else { mean(&neighbor_positions) }
+                    let neighbor_positions: Vec<f64> =
+                        near.iter().map(|other| nodes[*other].x).collect();
+                    if neighbor_positions.is_empty() {
+                        node.x
+                    } else {
+                        mean(&neighbor_positions)
+                    }
                 })
                 .collect();
             arrange(row, &targets, nodes);
@@ -215,7 +250,8 @@ fn arrange(row: &[usize], targets: &[f64], nodes: &mut [LayoutNode]) {
         while let Some(last) = blocks.last() {
             let (left, left_offset) = *last.0.last().expect("a block has members");
             let (right, right_offset) = block.0[0];
-            let needed = f64::midpoint(nodes[left].required_width, nodes[right].required_width) + GAP_X;
+            let needed =
+                f64::midpoint(nodes[left].required_width, nodes[right].required_width) + GAP_X;
             if (block.1 + right_offset) - (last.1 + left_offset) >= needed {
                 break;
             }
@@ -223,7 +259,12 @@ fn arrange(row: &[usize], targets: &[f64], nodes: &mut [LayoutNode]) {
             let shift = left_offset + needed - right_offset;
             let together = weight + block.2;
             let place = (at * weight + (block.1 - shift) * block.2) / together;
-            members.extend(block.0.iter().map(|(member, offset)| (*member, offset + shift)));
+            members.extend(
+                block
+                    .0
+                    .iter()
+                    .map(|(member, offset)| (*member, offset + shift)),
+            );
             block = (members, place, together);
         }
         blocks.push(block);
@@ -238,19 +279,32 @@ fn arrange(row: &[usize], targets: &[f64], nodes: &mut [LayoutNode]) {
 /// Moves all elements to positive coordinates and sets the height of each layer. Returns the total
 /// size.
 fn shift(rows: &[Vec<usize>], nodes: &mut [LayoutNode]) -> (f64, f64) {
-    let left = nodes.iter().map(|node| node.x - node.required_width / 2.0).fold(f64::MAX, f64::min);
+    let left = nodes
+        .iter()
+        .map(|node| node.x - node.required_width / 2.0)
+        .fold(f64::MAX, f64::min);
     let mut top = 0.0;
     for row in rows {
-        let height = row.iter().map(|index| nodes[*index].height).fold(0.0, f64::max);
+        let height = row
+            .iter()
+            .map(|index| nodes[*index].height)
+            .fold(0.0, f64::max);
         for index in row {
             let node = &mut nodes[*index];
             node.x -= left;
             // An edge crosses a layer vertically, so that it intersects no box.
-            node.height = if node.height > 0.0 { node.height } else { height };
+            node.height = if node.height > 0.0 {
+                node.height
+            } else {
+                height
+            };
             node.y = top + (height - node.height) / 2.0;
         }
         top += height + GAP_Y;
     }
-    let right = nodes.iter().map(|node| node.x + node.required_width / 2.0).fold(0.0, f64::max);
+    let right = nodes
+        .iter()
+        .map(|node| node.x + node.required_width / 2.0)
+        .fold(0.0, f64::max);
     (right, top - GAP_Y)
 }

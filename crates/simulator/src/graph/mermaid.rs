@@ -9,12 +9,30 @@ use super::{InstanceOverlay, NodeStyle};
 
 /// Styles in colors that are readable on light and dark backgrounds.
 const STYLES: [(NodeStyle, &str); 6] = [
-    (NodeStyle::Pending, "fill:#f4f4f5,stroke:#71717a,color:#18181b"),
-    (NodeStyle::Running, "fill:#dbeafe,stroke:#2563eb,color:#172554,stroke-width:3px"),
-    (NodeStyle::Completed, "fill:#dcfce7,stroke:#16a34a,color:#052e16"),
-    (NodeStyle::Failed, "fill:#fee2e2,stroke:#dc2626,color:#450a0a"),
-    (NodeStyle::Compensated, "fill:#fef3c7,stroke:#d97706,color:#451a03"),
-    (NodeStyle::Skipped, "fill:#f4f4f5,stroke:#a1a1aa,color:#71717a,stroke-dasharray:4 3"),
+    (
+        NodeStyle::Pending,
+        "fill:#f4f4f5,stroke:#71717a,color:#18181b",
+    ),
+    (
+        NodeStyle::Running,
+        "fill:#dbeafe,stroke:#2563eb,color:#172554,stroke-width:3px",
+    ),
+    (
+        NodeStyle::Completed,
+        "fill:#dcfce7,stroke:#16a34a,color:#052e16",
+    ),
+    (
+        NodeStyle::Failed,
+        "fill:#fee2e2,stroke:#dc2626,color:#450a0a",
+    ),
+    (
+        NodeStyle::Compensated,
+        "fill:#fef3c7,stroke:#d97706,color:#451a03",
+    ),
+    (
+        NodeStyle::Skipped,
+        "fill:#f4f4f5,stroke:#a1a1aa,color:#71717a,stroke-dasharray:4 3",
+    ),
 ];
 
 /// Returns the text of a flowchart.
@@ -23,26 +41,52 @@ pub fn mermaid(definition: &Definition, overlay: Option<&InstanceOverlay>) -> St
     let graph = Graph::of(definition);
     let mut text = String::from("flowchart TD\n");
     for (index, node) in graph.nodes.iter().enumerate() {
-        line(&mut text, format_args!("  n{index}{}", shaped(node, overlay)));
+        line(
+            &mut text,
+            format_args!("  n{index}{}", shaped(node, overlay)),
+        );
     }
     for edge in &graph.edges {
-        let label = edge.label.as_ref().map_or_else(String::new, |label| format!("|\"{}\"|", escape(label)));
-        line(&mut text, format_args!("  n{} -->{label} n{}", edge.from, edge.to));
+        let label = edge
+            .label
+            .as_ref()
+            .map_or_else(String::new, |label| format!("|\"{}\"|", escape(label)));
+        line(
+            &mut text,
+            format_args!("  n{} -->{label} n{}", edge.from, edge.to),
+        );
     }
     for edge in &graph.back_edges {
-        let label = edge.label.as_ref().map_or_else(String::new, |label| format!("|\"{}\"|", escape(label)));
-        line(&mut text, format_args!("  n{} -.->{label} n{}", edge.from, edge.to));
+        let label = edge
+            .label
+            .as_ref()
+            .map_or_else(String::new, |label| format!("|\"{}\"|", escape(label)));
+        line(
+            &mut text,
+            format_args!("  n{} -.->{label} n{}", edge.from, edge.to),
+        );
     }
-    for (index, _) in graph.nodes.iter().enumerate().filter(|(_, node)| node.pivot) {
+    for (index, _) in graph
+        .nodes
+        .iter()
+        .enumerate()
+        .filter(|(_, node)| node.pivot)
+    {
         line(&mut text, format_args!("  style n{index} stroke-width:4px"));
     }
     if let Some(overlay) = overlay {
         for (node_style, style) in STYLES {
-            line(&mut text, format_args!("  classDef {} {style}", node_style.class()));
+            line(
+                &mut text,
+                format_args!("  classDef {} {style}", node_style.class()),
+            );
         }
         for (index, node) in graph.nodes.iter().enumerate() {
             if let Some(style) = node.step.as_ref().and_then(|step| overlay.style(step)) {
-                line(&mut text, format_args!("  class n{index} {}", style.class()));
+                line(
+                    &mut text,
+                    format_args!("  class n{index} {}", style.class()),
+                );
             }
         }
     }
@@ -55,13 +99,28 @@ fn line(text: &mut String, args: std::fmt::Arguments<'_>) {
 
 fn shaped(node: &Node, overlay: Option<&InstanceOverlay>) -> String {
     let mut lines = vec![format!("<b>{}</b>", escape(&node.title))];
-    let kind = node.icon.map(|icon| format!("{} ", icon.alt_text())).unwrap_or_default();
+    let kind = node
+        .icon
+        .map(|icon| format!("{} ", icon.alt_text()))
+        .unwrap_or_default();
     lines.extend(Some(format!("{kind}{}", escape(&node.label))).filter(|label| !label.is_empty()));
-    lines.extend(node.join.iter().map(|join| format!("<i>{}</i>", escape(join))));
+    lines.extend(
+        node.join
+            .iter()
+            .map(|join| format!("<i>{}</i>", escape(join))),
+    );
     lines.extend(node.notes.iter().map(|note| escape(note)));
-    lines.extend(node.compensation.iter().map(|compensation| format!("↩ {}", escape(compensation))));
+    lines.extend(
+        node.compensation
+            .iter()
+            .map(|compensation| format!("↩ {}", escape(compensation))),
+    );
     lines.extend(node.pivot.then(|| "pivot".to_owned()));
-    let state = node.step.as_ref().zip(overlay).and_then(|(step, overlay)| overlay.label(step));
+    let state = node
+        .step
+        .as_ref()
+        .zip(overlay)
+        .and_then(|(step, overlay)| overlay.label(step));
     lines.extend(state.map(|state| format!("({})", escape(state))));
     let label = lines.join("<br/>");
     match node.shape {

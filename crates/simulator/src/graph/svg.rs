@@ -45,25 +45,51 @@ text{font:12px system-ui,sans-serif;fill:#27272a}.t{font-weight:600;font-size:13
 pub fn svg(definition: &Definition, current: Option<&InstanceOverlay>) -> String {
     let graph = Graph::of(definition);
     let sizes: Vec<_> = graph.nodes.iter().map(|node| size(node, current)).collect();
-    let label_widths: Vec<_> =
-        graph.edges.iter().map(|edge| edge.label.as_deref().map_or(0.0, label_width)).collect();
+    let label_widths: Vec<_> = graph
+        .edges
+        .iter()
+        .map(|edge| edge.label.as_deref().map_or(0.0, label_width))
+        .collect();
     let layout = Layout::of(&graph, &sizes, &label_widths);
-    let loops_width = graph.back_edges.iter().fold(0.0, |width, _| width + LOOP_GAP);
-    let (width, height) = (layout.width + loops_width + 2.0 * MARGIN, layout.height + 2.0 * MARGIN + LINE);
+    let loops_width = graph
+        .back_edges
+        .iter()
+        .fold(0.0, |width, _| width + LOOP_GAP);
+    let (width, height) = (
+        layout.width + loops_width + 2.0 * MARGIN,
+        layout.height + 2.0 * MARGIN + LINE,
+    );
     let mut text = String::new();
-    let name = escape(&format!("{} version {}", definition.saga, definition.version));
+    let name = escape(&format!(
+        "{} version {}",
+        definition.saga, definition.version
+    ));
     line(
         &mut text,
         format_args!(
             "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width:.0}\" height=\"{height:.0}\" viewBox=\"0 0 {width:.0} {height:.0}\" role=\"img\">"
         ),
     );
-    line(&mut text, format_args!("<title>{name}</title><style>{STYLE}</style>"));
-    line(&mut text, format_args!("<rect class=\"bg\" width=\"100%\" height=\"100%\"/>"));
-    let phase = current.and_then(|current| current.phase.as_ref()).map(|phase| format!(": {phase}"));
+    line(
+        &mut text,
+        format_args!("<title>{name}</title><style>{STYLE}</style>"),
+    );
+    line(
+        &mut text,
+        format_args!("<rect class=\"bg\" width=\"100%\" height=\"100%\"/>"),
+    );
+    let phase = current
+        .and_then(|current| current.phase.as_ref())
+        .map(|phase| format!(": {phase}"));
     let caption = format!("{name}{}", escape(&phase.unwrap_or_default()));
-    line(&mut text, format_args!("<text class=\"s\" x=\"{MARGIN}\" y=\"{MARGIN:.0}\">{caption}</text>"));
-    line(&mut text, format_args!("<g transform=\"translate({MARGIN} {:.0})\">", MARGIN + LINE));
+    line(
+        &mut text,
+        format_args!("<text class=\"s\" x=\"{MARGIN}\" y=\"{MARGIN:.0}\">{caption}</text>"),
+    );
+    line(
+        &mut text,
+        format_args!("<g transform=\"translate({MARGIN} {:.0})\">", MARGIN + LINE),
+    );
     for (edge, elements) in graph.edges.iter().zip(&layout.paths) {
         draw_edge(&mut text, elements, &layout.nodes);
         let layout_nodes: Vec<_> = elements.iter().map(|index| &layout.nodes[*index]).collect();
@@ -72,7 +98,12 @@ pub fn svg(definition: &Definition, current: Option<&InstanceOverlay>) -> String
     let mut right = layout.width;
     for edge in &graph.back_edges {
         right += LOOP_GAP;
-        draw_back_edge(&mut text, &layout.nodes[edge.from], &layout.nodes[edge.to], right);
+        draw_back_edge(
+            &mut text,
+            &layout.nodes[edge.from],
+            &layout.nodes[edge.to],
+            right,
+        );
     }
     for (node, layout_node) in graph.nodes.iter().zip(&layout.nodes) {
         draw_node(&mut text, node, layout_node, current);
@@ -86,7 +117,10 @@ fn line(text: &mut String, args: std::fmt::Arguments<'_>) {
 }
 
 fn state<'p>(node: &Node, current: Option<&'p InstanceOverlay>) -> Option<&'p str> {
-    node.step.as_ref().zip(current).and_then(|(step, current)| current.label(step))
+    node.step
+        .as_ref()
+        .zip(current)
+        .and_then(|(step, current)| current.label(step))
 }
 
 /// Returns the lines below the title, each with its class.
@@ -94,7 +128,11 @@ fn details(node: &Node) -> Vec<(String, &'static str)> {
     let mut lines = Vec::new();
     lines.extend(Some((node.label.clone(), "d")).filter(|(label, _)| !label.is_empty()));
     lines.extend(node.notes.iter().map(|note| (note.clone(), "s")));
-    lines.extend(node.compensation.iter().map(|compensation| (format!("\u{21a9} {compensation}"), "u")));
+    lines.extend(
+        node.compensation
+            .iter()
+            .map(|compensation| (format!("\u{21a9} {compensation}"), "u")),
+    );
     lines
 }
 
@@ -103,18 +141,26 @@ fn size(node: &Node, current: Option<&InstanceOverlay>) -> (f64, f64) {
     let icon = if node.icon.is_some() { 22.0 } else { 0.0 };
     let state = state(node, current).map_or(0.0, |state| wide(state, CHARACTER) + 14.0);
     let title = wide(&node.title, BOLD) + icon + state;
-    let longest = details.iter().map(|(text, _)| wide(text, CHARACTER)).fold(title, f64::max);
+    let longest = details
+        .iter()
+        .map(|(text, _)| wide(text, CHARACTER))
+        .fold(title, f64::max);
     let lines = details.iter().fold(1.0, |count, _| count + 1.0);
     let pivot = if node.pivot { 16.0 } else { 0.0 };
     match node.shape {
         Shape::Pill => (title + 40.0, 30.0),
-        Shape::Box => (longest.max(110.0) + 2.0 * PAD, lines * LINE + 2.0 * PAD + pivot),
+        Shape::Box => (
+            longest.max(110.0) + 2.0 * PAD,
+            lines * LINE + 2.0 * PAD + pivot,
+        ),
         Shape::Diamond => (longest + 70.0, lines * LINE + 34.0),
     }
 }
 
 fn wide(text: &str, character: f64) -> f64 {
-    text.chars().take(LONGEST).fold(0.0, |sum, _| sum + character)
+    text.chars()
+        .take(LONGEST)
+        .fold(0.0, |sum, _| sum + character)
 }
 
 fn cut(text: &str) -> String {
@@ -128,12 +174,21 @@ fn cut(text: &str) -> String {
 /// Draws a smooth line through the elements, from the bottom of the first to the top of the last, with
 /// an arrowhead.
 fn draw_edge(text: &mut String, elements: &[usize], layout_nodes: &[LayoutNode]) {
-    let Some((first, rest)) = elements.split_first() else { return };
-    let mut from = (layout_nodes[*first].x, layout_nodes[*first].y + layout_nodes[*first].height);
+    let Some((first, rest)) = elements.split_first() else {
+        return;
+    };
+    let mut from = (
+        layout_nodes[*first].x,
+        layout_nodes[*first].y + layout_nodes[*first].height,
+    );
     let mut path = format!("M{:.1} {:.1}", from.0, from.1);
     for (current, index) in rest.iter().enumerate() {
         let (layout_node, last) = (&layout_nodes[*index], current + 1 == rest.len());
-        let end = if last { layout_node.y - 7.0 } else { layout_node.y };
+        let end = if last {
+            layout_node.y - 7.0
+        } else {
+            layout_node.y
+        };
         let half = (end - from.1) / 2.0;
         let curve = format!(
             " C{:.1} {:.1} {:.1} {:.1} {:.1} {end:.1}",
@@ -153,7 +208,11 @@ fn draw_edge(text: &mut String, elements: &[usize], layout_nodes: &[LayoutNode])
     line(text, format_args!("<path class=\"a\" d=\"{path}\"/>"));
     line(
         text,
-        format_args!("<path class=\"h\" d=\"M{:.1} {:.1}h9l-4.500 8z\"/>", from.0 - 4.5, from.1 - 1.0),
+        format_args!(
+            "<path class=\"h\" d=\"M{:.1} {:.1}h9l-4.500 8z\"/>",
+            from.0 - 4.5,
+            from.1 - 1.0
+        ),
     );
 }
 
@@ -164,9 +223,17 @@ fn draw_back_edge(text: &mut String, from: &LayoutNode, to: &LayoutNode, right: 
     let end = to_x + 7.0;
     line(
         text,
-        format_args!("<path class=\"a\" d=\"M{from_x:.1} {from_y:.1}H{right:.1}V{to_y:.1}H{end:.1}\"/>"),
+        format_args!(
+            "<path class=\"a\" d=\"M{from_x:.1} {from_y:.1}H{right:.1}V{to_y:.1}H{end:.1}\"/>"
+        ),
     );
-    line(text, format_args!("<path class=\"h\" d=\"M{end:.1} {:.1}v9l-8 -4.500z\"/>", to_y - 4.5));
+    line(
+        text,
+        format_args!(
+            "<path class=\"h\" d=\"M{end:.1} {:.1}v9l-8 -4.500z\"/>",
+            to_y - 4.5
+        ),
+    );
 }
 
 /// Returns the width of an edge label.
@@ -177,7 +244,9 @@ fn label_width(label: &str) -> f64 {
 /// Draws the condition of a case, with its own background, above the first element that the edge
 /// reaches.
 fn draw_label(text: &mut String, edge: &Edge, layout_nodes: &[&LayoutNode]) {
-    let (Some(label), [_, to, ..]) = (&edge.label, layout_nodes) else { return };
+    let (Some(label), [_, to, ..]) = (&edge.label, layout_nodes) else {
+        return;
+    };
     let (x, y, width) = (to.x, to.y - 20.0, label_width(label));
     line(
         text,
@@ -192,12 +261,30 @@ fn draw_label(text: &mut String, edge: &Edge, layout_nodes: &[&LayoutNode]) {
     );
 }
 
-fn draw_node(text: &mut String, node: &Node, layout_node: &LayoutNode, current: Option<&InstanceOverlay>) {
+fn draw_node(
+    text: &mut String,
+    node: &Node,
+    layout_node: &LayoutNode,
+    current: Option<&InstanceOverlay>,
+) {
     let state = state(node, current);
-    let style = node.step.as_ref().zip(current).and_then(|(step, current)| current.style(step));
+    let style = node
+        .step
+        .as_ref()
+        .zip(current)
+        .and_then(|(step, current)| current.style(step));
     let class = style.map_or("plain", NodeStyle::class);
-    let (left, middle) = (layout_node.x - layout_node.width / 2.0, layout_node.y + layout_node.height / 2.0);
-    line(text, format_args!("<g class=\"{class}\"><title>{}</title>", tooltip(node, state)));
+    let (left, middle) = (
+        layout_node.x - layout_node.width / 2.0,
+        layout_node.y + layout_node.height / 2.0,
+    );
+    line(
+        text,
+        format_args!(
+            "<g class=\"{class}\"><title>{}</title>",
+            tooltip(node, state)
+        ),
+    );
     match node.shape {
         Shape::Diamond => line(
             text,
@@ -211,7 +298,11 @@ fn draw_node(text: &mut String, node: &Node, layout_node: &LayoutNode, current: 
             ),
         ),
         Shape::Pill | Shape::Box => {
-            let radius = if node.shape == Shape::Pill { layout_node.height / 2.0 } else { 7.0 };
+            let radius = if node.shape == Shape::Pill {
+                layout_node.height / 2.0
+            } else {
+                7.0
+            };
             line(
                 text,
                 format_args!(
@@ -261,8 +352,10 @@ fn draw_node(text: &mut String, node: &Node, layout_node: &LayoutNode, current: 
 }
 
 fn draw_box(text: &mut String, node: &Node, layout_node: &LayoutNode, state: Option<&str>) {
-    let (left, right) =
-        (layout_node.x - layout_node.width / 2.0 + PAD, layout_node.x + layout_node.width / 2.0 - PAD);
+    let (left, right) = (
+        layout_node.x - layout_node.width / 2.0 + PAD,
+        layout_node.x + layout_node.width / 2.0 - PAD,
+    );
     let mut y = layout_node.y + PAD + 11.0;
     let mut x = left;
     if let Some(icon) = node.icon {
@@ -276,7 +369,13 @@ fn draw_box(text: &mut String, node: &Node, layout_node: &LayoutNode, state: Opt
         );
         x += 22.0;
     }
-    line(text, format_args!("<text class=\"t\" x=\"{x:.1}\" y=\"{y:.1}\">{}</text>", cut(&node.title)));
+    line(
+        text,
+        format_args!(
+            "<text class=\"t\" x=\"{x:.1}\" y=\"{y:.1}\">{}</text>",
+            cut(&node.title)
+        ),
+    );
     if let Some(state) = state {
         line(
             text,
@@ -290,21 +389,37 @@ fn draw_box(text: &mut String, node: &Node, layout_node: &LayoutNode, state: Opt
         y += LINE;
         line(
             text,
-            format_args!("<text class=\"{class}\" x=\"{left:.1}\" y=\"{y:.1}\">{}</text>", cut(&detail)),
+            format_args!(
+                "<text class=\"{class}\" x=\"{left:.1}\" y=\"{y:.1}\">{}</text>",
+                cut(&detail)
+            ),
         );
     }
     if node.pivot {
         let bottom = layout_node.y + layout_node.height;
-        line(text, format_args!("<text class=\"pt\" x=\"{left:.1}\" y=\"{:.1}\">pivot</text>", bottom - 9.0));
         line(
             text,
-            format_args!("<path class=\"p\" d=\"M{:.1} {bottom:.1}H{:.1}\"/>", left - PAD, right + PAD),
+            format_args!(
+                "<text class=\"pt\" x=\"{left:.1}\" y=\"{:.1}\">pivot</text>",
+                bottom - 9.0
+            ),
+        );
+        line(
+            text,
+            format_args!(
+                "<path class=\"p\" d=\"M{:.1} {bottom:.1}H{:.1}\"/>",
+                left - PAD,
+                right + PAD
+            ),
         );
     }
 }
 
 fn tooltip(node: &Node, state: Option<&str>) -> String {
-    let kind = node.icon.map(|icon| format!("{} ", icon.alt_text())).unwrap_or_default();
+    let kind = node
+        .icon
+        .map(|icon| format!("{} ", icon.alt_text()))
+        .unwrap_or_default();
     let mut lines = vec![format!("{kind}{}", node.title)];
     lines.extend(details(node).into_iter().map(|(text, _)| text));
     lines.extend(state.map(ToOwned::to_owned));

@@ -11,7 +11,8 @@ fn trip() -> Definition {
 }
 
 fn definition(text: &str) -> Definition {
-    let compiled = compile_yaml(text, "a.saga.yaml").unwrap_or_else(|problems| panic!("{problems:#?}"));
+    let compiled =
+        compile_yaml(text, "a.saga.yaml").unwrap_or_else(|problems| panic!("{problems:#?}"));
     compiled.definition().clone()
 }
 
@@ -57,9 +58,15 @@ fn loop_has_an_edge_to_its_first_step_and_shows_its_round() {
 fn user_text_is_escaped() {
     let nasty = "saga: '<script>'\nversion: 1\nstart: 'A\"><script>alert(1)</script>'\nsteps:\n  - { id: 'a\"-->x<b>&', do: { effect: 'e<&>\"`#' } }\n";
     let drawn = svg(&definition(nasty), None);
-    assert!(!drawn.contains("<script") && !drawn.contains("<b>"), "{drawn}");
+    assert!(
+        !drawn.contains("<script") && !drawn.contains("<b>"),
+        "{drawn}"
+    );
     let text = mermaid(&definition(nasty), None);
-    assert!(!text.contains("<script") && !text.contains("\"-->x"), "{text}");
+    assert!(
+        !text.contains("<script") && !text.contains("\"-->x"),
+        "{text}"
+    );
     assert_eq!(text.lines().count(), 6, "{text}");
 }
 
@@ -69,11 +76,18 @@ fn large_definition_is_rendered_in_bounded_time() {
         .map(|n| {
             format!(
                 "  - {{ id: s{n}, after: [{}], do: {{ effect: e }} }}\n",
-                if n < 20 { String::new() } else { format!("s{}", n - 20) }
+                if n < 20 {
+                    String::new()
+                } else {
+                    format!("s{}", n - 20)
+                }
             )
         })
         .collect();
-    let text = format!("saga: wide\nversion: 1\nstart: A\nsteps:\n{}", steps.concat());
+    let text = format!(
+        "saga: wide\nversion: 1\nstart: A\nsteps:\n{}",
+        steps.concat()
+    );
     let drawn = svg(&definition(&text), None);
     assert_eq!(drawn.matches("class=\"h\"").count(), 320);
 }
@@ -89,7 +103,12 @@ fn open_saga_shows_the_events_that_end_it() {
     "#);
     let steps = "steps:\n  - { id: signed, do: { event: Signed, count: 2 }, timeout: '=vars.limit' }\n  - { id: paid, do: { event: Paid, until: '=size(events) > 2' } }\nvars: { limit: =event.limit }\n";
     let graph = mermaid(&definition(&format!("{text}{steps}")), None);
-    for part in ["2 events", "until size(events)", "within vars.limit", "Closed or Sold"] {
+    for part in [
+        "2 events",
+        "until size(events)",
+        "within vars.limit",
+        "Closed or Sold",
+    ] {
         assert!(graph.contains(part), "{part} is missing in\n{graph}");
     }
 }

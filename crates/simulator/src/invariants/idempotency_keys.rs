@@ -27,7 +27,9 @@ impl IdempotencyKeys {
     ) {
         self.remove_known(seen);
         for item in work {
-            let (Work::Effect(_), Some(tag)) = (&item.work, item.work.tag()) else { continue };
+            let (Work::Effect(_), Some(tag)) = (&item.work, item.work.tag()) else {
+                continue;
+            };
             // Each event of a handler requests its own work.
             if tag.as_str().starts_with("on:") {
                 continue;
@@ -37,7 +39,10 @@ impl IdempotencyKeys {
                 let message = format!(
                     "{tag} may have been executed and was requested again under another idempotency key"
                 );
-                violations.push(Violation { rule: Invariant::IdempotencyKeyKept, message });
+                violations.push(Violation {
+                    rule: Invariant::IdempotencyKeyKept,
+                    message,
+                });
             }
         }
     }
@@ -45,12 +50,20 @@ impl IdempotencyKeys {
     /// Removes the effect whose outcome the input reports.
     fn remove_known(&mut self, seen: &ObservedDecision<'_>) {
         match seen.input {
-            Input::WorkResult(result) if !matches!(result.outcome, WorkOutcome::TimedOut { .. }) => {
+            Input::WorkResult(result)
+                if !matches!(result.outcome, WorkOutcome::TimedOut { .. }) =>
+            {
                 self.0.retain(|_, id| *id != result.work_id);
             }
             // An operator reports whether an effect in doubt was executed.
-            Input::Control(ControlRequest { action: ControlAction::Task { id, .. }, .. }) => {
-                let tasks = seen.context.instance.map_or(&[][..], |instance| &instance.tasks);
+            Input::Control(ControlRequest {
+                action: ControlAction::Task { id, .. },
+                ..
+            }) => {
+                let tasks = seen
+                    .context
+                    .instance
+                    .map_or(&[][..], |instance| &instance.tasks);
                 if let Some(task) = tasks.iter().find(|task| task.id == *id) {
                     self.0.remove(task.spec.tag.as_str());
                 }

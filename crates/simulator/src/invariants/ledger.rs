@@ -14,8 +14,8 @@ use super::in_doubt::check_in_doubt;
 use super::invariant::{Invariant, Violation};
 use super::step_states::{StepStates, is_compensation, is_in_doubt, is_in_progress, was_completed};
 use super::transition::{
-    check_all_or_nothing, check_no_new_work, check_success_recorded, check_timers, check_unknown_compensated,
-    ignores_late_result, newly_irreversible,
+    check_all_or_nothing, check_no_new_work, check_success_recorded, check_timers,
+    check_unknown_compensated, ignores_late_result, newly_irreversible,
 };
 use super::view::DecisionView;
 use crate::responses::{WorkTag, step_of};
@@ -61,7 +61,10 @@ impl WorkLedger {
         violations: &mut Vec<Violation>,
     ) {
         let program = seen.context.program;
-        let same_run = seen.context.instance.filter(|before| before.run_id == after.run_id);
+        let same_run = seen
+            .context
+            .instance
+            .filter(|before| before.run_id == after.run_id);
         if same_run.is_none() {
             // The steps of an earlier run are final.
             *self = Self::default();
@@ -100,8 +103,14 @@ impl WorkLedger {
 
     /// Returns the states of the steps; those of the last state are known.
     fn step_states(&self, program: &dyn Program, instance: Option<&Instance>) -> StepStates {
-        let last = self.last.as_ref().filter(|(state, _)| instance.is_some_and(|now| now.state == *state));
-        last.map_or_else(|| StepStates::of(program, instance), |(_, step_states)| step_states.clone())
+        let last = self
+            .last
+            .as_ref()
+            .filter(|(state, _)| instance.is_some_and(|now| now.state == *state));
+        last.map_or_else(
+            || StepStates::of(program, instance),
+            |(_, step_states)| step_states.clone(),
+        )
     }
 
     /// Returns the states of the steps after the last transition.
@@ -114,23 +123,44 @@ impl WorkLedger {
     /// outcome, and rules that operators can disable are optional: they can only cause violations.
     pub(super) fn hash_without_ids(&self, key: &mut KeyHasher, has_result: &dyn Fn(&str) -> bool) {
         let step_states = self.step_states_after();
-        let mut open: Vec<_> = self.requested_work.values().filter(|tag| has_result(tag)).collect();
+        let mut open: Vec<_> = self
+            .requested_work
+            .values()
+            .filter(|tag| has_result(tag))
+            .collect();
         open.sort_unstable();
         for tag in open {
             let is_optional = step_states.is_some_and(|states| !states.awaits(tag));
-            if is_optional { key.add_optional(("requested", tag)) } else { key.add(("requested", tag)) }
+            if is_optional {
+                key.add_optional(("requested", tag))
+            } else {
+                key.add(("requested", tag))
+            }
         }
         key.add_omitted(&self.completed);
-        let is_open = |tag: &&String| !self.requested.contains(*tag) && !self.pivoted.contains(*tag);
+        let is_open =
+            |tag: &&String| !self.requested.contains(*tag) && !self.pivoted.contains(*tag);
         let order: Vec<_> = self.completed.iter().filter(is_open).collect();
         let completed: BTreeSet<_> = self.completed.iter().collect();
-        key.add((order, completed, &self.requested, &self.compensated, &self.pivoted));
+        key.add((
+            order,
+            completed,
+            &self.requested,
+            &self.compensated,
+            &self.pivoted,
+        ));
         let is_compensated = |tag: &&String| {
             tag.starts_with("compensate:") && step_states.is_some_and(|states| !states.awaits(tag))
         };
-        self.keys.tags().filter(|tag| !is_compensated(tag)).for_each(|tag| key.add_optional(("key", tag)));
+        self.keys
+            .tags()
+            .filter(|tag| !is_compensated(tag))
+            .for_each(|tag| key.add_optional(("key", tag)));
         key.add((&self.irreversible, &self.final_facts, self.is_past_pivot));
-        for (rule, is_checked) in [("unforced", !self.forced), ("not ended", !self.force_completed)] {
+        for (rule, is_checked) in [
+            ("unforced", !self.forced),
+            ("not ended", !self.force_completed),
+        ] {
             if is_checked {
                 key.add_optional(rule);
             }
@@ -161,9 +191,13 @@ impl WorkLedger {
             && !step.is_some_and(ignores_late_result)
             && !self.forced
         {
-            let message =
-                format!("the late success of {tag} was ignored ({reason}) and is never compensated");
-            violations.push(Violation { rule: Invariant::LateSuccessHandled, message });
+            let message = format!(
+                "the late success of {tag} was ignored ({reason}) and is never compensated"
+            );
+            violations.push(Violation {
+                rule: Invariant::LateSuccessHandled,
+                message,
+            });
         }
     }
 
@@ -172,7 +206,9 @@ impl WorkLedger {
         if let Some(id) = input.completed_work_id() {
             self.requested_work.remove(&id);
         }
-        let tagged = work.iter().filter_map(|item| Some((item.id, item.work.tag()?.to_string())));
+        let tagged = work
+            .iter()
+            .filter_map(|item| Some((item.id, item.work.tag()?.to_string())));
         self.requested_work.extend(tagged);
     }
 
@@ -189,7 +225,10 @@ impl WorkLedger {
                 matches!(result.outcome, WorkOutcome::Accepted)
             }
             (
-                Input::Workflow(WorkflowCommand { action: WorkflowAction::ChildEnded(ended), .. }),
+                Input::Workflow(WorkflowCommand {
+                    action: WorkflowAction::ChildEnded(ended),
+                    ..
+                }),
                 Action::Saga(_),
             ) => ended.failure.is_none(),
             (_, _) => false,
@@ -199,9 +238,16 @@ impl WorkLedger {
 
     /// Returns the tag of work without a result that may have been executed according to this input.
     fn timed_out(&self, seen: &ObservedDecision<'_>) -> Option<String> {
-        let Input::WorkResult(result) = seen.input else { return None };
-        let WorkOutcome::TimedOut { .. } = &result.outcome else { return None };
-        self.requested_work.get(&result.work_id).filter(|tag| !tag.starts_with("compensate:")).cloned()
+        let Input::WorkResult(result) = seen.input else {
+            return None;
+        };
+        let WorkOutcome::TimedOut { .. } = &result.outcome else {
+            return None;
+        };
+        self.requested_work
+            .get(&result.work_id)
+            .filter(|tag| !tag.starts_with("compensate:"))
+            .cloned()
     }
 
     fn record_completed(&mut self, view: &DecisionView<'_>) {
@@ -215,7 +261,11 @@ impl WorkLedger {
         // Early events can complete several steps in one transition, in their order.
         newly_completed.sort_by_key(|tag| view.position(tag));
         self.completed.extend(newly_completed);
-        let pivots = view.definition.into_iter().flat_map(|d| &d.steps).filter(|step| step.pivot);
+        let pivots = view
+            .definition
+            .into_iter()
+            .flat_map(|d| &d.steps)
+            .filter(|step| step.pivot);
         // A late success of a pivot does not end the compensation.
         let mut passed_pivots = pivots.filter(|step| {
             let id = step.id.as_str();
@@ -223,7 +273,10 @@ impl WorkLedger {
         });
         if passed_pivots.next().is_some() {
             self.is_past_pivot = true;
-            let open = self.completed.iter().filter(|tag| !self.requested.contains(*tag));
+            let open = self
+                .completed
+                .iter()
+                .filter(|tag| !self.requested.contains(*tag));
             self.pivoted.extend(open.cloned().collect::<Vec<_>>());
         }
     }
@@ -235,7 +288,10 @@ impl WorkLedger {
         violations: &mut Vec<Violation>,
     ) {
         let mut now = BTreeSet::new();
-        let tags = work.iter().filter_map(|item| item.work.tag()).map(ToString::to_string);
+        let tags = work
+            .iter()
+            .filter_map(|item| item.work.tag())
+            .map(ToString::to_string);
         for tag in tags.filter_map(|tag| tag.strip_prefix("compensate:").map(ToOwned::to_owned)) {
             let mut report = |rule, message| violations.push(Violation { rule, message });
             if !now.insert(tag.clone()) {
@@ -246,7 +302,9 @@ impl WorkLedger {
             } else if self.compensated.contains(&tag) {
                 report(
                     Invariant::CompensatedOnce,
-                    format!("{tag} was already compensated, and its compensation was requested again"),
+                    format!(
+                        "{tag} was already compensated, and its compensation was requested again"
+                    ),
                 );
             } else if !self.completed.contains(&tag) {
                 report(
@@ -254,7 +312,10 @@ impl WorkLedger {
                     format!("the compensation of {tag} was requested, but {tag} never completed"),
                 );
             } else if self.pivoted.contains(&tag) {
-                report(Invariant::PivotNotCompensated, format!("{tag} is compensated after the pivot"));
+                report(
+                    Invariant::PivotNotCompensated,
+                    format!("{tag} is compensated after the pivot"),
+                );
             } else if self.requested.insert(tag.clone()) {
                 self.check_reverse_order(&tag, view, violations);
             }
@@ -263,9 +324,18 @@ impl WorkLedger {
 
     /// Checks that a new compensation belongs to the last completed step and that no other compensation is
     /// in progress.
-    fn check_reverse_order(&self, tag: &str, view: &DecisionView<'_>, violations: &mut Vec<Violation>) {
-        let mut report =
-            |message| violations.push(Violation { rule: Invariant::CompensatedInReverse, message });
+    fn check_reverse_order(
+        &self,
+        tag: &str,
+        view: &DecisionView<'_>,
+        violations: &mut Vec<Violation>,
+    ) {
+        let mut report = |message| {
+            violations.push(Violation {
+                rule: Invariant::CompensatedInReverse,
+                message,
+            })
+        };
         let other = view.after.iter().find(|(other, state)| {
             // One that is requested later in the same transition is checked then.
             *other != tag
@@ -275,12 +345,18 @@ impl WorkLedger {
                 && view.has_compensation(other)
         });
         if let Some((other, _)) = other {
-            report(format!("the compensation of {tag} was requested while {other} is compensating"));
+            report(format!(
+                "the compensation of {tag} was requested while {other} is compensating"
+            ));
         }
         if view.status == Status::Running {
             return;
         }
-        let index = self.completed.iter().position(|completed| completed == tag).unwrap_or_default();
+        let index = self
+            .completed
+            .iter()
+            .position(|completed| completed == tag)
+            .unwrap_or_default();
         let later = self.completed[index + 1..].iter();
         let open = |completed: &&String| {
             !self.requested.contains(*completed)
@@ -288,12 +364,18 @@ impl WorkLedger {
                 && view.after.get(completed) != "compensated"
         };
         if let Some(later) = later.rev().find(open) {
-            report(format!("{tag} is compensated before {later}, which completed after it"));
+            report(format!(
+                "{tag} is compensated before {later}, which completed after it"
+            ));
         }
     }
 
     fn record_compensated(&mut self, view: &DecisionView<'_>, violations: &mut Vec<Violation>) {
-        for (tag, state) in view.after.iter().filter(|(tag, _)| view.has_compensation(tag)) {
+        for (tag, state) in view
+            .after
+            .iter()
+            .filter(|(tag, _)| view.has_compensation(tag))
+        {
             let before = view.before.get(tag);
             let elements = view.after.has_elements(tag);
             if elements || state == before {
@@ -301,13 +383,21 @@ impl WorkLedger {
             }
             let is_requested = self.requested.contains(tag);
             if state == "compensating" && !is_requested {
-                let message = format!("{tag} is compensating, but its compensation was never requested");
-                violations.push(Violation { rule: Invariant::CompensationRequested, message });
+                let message =
+                    format!("{tag} is compensating, but its compensation was never requested");
+                violations.push(Violation {
+                    rule: Invariant::CompensationRequested,
+                    message,
+                });
             }
             if state == "compensated" && self.completed.iter().any(|completed| completed == tag) {
                 if !self.requested.contains(tag) && !self.forced {
-                    let message = format!("{tag} is compensated, but its compensation was never requested");
-                    violations.push(Violation { rule: Invariant::CompensationRequested, message });
+                    let message =
+                        format!("{tag} is compensated, but its compensation was never requested");
+                    violations.push(Violation {
+                        rule: Invariant::CompensationRequested,
+                        message,
+                    });
                 }
                 self.compensated.insert(tag.to_owned());
             }
@@ -320,10 +410,15 @@ impl WorkLedger {
         commit: &Commit,
         violations: &mut Vec<Violation>,
     ) {
-        let final_facts = view.definition.into_iter().flat_map(|d| d.completed.iter().chain(&d.failed));
+        let final_facts = view
+            .definition
+            .into_iter()
+            .flat_map(|d| d.completed.iter().chain(&d.failed));
         let final_facts: Vec<_> = final_facts.map(|fact| fact.fact.as_str()).collect();
         for item in &commit.work {
-            let Work::Fact(fact) = &item.work else { continue };
+            let Work::Fact(fact) = &item.work else {
+                continue;
+            };
             if !final_facts.contains(&fact.kind.as_str()) {
                 continue;
             }
@@ -331,21 +426,40 @@ impl WorkLedger {
             *count += 1;
             if *count > 1 {
                 let message = format!("the fact {} was emitted {count} times", fact.kind);
-                violations.push(Violation { rule: Invariant::FinalFactEmittedOnce, message });
+                violations.push(Violation {
+                    rule: Invariant::FinalFactEmittedOnce,
+                    message,
+                });
             }
         }
     }
 
-    fn check_nothing_open(&self, view: &DecisionView<'_>, after: &Instance, violations: &mut Vec<Violation>) {
+    fn check_nothing_open(
+        &self,
+        view: &DecisionView<'_>,
+        after: &Instance,
+        violations: &mut Vec<Violation>,
+    ) {
         if !view.status.is_final() || view.previous_state().is_some_and(Status::is_final) {
             return;
         }
-        let mut report = |message| violations.push(Violation { rule: Invariant::NothingLeftOpen, message });
+        let mut report = |message| {
+            violations.push(Violation {
+                rule: Invariant::NothingLeftOpen,
+                message,
+            })
+        };
         if let Some(timer) = after.timers.first() {
-            report(format!("the instance is {}, and the timer {} is still armed", view.status, timer.name));
+            report(format!(
+                "the instance is {}, and the timer {} is still armed",
+                view.status, timer.name
+            ));
         }
         if let Some(wait) = after.waits.first() {
-            report(format!("the instance is {}, and still waits for {}", view.status, wait.name));
+            report(format!(
+                "the instance is {}, and still waits for {}",
+                view.status, wait.name
+            ));
         }
         if self.forced {
             return;
@@ -358,7 +472,10 @@ impl WorkLedger {
         };
         let busy = view.after.iter().find(|(_, state)| is_busy(state));
         if let Some((tag, state)) = busy {
-            report(format!("the instance is {}, and {tag} is {state}", view.status));
+            report(format!(
+                "the instance is {}, and {tag} is {state}",
+                view.status
+            ));
         }
         if view.status != Status::Completed {
             let uncompensated = self

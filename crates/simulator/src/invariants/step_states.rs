@@ -18,13 +18,24 @@ pub(crate) struct StepStates {
 impl StepStates {
     /// Returns the states of an instance; empty if it has not started or its program has no view.
     pub(crate) fn of(program: &dyn Program, instance: Option<&Instance>) -> Self {
-        let view = instance.and_then(|instance| program.view_state(&instance.state)).unwrap_or(Value::Null);
-        let mut states =
-            Self { phase: view["phase"].as_str().unwrap_or_default().to_owned(), ..Self::default() };
+        let view = instance
+            .and_then(|instance| program.view_state(&instance.state))
+            .unwrap_or(Value::Null);
+        let mut states = Self {
+            phase: view["phase"].as_str().unwrap_or_default().to_owned(),
+            ..Self::default()
+        };
         for step in view["steps"].as_array().into_iter().flatten() {
-            let (Some(id), Some(_)) = (step["id"].as_str(), step["state"].as_str()) else { continue };
+            let (Some(id), Some(_)) = (step["id"].as_str(), step["state"].as_str()) else {
+                continue;
+            };
             states.add(id.to_owned(), step);
-            for (index, element) in step["elements"].as_array().into_iter().flatten().enumerate() {
+            for (index, element) in step["elements"]
+                .as_array()
+                .into_iter()
+                .flatten()
+                .enumerate()
+            {
                 states.add(format!("{id}[{index}]"), element);
             }
             for unit in step["rounds"].as_array().into_iter().flatten() {
@@ -38,7 +49,8 @@ impl StepStates {
         if let Some(attempts) = unit["attempts"].as_u64() {
             self.attempts.insert(tag.clone(), attempts);
         }
-        self.by_tag.insert(tag, unit["state"].as_str().unwrap_or_default().to_owned());
+        self.by_tag
+            .insert(tag, unit["state"].as_str().unwrap_or_default().to_owned());
     }
 
     /// Returns the number of attempts of the action or the compensation of a tag.
@@ -62,19 +74,28 @@ impl StepStates {
 
     /// Returns all states, ordered by tag.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.by_tag.iter().map(|(tag, state)| (tag.as_str(), state.as_str()))
+        self.by_tag
+            .iter()
+            .map(|(tag, state)| (tag.as_str(), state.as_str()))
     }
 
     /// Returns the states without instance-specific parts; an exploration counts these.
     pub(crate) fn signature(&self) -> String {
-        let states: Vec<_> = self.by_tag.iter().map(|(tag, state)| format!("{tag}={state}")).collect();
+        let states: Vec<_> = self
+            .by_tag
+            .iter()
+            .map(|(tag, state)| format!("{tag}={state}"))
+            .collect();
         format!("{} {}", self.phase, states.join(" "))
     }
 
     /// Returns whether the step of this tag has elements or rounds. If so, these count instead of the step.
     pub(crate) fn has_elements(&self, tag: &str) -> bool {
         let first = format!("{tag}[");
-        self.by_tag.range(first.clone()..).next().is_some_and(|(next, _)| next.starts_with(&first))
+        self.by_tag
+            .range(first.clone()..)
+            .next()
+            .is_some_and(|(next, _)| next.starts_with(&first))
     }
 }
 
@@ -98,7 +119,10 @@ pub(crate) fn is_in_doubt(state: &str) -> bool {
 
 /// Returns whether its compensation is requested or will be requested again.
 pub(crate) fn is_compensation(state: &str) -> bool {
-    matches!(state, "compensating" | "compensation_failed" | "compensation_retrying")
+    matches!(
+        state,
+        "compensating" | "compensation_failed" | "compensation_retrying"
+    )
 }
 
 /// Returns whether it is requested or will be requested again.

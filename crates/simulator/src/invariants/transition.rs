@@ -2,7 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use orlog_model::{Commit, ControlAction, ControlRequest, Input, Instance, ParentEndPolicy, Status};
+use orlog_model::{
+    Commit, ControlAction, ControlRequest, Input, Instance, ParentEndPolicy, Status,
+};
 use orlog_program::{Action, Step, remains_after_failure};
 
 use super::invariant::{Invariant, Violation};
@@ -22,12 +24,18 @@ pub(super) fn check_success_recorded(
     let Some(tag) = success else { return };
     let (before, after) = (view.before.get(tag), view.after.get(tag));
     // A success whose values cannot be saved fails its step with a message.
-    let was_awaited = matches!(before, "running" | "retrying" | "failed" | "abandoned" | "child_awaited");
+    let was_awaited = matches!(
+        before,
+        "running" | "retrying" | "failed" | "abandoned" | "child_awaited"
+    );
     let is_lost = matches!(after, "running" | "pending" | "abandoned" | "child_awaited");
     let ignored = before == "abandoned" && view.step(tag).is_some_and(ignores_late_result);
     if was_awaited && view.has_compensation(tag) && is_lost && !ignored {
         let message = format!("{tag} succeeded, but its state is {after}");
-        violations.push(Violation { rule: Invariant::LateSuccessHandled, message });
+        violations.push(Violation {
+            rule: Invariant::LateSuccessHandled,
+            message,
+        });
     }
 }
 
@@ -36,16 +44,27 @@ pub(super) fn check_unknown_compensated(
     tag: Option<&str>,
     violations: &mut Vec<Violation>,
 ) {
-    let Some(tag) = tag.filter(|tag| view.has_compensation(tag)) else { return };
+    let Some(tag) = tag.filter(|tag| view.has_compensation(tag)) else {
+        return;
+    };
     if view.after.get(tag) == "abandoned" && !view.step(tag).is_some_and(ignores_late_result) {
         let message = format!("{tag} may have been executed and is not compensated");
-        violations.push(Violation { rule: Invariant::UnknownOutcomeHandled, message });
+        violations.push(Violation {
+            rule: Invariant::UnknownOutcomeHandled,
+            message,
+        });
     }
 }
 
 /// Checks that only compensations are requested after forward execution stops.
-pub(super) fn check_no_new_work(view: &DecisionView<'_>, commit: &Commit, violations: &mut Vec<Violation>) {
-    let was_compensating = view.previous_state().is_some_and(|status| status != Status::Running)
+pub(super) fn check_no_new_work(
+    view: &DecisionView<'_>,
+    commit: &Commit,
+    violations: &mut Vec<Violation>,
+) {
+    let was_compensating = view
+        .previous_state()
+        .is_some_and(|status| status != Status::Running)
         && view.status != Status::Running;
     if !was_compensating {
         return;
@@ -55,25 +74,53 @@ pub(super) fn check_no_new_work(view: &DecisionView<'_>, commit: &Commit, violat
         let retried = view.previous_state() == Some(Status::Stuck) && is_retry(view.seen.input);
         if !retried {
             let message = format!("{tag} was requested although the saga is {}", view.status);
-            violations.push(Violation { rule: Invariant::NoNewWorkWhileCompensating, message });
+            violations.push(Violation {
+                rule: Invariant::NoNewWorkWhileCompensating,
+                message,
+            });
         }
     }
 }
 
 fn is_retry(input: &Input) -> bool {
-    matches!(input, Input::Control(ControlRequest { action: ControlAction::Retry, .. }))
+    matches!(
+        input,
+        Input::Control(ControlRequest {
+            action: ControlAction::Retry,
+            ..
+        })
+    )
 }
 
-pub(super) fn check_timers(view: &DecisionView<'_>, after: &Instance, violations: &mut Vec<Violation>) {
+pub(super) fn check_timers(
+    view: &DecisionView<'_>,
+    after: &Instance,
+    violations: &mut Vec<Violation>,
+) {
     for timer in &after.timers {
         let name = timer.name.as_str();
-        let name = name.strip_prefix("retry:").or_else(|| name.strip_prefix("escalate:")).unwrap_or(name);
-        let (tag, compensating) = name.strip_prefix("compensate:").map_or((name, false), |tag| (tag, true));
+        let name = name
+            .strip_prefix("retry:")
+            .or_else(|| name.strip_prefix("escalate:"))
+            .unwrap_or(name);
+        let (tag, compensating) = name
+            .strip_prefix("compensate:")
+            .map_or((name, false), |tag| (tag, true));
         let state = view.after.get(tag);
-        let is_expected = if compensating { is_compensation(state) } else { is_in_progress(state) };
+        let is_expected = if compensating {
+            is_compensation(state)
+        } else {
+            is_in_progress(state)
+        };
         if !state.is_empty() && !is_expected {
-            let message = format!("the timer {} is armed although {tag} is {state}", timer.name);
-            violations.push(Violation { rule: Invariant::NoIdleTimers, message });
+            let message = format!(
+                "the timer {} is armed although {tag} is {state}",
+                timer.name
+            );
+            violations.push(Violation {
+                rule: Invariant::NoIdleTimers,
+                message,
+            });
         }
     }
 }
@@ -81,15 +128,28 @@ pub(super) fn check_timers(view: &DecisionView<'_>, after: &Instance, violations
 /// Returns the steps without a compensation that the transition completes while the saga runs forward, unless a comment
 /// of the definition allows their change to remain.
 pub(super) fn newly_irreversible(view: &DecisionView<'_>) -> Vec<String> {
-    let runs_forward = view.previous_state().is_none_or(|status| status == Status::Running);
-    let Some(compiled) = view.seen.context.program.as_compiled().filter(|_| runs_forward) else {
+    let runs_forward = view
+        .previous_state()
+        .is_none_or(|status| status == Status::Running);
+    let Some(compiled) = view
+        .seen
+        .context
+        .program
+        .as_compiled()
+        .filter(|_| runs_forward)
+    else {
         return Vec::new();
     };
-    let completed = compiled.definition().steps.iter().map(|step| step.id.as_str()).filter(|id| {
-        was_completed(view.after.get(id))
-            && !was_completed(view.before.get(id))
-            && remains_after_failure(compiled, id)
-    });
+    let completed = compiled
+        .definition()
+        .steps
+        .iter()
+        .map(|step| step.id.as_str())
+        .filter(|id| {
+            was_completed(view.after.get(id))
+                && !was_completed(view.before.get(id))
+                && remains_after_failure(compiled, id)
+        });
     completed.map(ToOwned::to_owned).collect()
 }
 
@@ -105,7 +165,13 @@ pub(super) fn check_all_or_nothing(
         return;
     }
     for id in irreversible {
-        let message = format!("the instance is {}, and {id} completed but has no compensation", view.status);
-        violations.push(Violation { rule: Invariant::AllOrNothing, message });
+        let message = format!(
+            "the instance is {}, and {id} completed but has no compensation",
+            view.status
+        );
+        violations.push(Violation {
+            rule: Invariant::AllOrNothing,
+            message,
+        });
     }
 }

@@ -24,13 +24,19 @@ impl DecisionView<'_> {
     /// Returns the position of a tag in the definition: its step, then its element or round.
     pub(super) fn position(&self, tag: &str) -> (Option<usize>, Option<usize>) {
         let tag = WorkTag::parse(tag);
-        let steps = self.definition.map_or(&[][..], |definition| &definition.steps);
-        (steps.iter().position(|step| step.id.as_str() == tag.step), tag.index)
+        let steps = self
+            .definition
+            .map_or(&[][..], |definition| &definition.steps);
+        (
+            steps.iter().position(|step| step.id.as_str() == tag.step),
+            tag.index,
+        )
     }
 
     /// Returns the step of a tag.
     pub(super) fn step(&self, tag: &str) -> Option<&Step> {
-        self.definition.and_then(|definition| step_of(definition, WorkTag::parse(tag).step))
+        self.definition
+            .and_then(|definition| step_of(definition, WorkTag::parse(tag).step))
     }
 
     pub(super) fn has_compensation(&self, tag: &str) -> bool {

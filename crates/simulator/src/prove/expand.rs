@@ -23,7 +23,10 @@ pub(super) enum Exploration {
     /// One of the states that later inputs cannot distinguish; see ADR 0072.
     Reduced,
     /// All states. Tests compare the results.
-    #[cfg_attr(not(test), expect(dead_code, reason = "only tests search without reductions"))]
+    #[cfg_attr(
+        not(test),
+        expect(dead_code, reason = "only tests search without reductions")
+    )]
     Full,
 }
 
@@ -63,19 +66,36 @@ impl Prover<'_> {
             Exploration::Full => KeyHasher::full(),
         };
         let is_absolute = |timer: &str| self.moves.is_absolute(timer);
-        state.key(is_absolute, |tag| self.moves.has_result(tag), &self.live, hasher)
+        state.key(
+            is_absolute,
+            |tag| self.moves.has_result(tag),
+            &self.live,
+            hasher,
+        )
     }
 
     /// Makes every move from a state and checks the result.
-    pub(super) fn expand(&self, state: &ProofState, disturbances: u8, limits: MoveLimits) -> Expansion {
+    pub(super) fn expand(
+        &self,
+        state: &ProofState,
+        disturbances: u8,
+        limits: MoveLimits,
+    ) -> Expansion {
         let step_states = self.moves.step_states(state);
         let mut expansion = Expansion::default();
-        let completed = step_states.iter().filter(|(_, state)| was_completed(state)).map(|(tag, _)| tag);
+        let completed = step_states
+            .iter()
+            .filter(|(_, state)| was_completed(state))
+            .map(|(tag, _)| tag);
         expansion.completed = completed.map(ToOwned::to_owned).collect();
-        let is_compensated =
-            state.instance().is_some_and(|i| matches!(i.status, Status::Failed | Status::Cancelled));
+        let is_compensated = state
+            .instance()
+            .is_some_and(|i| matches!(i.status, Status::Failed | Status::Cancelled));
         if is_compensated {
-            let remaining = self.irreversible.iter().filter(|step| expansion.completed.contains(*step));
+            let remaining = self
+                .irreversible
+                .iter()
+                .filter(|step| expansion.completed.contains(*step));
             expansion.remaining = remaining.cloned().collect();
         }
         if let Some((violation, second)) = self.check_second_results(state, None) {
@@ -89,11 +109,16 @@ impl Prover<'_> {
             all.retain(|offered| offered.proof_move.tag() == Some(tag.as_str()));
         }
         for offered in all {
-            let is_disturbance = matches!(offered.class, MoveClass::Disturbance | MoveClass::Cancellation);
+            let is_disturbance = matches!(
+                offered.class,
+                MoveClass::Disturbance | MoveClass::Cancellation
+            );
             let is_permitted = match offered.class {
                 MoveClass::Expected => true,
                 MoveClass::Disturbance => disturbances < limits.disturbances,
-                MoveClass::Cancellation => !limits.only_progress && disturbances < limits.disturbances,
+                MoveClass::Cancellation => {
+                    !limits.only_progress && disturbances < limits.disturbances
+                }
                 MoveClass::Unawaited => !limits.only_progress,
             };
             if !is_permitted {
@@ -114,7 +139,8 @@ impl Prover<'_> {
             }
             // The state may not be visited, because it has fewer results to come.
             if offered.class == MoveClass::Unawaited
-                && let Some((violation, second)) = self.check_second_results(&next, offered.proof_move.tag())
+                && let Some((violation, second)) =
+                    self.check_second_results(&next, offered.proof_move.tag())
             {
                 expansion.violation = Some((violation, vec![offered.proof_move, second]));
                 return expansion;
@@ -133,12 +159,21 @@ impl Prover<'_> {
     }
 
     /// Delivers second results of work; they must change nothing.
-    fn check_second_results(&self, state: &ProofState, of: Option<&str>) -> Option<(Violation, Move)> {
-        self.moves.second_results(state, of).into_iter().find_map(|second| {
-            let mut copy = state.clone();
-            copy.apply(&second);
-            copy.violation().cloned().map(|violation| (violation, second))
-        })
+    fn check_second_results(
+        &self,
+        state: &ProofState,
+        of: Option<&str>,
+    ) -> Option<(Violation, Move)> {
+        self.moves
+            .second_results(state, of)
+            .into_iter()
+            .find_map(|second| {
+                let mut copy = state.clone();
+                copy.apply(&second);
+                copy.violation()
+                    .cloned()
+                    .map(|violation| (violation, second))
+            })
     }
 
     /// Converts moves to the steps of a test that fails. Returns `None` if no clock produces the order of its timers.
@@ -149,19 +184,35 @@ impl Prover<'_> {
         rule: Invariant,
     ) -> Option<Counterexample> {
         let steps = schedule(start, moves, |timer: &str| self.moves.is_absolute(timer))?;
-        let violation = replay(self.program, self.programs, &steps).filter(|found| found.rule == rule)?;
+        let violation =
+            replay(self.program, self.programs, &steps).filter(|found| found.rule == rule)?;
         let original_steps = steps.len();
-        Some(Counterexample { violation, run: 0, steps, original_steps })
+        Some(Counterexample {
+            violation,
+            run: 0,
+            steps,
+            original_steps,
+        })
     }
 }
 
 /// Delivers the input of a move again, as after a crash. Returns the violation if this changes the instance.
 fn deliver_again(state: &mut ProofState, proof_move: &Move) -> Option<Violation> {
-    let Move::Step(step) = proof_move else { return None };
-    let before = state.instance().map(|instance| (instance.version, instance.paused));
+    let Move::Step(step) = proof_move else {
+        return None;
+    };
+    let before = state
+        .instance()
+        .map(|instance| (instance.version, instance.paused));
     state.apply(&Move::Step(SimulationStep::Duplicate));
-    let changed = state.instance().map(|instance| (instance.version, instance.paused)) != before;
+    let changed = state
+        .instance()
+        .map(|instance| (instance.version, instance.paused))
+        != before;
     let message = format!("a second delivery of {step} was not ignored");
-    let violation = changed.then_some(Violation { rule: Invariant::DuplicateHarmless, message });
+    let violation = changed.then_some(Violation {
+        rule: Invariant::DuplicateHarmless,
+        message,
+    });
     violation.or_else(|| state.violation().cloned())
 }

@@ -64,14 +64,22 @@ impl StateGraph {
     /// disturbances.
     pub(super) fn reach(&mut self, from: StateId, to: &Reached) -> Option<StateId> {
         let StateKey { core, optional } = &to.key;
-        let known = self.visited.range((*core, 0)..=(*core, to.disturbances)).flat_map(|(_, states)| states);
+        let known = self
+            .visited
+            .range((*core, 0)..=(*core, to.disturbances))
+            .flat_map(|(_, states)| states);
         let covers = |state: &&StateId| is_subset(optional, &self.node(**state).optional);
         let known = known.copied().find(|state| covers(&state));
         let is_new = known.is_none();
         let state = known.unwrap_or_else(|| {
-            let state = StateId::try_from(self.nodes.len()).expect("the number of states is limited");
+            let state =
+                StateId::try_from(self.nodes.len()).expect("the number of states is limited");
             let from_parent = self.move_id(&to.proof_move);
-            let Reached { disturbances, ended, .. } = *to;
+            let Reached {
+                disturbances,
+                ended,
+                ..
+            } = *to;
             let optional = optional.clone();
             self.nodes.push(Node {
                 parent: from,
@@ -81,7 +89,10 @@ impl StateGraph {
                 ended,
                 expanded: false,
             });
-            self.visited.entry((*core, to.disturbances)).or_default().push(state);
+            self.visited
+                .entry((*core, to.disturbances))
+                .or_default()
+                .push(state);
             state
         });
         if to.is_progress && state != from {
@@ -91,10 +102,13 @@ impl StateGraph {
     }
 
     fn move_id(&mut self, proof_move: &Move) -> u32 {
-        *self.move_ids.entry(proof_move.to_string()).or_insert_with(|| {
-            self.moves.push(proof_move.clone());
-            u32::try_from(self.moves.len() - 1).expect("there are fewer moves than states")
-        })
+        *self
+            .move_ids
+            .entry(proof_move.to_string())
+            .or_insert_with(|| {
+                self.moves.push(proof_move.clone());
+                u32::try_from(self.moves.len() - 1).expect("there are fewer moves than states")
+            })
     }
 
     /// Records that all moves of a state are recorded.
@@ -129,7 +143,11 @@ impl StateGraph {
     pub(super) fn dead_ends(&self) -> Vec<StateId> {
         let mut predecessors: Vec<_> = self.edges.iter().map(|(from, to)| (*to, *from)).collect();
         predecessors.sort_unstable();
-        let mut leads: Vec<bool> = self.nodes.iter().map(|node| node.ended || !node.expanded).collect();
+        let mut leads: Vec<bool> = self
+            .nodes
+            .iter()
+            .map(|node| node.ended || !node.expanded)
+            .collect();
         let mut queue: Vec<_> = (0..self.nodes.len()).filter(|at| leads[*at]).collect();
         while let Some(at) = queue.pop() {
             let to = StateId::try_from(at).expect("the number of states is limited");
@@ -140,7 +158,11 @@ impl StateGraph {
                 }
             }
         }
-        (START..).zip(leads).filter(|(_, leads)| !leads).map(|(state, _)| state).collect()
+        (START..)
+            .zip(leads)
+            .filter(|(_, leads)| !leads)
+            .map(|(state, _)| state)
+            .collect()
     }
 
     fn node(&self, state: StateId) -> &Node {

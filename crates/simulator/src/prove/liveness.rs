@@ -21,24 +21,51 @@ impl LiveVariables {
     pub(super) fn of(definition: &Definition) -> Self {
         let mut definition = definition.clone();
         definition.reference = None;
-        let facts = definition.completed.iter_mut().chain(&mut definition.failed);
+        let facts = definition
+            .completed
+            .iter_mut()
+            .chain(&mut definition.failed);
         facts.for_each(|fact| remove_copies(&mut fact.data));
         for step in &mut definition.steps {
-            let compensation = step.compensate.iter_mut().map(|compensation| &mut compensation.action);
-            std::iter::once(&mut step.action).chain(compensation).for_each(remove_copies_of_action);
+            let compensation = step
+                .compensate
+                .iter_mut()
+                .map(|compensation| &mut compensation.action);
+            std::iter::once(&mut step.action)
+                .chain(compensation)
+                .for_each(remove_copies_of_action);
         }
         let backward = |step: &Step| {
             let awaited = Some(&step.action).filter(|action| matches!(action, Action::Event(_)));
-            texts(&(awaited, &step.ok, &step.fail, &step.save, &step.compensate, &step.priority))
+            texts(&(
+                awaited,
+                &step.ok,
+                &step.fail,
+                &step.save,
+                &step.compensate,
+                &step.priority,
+            ))
         };
-        let shared = texts(&(&definition.env, &definition.on, &definition.completed, &definition.failed));
+        let shared = texts(&(
+            &definition.env,
+            &definition.on,
+            &definition.completed,
+            &definition.failed,
+        ));
         let after_failure = definition.steps.iter().flat_map(backward).chain(shared);
-        Self { forward: variables(texts(&definition)), backward: variables(after_failure) }
+        Self {
+            forward: variables(texts(&definition)),
+            backward: variables(after_failure),
+        }
     }
 
     /// Returns whether a later decision may read the variable.
     pub(super) fn contains(&self, name: &str, forward: bool) -> bool {
-        let live = if forward { &self.forward } else { &self.backward };
+        let live = if forward {
+            &self.forward
+        } else {
+            &self.backward
+        };
         live.as_ref().is_none_or(|live| live.contains(name))
     }
 }
@@ -81,7 +108,11 @@ fn variables(texts: impl IntoIterator<Item = String>) -> Option<BTreeSet<String>
             if text[..start].ends_with(is_name) || rest.starts_with(is_name) {
                 continue;
             }
-            let name: String = rest.strip_prefix('.')?.chars().take_while(|c| is_name(*c)).collect();
+            let name: String = rest
+                .strip_prefix('.')?
+                .chars()
+                .take_while(|c| is_name(*c))
+                .collect();
             if name.is_empty() {
                 return None;
             }
@@ -98,9 +129,14 @@ mod tests {
     use super::*;
 
     fn live(text: &str) -> [Vec<bool>; 2] {
-        let compiled = compile_yaml(text, "live.saga.yaml").unwrap_or_else(|problems| panic!("{problems:?}"));
+        let compiled =
+            compile_yaml(text, "live.saga.yaml").unwrap_or_else(|problems| panic!("{problems:?}"));
         let live = LiveVariables::of(compiled.definition());
-        [true, false].map(|forward| ["a", "b", "c"].map(|name| live.contains(name, forward)).to_vec())
+        [true, false].map(|forward| {
+            ["a", "b", "c"]
+                .map(|name| live.contains(name, forward))
+                .to_vec()
+        })
     }
 
     #[test]
@@ -114,10 +150,18 @@ steps:
   - { id: first, when: =vars.a != null, do: { effect: e.first, data: { a: =vars.a, c: =vars.c } }, undo: { effect: u.first, data: { text: '=vars.b + \"x\"' } } }
   - { id: second, do: { effect: e.second } }
 ";
-        assert_eq!(live(saga), [vec![true, true, false], vec![false, true, false]]);
-        let typed = saga
-            .replace("id: second, do: { effect: e.second }", "id: second, do: { wait: { until: =vars.c } }");
-        assert_eq!(live(&typed), [vec![true, true, true], vec![false, true, false]]);
+        assert_eq!(
+            live(saga),
+            [vec![true, true, false], vec![false, true, false]]
+        );
+        let typed = saga.replace(
+            "id: second, do: { effect: e.second }",
+            "id: second, do: { wait: { until: =vars.c } }",
+        );
+        assert_eq!(
+            live(&typed),
+            [vec![true, true, true], vec![false, true, false]]
+        );
         assert_eq!(variables(["=size(vars)".to_owned()]), None);
         assert_eq!(variables(["=vars['a']".to_owned()]), None);
     }

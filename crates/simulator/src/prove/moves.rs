@@ -49,15 +49,21 @@ impl Moves<'_> {
         if timer == "saga" {
             return is_computed(&self.definition.timeout);
         }
-        let (retries, tag) = timer.strip_prefix("retry:").map_or((false, timer), |tag| (true, tag));
+        let (retries, tag) = timer
+            .strip_prefix("retry:")
+            .map_or((false, timer), |tag| (true, tag));
         let tag = WorkTag::parse(tag);
-        let Some(step) = step_of(self.definition, tag.step) else { return false };
+        let Some(step) = step_of(self.definition, tag.step) else {
+            return false;
+        };
         let (timeout, retry) = match &step.compensate {
             Some(undo) if tag.is_compensation => (&undo.timeout, &undo.retry),
             _ => (&step.timeout, &step.retry),
         };
         if retries {
-            return retry.as_ref().is_some_and(|retry| is_computed(&retry.initial_backoff));
+            return retry
+                .as_ref()
+                .is_some_and(|retry| is_computed(&retry.initial_backoff));
         }
         is_computed(timeout)
             || (!tag.is_compensation && matches!(step.action, Action::Wait(TimeSpec::Until(_))))
@@ -83,9 +89,11 @@ impl Moves<'_> {
                 self.ends(instance, &mut expected);
                 let operator: &[_] = match (instance.paused, instance.status) {
                     (true, _) => &[OperatorAction::Resume],
-                    (false, Status::Stuck) => {
-                        &[OperatorAction::Retry, OperatorAction::Skip, OperatorAction::ForceComplete]
-                    }
+                    (false, Status::Stuck) => &[
+                        OperatorAction::Retry,
+                        OperatorAction::Skip,
+                        OperatorAction::ForceComplete,
+                    ],
                     (false, _) => &[],
                 };
                 expected.extend(operator.iter().cloned().map(SimulationStep::Operator));
@@ -93,14 +101,24 @@ impl Moves<'_> {
             }
         }
         let timers = next_timers(&state.runner.simulator, |timer| self.is_absolute(timer));
-        let timers = timers.into_iter().map(Move::Timer).map(|timer| offered(timer, MoveClass::Expected));
+        let timers = timers
+            .into_iter()
+            .map(Move::Timer)
+            .map(|timer| offered(timer, MoveClass::Expected));
         let of_class = |class| move |step: SimulationStep| offered(Move::Step(step), class);
-        let cancel = state.instance().filter(|instance| !instance.paused && !instance.status.is_final());
-        let cancel = cancel.map(|_| SimulationStep::Operator(OperatorAction::Cancel("proof".to_owned())));
+        let cancel = state
+            .instance()
+            .filter(|instance| !instance.paused && !instance.status.is_final());
+        let cancel =
+            cancel.map(|_| SimulationStep::Operator(OperatorAction::Cancel("proof".to_owned())));
         timers
             .chain(expected.into_iter().map(of_class(MoveClass::Expected)))
             .chain(unawaited.into_iter().map(of_class(MoveClass::Unawaited)))
-            .chain(disturbances.into_iter().map(of_class(MoveClass::Disturbance)))
+            .chain(
+                disturbances
+                    .into_iter()
+                    .map(of_class(MoveClass::Disturbance)),
+            )
             .chain(cancel.into_iter().map(of_class(MoveClass::Cancellation)))
             .collect()
     }
@@ -110,11 +128,14 @@ impl Moves<'_> {
     /// change it. An armed timer of other work would restrict their order. Returns `None` if there is no such work, or if
     /// none of its moves is possible.
     pub(super) fn walked(&self, all: &[OfferedMove], step_states: &StepStates) -> Option<String> {
-        let (unit, _) = step_states.iter().find(|(unit, state)| self.is_walked(unit, state, step_states))?;
+        let (unit, _) = step_states
+            .iter()
+            .find(|(unit, state)| self.is_walked(unit, state, step_states))?;
         let tag = format!("compensate:{unit}");
         let is_timer = |offered: &OfferedMove| matches!(offered.proof_move, Move::Timer(_));
         let own = |offered: &OfferedMove| offered.proof_move.tag() == Some(tag.as_str());
-        let applies = all.iter().any(own) && all.iter().filter(|offered| is_timer(offered)).all(own);
+        let applies =
+            all.iter().any(own) && all.iter().filter(|offered| is_timer(offered)).all(own);
         applies.then_some(tag)
     }
 
@@ -123,7 +144,8 @@ impl Moves<'_> {
         let compensation = step.and_then(|step| step.compensate.as_ref());
         let compensation =
             compensation.filter(|compensation| matches!(compensation.action, Action::Command(_)));
-        let Some(max) = compensation.and_then(|compensation| compensation.retry.as_ref()?.max_attempts)
+        let Some(max) =
+            compensation.and_then(|compensation| compensation.retry.as_ref()?.max_attempts)
         else {
             return false;
         };
@@ -138,7 +160,10 @@ impl Moves<'_> {
     /// Returns results of work that is not pending: after a crash, work can be executed again. `of` limits them to the
     /// work of one tag.
     pub(super) fn second_results(&self, state: &ProofState, of: Option<&str>) -> Vec<Move> {
-        let requested = state.entry().into_iter().flat_map(SimulatedInstance::requested_work);
+        let requested = state
+            .entry()
+            .into_iter()
+            .flat_map(SimulatedInstance::requested_work);
         let settled = requested.filter(|(tag, requested)| {
             of.is_none_or(|of| tag.as_str() == of)
                 && !is_pending(state, requested.item.id)
@@ -153,29 +178,62 @@ impl Moves<'_> {
     /// Returns whether a result completes the work of a tag, not an event.
     pub(super) fn has_result(&self, tag: &str) -> bool {
         let source = response_spec(self.definition, tag).map(|spec| spec.source);
-        matches!(source, Some(ResponseSource::Acceptance | ResponseSource::Outcome))
+        matches!(
+            source,
+            Some(ResponseSource::Acceptance | ResponseSource::Outcome)
+        )
     }
 
     /// Adds the events that end an instance which stays active, when it waits for nothing else.
     fn ends(&self, instance: &Instance, moves: &mut Vec<SimulationStep>) {
-        let ends = self.definition.on.iter().filter(|on| on.then != AfterHandler::Continue);
+        let ends = self
+            .definition
+            .on
+            .iter()
+            .filter(|on| on.then != AfterHandler::Continue);
         let awaited = |kind: &&EventType| {
-            let mut waits = instance.waits.iter().filter(|wait| wait.kind == WaitKind::Event);
+            let mut waits = instance
+                .waits
+                .iter()
+                .filter(|wait| wait.kind == WaitKind::Event);
             waits.any(|wait| wait.name.as_str() == kind.as_str())
         };
-        let kinds = ends.flat_map(|on| &on.event).filter(awaited).filter(|_| self.definition.keep_active);
+        let kinds = ends
+            .flat_map(|on| &on.event)
+            .filter(awaited)
+            .filter(|_| self.definition.keep_active);
         for kind in kinds {
-            moves.extend(self.payloads.of_event(kind).iter().flat_map(|data| self.deliveries(kind, data)));
+            moves.extend(
+                self.payloads
+                    .of_event(kind)
+                    .iter()
+                    .flat_map(|data| self.deliveries(kind, data)),
+            );
         }
     }
 
     fn starts(&self, moves: &mut Vec<SimulationStep>) {
-        let starts = self.program.manifest().subscriptions.iter().filter(|subscription| subscription.starts);
+        let starts = self
+            .program
+            .manifest()
+            .subscriptions
+            .iter()
+            .filter(|subscription| subscription.starts);
         for kind in starts.map(|subscription| &subscription.kind) {
-            moves.extend(self.payloads.of_start().iter().flat_map(|data| self.deliveries(kind, data)));
-            let Some(versions) = self.definition.events.get(kind) else { continue };
+            moves.extend(
+                self.payloads
+                    .of_start()
+                    .iter()
+                    .flat_map(|data| self.deliveries(kind, data)),
+            );
+            let Some(versions) = self.definition.events.get(kind) else {
+                continue;
+            };
             for version in versions.accepts.iter().filter(|version| **version != 1) {
-                let event = EventStep { version: *version, ..event(kind, self.payloads.usual()) };
+                let event = EventStep {
+                    version: *version,
+                    ..event(kind, self.payloads.usual())
+                };
                 moves.push(SimulationStep::Event(event));
             }
         }
@@ -188,23 +246,33 @@ impl Moves<'_> {
                 continue;
             }
             let kind = &subscription.kind;
-            moves.extend(self.payloads.of_event(kind).iter().flat_map(|data| self.deliveries(kind, data)));
+            moves.extend(
+                self.payloads
+                    .of_event(kind)
+                    .iter()
+                    .flat_map(|data| self.deliveries(kind, data)),
+            );
             if started && self.is_addressed(kind) {
-                moves.push(SimulationStep::Signal { kind: kind.clone(), data: self.payloads.usual() });
+                moves.push(SimulationStep::Signal {
+                    kind: kind.clone(),
+                    data: self.payloads.usual(),
+                });
             }
         }
     }
 
     /// Returns the event with each combination of the attributes that expressions read.
     fn deliveries(&self, kind: &EventType, data: &Value) -> impl Iterator<Item = SimulationStep> {
-        let events = self.payloads.envelopes.combinations(&event(kind, data.clone()));
+        let events = self
+            .payloads
+            .envelopes
+            .combinations(&event(kind, data.clone()));
         events.into_iter().map(SimulationStep::Event)
     }
 
     /// Returns whether a handler or a step waits for an event that no work causes. Signals have these types.
     fn is_addressed(&self, kind: &EventType) -> bool {
-        let awaits =
-            |step: &Step| matches!(&step.action, Action::Event(event) if event.events.contains(kind));
+        let awaits = |step: &Step| matches!(&step.action, Action::Event(event) if event.events.contains(kind));
         self.definition.on.iter().any(|on| on.event.contains(kind))
             || self.definition.steps.iter().any(awaits)
     }
@@ -216,8 +284,14 @@ impl Moves<'_> {
         moves: &mut Vec<SimulationStep>,
         unawaited: &mut Vec<SimulationStep>,
     ) {
-        for (tag, requested) in state.entry().into_iter().flat_map(SimulatedInstance::requested_work) {
-            let timers = state.instance().map_or(&[][..], |instance| &instance.timers);
+        for (tag, requested) in state
+            .entry()
+            .into_iter()
+            .flat_map(SimulatedInstance::requested_work)
+        {
+            let timers = state
+                .instance()
+                .map_or(&[][..], |instance| &instance.timers);
             let pending = PendingResponse {
                 tag,
                 work: &requested.item.work,
@@ -231,7 +305,9 @@ impl Moves<'_> {
                     }
                     pending.failures(unawaited);
                 }
-                Some(spec) if step_states.awaits(tag.as_str()) => self.results(&pending, &spec, moves),
+                Some(spec) if step_states.awaits(tag.as_str()) => {
+                    self.results(&pending, &spec, moves)
+                }
                 Some(spec) => self.results(&pending, &spec, unawaited),
                 None if pending.is_open => {
                     moves.extend([ok(tag, None, self.payloads.usual()), rejection(tag)]);
@@ -240,8 +316,9 @@ impl Moves<'_> {
             }
         }
         // A step that waits for an event requests no work.
-        for (tag, _) in
-            step_states.iter().filter(|(tag, state)| is_in_progress(state) && !step_states.has_elements(tag))
+        for (tag, _) in step_states
+            .iter()
+            .filter(|(tag, state)| is_in_progress(state) && !step_states.has_elements(tag))
         {
             let step = step_of(self.definition, WorkTag::parse(tag).step);
             if !step.is_some_and(|step| matches!(step.action, Action::Event(_))) {
@@ -266,8 +343,16 @@ impl Moves<'_> {
             ResponseSource::Outcome if pending.is_open => {
                 let payloads = self.payloads.of_step(WorkTag::parse(tag.as_str()).step);
                 moves.extend(payloads.iter().map(|data| ok(tag, None, data.clone())));
-                moves.extend(spec.ok.iter().map(|(name, _)| ok(tag, Some(name), self.payloads.usual())));
-                moves.extend(spec.fail.iter().map(|(name, _)| failure(tag, name, self.payloads.usual())));
+                moves.extend(
+                    spec.ok
+                        .iter()
+                        .map(|(name, _)| ok(tag, Some(name), self.payloads.usual())),
+                );
+                moves.extend(
+                    spec.fail
+                        .iter()
+                        .map(|(name, _)| failure(tag, name, self.payloads.usual())),
+                );
             }
             ResponseSource::Acceptance
             | ResponseSource::Outcome
@@ -282,7 +367,11 @@ impl Moves<'_> {
     fn events_of(&self, tag: &Name, spec: &ResponseSpec<'_>, moves: &mut Vec<SimulationStep>) {
         let payloads = self.payloads.of_step(WorkTag::parse(tag.as_str()).step);
         for (name, _) in &spec.ok {
-            moves.extend(payloads.iter().map(|data| ok(tag, Some(name), data.clone())));
+            moves.extend(
+                payloads
+                    .iter()
+                    .map(|data| ok(tag, Some(name), data.clone())),
+            );
         }
         for (name, _) in &spec.fail {
             moves.extend(payloads.iter().map(|data| failure(tag, name, data.clone())));
@@ -298,10 +387,15 @@ impl Moves<'_> {
         disturbances: &mut Vec<SimulationStep>,
     ) {
         for task in state.entry().into_iter().flat_map(SimulatedInstance::tasks) {
-            let payloads = self.payloads.of_step(WorkTag::parse(task.spec.tag.as_str()).step);
+            let payloads = self
+                .payloads
+                .of_step(WorkTag::parse(task.spec.tag.as_str()).step);
             for outcome in &task.spec.outcomes {
-                let moves =
-                    if outcome.as_str() == NOT_EXECUTED { &mut *disturbances } else { &mut *expected };
+                let moves = if outcome.as_str() == NOT_EXECUTED {
+                    &mut *disturbances
+                } else {
+                    &mut *expected
+                };
                 moves.extend(payloads.iter().map(|data| SimulationStep::Task {
                     tag: task.spec.tag.to_string(),
                     outcome: Some(outcome.clone()),
@@ -315,7 +409,9 @@ impl Moves<'_> {
 
 /// Returns whether the instance waits for the result of a work item.
 fn is_pending(state: &ProofState, work_id: Uuid) -> bool {
-    let pending = state.instance().map_or(&[][..], |instance| &instance.pending_work);
+    let pending = state
+        .instance()
+        .map_or(&[][..], |instance| &instance.pending_work);
     pending.iter().any(|work| work.id == work_id)
 }
 
@@ -357,15 +453,28 @@ fn offered(proof_move: Move, class: MoveClass) -> OfferedMove {
 }
 
 fn event(kind: &EventType, data: Value) -> EventStep {
-    EventStep { correlation: Some(CORRELATION.to_owned()), ..EventStep::new(kind.clone(), data) }
+    EventStep {
+        correlation: Some(CORRELATION.to_owned()),
+        ..EventStep::new(kind.clone(), data)
+    }
 }
 
 fn ok(tag: &Name, event: Option<&EventType>, data: Value) -> SimulationStep {
-    SimulationStep::Ok { tag: tag.to_string(), event: event.cloned(), data }
+    SimulationStep::Ok {
+        tag: tag.to_string(),
+        event: event.cloned(),
+        data,
+    }
 }
 
 fn failure(tag: &Name, event: &EventType, data: Value) -> SimulationStep {
-    SimulationStep::Fail { tag: tag.to_string(), event: Some(event.clone()), code: None, message: None, data }
+    SimulationStep::Fail {
+        tag: tag.to_string(),
+        event: Some(event.clone()),
+        code: None,
+        message: None,
+        data,
+    }
 }
 
 fn rejection(tag: &Name) -> SimulationStep {

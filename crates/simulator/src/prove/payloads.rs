@@ -49,10 +49,16 @@ impl Payloads {
                 }
             }
         }
-        let lists = definition.steps.iter().filter_map(|step| step.foreach.as_ref());
+        let lists = definition
+            .steps
+            .iter()
+            .filter_map(|step| step.foreach.as_ref());
         for (chain, _) in lists.filter_map(|each| chains(&each.list).into_iter().next()) {
             for path in paths(&chain, &aliases) {
-                decisive.insert(path.clone(), samples.candidates(&path).take(2).cloned().collect());
+                decisive.insert(
+                    path.clone(),
+                    samples.candidates(&path).take(2).cloned().collect(),
+                );
             }
         }
         let mut usual = samples.usual();
@@ -62,13 +68,24 @@ impl Payloads {
             }
         }
         samples.correlate(&mut usual);
-        let mut this = Self { usual, decisive, envelopes: samples.envelopes, ..Self::default() };
+        let mut this = Self {
+            usual,
+            decisive,
+            envelopes: samples.envelopes,
+            ..Self::default()
+        };
         this.of_start = this.for_reader(&(&definition.vars, &definition.reference));
         let steps = definition.steps.iter();
-        this.by_step = steps.map(|step| (step.id.to_string(), this.for_reader(step))).collect();
+        this.by_step = steps
+            .map(|step| (step.id.to_string(), this.for_reader(step)))
+            .collect();
         let handled = definition.on.iter().flat_map(|on| &on.event);
         let payloads = handled.map(|kind| {
-            let handlers: Vec<_> = definition.on.iter().filter(|on| on.event.contains(kind)).collect();
+            let handlers: Vec<_> = definition
+                .on
+                .iter()
+                .filter(|on| on.event.contains(kind))
+                .collect();
             (kind.to_string(), this.for_reader(&handlers))
         });
         this.by_event = payloads.collect();
@@ -82,12 +99,16 @@ impl Payloads {
 
     /// Returns the payloads of a response to a step.
     pub(super) fn of_step(&self, step: &str) -> &[Value] {
-        self.by_step.get(step).map_or(std::slice::from_ref(&self.usual), Vec::as_slice)
+        self.by_step
+            .get(step)
+            .map_or(std::slice::from_ref(&self.usual), Vec::as_slice)
     }
 
     /// Returns the payloads of an event that no step waits for.
     pub(super) fn of_event(&self, kind: &EventType) -> &[Value] {
-        self.by_event.get(kind.as_str()).map_or(std::slice::from_ref(&self.usual), Vec::as_slice)
+        self.by_event
+            .get(kind.as_str())
+            .map_or(std::slice::from_ref(&self.usual), Vec::as_slice)
     }
 
     /// Returns the payload with the usual values.
@@ -108,16 +129,23 @@ impl Payloads {
             })
             .filter_map(|chain| Some(chain.strip_prefix("event.")?.to_owned()))
             .collect();
-        let fields: Vec<_> =
-            self.decisive.iter().filter(|(path, values)| reads.contains(*path) && values.len() > 1).collect();
+        let fields: Vec<_> = self
+            .decisive
+            .iter()
+            .filter(|(path, values)| reads.contains(*path) && values.len() > 1)
+            .collect();
         let combinations: usize = fields.iter().map(|(_, values)| values.len()).product();
         let mut payloads = vec![self.usual.clone()];
         for (path, values) in fields {
             // All combinations if there are few; otherwise each value alone.
-            let bases =
-                if combinations <= MAX_PAYLOADS { payloads.clone() } else { vec![self.usual.clone()] };
-            for (base, value) in
-                bases.iter().flat_map(|base| values[1..].iter().map(move |value| (base, value)))
+            let bases = if combinations <= MAX_PAYLOADS {
+                payloads.clone()
+            } else {
+                vec![self.usual.clone()]
+            };
+            for (base, value) in bases
+                .iter()
+                .flat_map(|base| values[1..].iter().map(move |value| (base, value)))
             {
                 let mut payload = base.clone();
                 set_field(&mut payload, path, value.clone());
@@ -132,10 +160,13 @@ impl Payloads {
 /// Returns the values of a field for which the expression has different results.
 fn decisive_values(chain: &str, method: Option<&str>, rest: &str, text: &str) -> Vec<Value> {
     match method {
-        Some("size" | "map" | "filter" | "all" | "exists" | "exists_one") => vec![json!([1, 2]), json!([])],
-        Some("orValue" | "or" | "value" | "hasValue") => {
-            literals(rest).first().map(|literal| neighbors("==", literal)).unwrap_or_default()
+        Some("size" | "map" | "filter" | "all" | "exists" | "exists_one") => {
+            vec![json!([1, 2]), json!([])]
         }
+        Some("orValue" | "or" | "value" | "hasValue") => literals(rest)
+            .first()
+            .map(|literal| neighbors("==", literal))
+            .unwrap_or_default(),
         Some(_) => {
             let fitting = literals(text).into_iter().filter(Value::is_string);
             fitting.chain([json!("x")]).collect()
@@ -149,10 +180,14 @@ const OPERATORS: [&str; 7] = ["==", "!=", "<=", ">=", "<", ">", "in "];
 /// Returns the values on both sides of a comparison, and both values of a condition that is only the field.
 fn compared_values(chain: &str, rest: &str, text: &str) -> Vec<Value> {
     let behind = rest.trim_start();
-    if text.trim_start_matches('!') == chain || ["&&", "||"].iter().any(|and| behind.starts_with(and)) {
+    if text.trim_start_matches('!') == chain
+        || ["&&", "||"].iter().any(|and| behind.starts_with(and))
+    {
         return vec![json!(true), json!(false)];
     }
-    let operator = OPERATORS.iter().find(|operator| behind.starts_with(**operator));
+    let operator = OPERATORS
+        .iter()
+        .find(|operator| behind.starts_with(**operator));
     if let Some(operator) = operator {
         let operand = behind[operator.len()..].trim_start();
         if operand.starts_with("null") {
@@ -161,13 +196,18 @@ fn compared_values(chain: &str, rest: &str, text: &str) -> Vec<Value> {
         let end = operand.find(['&', '|', '?']).unwrap_or(operand.len());
         let found = literals(&operand[..end]);
         return match found.first() {
-            Some(_) if *operator == "in " => found.into_iter().take(2).chain([json!("x")]).collect(),
+            Some(_) if *operator == "in " => {
+                found.into_iter().take(2).chain([json!("x")]).collect()
+            }
             Some(literal) => neighbors(operator, literal),
             None => vec![json!(7), json!(8)],
         };
     }
     let before = text[..text.len() - rest.len() - chain.len()].trim_end();
-    if !OPERATORS.iter().any(|operator| before.ends_with(operator.trim_end())) {
+    if !OPERATORS
+        .iter()
+        .any(|operator| before.ends_with(operator.trim_end()))
+    {
         return Vec::new();
     }
     literals(before).last().map_or_else(Vec::new, |literal| {
@@ -202,11 +242,20 @@ mod tests {
         };
         assert_eq!(values("vars.score < 300"), [json!(300), json!(299)]);
         assert_eq!(values("vars.score <= 300 && x"), [json!(300), json!(301)]);
-        assert_eq!(values("event.airline == 'north'"), [json!("north"), json!("x")]);
+        assert_eq!(
+            values("event.airline == 'north'"),
+            [json!("north"), json!("x")]
+        );
         assert_eq!(values("vars.car != null"), [json!(7), Value::Null]);
         assert_eq!(values("event.approved"), [json!(true), json!(false)]);
-        assert_eq!(values("event.overridden.orValue(false)"), [json!(false), json!(true)]);
-        assert_eq!(values("100 > event.total"), [json!(100), json!(99), json!(101)]);
+        assert_eq!(
+            values("event.overridden.orValue(false)"),
+            [json!(false), json!(true)]
+        );
+        assert_eq!(
+            values("100 > event.total"),
+            [json!(100), json!(99), json!(101)]
+        );
         assert_eq!(values("=event.total"), Vec::<Value>::new());
         assert_eq!(values("=event.amount * 100"), Vec::<Value>::new());
     }

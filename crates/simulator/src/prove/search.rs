@@ -70,9 +70,9 @@ impl<'s, 'p> Search<'s, 'p> {
         while !level.is_empty() {
             if self.depth == self.options.max_steps {
                 let limit = self.options.max_steps;
-                return Some(
-                    self.limit(&format!("the limit of {limit} steps was reached; increase --max-steps")),
-                );
+                return Some(self.limit(&format!(
+                    "the limit of {limit} steps was reached; increase --max-steps"
+                )));
             }
             let mut next = Vec::new();
             for batch in level.chunks(BATCH) {
@@ -94,7 +94,10 @@ impl<'s, 'p> Search<'s, 'p> {
         if self.unscheduled.is_some() {
             return Stop::Limit(reason.to_owned());
         }
-        Stop::Limit(format!("{reason}. No run of at most {} inputs violates an invariant", self.depth))
+        Stop::Limit(format!(
+            "{reason}. No run of at most {} inputs violates an invariant",
+            self.depth
+        ))
     }
 
     /// Expands states on all threads; the result has their order.
@@ -105,39 +108,59 @@ impl<'s, 'p> Search<'s, 'p> {
         }
         std::thread::scope(|scope| {
             let chunks = states.chunks(states.len().div_ceil(threads));
-            let workers: Vec<_> = chunks.map(|chunk| scope.spawn(|| self.expand_chunk(chunk))).collect();
+            let workers: Vec<_> = chunks
+                .map(|chunk| scope.spawn(|| self.expand_chunk(chunk)))
+                .collect();
             let join = |worker: std::thread::ScopedJoinHandle<'_, Vec<Expansion>>| {
-                worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+                worker
+                    .join()
+                    .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
             };
             workers.into_iter().flat_map(join).collect()
         })
     }
 
     fn expand_chunk(&self, states: &[ToExpand]) -> Vec<Expansion> {
-        let limits = MoveLimits { disturbances: self.options.disturbances, only_progress: self.stops_at_end };
+        let limits = MoveLimits {
+            disturbances: self.options.disturbances,
+            only_progress: self.stops_at_end,
+        };
         // States with the same parent follow one another.
         let mut parent = (START, self.start.clone());
         let expand = |(state, kept): &ToExpand| {
             if let Some(kept) = kept {
-                return self.prover.expand(kept, self.graph.disturbances(*state), limits);
+                return self
+                    .prover
+                    .expand(kept, self.graph.disturbances(*state), limits);
             }
             let origin = self.graph.parent(*state);
             if parent.0 != origin {
                 parent = (origin, self.start.after(&self.graph.path(origin)));
             }
             let from_parent = self.graph.move_from_parent(*state);
-            let expanded = parent.1.after(from_parent.map_or(&[], std::slice::from_ref));
-            self.prover.expand(&expanded, self.graph.disturbances(*state), limits)
+            let expanded = parent
+                .1
+                .after(from_parent.map_or(&[], std::slice::from_ref));
+            self.prover
+                .expand(&expanded, self.graph.disturbances(*state), limits)
         };
         states.iter().map(expand).collect()
     }
 
-    fn record(&mut self, state: StateId, expansion: Expansion, next: &mut Vec<ToExpand>) -> Option<Stop> {
+    fn record(
+        &mut self,
+        state: StateId,
+        expansion: Expansion,
+        next: &mut Vec<ToExpand>,
+    ) -> Option<Stop> {
         self.completed.extend(expansion.completed);
         self.remaining.extend(expansion.remaining);
         if let Some((violation, moves)) = expansion.violation {
             let path = [self.graph.path(state), moves].concat();
-            if let Some(found) = self.prover.counterexample(&self.start, &path, violation.rule) {
+            if let Some(found) = self
+                .prover
+                .counterexample(&self.start, &path, violation.rule)
+            {
                 return Some(Stop::Violated(Box::new(found)));
             }
             self.unscheduled.get_or_insert(violation);
@@ -145,7 +168,9 @@ impl<'s, 'p> Search<'s, 'p> {
         }
         self.transitions += expansion.reached.len();
         for (reached, status, after) in expansion.reached {
-            let Some(new) = self.graph.reach(state, &reached) else { continue };
+            let Some(new) = self.graph.reach(state, &reached) else {
+                continue;
+            };
             if let Some(status) = status.filter(|status| status.is_final()) {
                 *self.ends.entry(status.as_str().to_owned()).or_default() += 1;
                 if self.stops_at_end {
@@ -176,26 +201,41 @@ impl<'s, 'p> Search<'s, 'p> {
         });
         match self.check_dead_ends() {
             DeadEnds::Violated(found) => ProofOutcome::Violated(found),
-            DeadEnds::Unproved(reason) => ProofOutcome::NotProved { reason: limit.unwrap_or(reason) },
+            DeadEnds::Unproved(reason) => ProofOutcome::NotProved {
+                reason: limit.unwrap_or(reason),
+            },
             DeadEnds::None => limit
                 .or(unscheduled)
-                .map_or(ProofOutcome::Proved, |reason| ProofOutcome::NotProved { reason }),
+                .map_or(ProofOutcome::Proved, |reason| ProofOutcome::NotProved {
+                    reason,
+                }),
         }
     }
 
     /// Examines the states from which no visited transition leads to an end.
     fn check_dead_ends(&self) -> DeadEnds {
         let dead_ends = self.graph.dead_ends();
-        let paths: Vec<_> =
-            dead_ends.iter().take(MAX_DEAD_ENDS).map(|state| self.graph.path(*state)).collect();
-        let counterexample =
-            |path: &Vec<Move>| self.prover.counterexample(&self.start, path, Invariant::EndReachable);
+        let paths: Vec<_> = dead_ends
+            .iter()
+            .take(MAX_DEAD_ENDS)
+            .map(|state| self.graph.path(*state))
+            .collect();
+        let counterexample = |path: &Vec<Move>| {
+            self.prover
+                .counterexample(&self.start, path, Invariant::EndReachable)
+        };
         if let Some(found) = paths.iter().find_map(counterexample) {
             return DeadEnds::Violated(Box::new(found));
         }
-        let unproved: Vec<_> = paths.iter().filter(|path| !self.ends_with_disturbances(path)).collect();
+        let unproved: Vec<_> = paths
+            .iter()
+            .filter(|path| !self.ends_with_disturbances(path))
+            .collect();
         let waits = |path: &&&Vec<Move>| {
-            self.start.after(path).instance().is_some_and(|instance| !instance.waits.is_empty())
+            self.start
+                .after(path)
+                .instance()
+                .is_some_and(|instance| !instance.waits.is_empty())
         };
         if let Some(path) = unproved.iter().find(waits).or(unproved.first()) {
             return DeadEnds::Unproved(self.describe_dead_end(path));
@@ -217,7 +257,10 @@ impl<'s, 'p> Search<'s, 'p> {
             disturbances: self.options.disturbances.max(1),
             ..self.options
         };
-        let mut search = Search { stops_at_end: true, ..Search::new(self.prover, start, options) };
+        let mut search = Search {
+            stops_at_end: true,
+            ..Search::new(self.prover, start, options)
+        };
         matches!(search.run(), Some(Stop::Ended))
     }
 
@@ -228,7 +271,11 @@ impl<'s, 'p> Search<'s, 'p> {
         let moves: Vec<_> = path.iter().map(ToString::to_string).collect();
         format!(
             "the instance waits for {}, and no payload with the values of the definition leads to an end; check the conditions. Inputs: {}",
-            if waits.is_empty() { "nothing".to_owned() } else { waits.join(", ") },
+            if waits.is_empty() {
+                "nothing".to_owned()
+            } else {
+                waits.join(", ")
+            },
             moves.join(", ")
         )
     }

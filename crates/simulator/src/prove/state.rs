@@ -59,7 +59,10 @@ pub(super) struct ProofState {
 
 impl ProofState {
     pub(super) fn new(runner: ScenarioRunner) -> Self {
-        Self { runner, checker: InvariantChecker::new() }
+        Self {
+            runner,
+            checker: InvariantChecker::new(),
+        }
     }
 
     /// Returns the state after moves that are possible.
@@ -89,7 +92,9 @@ impl ProofState {
 
     /// Returns the instance under test with its work.
     pub(super) fn entry(&self) -> Option<&SimulatedInstance> {
-        self.runner.instance().and_then(|key| self.runner.simulator.simulated_instance(key))
+        self.runner
+            .instance()
+            .and_then(|key| self.runner.simulator.simulated_instance(key))
     }
 
     /// Returns the key of the state. Its core is equal for states that receive the same later inputs in the same way. It
@@ -134,9 +139,14 @@ fn hash_entry(
             let requested = entry.requested_work_by_tag(work.tag.as_str());
             let last = requested.filter(|requested| requested.item.id == work.id);
             let is_open = last.map(|requested| !requested.completed);
-            let record = (&work.tag, work.survives_end, work.dead_letter.is_some(), is_open);
-            let is_optional =
-                !work.survives_end && step_states.is_some_and(|states| !states.awaits(work.tag.as_str()));
+            let record = (
+                &work.tag,
+                work.survives_end,
+                work.dead_letter.is_some(),
+                is_open,
+            );
+            let is_optional = !work.survives_end
+                && step_states.is_some_and(|states| !states.awaits(work.tag.as_str()));
             if !is_optional {
                 key.add(record);
                 continue;

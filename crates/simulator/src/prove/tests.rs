@@ -53,7 +53,11 @@ fn prove_program(program: impl Program + 'static) -> ProveReport {
 #[track_caller]
 fn check_proved(text: &str) -> ProveReport {
     let report = prove_program(compiled(text));
-    assert!(matches!(report.outcome, ProofOutcome::Proved), "{:#?}", report.outcome);
+    assert!(
+        matches!(report.outcome, ProofOutcome::Proved),
+        "{:#?}",
+        report.outcome
+    );
     assert_eq!(report.never_completed, Vec::<String>::new());
     report
 }
@@ -63,19 +67,34 @@ fn check_proved(text: &str) -> ProveReport {
 fn check_violated(program: impl Program + 'static, expected: &[Invariant]) -> Counterexample {
     let program: Arc<dyn Program> = Arc::new(program);
     let report = prove(&program, options()).unwrap();
-    let ProofOutcome::Violated(found) = report.outcome else { panic!("{:#?}", report.outcome) };
-    assert!(expected.contains(&found.violation.rule), "{:#?}", found.violation);
+    let ProofOutcome::Violated(found) = report.outcome else {
+        panic!("{:#?}", report.outcome)
+    };
+    assert!(
+        expected.contains(&found.violation.rule),
+        "{:#?}",
+        found.violation
+    );
     let mismatches = run_as_test(&found, &program);
-    assert!(mismatches.iter().any(|message| message.starts_with("invariant violated")), "{mismatches:?}");
+    assert!(
+        mismatches
+            .iter()
+            .any(|message| message.starts_with("invariant violated")),
+        "{mismatches:?}"
+    );
     *found
 }
 
 fn run_as_test(found: &Counterexample, program: &Arc<dyn Program>) -> Vec<String> {
     let text = found.test_case("trip.saga.yaml", "prove");
-    let file = TestFile::parse(&text, "found.saga.test.yaml").unwrap_or_else(|p| panic!("{text}\n{p:?}"));
+    let file =
+        TestFile::parse(&text, "found.saga.test.yaml").unwrap_or_else(|p| panic!("{text}\n{p:?}"));
     let programs = Arc::new(SimulatorPrograms::new([Arc::clone(program)]));
     let saga = program.definition_ref().saga.clone();
-    test_file::run(&file.cases[0], &saga, &programs).into_iter().map(|mismatch| mismatch.message).collect()
+    test_file::run(&file.cases[0], &saga, &programs)
+        .into_iter()
+        .map(|mismatch| mismatch.message)
+        .collect()
 }
 
 #[track_caller]
@@ -91,7 +110,10 @@ fn check_bug_in(definition: &str, bug: InjectedBug, expected: &[Invariant]) {
 }
 
 fn in_doubt_tasks() -> String {
-    TRIP.replace("{ effect: cars.rent }", "{ effect: cars.rent }, in_doubt: ask")
+    TRIP.replace(
+        "{ effect: cars.rent }",
+        "{ effect: cars.rent }, in_doubt: ask",
+    )
 }
 
 /// Requirements: T3, T4, E4, E6.
@@ -122,8 +144,11 @@ steps:
 fn result_does_not_depend_on_the_number_of_threads() {
     let program: Arc<dyn Program> = Arc::new(compiled(TRIP));
     let with_threads = |threads| {
-        let options =
-            ProveOptions { threads: NonZeroUsize::new(threads).unwrap(), max_states: 300, ..options() };
+        let options = ProveOptions {
+            threads: NonZeroUsize::new(threads).unwrap(),
+            max_states: 300,
+            ..options()
+        };
         prove(&program, options).unwrap().to_json()
     };
     assert_eq!(with_threads(1), with_threads(3));
@@ -132,13 +157,34 @@ fn result_does_not_depend_on_the_number_of_threads() {
 #[test]
 fn limit_of_states_is_not_a_proof() {
     let program: Arc<dyn Program> = Arc::new(compiled(TRIP));
-    let report = prove(&program, ProveOptions { max_states: 20, ..options() }).unwrap();
-    let ProofOutcome::NotProved { reason } = report.outcome else { panic!("{:#?}", report.outcome) };
+    let report = prove(
+        &program,
+        ProveOptions {
+            max_states: 20,
+            ..options()
+        },
+    )
+    .unwrap();
+    let ProofOutcome::NotProved { reason } = report.outcome else {
+        panic!("{:#?}", report.outcome)
+    };
     assert!(reason.contains("the limit of 20 states"), "{reason}");
     assert_eq!(report.states, 20);
-    let report = prove(&program, ProveOptions { max_steps: 3, ..options() }).unwrap();
-    let ProofOutcome::NotProved { reason } = report.outcome else { panic!("{:#?}", report.outcome) };
-    assert!(reason.contains("No run of at most 3 inputs violates an invariant"), "{reason}");
+    let report = prove(
+        &program,
+        ProveOptions {
+            max_steps: 3,
+            ..options()
+        },
+    )
+    .unwrap();
+    let ProofOutcome::NotProved { reason } = report.outcome else {
+        panic!("{:#?}", report.outcome)
+    };
+    assert!(
+        reason.contains("No run of at most 3 inputs violates an invariant"),
+        "{reason}"
+    );
 }
 
 /// Requirements: T3.
@@ -164,7 +210,10 @@ steps:
   - { id: pay, do: { effect: e.pay } }
 ";
     check_proved(allowed);
-    let broken = allowed.replace("  # orlog: allow OL03 because an unused request expires by itself\n", "");
+    let broken = allowed.replace(
+        "  # orlog: allow OL03 because an unused request expires by itself\n",
+        "",
+    );
     check_violated(compiled(&broken), &[Invariant::AllOrNothing]);
 }
 
@@ -182,7 +231,14 @@ steps:
   - { id: delivered, do: { event: Delivered } }
 ";
     let found = check_violated(compiled(broken), &[Invariant::AllOrNothing]);
-    assert!(found.steps.iter().any(|step| step.to_string().contains("Withdrawn")), "{:?}", found.steps);
+    assert!(
+        found
+            .steps
+            .iter()
+            .any(|step| step.to_string().contains("Withdrawn")),
+        "{:?}",
+        found.steps
+    );
     check_proved(&broken.replace("id: pay,", "id: pay, pivot: true,"));
 }
 
@@ -232,7 +288,9 @@ steps:
   - { id: pay, do: { effect: payments.charge } }
 ";
     let report = prove_program(compiled(broken));
-    let ProofOutcome::NotProved { reason } = report.outcome else { panic!("{:#?}", report.outcome) };
+    let ProofOutcome::NotProved { reason } = report.outcome else {
+        panic!("{:#?}", report.outcome)
+    };
     assert!(reason.contains("waits for Released"), "{reason}");
 }
 
@@ -246,8 +304,13 @@ steps:
   - { id: paid, do: { event: Paid, when: event.amount > 3 && event.amount < 3 } }
 ";
     let report = prove_program(compiled(broken));
-    let ProofOutcome::NotProved { reason } = report.outcome else { panic!("{:#?}", report.outcome) };
-    assert!(reason.contains("waits for Paid") && reason.contains("check the conditions"), "{reason}");
+    let ProofOutcome::NotProved { reason } = report.outcome else {
+        panic!("{:#?}", report.outcome)
+    };
+    assert!(
+        reason.contains("waits for Paid") && reason.contains("check the conditions"),
+        "{reason}"
+    );
     assert_eq!(report.never_completed, ["paid"]);
 }
 
@@ -301,8 +364,15 @@ steps:
     let start = ProofState::new(scenario_runner(&program, &programs));
     let event = |kind: &str| orlog_model::EventType::new(kind).unwrap();
     let timer = |name: &str| Move::Timer(orlog_model::Name::new(name).unwrap());
-    let begun = Move::Step(SimulationStep::Event(crate::step::EventStep::new(event("Begun"), Value::Null)));
-    let first = SimulationStep::Ok { tag: "first".to_owned(), event: None, data: Value::Null };
+    let begun = Move::Step(SimulationStep::Event(crate::step::EventStep::new(
+        event("Begun"),
+        Value::Null,
+    )));
+    let first = SimulationStep::Ok {
+        tag: "first".to_owned(),
+        event: None,
+        data: Value::Null,
+    };
     let path = [begun, Move::Step(first)];
 
     let next = |moves: &[Move]| {
@@ -310,7 +380,10 @@ steps:
         timers.iter().map(ToString::to_string).collect::<Vec<_>>()
     };
     assert_eq!(next(&path[..1]), ["first"]);
-    let saga_timer = next(&path).into_iter().find(|name| name != "second").unwrap();
+    let saga_timer = next(&path)
+        .into_iter()
+        .find(|name| name != "second")
+        .unwrap();
 
     let late = [&path[..], &[timer(&saga_timer)]].concat();
     let steps = schedule(&start, &late, |_: &str| false).unwrap();
@@ -351,12 +424,19 @@ steps:
   - { id: next, do: { restart_as_new: Begun, data: { month: =vars.month } } }
 ",
     ));
-    assert!(matches!(restarted.outcome, ProofOutcome::Proved), "{:#?}", restarted.outcome);
+    assert!(
+        matches!(restarted.outcome, ProofOutcome::Proved),
+        "{:#?}",
+        restarted.outcome
+    );
 }
 
 #[test]
 fn dropped_compensation_is_found() {
-    check_bug(InjectedBug::DropsCompensation, &[Invariant::CompensationRequested, Invariant::EndReachable]);
+    check_bug(
+        InjectedBug::DropsCompensation,
+        &[Invariant::CompensationRequested, Invariant::EndReachable],
+    );
 }
 
 #[test]
@@ -368,7 +448,11 @@ fn second_compensation_is_found() {
 fn compensation_out_of_order_is_found() {
     check_bug(
         InjectedBug::CompensatesOutOfOrder,
-        &[Invariant::CompensatedInReverse, Invariant::CompensatedOnce, Invariant::CompensationRequested],
+        &[
+            Invariant::CompensatedInReverse,
+            Invariant::CompensatedOnce,
+            Invariant::CompensationRequested,
+        ],
     );
 }
 
@@ -386,13 +470,19 @@ fn ignored_result_is_found() {
 fn lost_late_success_is_found() {
     check_bug(
         InjectedBug::DropsLateSuccess,
-        &[Invariant::LateSuccessHandled, Invariant::UnknownOutcomeHandled],
+        &[
+            Invariant::LateSuccessHandled,
+            Invariant::UnknownOutcomeHandled,
+        ],
     );
 }
 
 #[test]
 fn new_work_while_compensating_is_found() {
-    check_bug(InjectedBug::StartsWorkWhileCompensating, &[Invariant::NoNewWorkWhileCompensating]);
+    check_bug(
+        InjectedBug::StartsWorkWhileCompensating,
+        &[Invariant::NoNewWorkWhileCompensating],
+    );
 }
 
 #[test]
@@ -402,19 +492,33 @@ fn leaked_timer_is_found() {
 
 #[test]
 fn second_final_fact_is_found() {
-    check_bug(InjectedBug::EmitsFinalFactTwice, &[Invariant::FinalFactEmittedOnce]);
+    check_bug(
+        InjectedBug::EmitsFinalFactTwice,
+        &[Invariant::FinalFactEmittedOnce],
+    );
 }
 
 #[test]
 fn another_idempotency_key_is_found() {
-    check_bug(InjectedBug::ChangesIdempotencyKey, &[Invariant::IdempotencyKeyKept]);
+    check_bug(
+        InjectedBug::ChangesIdempotencyKey,
+        &[Invariant::IdempotencyKeyKept],
+    );
 }
 
 #[test]
 fn missing_and_repeated_in_doubt_tasks_are_found() {
     let definition = in_doubt_tasks();
-    check_bug_in(&definition, InjectedBug::SkipsInDoubtTask, &[Invariant::InDoubtTaskOpened]);
-    check_bug_in(&definition, InjectedBug::RetriesInDoubt, &[Invariant::InDoubtTaskOpened]);
+    check_bug_in(
+        &definition,
+        InjectedBug::SkipsInDoubtTask,
+        &[Invariant::InDoubtTaskOpened],
+    );
+    check_bug_in(
+        &definition,
+        InjectedBug::RetriesInDoubt,
+        &[Invariant::InDoubtTaskOpened],
+    );
 }
 
 #[test]
@@ -431,7 +535,11 @@ steps:
   - { id: signed, do: { event: Signed, count: 2 }, timeout: \"=vars.express == true ? duration('5m') : duration('1h')\" }
 ";
     let report = check_proved(text);
-    assert!(report.ends.keys().any(|status| status == "completed"), "{:?}", report.ends);
+    assert!(
+        report.ends.keys().any(|status| status == "completed"),
+        "{:?}",
+        report.ends
+    );
 }
 
 #[test]
@@ -504,21 +612,42 @@ const BUGS: [InjectedBug; 12] = [
 
 /// Returns the outcome, the violated invariant and the number of steps of the counterexample, and what was reached.
 /// Outcome, violated invariant with the length of its counterexample, ends, and remaining steps.
-type Summary<'r> = (&'static str, Option<(Invariant, usize)>, Vec<&'r String>, &'r [String]);
+type Summary<'r> = (
+    &'static str,
+    Option<(Invariant, usize)>,
+    Vec<&'r String>,
+    &'r [String],
+);
 
 fn summary(report: &ProveReport) -> Summary<'_> {
     let found = match &report.outcome {
         ProofOutcome::Violated(found) => Some((found.violation.rule, found.steps.len())),
         ProofOutcome::Proved | ProofOutcome::NotProved { .. } => None,
     };
-    let reached = if found.is_some() { Vec::new() } else { report.ends.keys().collect() };
-    (report.outcome.as_str(), found, reached, if found.is_some() { &[] } else { &report.never_completed })
+    let reached = if found.is_some() {
+        Vec::new()
+    } else {
+        report.ends.keys().collect()
+    };
+    (
+        report.outcome.as_str(),
+        found,
+        reached,
+        if found.is_some() {
+            &[]
+        } else {
+            &report.never_completed
+        },
+    )
 }
 
 #[track_caller]
 fn check_reduction(program: impl Program + 'static, disturbances: u8) -> [usize; 2] {
     let program: Arc<dyn Program> = Arc::new(program);
-    let options = ProveOptions { disturbances, ..options() };
+    let options = ProveOptions {
+        disturbances,
+        ..options()
+    };
     let [reduced, full] = [Exploration::Reduced, Exploration::Full]
         .map(|exploration| prove_with(&program, options, exploration).unwrap());
     assert_eq!(summary(&reduced), summary(&full));

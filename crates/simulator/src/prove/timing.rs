@@ -17,7 +17,8 @@ use crate::step::SimulationStep;
 pub(super) fn next_timers(simulator: &Simulator, is_absolute: impl Fn(&str) -> bool) -> Vec<Name> {
     let timers: Vec<_> = simulator.armed_timers().collect();
     let relative = |timer: &SimulatedTimer| !is_absolute(timer.name.as_str());
-    let precedes = |(at, timer): (usize, &SimulatedTimer), (other_at, other): (usize, &SimulatedTimer)| {
+    let precedes = |(at, timer): (usize, &SimulatedTimer),
+                    (other_at, other): (usize, &SimulatedTimer)| {
         if timer.commit == other.commit {
             (timer.delay(), at) < (other.delay(), other_at)
         } else {
@@ -30,7 +31,10 @@ pub(super) fn next_timers(simulator: &Simulator, is_absolute: impl Fn(&str) -> b
             relative(timer) && relative(other) && precedes((other_at, other), (at, timer))
         })
     };
-    let next = timers.iter().enumerate().filter(|(at, timer)| can_fire(*at, timer));
+    let next = timers
+        .iter()
+        .enumerate()
+        .filter(|(at, timer)| can_fire(*at, timer));
     next.map(|(_, timer)| timer.name.clone()).collect()
 }
 
@@ -63,7 +67,11 @@ pub(super) fn schedule(
     let mut bounds = Vec::new();
     for (index, proof_move) in moves.iter().enumerate() {
         let now = index + 1;
-        bounds.push(Bound { from: index, to: now, millis: 0 });
+        bounds.push(Bound {
+            from: index,
+            to: now,
+            millis: 0,
+        });
         let fired = match proof_move {
             Move::Timer(name) => spans.iter().position(|span| span.name == *name),
             Move::Step(_) => None,
@@ -71,27 +79,53 @@ pub(super) fn schedule(
         for (at, span) in spans.iter().enumerate() {
             match fired {
                 Some(fired) if fired == at => {
-                    bounds.push(Bound { from: span.armed, to: now, millis: span.delay });
-                    bounds.push(Bound { from: now, to: span.armed, millis: -span.delay });
+                    bounds.push(Bound {
+                        from: span.armed,
+                        to: now,
+                        millis: span.delay,
+                    });
+                    bounds.push(Bound {
+                        from: now,
+                        to: span.armed,
+                        millis: -span.delay,
+                    });
                 }
                 // Timers with the same due time fire in the order in which they were armed.
                 Some(fired) if fired < at => {
-                    bounds.push(Bound { from: now, to: span.armed, millis: -span.delay });
+                    bounds.push(Bound {
+                        from: now,
+                        to: span.armed,
+                        millis: -span.delay,
+                    });
                 }
-                Some(_) | None => bounds.push(Bound { from: now, to: span.armed, millis: 1 - span.delay }),
+                Some(_) | None => bounds.push(Bound {
+                    from: now,
+                    to: span.armed,
+                    millis: 1 - span.delay,
+                }),
             }
         }
         if !state.apply(proof_move) {
             return None;
         }
         let armed: Vec<_> = state.runner.simulator.armed_timers().collect();
-        spans.retain(|span| armed.iter().any(|timer| timer.name == span.name && timer.commit == span.commit));
+        spans.retain(|span| {
+            armed
+                .iter()
+                .any(|timer| timer.name == span.name && timer.commit == span.commit)
+        });
         for timer in &armed {
-            if spans.iter().any(|span| span.name == timer.name && span.commit == timer.commit) {
+            if spans
+                .iter()
+                .any(|span| span.name == timer.name && span.commit == timer.commit)
+            {
                 continue;
             }
-            let (armed, since) =
-                if is_absolute(timer.name.as_str()) { (0, origin) } else { (now, timer.armed_at) };
+            let (armed, since) = if is_absolute(timer.name.as_str()) {
+                (0, origin)
+            } else {
+                (now, timer.armed_at)
+            };
             spans.push(TimerSpan {
                 name: timer.name.clone(),
                 commit: timer.commit,
@@ -149,7 +183,13 @@ mod tests {
     #[test]
     fn earliest_times_satisfy_all_bounds() {
         let bound = |from, to, millis| Bound { from, to, millis };
-        let fired = [bound(0, 1, 0), bound(1, 2, 0), bound(1, 2, 50), bound(2, 1, -50), bound(0, 1, 20)];
+        let fired = [
+            bound(0, 1, 0),
+            bound(1, 2, 0),
+            bound(1, 2, 50),
+            bound(2, 1, -50),
+            bound(0, 1, 20),
+        ];
         assert_eq!(solve(&fired, 3), Some(vec![0, 20, 70]));
         let too_late = [bound(0, 1, 10), bound(1, 0, -5)];
         assert_eq!(solve(&too_late, 2), None);

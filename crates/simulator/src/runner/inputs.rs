@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use orlog_model::{
-    CURRENT_SCHEMA, ControlAction, ControlRequest, CorrelationId, Event, EventId, EventType, Failure,
-    IN_DOUBT, Input, InstanceKey, SagaName, TaskAction, Work, WorkOutcome, WorkResult,
+    CURRENT_SCHEMA, ControlAction, ControlRequest, CorrelationId, Event, EventId, EventType,
+    Failure, IN_DOUBT, Input, InstanceKey, SagaName, TaskAction, Work, WorkOutcome, WorkResult,
 };
 use orlog_program::{Action, Definition, Program};
 use serde_json::Value;
@@ -70,19 +70,32 @@ pub(super) struct InputFactory<'r> {
 impl InputFactory<'_> {
     pub(super) fn starts(&self, kind: &EventType) -> bool {
         let program = self.simulator.programs().of(self.saga);
-        program.is_some_and(|p| p.manifest().subscriptions.iter().any(|t| t.starts && t.kind == *kind))
+        program.is_some_and(|p| {
+            p.manifest()
+                .subscriptions
+                .iter()
+                .any(|t| t.starts && t.kind == *kind)
+        })
     }
 
     pub(super) fn event_from(&mut self, step: &EventStep, focus: Option<&InstanceKey>) -> Event {
-        let explicit = step.correlation.as_ref().and_then(|text| CorrelationId::new(text.as_str()).ok());
+        let explicit = step
+            .correlation
+            .as_ref()
+            .and_then(|text| CorrelationId::new(text.as_str()).ok());
         let default = || CorrelationId::new("1").expect("a digit is a valid correlation id");
-        let correlation =
-            explicit.or_else(|| focus.map(|key| key.correlation.clone())).unwrap_or_else(default);
+        let correlation = explicit
+            .or_else(|| focus.map(|key| key.correlation.clone()))
+            .unwrap_or_else(default);
         Event {
             id: step.id.clone().unwrap_or_else(|| self.next_id()),
             tenant: self.simulator.tenant().clone(),
             kind: step.kind.clone(),
-            source: step.envelope.source.clone().unwrap_or_else(|| "urn:simulator".to_owned()),
+            source: step
+                .envelope
+                .source
+                .clone()
+                .unwrap_or_else(|| "urn:simulator".to_owned()),
             subject: step.envelope.subject.clone(),
             time: step.time.unwrap_or(self.simulator.now()),
             correlation: Some(correlation),
@@ -112,8 +125,9 @@ impl InputFactory<'_> {
             ResponseSource::Event => {
                 self.check_requested(key, tag)?;
                 let kind = event.cloned().or(choice.ok);
-                let kind =
-                    kind.ok_or_else(|| StepError::InvalidPayload(format!("no event completes `{tag}`")))?;
+                let kind = kind.ok_or_else(|| {
+                    StepError::InvalidPayload(format!("no event completes `{tag}`"))
+                })?;
                 Ok(self.event_for(key, kind, data))
             }
             ResponseSource::Acceptance => self.outcome(key, tag, WorkOutcome::Accepted),
@@ -127,9 +141,9 @@ impl InputFactory<'_> {
                 },
             ),
             ResponseSource::User => self.task(key, tag, event, None, data),
-            ResponseSource::Timer | ResponseSource::None => Err(StepError::InvalidPayload(format!(
-                "`{tag}` expects no response; use `advance` if it waits for time"
-            ))),
+            ResponseSource::Timer | ResponseSource::None => Err(StepError::InvalidPayload(
+                format!("`{tag}` expects no response; use `advance` if it waits for time"),
+            )),
         }
     }
 
@@ -152,16 +166,28 @@ impl InputFactory<'_> {
             }
             (ResponseSource::Event, FailureName::Nothing) if choice.fail.is_some() => {
                 self.check_requested(key, tag)?;
-                let kind =
-                    choice.fail.ok_or_else(|| StepError::InvalidPayload(format!("`{tag}` has no `fail`")))?;
+                let kind = choice
+                    .fail
+                    .ok_or_else(|| StepError::InvalidPayload(format!("`{tag}` has no `fail`")))?;
                 Ok(self.event_for(key, kind, data))
             }
             (ResponseSource::Event | ResponseSource::Acceptance | ResponseSource::Outcome, _) => {
-                self.outcome(key, tag, WorkOutcome::Failed { event, failure, payload: data.clone() })
+                self.outcome(
+                    key,
+                    tag,
+                    WorkOutcome::Failed {
+                        event,
+                        failure,
+                        payload: data.clone(),
+                    },
+                )
             }
             (ResponseSource::User, _) => {
-                let error =
-                    || StepError::InvalidPayload(format!("a user cannot reject `{tag}`: it has no `fail`"));
+                let error = || {
+                    StepError::InvalidPayload(format!(
+                        "a user cannot reject `{tag}`: it has no `fail`"
+                    ))
+                };
                 let chosen = event.or(choice.fail).ok_or_else(error)?;
                 self.task(key, tag, Some(&chosen), None, data)
             }
@@ -173,15 +199,20 @@ impl InputFactory<'_> {
 
     /// Returns the unknown outcome of an effect or a job; other work is never in doubt.
     pub(super) fn in_doubt(&self, key: &InstanceKey, tag: &str) -> Result<Input, StepError> {
-        let requested =
-            self.simulator.simulated_instance(key).and_then(|entry| entry.requested_work_by_tag(tag));
+        let requested = self
+            .simulator
+            .simulated_instance(key)
+            .and_then(|entry| entry.requested_work_by_tag(tag));
         if requested.is_some_and(|requested| !matches!(requested.item.work, Work::Effect(_))) {
             return Err(StepError::InvalidPayload(format!(
                 "`{tag}` is neither an effect nor a job and is never in doubt"
             )));
         }
         let message = format!("the outcome of {tag} is unknown");
-        let failure = Failure { code: IN_DOUBT.to_owned(), message };
+        let failure = Failure {
+            code: IN_DOUBT.to_owned(),
+            message,
+        };
         self.outcome(key, tag, WorkOutcome::TimedOut { failure })
     }
 
@@ -204,17 +235,46 @@ impl InputFactory<'_> {
                 .into_iter()
                 .flat_map(crate::simulator::SimulatedInstance::tasks);
             let open = open.map(|task| task.spec.tag.to_string()).collect();
-            return Err(StepError::NoPendingWork { tag: tag.to_owned(), open });
+            return Err(StepError::NoPendingWork {
+                tag: tag.to_owned(),
+                open,
+            });
         };
-        let usual = self.choice(key, tag).ok.filter(|ok| task.spec.outcomes.contains(ok));
-        let chosen = outcome.cloned().or(usual).or(task.spec.outcomes.first().cloned());
-        let last_user =
-            self.simulator.instance(key).and_then(|i| i.users.as_ref()?.last_task_user.as_deref());
-        let admitted = USERS.into_iter().find(|user| Some(*user) != last_user).map(ToOwned::to_owned);
-        let default_user = || task.claimed_by.clone().or(task.spec.assignee.clone()).or(admitted);
+        let usual = self
+            .choice(key, tag)
+            .ok
+            .filter(|ok| task.spec.outcomes.contains(ok));
+        let chosen = outcome
+            .cloned()
+            .or(usual)
+            .or(task.spec.outcomes.first().cloned());
+        let last_user = self
+            .simulator
+            .instance(key)
+            .and_then(|i| i.users.as_ref()?.last_task_user.as_deref());
+        let admitted = USERS
+            .into_iter()
+            .find(|user| Some(*user) != last_user)
+            .map(ToOwned::to_owned);
+        let default_user = || {
+            task.claimed_by
+                .clone()
+                .or(task.spec.assignee.clone())
+                .or(admitted)
+        };
         let user = user.map(ToOwned::to_owned).or_else(default_user);
-        let order = TaskAction::Complete { outcome: chosen, data: data.clone() };
-        Ok(self.control_by(user, ControlAction::Task { id: task.id, order, roles: task.spec.roles }))
+        let order = TaskAction::Complete {
+            outcome: chosen,
+            data: data.clone(),
+        };
+        Ok(self.control_by(
+            user,
+            ControlAction::Task {
+                id: task.id,
+                order,
+                roles: task.spec.roles,
+            },
+        ))
     }
 
     pub(super) fn control(&mut self, action: ControlAction) -> Input {
@@ -242,10 +302,15 @@ impl InputFactory<'_> {
         work_outcome: WorkOutcome,
     ) -> Result<Input, StepError> {
         self.check_requested(key, tag)?;
-        let requested =
-            self.simulator.simulated_instance(key).and_then(|entry| entry.requested_work_by_tag(tag));
-        let error =
-            || StepError::InvalidPayload(format!("`{tag}` is completed by an event, not by an outcome"));
+        let requested = self
+            .simulator
+            .simulated_instance(key)
+            .and_then(|entry| entry.requested_work_by_tag(tag));
+        let error = || {
+            StepError::InvalidPayload(format!(
+                "`{tag}` is completed by an event, not by an outcome"
+            ))
+        };
         let requested = requested.ok_or_else(error)?;
         let (work_id, outbox) = (requested.item.id, requested.outbox.clone());
         Ok(Input::WorkResult(WorkResult {
@@ -269,10 +334,17 @@ impl InputFactory<'_> {
         if requested || self.only_awaits_event(key, tag) {
             return Ok(());
         }
-        let open = entry.into_iter().flat_map(crate::simulator::SimulatedInstance::requested_work);
-        let open =
-            open.filter(|(_, requested)| !requested.completed).map(|(tag, _)| tag.to_string()).collect();
-        Err(StepError::NoPendingWork { tag: tag.to_owned(), open })
+        let open = entry
+            .into_iter()
+            .flat_map(crate::simulator::SimulatedInstance::requested_work);
+        let open = open
+            .filter(|(_, requested)| !requested.completed)
+            .map(|(tag, _)| tag.to_string())
+            .collect();
+        Err(StepError::NoPendingWork {
+            tag: tag.to_owned(),
+            open,
+        })
     }
 
     fn only_awaits_event(&self, key: &InstanceKey, tag: &str) -> bool {
@@ -287,8 +359,10 @@ impl InputFactory<'_> {
     fn event_for(&mut self, key: &InstanceKey, kind: EventType, data: &Value) -> Input {
         let mut event = self.event_from(&EventStep::new(kind, data.clone()), Some(key));
         let program = self.program(key);
-        if let Some(path) =
-            program.as_deref().and_then(definition).and_then(|d| correlation_field(d, &event.kind))
+        if let Some(path) = program
+            .as_deref()
+            .and_then(definition)
+            .and_then(|d| correlation_field(d, &event.kind))
         {
             set_if_absent(&mut event.data, path, key.correlation.as_str());
         }
@@ -305,7 +379,11 @@ impl InputFactory<'_> {
                 ok: choice.ok.first().map(|(event, _)| (*event).clone()),
                 fail: choice.fail.first().map(|(event, _)| (*event).clone()),
             },
-            None => ResponseChoice { by: ResponseSource::Outcome, ok: None, fail: None },
+            None => ResponseChoice {
+                by: ResponseSource::Outcome,
+                ok: None,
+                fail: None,
+            },
         }
     }
 
@@ -315,5 +393,7 @@ impl InputFactory<'_> {
 }
 
 fn definition(program: &dyn Program) -> Option<&Definition> {
-    program.as_compiled().map(orlog_program::CompiledDefinition::definition)
+    program
+        .as_compiled()
+        .map(orlog_program::CompiledDefinition::definition)
 }

@@ -20,7 +20,9 @@ pub(super) enum FailureName<'e> {
 /// Converts an operator action to a control action.
 pub(super) fn control_action(action: &OperatorAction) -> ControlAction {
     match action {
-        OperatorAction::Cancel(reason) => ControlAction::Cancel { reason: reason.clone() },
+        OperatorAction::Cancel(reason) => ControlAction::Cancel {
+            reason: reason.clone(),
+        },
         OperatorAction::Pause => ControlAction::Pause,
         OperatorAction::Resume => ControlAction::Resume,
         OperatorAction::Retry => ControlAction::Retry,
@@ -30,13 +32,17 @@ pub(super) fn control_action(action: &OperatorAction) -> ControlAction {
 }
 
 /// Returns the correlation field of the event data, if it is a plain path.
-pub(crate) fn correlation_field<'d>(definition: &'d Definition, kind: &EventType) -> Option<&'d str> {
+pub(crate) fn correlation_field<'d>(
+    definition: &'d Definition,
+    kind: &EventType,
+) -> Option<&'d str> {
     let path = match &definition.correlate {
         CorrelationSpec::Envelope => None,
         CorrelationSpec::Field(path) => Some(path),
         CorrelationSpec::ByType(paths) => paths.get(kind),
     };
-    path.map(String::as_str).filter(|path| !path.starts_with('='))
+    path.map(String::as_str)
+        .filter(|path| !path.starts_with('='))
 }
 
 /// Sets a text at a path if the path is absent.

@@ -48,7 +48,16 @@ pub struct Difference {
 }
 
 impl Difference {
-    pub(super) fn new(kind: impl Into<String>, live: Option<Value>, candidate: Option<Value>) -> Self {
-        Self { kind: kind.into(), path: Vec::new(), live, candidate }
+    pub(super) fn new(
+        kind: impl Into<String>,
+        live: Option<Value>,
+        candidate: Option<Value>,
+    ) -> Self {
+        Self {
+            kind: kind.into(),
+            path: Vec::new(),
+            live,
+            candidate,
+        }
     }
 }

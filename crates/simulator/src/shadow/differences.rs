@@ -15,8 +15,17 @@ use super::run::{CandidateRun, LiveRun, Run, is_message, place};
 const OTHER_FIELDS: [&str; 5] = ["tag", "name", "payload", "data", "round"];
 
 /// Returns all differences, in the order of the instance; each kind once.
-pub(super) fn all(case: &ShadowCase<'_>, live: &LiveRun<'_>, candidate: CandidateRun<'_>) -> Vec<Difference> {
-    let CandidateRun { run, mut found, diverged_at, .. } = candidate;
+pub(super) fn all(
+    case: &ShadowCase<'_>,
+    live: &LiveRun<'_>,
+    candidate: CandidateRun<'_>,
+) -> Vec<Difference> {
+    let CandidateRun {
+        run,
+        mut found,
+        diverged_at,
+        ..
+    } = candidate;
     let until = diverged_at.unwrap_or(Timestamp::from_millis(i64::MAX));
     if run.instance.is_none() {
         return found;
@@ -50,7 +59,9 @@ fn requests(
             continue;
         }
         match live.request(&item.id) {
-            Some(old) if old.work.label() == item.work.label() => request(tag.as_str(), old, item, found),
+            Some(old) if old.work.label() == item.work.label() => {
+                request(tag.as_str(), old, item, found)
+            }
             _ => drop(one_sided.insert(tag.to_string())),
         }
     }
@@ -71,18 +82,33 @@ fn request(tag: &str, live: &WorkItem, candidate: &WorkItem, found: &mut Vec<Dif
     let label = live.work.label();
     let payload = |item: &WorkItem| item.work.payload().cloned().unwrap_or_default();
     let place = place(tag);
-    add(&format!("{place}: payload of {label}"), &payload(live), &payload(candidate), found);
-    add(&format!("{place}: options of {label}"), &options(live), &options(candidate), found);
+    add(
+        &format!("{place}: payload of {label}"),
+        &payload(live),
+        &payload(candidate),
+        found,
+    );
+    add(
+        &format!("{place}: options of {label}"),
+        &options(live),
+        &options(candidate),
+        found,
+    );
 }
 
 /// Returns the options of work: all but its name and its payload.
 fn options(item: &WorkItem) -> Value {
     let work = serde_json::to_value(&item.work).unwrap_or_default();
-    let Value::Object(variant) = work else { return Value::Null };
-    let mut fields = variant.into_iter().next().map_or_else(Map::new, |(_, fields)| match fields {
-        Value::Object(fields) => fields,
-        _ => Map::new(),
-    });
+    let Value::Object(variant) = work else {
+        return Value::Null;
+    };
+    let mut fields = variant
+        .into_iter()
+        .next()
+        .map_or_else(Map::new, |(_, fields)| match fields {
+            Value::Object(fields) => fields,
+            _ => Map::new(),
+        });
     fields.retain(|name, _| !OTHER_FIELDS.contains(&name.as_str()));
     fields.insert("priority".to_owned(), json!(item.priority));
     Value::Object(fields)
@@ -90,20 +116,38 @@ fn options(item: &WorkItem) -> Value {
 
 /// Adds the differences of two values.
 fn add(subject: &str, live: &Value, candidate: &Value, found: &mut Vec<Difference>) {
-    found.extend(json_diff::diff(live, candidate).into_iter().map(|JsonDifference { path, left, right }| {
-        let place = json_diff::display(&path);
-        let place = if place.is_empty() { String::new() } else { format!(" at {place}") };
-        Difference { kind: format!("{subject} differs{place}"), path, live: left, candidate: right }
-    }));
+    found.extend(json_diff::diff(live, candidate).into_iter().map(
+        |JsonDifference { path, left, right }| {
+            let place = json_diff::display(&path);
+            let place = if place.is_empty() {
+                String::new()
+            } else {
+                format!(" at {place}")
+            };
+            Difference {
+                kind: format!("{subject} differs{place}"),
+                path,
+                live: left,
+                candidate: right,
+            }
+        },
+    ));
 }
 
 /// Compares facts and messages to other sagas, which have no results: of the same name, the first with the first.
 fn messages(live: &Run<'_>, candidate: &Run<'_>, until: Timestamp, found: &mut Vec<Difference>) {
     let named = |run: &Run<'_>| {
         let mut named: BTreeMap<String, Vec<Value>> = BTreeMap::new();
-        for item in run.work.iter().filter(|item| is_message(&item.work) && item.created_at <= until) {
+        for item in run
+            .work
+            .iter()
+            .filter(|item| is_message(&item.work) && item.created_at <= until)
+        {
             let data = item.work.payload().cloned().unwrap_or_default();
-            named.entry(message_name(&item.work)).or_default().push(data);
+            named
+                .entry(message_name(&item.work))
+                .or_default()
+                .push(data);
         }
         named
     };
@@ -124,11 +168,20 @@ fn message_name(work: &Work) -> String {
 fn tasks(live: &Run<'_>, candidate: &Run<'_>, until: Timestamp, found: &mut Vec<Difference>) {
     let named = |run: &Run<'_>| {
         let mut named: BTreeMap<String, Vec<Value>> = BTreeMap::new();
-        for Task { spec, opened_at, .. } in run.tasks.iter().filter(|task| task.opened_at <= until) {
+        for Task {
+            spec, opened_at, ..
+        } in run.tasks.iter().filter(|task| task.opened_at <= until)
+        {
             let mut value = json!(spec);
             // A due time in relation to the opening does not depend on the time of the transition.
-            value["due"] = json!(spec.due.map(|due| due.duration_since(*opened_at).as_millis().to_string()));
-            named.entry(format!("task {}", spec.tag)).or_default().push(value);
+            value["due"] = json!(
+                spec.due
+                    .map(|due| due.duration_since(*opened_at).as_millis().to_string())
+            );
+            named
+                .entry(format!("task {}", spec.tag))
+                .or_default()
+                .push(value);
         }
         named
     };
@@ -149,7 +202,10 @@ fn timers(
     let named = |run: &Run<'_>| {
         let mut named: BTreeMap<String, Vec<Value>> = BTreeMap::new();
         for Timer { name, due, .. } in &run.armed {
-            named.entry(name.to_string()).or_default().push(json!(due.to_string()));
+            named
+                .entry(name.to_string())
+                .or_default()
+                .push(json!(due.to_string()));
         }
         named
     };
@@ -190,7 +246,11 @@ fn pairs(
 }
 
 fn one_sided(subject: &str, live: Option<Value>, candidate: Option<Value>) -> Difference {
-    let side = if live.is_some() { "only from the live instance" } else { "only from the candidate" };
+    let side = if live.is_some() {
+        "only from the live instance"
+    } else {
+        "only from the candidate"
+    };
     Difference::new(format!("{subject}: {side}"), live, candidate)
 }
 
@@ -201,16 +261,39 @@ fn ends(
     found: &mut Vec<Difference>,
 ) {
     let status = |instance: &Instance| {
-        format!("{}{}", instance.status, if instance.paused { " (paused)" } else { "" })
+        format!(
+            "{}{}",
+            instance.status,
+            if instance.paused { " (paused)" } else { "" }
+        )
     };
     if status(live) != status(candidate) {
         let kind = format!("ends {} instead of {}", status(candidate), status(live));
-        found.push(Difference::new(kind, Some(json!(status(live))), Some(json!(status(candidate)))));
+        found.push(Difference::new(
+            kind,
+            Some(json!(status(live))),
+            Some(json!(status(candidate))),
+        ));
     }
-    add("result", &json!(live.result), &json!(candidate.result), found);
-    add("reference", &json!(live.reference), &json!(candidate.reference), found);
-    let views = (live_program.view_state(&live.state), program.view_state(&candidate.state));
-    let (Some(mut live), Some(mut candidate)) = views else { return };
+    add(
+        "result",
+        &json!(live.result),
+        &json!(candidate.result),
+        found,
+    );
+    add(
+        "reference",
+        &json!(live.reference),
+        &json!(candidate.reference),
+        found,
+    );
+    let views = (
+        live_program.view_state(&live.state),
+        program.view_state(&candidate.state),
+    );
+    let (Some(mut live), Some(mut candidate)) = views else {
+        return;
+    };
     if live.get("vars").is_none() || candidate.get("vars").is_none() {
         return add("state", &live, &candidate, found);
     }
@@ -233,13 +316,24 @@ fn steps(live: &Value, candidate: &Value, found: &mut Vec<Difference>) {
     let states = |steps: &Value| -> BTreeMap<String, String> {
         let steps = steps.as_array().into_iter().flatten();
         steps
-            .filter_map(|step| Some((step["id"].as_str()?.to_owned(), step["state"].as_str()?.to_owned())))
+            .filter_map(|step| {
+                Some((
+                    step["id"].as_str()?.to_owned(),
+                    step["state"].as_str()?.to_owned(),
+                ))
+            })
             .collect()
     };
     let others = states(candidate);
     for (id, state) in states(live) {
-        let Some(other) = others.get(&id).filter(|other| **other != state) else { continue };
+        let Some(other) = others.get(&id).filter(|other| **other != state) else {
+            continue;
+        };
         let kind = format!("step {id}: {other} instead of {state}");
-        found.push(Difference::new(kind, Some(json!(state)), Some(json!(other))));
+        found.push(Difference::new(
+            kind,
+            Some(json!(state)),
+            Some(json!(other)),
+        ));
     }
 }

@@ -24,7 +24,13 @@ pub(super) fn diff(left: &Value, right: &Value) -> Vec<JsonDifference> {
 
 /// Returns a path as it is displayed: `.items[].price`.
 pub(super) fn display(path: &[String]) -> String {
-    let element = |name: &String| if name == ITEM { name.clone() } else { format!(".{name}") };
+    let element = |name: &String| {
+        if name == ITEM {
+            name.clone()
+        } else {
+            format!(".{name}")
+        }
+    };
     path.iter().map(element).collect()
 }
 
@@ -54,7 +60,11 @@ fn collect(
             path.pop();
         }
         (left, right) => {
-            found.push(JsonDifference { path: path.clone(), left: left.cloned(), right: right.cloned() });
+            found.push(JsonDifference {
+                path: path.clone(),
+                left: left.cloned(),
+                right: right.cloned(),
+            });
         }
     }
 }
@@ -68,13 +78,18 @@ mod tests {
     #[test]
     fn differences_have_the_paths_of_their_fields() {
         let left = json!({ "a": 1, "b": { "c": [{ "d": 1 }, { "d": 2 }] }, "e": [1], "same": {} });
-        let right =
-            json!({ "a": 2, "b": { "c": [{ "d": 1 }, { "d": 3 }] }, "e": [1, 2], "same": {}, "new": null });
+        let right = json!({ "a": 2, "b": { "c": [{ "d": 1 }, { "d": 3 }] }, "e": [1, 2], "same": {}, "new": null });
         let found = diff(&left, &right);
         let paths: Vec<_> = found.iter().map(|one| display(&one.path)).collect();
         assert_eq!(paths, [".a", ".b.c[].d", ".e", ".new"]);
-        assert_eq!((&found[1].left, &found[1].right), (&Some(json!(2)), &Some(json!(3))));
-        assert_eq!((&found[3].left, &found[3].right), (&None, &Some(json!(null))));
+        assert_eq!(
+            (&found[1].left, &found[1].right),
+            (&Some(json!(2)), &Some(json!(3)))
+        );
+        assert_eq!(
+            (&found[3].left, &found[3].right),
+            (&None, &Some(json!(null)))
+        );
         assert_eq!(display(&diff(&json!(1), &json!(2))[0].path), "");
     }
 

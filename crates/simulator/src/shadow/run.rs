@@ -29,7 +29,14 @@ pub(super) struct Run<'a> {
 
 impl<'a> Run<'a> {
     fn new(key: &'a InstanceKey, program: &'a dyn Program) -> Self {
-        Self { key, program, instance: None, work: Vec::new(), armed: Vec::new(), tasks: Vec::new() }
+        Self {
+            key,
+            program,
+            instance: None,
+            work: Vec::new(),
+            armed: Vec::new(),
+            tasks: Vec::new(),
+        }
     }
 
     fn decide(&self, now: Timestamp, input: &Input) -> Decision {
@@ -51,12 +58,17 @@ impl<'a> Run<'a> {
         }
         self.work.extend(commit.work);
         self.armed.extend(commit.arm);
-        let opened = commit.tasks.into_iter().filter(|task| task.event.kind == TaskEventKind::Opened);
+        let opened = commit
+            .tasks
+            .into_iter()
+            .filter(|task| task.event.kind == TaskEventKind::Opened);
         self.tasks.extend(opened.map(|task| task.row.task));
     }
 
     fn timers(&self) -> &[ArmedTimer] {
-        self.instance.as_ref().map_or(&[], |instance| &instance.timers)
+        self.instance
+            .as_ref()
+            .map_or(&[], |instance| &instance.timers)
     }
 }
 
@@ -74,7 +86,10 @@ impl<'a> LiveRun<'a> {
     ///
     /// # Errors
     /// If the result is not the stored instance, with the reason.
-    pub(super) fn of(case: &ShadowCase<'a>, is_over: &dyn Fn() -> bool) -> Result<Self, &'static str> {
+    pub(super) fn of(
+        case: &ShadowCase<'a>,
+        is_over: &dyn Fn() -> bool,
+    ) -> Result<Self, &'static str> {
         let mut run = Run::new(case.key, case.live);
         let mut timers = Vec::new();
         for (at, input) in case.inputs {
@@ -82,7 +97,10 @@ impl<'a> LiveRun<'a> {
                 return Err(TOO_SLOW);
             }
             if let Input::Control(control) = input
-                && matches!(control.action, ControlAction::Migrate { .. } | ControlAction::Replay)
+                && matches!(
+                    control.action,
+                    ControlAction::Migrate { .. } | ControlAction::Replay
+                )
             {
                 return Err("it was migrated or replaced");
             }
@@ -102,7 +120,12 @@ impl<'a> LiveRun<'a> {
         if !run.instance.as_ref().is_some_and(is_reproduced) {
             return Err("its record does not reproduce it");
         }
-        let by_id = run.work.iter().enumerate().map(|(index, item)| (item.id, index)).collect();
+        let by_id = run
+            .work
+            .iter()
+            .enumerate()
+            .map(|(index, item)| (item.id, index))
+            .collect();
         Ok(Self { run, by_id, timers })
     }
 
@@ -139,10 +162,21 @@ impl<'a> CandidateRun<'a> {
         is_over: &dyn Fn() -> bool,
     ) -> Result<Self, &'static str> {
         let run = Run::new(case.key, case.candidate);
-        let mut this = Self { run, found: Vec::new(), diverged_at: None, own_timers: 0 };
-        let recorded =
-            case.inputs.iter().enumerate().map(|(index, (at, input))| (*at, Step::Recorded(index, input)));
-        let additional = case.additional.iter().map(|(at, event)| (*at, Step::Additional(event)));
+        let mut this = Self {
+            run,
+            found: Vec::new(),
+            diverged_at: None,
+            own_timers: 0,
+        };
+        let recorded = case
+            .inputs
+            .iter()
+            .enumerate()
+            .map(|(index, (at, input))| (*at, Step::Recorded(index, input)));
+        let additional = case
+            .additional
+            .iter()
+            .map(|(at, event)| (*at, Step::Additional(event)));
         let mut steps: Vec<_> = recorded.chain(additional).collect();
         steps.sort_by_key(|(at, _)| *at);
         let mut live_timers: &[TimerFired] = &[];
@@ -184,14 +218,17 @@ impl<'a> CandidateRun<'a> {
         while self.diverged_at.is_none() {
             let own = self.run.timers().iter().map(fired);
             let own = own.filter(|timer| timer.due < until && !live_timers.contains(timer));
-            let Some(timer) = own.min_by_key(|timer| timer.due) else { break };
+            let Some(timer) = own.min_by_key(|timer| timer.due) else {
+                break;
+            };
             if is_over() {
                 return Err(TOO_SLOW);
             }
             self.own_timers += 1;
             if self.own_timers > MAX_OWN_TIMERS {
-                let kind =
-                    format!("more than {MAX_OWN_TIMERS} timers fire that the live instance does not have");
+                let kind = format!(
+                    "more than {MAX_OWN_TIMERS} timers fire that the live instance does not have"
+                );
                 self.diverge(timer.due, Difference::new(kind, None, None));
                 break;
             }
@@ -207,11 +244,9 @@ impl<'a> CandidateRun<'a> {
     /// Applies a recorded input by the rules of the candidate.
     fn apply(&mut self, case: &ShadowCase<'_>, at: Timestamp, input: &Input, live: &LiveRun<'_>) {
         if let Some(work_id) = input.completed_work_id() {
-            let is_pending = self
-                .run
-                .instance
-                .as_ref()
-                .is_some_and(|instance| instance.pending_work.iter().any(|work| work.id == work_id));
+            let is_pending = self.run.instance.as_ref().is_some_and(|instance| {
+                instance.pending_work.iter().any(|work| work.id == work_id)
+            });
             // Work that the candidate does not request is a difference of the requests.
             if is_pending {
                 self.require(at, input, live);
@@ -230,16 +265,24 @@ impl<'a> CandidateRun<'a> {
             }
             Input::Control(control) => {
                 // Conditions concern the live instance.
-                let control = ControlRequest { expected_version: None, wait_token: None, ..control.clone() };
+                let control = ControlRequest {
+                    expected_version: None,
+                    wait_token: None,
+                    ..control.clone()
+                };
                 self.require(at, &Input::Control(control), live);
             }
-            Input::Workflow(_) | Input::WorkResult(_) | Input::Early(_) => self.require(at, input, live),
+            Input::Workflow(_) | Input::WorkResult(_) | Input::Early(_) => {
+                self.require(at, input, live)
+            }
         }
     }
 
     /// Decides an input that the live instance applied; it is a difference if the candidate does not.
     fn require(&mut self, at: Timestamp, input: &Input, live: &LiveRun<'_>) {
-        let Some(reason) = self.decide(at, input, live).map(|reason| json!(reason)) else { return };
+        let Some(reason) = self.decide(at, input, live).map(|reason| json!(reason)) else {
+            return;
+        };
         if self.run.instance.is_some() {
             let kind = format!("{}: not applied", named(input));
             self.found.push(Difference::new(kind, None, Some(reason)));
@@ -252,7 +295,14 @@ impl<'a> CandidateRun<'a> {
     fn decide(&mut self, at: Timestamp, input: &Input, live: &LiveRun<'_>) -> Option<String> {
         let decision = catch_unwind(AssertUnwindSafe(|| self.run.decide(at, input)));
         let Ok(decision) = decision else {
-            self.diverge(at, Difference::new(format!("{}: the candidate panics", named(input)), None, None));
+            self.diverge(
+                at,
+                Difference::new(
+                    format!("{}: the candidate panics", named(input)),
+                    None,
+                    None,
+                ),
+            );
             return None;
         };
         match decision {
@@ -263,8 +313,11 @@ impl<'a> CandidateRun<'a> {
                     return None;
                 }
                 let is_transition = commit.instance.is_some();
-                let others: Vec<_> =
-                    commit.work.iter().filter_map(|item| without_counterpart(item, live)).collect();
+                let others: Vec<_> = commit
+                    .work
+                    .iter()
+                    .filter_map(|item| without_counterpart(item, live))
+                    .collect();
                 self.run.follow(*commit);
                 for other in others {
                     self.diverge(at, other);
@@ -278,7 +331,14 @@ impl<'a> CandidateRun<'a> {
     }
 
     fn does_not_start(&mut self, at: Timestamp, label: &str, reason: Option<Value>) {
-        self.diverge(at, Difference::new(format!("{label}: does not start the candidate"), None, reason));
+        self.diverge(
+            at,
+            Difference::new(
+                format!("{label}: does not start the candidate"),
+                None,
+                reason,
+            ),
+        );
     }
 
     fn diverge(&mut self, at: Timestamp, difference: Difference) {
@@ -298,14 +358,23 @@ impl Step<'_> {
 
 /// Returns why the candidate would not receive an event that the live instance received.
 fn rejection_of(case: &ShadowCase<'_>, event: &Event) -> Option<Difference> {
-    let consumes =
-        |program: &dyn Program| program.manifest().subscriptions.iter().any(|one| one.kind == event.kind);
+    let consumes = |program: &dyn Program| {
+        program
+            .manifest()
+            .subscriptions
+            .iter()
+            .any(|one| one.kind == event.kind)
+    };
     // Other events are signals, which have an address.
     if !consumes(case.live) {
         return None;
     }
     if !consumes(case.candidate) {
-        return Some(Difference::new(format!("event {}: not consumed", event.kind), None, None));
+        return Some(Difference::new(
+            format!("event {}: not consumed", event.kind),
+            None,
+            None,
+        ));
     }
     let own = &case.key.correlation;
     let is_routed = case.live.correlate(event).is_ok_and(|id| id == *own);
@@ -325,12 +394,19 @@ fn without_counterpart(item: &WorkItem, live: &LiveRun<'_>) -> Option<Difference
     let payload = || item.work.payload().cloned();
     match live.request(&item.id) {
         None => Some(Difference::new(
-            format!("{}: calls {label}, the live instance does not", place(tag.as_str())),
+            format!(
+                "{}: calls {label}, the live instance does not",
+                place(tag.as_str())
+            ),
             None,
             payload(),
         )),
         Some(other) if other.work.label() != label => Some(Difference::new(
-            format!("{}: calls {label} instead of {}", place(tag.as_str()), other.work.label()),
+            format!(
+                "{}: calls {label} instead of {}",
+                place(tag.as_str()),
+                other.work.label()
+            ),
             other.work.payload().cloned(),
             payload(),
         )),
@@ -352,15 +428,24 @@ fn named(input: &Input) -> String {
 
 /// Returns the name of the step of a tag in a difference.
 pub(super) fn place(tag: &str) -> String {
-    tag.strip_prefix("compensate:")
-        .map_or_else(|| format!("step {tag}"), |step| format!("compensation of step {step}"))
+    tag.strip_prefix("compensate:").map_or_else(
+        || format!("step {tag}"),
+        |step| format!("compensation of step {step}"),
+    )
 }
 
 fn fired(timer: &ArmedTimer) -> TimerFired {
-    TimerFired { name: timer.name.clone(), token: timer.token, due: timer.due }
+    TimerFired {
+        name: timer.name.clone(),
+        token: timer.token,
+        due: timer.due,
+    }
 }
 
 /// Returns whether work is a fact of the saga or another message without a result.
 pub(super) fn is_message(work: &Work) -> bool {
-    matches!(work, Work::Fact(_) | Work::CancelChild(_) | Work::NotifyParent(_))
+    matches!(
+        work,
+        Work::Fact(_) | Work::CancelChild(_) | Work::NotifyParent(_)
+    )
 }

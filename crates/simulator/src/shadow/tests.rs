@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use orlog_engine::{Decision, DecisionContext, decide};
 use orlog_model::{
-    ControlAction, ControlRequest, CorrelationId, Event, EventId, EventType, Failure, Input, Instance,
-    InstanceKey, Name, OutboxKey, SagaName, TaskAction, TenantId, TimerChange, TimerFired, Timestamp,
-    Transition, WorkItem, WorkOutcome, WorkResult,
+    ControlAction, ControlRequest, CorrelationId, Event, EventId, EventType, Failure, Input,
+    Instance, InstanceKey, Name, OutboxKey, SagaName, TaskAction, TenantId, TimerChange,
+    TimerFired, Timestamp, Transition, WorkItem, WorkOutcome, WorkResult,
 };
 use orlog_program::{Context, Manifest, Program, ProgramError, ProgramInput, ProgramOutput, load};
 use serde_json::{Value, json};
@@ -84,11 +84,17 @@ fn event(kind: &str, data: Value, time: Timestamp) -> Event {
 }
 
 fn result(items: &[WorkItem], tag: &str, outcome: WorkOutcome, at: Timestamp) -> Input {
-    let item = items.iter().rev().find(|item| item.work.tag().is_some_and(|own| own.as_str() == tag));
+    let item = items
+        .iter()
+        .rev()
+        .find(|item| item.work.tag().is_some_and(|own| own.as_str() == tag));
     let item = item.unwrap_or_else(|| panic!("{tag} is not requested"));
     Input::WorkResult(WorkResult {
         work_id: item.id,
-        outbox_key: OutboxKey { destination: item.destination(), sequence: 1 },
+        outbox_key: OutboxKey {
+            destination: item.destination(),
+            sequence: 1,
+        },
         outcome,
         requested_at: item.created_at,
         attempts: 1,
@@ -114,19 +120,34 @@ fn record(text: &str, entries: Vec<Entry>) -> Recorded {
         now = now.saturating_add(Duration::from_secs(1));
         let input = match entry {
             Entry::Event(kind, data) => Input::Event(event(kind, data, now)),
-            Succeeded(tag, payload) => result(&work, tag, WorkOutcome::succeeded(None, payload), now),
+            Succeeded(tag, payload) => {
+                result(&work, tag, WorkOutcome::succeeded(None, payload), now)
+            }
             Failed(tag) => {
-                let failure = Failure { code: "declined".to_owned(), message: "no".to_owned() };
-                let outcome = WorkOutcome::Failed { event: None, failure, payload: Value::Null };
+                let failure = Failure {
+                    code: "declined".to_owned(),
+                    message: "no".to_owned(),
+                };
+                let outcome = WorkOutcome::Failed {
+                    event: None,
+                    failure,
+                    payload: Value::Null,
+                };
                 result(&work, tag, outcome, now)
             }
             Complete(outcome) => {
                 let id = instance.as_ref().unwrap().tasks[0].id;
-                let order =
-                    TaskAction::Complete { outcome: Some(EventType::new(outcome).unwrap()), data: json!({}) };
+                let order = TaskAction::Complete {
+                    outcome: Some(EventType::new(outcome).unwrap()),
+                    data: json!({}),
+                };
                 Input::Control(ControlRequest {
                     id: EventId::new("task-1").unwrap(),
-                    action: ControlAction::Task { id, order, roles: vec!["clerk".to_owned()] },
+                    action: ControlAction::Task {
+                        id,
+                        order,
+                        roles: vec!["clerk".to_owned()],
+                    },
                     expected_version: None,
                     at: now,
                     user: Some("ada".to_owned()),
@@ -137,9 +158,16 @@ fn record(text: &str, entries: Vec<Entry>) -> Recorded {
             }
             Due(name) => {
                 let timers = &instance.as_ref().unwrap().timers;
-                let timer = timers.iter().find(|timer| timer.name.as_str() == name).unwrap();
+                let timer = timers
+                    .iter()
+                    .find(|timer| timer.name.as_str() == name)
+                    .unwrap();
                 now = timer.due;
-                Input::Timer(TimerFired { name: timer.name.clone(), token: timer.token, due: timer.due })
+                Input::Timer(TimerFired {
+                    name: timer.name.clone(),
+                    token: timer.token,
+                    due: timer.due,
+                })
             }
         };
         let context = DecisionContext {
@@ -151,12 +179,18 @@ fn record(text: &str, entries: Vec<Entry>) -> Recorded {
             buffered: &[],
             history_payload_bytes: 0,
         };
-        let Decision::Commit(commit) = decide(&context, &input) else { panic!("no commit: {input:?}") };
+        let Decision::Commit(commit) = decide(&context, &input) else {
+            panic!("no commit: {input:?}")
+        };
         work.extend(commit.work);
         instance = commit.instance.map(Arc::unwrap_or_clone);
         inputs.push((now, input));
     }
-    Recorded { key, instance: instance.unwrap(), inputs }
+    Recorded {
+        key,
+        instance: instance.unwrap(),
+        inputs,
+    }
 }
 
 impl Recorded {
@@ -166,8 +200,22 @@ impl Recorded {
         candidate: &dyn Program,
         more: &[(Timestamp, Event)],
     ) -> Comparison {
-        let Self { key, instance, inputs } = self;
-        compare(&ShadowCase { key, instance, inputs, additional: more, live, candidate }, &|| false)
+        let Self {
+            key,
+            instance,
+            inputs,
+        } = self;
+        compare(
+            &ShadowCase {
+                key,
+                instance,
+                inputs,
+                additional: more,
+                live,
+                candidate,
+            },
+            &|| false,
+        )
     }
 
     fn differences(&self, candidate: &dyn Program) -> Vec<Difference> {
@@ -181,20 +229,29 @@ impl Recorded {
     /// Returns the kinds of differences of LIVE with replaced texts.
     #[track_caller]
     fn kinds(&self, replacements: &[(&str, &str)]) -> Vec<String> {
-        self.differences(program(&edited(replacements)).as_ref()).into_iter().map(|one| one.kind).collect()
+        self.differences(program(&edited(replacements)).as_ref())
+            .into_iter()
+            .map(|one| one.kind)
+            .collect()
     }
 }
 
 #[track_caller]
 fn edited(replacements: &[(&str, &str)]) -> String {
-    replacements.iter().fold(LIVE.replace("version: 1", "version: 2"), |text, (from, to)| {
-        assert!(text.contains(from), "{from}");
-        text.replace(from, to)
-    })
+    replacements.iter().fold(
+        LIVE.replace("version: 1", "version: 2"),
+        |text, (from, to)| {
+            assert!(text.contains(from), "{from}");
+            text.replace(from, to)
+        },
+    )
 }
 
 fn placed(total: u32) -> Entry {
-    Entry::Event("OrderPlaced", json!({ "orderId": "o-1", "total": total, "card": "4242" }))
+    Entry::Event(
+        "OrderPlaced",
+        json!({ "orderId": "o-1", "total": total, "card": "4242" }),
+    )
 }
 
 fn shipped() -> Entry {
@@ -213,8 +270,17 @@ fn completed(total: u32) -> Recorded {
 
 /// An order that is not shipped in time, so that it is compensated.
 fn unshipped() -> Recorded {
-    let paid = [placed(1), Succeeded("charge", json!({ "id": 7 })), Complete("Approved")];
-    record(LIVE, paid.into_iter().chain([Due("ship"), Succeeded("compensate:charge", json!({}))]).collect())
+    let paid = [
+        placed(1),
+        Succeeded("charge", json!({ "id": 7 })),
+        Complete("Approved"),
+    ];
+    record(
+        LIVE,
+        paid.into_iter()
+            .chain([Due("ship"), Succeeded("compensate:charge", json!({}))])
+            .collect(),
+    )
 }
 
 #[test]
@@ -224,7 +290,14 @@ fn same_definition_is_equal() {
         completed(500),
         record(LIVE, vec![placed(1), Failed("charge")]),
         unshipped(),
-        record(LIVE, vec![placed(1), Succeeded("charge", json!({ "id": 7 })), Complete("Denied")]),
+        record(
+            LIVE,
+            vec![
+                placed(1),
+                Succeeded("charge", json!({ "id": 7 })),
+                Complete("Denied"),
+            ],
+        ),
         record(LIVE, vec![placed(1)]),
     ] {
         assert_eq!(recorded.kinds(&[]), <[&str; 0]>::default());
@@ -234,18 +307,34 @@ fn same_definition_is_equal() {
 #[test]
 fn another_payload_is_a_difference_and_the_candidate_continues() {
     let found = completed(50).differences(
-        program(&edited(&[("amount: =vars.total, card", "amount: =vars.total * 2, card")])).as_ref(),
+        program(&edited(&[(
+            "amount: =vars.total, card",
+            "amount: =vars.total * 2, card",
+        )]))
+        .as_ref(),
     );
     assert_eq!(found.len(), 1, "{found:?}");
-    assert_eq!(found[0].kind, "step charge: payload of payments.charge differs at .amount");
+    assert_eq!(
+        found[0].kind,
+        "step charge: payload of payments.charge differs at .amount"
+    );
     assert_eq!(found[0].path, ["amount"]);
-    assert_eq!((&found[0].live, &found[0].candidate), (&Some(json!(50)), &Some(json!(100))));
+    assert_eq!(
+        (&found[0].live, &found[0].candidate),
+        (&Some(json!(50)), &Some(json!(100)))
+    );
 }
 
 #[test]
 fn another_effect_ends_the_comparison() {
-    let kinds = completed(50).kinds(&[("payments.charge", "bank.charge"), ("OrderCompleted", "Done")]);
-    assert_eq!(kinds, ["step charge: calls bank.charge instead of payments.charge"]);
+    let kinds = completed(50).kinds(&[
+        ("payments.charge", "bank.charge"),
+        ("OrderCompleted", "Done"),
+    ]);
+    assert_eq!(
+        kinds,
+        ["step charge: calls bank.charge instead of payments.charge"]
+    );
 }
 
 #[test]
@@ -274,9 +363,15 @@ fn missing_effect_and_the_condition_are_differences() {
 
 #[test]
 fn options_of_an_effect_are_compared() {
-    let with_retry = ("timeout: 30m\n", "timeout: 30m\n    retry: { max_attempts: 9 }\n");
+    let with_retry = (
+        "timeout: 30m\n",
+        "timeout: 30m\n    retry: { max_attempts: 9 }\n",
+    );
     let kinds = completed(50).kinds(&[with_retry]);
-    assert_eq!(kinds, ["step charge: options of payments.charge differs at .retry"]);
+    assert_eq!(
+        kinds,
+        ["step charge: options of payments.charge differs at .retry"]
+    );
 }
 
 #[test]
@@ -287,7 +382,12 @@ fn another_timeout_is_a_difference() {
 
 #[test]
 fn shorter_timeout_of_the_candidate_fires() {
-    let entries = vec![placed(1), Succeeded("charge", json!({ "id": 7 })), Complete("Approved"), shipped()];
+    let entries = vec![
+        placed(1),
+        Succeeded("charge", json!({ "id": 7 })),
+        Complete("Approved"),
+        shipped(),
+    ];
     let mut recorded = record(LIVE, entries);
     // The shipment arrives after ten minutes.
     let last = recorded.inputs.last_mut().unwrap();
@@ -295,7 +395,8 @@ fn shorter_timeout_of_the_candidate_fires() {
     let kinds = recorded.kinds(&[("timeout: 1h", "timeout: 5m")]);
     assert!(
         kinds.contains(
-            &"compensation of step charge: calls payments.refund, the live instance does not".to_owned()
+            &"compensation of step charge: calls payments.refund, the live instance does not"
+                .to_owned()
         ),
         "{kinds:?}"
     );
@@ -304,28 +405,50 @@ fn shorter_timeout_of_the_candidate_fires() {
 #[test]
 fn event_that_the_candidate_does_not_consume_is_a_difference() {
     let kinds = completed(50).kinds(&[("event: Shipped", "event: Delivered")]);
-    assert!(kinds.contains(&"event Shipped: not consumed".to_owned()), "{kinds:?}");
-    assert!(kinds.contains(&"ends running instead of completed".to_owned()), "{kinds:?}");
+    assert!(
+        kinds.contains(&"event Shipped: not consumed".to_owned()),
+        "{kinds:?}"
+    );
+    assert!(
+        kinds.contains(&"ends running instead of completed".to_owned()),
+        "{kinds:?}"
+    );
 }
 
 #[test]
 fn event_that_only_the_candidate_consumes_is_applied() {
-    let recorded =
-        record(LIVE, vec![placed(1), Succeeded("charge", json!({ "id": 7 })), Complete("Approved")]);
+    let recorded = record(
+        LIVE,
+        vec![
+            placed(1),
+            Succeeded("charge", json!({ "id": 7 })),
+            Complete("Approved"),
+        ],
+    );
     let candidate = program(&edited(&[("event: Shipped", "event: Delivered")]));
-    let more = [(at(9), event("Delivered", json!({ "orderId": "o-1" }), at(9)))];
+    let more = [(
+        at(9),
+        event("Delivered", json!({ "orderId": "o-1" }), at(9)),
+    )];
     let Comparison::Different(found) =
         recorded.compare_with(program(LIVE).as_ref(), candidate.as_ref(), &more)
     else {
         panic!("it is different")
     };
-    assert!(found.iter().any(|one| one.kind == "ends completed instead of running"), "{found:?}");
+    assert!(
+        found
+            .iter()
+            .any(|one| one.kind == "ends completed instead of running"),
+        "{found:?}"
+    );
 }
 
 #[test]
 fn another_correlation_is_a_difference() {
-    let kinds =
-        completed(50).kinds(&[("correlate: orderId", "correlate: { OrderPlaced: card, Shipped: orderId }")]);
+    let kinds = completed(50).kinds(&[(
+        "correlate: orderId",
+        "correlate: { OrderPlaced: card, Shipped: orderId }",
+    )]);
     assert_eq!(kinds[0], "event OrderPlaced: belongs to another instance");
     assert_eq!(kinds[1], "event OrderPlaced: does not start the candidate");
 }
@@ -335,30 +458,48 @@ fn another_start_event_is_a_difference() {
     let kinds = completed(50).kinds(&[("start: OrderPlaced", "start: OrderCreated")]);
     assert_eq!(
         kinds[..2],
-        ["event OrderPlaced: not consumed", "event OrderPlaced: does not start the candidate"]
+        [
+            "event OrderPlaced: not consumed",
+            "event OrderPlaced: does not start the candidate"
+        ]
     );
 }
 
 #[test]
 fn facts_result_and_variables_are_compared() {
-    let kinds =
-        completed(50).kinds(&[("data: { total: =vars.total } }\nfailed", "data: { total: 0 } }\nfailed")]);
-    assert_eq!(kinds, ["fact OrderCompleted: data differs at .total", "result differs at .data.total"]);
+    let kinds = completed(50).kinds(&[(
+        "data: { total: =vars.total } }\nfailed",
+        "data: { total: 0 } }\nfailed",
+    )]);
+    assert_eq!(
+        kinds,
+        [
+            "fact OrderCompleted: data differs at .total",
+            "result differs at .data.total"
+        ]
+    );
     let kinds = completed(50).kinds(&[("receipt: =event.id", "receipt: =event.id + 1")]);
     assert_eq!(kinds, ["variable receipt differs"]);
     let kinds = completed(50).kinds(&[("fact: OrderCompleted", "fact: Done")]);
     assert_eq!(
         kinds[..2],
-        ["fact OrderCompleted: only from the live instance", "fact Done: only from the candidate"]
+        [
+            "fact OrderCompleted: only from the live instance",
+            "fact Done: only from the candidate"
+        ]
     );
 }
 
 #[test]
 fn another_outcome_of_a_task_changes_the_end() {
-    let kinds = completed(50).kinds(&[("ok: Approved\n    fail: Denied", "ok: Denied\n    fail: Approved")]);
+    let kinds = completed(50).kinds(&[(
+        "ok: Approved\n    fail: Denied",
+        "ok: Denied\n    fail: Approved",
+    )]);
     assert!(
         kinds.contains(
-            &"compensation of step charge: calls payments.refund, the live instance does not".to_owned()
+            &"compensation of step charge: calls payments.refund, the live instance does not"
+                .to_owned()
         ),
         "{kinds:?}"
     );
@@ -368,7 +509,10 @@ fn another_outcome_of_a_task_changes_the_end() {
 fn task_is_compared_and_its_decision_is_applied() {
     let kinds = completed(50).kinds(&[("roles: [clerk]", "roles: [manager]")]);
     assert_eq!(kinds[0], "control request complete: not applied");
-    assert!(kinds.contains(&"task approve differs at .roles[]".to_owned()), "{kinds:?}");
+    assert!(
+        kinds.contains(&"task approve differs at .roles[]".to_owned()),
+        "{kinds:?}"
+    );
 }
 
 /// A program that panics, or that arms a timer in every transition.
@@ -380,7 +524,11 @@ struct Broken {
 
 impl Broken {
     fn new(panics: bool) -> Self {
-        Self { inner: program(LIVE), panics, last: Mutex::new(None) }
+        Self {
+            inner: program(LIVE),
+            panics,
+            last: Mutex::new(None),
+        }
     }
 }
 
@@ -404,10 +552,15 @@ impl Program for Broken {
         context: &Context<'_>,
     ) -> Result<ProgramOutput, ProgramError> {
         assert!(!self.panics || state.is_none(), "a broken candidate");
-        let (name, due) = (Name::new("again").unwrap(), context.now.saturating_add(Duration::from_millis(1)));
+        let (name, due) = (
+            Name::new("again").unwrap(),
+            context.now.saturating_add(Duration::from_millis(1)),
+        );
         let is_own = matches!(input, ProgramInput::Timer { name: "again" });
         let mut output = if is_own {
-            ProgramOutput::Applied(Box::new(self.last.lock().unwrap().take().expect("a transition")))
+            ProgramOutput::Applied(Box::new(
+                self.last.lock().unwrap().take().expect("a transition"),
+            ))
         } else {
             self.inner.apply(state, input, context)?
         };
@@ -415,7 +568,10 @@ impl Program for Broken {
             && !self.panics
         {
             transition.timers = vec![TimerChange::Arm { name, due }];
-            let next = Transition { work: Vec::new(), ..(**transition).clone() };
+            let next = Transition {
+                work: Vec::new(),
+                ..(**transition).clone()
+            };
             *self.last.lock().unwrap() = Some(next);
         }
         Ok(output)
@@ -425,7 +581,11 @@ impl Program for Broken {
 #[test]
 fn panic_of_the_candidate_is_a_difference() {
     let broken = Broken::new(true);
-    let kinds: Vec<_> = completed(50).differences(&broken).into_iter().map(|one| one.kind).collect();
+    let kinds: Vec<_> = completed(50)
+        .differences(&broken)
+        .into_iter()
+        .map(|one| one.kind)
+        .collect();
     assert_eq!(kinds[0], "result of payments.charge: the candidate panics");
 }
 
@@ -433,23 +593,44 @@ fn panic_of_the_candidate_is_a_difference() {
 fn candidate_that_never_rests_is_a_difference() {
     let recorded = unshipped();
     let broken = Broken::new(false);
-    let kinds: Vec<_> = recorded.differences(&broken).into_iter().map(|one| one.kind).collect();
-    assert_eq!(kinds[0], "more than 1000 timers fire that the live instance does not have");
+    let kinds: Vec<_> = recorded
+        .differences(&broken)
+        .into_iter()
+        .map(|one| one.kind)
+        .collect();
+    assert_eq!(
+        kinds[0],
+        "more than 1000 timers fire that the live instance does not have"
+    );
 }
 
 #[test]
 fn instance_that_its_record_does_not_reproduce_is_skipped() {
     let mut recorded = completed(50);
     let live = program(LIVE);
-    let skipped = |recorded: &Recorded| match recorded.compare_with(live.as_ref(), live.as_ref(), &[]) {
-        Comparison::Skipped(reason) => reason,
-        other => panic!("{other:?}"),
-    };
+    let skipped =
+        |recorded: &Recorded| match recorded.compare_with(live.as_ref(), live.as_ref(), &[]) {
+            Comparison::Skipped(reason) => reason,
+            other => panic!("{other:?}"),
+        };
     let last = recorded.inputs.pop().unwrap();
     assert_eq!(skipped(&recorded), "its record does not reproduce it");
     recorded.inputs.push(last);
-    let Recorded { key, instance, inputs } = &recorded;
-    let case =
-        ShadowCase { key, instance, inputs, additional: &[], live: live.as_ref(), candidate: live.as_ref() };
-    assert_eq!(compare(&case, &|| true), Comparison::Skipped("the computation took too long"));
+    let Recorded {
+        key,
+        instance,
+        inputs,
+    } = &recorded;
+    let case = ShadowCase {
+        key,
+        instance,
+        inputs,
+        additional: &[],
+        live: live.as_ref(),
+        candidate: live.as_ref(),
+    };
+    assert_eq!(
+        compare(&case, &|| true),
+        Comparison::Skipped("the computation took too long")
+    );
 }

@@ -38,7 +38,11 @@ pub struct InstanceDiff {
 
 /// Compares two reports that recorded the requested work.
 #[must_use]
-pub fn compare(before: &SimulationReport, after: &SimulationReport, max_examples: usize) -> SimulationDiff {
+pub fn compare(
+    before: &SimulationReport,
+    after: &SimulationReport,
+    max_examples: usize,
+) -> SimulationDiff {
     let mut found = SimulationDiff::default();
     let keys: BTreeSet<_> = before.runs.keys().chain(after.runs.keys()).collect();
     for key in keys {
@@ -49,7 +53,10 @@ pub fn compare(before: &SimulationReport, after: &SimulationReport, max_examples
                 continue;
             }
             (Some(old), Some(new)) if old.0 != new.0 => {
-                *found.status_changed.entry(format!("{} → {}", old.0, new.0)).or_default() += 1;
+                *found
+                    .status_changed
+                    .entry(format!("{} → {}", old.0, new.0))
+                    .or_default() += 1;
             }
             (Some(_), Some(_)) => found.work_differs += 1,
             (Some(_), None) => found.only_before += 1,

@@ -152,13 +152,18 @@ impl SimulationCounters {
     }
 
     pub(super) fn instance_changed(&mut self, before: Option<&Instance>, after: Option<&Instance>) {
-        let Some(after) = after.filter(|after| after.status.is_final()) else { return };
+        let Some(after) = after.filter(|after| after.status.is_final()) else {
+            return;
+        };
         if before.is_some_and(|before| before.status.is_final()) {
             return;
         }
         let duration: Duration = after.updated_at.duration_since(after.created_at);
         let saga = after.definition.saga.to_string();
-        self.durations.entry(saga).or_default().push(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX));
+        self.durations
+            .entry(saga)
+            .or_default()
+            .push(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX));
     }
 
     pub(super) fn next_pending(&mut self) -> Option<(InstanceKey, WorkItem)> {
@@ -167,40 +172,60 @@ impl SimulationCounters {
 
     /// Returns the report: the counters and the current status of all instances.
     pub(super) fn finish(mut self, simulator: &Simulator, events: usize) -> SimulationReport {
-        let mut report = SimulationReport { events, ..SimulationReport::default() };
-        let names: BTreeMap<u32, &String> = self.names.iter().map(|(name, number)| (*number, name)).collect();
+        let mut report = SimulationReport {
+            events,
+            ..SimulationReport::default()
+        };
+        let names: BTreeMap<u32, &String> = self
+            .names
+            .iter()
+            .map(|(name, number)| (*number, name))
+            .collect();
         let mut work_by_instance = self.work_by_instance.take().unwrap_or_default();
         let has_work = !self.names.is_empty();
         for (key, entry) in simulator.simulated_instances() {
-            let Some(instance) = entry.instance() else { continue };
+            let Some(instance) = entry.instance() else {
+                continue;
+            };
             report.instances += 1;
             let statuses = report.statuses.entry(key.saga.to_string()).or_default();
             count(statuses, instance.status.as_str());
-            if let Some(failure) =
-                instance.last_error.as_ref().filter(|_| instance.status != Status::Completed)
+            if let Some(failure) = instance
+                .last_error
+                .as_ref()
+                .filter(|_| instance.status != Status::Completed)
             {
                 let failures = report.failures.entry(key.saga.to_string()).or_default();
                 count_cause(failures, &format!("{}: {}", failure.code, failure.message));
             }
             if !instance.status.is_final() {
                 let waits = report.waits.entry(key.saga.to_string()).or_default();
-                instance
-                    .waits
-                    .iter()
-                    .for_each(|wait| count(waits, &format!("{} {}", wait_label(wait.kind), wait.name)));
+                instance.waits.iter().for_each(|wait| {
+                    count(waits, &format!("{} {}", wait_label(wait.kind), wait.name))
+                });
             }
-            let view =
-                simulator.programs().of(&key.saga).and_then(|program| program.view_state(&instance.state));
+            let view = simulator
+                .programs()
+                .of(&key.saga)
+                .and_then(|program| program.view_state(&instance.state));
             let steps = report.steps.entry(key.saga.to_string()).or_default();
-            for step in view.iter().filter_map(|view| view["steps"].as_array()).flatten() {
+            for step in view
+                .iter()
+                .filter_map(|view| view["steps"].as_array())
+                .flatten()
+            {
                 if let (Some(id), Some(state)) = (step["id"].as_str(), step["state"].as_str()) {
                     count(steps.entry(id.to_owned()).or_default(), state);
                 }
             }
             if has_work {
                 let numbers = work_by_instance.remove(key).unwrap_or_default();
-                let work = numbers.iter().filter_map(|number| names.get(number).map(|name| (*name).clone()));
-                report.runs.insert(key.clone(), (instance.status.to_string(), work.collect()));
+                let work = numbers
+                    .iter()
+                    .filter_map(|number| names.get(number).map(|name| (*name).clone()));
+                report
+                    .runs
+                    .insert(key.clone(), (instance.status.to_string(), work.collect()));
             }
         }
         report.work = self.work;
@@ -209,7 +234,9 @@ impl SimulationCounters {
         report.dead_letter_causes = self.dead_letter_causes;
         report.ignored = self.ignored;
         let durations = self.durations.into_iter();
-        report.durations = durations.map(|(saga, millis)| (saga, DurationStats::of(millis))).collect();
+        report.durations = durations
+            .map(|(saga, millis)| (saga, DurationStats::of(millis)))
+            .collect();
         report
     }
 }
@@ -230,7 +257,10 @@ fn name_of(work: &Work) -> String {
         Work::Command(_) => "command ",
         Work::Effect(_) => "effect ",
         Work::Fact(_) => "fact ",
-        Work::StartChild(_) | Work::CancelChild(_) | Work::NotifyParent(_) | Work::PublishResult(_) => "",
+        Work::StartChild(_)
+        | Work::CancelChild(_)
+        | Work::NotifyParent(_)
+        | Work::PublishResult(_) => "",
     };
     format!("{kind}{}", work.label())
 }
@@ -242,8 +272,13 @@ mod tests {
     #[test]
     fn percentiles_use_the_samples() {
         let durations = DurationStats::of((1..=200).collect());
-        let expected =
-            DurationStats { count: 200, p50_millis: 100, p90_millis: 180, p99_millis: 198, max_millis: 200 };
+        let expected = DurationStats {
+            count: 200,
+            p50_millis: 100,
+            p90_millis: 180,
+            p99_millis: 198,
+            max_millis: 200,
+        };
         assert_eq!(durations, expected);
         assert_eq!(DurationStats::of(vec![5]).p50_millis, 5);
     }

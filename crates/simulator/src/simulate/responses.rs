@@ -40,13 +40,19 @@ impl ResponsePolicy {
     /// Returns the policy that responds with success to all work.
     #[must_use]
     pub fn ok() -> Self {
-        Self { by_name: BTreeMap::new(), other: SimulatedResponse::Ok(Value::Null) }
+        Self {
+            by_name: BTreeMap::new(),
+            other: SimulatedResponse::Ok(Value::Null),
+        }
     }
 
     /// Returns the policy that never responds.
     #[must_use]
     pub fn none() -> Self {
-        Self { by_name: BTreeMap::new(), other: SimulatedResponse::None }
+        Self {
+            by_name: BTreeMap::new(),
+            other: SimulatedResponse::None,
+        }
     }
 
     /// Parses a policy. It maps work names (`payments.charge`, `inventory.ReserveStock`, `*` for all
@@ -58,7 +64,9 @@ impl ResponsePolicy {
     pub fn read(text: &str, file: &str) -> Result<Self, Vec<Diagnostic>> {
         let document = Document::read(text, file).map_err(|problem| vec![problem])?;
         let root = document.root();
-        let entries = root.map().ok_or_else(|| vec![root.type_error("a map of work names to responses")])?;
+        let entries = root
+            .map()
+            .ok_or_else(|| vec![root.type_error("a map of work names to responses")])?;
         let mut this = Self::ok();
         let mut problems = Vec::new();
         for Entry { name, item, .. } in &entries {
@@ -68,7 +76,11 @@ impl ResponsePolicy {
                 (Err(problem), _) => problems.push(problem),
             }
         }
-        if problems.is_empty() { Ok(this) } else { Err(problems) }
+        if problems.is_empty() {
+            Ok(this)
+        } else {
+            Err(problems)
+        }
     }
 
     /// Returns the input that completes a work item, or `None` without a response.
@@ -82,10 +94,14 @@ impl ResponsePolicy {
         let named = self.by_name.get(item.work.label().as_str());
         let outcome = match named.unwrap_or(&self.other) {
             SimulatedResponse::None => return None,
-            SimulatedResponse::Event(kind, data) => return Some(response_event(item, kind, data, now)),
+            SimulatedResponse::Event(kind, data) => {
+                return Some(response_event(item, kind, data, now));
+            }
             // The recording contains the completing event.
             SimulatedResponse::Ok(_) if awaits_event => return None,
-            SimulatedResponse::Ok(_) if matches!(item.work, Work::Command(_)) => WorkOutcome::Accepted,
+            SimulatedResponse::Ok(_) if matches!(item.work, Work::Command(_)) => {
+                WorkOutcome::Accepted
+            }
             SimulatedResponse::Ok(payload) => WorkOutcome::Succeeded {
                 event: None,
                 payload: payload.clone(),
@@ -93,12 +109,24 @@ impl ResponsePolicy {
             },
             SimulatedResponse::InDoubt => {
                 let message = format!("the outcome of {} is unknown", item.work.label());
-                WorkOutcome::TimedOut { failure: Failure { code: IN_DOUBT.to_owned(), message } }
+                WorkOutcome::TimedOut {
+                    failure: Failure {
+                        code: IN_DOUBT.to_owned(),
+                        message,
+                    },
+                }
             }
             SimulatedResponse::Fail(code) => {
                 let message = format!("{} fails in this simulation", item.work.label());
-                let failure = Failure { code: code.clone(), message };
-                WorkOutcome::Failed { event: None, failure, payload: Value::Null }
+                let failure = Failure {
+                    code: code.clone(),
+                    message,
+                };
+                WorkOutcome::Failed {
+                    event: None,
+                    failure,
+                    payload: Value::Null,
+                }
             }
         };
         let outbox = requested.outbox.clone();
@@ -125,14 +153,21 @@ fn reply(item: &Item<'_>) -> Result<SimulatedResponse, Diagnostic> {
         Some("fail") => return Ok(SimulatedResponse::Fail("failed".to_owned())),
         Some(_) | None => {}
     }
-    let fields = item
-        .map()
-        .ok_or_else(|| item.type_error("ok, fail, in_doubt, none, or a map with ok, fail or event"))?;
-    if let Some(unknown) = fields.iter().find(|field| !["ok", "fail", "event", "data"].contains(&field.name))
+    let fields = item.map().ok_or_else(|| {
+        item.type_error("ok, fail, in_doubt, none, or a map with ok, fail or event")
+    })?;
+    if let Some(unknown) = fields
+        .iter()
+        .find(|field| !["ok", "fail", "event", "data"].contains(&field.name))
     {
         return Err(unknown.unknown_field(&["ok", "fail", "event", "data"]));
     }
-    let find = |name: &str| fields.iter().find(|field| field.name == name).map(|field| &field.item);
+    let find = |name: &str| {
+        fields
+            .iter()
+            .find(|field| field.name == name)
+            .map(|field| &field.item)
+    };
     let data = find("data").map_or(Value::Null, Item::json);
     match (find("ok"), find("fail"), find("event")) {
         (Some(payload), None, None) => Ok(SimulatedResponse::Ok(payload.json())),
@@ -170,7 +205,11 @@ fn response_event(item: &WorkItem, kind: &EventType, data: &Value, now: Timestam
 
 /// Returns whether an event completes this work.
 pub(super) fn awaits_event(program: &dyn Program, item: &WorkItem) -> bool {
-    let definition = program.as_compiled().map(orlog_program::CompiledDefinition::definition);
-    let spec = definition.zip(item.work.tag()).and_then(|(d, tag)| response_spec(d, tag.as_str()));
+    let definition = program
+        .as_compiled()
+        .map(orlog_program::CompiledDefinition::definition);
+    let spec = definition
+        .zip(item.work.tag())
+        .and_then(|(d, tag)| response_spec(d, tag.as_str()));
     spec.is_some_and(|spec| spec.source == ResponseSource::Event)
 }

@@ -45,7 +45,11 @@ fn recording() -> Vec<Event> {
 }
 
 fn options(responses: ResponsePolicy) -> SimulateOptions {
-    SimulateOptions { responses, run_on_for: Duration::from_hours(24 * 100), record_work: true }
+    SimulateOptions {
+        responses,
+        run_on_for: Duration::from_hours(24 * 100),
+        record_work: true,
+    }
 }
 
 #[test]
@@ -64,8 +68,11 @@ fn missing_response_leaves_the_instance_unchanged() {
 #[test]
 fn response_policy_matches_by_name() {
     let text = "ledger.book: { fail: no_ledger }\nfines.Demand: { event: Paid }\n";
-    let report =
-        simulate(fine(30), &recording(), &options(ResponsePolicy::read(text, "responses.yaml").unwrap()));
+    let report = simulate(
+        fine(30),
+        &recording(),
+        &options(ResponsePolicy::read(text, "responses.yaml").unwrap()),
+    );
     assert_eq!(report.statuses["fine"]["failed"], 3);
     assert_eq!(report.timers_fired.len(), 0);
     let errors = ResponsePolicy::read("a: { okay: 1 }\n", "responses.yaml").unwrap_err();
@@ -80,7 +87,15 @@ fn two_versions_are_compared_instance_by_instance() {
     let before = simulate(fine(30), &recording(), &options(ResponsePolicy::ok()));
     let after = simulate(fine(60), &recording(), &options(ResponsePolicy::ok()));
     let found = compare(&before, &after, 5);
-    assert_eq!((found.same, found.work_differs, found.only_before, found.only_after), (2, 0, 0, 0));
+    assert_eq!(
+        (
+            found.same,
+            found.work_differs,
+            found.only_before,
+            found.only_after
+        ),
+        (2, 0, 0, 0)
+    );
     assert_eq!(found.status_changed["failed → completed"], 1);
     assert_eq!(found.examples[0].correlation, "late");
 }

@@ -2,8 +2,8 @@
 //! notification of parents.
 
 use orlog_model::{
-    Event, EventId, EventType, Input, Instance, InstanceKey, ParentRef, Work, WorkItem, WorkflowAction,
-    WorkflowCommand,
+    Event, EventId, EventType, Input, Instance, InstanceKey, ParentRef, Work, WorkItem,
+    WorkflowAction, WorkflowCommand,
 };
 use serde_json::Value;
 
@@ -37,29 +37,58 @@ pub(super) fn follow_ups(
             let event = fact(item, kind.kind.clone(), kind.data.clone());
             let keys = programs.route(&event).into_iter().flatten();
             let input = Input::Event(event);
-            return keys.map(|key| FollowUp { key, input: input.clone(), was_buffered: false }).collect();
+            return keys
+                .map(|key| FollowUp {
+                    key,
+                    input: input.clone(),
+                    was_buffered: false,
+                })
+                .collect();
         }
         Work::StartChild(start) => {
             let user = instance.and_then(|instance| instance.users.as_ref()?.started_by.clone());
             let parent = instance.and_then(|instance| instance.parent.as_ref());
             let depth = parent.map_or(0, |parent| parent.depth) + 1;
-            let parent = ParentRef { key: key.clone(), work_id: item.id, depth };
+            let parent = ParentRef {
+                key: key.clone(),
+                work_id: item.id,
+                depth,
+            };
             let (event, data) = (start.event.clone(), start.data.clone());
-            let action = WorkflowAction::Start { parent, event, data, user };
+            let action = WorkflowAction::Start {
+                parent,
+                event,
+                data,
+                user,
+            };
             (of(&start.saga, &start.correlation), action)
         }
         Work::CancelChild(cancel) => {
-            let action = WorkflowAction::Cancel { from: key.clone(), reason: cancel.reason.clone() };
+            let action = WorkflowAction::Cancel {
+                from: key.clone(),
+                reason: cancel.reason.clone(),
+            };
             (of(&cancel.saga, &cancel.correlation), action)
         }
-        Work::NotifyParent(end) => (end.to.clone(), WorkflowAction::ChildEnded(end.ended.clone())),
+        Work::NotifyParent(end) => (
+            end.to.clone(),
+            WorkflowAction::ChildEnded(end.ended.clone()),
+        ),
     };
     if programs.of(&to.saga).is_none() {
         return Vec::new();
     }
-    let command =
-        WorkflowCommand { id: event_id(item), at: item.created_at, trace: item.trace.clone(), action };
-    vec![FollowUp { key: to, input: Input::Workflow(command), was_buffered: false }]
+    let command = WorkflowCommand {
+        id: event_id(item),
+        at: item.created_at,
+        trace: item.trace.clone(),
+        action,
+    };
+    vec![FollowUp {
+        key: to,
+        input: Input::Workflow(command),
+        was_buffered: false,
+    }]
 }
 
 fn event_id(item: &WorkItem) -> EventId {
@@ -68,7 +97,11 @@ fn event_id(item: &WorkItem) -> EventId {
 
 /// Converts a fact to an event.
 fn fact(item: &WorkItem, kind: EventType, data: Value) -> Event {
-    let InstanceKey { tenant, saga, correlation } = &item.instance;
+    let InstanceKey {
+        tenant,
+        saga,
+        correlation,
+    } = &item.instance;
     Event {
         id: event_id(item),
         tenant: tenant.clone(),

@@ -68,7 +68,10 @@ impl SimulatedInstance {
     /// Returns the last work requested under a tag.
     #[must_use]
     pub fn requested_work_by_tag(&self, tag: &str) -> Option<&RequestedWork> {
-        self.requested.iter().find(|(name, _)| name.as_str() == tag).map(|(_, requested)| requested)
+        self.requested
+            .iter()
+            .find(|(name, _)| name.as_str() == tag)
+            .map(|(_, requested)| requested)
     }
 
     /// Returns the open tasks.
@@ -101,23 +104,28 @@ impl SimulatedInstance {
 
     /// Returns whether the dedupe key of this input exists.
     pub(super) fn is_duplicate(&self, input: &Input) -> bool {
-        input.dedupe_key().is_some_and(|key| self.applied.contains(&key))
+        input
+            .dedupe_key()
+            .is_some_and(|key| self.applied.contains(&key))
     }
 
     /// Returns the inputs buffered for an instance that has not started.
     pub(super) fn buffered(&self) -> Vec<BufferedInputRef> {
-        let early = self.buffered.iter().filter_map(|(number, input)| match input {
-            Input::Early(early) => Some(BufferedInputRef {
-                number: *number,
-                key: early.input.identity(),
-                expires_at: early.expires_at,
-            }),
-            Input::Event(_)
-            | Input::WorkResult(_)
-            | Input::Timer(_)
-            | Input::Control(_)
-            | Input::Workflow(_) => None,
-        });
+        let early = self
+            .buffered
+            .iter()
+            .filter_map(|(number, input)| match input {
+                Input::Early(early) => Some(BufferedInputRef {
+                    number: *number,
+                    key: early.input.identity(),
+                    expires_at: early.expires_at,
+                }),
+                Input::Event(_)
+                | Input::WorkResult(_)
+                | Input::Timer(_)
+                | Input::Control(_)
+                | Input::Workflow(_) => None,
+            });
         early.collect()
     }
 
@@ -138,20 +146,27 @@ impl SimulatedInstance {
                 .filter(|requested| requested.outbox == *completed)
                 .for_each(|requested| requested.completed = true);
         }
-        self.buffered.retain(|number, _| !commit.unbuffer.contains(number));
+        self.buffered
+            .retain(|number, _| !commit.unbuffer.contains(number));
         if let Some(input) = commit.buffer.map(|input| *input) {
             self.numbers += 1;
             self.buffered.insert(self.numbers, input);
         }
         self.applied.extend(commit.dedupe_key);
         if let (Input::Timer(fired), Some(_), true) = (input, &commit.history, records_history) {
-            self.actions.push(RecordedAction::TimerFired(fired.name.clone(), fired.due));
+            self.actions
+                .push(RecordedAction::TimerFired(fired.name.clone(), fired.due));
         }
         if records_history {
-            let opened = commit.tasks.into_iter().filter(|task| task.event.kind == TaskEventKind::Opened);
-            self.actions.extend(opened.map(|task| RecordedAction::Task(task.row.task.spec)));
+            let opened = commit
+                .tasks
+                .into_iter()
+                .filter(|task| task.event.kind == TaskEventKind::Opened);
+            self.actions
+                .extend(opened.map(|task| RecordedAction::Task(task.row.task.spec)));
             self.history.extend(commit.history);
-            self.dead_letters.extend(commit.dead_letter.map(|dead_letter| *dead_letter));
+            self.dead_letters
+                .extend(commit.dead_letter.map(|dead_letter| *dead_letter));
         }
         if commit.instance.is_some() {
             self.instance = commit.instance.map(std::sync::Arc::unwrap_or_clone);
@@ -161,7 +176,8 @@ impl SimulatedInstance {
     /// Records work; only the last item of each tag remains available for responses.
     pub(super) fn record_work(&mut self, requested: RequestedWork, records_history: bool) {
         if records_history {
-            self.actions.push(RecordedAction::Work(requested.item.clone()));
+            self.actions
+                .push(RecordedAction::Work(requested.item.clone()));
         }
         if let Some(tag) = requested.item.work.tag().cloned() {
             self.requested.insert(tag, requested);

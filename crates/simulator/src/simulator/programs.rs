@@ -19,11 +19,15 @@ impl SimulatorPrograms {
     pub fn new(programs: impl IntoIterator<Item = Arc<dyn Program>>) -> Self {
         let mut this = Self::default();
         for program in programs {
-            this.by_saga.insert(program.definition_ref().saga.clone(), program);
+            this.by_saga
+                .insert(program.definition_ref().saga.clone(), program);
         }
         for program in this.by_saga.values() {
             for subscription in &program.manifest().subscriptions {
-                this.by_event.entry(subscription.kind.clone()).or_default().push(Arc::clone(program));
+                this.by_event
+                    .entry(subscription.kind.clone())
+                    .or_default()
+                    .push(Arc::clone(program));
             }
         }
         this
@@ -44,11 +48,18 @@ impl SimulatorPrograms {
     /// reason.
     #[must_use]
     pub fn route(&self, event: &Event) -> Vec<Result<InstanceKey, (SagaName, String)>> {
-        let consumers = self.by_event.get(&event.kind).map_or(&[][..], Vec::as_slice);
+        let consumers = self
+            .by_event
+            .get(&event.kind)
+            .map_or(&[][..], Vec::as_slice);
         let route = |program: &Arc<dyn Program>| {
             let saga = program.definition_ref().saga.clone();
             match program.correlate(event) {
-                Ok(correlation) => Ok(InstanceKey { tenant: event.tenant.clone(), saga, correlation }),
+                Ok(correlation) => Ok(InstanceKey {
+                    tenant: event.tenant.clone(),
+                    saga,
+                    correlation,
+                }),
                 Err(fault) => Err((saga, fault.to_string())),
             }
         };

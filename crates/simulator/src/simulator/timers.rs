@@ -35,7 +35,13 @@ impl SimulatedTimer {
 }
 
 impl TimerQueue {
-    pub(super) fn arm(&mut self, key: &InstanceKey, timer: Timer, armed_at: Timestamp, commit: u64) {
+    pub(super) fn arm(
+        &mut self,
+        key: &InstanceKey,
+        timer: Timer,
+        armed_at: Timestamp,
+        commit: u64,
+    ) {
         let Timer { due, name, token } = timer;
         let id = self.next;
         self.next += 1;
@@ -43,7 +49,17 @@ impl TimerQueue {
             self.remove(old);
         }
         self.order.insert((due, id));
-        self.rows.insert(id, SimulatedTimer { key: key.clone(), name, token, due, armed_at, commit });
+        self.rows.insert(
+            id,
+            SimulatedTimer {
+                key: key.clone(),
+                name,
+                token,
+                due,
+                armed_at,
+                commit,
+            },
+        );
     }
 
     pub(super) fn disarm(&mut self, key: &InstanceKey, timer: Timer) {
@@ -72,15 +88,24 @@ impl TimerQueue {
     }
 
     /// Removes and returns the timer of an instance with this name.
-    pub(super) fn take_by_name(&mut self, key: &InstanceKey, name: &Name) -> Option<SimulatedTimer> {
-        let id = self.rows.iter().find(|(_, row)| row.key == *key && row.name == *name).map(|(id, _)| *id)?;
+    pub(super) fn take_by_name(
+        &mut self,
+        key: &InstanceKey,
+        name: &Name,
+    ) -> Option<SimulatedTimer> {
+        let id = self
+            .rows
+            .iter()
+            .find(|(_, row)| row.key == *key && row.name == *name)
+            .map(|(id, _)| *id)?;
         self.take(id)
     }
 
     fn take(&mut self, id: u64) -> Option<SimulatedTimer> {
         let row = self.rows.remove(&id)?;
         self.order.remove(&(row.due, id));
-        self.by_name.remove(&(row.key.clone(), row.name.clone(), row.token));
+        self.by_name
+            .remove(&(row.key.clone(), row.name.clone(), row.token));
         Some(row)
     }
 

@@ -6,7 +6,9 @@ use orlog_model::{InstanceKey, Name, TaskSpec, Timestamp, Work};
 use serde_json::{Value, json};
 
 use super::diff::diff;
-use super::expect::{Expectation, ExpectedFields, TimerExpectation, WorkExpectation, differences, is_subset};
+use super::expect::{
+    Expectation, ExpectedFields, TimerExpectation, WorkExpectation, differences, is_subset,
+};
 use crate::explore::end_is_reachable;
 use crate::invariants::InvariantChecker;
 use crate::runner::ScenarioRunner;
@@ -27,52 +29,108 @@ pub(super) fn mismatches(
         let actual = entry.and_then(SimulatedInstance::status);
         if expected != actual {
             let name = |status: Option<orlog_model::Status>| status.map_or("none", |s| s.as_str());
-            mismatches.push(format!("status: expected {}, is {}", name(expected), name(actual)));
+            mismatches.push(format!(
+                "status: expected {}, is {}",
+                name(expected),
+                name(actual)
+            ));
         }
     }
     let results = [
-        expect.work.as_ref().and_then(|work| check_work(work, entry)),
-        expect.state.as_ref().and_then(|state| check_state(state, key, simulator)),
-        expect.waits.as_ref().and_then(|waits| check_waits(waits, entry)),
-        expect.timers.as_ref().and_then(|timers| check_timers(timers, entry, simulator.now())),
-        expect.tasks.as_ref().and_then(|tasks| check_tasks(tasks, entry)),
-        expect.failure.as_ref().and_then(|failure| check_failure(failure.as_ref(), entry)),
-        expect.history.as_ref().and_then(|notes| check_history(notes, entry)),
-        expect.dead_letters.as_ref().and_then(|dead_letters| check_dead_letters(dead_letters, entry)),
+        expect
+            .work
+            .as_ref()
+            .and_then(|work| check_work(work, entry)),
+        expect
+            .state
+            .as_ref()
+            .and_then(|state| check_state(state, key, simulator)),
+        expect
+            .waits
+            .as_ref()
+            .and_then(|waits| check_waits(waits, entry)),
+        expect
+            .timers
+            .as_ref()
+            .and_then(|timers| check_timers(timers, entry, simulator.now())),
+        expect
+            .tasks
+            .as_ref()
+            .and_then(|tasks| check_tasks(tasks, entry)),
+        expect
+            .failure
+            .as_ref()
+            .and_then(|failure| check_failure(failure.as_ref(), entry)),
+        expect
+            .history
+            .as_ref()
+            .and_then(|notes| check_history(notes, entry)),
+        expect
+            .dead_letters
+            .as_ref()
+            .and_then(|dead_letters| check_dead_letters(dead_letters, entry)),
     ];
     mismatches.extend(results.into_iter().flatten());
     if let Some(expected) = &expect.reference {
-        let actual = entry.and_then(SimulatedInstance::instance).and_then(|it| it.reference.as_ref());
+        let actual = entry
+            .and_then(SimulatedInstance::instance)
+            .and_then(|it| it.reference.as_ref());
         let actual = actual.map(ToString::to_string);
         if expected.as_ref() != actual.as_ref() {
-            mismatches.push(format!("reference: expected {}, is {}", json!(expected), json!(actual)));
+            mismatches.push(format!(
+                "reference: expected {}, is {}",
+                json!(expected),
+                json!(actual)
+            ));
         }
     }
     if let Some(expected) = expect.paused {
-        let actual = entry.and_then(SimulatedInstance::instance).is_some_and(|instance| instance.paused);
+        let actual = entry
+            .and_then(SimulatedInstance::instance)
+            .is_some_and(|instance| instance.paused);
         if expected != actual {
             mismatches.push(format!("paused: expected {expected}, is {actual}"));
         }
     }
     if expect.invariants {
-        mismatches
-            .extend(checker.violations().iter().map(|violation| format!("invariant violated: {violation}")));
         mismatches.extend(
-            end_is_reachable(runner).err().map(|violation| format!("invariant violated: {violation}")),
+            checker
+                .violations()
+                .iter()
+                .map(|violation| format!("invariant violated: {violation}")),
+        );
+        mismatches.extend(
+            end_is_reachable(runner)
+                .err()
+                .map(|violation| format!("invariant violated: {violation}")),
         );
     }
     mismatches
 }
 
 fn check_work(expected: &[WorkExpectation], entry: Option<&SimulatedInstance>) -> Option<String> {
-    let actual: Vec<_> = entry.map_or(&[][..], SimulatedInstance::actions).iter().map(WorkLine::of).collect();
-    let is_equal = expected.len() == actual.len() && expected.iter().zip(&actual).all(|(e, a)| a.matches(e));
+    let actual: Vec<_> = entry
+        .map_or(&[][..], SimulatedInstance::actions)
+        .iter()
+        .map(WorkLine::of)
+        .collect();
+    let is_equal =
+        expected.len() == actual.len() && expected.iter().zip(&actual).all(|(e, a)| a.matches(e));
     if is_equal {
         return None;
     }
-    let lines = diff(expected, &actual, |e, a| a.matches(e), format_expectation, |line| line.text.clone());
+    let lines = diff(
+        expected,
+        &actual,
+        |e, a| a.matches(e),
+        format_expectation,
+        |line| line.text.clone(),
+    );
     let mut text = block("work", &lines);
-    for (expected, actual) in expected.iter().zip(&actual).filter(|(e, a)| e.line == a.text && !a.matches(e))
+    for (expected, actual) in expected
+        .iter()
+        .zip(&actual)
+        .filter(|(e, a)| e.line == a.text && !a.matches(e))
     {
         let mut found = Vec::new();
         if let Some(data) = &expected.data {
@@ -81,7 +139,11 @@ fn check_work(expected: &[WorkExpectation], entry: Option<&SimulatedInstance>) -
         if let Some(id) = expected.id.as_ref().filter(|id| **id != actual.id) {
             found.push(format!("id: expected {id}, is {}", actual.id));
         }
-        text.extend(found.iter().map(|line| format!("\n    {}: {line}", actual.text)));
+        text.extend(
+            found
+                .iter()
+                .map(|line| format!("\n    {}: {line}", actual.text)),
+        );
     }
     Some(text)
 }
@@ -97,8 +159,12 @@ struct WorkLine {
 impl WorkLine {
     fn of(action: &RecordedAction) -> Self {
         let (text, data, id) = match action {
-            RecordedAction::TimerFired(name, _) => (format!("timer {name}"), Value::Null, Value::Null),
-            RecordedAction::Task(spec) => (format!("task {}", spec.tag), spec.data.clone(), Value::Null),
+            RecordedAction::TimerFired(name, _) => {
+                (format!("timer {name}"), Value::Null, Value::Null)
+            }
+            RecordedAction::Task(spec) => {
+                (format!("task {}", spec.tag), spec.data.clone(), Value::Null)
+            }
             RecordedAction::Work(item) => match &item.work {
                 Work::Command(c) => (
                     format!("command {}.{}", c.aggregate_type, c.name),
@@ -107,28 +173,47 @@ impl WorkLine {
                 ),
                 Work::Effect(e) => (format!("effect {}", e.name), e.payload.clone(), Value::Null),
                 Work::Fact(f) => (format!("fact {}", f.kind), f.data.clone(), Value::Null),
-                Work::StartChild(s) => {
-                    (format!("start_child {}", s.saga), s.data.clone(), json!(s.correlation.as_str()))
-                }
-                Work::CancelChild(s) => {
-                    (format!("cancel_child {}", s.saga), Value::Null, json!(s.correlation.as_str()))
-                }
+                Work::StartChild(s) => (
+                    format!("start_child {}", s.saga),
+                    s.data.clone(),
+                    json!(s.correlation.as_str()),
+                ),
+                Work::CancelChild(s) => (
+                    format!("cancel_child {}", s.saga),
+                    Value::Null,
+                    json!(s.correlation.as_str()),
+                ),
                 Work::NotifyParent(e) => (
                     format!("notify_parent {}", e.to.saga),
                     e.ended.data.clone(),
                     json!(e.to.correlation.as_str()),
                 ),
-                Work::PublishResult(r) => (format!("publish_result {}", r.effect), Value::Null, Value::Null),
+                Work::PublishResult(r) => (
+                    format!("publish_result {}", r.effect),
+                    Value::Null,
+                    Value::Null,
+                ),
             },
         };
-        Self { text, data, id, tag: tag(action) }
+        Self {
+            text,
+            data,
+            id,
+            tag: tag(action),
+        }
     }
 
     fn matches(&self, spec: &WorkExpectation) -> bool {
         self.text == spec.line
-            && spec.data.as_ref().is_none_or(|data| is_subset(data, &self.data))
+            && spec
+                .data
+                .as_ref()
+                .is_none_or(|data| is_subset(data, &self.data))
             && spec.id.as_ref().is_none_or(|id| *id == self.id)
-            && spec.tag.as_ref().is_none_or(|tag| Some(tag) == self.tag.as_ref())
+            && spec
+                .tag
+                .as_ref()
+                .is_none_or(|tag| Some(tag) == self.tag.as_ref())
     }
 }
 
@@ -141,17 +226,36 @@ fn tag(action: &RecordedAction) -> Option<String> {
 }
 
 fn format_expectation(spec: &WorkExpectation) -> String {
-    let more =
-        [("data", spec.data.clone()), ("id", spec.id.clone()), ("tag", spec.tag.clone().map(Value::from))];
-    let more: Vec<_> =
-        more.into_iter().filter_map(|(name, value)| Some(format!("{name}: {}", value?))).collect();
-    if more.is_empty() { spec.line.clone() } else { format!("{} {{ {} }}", spec.line, more.join(", ")) }
+    let more = [
+        ("data", spec.data.clone()),
+        ("id", spec.id.clone()),
+        ("tag", spec.tag.clone().map(Value::from)),
+    ];
+    let more: Vec<_> = more
+        .into_iter()
+        .filter_map(|(name, value)| Some(format!("{name}: {}", value?)))
+        .collect();
+    if more.is_empty() {
+        spec.line.clone()
+    } else {
+        format!("{} {{ {} }}", spec.line, more.join(", "))
+    }
 }
 
-fn check_state(expected: &Value, key: Option<&InstanceKey>, simulator: &Simulator) -> Option<String> {
-    let actual = key.and_then(|key| Some((simulator.programs().of(&key.saga)?, simulator.instance(key)?)));
-    let actual =
-        actual.and_then(|(program, instance)| program.view_state(&instance.state)).unwrap_or(Value::Null);
+fn check_state(
+    expected: &Value,
+    key: Option<&InstanceKey>,
+    simulator: &Simulator,
+) -> Option<String> {
+    let actual = key.and_then(|key| {
+        Some((
+            simulator.programs().of(&key.saga)?,
+            simulator.instance(key)?,
+        ))
+    });
+    let actual = actual
+        .and_then(|(program, instance)| program.view_state(&instance.state))
+        .unwrap_or(Value::Null);
     let mut found = Vec::new();
     differences(&by_step(expected), &by_step(&actual), "", &mut found);
     (!found.is_empty()).then(|| block("state", &found))
@@ -161,23 +265,33 @@ fn check_state(expected: &Value, key: Option<&InstanceKey>, simulator: &Simulato
 /// ship: completed }`.
 fn by_step(state: &Value) -> Value {
     let mut state = state.clone();
-    let Some(steps) = state.get_mut("steps") else { return state };
+    let Some(steps) = state.get_mut("steps") else {
+        return state;
+    };
     if let Value::Array(list) = steps {
-        let named =
-            list.iter().filter_map(|step| Some((step["id"].as_str()?.to_owned(), step["state"].clone())));
+        let named = list
+            .iter()
+            .filter_map(|step| Some((step["id"].as_str()?.to_owned(), step["state"].clone())));
         *steps = Value::Object(named.collect());
     }
     state
 }
 
 fn check_waits(expected: &[String], entry: Option<&SimulatedInstance>) -> Option<String> {
-    let waits = entry.and_then(SimulatedInstance::instance).map_or(&[][..], |instance| &instance.waits);
+    let waits = entry
+        .and_then(SimulatedInstance::instance)
+        .map_or(&[][..], |instance| &instance.waits);
     let mut actual: Vec<_> = waits.iter().map(|wait| wait.name.to_string()).collect();
     let mut expected = expected.to_vec();
     actual.sort();
     expected.sort();
     let same = |e: &String, a: &String| e == a;
-    (expected != actual).then(|| block("waits", &diff(&expected, &actual, same, Clone::clone, Clone::clone)))
+    (expected != actual).then(|| {
+        block(
+            "waits",
+            &diff(&expected, &actual, same, Clone::clone, Clone::clone),
+        )
+    })
 }
 
 fn check_timers(
@@ -185,34 +299,55 @@ fn check_timers(
     entry: Option<&SimulatedInstance>,
     now: Timestamp,
 ) -> Option<String> {
-    let timers = entry.and_then(SimulatedInstance::instance).map_or(&[][..], |instance| &instance.timers);
-    let mut actual: Vec<_> = timers.iter().map(|t| (t.name.to_string(), t.due.duration_since(now))).collect();
+    let timers = entry
+        .and_then(SimulatedInstance::instance)
+        .map_or(&[][..], |instance| &instance.timers);
+    let mut actual: Vec<_> = timers
+        .iter()
+        .map(|t| (t.name.to_string(), t.due.duration_since(now)))
+        .collect();
     let mut expected = expected.to_vec();
     actual.sort();
     expected.sort_by(|a, b| a.name.cmp(&b.name));
     let same = |e: &TimerExpectation, (name, due): &(String, Duration)| {
         e.name == *name && e.within.is_none_or(|within| within == *due)
     };
-    let is_equal = expected.len() == actual.len() && expected.iter().zip(&actual).all(|(e, a)| same(e, a));
+    let is_equal =
+        expected.len() == actual.len() && expected.iter().zip(&actual).all(|(e, a)| same(e, a));
     let show = |name: &str, within: Option<Duration>| match within {
         Some(within) => format!("{name} in {}", duration(within)),
         None => name.to_owned(),
     };
-    let lines =
-        diff(&expected, &actual, same, |e| show(&e.name, e.within), |(name, due)| show(name, Some(*due)));
+    let lines = diff(
+        &expected,
+        &actual,
+        same,
+        |e| show(&e.name, e.within),
+        |(name, due)| show(name, Some(*due)),
+    );
     (!is_equal).then(|| block("timers", &lines))
 }
 
-fn check_tasks(expected: &[(String, ExpectedFields)], entry: Option<&SimulatedInstance>) -> Option<String> {
+fn check_tasks(
+    expected: &[(String, ExpectedFields)],
+    entry: Option<&SimulatedInstance>,
+) -> Option<String> {
     let open = entry.into_iter().flat_map(SimulatedInstance::tasks);
-    let actual: Vec<_> = open.map(|task| (task.spec.tag.to_string(), spec(&task.spec))).collect();
+    let actual: Vec<_> = open
+        .map(|task| (task.spec.tag.to_string(), spec(&task.spec)))
+        .collect();
     let same = |(tag, fields): &(String, ExpectedFields), (name, spec): &(String, Value)| {
         tag == name && is_subset(&Value::Object(fields.clone()), spec)
     };
-    let is_equal =
-        expected.len() == actual.len() && expected.iter().all(|e| actual.iter().any(|a| same(e, a)));
-    let show =
-        |tag: &str, fields: String| if fields == "{}" { tag.to_owned() } else { format!("{tag} {fields}") };
+    let is_equal = expected.len() == actual.len()
+        && expected.iter().all(|e| actual.iter().any(|a| same(e, a)));
+    let show = |tag: &str, fields: String| {
+        if fields == "{}" {
+            tag.to_owned()
+        } else {
+            format!("{tag} {fields}")
+        }
+    };
     let lines = diff(
         expected,
         &actual,
@@ -236,9 +371,13 @@ fn spec(spec: &TaskSpec) -> Value {
     })
 }
 
-fn check_failure(expected: Option<&ExpectedFields>, entry: Option<&SimulatedInstance>) -> Option<String> {
-    let failure =
-        entry.and_then(SimulatedInstance::instance).and_then(|instance| instance.last_error.as_ref());
+fn check_failure(
+    expected: Option<&ExpectedFields>,
+    entry: Option<&SimulatedInstance>,
+) -> Option<String> {
+    let failure = entry
+        .and_then(SimulatedInstance::instance)
+        .and_then(|instance| instance.last_error.as_ref());
     let actual = failure.map(|failure| json!({ "code": failure.code, "message": failure.message }));
     match (expected, actual) {
         (None, None) => None,
@@ -253,25 +392,45 @@ fn check_failure(expected: Option<&ExpectedFields>, entry: Option<&SimulatedInst
 }
 
 fn check_history(expected: &[String], entry: Option<&SimulatedInstance>) -> Option<String> {
-    let actual: Vec<_> =
-        entry.map_or(&[][..], SimulatedInstance::history).iter().map(|record| record.note.clone()).collect();
+    let actual: Vec<_> = entry
+        .map_or(&[][..], SimulatedInstance::history)
+        .iter()
+        .map(|record| record.note.clone())
+        .collect();
     let mut rest = actual.iter();
-    let is_equal = expected.iter().all(|note| rest.any(|actual| actual == note));
+    let is_equal = expected
+        .iter()
+        .all(|note| rest.any(|actual| actual == note));
     let same = |e: &String, a: &String| e == a;
-    (!is_equal).then(|| block("history", &diff(expected, &actual, same, Clone::clone, Clone::clone)))
+    (!is_equal).then(|| {
+        block(
+            "history",
+            &diff(expected, &actual, same, Clone::clone, Clone::clone),
+        )
+    })
 }
 
 fn check_dead_letters(expected: &[String], entry: Option<&SimulatedInstance>) -> Option<String> {
     let dead_letters = entry.map_or(&[][..], SimulatedInstance::dead_letters);
-    let actual: Vec<_> =
-        dead_letters.iter().map(|dead_letter| dead_letter.reason.as_str().to_owned()).collect();
+    let actual: Vec<_> = dead_letters
+        .iter()
+        .map(|dead_letter| dead_letter.reason.as_str().to_owned())
+        .collect();
     let same = |e: &String, a: &String| e == a;
-    (*expected != actual)
-        .then(|| block("dead_letters", &diff(expected, &actual, same, Clone::clone, Clone::clone)))
+    (*expected != actual).then(|| {
+        block(
+            "dead_letters",
+            &diff(expected, &actual, same, Clone::clone, Clone::clone),
+        )
+    })
 }
 
 fn block(name: &str, lines: &[String]) -> String {
-    let lines = lines.iter().map(|line| format!("\n    {line}")).collect::<Vec<_>>().concat();
+    let lines = lines
+        .iter()
+        .map(|line| format!("\n    {line}"))
+        .collect::<Vec<_>>()
+        .concat();
     format!("{name}:{lines}")
 }
 
@@ -280,13 +439,29 @@ fn block(name: &str, lines: &[String]) -> String {
 #[must_use]
 pub fn format_history(entry: &SimulatedInstance, start_time: Timestamp) -> Vec<String> {
     let line = |record: &orlog_model::HistoryEntry| {
-        let work: Vec<_> = record.work.iter().map(|(label, _)| format!("\n            → {label}")).collect();
+        let work: Vec<_> = record
+            .work
+            .iter()
+            .map(|(label, _)| format!("\n            → {label}"))
+            .collect();
         let work = work.concat();
         let since = format!("+{}", duration(record.at.duration_since(start_time)));
-        format!("{since:<10} {} | {} | {}{work}", record.input_label, record.note, record.status)
+        format!(
+            "{since:<10} {} | {} | {}{work}",
+            record.input_label, record.note, record.status
+        )
     };
     let dead_letters = entry.dead_letters().iter().map(|dead_letter| {
-        format!("dead-lettered: {} | {}", dead_letter.reason.as_str(), dead_letter.message)
+        format!(
+            "dead-lettered: {} | {}",
+            dead_letter.reason.as_str(),
+            dead_letter.message
+        )
     });
-    entry.history().iter().map(line).chain(dead_letters).collect()
+    entry
+        .history()
+        .iter()
+        .map(line)
+        .chain(dead_letters)
+        .collect()
 }

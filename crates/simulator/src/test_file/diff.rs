@@ -13,8 +13,16 @@ pub(super) fn diff<E, A>(
     let (mut e, mut a) = (0, 0);
     let mut lines = Vec::new();
     for (next_e, next_a) in longest.into_iter().chain([(expected.len(), actual.len())]) {
-        lines.extend(expected[e..next_e].iter().map(|item| format!("- {}", show_expected(item))));
-        lines.extend(actual[a..next_a].iter().map(|item| format!("+ {}", show_actual(item))));
+        lines.extend(
+            expected[e..next_e]
+                .iter()
+                .map(|item| format!("- {}", show_expected(item))),
+        );
+        lines.extend(
+            actual[a..next_a]
+                .iter()
+                .map(|item| format!("+ {}", show_actual(item))),
+        );
         if let Some(item) = actual.get(next_a) {
             lines.push(format!("  {}", show_actual(item)));
         }
@@ -24,7 +32,11 @@ pub(super) fn diff<E, A>(
 }
 
 /// Returns the positions of a longest common subsequence.
-fn longest_common<E, A>(expected: &[E], actual: &[A], same: impl Fn(&E, &A) -> bool) -> Vec<(usize, usize)> {
+fn longest_common<E, A>(
+    expected: &[E],
+    actual: &[A],
+    same: impl Fn(&E, &A) -> bool,
+) -> Vec<(usize, usize)> {
     let mut lengths = vec![vec![0_usize; actual.len() + 1]; expected.len() + 1];
     for (e, row) in expected.iter().enumerate().rev() {
         for (a, item) in actual.iter().enumerate().rev() {
@@ -56,8 +68,15 @@ mod tests {
 
     #[track_caller]
     fn check(expected: &str, actual: &str, lines: &[&str]) {
-        let (expected, actual): (Vec<_>, Vec<_>) = (expected.chars().collect(), actual.chars().collect());
-        let found = diff(&expected, &actual, |e, a| e == a, char::to_string, char::to_string);
+        let (expected, actual): (Vec<_>, Vec<_>) =
+            (expected.chars().collect(), actual.chars().collect());
+        let found = diff(
+            &expected,
+            &actual,
+            |e, a| e == a,
+            char::to_string,
+            char::to_string,
+        );
         assert_eq!(found, lines);
     }
 

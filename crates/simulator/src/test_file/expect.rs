@@ -66,11 +66,12 @@ pub struct WorkExpectation {
 /// the same length.
 pub(super) fn is_subset(expected: &Value, actual: &Value) -> bool {
     match (expected, actual) {
-        (Value::Object(expected), Value::Object(actual)) => {
-            expected.iter().all(|(name, value)| is_subset(value, actual.get(name).unwrap_or(&Value::Null)))
-        }
+        (Value::Object(expected), Value::Object(actual)) => expected
+            .iter()
+            .all(|(name, value)| is_subset(value, actual.get(name).unwrap_or(&Value::Null))),
         (Value::Array(expected), Value::Array(actual)) => {
-            expected.len() == actual.len() && expected.iter().zip(actual).all(|(e, a)| is_subset(e, a))
+            expected.len() == actual.len()
+                && expected.iter().zip(actual).all(|(e, a)| is_subset(e, a))
         }
         (Value::Number(expected), Value::Number(actual)) => {
             expected == actual || expected.as_f64() == actual.as_f64()
@@ -84,7 +85,11 @@ pub(super) fn differences(expected: &Value, actual: &Value, path: &str, into: &m
     match (expected, actual) {
         (Value::Object(expected), Value::Object(actual)) => {
             for (name, value) in expected {
-                let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
+                let path = if path.is_empty() {
+                    name.clone()
+                } else {
+                    format!("{path}.{name}")
+                };
                 differences(value, actual.get(name).unwrap_or(&Value::Null), &path, into);
             }
         }

@@ -25,7 +25,9 @@ impl TestFile {
     /// All diagnostics in the order of the text.
     pub fn parse(text: &str, file: &str) -> Result<Self, Vec<Diagnostic>> {
         let document = Document::read(text, file).map_err(|problem| vec![problem])?;
-        let mut parser = Parser { problems: Vec::new() };
+        let mut parser = Parser {
+            problems: Vec::new(),
+        };
         let test_file = parser.test_file(&document.root());
         match test_file {
             Some(test_file) if parser.problems.is_empty() => Ok(test_file),
@@ -37,25 +39,37 @@ impl TestFile {
 impl Parser {
     fn test_file(&mut self, root: &Item<'_>) -> Option<TestFile> {
         let fields = self.fields(root, &TOP)?;
-        let definition = self.required(root, &fields, "saga").and_then(|item| self.text(item));
+        let definition = self
+            .required(root, &fields, "saga")
+            .and_then(|item| self.text(item));
         let tests = self.required(root, &fields, "tests")?;
-        let Some(items) = tests.list() else { return self.error(tests.type_error("a list of tests")) };
+        let Some(items) = tests.list() else {
+            return self.error(tests.type_error("a list of tests"));
+        };
         if items.is_empty() {
             return self.error(tests.diagnostic("the file contains no test"));
         }
         let cases: Vec<_> = items.iter().filter_map(|item| self.case(item)).collect();
         for (index, case) in cases.iter().enumerate() {
             if let Some(first) = cases[..index].iter().find(|first| first.name == case.name) {
-                let message = format!("duplicate test name `{}`, first in line {}", case.name, first.line);
+                let message = format!(
+                    "duplicate test name `{}`, first in line {}",
+                    case.name, first.line
+                );
                 self.problems.push(items[index].diagnostic(message));
             }
         }
-        Some(TestFile { definition: definition?, cases })
+        Some(TestFile {
+            definition: definition?,
+            cases,
+        })
     }
 
     fn case(&mut self, item: &Item<'_>) -> Option<TestCase> {
         let fields = self.fields(item, &CASE)?;
-        let name = self.required(item, &fields, "name").and_then(|item| self.text(item));
+        let name = self
+            .required(item, &fields, "name")
+            .and_then(|item| self.text(item));
         let start_time = match find(&fields, "now") {
             Some(item) => self.time(item),
             None => Some(Timestamp::parse(START_TIME).expect("the start time is a valid constant")),
@@ -64,7 +78,8 @@ impl Parser {
         let given = self.required(item, &fields, "given")?;
         match given.list() {
             Some(items) if items.is_empty() => {
-                self.problems.push(given.diagnostic("the list of inputs is empty"));
+                self.problems
+                    .push(given.diagnostic("the list of inputs is empty"));
             }
             Some(items) => steps.extend(items.iter().filter_map(|item| step(self, item))),
             None => self.problems.push(given.type_error("a list of inputs")),
@@ -72,14 +87,29 @@ impl Parser {
         if let Some(item) = find(&fields, "expect") {
             let kind = expect(self, item)
                 .map(|(instance, expect)| (instance, TestStepKind::Expect(Box::new(expect))));
-            steps.extend(kind.map(|(instance, kind)| TestStep { line: item.line(), instance, kind }));
+            steps.extend(kind.map(|(instance, kind)| TestStep {
+                line: item.line(),
+                instance,
+                kind,
+            }));
         }
-        if !steps.iter().any(|step| matches!(step.kind, TestStepKind::Expect(_))) && self.problems.is_empty()
+        if !steps
+            .iter()
+            .any(|step| matches!(step.kind, TestStepKind::Expect(_)))
+            && self.problems.is_empty()
         {
             let problem = item.diagnostic("the test has no expectation and cannot fail");
-            self.problems.push(Diagnostic { suggestion: Some("add `expect`".to_owned()), ..problem });
+            self.problems.push(Diagnostic {
+                suggestion: Some("add `expect`".to_owned()),
+                ..problem
+            });
         }
-        Some(TestCase { name: name?, line: item.line(), start_time: start_time?, steps })
+        Some(TestCase {
+            name: name?,
+            line: item.line(),
+            start_time: start_time?,
+            steps,
+        })
     }
 }
 
@@ -89,8 +119,13 @@ mod tests {
 
     #[track_caller]
     fn check(text: &str, expected: &[&str]) {
-        let problems = TestFile::parse(text, "a.saga.test.yaml").map(|_| ()).unwrap_err();
-        assert_eq!(problems.iter().map(ToString::to_string).collect::<Vec<_>>(), expected);
+        let problems = TestFile::parse(text, "a.saga.test.yaml")
+            .map(|_| ())
+            .unwrap_err();
+        assert_eq!(
+            problems.iter().map(ToString::to_string).collect::<Vec<_>>(),
+            expected
+        );
     }
 
     #[test]
@@ -110,10 +145,15 @@ mod tests {
                 "a.saga.test.yaml:4:56: tests[0].given[0].extensions.my_region: `my_region` is not an extension; its name consists of a to z and 0 to 9",
             ],
         );
-        check("saga: a.saga.yaml\ntests: []\n", &["a.saga.test.yaml:2:8: tests: the file contains no test"]);
+        check(
+            "saga: a.saga.yaml\ntests: []\n",
+            &["a.saga.test.yaml:2:8: tests: the file contains no test"],
+        );
         check(
             "saga: a.saga.yaml\ntests:\n  - name: x\n    given: [ Placed: {} ]\n",
-            &["a.saga.test.yaml:3:5: tests[0]: the test has no expectation and cannot fail; add `expect`"],
+            &[
+                "a.saga.test.yaml:3:5: tests[0]: the test has no expectation and cannot fail; add `expect`",
+            ],
         );
     }
 }

@@ -35,8 +35,14 @@ impl Summary {
     /// Counts the results.
     #[must_use]
     pub fn of(results: &[TestResult]) -> Self {
-        let failed = results.iter().filter(|result| !result.mismatches.is_empty()).count();
-        Self { passed: results.len() - failed, failed }
+        let failed = results
+            .iter()
+            .filter(|result| !result.mismatches.is_empty())
+            .count();
+        Self {
+            passed: results.len() - failed,
+            failed,
+        }
     }
 }
 
@@ -44,7 +50,8 @@ impl TestResult {
     /// Returns the mismatches and the history, in lines for users.
     #[must_use]
     pub fn lines(&self) -> Vec<String> {
-        let mismatch = |mismatch: &Mismatch| format!("{}:{}: {}", self.file, mismatch.line, mismatch.message);
+        let mismatch =
+            |mismatch: &Mismatch| format!("{}:{}: {}", self.file, mismatch.line, mismatch.message);
         let mut lines: Vec<_> = self.mismatches.iter().map(mismatch).collect();
         lines.push("history:".to_owned());
         lines.extend(self.history.iter().map(|line| format!("    {line}")));
@@ -57,7 +64,10 @@ impl TestResult {
 pub fn junit(results: &[TestResult]) -> String {
     let mut xml = String::from("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n");
     let Summary { passed, failed } = Summary::of(results);
-    let head = format!("<testsuites tests=\"{}\" failures=\"{failed}\">\n", passed + failed);
+    let head = format!(
+        "<testsuites tests=\"{}\" failures=\"{failed}\">\n",
+        passed + failed
+    );
     xml.push_str(&head);
     for suite in results.chunk_by(|a, b| a.file == b.file) {
         let file = escape(&suite[0].file);
@@ -92,7 +102,10 @@ fn case(xml: &mut String, result: &TestResult, file: &str) {
             let summary = escape(first.message.lines().next().unwrap_or_default());
             let text = escape(&result.lines().join("\n"));
             line(xml, format_args!("{head}>"));
-            line(xml, format_args!("      <failure message=\"{summary}\">{text}</failure>"));
+            line(
+                xml,
+                format_args!("      <failure message=\"{summary}\">{text}</failure>"),
+            );
             line(xml, format_args!("    </testcase>"));
         }
     }
@@ -134,8 +147,14 @@ mod tests {
             mismatches,
             history: vec!["+0s Placed".to_owned()],
         };
-        let mismatch = Mismatch { line: 9, message: "status: expected \"failed\", is completed".to_owned() };
-        let xml = junit(&[result("good", Vec::new()), result("<bad> & 'ugly'", vec![mismatch])]);
+        let mismatch = Mismatch {
+            line: 9,
+            message: "status: expected \"failed\", is completed".to_owned(),
+        };
+        let xml = junit(&[
+            result("good", Vec::new()),
+            result("<bad> & 'ugly'", vec![mismatch]),
+        ]);
         insta::assert_snapshot!(xml);
     }
 }

@@ -23,7 +23,8 @@ pub(crate) fn verify<'a>(table: Table, key: &[u8], row: &'a [u8]) -> Option<&'a 
 
 /// Returns the value of a row without verification, for callers that need only the key.
 pub(crate) fn unverified(row: &[u8]) -> &[u8] {
-    row.split_last_chunk::<BYTES>().map_or(row, |(value, _)| value)
+    row.split_last_chunk::<BYTES>()
+        .map_or(row, |(value, _)| value)
 }
 
 fn checksum(table: Table, key: &[u8], value: &[u8]) -> [u8; BYTES] {

@@ -16,13 +16,18 @@ fn values() -> [Vec<u8>; 3] {
     let mut values = [Vec::new(), Vec::new(), Vec::new()];
     value::encode(&mut values[0], &samples::instance(3, Status::Running));
     value::encode(&mut values[1], &samples::record(3));
-    value::encode(&mut values[2], &samples::work(&samples::key("acme", "o-1"), "charge", 7));
+    value::encode(
+        &mut values[2],
+        &samples::work(&samples::key("acme", "o-1"), "charge", 7),
+    );
     values
 }
 
 fn keys() -> Vec<crate::encoding::tuple::Key> {
-    let (encoder, key) =
-        (KeyEncoder::new(SlotAssigner::default(), Duration::from_hours(1)), samples::key("acme", "o-1"));
+    let (encoder, key) = (
+        KeyEncoder::new(SlotAssigner::default(), Duration::from_hours(1)),
+        samples::key("acme", "o-1"),
+    );
     vec![
         encoder.instance(&key),
         encoder.history(&key, 3),
@@ -37,7 +42,11 @@ fn journal_record() -> Vec<u8> {
     let mut writer = RecordWriter::default();
     writer.clear();
     for (key, value) in keys().iter().zip(values()) {
-        writer.put(KeyPresence::Unknown, Table::Instance, key, |buffer| buffer.extend(value)).unwrap();
+        writer
+            .put(KeyPresence::Unknown, Table::Instance, key, |buffer| {
+                buffer.extend(value)
+            })
+            .unwrap();
     }
     writer.delete(Table::Outbox, &keys()[0]).unwrap();
     writer.finish(&StoreState::NONE).to_vec()
@@ -46,7 +55,10 @@ fn journal_record() -> Vec<u8> {
 /// Damaged bytes, of which the first number selects the decoder.
 fn make(random: &mut Random, valid: &[impl AsRef<[u8]>]) -> (usize, Vec<u8>) {
     let (at, other) = (random.below(valid.len()), random.below(valid.len()));
-    (at, mutate(random, valid[at].as_ref(), valid[other].as_ref()))
+    (
+        at,
+        mutate(random, valid[at].as_ref(), valid[other].as_ref()),
+    )
 }
 
 #[test]
@@ -99,8 +111,13 @@ fn damaged_journal_records_never_panic() {
         |random| make(random, &valid),
         |(_, bytes)| {
             drop(frame::read(&bytes.clone().into()));
-            assert_eq!(frame::claim_dedupe_window(bytes).is_some(), bytes.len() >= 8);
-            let Ok((_, mut operations)) = record::read(1, bytes) else { return false };
+            assert_eq!(
+                frame::claim_dedupe_window(bytes).is_some(),
+                bytes.len() >= 8
+            );
+            let Ok((_, mut operations)) = record::read(1, bytes) else {
+                return false;
+            };
             let mut count = 0;
             loop {
                 match operations.next() {

@@ -32,9 +32,10 @@ impl<'a> SnapshotHeader<'a> {
             paused: instance.paused,
             state: &instance.state,
             reference_parts: match &instance.reference {
-                Some(Reference::Parts(parts)) => {
-                    parts.iter().map(|(n, t)| (n.as_str(), t.as_str())).collect()
-                }
+                Some(Reference::Parts(parts)) => parts
+                    .iter()
+                    .map(|(n, t)| (n.as_str(), t.as_str()))
+                    .collect(),
                 Some(Reference::Name(_)) | None => Vec::new(),
             },
             updated_at: instance.updated_at,
@@ -73,7 +74,14 @@ impl<'de> Visitor<'de> for Snapshot {
         }
         let updated_at = fields.next_element()?.ok_or_else(missing)?;
         while fields.next_element::<IgnoredAny>()?.is_some() {}
-        Ok(SnapshotHeader { definition, status, paused, state, reference_parts, updated_at })
+        Ok(SnapshotHeader {
+            definition,
+            status,
+            paused,
+            state,
+            reference_parts,
+            updated_at,
+        })
     }
 }
 
@@ -121,13 +129,20 @@ mod tests {
 
     #[test]
     fn header_has_the_fields_of_the_snapshot() {
-        let parts =
-            [("order", "o-1"), ("customer", "c-7")].map(|(name, text)| (name.to_owned(), text.to_owned()));
+        let parts = [("order", "o-1"), ("customer", "c-7")]
+            .map(|(name, text)| (name.to_owned(), text.to_owned()));
         let parts = Some(Reference::Parts(Box::new(parts.into_iter().collect())));
-        for (status, reference) in
-            Status::ALL.into_iter().zip([None, Some("R-1".into()), parts].into_iter().cycle())
+        for (status, reference) in Status::ALL
+            .into_iter()
+            .zip([None, Some("R-1".into()), parts].into_iter().cycle())
         {
-            let (snapshot, mut row) = (Instance { reference, ..instance(3, status) }, Vec::new());
+            let (snapshot, mut row) = (
+                Instance {
+                    reference,
+                    ..instance(3, status)
+                },
+                Vec::new(),
+            );
             encode(&mut row, &snapshot);
             let header: SnapshotHeader<'_> = decode(Table::Instance, &row).unwrap();
             assert_eq!(header, SnapshotHeader::from_instance(&snapshot));

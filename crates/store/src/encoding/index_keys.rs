@@ -47,7 +47,10 @@ impl StatusClass {
 }
 
 pub(crate) fn status(key: &InstanceKey, status: Status) -> Key {
-    of_status(&key.tenant, status).text(key.saga.as_str()).text(key.correlation.as_str()).finish()
+    of_status(&key.tenant, status)
+        .text(key.saga.as_str())
+        .text(key.correlation.as_str())
+        .finish()
 }
 
 /// Returns the range of the instances of a tenant with a status, optionally of one saga, whose correlation id
@@ -67,7 +70,9 @@ pub(crate) fn status_range(
 
 fn of_status(tenant: &TenantId, status: Status) -> KeyWriter {
     let mut key = KeyWriter::new();
-    key.u8(BY_STATUS).text(tenant.as_str()).u8(status_number(status));
+    key.u8(BY_STATUS)
+        .text(tenant.as_str())
+        .u8(status_number(status));
     key
 }
 
@@ -84,7 +89,10 @@ pub(crate) fn status_number(status: Status) -> u8 {
 }
 
 pub(crate) fn changed(key: &InstanceKey, class: StatusClass, at: Timestamp) -> Key {
-    of_class(&key.tenant, &key.saga, class).i64(at.as_millis()).text(key.correlation.as_str()).finish()
+    of_class(&key.tenant, &key.saga, class)
+        .i64(at.as_millis())
+        .text(key.correlation.as_str())
+        .finish()
 }
 
 /// Returns the range of the instances of a saga in a class that changed before `end`, or of all.
@@ -95,19 +103,29 @@ pub(crate) fn changed_range(
     end: Option<Timestamp>,
 ) -> KeyRange {
     let all = KeyRange::of_prefix(of_class(tenant, saga, class).finish());
-    let end = end.map(|end| of_class(tenant, saga, class).i64(end.as_millis()).finish()).or(all.end);
-    KeyRange { start: all.start, end }
+    let end = end
+        .map(|end| of_class(tenant, saga, class).i64(end.as_millis()).finish())
+        .or(all.end);
+    KeyRange {
+        start: all.start,
+        end,
+    }
 }
 
 fn of_class(tenant: &TenantId, saga: &SagaName, class: StatusClass) -> KeyWriter {
     let mut key = KeyWriter::new();
-    key.u8(BY_CHANGE).text(tenant.as_str()).text(saga.as_str()).u8(class as u8);
+    key.u8(BY_CHANGE)
+        .text(tenant.as_str())
+        .text(saga.as_str())
+        .u8(class as u8);
     key
 }
 
 pub(crate) fn variable(key: &InstanceKey, name: &Name, indexed: &IndexedValue) -> Key {
     let mut fields = of_variable(&key.saga, name);
-    value(fields.text(key.tenant.as_str()), indexed).text(key.correlation.as_str()).finish()
+    value(fields.text(key.tenant.as_str()), indexed)
+        .text(key.correlation.as_str())
+        .finish()
 }
 
 /// Returns the first fields of all keys of a variable.
@@ -131,7 +149,8 @@ pub(crate) fn variable_range(
         key
     };
     let bound = |bound: &IndexedValue| KeyRange::of_prefix(value(&mut of_tenant(), bound).finish());
-    let of_type = |bound: &IndexedValue| KeyRange::of_prefix(of_tenant().u8(type_number(bound)).finish());
+    let of_type =
+        |bound: &IndexedValue| KeyRange::of_prefix(of_tenant().u8(type_number(bound)).finish());
     let start = lower.map(bound).or_else(|| upper.map(of_type));
     let end = upper.map(bound).or_else(|| lower.map(of_type));
     let all = KeyRange::of_prefix(of_tenant().finish());
@@ -162,7 +181,11 @@ fn value<'a>(key: &'a mut KeyWriter, value: &IndexedValue) -> &'a mut KeyWriter 
 fn ordered_bits(number: f64) -> u64 {
     // Zero has two signs.
     let bits = if number == 0.0 { 0 } else { number.to_bits() };
-    if bits >> 63 == 1 { !bits } else { bits | 1 << 63 }
+    if bits >> 63 == 1 {
+        !bits
+    } else {
+        bits | 1 << 63
+    }
 }
 
 /// Decodes the instance of an index row.
@@ -207,9 +230,16 @@ pub(crate) fn all_changed() -> KeyRange {
 
 /// Returns the part of a range of rows by time that follows all rows of a saga.
 pub(crate) fn after_saga(range: KeyRange, tenant: &TenantId, saga: &SagaName) -> KeyRange {
-    let of_saga = KeyWriter::new().u8(BY_CHANGE).text(tenant.as_str()).text(saga.as_str()).finish();
+    let of_saga = KeyWriter::new()
+        .u8(BY_CHANGE)
+        .text(tenant.as_str())
+        .text(saga.as_str())
+        .finish();
     match KeyRange::of_prefix(of_saga).end {
-        Some(end) if end > range.start => KeyRange { start: end, ..range },
+        Some(end) if end > range.start => KeyRange {
+            start: end,
+            ..range
+        },
         _ => range,
     }
 }

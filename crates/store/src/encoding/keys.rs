@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use compact_str::CompactString;
 use orlog_model::{
-    CheckpointKey, CorrelationId, DedupeKey, Destination, IdError, InstanceKey, Name, OutboxKey, Priority,
-    SLOTS, SagaName, Slot, SlotAssigner, TenantId, Timer, Timestamp, WorkKind, fnv1a,
+    CheckpointKey, CorrelationId, DedupeKey, Destination, IdError, InstanceKey, Name, OutboxKey,
+    Priority, SLOTS, SagaName, Slot, SlotAssigner, TenantId, Timer, Timestamp, WorkKind, fnv1a,
 };
 use uuid::Uuid;
 
@@ -27,7 +27,12 @@ const CONTEXT_DEPLOYMENT: &[u8] = b"deployment/";
 pub(crate) const FEED: &[u8] = b"feed";
 
 /// Kinds of work by their number in keys.
-pub(crate) const KINDS: [WorkKind; 4] = [WorkKind::Command, WorkKind::Effect, WorkKind::Fact, WorkKind::Saga];
+pub(crate) const KINDS: [WorkKind; 4] = [
+    WorkKind::Command,
+    WorkKind::Effect,
+    WorkKind::Fact,
+    WorkKind::Saga,
+];
 
 /// Priorities by their number in keys. Releases without priorities wrote the number 0.
 pub(crate) const PRIORITIES: [Priority; 3] = [Priority::Normal, Priority::High, Priority::Low];
@@ -45,7 +50,10 @@ pub(crate) struct KeyEncoder {
 impl KeyEncoder {
     pub(crate) fn new(slots: SlotAssigner, window: Duration) -> Self {
         let window_millis = i64::try_from(window.as_millis()).unwrap_or(i64::MAX).max(1);
-        Self { slots, bucket_millis: window_millis }
+        Self {
+            slots,
+            bucket_millis: window_millis,
+        }
     }
 
     /// Returns the length of a dedupe bucket.
@@ -56,7 +64,10 @@ impl KeyEncoder {
     pub(crate) fn instance(&self, key: &InstanceKey) -> Key {
         let mut row = KeyWriter::new();
         row.u16(self.slots.slot_of(key).0);
-        row.text(key.tenant.as_str()).text(key.saga.as_str()).text(key.correlation.as_str()).finish()
+        row.text(key.tenant.as_str())
+            .text(key.saga.as_str())
+            .text(key.correlation.as_str())
+            .finish()
     }
 
     /// Returns the key of a history entry. Also the key of a buffered input: its number replaces the
@@ -67,12 +78,18 @@ impl KeyEncoder {
 
     /// Returns the range of the buffered inputs of an instance; the spilled ones follow.
     pub(crate) fn buffered_inputs(&self, key: &InstanceKey) -> KeyRange {
-        KeyRange { start: self.instance(key), end: Some(self.history(key, FIRST_SPILLED)) }
+        KeyRange {
+            start: self.instance(key),
+            end: Some(self.history(key, FIRST_SPILLED)),
+        }
     }
 
     /// Returns the range of the spilled inputs of an instance.
     pub(crate) fn spilled_inputs(&self, key: &InstanceKey) -> KeyRange {
-        KeyRange { start: self.history(key, FIRST_SPILLED), ..KeyRange::of_prefix(self.instance(key)) }
+        KeyRange {
+            start: self.history(key, FIRST_SPILLED),
+            ..KeyRange::of_prefix(self.instance(key))
+        }
     }
 
     pub(crate) fn timer(&self, key: &InstanceKey, timer: &Timer) -> Key {
@@ -91,7 +108,10 @@ impl KeyEncoder {
 
     /// Returns the range of the dedupe keys in buckets that ended at `before` or earlier.
     pub(crate) fn dedupe_before(&self, before: Timestamp) -> KeyRange {
-        KeyRange { start: Key::new(), end: Some(dedupe_bucket_start(self.bucket(before))) }
+        KeyRange {
+            start: Key::new(),
+            end: Some(dedupe_bucket_start(self.bucket(before))),
+        }
     }
 
     /// Returns the key of a task. Tasks are in the slot of their instance, in the order of their ids.
@@ -100,12 +120,16 @@ impl KeyEncoder {
     }
 
     pub(crate) fn task_event(&self, instance: &InstanceKey, id: Uuid, number: u64) -> Key {
-        of_task(self.slots.slot_of(instance), &instance.tenant, id).u64(number).finish()
+        of_task(self.slots.slot_of(instance), &instance.tenant, id)
+            .u64(number)
+            .finish()
     }
 
     /// Returns the slots that contain instances of a tenant.
     pub(crate) fn slots_of(&self, tenant: &TenantId) -> std::ops::Range<u16> {
-        self.slots.tenant_slot(tenant).map_or(0..SLOTS, |slot| slot.0..slot.0 + 1)
+        self.slots
+            .tenant_slot(tenant)
+            .map_or(0..SLOTS, |slot| slot.0..slot.0 + 1)
     }
 
     /// Returns the ranges of the instances of a tenant, optionally of one saga, whose correlation id starts
@@ -136,12 +160,20 @@ pub(crate) fn history(row: &[u8], version: u64) -> Key {
 /// Returns the key of a timer of the instance with this row.
 pub(crate) fn timer(row: &[u8], timer: &Timer) -> Key {
     let mut key = KeyWriter::new();
-    key.i64(timer.due.as_millis()).fixed(row).text(timer.name.as_str()).u64(timer.token).finish()
+    key.i64(timer.due.as_millis())
+        .fixed(row)
+        .text(timer.name.as_str())
+        .u64(timer.token)
+        .finish()
 }
 
 /// Returns the key of a dedupe key of the instance with this row.
 pub(crate) fn dedupe(bucket: i64, row: &[u8], id: DedupeKey) -> Key {
-    KeyWriter::new().i64(bucket).fixed(row).fixed(id.as_uuid().as_bytes()).finish()
+    KeyWriter::new()
+        .i64(bucket)
+        .fixed(row)
+        .fixed(id.as_uuid().as_bytes())
+        .finish()
 }
 
 /// Returns the key of the deployment of a context in the table `meta`.
@@ -193,8 +225,14 @@ fn read_tenant(fields: &mut KeyReader<'_>) -> Result<TenantId, Error> {
 
 /// Returns the range of all timers due at `until` or earlier.
 pub(crate) fn timers_until(until: Timestamp) -> KeyRange {
-    let end = until.as_millis().checked_add(1).map(|millis| KeyWriter::new().i64(millis).finish());
-    KeyRange { start: Key::new(), end }
+    let end = until
+        .as_millis()
+        .checked_add(1)
+        .map(|millis| KeyWriter::new().i64(millis).finish());
+    KeyRange {
+        start: Key::new(),
+        end,
+    }
 }
 
 /// Returns a cursor to the timers of a tenant from `row` on. It does not reveal the tenant of that row.
@@ -203,9 +241,16 @@ pub(crate) fn timer_cursor(tenant: &TenantId, row: &[u8]) -> Result<Key, Error> 
     let due = fields.i64()?;
     let (slot, instance) = read_instance(&mut fields)?;
     Ok(match instance.tenant.cmp(tenant) {
-        Ordering::Less => KeyWriter::new().i64(due).u16(slot.0).text(tenant.as_str()).finish(),
+        Ordering::Less => KeyWriter::new()
+            .i64(due)
+            .u16(slot.0)
+            .text(tenant.as_str())
+            .finish(),
         Ordering::Equal => Key::from_slice(row),
-        Ordering::Greater => KeyWriter::new().i64(due).u16(slot.0.saturating_add(1)).finish(),
+        Ordering::Greater => KeyWriter::new()
+            .i64(due)
+            .u16(slot.0.saturating_add(1))
+            .finish(),
     })
 }
 
@@ -220,8 +265,11 @@ pub(crate) fn outbox_destination(of: &Destination) -> KeyRange {
 
 /// Returns the ranges of the work items of a tenant, one for each priority and kind.
 pub(crate) fn tenant_destinations(tenant: &TenantId) -> impl Iterator<Item = KeyRange> {
-    let classes = PRIORITIES.into_iter().flat_map(|priority| KINDS.map(|kind| work_class(kind, priority)));
-    classes.map(|class| KeyRange::of_prefix(KeyWriter::new().u8(class).text(tenant.as_str()).finish()))
+    let classes = PRIORITIES
+        .into_iter()
+        .flat_map(|priority| KINDS.map(|kind| work_class(kind, priority)));
+    classes
+        .map(|class| KeyRange::of_prefix(KeyWriter::new().u8(class).text(tenant.as_str()).finish()))
 }
 
 /// Returns the first byte of an outbox key: the number of the priority, then that of the kind.
@@ -249,14 +297,24 @@ fn work_kind(kind: WorkKind) -> u8 {
 }
 
 fn destination(destination: &Destination) -> KeyWriter {
-    let Destination { kind, tenant, name, priority } = destination;
+    let Destination {
+        kind,
+        tenant,
+        name,
+        priority,
+    } = destination;
     let mut key = KeyWriter::new();
-    key.u8(work_class(*kind, *priority)).text(tenant.as_str()).text(name);
+    key.u8(work_class(*kind, *priority))
+        .text(tenant.as_str())
+        .text(name);
     key
 }
 
 pub(crate) fn checkpoint(source: &CheckpointKey) -> Key {
-    KeyWriter::new().text(&source.stream).text(&source.consumer).finish()
+    KeyWriter::new()
+        .text(&source.stream)
+        .text(&source.consumer)
+        .finish()
 }
 
 /// Returns the key of a dead letter. Dead letters are in the slot of the tenant name, for key-sharded
@@ -278,7 +336,10 @@ pub(crate) fn read_dead_letter_outbox(key: &[u8]) -> Result<u64, Error> {
 
 /// Returns the key of a feed row. Rows are in the order of the commits.
 pub(crate) fn feed(position: u64, part: u32) -> Key {
-    KeyWriter::new().u64(position).fixed(&part.to_be_bytes()).finish()
+    KeyWriter::new()
+        .u64(position)
+        .fixed(&part.to_be_bytes())
+        .finish()
 }
 
 /// Decodes the key of a feed row: position and part.
@@ -295,7 +356,8 @@ pub(crate) fn dead_letters(tenant: &TenantId) -> KeyRange {
 fn home(tenant: &TenantId) -> KeyWriter {
     let slot = fnv1a(&[tenant.as_str()]) % u32::from(SLOTS);
     let mut key = KeyWriter::new();
-    key.u16(u16::try_from(slot).expect("a remainder below 1024 fits")).text(tenant.as_str());
+    key.u16(u16::try_from(slot).expect("a remainder below 1024 fits"))
+        .text(tenant.as_str());
     key
 }
 
@@ -316,8 +378,16 @@ pub(crate) fn read_timer(key: &[u8]) -> Result<(InstanceKey, Timer), Error> {
     let mut fields = KeyReader::of(key);
     let due = Timestamp::from_millis(fields.i64()?);
     let (_, instance) = read_instance(&mut fields)?;
-    let name = Name::new(CompactString::from(fields.text()?)).map_err(|e| fields.corrupt(e.to_string()))?;
-    Ok((instance, Timer { due, name, token: fields.u64()? }))
+    let name = Name::new(CompactString::from(fields.text()?))
+        .map_err(|e| fields.corrupt(e.to_string()))?;
+    Ok((
+        instance,
+        Timer {
+            due,
+            name,
+            token: fields.u64()?,
+        },
+    ))
 }
 
 pub(crate) fn read_outbox(key: &[u8]) -> Result<OutboxKey, Error> {
@@ -329,12 +399,23 @@ pub(crate) fn read_outbox(key: &[u8]) -> Result<OutboxKey, Error> {
     let priority = *PRIORITIES.get(priority).ok_or_else(unknown)?;
     let tenant = read_tenant(&mut fields)?;
     let name = CompactString::from(fields.text()?);
-    Ok(OutboxKey { destination: Destination { kind, tenant, name, priority }, sequence: fields.u64()? })
+    Ok(OutboxKey {
+        destination: Destination {
+            kind,
+            tenant,
+            name,
+            priority,
+        },
+        sequence: fields.u64()?,
+    })
 }
 
 pub(crate) fn read_checkpoint(key: &[u8]) -> Result<CheckpointKey, Error> {
     let mut fields = KeyReader::of(key);
-    Ok(CheckpointKey { stream: fields.text()?.into_owned(), consumer: fields.text()?.into_owned() })
+    Ok(CheckpointKey {
+        stream: fields.text()?.into_owned(),
+        consumer: fields.text()?.into_owned(),
+    })
 }
 
 /// Decodes the key of a history entry or of a buffered input: the instance and the number.
@@ -359,7 +440,11 @@ pub(crate) fn read_dedupe(key: &[u8]) -> Result<(i64, InstanceKey, DedupeKey), E
     let mut fields = KeyReader::of(key);
     let bucket = fields.i64()?;
     let (_, instance) = read_instance(&mut fields)?;
-    Ok((bucket, instance, DedupeKey::from_uuid(Uuid::from_bytes(fields.fixed()?))))
+    Ok((
+        bucket,
+        instance,
+        DedupeKey::from_uuid(Uuid::from_bytes(fields.fixed()?)),
+    ))
 }
 
 #[cfg(test)]
@@ -387,14 +472,24 @@ mod tests {
     fn key_format_is_stable() {
         let instance = "00b0 61636d650000 6f726465720000 6f2d310000".replace("00b0", &slot());
         check(&keys().instance(&key()), &instance);
-        check(&keys().history(&key(), 7), &format!("{instance} 0000000000000007"));
-        let timer = Timer { due: Timestamp::from_millis(1), name: Name::new("pay").unwrap(), token: 3 };
+        check(
+            &keys().history(&key(), 7),
+            &format!("{instance} 0000000000000007"),
+        );
+        let timer = Timer {
+            due: Timestamp::from_millis(1),
+            name: Name::new("pay").unwrap(),
+            token: 3,
+        };
         check(
             &keys().timer(&key(), &timer),
             &format!("8000000000000001 {instance} 7061790000 0000000000000003"),
         );
         let id = DedupeKey::from_uuid(Uuid::from_u128(1));
-        check(&dedupe(-1, &keys().instance(&key()), id), &format!("7fffffffffffffff {instance} {:032x}", 1));
+        check(
+            &dedupe(-1, &keys().instance(&key()), id),
+            &format!("7fffffffffffffff {instance} {:032x}", 1),
+        );
         let destination = Destination {
             kind: WorkKind::Effect,
             tenant: key().tenant,
@@ -402,7 +497,10 @@ mod tests {
             priority: orlog_model::Priority::Normal,
         };
         check(
-            &outbox(&OutboxKey { destination, sequence: 9 }),
+            &outbox(&OutboxKey {
+                destination,
+                sequence: 9,
+            }),
             "01 61636d650000 612e620000 0000000000000009",
         );
         for (priority, class) in [(Priority::High, "11"), (Priority::Low, "21")] {
@@ -412,20 +510,45 @@ mod tests {
                 name: CompactString::from("a.b"),
                 priority,
             };
-            let outbox_key = OutboxKey { destination, sequence: 9 };
-            check(&outbox(&outbox_key), &format!("{class} 61636d650000 612e620000 0000000000000009"));
+            let outbox_key = OutboxKey {
+                destination,
+                sequence: 9,
+            };
+            check(
+                &outbox(&outbox_key),
+                &format!("{class} 61636d650000 612e620000 0000000000000009"),
+            );
             assert_eq!(read_outbox(&outbox(&outbox_key)).unwrap(), outbox_key);
         }
-        assert!(read_outbox(&KeyWriter::new().u8(0x31).text("acme").text("a.b").u64(9).finish()).is_err());
+        assert!(
+            read_outbox(
+                &KeyWriter::new()
+                    .u8(0x31)
+                    .text("acme")
+                    .text("a.b")
+                    .u64(9)
+                    .finish()
+            )
+            .is_err()
+        );
         check(
-            &checkpoint(&CheckpointKey { stream: "s".to_owned(), consumer: "*".to_owned() }),
+            &checkpoint(&CheckpointKey {
+                stream: "s".to_owned(),
+                consumer: "*".to_owned(),
+            }),
             "730000 2a0000",
         );
         let dead_letter_key = dead_letter(&key().tenant, Uuid::from_u128(5));
-        check(&dead_letter_key, &format!("{} 61636d650000 00000000000000000000000000000005", slot()));
+        check(
+            &dead_letter_key,
+            &format!("{} 61636d650000 00000000000000000000000000000005", slot()),
+        );
         let task = format!("{} 61636d650000 00000000000000000000000000000005", slot());
         check(&keys().task(&key(), Uuid::from_u128(5)), &task);
-        check(&keys().task_event(&key(), Uuid::from_u128(5), 9), &format!("{task} 0000000000000009"));
+        check(
+            &keys().task_event(&key(), Uuid::from_u128(5), 9),
+            &format!("{task} 0000000000000009"),
+        );
     }
 
     fn slot() -> String {
@@ -434,9 +557,19 @@ mod tests {
 
     #[test]
     fn keys_round_trip() {
-        let timer = Timer { due: Timestamp::from_millis(-5), name: Name::new("pay").unwrap(), token: 3 };
-        assert_eq!(read_timer(&keys().timer(&key(), &timer)).unwrap(), (key(), timer));
-        assert_eq!(read_numbered(&keys().history(&key(), 7)).unwrap(), (key(), 7));
+        let timer = Timer {
+            due: Timestamp::from_millis(-5),
+            name: Name::new("pay").unwrap(),
+            token: 3,
+        };
+        assert_eq!(
+            read_timer(&keys().timer(&key(), &timer)).unwrap(),
+            (key(), timer)
+        );
+        assert_eq!(
+            read_numbered(&keys().history(&key(), 7)).unwrap(),
+            (key(), 7)
+        );
         let id = DedupeKey::from_uuid(Uuid::from_u128(1));
         let applied = dedupe(4, &keys().instance(&key()), id);
         assert_eq!(read_dedupe(&applied).unwrap(), (4, key(), id));
@@ -452,8 +585,14 @@ mod tests {
         assert_eq!(read_outbox(&outbox(&outbox_key)).unwrap(), outbox_key);
         assert!(read_timer(b"short").is_err());
         let id = Uuid::from_u128(5);
-        assert_eq!(read_task(&keys().task(&key(), id)).unwrap(), (key().tenant, id, None));
-        assert_eq!(read_task(&keys().task_event(&key(), id, 7)).unwrap(), (key().tenant, id, Some(7)));
+        assert_eq!(
+            read_task(&keys().task(&key(), id)).unwrap(),
+            (key().tenant, id, None)
+        );
+        assert_eq!(
+            read_task(&keys().task_event(&key(), id, 7)).unwrap(),
+            (key().tenant, id, Some(7))
+        );
     }
 
     #[test]
@@ -463,8 +602,11 @@ mod tests {
             saga: SagaName::new("s".repeat(SagaName::MAX_BYTES)).unwrap(),
             correlation: CorrelationId::new("c".repeat(CorrelationId::MAX_BYTES)).unwrap(),
         };
-        let timer =
-            Timer { due: Timestamp::MAX, name: Name::new("n".repeat(Name::MAX_BYTES)).unwrap(), token: 0 };
+        let timer = Timer {
+            due: Timestamp::MAX,
+            name: Name::new("n".repeat(Name::MAX_BYTES)).unwrap(),
+            token: 0,
+        };
         assert!(keys().timer(&longest, &timer).len() <= MAX_KEY_BYTES);
     }
 

@@ -18,7 +18,10 @@ pub(crate) struct KeyRange {
 impl KeyRange {
     /// Returns the range of the whole table.
     pub(crate) fn all() -> Self {
-        Self { start: Key::new(), end: None }
+        Self {
+            start: Key::new(),
+            end: None,
+        }
     }
 
     /// Returns the range of the keys that start with `prefix`.

@@ -101,9 +101,15 @@ impl RecordWriter {
     }
 
     fn key(&mut self, kind: u8, table: Table, key: &[u8]) -> Result<(), Error> {
-        let too_long = || Error::KeyTooLong { table: table.name(), length: key.len(), limit: MAX_KEY_BYTES };
-        let length =
-            u16::try_from(key.len()).ok().filter(|_| key.len() <= MAX_KEY_BYTES).ok_or_else(too_long)?;
+        let too_long = || Error::KeyTooLong {
+            table: table.name(),
+            length: key.len(),
+            limit: MAX_KEY_BYTES,
+        };
+        let length = u16::try_from(key.len())
+            .ok()
+            .filter(|_| key.len() <= MAX_KEY_BYTES)
+            .ok_or_else(too_long)?;
         self.0.push(kind << 6 | table as u8);
         self.0.extend_from_slice(&length.to_le_bytes());
         self.0.extend_from_slice(key);
@@ -133,11 +139,17 @@ impl RecordWriter {
 
 /// Decodes the state of the record at `position`, and returns a reader of its operations.
 pub(crate) fn read(position: u64, bytes: &[u8]) -> Result<(StoreState, RecordReader<'_>), Error> {
-    let mut ops = RecordReader { position, rest: bytes };
+    let mut ops = RecordReader {
+        position,
+        rest: bytes,
+    };
     let [format] = ops.take()?;
     if format != FORMAT {
         let known = format!("unsupported format {format}; this release supports {FORMAT}");
-        return Err(Error::Corrupt { location: format!("journal record {position}"), reason: known });
+        return Err(Error::Corrupt {
+            location: format!("journal record {position}"),
+            reason: known,
+        });
     }
     let store_state = StoreState {
         position,
@@ -180,13 +192,19 @@ impl<'a> RecordReader<'a> {
     }
 
     fn take<const N: usize>(&mut self) -> Result<[u8; N], Error> {
-        let (bytes, rest) = self.rest.split_first_chunk().ok_or_else(|| self.corrupt())?;
+        let (bytes, rest) = self
+            .rest
+            .split_first_chunk()
+            .ok_or_else(|| self.corrupt())?;
         self.rest = rest;
         Ok(*bytes)
     }
 
     fn bytes(&mut self, length: usize) -> Result<&'a [u8], Error> {
-        let (bytes, rest) = self.rest.split_at_checked(length).ok_or_else(|| self.corrupt())?;
+        let (bytes, rest) = self
+            .rest
+            .split_at_checked(length)
+            .ok_or_else(|| self.corrupt())?;
         self.rest = rest;
         Ok(bytes)
     }
@@ -194,7 +212,10 @@ impl<'a> RecordReader<'a> {
     fn corrupt(&self) -> Error {
         Error::Corrupt {
             location: format!("journal record {}", self.position),
-            reason: format!("no operation starts {} bytes before its end", self.rest.len()),
+            reason: format!(
+                "no operation starts {} bytes before its end",
+                self.rest.len()
+            ),
         }
     }
 }
@@ -206,8 +227,14 @@ mod tests {
     fn written() -> Vec<u8> {
         let mut record = RecordWriter::default();
         record.clear();
-        record.put(KeyPresence::Absent, Table::Outbox, b"k", |b| b.extend_from_slice(b"vv")).unwrap();
-        record.put(KeyPresence::Unknown, Table::Instance, b"i", |_| ()).unwrap();
+        record
+            .put(KeyPresence::Absent, Table::Outbox, b"k", |b| {
+                b.extend_from_slice(b"vv")
+            })
+            .unwrap();
+        record
+            .put(KeyPresence::Unknown, Table::Instance, b"i", |_| ())
+            .unwrap();
         record.delete(Table::Timer, b"t").unwrap();
         let store_state = StoreState {
             sequence: 2,
@@ -223,10 +250,22 @@ mod tests {
         let bytes = written();
         let (store_state, mut ops) = read(7, &bytes).unwrap();
         let latest = Timestamp::from_millis(-4);
-        let expected = StoreState { position: 7, sequence: 2, outbox_depth: 3, latest, by_kind: [0; 4] };
+        let expected = StoreState {
+            position: 7,
+            sequence: 2,
+            outbox_depth: 3,
+            latest,
+            by_kind: [0; 4],
+        };
         assert_eq!(store_state, expected);
-        assert_eq!(ops.next().unwrap(), Some(RowOp::Insert(Table::Outbox, b"k", b"vv")));
-        assert_eq!(ops.next().unwrap(), Some(RowOp::Put(Table::Instance, b"i", b"")));
+        assert_eq!(
+            ops.next().unwrap(),
+            Some(RowOp::Insert(Table::Outbox, b"k", b"vv"))
+        );
+        assert_eq!(
+            ops.next().unwrap(),
+            Some(RowOp::Put(Table::Instance, b"i", b""))
+        );
         assert_eq!(ops.next().unwrap(), Some(RowOp::Delete(Table::Timer, b"t")));
         assert_eq!(ops.next().unwrap(), None);
     }
@@ -234,7 +273,10 @@ mod tests {
     #[test]
     fn record_format_is_stable() {
         let text = hex::encode(&written()[HEADER_BYTES..]);
-        assert_eq!(text, "0201006b020000007676".to_owned() + "4001006900000000" + "83010074");
+        assert_eq!(
+            text,
+            "0201006b020000007676".to_owned() + "4001006900000000" + "83010074"
+        );
     }
 
     #[test]
@@ -254,7 +296,19 @@ mod tests {
     fn oversized_key_is_rejected_with_the_limit() {
         let mut record = RecordWriter::default();
         record.clear();
-        let error = record.delete(Table::Outbox, &[1; MAX_KEY_BYTES + 1]).unwrap_err();
-        assert!(matches!(error, Error::KeyTooLong { table: "outbox", length: 2023, limit: 2022 }), "{error}");
+        let error = record
+            .delete(Table::Outbox, &[1; MAX_KEY_BYTES + 1])
+            .unwrap_err();
+        assert!(
+            matches!(
+                error,
+                Error::KeyTooLong {
+                    table: "outbox",
+                    length: 2023,
+                    limit: 2022
+                }
+            ),
+            "{error}"
+        );
     }
 }

@@ -94,17 +94,26 @@ pub(crate) struct KeyReader<'a> {
 impl<'a> KeyReader<'a> {
     /// Creates a reader before the first field.
     pub(crate) fn of(key: &'a [u8]) -> Self {
-        Self { whole: key, rest: key }
+        Self {
+            whole: key,
+            rest: key,
+        }
     }
 
     /// Returns the error for an unexpected key.
     pub(crate) fn corrupt(&self, reason: impl Into<String>) -> Error {
-        Error::Corrupt { location: format!("the key {}", hex::encode(self.whole)), reason: reason.into() }
+        Error::Corrupt {
+            location: format!("the key {}", hex::encode(self.whole)),
+            reason: reason.into(),
+        }
     }
 
     /// Reads the next `N` bytes.
     pub(crate) fn fixed<const N: usize>(&mut self) -> Result<[u8; N], Error> {
-        let (bytes, rest) = self.rest.split_first_chunk().ok_or_else(|| self.corrupt("it is too short"))?;
+        let (bytes, rest) = self
+            .rest
+            .split_first_chunk()
+            .ok_or_else(|| self.corrupt("it is too short"))?;
         self.rest = rest;
         Ok(*bytes)
     }
@@ -122,7 +131,8 @@ impl<'a> KeyReader<'a> {
     }
 
     pub(crate) fn i64(&mut self) -> Result<i64, Error> {
-        self.fixed().map(|bytes| i64::from_be_bytes(bytes) ^ i64::MIN)
+        self.fixed()
+            .map(|bytes| i64::from_be_bytes(bytes) ^ i64::MIN)
     }
 
     /// Reads the next text.
@@ -177,7 +187,12 @@ mod tests {
     use super::*;
 
     fn key(fields: &(String, u64, i64, String)) -> Key {
-        KeyWriter::new().text(&fields.0).u64(fields.1).i64(fields.2).text(&fields.3).finish()
+        KeyWriter::new()
+            .text(&fields.0)
+            .u64(fields.1)
+            .i64(fields.2)
+            .text(&fields.3)
+            .finish()
     }
 
     proptest! {

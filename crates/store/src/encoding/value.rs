@@ -21,21 +21,26 @@ pub(crate) const EMPTY: &[u8] = &[FORMAT];
 /// Appends a value.
 pub(crate) fn encode<T: Serialize>(buffer: &mut Vec<u8>, value: &T) {
     buffer.push(FORMAT);
-    rmp_serde::encode::write(buffer, value).expect("values of the model are encodable and fit in memory");
+    rmp_serde::encode::write(buffer, value)
+        .expect("values of the model are encodable and fit in memory");
 }
 
 /// Decodes a value of `table`.
 pub(crate) fn decode<'de, T: Deserialize<'de>>(table: Table, bytes: &'de [u8]) -> Result<T, Error> {
-    let corrupt =
-        |reason: String| Error::Corrupt { location: format!("a value of table {}", table.name()), reason };
+    let corrupt = |reason: String| Error::Corrupt {
+        location: format!("a value of table {}", table.name()),
+        reason,
+    };
     if table == Table::Outbox {
         count(Operation::WorkItemDecode);
     }
     match bytes.split_first() {
-        Some((&FORMAT, body)) => rmp_serde::from_slice(body).map_err(|error| corrupt(error.to_string())),
-        Some((format, _)) => {
-            Err(corrupt(format!("unsupported format {format}; this release supports {FORMAT}")))
+        Some((&FORMAT, body)) => {
+            rmp_serde::from_slice(body).map_err(|error| corrupt(error.to_string()))
         }
+        Some((format, _)) => Err(corrupt(format!(
+            "unsupported format {format}; this release supports {FORMAT}"
+        ))),
         None => Err(corrupt("it is empty".to_owned())),
     }
 }
@@ -92,9 +97,9 @@ mod tests {
 
     use orlog_model::{
         ArmedTimer, ControlAction, ControlRequest, Destination, Effect, EffectName, Event, EventId,
-        EventType, HistoryEntry, InDoubtPolicy, Input, InputKind, InputOrigin, Name, OutboxKey, Priority,
-        RetryPolicy, ScheduledSignal, StreamPosition, TenantId, Timestamp, TraceParent, Wait, WaitKind,
-        WorkKind, WorkOutcome, WorkResult,
+        EventType, HistoryEntry, InDoubtPolicy, Input, InputKind, InputOrigin, Name, OutboxKey,
+        Priority, RetryPolicy, ScheduledSignal, StreamPosition, TenantId, Timestamp, TraceParent,
+        Wait, WaitKind, WorkKind, WorkOutcome, WorkResult,
     };
     use serde_json::{Value, json};
     use uuid::Uuid;
@@ -119,23 +124,40 @@ mod tests {
         );
         let mut before = Vec::new();
         encode(&mut before, &older);
-        assert_eq!(decode::<Event>(Table::BufferedInput, &before).unwrap(), event);
+        assert_eq!(
+            decode::<Event>(Table::BufferedInput, &before).unwrap(),
+            event
+        );
         let extensions = [("region".to_owned(), "eu".to_owned())].into();
-        let attributes =
-            orlog_model::EventAttributes { content_type: None, data_schema: None, extensions }.boxed();
+        let attributes = orlog_model::EventAttributes {
+            content_type: None,
+            data_schema: None,
+            extensions,
+        }
+        .boxed();
         for user in [None, Some("ada".to_owned())] {
             for attributes in [None, attributes.clone()] {
-                let event = Event { user: user.clone(), attributes, ..event.clone() };
+                let event = Event {
+                    user: user.clone(),
+                    attributes,
+                    ..event.clone()
+                };
                 let mut bytes = Vec::new();
                 encode(&mut bytes, &event);
-                assert_eq!(decode::<Event>(Table::BufferedInput, &bytes).unwrap(), event);
+                assert_eq!(
+                    decode::<Event>(Table::BufferedInput, &bytes).unwrap(),
+                    event
+                );
             }
         }
     }
 
     #[test]
     fn effect_encoding_is_backward_compatible() {
-        let retry = Some(RetryPolicy { max_attempts: Some(3), initial_backoff: None });
+        let retry = Some(RetryPolicy {
+            max_attempts: Some(3),
+            initial_backoff: None,
+        });
         let effect = Effect {
             round: 0,
             tag: Name::new("charge").unwrap(),
@@ -147,16 +169,27 @@ mod tests {
             in_doubt: None,
             priority: orlog_model::Priority::Normal,
         };
-        let older: (&str, &str, Value, Option<Duration>, Option<RetryPolicy>) =
-            ("charge", "payments.charge", effect.payload.clone(), effect.timeout, retry);
+        let older: (&str, &str, Value, Option<Duration>, Option<RetryPolicy>) = (
+            "charge",
+            "payments.charge",
+            effect.payload.clone(),
+            effect.timeout,
+            retry,
+        );
         let (mut before, mut after) = (Vec::new(), Vec::new());
         encode(&mut before, &older);
         encode(&mut after, &effect);
         assert_eq!(before, after);
         assert_eq!(decode::<Effect>(Table::Outbox, &before).unwrap(), effect);
 
-        let with_in_doubt = Effect { in_doubt: Some(InDoubtPolicy::Ask), ..effect.clone() };
-        let with_version = Effect { schema_version: 2, ..effect };
+        let with_in_doubt = Effect {
+            in_doubt: Some(InDoubtPolicy::Ask),
+            ..effect.clone()
+        };
+        let with_version = Effect {
+            schema_version: 2,
+            ..effect
+        };
         for effect in [with_in_doubt, with_version] {
             let mut bytes = Vec::new();
             encode(&mut bytes, &effect);
@@ -180,36 +213,78 @@ mod tests {
         encode(&mut before, &older);
         encode(&mut after, &item);
         assert_eq!(before, after);
-        let urgent = orlog_model::WorkItem { priority: Priority::High, ..item };
+        let urgent = orlog_model::WorkItem {
+            priority: Priority::High,
+            ..item
+        };
         after.clear();
         encode(&mut after, &urgent);
-        assert_eq!(decode::<orlog_model::WorkItem>(Table::Outbox, &after).unwrap(), urgent);
+        assert_eq!(
+            decode::<orlog_model::WorkItem>(Table::Outbox, &after).unwrap(),
+            urgent
+        );
 
         let destination = urgent.destination();
         let (mut before, mut after) = (Vec::new(), Vec::new());
-        encode(&mut before, &(destination.kind, &destination.tenant, &destination.name));
-        let normal = Destination { priority: Priority::Normal, ..destination.clone() };
+        encode(
+            &mut before,
+            &(destination.kind, &destination.tenant, &destination.name),
+        );
+        let normal = Destination {
+            priority: Priority::Normal,
+            ..destination.clone()
+        };
         encode(&mut after, &normal);
-        assert_eq!((&before, decode::<Destination>(Table::Outbox, &before).unwrap()), (&after, normal));
+        assert_eq!(
+            (
+                &before,
+                decode::<Destination>(Table::Outbox, &before).unwrap()
+            ),
+            (&after, normal)
+        );
         after.clear();
         encode(&mut after, &destination);
-        assert_eq!(decode::<Destination>(Table::Outbox, &after).unwrap(), destination);
+        assert_eq!(
+            decode::<Destination>(Table::Outbox, &after).unwrap(),
+            destination
+        );
     }
 
     #[test]
     fn history_encoding_is_backward_compatible() {
         let record = crate::samples::record(7);
-        let older =
-            (7, record.at, &record.input_id, &record.input_label, &record.note, record.status, &record.work);
+        let older = (
+            7,
+            record.at,
+            &record.input_id,
+            &record.input_label,
+            &record.note,
+            record.status,
+            &record.work,
+        );
         let mut before = Vec::new();
         encode(&mut before, &older);
-        assert_eq!(decode::<HistoryEntry>(Table::History, &before).unwrap(), record);
+        assert_eq!(
+            decode::<HistoryEntry>(Table::History, &before).unwrap(),
+            record
+        );
         before.clear();
         let (work, origin) = (&record.work, &record.origin);
-        let with_origin =
-            (7, record.at, &record.input_id, &record.input_label, &record.note, record.status, work, origin);
+        let with_origin = (
+            7,
+            record.at,
+            &record.input_id,
+            &record.input_label,
+            &record.note,
+            record.status,
+            work,
+            origin,
+        );
         encode(&mut before, &with_origin);
-        assert_eq!(decode::<HistoryEntry>(Table::History, &before).unwrap(), record);
+        assert_eq!(
+            decode::<HistoryEntry>(Table::History, &before).unwrap(),
+            record
+        );
 
         let origin = InputOrigin {
             kind: Some(InputKind::Timer),
@@ -219,19 +294,41 @@ mod tests {
         };
         let mut payloads = orlog_model::RecordedPayloads::default();
         payloads.push(Some(&json!({ "total": 3 })), 100);
-        let attempts = Some(orlog_model::AttemptLog { records: Vec::new(), omitted: 3 });
-        let failure = Some(Box::new(orlog_model::RecordedFailure { failure: None, attempts }));
-        let new = HistoryEntry { origin, payloads, failure, ..record };
+        let attempts = Some(orlog_model::AttemptLog {
+            records: Vec::new(),
+            omitted: 3,
+        });
+        let failure = Some(Box::new(orlog_model::RecordedFailure {
+            failure: None,
+            attempts,
+        }));
+        let new = HistoryEntry {
+            origin,
+            payloads,
+            failure,
+            ..record
+        };
         let mut bytes = Vec::new();
         encode(&mut bytes, &new);
         assert_eq!(decode::<HistoryEntry>(Table::History, &bytes).unwrap(), new);
         let due = Timestamp::from_millis(4);
         let name = orlog_model::Name::new("saga").unwrap();
-        let input = Some(Box::new(Input::Timer(orlog_model::TimerFired { name, token: 7, due })));
-        let recorded = HistoryEntry { failure: None, input, ..new };
+        let input = Some(Box::new(Input::Timer(orlog_model::TimerFired {
+            name,
+            token: 7,
+            due,
+        })));
+        let recorded = HistoryEntry {
+            failure: None,
+            input,
+            ..new
+        };
         bytes.clear();
         encode(&mut bytes, &recorded);
-        assert_eq!(decode::<HistoryEntry>(Table::History, &bytes).unwrap(), recorded);
+        assert_eq!(
+            decode::<HistoryEntry>(Table::History, &bytes).unwrap(),
+            recorded
+        );
     }
 
     #[test]
@@ -241,39 +338,66 @@ mod tests {
         encode(&mut before, &(Uuid::from_u128(7), 40_u64));
         encode(&mut after, &position);
         assert_eq!(before, after);
-        assert_eq!(decode::<StreamPosition>(Table::Checkpoint, &before).unwrap(), position);
+        assert_eq!(
+            decode::<StreamPosition>(Table::Checkpoint, &before).unwrap(),
+            position
+        );
 
-        let timed = StreamPosition { at: Some(Timestamp::from_millis(9)), ..position };
+        let timed = StreamPosition {
+            at: Some(Timestamp::from_millis(9)),
+            ..position
+        };
         let mut bytes = Vec::new();
         encode(&mut bytes, &timed);
-        assert_eq!(decode::<StreamPosition>(Table::Checkpoint, &bytes).unwrap(), timed);
+        assert_eq!(
+            decode::<StreamPosition>(Table::Checkpoint, &bytes).unwrap(),
+            timed
+        );
     }
 
     #[test]
     fn task_and_instance_encoding_is_backward_compatible() {
         let mut before = Vec::new();
-        encode(&mut before, &("approve", "Approve", ["clerk"], (), (), ["Approved"], ()));
+        encode(
+            &mut before,
+            &("approve", "Approve", ["clerk"], (), (), ["Approved"], ()),
+        );
         let spec = decode::<orlog_model::TaskSpec>(Table::Task, &before).unwrap();
-        assert_eq!((spec.roles, spec.not_by, spec.is_in_doubt), (vec!["clerk".to_owned()], vec![], false));
+        assert_eq!(
+            (spec.roles, spec.not_by, spec.is_in_doubt),
+            (vec!["clerk".to_owned()], vec![], false)
+        );
 
         let instance = crate::samples::instance(1, orlog_model::Status::Running);
         let mut before = Vec::new();
         encode(&mut before, &instance);
         // An array of 18 values, as earlier releases wrote it.
         assert_eq!(before[1..4], [0xdc, 0, 18]);
-        assert_eq!(decode::<orlog_model::Instance>(Table::Instance, &before).unwrap(), instance);
+        assert_eq!(
+            decode::<orlog_model::Instance>(Table::Instance, &before).unwrap(),
+            instance
+        );
         let (mut bytes, users) = (Vec::new(), Some(orlog_model::InstanceUsers::default()));
         let recorded = orlog_model::Instance { users, ..instance };
         encode(&mut bytes, &recorded);
-        assert_eq!(decode::<orlog_model::Instance>(Table::Instance, &bytes).unwrap(), recorded);
+        assert_eq!(
+            decode::<orlog_model::Instance>(Table::Instance, &bytes).unwrap(),
+            recorded
+        );
         let result = orlog_model::SagaResult {
             event: orlog_model::EventType::new("OrderCompleted").unwrap(),
             data: json!({ "total": 7, "items": [null, "a"] }),
         };
-        let ended = orlog_model::Instance { result: Some(Box::new(result)), ..recorded };
+        let ended = orlog_model::Instance {
+            result: Some(Box::new(result)),
+            ..recorded
+        };
         bytes.clear();
         encode(&mut bytes, &ended);
-        assert_eq!(decode::<orlog_model::Instance>(Table::Instance, &bytes).unwrap(), ended);
+        assert_eq!(
+            decode::<orlog_model::Instance>(Table::Instance, &bytes).unwrap(),
+            ended
+        );
     }
 
     #[test]
@@ -303,31 +427,77 @@ mod tests {
             attempt_log: None,
         };
         let mut older = Vec::new();
-        encode(&mut older, &(work_id, untraced.outbox_key.clone(), WorkOutcome::Accepted, at, 1, at));
-        assert_eq!(decode::<WorkResult>(Table::BufferedInput, &older).unwrap(), untraced);
-        let log = Some(Box::new(orlog_model::AttemptLog { records: Vec::new(), omitted: 3 }));
+        encode(
+            &mut older,
+            &(
+                work_id,
+                untraced.outbox_key.clone(),
+                WorkOutcome::Accepted,
+                at,
+                1,
+                at,
+            ),
+        );
+        assert_eq!(
+            decode::<WorkResult>(Table::BufferedInput, &older).unwrap(),
+            untraced
+        );
+        let log = Some(Box::new(orlog_model::AttemptLog {
+            records: Vec::new(),
+            omitted: 3,
+        }));
         for (trace, attempt_log) in [(trace.clone(), None), (None, log)] {
-            let (mut bytes, result) = (Vec::new(), WorkResult { trace, attempt_log, ..untraced.clone() });
+            let (mut bytes, result) = (
+                Vec::new(),
+                WorkResult {
+                    trace,
+                    attempt_log,
+                    ..untraced.clone()
+                },
+            );
             encode(&mut bytes, &result);
-            assert_eq!(decode::<WorkResult>(Table::BufferedInput, &bytes).unwrap(), result);
+            assert_eq!(
+                decode::<WorkResult>(Table::BufferedInput, &bytes).unwrap(),
+                result
+            );
         }
 
-        let untraced =
-            ArmedTimer { name: Name::new("late").unwrap(), token: 2, due: at, trace: None, signal: None };
+        let untraced = ArmedTimer {
+            name: Name::new("late").unwrap(),
+            token: 2,
+            due: at,
+            trace: None,
+            signal: None,
+        };
         let (mut before, mut after) = (Vec::new(), Vec::new());
         encode(&mut before, &("late", 2, at));
         encode(&mut after, &untraced);
         assert_eq!(
-            (&before, decode::<ArmedTimer>(Table::Instance, &before).unwrap()),
+            (
+                &before,
+                decode::<ArmedTimer>(Table::Instance, &before).unwrap()
+            ),
             (&after, untraced.clone())
         );
         let trace = trace.map(Box::new);
-        for (trace, signal) in
-            [(trace.clone(), None), (None, Some(scheduled_signal())), (trace, Some(scheduled_signal()))]
-        {
-            let (mut bytes, timer) = (Vec::new(), ArmedTimer { trace, signal, ..untraced.clone() });
+        for (trace, signal) in [
+            (trace.clone(), None),
+            (None, Some(scheduled_signal())),
+            (trace, Some(scheduled_signal())),
+        ] {
+            let (mut bytes, timer) = (
+                Vec::new(),
+                ArmedTimer {
+                    trace,
+                    signal,
+                    ..untraced.clone()
+                },
+            );
             encode(&mut bytes, &timer);
-            assert_eq!(decode::<ArmedTimer>(Table::Instance, &bytes).unwrap(), timer);
+            assert_eq!(
+                decode::<ArmedTimer>(Table::Instance, &bytes).unwrap(),
+                timer
+            );
         }
     }
 
@@ -347,7 +517,10 @@ mod tests {
             user: None,
             attributes: None,
         };
-        Box::new(ScheduledSignal { event, wait_token: Some("0f3a91c2b4d5e678".parse().unwrap()) })
+        Box::new(ScheduledSignal {
+            event,
+            wait_token: Some("0f3a91c2b4d5e678".parse().unwrap()),
+        })
     }
 
     #[test]
@@ -356,7 +529,10 @@ mod tests {
         let (mut before, mut after) = (Vec::new(), Vec::new());
         encode(&mut before, &("event", "Paid", None::<Timestamp>));
         encode(&mut after, &wait);
-        assert_eq!((&before, decode::<Wait>(Table::Instance, &before).unwrap()), (&after, wait.clone()));
+        assert_eq!(
+            (&before, decode::<Wait>(Table::Instance, &before).unwrap()),
+            (&after, wait.clone())
+        );
         let later = Wait { origin: 7, ..wait };
         after.clear();
         encode(&mut after, &later);
@@ -373,12 +549,24 @@ mod tests {
             wait_token: None,
         };
         before.clear();
-        encode(&mut before, &("r-1", "retry", Some(3), 1, None::<&str>, None::<&str>));
-        assert_eq!(decode::<ControlRequest>(Table::BufferedInput, &before).unwrap(), request);
-        let guarded = ControlRequest { wait_token: Some("0f3a91c2b4d5e678".parse().unwrap()), ..request };
+        encode(
+            &mut before,
+            &("r-1", "retry", Some(3), 1, None::<&str>, None::<&str>),
+        );
+        assert_eq!(
+            decode::<ControlRequest>(Table::BufferedInput, &before).unwrap(),
+            request
+        );
+        let guarded = ControlRequest {
+            wait_token: Some("0f3a91c2b4d5e678".parse().unwrap()),
+            ..request
+        };
         after.clear();
         encode(&mut after, &guarded);
-        assert_eq!(decode::<ControlRequest>(Table::BufferedInput, &after).unwrap(), guarded);
+        assert_eq!(
+            decode::<ControlRequest>(Table::BufferedInput, &after).unwrap(),
+            guarded
+        );
     }
 
     #[track_caller]

@@ -15,7 +15,9 @@ use crate::{Error, FeedOffset, Reader, Writer, open};
 /// Commits one instance.
 fn commit(writer: &mut Writer, number: u64) {
     let order = key("acme", &format!("o-{number}"));
-    writer.commit(&[moved(&order, 1, Status::Running)], at(5)).unwrap();
+    writer
+        .commit(&[moved(&order, 1, Status::Running)], at(5))
+        .unwrap();
 }
 
 /// Creates a closed store with twelve commits; returns the feed offsets before the first and after each.
@@ -52,7 +54,11 @@ fn follow(consumer: &mut FeedConsumer, reader: &Reader) -> usize {
 }
 
 fn orders(consumer: &FeedConsumer) -> usize {
-    consumer.contents().keys().filter(|key| key.starts_with("instance")).count()
+    consumer
+        .contents()
+        .keys()
+        .filter(|key| key.starts_with("instance"))
+        .count()
 }
 
 #[test]
@@ -62,7 +68,10 @@ fn damaged_feed_row_expires_a_cursor_at_most_once() {
     let offsets = filled(&intact);
     let mut expired = 0;
     // The format, the writer id, and the keys of the first, a middle and the last row.
-    for (row, byte) in [0, 5, 11].into_iter().flat_map(|row| [0, 3, 25].map(|byte| (row, byte))) {
+    for (row, byte) in [0, 5, 11]
+        .into_iter()
+        .flat_map(|row| [0, 3, 25].map(|byte| (row, byte)))
+    {
         let store = dir.path().join(format!("{row}-{byte}"));
         copy(&intact, &store);
         damage(&store, Table::Feed, row, byte);
@@ -72,8 +81,15 @@ fn damaged_feed_row_expires_a_cursor_at_most_once() {
             consumer.at = ConsumerState::Following(offsets[start]);
             let restarts = follow(&mut consumer, &reader);
             let expected = if restarts == 0 { 12 - start } else { 12 };
-            assert!(restarts <= 1, "row {row}, byte {byte}, from {start}: {restarts}");
-            assert_eq!(orders(&consumer), expected, "row {row}, byte {byte}, from {start}");
+            assert!(
+                restarts <= 1,
+                "row {row}, byte {byte}, from {start}: {restarts}"
+            );
+            assert_eq!(
+                orders(&consumer),
+                expected,
+                "row {row}, byte {byte}, from {start}"
+            );
             expired += restarts;
         }
         let mut consumer = FeedConsumer::new(None, 3);
@@ -113,10 +129,21 @@ fn trim_deletes_unreadable_rows_and_expires_the_cursors_before_them() {
     damage(dir.path(), Table::Feed, 1, 0);
     let (mut writer, reader) = open(dir.path(), fed()).unwrap();
     assert!(reader.is_trim_due(at(0), 100).unwrap());
-    writer.commit(&[Change::TrimFeed { before: at(0), retained_commits: 100 }], at(5)).unwrap();
+    writer
+        .commit(
+            &[Change::TrimFeed {
+                before: at(0),
+                retained_commits: 100,
+            }],
+            at(5),
+        )
+        .unwrap();
     assert!(!reader.is_trim_due(at(0), 100).unwrap());
     // The changes of the second commit are no longer in the feed.
     let read = reader.feed(&query(None, 100), offsets[1]);
-    assert!(matches!(read, Err(Error::FeedOffsetExpired { .. })), "{read:?}");
+    assert!(
+        matches!(read, Err(Error::FeedOffsetExpired { .. })),
+        "{read:?}"
+    );
     assert!(reader.feed(&query(None, 100), offsets[3]).is_ok());
 }

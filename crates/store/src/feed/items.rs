@@ -44,7 +44,12 @@ pub(super) fn feed_items(
     position: u64,
     rows: Vec<StoredRow>,
 ) -> impl Iterator<Item = Result<FeedItem, Error>> {
-    rows.into_iter().map(move |row| Ok(FeedItem { position, entity: entity(row)? }))
+    rows.into_iter().map(move |row| {
+        Ok(FeedItem {
+            position,
+            entity: entity(row)?,
+        })
+    })
 }
 
 fn entity((table, key, row): StoredRow) -> Result<FeedEntity, Error> {

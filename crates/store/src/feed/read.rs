@@ -106,20 +106,26 @@ impl TryFrom<String> for FeedScanCursor {
 
     fn try_from(text: String) -> Result<Self, String> {
         let bytes = hex::decode(&text).ok();
-        let (table, key) = bytes.as_deref().and_then(<[u8]>::split_first).ok_or("invalid scan cursor")?;
+        let (table, key) = bytes
+            .as_deref()
+            .and_then(<[u8]>::split_first)
+            .ok_or("invalid scan cursor")?;
         let table = Table::from_number(*table)
             .filter(|table| FEED_TABLES.contains(table))
             .ok_or("invalid scan cursor")?;
-        Ok(Self { table, key: key.to_vec() })
+        Ok(Self {
+            table,
+            key: key.to_vec(),
+        })
     }
 }
 
 impl FeedQuery {
     fn matches(&self, (table, key): &(Table, Vec<u8>)) -> bool {
         let tenant = || match &self.tenant {
-            Some(tenant) => key
-                .get(2..)
-                .is_some_and(|key| key.starts_with(&KeyWriter::new().text(tenant.as_str()).finish())),
+            Some(tenant) => key.get(2..).is_some_and(|key| {
+                key.starts_with(&KeyWriter::new().text(tenant.as_str()).finish())
+            }),
             None => true,
         };
         self.kinds.iter().any(|kind| kind.table() == *table) && tenant()
@@ -127,11 +133,16 @@ impl FeedQuery {
 
     /// Returns the requested tables in scan order.
     fn tables(&self) -> impl Iterator<Item = Table> {
-        FEED_TABLES.into_iter().filter(|table| self.kinds.iter().any(|kind| kind.table() == *table))
+        FEED_TABLES
+            .into_iter()
+            .filter(|table| self.kinds.iter().any(|kind| kind.table() == *table))
     }
 }
 
-#[expect(clippy::missing_errors_doc, reason = "`Reader` documents the errors of its methods")]
+#[expect(
+    clippy::missing_errors_doc,
+    reason = "`Reader` documents the errors of its methods"
+)]
 impl Reader {
     /// Returns whether commits write the feed.
     #[must_use]
@@ -161,7 +172,11 @@ impl Reader {
     /// # Errors
     /// [`Error::FeedDisabled`]; [`Error::FeedOffsetExpired`] if the feed is incomplete after the offset, or a
     /// changed row is damaged; and the errors of [`Reader`].
-    pub fn feed(&self, query: &FeedQuery, after: FeedOffset) -> Result<FeedPage<FeedOffset>, Error> {
+    pub fn feed(
+        &self,
+        query: &FeedQuery,
+        after: FeedOffset,
+    ) -> Result<FeedPage<FeedOffset>, Error> {
         let (mut found, mut next, mut more) = (Vec::new(), after, false);
         let read = self.shared.read(|tables| {
             self.follows(tables, &after)?;
@@ -173,7 +188,11 @@ impl Reader {
                     more = true;
                     break;
                 }
-                for touched in row.touched.into_iter().filter(|touched| query.matches(touched)) {
+                for touched in row
+                    .touched
+                    .into_iter()
+                    .filter(|touched| query.matches(touched))
+                {
                     if seen.insert(touched.clone()) {
                         let (table, key) = touched;
                         let value = tables.get(table, &key, <[u8]>::to_vec)?;
@@ -183,11 +202,21 @@ impl Reader {
                 }
                 next = row.offset;
             }
-            Ok((tables.state().position, if more { self.head(tables)? } else { next }))
+            Ok((
+                tables.state().position,
+                if more { self.head(tables)? } else { next },
+            ))
         });
         let (position, as_of) = read.map_err(expired_if_damaged)?;
-        let items = feed_items(position, found).collect::<Result<_, _>>().map_err(expired_if_damaged)?;
-        Ok(FeedPage { items, next, more, as_of })
+        let items = feed_items(position, found)
+            .collect::<Result<_, _>>()
+            .map_err(expired_if_damaged)?;
+        Ok(FeedPage {
+            items,
+            next,
+            more,
+            as_of,
+        })
     }
 
     /// Returns all entities after a cursor, in the order of kinds and keys. `next` is `None` at the end.
@@ -199,9 +228,15 @@ impl Reader {
     ) -> Result<FeedPage<Option<FeedScanCursor>>, Error> {
         let (mut items, mut next) = (Vec::new(), None);
         let mut bytes = 0;
-        let start_index = after
-            .map_or(0, |cursor| FEED_TABLES.iter().position(|table| *table == cursor.table).unwrap_or(0));
-        let tables = query.tables().filter(|table| FEED_TABLES[start_index..].contains(table));
+        let start_index = after.map_or(0, |cursor| {
+            FEED_TABLES
+                .iter()
+                .position(|table| *table == cursor.table)
+                .unwrap_or(0)
+        });
+        let tables = query
+            .tables()
+            .filter(|table| FEED_TABLES[start_index..].contains(table));
         'all: for (table, range) in tables.flat_map(|table| self.feed_ranges(query, table)) {
             let mut rest = match after {
                 Some(cursor) if cursor.table == table => range.after(&cursor.key),
@@ -209,8 +244,13 @@ impl Reader {
             };
             while !rest.is_empty() {
                 let (position, rows) = self.stretch(table, &rest, query, (items.len(), bytes))?;
-                let Some((_, last, _)) = rows.last() else { break };
-                let cursor = FeedScanCursor { table, key: last.clone() };
+                let Some((_, last, _)) = rows.last() else {
+                    break;
+                };
+                let cursor = FeedScanCursor {
+                    table,
+                    key: last.clone(),
+                };
                 rest = rest.after(&cursor.key);
                 bytes += rows.iter().map(size).sum::<usize>();
                 for item in feed_items(position, rows) {
@@ -223,16 +263,26 @@ impl Reader {
             }
         }
         let more = next.is_some();
-        Ok(FeedPage { items, next, more, as_of: self.feed_head()? })
+        Ok(FeedPage {
+            items,
+            next,
+            more,
+            as_of: self.feed_head()?,
+        })
     }
 
     /// Returns whether [`orlog_model::Change::TrimFeed`] with the same bounds would still delete rows.
-    pub fn is_trim_due(&self, before: orlog_model::Timestamp, retained_commits: u64) -> Result<bool, Error> {
+    pub fn is_trim_due(
+        &self,
+        before: orlog_model::Timestamp,
+        retained_commits: u64,
+    ) -> Result<bool, Error> {
         self.shared.read(|tables| {
             let (last, mut is_due) = (tables.state().position, false);
             tables.scan_keys(Table::Feed, &[], None, &mut |key, row| {
                 let (offset, at) = write::read_offset(key, row)?;
-                let is_expired = |at| write::is_expired(&offset, at, (before, retained_commits, last));
+                let is_expired =
+                    |at| write::is_expired(&offset, at, (before, retained_commits, last));
                 is_due = !self.is_feed_enabled() || at.is_none_or(is_expired);
                 Ok(ControlFlow::Break(()))
             })?;
@@ -250,12 +300,22 @@ impl Reader {
     ) -> Result<(u64, Vec<StoredRow>), Error> {
         let mut rows: Vec<StoredRow> = Vec::new();
         let position = self.shared.read(|tables| {
-            tables.scan(table, &range.start, range.end.as_deref(), &mut |key, row| {
-                (count, bytes) = (count + 1, bytes + key.len() + row.len());
-                rows.push((table, key.to_vec(), Some(row.to_vec())));
-                let is_full = rows.len() == ROWS_PER_LOCK || count >= query.limit || bytes >= query.bytes;
-                Ok(if is_full { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
-            })?;
+            tables.scan(
+                table,
+                &range.start,
+                range.end.as_deref(),
+                &mut |key, row| {
+                    (count, bytes) = (count + 1, bytes + key.len() + row.len());
+                    rows.push((table, key.to_vec(), Some(row.to_vec())));
+                    let is_full =
+                        rows.len() == ROWS_PER_LOCK || count >= query.limit || bytes >= query.bytes;
+                    Ok(if is_full {
+                        ControlFlow::Break(())
+                    } else {
+                        ControlFlow::Continue(())
+                    })
+                },
+            )?;
             Ok(tables.state().position)
         })?;
         Ok((position, rows))
@@ -288,7 +348,11 @@ impl Reader {
             return Err(Error::FeedDisabled);
         }
         // Before the first commit no change can be missing.
-        let here = || FeedOffset { position: tables.state().position, part: 0, writer_id: 0 };
+        let here = || FeedOffset {
+            position: tables.state().position,
+            part: 0,
+            writer_id: 0,
+        };
         Ok(write::feed_start(tables)?.unwrap_or_else(here))
     }
 
@@ -298,7 +362,11 @@ impl Reader {
         if *after == start {
             return Ok(());
         }
-        let expired = |reason: &str| Err(Error::FeedOffsetExpired { reason: reason.to_owned() });
+        let expired = |reason: &str| {
+            Err(Error::FeedOffsetExpired {
+                reason: reason.to_owned(),
+            })
+        };
         if (after.position, after.part) < (start.position, start.part) {
             return expired("the changes since the cursor have been deleted");
         }
@@ -323,10 +391,15 @@ impl Reader {
 /// Returns the last row of the feed after a commit.
 fn last_behind(tables: &MergedTables, position: u64) -> Result<Option<FeedOffset>, Error> {
     let mut last = None;
-    tables.scan_keys(Table::Feed, &keys::feed(position + 1, 0), None, &mut |key, row| {
-        last = Some(write::read_offset(key, row)?.0);
-        Ok(ControlFlow::Continue(()))
-    })?;
+    tables.scan_keys(
+        Table::Feed,
+        &keys::feed(position + 1, 0),
+        None,
+        &mut |key, row| {
+            last = Some(write::read_offset(key, row)?.0);
+            Ok(ControlFlow::Continue(()))
+        },
+    )?;
     Ok(last)
 }
 
@@ -335,12 +408,22 @@ fn rows_behind(tables: &MergedTables, after: &FeedOffset) -> Result<Vec<FeedRow>
     let range = KeyRange::all().after(&keys::feed(after.position, after.part));
     let scanned = tables.scan(Table::Feed, &range.start, None, &mut |key, row| {
         rows.push(write::read(key, row)?);
-        Ok(if rows.len() < ROWS_PER_LOCK { ControlFlow::Continue(()) } else { ControlFlow::Break(()) })
+        Ok(if rows.len() < ROWS_PER_LOCK {
+            ControlFlow::Continue(())
+        } else {
+            ControlFlow::Break(())
+        })
     });
     scanned.map(|()| rows)
 }
 
 /// Converts damage: a full scan skips the damaged row.
 fn expired_if_damaged(error: Error) -> Error {
-    if error.is_damage() { Error::FeedOffsetExpired { reason: error.to_string() } } else { error }
+    if error.is_damage() {
+        Error::FeedOffsetExpired {
+            reason: error.to_string(),
+        }
+    } else {
+        error
+    }
 }

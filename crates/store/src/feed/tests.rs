@@ -4,25 +4,35 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use orlog_model::{
-    Change, Commit, Instance, InstanceKey, InstanceReplacement, Name, Status, Task, TaskEvent, TaskEventKind,
-    TaskRow, TaskSpec, TaskStatus, TaskUpdate, TenantId,
+    Change, Commit, Instance, InstanceKey, InstanceReplacement, Name, Status, Task, TaskEvent,
+    TaskEventKind, TaskRow, TaskSpec, TaskStatus, TaskUpdate, TenantId,
 };
 use proptest::prelude::*;
 use uuid::Uuid;
 
 use crate::samples::{apply, at, instance, key, record, small, transition};
 use crate::{
-    Error, FeedEntity, FeedEntityKind, FeedItem, FeedOffset, FeedQuery, FeedScanCursor, Options, Reader,
-    Writer, open,
+    Error, FeedEntity, FeedEntityKind, FeedItem, FeedOffset, FeedQuery, FeedScanCursor, Options,
+    Reader, Writer, open,
 };
 
 pub(super) fn fed() -> Options {
-    Options { feed: true, memtable_bytes: 6 << 10, journal_segment_bytes: 8 << 10, ..small() }
+    Options {
+        feed: true,
+        memtable_bytes: 6 << 10,
+        journal_segment_bytes: 8 << 10,
+        ..small()
+    }
 }
 
 pub(super) fn query(tenant: Option<&str>, limit: usize) -> FeedQuery {
     let tenant = tenant.map(|tenant| TenantId::new(tenant).unwrap());
-    FeedQuery { tenant, kinds: FeedEntityKind::ALL.to_vec(), limit, bytes: 1 << 20 }
+    FeedQuery {
+        tenant,
+        kinds: FeedEntityKind::ALL.to_vec(),
+        limit,
+        bytes: 1 << 20,
+    }
 }
 
 fn task(of: &InstanceKey, id: u128, status: TaskStatus, step: TaskEventKind) -> TaskUpdate {
@@ -38,17 +48,41 @@ fn task(of: &InstanceKey, id: u128, status: TaskStatus, step: TaskEventKind) -> 
         outcomes: vec![],
         data: serde_json::Value::Null,
     };
-    let task = Task { id: Uuid::from_u128(id), spec: form, claimed_by: None, opened_at: at(1) };
+    let task = Task {
+        id: Uuid::from_u128(id),
+        spec: form,
+        claimed_by: None,
+        opened_at: at(1),
+    };
     TaskUpdate {
-        row: TaskRow { instance: of.clone(), task, status, updated_at: at(1), outcome: None },
-        event: TaskEvent { kind: step, user: None, reason: None, at: at(1) },
+        row: TaskRow {
+            instance: of.clone(),
+            task,
+            status,
+            updated_at: at(1),
+            outcome: None,
+        },
+        event: TaskEvent {
+            kind: step,
+            user: None,
+            reason: None,
+            at: at(1),
+        },
     }
 }
 
 /// Returns one transition of an instance, with a task.
 pub(super) fn moved(of: &InstanceKey, version: u64, status: Status) -> Change {
-    let tasks = vec![task(of, u128::from(version % 3), TaskStatus::Completed, TaskEventKind::Opened)];
-    let snapshot = Instance { created_at: at(5), ..instance(version, status) };
+    let tasks = vec![task(
+        of,
+        u128::from(version % 3),
+        TaskStatus::Completed,
+        TaskEventKind::Opened,
+    )];
+    let snapshot = Instance {
+        created_at: at(5),
+        ..instance(version, status)
+    };
     apply(Commit {
         instance: Some(Arc::new(snapshot)),
         history: Some(record(version)),
@@ -73,7 +107,11 @@ pub(super) enum ConsumerState {
 
 impl FeedConsumer {
     pub(super) fn new(tenant: Option<&str>, limit: usize) -> Self {
-        Self { query: query(tenant, limit), at: ConsumerState::Nowhere, rows: BTreeMap::new() }
+        Self {
+            query: query(tenant, limit),
+            at: ConsumerState::Nowhere,
+            rows: BTreeMap::new(),
+        }
     }
 
     /// Reads one page; returns whether more may be available.
@@ -124,7 +162,10 @@ impl FeedConsumer {
     }
 
     pub(super) fn contents(&self) -> BTreeMap<String, String> {
-        let there = self.rows.iter().filter_map(|(key, (_, now))| Some((key.clone(), now.clone()?)));
+        let there = self
+            .rows
+            .iter()
+            .filter_map(|(key, (_, now))| Some((key.clone(), now.clone()?)));
         there.collect()
     }
 }
@@ -139,7 +180,9 @@ fn describe(entity: FeedEntity) -> (String, Option<String>) {
         FeedEntity::TaskEvent(tenant, id, number, now) => {
             (format!("event {tenant} {id} {number}"), text(now))
         }
-        FeedEntity::HistoryEntry(key, version, now) => (format!("record {key} {version}"), text(now)),
+        FeedEntity::HistoryEntry(key, version, now) => {
+            (format!("record {key} {version}"), text(now))
+        }
     }
 }
 
@@ -170,7 +213,13 @@ fn forgotten_history_entry_is_deleted_from_the_store_and_the_feed() {
         consumer.follow(&reader);
     }
     let history = reader.history(&of, 0, 10).unwrap();
-    assert_eq!(history.iter().map(|entry| entry.version).collect::<Vec<_>>(), [3, 4, 5]);
+    assert_eq!(
+        history
+            .iter()
+            .map(|entry| entry.version)
+            .collect::<Vec<_>>(),
+        [3, 4, 5]
+    );
     assert_eq!(consumer.contents(), there(&reader, None));
 }
 
@@ -209,7 +258,14 @@ struct FeedFixture {
 }
 
 fn name(number: u8) -> InstanceKey {
-    key(if number.is_multiple_of(2) { "acme" } else { "zeta" }, &format!("o-{number}"))
+    key(
+        if number.is_multiple_of(2) {
+            "acme"
+        } else {
+            "zeta"
+        },
+        &format!("o-{number}"),
+    )
 }
 
 impl FeedFixture {
@@ -246,20 +302,37 @@ impl FeedFixture {
                 self.commit(&[Change::Replace(Box::new(replacement))]);
             }
             Step::Purge { instance } => {
-                let (key, version) = (name(*instance), self.versions.get(instance).copied().unwrap_or(0));
+                let (key, version) = (
+                    name(*instance),
+                    self.versions.get(instance).copied().unwrap_or(0),
+                );
                 let tasks = (0..3).map(Uuid::from_u128).collect();
-                self.commit(&[Change::PurgeInstance { key: key.clone(), version }]);
-                self.commit(&[Change::PurgeTasks { instance: key, tasks }]);
+                self.commit(&[Change::PurgeInstance {
+                    key: key.clone(),
+                    version,
+                }]);
+                self.commit(&[Change::PurgeTasks {
+                    instance: key,
+                    tasks,
+                }]);
             }
-            Step::Trim { retained_commits: keep } => {
-                self.commit(&[Change::TrimFeed { before: at(0), retained_commits: *keep }]);
+            Step::Trim {
+                retained_commits: keep,
+            } => {
+                self.commit(&[Change::TrimFeed {
+                    before: at(0),
+                    retained_commits: *keep,
+                }]);
             }
             Step::Poll { consumer } if has_feed => {
                 self.consumers[*consumer].poll(&self.open.as_ref().unwrap().1);
             }
             Step::Follow if has_feed => self.compare(),
             Step::Poll { .. } | Step::Follow => {
-                assert!(matches!(self.open.as_ref().unwrap().1.feed_head(), Err(Error::FeedDisabled)));
+                assert!(matches!(
+                    self.open.as_ref().unwrap().1.feed_head(),
+                    Err(Error::FeedDisabled)
+                ));
             }
             Step::Flush => self.open.as_mut().unwrap().0.flush().unwrap(),
             Step::Recover => self.open.as_mut().unwrap().0.recover().unwrap(),
@@ -314,13 +387,23 @@ fn feed_offset_is_valid_until_trimmed() {
     let (_dir, mut writer, reader) = store();
     let first = reader.feed_head().unwrap();
     for version in 1..=20 {
-        writer.commit(&[moved(&key("acme", "o-1"), version, Status::Running)], at(5)).unwrap();
+        writer
+            .commit(
+                &[moved(&key("acme", "o-1"), version, Status::Running)],
+                at(5),
+            )
+            .unwrap();
     }
     let middle = reader.feed(&query(None, 8), first).unwrap();
     assert!(middle.more && middle.next.position > first.position);
     let head = reader.feed_head().unwrap();
-    let trim = Change::TrimFeed { before: at(0), retained_commits: 0 };
-    assert!(reader.is_trim_due(at(6), 1_000).unwrap() && !reader.is_trim_due(at(5), 1_000).unwrap());
+    let trim = Change::TrimFeed {
+        before: at(0),
+        retained_commits: 0,
+    };
+    assert!(
+        reader.is_trim_due(at(6), 1_000).unwrap() && !reader.is_trim_due(at(5), 1_000).unwrap()
+    );
     writer.commit(std::slice::from_ref(&trim), at(5)).unwrap();
     assert!(!reader.is_trim_due(at(i64::MAX), 0).unwrap());
     for offset in [first, middle.next] {
@@ -333,7 +416,9 @@ fn feed_offset_is_valid_until_trimmed() {
         assert_eq!(reader.feed_head().unwrap(), head);
         assert_eq!(reader.feed(&query(None, 10), head).unwrap().items, []);
     }
-    writer.commit(&[moved(&key("acme", "o-1"), 21, Status::Running)], at(5)).unwrap();
+    writer
+        .commit(&[moved(&key("acme", "o-1"), 21, Status::Running)], at(5))
+        .unwrap();
     assert_eq!(reader.feed(&query(None, 10), head).unwrap().items.len(), 4);
 }
 
@@ -341,11 +426,20 @@ fn feed_offset_is_valid_until_trimmed() {
 fn diverged_copy_accepts_only_offsets_from_before_the_copy() {
     let (_dir, mut writer, reader) = store();
     let commit = |writer: &mut Writer, version| {
-        writer.commit(&[moved(&key("acme", "o-1"), version, Status::Running)], at(5)).unwrap();
+        writer
+            .commit(
+                &[moved(&key("acme", "o-1"), version, Status::Running)],
+                at(5),
+            )
+            .unwrap();
     };
     (1..=3).for_each(|version| commit(&mut writer, version));
     let shared = reader.feed_head().unwrap();
-    let start = FeedOffset { position: 0, part: 0, writer_id: 0 };
+    let start = FeedOffset {
+        position: 0,
+        part: 0,
+        writer_id: 0,
+    };
     let copied = tempfile::tempdir().unwrap();
     reader.copy_to(&copied.path().join("copy")).unwrap();
     commit(&mut writer, 4);
@@ -358,30 +452,64 @@ fn diverged_copy_accepts_only_offsets_from_before_the_copy() {
     assert_eq!(restored.feed_head().unwrap(), shared);
     assert!(expired_error(&restored, own).contains("another run of the store"));
     assert!(restored.check_feed_offset(&lagging.next).is_ok());
-    assert!(matches!(restored.check_feed_offset(&lagging.as_of), Err(Error::FeedOffsetExpired { .. })));
+    assert!(matches!(
+        restored.check_feed_offset(&lagging.as_of),
+        Err(Error::FeedOffsetExpired { .. })
+    ));
     commit(&mut other, 4);
     assert_eq!(restored.feed_head().unwrap().position, own.position);
     assert!(expired_error(&restored, own).contains("another run of the store"));
-    assert_eq!(restored.feed(&query(None, 10), shared).unwrap().items.len(), 4);
+    assert_eq!(
+        restored.feed(&query(None, 10), shared).unwrap().items.len(),
+        4
+    );
 }
 
 #[test]
 fn commits_without_feed_are_detected_as_a_gap() {
     let (dir, mut writer, reader) = store();
-    writer.commit(&[moved(&key("acme", "o-1"), 1, Status::Running)], at(5)).unwrap();
+    writer
+        .commit(&[moved(&key("acme", "o-1"), 1, Status::Running)], at(5))
+        .unwrap();
     let offset = reader.feed_head().unwrap();
     drop(writer);
-    drop(open(dir.path(), Options { feed: false, ..fed() }).unwrap());
+    drop(
+        open(
+            dir.path(),
+            Options {
+                feed: false,
+                ..fed()
+            },
+        )
+        .unwrap(),
+    );
     let (writer, reader) = open(dir.path(), fed()).unwrap();
-    assert!(reader.feed(&query(None, 10), offset).is_ok(), "no commit was made without the feed");
+    assert!(
+        reader.feed(&query(None, 10), offset).is_ok(),
+        "no commit was made without the feed"
+    );
     drop(writer);
-    let (mut writer, reader) = open(dir.path(), Options { feed: false, ..fed() }).unwrap();
-    writer.commit(&[moved(&key("acme", "o-1"), 2, Status::Running)], at(5)).unwrap();
-    assert!(reader.is_trim_due(at(0), 1_000).unwrap(), "the remaining rows are due");
+    let (mut writer, reader) = open(
+        dir.path(),
+        Options {
+            feed: false,
+            ..fed()
+        },
+    )
+    .unwrap();
+    writer
+        .commit(&[moved(&key("acme", "o-1"), 2, Status::Running)], at(5))
+        .unwrap();
+    assert!(
+        reader.is_trim_due(at(0), 1_000).unwrap(),
+        "the remaining rows are due"
+    );
     drop(writer);
     let (mut writer, reader) = open(dir.path(), fed()).unwrap();
     expired_error(&reader, offset);
-    writer.commit(&[moved(&key("acme", "o-1"), 3, Status::Running)], at(5)).unwrap();
+    writer
+        .commit(&[moved(&key("acme", "o-1"), 3, Status::Running)], at(5))
+        .unwrap();
     expired_error(&reader, offset);
 }
 
@@ -390,23 +518,52 @@ fn feed_page_is_bounded_and_deduplicated() {
     let (_dir, mut writer, reader) = store();
     let start = reader.feed_head().unwrap();
     let group: Vec<_> = (0..100)
-        .map(|n| moved(&key("acme", &format!("o-{}", n % 50)), n / 50 + 1, Status::Running))
+        .map(|n| {
+            moved(
+                &key("acme", &format!("o-{}", n % 50)),
+                n / 50 + 1,
+                Status::Running,
+            )
+        })
         .collect();
     writer.commit(&group, at(5)).unwrap();
     let part = reader.feed(&query(None, 10), start).unwrap();
-    assert!(part.more && (10..42).contains(&part.items.len()), "{}", part.items.len());
-    let few = FeedQuery { bytes: 1, ..query(None, 1_000_000) };
+    assert!(
+        part.more && (10..42).contains(&part.items.len()),
+        "{}",
+        part.items.len()
+    );
+    let few = FeedQuery {
+        bytes: 1,
+        ..query(None, 1_000_000)
+    };
     assert!(reader.feed(&few, start).unwrap().items.len() <= 32);
     assert_eq!(reader.feed_scan(&few, None).unwrap().items.len(), 1);
     let all = reader.feed(&query(None, 1_000_000), start).unwrap();
-    let instances = all.items.iter().filter(|item| matches!(item.entity, FeedEntity::Instance(..)));
+    let instances = all
+        .items
+        .iter()
+        .filter(|item| matches!(item.entity, FeedEntity::Instance(..)));
     assert_eq!((instances.count(), all.more), (50, false));
-    let instances = FeedQuery { kinds: vec![FeedEntityKind::Instances], ..query(Some("acme"), 1_000_000) };
+    let instances = FeedQuery {
+        kinds: vec![FeedEntityKind::Instances],
+        ..query(Some("acme"), 1_000_000)
+    };
     assert_eq!(reader.feed(&instances, start).unwrap().items.len(), 50);
-    let cursor = reader.feed_scan(&query(None, 3), None).unwrap().next.unwrap();
-    assert_eq!(FeedScanCursor::try_from(String::from(cursor.clone())), Ok(cursor));
+    let cursor = reader
+        .feed_scan(&query(None, 3), None)
+        .unwrap()
+        .next
+        .unwrap();
+    assert_eq!(
+        FeedScanCursor::try_from(String::from(cursor.clone())),
+        Ok(cursor)
+    );
     for invalid in ["", "0", "zz", "02ab"] {
-        assert!(FeedScanCursor::try_from(invalid.to_owned()).is_err(), "{invalid}");
+        assert!(
+            FeedScanCursor::try_from(invalid.to_owned()).is_err(),
+            "{invalid}"
+        );
     }
 }
 
@@ -415,12 +572,18 @@ fn feed_page_is_bounded_and_deduplicated() {
 fn feed_overhead() {
     for (feed, group) in [(false, 1), (true, 1), (false, 100), (true, 100)] {
         let dir = tempfile::tempdir().unwrap();
-        let options = Options { feed, max_bytes: 4 << 30, ..small() };
+        let options = Options {
+            feed,
+            max_bytes: 4 << 30,
+            ..small()
+        };
         let (mut writer, reader) = open(dir.path(), options).unwrap();
         let start = std::time::Instant::now();
         for batch in 0..20_000 / group {
             let one = |n| apply(transition(&key("acme", &format!("order-{batch}-{n}")), 1));
-            writer.commit(&(0..group).map(one).collect::<Vec<_>>(), at(5)).unwrap();
+            writer
+                .commit(&(0..group).map(one).collect::<Vec<_>>(), at(5))
+                .unwrap();
         }
         let (duration, rows) = (start.elapsed(), reader.stats().memtable_rows);
         let records = reader.stats().memtable_bytes - rows * 96;

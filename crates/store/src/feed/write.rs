@@ -29,7 +29,12 @@ use crate::table::Table;
 const KEYS: usize = 32;
 
 /// Tables whose rows are in the feed.
-pub(crate) const FEED_TABLES: [Table; 4] = [Table::Instance, Table::Task, Table::TaskEvent, Table::History];
+pub(crate) const FEED_TABLES: [Table; 4] = [
+    Table::Instance,
+    Table::Task,
+    Table::TaskEvent,
+    Table::History,
+];
 
 /// Offset in the feed of a store, inclusive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -70,7 +75,10 @@ impl FeedWriter {
     pub(crate) fn new(is_on: bool) -> Self {
         // Like the identity of a store, it only distinguishes two runs; nothing else depends on it.
         let number = || std::hash::RandomState::new().build_hasher().finish().max(1);
-        Self { writer_id: is_on.then(number), is_meta_current: false }
+        Self {
+            writer_id: is_on.then(number),
+            is_meta_current: false,
+        }
     }
 
     /// Ends a group whose other operations are in `record`; `trimmed` is the last row that it deletes.
@@ -95,17 +103,25 @@ impl FeedWriter {
             ));
         }
         for (key, row) in rows {
-            record.put(KeyPresence::Absent, Table::Feed, &key, |buffer| buffer.extend_from_slice(&row))?;
+            record.put(KeyPresence::Absent, Table::Feed, &key, |buffer| {
+                buffer.extend_from_slice(&row)
+            })?;
         }
         if self.is_meta_current && trimmed.is_none() {
             return Ok(());
         }
         let start = match (feed_start(tables)?, trimmed) {
-            (None, _) => FeedOffset { position: store_state.position - 1, part: 0, writer_id: 0 },
+            (None, _) => FeedOffset {
+                position: store_state.position - 1,
+                part: 0,
+                writer_id: 0,
+            },
             (Some(start), Some(trimmed)) if trimmed.is_behind(&start) => trimmed,
             (Some(_), _) => return Ok(()),
         };
-        record.put(KeyPresence::Unknown, Table::Meta, keys::FEED, |buffer| value::encode(buffer, &start))
+        record.put(KeyPresence::Unknown, Table::Meta, keys::FEED, |buffer| {
+            value::encode(buffer, &start)
+        })
     }
 }
 
@@ -114,7 +130,8 @@ fn touched(record: &RecordWriter) -> Result<Vec<(Table, Vec<u8>)>, Error> {
     let (_, mut ops) = record::read(0, record.bytes())?;
     let (mut seen, mut touched) = (BTreeSet::new(), Vec::new());
     while let Some(op) = ops.next()? {
-        let (RowOp::Insert(table, key, _) | RowOp::Put(table, key, _) | RowOp::Delete(table, key)) = op;
+        let (RowOp::Insert(table, key, _) | RowOp::Put(table, key, _) | RowOp::Delete(table, key)) =
+            op;
         if FEED_TABLES.contains(&table) && seen.insert((table, key)) {
             touched.push((table, key.to_vec()));
         }
@@ -124,7 +141,11 @@ fn touched(record: &RecordWriter) -> Result<Vec<(Table, Vec<u8>)>, Error> {
 
 /// Returns the offset after which the feed is complete; `None` if it is unknown.
 pub(crate) fn feed_start(tables: &MergedTables) -> Result<Option<FeedOffset>, Error> {
-    tables.get(Table::Meta, keys::FEED, |bytes| value::decode(Table::Meta, bytes))?.transpose()
+    tables
+        .get(Table::Meta, keys::FEED, |bytes| {
+            value::decode(Table::Meta, bytes)
+        })?
+        .transpose()
 }
 
 /// Returns whether a row was written before a time, or more than `keep` commits before the last one.
@@ -163,15 +184,35 @@ pub(crate) fn read_header(key: &[u8], bytes: &[u8]) -> Result<(FeedOffset, Times
         return Err(fields.corrupt(format!("unsupported format {format}")));
     }
     let (writer_id, at) = (fields.u64()?, i64::from_be_bytes(fields.fixed()?));
-    Ok((FeedOffset { position, part, writer_id }, Timestamp::from_millis(at)))
+    Ok((
+        FeedOffset {
+            position,
+            part,
+            writer_id,
+        },
+        Timestamp::from_millis(at),
+    ))
 }
 
 /// Returns the offset and the time of a row that may be damaged. If its header is unreadable, the writer
 /// id is 0 and there is no time.
-pub(crate) fn read_offset(key: &[u8], bytes: &[u8]) -> Result<(FeedOffset, Option<Timestamp>), Error> {
+pub(crate) fn read_offset(
+    key: &[u8],
+    bytes: &[u8],
+) -> Result<(FeedOffset, Option<Timestamp>), Error> {
     let (position, part) = keys::read_feed(key)?;
     let header = value::readable(read_header(key, bytes))?;
-    Ok(header.map_or((FeedOffset { position, part, writer_id: 0 }, None), |(offset, at)| (offset, Some(at))))
+    Ok(header.map_or(
+        (
+            FeedOffset {
+                position,
+                part,
+                writer_id: 0,
+            },
+            None,
+        ),
+        |(offset, at)| (offset, Some(at)),
+    ))
 }
 
 /// Decodes a row.
@@ -182,21 +223,34 @@ pub(crate) fn read(key: &[u8], bytes: &[u8]) -> Result<FeedRow, Error> {
     let mut touched: Vec<(Table, Vec<u8>)> = Vec::new();
     while let Some(([table, s1, s2, l1, l2], behind)) = rest.split_first_chunk() {
         let shared = usize::from(u16::from_be_bytes([*s1, *s2]));
-        let (own, behind) =
-            behind.split_at_checked(usize::from(u16::from_be_bytes([*l1, *l2]))).ok_or_else(corrupt)?;
+        let (own, behind) = behind
+            .split_at_checked(usize::from(u16::from_be_bytes([*l1, *l2])))
+            .ok_or_else(corrupt)?;
         let before = touched.last().map_or(&[][..], |(_, key)| key.as_slice());
         let key = [before.get(..shared).ok_or_else(corrupt)?, own].concat();
         touched.push((Table::from_number(*table).ok_or_else(corrupt)?, key));
         rest = behind;
     }
-    if rest.is_empty() { Ok(FeedRow { offset, at, touched }) } else { Err(corrupt()) }
+    if rest.is_empty() {
+        Ok(FeedRow {
+            offset,
+            at,
+            touched,
+        })
+    } else {
+        Err(corrupt())
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const OFFSET: FeedOffset = FeedOffset { position: 7, part: 1, writer_id: 9 };
+    const OFFSET: FeedOffset = FeedOffset {
+        position: 7,
+        part: 1,
+        writer_id: 9,
+    };
 
     #[test]
     fn feed_rows_are_stable_and_round_trip() {
@@ -205,24 +259,37 @@ mod tests {
             (Table::History, b"acme-1-8".to_vec()),
             (Table::Task, b"b".to_vec()),
         ];
-        let (key, row) = (keys::feed(7, 1), written(9, Timestamp::from_millis(-2), &touched));
+        let (key, row) = (
+            keys::feed(7, 1),
+            written(9, Timestamp::from_millis(-2), &touched),
+        );
         assert_eq!(hex::encode(&key), "000000000000000700000001");
-        let text =
-            "01 0000000000000009 fffffffffffffffe 0000000006 61636d652d31 0100060002 2d38 0a00000001 62";
+        let text = "01 0000000000000009 fffffffffffffffe 0000000006 61636d652d31 0100060002 2d38 0a00000001 62";
         assert_eq!(hex::encode(&row), text.replace(' ', ""));
         assert_eq!(
             read(&key, &row).unwrap(),
-            FeedRow { offset: OFFSET, at: Timestamp::from_millis(-2), touched }
+            FeedRow {
+                offset: OFFSET,
+                at: Timestamp::from_millis(-2),
+                touched
+            }
         );
         for length in 18..row.len() {
             // A row is valid if it ends between two keys, and only there.
-            assert_eq!(read(&key, &row[..length]).is_ok(), [28, 35].contains(&length), "{length}");
+            assert_eq!(
+                read(&key, &row[..length]).is_ok(),
+                [28, 35].contains(&length),
+                "{length}"
+            );
         }
     }
 
     #[test]
     fn writer_ids_differ() {
-        assert_ne!(FeedWriter::new(true).writer_id, FeedWriter::new(true).writer_id);
+        assert_ne!(
+            FeedWriter::new(true).writer_id,
+            FeedWriter::new(true).writer_id
+        );
         assert_eq!(FeedWriter::new(false).writer_id, None);
     }
 }

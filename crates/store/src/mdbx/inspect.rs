@@ -55,14 +55,19 @@ pub(crate) fn read_environment(path: &Path, keys: &[&[u8]]) -> Result<Environmen
         };
         let db: Database<NoWriteMap> = Database::open_with_options(path, options)?;
         let txn = db.begin_ro_txn()?;
-        let mut seen = EnvironmentInfo { meta: Vec::new(), rows: Vec::new() };
+        let mut seen = EnvironmentInfo {
+            meta: Vec::new(),
+            rows: Vec::new(),
+        };
         let meta = txn.open_table(Some(Table::Meta.name()))?;
         for key in keys {
             seen.meta.push(txn.get(&meta, key)?);
         }
         for table in Table::ALL {
             match txn.open_table(Some(table.name())) {
-                Ok(open) => seen.rows.push((table.name(), txn.table_stat(&open)?.entries() as u64)),
+                Ok(open) => seen
+                    .rows
+                    .push((table.name(), txn.table_stat(&open)?.entries() as u64)),
                 // A store of an earlier release lacks some tables until it is opened.
                 Err(MdbxError::NotFound) => {}
                 Err(error) => return Err(error),
@@ -76,8 +81,11 @@ pub(crate) fn read_environment(path: &Path, keys: &[&[u8]]) -> Result<Environmen
 /// Reads every row of the environment in `path` and passes each problem, with its table, to `report`, at
 /// most `limit` of them. Returns the number of rows. A damaged page can end the process with a signal.
 fn walk(path: &Path, mut limit: usize, report: &mut dyn FnMut(TableProblem)) -> Result<u64, Error> {
-    let options =
-        DatabaseOptions { max_tables: Some(MAX_TABLES), mode: Mode::ReadOnly, ..DatabaseOptions::default() };
+    let options = DatabaseOptions {
+        max_tables: Some(MAX_TABLES),
+        mode: Mode::ReadOnly,
+        ..DatabaseOptions::default()
+    };
     let mut rows = 0;
     let walk = || {
         let db: Database<NoWriteMap> = Database::open_with_options(path, options)?;
@@ -86,7 +94,11 @@ fn walk(path: &Path, mut limit: usize, report: &mut dyn FnMut(TableProblem)) -> 
         for table in Table::ALL {
             let mut problem = |reason: String, is_row: bool| {
                 limit = limit.saturating_sub(1);
-                report(TableProblem { table: table.name(), reason, is_row });
+                report(TableProblem {
+                    table: table.name(),
+                    reason,
+                    is_row,
+                });
                 limit > 0
             };
             match walk_table(&txn, path, table, &mut problem) {
@@ -121,7 +133,10 @@ fn walk_table(
         let in_order = last.as_ref().is_none_or(|last: &Vec<u8>| **last < *key);
         let damaged = verified(path, table, &key, &value).err();
         let is_continued = match damaged {
-            _ if !in_order => problem(format!("the key {} is not in order", hex::encode(&key)), false),
+            _ if !in_order => problem(
+                format!("the key {} is not in order", hex::encode(&key)),
+                false,
+            ),
             Some(error) => problem(error.to_string(), !table.is_required()),
             None => true,
         };
@@ -131,7 +146,10 @@ fn walk_table(
         last = Some(key.into_owned());
     }
     if rows != expected {
-        problem(format!("{rows} rows are readable, {expected} are expected"), false);
+        problem(
+            format!("{rows} rows are readable, {expected} are expected"),
+            false,
+        );
     }
     Ok(rows)
 }

@@ -20,7 +20,10 @@ pub struct Attention {
     pub since: Timestamp,
 }
 
-#[expect(clippy::missing_errors_doc, reason = "`Reader` documents the errors of its methods")]
+#[expect(
+    clippy::missing_errors_doc,
+    reason = "`Reader` documents the errors of its methods"
+)]
 impl Reader {
     /// Returns the instances that require an operator, at most `limit`, in key order. Reads no other rows.
     pub fn attention(&self, limit: usize) -> Result<Vec<(InstanceKey, Attention)>, Error> {
@@ -43,7 +46,11 @@ mod tests {
         let mut snapshot = instance(1, status);
         snapshot.paused = paused;
         let empty = Commit::empty(key("acme", "a"), at(millis));
-        Change::Apply(Box::new(Commit { instance: Some(Arc::new(snapshot)), before, ..empty }))
+        Change::Apply(Box::new(Commit {
+            instance: Some(Arc::new(snapshot)),
+            before,
+            ..empty
+        }))
     }
 
     #[test]
@@ -52,13 +59,20 @@ mod tests {
         let (mut writer, reader) = crate::open(dir.path(), small()).unwrap();
         let mut before = None;
         let mut check = |status, paused, millis, expected: Option<(Status, bool, i64)>| {
-            writer.commit(&[moved(before.take(), status, paused, millis)], at(millis)).unwrap();
+            writer
+                .commit(&[moved(before.take(), status, paused, millis)], at(millis))
+                .unwrap();
             before = reader.instance(&key("acme", "a")).unwrap().map(Arc::new);
             writer.flush().unwrap();
             let listed = reader.attention(9).unwrap();
-            let listed: Vec<_> =
-                listed.iter().map(|(_, a)| (a.status.status, a.status.paused, a.since)).collect();
-            let expected: Vec<_> = expected.into_iter().map(|(s, p, millis)| (s, p, at(millis))).collect();
+            let listed: Vec<_> = listed
+                .iter()
+                .map(|(_, a)| (a.status.status, a.status.paused, a.since))
+                .collect();
+            let expected: Vec<_> = expected
+                .into_iter()
+                .map(|(s, p, millis)| (s, p, at(millis)))
+                .collect();
             assert_eq!(listed, expected, "{status} {paused}");
         };
         check(Status::Running, false, 1, None);

@@ -74,7 +74,12 @@ impl InstanceCounts {
 
 impl UnchangedInstance {
     fn of((key, instance): (InstanceKey, Instance)) -> Self {
-        Self { key, status: instance.status, paused: instance.paused, since: instance.updated_at }
+        Self {
+            key,
+            status: instance.status,
+            paused: instance.paused,
+            since: instance.updated_at,
+        }
     }
 }
 
@@ -120,7 +125,10 @@ impl PinCounts {
     }
 }
 
-#[expect(clippy::missing_errors_doc, reason = "`Reader` documents the errors of its methods")]
+#[expect(
+    clippy::missing_errors_doc,
+    reason = "`Reader` documents the errors of its methods"
+)]
 impl Reader {
     /// Returns the numbers of instances of a tenant by saga and status.
     pub fn count(&self, tenant: &TenantId) -> Result<BTreeMap<(SagaName, Status), u64>, Error> {
@@ -133,7 +141,10 @@ impl Reader {
 
     /// Returns the numbers of instances of a tenant, and its longest unchanged instances.
     pub fn count_instances(&self, tenant: &TenantId) -> Result<InstanceCounts, Error> {
-        let mut counts = InstanceCounts { complete: self.has_counts()?, ..InstanceCounts::default() };
+        let mut counts = InstanceCounts {
+            complete: self.has_counts()?,
+            ..InstanceCounts::default()
+        };
         let mut active = BTreeSet::new();
         for (_, group, count) in self.counts(Some(tenant))? {
             counts.total += count;
@@ -157,10 +168,17 @@ impl Reader {
 
     /// Returns the numbers of instances by definition, of one tenant or of all.
     pub fn pin_counts(&self, tenant: Option<&TenantId>) -> Result<PinCounts, Error> {
-        let mut pins = PinCounts { complete: self.has_counts()?, ..PinCounts::default() };
+        let mut pins = PinCounts {
+            complete: self.has_counts()?,
+            ..PinCounts::default()
+        };
         for (_, group, count) in self.counts(tenant)? {
             let pinned = pins.by_hash.entry(group.hash).or_default();
-            *(if group.status.is_final() { &mut pinned.ended } else { &mut pinned.live }) += count;
+            *(if group.status.is_final() {
+                &mut pinned.ended
+            } else {
+                &mut pinned.live
+            }) += count;
         }
         Ok(pins)
     }
@@ -168,7 +186,8 @@ impl Reader {
     /// Returns the instances of a tenant with a result that could not be applied.
     fn unapplied_results(&self, tenant: &TenantId) -> Result<Vec<UnchangedInstance>, Error> {
         let found = self.attention(MAX_ATTENTION)?.into_iter();
-        let found = found.filter(|(key, row)| key.tenant == *tenant && row.status.has_unapplied_result);
+        let found =
+            found.filter(|(key, row)| key.tenant == *tenant && row.status.has_unapplied_result);
         let unapplied = found.map(|(key, Attention { status, since })| UnchangedInstance {
             key,
             status: status.status,
@@ -179,7 +198,8 @@ impl Reader {
     }
 
     fn has_counts(&self) -> Result<bool, Error> {
-        self.shared.read(|tables| tables.contains(Table::Meta, COUNTED))
+        self.shared
+            .read(|tables| tables.contains(Table::Meta, COUNTED))
     }
 
     fn counts(&self, tenant: Option<&TenantId>) -> Result<Vec<(TenantId, CountKey, u64)>, Error> {
@@ -202,7 +222,10 @@ mod tests {
         let mut snapshot = instance(1, status);
         (snapshot.paused, snapshot.updated_at) = (paused, at(when));
         let empty = Commit::empty(key("acme", correlation), at(1));
-        Change::Apply(Box::new(Commit { instance: Some(std::sync::Arc::new(snapshot)), ..empty }))
+        Change::Apply(Box::new(Commit {
+            instance: Some(std::sync::Arc::new(snapshot)),
+            ..empty
+        }))
     }
 
     #[test]
@@ -210,39 +233,75 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let (mut writer, reader) = crate::open(dir.path(), small()).unwrap();
         let running = |n: i64| changed(&format!("r-{n}"), Status::Running, n == 7, 10_000 - n);
-        writer.commit(&(0..1_500).map(running).collect::<Vec<_>>(), at(1)).unwrap();
+        writer
+            .commit(&(0..1_500).map(running).collect::<Vec<_>>(), at(1))
+            .unwrap();
         writer.flush().unwrap();
         let stuck = |n: i64| changed(&format!("s-{n}"), Status::Stuck, false, n);
-        writer.commit(&(0..3).map(stuck).collect::<Vec<_>>(), at(2)).unwrap();
-        writer.commit(&[changed("done", Status::Completed, false, 0)], at(3)).unwrap();
+        writer
+            .commit(&(0..3).map(stuck).collect::<Vec<_>>(), at(2))
+            .unwrap();
+        writer
+            .commit(&[changed("done", Status::Completed, false, 0)], at(3))
+            .unwrap();
 
         let acme = TenantId::new("acme").unwrap();
         let counts = reader.count_instances(&acme).unwrap();
         assert_eq!((counts.total, counts.complete), (1_504, true));
         let count = |status, paused| -> u64 {
-            let of = |(group, _): &(&CountKey, &u64)| group.status == status && group.paused == paused;
-            counts.groups.iter().filter(of).map(|(_, count)| count).sum()
+            let of =
+                |(group, _): &(&CountKey, &u64)| group.status == status && group.paused == paused;
+            counts
+                .groups
+                .iter()
+                .filter(of)
+                .map(|(_, count)| count)
+                .sum()
         };
-        assert_eq!((count(Status::Running, false), count(Status::Running, true)), (1_499, 1));
-        assert_eq!((count(Status::Stuck, false), count(Status::Completed, false)), (3, 1));
+        assert_eq!(
+            (count(Status::Running, false), count(Status::Running, true)),
+            (1_499, 1)
+        );
+        assert_eq!(
+            (count(Status::Stuck, false), count(Status::Completed, false)),
+            (3, 1)
+        );
         let names = |unchanged: &[UnchangedInstance]| -> Vec<_> {
-            unchanged.iter().map(|unchanged| unchanged.key.correlation.to_string()).collect()
+            unchanged
+                .iter()
+                .map(|unchanged| unchanged.key.correlation.to_string())
+                .collect()
         };
         assert_eq!(names(&counts.stuck), ["s-0", "s-1", "s-2"]);
         assert_eq!(names(&counts.longest_unchanged)[..2], ["r-1499", "r-1498"]);
         assert_eq!(counts.longest_unchanged.len(), NAMED);
 
         let mut sum = counts.clone();
-        sum.add(InstanceCounts { complete: false, ..counts });
-        assert_eq!((sum.total, sum.complete, sum.longest_unchanged.len()), (3_008, false, NAMED));
-        assert_eq!(reader.count_instances(&TenantId::new("zeta").unwrap()).unwrap().total, 0);
+        sum.add(InstanceCounts {
+            complete: false,
+            ..counts
+        });
+        assert_eq!(
+            (sum.total, sum.complete, sum.longest_unchanged.len()),
+            (3_008, false, NAMED)
+        );
+        assert_eq!(
+            reader
+                .count_instances(&TenantId::new("zeta").unwrap())
+                .unwrap()
+                .total,
+            0
+        );
     }
 
     fn pinned(correlation: &str, hash: u8, status: Status) -> Change {
         let mut snapshot = instance(1, status);
         snapshot.definition.hash = [hash; 16];
         let empty = Commit::empty(key("acme", correlation), at(1));
-        Change::Apply(Box::new(Commit { instance: Some(std::sync::Arc::new(snapshot)), ..empty }))
+        Change::Apply(Box::new(Commit {
+            instance: Some(std::sync::Arc::new(snapshot)),
+            ..empty
+        }))
     }
 
     #[test]
@@ -261,7 +320,10 @@ mod tests {
         writer.commit(&group, at(1)).unwrap();
         let tenant = TenantId::new("acme").unwrap();
         let counted = reader.pin_counts(Some(&tenant)).unwrap();
-        assert_eq!((counted.of(&[1; 16]), counted.complete), (PinCount { live: 1, ended: 0 }, true));
+        assert_eq!(
+            (counted.of(&[1; 16]), counted.complete),
+            (PinCount { live: 1, ended: 0 }, true)
+        );
         assert_eq!(reader.pin_counts(None).unwrap().of(&[1; 16]).live, 601);
     }
 
@@ -269,22 +331,46 @@ mod tests {
     fn instances_are_counted_by_definition_on_disk_and_in_memory() {
         let dir = tempfile::tempdir().unwrap();
         let (mut writer, reader) = crate::open(dir.path(), small()).unwrap();
-        let group: Vec<_> = (0..600).map(|n| pinned(&format!("a-{n}"), 1, Status::Running)).collect();
+        let group: Vec<_> = (0..600)
+            .map(|n| pinned(&format!("a-{n}"), 1, Status::Running))
+            .collect();
         writer.commit(&group, at(1)).unwrap();
         writer.flush().unwrap();
-        let ended = [Status::Completed, Status::Failed, Status::Cancelled, Status::Stuck];
-        let group: Vec<_> = ended.iter().map(|status| pinned(&format!("b-{status}"), 2, *status)).collect();
+        let ended = [
+            Status::Completed,
+            Status::Failed,
+            Status::Cancelled,
+            Status::Stuck,
+        ];
+        let group: Vec<_> = ended
+            .iter()
+            .map(|status| pinned(&format!("b-{status}"), 2, *status))
+            .collect();
         writer.commit(&group, at(2)).unwrap();
-        let Change::Apply(mut migrated) = pinned("a-0", 2, Status::Running) else { unreachable!() };
-        migrated.before = reader.instance(&migrated.key).unwrap().map(std::sync::Arc::new);
+        let Change::Apply(mut migrated) = pinned("a-0", 2, Status::Running) else {
+            unreachable!()
+        };
+        migrated.before = reader
+            .instance(&migrated.key)
+            .unwrap()
+            .map(std::sync::Arc::new);
         writer.commit(&[Change::Apply(migrated)], at(3)).unwrap();
 
         let mut pins = reader.pin_counts(None).unwrap();
         assert!(pins.complete);
-        assert_eq!(pins.of(&[1; 16]), PinCount { live: 599, ended: 0 });
+        assert_eq!(
+            pins.of(&[1; 16]),
+            PinCount {
+                live: 599,
+                ended: 0
+            }
+        );
         assert_eq!(pins.of(&[2; 16]), PinCount { live: 2, ended: 3 });
         assert_eq!(pins.of(&[3; 16]), PinCount::default());
-        pins.add(&PinCounts { complete: false, ..pins.clone() });
+        pins.add(&PinCounts {
+            complete: false,
+            ..pins.clone()
+        });
         assert_eq!((pins.complete, pins.of(&[1; 16]).live), (false, 1198));
     }
 }

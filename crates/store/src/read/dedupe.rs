@@ -13,15 +13,24 @@ use crate::merged::MergedTables;
 use crate::read::reader::Reader;
 use crate::table::Table;
 
-#[expect(clippy::missing_errors_doc, reason = "`Reader` documents the errors of its methods")]
+#[expect(
+    clippy::missing_errors_doc,
+    reason = "`Reader` documents the errors of its methods"
+)]
 impl Reader {
     /// Returns whether the instance has applied this event within the last window before `now`. Downtime of
     /// the store or suspension of the process does not count.
-    pub fn is_duplicate(&self, key: &InstanceKey, id: DedupeKey, now: Timestamp) -> Result<bool, Error> {
+    pub fn is_duplicate(
+        &self,
+        key: &InstanceKey,
+        id: DedupeKey,
+        now: Timestamp,
+    ) -> Result<bool, Error> {
         self.shared.read(|tables| {
             let (now, bucket) = self.at(tables, now);
             let row = self.keys().instance(key);
-            let in_bucket = |bucket| tables.contains(Table::Dedupe, &keys::dedupe(bucket, &row, id));
+            let in_bucket =
+                |bucket| tables.contains(Table::Dedupe, &keys::dedupe(bucket, &row, id));
             if in_bucket(bucket)? || in_bucket(bucket.saturating_sub(1))? {
                 return Ok(true);
             }
@@ -41,7 +50,9 @@ impl Reader {
         self.shared.read(|tables| {
             let retained_buckets = self.retained_buckets(tables, self.at(tables, now))?;
             let since = now.saturating_sub(self.dedupe_window());
-            Ok(retained_buckets.first().map_or(since, |bucket| since.min(self.keys().bucket_start(*bucket))))
+            Ok(retained_buckets
+                .first()
+                .map_or(since, |bucket| since.min(self.keys().bucket_start(*bucket))))
         })
     }
 
@@ -69,7 +80,11 @@ impl Reader {
         if self.shared.is_purging() {
             return Ok(false);
         }
-        Ok(self.first(Table::Dedupe, &self.keys().dedupe_before(before), |_, _| Ok(()))?.is_some())
+        Ok(self
+            .first(Table::Dedupe, &self.keys().dedupe_before(before), |_, _| {
+                Ok(())
+            })?
+            .is_some())
     }
 
     /// Returns the current time and its bucket. A clock that was set back must not hide applied events.
@@ -78,10 +93,16 @@ impl Reader {
         (now, self.keys().bucket(now))
     }
 
-    fn retained_buckets(&self, tables: &MergedTables, at: (Timestamp, i64)) -> Result<Vec<i64>, Error> {
+    fn retained_buckets(
+        &self,
+        tables: &MergedTables,
+        at: (Timestamp, i64),
+    ) -> Result<Vec<i64>, Error> {
         self.shared
             .downtime
-            .retained_buckets(at, self.dedupe_window(), |bucket| buckets_before(tables, bucket))
+            .retained_buckets(at, self.dedupe_window(), |bucket| {
+                buckets_before(tables, bucket)
+            })
     }
 }
 

@@ -43,7 +43,10 @@ struct AwakePeriod {
 
 impl Default for DowntimeTracker {
     fn default() -> Self {
-        Self { clear_bucket: AtomicI64::new(i64::MIN), waking: Mutex::default() }
+        Self {
+            clear_bucket: AtomicI64::new(i64::MIN),
+            waking: Mutex::default(),
+        }
     }
 }
 
@@ -65,7 +68,11 @@ impl DowntimeTracker {
             asleep => {
                 let mut retained = before(bucket.saturating_sub(1))?;
                 retained.drain(..retained.len().saturating_sub(RETAINED_BUCKETS));
-                asleep.insert(AwakePeriod { since: now, seen: (now, bucket), retained })
+                asleep.insert(AwakePeriod {
+                    since: now,
+                    seen: (now, bucket),
+                    retained,
+                })
             }
         };
         waking.seen = waking.seen.max((now, bucket));

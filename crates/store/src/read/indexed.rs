@@ -60,7 +60,10 @@ pub(crate) struct CandidatePage {
     pub(crate) scanned: usize,
 }
 
-#[expect(clippy::missing_errors_doc, reason = "`Reader` documents the errors of its methods")]
+#[expect(
+    clippy::missing_errors_doc,
+    reason = "`Reader` documents the errors of its methods"
+)]
 impl Reader {
     /// Declares all indexed variables, by saga. New indexes are built in the background, and indexes that
     /// are not declared any more are deleted.
@@ -74,7 +77,8 @@ impl Reader {
     }
 
     pub(crate) fn is_ready(&self, index: &Index) -> Result<bool, Error> {
-        self.shared.read(|tables| Ok(tables.disk().indexes().is_ready(index)))
+        self.shared
+            .read(|tables| Ok(tables.disk().indexes().is_ready(index)))
     }
 
     /// Returns instances that have ended, with their versions, oldest first in each saga: at most `found`,
@@ -86,7 +90,11 @@ impl Reader {
         (found, scanned): (usize, usize),
         ended_before: impl Fn(&TenantId, &SagaName) -> Option<Timestamp>,
     ) -> Result<SweepPage<(InstanceKey, u64)>, Error> {
-        let mut page = SweepPage { found: Vec::new(), next: None, scanned: 0 };
+        let mut page = SweepPage {
+            found: Vec::new(),
+            next: None,
+            scanned: 0,
+        };
         if !self.is_ready(&Index::Instances)? {
             return Ok(page);
         }
@@ -94,20 +102,30 @@ impl Reader {
         if let Some(row) = from.row() {
             remaining = remaining.after(row);
         }
-        while let Some(row) = self.first(Table::Index, &remaining, |row, _| Ok(Key::from_slice(row)))? {
+        while let Some(row) =
+            self.first(Table::Index, &remaining, |row, _| Ok(Key::from_slice(row)))?
+        {
             if page.found.len() >= found || page.scanned >= scanned {
                 page.next = Some(SweepCursor::at(&remaining.start));
                 break;
             }
             let InstanceKey { tenant, saga, .. } = index_keys::read(&row)?;
             if let Some(end) = ended_before(&tenant, &saga) {
-                let range = index_keys::changed_range(&tenant, &saga, StatusClass::Ended, Some(end));
-                let range = KeyRange { start: range.start.max(remaining.start.clone()), ..range };
+                let range =
+                    index_keys::changed_range(&tenant, &saga, StatusClass::Ended, Some(end));
+                let range = KeyRange {
+                    start: range.start.max(remaining.start.clone()),
+                    ..range
+                };
                 let limits = (found - page.found.len(), scanned - page.scanned);
                 let candidates = self.on_disk(&range, limits, &by_change(StatusClass::Ended))?;
                 page.scanned += candidates.scanned;
-                let finished = candidates.found.into_iter().filter(|(_, _, instance)| instance.is_finished());
-                page.found.extend(finished.map(|(_, key, instance)| (key, instance.version)));
+                let finished = candidates
+                    .found
+                    .into_iter()
+                    .filter(|(_, _, instance)| instance.is_finished());
+                page.found
+                    .extend(finished.map(|(_, key, instance)| (key, instance.version)));
                 if let Some(last) = candidates.last.filter(|_| !candidates.is_end) {
                     page.next = Some(SweepCursor::at(&last));
                     break;
@@ -127,20 +145,38 @@ impl Reader {
         if !self.is_ready(&Index::Instances)? {
             return Ok(None);
         }
-        let ChangeQuery { tenant, saga, has_ended, after: (at, correlation), limit } = *query;
-        let key =
-            InstanceKey { tenant: tenant.clone(), saga: saga.clone(), correlation: correlation.clone() };
-        let classes: &[_] =
-            if has_ended { &[StatusClass::Ended] } else { &[StatusClass::Live, StatusClass::Stuck] };
+        let ChangeQuery {
+            tenant,
+            saga,
+            has_ended,
+            after: (at, correlation),
+            limit,
+        } = *query;
+        let key = InstanceKey {
+            tenant: tenant.clone(),
+            saga: saga.clone(),
+            correlation: correlation.clone(),
+        };
+        let classes: &[_] = if has_ended {
+            &[StatusClass::Ended]
+        } else {
+            &[StatusClass::Live, StatusClass::Stuck]
+        };
         let rows = self.keys().instances(tenant, Some(saga), "");
         let mut found = Vec::new();
         for class in classes {
             let after = index_keys::changed(&key, *class, at);
             let range = index_keys::changed_range(tenant, saga, *class, None).after(&after);
             let page = self.candidates(&range, &rows, (limit, usize::MAX), &by_change(*class))?;
-            found.extend(page.found.into_iter().map(|(_, key, instance)| (key, instance)));
+            found.extend(
+                page.found
+                    .into_iter()
+                    .map(|(_, key, instance)| (key, instance)),
+            );
         }
-        found.sort_by(|(a, x), (b, y)| (x.updated_at, &a.correlation).cmp(&(y.updated_at, &b.correlation)));
+        found.sort_by(|(a, x), (b, y)| {
+            (x.updated_at, &a.correlation).cmp(&(y.updated_at, &b.correlation))
+        });
         found.truncate(limit);
         Ok(Some(found))
     }
@@ -160,7 +196,11 @@ impl Reader {
             let rows = self.keys().instances(tenant, Some(saga), "");
             page = self.candidates(&range, &rows, (limit, usize::MAX), &by_change(class))?;
         }
-        Ok(page.found.into_iter().map(|(_, key, instance)| (key, instance)).collect())
+        Ok(page
+            .found
+            .into_iter()
+            .map(|(_, key, instance)| (key, instance))
+            .collect())
     }
 
     /// Returns the instances of an index range, also those whose index rows are not on disk yet: these have
@@ -176,7 +216,9 @@ impl Reader {
         let mut page = self.on_disk(range, (limit, scan_limit), row_of)?;
         // Rows after the first end of the two belong to the next page.
         let disk_end = page.last.take().filter(|_| !page.is_end);
-        let memory_end = in_memory.get(limit).and_then(|_| Some(in_memory.get(limit - 1)?.0.clone()));
+        let memory_end = in_memory
+            .get(limit)
+            .and_then(|_| Some(in_memory.get(limit - 1)?.0.clone()));
         in_memory.truncate(limit);
         let end = disk_end.into_iter().chain(memory_end).min();
         let is_here = |row: &Key| end.as_ref().is_none_or(|end| row <= end);
@@ -190,7 +232,11 @@ impl Reader {
         page.is_end = end.is_none() && page.found.len() <= limit;
         page.found.truncate(limit);
         let last = page.found.last().map(|(row, ..)| row.clone());
-        page.last = if page.found.len() == limit { last } else { end.or(last) };
+        page.last = if page.found.len() == limit {
+            last
+        } else {
+            end.or(last)
+        };
         Ok(page)
     }
 
@@ -201,12 +247,21 @@ impl Reader {
         (limit, scan_limit): (usize, usize),
         row_of: &IndexRow<'_>,
     ) -> Result<CandidatePage, Error> {
-        let mut page = CandidatePage { found: Vec::new(), last: None, is_end: range.is_empty(), scanned: 0 };
+        let mut page = CandidatePage {
+            found: Vec::new(),
+            last: None,
+            is_end: range.is_empty(),
+            scanned: 0,
+        };
         let mut rest = range.clone();
         while !page.is_end && page.found.len() < limit && page.scanned < scan_limit {
             // The instances are read outside the scan, which holds the lock of the tables.
-            let count = ROWS_PER_LOCK.min(limit - page.found.len()).min(scan_limit - page.scanned);
-            let rows = self.scan_rows(Table::Index, &rest, count, |row, _| Ok(Key::from_slice(row)))?;
+            let count = ROWS_PER_LOCK
+                .min(limit - page.found.len())
+                .min(scan_limit - page.scanned);
+            let rows = self.scan_rows(Table::Index, &rest, count, |row, _| {
+                Ok(Key::from_slice(row))
+            })?;
             page.is_end = rows.len() < count;
             for row in rows {
                 page.scanned += 1;
@@ -233,23 +288,31 @@ impl Reader {
             while let Some(from) = next.take() {
                 let mut remaining = ROWS_PER_LOCK;
                 self.shared.read(|tables| {
-                    tables.scan_memtables(Table::Instance, &from, within.end.as_deref(), &mut |row, value| {
-                        let header: Option<SnapshotHeader<'_>> = readable(decode(Table::Instance, value))?;
-                        let (_, key) = read_instance(&mut KeyReader::of(row))?;
-                        let indexed = header.and_then(|header| row_of(&key, &header));
-                        let is_inside =
-                            |row: &Key| range.start <= *row && range.end.as_ref().is_none_or(|end| row < end);
-                        found.extend(indexed.filter(is_inside).map(|row| (row, key)));
-                        if found.len() / 2 > limit.saturating_add(ROWS_PER_LOCK) {
-                            smallest(&mut found, limit);
-                        }
-                        remaining -= 1;
-                        if remaining > 0 {
-                            return Ok(ControlFlow::Continue(()));
-                        }
-                        next = Some(successor_key(row));
-                        Ok(ControlFlow::Break(()))
-                    })
+                    tables.scan_memtables(
+                        Table::Instance,
+                        &from,
+                        within.end.as_deref(),
+                        &mut |row, value| {
+                            let header: Option<SnapshotHeader<'_>> =
+                                readable(decode(Table::Instance, value))?;
+                            let (_, key) = read_instance(&mut KeyReader::of(row))?;
+                            let indexed = header.and_then(|header| row_of(&key, &header));
+                            let is_inside = |row: &Key| {
+                                range.start <= *row
+                                    && range.end.as_ref().is_none_or(|end| row < end)
+                            };
+                            found.extend(indexed.filter(is_inside).map(|row| (row, key)));
+                            if found.len() / 2 > limit.saturating_add(ROWS_PER_LOCK) {
+                                smallest(&mut found, limit);
+                            }
+                            remaining -= 1;
+                            if remaining > 0 {
+                                return Ok(ControlFlow::Continue(()));
+                            }
+                            next = Some(successor_key(row));
+                            Ok(ControlFlow::Break(()))
+                        },
+                    )
                 })?;
             }
         }
@@ -268,7 +331,9 @@ impl Reader {
         let is_current = |instance: &Instance| {
             row_of(&key, &SnapshotHeader::from_instance(instance)).as_ref() == Some(&row)
         };
-        Ok(instance.filter(is_current).map(|instance| (row, key, instance)))
+        Ok(instance
+            .filter(is_current)
+            .map(|instance| (row, key, instance)))
     }
 }
 
@@ -286,7 +351,8 @@ pub(crate) fn by_status() -> impl Fn(&InstanceKey, &SnapshotHeader<'_>) -> Optio
 /// Returns the rows of the index by time, of one class.
 fn by_change(class: StatusClass) -> impl Fn(&InstanceKey, &SnapshotHeader<'_>) -> Option<Key> {
     move |key, header| {
-        (StatusClass::of(header.status) == class).then(|| index_keys::changed(key, class, header.updated_at))
+        (StatusClass::of(header.status) == class)
+            .then(|| index_keys::changed(key, class, header.updated_at))
     }
 }
 
@@ -319,12 +385,19 @@ mod tests {
     #[test]
     fn declared_indexes_are_complete_without_a_flush() {
         let dir = tempfile::tempdir().unwrap();
-        let options = crate::Options { variables: state_size, ..small() };
+        let options = crate::Options {
+            variables: state_size,
+            ..small()
+        };
         let (mut writer, reader) = crate::open(dir.path(), options).unwrap();
         let order = key("acme", "o-1");
-        writer.commit(&[apply(transition(&order, 1))], at(1)).unwrap();
+        writer
+            .commit(&[apply(transition(&order, 1))], at(1))
+            .unwrap();
         let text = Name::new("text").unwrap();
-        reader.declare_indexes(&[(order.saga.clone(), vec![text.clone()])]).unwrap();
+        reader
+            .declare_indexes(&[(order.saga.clone(), vec![text.clone()])])
+            .unwrap();
         let deadline = Instant::now() + Duration::from_secs(30);
         while !reader.is_indexed(&order.saga, &text).unwrap() {
             assert!(Instant::now() < deadline, "the index is not built");
@@ -337,10 +410,17 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let (mut writer, reader) = crate::open(dir.path(), small()).unwrap();
         let mut put = |id: &str, millis: i64, status: Status, flush: bool| {
-            let snapshot = Instance { updated_at: at(millis), ..instance(1, status) };
-            let commit =
-                Commit { instance: Some(Arc::new(snapshot)), ..Commit::empty(key("acme", id), at(millis)) };
-            writer.commit(&[orlog_model::Change::Apply(Box::new(commit))], at(millis)).unwrap();
+            let snapshot = Instance {
+                updated_at: at(millis),
+                ..instance(1, status)
+            };
+            let commit = Commit {
+                instance: Some(Arc::new(snapshot)),
+                ..Commit::empty(key("acme", id), at(millis))
+            };
+            writer
+                .commit(&[orlog_model::Change::Apply(Box::new(commit))], at(millis))
+                .unwrap();
             if flush {
                 writer.flush().unwrap();
             }
@@ -351,16 +431,36 @@ mod tests {
         put("e", 4, Status::Stuck, true);
         put("a", 5, Status::Cancelled, false);
         let read = |has_ended, after: (i64, &str), limit| {
-            let InstanceKey { tenant, saga, correlation } = key("acme", after.1);
+            let InstanceKey {
+                tenant,
+                saga,
+                correlation,
+            } = key("acme", after.1);
             let after = (at(after.0), &correlation);
-            let query = ChangeQuery { tenant: &tenant, saga: &saga, has_ended, after, limit };
-            let found = reader.changed_since(&query).unwrap().expect("the index is ready");
-            found.into_iter().map(|(key, _)| key.correlation.to_string()).collect::<Vec<_>>()
+            let query = ChangeQuery {
+                tenant: &tenant,
+                saga: &saga,
+                has_ended,
+                after,
+                limit,
+            };
+            let found = reader
+                .changed_since(&query)
+                .unwrap()
+                .expect("the index is ready");
+            found
+                .into_iter()
+                .map(|(key, _)| key.correlation.to_string())
+                .collect::<Vec<_>>()
         };
         assert_eq!(read(true, (0, "z"), 9), ["c", "b", "a"]);
         assert_eq!(read(true, (0, "z"), 2), ["c", "b"]);
         assert_eq!(read(true, (2, "b"), 9), ["a"]);
-        assert_eq!(read(true, (2, "a"), 9), ["b", "a"], "the same time, a later id");
+        assert_eq!(
+            read(true, (2, "a"), 9),
+            ["b", "a"],
+            "the same time, a later id"
+        );
         assert_eq!(read(false, (0, "z"), 9), ["d", "e"]);
         assert_eq!(read(false, (3, "d"), 1), ["e"]);
     }

@@ -3,8 +3,8 @@
 use std::ops::ControlFlow;
 
 use orlog_model::{
-    DeadLetter, DeadLetterOriginal, DefinitionRef, Deployment, HistoryEntry, Input, InputOrigin, Instance,
-    JobLogChunk, RecordedPayload, StreamPosition, TaskEvent, TaskRow, TenantId, WorkItem,
+    DeadLetter, DeadLetterOriginal, DefinitionRef, Deployment, HistoryEntry, Input, InputOrigin,
+    Instance, JobLogChunk, RecordedPayload, StreamPosition, TaskEvent, TaskRow, TenantId, WorkItem,
 };
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -87,7 +87,11 @@ impl Reader {
                 if tenant.is_none() || tenant == owner.as_ref() {
                     page.rows.push(row);
                 }
-                Ok(if page.rows.len() < limit { ControlFlow::Continue(()) } else { ControlFlow::Break(()) })
+                Ok(if page.rows.len() < limit {
+                    ControlFlow::Continue(())
+                } else {
+                    ControlFlow::Break(())
+                })
             })?;
         }
         Ok(page)
@@ -95,14 +99,20 @@ impl Reader {
 
     /// Returns the ranges that contain the rows of a tenant.
     fn ranges(&self, table: Table, tenant: Option<&TenantId>) -> Vec<KeyRange> {
-        let Some(tenant) = tenant else { return vec![KeyRange::all()] };
+        let Some(tenant) = tenant else {
+            return vec![KeyRange::all()];
+        };
         match table {
-            Table::Instance | Table::Attention | Table::History | Table::BufferedInput | Table::JobLog => {
-                self.keys().instances(tenant, None, "")
-            }
-            Table::Task | Table::TaskEvent => {
-                self.keys().slots_of(tenant).map(|slot| keys::tasks(slot, tenant)).collect()
-            }
+            Table::Instance
+            | Table::Attention
+            | Table::History
+            | Table::BufferedInput
+            | Table::JobLog => self.keys().instances(tenant, None, ""),
+            Table::Task | Table::TaskEvent => self
+                .keys()
+                .slots_of(tenant)
+                .map(|slot| keys::tasks(slot, tenant))
+                .collect(),
             Table::DeadLetter => vec![keys::dead_letters(tenant)],
             Table::Outbox => keys::tenant_destinations(tenant).collect(),
             Table::Timer
@@ -119,9 +129,15 @@ impl Reader {
 }
 
 fn named(name: &str) -> Result<Table, Error> {
-    let found =
-        Table::ALL.into_iter().zip(TABLES).find(|(table, display)| **display == name || table.name() == name);
-    found.map(|(table, _)| table).ok_or_else(|| Error::NoSuchTable { name: name.chars().take(64).collect() })
+    let found = Table::ALL
+        .into_iter()
+        .zip(TABLES)
+        .find(|(table, display)| **display == name || table.name() == name);
+    found
+        .map(|(table, _)| table)
+        .ok_or_else(|| Error::NoSuchTable {
+            name: name.chars().take(64).collect(),
+        })
 }
 
 /// Returns a row of a job log: the range of its lines, or lines.
@@ -131,38 +147,70 @@ fn job_log(key: &[u8], bytes: &[u8]) -> Result<(Option<TenantId>, String, Value)
         0 => json::<JobLogRange>(Table::JobLog, bytes)?,
         _ => json::<JobLogChunk>(Table::JobLog, bytes)?,
     };
-    Ok((Some(of.tenant.clone()), format!("job_log:{of}:{number}"), value))
+    Ok((
+        Some(of.tenant.clone()),
+        format!("job_log:{of}:{number}"),
+        value,
+    ))
 }
 
 /// Returns a row in readable form, with its tenant.
-fn display(table: Table, key: &[u8], bytes: &[u8]) -> Result<(Option<TenantId>, InspectRow), Error> {
+fn display(
+    table: Table,
+    key: &[u8],
+    bytes: &[u8],
+) -> Result<(Option<TenantId>, InspectRow), Error> {
     let (owner, key, value) = match table {
         Table::Instance => {
             let (_, of) = keys::read_instance(&mut KeyReader::of(key))?;
-            (Some(of.tenant.clone()), format!("saga:{of}"), instance(&decode(table, bytes)?))
+            (
+                Some(of.tenant.clone()),
+                format!("saga:{of}"),
+                instance(&decode(table, bytes)?),
+            )
         }
         Table::Attention => {
             let (_, of) = keys::read_instance(&mut KeyReader::of(key))?;
-            (Some(of.tenant.clone()), format!("attention:{of}"), json::<Attention>(table, bytes)?)
+            (
+                Some(of.tenant.clone()),
+                format!("attention:{of}"),
+                json::<Attention>(table, bytes)?,
+            )
         }
         Table::History => {
             let (of, version) = keys::read_numbered(key)?;
-            (Some(of.tenant.clone()), format!("history:{of}:{version}"), history(&decode(table, bytes)?))
+            (
+                Some(of.tenant.clone()),
+                format!("history:{of}:{version}"),
+                history(&decode(table, bytes)?),
+            )
         }
         Table::JobLog => job_log(key, bytes)?,
         Table::Outbox => outbox(key, &decode(table, bytes)?)?,
         Table::Timer => {
             let (of, timer) = keys::read_timer(key)?;
-            (Some(of.tenant.clone()), format!("schedule:{of}:{}:{}", timer.due, timer.name), to_value(&timer))
+            (
+                Some(of.tenant.clone()),
+                format!("schedule:{of}:{}:{}", timer.due, timer.name),
+                to_value(&timer),
+            )
         }
         Table::Dedupe => {
             let (bucket, of, id) = keys::read_dedupe(key)?;
-            (Some(of.tenant.clone()), format!("dedupe:{of}:{id}"), json!({ "bucket": bucket }))
+            (
+                Some(of.tenant.clone()),
+                format!("dedupe:{of}:{id}"),
+                json!({ "bucket": bucket }),
+            )
         }
         Table::Checkpoint => {
             let of = keys::read_checkpoint(key)?;
             let value = json::<StreamPosition>(table, bytes)?;
-            (None, format!("checkpoint:{}:{}", of.stream, of.consumer), value)
+            (
+                None,
+                format!("checkpoint:{}:{}", of.stream, of.consumer),
+                value,
+            )
         }
         Table::DeadLetter => {
             let record: DeadLetter = decode(table, bytes)?;
@@ -177,13 +225,27 @@ fn display(table: Table, key: &[u8], bytes: &[u8]) -> Result<(Option<TenantId>, 
         }
         Table::BufferedInput => {
             let (of, number) = keys::read_numbered(key)?;
-            (Some(of.tenant.clone()), format!("buffered_input:{of}:{number}"), json::<Input>(table, bytes)?)
+            (
+                Some(of.tenant.clone()),
+                format!("buffered_input:{of}:{number}"),
+                json::<Input>(table, bytes)?,
+            )
         }
-        Table::Definition => (None, format!("definition:{}", hex::encode(key)), definition(bytes)?),
-        Table::Meta if key == keys::DEPLOYMENT || keys::is_context_deployment(key) => deployment(bytes)?,
+        Table::Definition => (
+            None,
+            format!("definition:{}", hex::encode(key)),
+            definition(bytes)?,
+        ),
+        Table::Meta if key == keys::DEPLOYMENT || keys::is_context_deployment(key) => {
+            deployment(bytes)?
+        }
         Table::Task => {
             let (tenant, id, _) = keys::read_task(key)?;
-            (Some(tenant.clone()), format!("task:{tenant}:{id}"), json::<TaskRow>(table, bytes)?)
+            (
+                Some(tenant.clone()),
+                format!("task:{tenant}:{id}"),
+                json::<TaskRow>(table, bytes)?,
+            )
         }
         Table::TaskEvent => {
             let (tenant, id, number) = keys::read_task(key)?;
@@ -193,31 +255,55 @@ fn display(table: Table, key: &[u8], bytes: &[u8]) -> Result<(Option<TenantId>, 
         Table::Feed => feed(key, bytes)?,
         Table::Index => {
             let of = index_keys::read(key)?;
-            (Some(of.tenant.clone()), format!("index:{of}:{}", hex::encode(key)), Value::Null)
+            (
+                Some(of.tenant.clone()),
+                format!("index:{of}:{}", hex::encode(key)),
+                Value::Null,
+            )
         }
         Table::Count => count(key, bytes)?,
-        Table::Meta => (None, format!("meta:{}", String::from_utf8_lossy(key)), hex::encode(bytes).into()),
+        Table::Meta => (
+            None,
+            format!("meta:{}", String::from_utf8_lossy(key)),
+            hex::encode(bytes).into(),
+        ),
     };
     Ok((owner, InspectRow { key, value }))
 }
 
 fn count(key: &[u8], bytes: &[u8]) -> Result<(Option<TenantId>, String, Value), Error> {
-    let (tenant, CountKey { saga, version, hash, status, paused }) = read_count(key)?;
+    let (
+        tenant,
+        CountKey {
+            saga,
+            version,
+            hash,
+            status,
+            paused,
+        },
+    ) = read_count(key)?;
     let name = format!("count:{tenant}:{saga}:{version}:{status}");
     let count: u64 = decode(Table::Count, bytes)?;
-    Ok((Some(tenant), name, json!({ "count": count, "paused": paused, "hash": hex::encode(hash) })))
+    Ok((
+        Some(tenant),
+        name,
+        json!({ "count": count, "paused": paused, "hash": hex::encode(hash) }),
+    ))
 }
 
 /// Returns the owner, the name and the value of a deployment.
 fn deployment(bytes: &[u8]) -> Result<(Option<TenantId>, String, Value), Error> {
     let Deployment { context, .. } = decode(Table::Meta, bytes)?;
-    let name =
-        context.as_ref().map_or_else(|| "meta:deployment".to_owned(), |of| format!("meta:deployment:{of}"));
+    let name = context.as_ref().map_or_else(
+        || "meta:deployment".to_owned(),
+        |of| format!("meta:deployment:{of}"),
+    );
     Ok((context, name, json::<Deployment>(Table::Meta, bytes)?))
 }
 
 fn definition(bytes: &[u8]) -> Result<Value, Error> {
-    let (definition, DefinitionSourceBytes(source)): (DefinitionRef, _) = decode(Table::Definition, bytes)?;
+    let (definition, DefinitionSourceBytes(source)): (DefinitionRef, _) =
+        decode(Table::Definition, bytes)?;
     let mut value = json!({ "saga": definition.saga, "version": definition.version });
     match String::from_utf8(source) {
         Ok(text) => value["source"] = text.into(),
@@ -229,7 +315,11 @@ fn definition(bytes: &[u8]) -> Result<Value, Error> {
 fn feed(key: &[u8], bytes: &[u8]) -> Result<(Option<TenantId>, String, Value), Error> {
     let row = write::read(key, bytes)?;
     let name = format!("feed:{}:{}", row.offset.position, row.offset.part);
-    Ok((None, name, json!({ "at": row.at, "touched": row.touched.len() })))
+    Ok((
+        None,
+        name,
+        json!({ "at": row.at, "touched": row.touched.len() }),
+    ))
 }
 
 fn outbox(key: &[u8], item: &WorkItem) -> Result<(Option<TenantId>, String, Value), Error> {
@@ -250,7 +340,9 @@ fn outbox(key: &[u8], item: &WorkItem) -> Result<(Option<TenantId>, String, Valu
 fn history(entry: &HistoryEntry) -> Value {
     let mut value = to_value(entry);
     let shown = |(index, payload): (usize, Option<RecordedPayload<'_>>)| {
-        let Some(payload) = payload else { return Value::Null };
+        let Some(payload) = payload else {
+            return Value::Null;
+        };
         match serde_json::from_str(&payload.text) {
             Ok(Value::Object(changes)) if index == 1 && !payload.is_cut() => changes
                 .into_iter()
@@ -262,16 +354,24 @@ fn history(entry: &HistoryEntry) -> Value {
     };
     value["payloads"] = entry.payloads.iter().enumerate().map(shown).collect();
     // Entries of earlier releases have neither.
-    let absent =
-        [("payloads", entry.payloads.is_empty()), ("origin", entry.origin == InputOrigin::default())];
+    let absent = [
+        ("payloads", entry.payloads.is_empty()),
+        ("origin", entry.origin == InputOrigin::default()),
+    ];
     for (name, _) in absent.into_iter().filter(|(_, is_absent)| *is_absent) {
         value.as_object_mut().and_then(|fields| fields.remove(name));
     }
-    if let Some(records) = value.pointer_mut("/failure/attempts/records").and_then(Value::as_array_mut) {
-        for response in records.iter_mut().filter_map(|record| record.get_mut("response")) {
+    if let Some(records) = value
+        .pointer_mut("/failure/attempts/records")
+        .and_then(Value::as_array_mut)
+    {
+        for response in records
+            .iter_mut()
+            .filter_map(|record| record.get_mut("response"))
+        {
             if let Some(text) = response.as_str() {
-                *response =
-                    serde_json::from_str(text).unwrap_or_else(|_| json!({ "hex": hex::encode(text) }));
+                *response = serde_json::from_str(text)
+                    .unwrap_or_else(|_| json!({ "hex": hex::encode(text) }));
             }
         }
     }
@@ -284,7 +384,9 @@ fn instance(instance: &Instance) -> Value {
     let state = &instance.state;
     let readable = serde_json::from_slice(state).ok().or_else(|| {
         let mut rest = state.as_slice();
-        rmp_serde::from_read::<_, Value>(&mut rest).ok().filter(|_| rest.is_empty())
+        rmp_serde::from_read::<_, Value>(&mut rest)
+            .ok()
+            .filter(|_| rest.is_empty())
     });
     value["state"] = readable.unwrap_or_else(|| json!({ "hex": hex::encode(state) }));
     value["definition"]["hash"] = Value::String(hex::encode(instance.definition.hash));
@@ -295,14 +397,17 @@ fn instance(instance: &Instance) -> Value {
 fn dead_letter(record: &DeadLetter) -> Value {
     let mut value = to_value(record);
     if let DeadLetterOriginal::Message { payload, .. } = &record.original {
-        let readable =
-            serde_json::from_slice(payload).unwrap_or_else(|_| json!({ "hex": hex::encode(payload) }));
+        let readable = serde_json::from_slice(payload)
+            .unwrap_or_else(|_| json!({ "hex": hex::encode(payload) }));
         value["original"]["Message"]["payload"] = readable;
     }
     value
 }
 
-fn json<T: serde::de::DeserializeOwned + Serialize>(table: Table, bytes: &[u8]) -> Result<Value, Error> {
+fn json<T: serde::de::DeserializeOwned + Serialize>(
+    table: Table,
+    bytes: &[u8],
+) -> Result<Value, Error> {
     decode::<T>(table, bytes).map(|value| to_value(&value))
 }
 

@@ -35,7 +35,10 @@ struct ChunkSize {
     lines: Vec<IgnoredAny>,
 }
 
-#[expect(clippy::missing_errors_doc, reason = "`Reader` documents the errors of its methods")]
+#[expect(
+    clippy::missing_errors_doc,
+    reason = "`Reader` documents the errors of its methods"
+)]
 impl Reader {
     /// Returns the number of the first stored line of the job log of an instance, and the number of the next line.
     pub fn job_log_range(&self, key: &InstanceKey) -> Result<(u64, u64), Error> {
@@ -45,13 +48,18 @@ impl Reader {
 
     /// Returns the number of stored lines of each job of an instance, by tag.
     pub fn job_log_counts(&self, key: &InstanceKey) -> Result<BTreeMap<Name, u64>, Error> {
-        let (mut counts, mut from) = (BTreeMap::new(), KeyRange::of_prefix(self.keys().instance(key)));
+        let (mut counts, mut from) = (
+            BTreeMap::new(),
+            KeyRange::of_prefix(self.keys().instance(key)),
+        );
         from = from.after(&self.keys().history(key, 0));
         loop {
             let chunks = self.scan_rows(Table::JobLog, &from, CHUNKS_PER_SCAN, |key, value| {
                 Ok((key.to_vec(), decode::<ChunkSize>(Table::JobLog, value)?))
             })?;
-            let Some((last, _)) = chunks.last() else { return Ok(counts) };
+            let Some((last, _)) = chunks.last() else {
+                return Ok(counts);
+            };
             from = from.after(last);
             for (_, ChunkSize { job, lines }) in chunks {
                 *counts.entry(job).or_default() += lines.len() as u64;
@@ -61,14 +69,23 @@ impl Reader {
 
     /// Returns lines of the job log of an instance after a number, oldest first: at least `limit` if there are as many, and at most
     /// one chunk more.
-    pub fn job_log(&self, key: &InstanceKey, after: u64, limit: usize) -> Result<Vec<NumberedLine>, Error> {
+    pub fn job_log(
+        &self,
+        key: &InstanceKey,
+        after: u64,
+        limit: usize,
+    ) -> Result<Vec<NumberedLine>, Error> {
         let earlier = after.saturating_sub(JobLogChunk::MAX_LINES as u64);
-        let range = KeyRange::of_prefix(self.keys().instance(key)).after(&self.keys().history(key, earlier));
+        let range = KeyRange::of_prefix(self.keys().instance(key))
+            .after(&self.keys().history(key, earlier));
         let (mut lines, mut from) = (Vec::new(), range);
         while lines.len() < limit {
             let (mut count, counts) = (lines.len(), (CHUNKS_PER_SCAN, CHUNKS_PER_SCAN));
-            let chunks =
-                self.scan_page(Table::JobLog, std::slice::from_ref(&from), counts, |key, value| {
+            let chunks = self.scan_page(
+                Table::JobLog,
+                std::slice::from_ref(&from),
+                counts,
+                |key, value| {
                     // A chunk has up to 1000 lines: those after the last line of the page are not decoded.
                     if count >= limit {
                         return Ok(None);
@@ -76,13 +93,19 @@ impl Reader {
                     let first = keys::read_numbered(key)?.1;
                     let JobLogChunk { job, lines } = decode::<JobLogChunk>(Table::JobLog, value)?;
                     let numbered = (first..).zip(lines).filter(|(number, _)| *number > after);
-                    let numbered =
-                        numbered.map(|(number, line)| NumberedLine { number, job: job.clone(), line });
+                    let numbered = numbered.map(|(number, line)| NumberedLine {
+                        number,
+                        job: job.clone(),
+                        line,
+                    });
                     let of_chunk: Vec<_> = numbered.collect();
                     count += of_chunk.len();
                     Ok(Some((key.to_vec(), of_chunk)))
-                })?;
-            let Some((last, _)) = chunks.items.last() else { break };
+                },
+            )?;
+            let Some((last, _)) = chunks.items.last() else {
+                break;
+            };
             from = from.after(last);
             lines.extend(chunks.items.into_iter().flat_map(|(_, of_chunk)| of_chunk));
         }

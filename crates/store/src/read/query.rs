@@ -99,7 +99,10 @@ impl InstanceQuery {
             from.is_none_or(|from| from <= at) && until.is_none_or(|until| at < until)
         };
         (self.statuses.is_empty() || self.statuses.contains(&instance.status))
-            && self.prefix.as_ref().is_none_or(|prefix| key.correlation.as_str().starts_with(prefix))
+            && self
+                .prefix
+                .as_ref()
+                .is_none_or(|prefix| key.correlation.as_str().starts_with(prefix))
             && within(instance.updated_at, self.updated_from, self.updated_until)
             && within(instance.created_at, self.created_from, self.created_until)
     }
@@ -107,19 +110,31 @@ impl InstanceQuery {
     /// Returns the last row of the previous page. Its instance must belong to this tenant, because cursors are
     /// external input.
     fn resumed(&self) -> Result<Option<LastRow>, Error> {
-        let Some(cursor) = &self.cursor else { return Ok(None) };
+        let Some(cursor) = &self.cursor else {
+            return Ok(None);
+        };
         let invalid = || invalid_cursor(cursor);
         let (kind, row) = cursor.split_at_checked(1).ok_or_else(invalid)?;
         let row = hex::decode(row).map_err(|_| invalid())?;
         let (last, tenant) = match kind {
-            "i" => (LastRow::Index(row.clone()), index_keys::read(&row).map(|instance| instance.tenant)),
+            "i" => (
+                LastRow::Index(row.clone()),
+                index_keys::read(&row).map(|instance| instance.tenant),
+            ),
             "r" => {
                 let read = keys::read_instance(&mut KeyReader::of(&row));
-                (LastRow::Instance(row.clone()), read.map(|(_, instance)| instance.tenant))
+                (
+                    LastRow::Instance(row.clone()),
+                    read.map(|(_, instance)| instance.tenant),
+                )
             }
             _ => return Err(invalid()),
         };
-        if tenant.is_ok_and(|tenant| tenant == self.tenant) { Ok(Some(last)) } else { Err(invalid()) }
+        if tenant.is_ok_and(|tenant| tenant == self.tenant) {
+            Ok(Some(last))
+        } else {
+            Err(invalid())
+        }
     }
 }
 
@@ -156,7 +171,9 @@ impl Reader {
     pub fn instances(&self, query: &InstanceQuery) -> Result<Page<FoundInstance>, Error> {
         let after = query.resumed()?;
         let prefix = query.prefix.as_deref().unwrap_or_default();
-        let rows = self.keys().instances(&query.tenant, query.saga.as_ref(), prefix);
+        let rows = self
+            .keys()
+            .instances(&query.tenant, query.saga.as_ref(), prefix);
         let (index, after) = match after {
             Some(LastRow::Instance(row)) => (None, Some(row)),
             // Without its index, for example during a rebuild, the position of the row is unknown.
@@ -167,22 +184,36 @@ impl Reader {
             None => (self.index_of(query)?, None),
         };
         match index {
-            Some(IndexScan { ranges, row_of }) => {
-                self.indexed(query, &resumed_ranges(ranges, after.as_deref()), (&rows, &*row_of))
-            }
+            Some(IndexScan { ranges, row_of }) => self.indexed(
+                query,
+                &resumed_ranges(ranges, after.as_deref()),
+                (&rows, &*row_of),
+            ),
             None => self.scanned(query, &resumed_ranges(rows, after.as_deref())),
         }
     }
 
-    fn scanned(&self, query: &InstanceQuery, rows: &[KeyRange]) -> Result<Page<FoundInstance>, Error> {
+    fn scanned(
+        &self,
+        query: &InstanceQuery,
+        rows: &[KeyRange],
+    ) -> Result<Page<FoundInstance>, Error> {
         let page = self.scan_page(Table::Instance, rows, query.limits(), |row, value| {
             let (_, key) = keys::read_instance(&mut KeyReader::of(row))?;
             let instance: Option<Instance> = readable(decode(Table::Instance, value))?;
             let matching = instance.filter(|instance| query.matches(&key, instance));
-            Ok(matching.map(|instance| FoundInstance { key, instance, position: row_cursor("r", row) }))
+            Ok(matching.map(|instance| FoundInstance {
+                key,
+                instance,
+                position: row_cursor("r", row),
+            }))
         })?;
         let next = page.last.map(|row| row_cursor("r", &row));
-        Ok(Page { items: page.items, next, scanned: page.scanned })
+        Ok(Page {
+            items: page.items,
+            next,
+            scanned: page.scanned,
+        })
     }
 
     fn indexed(
@@ -192,7 +223,11 @@ impl Reader {
         (rows, row_of): (&[KeyRange], &IndexRow<'_>),
     ) -> Result<Page<FoundInstance>, Error> {
         let (limit, scan_limit) = query.limits();
-        let mut page = Page { items: Vec::new(), next: None, scanned: 0 };
+        let mut page = Page {
+            items: Vec::new(),
+            next: None,
+            scanned: 0,
+        };
         for range in ranges {
             let mut rest = range.clone();
             loop {
@@ -201,7 +236,11 @@ impl Reader {
                 page.scanned = scan_limit.min(page.scanned + candidates.scanned);
                 for (row, key, instance) in candidates.found {
                     if query.matches(&key, &instance) {
-                        page.items.push(FoundInstance { key, instance, position: row_cursor("i", &row) });
+                        page.items.push(FoundInstance {
+                            key,
+                            instance,
+                            position: row_cursor("i", &row),
+                        });
                     }
                 }
                 if let Some(last) = &candidates.last
@@ -221,24 +260,37 @@ impl Reader {
 
     /// Returns the index that a query uses; `None` if all instances of its saga are read.
     fn index_of<'a>(&self, query: &'a InstanceQuery) -> Result<Option<IndexScan<'a>>, Error> {
-        let InstanceQuery { tenant, saga, statuses, .. } = query;
+        let InstanceQuery {
+            tenant,
+            saga,
+            statuses,
+            ..
+        } = query;
         if let (Some(saga), Some(condition)) = (saga, &query.variable)
             && self.is_indexed(saga, &condition.name)?
         {
             let VariableCondition { name, lower, upper } = condition;
-            let range = index_keys::variable_range(tenant, (saga, name), lower.as_ref(), upper.as_ref());
+            let range =
+                index_keys::variable_range(tenant, (saga, name), lower.as_ref(), upper.as_ref());
             let row_of = Box::new(by_variable(name, self.shared.variables));
-            return Ok(Some(IndexScan { ranges: vec![range], row_of }));
+            return Ok(Some(IndexScan {
+                ranges: vec![range],
+                row_of,
+            }));
         }
         if statuses.is_empty() || !self.is_ready(&Index::Instances)? {
             return Ok(None);
         }
         let prefix = query.prefix.as_deref().unwrap_or_default();
-        let range_of = |status: Status| index_keys::status_range(tenant, status, saga.as_ref(), prefix);
+        let range_of =
+            |status: Status| index_keys::status_range(tenant, status, saga.as_ref(), prefix);
         let mut ranges: Vec<_> = statuses.iter().map(|status| range_of(*status)).collect();
         ranges.sort_by(|a, b| a.start.cmp(&b.start));
         ranges.dedup_by(|a, b| a.start == b.start);
-        Ok(Some(IndexScan { ranges, row_of: Box::new(by_status()) }))
+        Ok(Some(IndexScan {
+            ranges,
+            row_of: Box::new(by_status()),
+        }))
     }
 
     /// Returns the armed timers of a tenant, ordered by due time.
@@ -247,20 +299,40 @@ impl Reader {
     /// [`Error::InvalidCursor`], and the errors of [`Reader`].
     pub fn timers(&self, query: &TimerQuery) -> Result<Page<FoundTimer>, Error> {
         let start = |cursor: &String| hex::decode(cursor).map_err(|_| invalid_cursor(cursor));
-        let start = query.cursor.as_ref().map(start).transpose()?.unwrap_or_default();
-        let mut page = Page { items: Vec::new(), next: None, scanned: 0 };
-        self.scan(Table::Timer, &KeyRange { start: start.into(), end: None }, |row, _| {
-            if page.items.len() == query.limit || page.scanned == query.scan_limit {
-                page.next = Some(hex::encode(&keys::timer_cursor(&query.tenant, row)?));
-                return Ok(ControlFlow::Break(()));
-            }
-            let (key, timer) = keys::read_timer(row)?;
-            page.scanned += 1;
-            if key.tenant == query.tenant {
-                page.items.push(FoundTimer { position: hex::encode(row), key, timer });
-            }
-            Ok(ControlFlow::Continue(()))
-        })?;
+        let start = query
+            .cursor
+            .as_ref()
+            .map(start)
+            .transpose()?
+            .unwrap_or_default();
+        let mut page = Page {
+            items: Vec::new(),
+            next: None,
+            scanned: 0,
+        };
+        self.scan(
+            Table::Timer,
+            &KeyRange {
+                start: start.into(),
+                end: None,
+            },
+            |row, _| {
+                if page.items.len() == query.limit || page.scanned == query.scan_limit {
+                    page.next = Some(hex::encode(&keys::timer_cursor(&query.tenant, row)?));
+                    return Ok(ControlFlow::Break(()));
+                }
+                let (key, timer) = keys::read_timer(row)?;
+                page.scanned += 1;
+                if key.tenant == query.tenant {
+                    page.items.push(FoundTimer {
+                        position: hex::encode(row),
+                        key,
+                        timer,
+                    });
+                }
+                Ok(ControlFlow::Continue(()))
+            },
+        )?;
         Ok(page)
     }
 }
@@ -278,7 +350,11 @@ fn row_cursor(kind: &str, row: &[u8]) -> String {
 /// Returns the parts of the ranges, which are in order, after a row.
 fn resumed_ranges(ranges: Vec<KeyRange>, after: Option<&[u8]>) -> Vec<KeyRange> {
     let Some(row) = after else { return ranges };
-    ranges.into_iter().map(|range| range.after(row)).filter(|range| !range.is_empty()).collect()
+    ranges
+        .into_iter()
+        .map(|range| range.after(row))
+        .filter(|range| !range.is_empty())
+        .collect()
 }
 
 /// Returns the limits of results and of scanned rows, with their defaults.
@@ -288,5 +364,7 @@ pub(super) fn limits(limit: usize, scan_limit: usize) -> (usize, usize) {
 }
 
 pub(super) fn invalid_cursor(cursor: &str) -> Error {
-    Error::InvalidCursor { cursor: cursor.chars().take(64).collect() }
+    Error::InvalidCursor {
+        cursor: cursor.chars().take(64).collect(),
+    }
 }

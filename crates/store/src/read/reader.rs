@@ -6,8 +6,8 @@ use std::sync::atomic::Ordering;
 
 use orlog_journal::DurablePosition;
 use orlog_model::{
-    CheckpointKey, DeadLetter, DefinitionRef, Deployment, HistoryEntry, Input, Instance, InstanceKey,
-    PendingWork, StreamPosition, TenantId,
+    CheckpointKey, DeadLetter, DefinitionRef, Deployment, HistoryEntry, Input, Instance,
+    InstanceKey, PendingWork, StreamPosition, TenantId,
 };
 use serde::de::DeserializeOwned;
 use tokio::sync::watch;
@@ -47,16 +47,25 @@ pub(crate) struct RowPage<T> {
     pub(crate) scanned: usize,
 }
 
-#[expect(clippy::missing_errors_doc, reason = "`Reader` documents the errors of its methods")]
+#[expect(
+    clippy::missing_errors_doc,
+    reason = "`Reader` documents the errors of its methods"
+)]
 impl Reader {
     pub(crate) fn new(shared: Arc<Shared>) -> Self {
-        Self { shared, cancellation: Cancellation::default() }
+        Self {
+            shared,
+            cancellation: Cancellation::default(),
+        }
     }
 
     /// Returns a reader of the same store whose scans end when `cancellation` is cancelled.
     #[must_use]
     pub fn with_cancellation(&self, cancellation: &Cancellation) -> Self {
-        Self { shared: Arc::clone(&self.shared), cancellation: cancellation.clone() }
+        Self {
+            shared: Arc::clone(&self.shared),
+            cancellation: cancellation.clone(),
+        }
     }
 
     /// Returns the number of commits.
@@ -102,24 +111,37 @@ impl Reader {
     ) -> Result<Vec<HistoryEntry>, Error> {
         let behind = self.keys().history(key, after_version);
         let range = KeyRange::of_prefix(self.keys().instance(key)).after(&behind);
-        self.scan_rows(Table::History, &range, limit, |_, value| decode(Table::History, value))
+        self.scan_rows(Table::History, &range, limit, |_, value| {
+            decode(Table::History, value)
+        })
     }
 
     /// Returns the inputs buffered for an instance that is paused or has not started, with their numbers,
     /// oldest first.
-    pub fn buffered_inputs(&self, key: &InstanceKey, limit: usize) -> Result<Vec<(u64, Input)>, Error> {
+    pub fn buffered_inputs(
+        &self,
+        key: &InstanceKey,
+        limit: usize,
+    ) -> Result<Vec<(u64, Input)>, Error> {
         self.inputs_in(&self.keys().buffered_inputs(key), limit)
     }
 
     /// Returns the inputs of an instance that were spilled because its queue in memory was full, with their
     /// numbers, oldest first.
-    pub fn spilled_inputs(&self, key: &InstanceKey, limit: usize) -> Result<Vec<(u64, Input)>, Error> {
+    pub fn spilled_inputs(
+        &self,
+        key: &InstanceKey,
+        limit: usize,
+    ) -> Result<Vec<(u64, Input)>, Error> {
         self.inputs_in(&self.keys().spilled_inputs(key), limit)
     }
 
     fn inputs_in(&self, range: &KeyRange, limit: usize) -> Result<Vec<(u64, Input)>, Error> {
         self.scan_rows(Table::BufferedInput, range, limit, |key, value| {
-            Ok((keys::read_numbered(key)?.1, decode(Table::BufferedInput, value)?))
+            Ok((
+                keys::read_numbered(key)?.1,
+                decode(Table::BufferedInput, value)?,
+            ))
         })
     }
 
@@ -135,12 +157,15 @@ impl Reader {
             rest.start = behind;
         }
         while found.len() < limit {
-            let Some((key, _)) =
-                self.first(Table::BufferedInput, &rest, |key, _| keys::read_numbered(key))?
+            let Some((key, _)) = self.first(Table::BufferedInput, &rest, |key, _| {
+                keys::read_numbered(key)
+            })?
             else {
                 break;
             };
-            let Some(behind) = successor(&self.keys().instance(&key)) else { break };
+            let Some(behind) = successor(&self.keys().instance(&key)) else {
+                break;
+            };
             rest.start = behind;
             found.push(key);
         }
@@ -154,9 +179,17 @@ impl Reader {
 
     /// Returns all checkpoints.
     pub fn checkpoints(&self) -> Result<Vec<(CheckpointKey, StreamPosition)>, Error> {
-        self.scan_rows(Table::Checkpoint, &KeyRange::all(), usize::MAX, |key, value| {
-            Ok((keys::read_checkpoint(key)?, decode(Table::Checkpoint, value)?))
-        })
+        self.scan_rows(
+            Table::Checkpoint,
+            &KeyRange::all(),
+            usize::MAX,
+            |key, value| {
+                Ok((
+                    keys::read_checkpoint(key)?,
+                    decode(Table::Checkpoint, value)?,
+                ))
+            },
+        )
     }
 
     /// Returns the dead letters of a tenant after an id, in id order, which is approximately chronological.
@@ -170,7 +203,9 @@ impl Reader {
         if let Some(after) = after {
             range = range.after(&keys::dead_letter(tenant, after));
         }
-        self.scan_rows(Table::DeadLetter, &range, limit, |_, value| decode(Table::DeadLetter, value))
+        self.scan_rows(Table::DeadLetter, &range, limit, |_, value| {
+            decode(Table::DeadLetter, value)
+        })
     }
 
     /// Returns one dead letter.
@@ -180,7 +215,9 @@ impl Reader {
 
     /// Returns whether an instance still waits for the result that a dead letter contains.
     pub fn is_awaited(&self, dead_letter: &DeadLetter) -> Result<bool, Error> {
-        let Some(key) = &dead_letter.instance else { return Ok(false) };
+        let Some(key) = &dead_letter.instance else {
+            return Ok(false);
+        };
         let instance = self.instance(key)?;
         let awaits = |work: &PendingWork| work.dead_letter == Some(dead_letter.id);
         Ok(instance.is_some_and(|instance| instance.pending_work.iter().any(awaits)))
@@ -195,13 +232,17 @@ impl Reader {
     ) -> Result<Vec<(u64, DeadLetter)>, Error> {
         let range = KeyRange::all().after(&keys::dead_letter_outbox(after));
         self.scan_rows(Table::DeadLetterOutbox, &range, limit, |key, value| {
-            Ok((keys::read_dead_letter_outbox(key)?, decode(Table::DeadLetterOutbox, value)?))
+            Ok((
+                keys::read_dead_letter_outbox(key)?,
+                decode(Table::DeadLetterOutbox, value)?,
+            ))
         })
     }
 
     /// Returns the definition with this hash, and its source.
     pub fn definition(&self, hash: &[u8; 16]) -> Result<Option<(DefinitionRef, Vec<u8>)>, Error> {
-        let row: Option<(DefinitionRef, DefinitionSourceBytes)> = self.row(Table::Definition, hash)?;
+        let row: Option<(DefinitionRef, DefinitionSourceBytes)> =
+            self.row(Table::Definition, hash)?;
         Ok(row.map(|(definition, DefinitionSourceBytes(source))| (definition, source)))
     }
 
@@ -237,8 +278,14 @@ impl Reader {
         &self.shared.keys
     }
 
-    pub(crate) fn row<T: DeserializeOwned>(&self, table: Table, key: &[u8]) -> Result<Option<T>, Error> {
-        self.shared.read(|tables| tables.get(table, key, |bytes| decode(table, bytes)))?.transpose()
+    pub(crate) fn row<T: DeserializeOwned>(
+        &self,
+        table: Table,
+        key: &[u8],
+    ) -> Result<Option<T>, Error> {
+        self.shared
+            .read(|tables| tables.get(table, key, |bytes| decode(table, bytes)))?
+            .transpose()
     }
 
     pub(crate) fn first<T>(
@@ -261,7 +308,14 @@ impl Reader {
             return Ok(Vec::new());
         }
         let read = |key: &[u8], value: &[u8]| read(key, value).map(Some);
-        Ok(self.scan_page(table, std::slice::from_ref(range), (limit, usize::MAX), read)?.items)
+        Ok(self
+            .scan_page(
+                table,
+                std::slice::from_ref(range),
+                (limit, usize::MAX),
+                read,
+            )?
+            .items)
     }
 
     /// Reads the rows of ranges, in key order, until `limit` of them are found or `scan_limit` of them are
@@ -273,7 +327,11 @@ impl Reader {
         (limit, scan_limit): (usize, usize),
         mut read: impl FnMut(&[u8], &[u8]) -> Result<Option<T>, Error>,
     ) -> Result<RowPage<T>, Error> {
-        let mut page = RowPage { items: Vec::new(), last: None, scanned: 0 };
+        let mut page = RowPage {
+            items: Vec::new(),
+            last: None,
+            scanned: 0,
+        };
         for range in ranges {
             self.scan(table, range, |key, value| {
                 page.items.extend(read(key, value)?);

@@ -39,7 +39,10 @@ pub struct SweepPage<T> {
     pub scanned: usize,
 }
 
-#[expect(clippy::missing_errors_doc, reason = "`Reader` documents the errors of its methods")]
+#[expect(
+    clippy::missing_errors_doc,
+    reason = "`Reader` documents the errors of its methods"
+)]
 impl Reader {
     /// Returns the tasks, among at most `scanned`, whose instance was deleted or has been restarted since.
     pub fn sweep_tasks(
@@ -56,12 +59,18 @@ impl Reader {
         let mut found = Vec::new();
         for (key, id, updated_at) in closed.found {
             // The tasks of an unreadable instance remain.
-            let Some(instance) = readable(self.instance(&key))? else { continue };
+            let Some(instance) = readable(self.instance(&key))? else {
+                continue;
+            };
             if instance.is_none_or(|instance| updated_at < instance.created_at) {
                 found.push((key, id));
             }
         }
-        Ok(SweepPage { found, next: closed.next, scanned: closed.scanned })
+        Ok(SweepPage {
+            found,
+            next: closed.next,
+            scanned: closed.scanned,
+        })
     }
 
     /// Returns the matching dead letters: at most `found`, among at most `scanned`.
@@ -118,7 +127,9 @@ mod tests {
             instance: Some(std::sync::Arc::new(snapshot)),
             ..Commit::empty(key("acme", "a"), at(1))
         };
-        writer.commit(&[Change::Apply(Box::new(commit))], at(1)).unwrap();
+        writer
+            .commit(&[Change::Apply(Box::new(commit))], at(1))
+            .unwrap();
         writer.flush().unwrap();
         let all_read = Barrier::new(READERS);
         let found = std::thread::scope(|scope| {
@@ -131,12 +142,22 @@ mod tests {
                 if found.is_err() {
                     all_read.wait();
                 }
-                found.map(|rows| rows.len()).map_err(|error| error.to_string())
+                found
+                    .map(|rows| rows.len())
+                    .map_err(|error| error.to_string())
             };
             let threads: Vec<_> = (0..READERS)
-                .map(|_| std::thread::Builder::new().stack_size(256 << 10).spawn_scoped(scope, read).unwrap())
+                .map(|_| {
+                    std::thread::Builder::new()
+                        .stack_size(256 << 10)
+                        .spawn_scoped(scope, read)
+                        .unwrap()
+                })
                 .collect();
-            threads.into_iter().map(|thread| thread.join().unwrap()).collect::<Vec<_>>()
+            threads
+                .into_iter()
+                .map(|thread| thread.join().unwrap())
+                .collect::<Vec<_>>()
         });
         assert_eq!(found, vec![Ok(1); READERS]);
     }

@@ -40,21 +40,36 @@ impl TaskQuery {
         let form = &row.task.spec;
         let is = |expected: &String, user: &Option<String>| user.as_ref() == Some(expected);
         (self.statuses.is_empty() || self.statuses.contains(&row.status))
-            && self.role.as_ref().is_none_or(|role| form.roles.is_empty() || form.roles.contains(role))
+            && self
+                .role
+                .as_ref()
+                .is_none_or(|role| form.roles.is_empty() || form.roles.contains(role))
             && self
                 .assignee
                 .as_ref()
                 .is_none_or(|user| is(user, &form.assignee) || is(user, &row.task.claimed_by))
-            && self.saga.as_ref().is_none_or(|saga| *saga == row.instance.saga)
-            && self.correlation.as_ref().is_none_or(|id| *id == row.instance.correlation)
+            && self
+                .saga
+                .as_ref()
+                .is_none_or(|saga| *saga == row.instance.saga)
+            && self
+                .correlation
+                .as_ref()
+                .is_none_or(|id| *id == row.instance.correlation)
     }
 
     fn after(&self) -> Result<Option<Uuid>, Error> {
-        self.cursor.as_ref().map(|cursor| cursor.parse().map_err(|_| invalid_cursor(cursor))).transpose()
+        self.cursor
+            .as_ref()
+            .map(|cursor| cursor.parse().map_err(|_| invalid_cursor(cursor)))
+            .transpose()
     }
 }
 
-#[expect(clippy::missing_errors_doc, reason = "`Reader` documents the errors of its methods")]
+#[expect(
+    clippy::missing_errors_doc,
+    reason = "`Reader` documents the errors of its methods"
+)]
 impl Reader {
     /// Returns the tasks that match a query.
     ///
@@ -85,7 +100,11 @@ impl Reader {
             Ok(query.matches(&row).then_some(row))
         })?;
         let last = page.last.map(|key| keys::read_task(&key)).transpose()?;
-        Ok(Page { items: page.items, next: last.map(|(_, id, _)| id.to_string()), scanned: page.scanned })
+        Ok(Page {
+            items: page.items,
+            next: last.map(|(_, id, _)| id.to_string()),
+            scanned: page.scanned,
+        })
     }
 
     /// Returns one task. For a key-sharded tenant, searches all slots.
@@ -101,7 +120,9 @@ impl Reader {
     /// Returns the events of a task, oldest first.
     pub fn task_events(&self, task: &TaskRow, limit: usize) -> Result<Vec<TaskEvent>, Error> {
         let range = KeyRange::of_prefix(self.keys().task(&task.instance, task.task.id));
-        self.scan_rows(Table::TaskEvent, &range, limit, |_, value| decode(Table::TaskEvent, value))
+        self.scan_rows(Table::TaskEvent, &range, limit, |_, value| {
+            decode(Table::TaskEvent, value)
+        })
     }
 }
 
@@ -120,5 +141,9 @@ pub fn merge_tasks(pages: Vec<Page<TaskRow>>, limit: usize) -> Page<TaskRow> {
         items.truncate(limit);
         next = items.last().map(|row| row.task.id.to_string());
     }
-    Page { items, next, scanned }
+    Page {
+        items,
+        next,
+        scanned,
+    }
 }

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use orlog_model::{Destination, InstanceKey, OutboxKey, TenantId, Timer, Timestamp, WorkItem, WorkKind};
+use orlog_model::{
+    Destination, InstanceKey, OutboxKey, TenantId, Timer, Timestamp, WorkItem, WorkKind,
+};
 
 use crate::encoding::keys;
 use crate::encoding::range::KeyRange;
@@ -12,7 +14,10 @@ use crate::error::Error;
 use crate::read::reader::Reader;
 use crate::table::Table;
 
-#[expect(clippy::missing_errors_doc, reason = "`Reader` documents the errors of its methods")]
+#[expect(
+    clippy::missing_errors_doc,
+    reason = "`Reader` documents the errors of its methods"
+)]
 impl Reader {
     /// Returns the last assigned outbox sequence or a later one, in constant time.
     #[must_use]
@@ -35,7 +40,9 @@ impl Reader {
     fn destinations_in(&self, mut rest: KeyRange) -> Result<Vec<Destination>, Error> {
         let mut destinations = Vec::new();
         while let Some(key) = self.first(Table::Outbox, &rest, |key, _| keys::read_outbox(key))? {
-            let Some(behind) = successor(&keys::outbox_destination(&key.destination).start) else { break };
+            let Some(behind) = successor(&keys::outbox_destination(&key.destination).start) else {
+                break;
+            };
             rest.start = behind;
             destinations.push(key.destination);
         }
@@ -49,7 +56,10 @@ impl Reader {
         after: u64,
         limit: usize,
     ) -> Result<Vec<(OutboxKey, WorkItem)>, Error> {
-        let behind = keys::outbox(&OutboxKey { destination: destination.clone(), sequence: after });
+        let behind = keys::outbox(&OutboxKey {
+            destination: destination.clone(),
+            sequence: after,
+        });
         let range = keys::outbox_destination(destination).after(&behind);
         self.scan_rows(Table::Outbox, &range, limit, |key, value| {
             Ok((keys::read_outbox(key)?, decode(Table::Outbox, value)?))
@@ -67,8 +77,14 @@ impl Reader {
     }
 
     /// Returns the timers due at `until` or earlier, ordered by due time.
-    pub fn timers_due(&self, until: Timestamp, limit: usize) -> Result<Vec<(InstanceKey, Timer)>, Error> {
-        self.scan_rows(Table::Timer, &keys::timers_until(until), limit, |key, _| keys::read_timer(key))
+    pub fn timers_due(
+        &self,
+        until: Timestamp,
+        limit: usize,
+    ) -> Result<Vec<(InstanceKey, Timer)>, Error> {
+        self.scan_rows(Table::Timer, &keys::timers_until(until), limit, |key, _| {
+            keys::read_timer(key)
+        })
     }
 
     /// Returns the timers after `after`, or the first ones, in the order (due time, slot, instance, name,
@@ -78,8 +94,9 @@ impl Reader {
         after: Option<(&InstanceKey, &Timer)>,
         limit: usize,
     ) -> Result<Vec<(InstanceKey, Timer)>, Error> {
-        let range = after
-            .map_or_else(KeyRange::all, |(key, timer)| KeyRange::all().after(&self.keys().timer(key, timer)));
+        let range = after.map_or_else(KeyRange::all, |(key, timer)| {
+            KeyRange::all().after(&self.keys().timer(key, timer))
+        });
         self.scan_rows(Table::Timer, &range, limit, |key, _| keys::read_timer(key))
     }
 
@@ -92,7 +109,9 @@ impl Reader {
     /// Returns the number of work items of each kind, in constant time.
     pub fn outbox_depths(&self) -> Result<[(WorkKind, u64); 4], Error> {
         let by_kind = self.shared.read(|tables| Ok(tables.state().by_kind))?;
-        Ok(std::array::from_fn(|kind| (keys::KINDS[kind], by_kind[kind])))
+        Ok(std::array::from_fn(|kind| {
+            (keys::KINDS[kind], by_kind[kind])
+        }))
     }
 
     /// Returns the creation time of the oldest work item of each kind, with one lookup for each
@@ -108,7 +127,9 @@ impl Reader {
                 .entry(destination.kind)
                 .and_modify(|first: &mut Timestamp| *first = at.min(*first))
                 .or_insert(at);
-            let Some(behind) = successor(&keys::outbox_destination(&destination).start) else { break };
+            let Some(behind) = successor(&keys::outbox_destination(&destination).start) else {
+                break;
+            };
             rest.start = behind;
         }
         Ok(oldest)
@@ -118,15 +139,21 @@ impl Reader {
     pub fn timers_armed(&self) -> Result<u64, Error> {
         self.shared.read(|tables| {
             let stats = tables.disk().tables().stats()?;
-            let flushed =
-                stats.iter().find(|table| table.name == Table::Timer.name()).map_or(0, |table| table.rows);
+            let flushed = stats
+                .iter()
+                .find(|table| table.name == Table::Timer.name())
+                .map_or(0, |table| table.rows);
             Ok(flushed.saturating_add_signed(tables.unflushed_timers()))
         })
     }
 
     /// Returns the number of armed timers that are due at `now`, at most `limit`, and the earliest due
     /// time.
-    pub fn timers_overdue(&self, now: Timestamp, limit: usize) -> Result<(usize, Option<Timestamp>), Error> {
+    pub fn timers_overdue(
+        &self,
+        now: Timestamp,
+        limit: usize,
+    ) -> Result<(usize, Option<Timestamp>), Error> {
         let due = self.timers_due(now, limit)?;
         Ok((due.len(), due.first().map(|(_, timer)| timer.due)))
     }
@@ -142,7 +169,10 @@ mod tests {
     #[track_caller]
     fn check(reader: &Reader, effects: u64, facts: u64) {
         let depths = [0, effects, facts, 0];
-        assert_eq!(reader.outbox_depths().unwrap().map(|(_, depth)| depth), depths);
+        assert_eq!(
+            reader.outbox_depths().unwrap().map(|(_, depth)| depth),
+            depths
+        );
         assert_eq!(reader.outbox_depth().unwrap(), effects + facts);
     }
 
@@ -152,16 +182,39 @@ mod tests {
         let (mut writer, reader) = crate::open(dir.path(), small()).unwrap();
         let of = key("acme", "a");
         let emitted_fact = Fact::new(EventType::new("Emitted").unwrap(), serde_json::Value::Null);
-        let fact = WorkItem { work: Work::Fact(emitted_fact), ..work(&of, "x", 3) };
+        let fact = WorkItem {
+            work: Work::Fact(emitted_fact),
+            ..work(&of, "x", 3)
+        };
         let items = vec![work(&of, "x.a", 1), work(&of, "x.b", 2), fact];
-        writer.commit(&[apply(Commit { work: items, ..Commit::empty(of, at(1)) })], at(1)).unwrap();
+        writer
+            .commit(
+                &[apply(Commit {
+                    work: items,
+                    ..Commit::empty(of, at(1))
+                })],
+                at(1),
+            )
+            .unwrap();
         check(&reader, 2, 1);
         writer.flush().unwrap();
         let destination = reader.outbox_destinations().unwrap().remove(0);
-        writer.commit(&[Change::Settle(OutboxKey { destination, sequence: 1 })], at(2)).unwrap();
+        writer
+            .commit(
+                &[Change::Settle(OutboxKey {
+                    destination,
+                    sequence: 1,
+                })],
+                at(2),
+            )
+            .unwrap();
         check(&reader, 1, 1);
         assert_eq!(
-            reader.oldest_work().unwrap().into_keys().collect::<Vec<_>>(),
+            reader
+                .oldest_work()
+                .unwrap()
+                .into_keys()
+                .collect::<Vec<_>>(),
             [WorkKind::Effect, WorkKind::Fact]
         );
         drop(writer);
@@ -175,23 +228,40 @@ mod tests {
     fn destinations_include_the_priorities_of_one_effect() {
         let (mut writer, reader) = crate::open_in_memory(crate::Options::default());
         let of = key("acme", "a");
-        let item = |priority, id| WorkItem { priority, ..work(&of, "x.a", id) };
+        let item = |priority, id| WorkItem {
+            priority,
+            ..work(&of, "x.a", id)
+        };
         let items = vec![
             item(Priority::Low, 1),
             item(Priority::Normal, 2),
             item(Priority::High, 3),
             item(Priority::Low, 4),
         ];
-        writer.commit(&[apply(Commit { work: items, ..Commit::empty(of.clone(), at(1)) })], at(1)).unwrap();
+        writer
+            .commit(
+                &[apply(Commit {
+                    work: items,
+                    ..Commit::empty(of.clone(), at(1))
+                })],
+                at(1),
+            )
+            .unwrap();
         check(&reader, 4, 0);
         let found = reader.outbox_destinations().unwrap();
         assert_eq!(found, reader.tenant_destinations(&of.tenant).unwrap());
         let ids = |destination| {
             let items = reader.outbox(destination, 0, 9).unwrap();
-            items.iter().map(|(_, item)| (item.priority, item.id.as_u128())).collect::<Vec<_>>()
+            items
+                .iter()
+                .map(|(_, item)| (item.priority, item.id.as_u128()))
+                .collect::<Vec<_>>()
         };
         let found: Vec<_> = found.iter().map(ids).collect();
         let (high, normal, low) = (Priority::High, Priority::Normal, Priority::Low);
-        assert_eq!(found, [vec![(normal, 2)], vec![(high, 3)], vec![(low, 1), (low, 4)]]);
+        assert_eq!(
+            found,
+            [vec![(normal, 2)], vec![(high, 3)], vec![(low, 1), (low, 4)]]
+        );
     }
 }

@@ -23,7 +23,10 @@ use serde::{Deserialize, Serialize};
 ///
 /// # Errors
 /// Each call can fail with [`CommitLogError::Unavailable`].
-#[expect(clippy::missing_errors_doc, reason = "the documentation of the trait has the common error")]
+#[expect(
+    clippy::missing_errors_doc,
+    reason = "the documentation of the trait has the common error"
+)]
 pub trait CommitLog: fmt::Debug + Send + Sync {
     /// Returns the identity of this log. A log that was recreated under the same name has another identity.
     fn identity(&self) -> Result<[u8; 16], CommitLogError>;

@@ -31,7 +31,8 @@ const MAX_DELTAS: usize = 16;
 pub(crate) fn list(log: &dyn CommitLog, identity: [u8; 16]) -> Result<Vec<Snapshot>, Error> {
     let mut snapshots = log.snapshots()?;
     snapshots.retain(|snapshot| snapshot.position.log == identity);
-    snapshots.sort_by_key(|snapshot| Reverse((snapshot.position.position, snapshot.position.number)));
+    snapshots
+        .sort_by_key(|snapshot| Reverse((snapshot.position.position, snapshot.position.number)));
     Ok(snapshots)
 }
 
@@ -39,9 +40,16 @@ pub(crate) fn list(log: &dyn CommitLog, identity: [u8; 16]) -> Result<Vec<Snapsh
 fn chain(snapshots: &[Snapshot], position: &LogPosition) -> Option<Vec<Snapshot>> {
     let (mut chain, mut next) = (Vec::new(), Some(*position));
     while let Some(position) = next {
-        let mut of_position = snapshots.iter().filter(|snapshot| snapshot.position == position);
-        let snapshot = of_position.clone().find(|same| same.base.is_none()).or_else(|| of_position.next())?;
-        next = snapshot.base.filter(|base| base.position < position.position);
+        let mut of_position = snapshots
+            .iter()
+            .filter(|snapshot| snapshot.position == position);
+        let snapshot = of_position
+            .clone()
+            .find(|same| same.base.is_none())
+            .or_else(|| of_position.next())?;
+        next = snapshot
+            .base
+            .filter(|base| base.position < position.position);
         chain.push(*snapshot);
     }
     chain.reverse();
@@ -52,14 +60,22 @@ fn chain(snapshots: &[Snapshot], position: &LogPosition) -> Option<Vec<Snapshot>
 pub(crate) fn chains(snapshots: &[Snapshot]) -> impl Iterator<Item = Vec<Snapshot>> {
     let mut positions: Vec<_> = snapshots.iter().map(|snapshot| snapshot.position).collect();
     positions.dedup();
-    positions.into_iter().filter_map(|position| chain(snapshots, &position))
+    positions
+        .into_iter()
+        .filter_map(|position| chain(snapshots, &position))
 }
 
 /// Returns whether the next snapshot after this chain is a delta: while all deltas together are smaller than
 /// half of the full snapshot.
 pub(crate) fn is_worthwhile(chain: &[Snapshot], next_bytes: u64) -> bool {
-    let Some((full, deltas)) = chain.split_first() else { return false };
-    let bytes = deltas.iter().map(|delta| delta.bytes).sum::<u64>().saturating_add(next_bytes);
+    let Some((full, deltas)) = chain.split_first() else {
+        return false;
+    };
+    let bytes = deltas
+        .iter()
+        .map(|delta| delta.bytes)
+        .sum::<u64>()
+        .saturating_add(next_bytes);
     deltas.len() < MAX_DELTAS && bytes < full.bytes / 2
 }
 
@@ -92,13 +108,16 @@ pub(crate) fn write(
             Ok(ControlFlow::Continue(()))
         }
     };
-    log.read(base.number.saturating_sub(1), &mut |entry| match take(&entry) {
-        Ok(flow) => flow,
-        Err(error) => {
-            outcome = Err(error);
-            ControlFlow::Break(())
-        }
-    })?;
+    log.read(
+        base.number.saturating_sub(1),
+        &mut |entry| match take(&entry) {
+            Ok(flow) => flow,
+            Err(error) => {
+                outcome = Err(error);
+                ControlFlow::Break(())
+            }
+        },
+    )?;
     outcome?;
     let Some(last) = last else { return Ok(None) };
     if rows.created_at().is_some() {
@@ -116,7 +135,10 @@ fn write_part(file: &mut BufWriter<File>, at: RecordPosition, rows: &Memtable) -
     record.clear();
     rows.copy_to(&mut record).map_err(io::Error::other)?;
     let record = record.finish(rows.state());
-    let EntryId { number, owner: LogOwner { epoch, writer } } = at.last_entry;
+    let EntryId {
+        number,
+        owner: LogOwner { epoch, writer },
+    } = at.last_entry;
     for field in [at.position, number, epoch, writer, record.len() as u64] {
         file.write_all(&field.to_le_bytes())?;
     }
@@ -128,15 +150,33 @@ pub(crate) fn apply(disk: &Arc<StoreDir>, path: &Path, options: &Options) -> Res
     let io_error = || Error::io("read", path);
     let mut file = BufReader::new(File::open(path).map_err(io_error())?);
     let mut tables = MergedTables::new(Arc::clone(disk));
-    while let Some([position, number, epoch, writer, length]) = read_header(&mut file).map_err(io_error())? {
+    while let Some([position, number, epoch, writer, length]) =
+        read_header(&mut file).map_err(io_error())?
+    {
         let mut record = Vec::new();
-        let read = file.by_ref().take(length).read_to_end(&mut record).map_err(io_error())?;
+        let read = file
+            .by_ref()
+            .take(length)
+            .read_to_end(&mut record)
+            .map_err(io_error())?;
         if read as u64 != length {
             let location = format!("the delta of commit {position}");
-            return Err(Error::Corrupt { location, reason: format!("{read} bytes instead of {length}") });
+            return Err(Error::Corrupt {
+                location,
+                reason: format!("{read} bytes instead of {length}"),
+            });
         }
-        let last_entry = EntryId { number, owner: LogOwner { epoch, writer } };
-        tables.apply(RecordPosition { position, last_entry }, &Bytes::from(record))?;
+        let last_entry = EntryId {
+            number,
+            owner: LogOwner { epoch, writer },
+        };
+        tables.apply(
+            RecordPosition {
+                position,
+                last_entry,
+            },
+            &Bytes::from(record),
+        )?;
         tables.flush_if_full(options.memtable_bytes)?;
     }
     tables.flush()
@@ -151,6 +191,9 @@ fn read_header(file: &mut BufReader<File>) -> io::Result<Option<[u64; 5]>> {
     file.read_exact(&mut bytes[1..])?;
     let (fields, _) = bytes.as_chunks::<8>();
     let mut header = [0; 5];
-    header.iter_mut().zip(fields).for_each(|(field, bytes)| *field = u64::from_le_bytes(*bytes));
+    header
+        .iter_mut()
+        .zip(fields)
+        .for_each(|(field, bytes)| *field = u64::from_le_bytes(*bytes));
     Ok(Some(header))
 }

@@ -27,7 +27,10 @@ pub(crate) struct RecordPosition {
 impl RecordPosition {
     /// Returns a position in a store without a log.
     pub(crate) fn position(position: u64) -> Self {
-        Self { position, last_entry: EntryId::NONE }
+        Self {
+            position,
+            last_entry: EntryId::NONE,
+        }
     }
 }
 
@@ -40,19 +43,46 @@ pub(crate) struct EntryId {
 
 impl EntryId {
     /// Id before the first entry.
-    pub(crate) const NONE: Self = Self { number: 0, owner: LogOwner { epoch: 0, writer: 0 } };
+    pub(crate) const NONE: Self = Self {
+        number: 0,
+        owner: LogOwner {
+            epoch: 0,
+            writer: 0,
+        },
+    };
 }
 
 impl LogPosition {
     /// Returns the entry at this position.
     pub(crate) fn last_entry(&self) -> EntryId {
-        EntryId { number: self.number, owner: LogOwner { epoch: self.epoch, writer: self.writer } }
+        EntryId {
+            number: self.number,
+            owner: LogOwner {
+                epoch: self.epoch,
+                writer: self.writer,
+            },
+        }
     }
 
     /// Returns another position in the same log.
-    pub(crate) fn at(&self, RecordPosition { position, last_entry }: RecordPosition) -> Self {
-        let EntryId { number, owner: LogOwner { epoch, writer } } = last_entry;
-        Self { log: self.log, position, number, epoch, writer }
+    pub(crate) fn at(
+        &self,
+        RecordPosition {
+            position,
+            last_entry,
+        }: RecordPosition,
+    ) -> Self {
+        let EntryId {
+            number,
+            owner: LogOwner { epoch, writer },
+        } = last_entry;
+        Self {
+            log: self.log,
+            position,
+            number,
+            epoch,
+            writer,
+        }
     }
 }
 
@@ -125,17 +155,32 @@ impl LogFollower {
                 Ok(FollowStep::Nothing)
             }
             EntryKind::Part(..) if self.owner.is_some_and(|owner| owner != header.owner) => {
-                Err(corrupt(format!("{:?} wrote it, but {:?} owns the log", header.owner, self.owner)))
+                Err(corrupt(format!(
+                    "{:?} wrote it, but {:?} owns the log",
+                    header.owner, self.owner
+                )))
             }
-            EntryKind::Part(part, parts) => Ok(self.part(entry.number, &header, (part, parts), body)),
+            EntryKind::Part(part, parts) => {
+                Ok(self.part(entry.number, &header, (part, parts), body))
+            }
         }
     }
 
-    fn check_start_entry(&mut self, expected: EntryId, number: u64, header: &EntryHeader) -> FollowStep {
+    fn check_start_entry(
+        &mut self,
+        expected: EntryId,
+        number: u64,
+        header: &EntryHeader,
+    ) -> FollowStep {
         self.number = number;
         self.owner = Some(header.owner);
-        let found = EntryId { number, owner: header.owner };
-        if found == expected && header.position == self.position && matches!(header.kind, EntryKind::Part(..))
+        let found = EntryId {
+            number,
+            owner: header.owner,
+        };
+        if found == expected
+            && header.position == self.position
+            && matches!(header.kind, EntryKind::Part(..))
         {
             return FollowStep::Nothing;
         }
@@ -173,7 +218,13 @@ impl LogFollower {
         self.drop_parts();
         self.position = header.position;
         FollowStep::Record(
-            RecordPosition { position: self.position, last_entry: EntryId { number, owner: header.owner } },
+            RecordPosition {
+                position: self.position,
+                last_entry: EntryId {
+                    number,
+                    owner: header.owner,
+                },
+            },
             record,
         )
     }
@@ -196,26 +247,45 @@ mod tests {
     use super::*;
     use std::time::Duration;
 
-    const A: LogOwner = LogOwner { epoch: 1, writer: 7 };
-    const B: LogOwner = LogOwner { epoch: 2, writer: 8 };
+    const A: LogOwner = LogOwner {
+        epoch: 1,
+        writer: 7,
+    };
+    const B: LogOwner = LogOwner {
+        epoch: 2,
+        writer: 8,
+    };
 
     fn claim(owner: LogOwner, position: u64) -> Bytes {
         EntryHeader::claim(owner, position, Duration::ZERO)
     }
 
     fn part(owner: LogOwner, position: u64, part: u16, parts: u16) -> Bytes {
-        EntryHeader { kind: EntryKind::Part(part, parts), owner, position }
-            .encode(&[u8::try_from(part).unwrap()])
+        EntryHeader {
+            kind: EntryKind::Part(part, parts),
+            owner,
+            position,
+        }
+        .encode(&[u8::try_from(part).unwrap()])
     }
 
     /// Checks the resulting records; `!` for corruption, `?` for missing entries.
     #[track_caller]
     fn check(entries: &[Bytes], expected: &[&str]) {
-        let nothing = LogPosition { log: [0; 16], position: 0, number: 0, epoch: 0, writer: 0 };
+        let nothing = LogPosition {
+            log: [0; 16],
+            position: 0,
+            number: 0,
+            epoch: 0,
+            writer: 0,
+        };
         let mut follower = LogFollower::from(&nothing);
         let mut found = Vec::new();
         for (number, bytes) in (1..).zip(entries) {
-            match follower.take(&LogEntry { number, bytes: bytes.clone() }) {
+            match follower.take(&LogEntry {
+                number,
+                bytes: bytes.clone(),
+            }) {
                 Ok(FollowStep::Nothing) => {}
                 Ok(FollowStep::Record(at, record)) => {
                     found.push(format!("{}:{}", at.position, hex::encode(&record)));
@@ -229,19 +299,44 @@ mod tests {
 
     #[test]
     fn record_is_complete_with_its_last_chunk() {
-        check(&[claim(A, 0), part(A, 1, 0, 1), part(A, 2, 0, 3), part(A, 2, 1, 3)], &["1:00"]);
-        check(&[claim(A, 0), part(A, 1, 0, 2), part(A, 1, 1, 2)], &["1:0001"]);
+        check(
+            &[
+                claim(A, 0),
+                part(A, 1, 0, 1),
+                part(A, 2, 0, 3),
+                part(A, 2, 1, 3),
+            ],
+            &["1:00"],
+        );
+        check(
+            &[claim(A, 0), part(A, 1, 0, 2), part(A, 1, 1, 2)],
+            &["1:0001"],
+        );
     }
 
     #[test]
     fn incomplete_records_are_dropped() {
-        check(&[claim(A, 0), part(A, 1, 0, 2), claim(B, 0), part(B, 1, 0, 1)], &["1:00"]);
-        check(&[claim(A, 0), part(A, 1, 0, 2), part(A, 1, 0, 2), part(A, 1, 1, 2)], &["1:0001"]);
+        check(
+            &[claim(A, 0), part(A, 1, 0, 2), claim(B, 0), part(B, 1, 0, 1)],
+            &["1:00"],
+        );
+        check(
+            &[
+                claim(A, 0),
+                part(A, 1, 0, 2),
+                part(A, 1, 0, 2),
+                part(A, 1, 1, 2),
+            ],
+            &["1:0001"],
+        );
     }
 
     #[test]
     fn stale_owner_claim_is_ignored() {
-        check(&[claim(B, 0), part(B, 1, 0, 2), claim(A, 0), part(B, 1, 1, 2)], &["1:0001"]);
+        check(
+            &[claim(B, 0), part(B, 1, 0, 2), claim(A, 0), part(B, 1, 1, 2)],
+            &["1:0001"],
+        );
     }
 
     #[test]
@@ -254,15 +349,33 @@ mod tests {
 
     #[test]
     fn copy_starts_at_its_last_entry() {
-        let position = LogPosition { log: [0; 16], position: 1, number: 5, epoch: 1, writer: 7 };
+        let position = LogPosition {
+            log: [0; 16],
+            position: 1,
+            number: 5,
+            epoch: 1,
+            writer: 7,
+        };
         let mut follower = LogFollower::from(&position);
         assert!(follower.awaits_start_entry());
         let entry = |number, bytes| LogEntry { number, bytes };
-        assert!(matches!(follower.take(&entry(5, part(A, 1, 0, 1))).unwrap(), FollowStep::Nothing));
+        assert!(matches!(
+            follower.take(&entry(5, part(A, 1, 0, 1))).unwrap(),
+            FollowStep::Nothing
+        ));
         assert!(!follower.awaits_start_entry());
-        assert!(matches!(follower.take(&entry(9, part(A, 2, 0, 1))).unwrap(), FollowStep::Record(..)));
-        for (number, bytes) in [(6, part(A, 1, 0, 1)), (5, part(B, 1, 0, 1)), (5, claim(A, 1))] {
-            let step = LogFollower::from(&position).take(&entry(number, bytes)).unwrap();
+        assert!(matches!(
+            follower.take(&entry(9, part(A, 2, 0, 1))).unwrap(),
+            FollowStep::Record(..)
+        ));
+        for (number, bytes) in [
+            (6, part(A, 1, 0, 1)),
+            (5, part(B, 1, 0, 1)),
+            (5, claim(A, 1)),
+        ] {
+            let step = LogFollower::from(&position)
+                .take(&entry(number, bytes))
+                .unwrap();
             assert!(matches!(step, FollowStep::Diverged(_)));
         }
     }

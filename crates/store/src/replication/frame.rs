@@ -64,45 +64,78 @@ impl EntryHeader {
     /// Returns the claim of an owner at this position.
     pub(crate) fn claim(owner: LogOwner, position: u64, window: Duration) -> Bytes {
         let millis = u64::try_from(window.as_millis()).unwrap_or(u64::MAX);
-        Self { kind: EntryKind::Claim, owner, position }.encode(&millis.to_le_bytes())
+        Self {
+            kind: EntryKind::Claim,
+            owner,
+            position,
+        }
+        .encode(&millis.to_le_bytes())
     }
 }
 
 /// Decodes an entry into header and body. The error describes the mismatch.
 pub(crate) fn read(entry: &Bytes) -> Result<(EntryHeader, Bytes), String> {
-    let too_short = || format!("it has {} bytes, but the header alone has {HEADER_BYTES}", entry.len());
+    let too_short = || {
+        format!(
+            "it has {} bytes, but the header alone has {HEADER_BYTES}",
+            entry.len()
+        )
+    };
     let header: &[u8; HEADER_BYTES] = entry.first_chunk().ok_or_else(too_short)?;
     let short = |at: usize| u16::from_le_bytes([header[at], header[at + 1]]);
     let long = |at: usize| u64::from_le_bytes(std::array::from_fn(|index| header[at + index]));
     if header[0] != FORMAT {
-        return Err(format!("its format is {}, this release supports {FORMAT}; upgrade orlog", header[0]));
+        return Err(format!(
+            "its format is {}, this release supports {FORMAT}; upgrade orlog",
+            header[0]
+        ));
     }
     let kind = match header[1] {
         PART => EntryKind::Part(short(2), short(4)),
         CLAIM => EntryKind::Claim,
         other => return Err(format!("unknown kind {other}")),
     };
-    let owner = LogOwner { epoch: long(6), writer: long(14) };
-    Ok((EntryHeader { kind, owner, position: long(22) }, entry.slice(HEADER_BYTES..)))
+    let owner = LogOwner {
+        epoch: long(6),
+        writer: long(14),
+    };
+    Ok((
+        EntryHeader {
+            kind,
+            owner,
+            position: long(22),
+        },
+        entry.slice(HEADER_BYTES..),
+    ))
 }
 
 /// Returns the dedupe window in a claim.
 pub(crate) fn claim_dedupe_window(body: &[u8]) -> Option<Duration> {
-    Some(Duration::from_millis(u64::from_le_bytes(*body.first_chunk()?)))
+    Some(Duration::from_millis(u64::from_le_bytes(
+        *body.first_chunk()?,
+    )))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const OWNER: LogOwner = LogOwner { epoch: 3, writer: 0x0102 };
+    const OWNER: LogOwner = LogOwner {
+        epoch: 3,
+        writer: 0x0102,
+    };
 
     #[test]
     fn frame_round_trips_with_a_stable_format() {
-        let header = EntryHeader { kind: EntryKind::Part(1, 2), owner: OWNER, position: 7 };
+        let header = EntryHeader {
+            kind: EntryKind::Part(1, 2),
+            owner: OWNER,
+            position: 7,
+        };
         let entry = header.encode(b"body");
         assert_eq!(read(&entry).unwrap(), (header, Bytes::from_static(b"body")));
-        let text = "01000100020003000000000000000201000000000000070000000000000".to_owned() + "0626f6479";
+        let text =
+            "01000100020003000000000000000201000000000000070000000000000".to_owned() + "0626f6479";
         assert_eq!(hex::encode(&entry), text);
         let claim = EntryHeader::claim(OWNER, 9, Duration::from_secs(10));
         let (header, body) = read(&claim).unwrap();

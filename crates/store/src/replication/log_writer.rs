@@ -47,8 +47,19 @@ enum AppendResult {
 
 impl LogWriter {
     /// Creates the writer of an owner whose claim, or the last entry after it, has the number `last`.
-    pub(crate) fn new(log: Arc<dyn CommitLog>, owner: LogOwner, last: u64, meter: Arc<LogMetrics>) -> Self {
-        Self { log, owner, last, pending: None, meter }
+    pub(crate) fn new(
+        log: Arc<dyn CommitLog>,
+        owner: LogOwner,
+        last: u64,
+        meter: Arc<LogMetrics>,
+    ) -> Self {
+        Self {
+            log,
+            owner,
+            last,
+            pending: None,
+            meter,
+        }
     }
 
     /// Appends a record to the log. After a failure as unavailable, [`LogWriter::resume`] continues it.
@@ -60,18 +71,29 @@ impl LogWriter {
         let parts = record.len().div_ceil(self.body_bytes());
         if u16::try_from(parts).is_err() {
             let limit = self.body_bytes() as u64 * u64::from(u16::MAX);
-            return Err(Error::TooLarge { bytes: record.len() as u64, limit });
+            return Err(Error::TooLarge {
+                bytes: record.len() as u64,
+                limit,
+            });
         }
-        self.pending = Some(PendingRecord { position, record, next_part: 0 });
-        Ok(self.resume()?.map_or(RecordPosition::position(position), |(at, _)| at))
+        self.pending = Some(PendingRecord {
+            position,
+            record,
+            next_part: 0,
+        });
+        Ok(self
+            .resume()?
+            .map_or(RecordPosition::position(position), |(at, _)| at))
     }
 
     /// Continues the pending record; returns `None` if there is none.
     pub(crate) fn resume(&mut self) -> Result<Option<(RecordPosition, Bytes)>, Error> {
         let start = Instant::now();
         let result = self.push();
-        let appended = |(_, record): &(RecordPosition, Bytes)| (record.len() as u64, start.elapsed());
-        self.meter.record_attempt(result.as_ref().map(|done| done.as_ref().map(appended)));
+        let appended =
+            |(_, record): &(RecordPosition, Bytes)| (record.len() as u64, start.elapsed());
+        self.meter
+            .record_attempt(result.as_ref().map(|done| done.as_ref().map(appended)));
         result
     }
 
@@ -90,11 +112,21 @@ impl LogWriter {
             if let Some(pending) = &mut self.pending {
                 pending.next_part += 1;
             }
-            if let Some(PendingRecord { position, record, .. }) =
-                self.pending.take_if(|pending| pending.next_part == parts)
+            if let Some(PendingRecord {
+                position, record, ..
+            }) = self.pending.take_if(|pending| pending.next_part == parts)
             {
-                let last_entry = EntryId { number: self.last, owner: self.owner };
-                return Ok(Some((RecordPosition { position, last_entry }, record)));
+                let last_entry = EntryId {
+                    number: self.last,
+                    owner: self.owner,
+                };
+                return Ok(Some((
+                    RecordPosition {
+                        position,
+                        last_entry,
+                    },
+                    record,
+                )));
             }
         }
         Ok(None)
@@ -122,7 +154,11 @@ impl LogWriter {
     /// Determines the result of the entry with this header.
     fn inspect(&mut self, header: &EntryHeader) -> Result<AppendResult, Error> {
         let Some(last) = self.log.last()? else {
-            return if self.last == 0 { Ok(AppendResult::Absent) } else { Err(self.lost(0)) };
+            return if self.last == 0 {
+                Ok(AppendResult::Absent)
+            } else {
+                Err(self.lost(0))
+            };
         };
         if last.number < self.last {
             return Err(self.lost(last.number));
@@ -161,9 +197,15 @@ impl LogWriter {
     }
 
     /// Derives the result of our entry from an entry after our last one; `None` for a late claim.
-    fn classify(&self, entry: &LogEntry, header: &EntryHeader) -> Result<Option<AppendResult>, Error> {
-        let corrupt =
-            |reason| Error::Corrupt { location: format!("entry {} of the log", entry.number), reason };
+    fn classify(
+        &self,
+        entry: &LogEntry,
+        header: &EntryHeader,
+    ) -> Result<Option<AppendResult>, Error> {
+        let corrupt = |reason| Error::Corrupt {
+            location: format!("entry {} of the log", entry.number),
+            reason,
+        };
         let (found, _) = frame::read(&entry.bytes).map_err(corrupt)?;
         if found == *header {
             return Ok(Some(AppendResult::Landed(entry.number)));
@@ -172,17 +214,28 @@ impl LogWriter {
             return Ok(None);
         }
         let (ours, theirs) = (self.owner.epoch, found.owner.epoch);
-        let reason =
-            format!("entry {} of its log has epoch {theirs}, but this writer has epoch {ours}", entry.number);
-        Err(Error::Fenced { reason, epoch: theirs })
+        let reason = format!(
+            "entry {} of its log has epoch {theirs}, but this writer has epoch {ours}",
+            entry.number
+        );
+        Err(Error::Fenced {
+            reason,
+            epoch: theirs,
+        })
     }
 
     fn lost(&self, found: u64) -> Error {
-        Error::LogLost { acknowledged: self.last, found }
+        Error::LogLost {
+            acknowledged: self.last,
+            found,
+        }
     }
 
     fn body_bytes(&self) -> usize {
-        self.log.max_entry_bytes().saturating_sub(HEADER_BYTES).max(1)
+        self.log
+            .max_entry_bytes()
+            .saturating_sub(HEADER_BYTES)
+            .max(1)
     }
 }
 
@@ -205,8 +258,14 @@ pub(crate) fn claim<E: From<Error>>(
         let newest = found.map_or(0, |found| found.epoch);
         let epoch = lease_epoch.unwrap_or(newest + 1);
         if newest > epoch {
-            let reason = format!("its log was claimed for epoch {newest}, but this writer has epoch {epoch}");
-            return Err(Error::Fenced { reason, epoch: newest }.into());
+            let reason = format!(
+                "its log was claimed for epoch {newest}, but this writer has epoch {epoch}"
+            );
+            return Err(Error::Fenced {
+                reason,
+                epoch: newest,
+            }
+            .into());
         }
         let owner = LogOwner { epoch, writer };
         // Against a busy predecessor a fenced claim loses the race for the next entry repeatedly. A claim

@@ -53,7 +53,12 @@ impl ReplicationOptions {
     /// Creates options with snapshots every 100,000 commits or 256 MiB.
     #[must_use]
     pub fn new(log: Arc<dyn CommitLog>, epoch: u64) -> Self {
-        Self { log, epoch: Some(epoch), snapshot_commits: 100_000, snapshot_bytes: 256 << 20 }
+        Self {
+            log,
+            epoch: Some(epoch),
+            snapshot_commits: 100_000,
+            snapshot_bytes: 256 << 20,
+        }
     }
 
     /// Returns whether the log after the last snapshot exceeds a threshold.
@@ -84,7 +89,10 @@ impl ReplicationOptions {
                 }
             }
         }
-        Err(Error::Corrupt { location: "the log of the shard".to_owned(), reason: last_reason })
+        Err(Error::Corrupt {
+            location: "the log of the shard".to_owned(),
+            reason: last_reason,
+        })
     }
 
     /// Returns the initial copy and its origin.
@@ -96,7 +104,10 @@ impl ReplicationOptions {
     ) -> Result<(Arc<StoreDir>, CopyOrigin), Error> {
         if tables(dir).join("mdbx.dat").exists() {
             let disk = StoreDir::open_replicated(dir, options, log)?;
-            if disk.log_position().is_some_and(|log_position| log_position.log == log) {
+            if disk
+                .log_position()
+                .is_some_and(|log_position| log_position.log == log)
+            {
                 return Ok((disk, CopyOrigin::Directory));
             }
             self.reject_empty_log(dir, disk.flushed_state().position)?;
@@ -106,14 +117,29 @@ impl ReplicationOptions {
         let ours = delta::list(&*self.log, log)?;
         if !ours.is_empty() {
             self.load_newest(dir, options, ours)?;
-            return Ok((StoreDir::open_replicated(dir, options, log)?, CopyOrigin::Log));
+            return Ok((
+                StoreDir::open_replicated(dir, options, log)?,
+                CopyOrigin::Log,
+            ));
         }
-        if let Some(foreign) = self.log.snapshots()?.iter().map(|foreign| foreign.position.position).max() {
+        if let Some(foreign) = self
+            .log
+            .snapshots()?
+            .iter()
+            .map(|foreign| foreign.position.position)
+            .max()
+        {
             self.reject_empty_log(dir, foreign)?;
         }
         let dedupe_window = self.first_window()?.unwrap_or(options.dedupe_window);
-        let options = Options { dedupe_window, ..options.clone() };
-        Ok((StoreDir::open_replicated(dir, &options, log)?, CopyOrigin::Log))
+        let options = Options {
+            dedupe_window,
+            ..options.clone()
+        };
+        Ok((
+            StoreDir::open_replicated(dir, &options, log)?,
+            CopyOrigin::Log,
+        ))
     }
 
     /// Rejects an empty log next to data of another log: the stream was lost or recreated. A start from
@@ -126,7 +152,10 @@ impl ReplicationOptions {
             "the log of this shard is empty, but {position} commits of an earlier log exist: restore the stream, or move this directory and the \
              snapshots of the shard away to start with nothing"
         );
-        Err(Error::Mismatch { path: dir.to_owned(), reason })
+        Err(Error::Mismatch {
+            path: dir.to_owned(),
+            reason,
+        })
     }
 
     /// Returns the dedupe window that the first writer of the log chose, if its claim still exists.
@@ -144,10 +173,17 @@ impl ReplicationOptions {
 
     /// Loads the newest snapshot that is intact. An older one only takes longer to catch up. While they are
     /// loaded, a former owner can replace them by newer ones.
-    fn load_newest(&self, dir: &Path, options: &Options, mut ours: Vec<Snapshot>) -> Result<(), Error> {
+    fn load_newest(
+        &self,
+        dir: &Path,
+        options: &Options,
+        mut ours: Vec<Snapshot>,
+    ) -> Result<(), Error> {
         let mut result = self.load_one_of(dir, options, &ours);
         for _ in 1..MAX_COPY_ATTEMPTS {
-            let Err(Error::Corrupt { .. }) = result else { break };
+            let Err(Error::Corrupt { .. }) = result else {
+                break;
+            };
             let current = delta::list(&*self.log, self.log.identity()?)?;
             if current == ours {
                 break;
@@ -159,13 +195,19 @@ impl ReplicationOptions {
     }
 
     /// Loads the first of these snapshots that is intact.
-    fn load_one_of(&self, dir: &Path, options: &Options, snapshots: &[Snapshot]) -> Result<(), Error> {
+    fn load_one_of(
+        &self,
+        dir: &Path,
+        options: &Options,
+        snapshots: &[Snapshot],
+    ) -> Result<(), Error> {
         let target = dir.join("tables.new");
         let mut damage = None;
         for chain in delta::chains(snapshots) {
             match self.load_chain(&target, options, &chain) {
                 Ok(()) => {
-                    fs::rename(tables(&target), tables(dir)).map_err(Error::io("rename", &target))?;
+                    fs::rename(tables(&target), tables(dir))
+                        .map_err(Error::io("rename", &target))?;
                     return remove(&target);
                 }
                 Err(LoadError::Damaged(reason)) => {
@@ -177,14 +219,24 @@ impl ReplicationOptions {
             }
         }
         let (location, reason) = damage.unwrap_or_else(|| {
-            ("the snapshots of the shard".to_owned(), "the bases of all snapshots are missing".to_owned())
+            (
+                "the snapshots of the shard".to_owned(),
+                "the bases of all snapshots are missing".to_owned(),
+            )
         });
         Err(Error::Corrupt { location, reason })
     }
 
     /// Loads a full snapshot into the directory `target`, and applies the deltas after it.
-    fn load_chain(&self, target: &Path, options: &Options, chain: &[Snapshot]) -> Result<(), LoadError> {
-        let [full, deltas @ ..] = chain else { return Err(LoadError::Damaged("it is empty".to_owned())) };
+    fn load_chain(
+        &self,
+        target: &Path,
+        options: &Options,
+        chain: &[Snapshot],
+    ) -> Result<(), LoadError> {
+        let [full, deltas @ ..] = chain else {
+            return Err(LoadError::Damaged("it is empty".to_owned()));
+        };
         remove(target)?;
         fs::create_dir_all(tables(target)).map_err(Error::io("create the directory", target))?;
         self.log.load(full, &tables(target).join("mdbx.dat"))?;
@@ -219,15 +271,22 @@ impl ReplicationOptions {
             })?;
             Ok::<_, CopyError>((follower.number, follower.position, follower.owner))
         };
-        let (owner, last) = log_writer::claim(&*self.log, self.epoch, disk.dedupe_window(), follow)?;
+        let (owner, last) =
+            log_writer::claim(&*self.log, self.epoch, disk.dedupe_window(), follow)?;
         meter.set_epoch(owner.epoch);
-        Ok((tables, LogWriter::new(Arc::clone(&self.log), owner, last, Arc::clone(meter))))
+        Ok((
+            tables,
+            LogWriter::new(Arc::clone(&self.log), owner, last, Arc::clone(meter)),
+        ))
     }
 
     fn follow(
         &self,
         follower: &mut LogFollower,
-        apply: &mut dyn FnMut(crate::replication::follower::RecordPosition, &Bytes) -> Result<(), Error>,
+        apply: &mut dyn FnMut(
+            crate::replication::follower::RecordPosition,
+            &Bytes,
+        ) -> Result<(), Error>,
     ) -> Result<(), CopyError> {
         let (behind, mut outcome) = (follower.number, Ok(()));
         let mut take = |entry: &LogEntry| match follower.take(entry)? {
@@ -237,13 +296,25 @@ impl ReplicationOptions {
         };
         let read = self.log.read(behind, &mut |entry| {
             outcome = take(&entry);
-            if outcome.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+            if outcome.is_ok() {
+                ControlFlow::Continue(())
+            } else {
+                ControlFlow::Break(())
+            }
         });
         outcome?;
         read.map_err(Error::from)?;
         if follower.awaits_start_entry() {
-            let found = self.log.last().map_err(Error::from)?.map_or(0, |last| last.number);
-            return Err(Error::LogLost { acknowledged: follower.number + 1, found }.into());
+            let found = self
+                .log
+                .last()
+                .map_err(Error::from)?
+                .map_or(0, |last| last.number);
+            return Err(Error::LogLost {
+                acknowledged: follower.number + 1,
+                found,
+            }
+            .into());
         }
         Ok(())
     }
@@ -303,7 +374,10 @@ fn discard(dir: &Path, origin: CopyOrigin, reason: &str) -> Result<(), Error> {
         return remove(&tables);
     }
     let target_dir = |number: u32| dir.join(format!("aside-{number}"));
-    let free = (1..=999).map(target_dir).find(|path| !path.exists()).unwrap_or_else(|| target_dir(0));
+    let free = (1..=999)
+        .map(target_dir)
+        .find(|path| !path.exists())
+        .unwrap_or_else(|| target_dir(0));
     fs::rename(&tables, &free).map_err(Error::io("move aside", &tables))?;
     tracing::warn!(
         reason,
@@ -320,7 +394,8 @@ fn drop_copies(dir: &Path) -> Result<(), Error> {
         let entry = entry.map_err(Error::io("read", dir))?;
         if entry.file_name().to_string_lossy().starts_with(COPY_PREFIX) {
             // An earlier run that is still sending it deletes it too.
-            ignore_missing(fs::remove_file(entry.path())).map_err(Error::io("remove", &entry.path()))?;
+            ignore_missing(fs::remove_file(entry.path()))
+                .map_err(Error::io("remove", &entry.path()))?;
         }
     }
     Ok(())

@@ -59,7 +59,11 @@ fn copy(shared: &Shared, file: &Path) -> Result<TableCopy, Error> {
     let _not_closed = lock(&shared.copying);
     let disk = shared.read(|tables| Ok(Arc::clone(tables.disk())))?;
     let (position, log_position) = disk.copy_tables(file)?;
-    Ok(TableCopy { position, log_position, identity: disk.identity() })
+    Ok(TableCopy {
+        position,
+        log_position,
+        identity: disk.identity(),
+    })
 }
 
 /// Saves snapshots when they are due, until all wakers are dropped.
@@ -72,7 +76,9 @@ pub(crate) fn run(
 ) {
     let mut not_before: Option<Instant> = None;
     loop {
-        let pause = not_before.map_or(Duration::MAX, |at| at.saturating_duration_since(Instant::now()));
+        let pause = not_before.map_or(Duration::MAX, |at| {
+            at.saturating_duration_since(Instant::now())
+        });
         if wake.recv_timeout(pause) == Err(RecvTimeoutError::Disconnected) {
             return;
         }
@@ -84,7 +90,12 @@ pub(crate) fn run(
     }
 }
 
-fn save(shared: &Arc<Shared>, meter: &LogMetrics, replication: &ReplicationOptions, dir: &Path) -> bool {
+fn save(
+    shared: &Arc<Shared>,
+    meter: &LogMetrics,
+    replication: &ReplicationOptions,
+    dir: &Path,
+) -> bool {
     let (start, behind) = (Instant::now(), meter.start_snapshot());
     let file = temporary(dir);
     let saved = make_and_save(shared, replication, behind.1, &file);
@@ -119,7 +130,10 @@ fn make_and_save(
     log.save(&snapshot, file)?;
     let ours = delta::list(log, identity)?;
     if let Some(oldest) = oldest_retained(&ours) {
-        for old in ours.iter().filter(|old| old.position.position < oldest.position) {
+        for old in ours
+            .iter()
+            .filter(|old| old.position.position < oldest.position)
+        {
             log.delete_snapshot(old)?;
         }
         // Entry numbers of a log that was recreated meanwhile are not comparable.
@@ -129,7 +143,12 @@ fn make_and_save(
         }
     }
     let (position, is_delta) = (snapshot.position.position, snapshot.base.is_some());
-    tracing::debug!(position, is_delta, bytes = snapshot.bytes, "shard snapshot saved");
+    tracing::debug!(
+        position,
+        is_delta,
+        bytes = snapshot.bytes,
+        "shard snapshot saved"
+    );
     Ok(position)
 }
 
@@ -141,8 +160,12 @@ fn make_and_save(
 /// after them.
 fn oldest_retained(snapshots: &[Snapshot]) -> Option<LogPosition> {
     let retained: Vec<_> = delta::chains(snapshots).take(RETAINED_SNAPSHOTS).collect();
-    let full = retained.iter().filter_map(|chain| chain.first()).map(|full| full.position);
-    full.min_by_key(|full| full.position).filter(|_| retained.len() == RETAINED_SNAPSHOTS)
+    let full = retained
+        .iter()
+        .filter_map(|chain| chain.first())
+        .map(|full| full.position);
+    full.min_by_key(|full| full.position)
+        .filter(|_| retained.len() == RETAINED_SNAPSHOTS)
 }
 
 /// Writes the next snapshot: a delta if the tables are large and little has changed, otherwise a copy of the
@@ -159,12 +182,24 @@ fn make(
         && delta::is_worthwhile(&chain, log_bytes)
         && let Some(position) = delta::write(log, &base, shared.memtable_bytes, file)?
     {
-        return Ok(Some(Snapshot { position, base: Some(base), bytes: size(file)? }));
+        return Ok(Some(Snapshot {
+            position,
+            base: Some(base),
+            bytes: size(file)?,
+        }));
     }
     fs::remove_file(file).ok();
     let TableCopy { log_position, .. } = copy(shared, file)?;
     let position = log_position.filter(|position| position.number > 0);
-    position.map(|position| Ok(Snapshot { position, base: None, bytes: size(file)? })).transpose()
+    position
+        .map(|position| {
+            Ok(Snapshot {
+                position,
+                base: None,
+                bytes: size(file)?,
+            })
+        })
+        .transpose()
 }
 
 fn size(file: &Path) -> Result<u64, Error> {
@@ -183,25 +218,46 @@ mod tests {
     use super::*;
 
     fn at(position: u64) -> LogPosition {
-        LogPosition { log: [7; 16], position, number: position * 2, epoch: 1, writer: 1 }
+        LogPosition {
+            log: [7; 16],
+            position,
+            number: position * 2,
+            epoch: 1,
+            writer: 1,
+        }
     }
 
     fn snapshot(position: u64, base: Option<u64>) -> Snapshot {
-        Snapshot { position: at(position), base: base.map(at), bytes: 1 }
+        Snapshot {
+            position: at(position),
+            base: base.map(at),
+            bytes: 1,
+        }
     }
 
     #[test]
     fn full_snapshot_replaces_a_delta_of_its_position_in_a_chain() {
-        let snapshots = [snapshot(21, Some(14)), snapshot(14, Some(7)), snapshot(14, None)];
+        let snapshots = [
+            snapshot(21, Some(14)),
+            snapshot(14, Some(7)),
+            snapshot(14, None),
+        ];
         let chains: Vec<_> = delta::chains(&snapshots).collect();
-        assert_eq!(chains, [vec![snapshots[2], snapshots[0]], vec![snapshots[2]]]);
+        assert_eq!(
+            chains,
+            [vec![snapshots[2], snapshots[0]], vec![snapshots[2]]]
+        );
     }
 
     #[test]
     fn deletion_retains_the_full_snapshots_of_the_two_newest_complete_chains() {
         let incomplete = [snapshot(40, Some(33)), snapshot(35, Some(3))];
-        let complete =
-            [snapshot(28, Some(21)), snapshot(21, Some(14)), snapshot(14, None), snapshot(7, None)];
+        let complete = [
+            snapshot(28, Some(21)),
+            snapshot(21, Some(14)),
+            snapshot(14, None),
+            snapshot(7, None),
+        ];
         let snapshots = [&incomplete[..], &complete[..]].concat();
         assert_eq!(oldest_retained(&snapshots), Some(at(14)));
         assert_eq!(oldest_retained(&snapshots[4..]), Some(at(7)));

@@ -29,8 +29,14 @@ impl DedupePurge {
     /// Returns a purge of the keys before `end` that continues the current one.
     pub(super) fn extended(current: Option<Self>, end: Key) -> Self {
         match current {
-            Some(purge) => Self { end: end.max(purge.end), ..purge },
-            None => Self { from: Key::new(), end },
+            Some(purge) => Self {
+                end: end.max(purge.end),
+                ..purge
+            },
+            None => Self {
+                from: Key::new(),
+                end,
+            },
         }
     }
 
@@ -51,7 +57,13 @@ impl DedupePurge {
             record.delete(Table::Dedupe, key)?;
             Ok(ControlFlow::Continue(()))
         })?;
-        Ok((purged, next.map(|from| Self { from, end: self.end })))
+        Ok((
+            purged,
+            next.map(|from| Self {
+                from,
+                end: self.end,
+            }),
+        ))
     }
 }
 
@@ -62,13 +74,20 @@ pub(super) fn purge_instance(
     row: &[u8],
     version: u64,
 ) -> Result<Option<Instance>, Error> {
-    let unchanged = stored(tables, row)?.filter(|stored| stored.version == version && stored.is_finished());
+    let unchanged =
+        stored(tables, row)?.filter(|stored| stored.version == version && stored.is_finished());
     if unchanged.is_none() || has_any(tables, Table::BufferedInput, row)? {
         return Ok(None);
     }
     let mut remaining = PURGE_BATCH;
     for table in [Table::History, Table::JobLog] {
-        delete_some(tables, record, table, &KeyRange::of_prefix(Key::from_slice(row)), &mut remaining)?;
+        delete_some(
+            tables,
+            record,
+            table,
+            &KeyRange::of_prefix(Key::from_slice(row)),
+            &mut remaining,
+        )?;
     }
     if remaining == 0 {
         return Ok(None);
@@ -89,8 +108,14 @@ pub(super) fn purge_tasks(
     let mut remaining = PURGE_BATCH;
     for id in tasks {
         let key = keys.task(instance, *id);
-        let row = tables.get(Table::Task, &key, |bytes| decode::<TaskRow>(Table::Task, bytes))?;
-        let is_orphaned = |row: &TaskRow| stored.as_ref().is_none_or(|of| row.updated_at < of.created_at);
+        let row = tables.get(Table::Task, &key, |bytes| {
+            decode::<TaskRow>(Table::Task, bytes)
+        })?;
+        let is_orphaned = |row: &TaskRow| {
+            stored
+                .as_ref()
+                .is_none_or(|of| row.updated_at < of.created_at)
+        };
         if row.transpose()?.is_some_and(|row| is_orphaned(&row)) {
             let events = KeyRange::of_prefix(key.clone());
             delete_some(tables, record, Table::TaskEvent, &events, &mut remaining)?;
@@ -123,7 +148,9 @@ pub(super) fn delete_some(
 
 /// Returns the stored instance of a row.
 pub(super) fn stored(tables: &MergedTables, row: &[u8]) -> Result<Option<Instance>, Error> {
-    tables.get(Table::Instance, row, |bytes| decode(Table::Instance, bytes))?.transpose()
+    tables
+        .get(Table::Instance, row, |bytes| decode(Table::Instance, bytes))?
+        .transpose()
 }
 
 fn has_any(tables: &MergedTables, table: Table, prefix: &[u8]) -> Result<bool, Error> {
@@ -153,7 +180,10 @@ mod tests {
             apply(commit)
         };
         let group = [large("o-1"), large("o-2")];
-        assert!(matches!(writer.commit(&group, at(5)), Err(Error::TooLarge { .. })));
+        assert!(matches!(
+            writer.commit(&group, at(5)),
+            Err(Error::TooLarge { .. })
+        ));
         assert_eq!(reader.position(), 0, "nothing is committed");
         // The committer divides the group.
         for change in group {
@@ -168,16 +198,30 @@ mod tests {
         let (mut writer, reader) = open(dir.path(), small()).unwrap();
         let key = key("acme", "o-1");
         let id = |number: u128| DedupeKey::from_uuid(Uuid::from_u128(number));
-        let applied =
-            |number| apply(Commit { dedupe_key: Some(id(number)), ..Commit::empty(key.clone(), at(5)) });
+        let applied = |number| {
+            apply(Commit {
+                dedupe_key: Some(id(number)),
+                ..Commit::empty(key.clone(), at(5))
+            })
+        };
         let old: Vec<_> = (0..3000).map(applied).collect();
         writer.commit(&old, at(5)).unwrap();
         let now = at(5).saturating_add(small().dedupe_window * 3);
-        let counts = || (reader.stats().dedupe_backlog, reader.count_expired_dedupe_keys(now).unwrap());
+        let counts = || {
+            (
+                reader.stats().dedupe_backlog,
+                reader.count_expired_dedupe_keys(now).unwrap(),
+            )
+        };
         assert_eq!(counts().1, 3000);
-        writer.commit(&[Change::PurgeDedupe { before: now }], now).unwrap();
+        writer
+            .commit(&[Change::PurgeDedupe { before: now }], now)
+            .unwrap();
         assert_eq!(counts(), (2000, 2000));
-        assert!(!reader.is_dedupe_purge_due(now).unwrap(), "it is in progress");
+        assert!(
+            !reader.is_dedupe_purge_due(now).unwrap(),
+            "it is in progress"
+        );
         for n in 0..100 {
             let group: Vec<_> = (0..9).map(|m| applied(10_000 + n * 9 + m)).collect();
             writer.commit(&group, now).unwrap();
@@ -191,8 +235,14 @@ mod tests {
         writer.recover().unwrap();
         assert!(reader.is_dedupe_purge_due(now).unwrap());
         assert_eq!(reader.stats().dedupe_backlog, 200);
-        writer.commit(&[Change::PurgeDedupe { before: now }], now).unwrap();
+        writer
+            .commit(&[Change::PurgeDedupe { before: now }], now)
+            .unwrap();
         assert_eq!((counts(), writer.is_purging()), ((0, 0), false));
-        assert!(reader.is_duplicate(&key, id(10_000 + 99 * 9 + 8), now).unwrap());
+        assert!(
+            reader
+                .is_duplicate(&key, id(10_000 + 99 * 9 + 8), now)
+                .unwrap()
+        );
     }
 }

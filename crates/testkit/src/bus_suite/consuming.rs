@@ -25,7 +25,10 @@ pub async fn unacknowledged_messages_are_redelivered_after_reopening(fixture: &i
     let redelivered = take(&mut *consumer, 6).await;
     assert_eq!(sequences(&redelivered), sequences(&deliveries[4..]));
     let mut other = subscribe(&*bus, subscription("d", &["a.b"])).await;
-    assert_eq!(sequences(&take(&mut *other, 10).await), sequences(&deliveries));
+    assert_eq!(
+        sequences(&take(&mut *other, 10).await),
+        sequences(&deliveries)
+    );
 }
 
 /// The durable ack floor of a subscription is the end of the gapless prefix of its acknowledged
@@ -44,7 +47,11 @@ pub async fn ack_floor_is_the_end_of_the_gapless_prefix(fixture: &impl BusFixtur
     assert!((delivered[2]..delivered[3]).contains(&acker.ack_floor()));
     drop(consumer);
     let mut consumer = subscribe(&*bus, subscription("c", &["a.b"])).await;
-    assert_eq!(sequences(&take(&mut *consumer, 3).await), delivered[3..], "the gap and all later messages");
+    assert_eq!(
+        sequences(&take(&mut *consumer, 3).await),
+        delivered[3..],
+        "the gap and all later messages"
+    );
 }
 
 /// A message with a negative acknowledgement (`nak`) is redelivered.
@@ -57,12 +64,18 @@ pub async fn nak_redelivers(fixture: &impl BusFixture) {
     acker.ack(delivered[2]);
     acker.nak(delivered[1]);
     let redelivered = take(&mut *consumer, 1).await;
-    assert_eq!((redelivered[0].sequence, redelivered[0].attempt), (delivered[1], 2));
+    assert_eq!(
+        (redelivered[0].sequence, redelivered[0].attempt),
+        (delivered[1], 2)
+    );
     assert_eq!(*redelivered[0].message, message("a.b", 1));
     acker.nak(delivered[1]);
     acker.nak(delivered[0]);
-    let mut redelivered: Vec<_> =
-        take(&mut *consumer, 2).await.iter().map(|delivery| (delivery.sequence, delivery.attempt)).collect();
+    let mut redelivered: Vec<_> = take(&mut *consumer, 2)
+        .await
+        .iter()
+        .map(|delivery| (delivery.sequence, delivery.attempt))
+        .collect();
     redelivered.sort_unstable();
     assert_eq!(redelivered, [(delivered[0], 2), (delivered[1], 3)]);
     acker.ack(delivered[0]);
@@ -76,7 +89,10 @@ pub async fn max_in_flight_is_enforced(fixture: &impl BusFixture) {
     publish(&*bus, "a.b", 0..20).await;
     let mut consumer = subscribe(
         &*bus,
-        Subscription { max_in_flight: MaxInFlight::total(4), ..subscription("c", &["a.b"]) },
+        Subscription {
+            max_in_flight: MaxInFlight::total(4),
+            ..subscription("c", &["a.b"])
+        },
     )
     .await;
     let acker = consumer.acker();
@@ -102,17 +118,29 @@ pub async fn max_in_flight_is_enforced(fixture: &impl BusFixture) {
 pub async fn tenants_are_served_in_turn(fixture: &impl BusFixture) {
     let bus = fixture.open().await;
     publish(&*bus, "tenant.loud.a.b", 0..10).await;
-    let limit = MaxInFlight { total: 100, per_tenant: Some(2) };
+    let limit = MaxInFlight {
+        total: 100,
+        per_tenant: Some(2),
+    };
     let filters = ["tenant.*.a.b"];
-    let mut consumer =
-        subscribe(&*bus, Subscription { max_in_flight: limit, ..subscription("c", &filters) }).await;
+    let mut consumer = subscribe(
+        &*bus,
+        Subscription {
+            max_in_flight: limit,
+            ..subscription("c", &filters)
+        },
+    )
+    .await;
     let acker = consumer.acker();
     let first = take(&mut *consumer, 2).await;
     publish(&*bus, "tenant.quiet.a.b", 10..12).await;
     let quiet = take(&mut *consumer, 2).await;
     assert_eq!((bodies(&first), bodies(&quiet)), (vec![0, 1], vec![10, 11]));
     acker.ack_all(&sequences(&quiet));
-    assert!(acker.ack_floor() < first[0].sequence, "messages that wait are below the later ones");
+    assert!(
+        acker.ack_floor() < first[0].sequence,
+        "messages that wait are below the later ones"
+    );
     acker.ack(first[1].sequence);
     assert_eq!(bodies(&take(&mut *consumer, 1).await), [2]);
     acker.nak(first[0].sequence);
@@ -128,10 +156,16 @@ pub async fn tenants_are_served_in_turn(fixture: &impl BusFixture) {
 /// A consumer can start after a given sequence instead of the ack floor.
 pub async fn consumer_can_start_after_a_position(fixture: &impl BusFixture) {
     let bus = fixture.open().await;
-    let published: Vec<_> =
-        publish(&*bus, "a.b", 0..6).await.iter().map(|receipt| receipt.sequence).collect();
+    let published: Vec<_> = publish(&*bus, "a.b", 0..6)
+        .await
+        .iter()
+        .map(|receipt| receipt.sequence)
+        .collect();
     let position = |sequence| Some(StreamPosition::after(bus.stream_id(), sequence));
-    let after = |sequence| Subscription { start_after: position(sequence), ..subscription("c", &["a.b"]) };
+    let after = |sequence| Subscription {
+        start_after: position(sequence),
+        ..subscription("c", &["a.b"])
+    };
     let mut consumer = subscribe(&*bus, after(published[1])).await;
     assert_eq!(sequences(&take(&mut *consumer, 4).await), published[2..]);
     for sequence in &published[2..] {
@@ -139,7 +173,11 @@ pub async fn consumer_can_start_after_a_position(fixture: &impl BusFixture) {
     }
     drop(consumer);
     let mut consumer = subscribe(&*bus, after(published[3])).await;
-    assert_eq!(sequences(&take(&mut *consumer, 2).await), published[4..], "after the position");
+    assert_eq!(
+        sequences(&take(&mut *consumer, 2).await),
+        published[4..],
+        "after the position"
+    );
     assert!((published[3]..published[4]).contains(&consumer.acker().ack_floor()));
     drop(consumer);
     let mut consumer = subscribe(&*bus, after(published[5])).await;
@@ -161,7 +199,10 @@ pub async fn subscriptions_are_independent(fixture: &impl BusFixture) {
     assert!(second.acker().ack_floor() < deliveries[0].sequence);
     drop(second);
     let mut second = subscribe(&*bus, subscription("second", &["a.b"])).await;
-    assert_eq!(sequences(&take(&mut *second, 5).await), sequences(&deliveries));
+    assert_eq!(
+        sequences(&take(&mut *second, 5).await),
+        sequences(&deliveries)
+    );
 }
 
 /// `next` waits and returns when a message arrives.
@@ -217,7 +258,10 @@ pub async fn durable_name_has_one_consumer(fixture: &impl BusFixture) {
     let bus = fixture.open().await;
     let consumer = subscribe(&*bus, subscription("c", &["a"])).await;
     let second = bus.subscribe(subscription("c", &["a"])).await.map(|_| ());
-    assert!(matches!(&second, Err(Error::InUse(name)) if name == "c"), "{second:?}");
+    assert!(
+        matches!(&second, Err(Error::InUse(name)) if name == "c"),
+        "{second:?}"
+    );
     drop(consumer);
     subscribe(&*bus, subscription("c", &["a"])).await;
 }
@@ -238,7 +282,11 @@ pub async fn ack_is_idempotent(fixture: &impl BusFixture) {
         acker.nak(delivered[0]);
     }
     assert!((delivered[0]..delivered[1]).contains(&acker.ack_floor()));
-    assert_eq!(bodies(&take(&mut *consumer, 1).await), [2], "neither repeated nor skipped");
+    assert_eq!(
+        bodies(&take(&mut *consumer, 1).await),
+        [2],
+        "neither repeated nor skipped"
+    );
     drop(consumer);
     acker.ack(delivered[1]);
     let mut consumer = subscribe(&*bus, subscription("c", &["a.b"])).await;
@@ -251,9 +299,17 @@ pub async fn ack_is_idempotent(fixture: &impl BusFixture) {
 pub async fn partition_receives_its_slots_only(fixture: &impl BusFixture) {
     let bus = fixture.open().await;
     let slots = SlotAssigner::with_key_sharded([TenantId::new("big").expect("a valid tenant id")]);
-    let partition = |range| Partition { slots: slots.clone(), range };
+    let partition = |range| Partition {
+        slots: slots.clone(),
+        range,
+    };
     let partitions = [partition(0..300), partition(300..SLOTS)];
-    let names = (0..20).flat_map(|n| [format!("tenant.t{n}.a.b"), format!("tenant.big.workflow.saga.{n}")]);
+    let names = (0..20).flat_map(|n| {
+        [
+            format!("tenant.t{n}.a.b"),
+            format!("tenant.big.workflow.saga.{n}"),
+        ]
+    });
     let subjects: Vec<String> = names.collect();
     for (subject, body) in subjects.iter().zip(0..) {
         publish(&*bus, subject, body..body + 1).await;
@@ -267,7 +323,10 @@ pub async fn partition_receives_its_slots_only(fixture: &impl BusFixture) {
             .map(|(_, body)| body)
             .collect();
         assert!(!own_bodies.is_empty() && own_bodies.len() < subjects.len());
-        let own = Subscription { partition: Some(partition), ..subscription(name, &["tenant.>"]) };
+        let own = Subscription {
+            partition: Some(partition),
+            ..subscription(name, &["tenant.>"])
+        };
         let mut consumer = subscribe(&*bus, own).await;
         let deliveries = take(&mut *consumer, own_bodies.len()).await;
         assert_eq!(bodies(&deliveries), own_bodies);

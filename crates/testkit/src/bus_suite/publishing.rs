@@ -19,7 +19,11 @@ pub async fn publish_is_durable(fixture: &impl BusFixture) {
     let bus = fixture.open().await;
     assert_eq!(bus.last_sequence().await.expect("the bus responds"), last);
     let mut consumer = subscribe(&*bus, subscription("c", &["a.b"])).await;
-    assert!(bodies(&take(&mut *consumer, 50).await).into_iter().eq(0..50));
+    assert!(
+        bodies(&take(&mut *consumer, 50).await)
+            .into_iter()
+            .eq(0..50)
+    );
     let more = publish(&*bus, "a.b", 50..51).await;
     assert!(more[0].sequence > last, "sequences continue");
 }
@@ -32,7 +36,10 @@ pub async fn messages_arrive_intact_and_in_order(fixture: &impl BusFixture) {
     assert!(receipts.iter().all(|receipt| !receipt.duplicate));
     let mut consumer = subscribe(
         &*bus,
-        Subscription { max_in_flight: MaxInFlight::total(5000), ..subscription("c", &[">"]) },
+        Subscription {
+            max_in_flight: MaxInFlight::total(5000),
+            ..subscription("c", &[">"])
+        },
     )
     .await;
     let deliveries = take(&mut *consumer, 2000).await;
@@ -48,7 +55,8 @@ pub async fn concurrent_publishers_get_unique_sequences(fixture: &impl BusFixtur
     let mut publishers = tokio::task::JoinSet::new();
     for publisher in 0..50 {
         let bus = Arc::clone(&bus);
-        publishers.spawn(async move { publish(&*bus, "a.b", publisher * 10..publisher * 10 + 10).await });
+        publishers
+            .spawn(async move { publish(&*bus, "a.b", publisher * 10..publisher * 10 + 10).await });
     }
     let mut all = Vec::new();
     for receipts in publishers.join_all().await {
@@ -64,21 +72,43 @@ pub async fn concurrent_publishers_get_unique_sequences(fixture: &impl BusFixtur
 /// sequence.
 pub async fn duplicate_message_id_is_stored_once(fixture: &impl BusFixture) {
     let bus = fixture.open().await;
-    let first =
-        bus.publish(vec![with_id("a", "1").into(), with_id("a", "2").into()]).await.expect("accepted");
-    let repeated =
-        bus.publish(vec![with_id("a", "2").into(), with_id("a", "3").into()]).await.expect("accepted");
-    assert_eq!(repeated[0], PublishAck { sequence: first[1].sequence, duplicate: true });
+    let first = bus
+        .publish(vec![with_id("a", "1").into(), with_id("a", "2").into()])
+        .await
+        .expect("accepted");
+    let repeated = bus
+        .publish(vec![with_id("a", "2").into(), with_id("a", "3").into()])
+        .await
+        .expect("accepted");
+    assert_eq!(
+        repeated[0],
+        PublishAck {
+            sequence: first[1].sequence,
+            duplicate: true
+        }
+    );
     assert!(!repeated[1].duplicate);
     drop(bus);
     let bus = fixture.open().await;
-    let later = bus.publish(vec![with_id("a", "1").into()]).await.expect("accepted");
-    assert_eq!(later, [PublishAck { sequence: first[0].sequence, duplicate: true }]);
+    let later = bus
+        .publish(vec![with_id("a", "1").into()])
+        .await
+        .expect("accepted");
+    assert_eq!(
+        later,
+        [PublishAck {
+            sequence: first[0].sequence,
+            duplicate: true
+        }]
+    );
     publish(&*bus, "a", 7..8).await;
     publish(&*bus, "a", 7..8).await;
     let mut consumer = subscribe(&*bus, subscription("c", &["a"])).await;
     let deliveries = take(&mut *consumer, 5).await;
-    let ids: Vec<_> = deliveries.iter().map(|delivery| delivery.message.id.as_deref()).collect();
+    let ids: Vec<_> = deliveries
+        .iter()
+        .map(|delivery| delivery.message.id.as_deref())
+        .collect();
     assert_eq!(
         ids,
         [Some("1"), Some("2"), Some("3"), None, None],
@@ -132,32 +162,76 @@ pub async fn overlapping_filters_deliver_once(fixture: &impl BusFixture) {
 pub async fn invalid_subjects_are_rejected(fixture: &impl BusFixture) {
     let bus = fixture.open().await;
     let long = "x".repeat(5000);
-    for subject in ["", ".", "a.", ".a", "a..b", "a b", "a.*", "a.>", "a\r\nb", "a\0", "$JS.API.INFO", &long]
-    {
-        let rejected = bus.publish(vec![message("a.b", 0).into(), message(subject, 1).into()]).await;
-        assert!(matches!(rejected, Err(Error::InvalidSubject { .. })), "{subject:?}");
+    for subject in [
+        "",
+        ".",
+        "a.",
+        ".a",
+        "a..b",
+        "a b",
+        "a.*",
+        "a.>",
+        "a\r\nb",
+        "a\0",
+        "$JS.API.INFO",
+        &long,
+    ] {
+        let rejected = bus
+            .publish(vec![message("a.b", 0).into(), message(subject, 1).into()])
+            .await;
+        assert!(
+            matches!(rejected, Err(Error::InvalidSubject { .. })),
+            "{subject:?}"
+        );
     }
     for filter in ["", "a..b", "a.b*", ">.a", "a b", "$JS.>"] {
-        let rejected = bus.subscribe(subscription("c", &[filter])).await.map(|_| ());
-        assert!(matches!(rejected, Err(Error::InvalidSubject { .. })), "{filter:?}");
+        let rejected = bus
+            .subscribe(subscription("c", &[filter]))
+            .await
+            .map(|_| ());
+        assert!(
+            matches!(rejected, Err(Error::InvalidSubject { .. })),
+            "{filter:?}"
+        );
     }
     let mut consumer = subscribe(&*bus, subscription("c", &[">"])).await;
     publish(&*bus, "end", 9..10).await;
-    assert_eq!(bodies(&take(&mut *consumer, 1).await), [9], "nothing was stored, and the name is unused");
+    assert_eq!(
+        bodies(&take(&mut *consumer, 1).await),
+        [9],
+        "nothing was stored, and the name is unused"
+    );
 }
 
 /// Bodies with arbitrary bytes, empty bodies, no headers and several headers are preserved.
 pub async fn arbitrary_payloads_round_trip(fixture: &impl BusFixture) {
     let bus = fixture.open().await;
     let header = |name: &str, value: &str| (name.into(), value.into());
-    let base = Message { subject: "a".to_owned(), id: None, headers: Vec::new(), payload: Bytes::new() };
+    let base = Message {
+        subject: "a".to_owned(),
+        id: None,
+        headers: Vec::new(),
+        payload: Bytes::new(),
+    };
     let all = [
         base.clone(),
-        Message { payload: Bytes::from((0..=255).collect::<Vec<u8>>()), ..base.clone() },
-        Message { headers: vec![header("A-B", "c%20d"), header("e", "f:g")], ..base.clone() },
-        Message { id: Some("%C3%A9:1".to_owned()), payload: Bytes::from(vec![7; 300_000]), ..base },
+        Message {
+            payload: Bytes::from((0..=255).collect::<Vec<u8>>()),
+            ..base.clone()
+        },
+        Message {
+            headers: vec![header("A-B", "c%20d"), header("e", "f:g")],
+            ..base.clone()
+        },
+        Message {
+            id: Some("%C3%A9:1".to_owned()),
+            payload: Bytes::from(vec![7; 300_000]),
+            ..base
+        },
     ];
-    bus.publish(all.iter().cloned().map(Arc::new).collect()).await.expect("accepted");
+    bus.publish(all.iter().cloned().map(Arc::new).collect())
+        .await
+        .expect("accepted");
     drop(bus);
     let bus = fixture.open().await;
     let mut consumer = subscribe(&*bus, subscription("c", &["a"])).await;

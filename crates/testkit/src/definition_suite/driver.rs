@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use orlog_model::{
-    CorrelationId, Event, EventId, EventType, Failure, InstanceKey, Reference, Status, TaskChange, TaskSpec,
-    TenantId, TimerChange, Timestamp, Transition, WaitKind, Work, WorkOutcome,
+    CorrelationId, Event, EventId, EventType, Failure, InstanceKey, Reference, Status, TaskChange,
+    TaskSpec, TenantId, TimerChange, Timestamp, Transition, WaitKind, Work, WorkOutcome,
 };
 use orlog_program::{Context, Migration, Program, ProgramInput, ProgramOutput};
 use serde_json::Value;
@@ -63,8 +63,12 @@ impl<'a> InstanceDriver<'a> {
     /// # Panics
     /// If the event type is invalid.
     pub fn event(&mut self, kind: &str, data: Value) -> Result<String, String> {
-        let definition = self.program.as_compiled().map(orlog_program::CompiledDefinition::definition);
-        let known = definition.and_then(|it| it.events.iter().find(|(name, _)| name.as_str() == kind));
+        let definition = self
+            .program
+            .as_compiled()
+            .map(orlog_program::CompiledDefinition::definition);
+        let known =
+            definition.and_then(|it| it.events.iter().find(|(name, _)| name.as_str() == kind));
         let newest = known.and_then(|(_, form)| form.accepts.iter().max());
         self.event_of(kind, newest.copied().unwrap_or(1), data)
     }
@@ -118,7 +122,10 @@ impl<'a> InstanceDriver<'a> {
     /// # Errors
     /// The reason why nothing changed.
     pub fn outcome(&mut self, tag: &str, work_outcome: &WorkOutcome) -> Result<String, String> {
-        self.take(&ProgramInput::WorkResult { tag, outcome: work_outcome })
+        self.take(&ProgramInput::WorkResult {
+            tag,
+            outcome: work_outcome,
+        })
     }
 
     /// Advances the time; due timers fire in order.
@@ -143,7 +150,8 @@ impl<'a> InstanceDriver<'a> {
     /// The timer is not armed, or is stale.
     pub fn fire(&mut self, name: &str, after: Duration) -> Result<String, String> {
         let armed = self.timers.iter().position(|(armed, _)| armed == name);
-        self.timers.remove(armed.ok_or_else(|| format!("the timer {name} is not armed"))?);
+        self.timers
+            .remove(armed.ok_or_else(|| format!("the timer {name} is not armed"))?);
         self.now = self.now.saturating_add(after);
         self.take(&ProgramInput::Timer { name })
     }
@@ -156,8 +164,13 @@ impl<'a> InstanceDriver<'a> {
     }
 
     fn next_due(&self, end: Timestamp) -> Option<usize> {
-        let due = self.timers.iter().enumerate().filter(|(_, (_, due))| *due <= end);
-        due.min_by_key(|(index, (_, due))| (*due, *index)).map(|(index, _)| index)
+        let due = self
+            .timers
+            .iter()
+            .enumerate()
+            .filter(|(_, (_, due))| *due <= end);
+        due.min_by_key(|(index, (_, due))| (*due, *index))
+            .map(|(index, _)| index)
     }
 
     /// Cancels the instance.
@@ -204,15 +217,26 @@ impl<'a> InstanceDriver<'a> {
             pending_work: &[],
             attempts: 0,
         };
-        let migration = to.migrate(self.program, self.state.as_deref().unwrap_or_default(), &context)?;
+        let migration = to.migrate(
+            self.program,
+            self.state.as_deref().unwrap_or_default(),
+            &context,
+        )?;
         self.program = to;
-        let renamed =
-            |tag: &str| migration.tags.iter().find(|(old, _)| old.as_str() == tag).map(|(_, new)| new);
+        let renamed = |tag: &str| {
+            migration
+                .tags
+                .iter()
+                .find(|(old, _)| old.as_str() == tag)
+                .map(|(_, new)| new)
+        };
         for requested in &mut self.was_requested {
             *requested = renamed(requested).map_or_else(|| requested.clone(), ToString::to_string);
         }
         for task in &mut self.tasks {
-            task.tag = renamed(task.tag.as_str()).cloned().unwrap_or_else(|| task.tag.clone());
+            task.tag = renamed(task.tag.as_str())
+                .cloned()
+                .unwrap_or_else(|| task.tag.clone());
         }
         self.timers.clear();
         self.apply(migration.transition.clone());
@@ -240,7 +264,9 @@ impl<'a> InstanceDriver<'a> {
         assert_eq!(output, decide(), "the same input produced another output");
         match output.map_err(|fault| fault.to_string())? {
             ProgramOutput::Applied(transition) => Ok(self.apply(*transition)),
-            ProgramOutput::Ignored(reason) | ProgramOutput::Rejected(reason) => Err(reason.into_owned()),
+            ProgramOutput::Ignored(reason) | ProgramOutput::Rejected(reason) => {
+                Err(reason.into_owned())
+            }
         }
     }
 
@@ -248,7 +274,8 @@ impl<'a> InstanceDriver<'a> {
         self.version += 1;
         for work in &transition.work {
             if let Some(tag) = work.tag() {
-                self.was_requested.retain(|requested| requested != tag.as_str());
+                self.was_requested
+                    .retain(|requested| requested != tag.as_str());
                 self.was_requested.push(tag.to_string());
             }
         }
@@ -256,8 +283,14 @@ impl<'a> InstanceDriver<'a> {
             TaskChange::Open(form) => Some(&form.tag),
             TaskChange::Assign { .. } | TaskChange::Close { .. } => None,
         });
-        let tags = transition.work.iter().filter_map(Work::tag).chain(tasks).map(ToString::to_string);
-        self.was_compensated.extend(tags.filter(|tag| tag.starts_with("compensate:")));
+        let tags = transition
+            .work
+            .iter()
+            .filter_map(Work::tag)
+            .chain(tasks)
+            .map(ToString::to_string);
+        self.was_compensated
+            .extend(tags.filter(|tag| tag.starts_with("compensate:")));
         self.work.extend(transition.work.iter().cloned());
         for change in &transition.timers {
             let (TimerChange::Arm { name, .. } | TimerChange::Cancel { name }) = change;
@@ -269,7 +302,10 @@ impl<'a> InstanceDriver<'a> {
         if transition.status.is_final() || transition.status == Status::Stuck {
             self.timers.clear();
         }
-        transition.tasks.iter().for_each(|change| self.change_task(change));
+        transition
+            .tasks
+            .iter()
+            .for_each(|change| self.change_task(change));
         self.state = Some(transition.state.clone());
         if let Some(reported) = &transition.failure {
             self.failure = Some(reported.failure.clone());
@@ -285,7 +321,11 @@ impl<'a> InstanceDriver<'a> {
                 self.tasks.retain(|task| task.tag != form.tag);
                 self.tasks.push(form.clone());
             }
-            TaskChange::Assign { tag, roles, assignee } => {
+            TaskChange::Assign {
+                tag,
+                roles,
+                assignee,
+            } => {
                 for task in self.tasks.iter_mut().filter(|task| task.tag == *tag) {
                     task.roles.clone_from(roles);
                     task.assignee.clone_from(assignee);
@@ -298,7 +338,9 @@ impl<'a> InstanceDriver<'a> {
     /// Returns the version of the history entry that the last transition deletes.
     #[must_use]
     pub fn forgets(&self) -> Option<u64> {
-        self.last.as_ref().and_then(|transition| transition.run.forgets)
+        self.last
+            .as_ref()
+            .and_then(|transition| transition.run.forgets)
     }
 
     /// Returns the status.
@@ -359,7 +401,10 @@ impl<'a> InstanceDriver<'a> {
     /// Returns the readable view of the state; null before the instance has started.
     #[must_use]
     pub fn state_view(&self) -> Value {
-        self.state.as_deref().and_then(|state| self.program.view_state(state)).unwrap_or_default()
+        self.state
+            .as_deref()
+            .and_then(|state| self.program.view_state(state))
+            .unwrap_or_default()
     }
 
     /// Returns the timer changes of the last transition.
@@ -372,7 +417,9 @@ impl<'a> InstanceDriver<'a> {
     #[must_use]
     pub fn waits(&self) -> Vec<(WaitKind, String)> {
         let waits = self.last.iter().flat_map(|t| &t.waits);
-        waits.map(|wait| (wait.kind, wait.name.to_string())).collect()
+        waits
+            .map(|wait| (wait.kind, wait.name.to_string()))
+            .collect()
     }
 
     /// Returns the last failure.

@@ -13,12 +13,24 @@ pub fn succeeded(payload: Value) -> WorkOutcome {
 #[must_use]
 pub fn in_doubt() -> WorkOutcome {
     let message = "the outcome is unknown".to_owned();
-    WorkOutcome::TimedOut { failure: Failure { code: IN_DOUBT.to_owned(), message } }
+    WorkOutcome::TimedOut {
+        failure: Failure {
+            code: IN_DOUBT.to_owned(),
+            message,
+        },
+    }
 }
 
 /// Returns a permanent failure with this code.
 #[must_use]
 pub fn failed(code: &str) -> WorkOutcome {
-    let failure = Failure { code: code.to_owned(), message: format!("failed with {code}") };
-    WorkOutcome::Failed { event: None, failure, payload: Value::Null }
+    let failure = Failure {
+        code: code.to_owned(),
+        message: format!("failed with {code}"),
+    };
+    WorkOutcome::Failed {
+        event: None,
+        failure,
+        payload: Value::Null,
+    }
 }

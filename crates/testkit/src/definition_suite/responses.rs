@@ -20,13 +20,22 @@ pub(super) struct PendingTag<'a> {
 
 impl<'a> PendingTag<'a> {
     pub(super) fn of(definition: &'a Definition, tag: &str) -> Option<Self> {
-        let (compensation, rest) = tag.strip_prefix("compensate:").map_or((false, tag), |rest| (true, rest));
+        let (compensation, rest) = tag
+            .strip_prefix("compensate:")
+            .map_or((false, tag), |rest| (true, rest));
         let (id, element) = match rest.strip_suffix(']').and_then(|rest| rest.split_once('[')) {
             Some((id, number)) => (id, number.parse().ok()),
             None => (rest, None),
         };
-        let step = definition.steps.iter().find(|step| step.id.as_str() == id)?;
-        Some(Self { step, compensation, element })
+        let step = definition
+            .steps
+            .iter()
+            .find(|step| step.id.as_str() == id)?;
+        Some(Self {
+            step,
+            compensation,
+            element,
+        })
     }
 
     pub(super) fn action(&self) -> &'a Action {
@@ -41,8 +50,10 @@ impl<'a> PendingTag<'a> {
         match (self.compensation, &self.step.compensate, &self.step.action) {
             (true, Some(compensation), _) => compensation.ok.clone(),
             (_, _, Action::Event(awaited)) => {
-                let response =
-                    |event: &EventType| ResultMatcher { event: event.clone(), when: awaited.when.clone() };
+                let response = |event: &EventType| ResultMatcher {
+                    event: event.clone(),
+                    when: awaited.when.clone(),
+                };
                 awaited.events.iter().map(response).collect()
             }
             (_, _, _) => self.step.ok.clone(),
@@ -84,17 +95,31 @@ impl<'a> PendingTag<'a> {
 pub fn pending_tags(run: &InstanceDriver<'_>, definition: &Definition) -> Vec<String> {
     let view = run.state_view();
     let mut tags = Vec::new();
-    for (form, step) in definition.steps.iter().zip(view["steps"].as_array().into_iter().flatten()) {
+    for (form, step) in definition
+        .steps
+        .iter()
+        .zip(view["steps"].as_array().into_iter().flatten())
+    {
         let id = form.id.as_str();
         match (&form.foreach, step["rounds"].as_array()) {
             (None, None) => tags.extend(tag(id, &step["state"])),
             (None, Some(rounds)) => {
                 let each = rounds.iter();
-                tags.extend(each.filter_map(|unit| tag(&format!("{id}[{}]", unit["round"]), &unit["state"])));
+                tags.extend(
+                    each.filter_map(|unit| {
+                        tag(&format!("{id}[{}]", unit["round"]), &unit["state"])
+                    }),
+                );
             }
             (Some(_), _) => {
-                let each = step["elements"].as_array().into_iter().flatten().enumerate();
-                tags.extend(each.filter_map(|(n, element)| tag(&format!("{id}[{n}]"), &element["state"])));
+                let each = step["elements"]
+                    .as_array()
+                    .into_iter()
+                    .flatten()
+                    .enumerate();
+                tags.extend(
+                    each.filter_map(|(n, element)| tag(&format!("{id}[{n}]"), &element["state"])),
+                );
             }
         }
     }
@@ -122,7 +147,9 @@ pub fn respond_ok(
     samples: &PayloadSamples,
 ) -> Result<String, String> {
     let definition = saga.definition();
-    let Some(open) = PendingTag::of(definition, tag) else { return Err(format!("unknown tag {tag}")) };
+    let Some(open) = PendingTag::of(definition, tag) else {
+        return Err(format!("unknown tag {tag}"));
+    };
     let ok = open.ok();
     let response = ok.first();
     let in_doubt = is_in_doubt(run, tag);
@@ -154,11 +181,15 @@ pub fn is_in_doubt(run: &InstanceDriver<'_>, tag: &str) -> bool {
     let state = step.map(|step| match (element, step["rounds"].as_array()) {
         (None, _) => &step["state"],
         (Some(n), None) => &step["elements"][n]["state"],
-        (Some(n), Some(rounds)) => {
-            rounds.iter().find(|unit| unit["round"] == n).map_or(&Value::Null, |unit| &unit["state"])
-        }
+        (Some(n), Some(rounds)) => rounds
+            .iter()
+            .find(|unit| unit["round"] == n)
+            .map_or(&Value::Null, |unit| &unit["state"]),
     });
-    matches!(state.and_then(Value::as_str), Some("in_doubt" | "in_doubt_abandoned"))
+    matches!(
+        state.and_then(Value::as_str),
+        Some("in_doubt" | "in_doubt_abandoned")
+    )
 }
 
 /// Applies the decision of an operator whether the work of a tag was executed.
@@ -171,7 +202,9 @@ pub fn resolve_in_doubt(
     decision: &str,
     payload: Value,
 ) -> Result<String, String> {
-    let event = decision.parse().map_err(|error: IdError| error.to_string())?;
+    let event = decision
+        .parse()
+        .map_err(|error: IdError| error.to_string())?;
     run.outcome(tag, &WorkOutcome::succeeded(Some(event), payload))
 }
 
@@ -232,13 +265,26 @@ fn payload(
     let mut payload = samples.response(name);
     if let Some(when) = response.and_then(|response| response.when.as_deref()) {
         let vars = run.state_view()["vars"].clone();
-        let list = open.step.foreach.as_ref().map(|foreach| (foreach, elements(&foreach.list, &vars)));
-        let element = list.as_ref().zip(open.element).map(|((foreach, list), index)| {
-            (foreach.name.as_str(), list.get(index).cloned().unwrap_or_default(), index)
-        });
+        let list = open
+            .step
+            .foreach
+            .as_ref()
+            .map(|foreach| (foreach, elements(&foreach.list, &vars)));
+        let element = list
+            .as_ref()
+            .zip(open.element)
+            .map(|((foreach, list), index)| {
+                (
+                    foreach.name.as_str(),
+                    list.get(index).cloned().unwrap_or_default(),
+                    index,
+                )
+            });
         KnownValues {
             vars: &vars,
-            element: element.as_ref().map(|(name, value, index)| (*name, value, *index)),
+            element: element
+                .as_ref()
+                .map(|(name, value, index)| (*name, value, *index)),
         }
         .satisfy(when, &mut payload);
     }
@@ -248,7 +294,8 @@ fn payload(
 /// Returns the list of a `foreach` that is a plain path under `vars`.
 fn elements(list: &str, vars: &Value) -> Vec<Value> {
     let path = list.trim_start_matches('=').trim();
-    let value =
-        path.strip_prefix("vars.").map(|path| path.split('.').fold(vars, |value, field| &value[field]));
+    let value = path
+        .strip_prefix("vars.")
+        .map(|path| path.split('.').fold(vars, |value, field| &value[field]));
     value.and_then(Value::as_array).cloned().unwrap_or_default()
 }

@@ -22,18 +22,37 @@ impl PayloadSamples {
     #[must_use]
     pub fn of(definition: &Definition) -> Self {
         let mut start = json!({});
-        definition.vars.values().for_each(|template| read(template, &mut start, &json!(7)));
-        for list in definition.steps.iter().filter_map(|step| step.foreach.as_ref()).map(|each| &each.list) {
+        definition
+            .vars
+            .values()
+            .for_each(|template| read(template, &mut start, &json!(7)));
+        for list in definition
+            .steps
+            .iter()
+            .filter_map(|step| step.foreach.as_ref())
+            .map(|each| &each.list)
+        {
             let name = list.trim_start_matches('=').trim().strip_prefix("vars.");
             if let Some(template) = name.and_then(|name| definition.vars.get(name)) {
                 read(template, &mut start, &json!([7, 8]));
             }
         }
         let mut any = json!({});
-        let handlers = definition.on.iter().flat_map(|handler| handler.save.values());
-        let saved = definition.steps.iter().flat_map(|step| step.save.values()).chain(handlers);
+        let handlers = definition
+            .on
+            .iter()
+            .flat_map(|handler| handler.save.values());
+        let saved = definition
+            .steps
+            .iter()
+            .flat_map(|step| step.save.values())
+            .chain(handlers);
         saved.for_each(|template| read(template, &mut any, &json!(7)));
-        Self { start, by_name: BTreeMap::new(), any }
+        Self {
+            start,
+            by_name: BTreeMap::new(),
+            any,
+        }
     }
 
     /// Sets the payload of start events.
@@ -71,7 +90,12 @@ fn read(template: &Value, into: &mut Value, value: &Value) {
                 let end = chain
                     .find(|c: char| !(c.is_alphanumeric() || c == '_' || c == '.'))
                     .unwrap_or(chain.len());
-                set(into, chain[..end].trim_end_matches('.'), value, value.is_array());
+                set(
+                    into,
+                    chain[..end].trim_end_matches('.'),
+                    value,
+                    value.is_array(),
+                );
             }
         }
         Value::Array(items) => items.iter().for_each(|item| read(item, into, value)),
@@ -113,12 +137,17 @@ impl KnownValues<'_> {
     pub(super) fn satisfy(&self, condition: &str, payload: &mut Value) {
         for part in condition.trim_start_matches('=').split("&&") {
             let part = part.trim();
-            let Some(sign) = ["==", ">=", "<=", "!=", ">", "<"].into_iter().find(|sign| part.contains(sign))
+            let Some(sign) = ["==", ">=", "<=", "!=", ">", "<"]
+                .into_iter()
+                .find(|sign| part.contains(sign))
             else {
                 continue;
             };
-            let Some((left, right)) = part.split_once(sign) else { continue };
-            let (Some(path), Some(value)) = (left.trim().strip_prefix("event."), self.value(right.trim()))
+            let Some((left, right)) = part.split_once(sign) else {
+                continue;
+            };
+            let (Some(path), Some(value)) =
+                (left.trim().strip_prefix("event."), self.value(right.trim()))
             else {
                 continue;
             };
@@ -127,8 +156,11 @@ impl KnownValues<'_> {
     }
 
     fn value(&self, text: &str) -> Option<Value> {
-        let walk =
-            |value: &Value, path: &str| path.split('.').fold(value, |value, field| &value[field]).clone();
+        let walk = |value: &Value, path: &str| {
+            path.split('.')
+                .fold(value, |value, field| &value[field])
+                .clone()
+        };
         if let Some(path) = text.strip_prefix("vars.") {
             return Some(walk(self.vars, path));
         }
@@ -139,12 +171,19 @@ impl KnownValues<'_> {
             if text == "index" {
                 return Some(json!(index));
             }
-            if let Some(path) = text.strip_prefix(name).and_then(|rest| rest.strip_prefix('.')) {
+            if let Some(path) = text
+                .strip_prefix(name)
+                .and_then(|rest| rest.strip_prefix('.'))
+            {
                 return Some(walk(value, path));
             }
         }
-        let unquoted = text.strip_prefix('\'').and_then(|text| text.strip_suffix('\''));
-        unquoted.map(Value::from).or_else(|| serde_json::from_str(text).ok())
+        let unquoted = text
+            .strip_prefix('\'')
+            .and_then(|text| text.strip_suffix('\''));
+        unquoted
+            .map(Value::from)
+            .or_else(|| serde_json::from_str(text).ok())
     }
 }
 

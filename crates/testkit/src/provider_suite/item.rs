@@ -1,8 +1,8 @@
 //! Work items for tests of providers.
 
 use orlog_model::{
-    CorrelationId, Effect, EffectName, EventId, InstanceKey, Name, Priority, SagaName, TenantId, Timestamp,
-    Work, WorkItem,
+    CorrelationId, Effect, EffectName, EventId, InstanceKey, Name, Priority, SagaName, TenantId,
+    Timestamp, Work, WorkItem,
 };
 use serde_json::json;
 use uuid::Uuid;

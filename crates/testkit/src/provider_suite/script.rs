@@ -56,12 +56,22 @@ impl UpstreamScript {
     /// of the script: success.
     pub fn next_response(&self, key: impl Into<String>) -> UpstreamResponse {
         let key = key.into();
-        self.requested_keys.lock().unwrap_or_else(PoisonError::into_inner).push(key.clone());
+        self.requested_keys
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(key.clone());
         self.changed.notify_waiters();
-        let next = self.responses.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
+        let next = self
+            .responses
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .pop_front();
         match next.unwrap_or(UpstreamResponse::Done(Value::Null)) {
             UpstreamResponse::DoneWithoutResponse(result) => {
-                self.executed.lock().unwrap_or_else(PoisonError::into_inner).insert(key, result);
+                self.executed
+                    .lock()
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .insert(key, result);
                 UpstreamResponse::NoResponse
             }
             response => response,
@@ -72,10 +82,19 @@ impl UpstreamScript {
     pub fn probe(&self, key: &str) -> ProbeResponse {
         self.probes.fetch_add(1, Ordering::SeqCst);
         let left = |count: usize| count.checked_sub(1);
-        if self.unavailable_probes.fetch_update(Ordering::SeqCst, Ordering::SeqCst, left).is_ok() {
+        if self
+            .unavailable_probes
+            .fetch_update(Ordering::SeqCst, Ordering::SeqCst, left)
+            .is_ok()
+        {
             return ProbeResponse::Unavailable;
         }
-        let executed = self.executed.lock().unwrap_or_else(PoisonError::into_inner).get(key).cloned();
+        let executed = self
+            .executed
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .get(key)
+            .cloned();
         executed.map_or(ProbeResponse::NotExecuted, ProbeResponse::Executed)
     }
 
@@ -89,7 +108,10 @@ impl UpstreamScript {
 
     /// Returns the keys of all calls so far.
     pub fn requested_keys(&self) -> Vec<String> {
-        self.requested_keys.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.requested_keys
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
     }
 
     /// Returns the number of probes so far.
@@ -98,7 +120,10 @@ impl UpstreamScript {
     }
 
     pub(super) fn set(&self, responses: impl IntoIterator<Item = UpstreamResponse>) {
-        self.responses.lock().unwrap_or_else(PoisonError::into_inner).extend(responses);
+        self.responses
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .extend(responses);
     }
 
     pub(super) async fn until(&self, fact: impl Fn(&Self) -> bool) {

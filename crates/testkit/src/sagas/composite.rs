@@ -8,9 +8,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use orlog_model::{
-    CorrelationId, DefinitionRef, Event, EventId, EventType, Fact, InstanceKey, Name, ParentEndPolicy,
-    SagaName, StartChild, Status, TaskChange, TaskSpec, TenantId, TimerChange, Timestamp, Transition, Work,
-    WorkOutcome,
+    CorrelationId, DefinitionRef, Event, EventId, EventType, Fact, InstanceKey, Name,
+    ParentEndPolicy, SagaName, StartChild, Status, TaskChange, TaskSpec, TenantId, TimerChange,
+    Timestamp, Transition, Work, WorkOutcome,
 };
 use orlog_program::{
     Context, EventSubscription, Manifest, Program, ProgramError, ProgramInput, ProgramOutput,
@@ -70,7 +70,11 @@ pub fn child_key(composite: &InstanceKey) -> InstanceKey {
 /// Never: all its names are valid.
 #[must_use]
 pub fn note_event(key: &InstanceKey, number: u32, time: Timestamp) -> Event {
-    let kind = if number == 0 { "CompositeOpened" } else { "Noted" };
+    let kind = if number == 0 {
+        "CompositeOpened"
+    } else {
+        "Noted"
+    };
     Event {
         id: EventId::new(format!("{}:{number}", key.correlation)).expect("a valid name"),
         kind: event_type(kind),
@@ -88,7 +92,8 @@ pub fn decode_state(state: &[u8]) -> CompositeState {
     serde_json::from_slice(state).expect("the state of a composite saga")
 }
 
-type StepFn = fn(Option<&[u8]>, &ProgramInput<'_>, &Context<'_>) -> Result<ProgramOutput, ProgramError>;
+type StepFn =
+    fn(Option<&[u8]>, &ProgramInput<'_>, &Context<'_>) -> Result<ProgramOutput, ProgramError>;
 
 /// Program that calls a function.
 struct FunctionProgram {
@@ -107,10 +112,9 @@ impl Program for FunctionProgram {
     }
 
     fn correlate(&self, event: &Event) -> Result<CorrelationId, ProgramError> {
-        event
-            .correlation
-            .clone()
-            .ok_or_else(|| ProgramError::SchemaMismatch("the event has no correlation id".to_owned()))
+        event.correlation.clone().ok_or_else(|| {
+            ProgramError::SchemaMismatch("the event has no correlation id".to_owned())
+        })
     }
 
     fn apply(
@@ -128,12 +132,16 @@ fn composite(
     input: &ProgramInput<'_>,
     context: &Context<'_>,
 ) -> Result<ProgramOutput, ProgramError> {
-    let known = state.map(serde_json::from_slice::<CompositeState>).transpose();
+    let known = state
+        .map(serde_json::from_slice::<CompositeState>)
+        .transpose();
     let known = known.map_err(|error| ProgramError::InvalidState(error.to_string()))?;
     let (mut composite_state, mut next) = (known.clone().unwrap_or_default(), step());
     match input {
         ProgramInput::Event(event) if event.kind.as_str() == "Noted" => {
-            composite_state.notes.extend(event.data["n"].as_u64().and_then(|n| u32::try_from(n).ok()));
+            composite_state
+                .notes
+                .extend(event.data["n"].as_u64().and_then(|n| u32::try_from(n).ok()));
         }
         ProgramInput::Event(_) if known.is_none() => {
             next.tasks.push(TaskChange::Open(task_spec()));
@@ -147,21 +155,37 @@ fn composite(
                 on_parent_end: ParentEndPolicy::default(),
             }));
         }
-        ProgramInput::WorkResult { tag: "approve", outcome: WorkOutcome::Succeeded { event, .. } } => {
+        ProgramInput::WorkResult {
+            tag: "approve",
+            outcome: WorkOutcome::Succeeded { event, .. },
+        } => {
             composite_state.chosen = event.as_ref().map(ToString::to_string);
         }
-        ProgramInput::WorkResult { tag: "child", outcome: WorkOutcome::Succeeded { payload, .. } } => {
+        ProgramInput::WorkResult {
+            tag: "child",
+            outcome: WorkOutcome::Succeeded { payload, .. },
+        } => {
             composite_state.brought = Some(payload.clone());
         }
-        ProgramInput::WorkResult { tag: "child", outcome: WorkOutcome::Failed { failure, .. } } => {
+        ProgramInput::WorkResult {
+            tag: "child",
+            outcome: WorkOutcome::Failed { failure, .. },
+        } => {
             composite_state.brought = Some(json!(failure.code));
         }
-        _ => return Ok(ProgramOutput::Ignored("the composite saga does not consume the input".into())),
+        _ => {
+            return Ok(ProgramOutput::Ignored(
+                "the composite saga does not consume the input".into(),
+            ));
+        }
     }
     if composite_state.chosen.is_some() && composite_state.brought.is_some() {
         next.status = Status::Completed;
         let closed = known.is_some_and(|known| known.chosen.is_none() || known.brought.is_none());
-        let fact = Fact::new(event_type("CompositeClosed"), json!({ "notes": composite_state.notes }));
+        let fact = Fact::new(
+            event_type("CompositeClosed"),
+            json!({ "notes": composite_state.notes }),
+        );
         next.work.extend(closed.then_some(Work::Fact(fact)));
     }
     next.state = serde_json::to_vec(&composite_state)
@@ -181,15 +205,24 @@ fn child(
                 .as_str()
                 .ok_or_else(|| ProgramError::SchemaMismatch("`for` is missing".to_owned()))?;
             next.state = json!(of).to_string().into_bytes();
-            next.timers
-                .push(TimerChange::Arm { name: name("delay"), due: context.now.saturating_add(CHILD_DELAY) });
+            next.timers.push(TimerChange::Arm {
+                name: name("delay"),
+                due: context.now.saturating_add(CHILD_DELAY),
+            });
         }
         ProgramInput::Timer { .. } => {
             next.status = Status::Completed;
-            next.work.push(Work::Fact(Fact::new(event_type("ChildDone"), json!({ "milk": 2 }))));
+            next.work.push(Work::Fact(Fact::new(
+                event_type("ChildDone"),
+                json!({ "milk": 2 }),
+            )));
         }
         ProgramInput::Cancel { .. } => next.status = Status::Cancelled,
-        _ => return Ok(ProgramOutput::Ignored("the child saga does not consume the input".into())),
+        _ => {
+            return Ok(ProgramOutput::Ignored(
+                "the child saga does not consume the input".into(),
+            ));
+        }
     }
     Ok(ProgramOutput::Applied(Box::new(next)))
 }
@@ -226,8 +259,10 @@ fn step() -> Transition {
 }
 
 fn manifest(triggers: &[(&str, bool)]) -> Manifest {
-    let trigger =
-        |(kind, starts): &(&str, bool)| EventSubscription { kind: event_type(kind), starts: *starts };
+    let trigger = |(kind, starts): &(&str, bool)| EventSubscription {
+        kind: event_type(kind),
+        starts: *starts,
+    };
     let triggers = triggers.iter().map(trigger).collect();
     Manifest {
         subscriptions: triggers,
@@ -237,7 +272,11 @@ fn manifest(triggers: &[(&str, bool)]) -> Manifest {
 }
 
 fn reference(saga: &str, number: u8) -> DefinitionRef {
-    DefinitionRef { saga: SagaName::new(saga).expect("a valid name"), version: 1, hash: [number; 16] }
+    DefinitionRef {
+        saga: SagaName::new(saga).expect("a valid name"),
+        version: 1,
+        hash: [number; 16],
+    }
 }
 
 fn named(tenant: &TenantId, saga: &str, correlation: &str) -> InstanceKey {

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use orlog_model::{
-    Change, Commit, HistoryEntry, Instance, InstanceKey, PendingWork, Status, Task, TaskEvent, TaskEventKind,
-    TaskRow, TaskSpec, TaskStatus, TaskUpdate, WorkKind,
+    Change, Commit, HistoryEntry, Instance, InstanceKey, PendingWork, Status, Task, TaskEvent,
+    TaskEventKind, TaskRow, TaskSpec, TaskStatus, TaskUpdate, WorkKind,
 };
 use orlog_store::{PURGE_BATCH, Reader, SweepCursor};
 use serde_json::Value;
@@ -31,11 +31,18 @@ fn record(version: u64) -> HistoryEntry {
 
 fn store_instance(fixture: &mut StoreFixture, key: &InstanceKey, instance: Instance) {
     let history = Some(record(instance.version));
-    fixture.apply(Commit { instance: Some(Arc::new(instance)), history, ..empty(key) });
+    fixture.apply(Commit {
+        instance: Some(Arc::new(instance)),
+        history,
+        ..empty(key)
+    });
 }
 
 fn purge(fixture: &mut StoreFixture, key: &InstanceKey, version: u64) {
-    fixture.commit(&[Change::PurgeInstance { key: key.clone(), version }]);
+    fixture.commit(&[Change::PurgeInstance {
+        key: key.clone(),
+        version,
+    }]);
 }
 
 /// A long history is deleted in several changes, the snapshot with the last of them; instances that
@@ -43,20 +50,42 @@ fn purge(fixture: &mut StoreFixture, key: &InstanceKey, version: u64) {
 pub fn ended_instances_are_purged_incrementally(mut fixture: StoreFixture) {
     let (long, next) = (key("acme", "o-1"), key("acme", "o-10"));
     let versions = u64::try_from(PURGE_BATCH).unwrap() + 5;
-    let history = |version| Commit { history: Some(record(version)), ..empty(&long) };
-    let group: Vec<_> = (1..versions).map(|version| super::samples::apply(history(version))).collect();
+    let history = |version| Commit {
+        history: Some(record(version)),
+        ..empty(&long)
+    };
+    let group: Vec<_> = (1..versions)
+        .map(|version| super::samples::apply(history(version)))
+        .collect();
     fixture.commit(&group);
     store_instance(&mut fixture, &long, instance(versions, Status::Completed));
     store_instance(&mut fixture, &next, instance(1, Status::Completed));
-    let remaining = |fixture: &StoreFixture, key| fixture.reader.history(key, 0, usize::MAX).unwrap().len();
+    let remaining =
+        |fixture: &StoreFixture, key| fixture.reader.history(key, 0, usize::MAX).unwrap().len();
     purge(&mut fixture, &long, versions - 1);
-    assert_eq!(remaining(&fixture, &long), PURGE_BATCH + 5, "another version is not purged");
+    assert_eq!(
+        remaining(&fixture, &long),
+        PURGE_BATCH + 5,
+        "another version is not purged"
+    );
     purge(&mut fixture, &long, versions);
     assert_eq!(remaining(&fixture, &long), 5);
     assert!(fixture.reader.instance(&long).unwrap().is_some());
     purge(&mut fixture, &long, versions);
-    assert_eq!((remaining(&fixture, &long), fixture.reader.instance(&long).unwrap()), (0, None));
-    assert_eq!((remaining(&fixture, &next), fixture.reader.instance(&next).unwrap().is_some()), (1, true));
+    assert_eq!(
+        (
+            remaining(&fixture, &long),
+            fixture.reader.instance(&long).unwrap()
+        ),
+        (0, None)
+    );
+    assert_eq!(
+        (
+            remaining(&fixture, &next),
+            fixture.reader.instance(&next).unwrap().is_some()
+        ),
+        (1, true)
+    );
     purge(&mut fixture, &long, versions);
 
     let open = PendingWork {
@@ -71,8 +100,14 @@ pub fn ended_instances_are_purged_incrementally(mut fixture: StoreFixture) {
     let retained = [
         instance(1, Status::Running),
         instance(1, Status::Stuck),
-        Instance { paused: true, ..instance(1, Status::Completed) },
-        Instance { pending_work: vec![open], ..instance(1, Status::Failed) },
+        Instance {
+            paused: true,
+            ..instance(1, Status::Completed)
+        },
+        Instance {
+            pending_work: vec![open],
+            ..instance(1, Status::Failed)
+        },
     ];
     for (number, instance) in retained.into_iter().enumerate() {
         let key = key(KEY_SHARDED, &format!("retained-{number}"));
@@ -82,11 +117,20 @@ pub fn ended_instances_are_purged_incrementally(mut fixture: StoreFixture) {
     }
     let buffered = key(KEY_SHARDED, "buffered");
     store_instance(&mut fixture, &buffered, instance(1, Status::Cancelled));
-    fixture.apply(Commit { buffer: Some(Box::new(event("later"))), ..empty(&buffered) });
+    fixture.apply(Commit {
+        buffer: Some(Box::new(event("later"))),
+        ..empty(&buffered)
+    });
     purge(&mut fixture, &buffered, 1);
-    assert!(fixture.reader.instance(&buffered).unwrap().is_some(), "buffered inputs are applied first");
+    assert!(
+        fixture.reader.instance(&buffered).unwrap().is_some(),
+        "buffered inputs are applied first"
+    );
     let number = fixture.reader.buffered_inputs(&buffered, 1).unwrap()[0].0;
-    fixture.apply(Commit { unbuffer: vec![number], ..empty(&buffered) });
+    fixture.apply(Commit {
+        unbuffer: vec![number],
+        ..empty(&buffered)
+    });
     purge(&mut fixture, &buffered, 1);
     assert_eq!(fixture.reader.instance(&buffered).unwrap(), None);
 }
@@ -104,21 +148,55 @@ fn task(of: &InstanceKey, number: u128, status: TaskStatus, updated_at: i64) -> 
         outcomes: Vec::new(),
         data: Value::Null,
     };
-    let task = Task { id: Uuid::from_u128(number), spec, claimed_by: None, opened_at: at(1) };
-    let row = TaskRow { instance: of.clone(), task, status, updated_at: at(updated_at), outcome: None };
-    TaskUpdate { row, event: TaskEvent { kind: TaskEventKind::Opened, user: None, reason: None, at: at(1) } }
+    let task = Task {
+        id: Uuid::from_u128(number),
+        spec,
+        claimed_by: None,
+        opened_at: at(1),
+    };
+    let row = TaskRow {
+        instance: of.clone(),
+        task,
+        status,
+        updated_at: at(updated_at),
+        outcome: None,
+    };
+    TaskUpdate {
+        row,
+        event: TaskEvent {
+            kind: TaskEventKind::Opened,
+            user: None,
+            reason: None,
+            at: at(1),
+        },
+    }
 }
 
 /// Tasks outlive their instance until the next purge. Tasks of an instance that has started again since
 /// are kept.
 pub fn orphaned_tasks_are_purged(mut fixture: StoreFixture) {
     let (missing, restarted) = (key(KEY_SHARDED, "missing"), key("acme", "restarted"));
-    let tasks = vec![task(&missing, 1, TaskStatus::Completed, 2), task(&missing, 2, TaskStatus::Closed, 3)];
-    fixture.apply(Commit { tasks, ..empty(&missing) });
-    let tasks =
-        vec![task(&restarted, 3, TaskStatus::Completed, 2), task(&restarted, 4, TaskStatus::Completed, 9)];
-    let started = Instance { created_at: at(5), ..instance(1, Status::Running) };
-    fixture.apply(Commit { tasks, instance: Some(Arc::new(started)), ..empty(&restarted) });
+    let tasks = vec![
+        task(&missing, 1, TaskStatus::Completed, 2),
+        task(&missing, 2, TaskStatus::Closed, 3),
+    ];
+    fixture.apply(Commit {
+        tasks,
+        ..empty(&missing)
+    });
+    let tasks = vec![
+        task(&restarted, 3, TaskStatus::Completed, 2),
+        task(&restarted, 4, TaskStatus::Completed, 9),
+    ];
+    let started = Instance {
+        created_at: at(5),
+        ..instance(1, Status::Running)
+    };
+    fixture.apply(Commit {
+        tasks,
+        instance: Some(Arc::new(started)),
+        ..empty(&restarted)
+    });
     let found = |reader: &Reader| -> Vec<u128> {
         let (mut found, mut from) = (Vec::new(), Some(SweepCursor::default()));
         while let Some(at) = from {
@@ -132,7 +210,10 @@ pub fn orphaned_tasks_are_purged(mut fixture: StoreFixture) {
     assert_eq!(found(&fixture.reader), [1, 2, 3]);
     for of in [&missing, &restarted] {
         let tasks = (1..=4).map(Uuid::from_u128).collect();
-        fixture.commit(&[Change::PurgeTasks { instance: of.clone(), tasks }]);
+        fixture.commit(&[Change::PurgeTasks {
+            instance: of.clone(),
+            tasks,
+        }]);
     }
     assert_eq!(found(&fixture.reader), []);
     let rows = |table: &str| fixture.reader.inspect_rows(table, None, 9).unwrap().len();
@@ -141,13 +222,22 @@ pub fn orphaned_tasks_are_purged(mut fixture: StoreFixture) {
 
 /// Every ended instance and every dead letter is returned once, regardless of the page size.
 pub fn sweep_visits_every_row_once(mut fixture: StoreFixture) {
-    let keys: Vec<_> = (0..20).map(|n| key(["acme", "", KEY_SHARDED][n % 3], &format!("o-{n}"))).collect();
+    let keys: Vec<_> = (0..20)
+        .map(|n| key(["acme", "", KEY_SHARDED][n % 3], &format!("o-{n}")))
+        .collect();
     for (number, key) in keys.iter().enumerate() {
         let version = u64::try_from(number).unwrap() + 1;
         store_instance(
             &mut fixture,
             key,
-            instance(version, if number < 15 { Status::Failed } else { Status::Stuck }),
+            instance(
+                version,
+                if number < 15 {
+                    Status::Failed
+                } else {
+                    Status::Stuck
+                },
+            ),
         );
     }
     fixture.writer.flush().unwrap();
@@ -156,7 +246,10 @@ pub fn sweep_visits_every_row_once(mut fixture: StoreFixture) {
         while let Some(from_here) = from {
             // The instance with version 15 changed too late.
             let ended_before = |_: &_, _: &_| Some(at(15));
-            let page = fixture.reader.sweep_ended(&from_here, bounds, ended_before).unwrap();
+            let page = fixture
+                .reader
+                .sweep_ended(&from_here, bounds, ended_before)
+                .unwrap();
             assert!(page.found.len() <= bounds.0 && page.scanned <= bounds.1);
             found.extend(page.found);
             scanned += page.scanned;
@@ -167,9 +260,17 @@ pub fn sweep_visits_every_row_once(mut fixture: StoreFixture) {
         assert_eq!((found, scanned), (expected, 14), "{bounds:?}");
     }
     fixture.commit(&[1, 2, 3].map(|id| Change::PutDeadLetter(Box::new(dead_letter("acme", id)))));
-    let odd_ids = fixture
-        .reader
-        .sweep_dead_letters(&SweepCursor::default(), (9, 9), |dead_letter| dead_letter.id.as_u128() % 2 == 1);
-    let ids: Vec<_> = odd_ids.unwrap().found.into_iter().map(|(_, id)| id.as_u128()).collect();
+    let odd_ids =
+        fixture
+            .reader
+            .sweep_dead_letters(&SweepCursor::default(), (9, 9), |dead_letter| {
+                dead_letter.id.as_u128() % 2 == 1
+            });
+    let ids: Vec<_> = odd_ids
+        .unwrap()
+        .found
+        .into_iter()
+        .map(|(_, id)| id.as_u128())
+        .collect();
     assert_eq!(ids, [1, 3]);
 }

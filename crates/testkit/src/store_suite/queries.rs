@@ -1,4 +1,6 @@
 //! Conformance cases: queries over instances, and inspection of tables.
+//!
+//! Size: one conformance case is one scenario over one set of instances.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,47 +19,130 @@ use super::{KEY_SHARDED, StoreFixture};
 pub fn instance_query_pages(mut fixture: StoreFixture) {
     for of in ["acme", "acme2", KEY_SHARDED] {
         let group = (1..=40u64).map(|number| {
-            let status = if number % 4 == 0 { Status::Failed } else { Status::Running };
-            let key = key(of, &format!("{}-{number:02}", if number % 2 == 0 { "even" } else { "odd" }));
-            apply(Commit { instance: Some(Arc::new(instance(number, status))), ..empty(&key) })
+            let status = if number % 4 == 0 {
+                Status::Failed
+            } else {
+                Status::Running
+            };
+            let key = key(
+                of,
+                &format!(
+                    "{}-{number:02}",
+                    if number % 2 == 0 { "even" } else { "odd" }
+                ),
+            );
+            apply(Commit {
+                instance: Some(Arc::new(instance(number, status))),
+                ..empty(&key)
+            })
         });
         fixture.commit(&group.collect::<Vec<_>>());
     }
     // In the memtable, then in the tables.
-    for (of, is_flushed) in [("acme", false), (KEY_SHARDED, false), ("acme", true), (KEY_SHARDED, true)] {
+    for (of, is_flushed) in [
+        ("acme", false),
+        (KEY_SHARDED, false),
+        ("acme", true),
+        (KEY_SHARDED, true),
+    ] {
         if is_flushed {
             fixture.writer.flush().unwrap();
         }
-        let all = InstanceQuery { tenant: tenant(of), limit: 7, ..InstanceQuery::default() };
+        let all = InstanceQuery {
+            tenant: tenant(of),
+            limit: 7,
+            ..InstanceQuery::default()
+        };
         assert_eq!(found(&fixture, &all).len(), 40);
-        assert_eq!(found(&fixture, &InstanceQuery { scan_limit: 3, ..all.clone() }).len(), 40);
-        let failed = InstanceQuery { statuses: vec![Status::Failed, Status::Stuck], ..all.clone() };
+        assert_eq!(
+            found(
+                &fixture,
+                &InstanceQuery {
+                    scan_limit: 3,
+                    ..all.clone()
+                }
+            )
+            .len(),
+            40
+        );
+        let failed = InstanceQuery {
+            statuses: vec![Status::Failed, Status::Stuck],
+            ..all.clone()
+        };
         assert_eq!(found(&fixture, &failed).len(), 10);
-        let limited = InstanceQuery { scan_limit: 3, ..failed.clone() };
+        let limited = InstanceQuery {
+            scan_limit: 3,
+            ..failed.clone()
+        };
         assert_eq!(found(&fixture, &limited).len(), 10);
-        let odd_failed =
-            InstanceQuery { saga: Some(saga("order")), prefix: Some("odd-".to_owned()), ..failed.clone() };
+        let odd_failed = InstanceQuery {
+            saga: Some(saga("order")),
+            prefix: Some("odd-".to_owned()),
+            ..failed.clone()
+        };
         assert!(found(&fixture, &odd_failed).is_empty());
-        let odd = InstanceQuery { saga: Some(saga("order")), prefix: Some("odd-".to_owned()), ..all.clone() };
+        let odd = InstanceQuery {
+            saga: Some(saga("order")),
+            prefix: Some("odd-".to_owned()),
+            ..all.clone()
+        };
         assert_eq!(found(&fixture, &odd).len(), 20);
-        assert_eq!(found(&fixture, &InstanceQuery { saga: None, ..odd }).len(), 20);
-        let recent = InstanceQuery { updated_from: Some(at(31)), updated_until: Some(at(36)), ..all.clone() };
+        assert_eq!(
+            found(&fixture, &InstanceQuery { saga: None, ..odd }).len(),
+            20
+        );
+        let recent = InstanceQuery {
+            updated_from: Some(at(31)),
+            updated_until: Some(at(36)),
+            ..all.clone()
+        };
         assert_eq!(found(&fixture, &recent).len(), 5);
-        assert!(found(&fixture, &InstanceQuery { created_until: Some(at(0)), ..all.clone() }).is_empty());
-        assert!(found(&fixture, &InstanceQuery { saga: Some(saga("other")), ..all }).is_empty());
+        assert!(
+            found(
+                &fixture,
+                &InstanceQuery {
+                    created_until: Some(at(0)),
+                    ..all.clone()
+                }
+            )
+            .is_empty()
+        );
+        assert!(
+            found(
+                &fixture,
+                &InstanceQuery {
+                    saga: Some(saga("other")),
+                    ..all
+                }
+            )
+            .is_empty()
+        );
     }
-    let counts =
-        BTreeMap::from([((saga("order"), Status::Running), 30), ((saga("order"), Status::Failed), 10)]);
+    let counts = BTreeMap::from([
+        ((saga("order"), Status::Running), 30),
+        ((saga("order"), Status::Failed), 10),
+    ]);
     assert_eq!(fixture.reader.count(&tenant(KEY_SHARDED)).unwrap(), counts);
     let page = fixture.reader.instances(&InstanceQuery {
         tenant: tenant("acme"),
         limit: 1,
         ..InstanceQuery::default()
     });
-    for cursor in [page.unwrap().next.unwrap(), "zz".to_owned(), "00".to_owned(), "ä".to_owned()] {
-        let foreign =
-            InstanceQuery { tenant: tenant("acme2"), cursor: Some(cursor), ..InstanceQuery::default() };
-        assert!(matches!(fixture.reader.instances(&foreign), Err(Error::InvalidCursor { .. })));
+    for cursor in [
+        page.unwrap().next.unwrap(),
+        "zz".to_owned(),
+        "00".to_owned(),
+        "ä".to_owned(),
+    ] {
+        let foreign = InstanceQuery {
+            tenant: tenant("acme2"),
+            cursor: Some(cursor),
+            ..InstanceQuery::default()
+        };
+        assert!(matches!(
+            fixture.reader.instances(&foreign),
+            Err(Error::InvalidCursor { .. })
+        ));
     }
     // A position in an index is no position in the instances.
     let failed = InstanceQuery {
@@ -67,8 +152,15 @@ pub fn instance_query_pages(mut fixture: StoreFixture) {
         ..InstanceQuery::default()
     };
     let cursor = fixture.reader.instances(&failed).unwrap().next;
-    let without_index = InstanceQuery { statuses: Vec::new(), cursor, ..failed };
-    assert!(matches!(fixture.reader.instances(&without_index), Err(Error::InvalidCursor { .. })));
+    let without_index = InstanceQuery {
+        statuses: Vec::new(),
+        cursor,
+        ..failed
+    };
+    assert!(matches!(
+        fixture.reader.instances(&without_index),
+        Err(Error::InvalidCursor { .. })
+    ));
 }
 
 /// Returns all pages of a query. Checks that each instance occurs once and belongs to the tenant.
@@ -79,7 +171,10 @@ fn found(fixture: &StoreFixture, query: &InstanceQuery) -> BTreeMap<InstanceKey,
         let page = fixture.reader.instances(&query).unwrap();
         for FoundInstance { key, instance, .. } in page.items {
             assert_eq!(key.tenant, query.tenant);
-            assert!(found.insert(key, instance).is_none(), "an instance was found twice");
+            assert!(
+                found.insert(key, instance).is_none(),
+                "an instance was found twice"
+            );
         }
         query.cursor = page.next;
         if query.cursor.is_none() {
@@ -108,20 +203,51 @@ pub fn tables_are_inspectable(mut fixture: StoreFixture) {
         Change::Checkpoint(source(), StreamPosition::after(Uuid::nil(), 1)),
     ]);
     let acme = tenant("acme");
-    let only = |table| fixture.reader.inspect_rows(table, None, 9).unwrap().remove(0);
+    let only = |table| {
+        fixture
+            .reader
+            .inspect_rows(table, None, 9)
+            .unwrap()
+            .remove(0)
+    };
     assert_eq!(
-        (only("saga").key.as_str(), &only("saga").value["state"]["step"]),
+        (
+            only("saga").key.as_str(),
+            &only("saga").value["state"]["step"]
+        ),
         ("saga:acme:order:o-1", &json!(2))
     );
     assert_eq!(only("outbox").key, "outbox:acme:effect:payments.charge:1");
-    assert_eq!(only("schedule").key, "schedule:acme:order:o-1:1970-01-01T00:00:00.050Z:timeout");
+    assert_eq!(
+        only("schedule").key,
+        "schedule:acme:order:o-1:1970-01-01T00:00:00.050Z:timeout"
+    );
     assert_eq!(
         (only("dedupe").key.as_str(), only("checkpoint").key.as_str()),
-        (format!("dedupe:acme:order:o-1:{}", dedupe_key("e")).as_str(), "checkpoint:events:*")
+        (
+            format!("dedupe:acme:order:o-1:{}", dedupe_key("e")).as_str(),
+            "checkpoint:events:*"
+        )
     );
-    assert_eq!(fixture.reader.inspect_rows("deadletter", Some(&acme), 9).unwrap(), []);
-    assert_eq!(fixture.reader.inspect_rows("saga", Some(&acme), 9).unwrap().len(), 1);
-    assert!(matches!(fixture.reader.inspect_rows("users", None, 9), Err(Error::NoSuchTable { .. })));
+    assert_eq!(
+        fixture
+            .reader
+            .inspect_rows("deadletter", Some(&acme), 9)
+            .unwrap(),
+        []
+    );
+    assert_eq!(
+        fixture
+            .reader
+            .inspect_rows("saga", Some(&acme), 9)
+            .unwrap()
+            .len(),
+        1
+    );
+    assert!(matches!(
+        fixture.reader.inspect_rows("users", None, 9),
+        Err(Error::NoSuchTable { .. })
+    ));
 }
 
 /// The inspection of a tenant reads its rows only, where the keys start with the tenant; elsewhere it stops at
@@ -142,10 +268,28 @@ pub fn inspection_reads_no_rows_of_other_tenants(mut fixture: StoreFixture) {
     fixture.commit(&group);
     let acme = tenant("acme");
     for table in ["saga", "outbox", "deadletter"] {
-        let page = fixture.reader.inspect_page(table, Some(&acme), 9, 5).unwrap();
-        assert_eq!((page.rows.len(), page.scanned, page.is_cut), (1, 1, false), "{table}");
+        let page = fixture
+            .reader
+            .inspect_page(table, Some(&acme), 9, 5)
+            .unwrap();
+        assert_eq!(
+            (page.rows.len(), page.scanned, page.is_cut),
+            (1, 1, false),
+            "{table}"
+        );
     }
-    let page = fixture.reader.inspect_page("schedule", Some(&acme), 9, 5).unwrap();
+    let page = fixture
+        .reader
+        .inspect_page("schedule", Some(&acme), 9, 5)
+        .unwrap();
     assert_eq!((page.rows.len(), page.scanned, page.is_cut), (0, 5, true));
-    assert_eq!(fixture.reader.inspect_page("schedule", Some(&acme), 9, 999).unwrap().rows.len(), 1);
+    assert_eq!(
+        fixture
+            .reader
+            .inspect_page("schedule", Some(&acme), 9, 999)
+            .unwrap()
+            .rows
+            .len(),
+        1
+    );
 }

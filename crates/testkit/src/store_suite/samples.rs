@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use orlog_model::{
     Change, CheckpointKey, Commit, CorrelationId, DeadLetter, DeadLetterOriginal, DeadLetterReason,
-    DedupeKey, DefinitionRef, Destination, Effect, EffectName, Event, EventId, EventType, Input, Instance,
-    InstanceKey, Name, SagaName, Status, TenantId, Timer, Timestamp, Work, WorkItem, WorkKind,
+    DedupeKey, DefinitionRef, Destination, Effect, EffectName, Event, EventId, EventType, Input,
+    Instance, InstanceKey, Name, SagaName, Status, TenantId, Timer, Timestamp, Work, WorkItem,
+    WorkKind,
 };
 use serde_json::json;
 use uuid::Uuid;
@@ -36,7 +37,11 @@ pub(super) fn name(text: &str) -> Name {
 
 pub(super) fn key(of: &str, correlation: &str) -> InstanceKey {
     let correlation = CorrelationId::new(correlation).expect("valid");
-    InstanceKey { tenant: tenant(of), saga: saga("order"), correlation }
+    InstanceKey {
+        tenant: tenant(of),
+        saga: saga("order"),
+        correlation,
+    }
 }
 
 pub(super) fn apply(commit: Commit) -> Change {
@@ -49,7 +54,11 @@ pub(super) fn empty(key: &InstanceKey) -> Commit {
 
 pub(super) fn instance(version: u64, status: Status) -> Instance {
     Instance {
-        definition: DefinitionRef { saga: saga("order"), version: 1, hash: [7; 16] },
+        definition: DefinitionRef {
+            saga: saga("order"),
+            version: 1,
+            hash: [7; 16],
+        },
         run_id: Uuid::from_u128(1),
         users: None,
         result: None,
@@ -101,7 +110,12 @@ pub(super) fn item(key: &InstanceKey, work: Work, id: u128) -> WorkItem {
 }
 
 pub(super) fn destination(kind: WorkKind, name: &str) -> Destination {
-    Destination { kind, tenant: tenant("acme"), name: name.into(), priority: orlog_model::Priority::Normal }
+    Destination {
+        kind,
+        tenant: tenant("acme"),
+        name: name.into(),
+        priority: orlog_model::Priority::Normal,
+    }
 }
 
 pub(super) fn dead_letter(of: &str, id: u128) -> DeadLetter {
@@ -141,9 +155,16 @@ pub(super) fn event(id: &str) -> Input {
 }
 
 pub(super) fn timer(due: i64, token: u64) -> Timer {
-    Timer { due: at(due), name: name("timeout"), token }
+    Timer {
+        due: at(due),
+        name: name("timeout"),
+        token,
+    }
 }
 
 pub(super) fn source() -> CheckpointKey {
-    CheckpointKey { stream: "events".to_owned(), consumer: "*".to_owned() }
+    CheckpointKey {
+        stream: "events".to_owned(),
+        consumer: "*".to_owned(),
+    }
 }

@@ -19,7 +19,8 @@ use tokio::sync::oneshot;
 
 use super::table::{Row, Table};
 use super::{
-    Backend, BackendError, Claim, Fetched, Hub, InstanceId, NewInstance, Save, Signal, StoredInstance,
+    Backend, BackendError, Claim, Fetched, Hub, InstanceId, NewInstance, Save, Signal,
+    StoredInstance,
 };
 
 /// Identity of the journals of this backend.
@@ -73,7 +74,10 @@ impl EmbeddedBackend {
         };
         let (journal, _) = Journal::open(dir, options()).map_err(unavailable)?;
         let hub = Hub::default();
-        let mut changes = Changes { hub: hub.clone(), ..Changes::default() };
+        let mut changes = Changes {
+            hub: hub.clone(),
+            ..Changes::default()
+        };
         let reader = journal.reader();
         reader
             .for_each(reader.first_sequence(), |_, record| {
@@ -85,7 +89,13 @@ impl EmbeddedBackend {
             })?;
         let (requests, receiver) = mpsc::channel();
         let compact_at_bytes = compact_at(&changes.table);
-        let writer = Writer { journal, changes, appended_bytes: 0, compact_at_bytes, failure: None };
+        let writer = Writer {
+            journal,
+            changes,
+            appended_bytes: 0,
+            compact_at_bytes,
+            failure: None,
+        };
         let thread = std::thread::Builder::new()
             .name("orlog-workflow".to_owned())
             .spawn(move || writer.run(&receiver))
@@ -93,7 +103,11 @@ impl EmbeddedBackend {
                 action: "start its thread",
                 reason: error.to_string(),
             })?;
-        Ok(Self { requests: Some(requests), thread: Some(thread), hub })
+        Ok(Self {
+            requests: Some(requests),
+            thread: Some(thread),
+            hub,
+        })
     }
 
     /// Applies a change, and returns its result after it is durable.
@@ -110,7 +124,11 @@ impl EmbeddedBackend {
         });
         let unavailable = |reason| BackendError::Unavailable { action, reason };
         let stopped = || unavailable("its thread has stopped".to_owned());
-        self.requests.as_ref().ok_or_else(stopped)?.send(request).map_err(|_| stopped())?;
+        self.requests
+            .as_ref()
+            .ok_or_else(stopped)?
+            .send(request)
+            .map_err(|_| stopped())?;
         receiver.await.map_err(|_| stopped())?.map_err(unavailable)
     }
 }
@@ -138,7 +156,8 @@ impl From<orlog_journal::Error> for ReplayError {
 
 impl Changes {
     fn replay(&mut self, record: &[u8]) -> Result<(), String> {
-        let record: Record<Row> = rmp_serde::from_slice(record).map_err(|error| error.to_string())?;
+        let record: Record<Row> =
+            rmp_serde::from_slice(record).map_err(|error| error.to_string())?;
         // An id that was removed can be that of a new instance of the same record; an instance that was removed last has no row.
         record.removed.iter().for_each(|id| self.table.remove(id));
         record.rows.into_iter().for_each(|row| self.table.put(row));
@@ -154,7 +173,10 @@ impl Changes {
         let ids = std::mem::take(&mut self.rows);
         let removed = std::mem::take(&mut self.removed);
         let record = Record {
-            rows: ids.iter().filter_map(|id| self.table.row(id)).collect::<Vec<_>>(),
+            rows: ids
+                .iter()
+                .filter_map(|id| self.table.row(id))
+                .collect::<Vec<_>>(),
             removed: removed.iter().map(ToString::to_string).collect(),
             graphs: std::mem::take(&mut self.graphs),
         };
@@ -167,7 +189,10 @@ fn encode(record: &Record<&Row>) -> Result<Vec<u8>, String> {
 }
 
 fn options() -> Options {
-    Options { segment_bytes: COMPACT_BYTES, ..Options::new(IDENTITY) }
+    Options {
+        segment_bytes: COMPACT_BYTES,
+        ..Options::new(IDENTITY)
+    }
 }
 
 /// Returns the number of appended bytes that causes a compaction: two thirds of the journal are outdated then.
@@ -217,7 +242,9 @@ impl Writer {
     }
 
     fn write(&mut self) -> Result<(), String> {
-        let Some(record) = self.changes.take_record()? else { return Ok(()) };
+        let Some(record) = self.changes.take_record()? else {
+            return Ok(());
+        };
         self.append(&record)?;
         self.journal.sync().map_err(|error| error.to_string())?;
         if self.appended_bytes > self.compact_at_bytes {
@@ -228,15 +255,26 @@ impl Writer {
 
     fn append(&mut self, record: &[u8]) -> Result<u64, String> {
         self.appended_bytes += record.len() as u64;
-        self.journal.append(&[record]).map_err(|error| error.to_string())
+        self.journal
+            .append(&[record])
+            .map_err(|error| error.to_string())
     }
 
     /// Appends all rows again and drops the records before them.
     fn compact(&mut self) -> Result<(), String> {
         let first = self.journal.next_sequence();
-        let graphs =
-            self.changes.table.graphs.iter().map(|(hash, graph)| (hash.clone(), graph.clone())).collect();
-        let mut records = vec![encode(&Record { rows: Vec::new(), removed: Vec::new(), graphs })?];
+        let graphs = self
+            .changes
+            .table
+            .graphs
+            .iter()
+            .map(|(hash, graph)| (hash.clone(), graph.clone()))
+            .collect();
+        let mut records = vec![encode(&Record {
+            rows: Vec::new(),
+            removed: Vec::new(),
+            graphs,
+        })?];
         let mut rows = Vec::new();
         let mut bytes = 0;
         for row in self.changes.table.rows().collect::<Vec<_>>() {
@@ -251,12 +289,18 @@ impl Writer {
                 bytes = 0;
             }
         }
-        records.push(encode(&Record { rows, removed: Vec::new(), graphs: Vec::new() })?);
+        records.push(encode(&Record {
+            rows,
+            removed: Vec::new(),
+            graphs: Vec::new(),
+        })?);
         for record in records {
             self.append(&record)?;
         }
         self.journal.sync().map_err(|error| error.to_string())?;
-        self.journal.truncate_before(first).map_err(|error| error.to_string())?;
+        self.journal
+            .truncate_before(first)
+            .map_err(|error| error.to_string())?;
         self.appended_bytes = 0;
         self.compact_at_bytes = compact_at(&self.changes.table);
         Ok(())
@@ -279,7 +323,8 @@ impl Backend for EmbeddedBackend {
 
     async fn load(&self, id: &str) -> Result<Option<StoredInstance>, BackendError> {
         let id = id.to_owned();
-        self.request("read an instance", move |changes| changes.table.load(&id)).await
+        self.request("read an instance", move |changes| changes.table.load(&id))
+            .await
     }
 
     async fn save(&self, save: Save) -> Result<(), BackendError> {
@@ -293,24 +338,43 @@ impl Backend for EmbeddedBackend {
     }
 
     async fn fetch(&self, limit: usize, now_ms: u64) -> Result<Fetched, BackendError> {
-        self.request("list instances", move |changes| changes.table.fetch(limit, now_ms)).await
+        self.request("list instances", move |changes| {
+            changes.table.fetch(limit, now_ms)
+        })
+        .await
     }
 
-    async fn claim(&self, ids: &[InstanceId], claim: &Claim) -> Result<Vec<StoredInstance>, BackendError> {
+    async fn claim(
+        &self,
+        ids: &[InstanceId],
+        claim: &Claim,
+    ) -> Result<Vec<StoredInstance>, BackendError> {
         let (ids, claim) = (ids.to_vec(), claim.clone());
         let apply = move |changes: &mut Changes| {
             let claimed = changes.table.claim(&ids, &claim);
-            changes.rows.extend(claimed.iter().map(|instance| InstanceId::clone(&instance.id)));
+            changes.rows.extend(
+                claimed
+                    .iter()
+                    .map(|instance| InstanceId::clone(&instance.id)),
+            );
             claimed
         };
         self.request("claim instances", apply).await
     }
 
-    async fn take_over(&self, id: &str, holder: &str) -> Result<Option<StoredInstance>, BackendError> {
+    async fn take_over(
+        &self,
+        id: &str,
+        holder: &str,
+    ) -> Result<Option<StoredInstance>, BackendError> {
         let (id, holder) = (id.to_owned(), holder.to_owned());
         let apply = move |changes: &mut Changes| {
             let claimed = changes.table.take_over(&id, &holder);
-            changes.rows.extend(claimed.iter().map(|instance| InstanceId::clone(&instance.id)));
+            changes.rows.extend(
+                claimed
+                    .iter()
+                    .map(|instance| InstanceId::clone(&instance.id)),
+            );
             claimed
         };
         self.request("claim an instance", apply).await
@@ -330,7 +394,12 @@ impl Backend for EmbeddedBackend {
         self.request("extend claims", apply).await
     }
 
-    async fn send_signal(&self, id: &str, name: &str, payload: Bytes) -> Result<bool, BackendError> {
+    async fn send_signal(
+        &self,
+        id: &str,
+        name: &str,
+        payload: Bytes,
+    ) -> Result<bool, BackendError> {
         let (id, name) = (InstanceId::from(id), name.to_owned());
         let apply = move |changes: &mut Changes| {
             let is_sent = changes.table.send_signal(&id, &name, payload, &changes.hub);
@@ -344,18 +413,33 @@ impl Backend for EmbeddedBackend {
 
     async fn signals(&self, id: &str, after: u64) -> Result<Vec<Signal>, BackendError> {
         let id = id.to_owned();
-        self.request("read signals", move |changes| changes.table.signals(&id, after)).await
+        self.request("read signals", move |changes| {
+            changes.table.signals(&id, after)
+        })
+        .await
     }
 
-    async fn unended(&self, after: Option<&str>, limit: usize) -> Result<Vec<InstanceId>, BackendError> {
+    async fn unended(
+        &self,
+        after: Option<&str>,
+        limit: usize,
+    ) -> Result<Vec<InstanceId>, BackendError> {
         let after = after.map(str::to_owned);
-        self.request("list instances", move |changes| changes.table.unended(after.as_deref(), limit)).await
+        self.request("list instances", move |changes| {
+            changes.table.unended(after.as_deref(), limit)
+        })
+        .await
     }
 
     async fn put_graph(&self, hash: &str, graph: Bytes) -> Result<(), BackendError> {
         let hash = hash.to_owned();
         let apply = move |changes: &mut Changes| {
-            if changes.table.graphs.insert(hash.clone(), graph.clone()).is_none() {
+            if changes
+                .table
+                .graphs
+                .insert(hash.clone(), graph.clone())
+                .is_none()
+            {
                 changes.graphs.push((hash, graph));
             }
         };
@@ -364,7 +448,10 @@ impl Backend for EmbeddedBackend {
 
     async fn graph(&self, hash: &str) -> Result<Option<Bytes>, BackendError> {
         let hash = hash.to_owned();
-        self.request("read a graph", move |changes| changes.table.graphs.get(&hash).cloned()).await
+        self.request("read a graph", move |changes| {
+            changes.table.graphs.get(&hash).cloned()
+        })
+        .await
     }
 
     async fn purge(&self, ended_before_ms: u64) -> Result<u64, BackendError> {
@@ -405,7 +492,14 @@ mod tests {
 
     async fn save(backend: &EmbeddedBackend, id: &str, state: u8, then: After) {
         let state = Bytes::from(vec![state; 1000]);
-        let save = Save { id: id.into(), epoch: 1, hash: "h1".into(), state, last_signal: 0, then };
+        let save = Save {
+            id: id.into(),
+            epoch: 1,
+            hash: "h1".into(),
+            state,
+            last_signal: 0,
+            then,
+        };
         backend.save(save).await.expect("the holder saves");
     }
 
@@ -427,7 +521,10 @@ mod tests {
         let dir = tempfile::tempdir().expect("a directory");
         let backend = EmbeddedBackend::open(dir.path()).expect("opens");
         let work = async {
-            backend.put_graph("h1", Bytes::from_static(b"g1")).await.expect("stores");
+            backend
+                .put_graph("h1", Bytes::from_static(b"g1"))
+                .await
+                .expect("stores");
             for id in ["a", "b", "c"] {
                 backend.create(instance(id)).await.expect("stores");
             }
@@ -443,13 +540,27 @@ mod tests {
         within("the backend responds", work).await;
         drop(backend);
         let (journal, _) = Journal::open(dir.path(), options()).expect("opens");
-        assert!(journal.first_sequence() > 1, "the first records are dropped");
+        assert!(
+            journal.first_sequence() > 1,
+            "the first records are dropped"
+        );
         drop(journal);
         let backend = EmbeddedBackend::open(dir.path()).expect("opens");
         let stored = backend.load("a").await.expect("reads").expect("exists");
         assert_eq!(stored.state, Bytes::from(vec![250; 1000]));
         assert_eq!(backend.load("b").await.expect("reads"), None);
-        assert_eq!(backend.load("c").await.expect("reads").expect("exists").epoch, 1);
-        assert_eq!(backend.graph("h1").await.expect("reads").as_deref(), Some(&b"g1"[..]));
+        assert_eq!(
+            backend
+                .load("c")
+                .await
+                .expect("reads")
+                .expect("exists")
+                .epoch,
+            1
+        );
+        assert_eq!(
+            backend.graph("h1").await.expect("reads").as_deref(),
+            Some(&b"g1"[..])
+        );
     }
 }

@@ -78,7 +78,12 @@ impl Hub {
         let changes = Arc::clone(&watched.changes);
         drop(watched);
         let seen = changes.count.load(Ordering::Acquire);
-        Watcher { id: Arc::clone(id), changes, seen, hub: self.clone() }
+        Watcher {
+            id: Arc::clone(id),
+            changes,
+            seen,
+            hub: self.clone(),
+        }
     }
 }
 
@@ -115,7 +120,10 @@ impl Watcher {
 
 impl Drop for Watcher {
     fn drop(&mut self) {
-        let Entry::Occupied(mut entry) = self.hub.inner.instances.entry(Arc::clone(&self.id)) else { return };
+        let Entry::Occupied(mut entry) = self.hub.inner.instances.entry(Arc::clone(&self.id))
+        else {
+            return;
+        };
         entry.get_mut().watchers -= 1;
         if entry.get().watchers == 0 {
             entry.remove();

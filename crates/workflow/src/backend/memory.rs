@@ -7,7 +7,8 @@ use bytes::Bytes;
 
 use super::table::Table;
 use super::{
-    Backend, BackendError, Claim, Fetched, Hub, InstanceId, NewInstance, Save, Signal, StoredInstance,
+    Backend, BackendError, Claim, Fetched, Hub, InstanceId, NewInstance, Save, Signal,
+    StoredInstance,
 };
 
 /// Backend in memory. Its instances are lost with the process.
@@ -47,11 +48,19 @@ impl Backend for MemoryBackend {
         Ok(self.table().fetch(limit, now_ms))
     }
 
-    async fn claim(&self, ids: &[InstanceId], claim: &Claim) -> Result<Vec<StoredInstance>, BackendError> {
+    async fn claim(
+        &self,
+        ids: &[InstanceId],
+        claim: &Claim,
+    ) -> Result<Vec<StoredInstance>, BackendError> {
         Ok(self.table().claim(ids, claim))
     }
 
-    async fn take_over(&self, id: &str, holder: &str) -> Result<Option<StoredInstance>, BackendError> {
+    async fn take_over(
+        &self,
+        id: &str,
+        holder: &str,
+    ) -> Result<Option<StoredInstance>, BackendError> {
         Ok(self.table().take_over(id, holder))
     }
 
@@ -63,7 +72,12 @@ impl Backend for MemoryBackend {
         Ok(self.table().extend(claims, until_ms))
     }
 
-    async fn send_signal(&self, id: &str, name: &str, payload: Bytes) -> Result<bool, BackendError> {
+    async fn send_signal(
+        &self,
+        id: &str,
+        name: &str,
+        payload: Bytes,
+    ) -> Result<bool, BackendError> {
         Ok(self.table().send_signal(id, name, payload, &self.hub))
     }
 
@@ -71,7 +85,11 @@ impl Backend for MemoryBackend {
         Ok(self.table().signals(id, after))
     }
 
-    async fn unended(&self, after: Option<&str>, limit: usize) -> Result<Vec<InstanceId>, BackendError> {
+    async fn unended(
+        &self,
+        after: Option<&str>,
+        limit: usize,
+    ) -> Result<Vec<InstanceId>, BackendError> {
         Ok(self.table().unended(after, limit))
     }
 

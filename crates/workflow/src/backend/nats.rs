@@ -28,7 +28,8 @@ use tracing::warn;
 use self::mirror::{Mirror, Mirrored};
 use super::table::Row;
 use super::{
-    Backend, BackendError, Claim, Fetched, Hub, InstanceId, NewInstance, Save, Signal, StoredInstance,
+    Backend, BackendError, Claim, Fetched, Hub, InstanceId, NewInstance, Save, Signal,
+    StoredInstance,
 };
 
 /// Maximum number of concurrent requests of one call.
@@ -49,7 +50,10 @@ pub struct NatsBackend {
     mirror: Mirror,
     hub: Hub,
     /// Reader of the stream; dropping it stops the reader.
-    #[cfg_attr(not(test), expect(dead_code, reason = "it is dropped with the backend"))]
+    #[cfg_attr(
+        not(test),
+        expect(dead_code, reason = "it is dropped with the backend")
+    )]
     reader: JoinSet<()>,
 }
 
@@ -59,7 +63,9 @@ impl NatsBackend {
     /// # Errors
     /// The errors of [`NatsBackend::new`].
     pub async fn connect(url: &str, name: &str) -> Result<Self, BackendError> {
-        let client = async_nats::connect(url).await.map_err(|error| unavailable("connect to NATS", error))?;
+        let client = async_nats::connect(url)
+            .await
+            .map_err(|error| unavailable("connect to NATS", error))?;
         Self::new(client, name).await
     }
 
@@ -78,10 +84,24 @@ impl NatsBackend {
         let mirror = Mirror::new(name, hub.clone());
         let mut tasks = JoinSet::new();
         let (ready, is_ready) = tokio::sync::oneshot::channel();
-        tasks.spawn(read_all(stream.clone(), format!("{name}.>"), mirror.clone(), ready));
-        let is_ready = is_ready.await.unwrap_or_else(|_| Err("the reader has stopped".to_owned()));
+        tasks.spawn(read_all(
+            stream.clone(),
+            format!("{name}.>"),
+            mirror.clone(),
+            ready,
+        ));
+        let is_ready = is_ready
+            .await
+            .unwrap_or_else(|_| Err("the reader has stopped".to_owned()));
         is_ready.map_err(|reason| unavailable("read its stream", reason))?;
-        Ok(Self { jetstream, stream, name: name.to_owned(), mirror, hub, reader: tasks })
+        Ok(Self {
+            jetstream,
+            stream,
+            name: name.to_owned(),
+            mirror,
+            hub,
+            reader: tasks,
+        })
     }
 
     /// Applies a change to a row until it is stored, or until it does not apply. Another process may change the row meanwhile.
@@ -116,10 +136,22 @@ impl NatsBackend {
     }
 
     /// Stores a row, unless its subject has another sequence; returns whether it is stored.
-    async fn store(&self, action: &'static str, row: Row, sequence: u64) -> Result<bool, BackendError> {
-        let payload =
-            rmp_serde::to_vec(&row.without_signals()).map_err(|error| unavailable(action, error))?;
-        let stored = self.replace(action, self.mirror.row_subject(&row.id), payload.into(), sequence).await?;
+    async fn store(
+        &self,
+        action: &'static str,
+        row: Row,
+        sequence: u64,
+    ) -> Result<bool, BackendError> {
+        let payload = rmp_serde::to_vec(&row.without_signals())
+            .map_err(|error| unavailable(action, error))?;
+        let stored = self
+            .replace(
+                action,
+                self.mirror.row_subject(&row.id),
+                payload.into(),
+                sequence,
+            )
+            .await?;
         if let Some(sequence) = stored {
             self.mirror.put(row, sequence);
         }
@@ -134,7 +166,9 @@ impl NatsBackend {
         payload: Bytes,
         sequence: u64,
     ) -> Result<Option<u64>, BackendError> {
-        let message = PublishMessage::build().payload(payload).expected_last_subject_sequence(sequence);
+        let message = PublishMessage::build()
+            .payload(payload)
+            .expected_last_subject_sequence(sequence);
         let sent = self.jetstream.send_publish(subject, message).await;
         match async { sent?.await }.await {
             Ok(ack) => Ok(Some(ack.sequence)),
@@ -147,9 +181,14 @@ impl NatsBackend {
 
     /// Reads the last row of an instance from the stream.
     async fn refresh(&self, action: &'static str, id: &str) -> Result<(), BackendError> {
-        match self.stream.get_last_raw_message_by_subject(&self.mirror.row_subject(id)).await {
+        match self
+            .stream
+            .get_last_raw_message_by_subject(&self.mirror.row_subject(id))
+            .await
+        {
             Ok(message) => {
-                self.mirror.apply(&message.subject, &message.payload, message.sequence);
+                self.mirror
+                    .apply(&message.subject, &message.payload, message.sequence);
                 Ok(())
             }
             Err(error) if error.kind() == RawMessageErrorKind::NoMessageFound => Ok(()),
@@ -164,7 +203,9 @@ impl NatsBackend {
         payload: Bytes,
     ) -> Result<u64, BackendError> {
         let sent = self.jetstream.publish(subject, payload).await;
-        let ack = async { sent?.await }.await.map_err(|error| unavailable(action, error))?;
+        let ack = async { sent?.await }
+            .await
+            .map_err(|error| unavailable(action, error))?;
         Ok(ack.sequence)
     }
 
@@ -209,9 +250,15 @@ async fn read(
         filter_subject: filter.to_owned(),
         ..OrderedConfig::default()
     };
-    let consumer = stream.create_consumer(config).await.map_err(|error| error.to_string())?;
+    let consumer = stream
+        .create_consumer(config)
+        .await
+        .map_err(|error| error.to_string())?;
     let mut pending = consumer.cached_info().num_pending;
-    let mut messages = consumer.messages().await.map_err(|error| error.to_string())?;
+    let mut messages = consumer
+        .messages()
+        .await
+        .map_err(|error| error.to_string())?;
     loop {
         if pending == 0
             && let Some(ready) = ready.take()
@@ -219,7 +266,9 @@ async fn read(
             // The opener may have stopped to wait.
             ready.send(Ok(())).ok();
         }
-        let Some(message) = messages.next().await else { return Ok(()) };
+        let Some(message) = messages.next().await else {
+            return Ok(());
+        };
         let message = message.map_err(|error| error.to_string())?;
         let info = message.info().map_err(|error| error.to_string())?;
         pending = info.pending;
@@ -233,7 +282,10 @@ impl Backend for NatsBackend {
     async fn create(&self, instance: NewInstance) -> Result<bool, BackendError> {
         let (action, row) = ("store an instance", Row::new(instance));
         while self.mirror.row(&row.id).is_none() {
-            if self.store(action, row.clone(), self.mirror.sequence(&row.id)).await? {
+            if self
+                .store(action, row.clone(), self.mirror.sequence(&row.id))
+                .await?
+            {
                 return Ok(true);
             }
             // Another process has created the instance, or purged an earlier one.
@@ -252,9 +304,14 @@ impl Backend for NatsBackend {
 
     async fn save(&self, save: Save) -> Result<(), BackendError> {
         let consumed = self.mirror.consumed(&save.id, save.last_signal);
-        let saved =
-            self.change("store a snapshot", &save.id, |row| row.save(save.clone()).then_some(())).await?;
-        saved.ok_or_else(|| BackendError::Fenced { id: InstanceId::clone(&save.id) })?;
+        let saved = self
+            .change("store a snapshot", &save.id, |row| {
+                row.save(save.clone()).then_some(())
+            })
+            .await?;
+        saved.ok_or_else(|| BackendError::Fenced {
+            id: InstanceId::clone(&save.id),
+        })?;
         self.delete_signals(consumed).await;
         Ok(())
     }
@@ -263,16 +320,29 @@ impl Backend for NatsBackend {
         Ok(self.mirror.fetch(limit, now_ms))
     }
 
-    async fn claim(&self, ids: &[InstanceId], claim: &Claim) -> Result<Vec<StoredInstance>, BackendError> {
-        let claims: Vec<_> =
-            ids.iter().map(|id| self.change("claim an instance", id, |row| row.claim(claim))).collect();
-        let claimed: Vec<_> =
-            futures::stream::iter(claims).buffer_unordered(CONCURRENCY).try_collect().await?;
+    async fn claim(
+        &self,
+        ids: &[InstanceId],
+        claim: &Claim,
+    ) -> Result<Vec<StoredInstance>, BackendError> {
+        let claims: Vec<_> = ids
+            .iter()
+            .map(|id| self.change("claim an instance", id, |row| row.claim(claim)))
+            .collect();
+        let claimed: Vec<_> = futures::stream::iter(claims)
+            .buffer_unordered(CONCURRENCY)
+            .try_collect()
+            .await?;
         Ok(claimed.into_iter().flatten().collect())
     }
 
-    async fn take_over(&self, id: &str, holder: &str) -> Result<Option<StoredInstance>, BackendError> {
-        self.change("claim an instance", id, |row| row.take_over(holder)).await
+    async fn take_over(
+        &self,
+        id: &str,
+        holder: &str,
+    ) -> Result<Option<StoredInstance>, BackendError> {
+        self.change("claim an instance", id, |row| row.take_over(holder))
+            .await
     }
 
     async fn extend(
@@ -283,31 +353,50 @@ impl Backend for NatsBackend {
         let extend = |(id, epoch): &(InstanceId, u64)| {
             let (id, epoch) = (InstanceId::clone(id), *epoch);
             async move {
-                let extended =
-                    self.change("extend a claim", &id, |row| row.extend(epoch, until_ms).then_some(()));
+                let extended = self.change("extend a claim", &id, |row| {
+                    row.extend(epoch, until_ms).then_some(())
+                });
                 Ok::<_, BackendError>(extended.await?.is_none().then_some(id))
             }
         };
         let extends: Vec<_> = claims.iter().map(extend).collect();
-        let lost: Vec<_> = futures::stream::iter(extends).buffer_unordered(CONCURRENCY).try_collect().await?;
+        let lost: Vec<_> = futures::stream::iter(extends)
+            .buffer_unordered(CONCURRENCY)
+            .try_collect()
+            .await?;
         Ok(lost.into_iter().flatten().collect())
     }
 
-    async fn send_signal(&self, id: &str, name: &str, payload: Bytes) -> Result<bool, BackendError> {
+    async fn send_signal(
+        &self,
+        id: &str,
+        name: &str,
+        payload: Bytes,
+    ) -> Result<bool, BackendError> {
         let action = "store a signal";
         if self.mirror.row(id).is_none() {
             self.refresh(action, id).await?;
         }
-        if self.mirror.row(id).is_none_or(|mirrored| mirrored.row.has_ended()) {
+        if self
+            .mirror
+            .row(id)
+            .is_none_or(|mirrored| mirrored.row.has_ended())
+        {
             return Ok(false);
         }
-        let signal = Signal { number: 0, name: name.to_owned(), payload };
+        let signal = Signal {
+            number: 0,
+            name: name.to_owned(),
+            payload,
+        };
         let payload = rmp_serde::to_vec(&signal).map_err(|error| unavailable(action, error))?;
         let subject = self.mirror.signal_subject(id);
         let number = self.publish(action, subject, payload.into()).await?;
         // Not applied here: an earlier signal of another process may not be in the mirror yet, and an instance that receives a signal
         // has no earlier one. The signal is durable, also if the reader does not reach it in time.
-        tokio::time::timeout(READ_TIMEOUT, self.mirror.read_until(number)).await.ok();
+        tokio::time::timeout(READ_TIMEOUT, self.mirror.read_until(number))
+            .await
+            .ok();
         Ok(true)
     }
 
@@ -315,16 +404,30 @@ impl Backend for NatsBackend {
         Ok(self.mirror.signals(id, after))
     }
 
-    async fn unended(&self, after: Option<&str>, limit: usize) -> Result<Vec<InstanceId>, BackendError> {
+    async fn unended(
+        &self,
+        after: Option<&str>,
+        limit: usize,
+    ) -> Result<Vec<InstanceId>, BackendError> {
         Ok(self.mirror.unended(after, limit))
     }
 
     async fn put_graph(&self, hash: &str, graph: Bytes) -> Result<(), BackendError> {
-        self.publish("store a graph", format!("{}.graph.{hash}", self.name), graph).await.map(drop)
+        self.publish(
+            "store a graph",
+            format!("{}.graph.{hash}", self.name),
+            graph,
+        )
+        .await
+        .map(drop)
     }
 
     async fn graph(&self, hash: &str) -> Result<Option<Bytes>, BackendError> {
-        match self.stream.get_last_raw_message_by_subject(&format!("{}.graph.{hash}", self.name)).await {
+        match self
+            .stream
+            .get_last_raw_message_by_subject(&format!("{}.graph.{hash}", self.name))
+            .await
+        {
             Ok(message) => Ok(Some(message.payload)),
             Err(error) if error.kind() == RawMessageErrorKind::NoMessageFound => Ok(None),
             Err(error) => Err(unavailable("read a graph", error)),
@@ -340,7 +443,10 @@ impl Backend for NatsBackend {
             purged.map_err(|error| unavailable(action, error))?;
             // An empty message deletes the row in the other processes, unless one of them has purged the instance before.
             let (subject, sequence) = (self.mirror.row_subject(id), self.mirror.sequence(id));
-            if let Some(sequence) = self.replace(action, subject.clone(), Bytes::new(), sequence).await? {
+            if let Some(sequence) = self
+                .replace(action, subject.clone(), Bytes::new(), sequence)
+                .await?
+            {
                 self.mirror.apply(&subject, &[], sequence);
             }
         }
@@ -366,7 +472,10 @@ fn config(name: &str) -> Config {
 }
 
 fn unavailable(action: &'static str, error: impl Display) -> BackendError {
-    BackendError::Unavailable { action, reason: format!("{error}") }
+    BackendError::Unavailable {
+        action,
+        reason: format!("{error}"),
+    }
 }
 
 /// Returns the messages of an error and its sources.
@@ -391,15 +500,36 @@ mod tests {
     #[tokio::test]
     async fn own_signal_is_not_visible_before_an_earlier_one_of_another_process() {
         let server = NatsServer::start();
-        let open = || async { NatsBackend::connect(&server.url(), "w").await.expect("the server responds") };
+        let open = || async {
+            NatsBackend::connect(&server.url(), "w")
+                .await
+                .expect("the server responds")
+        };
         let (mut backend, other) = (open().await, open().await);
         let (workflow, hash, state) = ("order".into(), "h".into(), Bytes::new());
-        let new = NewInstance { id: "a".into(), workflow, hash, state, wake_ms: NEVER_MS, holder: None };
+        let new = NewInstance {
+            id: "a".into(),
+            workflow,
+            hash,
+            state,
+            wake_ms: NEVER_MS,
+            holder: None,
+        };
         assert!(backend.create(new).await.expect("stores"));
         // As if the reader were slow: the signal of the other process does not arrive.
         backend.reader.shutdown().await;
-        assert!(other.send_signal("a", "first", Bytes::new()).await.expect("stores"));
-        assert!(backend.send_signal("a", "second", Bytes::new()).await.expect("stores"));
+        assert!(
+            other
+                .send_signal("a", "first", Bytes::new())
+                .await
+                .expect("stores")
+        );
+        assert!(
+            backend
+                .send_signal("a", "second", Bytes::new())
+                .await
+                .expect("stores")
+        );
         assert_eq!(backend.signals("a", 0).await.expect("reads"), []);
         let all = other.signals("a", 0).await.expect("reads");
         assert_eq!(all[0].name, "first");

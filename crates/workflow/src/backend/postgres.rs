@@ -49,8 +49,14 @@ impl PostgresBackend {
     /// [`BackendError::Unavailable`] if the server does not respond, or the user may not create tables.
     pub async fn connect(url: &str) -> Result<Self, BackendError> {
         let connect = |error: sqlx::Error| unavailable("connect to PostgreSQL", &error);
-        let pool = PgPoolOptions::new().max_connections(8).connect(url).await.map_err(connect)?;
-        create_tables(&pool).await.map_err(|error| unavailable("create its tables", &error))?;
+        let pool = PgPoolOptions::new()
+            .max_connections(8)
+            .connect(url)
+            .await
+            .map_err(connect)?;
+        create_tables(&pool)
+            .await
+            .map_err(|error| unavailable("create its tables", &error))?;
         let listener = listener(&pool).await.map_err(connect)?;
         let hub = Hub::default();
         let mut tasks = JoinSet::new();
@@ -58,7 +64,13 @@ impl PostgresBackend {
         let (reads, receiver) = mpsc::channel(QUEUE);
         tasks.spawn(read_all(pool.clone(), receiver));
         tasks.spawn(listen(pool.clone(), listener, hub.clone()));
-        Ok(Self { pool, commits, reads, hub, _tasks: tasks })
+        Ok(Self {
+            pool,
+            commits,
+            reads,
+            hub,
+            _tasks: tasks,
+        })
     }
 
     /// Waits for the group commit of a request.
@@ -78,7 +90,10 @@ async fn send<R, T>(
     queue: &mpsc::Sender<R>,
     request: impl FnOnce(commits::Answer<T>) -> R,
 ) -> Result<T, BackendError> {
-    let stopped = || BackendError::Unavailable { action, reason: "the backend is stopped".to_owned() };
+    let stopped = || BackendError::Unavailable {
+        action,
+        reason: "the backend is stopped".to_owned(),
+    };
     let (sender, receiver) = oneshot::channel();
     queue.send(request(sender)).await.map_err(|_| stopped())?;
     receiver.await.map_err(|_| stopped())?
@@ -86,7 +101,9 @@ async fn send<R, T>(
 
 async fn create_tables(pool: &PgPool) -> Result<(), sqlx::Error> {
     let mut transaction = pool.begin().await?;
-    sqlx::query(statements::SCHEMA_LOCK).execute(&mut *transaction).await?;
+    sqlx::query(statements::SCHEMA_LOCK)
+        .execute(&mut *transaction)
+        .await?;
     for statement in statements::SCHEMA {
         sqlx::query(statement).execute(&mut *transaction).await?;
     }
@@ -130,23 +147,39 @@ async fn listener(pool: &PgPool) -> Result<PgListener, sqlx::Error> {
 impl Backend for PostgresBackend {
     async fn create(&self, instance: NewInstance) -> Result<bool, BackendError> {
         let id = InstanceId::clone(&instance.id);
-        self.commit("store an instance", &id, |answer| Request::Create(instance, answer)).await
+        self.commit("store an instance", &id, |answer| {
+            Request::Create(instance, answer)
+        })
+        .await
     }
 
     async fn load(&self, id: &str) -> Result<Option<StoredInstance>, BackendError> {
-        send("read an instance", &self.reads, |answer| (id.into(), answer)).await
+        send("read an instance", &self.reads, |answer| {
+            (id.into(), answer)
+        })
+        .await
     }
 
     async fn save(&self, save: Save) -> Result<(), BackendError> {
         let id = InstanceId::clone(&save.id);
-        self.commit("store a snapshot", &id, |answer| Request::Save(save, answer)).await
+        self.commit("store a snapshot", &id, |answer| {
+            Request::Save(save, answer)
+        })
+        .await
     }
 
     async fn fetch(&self, limit: usize, now_ms: u64) -> Result<Fetched, BackendError> {
-        let rows =
-            sqlx::query(statements::FETCH).bind(rows_limit(limit.saturating_add(1))).bind(big(NEVER_MS));
-        let rows = rows.fetch_all(&self.pool).await.map_err(|error| unavailable("list instances", &error))?;
-        let mut fetched = Fetched { ids: Vec::new(), next_ms: NEVER_MS };
+        let rows = sqlx::query(statements::FETCH)
+            .bind(rows_limit(limit.saturating_add(1)))
+            .bind(big(NEVER_MS));
+        let rows = rows
+            .fetch_all(&self.pool)
+            .await
+            .map_err(|error| unavailable("list instances", &error))?;
+        let mut fetched = Fetched {
+            ids: Vec::new(),
+            next_ms: NEVER_MS,
+        };
         for row in rows {
             let available_ms = get::<i64>(&row, 1)?.cast_unsigned();
             if available_ms > now_ms || fetched.ids.len() == limit {
@@ -158,7 +191,11 @@ impl Backend for PostgresBackend {
         Ok(fetched)
     }
 
-    async fn claim(&self, ids: &[InstanceId], claim: &Claim) -> Result<Vec<StoredInstance>, BackendError> {
+    async fn claim(
+        &self,
+        ids: &[InstanceId],
+        claim: &Claim,
+    ) -> Result<Vec<StoredInstance>, BackendError> {
         let rows = sqlx::query(statements::CLAIM)
             .bind(ids.iter().map(ToString::to_string).collect::<Vec<_>>())
             .bind(&*claim.holder)
@@ -170,8 +207,15 @@ impl Backend for PostgresBackend {
         rows.iter().map(stored).collect()
     }
 
-    async fn take_over(&self, id: &str, holder: &str) -> Result<Option<StoredInstance>, BackendError> {
-        let row = sqlx::query(statements::TAKE_OVER).bind(id).bind(holder).bind(big(NEVER_MS));
+    async fn take_over(
+        &self,
+        id: &str,
+        holder: &str,
+    ) -> Result<Option<StoredInstance>, BackendError> {
+        let row = sqlx::query(statements::TAKE_OVER)
+            .bind(id)
+            .bind(holder)
+            .bind(big(NEVER_MS));
         let row = row.fetch_optional(&self.pool).await;
         let row = row.map_err(|error| unavailable("claim an instance", &error))?;
         row.as_ref().map(stored).transpose()
@@ -191,25 +235,49 @@ impl Backend for PostgresBackend {
             })
         });
         let extended = futures::future::try_join_all(extended).await?;
-        let lost = claims.iter().zip(extended).filter(|(_, is_extended)| !is_extended);
+        let lost = claims
+            .iter()
+            .zip(extended)
+            .filter(|(_, is_extended)| !is_extended);
         Ok(lost.map(|((id, _), _)| InstanceId::clone(id)).collect())
     }
 
-    async fn send_signal(&self, id: &str, name: &str, payload: Bytes) -> Result<bool, BackendError> {
+    async fn send_signal(
+        &self,
+        id: &str,
+        name: &str,
+        payload: Bytes,
+    ) -> Result<bool, BackendError> {
         let store = |error: sqlx::Error| unavailable("store a signal", &error);
         let mut transaction = self.pool.begin().await.map_err(store)?;
-        let stored = sqlx::query(statements::SIGNAL).bind(id).bind(name).bind(payload.to_vec());
-        let is_stored = stored.execute(&mut *transaction).await.map_err(store)?.rows_affected() > 0;
+        let stored = sqlx::query(statements::SIGNAL)
+            .bind(id)
+            .bind(name)
+            .bind(payload.to_vec());
+        let is_stored = stored
+            .execute(&mut *transaction)
+            .await
+            .map_err(store)?
+            .rows_affected()
+            > 0;
         if is_stored {
             let notified = vec![id.to_owned(), String::new()];
-            sqlx::query(statements::NOTIFY).bind(notified).execute(&mut *transaction).await.map_err(store)?;
+            sqlx::query(statements::NOTIFY)
+                .bind(notified)
+                .execute(&mut *transaction)
+                .await
+                .map_err(store)?;
         }
         transaction.commit().await.map_err(store)?;
         Ok(is_stored)
     }
 
     async fn signals(&self, id: &str, after: u64) -> Result<Vec<Signal>, BackendError> {
-        let rows = sqlx::query(statements::SIGNALS).bind(id).bind(big(after)).fetch_all(&self.pool).await;
+        let rows = sqlx::query(statements::SIGNALS)
+            .bind(id)
+            .bind(big(after))
+            .fetch_all(&self.pool)
+            .await;
         let rows = rows.map_err(|error| unavailable("read signals", &error))?;
         let signal = |row: &PgRow| {
             Ok(Signal {
@@ -221,27 +289,48 @@ impl Backend for PostgresBackend {
         rows.iter().map(signal).collect()
     }
 
-    async fn unended(&self, after: Option<&str>, limit: usize) -> Result<Vec<InstanceId>, BackendError> {
-        let rows =
-            sqlx::query(statements::UNENDED).bind(after).bind(rows_limit(limit)).fetch_all(&self.pool).await;
+    async fn unended(
+        &self,
+        after: Option<&str>,
+        limit: usize,
+    ) -> Result<Vec<InstanceId>, BackendError> {
+        let rows = sqlx::query(statements::UNENDED)
+            .bind(after)
+            .bind(rows_limit(limit))
+            .fetch_all(&self.pool)
+            .await;
         let rows = rows.map_err(|error| unavailable("list instances", &error))?;
-        rows.iter().map(|row| get::<String>(row, 0).map(Into::into)).collect()
+        rows.iter()
+            .map(|row| get::<String>(row, 0).map(Into::into))
+            .collect()
     }
 
     async fn put_graph(&self, hash: &str, graph: Bytes) -> Result<(), BackendError> {
-        let stored =
-            sqlx::query(statements::PUT_GRAPH).bind(hash).bind(graph.to_vec()).execute(&self.pool).await;
-        stored.map(drop).map_err(|error| unavailable("store a graph", &error))
+        let stored = sqlx::query(statements::PUT_GRAPH)
+            .bind(hash)
+            .bind(graph.to_vec())
+            .execute(&self.pool)
+            .await;
+        stored
+            .map(drop)
+            .map_err(|error| unavailable("store a graph", &error))
     }
 
     async fn graph(&self, hash: &str) -> Result<Option<Bytes>, BackendError> {
-        let row = sqlx::query(statements::GRAPH).bind(hash).fetch_optional(&self.pool).await;
+        let row = sqlx::query(statements::GRAPH)
+            .bind(hash)
+            .fetch_optional(&self.pool)
+            .await;
         let row = row.map_err(|error| unavailable("read a graph", &error))?;
-        row.map(|row| get::<Vec<u8>>(&row, 0).map(Into::into)).transpose()
+        row.map(|row| get::<Vec<u8>>(&row, 0).map(Into::into))
+            .transpose()
     }
 
     async fn purge(&self, ended_before_ms: u64) -> Result<u64, BackendError> {
-        let row = sqlx::query(statements::PURGE).bind(big(ended_before_ms)).fetch_one(&self.pool).await;
+        let row = sqlx::query(statements::PURGE)
+            .bind(big(ended_before_ms))
+            .fetch_one(&self.pool)
+            .await;
         let row = row.map_err(|error| unavailable("purge instances", &error))?;
         Ok(get::<i64>(&row, 0)?.cast_unsigned())
     }

@@ -9,7 +9,8 @@ use foldhash::HashMap;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    After, BackendError, Claim, Fetched, Hub, InstanceId, NEVER_MS, NewInstance, Save, Signal, StoredInstance,
+    After, BackendError, Claim, Fetched, Hub, InstanceId, NEVER_MS, NewInstance, Save, Signal,
+    StoredInstance,
 };
 
 /// Row of an instance.
@@ -49,7 +50,13 @@ impl Row {
     #[cfg(feature = "embedded")]
     pub(super) fn bytes(&self) -> usize {
         const OVERHEAD: usize = 128;
-        OVERHEAD + self.state.len() + self.signals.iter().map(|signal| signal.payload.len()).sum::<usize>()
+        OVERHEAD
+            + self.state.len()
+            + self
+                .signals
+                .iter()
+                .map(|signal| signal.payload.len())
+                .sum::<usize>()
     }
 
     fn stored(&self) -> StoredInstance {
@@ -88,7 +95,8 @@ impl Row {
             return false;
         }
         self.consumed = self.consumed.max(save.last_signal);
-        self.signals.retain(|signal| signal.number > save.last_signal);
+        self.signals
+            .retain(|signal| signal.number > save.last_signal);
         (self.state, self.hash) = (save.state, save.hash);
         match save.then {
             After::Keep => {}
@@ -124,7 +132,10 @@ impl Row {
     /// Adds a signal, unless the row contains it.
     #[cfg(feature = "nats")]
     fn add_signal(&mut self, signal: Signal) {
-        let is_known = self.signals.iter().any(|known| known.number == signal.number);
+        let is_known = self
+            .signals
+            .iter()
+            .any(|known| known.number == signal.number);
         if self.ended_ms.is_none() && signal.number > self.consumed && !is_known {
             self.last_signal = self.last_signal.max(signal.number);
             self.signals.push(signal);
@@ -135,7 +146,11 @@ impl Row {
     /// Returns the row without its signals, which are stored separately.
     #[cfg(feature = "nats")]
     pub(super) fn without_signals(&self) -> Self {
-        Self { signals: Vec::new(), last_signal: self.consumed, ..self.clone() }
+        Self {
+            signals: Vec::new(),
+            last_signal: self.consumed,
+            ..self.clone()
+        }
     }
 
     /// Returns whether the instance has ended.
@@ -171,7 +186,9 @@ pub(super) struct Table {
 
 impl Table {
     pub(super) fn create(&mut self, new: NewInstance, hub: &Hub) -> bool {
-        let Entry::Vacant(entry) = self.rows.entry(Arc::clone(&new.id)) else { return false };
+        let Entry::Vacant(entry) = self.rows.entry(Arc::clone(&new.id)) else {
+            return false;
+        };
         let row = entry.insert(Box::new(Row::new(new)));
         let is_available = row.holder.is_none();
         index(&mut self.due, &mut self.unended, row);
@@ -220,7 +237,11 @@ impl Table {
     pub(super) fn fetch(&self, limit: usize, now_ms: u64) -> Fetched {
         let due = self.due.iter().take_while(|(time, _)| *time <= now_ms);
         let ids: Vec<_> = due.take(limit).map(|(_, id)| Arc::clone(id)).collect();
-        let next = self.due.iter().nth(ids.len()).map_or(NEVER_MS, |(time, _)| *time);
+        let next = self
+            .due
+            .iter()
+            .nth(ids.len())
+            .map_or(NEVER_MS, |(time, _)| *time);
         Fetched { ids, next_ms: next }
     }
 
@@ -237,7 +258,11 @@ impl Table {
         self.change(id, |row| row.take_over(holder)).flatten()
     }
 
-    pub(super) fn extend(&mut self, claims: &[(InstanceId, u64)], until_ms: u64) -> Vec<InstanceId> {
+    pub(super) fn extend(
+        &mut self,
+        claims: &[(InstanceId, u64)],
+        until_ms: u64,
+    ) -> Vec<InstanceId> {
         let mut lost = Vec::new();
         for (id, epoch) in claims {
             let extended = self.change(id, |row| row.extend(*epoch, until_ms));
@@ -254,7 +279,11 @@ impl Table {
                 return false;
             }
             row.last_signal += 1;
-            row.signals.push(Signal { number: row.last_signal, name: name.to_owned(), payload });
+            row.signals.push(Signal {
+                number: row.last_signal,
+                name: name.to_owned(),
+                payload,
+            });
             true
         });
         if sent == Some(true) {
@@ -266,25 +295,41 @@ impl Table {
 
     pub(super) fn signals(&self, id: &str, after: u64) -> Vec<Signal> {
         let signals = self.rows.get(id).map(|row| row.signals.iter());
-        signals.into_iter().flatten().filter(|signal| signal.number > after).cloned().collect()
+        signals
+            .into_iter()
+            .flatten()
+            .filter(|signal| signal.number > after)
+            .cloned()
+            .collect()
     }
 
     pub(super) fn unended(&self, after: Option<&str>, limit: usize) -> Vec<InstanceId> {
         use std::ops::Bound::{Excluded, Unbounded};
         let from = after.map_or(Unbounded, Excluded);
-        self.unended.range::<str, _>((from, Unbounded)).take(limit).cloned().collect()
+        self.unended
+            .range::<str, _>((from, Unbounded))
+            .take(limit)
+            .cloned()
+            .collect()
     }
 
     /// Returns the ids of instances that ended before a time.
     pub(super) fn ended_before(&self, time_ms: u64) -> Vec<InstanceId> {
-        let ended = self.rows.values().filter(|row| row.ended_ms.is_some_and(|ended| ended < time_ms));
+        let ended = self
+            .rows
+            .values()
+            .filter(|row| row.ended_ms.is_some_and(|ended| ended < time_ms));
         ended.map(|row| Arc::clone(&row.id)).collect()
     }
 
     /// Writes a row that another process may have written; the signals that it does not contain remain.
     #[cfg(feature = "nats")]
     pub(super) fn mirror(&mut self, mut row: Row, signals: Vec<Signal>) {
-        let known = self.rows.get(&row.id).map(|known| known.signals.clone()).unwrap_or_default();
+        let known = self
+            .rows
+            .get(&row.id)
+            .map(|known| known.signals.clone())
+            .unwrap_or_default();
         for signal in known.into_iter().chain(signals) {
             row.add_signal(signal);
         }
@@ -351,11 +396,16 @@ mod arc_str {
 
     use serde::{Deserialize as _, Deserializer, Serializer};
 
-    pub(super) fn serialize<S: Serializer>(text: &Arc<str>, serializer: S) -> Result<S::Ok, S::Error> {
+    pub(super) fn serialize<S: Serializer>(
+        text: &Arc<str>,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
         serializer.serialize_str(text)
     }
 
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Arc<str>, D::Error> {
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Arc<str>, D::Error> {
         String::deserialize(deserializer).map(Into::into)
     }
 }

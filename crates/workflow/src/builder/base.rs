@@ -51,12 +51,22 @@ pub struct Builder<In, Out, Last = NoPolicy> {
 
 impl<T> Builder<T, T> {
     pub(super) fn empty(name: String) -> Self {
-        Self { name, part: Part::default(), renamed: BTreeMap::new(), types: PhantomData }
+        Self {
+            name,
+            part: Part::default(),
+            renamed: BTreeMap::new(),
+            types: PhantomData,
+        }
     }
 }
 
 impl<In, Out, Last> Builder<In, Out, Last> {
     pub(super) fn with<Next, L>(self) -> Builder<In, Next, L> {
-        Builder { name: self.name, part: self.part, renamed: self.renamed, types: PhantomData }
+        Builder {
+            name: self.name,
+            part: self.part,
+            renamed: self.renamed,
+            types: PhantomData,
+        }
     }
 }

@@ -20,7 +20,12 @@ impl<In, Out: Data, Last> Builder<In, Out, Last> {
     where
         R: IntoFork,
     {
-        Joining::new(self.name, self.part, self.renamed, branches(Fork::empty()).into_parts())
+        Joining::new(
+            self.name,
+            self.part,
+            self.renamed,
+            branches(Fork::empty()).into_parts(),
+        )
     }
 }
 
@@ -34,7 +39,10 @@ pub struct Fork<In, Results, Last = NoPolicy> {
 
 impl<In> Fork<In, ()> {
     fn empty() -> Self {
-        Self { branches: Vec::new(), types: PhantomData }
+        Self {
+            branches: Vec::new(),
+            types: PhantomData,
+        }
     }
 }
 
@@ -71,11 +79,18 @@ impl<In: Data, Results, Last> Fork<In, Results, Last> {
 
     fn push<R, L>(mut self, name: String, part: Part) -> Fork<In, R, L> {
         self.branches.push((name, part));
-        Fork { branches: self.branches, types: PhantomData }
+        Fork {
+            branches: self.branches,
+            types: PhantomData,
+        }
     }
 
     fn last(&mut self) -> &mut Part {
-        &mut self.branches.last_mut().expect("the type of a fork states that it has a branch").1
+        &mut self
+            .branches
+            .last_mut()
+            .expect("the type of a fork states that it has a branch")
+            .1
     }
 }
 
@@ -100,7 +115,8 @@ impl<In: Data, Results, Out: Data> Fork<In, Results, TaskStep<Out>> {
 
     /// Like [`Builder::undo_unknown`], for the last branch.
     pub fn undo_unknown<U: Task<In, Out = ()>>(mut self, compensation: U) -> Self {
-        self.last().undo_unknown(WithoutOutput::<U, In>::new(compensation));
+        self.last()
+            .undo_unknown(WithoutOutput::<U, In>::new(compensation));
         self
     }
 
@@ -142,38 +158,79 @@ pub struct Joining<In, Results> {
 }
 
 impl<In, Results: Branches> Joining<In, Results> {
-    fn new(name: String, mut part: Part, renamed: BTreeMap<String, String>, fork: ForkParts) -> Self {
-        let branches = fork.0.into_iter().map(|(name, branch)| part.attach(&name, branch)).collect();
-        Self { name, part, renamed, branches, types: PhantomData }
+    fn new(
+        name: String,
+        mut part: Part,
+        renamed: BTreeMap<String, String>,
+        fork: ForkParts,
+    ) -> Self {
+        let branches = fork
+            .0
+            .into_iter()
+            .map(|(name, branch)| part.attach(&name, branch))
+            .collect();
+        Self {
+            name,
+            part,
+            renamed,
+            branches,
+            types: PhantomData,
+        }
     }
 
     /// Continues with the tuple of the results, in the order of the branches.
-    pub fn join<F, Fut, Next>(mut self, name: impl Into<String>, closure: F) -> Builder<In, Next, ClosureStep>
+    pub fn join<F, Fut, Next>(
+        mut self,
+        name: impl Into<String>,
+        closure: F,
+    ) -> Builder<In, Next, ClosureStep>
     where
         F: Fn(Results) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = Result<Next, TaskError>> + Send,
         Next: Data,
     {
         let name = name.into();
-        let fork = StepKind::Fork { branches: self.branches };
-        self.part.step(format!("{name}-fork"), fork, short_name::<Results>(), Function::None);
-        let closure = Closure { closure, take: |value| value.into_list().and_then(Results::take) };
+        let fork = StepKind::Fork {
+            branches: self.branches,
+        };
+        self.part.step(
+            format!("{name}-fork"),
+            fork,
+            short_name::<Results>(),
+            Function::None,
+        );
+        let closure = Closure {
+            closure,
+            take: |value| value.into_list().and_then(Results::take),
+        };
         let signature = format!("{} -> {}", short_name::<Results>(), short_name::<Next>());
         let kind = StepKind::Task(TaskPolicy::default());
-        self.part.step(name, kind, signature, Function::task(Arc::new(closure)));
-        Builder { name: self.name, part: self.part, renamed: self.renamed, types: PhantomData }
+        self.part
+            .step(name, kind, signature, Function::task(Arc::new(closure)));
+        Builder {
+            name: self.name,
+            part: self.part,
+            renamed: self.renamed,
+            types: PhantomData,
+        }
     }
 }
 
 /// Tuple to which a branch adds its output. Implemented for tuples of up to 7 elements.
-#[diagnostic::on_unimplemented(message = "a fork has at most 8 branches", note = "use `each` for a list")]
+#[diagnostic::on_unimplemented(
+    message = "a fork has at most 8 branches",
+    note = "use `each` for a list"
+)]
 pub trait PushBranch<Out> {
     /// Tuple with the output.
     type Pushed;
 }
 
 /// Tuple of the outputs of branches. Implemented for tuples of 1 to 8 elements.
-#[diagnostic::on_unimplemented(message = "a fork needs 1 to 8 branches", note = "add one with `branch`")]
+#[diagnostic::on_unimplemented(
+    message = "a fork needs 1 to 8 branches",
+    note = "add one with `branch`"
+)]
 pub trait Branches: Sized + Send + 'static {
     #[doc(hidden)]
     fn take(values: Vec<Value>) -> Result<Self, TaskError>;

@@ -19,8 +19,15 @@ pub(crate) struct Part {
 
 impl Default for Part {
     fn default() -> Self {
-        let body = Body { label: String::new(), steps: Vec::new() };
-        Self { bodies: vec![body], functions: vec![Vec::new()], problems: Vec::new() }
+        let body = Body {
+            label: String::new(),
+            steps: Vec::new(),
+        };
+        Self {
+            bodies: vec![body],
+            functions: vec![Vec::new()],
+            problems: Vec::new(),
+        }
     }
 }
 
@@ -32,7 +39,12 @@ impl Part {
         signature: String,
         function: Function,
     ) {
-        let step = Step { name: name.into(), kind, signature, metadata: BTreeMap::new() };
+        let step = Step {
+            name: name.into(),
+            kind,
+            signature,
+            metadata: BTreeMap::new(),
+        };
         self.bodies[0].steps.push(step);
         self.functions[0].push(function);
     }
@@ -40,13 +52,19 @@ impl Part {
     /// Adds a task with the types of its input and output.
     pub(super) fn task<In, Out>(&mut self, name: impl Into<String>, function: Function) {
         let signature = format!("{} -> {}", short_name::<In>(), short_name::<Out>());
-        self.step(name, StepKind::Task(TaskPolicy::default()), signature, function);
+        self.step(
+            name,
+            StepKind::Task(TaskPolicy::default()),
+            signature,
+            function,
+        );
     }
 
     /// Adds the bodies of another part; returns the number of its first body.
     pub(crate) fn attach(&mut self, label: &str, part: Self) -> usize {
         let first = self.bodies.len();
-        self.bodies.extend(part.bodies.into_iter().map(|body| shifted(body, first)));
+        self.bodies
+            .extend(part.bodies.into_iter().map(|body| shifted(body, first)));
         label.clone_into(&mut self.bodies[first].label);
         self.functions.extend(part.functions);
         self.problems.extend(part.problems);
@@ -54,12 +72,24 @@ impl Part {
     }
 
     /// Adds the bodies of another workflow, with a prefix of the names.
-    pub(crate) fn attach_child(&mut self, name: &str, graph: &Graph, functions: &[Vec<Function>]) -> usize {
+    pub(crate) fn attach_child(
+        &mut self,
+        name: &str,
+        graph: &Graph,
+        functions: &[Vec<Function>],
+    ) -> usize {
         let mut bodies = graph.bodies.clone();
         for step in bodies.iter_mut().flat_map(|body| &mut body.steps) {
             step.name = format!("{name}/{}", step.name);
         }
-        self.attach(name, Self { bodies, functions: functions.to_vec(), problems: Vec::new() })
+        self.attach(
+            name,
+            Self {
+                bodies,
+                functions: functions.to_vec(),
+                problems: Vec::new(),
+            },
+        )
     }
 
     pub(crate) fn last(&mut self) -> Option<&mut Step> {
@@ -97,14 +127,21 @@ impl Part {
     pub(crate) fn undo_retry(&mut self, retry: Retry) {
         let mut found = false;
         self.policy(|policy| {
-            for undo in [&mut policy.undo, &mut policy.undo_unknown].into_iter().flatten() {
+            for undo in [&mut policy.undo, &mut policy.undo_unknown]
+                .into_iter()
+                .flatten()
+            {
                 (*undo, found) = (retry, true);
             }
         });
         if !found {
-            let name = self.last().map(|step| step.name.clone()).unwrap_or_default();
-            self.problems
-                .push(format!("step \"{name}\" has no compensation; call `undo` before `undo_retry`"));
+            let name = self
+                .last()
+                .map(|step| step.name.clone())
+                .unwrap_or_default();
+            self.problems.push(format!(
+                "step \"{name}\" has no compensation; call `undo` before `undo_retry`"
+            ));
         }
     }
 
@@ -126,7 +163,9 @@ fn shifted(mut body: Body, by: usize) -> Body {
                 *then += by;
                 *otherwise += by;
             }
-            StepKind::Each { body } | StepKind::Repeat { body, .. } | StepKind::Child { body, .. } => {
+            StepKind::Each { body }
+            | StepKind::Repeat { body, .. }
+            | StepKind::Child { body, .. } => {
                 *body += by;
             }
         }

@@ -36,7 +36,13 @@ impl<'a> Machine<'a> {
         now_ms: u64,
         progress: Option<&'a mut Vec<Progress>>,
     ) -> Self {
-        Self { definition, state, now_ms, progress, queue: Vec::new() }
+        Self {
+            definition,
+            state,
+            now_ms,
+            progress,
+            queue: Vec::new(),
+        }
     }
 
     /// Ends the forward execution. Tasks that have started end first: their outcome decides about their compensation.
@@ -48,18 +54,38 @@ impl<'a> Machine<'a> {
     /// Starts no further task and ends all waits.
     pub(super) fn drain(&mut self) {
         self.state.phase = Phase::Draining;
-        self.state.branches.retain(|branch| matches!(branch.work, Work::Task { is_started: true, .. }));
+        self.state.branches.retain(|branch| {
+            matches!(
+                branch.work,
+                Work::Task {
+                    is_started: true,
+                    ..
+                }
+            )
+        });
     }
 
     /// Stores a task for its compensation, if it has one.
     pub(super) fn record(&mut self, branch: u32, output: Option<Value>) {
-        let Some(found) = self.state.branch(branch) else { return };
-        let Some(functions) = self.definition.task(found.at) else { return };
-        let has_undo =
-            if output.is_some() { functions.undo.is_some() } else { functions.undo_unknown.is_some() };
+        let Some(found) = self.state.branch(branch) else {
+            return;
+        };
+        let Some(functions) = self.definition.task(found.at) else {
+            return;
+        };
+        let has_undo = if output.is_some() {
+            functions.undo.is_some()
+        } else {
+            functions.undo_unknown.is_some()
+        };
         if has_undo {
             let (step, indexes, input) = (found.at, found.indexes.clone(), found.value.clone());
-            self.state.compensations.push(Completed { step, indexes, input, output });
+            self.state.compensations.push(Completed {
+                step,
+                indexes,
+                input,
+                output,
+            });
         }
     }
 
@@ -72,7 +98,11 @@ impl<'a> Machine<'a> {
     }
 
     pub(super) fn policy(&self, branch: u32) -> TaskPolicy {
-        match self.state.branch(branch).and_then(|branch| self.kind(branch.at)) {
+        match self
+            .state
+            .branch(branch)
+            .and_then(|branch| self.kind(branch.at))
+        {
             Some(StepKind::Task(policy)) => policy.clone(),
             _ => TaskPolicy::default(),
         }
@@ -80,15 +110,22 @@ impl<'a> Machine<'a> {
 
     pub(super) fn path(&self, branch: u32) -> StepPath {
         match self.state.branch(branch) {
-            Some(found) => {
-                StepPath { step: self.definition.step_name(found.at), indexes: found.indexes.clone() }
-            }
-            None => StepPath { step: "".into(), indexes: Vec::new() },
+            Some(found) => StepPath {
+                step: self.definition.step_name(found.at),
+                indexes: found.indexes.clone(),
+            },
+            None => StepPath {
+                step: "".into(),
+                indexes: Vec::new(),
+            },
         }
     }
 
     pub(crate) fn path_of(&self, completed: &Completed) -> StepPath {
-        StepPath { step: self.definition.step_name(completed.step), indexes: completed.indexes.clone() }
+        StepPath {
+            step: self.definition.step_name(completed.step),
+            indexes: completed.indexes.clone(),
+        }
     }
 
     pub(super) fn emit(&mut self, progress: Progress) {
@@ -108,5 +145,8 @@ pub(super) fn guarded<T>(call: impl FnOnce() -> Result<T, TaskError>) -> Result<
 pub(crate) fn panic_message(panic: &(dyn std::any::Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
     let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
-    format!("panicked: {}", text.unwrap_or_else(|| "no message".to_owned()))
+    format!(
+        "panicked: {}",
+        text.unwrap_or_else(|| "no message".to_owned())
+    )
 }

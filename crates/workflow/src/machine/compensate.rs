@@ -22,7 +22,11 @@ impl Machine<'_> {
     /// Applies the end of an attempt of the last compensation.
     pub(crate) fn compensated(&mut self, result: Result<(), Fault>) {
         self.state.undo.is_running = false;
-        let Some(last) = self.state.compensations.last().filter(|_| self.state.phase == Phase::Compensating)
+        let Some(last) = self
+            .state
+            .compensations
+            .last()
+            .filter(|_| self.state.phase == Phase::Compensating)
         else {
             return;
         };
@@ -38,17 +42,28 @@ impl Machine<'_> {
             Err(Fault::Error(error)) => error,
         };
         let attempts = self.state.undo.failed + 1;
-        let delay = self.undo_retry(last).delay_after(attempts).filter(|_| !error.is_permanent());
+        let delay = self
+            .undo_retry(last)
+            .delay_after(attempts)
+            .filter(|_| !error.is_permanent());
         let message = error.message().to_owned();
         self.emit(Progress::CompensationFailed {
             step: step.clone(),
             message: message.clone(),
             retry_in: delay,
         });
-        let failure = Failure::TaskFailed { step, message, attempts };
+        let failure = Failure::TaskFailed {
+            step,
+            message,
+            attempts,
+        };
         let not_before_ms = delay.map(|delay| self.now_ms.saturating_add(millis(delay)));
-        self.state.undo =
-            UndoAttempt { failed: attempts, not_before_ms, error: Some(failure.clone()), is_running: false };
+        self.state.undo = UndoAttempt {
+            failed: attempts,
+            not_before_ms,
+            error: Some(failure.clone()),
+            is_running: false,
+        };
         if delay.is_none() {
             self.state.phase = Phase::Stuck;
             self.emit(Progress::Stuck(failure));
@@ -104,7 +119,11 @@ impl Machine<'_> {
             Some(StepKind::Task(policy)) => policy.clone(),
             _ => return Retry::default(),
         };
-        let retry = if completed.output.is_some() { policy.undo } else { policy.undo_unknown };
+        let retry = if completed.output.is_some() {
+            policy.undo
+        } else {
+            policy.undo_unknown
+        };
         retry.unwrap_or_default()
     }
 }

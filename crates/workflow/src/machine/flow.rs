@@ -17,7 +17,10 @@ impl Machine<'_> {
 
     /// Continues with the next step of a branch.
     pub(super) fn next(&mut self, branch: u32) {
-        let step = self.state.branch(branch).and_then(|found| self.kind(found.at));
+        let step = self
+            .state
+            .branch(branch)
+            .and_then(|found| self.kind(found.at));
         if self.progress.is_some() && !matches!(step, None | Some(StepKind::Task(_))) {
             let step = self.path(branch).display();
             self.emit(Progress::StepCompleted { step });
@@ -32,7 +35,9 @@ impl Machine<'_> {
     /// Starts all steps that can start, then compensation if it is due.
     pub(super) fn settle(&mut self) {
         while self.state.phase == Phase::Running {
-            let Some(branch) = self.queue.pop() else { break };
+            let Some(branch) = self.queue.pop() else {
+                break;
+            };
             if let Err(error) = self.enter(branch) {
                 let (step, message) = (self.path(branch).display(), error.message().to_owned());
                 self.fail(Failure::Invalid { step, message });
@@ -47,7 +52,9 @@ impl Machine<'_> {
     /// Applies a signal to the branch that waits for it.
     pub(super) fn receive(&mut self, branch: u32, payload: Value) {
         let definition = self.definition;
-        let Some(found) = self.state.branch_mut(branch) else { return };
+        let Some(found) = self.state.branch_mut(branch) else {
+            return;
+        };
         let value = found.value.clone();
         let received = match definition.function(found.at) {
             Function::Signal(signal) => guarded(|| (signal.add)(value, payload)),
@@ -68,7 +75,9 @@ impl Machine<'_> {
     /// Starts the current step of a branch.
     fn enter(&mut self, branch: u32) -> Result<(), TaskError> {
         let now = self.now_ms;
-        let Some(found) = self.state.branch(branch) else { return Ok(()) };
+        let Some(found) = self.state.branch(branch) else {
+            return Ok(());
+        };
         let at = found.at;
         let Some(kind) = self.kind(at) else {
             self.end(branch);
@@ -78,10 +87,20 @@ impl Machine<'_> {
             // The start of the task sets the deadline: the instance may wait for a worker before.
             StepKind::Task(_) => self.work(
                 branch,
-                Work::Task { attempt: 1, is_started: false, deadline_ms: None, not_before_ms: None },
+                Work::Task {
+                    attempt: 1,
+                    is_started: false,
+                    deadline_ms: None,
+                    not_before_ms: None,
+                },
             ),
             StepKind::Delay { ms } => {
-                self.work(branch, Work::Delay { until_ms: now.saturating_add(*ms) });
+                self.work(
+                    branch,
+                    Work::Delay {
+                        until_ms: now.saturating_add(*ms),
+                    },
+                );
                 self.waits(branch);
             }
             StepKind::Signal { timeout_ms } => self.await_signal(branch, *timeout_ms),
@@ -91,14 +110,21 @@ impl Machine<'_> {
                 self.children(branch, children, false);
             }
             StepKind::When { then, otherwise } => {
-                let body = if self.holds(branch)? { *then } else { *otherwise };
+                let body = if self.holds(branch)? {
+                    *then
+                } else {
+                    *otherwise
+                };
                 self.single_child(branch, body, None);
             }
             StepKind::Child { body, .. } => self.single_child(branch, *body, None),
             StepKind::Repeat { body, max_rounds } => self.repeat(branch, *body, *max_rounds)?,
             StepKind::Each { body } => {
                 let elements = self.elements(branch)?;
-                let children = elements.into_iter().map(|element| (*body, element)).collect();
+                let children = elements
+                    .into_iter()
+                    .map(|element| (*body, element))
+                    .collect();
                 self.children(branch, children, true);
             }
         }
@@ -106,9 +132,15 @@ impl Machine<'_> {
     }
 
     fn await_signal(&mut self, branch: u32, timeout_ms: Option<u64>) {
-        let Some(found) = self.state.branch(branch) else { return };
+        let Some(found) = self.state.branch(branch) else {
+            return;
+        };
         let name = self.definition.step_name(found.at);
-        let buffered = self.state.buffered.iter().position(|(signal, _)| **signal == *name);
+        let buffered = self
+            .state
+            .buffered
+            .iter()
+            .position(|(signal, _)| **signal == *name);
         if let Some(at) = buffered {
             let (_, payload) = self.state.buffered.remove(at);
             self.receive(branch, payload);
@@ -124,10 +156,15 @@ impl Machine<'_> {
             self.next(branch);
             return Ok(());
         }
-        let Some(found) = self.state.branch_mut(branch) else { return Ok(()) };
+        let Some(found) = self.state.branch_mut(branch) else {
+            return Ok(());
+        };
         if found.rounds == max_rounds {
             let step = self.path(branch).display();
-            self.fail(Failure::LoopBound { step, rounds: max_rounds });
+            self.fail(Failure::LoopBound {
+                step,
+                rounds: max_rounds,
+            });
             return Ok(());
         }
         let round = found.rounds;
@@ -139,7 +176,9 @@ impl Machine<'_> {
     /// Evaluates the condition of the current step.
     fn holds(&mut self, branch: u32) -> Result<bool, TaskError> {
         let definition = self.definition;
-        let Some(found) = self.state.branch_mut(branch) else { return Ok(false) };
+        let Some(found) = self.state.branch_mut(branch) else {
+            return Ok(false);
+        };
         match definition.function(found.at) {
             Function::Condition(holds) => guarded(|| holds(&mut found.value)),
             other => Err(wrong_function("condition", other)),
@@ -149,7 +188,9 @@ impl Machine<'_> {
     /// Evaluates the list of the current step.
     fn elements(&mut self, branch: u32) -> Result<Vec<Value>, TaskError> {
         let definition = self.definition;
-        let Some(found) = self.state.branch_mut(branch) else { return Ok(Vec::new()) };
+        let Some(found) = self.state.branch_mut(branch) else {
+            return Ok(Vec::new());
+        };
         match definition.function(found.at) {
             Function::Each { split, .. } => guarded(|| split(&mut found.value)),
             other => Err(wrong_function("list", other)),
@@ -157,15 +198,26 @@ impl Machine<'_> {
     }
 
     fn single_child(&mut self, branch: u32, body: usize, index: Option<u32>) {
-        let Some(found) = self.state.branch_mut(branch) else { return };
+        let Some(found) = self.state.branch_mut(branch) else {
+            return;
+        };
         let value = found.value.clone();
-        found.work = Work::Children { results: vec![None], open: 1 };
+        found.work = Work::Children {
+            results: vec![None],
+            open: 1,
+        };
         self.spawn(Some((branch, 0)), index, body, value);
     }
 
     fn children(&mut self, branch: u32, children: Vec<(usize, Value)>, are_elements: bool) {
         let open = children.len();
-        self.work(branch, Work::Children { results: vec![None; open], open });
+        self.work(
+            branch,
+            Work::Children {
+                results: vec![None; open],
+                open,
+            },
+        );
         for (slot, (body, value)) in children.into_iter().enumerate() {
             let index = u32::try_from(slot).ok().filter(|_| are_elements);
             self.spawn(Some((branch, slot)), index, body, value);
@@ -175,13 +227,24 @@ impl Machine<'_> {
         }
     }
 
-    fn spawn(&mut self, parent: Option<(u32, usize)>, index: Option<u32>, body: usize, value: Value) {
+    fn spawn(
+        &mut self,
+        parent: Option<(u32, usize)>,
+        index: Option<u32>,
+        body: usize,
+        value: Value,
+    ) {
         let id = self.state.next_branch;
         self.state.next_branch += 1;
         let above = parent.and_then(|(parent, _)| self.state.branch(parent));
-        let mut indexes = above.map(|parent| parent.indexes.clone()).unwrap_or_default();
+        let mut indexes = above
+            .map(|parent| parent.indexes.clone())
+            .unwrap_or_default();
         indexes.extend(index);
-        let work = Work::Children { results: Vec::new(), open: 0 };
+        let work = Work::Children {
+            results: Vec::new(),
+            open: 0,
+        };
         let at = StepId { body, index: 0 };
         self.state.branches.push(Branch {
             id,
@@ -198,7 +261,9 @@ impl Machine<'_> {
 
     /// Ends a branch: its value is a result of its parent, or of the workflow.
     fn end(&mut self, branch: u32) {
-        let Some(Branch { parent, value, .. }) = self.state.remove_branch(branch) else { return };
+        let Some(Branch { parent, value, .. }) = self.state.remove_branch(branch) else {
+            return;
+        };
         let Some((parent, slot)) = parent else {
             self.state.output = Some(value);
             self.state.compensations.clear();
@@ -221,14 +286,20 @@ impl Machine<'_> {
 
     /// Continues a branch whose children have ended.
     fn joined(&mut self, branch: u32) {
-        let Some(found) = self.state.branch_mut(branch) else { return };
-        let Work::Children { results, .. } = &mut found.work else { return };
+        let Some(found) = self.state.branch_mut(branch) else {
+            return;
+        };
+        let Work::Children { results, .. } = &mut found.work else {
+            return;
+        };
         let mut values: Vec<Value> = std::mem::take(results).into_iter().flatten().collect();
         let at = found.at;
         let value = match (self.kind(at), self.definition.function(at)) {
             (Some(StepKind::Fork { .. }), _) => Ok(Value::List(values)),
             (Some(StepKind::Each { .. }), Function::Each { collect, .. }) => collect(values),
-            _ => values.pop().ok_or_else(|| TaskError::permanent("a body has no result")),
+            _ => values
+                .pop()
+                .ok_or_else(|| TaskError::permanent("a body has no result")),
         };
         match value {
             Err(error) => {
@@ -264,5 +335,8 @@ impl Machine<'_> {
 }
 
 fn wrong_function(expected: &str, found: &Function) -> TaskError {
-    TaskError::permanent(format!("the step has a function of kind {}, not {expected}", found.kind()))
+    TaskError::permanent(format!(
+        "the step has a function of kind {}, not {expected}",
+        found.kind()
+    ))
 }

@@ -71,7 +71,11 @@ impl Machine<'_> {
                 .filter_map(|at| self.start_task(at, instance))
                 .map(Attempt::Task)
                 .collect(),
-            Phase::Compensating => self.start_undo(instance).map(Attempt::Undo).into_iter().collect(),
+            Phase::Compensating => self
+                .start_undo(instance)
+                .map(Attempt::Undo)
+                .into_iter()
+                .collect(),
             Phase::Completed | Phase::Failed | Phase::Cancelled | Phase::Stuck => Vec::new(),
         }
     }
@@ -79,8 +83,18 @@ impl Machine<'_> {
     /// Starts the task of a branch, if it is ready.
     fn start_task(&mut self, at: usize, instance: &Arc<str>) -> Option<TaskAttempt> {
         let now = self.now_ms;
-        let found = self.state.branches.get_mut(at).filter(|branch| !branch.is_running)?;
-        let Work::Task { attempt, is_started, deadline_ms, not_before_ms } = &mut found.work else {
+        let found = self
+            .state
+            .branches
+            .get_mut(at)
+            .filter(|branch| !branch.is_running)?;
+        let Work::Task {
+            attempt,
+            is_started,
+            deadline_ms,
+            not_before_ms,
+        } = &mut found.work
+        else {
             return None;
         };
         if not_before_ms.is_some_and(|time| time > now) {
@@ -95,14 +109,31 @@ impl Machine<'_> {
         (*is_started, *deadline_ms, *not_before_ms) = (true, deadline, None);
         let (attempt, input, branch, at) = (*attempt, found.value.clone(), found.id, found.at);
         found.is_running = true;
-        let path = StepPath { step: self.definition.step_name(at), indexes: found.indexes.clone() };
+        let path = StepPath {
+            step: self.definition.step_name(at),
+            indexes: found.indexes.clone(),
+        };
         if self.progress.is_some() {
-            self.emit(Progress::TaskStarted { step: path.display(), attempt });
+            self.emit(Progress::TaskStarted {
+                step: path.display(),
+                attempt,
+            });
         }
-        let functions = self.definition.task(at).expect("a definition has a function for each task");
+        let functions = self
+            .definition
+            .task(at)
+            .expect("a definition has a function for each task");
         let task = Arc::clone(&functions.task);
         let context = self.context(instance, path, attempt, deadline);
-        Some(TaskAttempt { branch, task, context, input, timeout_ms, deadline_ms: deadline, is_deadline_new })
+        Some(TaskAttempt {
+            branch,
+            task,
+            context,
+            input,
+            timeout_ms,
+            deadline_ms: deadline,
+            is_deadline_new,
+        })
     }
 
     fn start_undo(&mut self, instance: &Arc<str>) -> Option<UndoRun> {
@@ -112,18 +143,37 @@ impl Machine<'_> {
         }
         let attempt = undo.failed + 1;
         let last = self.state.compensations.last()?;
-        let functions = self.definition.task(last.step).expect("a definition has a function for each task");
-        let function = if last.output.is_some() { &functions.undo } else { &functions.undo_unknown };
-        let function = function.as_ref().expect("only tasks with a compensation are recorded");
+        let functions = self
+            .definition
+            .task(last.step)
+            .expect("a definition has a function for each task");
+        let function = if last.output.is_some() {
+            &functions.undo
+        } else {
+            &functions.undo_unknown
+        };
+        let function = function
+            .as_ref()
+            .expect("only tasks with a compensation are recorded");
         let timeout = match self.kind(last.step) {
             Some(StepKind::Task(TaskPolicy { timeout_ms, .. })) => *timeout_ms,
             _ => None,
         };
         let deadline_ms = timeout.map(|timeout| self.now_ms.saturating_add(timeout));
         let context = self.context(instance, self.path_of(last), attempt, deadline_ms);
-        let (undo, input, output) = (Arc::clone(function), last.input.clone(), last.output.clone());
+        let (undo, input, output) = (
+            Arc::clone(function),
+            last.input.clone(),
+            last.output.clone(),
+        );
         self.state.undo.is_running = true;
-        Some(UndoRun { undo, context, input, output, deadline_ms })
+        Some(UndoRun {
+            undo,
+            context,
+            input,
+            output,
+            deadline_ms,
+        })
     }
 
     fn context(
@@ -134,6 +184,14 @@ impl Machine<'_> {
         deadline_ms: Option<u64>,
     ) -> Context {
         let (instance, workflow) = (Arc::clone(instance), Arc::clone(&self.definition.name));
-        Context { instance, workflow, path, attempt, deadline_ms, key: None, facts: None }
+        Context {
+            instance,
+            workflow,
+            path,
+            attempt,
+            deadline_ms,
+            key: None,
+            facts: None,
+        }
     }
 }

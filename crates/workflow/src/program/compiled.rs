@@ -70,13 +70,17 @@ struct StoredGraph {
 
 /// Returns the record of a graph.
 pub(super) fn stored_graph(graph: &Graph) -> Result<Vec<u8>, String> {
-    serde_json::to_vec(&StoredGraph { workflow: graph.clone() }).map_err(|error| error.to_string())
+    serde_json::to_vec(&StoredGraph {
+        workflow: graph.clone(),
+    })
+    .map_err(|error| error.to_string())
 }
 
 /// Returns the first difference between a stored graph and a workflow; `None` if the record is no graph, or is equal.
 pub(super) fn difference(record: &[u8], definition: &Definition) -> Option<String> {
     let stored: StoredGraph = serde_json::from_slice(record).ok()?;
-    (stored.workflow != definition.graph).then(|| version::difference(&stored.workflow, &definition.graph))
+    (stored.workflow != definition.graph)
+        .then(|| version::difference(&stored.workflow, &definition.graph))
 }
 
 /// Returns whether a stored definition is the graph of a workflow, whose functions only a process has.

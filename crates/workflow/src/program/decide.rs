@@ -34,20 +34,25 @@ impl WorkflowProgram {
     /// Applies an input to the state machine.
     pub(super) fn decide(&self, mut machine: Machine<'_>, input: &ProgramInput<'_>) -> Decision {
         let phase = machine.state.phase;
-        let rejected = |reason: &'static str| Decision::Unchanged(ProgramOutput::Rejected(reason.into()));
+        let rejected =
+            |reason: &'static str| Decision::Unchanged(ProgramOutput::Rejected(reason.into()));
         let is_stuck = phase == Phase::Stuck;
         match input {
             ProgramInput::Event(event) => return self.signal(machine, event),
             ProgramInput::WorkResult { tag, outcome } => return self.result(machine, tag, outcome),
             ProgramInput::Timer { .. } if machine.tick() => {}
             ProgramInput::Timer { .. } => return ignored("nothing is due"),
-            ProgramInput::Cancel { .. } if phase == Phase::Running => machine.cancel_after_started(),
+            ProgramInput::Cancel { .. } if phase == Phase::Running => {
+                machine.cancel_after_started()
+            }
             ProgramInput::Cancel { .. } if is_stuck => {
                 return rejected("the instance is stuck; retry, skip or force-complete it");
             }
             ProgramInput::Cancel { .. } => return rejected("the instance is already compensating"),
             ProgramInput::Retry | ProgramInput::Skip | ProgramInput::ForceComplete if !is_stuck => {
-                return rejected("only a stuck instance can be retried, skipped or force-completed");
+                return rejected(
+                    "only a stuck instance can be retried, skipped or force-completed",
+                );
             }
             ProgramInput::Retry => machine.retry_compensation(),
             ProgramInput::Skip => machine.skip_compensation(),
@@ -62,7 +67,10 @@ impl WorkflowProgram {
         if event.kind == self.start_event {
             return ignored("the instance has started");
         }
-        let mut steps = self.definition.functions().filter(|(step, _)| step.name == name);
+        let mut steps = self
+            .definition
+            .functions()
+            .filter(|(step, _)| step.name == name);
         let Some((_, Function::Signal(functions))) = steps.next() else {
             return ignored("the workflow has no signal of this name");
         };
@@ -71,7 +79,10 @@ impl WorkflowProgram {
         }
         let mut payload = Value::Json(event.data.clone());
         if let Err(error) = (functions.check)(&mut payload) {
-            let reason = format!("the payload of signal \"{name}\" is invalid: {}", error.message());
+            let reason = format!(
+                "the payload of signal \"{name}\" is invalid: {}",
+                error.message()
+            );
             return Decision::Unchanged(ProgramOutput::Rejected(reason.into()));
         }
         machine.signal(name.to_owned(), payload);
@@ -81,18 +92,35 @@ impl WorkflowProgram {
     /// Applies the result of an effect.
     fn result(&self, mut machine: Machine<'_>, tag: &str, outcome: &WorkOutcome) -> Decision {
         if let Some(path) = tag.strip_prefix(COMPENSATE) {
-            let last = machine.state.compensations.last().map(|last| machine.path_of(last).display());
+            let last = machine
+                .state
+                .compensations
+                .last()
+                .map(|last| machine.path_of(last).display());
             if machine.state.phase != Phase::Compensating || last.as_deref() != Some(path) {
                 return ignored("the compensation is no longer awaited");
             }
             // All attempts are used up.
             let error = |failure: &Failure| Fault::Error(TaskError::permanent(&failure.message));
-            machine.compensated(outcome.failure().map_or(Ok(()), |failure| Err(error(failure))));
+            machine.compensated(
+                outcome
+                    .failure()
+                    .map_or(Ok(()), |failure| Err(error(failure))),
+            );
             let failure = outcome.failure().cloned();
-            return Decision::Applied(WorkEnd { failure, event: None });
+            return Decision::Applied(WorkEnd {
+                failure,
+                event: None,
+            });
         }
         let is_of = |branch: &&Branch| {
-            matches!(branch.work, Work::Task { is_started: true, .. }) && self.definition.path(branch) == tag
+            matches!(
+                branch.work,
+                Work::Task {
+                    is_started: true,
+                    ..
+                }
+            ) && self.definition.path(branch) == tag
         };
         let Some(branch) = machine.state.branches.iter().find(is_of) else {
             return ignored("the task is no longer awaited");
@@ -115,9 +143,24 @@ impl WorkflowProgram {
     /// contract.
     fn answer(&self, step: StepId, path: &str, outcome: &WorkOutcome) -> (Option<Value>, WorkEnd) {
         let effects = self.effects(step);
-        let failed = |failure: Failure, event| (None, WorkEnd { failure: Some(failure), event });
-        let violated =
-            |message: String| failed(Failure { code: "contract_violation".to_owned(), message }, None);
+        let failed = |failure: Failure, event| {
+            (
+                None,
+                WorkEnd {
+                    failure: Some(failure),
+                    event,
+                },
+            )
+        };
+        let violated = |message: String| {
+            failed(
+                Failure {
+                    code: "contract_violation".to_owned(),
+                    message,
+                },
+                None,
+            )
+        };
         let fact = |kind: &EventType, data: &Json| Fact {
             key: Some(CompactString::from(path)),
             ..Fact::new(kind.clone(), data.clone())
@@ -130,21 +173,40 @@ impl WorkflowProgram {
         if let (Some(expected), Some(found)) = (expected, found)
             && expected != found
         {
-            return violated(format!("step \"{path}\" was answered with {found}, not {expected}"));
+            return violated(format!(
+                "step \"{path}\" was answered with {found}, not {expected}"
+            ));
         }
         match outcome {
             WorkOutcome::Accepted => (Some(Value::Json(Json::Null)), WorkEnd::default()),
             WorkOutcome::Succeeded { payload, .. } => {
                 let mut output = Value::Json(payload.clone());
-                let task = self.definition.task(step).expect("a definition has a function for each task");
+                let task = self
+                    .definition
+                    .task(step)
+                    .expect("a definition has a function for each task");
                 if let Err(error) = task.task.check(&mut output) {
-                    return violated(format!("the result of step \"{path}\" is {}", error.message()));
+                    return violated(format!(
+                        "the result of step \"{path}\" is {}",
+                        error.message()
+                    ));
                 }
                 let event = expected.as_ref().map(|kind| fact(kind, payload));
-                (Some(output), WorkEnd { failure: None, event })
+                (
+                    Some(output),
+                    WorkEnd {
+                        failure: None,
+                        event,
+                    },
+                )
             }
-            WorkOutcome::Failed { failure, payload, .. } => {
-                let event = expected.as_ref().filter(|_| found.is_some()).map(|kind| fact(kind, payload));
+            WorkOutcome::Failed {
+                failure, payload, ..
+            } => {
+                let event = expected
+                    .as_ref()
+                    .filter(|_| found.is_some())
+                    .map(|kind| fact(kind, payload));
                 failed(failure.clone(), event)
             }
             WorkOutcome::TimedOut { failure } => failed(failure.clone(), None),

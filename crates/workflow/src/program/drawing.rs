@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use orlog_model::{DefinitionRef, EventType, Name, format_duration};
 use orlog_program::{
-    Action, CompensationSpec, CorrelationSpec, Definition, EffectAction, EventAction, FactSpec, Foreach,
-    Join, OnMaxRounds, RepeatAction, Step, StepDependencies, SwitchCase, TimeLimit, TimeSpec,
+    Action, CompensationSpec, CorrelationSpec, Definition, EffectAction, EventAction, FactSpec,
+    Foreach, Join, OnMaxRounds, RepeatAction, Step, StepDependencies, SwitchCase, TimeLimit,
+    TimeSpec,
 };
 use serde_json::{Map, Value};
 
@@ -21,7 +22,11 @@ pub(super) fn draw(
     completed: &EventType,
     effects: &BTreeMap<StepId, TaskEffects>,
 ) -> Definition {
-    let mut drawing = Drawing { graph, effects, steps: Vec::new() };
+    let mut drawing = Drawing {
+        graph,
+        effects,
+        steps: Vec::new(),
+    };
     drawing.body(0, &BTreeSet::new(), None);
     Definition {
         saga: reference.saga.clone(),
@@ -39,7 +44,10 @@ pub(super) fn draw(
         keep_active: false,
         steps: drawing.steps,
         publish: None,
-        completed: Some(FactSpec { fact: completed.clone(), data: Value::Null }),
+        completed: Some(FactSpec {
+            fact: completed.clone(),
+            data: Value::Null,
+        }),
         failed: None,
         migrations: Vec::new(),
     }
@@ -53,7 +61,12 @@ struct Drawing<'a> {
 
 impl Drawing<'_> {
     /// Draws a body after these steps; returns the steps at its end. `list` is the list that the body is executed for.
-    fn body(&mut self, body: usize, after: &BTreeSet<Name>, list: Option<&Foreach>) -> BTreeSet<Name> {
+    fn body(
+        &mut self,
+        body: usize,
+        after: &BTreeSet<Name>,
+        list: Option<&Foreach>,
+    ) -> BTreeSet<Name> {
         let mut ends = after.clone();
         for (index, found) in self.graph.bodies[body].steps.iter().enumerate() {
             let name = name(&found.name);
@@ -75,14 +88,22 @@ impl Drawing<'_> {
                 }
                 StepKind::Signal { timeout_ms } => {
                     let event = EventType::new(&*found.name).expect("names of signals are checked");
-                    let action = EventAction { events: vec![event], when: None, count: None, until: None };
+                    let action = EventAction {
+                        events: vec![event],
+                        when: None,
+                        count: None,
+                        until: None,
+                    };
                     let mut drawn = step(name, Action::Event(action), &ends, list);
                     drawn.timeout = timeout_ms.map(limit);
                     self.steps.push(drawn);
                     ends = own;
                 }
                 StepKind::Fork { branches } => {
-                    ends = branches.iter().flat_map(|branch| self.body(*branch, &ends, list)).collect();
+                    ends = branches
+                        .iter()
+                        .flat_map(|branch| self.body(*branch, &ends, list))
+                        .collect();
                 }
                 StepKind::When { then, otherwise } => {
                     ends = self.when(name, (*then, *otherwise), &ends, list);
@@ -121,8 +142,14 @@ impl Drawing<'_> {
         after: &BTreeSet<Name>,
         list: Option<&Foreach>,
     ) -> BTreeSet<Name> {
-        let case = |when: Option<&str>, then| SwitchCase { when: when.map(ToOwned::to_owned), then };
-        let cases = vec![case(Some("yes"), self.firsts(then)), case(Some("no"), self.firsts(otherwise))];
+        let case = |when: Option<&str>, then| SwitchCase {
+            when: when.map(ToOwned::to_owned),
+            then,
+        };
+        let cases = vec![
+            case(Some("yes"), self.firsts(then)),
+            case(Some("no"), self.firsts(otherwise)),
+        ];
         self.add(name.clone(), Action::Switch(cases), after, list);
         let after = BTreeSet::from([name]);
         let mut ends = self.body(then, &after, list);
@@ -132,13 +159,21 @@ impl Drawing<'_> {
 
     /// Returns the steps with which a body begins.
     fn firsts(&self, body: usize) -> Vec<Name> {
-        let Some(first) = self.graph.bodies[body].steps.first() else { return Vec::new() };
+        let Some(first) = self.graph.bodies[body].steps.first() else {
+            return Vec::new();
+        };
         match &first.kind {
-            StepKind::Fork { branches } => branches.iter().flat_map(|branch| self.firsts(*branch)).collect(),
-            StepKind::Each { body } | StepKind::Child { body, .. } | StepKind::Repeat { body, .. } => {
-                self.firsts(*body)
-            }
-            StepKind::Task(_) | StepKind::Delay { .. } | StepKind::Signal { .. } | StepKind::When { .. } => {
+            StepKind::Fork { branches } => branches
+                .iter()
+                .flat_map(|branch| self.firsts(*branch))
+                .collect(),
+            StepKind::Each { body }
+            | StepKind::Child { body, .. }
+            | StepKind::Repeat { body, .. } => self.firsts(*body),
+            StepKind::Task(_)
+            | StepKind::Delay { .. }
+            | StepKind::Signal { .. }
+            | StepKind::When { .. } => {
                 vec![name(&first.name)]
             }
         }
@@ -153,7 +188,10 @@ impl Drawing<'_> {
 fn step(id: Name, action: Action, after: &BTreeSet<Name>, list: Option<&Foreach>) -> Step {
     Step {
         id,
-        after: Some(StepDependencies { steps: after.iter().cloned().collect(), join: Join::All }),
+        after: Some(StepDependencies {
+            steps: after.iter().cloned().collect(),
+            join: Join::All,
+        }),
         when: None,
         foreach: list.cloned(),
         action,
@@ -171,7 +209,12 @@ fn step(id: Name, action: Action, after: &BTreeSet<Name>, list: Option<&Foreach>
 }
 
 fn effect(name: &orlog_model::EffectName) -> Action {
-    Action::Effect(EffectAction { name: name.clone(), data: Value::Null, version: None, responses: None })
+    Action::Effect(EffectAction {
+        name: name.clone(),
+        data: Value::Null,
+        version: None,
+        responses: None,
+    })
 }
 
 fn compensation(action: Action) -> CompensationSpec {

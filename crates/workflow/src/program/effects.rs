@@ -25,11 +25,15 @@ impl WorkflowProgram {
     ) -> Result<Work, ProgramError> {
         match attempt {
             Attempt::Task(attempt) => {
-                let branch = state.branch_mut(attempt.branch).expect("the task of a branch has started");
+                let branch = state
+                    .branch_mut(attempt.branch)
+                    .expect("the task of a branch has started");
                 let policy = self.policy(branch.at);
                 let timeout = limit(policy.timeout_ms, policy.retry);
                 if let BranchWork::Task { deadline_ms, .. } = &mut branch.work {
-                    *deadline_ms = timeout.map(|timeout| now.saturating_add(timeout)).map(millis);
+                    *deadline_ms = timeout
+                        .map(|timeout| now.saturating_add(timeout))
+                        .map(millis);
                 }
                 let effect = &self.effects(branch.at).task;
                 let tag = attempt.context.path.display();
@@ -37,12 +41,26 @@ impl WorkflowProgram {
                 self.effect(effect, &tag, json_of(&attempt.input)?, (timeout, retry))
             }
             Attempt::Undo(attempt) => {
-                let last = state.compensations.last().expect("a compensation is in progress");
+                let last = state
+                    .compensations
+                    .last()
+                    .expect("a compensation is in progress");
                 let (policy, effects) = (self.policy(last.step), self.effects(last.step));
                 let is_known = last.output.is_some();
-                let effect = if is_known { &effects.undo } else { &effects.undo_unknown };
-                let retry = if is_known { policy.undo } else { policy.undo_unknown }.unwrap_or_default();
-                let effect = effect.as_ref().expect("only tasks with a compensation are recorded");
+                let effect = if is_known {
+                    &effects.undo
+                } else {
+                    &effects.undo_unknown
+                };
+                let retry = if is_known {
+                    policy.undo
+                } else {
+                    policy.undo_unknown
+                }
+                .unwrap_or_default();
+                let effect = effect
+                    .as_ref()
+                    .expect("only tasks with a compensation are recorded");
                 let mut payload = json!({ "input": json_of(&attempt.input)? });
                 if let Some(output) = &attempt.output {
                     payload["output"] = json_of(output)?;
@@ -72,7 +90,11 @@ impl WorkflowProgram {
             retry,
             in_doubt: None,
             // The version selects the functions of this process.
-            schema_version: if effect.is_remote { 1 } else { self.reference.version },
+            schema_version: if effect.is_remote {
+                1
+            } else {
+                self.reference.version
+            },
             priority: Priority::Normal,
         }))
     }
@@ -81,8 +103,10 @@ impl WorkflowProgram {
 /// Returns the retry policy of an effect; `None` is that of the upstream, which applies to an effect that is performed elsewhere unless
 /// the workflow sets another policy than the default.
 fn hint(retry: Retry, default: Retry, effect: &TaskEffect) -> Option<RetryPolicy> {
-    let policy =
-        RetryPolicy { max_attempts: Some(retry.max_attempts()), initial_backoff: Some(retry.first_delay()) };
+    let policy = RetryPolicy {
+        max_attempts: Some(retry.max_attempts()),
+        initial_backoff: Some(retry.first_delay()),
+    };
     Some(policy).filter(|_| !effect.is_remote || retry != default)
 }
 

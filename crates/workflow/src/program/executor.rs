@@ -51,30 +51,47 @@ impl Provider for TaskProvider {
     }
 
     fn can_probe(&self, effect: &EffectName) -> bool {
-        let mut functions = self.functions.iter().filter(|((name, _), _)| name == effect);
+        let mut functions = self
+            .functions
+            .iter()
+            .filter(|((name, _), _)| name == effect);
         functions.any(|(_, function)| function.functions().task.contract().is_some())
     }
 
     async fn probe(&self, item: &WorkItem, probe: Probe) -> ProbeResult {
-        let attempt = Attempt { number: 0, timeout: probe.timeout, at: probe.at, in_doubt: true };
+        let attempt = Attempt {
+            number: 0,
+            timeout: probe.timeout,
+            at: probe.at,
+            in_doubt: true,
+        };
         match self.function(item) {
-            Ok((function, effect)) => {
-                function.probe(item, effect, attempt).await.unwrap_or_else(ProbeResult::from_error)
-            }
+            Ok((function, effect)) => function
+                .probe(item, effect, attempt)
+                .await
+                .unwrap_or_else(ProbeResult::from_error),
             Err(error) => ProbeResult::from_error(error),
         }
     }
 }
 
 impl TaskProvider {
-    fn function<'a>(&self, item: &'a WorkItem) -> Result<(&LocalFunction, &'a Effect), ProviderError> {
-        let effect =
-            item.work.effect().ok_or_else(|| ProviderError::permanent("no_effect", "not an effect"))?;
-        let function = self.functions.get(&(effect.name.clone(), effect.schema_version));
+    fn function<'a>(
+        &self,
+        item: &'a WorkItem,
+    ) -> Result<(&LocalFunction, &'a Effect), ProviderError> {
+        let effect = item
+            .work
+            .effect()
+            .ok_or_else(|| ProviderError::permanent("no_effect", "not an effect"))?;
+        let function = self
+            .functions
+            .get(&(effect.name.clone(), effect.schema_version));
         let function = function.ok_or_else(|| {
             let (name, version) = (&effect.name, effect.schema_version);
-            let message =
-                format!("no workflow of version {version} that performs {name} is deployed; deploy it too");
+            let message = format!(
+                "no workflow of version {version} that performs {name} is deployed; deploy it too"
+            );
             ProviderError::permanent("effect_unknown", message)
         })?;
         Ok((function, effect))
@@ -88,16 +105,20 @@ impl LocalFunction {
         effect: &Effect,
         attempt: Attempt,
     ) -> Result<Reply, ProviderError> {
-        let (facts, ok) = (Facts::default(), self.contract().map(|contract| contract.ok));
-        let call =
-            AssertUnwindSafe(self.call(effect, self.context(item, effect, attempt, &facts))).catch_unwind();
+        let (facts, ok) = (
+            Facts::default(),
+            self.contract().map(|contract| contract.ok),
+        );
+        let call = AssertUnwindSafe(self.call(effect, self.context(item, effect, attempt, &facts)))
+            .catch_unwind();
         let result = match self.timeout() {
             None => call.await,
-            Some(timeout) => {
-                tokio::time::timeout(timeout, call).await.map_err(|_| self.timed_out(timeout))?
-            }
+            Some(timeout) => tokio::time::timeout(timeout, call)
+                .await
+                .map_err(|_| self.timed_out(timeout))?,
         };
-        let result = result.unwrap_or_else(|panic| Err(TaskError::retryable(panic_message(&*panic))));
+        let result =
+            result.unwrap_or_else(|panic| Err(TaskError::retryable(panic_message(&*panic))));
         match result {
             Ok(output) => reply(ok, &output, &facts),
             Err(error) => Err(failed(&error, effect, attempt, &facts)),
@@ -111,44 +132,74 @@ impl LocalFunction {
         effect: &Effect,
         attempt: Attempt,
     ) -> Result<ProbeResult, ProviderError> {
-        let (facts, ok) = (Facts::default(), self.contract().map(|contract| contract.ok));
+        let (facts, ok) = (
+            Facts::default(),
+            self.contract().map(|contract| contract.ok),
+        );
         let context = self.context(item, effect, attempt, &facts);
         let task = self.functions().task.clone();
         let Some(probe) = task.probe(context, Value::Json(effect.payload.clone())) else {
             return Ok(ProbeResult::Unknown);
         };
         let probed = AssertUnwindSafe(probe).catch_unwind().await;
-        let probed = probed.unwrap_or_else(|panic| Err(TaskError::retryable(panic_message(&*panic))));
-        Ok(match probed.map_err(|error| failed(&error, effect, attempt, &facts))? {
-            Probed::Executed(output) => ProbeResult::Done(reply(ok, &output, &facts)?),
-            Probed::Failed(error) => ProbeResult::Failed(failed(&error, effect, attempt, &facts)),
-            Probed::NotExecuted => ProbeResult::NotDone,
-            Probed::Unknown => ProbeResult::Unknown,
-        })
+        let probed =
+            probed.unwrap_or_else(|panic| Err(TaskError::retryable(panic_message(&*panic))));
+        Ok(
+            match probed.map_err(|error| failed(&error, effect, attempt, &facts))? {
+                Probed::Executed(output) => ProbeResult::Done(reply(ok, &output, &facts)?),
+                Probed::Failed(error) => {
+                    ProbeResult::Failed(failed(&error, effect, attempt, &facts))
+                }
+                Probed::NotExecuted => ProbeResult::NotDone,
+                Probed::Unknown => ProbeResult::Unknown,
+            },
+        )
     }
 
-    fn call(&self, effect: &Effect, context: Context) -> BoxFuture<'static, Result<Value, TaskError>> {
+    fn call(
+        &self,
+        effect: &Effect,
+        context: Context,
+    ) -> BoxFuture<'static, Result<Value, TaskError>> {
         let functions = self.functions().clone();
-        let payload = |field: &str| Value::Json(effect.payload.get(field).cloned().unwrap_or_default());
+        let payload =
+            |field: &str| Value::Json(effect.payload.get(field).cloned().unwrap_or_default());
         let (undo, output) = match self.role {
-            Role::Task => return functions.task.run(context, Value::Json(effect.payload.clone())),
+            Role::Task => {
+                return functions
+                    .task
+                    .run(context, Value::Json(effect.payload.clone()));
+            }
             Role::Undo => (functions.undo, Some(payload("output"))),
             Role::UndoUnknown => (functions.undo_unknown, None),
         };
         let undo = undo.expect("only compensations that exist are registered");
         let result = undo.run(context, payload("input"), output);
-        result.map(|result| result.map(|()| Value::Json(Json::Null))).boxed()
+        result
+            .map(|result| result.map(|()| Value::Json(Json::Null)))
+            .boxed()
     }
 
     fn functions(&self) -> &TaskFunctions {
-        self.definition.task(self.step).expect("only tasks are registered")
+        self.definition
+            .task(self.step)
+            .expect("only tasks are registered")
     }
 
     fn contract(&self) -> Option<TaskContract> {
-        self.functions().task.contract().filter(|_| self.role == Role::Task)
+        self.functions()
+            .task
+            .contract()
+            .filter(|_| self.role == Role::Task)
     }
 
-    fn context(&self, item: &WorkItem, effect: &Effect, attempt: Attempt, facts: &Facts) -> Context {
+    fn context(
+        &self,
+        item: &WorkItem,
+        effect: &Effect,
+        attempt: Attempt,
+        facts: &Facts,
+    ) -> Context {
         let step = self.definition.step_name(self.step);
         let tag = effect.tag.as_str();
         let indexes = StepPath::indexes(tag.strip_prefix(COMPENSATE).unwrap_or(tag), &step);
@@ -157,7 +208,9 @@ impl LocalFunction {
             workflow: Arc::clone(&self.definition.name),
             path: StepPath { step, indexes },
             attempt: attempt.number,
-            deadline_ms: self.timeout().map(|timeout| millis(attempt.at.saturating_add(timeout))),
+            deadline_ms: self
+                .timeout()
+                .map(|timeout| millis(attempt.at.saturating_add(timeout))),
             key: Some(item.id),
             facts: Some(Arc::clone(facts)),
         }
@@ -177,9 +230,12 @@ impl LocalFunction {
         let step = self.definition.step_name(self.step);
         let message = format!("\"{step}\" did not end within {}", format_duration(timeout));
         match self.role {
-            Role::Task => {
-                ProviderError::Abandoned { failure: Failure { code: "timeout".to_owned(), message } }
-            }
+            Role::Task => ProviderError::Abandoned {
+                failure: Failure {
+                    code: "timeout".to_owned(),
+                    message,
+                },
+            },
             Role::Undo | Role::UndoUnknown => ProviderError::response_lost("timeout", message),
         }
     }
@@ -187,8 +243,13 @@ impl LocalFunction {
 
 /// Returns the reply of a task, with its success event if it has a contract.
 fn reply(ok: Option<&str>, output: &Value, facts: &Facts) -> Result<Reply, ProviderError> {
-    let payload = output.json().map_err(|error| ProviderError::permanent("invalid_result", error))?;
-    let reply = Reply { event: ok.map(event_type).transpose()?, ..Reply::from(payload) };
+    let payload = output
+        .json()
+        .map_err(|error| ProviderError::permanent("invalid_result", error))?;
+    let reply = Reply {
+        event: ok.map(event_type).transpose()?,
+        ..Reply::from(payload)
+    };
     Ok(reply.with_facts(taken(facts)?))
 }
 
@@ -217,9 +278,13 @@ fn failed(error: &TaskError, effect: &Effect, attempt: Attempt, facts: &Facts) -
 /// Returns the emitted facts.
 fn taken(facts: &Facts) -> Result<Vec<Fact>, ProviderError> {
     let facts = std::mem::take(&mut *facts.lock().unwrap_or_else(PoisonError::into_inner));
-    facts.into_iter().map(|(kind, data)| Ok(Fact::new(event_type(kind)?, data))).collect()
+    facts
+        .into_iter()
+        .map(|(kind, data)| Ok(Fact::new(event_type(kind)?, data)))
+        .collect()
 }
 
 fn event_type(kind: &str) -> Result<EventType, ProviderError> {
-    EventType::for_input(kind).map_err(|error| ProviderError::permanent("invalid_event", error.to_string()))
+    EventType::for_input(kind)
+        .map_err(|error| ProviderError::permanent("invalid_event", error.to_string()))
 }

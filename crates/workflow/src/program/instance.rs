@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use orlog_model::{
-    CorrelationId, DefinitionRef, Event, EventType, Fact, Failure, Name, RunChange, TimerChange, Transition,
-    TransitionFailure, Wait, WaitKind, Work,
+    CorrelationId, DefinitionRef, Event, EventType, Fact, Failure, Name, RunChange, TimerChange,
+    Transition, TransitionFailure, Wait, WaitKind, Work,
 };
 use orlog_program::{
-    Context, Definition, Manifest, Program, ProgramError, ProgramInput, ProgramOutput, correlation_by_field,
+    Context, Definition, Manifest, Program, ProgramError, ProgramInput, ProgramOutput,
+    correlation_by_field,
 };
 use serde_json::{Value as Json, json};
 
@@ -51,22 +52,33 @@ impl Program for WorkflowProgram {
         input: &ProgramInput<'_>,
         context: &Context<'_>,
     ) -> Result<ProgramOutput, ProgramError> {
-        let Some(state) = state else { return self.start(input, context) };
+        let Some(state) = state else {
+            return self.start(input, context);
+        };
         let mut state = NodeState::decode(state)?;
         let (mut progress, timers) = (Vec::new(), state.due_times(&self.definition));
         // A clock that was set back can be behind the timer.
-        let due = timers
-            .iter()
-            .filter(|(name, _)| matches!(input, ProgramInput::Timer { name: fired } if name == fired));
+        let due = timers.iter().filter(
+            |(name, _)| matches!(input, ProgramInput::Timer { name: fired } if name == fired),
+        );
         let now_ms = due.map(|(_, due)| *due).fold(millis(context.now), u64::max);
-        let machine = Machine::new(&self.definition, &mut state.workflow, now_ms, Some(&mut progress));
+        let machine = Machine::new(
+            &self.definition,
+            &mut state.workflow,
+            now_ms,
+            Some(&mut progress),
+        );
         let WorkEnd { failure, event } = match self.decide(machine, input) {
             Decision::Applied(end) => end,
             Decision::Unchanged(output) => return Ok(output),
         };
         if let ProgramInput::Cancel { reason } = input {
             let (code, message) = ("cancelled".to_owned(), (*reason).to_owned());
-            state.cause = Some(Cause { code, message, step: None });
+            state.cause = Some(Cause {
+                code,
+                message,
+                step: None,
+            });
         }
         let failure = reported_failure(&mut state, failure, input);
         self.transition(state, progress, &timers, (failure, event, input), context)
@@ -90,14 +102,21 @@ impl Program for WorkflowProgram {
 }
 
 impl WorkflowProgram {
-    fn start(&self, input: &ProgramInput<'_>, context: &Context<'_>) -> Result<ProgramOutput, ProgramError> {
+    fn start(
+        &self,
+        input: &ProgramInput<'_>,
+        context: &Context<'_>,
+    ) -> Result<ProgramOutput, ProgramError> {
         let event = match input {
             ProgramInput::Event(event) if event.kind == self.start_event => event,
             _ => return Ok(ProgramOutput::Ignored("the instance does not exist".into())),
         };
         let invalid = |error: TaskError| {
             let name = &self.definition.name;
-            ProgramError::SchemaMismatch(format!("invalid input of workflow \"{name}\": {}", error.message()))
+            ProgramError::SchemaMismatch(format!(
+                "invalid input of workflow \"{name}\": {}",
+                error.message()
+            ))
         };
         let mut data = Value::Json(event.data.clone());
         let mut checked = (self.check_input)(&mut data);
@@ -109,8 +128,13 @@ impl WorkflowProgram {
         checked.map_err(invalid)?;
         let mut state = NodeState::new(State::empty());
         let mut progress = Vec::new();
-        Machine::new(&self.definition, &mut state.workflow, millis(context.now), Some(&mut progress))
-            .begin(data);
+        Machine::new(
+            &self.definition,
+            &mut state.workflow,
+            millis(context.now),
+            Some(&mut progress),
+        )
+        .begin(data);
         let failure = reported_failure(&mut state, None, input);
         self.transition(state, progress, &[], (failure, None, input), context)
     }
@@ -121,18 +145,32 @@ impl WorkflowProgram {
         mut state: NodeState,
         mut progress: Vec<Progress>,
         timers: &[(String, u64)],
-        (failure, event, input): (Option<Box<TransitionFailure>>, Option<Fact>, &ProgramInput<'_>),
+        (failure, event, input): (
+            Option<Box<TransitionFailure>>,
+            Option<Fact>,
+            &ProgramInput<'_>,
+        ),
         context: &Context<'_>,
     ) -> Result<ProgramOutput, ProgramError> {
         let id: Arc<str> = context.key.correlation.as_str().into();
-        let mut machine =
-            Machine::new(&self.definition, &mut state.workflow, millis(context.now), Some(&mut progress));
+        let mut machine = Machine::new(
+            &self.definition,
+            &mut state.workflow,
+            millis(context.now),
+            Some(&mut progress),
+        );
         let attempts = machine.start_ready(&id);
-        let requests =
-            attempts.into_iter().map(|attempt| self.request(attempt, &mut state.workflow, context.now));
+        let requests = attempts
+            .into_iter()
+            .map(|attempt| self.request(attempt, &mut state.workflow, context.now));
         let mut work = requests.collect::<Result<Vec<_>, _>>()?;
         state.record(&progress);
-        work.extend(event.into_iter().chain(self.end(&state, &progress)?).map(Work::Fact));
+        work.extend(
+            event
+                .into_iter()
+                .chain(self.end(&state, &progress)?)
+                .map(Work::Fact),
+        );
         Ok(ProgramOutput::Applied(Box::new(Transition {
             status: status(state.workflow.phase),
             timers: timer_changes(timers, &state.due_times(&self.definition))?,
@@ -152,18 +190,27 @@ impl WorkflowProgram {
     fn end(&self, state: &NodeState, progress: &[Progress]) -> Result<Option<Fact>, ProgramError> {
         match progress.last() {
             Some(Progress::Completed) => {
-                let output = state.workflow.output.as_ref().map_or(Ok(Json::Null), Value::json);
+                let output = state
+                    .workflow
+                    .output
+                    .as_ref()
+                    .map_or(Ok(Json::Null), Value::json);
                 let output = output.map_err(ProgramError::Evaluation)?;
                 Ok(Some(Fact::new(self.completed_event.clone(), output)))
             }
-            Some(Progress::Failed(_)) => Ok(Some(Fact::new(self.failed_event.clone(), json!(state.cause)))),
+            Some(Progress::Failed(_)) => Ok(Some(Fact::new(
+                self.failed_event.clone(),
+                json!(state.cause),
+            ))),
             _ => Ok(None),
         }
     }
 
     /// Returns what the instance waits for.
     fn waits(&self, state: &State) -> Result<Vec<Wait>, ProgramError> {
-        let name = |text: &str| Name::new(text).map_err(|error| ProgramError::Evaluation(error.to_string()));
+        let name = |text: &str| {
+            Name::new(text).map_err(|error| ProgramError::Evaluation(error.to_string()))
+        };
         let mut waits = Vec::new();
         for branch in &state.branches {
             let path = self.definition.path(branch);
@@ -195,22 +242,33 @@ fn reported_failure(
     input: &ProgramInput<'_>,
 ) -> Option<Box<TransitionFailure>> {
     let reported = |failure: Failure, step: Option<&str>| {
-        Box::new(TransitionFailure { failure, step: step.and_then(|step| Name::new(step).ok()) })
+        Box::new(TransitionFailure {
+            failure,
+            step: step.and_then(|step| Name::new(step).ok()),
+        })
     };
     if state.cause.is_none()
         && let Some(failure) = &state.workflow.failure
     {
         let cause = Cause::of(failure, result.as_ref());
         state.cause = Some(cause.clone());
-        let failure = Failure { code: cause.code, message: cause.message };
+        let failure = Failure {
+            code: cause.code,
+            message: cause.message,
+        };
         return Some(reported(failure, cause.step.as_deref()));
     }
     match input {
-        ProgramInput::WorkResult { tag, .. } => {
-            result.map(|failure| reported(failure, Some(tag.strip_prefix(COMPENSATE).unwrap_or(tag))))
-        }
+        ProgramInput::WorkResult { tag, .. } => result
+            .map(|failure| reported(failure, Some(tag.strip_prefix(COMPENSATE).unwrap_or(tag)))),
         ProgramInput::Cancel { .. } => state.cause.clone().map(|cause| {
-            reported(Failure { code: cause.code, message: cause.message }, cause.step.as_deref())
+            reported(
+                Failure {
+                    code: cause.code,
+                    message: cause.message,
+                },
+                cause.step.as_deref(),
+            )
         }),
         _ => None,
     }
@@ -221,12 +279,20 @@ fn timer_changes(
     before: &[(String, u64)],
     after: &[(String, u64)],
 ) -> Result<Vec<TimerChange>, ProgramError> {
-    let name = |text: &str| Name::new(text).map_err(|error| ProgramError::Evaluation(error.to_string()));
-    let ended = before.iter().filter(|(path, _)| after.iter().all(|(other, _)| other != path));
+    let name =
+        |text: &str| Name::new(text).map_err(|error| ProgramError::Evaluation(error.to_string()));
+    let ended = before
+        .iter()
+        .filter(|(path, _)| after.iter().all(|(other, _)| other != path));
     let new = after.iter().filter(|timer| !before.contains(timer));
     ended
         .map(|(path, _)| Ok(TimerChange::Cancel { name: name(path)? }))
-        .chain(new.map(|(path, due)| Ok(TimerChange::Arm { name: name(path)?, due: timestamp(*due) })))
+        .chain(new.map(|(path, due)| {
+            Ok(TimerChange::Arm {
+                name: name(path)?,
+                due: timestamp(*due),
+            })
+        }))
         .collect()
 }
 
@@ -243,7 +309,9 @@ fn note(progress: &[Progress]) -> Option<String> {
         Progress::Failed(_) => Some("failed".to_owned()),
         Progress::Cancelled => Some("cancelled".to_owned()),
         Progress::Stuck(_) => Some("stuck".to_owned()),
-        Progress::TaskStarted { .. } | Progress::Waiting { .. } | Progress::Compensating { .. } => None,
+        Progress::TaskStarted { .. } | Progress::Waiting { .. } | Progress::Compensating { .. } => {
+            None
+        }
     });
     let notes: Vec<_> = notes.collect();
     (!notes.is_empty()).then(|| notes.join(", "))

@@ -42,7 +42,11 @@ pub struct StepRef {
 
 impl std::fmt::Display for StepRef {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "step \"{}\" of workflow \"{}\"", self.step, self.workflow)
+        write!(
+            f,
+            "step \"{}\" of workflow \"{}\"",
+            self.step, self.workflow
+        )
     }
 }
 
@@ -64,21 +68,39 @@ impl NodeParts {
         for workflow in workflows {
             let name = Arc::clone(&workflow.definition.name);
             if let Err(problem) = collected.add(workflow) {
-                collected.problems.push(format!("workflow \"{name}\": {problem}"));
+                collected
+                    .problems
+                    .push(format!("workflow \"{name}\": {problem}"));
             }
         }
-        let Collected { programs, provider, longest_delay, problems, steps } = collected;
+        let Collected {
+            programs,
+            provider,
+            longest_delay,
+            problems,
+            steps,
+        } = collected;
         if !problems.is_empty() {
             return Err(DeployError { problems });
         }
-        let mut effects: Vec<_> = provider.functions.keys().map(|(effect, _)| effect.clone()).collect();
+        let mut effects: Vec<_> = provider
+            .functions
+            .keys()
+            .map(|(effect, _)| effect.clone())
+            .collect();
         effects.dedup();
         let mut policy = Policy::in_process();
         policy.backoff.max = policy.backoff.max.max(longest_delay);
-        let upstream =
-            (!effects.is_empty()).then(|| Upstream::effects(UPSTREAM, effects, Arc::new(provider), policy));
-        let programs = programs.into_iter().map(|program| Arc::new(program) as Arc<dyn Program>);
-        Ok(Self { programs: programs.collect(), upstream, steps })
+        let upstream = (!effects.is_empty())
+            .then(|| Upstream::effects(UPSTREAM, effects, Arc::new(provider), policy));
+        let programs = programs
+            .into_iter()
+            .map(|program| Arc::new(program) as Arc<dyn Program>);
+        Ok(Self {
+            programs: programs.collect(),
+            upstream,
+            steps,
+        })
     }
 }
 
@@ -112,23 +134,41 @@ impl Collected {
         let effects = self.effects(&definition, version)?;
         let event = |kind: &str| EventType::for_input(kind).map_err(|error| error.to_string());
         let start_event = event(&workflow.start_event)?;
-        let all = effects
-            .values()
-            .flat_map(|effects| [Some(&effects.task), effects.undo.as_ref(), effects.undo_unknown.as_ref()]);
+        let all = effects.values().flat_map(|effects| {
+            [
+                Some(&effects.task),
+                effects.undo.as_ref(),
+                effects.undo_unknown.as_ref(),
+            ]
+        });
         let mut names: Vec<_> = all.flatten().map(|effect| effect.name.clone()).collect();
         names.sort();
         names.dedup();
         let manifest = Manifest {
-            subscriptions: vec![EventSubscription { kind: start_event.clone(), starts: true }],
+            subscriptions: vec![EventSubscription {
+                kind: start_event.clone(),
+                starts: true,
+            }],
             effects: names,
             ..Manifest::default()
         };
         let hash = Sha256::digest(format!("workflow:{saga}:{version}:{}", definition.hash));
-        let reference = DefinitionRef { saga, version, hash: std::array::from_fn(|index| hash[index]) };
-        let (completed_event, failed_event) =
-            (event(&workflow.completed_event)?, event(&workflow.failed_event)?);
-        let drawing =
-            super::drawing::draw(&definition.graph, &reference, &start_event, &completed_event, &effects);
+        let reference = DefinitionRef {
+            saga,
+            version,
+            hash: std::array::from_fn(|index| hash[index]),
+        };
+        let (completed_event, failed_event) = (
+            event(&workflow.completed_event)?,
+            event(&workflow.failed_event)?,
+        );
+        let drawing = super::drawing::draw(
+            &definition.graph,
+            &reference,
+            &start_event,
+            &completed_event,
+            &effects,
+        );
         self.programs.push(WorkflowProgram {
             reference,
             manifest,
@@ -155,7 +195,8 @@ impl Collected {
         let mut all = BTreeMap::new();
         for (step, id) in definition.graph.positions() {
             check_name(&step.name).map_err(|error| format!("step \"{}\": {error}", step.name))?;
-            let (StepKind::Task(policy), Some(functions)) = (&step.kind, definition.task(id)) else {
+            let (StepKind::Task(policy), Some(functions)) = (&step.kind, definition.task(id))
+            else {
                 if let StepKind::Signal { .. } = step.kind {
                     let event = EventType::for_input(&*step.name);
                     event.map_err(|error| format!("signal \"{}\": {error}", step.name))?;
@@ -163,7 +204,11 @@ impl Collected {
                 continue;
             };
             self.longest_delay = self.longest_delay.max(longest_delay(policy));
-            let TaskFunctions { task, undo, undo_unknown } = functions;
+            let TaskFunctions {
+                task,
+                undo,
+                undo_unknown,
+            } = functions;
             let contract = task.contract();
             let own = format!("{}.{}", definition.name, step.name);
             let named = contract.map_or_else(|| own.clone(), |contract| contract.effect.to_owned());
@@ -171,13 +216,21 @@ impl Collected {
                 let name = EffectName::for_input(remote.map_or(local, ToOwned::to_owned));
                 let name = name.map_err(|error| format!("step \"{}\": {error}", step.name))?;
                 if remote.is_none() {
-                    let function = LocalFunction { definition: Arc::clone(definition), step: id, role };
+                    let function = LocalFunction {
+                        definition: Arc::clone(definition),
+                        step: id,
+                        role,
+                    };
                     self.register(&name, version, &step.name, function)?;
                 }
-                Ok::<_, String>(TaskEffect { name, is_remote: remote.is_some() })
+                Ok::<_, String>(TaskEffect {
+                    name,
+                    is_remote: remote.is_some(),
+                })
             };
             let event = |kind: &str| {
-                EventType::for_input(kind).map_err(|error| format!("step \"{}\": {error}", step.name))
+                EventType::for_input(kind)
+                    .map_err(|error| format!("step \"{}\": {error}", step.name))
             };
             let effects = TaskEffects {
                 task: add(task.remote(), named, Role::Task)?,
@@ -187,10 +240,19 @@ impl Collected {
                     .transpose()?,
                 undo_unknown: undo_unknown
                     .as_ref()
-                    .map(|undo| add(undo.remote(), format!("{own}.undo_unknown"), Role::UndoUnknown))
+                    .map(|undo| {
+                        add(
+                            undo.remote(),
+                            format!("{own}.undo_unknown"),
+                            Role::UndoUnknown,
+                        )
+                    })
                     .transpose()?,
                 ok: contract.map(|contract| event(contract.ok)).transpose()?,
-                fail: contract.and_then(|contract| contract.fail).map(event).transpose()?,
+                fail: contract
+                    .and_then(|contract| contract.fail)
+                    .map(event)
+                    .transpose()?,
             };
             all.insert(id, effects);
         }
@@ -204,9 +266,19 @@ impl Collected {
         step: &str,
         function: LocalFunction,
     ) -> Result<(), String> {
-        let own = StepRef { workflow: function.definition.name.to_string(), step: step.to_owned() };
-        let first = self.steps.entry(effect.clone()).or_insert_with(|| own.clone()).clone();
-        let earlier = self.provider.functions.insert((effect.clone(), version), function);
+        let own = StepRef {
+            workflow: function.definition.name.to_string(),
+            step: step.to_owned(),
+        };
+        let first = self
+            .steps
+            .entry(effect.clone())
+            .or_insert_with(|| own.clone())
+            .clone();
+        let earlier = self
+            .provider
+            .functions
+            .insert((effect.clone(), version), function);
         if first != own || earlier.is_some() {
             return Err(format!(
                 "the effect {effect} is performed by {first} and by {own}; a function performs one step, give each its own effect"
@@ -218,13 +290,25 @@ impl Collected {
 
 /// Checks the name of a step: tags of work and names of timers contain it.
 fn check_name(name: &str) -> Result<(), String> {
-    if let Some(character) = name.chars().find(|character| matches!(character, ':' | '[' | ']')) {
-        return Err(format!("the name contains {character:?}, which a node uses in paths; rename the step"));
+    if let Some(character) = name
+        .chars()
+        .find(|character| matches!(character, ':' | '[' | ']'))
+    {
+        return Err(format!(
+            "the name contains {character:?}, which a node uses in paths; rename the step"
+        ));
     }
-    Name::for_input(name).map(drop).map_err(|error: IdError| error.to_string())
+    Name::for_input(name)
+        .map(drop)
+        .map_err(|error: IdError| error.to_string())
 }
 
 fn longest_delay(policy: &TaskPolicy) -> Duration {
     let retries = [Some(policy.retry), policy.undo, policy.undo_unknown];
-    retries.into_iter().flatten().map(|retry| retry.longest_delay()).max().unwrap_or_default()
+    retries
+        .into_iter()
+        .flatten()
+        .map(|retry| retry.longest_delay())
+        .max()
+        .unwrap_or_default()
 }

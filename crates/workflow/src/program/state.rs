@@ -46,19 +46,33 @@ pub(super) struct Cause {
 
 impl NodeState {
     pub(super) fn new(workflow: State) -> Self {
-        Self { format: FORMAT, workflow, ended: BTreeMap::new(), cause: None }
+        Self {
+            format: FORMAT,
+            workflow,
+            ended: BTreeMap::new(),
+            cause: None,
+        }
     }
 
     /// Decodes a state. Started tasks, and the compensation in progress, are pending work.
     pub(super) fn decode(bytes: &[u8]) -> Result<Self, ProgramError> {
-        let mut state: Self =
-            serde_json::from_slice(bytes).map_err(|error| ProgramError::InvalidState(error.to_string()))?;
+        let mut state: Self = serde_json::from_slice(bytes)
+            .map_err(|error| ProgramError::InvalidState(error.to_string()))?;
         if state.format > FORMAT {
-            let message = format!("format {} is newer than this release, which reads {FORMAT}", state.format);
+            let message = format!(
+                "format {} is newer than this release, which reads {FORMAT}",
+                state.format
+            );
             return Err(ProgramError::InvalidState(message));
         }
         for branch in &mut state.workflow.branches {
-            branch.is_running = matches!(branch.work, Work::Task { is_started: true, .. });
+            branch.is_running = matches!(
+                branch.work,
+                Work::Task {
+                    is_started: true,
+                    ..
+                }
+            );
         }
         state.workflow.undo.is_running = state.workflow.phase == Phase::Compensating;
         Ok(state)
@@ -66,9 +80,13 @@ impl NodeState {
 
     /// Encodes the state.
     pub(super) fn encode(&self) -> Result<Vec<u8>, ProgramError> {
-        let bytes = serde_json::to_vec(self).map_err(|error| ProgramError::Evaluation(error.to_string()))?;
+        let bytes = serde_json::to_vec(self)
+            .map_err(|error| ProgramError::Evaluation(error.to_string()))?;
         if bytes.len() > MAX_PAYLOAD_BYTES {
-            let message = format!("the state has {} bytes; the limit is {MAX_PAYLOAD_BYTES}", bytes.len());
+            let message = format!(
+                "the state has {} bytes; the limit is {MAX_PAYLOAD_BYTES}",
+                bytes.len()
+            );
             return Err(ProgramError::Evaluation(message));
         }
         Ok(bytes)
@@ -81,11 +99,17 @@ impl NodeState {
                 Progress::TaskCompleted { step } | Progress::StepCompleted { step } => {
                     (step, StepEnd::Completed)
                 }
-                Progress::TaskFailed { step, retry_in: None, .. } => (step, StepEnd::Failed),
+                Progress::TaskFailed {
+                    step,
+                    retry_in: None,
+                    ..
+                } => (step, StepEnd::Failed),
                 Progress::Compensated { step } => (step, StepEnd::Compensated),
-                Progress::CompensationFailed { step, retry_in: None, .. } => {
-                    (step, StepEnd::CompensationFailed)
-                }
+                Progress::CompensationFailed {
+                    step,
+                    retry_in: None,
+                    ..
+                } => (step, StepEnd::CompensationFailed),
                 _ => continue,
             };
             self.ended.insert(name_of(step).to_owned(), end);
@@ -122,7 +146,11 @@ impl Cause {
             }
             _ => (code.to_owned(), failure.to_string()),
         };
-        Self { code, message, step: Some(step.clone()) }
+        Self {
+            code,
+            message,
+            step: Some(step.clone()),
+        }
     }
 }
 

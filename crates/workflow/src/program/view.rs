@@ -14,11 +14,21 @@ pub(super) fn view(program: &WorkflowProgram, state: &NodeState) -> Json {
     let path = |branch: &&Branch| definition.path(branch);
     let is_leaf = |branch: &&Branch| !matches!(branch.work, Work::Children { .. });
     let leaves = || state.workflow.branches.iter().filter(is_leaf);
-    let steps: Vec<_> = definition.graph.steps().map(|step| step_view(program, state, step)).collect();
+    let steps: Vec<_> = definition
+        .graph
+        .steps()
+        .map(|step| step_view(program, state, step))
+        .collect();
     let is_completed = |step: &&Step| state.ended.get(&step.name) == Some(&StepEnd::Completed);
-    let completed: Vec<_> = definition.graph.steps().filter(is_completed).map(|step| &step.name).collect();
-    let values: Map<_, _> =
-        leaves().filter_map(|branch| Some((path(&branch), branch.value.json().ok()?))).collect();
+    let completed: Vec<_> = definition
+        .graph
+        .steps()
+        .filter(is_completed)
+        .map(|step| &step.name)
+        .collect();
+    let values: Map<_, _> = leaves()
+        .filter_map(|branch| Some((path(&branch), branch.value.json().ok()?)))
+        .collect();
     let mut fields = json!({
         "phase": status(state.workflow.phase).as_str(),
         "steps": steps,
@@ -28,10 +38,17 @@ pub(super) fn view(program: &WorkflowProgram, state: &NodeState) -> Json {
         "failure": state.cause,
     });
     if !state.workflow.buffered.is_empty() {
-        let names: Vec<_> = state.workflow.buffered.iter().map(|(name, _)| name).collect();
+        let names: Vec<_> = state
+            .workflow
+            .buffered
+            .iter()
+            .map(|(name, _)| name)
+            .collect();
         fields["signals"] = json!(names);
     }
-    if let Some(step) = compensating(program, state).filter(|_| state.workflow.phase == Phase::Stuck) {
+    if let Some(step) =
+        compensating(program, state).filter(|_| state.workflow.phase == Phase::Stuck)
+    {
         fields["stuck"] = json!({ "step": step, "action": "compensate" });
     }
     fields
@@ -47,7 +64,8 @@ fn compensating(program: &WorkflowProgram, state: &NodeState) -> Option<String> 
 fn step_view(program: &WorkflowProgram, state: &NodeState, step: &Step) -> Json {
     let is_at = |branch: &&Branch| *program.definition.step_name(branch.at) == *step.name;
     let branch = state.workflow.branches.iter().find(is_at);
-    let is_compensating = compensating(program, state).is_some_and(|path| name_of(&path) == step.name);
+    let is_compensating =
+        compensating(program, state).is_some_and(|path| name_of(&path) == step.name);
     let until = branch.and_then(|branch| match branch.work {
         Work::Task { deadline_ms, .. } => deadline_ms,
         Work::Delay { until_ms } => Some(until_ms),
@@ -56,7 +74,9 @@ fn step_view(program: &WorkflowProgram, state: &NodeState, step: &Step) -> Json 
     });
     let name = match (branch, state.ended.get(&step.name)) {
         (Some(_), _) => "running",
-        (None, _) if is_compensating && state.workflow.phase == Phase::Compensating => "compensating",
+        (None, _) if is_compensating && state.workflow.phase == Phase::Compensating => {
+            "compensating"
+        }
         (None, Some(StepEnd::Completed)) => "completed",
         (None, Some(StepEnd::Failed)) => "failed",
         (None, Some(StepEnd::Compensated)) => "compensated",

@@ -133,7 +133,9 @@ impl CheckpointingRunner {
         let backend = self.submitter.backend();
         let stored = backend.load(id).await?.ok_or_else(|| not_found(id))?;
         check_version(&stored, &workflow.definition, backend.as_ref()).await?;
-        let prepared = self.prepare(stored, Arc::clone(&workflow.definition)).await?;
+        let prepared = self
+            .prepare(stored, Arc::clone(&workflow.definition))
+            .await?;
         typed_output(output(&prepared.drive().await?))
     }
 
@@ -144,7 +146,11 @@ impl CheckpointingRunner {
     pub async fn resume_all(&self, registry: &TaskRegistry) -> Result<Vec<Resumed>, RunError> {
         let mut ids: Vec<InstanceId> = Vec::new();
         loop {
-            let page = self.submitter.backend().unended(ids.last().map(|id| &**id), RESUME_PAGE).await?;
+            let page = self
+                .submitter
+                .backend()
+                .unended(ids.last().map(|id| &**id), RESUME_PAGE)
+                .await?;
             if page.is_empty() {
                 break;
             }
@@ -154,7 +160,9 @@ impl CheckpointingRunner {
             let prepared = self.prepare_registered(&id, registry).await;
             (id, prepared)
         };
-        let mut prepared = stream::iter(ids).map(prepare).buffer_unordered(PREPARE_CONCURRENCY);
+        let mut prepared = stream::iter(ids)
+            .map(prepare)
+            .buffer_unordered(PREPARE_CONCURRENCY);
         // All instances at once: one that waits must not block others.
         let mut running = JoinSet::new();
         while let Some((id, prepared)) = prepared.next().await {
@@ -162,9 +170,15 @@ impl CheckpointingRunner {
                 let run = async { output(&prepared?.drive().await?).map(drop) };
                 // The panic of one instance must not stop the others.
                 let result = AssertUnwindSafe(run).catch_unwind().await;
-                let result =
-                    result.unwrap_or_else(|panic| Err(RunError::Value { reason: panic_message(&*panic) }));
-                Resumed { id: id.to_string(), result }
+                let result = result.unwrap_or_else(|panic| {
+                    Err(RunError::Value {
+                        reason: panic_message(&*panic),
+                    })
+                });
+                Resumed {
+                    id: id.to_string(),
+                    result,
+                }
             });
         }
         Ok(running.join_all().await)
@@ -187,13 +201,20 @@ impl CheckpointingRunner {
         let watcher = self.submitter.backend().hub().watch(&id);
         let definition = &workflow.definition;
         let state = State::start(definition, Value::new(input), self.clock.now_ms());
-        let stored = self.submitter.submit(definition, &id, &state, Some(Arc::clone(&self.holder))).await?;
+        let stored = self
+            .submitter
+            .submit(definition, &id, &state, Some(Arc::clone(&self.holder)))
+            .await?;
         let mut driver = self.driver(Arc::clone(definition), &stored, state, watcher);
         driver.progress = progress;
         Ok(driver)
     }
 
-    async fn prepare_registered(&self, id: &str, registry: &TaskRegistry) -> Result<Prepared, RunError> {
+    async fn prepare_registered(
+        &self,
+        id: &str,
+        registry: &TaskRegistry,
+    ) -> Result<Prepared, RunError> {
         let backend = self.submitter.backend();
         let stored = backend.load(id).await?.ok_or_else(|| not_found(id))?;
         let definition = registry.resolve(&stored, backend.as_ref()).await?;
@@ -217,7 +238,10 @@ impl CheckpointingRunner {
         let backend = self.submitter.backend();
         let watcher = backend.hub().watch(&stored.id);
         let Some(stored) = backend.take_over(&stored.id, &self.holder).await? else {
-            let ended = backend.load(&stored.id).await?.ok_or_else(|| not_found(&stored.id))?;
+            let ended = backend
+                .load(&stored.id)
+                .await?
+                .ok_or_else(|| not_found(&stored.id))?;
             return decode(&ended).map(Prepared::Ended);
         };
         let mut state = decode(&stored)?;
@@ -268,7 +292,9 @@ impl Prepared {
 
 impl std::fmt::Debug for CheckpointingRunner {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("CheckpointingRunner").field("holder", &self.holder).finish_non_exhaustive()
+        f.debug_struct("CheckpointingRunner")
+            .field("holder", &self.holder)
+            .finish_non_exhaustive()
     }
 }
 

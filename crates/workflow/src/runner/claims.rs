@@ -28,13 +28,37 @@ struct Held {
 }
 
 impl Claims {
-    pub(super) fn new(backend: Arc<dyn Backend>, clock: Clock, ttl: Duration, interval: Duration) -> Self {
-        Self { backend, clock, ttl, interval, held: Arc::default() }
+    pub(super) fn new(
+        backend: Arc<dyn Backend>,
+        clock: Clock,
+        ttl: Duration,
+        interval: Duration,
+    ) -> Self {
+        Self {
+            backend,
+            clock,
+            ttl,
+            interval,
+            held: Arc::default(),
+        }
     }
 
     /// Adds a claim. A former claim of the instance has expired, so its execution stops.
-    pub(super) fn add(&self, id: InstanceId, epoch: u64, valid_until_ms: u64, instance: AbortHandle) {
-        let former = self.lock().insert(id, Held { epoch, valid_until_ms, instance });
+    pub(super) fn add(
+        &self,
+        id: InstanceId,
+        epoch: u64,
+        valid_until_ms: u64,
+        instance: AbortHandle,
+    ) {
+        let former = self.lock().insert(
+            id,
+            Held {
+                epoch,
+                valid_until_ms,
+                instance,
+            },
+        );
         former.inspect(|former| former.instance.abort());
     }
 
@@ -51,7 +75,12 @@ impl Claims {
     pub(super) async fn keep(self) {
         let mut beat_ms = self.clock.now_ms().saturating_add(millis(self.interval));
         loop {
-            let expires_ms = self.lock().values().map(|held| held.valid_until_ms).min().unwrap_or(NEVER_MS);
+            let expires_ms = self
+                .lock()
+                .values()
+                .map(|held| held.valid_until_ms)
+                .min()
+                .unwrap_or(NEVER_MS);
             self.clock.wait_until(beat_ms.min(expires_ms)).await;
             let now = self.clock.now_ms();
             self.stop_expired(now);
@@ -63,7 +92,11 @@ impl Claims {
     }
 
     async fn extend(&self, now_ms: u64) {
-        let claims: Vec<_> = self.lock().iter().map(|(id, held)| (Arc::clone(id), held.epoch)).collect();
+        let claims: Vec<_> = self
+            .lock()
+            .iter()
+            .map(|(id, held)| (Arc::clone(id), held.epoch))
+            .collect();
         let expires_ms = self.lock().values().map(|held| held.valid_until_ms).min();
         let Some(expires_ms) = expires_ms else { return };
         let until_ms = now_ms.saturating_add(millis(self.ttl));
@@ -72,14 +105,19 @@ impl Claims {
         match tokio::time::timeout(limit, self.backend.extend(&claims, until_ms)).await {
             Ok(Ok(lost)) => self.extended(&claims, &lost, until_ms),
             Ok(Err(error)) => warn!(%error, "claims not extended"),
-            Err(_) => warn!(reason = "the backend does not respond", "claims not extended"),
+            Err(_) => warn!(
+                reason = "the backend does not respond",
+                "claims not extended"
+            ),
         }
     }
 
     fn extended(&self, claims: &[(InstanceId, u64)], lost: &[InstanceId], until_ms: u64) {
         let mut held = self.lock();
         for (id, epoch) in claims {
-            let Some(found) = held.get_mut(id).filter(|held| held.epoch == *epoch) else { continue };
+            let Some(found) = held.get_mut(id).filter(|held| held.epoch == *epoch) else {
+                continue;
+            };
             if lost.contains(id) {
                 warn!(instance = %id, "claim lost, instance stopped");
                 found.instance.abort();

@@ -65,16 +65,29 @@ impl InProcessRunner {
         workflow: &Workflow<In, Out>,
         input: In,
     ) -> Result<Out, RunError> {
-        let state = self.driver(workflow, instance_id(), input, None, None).drive().await?;
+        let state = self
+            .driver(workflow, instance_id(), input, None, None)
+            .drive()
+            .await?;
         typed_output(output(&state))
     }
 
     /// Starts a workflow in the background.
-    pub fn start<In: Data, Out: Data>(&self, workflow: &Workflow<In, Out>, input: In) -> Handle<Out> {
+    pub fn start<In: Data, Out: Data>(
+        &self,
+        workflow: &Workflow<In, Out>,
+        input: In,
+    ) -> Handle<Out> {
         let (inputs, receiver) = mpsc::unbounded_channel();
         let (sender, progress) = broadcast::channel(PROGRESS_BUFFER);
         let id = instance_id();
-        let driver = self.driver(workflow, Arc::clone(&id), input, Some(receiver), Some(sender));
+        let driver = self.driver(
+            workflow,
+            Arc::clone(&id),
+            input,
+            Some(receiver),
+            Some(sender),
+        );
         let task = tokio::spawn(async move { output(&driver.drive().await?) });
         Handle::new(id, task, Inputs::Volatile(inputs), progress)
     }
@@ -106,5 +119,10 @@ impl InProcessRunner {
 fn instance_id() -> Arc<str> {
     static PROCESS: LazyLock<uuid::Uuid> = LazyLock::new(uuid::Uuid::now_v7);
     static NEXT: AtomicU64 = AtomicU64::new(1);
-    format!("{}-{}", PROCESS.simple(), NEXT.fetch_add(1, Ordering::Relaxed)).into()
+    format!(
+        "{}-{}",
+        PROCESS.simple(),
+        NEXT.fetch_add(1, Ordering::Relaxed)
+    )
+    .into()
 }

@@ -71,7 +71,11 @@ pub struct PooledWorker {
 impl PooledWorker {
     /// Returns a worker. Its name is stored with its claims.
     #[must_use]
-    pub fn new(name: impl Into<Arc<str>>, backend: Arc<dyn Backend>, registry: TaskRegistry) -> Self {
+    pub fn new(
+        name: impl Into<Arc<str>>,
+        backend: Arc<dyn Backend>,
+        registry: TaskRegistry,
+    ) -> Self {
         Self {
             name: name.into(),
             backend,
@@ -124,9 +128,20 @@ impl PooledWorker {
     pub fn spawn(self) -> WorkerHandle {
         let stop = watch::Sender::new(false);
         let interval = self.heartbeat_interval.min(self.claim_ttl / 2);
-        let claims = Claims::new(Arc::clone(&self.backend), self.clock, self.claim_ttl, interval);
+        let claims = Claims::new(
+            Arc::clone(&self.backend),
+            self.clock,
+            self.claim_ttl,
+            interval,
+        );
         let task = tokio::spawn(
-            Running { stop: stop.subscribe(), worker: self, claims, instances: JoinSet::new() }.run(),
+            Running {
+                stop: stop.subscribe(),
+                worker: self,
+                claims,
+                instances: JoinSet::new(),
+            }
+            .run(),
         );
         WorkerHandle { stop, task }
     }
@@ -134,7 +149,9 @@ impl PooledWorker {
 
 impl std::fmt::Debug for PooledWorker {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("PooledWorker").field("name", &self.name).finish_non_exhaustive()
+        f.debug_struct("PooledWorker")
+            .field("name", &self.name)
+            .finish_non_exhaustive()
     }
 }
 
@@ -220,30 +237,48 @@ impl Running {
             Ok(fetch) => fetch,
             Err(error) => {
                 warn!(worker = %self.worker.name, %error, "instances not fetched");
-                Fetch::Nothing { until_ms: self.after(ERROR_DELAY) }
+                Fetch::Nothing {
+                    until_ms: self.after(ERROR_DELAY),
+                }
             }
         }
     }
 
     async fn try_fetch(&mut self) -> Result<Fetch, BackendError> {
-        let limit = self.worker.batch.min(self.worker.concurrency - self.instances.len());
+        let limit = self
+            .worker
+            .batch
+            .min(self.worker.concurrency - self.instances.len());
         let backend = Arc::clone(&self.worker.backend);
         let fetched = backend.fetch(limit, self.worker.clock.now_ms()).await?;
         if fetched.ids.is_empty() {
-            return Ok(Fetch::Nothing { until_ms: fetched.next_ms });
+            return Ok(Fetch::Nothing {
+                until_ms: fetched.next_ms,
+            });
         }
         // Before the claims, so that no signal is missed in between.
-        let mut watchers: Vec<(InstanceId, Watcher)> =
-            fetched.ids.iter().map(|id| (Arc::clone(id), backend.hub().watch(id))).collect();
+        let mut watchers: Vec<(InstanceId, Watcher)> = fetched
+            .ids
+            .iter()
+            .map(|id| (Arc::clone(id), backend.hub().watch(id)))
+            .collect();
         let now_ms = self.worker.clock.now_ms();
         let until_ms = now_ms.saturating_add(millis(self.worker.claim_ttl));
-        let claim = Claim { holder: Arc::clone(&self.worker.name), now_ms, until_ms };
+        let claim = Claim {
+            holder: Arc::clone(&self.worker.name),
+            now_ms,
+            until_ms,
+        };
         let claimed = backend.claim(&fetched.ids, &claim).await?;
         if claimed.is_empty() {
-            return Ok(Fetch::Nothing { until_ms: self.after(CONTENTION_DELAY) });
+            return Ok(Fetch::Nothing {
+                until_ms: self.after(CONTENTION_DELAY),
+            });
         }
         for stored in claimed {
-            let Some(at) = watchers.iter().position(|(id, _)| *id == stored.id) else { continue };
+            let Some(at) = watchers.iter().position(|(id, _)| *id == stored.id) else {
+                continue;
+            };
             let (_, watcher) = watchers.swap_remove(at);
             self.start(stored, watcher, until_ms);
         }
@@ -304,10 +339,18 @@ impl Instance {
                 return Ok(self.release(stored).await?);
             }
         };
-        let mut state = State::decode(&stored.state).map_err(|reason| RunError::Value { reason })?;
+        let mut state =
+            State::decode(&stored.state).map_err(|reason| RunError::Value { reason })?;
         let is_changed = recover(&definition, &mut state, self.clock.now_ms());
         let hash = Arc::clone(&definition.hash);
-        let checkpoint = Snapshots::new(Arc::clone(&self.backend), &stored, hash, &state, watcher, true);
+        let checkpoint = Snapshots::new(
+            Arc::clone(&self.backend),
+            &stored,
+            hash,
+            &state,
+            watcher,
+            true,
+        );
         let driver = Driver {
             definition,
             instance: stored.id,
@@ -329,10 +372,22 @@ impl Instance {
             () = self.clock.wait_until(retry_ms) => {}
             Ok(_) = self.stop.wait_for(|stop| *stop) => {}
         }
-        let (state, then) = (stored.state, After::Release { wake_ms: self.clock.now_ms() });
+        let (state, then) = (
+            stored.state,
+            After::Release {
+                wake_ms: self.clock.now_ms(),
+            },
+        );
         // No signal is consumed.
         let last_signal = 0;
-        let save = Save { id: stored.id, epoch: stored.epoch, hash: stored.hash, state, last_signal, then };
+        let save = Save {
+            id: stored.id,
+            epoch: stored.epoch,
+            hash: stored.hash,
+            state,
+            last_signal,
+            then,
+        };
         self.backend.save(save).await
     }
 }

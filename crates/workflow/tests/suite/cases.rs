@@ -12,8 +12,11 @@ use super::tasks::{Order, calls, record, step, undo};
 /// Executor of workflows.
 pub(crate) trait Runner: Copy {
     /// Executes a workflow to its end.
-    async fn run<In: Data, Out: Data>(self, workflow: &Workflow<In, Out>, input: In)
-    -> Result<Out, RunError>;
+    async fn run<In: Data, Out: Data>(
+        self,
+        workflow: &Workflow<In, Out>,
+        input: In,
+    ) -> Result<Out, RunError>;
 
     /// Starts a workflow, interacts with it when a condition holds, and waits for its end.
     async fn interact<In: Data, Out: Data>(
@@ -73,7 +76,10 @@ pub(crate) async fn steps_run_in_order_and_values_flow(runner: impl Runner) {
     let workflow = Workflow::builder("sequence")
         .then("a", step)
         .then("b", step)
-        .map("count", |order: Order| async move { Ok(order.parcels.len()) })
+        .map(
+            "count",
+            |order: Order| async move { Ok(order.parcels.len()) },
+        )
         .build()
         .expect("valid");
     let order = Order::new();
@@ -88,16 +94,22 @@ pub(crate) async fn branches_of_a_fork_are_joined(runner: impl Runner) {
         .fork(|f| {
             f.branch("a", step)
                 .branch_with("b", |b| {
-                    b.then("b1", step).map("b2", |order: Order| async move { Ok(order.parcels) })
+                    b.then("b1", step)
+                        .map("b2", |order: Order| async move { Ok(order.parcels) })
                 })
                 .branch("c", step)
         })
-        .join("join", |(a, b, c): (Order, Vec<u32>, Order)| async move { Ok((a.key, b, c.express)) })
+        .join("join", |(a, b, c): (Order, Vec<u32>, Order)| async move {
+            Ok((a.key, b, c.express))
+        })
         .build()
         .expect("valid");
     let order = Order::new();
     let key = order.key.clone();
-    assert_eq!(runner.run(&workflow, order).await.expect("completes"), (key.clone(), vec![1, 2, 3], true));
+    assert_eq!(
+        runner.run(&workflow, order).await.expect("completes"),
+        (key.clone(), vec![1, 2, 3], true)
+    );
     let mut calls = calls(&key);
     calls.sort();
     assert_eq!(calls, ["a", "b1", "c"]);
@@ -106,14 +118,28 @@ pub(crate) async fn branches_of_a_fork_are_joined(runner: impl Runner) {
 pub(crate) async fn a_condition_selects_one_body(runner: impl Runner) {
     for express in [true, false] {
         let workflow = Workflow::builder("when")
-            .when("express", |order: &Order| order.express, |b| b.then("courier", step))
+            .when(
+                "express",
+                |order: &Order| order.express,
+                |b| b.then("courier", step),
+            )
             .otherwise(|b| b.then("post", step).then("wait", step))
             .build()
             .expect("valid");
-        let order = Order { express, ..Order::new() };
+        let order = Order {
+            express,
+            ..Order::new()
+        };
         let key = order.key.clone();
         runner.run(&workflow, order).await.expect("completes");
-        assert_eq!(calls(&key), if express { vec!["courier"] } else { vec!["post", "wait"] });
+        assert_eq!(
+            calls(&key),
+            if express {
+                vec!["courier"]
+            } else {
+                vec!["post", "wait"]
+            }
+        );
     }
 }
 
@@ -123,13 +149,23 @@ async fn weigh(context: &Context, parcel: u32) -> Result<(u32, String), TaskErro
 
 pub(crate) async fn elements_keep_their_order(runner: impl Runner) {
     let workflow = Workflow::builder("each")
-        .each("parcels", |order: &Order| order.parcels.clone(), |b| b.then("weigh", weigh))
+        .each(
+            "parcels",
+            |order: &Order| order.parcels.clone(),
+            |b| b.then("weigh", weigh),
+        )
         .build()
         .expect("valid");
-    let order = Order { parcels: (0..20).collect(), ..Order::new() };
+    let order = Order {
+        parcels: (0..20).collect(),
+        ..Order::new()
+    };
     let results = runner.run(&workflow, order).await.expect("completes");
     assert_eq!(
-        results.iter().map(|(weight, _)| *weight).collect::<Vec<_>>(),
+        results
+            .iter()
+            .map(|(weight, _)| *weight)
+            .collect::<Vec<_>>(),
         (0..20).map(|n| n * 10).collect::<Vec<_>>()
     );
     let keys: BTreeSet<_> = results.iter().map(|(_, key)| key).collect();
@@ -138,11 +174,24 @@ pub(crate) async fn elements_keep_their_order(runner: impl Runner) {
 
 pub(crate) async fn an_empty_list_has_an_empty_result(runner: impl Runner) {
     let workflow = Workflow::builder("empty")
-        .each("parcels", |order: &Order| order.parcels.clone(), |b| b.then("weigh", weigh))
+        .each(
+            "parcels",
+            |order: &Order| order.parcels.clone(),
+            |b| b.then("weigh", weigh),
+        )
         .build()
         .expect("valid");
     assert_eq!(
-        runner.run(&workflow, Order { parcels: vec![], ..Order::new() }).await.expect("completes"),
+        runner
+            .run(
+                &workflow,
+                Order {
+                    parcels: vec![],
+                    ..Order::new()
+                }
+            )
+            .await
+            .expect("completes"),
         []
     );
 }
@@ -169,8 +218,12 @@ pub(crate) async fn a_loop_ends_with_its_condition_or_fails_at_its_bound(runner:
 }
 
 pub(crate) async fn a_child_workflow_is_a_part_of_its_parent(runner: impl Runner) {
-    let child =
-        Workflow::builder("ship").then("label", step).undo(undo).then("send", step).build().expect("valid");
+    let child = Workflow::builder("ship")
+        .then("label", step)
+        .undo(undo)
+        .then("send", step)
+        .build()
+        .expect("valid");
     let workflow = Workflow::builder("parent")
         .then("pack", step)
         .undo(undo)
@@ -183,7 +236,14 @@ pub(crate) async fn a_child_workflow_is_a_part_of_its_parent(runner: impl Runner
     runner.run(&workflow, order).await.expect_err("fails");
     assert_eq!(
         calls(&key),
-        ["pack", "ship/label", "ship/send", "charge fails", "undo ship/label", "undo pack"]
+        [
+            "pack",
+            "ship/label",
+            "ship/send",
+            "charge fails",
+            "undo ship/label",
+            "undo pack"
+        ]
     );
 }
 
@@ -202,7 +262,11 @@ pub(crate) async fn a_failure_compensates_completed_tasks_in_reverse_order(runne
     let order = Order::failing("d");
     let key = order.key.clone();
     match runner.run(&workflow, order).await {
-        Err(RunError::Failed(Failure::TaskFailed { step, message, attempts })) => {
+        Err(RunError::Failed(Failure::TaskFailed {
+            step,
+            message,
+            attempts,
+        })) => {
             assert_eq!((&*step, &*message, attempts), ("d", "out of stock", 1));
         }
         other => panic!("{other:?}"),
@@ -233,7 +297,10 @@ pub(crate) async fn a_failure_in_a_branch_compensates_its_siblings(runner: impl 
     let order = Order::failing("fail");
     let key = order.key.clone();
     runner.run(&workflow, order).await.expect_err("fails");
-    assert_eq!(calls(&key), ["first", "good", "fail fails", "undo good", "undo first"]);
+    assert_eq!(
+        calls(&key),
+        ["first", "good", "fail fails", "undo good", "undo first"]
+    );
 }
 
 /// Task that fails a number of times.
@@ -245,7 +312,13 @@ struct Flaky {
 impl Flaky {
     fn new(failures: u32) -> (Self, Arc<AtomicU32>) {
         let calls = Arc::new(AtomicU32::new(0));
-        (Self { failures, calls: Arc::clone(&calls) }, calls)
+        (
+            Self {
+                failures,
+                calls: Arc::clone(&calls),
+            },
+            calls,
+        )
     }
 }
 
@@ -255,21 +328,32 @@ impl Task<u32> for Flaky {
     async fn run(&self, context: &Context, input: u32) -> Result<u32, TaskError> {
         let call = self.calls.fetch_add(1, Ordering::SeqCst) + 1;
         assert_eq!(context.attempt(), call);
-        if call <= self.failures { Err(TaskError::retryable("unavailable")) } else { Ok(input + call) }
+        if call <= self.failures {
+            Err(TaskError::retryable("unavailable"))
+        } else {
+            Ok(input + call)
+        }
     }
 }
 
 pub(crate) async fn a_retried_task_succeeds(runner: impl Runner) {
     let (flaky, calls) = Flaky::new(2);
     let retry = Retry::attempts(3).delay(Duration::from_millis(1));
-    let workflow = Workflow::builder("retry").then("flaky", flaky).retry(retry).build().expect("valid");
+    let workflow = Workflow::builder("retry")
+        .then("flaky", flaky)
+        .retry(retry)
+        .build()
+        .expect("valid");
     assert_eq!(runner.run(&workflow, 10).await.expect("completes"), 13);
     assert_eq!(calls.load(Ordering::SeqCst), 3);
 }
 
 pub(crate) async fn a_permanent_error_is_not_retried(runner: impl Runner) {
-    let workflow =
-        Workflow::builder("permanent").then("a", step).retry(Retry::attempts(5)).build().expect("valid");
+    let workflow = Workflow::builder("permanent")
+        .then("a", step)
+        .retry(Retry::attempts(5))
+        .build()
+        .expect("valid");
     let order = Order::failing("a");
     let key = order.key.clone();
     runner.run(&workflow, order).await.expect_err("fails");
@@ -318,7 +402,9 @@ pub(crate) async fn undo_unknown(context: &Context, order: Order) -> Result<(), 
 }
 
 /// Requirements: S4.
-pub(crate) async fn a_timeout_drops_the_task_and_compensates_the_unknown_outcome(runner: impl Runner) {
+pub(crate) async fn a_timeout_drops_the_task_and_compensates_the_unknown_outcome(
+    runner: impl Runner,
+) {
     let workflow = Workflow::builder("timeout")
         .then("a", step)
         .undo(undo)
@@ -335,7 +421,10 @@ pub(crate) async fn a_timeout_drops_the_task_and_compensates_the_unknown_outcome
         Err(RunError::Failed(Failure::TaskTimedOut { step, .. })) => assert_eq!(step, "hang"),
         other => panic!("{other:?}"),
     }
-    assert_eq!(calls(&key), ["a", "hang", "dropped", "undo unknown hang", "undo a"]);
+    assert_eq!(
+        calls(&key),
+        ["a", "hang", "dropped", "undo unknown hang", "undo a"]
+    );
 }
 
 async fn failing_undo(context: &Context, order: Order, _: Order) -> Result<(), TaskError> {
@@ -356,17 +445,28 @@ pub(crate) async fn a_failing_compensation_makes_the_instance_stuck(runner: impl
     let order = Order::failing("c");
     let key = order.key.clone();
     match runner.run(&workflow, order).await {
-        Err(RunError::Stuck(Failure::TaskFailed { step, message, attempts })) => {
+        Err(RunError::Stuck(Failure::TaskFailed {
+            step,
+            message,
+            attempts,
+        })) => {
             assert_eq!((&*step, &*message, attempts), ("b", "still shipping", 2));
         }
         other => panic!("{other:?}"),
     }
-    assert_eq!(calls(&key), ["a", "b", "c fails", "undo b fails", "undo b fails"]);
+    assert_eq!(
+        calls(&key),
+        ["a", "b", "c fails", "undo b fails", "undo b fails"]
+    );
 }
 
 async fn flaky_undo(context: &Context, order: Order, _: Order) -> Result<(), TaskError> {
     record(&order.key, format!("undo attempt {}", context.attempt()));
-    if context.attempt() < 3 { Err(TaskError::retryable("unavailable")) } else { Ok(()) }
+    if context.attempt() < 3 {
+        Err(TaskError::retryable("unavailable"))
+    } else {
+        Ok(())
+    }
 }
 
 pub(crate) async fn a_compensation_has_its_own_attempts(runner: impl Runner) {
@@ -379,8 +479,20 @@ pub(crate) async fn a_compensation_has_its_own_attempts(runner: impl Runner) {
         .expect("valid");
     let order = Order::failing("b");
     let key = order.key.clone();
-    assert!(matches!(runner.run(&workflow, order).await, Err(RunError::Failed(_))));
-    assert_eq!(calls(&key), ["a", "b fails", "undo attempt 1", "undo attempt 2", "undo attempt 3"]);
+    assert!(matches!(
+        runner.run(&workflow, order).await,
+        Err(RunError::Failed(_))
+    ));
+    assert_eq!(
+        calls(&key),
+        [
+            "a",
+            "b fails",
+            "undo attempt 1",
+            "undo attempt 2",
+            "undo attempt 3"
+        ]
+    );
 }
 
 pub(crate) async fn a_delay_ends(runner: impl Runner) {
@@ -397,12 +509,22 @@ pub(crate) async fn a_delay_ends(runner: impl Runner) {
 }
 
 pub(crate) async fn a_signal_is_received(runner: impl Runner) {
-    let workflow =
-        Workflow::builder("signal").then("a", step).signal::<u32>("approval").build().expect("valid");
+    let workflow = Workflow::builder("signal")
+        .then("a", step)
+        .signal::<u32>("approval")
+        .build()
+        .expect("valid");
     let order = Order::new();
     let key = order.key.clone();
     let is_waiting = || calls(&key) == ["a"];
-    let result = runner.interact(&workflow, order, Interaction::Signal("approval", 7), is_waiting).await;
+    let result = runner
+        .interact(
+            &workflow,
+            order,
+            Interaction::Signal("approval", 7),
+            is_waiting,
+        )
+        .await;
     assert_eq!(result.expect("completes").1, 7);
 }
 

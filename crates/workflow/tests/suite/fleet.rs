@@ -28,7 +28,11 @@ struct Execution(Watched, String);
 
 impl Drop for Execution {
     fn drop(&mut self) {
-        self.0.running.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.1);
+        self.0
+            .running
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .remove(&self.1);
     }
 }
 
@@ -37,9 +41,16 @@ impl Task<u64> for Watched {
 
     async fn run(&self, context: &Context, input: u64) -> Result<u64, TaskError> {
         let id = context.instance().to_owned();
-        let is_new = self.running.lock().unwrap_or_else(PoisonError::into_inner).insert(id.clone());
+        let is_new = self
+            .running
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .insert(id.clone());
         if !is_new {
-            self.violations.lock().unwrap_or_else(PoisonError::into_inner).push(context.idempotency_key());
+            self.violations
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .push(context.idempotency_key());
         }
         let _execution = Execution(self.clone(), id);
         self.calls.fetch_add(1, Ordering::SeqCst);
@@ -79,7 +90,10 @@ async fn kill_workers(kind: BackendKind, seed: u64, kills: u64) {
         // Each new instance makes at least 3 calls.
         let (calls, more) = (watched.calls.load(Ordering::SeqCst), random.u64(1..4));
         for _ in 0..random.u32(1..6) {
-            client.start(&workflow, &format!("w-{started}"), started).await.expect("starts");
+            client
+                .start(&workflow, &format!("w-{started}"), started)
+                .await
+                .expect("starts");
             started += 1;
         }
         until("the workers make progress", || async {
@@ -91,14 +105,24 @@ async fn kill_workers(kind: BackendKind, seed: u64, kills: u64) {
         workers.push(spawn(&test));
     }
     for number in 0..started {
-        let result = within("each instance completes", client.outcome::<u64>(&format!("w-{number}"))).await;
+        let result = within(
+            "each instance completes",
+            client.outcome::<u64>(&format!("w-{number}")),
+        )
+        .await;
         assert_eq!(result.expect("completes"), number + 3);
     }
     for worker in workers {
         worker.shutdown();
         worker.join().await;
     }
-    assert_eq!(*watched.violations.lock().unwrap_or_else(PoisonError::into_inner), Vec::<String>::new());
+    assert_eq!(
+        *watched
+            .violations
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner),
+        Vec::<String>::new()
+    );
 }
 
 async fn kill_with_random_seed(kind: BackendKind, kills: u64) {
@@ -146,13 +170,23 @@ impl Task<Order> for Gate {
 #[tokio::test]
 async fn a_worker_that_shuts_down_ends_its_task_and_another_continues() {
     let gate = Gate::default();
-    let workflow = Workflow::builder("gate").then("a", gate.clone()).then("b", step).build().expect("valid");
+    let workflow = Workflow::builder("gate")
+        .then("a", gate.clone())
+        .then("b", step)
+        .build()
+        .expect("valid");
     let test = BackendKind::Memory.open().await;
     let client = Client::new(Arc::clone(&test.backend));
     let first = worker(&test, &workflow).spawn();
     let order = Order::new();
-    client.start(&workflow, "g-1", order.clone()).await.expect("starts");
-    until("the task starts", || async { (calls(&order.key) == ["a"]).then_some(()) }).await;
+    client
+        .start(&workflow, "g-1", order.clone())
+        .await
+        .expect("starts");
+    until("the task starts", || async {
+        (calls(&order.key) == ["a"]).then_some(())
+    })
+    .await;
     first.shutdown();
     gate.0.notify_one();
     within("the worker stops", first.join()).await;
@@ -169,21 +203,39 @@ async fn a_worker_that_shuts_down_ends_its_task_and_another_continues() {
 #[tokio::test]
 async fn a_heartbeat_keeps_the_claim_of_a_long_task() {
     let gate = Gate::default();
-    let workflow = Workflow::builder("gate").then("a", gate.clone()).build().expect("valid");
+    let workflow = Workflow::builder("gate")
+        .then("a", gate.clone())
+        .build()
+        .expect("valid");
     let test = BackendKind::Memory.open().await;
     let client = Client::new(Arc::clone(&test.backend));
     let ttl = Duration::from_millis(200);
-    let spawn = || worker(&test, &workflow).claim_ttl(ttl).heartbeat_interval(ttl / 4).spawn();
+    let spawn = || {
+        worker(&test, &workflow)
+            .claim_ttl(ttl)
+            .heartbeat_interval(ttl / 4)
+            .spawn()
+    };
     let workers = [spawn(), spawn()];
     let order = Order::new();
-    client.start(&workflow, "g-1", order.clone()).await.expect("starts");
-    until("the task starts", || async { (!calls(&order.key).is_empty()).then_some(()) }).await;
+    client
+        .start(&workflow, "g-1", order.clone())
+        .await
+        .expect("starts");
+    until("the task starts", || async {
+        (!calls(&order.key).is_empty()).then_some(())
+    })
+    .await;
     let start = tokio::time::Instant::now();
-    until("three times the time to live passes", || async { (start.elapsed() > 3 * ttl).then_some(()) })
-        .await;
+    until("three times the time to live passes", || async {
+        (start.elapsed() > 3 * ttl).then_some(())
+    })
+    .await;
     assert_eq!(calls(&order.key), ["a"]);
     gate.0.notify_one();
-    within("the instance completes", client.outcome::<Order>("g-1")).await.expect("completes");
+    within("the instance completes", client.outcome::<Order>("g-1"))
+        .await
+        .expect("completes");
     assert_eq!(calls(&order.key), ["a"]);
     for worker in workers {
         worker.shutdown();
@@ -195,13 +247,22 @@ async fn a_heartbeat_keeps_the_claim_of_a_long_task() {
 #[tokio::test]
 async fn a_worker_executes_a_workflow_that_it_did_not_build() {
     let test = BackendKind::Memory.open().await;
-    let workflow = Workflow::builder("remote").then("a", step).then("b", step).build().expect("valid");
+    let workflow = Workflow::builder("remote")
+        .then("a", step)
+        .then("b", step)
+        .build()
+        .expect("valid");
     let registry = TaskRegistry::new().task("a", step).task("b", step);
     let worker = PooledWorker::new("w", Arc::clone(&test.backend), registry).spawn();
     let client = Client::new(Arc::clone(&test.backend));
     let order = Order::new();
-    client.start(&workflow, "r-1", order.clone()).await.expect("starts");
-    within("the instance completes", client.outcome::<Order>("r-1")).await.expect("completes");
+    client
+        .start(&workflow, "r-1", order.clone())
+        .await
+        .expect("starts");
+    within("the instance completes", client.outcome::<Order>("r-1"))
+        .await
+        .expect("completes");
     assert_eq!(calls(&order.key), ["a", "b"]);
     worker.shutdown();
     worker.join().await;
@@ -212,10 +273,16 @@ fn a_missing_or_changed_task_is_an_error_before_the_workflow_runs() {
     async fn other(_: &Context, number: u32) -> Result<u32, TaskError> {
         Ok(number)
     }
-    let workflow = Workflow::builder("remote").then("a", step).then("b", step).build().expect("valid");
+    let workflow = Workflow::builder("remote")
+        .then("a", step)
+        .then("b", step)
+        .build()
+        .expect("valid");
     let graph: Graph = workflow.graph().clone();
-    let error =
-        TaskRegistry::new().task("b", other).assemble::<Order, Order>(graph).expect_err("tasks are wrong");
+    let error = TaskRegistry::new()
+        .task("b", other)
+        .assemble::<Order, Order>(graph)
+        .expect_err("tasks are wrong");
     assert_eq!(
         error.problems,
         [
@@ -230,16 +297,27 @@ async fn a_stuck_instance_continues_after_an_operator_decides() {
     async fn broken(_: &Context, _: Order, _: Order) -> Result<(), TaskError> {
         Err(TaskError::permanent("no such reservation"))
     }
-    let workflow =
-        Workflow::builder("stuck").then("a", step).undo(broken).then("b", step).build().expect("valid");
+    let workflow = Workflow::builder("stuck")
+        .then("a", step)
+        .undo(broken)
+        .then("b", step)
+        .build()
+        .expect("valid");
     let test = BackendKind::Memory.open().await;
     let worker = worker(&test, &workflow).spawn();
     let client = Client::new(Arc::clone(&test.backend));
-    client.start(&workflow, "s-1", Order::failing("b")).await.expect("starts");
+    client
+        .start(&workflow, "s-1", Order::failing("b"))
+        .await
+        .expect("starts");
     let stuck = within("the instance is stuck", client.outcome::<Order>("s-1")).await;
     assert!(matches!(stuck, Err(RunError::Stuck(_))), "{stuck:?}");
     client.retry_compensation("s-1").await.expect("stores");
-    let stuck = within("the instance is stuck again", client.outcome::<Order>("s-1")).await;
+    let stuck = within(
+        "the instance is stuck again",
+        client.outcome::<Order>("s-1"),
+    )
+    .await;
     assert!(matches!(stuck, Err(RunError::Stuck(_))), "{stuck:?}");
     client.skip_compensation("s-1").await.expect("stores");
     let failed = within("the instance fails", client.outcome::<Order>("s-1")).await;
@@ -257,7 +335,10 @@ struct Fragile<const TEST: usize>(u64);
 
 impl<const TEST: usize> Serialize for Fragile<TEST> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        assert!(!PANICS[TEST].swap(false, Ordering::SeqCst), "this value cannot be serialized");
+        assert!(
+            !PANICS[TEST].swap(false, Ordering::SeqCst),
+            "this value cannot be serialized"
+        );
         serializer.serialize_u64(self.0)
     }
 }
@@ -268,13 +349,24 @@ async fn fragile<const TEST: usize>(_: &Context, number: u64) -> Result<Fragile<
 
 #[tokio::test(start_paused = true)]
 async fn an_instance_whose_value_panics_is_available_again_when_its_claim_expires() {
-    let workflow = Workflow::builder("fragile").then("a", fragile::<0>).build().expect("valid");
+    let workflow = Workflow::builder("fragile")
+        .then("a", fragile::<0>)
+        .build()
+        .expect("valid");
     let test = BackendKind::Memory.open().await;
     let (ttl, clock) = (Duration::from_secs(10), Clock::virtual_time());
-    let worker = worker(&test, &workflow).clock(clock).claim_ttl(ttl).heartbeat_interval(ttl / 4).spawn();
+    let worker = worker(&test, &workflow)
+        .clock(clock)
+        .claim_ttl(ttl)
+        .heartbeat_interval(ttl / 4)
+        .spawn();
     let client = Client::new(Arc::clone(&test.backend)).clock(clock);
     client.start(&workflow, "f-1", 7).await.expect("starts");
-    let result = within("the instance completes", client.outcome::<Fragile<0>>("f-1")).await;
+    let result = within(
+        "the instance completes",
+        client.outcome::<Fragile<0>>("f-1"),
+    )
+    .await;
     assert_eq!(result.expect("completes").0, 7);
     assert!(!PANICS[0].load(Ordering::SeqCst));
     worker.shutdown();
@@ -283,7 +375,10 @@ async fn an_instance_whose_value_panics_is_available_again_when_its_claim_expire
 
 #[tokio::test]
 async fn a_panic_of_one_resumed_instance_does_not_stop_the_others() {
-    let workflow = Workflow::builder("fragile").then("a", fragile::<1>).build().expect("valid");
+    let workflow = Workflow::builder("fragile")
+        .then("a", fragile::<1>)
+        .build()
+        .expect("valid");
     let test = BackendKind::Memory.open().await;
     let client = Client::new(Arc::clone(&test.backend));
     for id in ["f-1", "f-2"] {
@@ -291,26 +386,49 @@ async fn a_panic_of_one_resumed_instance_does_not_stop_the_others() {
     }
     let runner = CheckpointingRunner::new(Arc::clone(&test.backend));
     let registry = TaskRegistry::new().workflow(&workflow);
-    let resumed = within("the instances end", runner.resume_all(&registry)).await.expect("lists");
-    let (completed, failed): (Vec<_>, Vec<_>) = resumed.iter().partition(|resumed| resumed.result.is_ok());
+    let resumed = within("the instances end", runner.resume_all(&registry))
+        .await
+        .expect("lists");
+    let (completed, failed): (Vec<_>, Vec<_>) =
+        resumed.iter().partition(|resumed| resumed.result.is_ok());
     assert_eq!((completed.len(), failed.len()), (1, 1), "{resumed:?}");
-    let reason = failed[0].result.as_ref().expect_err("it panicked").to_string();
+    let reason = failed[0]
+        .result
+        .as_ref()
+        .expect_err("it panicked")
+        .to_string();
     assert!(reason.contains("cannot be serialized"), "{reason}");
-    let again = within("the instance ends", runner.resume_all(&registry)).await.expect("lists");
+    let again = within("the instance ends", runner.resume_all(&registry))
+        .await
+        .expect("lists");
     assert!(again.len() == 1 && again[0].result.is_ok(), "{again:?}");
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_instance_without_functions_does_not_starve_the_others() {
-    let [own, foreign] =
-        ["own", "foreign"].map(|name| Workflow::builder(name).then(name, step).build().expect("valid"));
+    let [own, foreign] = ["own", "foreign"].map(|name| {
+        Workflow::builder(name)
+            .then(name, step)
+            .build()
+            .expect("valid")
+    });
     let test = BackendKind::Memory.open().await;
     let clock = Clock::virtual_time();
     let client = Client::new(Arc::clone(&test.backend)).clock(clock);
     let order = Order::new();
-    client.start(&foreign, "a", Order::new()).await.expect("starts");
-    client.start(&own, "b", order.clone()).await.expect("starts");
-    let worker = worker(&test, &own).clock(clock).batch(1).concurrency(1).spawn();
+    client
+        .start(&foreign, "a", Order::new())
+        .await
+        .expect("starts");
+    client
+        .start(&own, "b", order.clone())
+        .await
+        .expect("starts");
+    let worker = worker(&test, &own)
+        .clock(clock)
+        .batch(1)
+        .concurrency(1)
+        .spawn();
     let ended = within("the instance completes", client.outcome::<Order>("b")).await;
     assert_eq!(ended.expect("completes").key, order.key);
     worker.shutdown();
@@ -319,23 +437,38 @@ async fn an_instance_without_functions_does_not_starve_the_others() {
 
 #[tokio::test]
 async fn an_id_that_a_backend_cannot_store_is_rejected() {
-    let workflow = Workflow::builder("ids").then("a", step).build().expect("valid");
+    let workflow = Workflow::builder("ids")
+        .then("a", step)
+        .build()
+        .expect("valid");
     let client = Client::new(BackendKind::Memory.open().await.backend);
     for id in ["", "a\0b", &"x".repeat(513)] {
-        let error = client.start(&workflow, id, Order::new()).await.expect_err("the id is invalid");
+        let error = client
+            .start(&workflow, id, Order::new())
+            .await
+            .expect_err("the id is invalid");
         assert!(error.to_string().contains("1 to 512 bytes"), "{error}");
     }
-    client.start(&workflow, &"x".repeat(512), Order::new()).await.expect("starts");
+    client
+        .start(&workflow, &"x".repeat(512), Order::new())
+        .await
+        .expect("starts");
 }
 
 #[tokio::test]
 async fn an_ended_instance_with_an_unread_signal_has_an_outcome() {
-    let workflow = Workflow::builder("ready").then("a", step).build().expect("valid");
+    let workflow = Workflow::builder("ready")
+        .then("a", step)
+        .build()
+        .expect("valid");
     for kind in BackendKind::ALL {
         let test = kind.open().await;
         let client = Client::new(Arc::clone(&test.backend));
         let order = Order::new();
-        client.start(&workflow, "i-1", order.clone()).await.expect("starts");
+        client
+            .start(&workflow, "i-1", order.clone())
+            .await
+            .expect("starts");
         client.signal("i-1", "unknown", &1).await.expect("stores");
         let worker = worker(&test, &workflow).spawn();
         let ended = within("the outcome", client.outcome::<Order>("i-1")).await;
@@ -347,14 +480,22 @@ async fn an_ended_instance_with_an_unread_signal_has_an_outcome() {
 
 #[tokio::test]
 async fn a_worker_whose_handle_is_dropped_continues() {
-    let workflow = Workflow::builder("handle").then("a", step).build().expect("valid");
+    let workflow = Workflow::builder("handle")
+        .then("a", step)
+        .build()
+        .expect("valid");
     let test = BackendKind::Memory.open().await;
     let client = Client::new(Arc::clone(&test.backend));
     drop(worker(&test, &workflow).spawn());
     // It waits when the instances arrive.
     for id in ["i-1", "i-2"] {
-        client.start(&workflow, id, Order::new()).await.expect("starts");
-        within("the instance completes", client.outcome::<Order>(id)).await.expect("completes");
+        client
+            .start(&workflow, id, Order::new())
+            .await
+            .expect("starts");
+        within("the instance completes", client.outcome::<Order>(id))
+            .await
+            .expect("completes");
     }
 }
 
@@ -362,13 +503,26 @@ async fn a_worker_whose_handle_is_dropped_continues() {
 #[tokio::test(start_paused = true)]
 async fn the_wait_for_a_worker_is_no_part_of_a_timeout() {
     let minute = Duration::from_mins(1);
-    let workflow = Workflow::builder("deadline").then("a", step).timeout(minute).build().expect("valid");
-    let (test, clock, order) = (BackendKind::Memory.open().await, Clock::virtual_time(), Order::new());
+    let workflow = Workflow::builder("deadline")
+        .then("a", step)
+        .timeout(minute)
+        .build()
+        .expect("valid");
+    let (test, clock, order) = (
+        BackendKind::Memory.open().await,
+        Clock::virtual_time(),
+        Order::new(),
+    );
     let client = Client::new(Arc::clone(&test.backend)).clock(clock);
-    client.start(&workflow, "i-1", order.clone()).await.expect("starts");
+    client
+        .start(&workflow, "i-1", order.clone())
+        .await
+        .expect("starts");
     tokio::time::advance(2 * minute).await;
     let worker = worker(&test, &workflow).clock(clock).spawn();
-    within("the instance completes", client.outcome::<Order>("i-1")).await.expect("completes");
+    within("the instance completes", client.outcome::<Order>("i-1"))
+        .await
+        .expect("completes");
     assert_eq!(calls(&order.key), ["a"]);
     worker.shutdown();
     worker.join().await;
@@ -376,17 +530,42 @@ async fn the_wait_for_a_worker_is_no_part_of_a_timeout() {
 
 #[tokio::test]
 async fn a_waiting_run_notices_that_another_process_ended_its_instance() {
-    let workflow = Workflow::builder("wait").then("a", step).signal::<u32>("go").build().expect("valid");
+    let workflow = Workflow::builder("wait")
+        .then("a", step)
+        .signal::<u32>("go")
+        .build()
+        .expect("valid");
     for kind in BackendKind::ALL {
         let (test, order) = (kind.open().await, Order::new());
         let runner = CheckpointingRunner::new(Arc::clone(&test.backend));
-        let handle = runner.start(&workflow, "i-1", order.clone()).await.expect("starts");
-        until("it waits", || async { (!calls(&order.key).is_empty()).then_some(()) }).await;
-        let taken = test.other.take_over("i-1", "other").await.expect("responds").expect("not ended");
+        let handle = runner
+            .start(&workflow, "i-1", order.clone())
+            .await
+            .expect("starts");
+        until("it waits", || async {
+            (!calls(&order.key).is_empty()).then_some(())
+        })
+        .await;
+        let taken = test
+            .other
+            .take_over("i-1", "other")
+            .await
+            .expect("responds")
+            .expect("not ended");
         let (id, hash, then) = (taken.id, taken.hash, After::End { at_ms: 1 });
-        let end = Save { id, epoch: taken.epoch, hash, state: taken.state, last_signal: 0, then };
+        let end = Save {
+            id,
+            epoch: taken.epoch,
+            hash,
+            state: taken.state,
+            last_signal: 0,
+            then,
+        };
         test.other.save(end).await.expect("holds the claim");
         let fenced = within("the end of the run", handle.outcome()).await;
-        assert!(matches!(fenced, Err(RunError::Backend(BackendError::Fenced { .. }))), "{fenced:?}");
+        assert!(
+            matches!(fenced, Err(RunError::Backend(BackendError::Fenced { .. }))),
+            "{fenced:?}"
+        );
     }
 }

@@ -11,7 +11,8 @@ use orlog_workflow::backend::{
     BackendError, Claim, Fetched, Hub, InstanceId, NewInstance, Save, Signal, StoredInstance,
 };
 use orlog_workflow::{
-    Backend, CheckpointingRunner, Clock, Context, Failure, RunError, TaskError, TaskRegistry, Workflow,
+    Backend, CheckpointingRunner, Clock, Context, Failure, RunError, TaskError, TaskRegistry,
+    Workflow,
 };
 use tokio::sync::Notify;
 
@@ -30,7 +31,13 @@ pub(crate) struct Crashing {
 impl Crashing {
     pub(crate) fn new(inner: &Arc<dyn Backend>, at: usize, is_durable: bool) -> Arc<Self> {
         let (inner, changes, crashed) = (Arc::clone(inner), AtomicUsize::new(0), Notify::new());
-        Arc::new(Self { inner, changes, at, is_durable, crashed })
+        Arc::new(Self {
+            inner,
+            changes,
+            at,
+            is_durable,
+            crashed,
+        })
     }
 
     async fn change<T>(&self, change: impl Future<Output = T>) -> T {
@@ -63,11 +70,19 @@ impl Backend for Crashing {
         self.inner.fetch(limit, now_ms).await
     }
 
-    async fn claim(&self, ids: &[InstanceId], claim: &Claim) -> Result<Vec<StoredInstance>, BackendError> {
+    async fn claim(
+        &self,
+        ids: &[InstanceId],
+        claim: &Claim,
+    ) -> Result<Vec<StoredInstance>, BackendError> {
         self.change(self.inner.claim(ids, claim)).await
     }
 
-    async fn take_over(&self, id: &str, holder: &str) -> Result<Option<StoredInstance>, BackendError> {
+    async fn take_over(
+        &self,
+        id: &str,
+        holder: &str,
+    ) -> Result<Option<StoredInstance>, BackendError> {
         self.change(self.inner.take_over(id, holder)).await
     }
 
@@ -79,7 +94,12 @@ impl Backend for Crashing {
         self.change(self.inner.extend(claims, until_ms)).await
     }
 
-    async fn send_signal(&self, id: &str, name: &str, payload: Bytes) -> Result<bool, BackendError> {
+    async fn send_signal(
+        &self,
+        id: &str,
+        name: &str,
+        payload: Bytes,
+    ) -> Result<bool, BackendError> {
         self.change(self.inner.send_signal(id, name, payload)).await
     }
 
@@ -87,7 +107,11 @@ impl Backend for Crashing {
         self.inner.signals(id, after).await
     }
 
-    async fn unended(&self, after: Option<&str>, limit: usize) -> Result<Vec<InstanceId>, BackendError> {
+    async fn unended(
+        &self,
+        after: Option<&str>,
+        limit: usize,
+    ) -> Result<Vec<InstanceId>, BackendError> {
         self.inner.unended(after, limit).await
     }
 
@@ -112,12 +136,23 @@ fn workflow() -> Workflow<Order, usize> {
     Workflow::builder("order")
         .then("reserve", step)
         .undo(undo)
-        .fork(|f| f.branch("invoice", step).undo(undo).branch("label", step).undo(undo))
-        .join("pack", |(invoice, _): (Order, Order)| async move { Ok(invoice) })
+        .fork(|f| {
+            f.branch("invoice", step)
+                .undo(undo)
+                .branch("label", step)
+                .undo(undo)
+        })
+        .join(
+            "pack",
+            |(invoice, _): (Order, Order)| async move { Ok(invoice) },
+        )
         .delay("pause", Duration::from_millis(1))
         .then("charge", step)
         .timeout(Duration::from_mins(5))
-        .map("count", |order: Order| async move { Ok(order.parcels.len()) })
+        .map(
+            "count",
+            |order: Order| async move { Ok(order.parcels.len()) },
+        )
         .build()
         .expect("valid")
 }
@@ -150,7 +185,9 @@ async fn crash_and_resume(
     };
     match result {
         Ok(3) if !fails => {}
-        Err(RunError::Failed(Failure::TaskFailed { step, .. })) if fails => assert_eq!(step, "charge"),
+        Err(RunError::Failed(Failure::TaskFailed { step, .. })) if fails => {
+            assert_eq!(step, "charge")
+        }
         other => panic!("change {at}, durable {is_durable}: {other:?}"),
     }
     Some(calls(&key))
@@ -179,7 +216,10 @@ async fn check_all_crashes(kind: BackendKind, order: impl Fn() -> Order, expecte
             let expected = expected.iter().map(ToString::to_string).collect();
             assert_eq!(sorted(first), sorted(expected), "{description}");
             // The tasks of one snapshot are executed again: at most the two branches of the fork.
-            assert!(calls.len() <= expected_len(&calls) + 2, "{description}: {calls:?}");
+            assert!(
+                calls.len() <= expected_len(&calls) + 2,
+                "{description}: {calls:?}"
+            );
         }
         at += 1;
     }
@@ -202,8 +242,15 @@ async fn a_workflow_survives_a_crash_at_every_change() {
 
 #[tokio::test]
 async fn a_compensation_survives_a_crash_at_every_change() {
-    let expected =
-        ["reserve", "invoice", "label", "charge fails", "undo label", "undo invoice", "undo reserve"];
+    let expected = [
+        "reserve",
+        "invoice",
+        "label",
+        "charge fails",
+        "undo label",
+        "undo invoice",
+        "undo reserve",
+    ];
     for kind in BackendKind::ALL {
         check_all_crashes(kind, || Order::failing("charge"), &expected).await;
     }
@@ -244,8 +291,11 @@ async fn deadline_after(context: &Context, (): ()) -> Result<u64, TaskError> {
 #[tokio::test(start_paused = true)]
 async fn a_deadline_is_refreshed_when_the_task_starts_again() {
     let timeout = Duration::from_mins(1);
-    let workflow =
-        Workflow::builder("refresh").then("charge", deadline_after).timeout(timeout).build().expect("valid");
+    let workflow = Workflow::builder("refresh")
+        .then("charge", deadline_after)
+        .timeout(timeout)
+        .build()
+        .expect("valid");
     let clock = Clock::virtual_time();
     let test = BackendKind::Memory.open().await;
     let crashing = Crashing::new(&test.backend, 1, true);
@@ -263,15 +313,23 @@ async fn a_deadline_is_refreshed_when_the_task_starts_again() {
 
 #[tokio::test]
 async fn all_instances_are_resumed() {
-    let workflow = Workflow::builder("resume").then("a", step).signal::<u32>("go").then("b", finish).build();
+    let workflow = Workflow::builder("resume")
+        .then("a", step)
+        .signal::<u32>("go")
+        .then("b", finish)
+        .build();
     let workflow = workflow.expect("valid");
     let test = BackendKind::Embedded.open().await;
     let orders: Vec<Order> = (0..300).map(|_| Order::new()).collect();
     let runner = CheckpointingRunner::new(Arc::clone(&test.backend));
     let mut handles = Vec::new();
     for (number, order) in orders.iter().enumerate() {
-        handles
-            .push(runner.start(&workflow, &format!("o-{number:03}"), order.clone()).await.expect("starts"));
+        handles.push(
+            runner
+                .start(&workflow, &format!("o-{number:03}"), order.clone())
+                .await
+                .expect("starts"),
+        );
     }
     runner.shutdown();
     for handle in handles {
@@ -286,16 +344,25 @@ async fn all_instances_are_resumed() {
     // The last instance ends while all others wait.
     for (number, order) in orders.iter().enumerate().rev() {
         let payload = Bytes::from(rmp_serde::to_vec(&number).expect("encodes"));
-        let sent = test.backend.send_signal(&format!("o-{number:03}"), "go", payload).await;
+        let sent = test
+            .backend
+            .send_signal(&format!("o-{number:03}"), "go", payload)
+            .await;
         assert!(sent.expect("stores"));
         if number == 299 {
             let ended = || async { calls(&order.key).contains(&"b".to_owned()).then_some(()) };
             until("the last instance ends", ended).await;
         }
     }
-    let resumed = within("all instances end", resuming).await.expect("no panic").expect("lists");
+    let resumed = within("all instances end", resuming)
+        .await
+        .expect("no panic")
+        .expect("lists");
     assert_eq!(resumed.len(), 300);
-    assert!(resumed.iter().all(|resumed| resumed.result.is_ok()), "{resumed:?}");
+    assert!(
+        resumed.iter().all(|resumed| resumed.result.is_ok()),
+        "{resumed:?}"
+    );
     for order in &orders {
         assert_eq!(calls(&order.key), ["a", "b"]);
     }

@@ -19,14 +19,24 @@ fn compile(name: &str) -> String {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         name.starts_with("liborlog_workflow-") && name.ends_with(".rlib")
     };
-    let files = std::fs::read_dir(dependencies).expect("the directory is readable").flatten();
+    let files = std::fs::read_dir(dependencies)
+        .expect("the directory is readable")
+        .flatten();
     let libraries = files.map(|file| file.path()).filter(is_library);
-    let library = libraries.max_by_key(|path| path.metadata().and_then(|data| data.modified()).ok());
+    let library =
+        libraries.max_by_key(|path| path.metadata().and_then(|data| data.modified()).ok());
     let library = library.expect("Cargo compiled the library before the test");
     let out = tempfile::tempdir().expect("a directory");
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/compile").join(name);
+    let source = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/compile")
+        .join(name);
     let output = Command::new(std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into()))
-        .args(["--edition=2024", "--crate-type=bin", "--emit=metadata", "--out-dir"])
+        .args([
+            "--edition=2024",
+            "--crate-type=bin",
+            "--emit=metadata",
+            "--out-dir",
+        ])
         .arg(out.path())
         .arg(format!("--extern=orlog_workflow={}", library.display()))
         .arg(format!("-Ldependency={}", dependencies.display()))
@@ -70,12 +80,18 @@ fn a_wrong_chain_does_not_compile_and_the_message_names_the_types() {
         ),
         (
             "undo_without_task.rs",
-            ["no method named `undo` found", "orlog_workflow::Builder<In, Out, TaskStep<Input>>"],
+            [
+                "no method named `undo` found",
+                "orlog_workflow::Builder<In, Out, TaskStep<Input>>",
+            ],
         ),
     ] {
         let output = compile(name);
         for message in messages {
-            assert!(output.contains(message), "{name}: no {message:?} in {output}");
+            assert!(
+                output.contains(message),
+                "{name}: no {message:?} in {output}"
+            );
         }
     }
 }
@@ -85,10 +101,20 @@ fn a_workflow_is_a_flowchart() {
     let workflow: Workflow<Order, usize> = Workflow::builder("order")
         .then("reserve", step)
         .fork(|f| f.branch("invoice", step).branch("label", step))
-        .join("pack", |(order, _): (Order, Order)| async move { Ok(order) })
-        .when("express", |order| order.express, |b| b.then("courier", step))
+        .join(
+            "pack",
+            |(order, _): (Order, Order)| async move { Ok(order) },
+        )
+        .when(
+            "express",
+            |order| order.express,
+            |b| b.then("courier", step),
+        )
         .otherwise(|b| b.then("post", step))
-        .map("count", |order: Order| async move { Ok(order.parcels.len()) })
+        .map(
+            "count",
+            |order: Order| async move { Ok(order.parcels.len()) },
+        )
         .build()
         .expect("valid");
     let expected = r#"flowchart TD
@@ -121,14 +147,34 @@ fn a_workflow_is_a_flowchart() {
 
 #[tokio::test]
 async fn the_progress_of_an_instance_is_a_stream() {
-    let workflow = Workflow::builder("p").then("a", step).undo(undo).then("b", step).build().expect("valid");
+    let workflow = Workflow::builder("p")
+        .then("a", step)
+        .undo(undo)
+        .then("b", step)
+        .build()
+        .expect("valid");
     let handle = InProcessRunner::new().start(&workflow, Order::failing("b"));
     let events: Vec<_> = handle.events().collect().await;
     let step = |name: &str| name.to_owned();
-    assert_eq!(events[0], Progress::TaskStarted { step: step("a"), attempt: 1 });
+    assert_eq!(
+        events[0],
+        Progress::TaskStarted {
+            step: step("a"),
+            attempt: 1
+        }
+    );
     assert_eq!(events[1], Progress::TaskCompleted { step: step("a") });
-    assert_eq!(events[2], Progress::TaskStarted { step: step("b"), attempt: 1 });
-    assert!(matches!(&events[3], Progress::TaskFailed { retry_in: None, .. }), "{events:?}");
+    assert_eq!(
+        events[2],
+        Progress::TaskStarted {
+            step: step("b"),
+            attempt: 1
+        }
+    );
+    assert!(
+        matches!(&events[3], Progress::TaskFailed { retry_in: None, .. }),
+        "{events:?}"
+    );
     assert_eq!(events[4], Progress::Compensating { tasks: 1 });
     assert_eq!(events[5], Progress::Compensated { step: step("a") });
     assert!(matches!(events[6], Progress::Failed(_)));

@@ -10,7 +10,8 @@ use std::time::Duration;
 
 use orlog_testkit::wait::{until, within};
 use orlog_workflow::{
-    CheckpointingRunner, Client, Context, PooledWorker, RunError, Task, TaskError, TaskRegistry, Workflow,
+    CheckpointingRunner, Client, Context, PooledWorker, RunError, Task, TaskError, TaskRegistry,
+    Workflow,
 };
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::process::{Child, Command};
@@ -34,7 +35,10 @@ impl Recorded {
     }
 
     fn record(&self, call: &str) {
-        let file = OpenOptions::new().create(true).append(true).open(self.0.join("calls"));
+        let file = OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(self.0.join("calls"));
         // One write: concurrent processes do not mix their lines.
         file.expect("the directory exists")
             .write_all(format!("{call}\n").as_bytes())
@@ -47,11 +51,13 @@ impl Task<u64> for Recorded {
 
     async fn run(&self, context: &Context, input: u64) -> Result<u64, TaskError> {
         // The system releases the lock of a killed process.
-        let lock =
-            File::create(self.0.join(format!("{}.lock", context.instance()))).expect("the disk has space");
+        let lock = File::create(self.0.join(format!("{}.lock", context.instance())))
+            .expect("the disk has space");
         match lock.try_lock() {
             Ok(()) => self.record(&format!("{} {}", context.instance(), context.step())),
-            Err(TryLockError::WouldBlock) => self.record(&format!("{} concurrent", context.instance())),
+            Err(TryLockError::WouldBlock) => {
+                self.record(&format!("{} concurrent", context.instance()))
+            }
             Err(TryLockError::Error(error)) => panic!("{error}"),
         }
         // The task takes as long as a write to the disk.
@@ -72,18 +78,25 @@ fn workflow(directory: &Path) -> Workflow<u64, u64> {
 }
 
 fn variable(name: &str) -> String {
-    std::env::var(name).unwrap_or_else(|_| panic!("{name} is set by the test that starts the process"))
+    std::env::var(name)
+        .unwrap_or_else(|_| panic!("{name} is set by the test that starts the process"))
 }
 
 /// Entry point of the processes.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "entry point of the processes that other tests kill"]
 async fn process() {
-    let Ok(role) = std::env::var("ORLOG_TEST_ROLE") else { return };
+    let Ok(role) = std::env::var("ORLOG_TEST_ROLE") else {
+        return;
+    };
     let directory = PathBuf::from(variable("ORLOG_TEST_DIRECTORY"));
-    let kind =
-        BackendKind::ALL.into_iter().find(|kind| format!("{kind:?}") == variable("ORLOG_TEST_BACKEND"));
-    let backend = kind.expect("a backend").connect(&variable("ORLOG_TEST_ADDRESS")).await;
+    let kind = BackendKind::ALL
+        .into_iter()
+        .find(|kind| format!("{kind:?}") == variable("ORLOG_TEST_BACKEND"));
+    let backend = kind
+        .expect("a backend")
+        .connect(&variable("ORLOG_TEST_ADDRESS"))
+        .await;
     let workflow = workflow(&directory);
     if role == "worker" {
         let worker = PooledWorker::new("worker", backend, TaskRegistry::new().workflow(&workflow))
@@ -102,7 +115,10 @@ async fn process() {
         assert_eq!(result.expect("completes"), 3);
         return println!("completed");
     }
-    let (at, is_durable) = (variable("ORLOG_TEST_CHANGE").parse().expect("a number"), role == "after");
+    let (at, is_durable) = (
+        variable("ORLOG_TEST_CHANGE").parse().expect("a number"),
+        role == "after",
+    );
     let crashing = Crashing::new(&backend, at, is_durable);
     let runner = CheckpointingRunner::new(crashing.clone());
     let result = tokio::select! {
@@ -133,7 +149,13 @@ fn start(role: &str, kind: BackendKind, address: &str, directory: &Path, change:
 }
 
 /// Starts a process, waits until it has crashed or completed, and kills it. Returns whether it has completed.
-async fn completes(role: &str, kind: BackendKind, address: &str, directory: &Path, change: usize) -> bool {
+async fn completes(
+    role: &str,
+    kind: BackendKind,
+    address: &str,
+    directory: &Path,
+    change: usize,
+) -> bool {
     let mut process = start(role, kind, address, directory, change);
     let mut lines = BufReader::new(process.stdout.take().expect("a pipe")).lines();
     let completed = async {
@@ -162,7 +184,10 @@ async fn kill_at_every_change(kind: BackendKind) {
             }
             // This process forks: a child would keep the lock of a task until it executes its program.
             let description = format!("{kind:?}, change {change}, durable: {is_durable}");
-            assert!(completes("resume", kind, &address, directory.path(), change).await, "{description}");
+            assert!(
+                completes("resume", kind, &address, directory.path(), change).await,
+                "{description}"
+            );
             let task = Recorded(directory.path().to_owned());
             let mut calls = task.calls();
             let count = calls.len();
@@ -199,7 +224,10 @@ async fn kill_worker_processes(kind: BackendKind, kills: u64) {
     let mut random = fastrand::Rng::with_seed(seed);
     let directory = tempfile::tempdir().expect("a directory");
     let address = kind.new_address(directory.path()).await;
-    let (workflow, task) = (workflow(directory.path()), Recorded(directory.path().to_owned()));
+    let (workflow, task) = (
+        workflow(directory.path()),
+        Recorded(directory.path().to_owned()),
+    );
     let client = Client::new(kind.connect(&address).await);
     let spawn = || start("worker", kind, &address, directory.path(), 0);
     let mut workers = vec![spawn(), spawn()];
@@ -207,18 +235,35 @@ async fn kill_worker_processes(kind: BackendKind, kills: u64) {
     for _ in 0..kills {
         let target = task.size() + random.u64(1..60);
         for _ in 0..random.u64(3..6) {
-            client.start(&workflow, &format!("p-{started}"), started).await.expect("starts");
+            client
+                .start(&workflow, &format!("p-{started}"), started)
+                .await
+                .expect("starts");
             started += 1;
         }
-        until("the workers make progress", || async { (task.size() >= target).then_some(()) }).await;
-        workers.swap_remove(random.usize(..workers.len())).kill().await.expect("the process runs");
+        until("the workers make progress", || async {
+            (task.size() >= target).then_some(())
+        })
+        .await;
+        workers
+            .swap_remove(random.usize(..workers.len()))
+            .kill()
+            .await
+            .expect("the process runs");
         workers.push(spawn());
     }
     for number in 0..started {
-        let result = within("each instance completes", client.outcome::<u64>(&format!("p-{number}"))).await;
+        let result = within(
+            "each instance completes",
+            client.outcome::<u64>(&format!("p-{number}")),
+        )
+        .await;
         assert_eq!(result.expect("completes"), number + 3);
     }
-    let concurrent = task.calls().into_iter().filter(|call| call.ends_with("concurrent"));
+    let concurrent = task
+        .calls()
+        .into_iter()
+        .filter(|call| call.ends_with("concurrent"));
     assert_eq!(concurrent.collect::<Vec<_>>(), Vec::<String>::new());
 }
 

@@ -22,7 +22,8 @@ suite! {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_cancellation_drops_the_task_and_compensates() {
     let backends = BackendKind::ALL.into_iter();
-    let stored = backends.flat_map(|kind| [RunnerKind::Checkpointing(kind), RunnerKind::Pooled(kind)]);
+    let stored =
+        backends.flat_map(|kind| [RunnerKind::Checkpointing(kind), RunnerKind::Pooled(kind)]);
     for runner in stored.chain([RunnerKind::InProcess]) {
         let workflow = Workflow::builder("cancel")
             .then("a", step)
@@ -34,7 +35,9 @@ async fn a_cancellation_drops_the_task_and_compensates() {
         let order = Order::new();
         let key = order.key.clone();
         let is_hanging = || calls(&key).len() == 2;
-        let result = runner.interact(&workflow, order, Interaction::Cancel, is_hanging).await;
+        let result = runner
+            .interact(&workflow, order, Interaction::Cancel, is_hanging)
+            .await;
         assert!(matches!(result, Err(RunError::Cancelled)), "{result:?}");
         let mut calls = calls(&key);
         assert_eq!(calls.pop().as_deref(), Some("undo a"));
@@ -50,9 +53,19 @@ async fn the_key_of_a_task_contains_its_path() {
         Ok(context.idempotency_key())
     }
     let workflow = Workflow::builder("each")
-        .each("parcels", |parcels: &Vec<u32>| parcels.clone(), |b| b.then("weigh", key))
+        .each(
+            "parcels",
+            |parcels: &Vec<u32>| parcels.clone(),
+            |b| b.then("weigh", key),
+        )
         .build()
         .expect("valid");
-    let keys = InProcessRunner::new().run(&workflow, vec![5, 6]).await.expect("completes");
-    assert!(keys[1].starts_with("each/") && keys[1].ends_with("/weigh[1]"), "{keys:?}");
+    let keys = InProcessRunner::new()
+        .run(&workflow, vec![5, 6])
+        .await
+        .expect("completes");
+    assert!(
+        keys[1].starts_with("each/") && keys[1].ends_with("/weigh[1]"),
+        "{keys:?}"
+    );
 }

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use orlog_testkit::wait::within;
 use orlog_workflow::{
-    Backend, CheckpointingRunner, Client, Clock, Data, EmbeddedBackend, InProcessRunner, MemoryBackend,
-    PooledWorker, RunError, TaskRegistry, Workflow,
+    Backend, CheckpointingRunner, Client, Clock, Data, EmbeddedBackend, InProcessRunner,
+    MemoryBackend, PooledWorker, RunError, TaskRegistry, Workflow,
 };
 use tempfile::TempDir;
 
@@ -15,7 +15,10 @@ use crate::cases::{Interaction, Runner};
 
 /// Returns a number from the environment.
 pub(crate) fn number(name: &str, default: u64) -> u64 {
-    std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
+    std::env::var(name)
+        .ok()
+        .and_then(|text| text.parse().ok())
+        .unwrap_or(default)
 }
 
 /// Backends of the suites.
@@ -46,8 +49,18 @@ impl BackendKind {
         let dir = tempfile::tempdir().expect("a directory");
         let address = self.new_address(dir.path()).await;
         let backend = self.connect(&address).await;
-        let other = if self.is_shared() { self.connect(&address).await } else { Arc::clone(&backend) };
-        TestBackend { backend, other, kind: self, address, _dir: dir }
+        let other = if self.is_shared() {
+            self.connect(&address).await
+        } else {
+            Arc::clone(&backend)
+        };
+        TestBackend {
+            backend,
+            other,
+            kind: self,
+            address,
+            _dir: dir,
+        }
     }
 
     /// Returns the address of an empty backend; an embedded one is in the directory.
@@ -64,12 +77,18 @@ impl BackendKind {
     pub(crate) async fn connect(self, address: &str) -> Arc<dyn Backend> {
         match self {
             Self::Memory => Arc::new(MemoryBackend::new()),
-            Self::Embedded => Arc::new(EmbeddedBackend::open(address).expect("the directory is writable")),
+            Self::Embedded => {
+                Arc::new(EmbeddedBackend::open(address).expect("the directory is writable"))
+            }
             Self::Postgres => Arc::new(
-                orlog_workflow::PostgresBackend::connect(address).await.expect("the server responds"),
+                orlog_workflow::PostgresBackend::connect(address)
+                    .await
+                    .expect("the server responds"),
             ),
             Self::Nats => {
-                let (url, prefix) = address.split_once(' ').expect("an address has a URL and a prefix");
+                let (url, prefix) = address
+                    .split_once(' ')
+                    .expect("an address has a URL and a prefix");
                 let backend = orlog_workflow::NatsBackend::connect(url, prefix).await;
                 Arc::new(backend.expect("the server responds"))
             }
@@ -94,10 +113,14 @@ async fn new_database() -> String {
     let port = orlog_testkit::servers::postgres().port;
     let url = |database: &str| format!("postgres://orlog@127.0.0.1:{port}/{database}");
     let name = format!("w{}", uuid::Uuid::now_v7().simple());
-    let mut connection =
-        <sqlx::PgConnection as sqlx::Connection>::connect(&url("postgres")).await.expect("connects");
+    let mut connection = <sqlx::PgConnection as sqlx::Connection>::connect(&url("postgres"))
+        .await
+        .expect("connects");
     let create = sqlx::AssertSqlSafe(format!("CREATE DATABASE {name}"));
-    sqlx::query(create).execute(&mut connection).await.expect("the user is the superuser");
+    sqlx::query(create)
+        .execute(&mut connection)
+        .await
+        .expect("the user is the superuser");
     url(&name)
 }
 
@@ -170,7 +193,9 @@ impl Runner for RunnerKind {
                 orlog_testkit::wait::until("the condition holds", reached).await;
                 match interaction {
                     Interaction::Cancel => client.cancel("i-1").await?,
-                    Interaction::Signal(step, payload) => client.signal("i-1", step, &payload).await?,
+                    Interaction::Signal(step, payload) => {
+                        client.signal("i-1", step, &payload).await?
+                    }
                 }
                 let outcome = within("the workflow ends", client.outcome("i-1")).await;
                 worker.shutdown();
@@ -191,11 +216,16 @@ impl RunnerKind {
             Self::InProcess => InProcessRunner::new().run(workflow, input).await,
             Self::Checkpointing(kind) => {
                 let backend = kind.open().await;
-                CheckpointingRunner::new(Arc::clone(&backend.backend)).run(workflow, "i-1", input).await
+                CheckpointingRunner::new(Arc::clone(&backend.backend))
+                    .run(workflow, "i-1", input)
+                    .await
             }
             Self::Pooled(kind) => {
                 let backend = kind.open().await;
-                let workers = [worker(&backend, workflow).spawn(), worker(&backend, workflow).spawn()];
+                let workers = [
+                    worker(&backend, workflow).spawn(),
+                    worker(&backend, workflow).spawn(),
+                ];
                 let client = Client::new(Arc::clone(&backend.backend));
                 client.start(workflow, "i-1", input).await?;
                 let outcome = client.outcome("i-1").await;
@@ -210,8 +240,12 @@ impl RunnerKind {
 }
 
 pub(crate) fn worker<In, Out>(backend: &TestBackend, workflow: &Workflow<In, Out>) -> PooledWorker {
-    PooledWorker::new("worker", Arc::clone(&backend.backend), TaskRegistry::new().workflow(workflow))
-        .batch(8)
-        .claim_ttl(Duration::from_secs(30))
-        .clock(Clock::default())
+    PooledWorker::new(
+        "worker",
+        Arc::clone(&backend.backend),
+        TaskRegistry::new().workflow(workflow),
+    )
+    .batch(8)
+    .claim_ttl(Duration::from_secs(30))
+    .clock(Clock::default())
 }

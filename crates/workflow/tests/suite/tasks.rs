@@ -11,13 +11,20 @@ static CALLS: Mutex<Option<HashMap<String, Vec<String>>>> = Mutex::new(None);
 /// Records a call under the key of a test.
 pub(crate) fn record(key: &str, call: impl Into<String>) {
     let mut calls = CALLS.lock().unwrap_or_else(PoisonError::into_inner);
-    calls.get_or_insert_default().entry(key.to_owned()).or_default().push(call.into());
+    calls
+        .get_or_insert_default()
+        .entry(key.to_owned())
+        .or_default()
+        .push(call.into());
 }
 
 /// Returns the calls that were recorded under a key.
 pub(crate) fn calls(key: &str) -> Vec<String> {
     let calls = CALLS.lock().unwrap_or_else(PoisonError::into_inner);
-    calls.as_ref().and_then(|calls| calls.get(key).cloned()).unwrap_or_default()
+    calls
+        .as_ref()
+        .and_then(|calls| calls.get(key).cloned())
+        .unwrap_or_default()
 }
 
 /// Returns a key that no other test uses.
@@ -37,11 +44,19 @@ pub(crate) struct Order {
 
 impl Order {
     pub(crate) fn new() -> Self {
-        Self { key: new_key(), express: true, parcels: vec![1, 2, 3], fails: String::new() }
+        Self {
+            key: new_key(),
+            express: true,
+            parcels: vec![1, 2, 3],
+            fails: String::new(),
+        }
     }
 
     pub(crate) fn failing(step: &str) -> Self {
-        Self { fails: step.to_owned(), ..Self::new() }
+        Self {
+            fails: step.to_owned(),
+            ..Self::new()
+        }
     }
 
     /// Records a call of a step, or its failure.

@@ -34,7 +34,9 @@ async fn a_renamed_step_continues_with_its_new_name() {
         .build()
         .expect("valid");
     let runner = CheckpointingRunner::new(Arc::clone(&test.backend));
-    within("the instance ends", runner.resume(&workflow, "v-1")).await.expect("completes");
+    within("the instance ends", runner.resume(&workflow, "v-1"))
+        .await
+        .expect("completes");
     assert_eq!(calls(&order.key), ["hold", "charge"]);
 }
 
@@ -42,9 +44,16 @@ async fn a_renamed_step_continues_with_its_new_name() {
 async fn another_version_is_an_error_that_names_the_difference() {
     let (test, order) = (BackendKind::Memory.open().await, Order::new());
     suspended(&test.backend, &order).await;
-    let workflow = Workflow::builder("v").then("reserve", step).then("charge", step).build().expect("valid");
+    let workflow = Workflow::builder("v")
+        .then("reserve", step)
+        .then("charge", step)
+        .build()
+        .expect("valid");
     let runner = CheckpointingRunner::new(Arc::clone(&test.backend));
-    let error = runner.resume(&workflow, "v-1").await.expect_err("incompatible");
+    let error = runner
+        .resume(&workflow, "v-1")
+        .await
+        .expect_err("incompatible");
     assert_eq!(
         error.to_string(),
         "instance \"v-1\" cannot continue: it started with another version of workflow \"v\": step \"pause\" is missing now; \
@@ -56,12 +65,27 @@ async fn another_version_is_an_error_that_names_the_difference() {
 #[tokio::test]
 async fn an_id_that_exists_is_not_run_again() {
     let test = BackendKind::Memory.open().await;
-    let workflow = Workflow::builder("once").then("a", step).build().expect("valid");
+    let workflow = Workflow::builder("once")
+        .then("a", step)
+        .build()
+        .expect("valid");
     let runner = CheckpointingRunner::new(Arc::clone(&test.backend));
-    runner.run(&workflow, "o-1", Order::new()).await.expect("completes");
-    let error = runner.run(&workflow, "o-1", Order::new()).await.expect_err("exists");
-    assert_eq!(error.to_string(), "instance \"o-1\" exists; resume it, or use another id");
-    assert!(matches!(runner.resume(&workflow, "o-2").await, Err(RunError::NotFound { .. })));
+    runner
+        .run(&workflow, "o-1", Order::new())
+        .await
+        .expect("completes");
+    let error = runner
+        .run(&workflow, "o-1", Order::new())
+        .await
+        .expect_err("exists");
+    assert_eq!(
+        error.to_string(),
+        "instance \"o-1\" exists; resume it, or use another id"
+    );
+    assert!(matches!(
+        runner.resume(&workflow, "o-2").await,
+        Err(RunError::NotFound { .. })
+    ));
 }
 
 #[test]

@@ -55,7 +55,10 @@ pub struct CrashTestReport {
 pub async fn run(plan: CrashTestPlan) -> anyhow::Result<CrashTestReport> {
     let mut runner = Runner::new(plan.place)?;
     let shop = open_shop(&runner.url(), plan.seed).await?;
-    shop.set_faults(FaultSettings { fail_rate: 0.1, ..FaultSettings::default() });
+    shop.set_faults(FaultSettings {
+        fail_rate: 0.1,
+        ..FaultSettings::default()
+    });
     runner.start(&shop.url()).await?;
     let mut chance = Rng::with_seed(plan.seed);
     let all = orders(plan.seed, plan.kills.max(1) * plan.orders_per_kill);
@@ -103,8 +106,14 @@ async fn kill(runner: &mut Runner, chance: &mut Rng) -> anyhow::Result<Duration>
 /// # Errors
 /// Fails if no port is free.
 pub async fn open_shop(orlog: &str, seed: u64) -> anyhow::Result<Shop> {
-    let listener = TcpListener::bind("127.0.0.1:0").await.context("no free port for the shop")?;
-    let options = Options { orlog: orlog.to_owned(), seed, pace: Duration::from_millis(20) };
+    let listener = TcpListener::bind("127.0.0.1:0")
+        .await
+        .context("no free port for the shop")?;
+    let options = Options {
+        orlog: orlog.to_owned(),
+        seed,
+        pace: Duration::from_millis(20),
+    };
     Shop::open(listener, &options)
 }
 
@@ -115,7 +124,9 @@ pub async fn open_shop(orlog: &str, seed: u64) -> anyhow::Result<Shop> {
 pub async fn place(client: Client, orders: Vec<Order>, pause: Duration) -> anyhow::Result<()> {
     for (number, order) in orders.iter().enumerate() {
         let times = if number % REPEAT_ONE_IN == 0 { 2 } else { 1 };
-        client.publish(&vec![order.placed(); times], TIMEOUT).await?;
+        client
+            .publish(&vec![order.placed(); times], TIMEOUT)
+            .await?;
         tokio::time::sleep(pause).await;
     }
     Ok(())
@@ -125,11 +136,19 @@ pub async fn place(client: Client, orders: Vec<Order>, pause: Duration) -> anyho
 ///
 /// # Errors
 /// Fails on timeout; the error contains the counts by status.
-pub async fn wait(client: &Client, shop: &Shop, expected: usize, within: Duration) -> anyhow::Result<()> {
+pub async fn wait(
+    client: &Client,
+    shop: &Shop,
+    expected: usize,
+    within: Duration,
+) -> anyhow::Result<()> {
     let end = Instant::now() + within;
     loop {
         let counts = client.statuses(SAGA).await?;
-        let ended: usize = ["completed", "failed"].iter().filter_map(|status| counts.get(*status)).sum();
+        let ended: usize = ["completed", "failed"]
+            .iter()
+            .filter_map(|status| counts.get(*status))
+            .sum();
         if ended >= expected && shop.unsent() == 0 {
             return Ok(());
         }

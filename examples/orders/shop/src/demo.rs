@@ -89,7 +89,11 @@ pub async fn run(options: Options) -> anyhow::Result<bool> {
     Ok(audit.is_clean())
 }
 
-async fn play(options: &Options, runner: &mut Runner, shop: &Shop) -> anyhow::Result<(Reconciliation, u64)> {
+async fn play(
+    options: &Options,
+    runner: &mut Runner,
+    shop: &Shop,
+) -> anyhow::Result<(Reconciliation, u64)> {
     runner.start(&shop.url()).await?;
     println!(
         "shop at {}, runner at {}, {} orders, seed {}",
@@ -109,7 +113,12 @@ async fn play(options: &Options, runner: &mut Runner, shop: &Shop) -> anyhow::Re
 }
 
 /// Injects the faults at their times and prints the progress until every saga has ended.
-async fn watch(options: &Options, runner: &mut Runner, shop: &Shop, feed: &OrderFeed) -> anyhow::Result<u64> {
+async fn watch(
+    options: &Options,
+    runner: &mut Runner,
+    shop: &Shop,
+    feed: &OrderFeed,
+) -> anyhow::Result<u64> {
     let started = Instant::now();
     let mut kill_times = kill_times(options);
     let mut progress = Progress::new(options.orders);
@@ -117,7 +126,11 @@ async fn watch(options: &Options, runner: &mut Runner, shop: &Shop, feed: &Order
     loop {
         let now = started.elapsed();
         let down = (OUTAGE_AT..OUTAGE_END).contains(&now);
-        shop.set_faults(FaultSettings { fail_rate: FAIL_RATE, down, ..FaultSettings::default() });
+        shop.set_faults(FaultSettings {
+            fail_rate: FAIL_RATE,
+            down,
+            ..FaultSettings::default()
+        });
         progress.outage(down);
         if kill_times.last().is_some_and(|at| *at <= now) {
             kill_times.pop();
@@ -144,7 +157,9 @@ async fn watch(options: &Options, runner: &mut Runner, shop: &Shop, feed: &Order
 fn kill_times(options: &Options) -> Vec<Duration> {
     let mut chance = Rng::with_seed(options.seed);
     let latest = u64::try_from(FEED.as_millis()).expect("the feed duration fits in 64 bits");
-    let mut at: Vec<_> = (0..2).map(|_| Duration::from_millis(chance.u64(1000..latest))).collect();
+    let mut at: Vec<_> = (0..2)
+        .map(|_| Duration::from_millis(chance.u64(1000..latest)))
+        .collect();
     at.sort_unstable_by(|a, b| b.cmp(a));
     if options.kill { at } else { Vec::new() }
 }
@@ -157,7 +172,10 @@ struct OrderFeed {
 
 impl OrderFeed {
     fn new(task: JoinHandle<anyhow::Result<()>>) -> Self {
-        Self { abort: task.abort_handle(), task }
+        Self {
+            abort: task.abort_handle(),
+            task,
+        }
     }
 
     fn has_ended(&self) -> bool {
@@ -177,12 +195,23 @@ impl Drop for OrderFeed {
 
 /// Waits for an interrupt signal.
 async fn interrupted() {
-    let mut signals = [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()].map(signal);
+    let mut signals = [
+        SignalKind::interrupt(),
+        SignalKind::terminate(),
+        SignalKind::hangup(),
+    ]
+    .map(signal);
     let waiting = signals.iter_mut().filter_map(|signal| signal.as_mut().ok());
     let mut waiting: Vec<_> = waiting.map(|signal| Box::pin(signal.recv())).collect();
     std::future::poll_fn(move |context| {
-        let ready = waiting.iter_mut().any(|signal| signal.as_mut().poll(context).is_ready());
-        if ready { std::task::Poll::Ready(()) } else { std::task::Poll::Pending }
+        let ready = waiting
+            .iter_mut()
+            .any(|signal| signal.as_mut().poll(context).is_ready());
+        if ready {
+            std::task::Poll::Ready(())
+        } else {
+            std::task::Poll::Pending
+        }
     })
     .await;
 }

@@ -37,7 +37,11 @@ enum Command {
 #[tokio::main]
 async fn main() -> ExitCode {
     let outcome = match Arguments::parse().command {
-        Command::Serve { listen, orlog, seed } => serve(listen, orlog, seed).await.map(|()| true),
+        Command::Serve {
+            listen,
+            orlog,
+            seed,
+        } => serve(listen, orlog, seed).await.map(|()| true),
         Command::Demo(options) => demo::run(options).await,
     };
     match outcome {
@@ -52,8 +56,23 @@ async fn main() -> ExitCode {
 
 async fn serve(listen: SocketAddr, orlog: String, seed: u64) -> anyhow::Result<()> {
     let listener = tokio::net::TcpListener::bind(listen);
-    let listener = listener.await.with_context(|| format!("cannot listen at {listen}"))?;
-    let shop = Shop::open(listener, &Options { orlog, seed, pace: Duration::from_millis(20) })?;
-    println!("shop listens at {}; its record is at {}/book", shop.url(), shop.url());
-    tokio::signal::ctrl_c().await.context("cannot wait for an interrupt")
+    let listener = listener
+        .await
+        .with_context(|| format!("cannot listen at {listen}"))?;
+    let shop = Shop::open(
+        listener,
+        &Options {
+            orlog,
+            seed,
+            pace: Duration::from_millis(20),
+        },
+    )?;
+    println!(
+        "shop listens at {}; its record is at {}/book",
+        shop.url(),
+        shop.url()
+    );
+    tokio::signal::ctrl_c()
+        .await
+        .context("cannot wait for an interrupt")
 }

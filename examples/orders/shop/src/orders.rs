@@ -53,7 +53,11 @@ impl Order {
         };
         Self {
             id,
-            customer: or(ExpectedResult::Unauthorized, UNRESPONSIVE, "ada@example.org"),
+            customer: or(
+                ExpectedResult::Unauthorized,
+                UNRESPONSIVE,
+                "ada@example.org",
+            ),
             sku: or(ExpectedResult::SoldOut, SOLD_OUT, "teapot"),
             total,
             card: or(ExpectedResult::CardRejected, REJECTED_CARD, "4242"),
@@ -87,7 +91,13 @@ impl Order {
 pub fn orders(seed: u64, count: usize) -> Vec<Order> {
     let mut chance = Rng::with_seed(seed);
     (1..=count)
-        .map(|number| Order::new(format!("o-{number:05}"), fate(&mut chance), chance.u64(100..50_000)))
+        .map(|number| {
+            Order::new(
+                format!("o-{number:05}"),
+                fate(&mut chance),
+                chance.u64(100..50_000),
+            )
+        })
         .collect()
 }
 

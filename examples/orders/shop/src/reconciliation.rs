@@ -59,7 +59,10 @@ impl Reconciliation {
     /// Returns the number of mismatches of a kind.
     #[must_use]
     pub fn count(&self, kind: MismatchKind) -> usize {
-        self.mismatches.iter().filter(|found| found.kind == kind).count()
+        self.mismatches
+            .iter()
+            .filter(|found| found.kind == kind)
+            .count()
     }
 }
 
@@ -75,17 +78,28 @@ pub fn reconcile(
     for order in &known {
         match sagas.get(*order) {
             Some(view) => of_order(order, view, record, &mut found),
-            None => found.add(order, MismatchKind::Lost, "was accepted, but has no saga".to_owned()),
+            None => found.add(
+                order,
+                MismatchKind::Lost,
+                "was accepted, but has no saga".to_owned(),
+            ),
         }
     }
     for order in sagas.keys().filter(|order| !known.contains(order)) {
-        found.add(order, MismatchKind::Unexpected, "has a saga, but was never placed".to_owned());
+        found.add(
+            order,
+            MismatchKind::Unexpected,
+            "has a saga, but was never placed".to_owned(),
+        );
     }
     of_ids(sagas, record, &mut found);
     for fault in &record.faults {
         found.add("", MismatchKind::Unexpected, fault.clone());
     }
-    Reconciliation { totals: totals(accepted, sagas, record), mismatches: found.0 }
+    Reconciliation {
+        totals: totals(accepted, sagas, record),
+        mismatches: found.0,
+    }
 }
 
 #[derive(Default)]
@@ -93,7 +107,11 @@ struct Mismatches(Vec<Mismatch>);
 
 impl Mismatches {
     fn add(&mut self, order: &str, kind: MismatchKind, message: String) {
-        self.0.push(Mismatch { order: order.to_owned(), kind, message });
+        self.0.push(Mismatch {
+            order: order.to_owned(),
+            kind,
+            message,
+        });
     }
 }
 
@@ -103,7 +121,10 @@ fn of_order(order: &str, view: &SagaView, record: &ShopRecord, found: &mut Misma
         found.add(
             order,
             MismatchKind::Lost,
-            format!("has ended and leaves {} timers or work items", view.remaining),
+            format!(
+                "has ended and leaves {} timers or work items",
+                view.remaining
+            ),
         );
     }
     let entries = record.orders.get(order).map_or(&[][..], Vec::as_slice);
@@ -111,7 +132,10 @@ fn of_order(order: &str, view: &SagaView, record: &ShopRecord, found: &mut Misma
     let mismatches = match view.status.as_str() {
         "completed" => expected::completed(&acts),
         "failed" => expected::compensated(&acts),
-        other => vec![(MismatchKind::Lost, format!("has not ended: its saga is {other}"))],
+        other => vec![(
+            MismatchKind::Lost,
+            format!("has not ended: its saga is {other}"),
+        )],
     };
     for (kind, message) in mismatches {
         found.add(order, kind, message);
@@ -138,7 +162,11 @@ fn of_ids(sagas: &BTreeMap<String, SagaView>, record: &ShopRecord, found: &mut M
         let mut labels = BTreeSet::new();
         for (label, id) in work.filter(|(label, _)| label.contains('.')) {
             if !labels.insert(label) {
-                found.add(order, MismatchKind::Duplicated, format!("requested {label} twice"));
+                found.add(
+                    order,
+                    MismatchKind::Duplicated,
+                    format!("requested {label} twice"),
+                );
             }
             requested.insert(id.as_str(), order.as_str());
             let known = record.commands.contains_key(id) || record.calls.contains_key(id);
@@ -152,8 +180,14 @@ fn of_ids(sagas: &BTreeMap<String, SagaView>, record: &ShopRecord, found: &mut M
             }
         }
     }
-    let commands = record.commands.iter().map(|(id, command)| (id, &command.order, &command.name));
-    let calls = record.calls.iter().map(|(id, call)| (id, &call.order, &call.effect));
+    let commands = record
+        .commands
+        .iter()
+        .map(|(id, command)| (id, &command.order, &command.name));
+    let calls = record
+        .calls
+        .iter()
+        .map(|(id, call)| (id, &call.order, &call.effect));
     for (id, order, name) in commands.chain(calls) {
         if requested.get(id.as_str()) != Some(&order.as_str()) {
             found.add(
@@ -195,14 +229,20 @@ mod tests {
 
     impl Story {
         fn ended(status: &str, steps: &[(&str, Option<ExecutedAction>)]) -> Self {
-            let mut story = Self { record: ShopRecord::default(), view: SagaView::default() };
+            let mut story = Self {
+                record: ShopRecord::default(),
+                view: SagaView::default(),
+            };
             status.clone_into(&mut story.view.status);
             for (number, (label, act)) in steps.iter().enumerate() {
                 let id = format!("id-{number}");
                 story.does(label, &id, *act);
                 story.view.version += 1;
                 let work = vec![((*label).to_owned(), id)];
-                story.view.history.push(HistoryStep { version: story.view.version, work });
+                story.view.history.push(HistoryStep {
+                    version: story.view.version,
+                    work,
+                });
             }
             story
         }
@@ -246,7 +286,11 @@ mod tests {
         fn check(&self, expected: &[(MismatchKind, &str)]) {
             let sagas = BTreeMap::from([("o".to_owned(), self.view.clone())]);
             let audit = reconcile(&["o".to_owned()], &sagas, &self.record);
-            let found: Vec<_> = audit.mismatches.iter().map(|d| (d.kind, d.message.as_str())).collect();
+            let found: Vec<_> = audit
+                .mismatches
+                .iter()
+                .map(|d| (d.kind, d.message.as_str()))
+                .collect();
             assert_eq!(found, expected);
         }
     }
@@ -260,7 +304,10 @@ mod tests {
     #[test]
     fn finds_an_accepted_order_without_a_saga() {
         let audit = reconcile(&["o".to_owned()], &BTreeMap::new(), &ShopRecord::default());
-        assert_eq!((audit.count(MismatchKind::Lost), audit.is_clean()), (1, false));
+        assert_eq!(
+            (audit.count(MismatchKind::Lost), audit.is_clean()),
+            (1, false)
+        );
     }
 
     #[test]
@@ -270,7 +317,10 @@ mod tests {
         story.record.orders.get_mut("o").unwrap().remove(1);
         story.check(&[
             (MismatchKind::Lost, "is completed, but was never charged"),
-            (MismatchKind::Lost, "requested payments.charge, but the shop never received id-1"),
+            (
+                MismatchKind::Lost,
+                "requested payments.charge, but the shop never received id-1",
+            ),
         ]);
     }
 
@@ -291,7 +341,10 @@ mod tests {
     fn finds_a_lost_compensation() {
         let mut story = Story::undeliverable();
         story.record.orders.get_mut("o").unwrap().remove(2);
-        story.check(&[(MismatchKind::Lost, "is compensated, and was charged but never refunded")]);
+        story.check(&[(
+            MismatchKind::Lost,
+            "is compensated, and was charged but never refunded",
+        )]);
     }
 
     #[test]
@@ -305,7 +358,10 @@ mod tests {
     fn finds_compensations_out_of_order() {
         let mut story = Story::undeliverable();
         story.record.orders.get_mut("o").unwrap().swap(2, 3);
-        story.check(&[(MismatchKind::Unexpected, "was compensated in the order released, refunded")]);
+        story.check(&[(
+            MismatchKind::Unexpected,
+            "was compensated in the order released, refunded",
+        )]);
     }
 
     #[test]
@@ -324,12 +380,18 @@ mod tests {
         story.view.history[1].work.clear();
         story.record.calls.clear();
         story.view.history[1].version = 7;
-        story.check(&[(MismatchKind::Lost, "has version 3 with the history [1, 7, 3]")]);
+        story.check(&[(
+            MismatchKind::Lost,
+            "has version 3 with the history [1, 7, 3]",
+        )]);
         let mut story = Story::shipped();
         "stuck".clone_into(&mut story.view.status);
         story.view.remaining = 1;
         story.check(&[
-            (MismatchKind::Lost, "has ended and leaves 1 timers or work items"),
+            (
+                MismatchKind::Lost,
+                "has ended and leaves 1 timers or work items",
+            ),
             (MismatchKind::Lost, "has not ended: its saga is stuck"),
         ]);
     }

@@ -96,12 +96,17 @@ pub struct ShopRecord {
 impl ShopRecord {
     /// Records a command; returns `true` for the first delivery.
     pub fn command(&mut self, id: &str, order: &str, name: &str) -> bool {
-        let fresh = || Command { order: order.to_owned(), name: name.to_owned(), times: 0 };
+        let fresh = || Command {
+            order: order.to_owned(),
+            name: name.to_owned(),
+            times: 0,
+        };
         let command = self.commands.entry(id.to_owned()).or_insert_with(fresh);
         command.times += 1;
         if command.name != name || command.order != order {
-            self.faults
-                .push(format!("command {id} was received as {name} of {order} and as another command"));
+            self.faults.push(format!(
+                "command {id} was received as {name} of {order} and as another command"
+            ));
         }
         self.commands[id].times == 1
     }
@@ -115,18 +120,30 @@ impl ShopRecord {
             attempts: 0,
             response: None,
         };
-        self.calls.entry(key.to_owned()).or_insert_with(fresh).attempts += 1;
+        self.calls
+            .entry(key.to_owned())
+            .or_insert_with(fresh)
+            .attempts += 1;
     }
 
     /// Executes a recorded call. If it was executed before, returns the stored response.
     ///
     /// # Errors
     /// Fails if the key was used for another call.
-    pub fn execute(&mut self, key: &str, effect: &str, body: &Value) -> Result<(u16, Value), String> {
-        let Some(call) = self.calls.get(key) else { return Err(format!("key {key} was never received")) };
+    pub fn execute(
+        &mut self,
+        key: &str,
+        effect: &str,
+        body: &Value,
+    ) -> Result<(u16, Value), String> {
+        let Some(call) = self.calls.get(key) else {
+            return Err(format!("key {key} was never received"));
+        };
         if call.effect != effect || call.body != *body {
-            let fault =
-                format!("key {key} was received with {effect} {body} after {} {}", call.effect, call.body);
+            let fault = format!(
+                "key {key} was received with {effect} {body} after {} {}",
+                call.effect, call.body
+            );
             self.faults.push(fault.clone());
             return Err(fault);
         }
@@ -145,7 +162,13 @@ impl ShopRecord {
 
     /// Records an action of an order.
     pub fn act(&mut self, order: &str, act: ExecutedAction, id: &str) {
-        self.orders.entry(order.to_owned()).or_default().push(ExecutedEntry { act, id: id.to_owned() });
+        self.orders
+            .entry(order.to_owned())
+            .or_default()
+            .push(ExecutedEntry {
+                act,
+                id: id.to_owned(),
+            });
     }
 
     /// Returns the number of calls beyond the first per key: the runner's retries.
@@ -157,24 +180,43 @@ impl ShopRecord {
     /// Returns the number of repeated commands and repeated events.
     #[must_use]
     pub fn duplicates(&self) -> u64 {
-        self.repeated + self.commands.values().map(|command| command.times - 1).sum::<u64>()
+        self.repeated
+            + self
+                .commands
+                .values()
+                .map(|command| command.times - 1)
+                .sum::<u64>()
     }
 }
 
 /// Returns the action and the response of the payment service.
 fn outcome(key: &str, effect: &str, body: &Value) -> (Option<ExecutedAction>, (u16, Value)) {
-    let rejected = body["card"].as_str().is_some_and(|card| card.ends_with(crate::orders::REJECTED_CARD));
+    let rejected = body["card"]
+        .as_str()
+        .is_some_and(|card| card.ends_with(crate::orders::REJECTED_CARD));
     match effect {
-        "payments.charge" if rejected => {
-            (None, (402, serde_json::json!({ "reason": "the card was declined" })))
-        }
-        "payments.charge" => {
-            (Some(ExecutedAction::Charged), (201, serde_json::json!({ "chargeId": format!("ch-{key}") })))
-        }
-        "payments.refund" => {
-            (Some(ExecutedAction::Refunded), (201, serde_json::json!({ "refundId": format!("re-{key}") })))
-        }
-        other => (None, (404, serde_json::json!({ "reason": format!("{other} is not supported") }))),
+        "payments.charge" if rejected => (
+            None,
+            (
+                402,
+                serde_json::json!({ "reason": "the card was declined" }),
+            ),
+        ),
+        "payments.charge" => (
+            Some(ExecutedAction::Charged),
+            (201, serde_json::json!({ "chargeId": format!("ch-{key}") })),
+        ),
+        "payments.refund" => (
+            Some(ExecutedAction::Refunded),
+            (201, serde_json::json!({ "refundId": format!("re-{key}") })),
+        ),
+        other => (
+            None,
+            (
+                404,
+                serde_json::json!({ "reason": format!("{other} is not supported") }),
+            ),
+        ),
     }
 }
 
@@ -195,7 +237,13 @@ mod tests {
                 Ok((201, json!({ "chargeId": "ch-k" })))
             );
         }
-        assert_eq!(record.orders["o"], [ExecutedEntry { act: ExecutedAction::Charged, id: "k".to_owned() }]);
+        assert_eq!(
+            record.orders["o"],
+            [ExecutedEntry {
+                act: ExecutedAction::Charged,
+                id: "k".to_owned()
+            }]
+        );
         assert_eq!(record.retries(), 2);
     }
 
@@ -203,8 +251,12 @@ mod tests {
     fn key_reuse_with_another_body_is_rejected() {
         let mut record = ShopRecord::default();
         record.call("k", "o", "payments.charge", &json!({ "amount": 5 }));
-        record.execute("k", "payments.charge", &json!({ "amount": 5 })).unwrap();
-        record.execute("k", "payments.charge", &json!({ "amount": 6 })).unwrap_err();
+        record
+            .execute("k", "payments.charge", &json!({ "amount": 5 }))
+            .unwrap();
+        record
+            .execute("k", "payments.charge", &json!({ "amount": 6 }))
+            .unwrap_err();
         assert_eq!((record.faults.len(), record.orders["o"].len()), (1, 1));
     }
 
@@ -213,7 +265,10 @@ mod tests {
         let mut record = ShopRecord::default();
         let body = json!({ "card": "0002" });
         record.call("k", "o", "payments.charge", &body);
-        assert_eq!(record.execute("k", "payments.charge", &body).unwrap().0, 402);
+        assert_eq!(
+            record.execute("k", "payments.charge", &body).unwrap().0,
+            402
+        );
         assert!(record.orders.is_empty());
     }
 

@@ -49,19 +49,30 @@ impl Shop {
     /// # Errors
     /// Fails if the listener has no address or the HTTP client cannot be created.
     pub fn open(listener: TcpListener, options: &Options) -> anyhow::Result<Self> {
-        let address = listener.local_addr().context("the shop's listener has no address")?;
+        let address = listener
+            .local_addr()
+            .context("the shop's listener has no address")?;
         let (state, queue) = ShopState::new(options.seed, options.pace);
         let state = Arc::new(state);
         let mut tasks = JoinSet::new();
         let (client, teller) = (crate::orlog::http_client()?, Arc::clone(&state));
         let report = move |fault| teller.record().faults.push(fault);
-        tasks.spawn(emitter::send(queue, client, format!("{}/v1/events", options.orlog), report));
+        tasks.spawn(emitter::send(
+            queue,
+            client,
+            format!("{}/v1/events", options.orlog),
+            report,
+        ));
         let service = router(Arc::clone(&state));
         tasks.spawn(async move {
             // It ends only on abort; the caller receives connection errors.
             drop(axum::serve(listener, service).await);
         });
-        Ok(Self { state, address, _tasks: tasks })
+        Ok(Self {
+            state,
+            address,
+            _tasks: tasks,
+        })
     }
 
     /// Returns its base URL.

@@ -11,7 +11,17 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let registry = TaskRegistry::new().workflow(&workflow);
     let worker = PooledWorker::new("worker-1", backend.clone(), registry).spawn();
     let client = Client::new(backend);
-    client.start(&workflow, "order-3", Order { number: 3, express: true, cents: 1250 }).await?;
+    client
+        .start(
+            &workflow,
+            "order-3",
+            Order {
+                number: 3,
+                express: true,
+                cents: 1250,
+            },
+        )
+        .await?;
     println!("{:?}", client.outcome::<Receipt>("order-3").await?);
     worker.shutdown();
     worker.join().await;

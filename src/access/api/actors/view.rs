@@ -111,15 +111,23 @@ pub(crate) struct EnrollBody {
 
 pub(super) fn check_addresses(addresses: &BTreeSet<String>) -> Result<(), Problem> {
     if addresses.len() > MAX_ADDRESSES {
-        return Err(invalid_body("/addresses", format!("at most {MAX_ADDRESSES} addresses")));
+        return Err(invalid_body(
+            "/addresses",
+            format!("at most {MAX_ADDRESSES} addresses"),
+        ));
     }
     let is_valid = |address: &String| {
-        !address.is_empty() && address.len() <= MAX_TEXT_BYTES && !address.chars().any(char::is_control)
+        !address.is_empty()
+            && address.len() <= MAX_TEXT_BYTES
+            && !address.chars().any(char::is_control)
     };
     if addresses.iter().all(is_valid) {
         Ok(())
     } else {
-        Err(invalid_body("/addresses", "an address has 1 to 255 bytes without control characters"))
+        Err(invalid_body(
+            "/addresses",
+            "an address has 1 to 255 bytes without control characters",
+        ))
     }
 }
 
@@ -134,8 +142,8 @@ impl ActorView {
             valid: key.is_valid(now),
         };
         let invitation = actor.invitation.as_ref();
-        let open =
-            invitation.filter(|invitation| invitation.used_by.is_none() && invitation.expires_at > now);
+        let open = invitation
+            .filter(|invitation| invitation.used_by.is_none() && invitation.expires_at > now);
         Self {
             id: id.to_string(),
             keys: actor.keys.iter().map(key).collect(),

@@ -23,8 +23,12 @@ use orlog_program::Program;
 use orlog_store::{Reader, ReplicationOptions};
 use orlog_testkit::fake_upstreams::{FakeBehavior, FakeUpstreams};
 use orlog_testkit::memory_log::MemoryLog;
-use orlog_testkit::runtime::consistency::{check_keys, check_leftovers, check_order, history_notes};
-use orlog_testkit::sagas::{EventRecorder, PlannedOrder, order, order_key, order_placed, random_plan};
+use orlog_testkit::runtime::consistency::{
+    check_keys, check_leftovers, check_order, history_notes,
+};
+use orlog_testkit::sagas::{
+    EventRecorder, PlannedOrder, order, order_key, order_placed, random_plan,
+};
 use tempfile::TempDir;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
@@ -109,7 +113,11 @@ impl World {
             segment_bytes: 1 << 20,
             ..BusOptions::default()
         };
-        let bus = Embedded::open(home.path().join("bus"), &options, Arc::<PodClock>::clone(&clock));
+        let bus = Embedded::open(
+            home.path().join("bus"),
+            &options,
+            Arc::<PodClock>::clone(&clock),
+        );
         let bus = Arc::new(bus.expect("the bus opens"));
         let servers = Servers::new(seed);
         servers.lock().epochs_fall_back = defect == NodeDefect::EpochsFallBack;
@@ -166,11 +174,17 @@ fn drive(world: &World) -> JoinHandle<()> {
                     link.set_cut(state.is_cut(name));
                 }
             }
-            let activity = logs.iter().map(MemoryLog::appends).sum::<usize>() as u64 + upstreams.attempts();
+            let activity =
+                logs.iter().map(MemoryLog::appends).sum::<usize>() as u64 + upstreams.attempts();
             let is_active = activity != last_activity || opening.load(Ordering::SeqCst) > 0;
             unchanged = if is_active { 0 } else { unchanged + 1 };
             last_activity = activity;
-            tokio::time::advance(if unchanged > IDLE_AFTER { IDLE_STEP } else { STEP }).await;
+            tokio::time::advance(if unchanged > IDLE_AFTER {
+                IDLE_STEP
+            } else {
+                STEP
+            })
+            .await;
         }
     })
 }
@@ -204,8 +218,16 @@ impl Run {
             let rate = rng.i64(900..=1_100);
             pods.push(SimNode::start(&world, name, &PodClock::new(Instant::now(), rate)).await);
         }
-        let recorded = (0..4).map(|number| (EventRecorder::key(&tenant("acme"), number), 0)).collect();
-        Self { world, pods, orders: Vec::new(), recorded, rng }
+        let recorded = (0..4)
+            .map(|number| (EventRecorder::key(&tenant("acme"), number), 0))
+            .collect();
+        Self {
+            world,
+            pods,
+            orders: Vec::new(),
+            recorded,
+            rng,
+        }
     }
 
     /// Places orders of a tenant.
@@ -215,7 +237,10 @@ impl Run {
             let key = order_key(&tenant(name), self.orders.len());
             let plan = random_plan(&mut self.rng, true);
             let event = order_placed(&key, &plan, self.world.clock.now());
-            upstreams.publish(&event).await.expect("the bus accepts the event");
+            upstreams
+                .publish(&event)
+                .await
+                .expect("the bus accepts the event");
             self.orders.push((key, plan));
         }
     }
@@ -226,7 +251,10 @@ impl Run {
         for (key, count) in &mut self.recorded {
             for _ in 0..3 {
                 let event = EventRecorder::event(key, *count, self.world.clock.now());
-                upstreams.publish(&event).await.expect("the bus accepts the event");
+                upstreams
+                    .publish(&event)
+                    .await
+                    .expect("the bus accepts the event");
                 *count += 1;
             }
         }
@@ -260,13 +288,15 @@ impl Run {
                 let pod = self.pods.remove(chosen);
                 pod.crash().await;
                 tokio::time::sleep(duration / 2).await;
-                self.pods.insert(chosen, SimNode::start(&self.world, name, &clock).await);
+                self.pods
+                    .insert(chosen, SimNode::start(&self.world, name, &clock).await);
             }
             _ => {
                 self.world.servers.lock().count("restart");
                 let clock = Arc::clone(&self.pods[chosen].clock);
                 self.pods.remove(chosen).leave().await;
-                self.pods.insert(chosen, SimNode::start(&self.world, name, &clock).await);
+                self.pods
+                    .insert(chosen, SimNode::start(&self.world, name, &clock).await);
             }
         }
     }
@@ -290,14 +320,19 @@ impl Run {
         for log in &*self.world.logs {
             let count = self.rng.usize(..4);
             // A snapshot contains synced entries.
-            if log.commit_log().snapshots().is_ok_and(|snapshots| snapshots.is_empty()) {
+            if log
+                .commit_log()
+                .snapshots()
+                .is_ok_and(|snapshots| snapshots.is_empty())
+            {
                 log.lose_tail(count);
             }
         }
         // A thread of the crashed process may still write to its directory.
         self.world.power_failures += 1;
         for (name, clock) in PODS.into_iter().zip(clocks) {
-            self.pods.push(SimNode::start(&self.world, name, &clock).await);
+            self.pods
+                .push(SimNode::start(&self.world, name, &clock).await);
         }
     }
 
@@ -307,7 +342,10 @@ impl Run {
 
     /// Returns whether an order has ended, or waits for a response that does not arrive.
     fn is_idle(&self, (key, plan): &PlannedOrder, is_timed_out: bool) -> bool {
-        let Some(instance) = self.reader(key).and_then(|reader| reader.instance(key).ok().flatten()) else {
+        let Some(instance) = self
+            .reader(key)
+            .and_then(|reader| reader.instance(key).ok().flatten())
+        else {
             return false;
         };
         let waits = !is_timed_out && FakeBehavior::of(plan, "reserve") == FakeBehavior::NoEvent;
@@ -317,12 +355,18 @@ impl Run {
     }
 
     fn are_recorded(&self) -> bool {
-        self.recorded.iter().all(|(key, count)| self.numbers(key).len() == *count as usize)
+        self.recorded
+            .iter()
+            .all(|(key, count)| self.numbers(key).len() == *count as usize)
     }
 
     fn numbers(&self, key: &InstanceKey) -> Vec<u32> {
-        let instance = self.reader(key).and_then(|reader| reader.instance(key).ok().flatten());
-        instance.map(|instance| EventRecorder::numbers(&instance.state)).unwrap_or_default()
+        let instance = self
+            .reader(key)
+            .and_then(|reader| reader.instance(key).ok().flatten());
+        instance
+            .map(|instance| EventRecorder::numbers(&instance.state))
+            .unwrap_or_default()
     }
 
     /// Returns the number of outbox rows and spilled inputs; `None` if a shard does not run.
@@ -355,20 +399,33 @@ impl Run {
         };
         if !is_reached {
             let pods: Vec<String> = self.pods.iter().map(SimNode::state).collect();
-            let open = self.orders.iter().filter(|order| !self.is_idle(order, false));
+            let open = self
+                .orders
+                .iter()
+                .filter(|order| !self.is_idle(order, false));
             let open: Vec<String> = open.map(|order| self.describe(order)).collect();
-            let rows: Vec<String> =
-                self.pods.iter().flat_map(SimNode::readers).flat_map(|r| describe_rows(&r)).collect();
-            self.world
-                .violation(format!("{text}: not within {limit:?}: {pods:#?}, open {open:#?}, {rows:#?}"));
+            let rows: Vec<String> = self
+                .pods
+                .iter()
+                .flat_map(SimNode::readers)
+                .flat_map(|r| describe_rows(&r))
+                .collect();
+            self.world.violation(format!(
+                "{text}: not within {limit:?}: {pods:#?}, open {open:#?}, {rows:#?}"
+            ));
         }
         is_reached
     }
 
     fn describe(&self, (key, plan): &PlannedOrder) -> String {
-        let history = self.reader(key).and_then(|reader| reader.history(key, 0, usize::MAX).ok());
+        let history = self
+            .reader(key)
+            .and_then(|reader| reader.history(key, 0, usize::MAX).ok());
         let executed = self.world.upstreams.executed_for(key);
-        format!("{key} {plan}, executed {executed:?}, {:#?}", history_notes(&history.unwrap_or_default()))
+        format!(
+            "{key} {plan}, executed {executed:?}, {:#?}",
+            history_notes(&history.unwrap_or_default())
+        )
     }
 
     /// Ends all orders after the last fault.
@@ -376,20 +433,27 @@ impl Run {
         self.world.servers.lock().heal();
         self.world.upstreams.set_down(false);
         let idle = |run: &Self, is_timed_out| {
-            run.orders.iter().all(|order| run.is_idle(order, is_timed_out))
+            run.orders
+                .iter()
+                .all(|order| run.is_idle(order, is_timed_out))
                 && run.leftovers() == Some(0)
                 && run.are_recorded()
         };
-        if !self.until(SETTLE, "the orders are idle", |run| idle(run, false)).await
+        if !self
+            .until(SETTLE, "the orders are idle", |run| idle(run, false))
+            .await
             || !self.check_isolation().await
-            || !self.until(SETTLE, "the orders are idle again", |run| idle(run, false)).await
+            || !self
+                .until(SETTLE, "the orders are idle again", |run| idle(run, false))
+                .await
         {
             return false;
         }
         // Clocks can lag behind those that stored the due times.
         let forward = i64::try_from(ORDER_TIMEOUT.as_millis()).expect("a short time") * 2;
         self.pods.iter().for_each(|pod| pod.clock.set(forward));
-        self.until(SETTLE, "the orders have ended", |run| idle(run, true)).await
+        self.until(SETTLE, "the orders have ended", |run| idle(run, true))
+            .await
     }
 
     /// Checks that one tenant does not wait for the upstreams of the other.
@@ -401,10 +465,16 @@ impl Run {
         let ended = self.until(
             ISOLATED,
             "the orders of acme are idle while the upstreams of umbrella are down",
-            |run| run.orders[first..].iter().all(|order| run.is_idle(order, false)),
+            |run| {
+                run.orders[first..]
+                    .iter()
+                    .all(|order| run.is_idle(order, false))
+            },
         );
         let is_reached = ended.await;
-        self.world.upstreams.set_down_for(&tenant("umbrella"), false);
+        self.world
+            .upstreams
+            .set_down_for(&tenant("umbrella"), false);
         is_reached
     }
 
@@ -416,9 +486,16 @@ impl Run {
             check_order(&reader, &self.world.upstreams, order);
         }
         for (key, count) in &self.recorded {
-            assert!(self.numbers(key).into_iter().eq(0..*count), "order of {key}: {:?}", self.numbers(key));
+            assert!(
+                self.numbers(key).into_iter().eq(0..*count),
+                "order of {key}: {:?}",
+                self.numbers(key)
+            );
         }
-        self.pods.iter().flat_map(SimNode::readers).for_each(|reader| check_leftovers(&reader));
+        self.pods
+            .iter()
+            .flat_map(SimNode::readers)
+            .for_each(|reader| check_leftovers(&reader));
     }
 }
 
@@ -445,7 +522,8 @@ async fn simulate(seed: u64, defect: NodeDefect) -> Outcome {
         run.inject_fault().await;
         for pod in &run.pods {
             if pod.has_failed() {
-                run.world.violation(format!("the runtime has ended: {}", pod.state()));
+                run.world
+                    .violation(format!("the runtime has ended: {}", pod.state()));
             }
         }
     }
@@ -470,8 +548,13 @@ async fn simulate(seed: u64, defect: NodeDefect) -> Outcome {
 
 /// Runs one seed.
 fn run(seed: u64, defect: NodeDefect) -> Outcome {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
-    runtime.expect("a runtime can be built").block_on(simulate(seed, defect))
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .start_paused(true)
+        .build();
+    runtime
+        .expect("a runtime can be built")
+        .block_on(simulate(seed, defect))
 }
 
 /// Runs seeds on two threads.
@@ -485,7 +568,11 @@ fn run_seeds(seeds: Range<u64>) -> Vec<Outcome> {
                 return outcomes;
             }
             let outcome = run(seed, NodeDefect::None);
-            assert!(outcome.violations.is_empty(), "ORLOG_SEED={seed}: {:#?}", outcome.violations);
+            assert!(
+                outcome.violations.is_empty(),
+                "ORLOG_SEED={seed}: {:#?}",
+                outcome.violations
+            );
             outcomes.push(outcome);
         }
     };
@@ -500,12 +587,18 @@ fn run_seeds(seeds: Range<u64>) -> Vec<Outcome> {
 
 /// Runs seeds and prints the totals. `ORLOG_SEED` runs one seed.
 fn run_all(first: u64, count: u64) {
-    let only = std::env::var("ORLOG_SEED").ok().map(|seed| seed.parse().expect("ORLOG_SEED is a number"));
+    let only = std::env::var("ORLOG_SEED")
+        .ok()
+        .map(|seed| seed.parse().expect("ORLOG_SEED is a number"));
     let seeds = only.map_or(first..first + count, |seed: u64| seed..seed + 1);
-    let (started_at, mut simulated, mut faults) = (RealInstant::now(), Duration::ZERO, BTreeMap::new());
+    let (started_at, mut simulated, mut faults) =
+        (RealInstant::now(), Duration::ZERO, BTreeMap::new());
     let (mut orders, mut requests, mut takeovers, total) = (0, 0, 0, seeds.end - seeds.start);
     for outcome in run_seeds(seeds) {
-        outcome.faults.into_iter().for_each(|(fault, count)| *faults.entry(fault).or_insert(0) += count);
+        outcome
+            .faults
+            .into_iter()
+            .for_each(|(fault, count)| *faults.entry(fault).or_insert(0) += count);
         (orders, requests) = (orders + outcome.orders, requests + outcome.requests);
         (takeovers, simulated) = (takeovers + outcome.takeovers, simulated + outcome.simulated);
     }
@@ -523,7 +616,8 @@ fn nodes_lose_and_duplicate_nothing_under_faults() {
 #[test]
 #[ignore = "long; make stress"]
 fn nodes_lose_and_duplicate_nothing_under_faults_long() {
-    let count = std::env::var("ORLOG_SEEDS").map_or(2_000, |count| count.parse().expect("a number"));
+    let count =
+        std::env::var("ORLOG_SEEDS").map_or(2_000, |count| count.parse().expect("a number"));
     run_all(10_000, count);
 }
 
@@ -531,8 +625,14 @@ fn nodes_lose_and_duplicate_nothing_under_faults_long() {
 fn find(defect: NodeDefect, text: &str) {
     // A seed does not determine the order of commits, so the seed that finds a defect varies.
     let found = (1..101).find_map(|seed| {
-        let found = run(seed, defect).violations.into_iter().find(|violation| violation.contains(text))?;
-        assert!(run(seed, NodeDefect::None).violations.is_empty(), "seed {seed} fails without the defect");
+        let found = run(seed, defect)
+            .violations
+            .into_iter()
+            .find(|violation| violation.contains(text))?;
+        assert!(
+            run(seed, NodeDefect::None).violations.is_empty(),
+            "seed {seed} fails without the defect"
+        );
         Some(format!("seed {seed}: {found}"))
     });
     let found = found.unwrap_or_else(|| panic!("the simulation does not find {defect:?}"));

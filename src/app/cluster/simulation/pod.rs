@@ -60,7 +60,9 @@ impl Host {
             }
             is_slow
         };
-        self.servers.pause(if is_slow { TTL * 5 } else { TTL / 20 }).await;
+        self.servers
+            .pause(if is_slow { TTL * 5 } else { TTL / 20 })
+            .await;
         self.servers.send(&self.name).await?;
         Ok(())
     }
@@ -70,7 +72,10 @@ impl Host {
         let mut state = self.servers.lock();
         let log = &state.logs[usize::from(shard)];
         if log.epoch > epoch {
-            let fenced = StoreError::Fenced { reason: "a later claim".to_owned(), epoch: log.epoch };
+            let fenced = StoreError::Fenced {
+                reason: "a later claim".to_owned(),
+                epoch: log.epoch,
+            };
             return Err(fenced.into());
         }
         Ok(state.claim(shard, epoch))
@@ -142,7 +147,12 @@ impl ShardHost for Host {
         let claim = self.claim(shard, epoch)?;
         let (sender, stopped) = watch::channel(false);
         let identity = (Arc::clone(&self.servers), self.name.clone());
-        let task = tokio::spawn(apply_events(identity, (shard, epoch, claim), stopped, self.lost.clone()));
+        let task = tokio::spawn(apply_events(
+            identity,
+            (shard, epoch, claim),
+            stopped,
+            self.lost.clone(),
+        ));
         self.running().insert(shard, (sender, task));
         Ok(())
     }
@@ -171,7 +181,10 @@ impl ShardHost for Host {
 
     fn abort(&self, reason: &str) {
         let name = &self.name;
-        self.servers.lock().violations.push(format!("{name} aborted: {reason}"));
+        self.servers
+            .lock()
+            .violations
+            .push(format!("{name} aborted: {reason}"));
     }
 }
 
@@ -193,8 +206,16 @@ impl SimPod {
             draining: false,
             node_keys: Vec::new(),
         };
-        let cluster = ClusterConfig { mode: ClusterMode::Leases, lease_ttl: TTL, ..ClusterConfig::default() };
-        let config = Config { cluster, shards: SHARDS, ..Config::default() };
+        let cluster = ClusterConfig {
+            mode: ClusterMode::Leases,
+            lease_ttl: TTL,
+            ..ClusterConfig::default()
+        };
+        let config = Config {
+            cluster,
+            shards: SHARDS,
+            ..Config::default()
+        };
         let (lost, losses) = mpsc::unbounded_channel();
         let host = Arc::new(Host {
             servers: Arc::clone(servers),
@@ -212,7 +233,12 @@ impl SimPod {
         let shard_host: Arc<dyn ShardHost> = Arc::<Host>::clone(&host);
         let controller =
             tokio::spawn(ShardController::new(&shard_host, connection, me, ordered, status).run());
-        Self { host, orders, controller, watcher }
+        Self {
+            host,
+            orders,
+            controller,
+            watcher,
+        }
     }
 
     /// Ends the process at once.
@@ -228,7 +254,10 @@ impl SimPod {
     /// Leaves the cluster, then ends the process.
     pub(super) async fn leave(mut self) {
         self.orders.send_replace(ControllerCommand::Leave);
-        if tokio::time::timeout(TTL * 20, &mut self.controller).await.is_err() {
+        if tokio::time::timeout(TTL * 20, &mut self.controller)
+            .await
+            .is_err()
+        {
             let violation = format!("{} does not leave the cluster", self.host.name);
             self.host.servers.lock().violations.push(violation);
         }

@@ -71,7 +71,10 @@ impl Servers {
     pub(super) fn new(seed: u64) -> Arc<Self> {
         let mut rng = Rng::with_seed(seed);
         // A log can have epochs of an earlier lease bucket.
-        let logs = (0..SHARDS).map(|_| ShardLog { epoch: rng.u64(..MAX_FIRST_EPOCH), ..ShardLog::default() });
+        let logs = (0..SHARDS).map(|_| ShardLog {
+            epoch: rng.u64(..MAX_FIRST_EPOCH),
+            ..ShardLog::default()
+        });
         let logs = logs.collect();
         Arc::new(Self(Mutex::new(State {
             rng,
@@ -97,7 +100,10 @@ impl Servers {
 
     /// Waits until a random time up to `max` has passed.
     pub(super) async fn pause(&self, max: Duration) {
-        let millis = self.lock().rng.u64(1..=u64::try_from(max.as_millis()).expect("a short time"));
+        let millis = self
+            .lock()
+            .rng
+            .u64(1..=u64::try_from(max.as_millis()).expect("a short time"));
         tokio::time::sleep(Duration::from_millis(millis)).await;
     }
 
@@ -133,11 +139,14 @@ impl State {
     }
 
     pub(super) fn cut(&mut self, pod: &str, duration: Duration) {
-        self.cut_until.insert(pod.to_owned(), Instant::now() + duration);
+        self.cut_until
+            .insert(pod.to_owned(), Instant::now() + duration);
     }
 
     pub(super) fn is_cut(&self, pod: &str) -> bool {
-        self.cut_until.get(pod).is_some_and(|end| Instant::now() < *end)
+        self.cut_until
+            .get(pod)
+            .is_some_and(|end| Instant::now() < *end)
     }
 
     pub(super) fn heal(&mut self) {
@@ -174,8 +183,16 @@ impl State {
     pub(super) fn view(&mut self) -> ClusterView {
         let now = Instant::now();
         self.pods.retain(|_, (_, _, end)| now < *end);
-        let pods = self.pods.iter().map(|(name, (_, pod, _))| (name.clone(), pod.clone())).collect();
-        ClusterView { pods, shards: self.shards.clone(), current: true }
+        let pods = self
+            .pods
+            .iter()
+            .map(|(name, (_, pod, _))| (name.clone(), pod.clone()))
+            .collect();
+        ClusterView {
+            pods,
+            shards: self.shards.clone(),
+            current: true,
+        }
     }
 
     /// Records a request to the upstream. No former owner may begin one. If the bucket of the leases is lost,
@@ -184,14 +201,22 @@ impl State {
         let log = &self.logs[usize::from(shard)];
         let current = log.epoch;
         let is_excused = log.lost_epochs.contains(&epoch)
-            && log.claimed_at.is_some_and(|claimed_at| claimed_at.elapsed() <= TTL);
+            && log
+                .claimed_at
+                .is_some_and(|claimed_at| claimed_at.elapsed() <= TTL);
         let millis = self.started_at.elapsed().as_millis();
         if current > epoch && !is_excused {
             self.violations.push(format!(
                 "{millis} ms: {pod} began an attempt for {work} of shard {shard} in epoch {epoch}, but the epoch is {current}"
             ));
         }
-        self.requests.push(Request { shard, work: work.to_owned(), pod: pod.to_owned(), epoch, millis });
+        self.requests.push(Request {
+            shard,
+            work: work.to_owned(),
+            pod: pod.to_owned(),
+            epoch,
+            millis,
+        });
     }
 }
 
@@ -206,7 +231,12 @@ pub(super) struct Connection {
 impl Connection {
     pub(super) fn open(servers: &Arc<Servers>, pod: &str) -> Arc<Self> {
         let (servers, pod, announced) = (Arc::clone(servers), pod.to_owned(), Mutex::default());
-        Arc::new(Self { servers, pod, announced, view: watch::Sender::default() })
+        Arc::new(Self {
+            servers,
+            pod,
+            announced,
+            view: watch::Sender::default(),
+        })
     }
 
     /// Delivers changes of the bucket.
@@ -216,7 +246,10 @@ impl Connection {
             let view = {
                 let mut state = self.servers.lock();
                 if state.is_cut(&self.pod) {
-                    ClusterView { current: false, ..ClusterView::clone(&self.view.borrow()) }
+                    ClusterView {
+                        current: false,
+                        ..ClusterView::clone(&self.view.borrow())
+                    }
                 } else {
                     state.view()
                 }
@@ -232,7 +265,9 @@ impl Connection {
     }
 
     fn announced(&self) -> MutexGuard<'_, Option<u64>> {
-        self.announced.lock().unwrap_or_else(PoisonError::into_inner)
+        self.announced
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -256,7 +291,10 @@ impl Membership for Connection {
                 None
             } else {
                 let revision = state.next();
-                state.pods.insert(pod.name.clone(), (revision, pod.clone(), Instant::now() + TTL));
+                state.pods.insert(
+                    pod.name.clone(),
+                    (revision, pod.clone(), Instant::now() + TTL),
+                );
                 Some(revision)
             }
         };
@@ -281,10 +319,16 @@ impl Membership for Connection {
         let is_lost = self.servers.send(&self.pod).await?;
         let lease = {
             let mut state = self.servers.lock();
-            let revision = state.shards.get(&shard).map_or(0, |record| record.lease.revision);
+            let revision = state
+                .shards
+                .get(&shard)
+                .map_or(0, |record| record.lease.revision);
             (revision == seen.revision).then(|| {
                 let log_epoch = if state.epochs_fall_back { 0 } else { log_epoch };
-                let lease = ShardLease { epoch: seen.epoch.max(log_epoch) + 1, revision: state.next() };
+                let lease = ShardLease {
+                    epoch: seen.epoch.max(log_epoch) + 1,
+                    revision: state.next(),
+                };
                 let owner = Some((pod.name.clone(), pod.incarnation));
                 state.shards.insert(shard, ShardOwnership { owner, lease });
                 lease
@@ -297,9 +341,18 @@ impl Membership for Connection {
         let is_lost = self.servers.send(&self.pod).await?;
         {
             let mut state = self.servers.lock();
-            if state.shards.get(&shard).is_some_and(|record| record.lease.revision == lease.revision) {
-                let lease = ShardLease { revision: state.next(), ..lease };
-                state.shards.insert(shard, ShardOwnership { owner: None, lease });
+            if state
+                .shards
+                .get(&shard)
+                .is_some_and(|record| record.lease.revision == lease.revision)
+            {
+                let lease = ShardLease {
+                    revision: state.next(),
+                    ..lease
+                };
+                state
+                    .shards
+                    .insert(shard, ShardOwnership { owner: None, lease });
             }
         }
         self.servers.receive(&self.pod, is_lost, ()).await

@@ -25,7 +25,8 @@ pub(crate) fn find(path: &Path) -> Vec<Result<PathBuf, Vec<Diagnostic>>> {
     if !path.is_dir() {
         return vec![Ok(path.to_owned())];
     }
-    let read_error = |error: std::io::Error| vec![problem(path, format!("cannot be read: {error}"))];
+    let read_error =
+        |error: std::io::Error| vec![problem(path, format!("cannot be read: {error}"))];
     let entries = match std::fs::read_dir(path) {
         Ok(entries) => entries.collect::<Result<Vec<_>, _>>(),
         Err(error) => Err(error),
@@ -45,7 +46,11 @@ fn expand(path: &Path) -> Vec<Result<PathBuf, Vec<Diagnostic>>> {
     if path.is_dir() && !path.is_symlink() && !hidden {
         return find(path);
     }
-    if name.ends_with(TEST_SUFFIX) { vec![Ok(path.to_owned())] } else { Vec::new() }
+    if name.ends_with(TEST_SUFFIX) {
+        vec![Ok(path.to_owned())]
+    } else {
+        Vec::new()
+    }
 }
 
 /// Reads a test file and compiles the definition under test.
@@ -70,8 +75,14 @@ pub(crate) fn read(file: &Path) -> Result<TestSuite, Vec<Diagnostic>> {
 /// Returns the other definitions of a directory: sagas that the tested saga starts, or that start on
 /// its facts. Invalid definitions are omitted; `orlog check` reports their diagnostics.
 pub(crate) fn sibling_definitions(dir: &Path, saga: &SagaName) -> Vec<Arc<dyn Program>> {
-    let dir = if dir.as_os_str().is_empty() { Path::new(".") } else { dir };
-    let files = definitions::list_files(dir).into_iter().filter_map(Result::ok);
+    let dir = if dir.as_os_str().is_empty() {
+        Path::new(".")
+    } else {
+        dir
+    };
+    let files = definitions::list_files(dir)
+        .into_iter()
+        .filter_map(Result::ok);
     let found = files.filter_map(|file| definitions::load_file(&file).ok());
     found
         .map(|definition| definition.program)

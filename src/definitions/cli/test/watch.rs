@@ -35,16 +35,28 @@ pub(crate) fn run_on_change(
 
 /// Returns the modification times of the test files and of all definitions in their directories.
 fn poll(paths: &[PathBuf]) -> BTreeMap<PathBuf, Option<SystemTime>> {
-    let tests: Vec<_> = paths.iter().flat_map(|path| files::find(path)).filter_map(Result::ok).collect();
+    let tests: Vec<_> = paths
+        .iter()
+        .flat_map(|path| files::find(path))
+        .filter_map(Result::ok)
+        .collect();
     let dirs = tests.iter().map(|file| match file.parent() {
         Some(dir) if !dir.as_os_str().is_empty() => dir.to_owned(),
         _ => PathBuf::from("."),
     });
-    let definitions = dirs.flat_map(|dir| definitions::list_files(&dir)).filter_map(Result::ok);
+    let definitions = dirs
+        .flat_map(|dir| definitions::list_files(&dir))
+        .filter_map(Result::ok);
     let all: Vec<_> = definitions.collect();
-    tests.into_iter().chain(all).map(|file| (file.clone(), changed(&file))).collect()
+    tests
+        .into_iter()
+        .chain(all)
+        .map(|file| (file.clone(), changed(&file)))
+        .collect()
 }
 
 fn changed(file: &Path) -> Option<SystemTime> {
-    std::fs::metadata(file).and_then(|data| data.modified()).ok()
+    std::fs::metadata(file)
+        .and_then(|data| data.modified())
+        .ok()
 }

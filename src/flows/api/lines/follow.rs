@@ -52,12 +52,22 @@ pub(super) async fn stream(
 ) -> Response {
     let until = Instant::now() + MAX_STREAM;
     let (ready, ended) = (Vec::new().into_iter(), false);
-    let mut follower = Follower { api, request, headers, ready, ended, until, _permit: permit };
+    let mut follower = Follower {
+        api,
+        request,
+        headers,
+        ready,
+        ended,
+        until,
+        _permit: permit,
+    };
     match follower.read(Instant::now()).await {
         Ok(first) => follower.receive(first),
         Err(response) => return response,
     }
-    Sse::new(follower.events(access)).keep_alive(KeepAlive::default()).into_response()
+    Sse::new(follower.events(access))
+        .keep_alive(KeepAlive::default())
+        .into_response()
 }
 
 impl Follower {
@@ -74,7 +84,8 @@ impl Follower {
                     return Some((Ok(Event::default().event("end").data("{}")), None));
                 }
                 // The client connects again, and `Last-Event-ID` continues the stream.
-                let stops = follower.until <= Instant::now() || !follower.api.app.runtime.health().accepting;
+                let stops = follower.until <= Instant::now()
+                    || !follower.api.app.runtime.health().accepting;
                 if stops {
                     return None;
                 }
@@ -108,7 +119,12 @@ impl Follower {
                 let read = next(&self.api, &mut self.request, until).await;
                 // A store that this pod has just released does not have the flow.
                 read.map_err(|problem| {
-                    if self.is_here() { problem } else { Problem::moving() }.into_response()
+                    if self.is_here() {
+                        problem
+                    } else {
+                        Problem::moving()
+                    }
+                    .into_response()
                 })
             }
             SlotOwner::Pod(pod) => self.read_from(&pod, until).await,
@@ -119,16 +135,34 @@ impl Follower {
     fn is_here(&self) -> bool {
         let routing = &self.api.app.routing;
         let owner = routing.owner(routing.slots().slot_of(&self.request.key));
-        matches!(owner, SlotOwner::Local) && self.api.app.runtime.reader(&self.request.key).is_some()
+        matches!(owner, SlotOwner::Local)
+            && self.api.app.runtime.reader(&self.request.key).is_some()
     }
 
     async fn read_from(&mut self, pod: &Pod, until: Instant) -> Result<LinePage, Response> {
-        let LineRequest { key, job, after, limit } = &self.request;
-        let wait = until.saturating_duration_since(Instant::now()).min(REMOTE_WAIT).as_secs();
+        let LineRequest {
+            key,
+            job,
+            after,
+            limit,
+        } = &self.request;
+        let wait = until
+            .saturating_duration_since(Instant::now())
+            .min(REMOTE_WAIT)
+            .as_secs();
         let path = url_path::path(&["v1", "flows", key.correlation.as_str(), "lines"]);
-        let wait = if wait == 0 { String::new() } else { format!("&wait={wait}s") };
-        let job = job.as_ref().map(|job| format!("&job={}", utf8_percent_encode(job, NON_ALPHANUMERIC)));
-        let target = format!("{path}?after={after}&limit={limit}{wait}{}", job.unwrap_or_default());
+        let wait = if wait == 0 {
+            String::new()
+        } else {
+            format!("&wait={wait}s")
+        };
+        let job = job
+            .as_ref()
+            .map(|job| format!("&job={}", utf8_percent_encode(job, NON_ALPHANUMERIC)));
+        let target = format!(
+            "{path}?after={after}&limit={limit}{wait}{}",
+            job.unwrap_or_default()
+        );
         let mut headers = self.headers.clone();
         headers.insert(header::ACCEPT, HeaderValue::from_static("application/json"));
         let response = forward::get(&self.api, pod, &target, headers).await;
@@ -137,7 +171,9 @@ impl Follower {
             return Err(response);
         }
         let bytes = to_bytes(response.into_body(), usize::MAX).await;
-        let page = bytes.ok().and_then(|bytes| serde_json::from_slice::<LinePage>(&bytes).ok());
+        let page = bytes
+            .ok()
+            .and_then(|bytes| serde_json::from_slice::<LinePage>(&bytes).ok());
         let page = page.ok_or_else(|| Problem::moving().into_response())?;
         self.request.after = page.last;
         Ok(page)
@@ -146,5 +182,8 @@ impl Follower {
 
 /// Returns whether a request can succeed soon.
 fn is_transient(status: StatusCode) -> bool {
-    matches!(status, StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS)
+    matches!(
+        status,
+        StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS
+    )
 }

@@ -61,7 +61,11 @@ pub(super) async fn next(
     until: Instant,
 ) -> Result<LinePage, Problem> {
     loop {
-        let mut commits = api.app.runtime.reader(&request.key).map(|reader| reader.watch());
+        let mut commits = api
+            .app
+            .runtime
+            .reader(&request.key)
+            .map(|reader| reader.watch());
         if let Some(commits) = &mut commits {
             drop(commits.borrow_and_update());
         }
@@ -75,7 +79,11 @@ pub(super) async fn next(
             // The lines belong to other jobs.
             continue;
         }
-        let next_check = if page.has_unsaved { until.min(Instant::now() + UNSAVED_CHECK) } else { until };
+        let next_check = if page.has_unsaved {
+            until.min(Instant::now() + UNSAVED_CHECK)
+        } else {
+            until
+        };
         let changed = async {
             match &mut commits {
                 Some(commits) => drop(commits.changed().await),
@@ -91,7 +99,12 @@ pub(super) async fn next(
 }
 
 async fn read(api: &ApiState, request: &LineRequest) -> Result<LinePage, Problem> {
-    let LineRequest { key, job, after, limit } = request;
+    let LineRequest {
+        key,
+        job,
+        after,
+        limit,
+    } = request;
     let (key, job, after, limit) = (key.clone(), job.clone(), *after, *limit);
     api.read(move |app| {
         // The shard was here when the request arrived.
@@ -104,14 +117,26 @@ async fn read(api: &ApiState, request: &LineRequest) -> Result<LinePage, Problem
         let hidden = hidden_values(app, &instance);
         let last = found.last().map_or(after, |line| line.number);
         let ended = found.is_empty() && instance.status.is_final() && !has_unsaved;
-        let is_of = |tag: &str| job.as_ref().is_none_or(|job| tag == job || step_of(tag) == job);
-        let items = found.into_iter().filter(|line| is_of(line.job.as_str())).map(|line| LineView {
-            number: line.number,
-            job: line.job.to_string(),
-            at: line.line.at.to_string(),
-            text: hidden.remove_from(&line.line.text),
-        });
-        Ok(LinePage { items: items.collect(), last, first, ended, has_unsaved })
+        let is_of = |tag: &str| {
+            job.as_ref()
+                .is_none_or(|job| tag == job || step_of(tag) == job)
+        };
+        let items = found
+            .into_iter()
+            .filter(|line| is_of(line.job.as_str()))
+            .map(|line| LineView {
+                number: line.number,
+                job: line.job.to_string(),
+                at: line.line.at.to_string(),
+                text: hidden.remove_from(&line.line.text),
+            });
+        Ok(LinePage {
+            items: items.collect(),
+            last,
+            first,
+            ended,
+            has_unsaved,
+        })
     })
     .await
 }

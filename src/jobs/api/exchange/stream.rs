@@ -15,7 +15,9 @@ use orlog_model::TenantId;
 use serde::Serialize;
 use tokio::time::Instant;
 
-use super::{AppliedReports, ExchangeBody, ExchangeResponse, MAX_CREDIT, claim_jobs, missing_effects};
+use super::{
+    AppliedReports, ExchangeBody, ExchangeResponse, MAX_CREDIT, claim_jobs, missing_effects,
+};
 use crate::api::admission::{AccessWatch, Admission};
 use crate::api::connections::UpgradedConnection;
 use crate::api::context::ApiState;
@@ -55,7 +57,8 @@ pub(crate) async fn open(
     upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
 ) -> Result<Response, Problem> {
     let (Ok(upgrade), Some(Extension(connection))) = (upgrade, connection) else {
-        let detail = "GET opens a stream and requires a WebSocket handshake; send a single exchange as POST";
+        let detail =
+            "GET opens a stream and requires a WebSocket handshake; send a single exchange as POST";
         return Err(invalid_parameter("upgrade", detail));
     };
     // A stream counts as a request that waits.
@@ -64,12 +67,21 @@ pub(crate) async fn open(
     let limit = limit.saturating_add(EXCESS_BYTES);
     let access = AccessWatch::new(&api.app, admission.map(|Extension(admission)| admission));
     let (request, unacknowledged) = (None, FuturesOrdered::new());
-    let stream = WorkStream { api, tenant, request, credit: 0, unacknowledged };
-    Ok(upgrade.max_message_size(limit).max_frame_size(limit).on_upgrade(move |socket| async move {
-        connection.set_busy();
-        stream.serve(socket, connection, access).await;
-        drop(long_poll);
-    }))
+    let stream = WorkStream {
+        api,
+        tenant,
+        request,
+        credit: 0,
+        unacknowledged,
+    };
+    Ok(upgrade
+        .max_message_size(limit)
+        .max_frame_size(limit)
+        .on_upgrade(move |socket| async move {
+            connection.set_busy();
+            stream.serve(socket, connection, access).await;
+            drop(long_poll);
+        }))
 }
 
 /// Stream of one worker.
@@ -108,7 +120,12 @@ struct StreamProblem<'a> {
 }
 
 impl WorkStream {
-    async fn serve(mut self, mut socket: WebSocket, connection: UpgradedConnection, access: AccessWatch) {
+    async fn serve(
+        mut self,
+        mut socket: WebSocket,
+        connection: UpgradedConnection,
+        access: AccessWatch,
+    ) {
         match self.exchange(&mut socket, connection, access).await {
             StreamEnd::Closed => {}
             StreamEnd::Leave(reason) => close(&mut socket, close_code::AWAY, reason).await,
@@ -131,9 +148,15 @@ impl WorkStream {
         mut access: AccessWatch,
     ) -> StreamEnd {
         let max_silence = self.api.app.config.http.request_timeout;
-        let (end, mut received_at, mut is_pinged) = (Instant::now() + MAX_AGE, Instant::now(), false);
+        let (end, mut received_at, mut is_pinged) =
+            (Instant::now() + MAX_AGE, Instant::now(), false);
         while forward::is_local(&self.api, &self.tenant) {
-            let silent_until = received_at + if is_pinged { max_silence } else { max_silence / 2 };
+            let silent_until = received_at
+                + if is_pinged {
+                    max_silence
+                } else {
+                    max_silence / 2
+                };
             let action = tokio::select! {
                 () = connection.must_close() => return StreamEnd::Leave("the node is stopping"),
                 () = self.api.app.drained() => return StreamEnd::Leave("the node is drained"),
@@ -178,17 +201,30 @@ impl WorkStream {
         let _request = api.quotas.begin_message(caller)?;
         let limit = api.app.config.http.max_body_size;
         if bytes.len() as u64 > limit {
-            return Err(body::too_large(&format!("the message has {} bytes", bytes.len()), limit));
+            return Err(body::too_large(
+                &format!("the message has {} bytes", bytes.len()),
+                limit,
+            ));
         }
         let mut received = api.bodies.receive(caller);
         received.add(bytes)?;
-        let body::ObjectOf(message) =
-            api.bodies.parse(&received.finish(), body::parse::<body::ObjectOf<ExchangeBody>>).await?;
+        let body::ObjectOf(message) = api
+            .bodies
+            .parse(
+                &received.finish(),
+                body::parse::<body::ObjectOf<ExchangeBody>>,
+            )
+            .await?;
         message.check_limits()?;
-        let request = message.claim_request(api, &self.tenant)?.or_else(|| self.request.take());
+        let request = message
+            .claim_request(api, &self.tenant)?
+            .or_else(|| self.request.take());
         let credit = self.credit + message.credit;
         if credit > MAX_CREDIT {
-            return Err(invalid_parameter("credit", format!("at most {MAX_CREDIT} in total")));
+            return Err(invalid_parameter(
+                "credit",
+                format!("at most {MAX_CREDIT} in total"),
+            ));
         }
         if credit > 0 && request.is_none() {
             return Err(missing_effects());
@@ -197,7 +233,8 @@ impl WorkStream {
         let applied = AppliedReports::apply(&self.api, &self.tenant, message);
         if !applied.is_empty() {
             let api = self.api.clone();
-            self.unacknowledged.push_back(Box::pin(async move { applied.acknowledge(&api).await }));
+            self.unacknowledged
+                .push_back(Box::pin(async move { applied.acknowledge(&api).await }));
         }
         Ok(Action::Wait)
     }
@@ -213,7 +250,10 @@ async fn claim(
     loop {
         let jobs = claim_jobs(api, request, credit, CLAIM_WAIT).await?;
         if !jobs.is_empty() {
-            return Ok(ExchangeResponse { jobs, ..ExchangeResponse::default() });
+            return Ok(ExchangeResponse {
+                jobs,
+                ..ExchangeResponse::default()
+            });
         }
     }
 }
@@ -230,7 +270,10 @@ async fn act(socket: &mut WebSocket, action: Result<Action, Problem>) -> Result<
 }
 
 async fn close(socket: &mut WebSocket, code: u16, reason: &'static str) {
-    let frame = CloseFrame { code, reason: reason.into() };
+    let frame = CloseFrame {
+        code,
+        reason: reason.into(),
+    };
     // An error means that the connection is lost.
     drop(socket.send(Message::Close(Some(frame))).await);
 }

@@ -47,7 +47,8 @@ pub(crate) async fn counts(api: &ApiState, tenant: &TenantId) -> Option<Arc<Tena
 async fn count(api: ApiState, tenant: TenantId) {
     let (of, reader) = (tenant.clone(), api.clone());
     // A panic ends this count only.
-    let counted = tokio::spawn(async move { reader.read(move |app| count_tenant(app, &of)).await }).await;
+    let counted =
+        tokio::spawn(async move { reader.read(move |app| count_tenant(app, &of)).await }).await;
     let mut tallies = api.overview_cache.lock();
     let entry = tallies.entry(tenant).or_default();
     entry.is_counting = false;
@@ -60,7 +61,10 @@ async fn count(api: ApiState, tenant: TenantId) {
 
 fn count_tenant(app: &ReadScope, tenant: &TenantId) -> Result<TenantCounts, Problem> {
     let (began, at) = (Instant::now(), app.clock.now());
-    let mut instance_counts = InstanceCounts { complete: true, ..InstanceCounts::default() };
+    let mut instance_counts = InstanceCounts {
+        complete: true,
+        ..InstanceCounts::default()
+    };
     let query = TaskQuery {
         tenant: tenant.clone(),
         statuses: vec![TaskStatus::Open, TaskStatus::Claimed],
@@ -68,17 +72,27 @@ fn count_tenant(app: &ReadScope, tenant: &TenantId) -> Result<TenantCounts, Prob
         scan_limit: MAX_TASKS,
         ..TaskQuery::default()
     };
-    let mut tasks = TaskCounts { waiting: 0, overdue: 0, complete: true };
+    let mut tasks = TaskCounts {
+        waiting: 0,
+        overdue: 0,
+        complete: true,
+    };
     for reader in app.readers() {
         instance_counts.add(reader.count_instances(tenant)?);
         let page = reader.tasks(&query)?;
-        let overdue = page.items.iter().filter(|row| row.task.spec.due.is_some_and(|due| due < at));
+        let overdue = page
+            .items
+            .iter()
+            .filter(|row| row.task.spec.due.is_some_and(|due| due < at));
         tasks.overdue += overdue.count();
         tasks.waiting += page.items.len();
         tasks.complete &= page.next.is_none();
     }
     let (piles, complete) = causes::count_causes(app, tenant)?;
-    let dead_letter_count = DeadLetterCounts { count: piles.values().map(|pile| pile.count).sum(), complete };
+    let dead_letter_count = DeadLetterCounts {
+        count: piles.values().map(|pile| pile.count).sum(),
+        complete,
+    };
     let made = Instant::now();
     Ok(TenantCounts {
         instances: instance_counts,

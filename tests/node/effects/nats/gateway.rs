@@ -27,7 +27,9 @@ type ReceivedCommands = Arc<Mutex<Vec<(String, Value)>>>;
 
 /// Responds to every request under `gateway.>` with the status that its command requests.
 async fn gateway(server: &NatsServer, received: ReceivedCommands) {
-    let stream = TcpStream::connect(("127.0.0.1", server.port)).await.unwrap();
+    let stream = TcpStream::connect(("127.0.0.1", server.port))
+        .await
+        .unwrap();
     let (reader, mut writer) = stream.into_split();
     let mut reader = BufReader::new(reader);
     let hello = "CONNECT {\"verbose\":false,\"pedantic\":false,\"headers\":true,\"no_responders\":true}\r\nSUB gateway.> 1\r\nPING\r\n";
@@ -43,16 +45,21 @@ async fn gateway(server: &NatsServer, received: ReceivedCommands) {
                 Some("PING") => writer.write_all(b"PONG\r\n").await.unwrap(),
                 Some("PONG") => drop(ready.take().map(|ready| ready.send(()))),
                 Some("HMSG") => {
-                    let [subject, reply, headers, all] = [1, 3, 4, 5].map(|index| fields[index].clone());
-                    let (headers, all): (usize, usize) = (headers.parse().unwrap(), all.parse().unwrap());
+                    let [subject, reply, headers, all] =
+                        [1, 3, 4, 5].map(|index| fields[index].clone());
+                    let (headers, all): (usize, usize) =
+                        (headers.parse().unwrap(), all.parse().unwrap());
                     let mut bytes = vec![0; all + 2];
                     reader.read_exact(&mut bytes).await.unwrap();
                     let command: Value = serde_json::from_slice(&bytes[headers..all]).unwrap();
                     let status = command["payload_json"]["status"].as_u64().unwrap_or(202);
                     received.lock().unwrap().push((subject, command));
                     let header = format!("NATS/1.0\r\nstatus: {status}\r\n\r\n");
-                    let response =
-                        format!("HPUB {reply} {} {}\r\n{header}{{}}\r\n", header.len(), header.len() + 2);
+                    let response = format!(
+                        "HPUB {reply} {} {}\r\n{header}{{}}\r\n",
+                        header.len(),
+                        header.len() + 2
+                    );
                     writer.write_all(response.as_bytes()).await.unwrap();
                 }
                 _ => {}
@@ -82,7 +89,9 @@ async fn nats_gateway_accepts_rejects_and_retries_without_responders() {
         let event = json!({
             "specversion": "1.0", "id": format!("e-{order}"), "source": "urn:test", "type": "OrderPlaced", "data": data,
         });
-        let (code, response) = node.ask(axum::http::Method::POST, "acme", "/v1/events", &event).await;
+        let (code, response) = node
+            .ask(axum::http::Method::POST, "acme", "/v1/events", &event)
+            .await;
         assert_eq!(code, axum::http::StatusCode::ACCEPTED, "{response}");
     };
     // No responder is subscribed yet; the request is retried until one is.
@@ -93,7 +102,10 @@ async fn nats_gateway_accepts_rejects_and_retries_without_responders() {
     gateway(&server, Arc::clone(&received)).await;
     super::until(async || (!received.lock().unwrap().is_empty()).then_some(())).await;
     place("o-2", 422).await;
-    assert_eq!(node.end_of("acme", "order", "o-2").await["status"], "failed");
+    assert_eq!(
+        node.end_of("acme", "order", "o-2").await["status"],
+        "failed"
+    );
     let received = received.lock().unwrap().clone();
     assert_eq!(received.len(), 2);
     assert_eq!(received[0].0, "gateway.acme.inventory");

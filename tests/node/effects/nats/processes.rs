@@ -41,9 +41,18 @@ impl Process {
             ("ORLOG_QUEUE__MAX_IN_FLIGHT", "8"),
         ]);
         let child = Killed::start(command.stderr(Stdio::null()));
-        let process = Self { child, url: format!("http://{listen}"), client: client() };
+        let process = Self {
+            child,
+            url: format!("http://{listen}"),
+            client: client(),
+        };
         until(async || {
-            let response = process.client.get(format!("{}/ready", process.url)).send().await.ok()?;
+            let response = process
+                .client
+                .get(format!("{}/ready", process.url))
+                .send()
+                .await
+                .ok()?;
             (response.status() == 200).then_some(())
         })
         .await;
@@ -51,7 +60,14 @@ impl Process {
     }
 
     async fn send(&self, method: &str, path: &str, body: Option<&Value>) -> HttpResponse {
-        send(&self.client, method, format!("{}{path}", self.url), &[], body).await
+        send(
+            &self.client,
+            method,
+            format!("{}{path}", self.url),
+            &[],
+            body,
+        )
+        .await
     }
 
     fn terminate(&mut self) -> Option<i32> {
@@ -61,7 +77,10 @@ impl Process {
 }
 
 fn pay(shop: &HttpUpstream) -> String {
-    format!("base_url = {:?}\n[effects.\"pay.charge\"]\npath = \"/charge\"\n", shop.url)
+    format!(
+        "base_url = {:?}\n[effects.\"pay.charge\"]\npath = \"/charge\"\n",
+        shop.url
+    )
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -82,14 +101,26 @@ async fn effects_of_a_killed_worker_are_reassigned() {
     shop.permits.add_permits(1_000_000);
     let mut survivor = Process::start(&server, &dirs, "effect", "lives").await;
     for number in 0..ORDERS {
-        assert_eq!(sagas.end("", &format!("o-{number}")).await["status"], "completed");
+        assert_eq!(
+            sagas.end("", &format!("o-{number}")).await["status"],
+            "completed"
+        );
     }
     let received = shop.received();
-    let keys: std::collections::BTreeSet<_> =
-        received.iter().map(|received| received.header("idempotency-key")).collect();
+    let keys: std::collections::BTreeSet<_> = received
+        .iter()
+        .map(|received| received.header("idempotency-key"))
+        .collect();
     assert_eq!(keys.len(), ORDERS, "one key an order");
-    assert_eq!(received.len(), ORDERS + 8, "those that it had in hand were asked for twice");
-    assert_eq!(count(&server, "WORKFLOW_EVENTS", "effect_result.>").await, ORDERS as u64);
+    assert_eq!(
+        received.len(),
+        ORDERS + 8,
+        "those that it had in hand were asked for twice"
+    );
+    assert_eq!(
+        count(&server, "WORKFLOW_EVENTS", "effect_result.>").await,
+        ORDERS as u64
+    );
     assert_eq!(survivor.terminate(), Some(0));
     sagas.app.stop().await.unwrap();
 }
@@ -101,13 +132,22 @@ async fn two_effect_processes_share_the_work() {
     let dirs = Dirs::new(&[("pay", &pay(&shop))]);
     let mut sagas = Process::start(&server, &dirs, "saga", "sagas").await;
     let mut effects = Process::start(&server, &dirs, "effect", "effects").await;
-    assert_eq!(effects.send("GET", "/info", None).await.ok()["roles"], json!(["effect"]));
+    assert_eq!(
+        effects.send("GET", "/info", None).await.ok()["roles"],
+        json!(["effect"])
+    );
     let event = json!({
         "specversion": "1.0", "id": "e-1", "source": "urn:test", "type": "PaymentAsked", "data": { "orderId": "o-1" },
     });
-    assert_eq!(sagas.send("POST", "/v1/events", Some(&event)).await.status, 202);
+    assert_eq!(
+        sagas.send("POST", "/v1/events", Some(&event)).await.status,
+        202
+    );
     until(async || {
-        let saga = sagas.send("GET", "/v1/sagas/payment/o-1", None).await.json();
+        let saga = sagas
+            .send("GET", "/v1/sagas/payment/o-1", None)
+            .await
+            .json();
         (saga["status"] == "completed").then_some(())
     })
     .await;

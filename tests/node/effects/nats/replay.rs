@@ -40,7 +40,10 @@ async fn replay_reuses_results_of_the_own_process() {
 async fn replay_reuses_results(role: Role) {
     let server = NatsServer::start();
     let shop = HttpUpstream::open().await;
-    let pay = format!("base_url = {:?}\n[effects.\"pay.charge\"]\npath = \"/charge\"\n", shop.url);
+    let pay = format!(
+        "base_url = {:?}\n[effects.\"pay.charge\"]\npath = \"/charge\"\n",
+        shop.url
+    );
     let dirs = Dirs::new(&[("pay", &pay)]);
     let sagas = node(&server, &dirs, role, |_| {}).await;
     let effects = match role {
@@ -48,13 +51,17 @@ async fn replay_reuses_results(role: Role) {
         Role::Combined | Role::Effect => None,
     };
     for (order, tip) in [("o-1", 0), ("o-2", 3)] {
-        sagas.pay("acme", order, json!({ "amount": 7, "tip": tip })).await;
+        sagas
+            .pay("acme", order, json!({ "amount": 7, "tip": tip }))
+            .await;
         assert_eq!(sagas.end("acme", order).await["status"], "completed");
     }
     dirs.define("payment", TWICE);
     assert_eq!(sagas.reload().await.0, StatusCode::OK);
     let order = |work| json!({ "saga": "payment", "from": "2020-01-01T00:00:00Z", "work": work });
-    let (status, replay) = sagas.ask(Method::POST, "acme", "/v1/replays", &order("suppress")).await;
+    let (status, replay) = sagas
+        .ask(Method::POST, "acme", "/v1/replays", &order("suppress"))
+        .await;
     assert_eq!(status, StatusCode::OK, "{replay}");
     let items = replay["items"].as_array().unwrap();
     assert_eq!(
@@ -63,23 +70,35 @@ async fn replay_reuses_results(role: Role) {
         "{replay}"
     );
     assert_eq!(items[1]["result"], "skipped", "{replay}");
-    assert!(items[1]["reason"].as_str().unwrap().contains("wait for tip"), "{replay}");
+    assert!(
+        items[1]["reason"]
+            .as_str()
+            .unwrap()
+            .contains("wait for tip"),
+        "{replay}"
+    );
     assert_eq!(shop.received().len(), 2);
 
-    let (_, replay) = sagas.ask(Method::POST, "acme", "/v1/replays", &order("emit")).await;
+    let (_, replay) = sagas
+        .ask(Method::POST, "acme", "/v1/replays", &order("emit"))
+        .await;
     assert_eq!(
         replay["counts"],
         json!({ "created": 0, "replaced": 1, "redelivered": 0, "unchanged": 1, "skipped": 0 }),
         "{replay}"
     );
-    assert_eq!(replay["items"][1]["work"], 2, "the fact of the charge, and the tip");
+    assert_eq!(
+        replay["items"][1]["work"], 2,
+        "the fact of the charge, and the tip"
+    );
     assert_eq!(sagas.end("acme", "o-2").await["status"], "completed");
     assert_eq!(shop.received().len(), 3);
     // No process publishes the result of another one again. The node of the instance publishes the charges with their
     // facts; the tip has none.
     let results = "tenant.acme.effect_result.pay%2Echarge.*";
     let expected = if role == Role::Saga { 3 } else { 1 };
-    until(async || (count(&server, "WORKFLOW_EVENTS", results).await == expected).then_some(())).await;
+    until(async || (count(&server, "WORKFLOW_EVENTS", results).await == expected).then_some(()))
+        .await;
     if let Some(effects) = effects {
         effects.app.stop().await.unwrap();
     }

@@ -33,12 +33,19 @@ steps:
 ";
 
 fn pay(shop: &HttpUpstream) -> String {
-    format!("base_url = {:?}\n[effects.\"pay.charge\"]\npath = \"/charge\"\n", shop.url)
+    format!(
+        "base_url = {:?}\n[effects.\"pay.charge\"]\npath = \"/charge\"\n",
+        shop.url
+    )
 }
 
 /// Changes a configuration to these keys, first the signing one.
 fn signed(dirs: &Dirs) -> impl Fn(&mut Config) {
-    let reference = |name: &str| format!("file:{}", dirs.path(name).display()).parse().unwrap();
+    let reference = |name: &str| {
+        format!("file:{}", dirs.path(name).display())
+            .parse()
+            .unwrap()
+    };
     let keys = vec![reference("key-1"), reference("key-2")];
     move |config| config.nats.signing.keys.clone_from(&keys)
 }
@@ -50,7 +57,11 @@ fn set_keys(dirs: &Dirs, keys: [&str; 2]) {
 }
 
 async fn publish(server: &NatsServer, message: Message) {
-    let options = Options { servers: vec![server.url()], name: "test".to_owned(), ..Options::default() };
+    let options = Options {
+        servers: vec![server.url()],
+        name: "test".to_owned(),
+        ..Options::default()
+    };
     let connection = Connection::open(&options).await.unwrap();
     let ack = connection.request(message, WAIT_TIMEOUT).await.unwrap();
     let ack: Value = serde_json::from_slice(&ack.payload).unwrap();
@@ -69,8 +80,16 @@ async fn last_command(server: &NatsServer) -> Value {
 }
 
 fn message(subject: String, headers: &[(&str, &str)], body: &Value) -> Message {
-    let headers = headers.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect();
-    Message { subject, id: None, headers, payload: body.to_string().into() }
+    let headers = headers
+        .iter()
+        .map(|(name, value)| ((*name).into(), (*value).into()))
+        .collect();
+    Message {
+        subject,
+        id: None,
+        headers,
+        payload: body.to_string().into(),
+    }
 }
 
 /// Returns the number of rejected messages of a kind.
@@ -78,7 +97,11 @@ async fn rejected(node: &Node, kind: &str) -> u64 {
     let metrics = node.get("/metrics").await;
     let prefix = format!("orlog_bus_messages_rejected_total{{kind=\"{kind}\"}} ");
     let mut lines = metrics.as_str().unwrap().lines();
-    lines.find_map(|line| line.strip_prefix(&prefix)).expect("the metric exists").parse().unwrap()
+    lines
+        .find_map(|line| line.strip_prefix(&prefix))
+        .expect("the metric exists")
+        .parse()
+        .unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -98,7 +121,15 @@ async fn forged_commands_are_terminated_and_signed_ones_are_executed() {
         let id = Uuid::now_v7().to_string();
         (forged["command_id"], forged["payload"]["amount"]) = (json!(id), json!(1_000_000));
         let command = message(format!("effect.pay%2Echarge.{id}"), &[], &forged);
-        publish(&server, if sign { stranger.sign(command) } else { command }).await;
+        publish(
+            &server,
+            if sign {
+                stranger.sign(command)
+            } else {
+                command
+            },
+        )
+        .await;
     }
     until(async || (rejected(&effects, "effect").await == 2).then_some(())).await;
     // The keys change places; then the first one is removed.
@@ -112,11 +143,20 @@ async fn forged_commands_are_terminated_and_signed_ones_are_executed() {
         assert_eq!(sagas.end("", &order).await["status"], "completed");
     }
     assert_eq!(shop.received().len(), 3, "no forged command was executed");
-    assert_eq!(rejected(&effects, "effect").await, 2, "forged commands are not delivered again");
+    assert_eq!(
+        rejected(&effects, "effect").await,
+        2,
+        "forged commands are not delivered again"
+    );
     // A job that is neither acknowledged nor terminated stays pending.
     until(async || {
         let name = consumer_name(&EffectName::new("pay.charge").unwrap());
-        let consumer = api(&server, &format!("CONSUMER.INFO.WORKFLOW_COMMANDS.{name}"), &json!({})).await;
+        let consumer = api(
+            &server,
+            &format!("CONSUMER.INFO.WORKFLOW_COMMANDS.{name}"),
+            &json!({}),
+        )
+        .await;
         assert!(consumer["error"].is_null(), "{consumer}");
         (consumer["num_ack_pending"] == 0 && consumer["num_pending"] == 0).then_some(())
     })
@@ -133,7 +173,10 @@ async fn forged_results_are_ignored_and_replaced() {
     set_keys(&dirs, [OLD, NEW]);
     let sagas = node(&server, &dirs, Role::Saga, signed(&dirs)).await;
     sagas.pay("", "o-1", json!({})).await;
-    let id = last_command(&server).await["command_id"].as_str().unwrap().to_owned();
+    let id = last_command(&server).await["command_id"]
+        .as_str()
+        .unwrap()
+        .to_owned();
     let body = json!({
         "tenant_id": "", "command_id": id, "effect_name": "pay.charge", "result_type": "Failed",
         "timestamp": "2026-11-21T08:30:00Z",
@@ -153,7 +196,15 @@ async fn forged_results_are_ignored_and_replaced() {
     sagas.pay("", "o-2", json!({})).await;
     assert_eq!(sagas.end("", "o-2").await["status"], "completed");
     assert_eq!(shop.received().len(), 2);
-    assert_eq!(count(&server, "WORKFLOW_EVENTS", &format!("effect_result.pay%2Echarge.{id}")).await, 3);
+    assert_eq!(
+        count(
+            &server,
+            "WORKFLOW_EVENTS",
+            &format!("effect_result.pay%2Echarge.{id}")
+        )
+        .await,
+        3
+    );
     effects.app.stop().await.unwrap();
     sagas.app.stop().await.unwrap();
 }
@@ -183,21 +234,41 @@ async fn forged_workflow_commands_are_dead_lettered_and_signed_ones_are_applied(
     let event = json!({
         "specversion": "1.0", "id": "e-1", "source": "urn:test", "type": "TripAsked", "data": { "orderId": "t-1" },
     });
-    let (status, response) = combined.ask(axum::http::Method::POST, "", "/v1/events", &event).await;
+    let (status, response) = combined
+        .ask(axum::http::Method::POST, "", "/v1/events", &event)
+        .await;
     assert_eq!(status, StatusCode::ACCEPTED, "{response}");
-    assert_eq!(combined.end_of("", "trip", "t-1").await["status"], "completed");
+    assert_eq!(
+        combined.end_of("", "trip", "t-1").await["status"],
+        "completed"
+    );
 
     publish(&server, start("p-1")).await;
-    let is_stored = |letters: &Value| letters["items"].as_array().is_some_and(|items| items.len() == 1);
+    let is_stored = |letters: &Value| {
+        letters["items"]
+            .as_array()
+            .is_some_and(|items| items.len() == 1)
+    };
     let letters = combined.until("", "/v1/dead-letters", is_stored).await;
-    assert!(letters["items"][0].to_string().contains("the message has no signature"), "{letters}");
+    assert!(
+        letters["items"][0]
+            .to_string()
+            .contains("the message has no signature"),
+        "{letters}"
+    );
     assert_eq!(rejected(&combined, "workflow").await, 1);
-    assert_eq!(shop.received().len(), 1, "only the child of the trip has paid");
+    assert_eq!(
+        shop.received().len(),
+        1,
+        "only the child of the trip has paid"
+    );
 
     // A redrive does not sign the message.
     let id = letters["items"][0]["id"].as_str().unwrap();
     let path = format!("/v1/dead-letters/{id}/redrive");
-    let (status, response) = combined.ask(axum::http::Method::POST, "", &path, &Value::Null).await;
+    let (status, response) = combined
+        .ask(axum::http::Method::POST, "", &path, &Value::Null)
+        .await;
     assert!(status.is_success(), "{response}");
     until(async || (rejected(&combined, "workflow").await == 2).then_some(())).await;
     assert_eq!(shop.received().len(), 1);
@@ -219,14 +290,26 @@ async fn scripts_without_signed_commands_prevent_the_start() {
         });
         App::start_with(config, AppOverrides::default()).await
     };
-    let error = format!("{:#}", start(&|_| ()).await.err().expect("unsigned commands could run scripts"));
-    assert!(error.contains("nats.signing.allow_unsigned_scripts"), "{error}");
+    let error = format!(
+        "{:#}",
+        start(&|_| ())
+            .await
+            .err()
+            .expect("unsigned commands could run scripts")
+    );
+    assert!(
+        error.contains("nats.signing.allow_unsigned_scripts"),
+        "{error}"
+    );
     let with_keys = signed(&dirs);
     let allowed = |config: &mut Config| config.nats.signing.allow_unsigned_scripts = true;
     for change in [&with_keys as &dyn Fn(&mut Config), &allowed] {
         start(change).await.unwrap().stop().await.unwrap();
     }
     std::fs::write(dirs.path("key-1"), "short").unwrap();
-    let error = format!("{:#}", start(&with_keys).await.err().expect("the key is too short"));
+    let error = format!(
+        "{:#}",
+        start(&with_keys).await.err().expect("the key is too short")
+    );
     assert!(error.contains("at least 32"), "{error}");
 }

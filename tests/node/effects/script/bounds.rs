@@ -14,8 +14,14 @@ use super::{failed, job, perform, require, run, upstream};
 fn alive(item: &WorkItem) -> usize {
     let marker = format!("ORLOG_ID={}", item.id).into_bytes();
     let processes = std::fs::read_dir("/proc").unwrap().flatten();
-    let environments = processes.filter_map(|process| std::fs::read(process.path().join("environ")).ok());
-    environments.filter(|env| env.split(|byte| *byte == 0).any(|variable| variable == marker)).count()
+    let environments =
+        processes.filter_map(|process| std::fs::read(process.path().join("environ")).ok());
+    environments
+        .filter(|env| {
+            env.split(|byte| *byte == 0)
+                .any(|variable| variable == marker)
+        })
+        .count()
 }
 
 async fn until_alive(item: &WorkItem, fits: impl Fn(usize) -> bool) {
@@ -35,9 +41,15 @@ fn leftovers(result: &Value) -> bool {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn cancelled_job_leaves_no_descendant_process() {
-    let hidden = "setsid sleep 1000 & (setsid sh -c 'setsid sleep 1000 & sleep 1000' &) ; sleep 1000";
+    let hidden =
+        "setsid sleep 1000 & (setsid sh -c 'setsid sleep 1000 & sleep 1000' &) ; sleep 1000";
     let (upstream, item) = (upstream(&json!({})), job("sh", 1, hidden, &json!({})));
-    let attempt = Attempt { number: 1, timeout: Duration::from_mins(1), at: START, in_doubt: false };
+    let attempt = Attempt {
+        number: 1,
+        timeout: Duration::from_mins(1),
+        at: START,
+        in_doubt: false,
+    };
     let work = upstream.provider.execute(&item, attempt);
     tokio::select! {
         result = work => panic!("it sleeps, yet {result:?}"),
@@ -48,7 +60,8 @@ async fn cancelled_job_leaves_no_descendant_process() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn finished_job_leaves_no_process() {
-    let script = "setsid sleep 1000 >/dev/null 2>&1 & sleep 1000 & echo \"{\\\"home\\\": \\\"$HOME\\\"}\"";
+    let script =
+        "setsid sleep 1000 >/dev/null 2>&1 & sleep 1000 & echo \"{\\\"home\\\": \\\"$HOME\\\"}\"";
     let (upstream, item) = (upstream(&json!({})), job("sh", 1, script, &json!({})));
     let result = perform(&upstream, &item).await.unwrap();
     assert_eq!(alive(&item), 0);
@@ -61,14 +74,21 @@ async fn until_removed(result: &Value) {
             tokio::task::yield_now().await;
         }
     };
-    tokio::time::timeout(WAIT_TIMEOUT, removed).await.expect("its directory is deleted");
+    tokio::time::timeout(WAIT_TIMEOUT, removed)
+        .await
+        .expect("its directory is deleted");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn output_limit_is_enforced() {
-    for (script, code) in [("yes", "output_too_long"), ("yes >&2 & sleep 0.3; kill $!; exit 4", "exit_4")] {
-        let (upstream, item) =
-            (upstream(&json!({ "max_output_bytes": 100_000 })), job("sh", 1, script, &json!({})));
+    for (script, code) in [
+        ("yes", "output_too_long"),
+        ("yes >&2 & sleep 0.3; kill $!; exit 4", "exit_4"),
+    ] {
+        let (upstream, item) = (
+            upstream(&json!({ "max_output_bytes": 100_000 })),
+            job("sh", 1, script, &json!({})),
+        );
         failed(perform(&upstream, &item).await, code);
         until_alive(&item, |alive| alive == 0).await;
     }
@@ -93,9 +113,15 @@ async fn memory_cpu_and_file_limits_are_enforced() {
     let limits = json!({ "limits": { "memory_bytes": 200_000_000, "cpu": "1s", "file_bytes": 1000, "open_files": 20 } });
     let upstream = upstream(&limits);
     let python = |script: &str| job("python", 1, script, &json!({}));
-    let message = failed(perform(&upstream, &python("b = bytearray(1 << 30)")).await, "exit_1");
+    let message = failed(
+        perform(&upstream, &python("b = bytearray(1 << 30)")).await,
+        "exit_1",
+    );
     assert!(message.contains("MemoryError"), "{message}");
-    failed(perform(&upstream, &python("while True: pass")).await, "signal_24");
+    failed(
+        perform(&upstream, &python("while True: pass")).await,
+        "signal_24",
+    );
     let message = failed(
         perform(
             &upstream,
@@ -105,8 +131,14 @@ async fn memory_cpu_and_file_limits_are_enforced() {
         "exit_1",
     );
     assert!(message.contains("File too large"), "{message}");
-    let message =
-        failed(perform(&upstream, &python("a = [open('/dev/null') for _ in range(30)]")).await, "exit_1");
+    let message = failed(
+        perform(
+            &upstream,
+            &python("a = [open('/dev/null') for _ in range(30)]"),
+        )
+        .await,
+        "exit_1",
+    );
     assert!(message.contains("Too many open files"), "{message}");
 }
 
@@ -140,7 +172,11 @@ print(json.dumps({
 async fn sandbox_blocks_network_foreign_files_and_processes() {
     require("python3");
     let dir = tempfile::tempdir().unwrap();
-    std::fs::set_permissions(dir.path(), std::os::unix::fs::PermissionsExt::from_mode(0o777)).unwrap();
+    std::fs::set_permissions(
+        dir.path(),
+        std::os::unix::fs::PermissionsExt::from_mode(0o777),
+    )
+    .unwrap();
     let secret = dir.path().join("secret");
     std::fs::write(&secret, "canary").unwrap();
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -161,7 +197,10 @@ async fn sandbox_blocks_network_foreign_files_and_processes() {
             }
             _ => &["PermissionError"],
         };
-        assert!(expected.contains(&value.as_str().unwrap()), "{name}: {result}");
+        assert!(
+            expected.contains(&value.as_str().unwrap()),
+            "{name}: {result}"
+        );
     }
 }
 
@@ -188,15 +227,28 @@ print(json.dumps({
 
 /// Returns whether this system permits user namespaces, found out with another program.
 fn permits_namespaces() -> bool {
-    let arguments = ["--user", "--map-current-user", "--pid", "--fork", "--mount", "--mount-proc", "true"];
-    let status = std::process::Command::new("unshare").args(arguments).status();
+    let arguments = [
+        "--user",
+        "--map-current-user",
+        "--pid",
+        "--fork",
+        "--mount",
+        "--mount-proc",
+        "true",
+    ];
+    let status = std::process::Command::new("unshare")
+        .args(arguments)
+        .status();
     status.is_ok_and(|status| status.success())
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn job_sees_only_its_own_processes_paths_and_network() {
     require("python3");
-    assert!(permits_namespaces(), "this test requires a kernel that permits user namespaces");
+    assert!(
+        permits_namespaces(),
+        "this test requires a kernel that permits user namespaces"
+    );
     let result = run("python", LOOK, &json!({})).await;
     let processes: Vec<u64> = serde_json::from_value(result["processes"].clone()).unwrap();
     assert!(processes.len() == 2 && processes[0] == 1, "{result}");
@@ -213,16 +265,29 @@ async fn job_sees_only_its_own_processes_paths_and_network() {
 #[test]
 fn without_namespaces_landlock_restricts_the_job() {
     require("python3");
-    assert!(permits_namespaces(), "this test requires a kernel that permits user namespaces");
+    assert!(
+        permits_namespaces(),
+        "this test requires a kernel that permits user namespaces"
+    );
     let repeat = "echo 0 > /proc/sys/user/max_user_namespaces && ! unshare --user true 2> /dev/null && \
                   exec setpriv --inh-caps=-all --ambient-caps=-all \"$0\" sandbox_blocks_network_foreign_files_and_processes";
     let mut command = std::process::Command::new("unshare");
     command
-        .args(["--user", "--map-user=1000", "--keep-caps", "sh", "-c", repeat])
+        .args([
+            "--user",
+            "--map-user=1000",
+            "--keep-caps",
+            "sh",
+            "-c",
+            repeat,
+        ])
         .arg(std::env::current_exe().unwrap());
     let output = command.output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success() && text.contains("1 passed"), "{output:?}");
+    assert!(
+        output.status.success() && text.contains("1 passed"),
+        "{output:?}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -234,18 +299,30 @@ async fn job_cannot_make_the_node_read_another_file() {
     let script = format!("ln -s {path} .orlog-failed; echo done");
     let result = run("sh", &script, &json!({})).await;
     assert_eq!(result, json!({ "text": "done" }));
-    assert_eq!(run("sh", "mkfifo .orlog-failed; echo done", &json!({})).await, json!({ "text": "done" }));
+    assert_eq!(
+        run("sh", "mkfifo .orlog-failed; echo done", &json!({})).await,
+        json!({ "text": "done" })
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn sandbox_allows_configured_paths() {
     let dir = tempfile::tempdir().unwrap();
-    std::fs::set_permissions(dir.path(), std::os::unix::fs::PermissionsExt::from_mode(0o777)).unwrap();
+    std::fs::set_permissions(
+        dir.path(),
+        std::os::unix::fs::PermissionsExt::from_mode(0o777),
+    )
+    .unwrap();
     let path = dir.path().display().to_string();
     let upstream: Upstream = upstream(&json!({ "write": [path], "isolation": "best_effort" }));
     let script = format!("echo made > {path}/film && cat {path}/film");
-    let result = perform(&upstream, &job("sh", 1, &script, &json!({}))).await.unwrap();
+    let result = perform(&upstream, &job("sh", 1, &script, &json!({})))
+        .await
+        .unwrap();
     assert_eq!(result.payload, json!({ "text": "made" }));
-    assert_eq!(std::fs::read_to_string(dir.path().join("film")).unwrap(), "made\n");
+    assert_eq!(
+        std::fs::read_to_string(dir.path().join("film")).unwrap(),
+        "made\n"
+    );
     assert_eq!(run("sh", "cat", &json!({ "args": "é" })).await["args"], "é");
 }

@@ -14,11 +14,18 @@ async fn documented_example_works() {
     let dirs = Dirs::new(&[]);
     let token = dirs.path("token");
     std::fs::write(&token, "canary-5be7").unwrap();
-    let config =
-        with(&block("script.md", "jobs.toml"), "env:REPORTS_TOKEN", &format!("file:{}", token.display()));
+    let config = with(
+        &block("script.md", "jobs.toml"),
+        "env:REPORTS_TOKEN",
+        &format!("file:{}", token.display()),
+    );
     dirs.describe(
         "jobs",
-        &with(&config, "network = false", &format!("helper = {HELPER:?}\nnetwork = false")),
+        &with(
+            &config,
+            "network = false",
+            &format!("helper = {HELPER:?}\nnetwork = false"),
+        ),
     );
     dirs.define("report", &block("script.md", "report.saga.yaml"));
     std::fs::remove_file(dirs.path("definitions").join("payment.saga.yaml")).unwrap();
@@ -31,14 +38,22 @@ async fn documented_example_works() {
     assert_eq!(status, StatusCode::ACCEPTED, "{response}");
     let saga = node.end_of("", "report", "r-1").await;
     assert_eq!(saga["status"], "completed", "{saga}");
-    assert_eq!(saga["state"]["flow"]["results"]["sum"], json!({ "total": 7, "currency": "EUR" }));
+    assert_eq!(
+        saga["state"]["flow"]["results"]["sum"],
+        json!({ "total": 7, "currency": "EUR" })
+    );
     let written = node.get("/v1/sagas/report/r-1/job-logs").await;
     let jobs = written["items"].as_array().unwrap().iter();
-    let first: Vec<_> = jobs.map(|job| (job["effect"].clone(), job["log"][0]["text"].clone())).collect();
+    let first: Vec<_> = jobs
+        .map(|job| (job["effect"].clone(), job["log"][0]["text"].clone()))
+        .collect();
     let expected = [
         (json!("job.python"), json!("summing 3 rows")),
         (json!("report.render"), json!("rendering {\"fine\":true}")),
     ];
     assert_eq!(first, expected);
-    assert_eq!(node.get("/v1/sagas/report/r-2/job-logs").await, json!({ "items": [] }));
+    assert_eq!(
+        node.get("/v1/sagas/report/r-2/job-logs").await,
+        json!({ "items": [] })
+    );
 }

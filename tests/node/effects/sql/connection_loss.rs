@@ -55,18 +55,40 @@ async fn lost_commit_response_is_resolved_by_the_marker() {
     let direct = database.upstream(&take);
     perform(&direct, "x.take", 1, json!({})).await.unwrap();
     let url = std::fs::read_to_string(database.url.strip_prefix("file:").unwrap()).unwrap();
-    let proxied_url = url.replace(&format!(":{}/", server.port), &format!(":{}/", cut(server.port).await));
-    let proxied = Database { dialect: "postgres", url: server.secret(&proxied_url), _dir: None };
+    let proxied_url = url.replace(
+        &format!(":{}/", server.port),
+        &format!(":{}/", cut(server.port).await),
+    );
+    let proxied = Database {
+        dialect: "postgres",
+        url: server.secret(&proxied_url),
+        _dir: None,
+    };
     let config = json!({ "database": "postgres", "url": proxied.url, "effects": take });
     let config: orlog_effect::providers::sql::SqlConfig = serde_json::from_value(config).unwrap();
     let upstream = Arc::new(config.upstream(UpstreamSite::new("shop")).unwrap());
-    troubled(perform(&upstream, "x.take", 2, json!({})).await, TransientCause::ResponseLost);
+    troubled(
+        perform(&upstream, "x.take", 2, json!({})).await,
+        TransientCause::ResponseLost,
+    );
     assert_eq!(database.free().await, json!(7));
     let item = order("x.take", 2, json!({}));
     let done = ProbeResult::Done(Reply::from(json!({ "free": 7 })));
     assert_eq!(direct.provider.probe(&item, PROBE).await, done);
-    assert_eq!(perform(&direct, "x.take", 2, json!({})).await.unwrap().payload, json!({ "free": 7 }));
-    assert_eq!(direct.provider.probe(&order("x.take", 3, json!({})), PROBE).await, ProbeResult::NotDone);
+    assert_eq!(
+        perform(&direct, "x.take", 2, json!({}))
+            .await
+            .unwrap()
+            .payload,
+        json!({ "free": 7 })
+    );
+    assert_eq!(
+        direct
+            .provider
+            .probe(&order("x.take", 3, json!({})), PROBE)
+            .await,
+        ProbeResult::NotDone
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -79,9 +101,18 @@ async fn connection_loss_during_commit_is_in_doubt_until_the_marker_resolves_it(
     database
         .run("CREATE CONSTRAINT TRIGGER last AFTER UPDATE ON stock DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION die()")
         .await;
-    let upstream =
-        database.upstream(&json!({ "x.take": { "statement": "UPDATE stock SET free = free - 1" } }));
-    troubled(perform(&upstream, "x.take", 1, json!({})).await, TransientCause::ResponseLost);
-    assert_eq!(upstream.provider.probe(&order("x.take", 1, json!({})), PROBE).await, ProbeResult::NotDone);
+    let upstream = database
+        .upstream(&json!({ "x.take": { "statement": "UPDATE stock SET free = free - 1" } }));
+    troubled(
+        perform(&upstream, "x.take", 1, json!({})).await,
+        TransientCause::ResponseLost,
+    );
+    assert_eq!(
+        upstream
+            .provider
+            .probe(&order("x.take", 1, json!({})), PROBE)
+            .await,
+        ProbeResult::NotDone
+    );
     assert_eq!(database.free().await, json!(9));
 }

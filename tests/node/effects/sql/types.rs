@@ -7,20 +7,38 @@ use super::{Database, failed, perform, postgres, sqlite};
 /// Inserts values by name and reads them again.
 async fn there_and_back(database: &Database, columns: &[(&str, &str)], values: &Value) -> Value {
     let list = |each: fn(&str, &str) -> String| {
-        columns.iter().map(|(name, kind)| each(name, kind)).collect::<Vec<_>>().join(", ")
+        columns
+            .iter()
+            .map(|(name, kind)| each(name, kind))
+            .collect::<Vec<_>>()
+            .join(", ")
     };
-    database.run(&format!("CREATE TABLE t ({})", list(|name, kind| format!("{name} {kind}")))).await;
-    let insert = format!("INSERT INTO t VALUES ({})", list(|name, _| format!(":{name}")));
+    database
+        .run(&format!(
+            "CREATE TABLE t ({})",
+            list(|name, kind| format!("{name} {kind}"))
+        ))
+        .await;
+    let insert = format!(
+        "INSERT INTO t VALUES ({})",
+        list(|name, _| format!(":{name}"))
+    );
     let upstream = database.upstream(&json!({ "x.put": { "statement": insert } }));
-    perform(&upstream, "x.put", 1, values.clone()).await.unwrap();
+    perform(&upstream, "x.put", 1, values.clone())
+        .await
+        .unwrap();
     database.run("SELECT * FROM t").await[0].clone()
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn postgres_round_trips_every_type() {
     let database = postgres().await;
-    database.run("CREATE TYPE mood AS ENUM ('fine', 'ill')").await;
-    database.run("CREATE DOMAIN cents AS bigint CHECK (VALUE >= 0)").await;
+    database
+        .run("CREATE TYPE mood AS ENUM ('fine', 'ill')")
+        .await;
+    database
+        .run("CREATE DOMAIN cents AS bigint CHECK (VALUE >= 0)")
+        .await;
     let columns = [
         ("a", "int"),
         ("b", "bigint"),
@@ -71,10 +89,25 @@ async fn postgres_rejects_unsupported_types_before_executing() {
         "x.text": { "statement": "INSERT INTO t VALUES (:a, :b) RETURNING host(b) AS b", "answer": "row" },
     }));
     let values = json!({ "a": 1, "b": "10.0.0.1" });
-    let message = failed(perform(&upstream, "x.put", 1, values.clone()).await, "unreadable_column");
-    assert!(message.contains("INET") && message.contains("cast it to text"), "{message}");
-    assert_eq!(database.run("SELECT count(*) AS n FROM t").await, json!([{ "n": 0 }]));
-    assert_eq!(perform(&upstream, "x.text", 2, values).await.unwrap().payload, json!({ "b": "10.0.0.1" }));
+    let message = failed(
+        perform(&upstream, "x.put", 1, values.clone()).await,
+        "unreadable_column",
+    );
+    assert!(
+        message.contains("INET") && message.contains("cast it to text"),
+        "{message}"
+    );
+    assert_eq!(
+        database.run("SELECT count(*) AS n FROM t").await,
+        json!([{ "n": 0 }])
+    );
+    assert_eq!(
+        perform(&upstream, "x.text", 2, values)
+            .await
+            .unwrap()
+            .payload,
+        json!({ "b": "10.0.0.1" })
+    );
     let invalid = json!({ "a": "seven", "b": "10.0.0.1" });
     failed(perform(&upstream, "x.text", 3, invalid).await, "22P02");
 }
@@ -112,11 +145,21 @@ async fn mariadb_round_trips_every_type() {
 #[tokio::test(flavor = "multi_thread")]
 async fn sqlite_round_trips_values() {
     let database = sqlite();
-    let columns =
-        [("a", "integer"), ("b", "real"), ("c", "text"), ("d", "boolean"), ("e", "blob"), ("f", "text")];
-    let values = json!({ "a": i64::MAX, "b": 0.5, "c": "é", "d": true, "e": null, "f": [1, { "x": "y" }] });
+    let columns = [
+        ("a", "integer"),
+        ("b", "real"),
+        ("c", "text"),
+        ("d", "boolean"),
+        ("e", "blob"),
+        ("f", "text"),
+    ];
+    let values =
+        json!({ "a": i64::MAX, "b": 0.5, "c": "é", "d": true, "e": null, "f": [1, { "x": "y" }] });
     let mut expected = values.clone();
     expected["f"] = json!("[1,{\"x\":\"y\"}]");
     assert_eq!(there_and_back(&database, &columns, &values).await, expected);
-    assert_eq!(database.run("SELECT x'00ff' AS b").await, json!([{ "b": "AP8=" }]));
+    assert_eq!(
+        database.run("SELECT x'00ff' AS b").await,
+        json!([{ "b": "AP8=" }])
+    );
 }

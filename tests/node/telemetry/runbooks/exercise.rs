@@ -27,21 +27,33 @@ fn rules() -> String {
         if line.trim().starts_with("for: ") {
             return line.split("for: ").next().unwrap().to_owned() + WAIT;
         }
-        let line =
-            ["_seconds) > 300", "_seconds) > 60"].iter().fold(line.to_owned(), |l, age| l.replace(age, OLD));
-        ["[10m]", "[5m]"].iter().fold(line, |line, window| line.replace(window, &format!("[{WINDOW}]")))
+        let line = ["_seconds) > 300", "_seconds) > 60"]
+            .iter()
+            .fold(line.to_owned(), |l, age| l.replace(age, OLD));
+        ["[10m]", "[5m]"].iter().fold(line, |line, window| {
+            line.replace(window, &format!("[{WINDOW}]"))
+        })
     };
     text.lines().map(sooner).collect::<Vec<_>>().join("\n")
 }
 
 /// Returns the commands of a page: those that inspect, and those that fix.
 fn commands(page: &str) -> (Vec<String>, Vec<String>) {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/runbooks").join(page);
-    let text = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("docs/runbooks")
+        .join(page);
+    let text = std::fs::read_to_string(&path)
+        .unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     let (inspect, cure) = text.split_once("\n## Resolution\n").unwrap();
     let fenced = |part: &str| {
-        let blocks = part.split("```sh\n").skip(1).map(|block| block.split("```").next().unwrap());
-        let lines = blocks.flat_map(str::lines).map(str::trim).filter(|line| !line.is_empty());
+        let blocks = part
+            .split("```sh\n")
+            .skip(1)
+            .map(|block| block.split("```").next().unwrap());
+        let lines = blocks
+            .flat_map(str::lines)
+            .map(str::trim)
+            .filter(|line| !line.is_empty());
         lines.map(str::to_owned).collect()
     };
     (fenced(inspect), fenced(cure))
@@ -74,7 +86,11 @@ impl RunbookExercise<Node> {
         let prometheus = Server::prometheus_of(&[&node.url], SCRAPE, Some(&rules()));
         let (url, dir) = (node.url.clone(), node.dir.path().to_owned());
         // An increase needs two scrapes.
-        prometheus.until("count_over_time(orlog_node_accepting[1m]) > 1", |all| !all.is_empty()).await;
+        prometheus
+            .until("count_over_time(orlog_node_accepting[1m]) > 1", |all| {
+                !all.is_empty()
+            })
+            .await;
         Self::on(node, (url, dir), prometheus, (page, alert)).await
     }
 
@@ -89,8 +105,16 @@ impl<N> RunbookExercise<N> {
     pub(super) async fn begin_on(node: N, urls: &[&str], page: &str, alert: &'static str) -> Self {
         // A node whose bus does not respond answers a scrape after one second.
         let prometheus = Server::prometheus_of(urls, SCRAPE * 2, Some(&rules()));
-        prometheus.until("orlog_bus_available == 1", |all| all.len() == urls.len()).await;
-        Self::on(node, (urls[0].to_owned(), std::env::temp_dir()), prometheus, (page, alert)).await
+        prometheus
+            .until("orlog_bus_available == 1", |all| all.len() == urls.len())
+            .await;
+        Self::on(
+            node,
+            (urls[0].to_owned(), std::env::temp_dir()),
+            prometheus,
+            (page, alert),
+        )
+        .await
     }
 
     async fn on(
@@ -101,8 +125,19 @@ impl<N> RunbookExercise<N> {
     ) -> Self {
         let (inspect, cure) = commands(page);
         assert!(!inspect.is_empty(), "{page} says what to look at");
-        let exercise = Self { node, prometheus, url, dir, alert, inspect, cure };
-        assert!(!exercise.fires().await, "{alert} fires before anything is wrong");
+        let exercise = Self {
+            node,
+            prometheus,
+            url,
+            dir,
+            alert,
+            inspect,
+            cure,
+        };
+        assert!(
+            !exercise.fires().await,
+            "{alert} fires before anything is wrong"
+        );
         exercise
     }
 
@@ -111,11 +146,18 @@ impl<N> RunbookExercise<N> {
     }
 
     async fn fires(&self) -> bool {
-        !self.prometheus.query(&self.firing()).await.unwrap().is_empty()
+        !self
+            .prometheus
+            .query(&self.firing())
+            .await
+            .unwrap()
+            .is_empty()
     }
 
     pub(super) async fn until_it_fires(&self) {
-        self.prometheus.until(&self.firing(), |alerts| !alerts.is_empty()).await;
+        self.prometheus
+            .until(&self.firing(), |alerts| !alerts.is_empty())
+            .await;
     }
 
     pub(super) async fn until_it_resolves(&self) {
@@ -136,18 +178,32 @@ impl<N> RunbookExercise<N> {
 
     /// Waits until the page of the node shows no problem of this check.
     pub(super) async fn finds_nothing(&self, check: &str) {
-        until(&format!("the node reports no problem of {check}"), async || {
-            self.problems().await.iter().all(|found| found["name"] != check).then_some(())
-        })
+        until(
+            &format!("the node reports no problem of {check}"),
+            async || {
+                self.problems()
+                    .await
+                    .iter()
+                    .all(|found| found["name"] != check)
+                    .then_some(())
+            },
+        )
         .await;
     }
 
     /// Returns the failed checks, as the page of the node reads them.
     async fn problems(&self) -> Vec<Value> {
-        let response = client().get(format!("{}/admin/diagnostics", self.url)).send().await.unwrap();
+        let response = client()
+            .get(format!("{}/admin/diagnostics", self.url))
+            .send()
+            .await
+            .unwrap();
         let response: Value = response.json().await.unwrap();
         let checks = response["checks"].as_array().unwrap().iter();
-        checks.filter(|check| check["status"] != "ok").cloned().collect()
+        checks
+            .filter(|check| check["status"] != "ok")
+            .cloned()
+            .collect()
     }
 
     /// Runs the inspecting commands until each prints its expected texts.
@@ -182,9 +238,19 @@ impl<N> RunbookExercise<N> {
         let path = format!("{}:{path}", bin.parent().unwrap().display());
         let mut shell = Command::new("/bin/sh");
         shell.args(["-ec", command]).current_dir(&self.dir);
-        let environment = [("PATH", path.as_str()), ("ORLOG_URL", &self.url), ("ORLOG_TENANT", "acme")];
-        shell.envs(environment).env("USER", "operator").env_remove("ORLOG_CONFIG").env_remove("ORLOG_OUTPUT");
-        let output = tokio::task::spawn_blocking(move || shell.output().unwrap()).await.unwrap();
+        let environment = [
+            ("PATH", path.as_str()),
+            ("ORLOG_URL", &self.url),
+            ("ORLOG_TENANT", "acme"),
+        ];
+        shell
+            .envs(environment)
+            .env("USER", "operator")
+            .env_remove("ORLOG_CONFIG")
+            .env_remove("ORLOG_OUTPUT");
+        let output = tokio::task::spawn_blocking(move || shell.output().unwrap())
+            .await
+            .unwrap();
         let printed = [output.stdout, output.stderr].concat();
         let printed = String::from_utf8(printed).unwrap();
         assert!(output.status.success(), "{command}: {printed}");

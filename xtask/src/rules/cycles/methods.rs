@@ -48,30 +48,60 @@ pub(super) fn read(source: &Source) -> (Vec<Method>, Vec<Receiver>) {
 fn read_impl(block: &ItemImpl, methods: &mut Vec<Method>, receivers: &mut Vec<Receiver>) {
     let own = type_path(&block.self_ty);
     for item in &block.items {
-        let ImplItem::Fn(function) = item else { continue };
+        let ImplItem::Fn(function) = item else {
+            continue;
+        };
         receivers.extend(parameters(&function.sig, lines(function)));
         if let Some(of) = own.clone().filter(|_| block.trait_.is_none()) {
             let line = function.sig.ident.span().start().line;
-            methods.push(Method { of, name: function.sig.ident.to_string(), line });
+            methods.push(Method {
+                of,
+                name: function.sig.ident.to_string(),
+                line,
+            });
         }
     }
     let names = ["self", "Self"].map(str::to_owned);
-    let of_block = |(name, of)| Receiver { lines: lines(block), name, of };
-    receivers
-        .extend(own.into_iter().flat_map(|of| names.clone().map(|name| (name, of.clone()))).map(of_block));
+    let of_block = |(name, of)| Receiver {
+        lines: lines(block),
+        name,
+        of,
+    };
+    receivers.extend(
+        own.into_iter()
+            .flat_map(|of| names.clone().map(|name| (name, of.clone())))
+            .map(of_block),
+    );
 }
 
 /// Returns the type of `name` on a line: the innermost receiver with this name.
-pub(super) fn receiver<'a>(receivers: &'a [Receiver], name: &str, line: usize) -> Option<&'a Receiver> {
-    let in_scope = receivers.iter().filter(|one| one.name == name && one.lines.contains(&line));
+pub(super) fn receiver<'a>(
+    receivers: &'a [Receiver],
+    name: &str,
+    line: usize,
+) -> Option<&'a Receiver> {
+    let in_scope = receivers
+        .iter()
+        .filter(|one| one.name == name && one.lines.contains(&line));
     in_scope.min_by_key(|one| one.lines.end() - one.lines.start())
 }
 
-fn parameters(signature: &Signature, lines: RangeInclusive<usize>) -> impl Iterator<Item = Receiver> {
+fn parameters(
+    signature: &Signature,
+    lines: RangeInclusive<usize>,
+) -> impl Iterator<Item = Receiver> {
     signature.inputs.iter().filter_map(move |input| {
-        let FnArg::Typed(typed) = input else { return None };
-        let Pat::Ident(pattern) = &*typed.pat else { return None };
-        Some(Receiver { lines: lines.clone(), name: pattern.ident.to_string(), of: type_path(&typed.ty)? })
+        let FnArg::Typed(typed) = input else {
+            return None;
+        };
+        let Pat::Ident(pattern) = &*typed.pat else {
+            return None;
+        };
+        Some(Receiver {
+            lines: lines.clone(),
+            name: pattern.ident.to_string(),
+            of: type_path(&typed.ty)?,
+        })
     })
 }
 
@@ -79,7 +109,13 @@ fn parameters(signature: &Signature, lines: RangeInclusive<usize>) -> impl Itera
 fn type_path(of: &Type) -> Option<Vec<String>> {
     match of {
         Type::Reference(reference) => type_path(&reference.elem),
-        Type::Path(path) => Some(path.path.segments.iter().map(|one| one.ident.to_string()).collect()),
+        Type::Path(path) => Some(
+            path.path
+                .segments
+                .iter()
+                .map(|one| one.ident.to_string())
+                .collect(),
+        ),
         _ => None,
     }
 }

@@ -41,11 +41,22 @@ struct Module<'a> {
 impl<'a> Modules<'a> {
     /// Reads the modules of the crate with sources in `dir`.
     pub(super) fn of(dir: &str, files: &[&'a Source]) -> Self {
-        let has_library = files.iter().any(|source| source.path == format!("{dir}lib.rs"));
+        let has_library = files
+            .iter()
+            .any(|source| source.path == format!("{dir}lib.rs"));
         let files: Vec<Module<'a>> = files.iter().map(|source| Module::of(dir, source)).collect();
-        let named = files.iter().enumerate().filter(|(_, module)| module.is_nameable(has_library));
-        let by_name = named.map(|(at, module)| (module.name.clone(), at)).collect();
-        let mut modules = Self { files, by_name, methods: Definitions::new() };
+        let named = files
+            .iter()
+            .enumerate()
+            .filter(|(_, module)| module.is_nameable(has_library));
+        let by_name = named
+            .map(|(at, module)| (module.name.clone(), at))
+            .collect();
+        let mut modules = Self {
+            files,
+            by_name,
+            methods: Definitions::new(),
+        };
         modules.methods = modules.definitions();
         modules
     }
@@ -54,9 +65,16 @@ impl<'a> Modules<'a> {
     fn definitions(&self) -> Definitions {
         let mut definitions = Definitions::new();
         for (file, module) in self.files.iter().enumerate() {
-            for method in module.methods.iter().filter(|method| module.is_code(method.line)) {
+            for method in module
+                .methods
+                .iter()
+                .filter(|method| module.is_code(method.line))
+            {
                 if let Some(of) = self.type_of(file, &method.of) {
-                    definitions.entry((of, method.name.clone())).or_default().insert(file);
+                    definitions
+                        .entry((of, method.name.clone()))
+                        .or_default()
+                        .insert(file);
                 }
             }
         }
@@ -67,9 +85,16 @@ impl<'a> Modules<'a> {
     pub(super) fn dependencies_of(&self, file: usize) -> BTreeMap<usize, usize> {
         let module = &self.files[file];
         let mut arrows = BTreeMap::new();
-        let code = module.source.names.paths.iter().filter(|path| module.is_code(path.line));
+        let code = module
+            .source
+            .names
+            .paths
+            .iter()
+            .filter(|path| module.is_code(path.line));
         for path in code.filter(|path| !path.after_colons) {
-            let home = self.absolute(module, path).and_then(|name| self.home(&name, HOPS));
+            let home = self
+                .absolute(module, path)
+                .and_then(|name| self.home(&name, HOPS));
             if let Some(home) = home.filter(|home| *home != file) {
                 arrows.entry(home).or_insert(path.line);
             }
@@ -90,17 +115,24 @@ impl<'a> Modules<'a> {
             let receiver = methods::receiver(&module.receivers, &call.receiver, call.line)?;
             Some((receiver.of.clone(), &call.method, call.line))
         });
-        let on_paths = names.paths.iter().filter_map(|path| match path.segments.as_slice() {
-            [of, method] if of == "Self" => {
-                let receiver = methods::receiver(&module.receivers, of, path.line)?;
-                Some((receiver.of.clone(), method, path.line))
-            }
-            [of @ .., method] if !of.is_empty() => Some((of.to_vec(), method, path.line)),
-            _ => None,
-        });
-        let homes = on_names.chain(on_paths).filter(|(.., line)| module.is_code(*line));
+        let on_paths = names
+            .paths
+            .iter()
+            .filter_map(|path| match path.segments.as_slice() {
+                [of, method] if of == "Self" => {
+                    let receiver = methods::receiver(&module.receivers, of, path.line)?;
+                    Some((receiver.of.clone(), method, path.line))
+                }
+                [of @ .., method] if !of.is_empty() => Some((of.to_vec(), method, path.line)),
+                _ => None,
+            });
+        let homes = on_names
+            .chain(on_paths)
+            .filter(|(.., line)| module.is_code(*line));
         let homes = homes.filter_map(|(of, method, line)| {
-            let files = self.methods.get(&(self.type_of(file, &of)?, method.clone()))?;
+            let files = self
+                .methods
+                .get(&(self.type_of(file, &of)?, method.clone()))?;
             let home = files.first().filter(|_| files.len() == 1)?;
             (*home != file).then_some((*home, line))
         });
@@ -116,20 +148,40 @@ impl<'a> Modules<'a> {
         }
         let absolute = |path: &Path| self.absolute(module, path);
         let candidates: Vec<Name> = if path.len() > 1 {
-            let path = Path { segments: path.to_vec(), line: 0, inline_depth: 0, after_colons: false };
+            let path = Path {
+                segments: path.to_vec(),
+                line: 0,
+                inline_depth: 0,
+                after_colons: false,
+            };
             absolute(&path).into_iter().collect()
         } else {
-            let imported = |path: &&Path| path.segments.len() > 1 && path.segments.last() == Some(name);
+            let imported =
+                |path: &&Path| path.segments.len() > 1 && path.segments.last() == Some(name);
             let glob = |path: &&Path| path.segments.last().is_some_and(|last| last == "*");
             let paths = &module.source.names.paths;
-            let globs = paths.iter().filter(glob).filter_map(absolute).map(|mut found| {
-                found.pop();
-                [found.as_slice(), std::slice::from_ref(name)].concat()
-            });
-            paths.iter().filter(imported).filter_map(absolute).chain(globs).collect()
+            let globs = paths
+                .iter()
+                .filter(glob)
+                .filter_map(absolute)
+                .map(|mut found| {
+                    found.pop();
+                    [found.as_slice(), std::slice::from_ref(name)].concat()
+                });
+            paths
+                .iter()
+                .filter(imported)
+                .filter_map(absolute)
+                .chain(globs)
+                .collect()
         };
-        let homes = candidates.iter().filter_map(|candidate| self.home(candidate, HOPS));
-        homes.filter(|home| self.files[*home].items.contains(name)).map(|home| (home, name.clone())).next()
+        let homes = candidates
+            .iter()
+            .filter_map(|candidate| self.home(candidate, HOPS));
+        homes
+            .filter(|home| self.files[*home].items.contains(name))
+            .map(|home| (home, name.clone()))
+            .next()
     }
 
     /// Returns the path from the root of the crate; `None` if it leads out of the crate or is a local name.
@@ -158,16 +210,22 @@ impl<'a> Modules<'a> {
     }
 
     fn is_child(&self, parent: &Name, child: &str) -> bool {
-        self.by_name.contains_key(&[parent.as_slice(), &[child.to_owned()]].concat())
+        self.by_name
+            .contains_key(&[parent.as_slice(), &[child.to_owned()]].concat())
     }
 
     /// Returns the file that defines an absolute name: descends through the modules, then through
     /// re-exports.
     fn home(&self, name: &Name, hops: usize) -> Option<usize> {
-        let depth = (0..=name.len()).rev().find(|depth| self.by_name.contains_key(&name[..*depth]))?;
+        let depth = (0..=name.len())
+            .rev()
+            .find(|depth| self.by_name.contains_key(&name[..*depth]))?;
         let file = self.by_name[&name[..depth]];
         let module = &self.files[file];
-        let Some(next) = name.get(depth).filter(|next| hops > 0 && !module.items.contains(*next)) else {
+        let Some(next) = name
+            .get(depth)
+            .filter(|next| hops > 0 && !module.items.contains(*next))
+        else {
             return Some(file);
         };
         if let Some(behind) = module.re_exports.get(next) {
@@ -183,7 +241,11 @@ impl<'a> Modules<'a> {
 
 impl<'a> Module<'a> {
     fn of(dir: &str, source: &'a Source) -> Self {
-        let below = source.path.strip_prefix(dir).unwrap_or_default().trim_end_matches(".rs");
+        let below = source
+            .path
+            .strip_prefix(dir)
+            .unwrap_or_default()
+            .trim_end_matches(".rs");
         let name = match below {
             "lib" | "main" => Vec::new(),
             below => below.split('/').map(str::to_owned).collect(),
@@ -210,7 +272,11 @@ impl<'a> Module<'a> {
     }
 
     fn is_code(&self, line: usize) -> bool {
-        !self.source.is_test_line(line) && !self.re_export_lines.iter().any(|lines| lines.contains(&line))
+        !self.source.is_test_line(line)
+            && !self
+                .re_export_lines
+                .iter()
+                .any(|lines| lines.contains(&line))
     }
 
     fn read_items(&mut self) {
@@ -218,7 +284,8 @@ impl<'a> Module<'a> {
             match item {
                 Item::Use(item) if !matches!(item.vis, Visibility::Inherited) => {
                     let span = item.span();
-                    self.re_export_lines.push(span.start().line..=span.end().line);
+                    self.re_export_lines
+                        .push(span.start().line..=span.end().line);
                     self.pass_on(&item.tree, &Vec::new());
                 }
                 _ => self.items.extend(item_name(item)),
@@ -231,17 +298,30 @@ impl<'a> Module<'a> {
         match tree {
             UseTree::Path(path) => self.pass_on(&path.tree, &with(&path.ident)),
             UseTree::Name(name) if name.ident == "self" => {
-                self.re_exports
-                    .extend(prefix.last().cloned().map(|last| (last, self.seen_from_root(prefix))));
+                self.re_exports.extend(
+                    prefix
+                        .last()
+                        .cloned()
+                        .map(|last| (last, self.seen_from_root(prefix))),
+                );
             }
             UseTree::Name(name) => {
-                self.re_exports.insert(name.ident.to_string(), self.seen_from_root(&with(&name.ident)));
+                self.re_exports.insert(
+                    name.ident.to_string(),
+                    self.seen_from_root(&with(&name.ident)),
+                );
             }
             UseTree::Rename(rename) => {
-                self.re_exports.insert(rename.rename.to_string(), self.seen_from_root(&with(&rename.ident)));
+                self.re_exports.insert(
+                    rename.rename.to_string(),
+                    self.seen_from_root(&with(&rename.ident)),
+                );
             }
             UseTree::Glob(_) => self.globs.push(self.seen_from_root(prefix)),
-            UseTree::Group(group) => group.items.iter().for_each(|tree| self.pass_on(tree, prefix)),
+            UseTree::Group(group) => group
+                .items
+                .iter()
+                .for_each(|tree| self.pass_on(tree, prefix)),
         }
     }
 

@@ -50,13 +50,23 @@ impl NatsJobStream {
         signer: Arc<Signer>,
         subscription: JobSubscription,
     ) -> Result<Self, Error> {
-        let mut jobs = Self { stream, subscription, consumer: None, batch: None, signer };
+        let mut jobs = Self {
+            stream,
+            subscription,
+            consumer: None,
+            batch: None,
+            signer,
+        };
         jobs.consumer = Some(jobs.make().await?);
         Ok(jobs)
     }
 
     async fn make(&self) -> Result<Consumer<pull::Config>, Error> {
-        let JobSubscription { effect, tenants, ack_wait } = &self.subscription;
+        let JobSubscription {
+            effect,
+            tenants,
+            ack_wait,
+        } = &self.subscription;
         let of = |tenant| subject::filters(tenant, SubjectKind::Effect, Some(effect.as_str()));
         let filters = match tenants {
             Some(tenants) => tenants.iter().flat_map(|tenant| of(Some(tenant))).collect(),
@@ -72,7 +82,10 @@ impl NatsJobStream {
             max_ack_pending: MAX_ACK_PENDING,
             ..Default::default()
         };
-        self.stream.create_consumer(config).await.map_err(unavailable)
+        self.stream
+            .create_consumer(config)
+            .await
+            .map_err(unavailable)
     }
 
     /// Returns the next authentic job of the current fetch; `None` if the fetch has ended.
@@ -96,8 +109,10 @@ impl NatsJobStream {
                 return None;
             }
         };
-        let (sequence, deliveries) =
-            message.info().map(|info| (info.stream_sequence, info.delivered)).ok()?;
+        let (sequence, deliveries) = message
+            .info()
+            .map(|info| (info.stream_sequence, info.delivered))
+            .ok()?;
         let (message, acker) = message.split();
         Some(Job {
             message: from_nats(message),
@@ -113,7 +128,12 @@ impl NatsJobStream {
         }
         let consumer = self.consumer.as_ref().ok_or("no consumer exists")?;
         let until = Instant::now() + EXPIRES + EXPIRY_GRACE;
-        let batch = consumer.batch().max_messages(max).expires(EXPIRES).messages().await;
+        let batch = consumer
+            .batch()
+            .max_messages(max)
+            .expires(EXPIRES)
+            .messages()
+            .await;
         self.batch = Some((batch.map_err(|error| chain(&error))?, until));
         Ok(())
     }

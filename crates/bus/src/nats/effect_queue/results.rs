@@ -29,7 +29,11 @@ impl NatsResultStream {
     /// Opens the stream after its current last message.
     pub(super) async fn open(stream: StreamHandle<()>, signer: Arc<Signer>) -> Result<Self, Error> {
         let reader = start(&stream).await?;
-        Ok(Self { stream, reader, signer })
+        Ok(Self {
+            stream,
+            reader,
+            signer,
+        })
     }
 }
 
@@ -51,7 +55,9 @@ impl ResultStream for NatsResultStream {
         loop {
             match self.reader.next().await {
                 ReaderEvent::Messages { messages, .. } => {
-                    let authentic = messages.iter().filter(|s| self.signer.verify(&s.message).is_ok());
+                    let authentic = messages
+                        .iter()
+                        .filter(|s| self.signer.verify(&s.message).is_ok());
                     let results: Vec<_> = authentic.map(|s| s.message.as_ref().clone()).collect();
                     if !results.is_empty() {
                         return results;
@@ -59,7 +65,10 @@ impl ResultStream for NatsResultStream {
                 }
                 ReaderEvent::CaughtUp(_) => {}
                 ReaderEvent::Broken(reason) => {
-                    tracing::warn!(error = reason, "effect result subscription failed; retrying");
+                    tracing::warn!(
+                        error = reason,
+                        "effect result subscription failed; retrying"
+                    );
                     tokio::time::sleep(PAUSE).await;
                     if let Ok(reader) = start(&self.stream).await {
                         self.reader = reader;

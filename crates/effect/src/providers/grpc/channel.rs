@@ -85,10 +85,13 @@ impl GrpcError {
             Self::ConnectionLost(reason) => {
                 ProviderError::response_lost("transport", format!("{label}: {reason}"))
             }
-            Self::ResponseTooLarge => {
-                ProviderError::response_lost("transport", format!("{label}: the response is too large"))
+            Self::ResponseTooLarge => ProviderError::response_lost(
+                "transport",
+                format!("{label}: the response is too large"),
+            ),
+            Self::Status(status) => {
+                ProviderError::response_lost("transport", format!("{label}: {status}"))
             }
-            Self::Status(status) => ProviderError::response_lost("transport", format!("{label}: {status}")),
         }
     }
 }
@@ -100,7 +103,8 @@ impl GrpcChannel {
     }
 
     pub(crate) fn channel(&self) -> Result<Channel, ProviderError> {
-        self.made.get(|read| self.endpoint.channel(read).map_err(|error| chain(&error)))
+        self.made
+            .get(|read| self.endpoint.channel(read).map_err(|error| chain(&error)))
     }
 
     /// Sends a message and waits for the response message.
@@ -111,39 +115,51 @@ impl GrpcChannel {
                 "the request has {length} bytes, the limit is {limit}"
             )));
         }
-        let path: PathAndQuery = call.path.parse().expect("service and method names are valid paths");
+        let path: PathAndQuery = call
+            .path
+            .parse()
+            .expect("service and method names are valid paths");
         let mut request = Request::new(Bytes::from(call.message));
         *request.metadata_mut() = MetadataMap::from_headers(call.headers);
         request.set_timeout(call.timeout.min(LONGEST));
         let mut grpc = Grpc::new(channel).max_decoding_message_size(self.endpoint.max_response);
-        grpc.ready().await.map_err(|error| fault(Status::from_error(Box::new(error))))?;
-        let mut responses =
-            grpc.server_streaming(request, path, BytesCodec).await.map_err(fault)?.into_inner();
+        grpc.ready()
+            .await
+            .map_err(|error| fault(Status::from_error(Box::new(error))))?;
+        let mut responses = grpc
+            .server_streaming(request, path, BytesCodec)
+            .await
+            .map_err(fault)?
+            .into_inner();
         // The size limit applies only here: a status before the first message comes from the upstream.
-        let response = responses.message().await.map_err(|status| match status.code() {
-            Code::OutOfRange if status.message().contains("message length too large") => {
-                GrpcError::ResponseTooLarge
-            }
-            _ => fault(status),
-        })?;
+        let response = responses
+            .message()
+            .await
+            .map_err(|status| match status.code() {
+                Code::OutOfRange if status.message().contains("message length too large") => {
+                    GrpcError::ResponseTooLarge
+                }
+                _ => fault(status),
+            })?;
         match (response, responses.message().await.map_err(fault)?) {
             (Some(response), None) => Ok(response),
-            (None, _) => {
-                Err(GrpcError::ConnectionLost("the upstream returned OK without a message".to_owned()))
-            }
-            (Some(_), Some(_)) => {
-                Err(GrpcError::ConnectionLost("the upstream returned more than one message".to_owned()))
-            }
+            (None, _) => Err(GrpcError::ConnectionLost(
+                "the upstream returned OK without a message".to_owned(),
+            )),
+            (Some(_), Some(_)) => Err(GrpcError::ConnectionLost(
+                "the upstream returned more than one message".to_owned(),
+            )),
         }
     }
 }
 
 impl GrpcEndpoint {
     fn channel(&self, [ca, cert, key]: &Certificates) -> Result<Channel, tonic::transport::Error> {
-        let mut endpoint = Endpoint::from_shared(self.endpoint.as_str().trim_end_matches('/').to_owned())?
-            .user_agent(concat!("orlog/", env!("CARGO_PKG_VERSION")))?
-            .http2_keep_alive_interval(KEEP_ALIVE)
-            .keep_alive_timeout(KEEP_ALIVE);
+        let mut endpoint =
+            Endpoint::from_shared(self.endpoint.as_str().trim_end_matches('/').to_owned())?
+                .user_agent(concat!("orlog/", env!("CARGO_PKG_VERSION")))?
+                .http2_keep_alive_interval(KEEP_ALIVE)
+                .keep_alive_timeout(KEEP_ALIVE);
         if self.endpoint.scheme() == "https" {
             let tls = ClientTlsConfig::new().timeout(CONNECT_TIMEOUT);
             let tls = match ca {
@@ -151,7 +167,9 @@ impl GrpcEndpoint {
                 None => tls.with_native_roots(),
             };
             let tls = match (cert, key) {
-                (Some(cert), Some(key)) => tls.identity(Identity::from_pem(cert.expose(), key.expose())),
+                (Some(cert), Some(key)) => {
+                    tls.identity(Identity::from_pem(cert.expose(), key.expose()))
+                }
                 (Some(_) | None, _) => tls,
             };
             endpoint = endpoint.tls_config(tls)?;
@@ -163,9 +181,18 @@ impl GrpcEndpoint {
 }
 
 /// Connects to exactly the checked addresses.
-async fn dial(uri: Uri, guarded: bool) -> Result<TokioIo<TcpStream>, Box<dyn StdError + Send + Sync>> {
+async fn dial(
+    uri: Uri,
+    guarded: bool,
+) -> Result<TokioIo<TcpStream>, Box<dyn StdError + Send + Sync>> {
     let host = uri.host().unwrap_or_default().trim_matches(['[', ']']);
-    let port = uri.port_u16().unwrap_or(if uri.scheme_str() == Some("https") { 443 } else { 80 });
+    let port = uri
+        .port_u16()
+        .unwrap_or(if uri.scheme_str() == Some("https") {
+            443
+        } else {
+            80
+        });
     let connected = async {
         let found: Vec<SocketAddr> = tokio::net::lookup_host((host, port)).await?.collect();
         if guarded {
@@ -189,7 +216,9 @@ fn fault(status: Status) -> GrpcError {
     if STATUS_OF_PROXY.contains(&status.message()) {
         return GrpcError::ConnectionLost(status.message().to_owned());
     }
-    let Some(source) = status.source() else { return GrpcError::Status(Box::new(status)) };
+    let Some(source) = status.source() else {
+        return GrpcError::Status(Box::new(status));
+    };
     if let Some(denied) = egress::egress_error(source) {
         return GrpcError::Forbidden(denied.clone());
     }

@@ -110,16 +110,32 @@ impl UpstreamConfig for GrpcConfig {
     fn upstream(&self, site: UpstreamSite<'_>) -> Result<Upstream, Error> {
         let invalid = |reason: String| Error::upstream(site.name, reason);
         let endpoint = self.grpc_endpoint().map_err(invalid)?;
-        self.auth.as_ref().map_or(Ok(()), HttpAuthConfig::check).map_err(invalid)?;
+        self.auth
+            .as_ref()
+            .map_or(Ok(()), HttpAuthConfig::check)
+            .map_err(invalid)?;
         let (source, fingerprint) = self.source(site.dir).map_err(invalid)?;
         let compile = |_: &EffectName, config: &GrpcEffectConfig| config.operation(&source);
         let operations = Operations::new(site.name, "method", &self.effects, compile)?;
         let effects = operations.effects();
         let grpc = Grpc::new(endpoint, source, self.auth.clone(), operations)?;
         let policy = self.policy(Policy::default());
-        let mut upstream = self.finish(Upstream::effects(site.name, effects, Arc::new(grpc), policy));
-        upstream.origin.get_or_insert_default().push_str(&fingerprint);
-        narrow(upstream, self.effects.iter().map(|(effect, config)| (effect, &config.contexts)))
+        let mut upstream = self.finish(Upstream::effects(
+            site.name,
+            effects,
+            Arc::new(grpc),
+            policy,
+        ));
+        upstream
+            .origin
+            .get_or_insert_default()
+            .push_str(&fingerprint);
+        narrow(
+            upstream,
+            self.effects
+                .iter()
+                .map(|(effect, config)| (effect, &config.contexts)),
+        )
     }
 }
 
@@ -136,12 +152,15 @@ impl GrpcConfig {
         }
         if let Some(egress) = &self.egress {
             let checked = match &self.tenants {
-                Some(tenants) => tenants.iter().try_for_each(|tenant| egress.check(tenant, &endpoint)),
+                Some(tenants) => tenants
+                    .iter()
+                    .try_for_each(|tenant| egress.check(tenant, &endpoint)),
                 None => egress.check_any_tenant(&endpoint),
             };
             checked.map_err(|denied| format!("invalid endpoint: {denied}"))?;
         }
-        let limit_or_default = |limit: Option<NonZeroUsize>| limit.map_or(MAX_MESSAGE, NonZeroUsize::get);
+        let limit_or_default =
+            |limit: Option<NonZeroUsize>| limit.map_or(MAX_MESSAGE, NonZeroUsize::get);
         Ok(GrpcEndpoint {
             endpoint,
             tls,
@@ -155,23 +174,32 @@ impl GrpcConfig {
     fn source(&self, dir: &Path) -> Result<(DescriptorSource, String), String> {
         let Some(file) = self.descriptors.as_ref().filter(|_| !self.reflection) else {
             return match (self.reflection, &self.descriptors) {
-                (true, None) => Ok((DescriptorSource::Reflection(Reflection::default()), String::new())),
+                (true, None) => Ok((
+                    DescriptorSource::Reflection(Reflection::default()),
+                    String::new(),
+                )),
                 (true, Some(_)) => {
                     Err("descriptors and reflection are mutually exclusive; remove one".to_owned())
                 }
-                (false, _) => Err("message descriptors are missing; set descriptors = \"file.pb\" \
+                (false, _) => Err(
+                    "message descriptors are missing; set descriptors = \"file.pb\" \
                                    or reflection = true"
-                    .to_owned()),
+                        .to_owned(),
+                ),
             };
         };
         let path = dir.join(file);
         let displayed = path.display();
         let remedy = "generate them with protoc --include_imports --descriptor_set_out";
-        let bytes = std::fs::read(&path)
-            .map_err(|error| format!("cannot read the descriptors {displayed}: {error}; {remedy}"))?;
+        let bytes = std::fs::read(&path).map_err(|error| {
+            format!("cannot read the descriptors {displayed}: {error}; {remedy}")
+        })?;
         let schema = Schema::decode(&bytes)
             .map_err(|reason| format!("invalid descriptors {displayed}: {reason}; {remedy}"))?;
-        Ok((DescriptorSource::File(Arc::new(schema)), hex::encode(Sha256::digest(&bytes))))
+        Ok((
+            DescriptorSource::File(Arc::new(schema)),
+            hex::encode(Sha256::digest(&bytes)),
+        ))
     }
 }
 
@@ -185,9 +213,17 @@ impl GrpcEffectConfig {
         };
         let message = message.compile(source)?;
         check_rules(&self.responses)?;
-        let probe = self.probe.as_ref().map(|probe| probe.compile(source)).transpose();
+        let probe = self
+            .probe
+            .as_ref()
+            .map(|probe| probe.compile(source))
+            .transpose();
         let probe = probe.map_err(|reason| format!("probe: {reason}"))?;
-        Ok(GrpcOperation { message, responses: self.responses.clone(), probe: probe.map(Box::new) })
+        Ok(GrpcOperation {
+            message,
+            responses: self.responses.clone(),
+            probe: probe.map(Box::new),
+        })
     }
 }
 
@@ -202,7 +238,10 @@ impl GrpcProbeConfig {
         };
         let message = message.compile(source)?;
         check_probe_rules(&self.responses, PROBE_EXAMPLE)?;
-        Ok(GrpcProbe { message, responses: self.responses.clone() })
+        Ok(GrpcProbe {
+            message,
+            responses: self.responses.clone(),
+        })
     }
 }
 
@@ -211,7 +250,8 @@ impl MessageConfig<'_> {
         let method: MethodName = self.method.parse()?;
         if let DescriptorSource::File(schema) = source {
             let described = schema.method(&method)?;
-            self.key_field.map_or(Ok(()), |path| check_path(&described.input(), path))?;
+            self.key_field
+                .map_or(Ok(()), |path| check_path(&described.input(), path))?;
         }
         let is_reserved = |name: &&String| {
             name.starts_with("grpc-")
@@ -224,20 +264,30 @@ impl MessageConfig<'_> {
         let metadata = parse_headers(self.metadata)?;
         let body = self.body.map(JsonTemplate::parse).transpose();
         let body = body.map_err(|reason| format!("invalid body: {reason}"))?;
-        Ok(MessageTemplate { method, metadata, body, key_field: self.key_field.cloned() })
+        Ok(MessageTemplate {
+            method,
+            metadata,
+            body,
+            key_field: self.key_field.cloned(),
+        })
     }
 }
 
 fn endpoint(text: &str) -> Result<Url, String> {
     let url = Url::parse(text).map_err(|error| error.to_string())?;
     if !matches!(url.scheme(), "http" | "https") {
-        return Err(format!("the scheme {:?} is not http or https", url.scheme()));
+        return Err(format!(
+            "the scheme {:?} is not http or https",
+            url.scheme()
+        ));
     }
     if !url.username().is_empty() || url.password().is_some() {
         return Err("it contains a user name or a password".to_owned());
     }
     if url.path() != "/" || url.query().is_some() || url.fragment().is_some() {
-        return Err("it contains a path, a query or a fragment, which gRPC does not support".to_owned());
+        return Err(
+            "it contains a path, a query or a fragment, which gRPC does not support".to_owned(),
+        );
     }
     Ok(url)
 }

@@ -72,7 +72,14 @@ impl Reflection {
             return Ok((Arc::clone(&known.schema), known.at));
         }
         let schema = Arc::new(call.service(service).await?);
-        cache.insert(service.to_owned(), CachedSchema { epoch, at: call.at, schema: Arc::clone(&schema) });
+        cache.insert(
+            service.to_owned(),
+            CachedSchema {
+                epoch,
+                at: call.at,
+                schema: Arc::clone(&schema),
+            },
+        );
         Ok((schema, call.at))
     }
 }
@@ -82,7 +89,11 @@ impl ReflectionCall<'_> {
         let mut useless = String::new();
         for version in VERSIONS {
             match self.files(version, service).await {
-                Ok(files) => return pool(files).map(Schema::new).map_err(ReflectionError::Useless),
+                Ok(files) => {
+                    return pool(files)
+                        .map(Schema::new)
+                        .map_err(ReflectionError::Useless);
+                }
                 Err(ReflectionError::Fault(GrpcError::Status(status)))
                     if status.code() == Code::Unimplemented =>
                 {
@@ -96,9 +107,19 @@ impl ReflectionCall<'_> {
 
     /// Returns the file of the service and all its dependencies. Some servers send them together, some one
     /// by one.
-    async fn files(&self, version: &str, service: &str) -> Result<Vec<FileDescriptorProto>, ReflectionError> {
-        let request = Request { symbol: Some(service.to_owned()), ..Request::default() };
-        let first = self.query(version, &request).await?.ok_or(ReflectionError::NoService)?;
+    async fn files(
+        &self,
+        version: &str,
+        service: &str,
+    ) -> Result<Vec<FileDescriptorProto>, ReflectionError> {
+        let request = Request {
+            symbol: Some(service.to_owned()),
+            ..Request::default()
+        };
+        let first = self
+            .query(version, &request)
+            .await?
+            .ok_or(ReflectionError::NoService)?;
         let mut files: BTreeMap<String, FileDescriptorProto> = BTreeMap::new();
         let mut requested = BTreeSet::new();
         let mut fresh = first;
@@ -114,7 +135,10 @@ impl ReflectionCall<'_> {
                     "{service} requires more than {MAX_FILES} files"
                 )));
             }
-            let request = Request { file: Some(name.clone()), ..Request::default() };
+            let request = Request {
+                file: Some(name.clone()),
+                ..Request::default()
+            };
             fresh = match self.query(version, &request).await? {
                 Some(files) => files,
                 // Well-known types are built in, even if the server does not send them.
@@ -141,22 +165,33 @@ impl ReflectionCall<'_> {
             Err(GrpcError::Status(status)) if status.code() == Code::NotFound => return Ok(None),
             result => result.map_err(ReflectionError::Fault)?,
         };
-        let senseless = |error| ReflectionError::Useless(format!("invalid reflection response: {error}"));
+        let senseless =
+            |error| ReflectionError::Useless(format!("invalid reflection response: {error}"));
         let response = Response::decode(bytes).map_err(senseless)?;
         if let Some(error) = response.error {
             if error.code == Code::NotFound as i32 {
                 return Ok(None);
             }
-            return Err(ReflectionError::Useless(format!("reflection error: {}", error.message)));
+            return Err(ReflectionError::Useless(format!(
+                "reflection error: {}",
+                error.message
+            )));
         }
         let files = response.files.unwrap_or_default().files;
-        let files = files.iter().map(|file| FileDescriptorProto::decode(file.as_slice()));
+        let files = files
+            .iter()
+            .map(|file| FileDescriptorProto::decode(file.as_slice()));
         files.collect::<Result<_, _>>().map(Some).map_err(senseless)
     }
 }
 
 fn well_known(name: &str) -> Option<FileDescriptorProto> {
-    Some(DescriptorPool::global().get_file_by_name(name)?.file_descriptor_proto().clone())
+    Some(
+        DescriptorPool::global()
+            .get_file_by_name(name)?
+            .file_descriptor_proto()
+            .clone(),
+    )
 }
 
 fn pool(files: Vec<FileDescriptorProto>) -> Result<DescriptorPool, String> {

@@ -5,7 +5,8 @@ use std::str::FromStr;
 
 use prost::Message as _;
 use prost_reflect::{
-    DescriptorPool, DeserializeOptions, DynamicMessage, MessageDescriptor, MethodDescriptor, SerializeOptions,
+    DescriptorPool, DeserializeOptions, DynamicMessage, MessageDescriptor, MethodDescriptor,
+    SerializeOptions,
 };
 use serde_json::{Map, Value};
 
@@ -22,15 +23,25 @@ impl FromStr for MethodName {
     fn from_str(text: &str) -> Result<Self, String> {
         let is_name = |text: &str| {
             let is_identifier = |identifier: &str| {
-                !identifier.is_empty() && identifier.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
+                !identifier.is_empty()
+                    && identifier
+                        .bytes()
+                        .all(|b| b.is_ascii_alphanumeric() || b == b'_')
             };
             text.split('.').all(is_identifier)
         };
         match text.trim_start_matches('/').split_once('/') {
-            Some((service, method)) if is_name(service) && is_name(method) && !method.contains('.') => {
-                Ok(Self { service: service.to_owned(), method: method.to_owned() })
+            Some((service, method))
+                if is_name(service) && is_name(method) && !method.contains('.') =>
+            {
+                Ok(Self {
+                    service: service.to_owned(),
+                    method: method.to_owned(),
+                })
             }
-            Some(_) | None => Err(format!("invalid method {text:?}; example: payments.v1.Payments/Charge")),
+            Some(_) | None => Err(format!(
+                "invalid method {text:?}; example: payments.v1.Payments/Charge"
+            )),
         }
     }
 }
@@ -67,13 +78,24 @@ impl Schema {
         let Some(service) = self.0.get_service_by_name(&name.service) else {
             return Err(format!("unknown service {}", name.service));
         };
-        let Some(method) = service.methods().find(|method| method.name() == name.method) else {
-            let all: Vec<_> = service.methods().map(|method| method.name().to_owned()).collect();
+        let Some(method) = service
+            .methods()
+            .find(|method| method.name() == name.method)
+        else {
+            let all: Vec<_> = service
+                .methods()
+                .map(|method| method.name().to_owned())
+                .collect();
             let (service, method) = (&name.service, &name.method);
-            return Err(format!("{service} has no method {method}; methods: {}", all.join(", ")));
+            return Err(format!(
+                "{service} has no method {method}; methods: {}",
+                all.join(", ")
+            ));
         };
         if method.is_client_streaming() || method.is_server_streaming() {
-            return Err(format!("{name} is a streaming method; an effect requires a unary method"));
+            return Err(format!(
+                "{name} is a streaming method; an effect requires a unary method"
+            ));
         }
         Ok(method)
     }
@@ -92,7 +114,11 @@ pub(crate) fn encode(kind: &MessageDescriptor, json: &Value) -> Result<Vec<u8>, 
         Ok(message) => Ok(message.encode_to_vec()),
         Err(error) => {
             let path = track.path().to_string();
-            let location = if path == "." { String::new() } else { format!("field {path:?}: ") };
+            let location = if path == "." {
+                String::new()
+            } else {
+                format!("field {path:?}: ")
+            };
             Err(format!("{location}{error} ({})", kind.full_name()))
         }
     }
@@ -131,9 +157,14 @@ pub(crate) fn check_path(kind: &MessageDescriptor, path: &str) -> Result<(), Str
     let mut kind = kind.clone();
     let mut names = path.split('.').peekable();
     while let Some(name) = names.next() {
-        let field = kind.get_field_by_name(name).or_else(|| kind.get_field_by_json_name(name));
+        let field = kind
+            .get_field_by_name(name)
+            .or_else(|| kind.get_field_by_json_name(name));
         let Some(field) = field.filter(|field| !field.is_list() && !field.is_map()) else {
-            return Err(format!("key_field {path:?}: {} has no singular field {name:?}", kind.full_name()));
+            return Err(format!(
+                "key_field {path:?}: {} has no singular field {name:?}",
+                kind.full_name()
+            ));
         };
         match (field.kind(), names.peek()) {
             (prost_reflect::Kind::String, None) => return Ok(()),

@@ -51,7 +51,10 @@ const NAMES: [(Code, &str); 17] = [
 ];
 
 pub(crate) fn name(code: Code) -> &'static str {
-    NAMES.iter().find(|(known, _)| *known == code).map_or("UNKNOWN", |(_, name)| name)
+    NAMES
+        .iter()
+        .find(|(known, _)| *known == code)
+        .map_or("UNKNOWN", |(_, name)| name)
 }
 
 /// One or several status codes: `"NOT_FOUND"`, `["NOT_FOUND", "ABORTED"]`.
@@ -77,9 +80,14 @@ impl<'de> Deserialize<'de> for Codes {
             RawRule::Many(texts) => texts,
         };
         let code = |text: &String| {
-            let found = NAMES.iter().find(|(_, name)| name == text).map(|(code, _)| *code);
+            let found = NAMES
+                .iter()
+                .find(|(_, name)| name == text)
+                .map(|(code, _)| *code);
             found.ok_or_else(|| {
-                D::Error::custom(format!("{text:?} is not a valid status code; example: NOT_FOUND"))
+                D::Error::custom(format!(
+                    "{text:?} is not a valid status code; example: NOT_FOUND"
+                ))
             })
         };
         texts.iter().map(code).collect::<Result<_, _>>().map(Self)
@@ -94,7 +102,14 @@ impl Serialize for Codes {
 
 impl fmt::Display for Codes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0.iter().map(|code| name(*code)).collect::<Vec<_>>().join(", "))
+        f.write_str(
+            &self
+                .0
+                .iter()
+                .map(|code| name(*code))
+                .collect::<Vec<_>>()
+                .join(", "),
+        )
     }
 }
 
@@ -115,17 +130,38 @@ pub(crate) struct GrpcStatus {
 
 impl GrpcStatus {
     /// Creates the status; `asked` is the prefix of the message.
-    pub(crate) fn new(prefix: &str, status: &Status, schema: &Schema, scrub: &SecretScrubber) -> Self {
+    pub(crate) fn new(
+        prefix: &str,
+        status: &Status,
+        schema: &Schema,
+        scrub: &SecretScrubber,
+    ) -> Self {
         let code = status.code();
         let message = scrub.scrub_text(status.message().to_owned());
-        let quote: String = message.chars().filter(|c| !c.is_control()).take(MAX_QUOTE).collect();
+        let quote: String = message
+            .chars()
+            .filter(|c| !c.is_control())
+            .take(MAX_QUOTE)
+            .collect();
         let colon = if quote.is_empty() { "" } else { ": " };
-        let details = RpcStatus::decode(status.details()).unwrap_or_default().details;
-        let detail_json: Value = details.iter().map(|detail| detail_json(detail, schema)).collect();
-        let body =
-            json!({ "code": name(code), "message": message, "details": scrub.scrub_json(detail_json) });
-        let retry_after = details.iter().find_map(retry_info).or_else(|| pushback(status));
-        Self { code, message: format!("{prefix} returned {}{colon}{quote}", name(code)), body, retry_after }
+        let details = RpcStatus::decode(status.details())
+            .unwrap_or_default()
+            .details;
+        let detail_json: Value = details
+            .iter()
+            .map(|detail| detail_json(detail, schema))
+            .collect();
+        let body = json!({ "code": name(code), "message": message, "details": scrub.scrub_json(detail_json) });
+        let retry_after = details
+            .iter()
+            .find_map(retry_info)
+            .or_else(|| pushback(status));
+        Self {
+            code,
+            message: format!("{prefix} returned {}{colon}{quote}", name(code)),
+            body,
+            retry_after,
+        }
     }
 
     /// Classifies the status by the first matching rule, otherwise by the table above.
@@ -142,20 +178,35 @@ impl GrpcStatus {
         if let Some(rule) = self.matching(rules) {
             return rule.probe_result(self.context());
         }
-        tracing::warn!(message = self.message, "response to a probe matches no rule");
+        tracing::warn!(
+            message = self.message,
+            "response to a probe matches no rule"
+        );
         ProbeResult::from_error(self.provider_error(self.usual()))
     }
 
-    fn matching<'a, C>(&self, rules: &'a [ResponseRule<Codes, C>]) -> Option<&'a ResponseRule<Codes, C>> {
-        rules.iter().find(|rule| rule.matches(|codes| codes.cover(self.code), &self.body))
+    fn matching<'a, C>(
+        &self,
+        rules: &'a [ResponseRule<Codes, C>],
+    ) -> Option<&'a ResponseRule<Codes, C>> {
+        rules
+            .iter()
+            .find(|rule| rule.matches(|codes| codes.cover(self.code), &self.body))
     }
 
     fn context(&self) -> ResponseContext<'_> {
-        ResponseContext { body: &self.body, usual: self.usual(), retry_after: self.retry_after }
+        ResponseContext {
+            body: &self.body,
+            usual: self.usual(),
+            retry_after: self.retry_after,
+        }
     }
 
     fn usual(&self) -> Failure {
-        Failure { code: self.code_text(), message: self.message.clone() }
+        Failure {
+            code: self.code_text(),
+            message: self.message.clone(),
+        }
     }
 
     fn code_text(&self) -> String {
@@ -222,11 +273,19 @@ fn retry_info(detail: &Any) -> Option<Duration> {
     if kind(detail) != "google.rpc.RetryInfo" {
         return None;
     }
-    RetryInfo::decode(detail.value.as_slice()).ok()?.retry_delay?.try_into().ok()
+    RetryInfo::decode(detail.value.as_slice())
+        .ok()?
+        .retry_delay?
+        .try_into()
+        .ok()
 }
 
 fn pushback(status: &Status) -> Option<Duration> {
-    let text = status.metadata().get("grpc-retry-pushback-ms")?.to_str().ok()?;
+    let text = status
+        .metadata()
+        .get("grpc-retry-pushback-ms")?
+        .to_str()
+        .ok()?;
     text.parse().ok().map(Duration::from_millis)
 }
 
@@ -245,11 +304,19 @@ fn detail_json(detail: &Any, schema: &Schema) -> Value {
 fn usual(name: &str, bytes: &[u8]) -> Option<Value> {
     match name {
         "google.rpc.ErrorInfo" => {
-            let ErrorInfo { reason, domain, metadata } = ErrorInfo::decode(bytes).ok()?;
+            let ErrorInfo {
+                reason,
+                domain,
+                metadata,
+            } = ErrorInfo::decode(bytes).ok()?;
             Some(json!({ "reason": reason, "domain": domain, "metadata": metadata }))
         }
         "google.rpc.RetryInfo" => {
-            let delay: Duration = RetryInfo::decode(bytes).ok()?.retry_delay?.try_into().ok()?;
+            let delay: Duration = RetryInfo::decode(bytes)
+                .ok()?
+                .retry_delay?
+                .try_into()
+                .ok()?;
             Some(json!({ "retryDelay": format!("{}s", delay.as_secs_f64()) }))
         }
         _ => None,

@@ -82,19 +82,34 @@ pub struct HttpEffectConfig {
 impl UpstreamConfig for HttpConfig {
     fn upstream(&self, site: UpstreamSite<'_>) -> Result<Upstream, Error> {
         if self.base_url.is_none() && self.effects.is_empty() {
-            return Err(Error::upstream(site.name, "the configuration is empty; set base_url and effects"));
+            return Err(Error::upstream(
+                site.name,
+                "the configuration is empty; set base_url and effects",
+            ));
         }
         let limits = RequestLimits {
             has_base: self.base_url.is_some(),
-            has_credentials: self.auth.is_some() || self.tls.as_ref().is_some_and(|tls| tls.cert.is_some()),
+            has_credentials: self.auth.is_some()
+                || self.tls.as_ref().is_some_and(|tls| tls.cert.is_some()),
             lists_hosts: lists_hosts(self.egress.as_ref()),
         };
         let compile = |_: &EffectName, config: &HttpEffectConfig| config.operation(limits);
         let operations = Operations::new(site.name, "operation", &self.effects, compile)?;
-        let options = self.client_options().map_err(|reason| Error::upstream(site.name, reason))?;
+        let options = self
+            .client_options()
+            .map_err(|reason| Error::upstream(site.name, reason))?;
         let client = HttpClient::new(site.name, self.base_url.as_deref(), options)?;
-        let upstream = self.finish(Http::upstream(client, operations, self.policy(Policy::default())));
-        narrow(upstream, self.effects.iter().map(|(effect, config)| (effect, &config.contexts)))
+        let upstream = self.finish(Http::upstream(
+            client,
+            operations,
+            self.policy(Policy::default()),
+        ));
+        narrow(
+            upstream,
+            self.effects
+                .iter()
+                .map(|(effect, config)| (effect, &config.contexts)),
+        )
     }
 }
 
@@ -105,17 +120,25 @@ impl HttpConfig {
         tls.check()?;
         self.auth.as_ref().map_or(Ok(()), HttpAuthConfig::check)?;
         let key_header = match &self.idempotency_header {
-            Some(header) => header.parse().map_err(|_| format!("{header:?} is not a valid header name"))?,
+            Some(header) => header
+                .parse()
+                .map_err(|_| format!("{header:?} is not a valid header name"))?,
             None => usual.key_header,
         };
         Ok(HttpClientOptions {
             tls,
             egress: self.egress.clone().unwrap_or_default(),
             redirects: self.redirects.unwrap_or(usual.redirects),
-            max_response: self.max_response_bytes.map_or(usual.max_response, NonZeroUsize::get),
+            max_response: self
+                .max_response_bytes
+                .map_or(usual.max_response, NonZeroUsize::get),
             key_header,
             auth: self.auth.clone(),
-            signing_keys: self.signature.iter().map(|signature| signature.secret.clone()).collect(),
+            signing_keys: self
+                .signature
+                .iter()
+                .map(|signature| signature.secret.clone())
+                .collect(),
         })
     }
 }
@@ -131,8 +154,16 @@ impl HttpEffectConfig {
         };
         let request = RequestTemplate::compile(&request, limits)?;
         check_rules(&self.responses)?;
-        let probe = self.probe.as_ref().map(|probe| probe.compile(limits)).transpose()?;
-        Ok(HttpOperation { request, responses: self.responses.clone(), probe: probe.map(Box::new) })
+        let probe = self
+            .probe
+            .as_ref()
+            .map(|probe| probe.compile(limits))
+            .transpose()?;
+        Ok(HttpOperation {
+            request,
+            responses: self.responses.clone(),
+            probe: probe.map(Box::new),
+        })
     }
 }
 
@@ -150,7 +181,9 @@ mod tests {
 
     fn upstream(config: &str) -> Result<Upstream, String> {
         let config: HttpConfig = toml::from_str(config).unwrap();
-        config.upstream(UpstreamSite::new("bank")).map_err(|error| error.to_string())
+        config
+            .upstream(UpstreamSite::new("bank"))
+            .map_err(|error| error.to_string())
     }
 
     /// Requirements: F2.
@@ -173,12 +206,25 @@ mod tests {
         let closed = config("contexts = ['*']", "contexts = []").unwrap();
         assert_eq!(permitted(&closed, "bank.refund"), [false; 3]);
         let all = config(two, "contexts = ['*']").unwrap();
-        assert_eq!(permitted(&all, "bank.refund"), [true, true, false], "it extends nothing");
+        assert_eq!(
+            permitted(&all, "bank.refund"),
+            [true, true, false],
+            "it extends nothing"
+        );
         let of_tenant = config("tenants = ['acme']", "contexts = ['acme']").unwrap();
         assert_eq!(permitted(&of_tenant, "bank.refund"), [true, false, false]);
-        assert!(!narrowed.has_same_config(&config(two, "").unwrap()), "a reload applies the change");
+        assert!(
+            !narrowed.has_same_config(&config(two, "").unwrap()),
+            "a reload applies the change"
+        );
         let error = config(two, "contexts = ['gamma']").err().unwrap();
-        assert!(error.contains("effect bank.refund: contexts lists gamma"), "{error}");
-        assert!(error.contains("add it to contexts of the upstream"), "{error}");
+        assert!(
+            error.contains("effect bank.refund: contexts lists gamma"),
+            "{error}"
+        );
+        assert!(
+            error.contains("add it to contexts of the upstream"),
+            "{error}"
+        );
     }
 }

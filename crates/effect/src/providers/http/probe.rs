@@ -15,7 +15,8 @@ use crate::response_rules::check_probe_rules;
 use crate::secret::SecretScrubber;
 
 /// Rules of a typical probe, for messages.
-const EXAMPLE: &str = r#"{ status = 200, result = "executed" }, { status = 404, result = "not_executed" }"#;
+const EXAMPLE: &str =
+    r#"{ status = 200, result = "executed" }, { status = 404, result = "not_executed" }"#;
 
 /// Request that asks the upstream whether it executed an attempt.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -57,7 +58,10 @@ impl HttpProbeConfig {
         let compile = || {
             let request = RequestTemplate::compile(&request, limits)?;
             check_probe_rules(&self.responses, EXAMPLE)?;
-            Ok(HttpProbe { request, responses: self.responses.clone() })
+            Ok(HttpProbe {
+                request,
+                responses: self.responses.clone(),
+            })
         };
         compile().map_err(|reason: String| format!("probe: {reason}"))
     }
@@ -84,7 +88,11 @@ impl HttpProbe {
         match exchange {
             Ok(exchange) => {
                 let method = self.request.method.as_str();
-                let summary = RequestSummary { upstream, method, path: &exchange.path };
+                let summary = RequestSummary {
+                    upstream,
+                    method,
+                    path: &exchange.path,
+                };
                 rules::classify_probe(&self.responses, summary, &exchange.response)
             }
             Err(error) => {

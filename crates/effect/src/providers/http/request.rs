@@ -66,7 +66,10 @@ enum BodyTemplate {
 
 impl RequestTemplate {
     /// Compiles the configuration of a request.
-    pub(super) fn compile(config: &RequestConfig<'_>, limits: RequestLimits) -> Result<Self, String> {
+    pub(super) fn compile(
+        config: &RequestConfig<'_>,
+        limits: RequestLimits,
+    ) -> Result<Self, String> {
         let method: Method = config
             .method
             .parse()
@@ -77,11 +80,14 @@ impl RequestTemplate {
             }
             (Some(path), None) => UrlTemplate::Path(PathTemplate::parse(path)?),
             (None, Some(url)) => UrlTemplate::parse_url(url)?,
-            (Some(_), Some(_)) => return Err("path and url are mutually exclusive; remove one".to_owned()),
+            (Some(_), Some(_)) => {
+                return Err("path and url are mutually exclusive; remove one".to_owned());
+            }
             (None, None) => return Err("path or url is required".to_owned()),
         };
         let headers = parse_headers(config.headers)?;
-        let has_credentials = limits.has_credentials || headers.iter().any(|(_, value)| value.has_secrets());
+        let has_credentials =
+            limits.has_credentials || headers.iter().any(|(_, value)| value.has_secrets());
         if address.is_dynamic() && !limits.lists_hosts && has_credentials {
             return Err(
                 "the payload determines the host of the url, and the request has credentials (auth, tls.cert or a \
@@ -89,9 +95,14 @@ impl RequestTemplate {
                     .to_owned(),
             );
         }
-        let body =
-            BodyTemplate::parse(config.body, &method).map_err(|reason| format!("invalid body: {reason}"))?;
-        Ok(Self { method, address, headers, body })
+        let body = BodyTemplate::parse(config.body, &method)
+            .map_err(|reason| format!("invalid body: {reason}"))?;
+        Ok(Self {
+            method,
+            address,
+            headers,
+            body,
+        })
     }
 
     /// Fills the template for a work item.
@@ -102,13 +113,31 @@ impl RequestTemplate {
         scrub: &mut SecretScrubber,
     ) -> Result<Request<'_>, ProviderError> {
         let effect = effect_of(item)?;
-        let scope = PlaceholderScope { item, payload: &effect.payload };
-        let unfilled = |label: &str, reason: FillError| reason.into_provider_error(label, &effect.name);
-        let to = self.address.fill(scope).map_err(|reason| unfilled("the address", reason))?;
-        let headers =
-            fill_headers(&self.headers, scope, scrub).map_err(|reason| unfilled("a header", reason))?;
-        let (body, content_type) = self.body.fill(scope).map_err(|reason| unfilled("the body", reason))?;
-        Ok(Request { method: &self.method, to, headers, body, content_type, at, is_probe: false })
+        let scope = PlaceholderScope {
+            item,
+            payload: &effect.payload,
+        };
+        let unfilled =
+            |label: &str, reason: FillError| reason.into_provider_error(label, &effect.name);
+        let to = self
+            .address
+            .fill(scope)
+            .map_err(|reason| unfilled("the address", reason))?;
+        let headers = fill_headers(&self.headers, scope, scrub)
+            .map_err(|reason| unfilled("a header", reason))?;
+        let (body, content_type) = self
+            .body
+            .fill(scope)
+            .map_err(|reason| unfilled("the body", reason))?;
+        Ok(Request {
+            method: &self.method,
+            to,
+            headers,
+            body,
+            content_type,
+            at,
+            is_probe: false,
+        })
     }
 }
 
@@ -125,9 +154,13 @@ impl UrlTemplate {
         if template.has_secrets() {
             return Err("a secret is not allowed in a url; send it in a header".to_owned());
         }
-        let scheme = ["http://", "https://"].into_iter().find(|scheme| text.starts_with(scheme));
+        let scheme = ["http://", "https://"]
+            .into_iter()
+            .find(|scheme| text.starts_with(scheme));
         if scheme.is_none() && !text.starts_with('{') {
-            return Err(format!("the url {text:?} must start with http://, https:// or a placeholder"));
+            return Err(format!(
+                "the url {text:?} must start with http://, https:// or a placeholder"
+            ));
         }
         let host = scheme.map_or(0, str::len);
         let mut depth = 0_usize;
@@ -142,17 +175,27 @@ impl UrlTemplate {
         let (origin, suffix) = text.split_at(end.map_or(text.len(), |end| host + end));
         let origin = TextTemplate::parse(origin).map_err(invalid)?;
         let suffix = PathTemplate::suffix(suffix).map_err(invalid)?;
-        Ok(Self::Url { dynamic: !origin.is_plain(), origin, suffix })
+        Ok(Self::Url {
+            dynamic: !origin.is_plain(),
+            origin,
+            suffix,
+        })
     }
 
     fn fill(&self, scope: PlaceholderScope<'_>) -> Result<RequestTarget, FillError> {
         match self {
             Self::Path(path) => path.fill(scope).map(RequestTarget::Path),
-            Self::Url { origin, suffix, dynamic } => {
+            Self::Url {
+                origin,
+                suffix,
+                dynamic,
+            } => {
                 // A placeholder at the start of the URL is not encoded: it contains scheme and host.
                 let encode = |index: usize, value: String| match index {
                     0 => value,
-                    _ => utf8_percent_encode(&value, NON_ALPHANUMERIC).to_string().replace("%2E", "."),
+                    _ => utf8_percent_encode(&value, NON_ALPHANUMERIC)
+                        .to_string()
+                        .replace("%2E", "."),
                 };
                 let origin = origin.fill(scope, &mut SecretScrubber::default(), encode)?;
                 let suffix = suffix.fill(scope)?;
@@ -165,7 +208,10 @@ impl UrlTemplate {
                 if !url.username().is_empty() || url.password().is_some() {
                     return invalid("the URL contains a user name or a password");
                 }
-                Ok(RequestTarget::Url { url, dynamic: *dynamic })
+                Ok(RequestTarget::Url {
+                    url,
+                    dynamic: *dynamic,
+                })
             }
         }
     }
@@ -188,7 +234,10 @@ impl BodyTemplate {
         })
     }
 
-    fn fill(&self, scope: PlaceholderScope<'_>) -> Result<(Option<Vec<u8>>, &'static str), FillError> {
+    fn fill(
+        &self,
+        scope: PlaceholderScope<'_>,
+    ) -> Result<(Option<Vec<u8>>, &'static str), FillError> {
         let json = |value: &Value| (Some(value.to_string().into_bytes()), "application/json");
         Ok(match self {
             Self::Nothing => (None, ""),

@@ -67,7 +67,11 @@ pub(crate) fn classify_probe(
         };
     }
     let message = response::message(summary, http_response);
-    tracing::warn!(upstream = summary.upstream, message, "response to a probe matches no rule");
+    tracing::warn!(
+        upstream = summary.upstream,
+        message,
+        "response to a probe matches no rule"
+    );
     response::classify_status(summary, http_response)
         .map_or_else(ProbeResult::from_error, |_| ProbeResult::Unknown)
 }
@@ -88,22 +92,36 @@ fn context<'a>(
     body: &'a Value,
 ) -> ResponseContext<'a> {
     let code = format!("http_{}", http_response.status.as_u16());
-    let usual = Failure { code, message: response::message(summary, http_response) };
-    ResponseContext { body, usual, retry_after: response::retry_after(&http_response.headers) }
+    let usual = Failure {
+        code,
+        message: response::message(summary, http_response),
+    };
+    ResponseContext {
+        body,
+        usual,
+        retry_after: response::retry_after(&http_response.headers),
+    }
 }
 
 impl FromStr for StatusRange {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let invalid_range = || format!("invalid status range {text:?}; examples: 402, \"4xx\", \"400-409\"");
-        let whole = |text: &str| text.parse::<u16>().ok().filter(|code| (100..=999).contains(code));
+        let invalid_range =
+            || format!("invalid status range {text:?}; examples: 402, \"4xx\", \"400-409\"");
+        let whole = |text: &str| {
+            text.parse::<u16>()
+                .ok()
+                .filter(|code| (100..=999).contains(code))
+        };
         let range = match (text.strip_suffix("xx"), text.split_once('-')) {
             (Some(hundreds), _) => whole(&format!("{hundreds}00")).map(|first| (first, first + 99)),
             (None, Some((first, last))) => whole(first).zip(whole(last)),
             (None, None) => whole(text).map(|code| (code, code)),
         };
-        let (first, last) = range.filter(|(first, last)| first <= last).ok_or_else(invalid_range)?;
+        let (first, last) = range
+            .filter(|(first, last)| first <= last)
+            .ok_or_else(invalid_range)?;
         Ok(Self { first, last })
     }
 }

@@ -60,8 +60,12 @@ const READ: [&str; 33] = [
 const UNPRIVILEGED_UID: u32 = 65534;
 
 /// Built-in interpreters: name, command, file suffix.
-const KNOWN: [(&str, &str, &str); 4] =
-    [("bash", "bash", ".sh"), ("node", "node", ".js"), ("python", "python3", ".py"), ("sh", "sh", ".sh")];
+const KNOWN: [(&str, &str, &str); 4] = [
+    ("bash", "bash", ".sh"),
+    ("node", "node", ".js"),
+    ("python", "python3", ".py"),
+    ("sh", "sh", ".sh"),
+];
 
 upstream_config! {
     /// Configuration of effects that are scripts.
@@ -114,25 +118,43 @@ impl UpstreamConfig for ScriptConfig {
     fn upstream(&self, site: UpstreamSite<'_>) -> Result<Upstream, Error> {
         let invalid = |reason: String| Error::upstream(site.name, reason);
         if self.effects.is_empty() {
-            return Err(invalid("effects are missing; example: [effects.\"job.python\"]".to_owned()));
+            return Err(invalid(
+                "effects are missing; example: [effects.\"job.python\"]".to_owned(),
+            ));
         }
         let mut paths = self.read.iter().chain(&self.write).chain(&self.helper);
         if let Some(path) = paths.find(|path| !path.is_absolute()) {
-            return Err(invalid(format!("{} is not an absolute path", path.display())));
+            return Err(invalid(format!(
+                "{} is not an absolute path",
+                path.display()
+            )));
         }
-        if let Some((name, _)) = self.interpreters.iter().find(|(_, config)| config.command.is_empty()) {
+        if let Some((name, _)) = self
+            .interpreters
+            .iter()
+            .find(|(_, config)| config.command.is_empty())
+        {
             return Err(invalid(format!(
                 "interpreters.{name} has no command; example: command = [\"ruby\"]"
             )));
         }
-        let compile = |effect: &EffectName, config: &ScriptEffectConfig| self.operation(effect, config);
+        let compile =
+            |effect: &EffectName, config: &ScriptEffectConfig| self.operation(effect, config);
         let operations = Operations::new(site.name, "script", &self.effects, compile)?;
         let (effects, job_logs) = (operations.effects(), Arc::<JobLogs>::default());
         let script = ScriptProvider::new(self.script_options(), operations, Arc::clone(&job_logs));
         let policy = self.policy(Policy::script());
         let upstream = Upstream::effects(site.name, effects, Arc::new(script), policy);
-        let upstream = Upstream { job_logs: Some(job_logs), ..self.finish(upstream) };
-        narrow(upstream, self.effects.iter().map(|(effect, config)| (effect, &config.contexts)))
+        let upstream = Upstream {
+            job_logs: Some(job_logs),
+            ..self.finish(upstream)
+        };
+        narrow(
+            upstream,
+            self.effects
+                .iter()
+                .map(|(effect, config)| (effect, &config.contexts)),
+        )
     }
 
     fn runs_programs(&self) -> bool {
@@ -144,18 +166,31 @@ impl ScriptConfig {
     fn script_options(&self) -> ScriptOptions {
         ScriptOptions {
             helper: self.helper.clone(),
-            user: rustix::process::geteuid().is_root().then(|| self.user.unwrap_or(UNPRIVILEGED_UID)),
+            user: rustix::process::geteuid()
+                .is_root()
+                .then(|| self.user.unwrap_or(UNPRIVILEGED_UID)),
             limits: self.limits,
             isolation: self.isolation,
             network: self.network,
-            read: READ.iter().map(PathBuf::from).chain(self.read.iter().cloned()).collect(),
+            read: READ
+                .iter()
+                .map(PathBuf::from)
+                .chain(self.read.iter().cloned())
+                .collect(),
             write: self.write.clone(),
             max_output: self.max_output_bytes.map_or(1 << 20, NonZeroUsize::get),
         }
     }
 
-    fn operation(&self, effect: &EffectName, config: &ScriptEffectConfig) -> Result<ScriptOperation, String> {
-        let named = config.interpreter.as_deref().or_else(|| effect.as_str().strip_prefix("job."));
+    fn operation(
+        &self,
+        effect: &EffectName,
+        config: &ScriptEffectConfig,
+    ) -> Result<ScriptOperation, String> {
+        let named = config
+            .interpreter
+            .as_deref()
+            .or_else(|| effect.as_str().strip_prefix("job."));
         let named = named.ok_or("interpreter is missing; example: interpreter = \"python\"")?;
         let interpreter = self.interpreter(named).ok_or_else(|| {
             let known =
@@ -167,7 +202,8 @@ impl ScriptConfig {
         })?;
         let env = config.env.iter().map(|(name, text)| {
             is_variable(name).map_err(|reason| format!("env: {reason}"))?;
-            let text = TextTemplate::parse(text).map_err(|reason| format!("env.{name}: {reason}"))?;
+            let text =
+                TextTemplate::parse(text).map_err(|reason| format!("env.{name}: {reason}"))?;
             Ok((name.clone(), text))
         });
         Ok(ScriptOperation {
@@ -182,6 +218,9 @@ impl ScriptConfig {
             return Some(interpreter.clone());
         }
         let (_, command, suffix) = KNOWN.iter().find(|(known, ..)| *known == name)?;
-        Some(Interpreter { command: vec![(*command).to_owned()], suffix: (*suffix).to_owned() })
+        Some(Interpreter {
+            command: vec![(*command).to_owned()],
+            suffix: (*suffix).to_owned(),
+        })
     }
 }

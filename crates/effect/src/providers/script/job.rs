@@ -43,20 +43,29 @@ impl ScriptOperation {
         let scope = PlaceholderScope { item, payload };
         for (key, text) in &self.env {
             let value = text.fill(scope, scrub, |_, text| text);
-            let value = value.map_err(|reason| reason.labeled(&format!("{}: env.{key}", effect.name)))?;
+            let value =
+                value.map_err(|reason| reason.labeled(&format!("{}: env.{key}", effect.name)))?;
             env.push((key.clone(), value));
         }
         if self.script.is_none() {
             env.extend(payload_env(payload).map_err(invalid)?);
         }
-        Ok(options.run(command, env, SourceFile { name, text: script }, input.to_string()))
+        Ok(options.run(
+            command,
+            env,
+            SourceFile { name, text: script },
+            input.to_string(),
+        ))
     }
 }
 
 impl ScriptOptions {
     /// Returns a job without a command, which ends when its sandbox is complete.
     pub(super) fn probe(&self) -> ScriptRun {
-        let source = SourceFile { name: "probe".to_owned(), text: String::new() };
+        let source = SourceFile {
+            name: "probe".to_owned(),
+            text: String::new(),
+        };
         self.run(Vec::new(), Vec::new(), source, String::new())
     }
 
@@ -77,7 +86,13 @@ impl ScriptOptions {
             read: self.read.clone(),
             write: self.write.clone(),
         };
-        ScriptRun { source, input, user: self.user, confined, max_output: self.max_output }
+        ScriptRun {
+            source,
+            input,
+            user: self.user,
+            confined,
+            max_output: self.max_output,
+        }
     }
 }
 
@@ -85,7 +100,11 @@ impl ScriptOptions {
 fn input_fields(payload: &Value) -> Value {
     let fields = payload.as_object().into_iter().flatten();
     let input_fields = fields.filter(|(name, _)| !matches!(name.as_str(), "script" | "env"));
-    Value::Object(input_fields.map(|(name, value)| (name.clone(), value.clone())).collect::<Map<_, _>>())
+    Value::Object(
+        input_fields
+            .map(|(name, value)| (name.clone(), value.clone()))
+            .collect::<Map<_, _>>(),
+    )
 }
 
 /// Returns the environment variables of every job.
@@ -100,8 +119,15 @@ fn context_env(item: &WorkItem, attempt: Attempt) -> Vec<(String, String)> {
         ("ATTEMPT", attempt.number.to_string()),
     ];
     let usual = [("PATH", PATH), ("LANG", "C.UTF-8")];
-    let usual = usual.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned()));
-    usual.chain(own.into_iter().map(|(name, value)| (format!("{OWN}{name}"), value))).collect()
+    let usual = usual
+        .into_iter()
+        .map(|(name, value)| (name.to_owned(), value.to_owned()));
+    usual
+        .chain(
+            own.into_iter()
+                .map(|(name, value)| (format!("{OWN}{name}"), value)),
+        )
+        .collect()
 }
 
 fn payload_env(payload: &Value) -> Result<Vec<(String, String)>, String> {
@@ -110,28 +136,36 @@ fn payload_env(payload: &Value) -> Result<Vec<(String, String)>, String> {
         Some(Value::Object(env)) => env,
         Some(other) => return Err(format!("\"env\" must be an object, got {other}")),
     };
-    let variables = env.iter().filter(|(_, value)| !value.is_null()).map(|(name, value)| {
-        is_variable(name)?;
-        let text = match value {
-            Value::String(text) => text.clone(),
-            other => other.to_string(),
-        };
-        if text.contains('\0') {
-            Err(format!("env.{name} contains a NUL byte"))
-        } else {
-            Ok((name.clone(), text))
-        }
-    });
+    let variables = env
+        .iter()
+        .filter(|(_, value)| !value.is_null())
+        .map(|(name, value)| {
+            is_variable(name)?;
+            let text = match value {
+                Value::String(text) => text.clone(),
+                other => other.to_string(),
+            };
+            if text.contains('\0') {
+                Err(format!("env.{name} contains a NUL byte"))
+            } else {
+                Ok((name.clone(), text))
+            }
+        });
     variables.collect()
 }
 
 /// Checks that a name is a valid variable name and not reserved for Orlog.
 pub(crate) fn is_variable(name: &str) -> Result<(), String> {
     let fits = |c: char| c.is_ascii_alphanumeric() || c == '_';
-    if name.is_empty() || name.starts_with(|c: char| c.is_ascii_digit()) || !name.chars().all(fits) {
+    if name.is_empty() || name.starts_with(|c: char| c.is_ascii_digit()) || !name.chars().all(fits)
+    {
         return Err(format!("{name:?} is not a valid variable name"));
     }
-    if name.starts_with(OWN) { Err(format!("{name:?} is reserved for Orlog")) } else { Ok(()) }
+    if name.starts_with(OWN) {
+        Err(format!("{name:?} is reserved for Orlog"))
+    } else {
+        Ok(())
+    }
 }
 
 #[cfg(test)]
@@ -143,13 +177,23 @@ mod tests {
     #[test]
     fn environment_variables_are_validated() {
         let env =
-            payload_env(&json!({ "env": { "A": "x", "B": 1, "C": null, "D": { "e": true } } })).unwrap();
-        let pairs: Vec<_> = env.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+            payload_env(&json!({ "env": { "A": "x", "B": 1, "C": null, "D": { "e": true } } }))
+                .unwrap();
+        let pairs: Vec<_> = env
+            .iter()
+            .map(|(name, value)| (name.as_str(), value.as_str()))
+            .collect();
         assert_eq!(pairs, [("A", "x"), ("B", "1"), ("D", "{\"e\":true}")]);
         for name in ["", "A B", "1A", "A=B", "ORLOG_ID"] {
-            assert!(payload_env(&json!({ "env": { name: "x" } })).is_err(), "{name}");
+            assert!(
+                payload_env(&json!({ "env": { name: "x" } })).is_err(),
+                "{name}"
+            );
         }
         assert!(payload_env(&json!({ "env": ["A"] })).is_err());
-        assert_eq!(input_fields(&json!({ "script": "x", "env": {}, "args": 1 })), json!({ "args": 1 }));
+        assert_eq!(
+            input_fields(&json!({ "script": "x", "env": {}, "args": 1 })),
+            json!({ "args": 1 })
+        );
     }
 }

@@ -35,8 +35,11 @@ struct NewRoot(PathBuf);
 pub(super) fn isolate(spec: &SandboxSpec) -> Result<(), String> {
     let at = |what: &'static str| move |error: io::Error| format!("{what}: {error}");
     let work = std::env::current_dir().map_err(at("the directory of the job"))?;
-    mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)
-        .map_err(|error| at("mount namespaces are not permitted")(error.into()))?;
+    mount_change(
+        "/",
+        MountPropagationFlags::PRIVATE | MountPropagationFlags::REC,
+    )
+    .map_err(|error| at("mount namespaces are not permitted")(error.into()))?;
     let base = work.parent().unwrap_or(&work).join(ROOT);
     let options = CString::new("mode=0755,size=1m").expect("the options have no NUL byte");
     let flags = MountFlags::NOSUID | MountFlags::NODEV;
@@ -45,8 +48,10 @@ pub(super) fn isolate(spec: &SandboxSpec) -> Result<(), String> {
     let root = NewRoot(base);
     root.build(spec, &work)?;
     std::env::set_current_dir(&root.0).map_err(at("the new root"))?;
-    rustix::process::pivot_root(".", ".").map_err(|error| at("cannot change the root")(error.into()))?;
-    unmount(".", UnmountFlags::DETACH).map_err(|error| at("cannot remove the old root")(error.into()))?;
+    rustix::process::pivot_root(".", ".")
+        .map_err(|error| at("cannot change the root")(error.into()))?;
+    unmount(".", UnmountFlags::DETACH)
+        .map_err(|error| at("cannot remove the old root")(error.into()))?;
     std::env::set_current_dir(&work).map_err(at("the directory of the job"))
 }
 
@@ -63,7 +68,8 @@ impl NewRoot {
             self.bind(path, false).map_err(named(path))?;
         }
         for (target, link) in LINKS {
-            std::os::unix::fs::symlink(target, self.0.join(link)).map_err(named(Path::new(link)))?;
+            std::os::unix::fs::symlink(target, self.0.join(link))
+                .map_err(named(Path::new(link)))?;
         }
         for path in spec.write.iter().filter(|path| path.exists()) {
             self.bind(path, false).map_err(named(path))?;
@@ -72,7 +78,8 @@ impl NewRoot {
         let proc = self.0.join("proc");
         std::fs::create_dir_all(&proc).map_err(named(Path::new("/proc")))?;
         let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
-        mount("proc", &proc, "proc", flags, None).map_err(|error| named(Path::new("/proc"))(error.into()))
+        mount("proc", &proc, "proc", flags, None)
+            .map_err(|error| named(Path::new("/proc"))(error.into()))
     }
 
     /// Mounts a path at the same place in the new root. A symbolic link is created again.
@@ -94,19 +101,33 @@ impl NewRoot {
             File::create(&target)?;
         }
         mount_bind_recursive(path, &target)?;
-        if is_read_only { protect(&target) } else { Ok(()) }
+        if is_read_only {
+            protect(&target)
+        } else {
+            Ok(())
+        }
     }
 
     fn within(&self, path: &Path) -> PathBuf {
-        let names = path.components().filter(|part| matches!(part, Component::Normal(_)));
+        let names = path
+            .components()
+            .filter(|part| matches!(part, Component::Normal(_)));
         names.fold(self.0.clone(), |target, name| target.join(name))
     }
 }
 
 /// Returns the readable paths that exist, without `/proc`, parents first; for a link, also its target.
 fn readable(spec: &SandboxSpec) -> Vec<PathBuf> {
-    let mut paths: Vec<PathBuf> = spec.read.iter().filter(|path| path.exists()).cloned().collect();
-    let targets: Vec<_> = paths.iter().filter_map(|path| path.canonicalize().ok()).collect();
+    let mut paths: Vec<PathBuf> = spec
+        .read
+        .iter()
+        .filter(|path| path.exists())
+        .cloned()
+        .collect();
+    let targets: Vec<_> = paths
+        .iter()
+        .filter_map(|path| path.canonicalize().ok())
+        .collect();
     paths.extend(targets);
     paths.retain(|path| !path.starts_with("/proc") && path != Path::new("/"));
     paths.sort();
@@ -114,7 +135,8 @@ fn readable(spec: &SandboxSpec) -> Vec<PathBuf> {
     let all = paths.clone();
     // The mount of a directory contains what is below it.
     let is_below = |path: &PathBuf| {
-        all.iter().any(|other| path != other && path.starts_with(other) && !other.is_symlink())
+        all.iter()
+            .any(|other| path != other && path.starts_with(other) && !other.is_symlink())
     };
     paths.retain(|path| !is_below(path));
     paths
@@ -123,13 +145,16 @@ fn readable(spec: &SandboxSpec) -> Vec<PathBuf> {
 /// Makes a mount and all mounts below it read-only.
 fn protect(target: &Path) -> io::Result<()> {
     let mounts = std::fs::read_to_string("/proc/self/mountinfo")?;
-    let points = mounts.lines().filter_map(|line| Some(unescape(line.split(' ').nth(4)?)));
+    let points = mounts
+        .lines()
+        .filter_map(|line| Some(unescape(line.split(' ').nth(4)?)));
     for point in points.filter(|point| point.starts_with(target)) {
         // Opened, so that a mount over this one does not matter.
         let place = File::open(&point);
         let Ok(place) = place else { continue };
         let path = format!("/proc/self/fd/{}", place.as_raw_fd());
-        let flags = MountFlags::BIND | MountFlags::RDONLY | MountFlags::NOSUID | existing_flags(&path)?;
+        let flags =
+            MountFlags::BIND | MountFlags::RDONLY | MountFlags::NOSUID | existing_flags(&path)?;
         mount_remount(path, flags, c"")?;
     }
     Ok(())
@@ -145,12 +170,22 @@ fn existing_flags(path: &str) -> io::Result<MountFlags> {
         (StatVfsMountFlags::NODIRATIME, MountFlags::NODIRATIME),
         (StatVfsMountFlags::RELATIME, MountFlags::RELATIME),
     ];
-    let kept = pairs.into_iter().filter(|(flag, _)| found.contains(*flag)).map(|(_, flag)| flag);
+    let kept = pairs
+        .into_iter()
+        .filter(|(flag, _)| found.contains(*flag))
+        .map(|(_, flag)| flag);
     Ok(kept.fold(MountFlags::empty(), |all, flag| all | flag))
 }
 
 /// Returns a path of `mountinfo`, in which spaces, tabs, line feeds and backslashes are octal numbers.
 fn unescape(text: &str) -> PathBuf {
-    let escapes = [("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")];
-    PathBuf::from(escapes.iter().fold(text.to_owned(), |text, (code, plain)| text.replace(code, plain)))
+    let escapes = [
+        ("\\040", " "),
+        ("\\011", "\t"),
+        ("\\012", "\n"),
+        ("\\134", "\\"),
+    ];
+    PathBuf::from(escapes.iter().fold(text.to_owned(), |text, (code, plain)| {
+        text.replace(code, plain)
+    }))
 }

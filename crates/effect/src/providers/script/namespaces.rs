@@ -23,8 +23,8 @@ use rustix::thread::{
 
 use super::mounts;
 use super::spec::{
-    self, FAILED, IN_NAMESPACES, INIT_COMMAND, JobEnd, Report, SANDBOX_COMMAND, STATUS, SandboxSpec,
-    read_failure,
+    self, FAILED, IN_NAMESPACES, INIT_COMMAND, JobEnd, Report, SANDBOX_COMMAND, STATUS,
+    SandboxSpec, read_failure,
 };
 
 /// Creates the namespaces, and runs the first process in them to its end.
@@ -33,7 +33,9 @@ pub(super) fn run() -> ExitCode {
     match enter() {
         Ok(()) => ExitCode::SUCCESS,
         Err(reason) => {
-            File::create(status).and_then(|file| report(file, &JobEnd::NoNamespaces(reason))).ok();
+            File::create(status)
+                .and_then(|file| report(file, &JobEnd::NoNamespaces(reason)))
+                .ok();
             ExitCode::FAILURE
         }
     }
@@ -42,12 +44,19 @@ pub(super) fn run() -> ExitCode {
 fn enter() -> Result<(), String> {
     let text = |what: &str, error: io::Error| format!("{what}: {error}");
     let mut input = stdin().map_err(|error| text("cannot read the job", error))?;
-    let spec: SandboxSpec = spec::read(&mut input).map_err(|error| text("cannot read the job", error))?;
-    set_parent_process_death_signal(Some(Signal::KILL)).map_err(|error| text("prctl", error.into()))?;
+    let spec: SandboxSpec =
+        spec::read(&mut input).map_err(|error| text("cannot read the job", error))?;
+    set_parent_process_death_signal(Some(Signal::KILL))
+        .map_err(|error| text("prctl", error.into()))?;
     rustix::process::setsid().map_err(|error| text("cannot create a session", error.into()))?;
     let (user, group) = (geteuid().as_raw(), getegid().as_raw());
-    let network = if spec.network { UnshareFlags::empty() } else { UnshareFlags::NEWNET };
-    let all = UnshareFlags::NEWUSER | UnshareFlags::NEWNS | UnshareFlags::NEWPID | UnshareFlags::NEWIPC;
+    let network = if spec.network {
+        UnshareFlags::empty()
+    } else {
+        UnshareFlags::NEWNET
+    };
+    let all =
+        UnshareFlags::NEWUSER | UnshareFlags::NEWNS | UnshareFlags::NEWPID | UnshareFlags::NEWIPC;
     #[expect(
         deprecated,
         reason = "the replacement is unsafe because of FILES, which is not set; this process has one thread"
@@ -64,8 +73,16 @@ fn enter() -> Result<(), String> {
     keep_mount_right().map_err(|error| text("cannot keep the right to mount", error))?;
     let mut first = Command::new("/proc/self/exe");
     first.arg(INIT_COMMAND).env_clear();
-    let ended = first.status().map_err(|error| text("cannot start a process in the namespaces", error))?;
-    if ended.success() { Ok(()) } else { Err(format!("the first process in the namespaces failed: {ended}")) }
+    let ended = first
+        .status()
+        .map_err(|error| text("cannot start a process in the namespaces", error))?;
+    if ended.success() {
+        Ok(())
+    } else {
+        Err(format!(
+            "the first process in the namespaces failed: {ended}"
+        ))
+    }
 }
 
 /// Keeps the capability to mount when this process executes the next one.
@@ -73,17 +90,27 @@ fn keep_mount_right() -> io::Result<()> {
     let own = capabilities(None)?;
     set_capabilities(
         None,
-        CapabilitySets { inheritable: own.inheritable | CapabilitySet::SYS_ADMIN, ..own },
+        CapabilitySets {
+            inheritable: own.inheritable | CapabilitySet::SYS_ADMIN,
+            ..own
+        },
     )?;
-    Ok(configure_capability_in_ambient_set(CapabilitySet::SYS_ADMIN, true)?)
+    Ok(configure_capability_in_ambient_set(
+        CapabilitySet::SYS_ADMIN,
+        true,
+    )?)
 }
 
 /// Runs as the first process in the namespaces.
 pub(super) fn run_first() -> ExitCode {
     // Opened before the mounts change; the job has no path to it.
-    let Ok(status) = File::create(PathBuf::from("..").join(STATUS)) else { return ExitCode::FAILURE };
+    let Ok(status) = File::create(PathBuf::from("..").join(STATUS)) else {
+        return ExitCode::FAILURE;
+    };
     let end = match isolate() {
-        Ok(()) => run_job().unwrap_or_else(|error| JobEnd::Failed(format!("cannot run the job: {error}"))),
+        Ok(()) => {
+            run_job().unwrap_or_else(|error| JobEnd::Failed(format!("cannot run the job: {error}")))
+        }
         Err(reason) => JobEnd::NoNamespaces(reason),
     };
     match report(status, &end) {
@@ -107,7 +134,14 @@ fn isolate() -> Result<(), String> {
     let drop_rights = || -> io::Result<()> {
         clear_ambient_capability_set()?;
         let none = CapabilitySet::empty();
-        set_capabilities(None, CapabilitySets { effective: none, permitted: none, inheritable: none })?;
+        set_capabilities(
+            None,
+            CapabilitySets {
+                effective: none,
+                permitted: none,
+                inheritable: none,
+            },
+        )?;
         Ok(())
     };
     drop_rights().map_err(|error| format!("cannot drop the right to mount: {error}"))
@@ -116,7 +150,9 @@ fn isolate() -> Result<(), String> {
 fn run_job() -> io::Result<JobEnd> {
     let mut job = Command::new("/proc/self/exe");
     // The environment of the job is in its specification.
-    job.args([SANDBOX_COMMAND, IN_NAMESPACES]).env_clear().stdin(Stdio::inherit());
+    job.args([SANDBOX_COMMAND, IN_NAMESPACES])
+        .env_clear()
+        .stdin(Stdio::inherit());
     let job = Pid::from_child(&job.spawn()?);
     // This process must not keep the input and the output of the job open.
     let nothing = File::options().read(true).write(true).open("/dev/null")?;
@@ -140,7 +176,10 @@ fn run_job() -> io::Result<JobEnd> {
 }
 
 fn stdin() -> io::Result<File> {
-    Ok(File::from(rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3)?))
+    Ok(File::from(rustix::io::fcntl_dupfd_cloexec(
+        rustix::stdio::stdin(),
+        3,
+    )?))
 }
 
 fn report(mut file: File, end: &JobEnd) -> io::Result<()> {

@@ -20,15 +20,25 @@ const MAX_TEXT: usize = 4096;
 const MAX_QUOTE: usize = 300;
 
 /// Classifies the exit; `last` is the last line of its standard error.
-pub(super) fn classify_exit(ended: &ScriptExit, effect: &str, last: &str) -> Result<Reply, ProviderError> {
+pub(super) fn classify_exit(
+    ended: &ScriptExit,
+    effect: &str,
+    last: &str,
+) -> Result<Reply, ProviderError> {
     let output = payload(&ended.output);
-    let quote: String = last.chars().filter(|c| !c.is_control()).take(MAX_QUOTE).collect();
+    let quote: String = last
+        .chars()
+        .filter(|c| !c.is_control())
+        .take(MAX_QUOTE)
+        .collect();
     let colon = if quote.is_empty() { "" } else { ": " };
     match ended.report {
         Report::Exit(0) => Ok(Reply::from(output)),
         Report::Exit(status) => {
-            let (code, message) =
-                (format!("exit_{status}"), format!("{effect} exited with {status}{colon}{quote}"));
+            let (code, message) = (
+                format!("exit_{status}"),
+                format!("{effect} exited with {status}{colon}{quote}"),
+            );
             let error = match status {
                 64 | 65 => ProviderError::permanent(code, message),
                 69 => ProviderError::unavailable(code, message),
@@ -43,8 +53,12 @@ pub(super) fn classify_exit(ended: &ScriptExit, effect: &str, last: &str) -> Res
                 25 => " (file size limit exceeded)",
                 _ => "",
             };
-            let message = format!("{effect} was terminated by signal {signal}{reason}{colon}{quote}");
-            Err(ProviderError::throttled(format!("signal_{signal}"), message))
+            let message =
+                format!("{effect} was terminated by signal {signal}{reason}{colon}{quote}");
+            Err(ProviderError::throttled(
+                format!("signal_{signal}"),
+                message,
+            ))
         }
     }
 }
@@ -85,9 +99,19 @@ mod tests {
     #[test]
     fn exit_code_decides_whether_to_retry() {
         let of = |report| {
-            classify_exit(&ScriptExit { report, output: Vec::new() }, "job.sh", "no film").unwrap_err()
+            classify_exit(
+                &ScriptExit {
+                    report,
+                    output: Vec::new(),
+                },
+                "job.sh",
+                "no film",
+            )
+            .unwrap_err()
         };
-        let ProviderError::Permanent { failure, .. } = of(Report::Exit(65)) else { panic!("65 is final") };
+        let ProviderError::Permanent { failure, .. } = of(Report::Exit(65)) else {
+            panic!("65 is final")
+        };
         assert_eq!(
             (failure.code.as_str(), failure.message.as_str()),
             ("exit_65", "job.sh exited with 65: no film")
@@ -97,7 +121,12 @@ mod tests {
             (Report::Exit(69), "exit_69", TransientCause::Unavailable),
             (Report::Signal(9), "signal_9", TransientCause::Throttled),
         ] {
-            let ProviderError::Transient { failure, trouble, .. } = of(report) else { panic!("{report:?}") };
+            let ProviderError::Transient {
+                failure, trouble, ..
+            } = of(report)
+            else {
+                panic!("{report:?}")
+            };
             assert_eq!((failure.code.as_str(), trouble), (code, expected));
         }
     }

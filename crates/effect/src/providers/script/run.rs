@@ -8,7 +8,9 @@ use std::process::Stdio;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::process::{Child, ChildStdin, Command};
 
-use super::spec::{self, FAILED, REPORT, ROOT, Report, STATUS, SUPERVISE_COMMAND, SandboxSpec, Spec, WORK};
+use super::spec::{
+    self, FAILED, REPORT, ROOT, Report, STATUS, SUPERVISE_COMMAND, SandboxSpec, Spec, WORK,
+};
 use crate::job_logs::MAX_LINE_BYTES;
 
 pub(super) struct ScriptRun {
@@ -47,9 +49,13 @@ struct SupervisorProcess {
 impl Drop for SupervisorProcess {
     fn drop(&mut self) {
         drop(self.control.take());
-        let Some((mut child, dir)) = self.child.take() else { return };
+        let Some((mut child, dir)) = self.child.take() else {
+            return;
+        };
         // The supervisor removes the directory itself if it still exists.
-        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else {
+            return;
+        };
         runtime.spawn(async move {
             child.wait().await.ok();
             std::fs::remove_dir_all(dir).ok();
@@ -69,25 +75,41 @@ pub(super) async fn run(
     let own = ["HOME", "TMPDIR"].map(|name| (name.to_owned(), home.clone()));
     job.confined.env.splice(0..0, own);
     let mut command = Command::new(program);
-    command.arg(SUPERVISE_COMMAND).env_clear().current_dir("/").process_group(0);
-    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+        .arg(SUPERVISE_COMMAND)
+        .env_clear()
+        .current_dir("/")
+        .process_group(0);
+    command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
     let spawned = command.spawn();
     let mut child = spawned.map_err(|error| {
         std::fs::remove_dir_all(&dir).ok();
         RunError::NotStarted(format!("{}: {error}", program.display()))
     })?;
     let (mut output, errors) = (child.stdout.take(), child.stderr.take());
-    let mut supervisor = SupervisorProcess { control: child.stdin.take(), child: Some((child, dir.clone())) };
-    let spec = Spec { dir: dir.clone(), input: job.input, user: job.user, confined: job.confined };
+    let mut supervisor = SupervisorProcess {
+        control: child.stdin.take(),
+        child: Some((child, dir.clone())),
+    };
+    let spec = Spec {
+        dir: dir.clone(),
+        input: job.input,
+        user: job.user,
+        confined: job.confined,
+    };
     let message = spec::encode_framed(&spec).map_err(not_started)?;
     if let Some(control) = &mut supervisor.control {
         control.write_all(&message).await.map_err(not_started)?;
     }
     let max_bytes = job.max_output;
-    let (output, ()) = tokio::try_join!(async { gather(output.as_mut(), max_bytes).await }, async {
-        lines(errors, line).await;
-        Ok(())
-    },)?;
+    let (output, ()) =
+        tokio::try_join!(async { gather(output.as_mut(), max_bytes).await }, async {
+            lines(errors, line).await;
+            Ok(())
+        },)?;
     let failed = tokio::fs::read_to_string(dir.join(FAILED)).await;
     if let Ok(reason) = failed {
         return Err(RunError::Confinement(reason));
@@ -96,9 +118,16 @@ pub(super) async fn run(
     let report = report.and_then(|report| serde_json::from_slice(&report).ok());
     // The report was read; the supervisor may exit and remove the directory.
     drop(supervisor.control.take());
-    let (child, _) = supervisor.child.as_mut().expect("the child is removed only on drop");
-    let status = child.wait().await.map_err(|error| RunError::Lost(error.to_string()))?;
-    let report = report.ok_or_else(|| RunError::Lost(format!("its supervisor exited with {status}")))?;
+    let (child, _) = supervisor
+        .child
+        .as_mut()
+        .expect("the child is removed only on drop");
+    let status = child
+        .wait()
+        .await
+        .map_err(|error| RunError::Lost(error.to_string()))?;
+    let report =
+        report.ok_or_else(|| RunError::Lost(format!("its supervisor exited with {status}")))?;
     supervisor.child = None;
     Ok(ScriptExit { report, output })
 }
@@ -123,13 +152,26 @@ fn prepare(job: &ScriptRun) -> io::Result<PathBuf> {
     Ok(dir.keep())
 }
 
-async fn gather(output: Option<impl AsyncRead + Unpin>, max_bytes: usize) -> Result<Vec<u8>, RunError> {
+async fn gather(
+    output: Option<impl AsyncRead + Unpin>,
+    max_bytes: usize,
+) -> Result<Vec<u8>, RunError> {
     let mut read = Vec::new();
     if let Some(output) = output {
-        let limit = u64::try_from(max_bytes).unwrap_or(u64::MAX).saturating_add(1);
-        output.take(limit).read_to_end(&mut read).await.map_err(|error| RunError::Lost(error.to_string()))?;
+        let limit = u64::try_from(max_bytes)
+            .unwrap_or(u64::MAX)
+            .saturating_add(1);
+        output
+            .take(limit)
+            .read_to_end(&mut read)
+            .await
+            .map_err(|error| RunError::Lost(error.to_string()))?;
     }
-    if read.len() > max_bytes { Err(RunError::Output) } else { Ok(read) }
+    if read.len() > max_bytes {
+        Err(RunError::Output)
+    } else {
+        Ok(read)
+    }
 }
 
 /// Splits output into lines; truncates long ones.

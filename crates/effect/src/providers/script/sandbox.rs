@@ -14,10 +14,14 @@ use landlock::{
     ABI, Access as _, AccessFs, AccessNet, CompatLevel, Compatible as _, Ruleset, RulesetAttr as _,
     RulesetCreatedAttr as _, RulesetStatus, Scope, path_beneath_rules,
 };
-use rustix::process::{Resource, Rlimit, Signal, set_parent_process_death_signal, setrlimit, setsid};
+use rustix::process::{
+    Resource, Rlimit, Signal, set_parent_process_death_signal, setrlimit, setsid,
+};
 use seccompiler::SeccompAction;
 
-use super::spec::{self, FAILED, IN_NAMESPACES, Isolation, NO_COMMAND, ResourceLimits, SandboxSpec};
+use super::spec::{
+    self, FAILED, IN_NAMESPACES, Isolation, NO_COMMAND, ResourceLimits, SandboxSpec,
+};
 use super::system_calls;
 
 /// Requested Landlock ABI, of Linux 6.12; an older kernel applies what it supports.
@@ -27,7 +31,13 @@ const REQUESTED_ABI: ABI = ABI::V6;
 const OF_NAMESPACES: u64 = 2;
 
 /// Files that every program may write.
-pub(super) const DEVICES: [&str; 5] = ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"];
+pub(super) const DEVICES: [&str; 5] = [
+    "/dev/null",
+    "/dev/zero",
+    "/dev/full",
+    "/dev/random",
+    "/dev/urandom",
+];
 
 pub(super) fn run() -> ExitCode {
     let error = match rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3) {
@@ -46,11 +56,15 @@ fn confine(input: File) -> String {
         Err(error) => return format!("cannot read the job: {error}"),
     };
     drop(input);
-    if let Err(error) = setsid().map(drop).and_then(|()| set_parent_process_death_signal(Some(Signal::KILL)))
+    if let Err(error) = setsid()
+        .map(drop)
+        .and_then(|()| set_parent_process_death_signal(Some(Signal::KILL)))
     {
         return format!("cannot create a session: {error}");
     }
-    let in_namespaces = std::env::args_os().nth(2).is_some_and(|argument| argument == IN_NAMESPACES);
+    let in_namespaces = std::env::args_os()
+        .nth(2)
+        .is_some_and(|argument| argument == IN_NAMESPACES);
     if confined.isolation != Isolation::None {
         let fenced = match fence(&confined) {
             // The namespaces restrict files, processes and the network without Landlock.
@@ -70,13 +84,24 @@ fn confine(input: File) -> String {
         return NO_COMMAND.to_owned();
     };
     let mut command = Command::new(program);
-    command.args(arguments).env_clear().envs(confined.env.iter().map(|(name, value)| (name, value)));
-    let others = if in_namespaces { OF_NAMESPACES } else { confined.running };
+    command
+        .args(arguments)
+        .env_clear()
+        .envs(confined.env.iter().map(|(name, value)| (name, value)));
+    let others = if in_namespaces {
+        OF_NAMESPACES
+    } else {
+        confined.running
+    };
     if let Err(error) = limit(confined.limits, others) {
         return format!("cannot set a resource limit: {error}");
     }
     let error = command.exec();
-    let path = confined.env.iter().find(|(name, _)| name == "PATH").map_or("", |(_, path)| path);
+    let path = confined
+        .env
+        .iter()
+        .find(|(name, _)| name == "PATH")
+        .map_or("", |(_, path)| path);
     format!("cannot run {program} (search path {path}): {error}")
 }
 
@@ -93,10 +118,22 @@ fn fence(confined: &SandboxSpec) -> Result<(), String> {
         }
         let status = ruleset
             .create()?
-            .add_rules(path_beneath_rules(&confined.read, AccessFs::from_read(REQUESTED_ABI)))?
-            .add_rules(path_beneath_rules(DEVICES, AccessFs::from_file(REQUESTED_ABI)))?
-            .add_rules(path_beneath_rules(&confined.write, AccessFs::from_all(REQUESTED_ABI)))?
-            .add_rules(path_beneath_rules([here], AccessFs::from_all(REQUESTED_ABI)))?
+            .add_rules(path_beneath_rules(
+                &confined.read,
+                AccessFs::from_read(REQUESTED_ABI),
+            ))?
+            .add_rules(path_beneath_rules(
+                DEVICES,
+                AccessFs::from_file(REQUESTED_ABI),
+            ))?
+            .add_rules(path_beneath_rules(
+                &confined.write,
+                AccessFs::from_all(REQUESTED_ABI),
+            ))?
+            .add_rules(path_beneath_rules(
+                [here],
+                AccessFs::from_all(REQUESTED_ABI),
+            ))?
             .restrict_self()?;
         Ok(status.ruleset)
     };
@@ -137,7 +174,8 @@ pub(super) fn landlock() -> &'static str {
 fn mute() -> Result<(), String> {
     let calls = SILENCED.iter().map(|call| (*call, Vec::new())).collect();
     let deny = SeccompAction::Errno(rustix::io::Errno::ACCESS.raw_os_error().cast_unsigned());
-    system_calls::install(calls, SeccompAction::Allow, deny).map_err(|error| format!("seccomp: {error}"))
+    system_calls::install(calls, SeccompAction::Allow, deny)
+        .map_err(|error| format!("seccomp: {error}"))
 }
 
 /// `socket` and `io_uring_setup`, also of the x32 ABI, which has the same architecture. Other ABIs of the processor have
@@ -153,18 +191,33 @@ fn limit(limits: ResourceLimits, others: u64) -> io::Result<()> {
     let set = |resource, max_value| {
         let allowed = rustix::process::getrlimit(resource).maximum;
         let max_value = Some(allowed.map_or(max_value, |allowed: u64| allowed.min(max_value)));
-        setrlimit(resource, Rlimit { current: max_value, maximum: max_value })
+        setrlimit(
+            resource,
+            Rlimit {
+                current: max_value,
+                maximum: max_value,
+            },
+        )
     };
     if let Some(cpu) = limits.cpu {
         // A fraction of a second would be rounded to zero.
         let seconds = cpu.as_secs().max(1);
         // One second between the distinguishable signal and the kill.
-        setrlimit(Resource::Cpu, Rlimit { current: Some(seconds), maximum: Some(seconds + 1) })?;
+        setrlimit(
+            Resource::Cpu,
+            Rlimit {
+                current: Some(seconds),
+                maximum: Some(seconds + 1),
+            },
+        )?;
     }
     set(Resource::Core, 0)?;
     set(Resource::Fsize, limits.file_bytes.get())?;
     set(Resource::Nofile, limits.open_files.get())?;
-    set(Resource::Nproc, limits.processes.get().saturating_add(others))?;
+    set(
+        Resource::Nproc,
+        limits.processes.get().saturating_add(others),
+    )?;
     set(Resource::Data, limits.memory_bytes.get())?;
     Ok(())
 }

@@ -138,7 +138,11 @@ pub(super) enum JobEnd {
 /// is read.
 pub(super) fn read_failure(path: &Path) -> Option<String> {
     let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
-    let file = File::options().read(true).custom_flags(flags.bits().cast_signed()).open(path).ok()?;
+    let file = File::options()
+        .read(true)
+        .custom_flags(flags.bits().cast_signed())
+        .open(path)
+        .ok()?;
     if !file.metadata().ok()?.is_file() {
         return None;
     }
@@ -164,8 +168,9 @@ pub(super) fn encode_framed(message: &impl Serialize) -> io::Result<Vec<u8>> {
 pub(super) fn read<T: DeserializeOwned>(mut from: impl Read) -> io::Result<T> {
     let mut length = [0; 8];
     from.read_exact(&mut length)?;
-    let length =
-        usize::try_from(u64::from_be_bytes(length)).ok().filter(|length| *length <= MAX_MESSAGE_BYTES);
+    let length = usize::try_from(u64::from_be_bytes(length))
+        .ok()
+        .filter(|length| *length <= MAX_MESSAGE_BYTES);
     let mut text = vec![0; length.ok_or(io::ErrorKind::InvalidData)?];
     from.read_exact(&mut text)?;
     Ok(serde_json::from_slice(&text)?)

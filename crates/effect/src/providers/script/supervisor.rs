@@ -15,19 +15,22 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 use rustix::process::{
-    Pid, Signal, WaitOptions, geteuid, getpid, kill_process, kill_process_group, set_child_subreaper, wait,
+    Pid, Signal, WaitOptions, geteuid, getpid, kill_process, kill_process_group,
+    set_child_subreaper, wait,
 };
 
 use super::spec::{
-    self, FAILED, Isolation, JobEnd, NAMESPACES_COMMAND, REPORT, Report, SANDBOX_COMMAND, STATUS, Spec, WORK,
-    read_failure,
+    self, FAILED, Isolation, JobEnd, NAMESPACES_COMMAND, REPORT, Report, SANDBOX_COMMAND, STATUS,
+    Spec, WORK, read_failure,
 };
 
 /// Delay before the process table is scanned again for running processes.
 const POLL_INTERVAL: Duration = Duration::from_millis(2);
 
 pub(super) fn run() -> ExitCode {
-    let Ok(mut control) = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3).map(File::from) else {
+    let Ok(mut control) =
+        rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3).map(File::from)
+    else {
         return ExitCode::FAILURE;
     };
     match spec::read::<Spec>(&mut control).and_then(|spec| supervise(spec, control)) {
@@ -72,7 +75,9 @@ fn supervise(mut spec: Spec, mut control: File) -> io::Result<()> {
     // The result is complete: no other process has the pipe open.
     rustix::stdio::dup2_stdout(nowhere()?)?;
     rustix::stdio::dup2_stderr(nowhere()?)?;
-    waiting.join().map_err(|_| io::Error::other("the control thread panicked"))
+    waiting
+        .join()
+        .map_err(|_| io::Error::other("the control thread panicked"))
 }
 
 /// Runs the job in its own namespaces, unless it runs without a sandbox.
@@ -105,12 +110,19 @@ fn run_to_end(spec: &Arc<Spec>, command: &str, group: &Mutex<Option<Pid>>) -> io
         *group = Some(Pid::from_child(&job));
         job
     };
-    feed(&mut job, Arc::clone(spec), if command == NAMESPACES_COMMAND { 3 } else { 1 });
+    feed(
+        &mut job,
+        Arc::clone(spec),
+        if command == NAMESPACES_COMMAND { 3 } else { 1 },
+    );
     let status = job.wait();
     // Never acquired after a cancellation.
     kill_all(lock().take());
     let status = status?;
-    Ok(status.code().map_or_else(|| Report::Signal(status.signal().unwrap_or_default()), Report::Exit))
+    Ok(status.code().map_or_else(
+        || Report::Signal(status.signal().unwrap_or_default()),
+        Report::Exit,
+    ))
 }
 
 fn nowhere() -> io::Result<File> {
@@ -119,7 +131,11 @@ fn nowhere() -> io::Result<File> {
 
 fn start(spec: &Spec, argument: &str) -> io::Result<Child> {
     let mut command = Command::new("/proc/self/exe");
-    command.arg(argument).env_clear().current_dir(spec.dir.join(WORK)).stdin(Stdio::piped());
+    command
+        .arg(argument)
+        .env_clear()
+        .current_dir(spec.dir.join(WORK))
+        .stdin(Stdio::piped());
     // Libraries with fork handlers (such as libmdbx) may write to standard error in between; it is reserved
     // for the job.
     let errors = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stderr(), 3)?;
@@ -137,10 +153,14 @@ fn start(spec: &Spec, argument: &str) -> io::Result<Child> {
 /// Writes the specification once for each process before the job, then the input. A job may ignore it; the broken pipe
 /// is not an error.
 fn feed(job: &mut Child, spec: Arc<Spec>, copies: usize) {
-    let Some(mut stdin) = job.stdin.take() else { return };
+    let Some(mut stdin) = job.stdin.take() else {
+        return;
+    };
     std::thread::spawn(move || {
         let specifications = (0..copies).try_for_each(|_| spec::write(&mut stdin, &spec.confined));
-        specifications.and_then(|()| stdin.write_all(spec.input.as_bytes())).ok();
+        specifications
+            .and_then(|()| stdin.write_all(spec.input.as_bytes()))
+            .ok();
     });
 }
 
@@ -166,14 +186,25 @@ fn kill_all(group: Option<Pid>) {
 
 /// Returns all descendants of this process, by the parent ids in `/proc`.
 fn descendants() -> Vec<Pid> {
-    let parents: Vec<(i32, i32)> = processes().filter_map(|pid| Some((pid, parent(pid)?))).collect();
+    let parents: Vec<(i32, i32)> = processes()
+        .filter_map(|pid| Some((pid, parent(pid)?)))
+        .collect();
     let mut found = vec![getpid().as_raw_pid()];
     let mut next = 0;
     while let Some(parent) = found.get(next).copied() {
-        found.extend(parents.iter().filter(|(_, of)| *of == parent).map(|(pid, _)| *pid));
+        found.extend(
+            parents
+                .iter()
+                .filter(|(_, of)| *of == parent)
+                .map(|(pid, _)| *pid),
+        );
         next += 1;
     }
-    found.into_iter().skip(1).filter_map(Pid::from_raw).collect()
+    found
+        .into_iter()
+        .skip(1)
+        .filter_map(Pid::from_raw)
+        .collect()
 }
 
 fn processes() -> impl Iterator<Item = i32> {
@@ -184,11 +215,20 @@ fn processes() -> impl Iterator<Item = i32> {
 /// Returns the fourth field; the second one, in parentheses, may contain any character.
 fn parent(pid: i32) -> Option<i32> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()
+    stat.rsplit_once(')')?
+        .1
+        .split_whitespace()
+        .nth(1)?
+        .parse()
+        .ok()
 }
 
 fn threads_of(user: u32) -> u64 {
     let of_user = |path: &Path| std::fs::metadata(path).is_ok_and(|data| data.uid() == user);
-    let threads = processes().map(|pid| format!("/proc/{pid}")).filter(|path| of_user(Path::new(path)));
-    threads.map(|path| std::fs::read_dir(path + "/task").map_or(0, |tasks| tasks.count() as u64)).sum()
+    let threads = processes()
+        .map(|pid| format!("/proc/{pid}"))
+        .filter(|path| of_user(Path::new(path)));
+    threads
+        .map(|path| std::fs::read_dir(path + "/task").map_or(0, |tasks| tasks.count() as u64))
+        .sum()
 }

@@ -8,7 +8,8 @@
 use std::collections::BTreeMap;
 
 use seccompiler::{
-    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
+    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
+    SeccompRule,
 };
 
 /// Flags of `clone` that create a namespace.
@@ -317,13 +318,23 @@ pub(super) fn restrict() -> Result<(), String> {
 }
 
 fn apply() -> Result<(), String> {
-    let calls = ALLOWED.iter().chain(ALLOWED_HERE).map(|call| (*call, Vec::new()));
+    let calls = ALLOWED
+        .iter()
+        .chain(ALLOWED_HERE)
+        .map(|call| (*call, Vec::new()));
     let mut rules: BTreeMap<_, _> = calls.collect();
     let operator = SeccompCmpOp::MaskedEq(NAMESPACE_FLAGS);
     let condition = SeccompCondition::new(0, SeccompCmpArgLen::Qword, operator, 0)
         .and_then(|condition| SeccompRule::new(vec![condition]));
-    rules.insert(libc::SYS_clone, vec![condition.map_err(|error| error.to_string())?]);
-    install(rules, SeccompAction::Errno(libc::ENOSYS.cast_unsigned()), SeccompAction::Allow)
+    rules.insert(
+        libc::SYS_clone,
+        vec![condition.map_err(|error| error.to_string())?],
+    );
+    install(
+        rules,
+        SeccompAction::Errno(libc::ENOSYS.cast_unsigned()),
+        SeccompAction::Allow,
+    )
 }
 
 /// Applies a filter to this process: `usual` is the action for calls without a rule.

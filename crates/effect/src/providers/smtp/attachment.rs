@@ -53,18 +53,32 @@ impl AttachmentStore {
         tenant: &TenantId,
         references: &[AttachmentRef],
     ) -> Result<Vec<EmailAttachment>, ProviderError> {
-        let (mut enclosed, mut remaining_bytes) = (Vec::with_capacity(references.len()), self.max_bytes);
+        let (mut enclosed, mut remaining_bytes) =
+            (Vec::with_capacity(references.len()), self.max_bytes);
         for reference in references {
             let bytes = match (&reference.file, &reference.url, &reference.base64) {
                 (Some(file), None, None) => self.file(file, remaining_bytes).await?,
                 (None, Some(url), None) => self.url(tenant, url, remaining_bytes).await?,
                 (None, None, Some(text)) => inline(text)?,
-                _ => return Err(unfit("an attachment requires exactly one of file, url and base64")),
+                _ => {
+                    return Err(unfit(
+                        "an attachment requires exactly one of file, url and base64",
+                    ));
+                }
             };
-            remaining_bytes = remaining_bytes.checked_sub(bytes.len()).ok_or_else(|| self.too_much())?;
-            let name = reference.name.clone().or_else(|| last_of(reference)).filter(|name| !name.is_empty());
+            remaining_bytes = remaining_bytes
+                .checked_sub(bytes.len())
+                .ok_or_else(|| self.too_much())?;
+            let name = reference
+                .name
+                .clone()
+                .or_else(|| last_of(reference))
+                .filter(|name| !name.is_empty());
             let name = name.ok_or_else(|| unfit("an attachment has no name"))?;
-            let kind = reference.kind.clone().unwrap_or_else(|| "application/octet-stream".to_owned());
+            let kind = reference
+                .kind
+                .clone()
+                .unwrap_or_else(|| "application/octet-stream".to_owned());
             enclosed.push(EmailAttachment { name, kind, bytes });
         }
         Ok(enclosed)
@@ -73,25 +87,42 @@ impl AttachmentStore {
     /// Reads a file. No path or link can leave the directory.
     async fn file(&self, file: &str, remaining_bytes: usize) -> Result<Vec<u8>, ProviderError> {
         let Some(dir) = self.dir.clone() else {
-            return Err(unfit("no attachment directory is configured; set attachments = { dir = \"…\" }"));
+            return Err(unfit(
+                "no attachment directory is configured; set attachments = { dir = \"…\" }",
+            ));
         };
-        if file.is_empty() || !Path::new(file).components().all(|part| matches!(part, Component::Normal(_))) {
-            return Err(unfit(&format!("{file:?} is not a path below the attachment directory")));
+        if file.is_empty()
+            || !Path::new(file)
+                .components()
+                .all(|part| matches!(part, Component::Normal(_)))
+        {
+            return Err(unfit(&format!(
+                "{file:?} is not a path below the attachment directory"
+            )));
         }
         let path = dir.join(file);
         let reading = tokio::task::spawn_blocking(move || {
             let (dir, path) = (dir.canonicalize()?, path.canonicalize()?);
             if !path.starts_with(&dir) || !path.is_file() {
-                return Err(std::io::Error::other("not a file of the attachment directory"));
+                return Err(std::io::Error::other(
+                    "not a file of the attachment directory",
+                ));
             }
             let mut bytes = Vec::new();
-            let max_bytes = u64::try_from(remaining_bytes).unwrap_or(u64::MAX).saturating_add(1);
-            std::fs::File::open(path)?.take(max_bytes).read_to_end(&mut bytes)?;
+            let max_bytes = u64::try_from(remaining_bytes)
+                .unwrap_or(u64::MAX)
+                .saturating_add(1);
+            std::fs::File::open(path)?
+                .take(max_bytes)
+                .read_to_end(&mut bytes)?;
             Ok(bytes)
         });
-        let read =
-            reading.await.map_err(|_| ProviderError::throttled("attachment", "node is shutting down"))?;
-        read.map_err(|error| ProviderError::permanent("attachment", format!("attachment {file:?}: {error}")))
+        let read = reading
+            .await
+            .map_err(|_| ProviderError::throttled("attachment", "node is shutting down"))?;
+        read.map_err(|error| {
+            ProviderError::permanent("attachment", format!("attachment {file:?}: {error}"))
+        })
     }
 
     async fn url(
@@ -100,29 +131,48 @@ impl AttachmentStore {
         text: &str,
         remaining_bytes: usize,
     ) -> Result<Vec<u8>, ProviderError> {
-        let url =
-            Url::parse(text).map_err(|error| unfit(&format!("invalid attachment URL {text:?}: {error}")))?;
-        if !matches!(url.scheme(), "http" | "https") || !url.username().is_empty() || url.password().is_some()
+        let url = Url::parse(text)
+            .map_err(|error| unfit(&format!("invalid attachment URL {text:?}: {error}")))?;
+        if !matches!(url.scheme(), "http" | "https")
+            || !url.username().is_empty()
+            || url.password().is_some()
         {
-            return Err(unfit("an attachment URL requires http or https, without a user name or a password"));
+            return Err(unfit(
+                "an attachment URL requires http or https, without a user name or a password",
+            ));
         }
         let label = format!("{}{}", url.host_str().unwrap_or_default(), url.path());
         let denied = |denied: &egress::EgressDenied| {
             ProviderError::permanent("egress_denied", format!("attachment {label}: {denied}"))
         };
-        self.egress.check(tenant, &url).map_err(|error| denied(&error))?;
+        self.egress
+            .check(tenant, &url)
+            .map_err(|error| denied(&error))?;
         let made = self.clients.get_or_init(|| {
-            Clients::new(TlsConfig::default(), true).map_err(|error| error.without_url().to_string())
+            Clients::new(TlsConfig::default(), true)
+                .map_err(|error| error.without_url().to_string())
         });
         // The error does not concern the mail server.
-        let later =
-            |reason: String| ProviderError::throttled("attachment", format!("attachment {label}: {reason}"));
-        let pair = made.as_ref().map_err(|error| later(error.clone()))?.pair()?;
-        let client = if self.egress.private { &pair.open } else { &pair.guarded };
-        let response = client.get(url).send().await.map_err(|error| match egress::egress_error(&error) {
-            Some(found) => denied(found),
-            None => later(error.without_url().to_string()),
-        })?;
+        let later = |reason: String| {
+            ProviderError::throttled("attachment", format!("attachment {label}: {reason}"))
+        };
+        let pair = made
+            .as_ref()
+            .map_err(|error| later(error.clone()))?
+            .pair()?;
+        let client = if self.egress.private {
+            &pair.open
+        } else {
+            &pair.guarded
+        };
+        let response = client
+            .get(url)
+            .send()
+            .await
+            .map_err(|error| match egress::egress_error(&error) {
+                Some(found) => denied(found),
+                None => later(error.without_url().to_string()),
+            })?;
         let status = response.status();
         if status.is_server_error() || matches!(status.as_u16(), 408 | 425 | 429) {
             return Err(later(format!("status {}", status.as_u16())));
@@ -133,7 +183,11 @@ impl AttachmentStore {
         }
         let body = ResponseBody::read(response, remaining_bytes).await;
         let body = body.map_err(|error| later(error.without_url().to_string()))?;
-        if body.cut { Err(self.too_much()) } else { Ok(body.bytes) }
+        if body.cut {
+            Err(self.too_much())
+        } else {
+            Ok(body.bytes)
+        }
     }
 
     fn too_much(&self) -> ProviderError {
@@ -142,7 +196,9 @@ impl AttachmentStore {
 }
 
 fn inline(text: &str) -> Result<Vec<u8>, ProviderError> {
-    let bytes = STANDARD.decode(text).map_err(|_| unfit("an attachment is not valid base64"))?;
+    let bytes = STANDARD
+        .decode(text)
+        .map_err(|_| unfit("an attachment is not valid base64"))?;
     if bytes.len() > MAX_INLINE_BYTES {
         let (length, max_bytes) = (bytes.len(), MAX_INLINE_BYTES);
         return Err(unfit(&format!(
@@ -154,7 +210,9 @@ fn inline(text: &str) -> Result<Vec<u8>, ProviderError> {
 
 fn last_of(reference: &AttachmentRef) -> Option<String> {
     let file = reference.file.as_ref()?;
-    Path::new(file).file_name().map(|name| name.to_string_lossy().into_owned())
+    Path::new(file)
+        .file_name()
+        .map(|name| name.to_string_lossy().into_owned())
 }
 
 fn unfit(reason: &str) -> ProviderError {

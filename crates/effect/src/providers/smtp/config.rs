@@ -106,17 +106,28 @@ impl UpstreamConfig for SmtpConfig {
     fn upstream(&self, site: UpstreamSite<'_>) -> Result<Upstream, Error> {
         let invalid = |reason: String| Error::upstream(site.name, reason);
         let from = mailbox("from", &self.from).map_err(invalid)?;
-        let domain = self.domain.clone().unwrap_or_else(|| from.email.domain().to_owned());
+        let domain = self
+            .domain
+            .clone()
+            .unwrap_or_else(|| from.email.domain().to_owned());
         if !is_domain(&domain) {
-            return Err(invalid(format!("invalid domain {domain:?}; example: example.com")));
+            return Err(invalid(format!(
+                "invalid domain {domain:?}; example: example.com"
+            )));
         }
         let policy = self.policy(Policy::default());
-        let endpoint = self.smtp_endpoint(&domain, policy.max_concurrency).map_err(invalid)?;
+        let endpoint = self
+            .smtp_endpoint(&domain, policy.max_concurrency)
+            .map_err(invalid)?;
         let compile = |_: &EffectName, config: &EmailEffectConfig| config.template();
         let templates = Operations::new(site.name, "email", &self.effects, compile)?;
         let max_size = self.max_message_bytes.map_or(MAX_MAIL, NonZeroUsize::get);
         let attachments = AttachmentStore {
-            dir: self.attachments.dir.as_ref().map(|path| site.dir.join(path)),
+            dir: self
+                .attachments
+                .dir
+                .as_ref()
+                .map(|path| site.dir.join(path)),
             egress: self.attachments.egress.clone().unwrap_or_default(),
             max_bytes: max_size,
             clients: OnceLock::new(),
@@ -130,30 +141,55 @@ impl UpstreamConfig for SmtpConfig {
             max_size,
             delay: self.greylist_pause.unwrap_or(RETRY_DELAY),
             templates,
-            probe: self.probe.as_ref().map(|probe| probe.compile(site.name)).transpose()?,
+            probe: self
+                .probe
+                .as_ref()
+                .map(|probe| probe.compile(site.name))
+                .transpose()?,
         };
-        let upstream = self.finish(Upstream::effects(site.name, effects, Arc::new(smtp), policy));
-        narrow(upstream, self.effects.iter().map(|(effect, config)| (effect, &config.contexts)))
+        let upstream = self.finish(Upstream::effects(
+            site.name,
+            effects,
+            Arc::new(smtp),
+            policy,
+        ));
+        narrow(
+            upstream,
+            self.effects
+                .iter()
+                .map(|(effect, config)| (effect, &config.contexts)),
+        )
     }
 }
 
 impl SmtpConfig {
     fn smtp_endpoint(&self, domain: &str, max_idle: usize) -> Result<SmtpEndpoint, String> {
         if self.host.is_empty()
-            || self.host.contains(|c: char| c.is_whitespace() || c.is_control() || c == '/')
+            || self
+                .host
+                .contains(|c: char| c.is_whitespace() || c.is_control() || c == '/')
         {
-            return Err(format!("invalid host {:?}; example: smtp.example.com", self.host));
+            return Err(format!(
+                "invalid host {:?}; example: smtp.example.com",
+                self.host
+            ));
         }
         let tls = self.certificates.clone().unwrap_or_default();
-        tls.check().map_err(|reason| reason.replace("tls.", "certificates."))?;
+        tls.check()
+            .map_err(|reason| reason.replace("tls.", "certificates."))?;
         let user = match (&self.user, &self.password) {
-            (Some(user), Some(password)) => Some(Login { user: user.clone(), password: password.clone() }),
+            (Some(user), Some(password)) => Some(Login {
+                user: user.clone(),
+                password: password.clone(),
+            }),
             (None, None) => None,
             _ => return Err("user and password require each other".to_owned()),
         };
         let is_encrypted = matches!(self.tls, TlsMode::Required | TlsMode::Wrapper);
         if user.is_some() && !is_encrypted && !is_loopback(&self.host) {
-            return Err("a password requires TLS; set tls = \"required\" or \"wrapper\"".to_owned());
+            return Err(
+                "a password requires TLS; set tls = \"required\" or \"wrapper\"".to_owned(),
+            );
         }
         let port = self.port.unwrap_or(match self.tls {
             TlsMode::Required | TlsMode::Opportunistic => 587,
@@ -161,16 +197,30 @@ impl SmtpConfig {
             TlsMode::None => 25,
         });
         let (host, hello) = (self.host.clone(), domain.to_owned());
-        Ok(SmtpEndpoint { host, port, mode: self.tls, tls, user, hello, kept: max_idle })
+        Ok(SmtpEndpoint {
+            host,
+            port,
+            mode: self.tls,
+            tls,
+            user,
+            hello,
+            kept: max_idle,
+        })
     }
 }
 
 fn is_loopback(host: &str) -> bool {
-    host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
+    host == "localhost"
+        || host
+            .parse::<std::net::IpAddr>()
+            .is_ok_and(|address| address.is_loopback())
 }
 
 fn is_domain(text: &str) -> bool {
-    !text.is_empty() && text.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'-'))
+    !text.is_empty()
+        && text
+            .bytes()
+            .all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'-'))
 }
 
 impl EmailEffectConfig {
@@ -184,7 +234,11 @@ impl EmailEffectConfig {
         ];
         let lists = lists.into_iter().filter_map(|(name, value)| {
             let template = value.as_ref().map(JsonTemplate::parse)?;
-            Some(template.map(|template| (name, template)).map_err(|reason| format!("{name}: {reason}")))
+            Some(
+                template
+                    .map(|template| (name, template))
+                    .map_err(|reason| format!("{name}: {reason}")),
+            )
         });
         let lists = lists.collect::<Result<Vec<_>, String>>()?;
         let templates = EmailFields {
@@ -197,16 +251,26 @@ impl EmailEffectConfig {
         if templates.is_empty() {
             return Ok(templates);
         }
-        if !templates.lists.iter().any(|(name, _)| ["to", "cc", "bcc"].contains(name)) {
+        if !templates
+            .lists
+            .iter()
+            .any(|(name, _)| ["to", "cc", "bcc"].contains(name))
+        {
             return Err("recipient is missing; set to, cc or bcc".to_owned());
         }
-        check_body(templates.text.is_some(), templates.html.is_some(), templates.markdown.is_some())?;
+        check_body(
+            templates.text.is_some(),
+            templates.html.is_some(),
+            templates.markdown.is_some(),
+        )?;
         Ok(templates)
     }
 }
 
 fn text(name: &str, template: Option<&String>) -> Result<Option<TextTemplate>, String> {
-    let Some(template) = template else { return Ok(None) };
+    let Some(template) = template else {
+        return Ok(None);
+    };
     let text = TextTemplate::parse(template).map_err(|reason| format!("{name}: {reason}"))?;
     if text.has_secrets() {
         return Err(format!("{name}: a secret is not allowed in an email"));

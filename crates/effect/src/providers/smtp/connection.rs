@@ -93,7 +93,11 @@ pub(crate) enum SendError {
 impl SmtpConnectionPool {
     pub(crate) fn new(endpoint: SmtpEndpoint) -> Self {
         let parameters = OfCertificates::new(endpoint.tls.clone());
-        Self { endpoint, idle: Mutex::default(), parameters }
+        Self {
+            endpoint,
+            idle: Mutex::default(),
+            parameters,
+        }
     }
 
     /// Sends an email: to all recipients or to none.
@@ -145,9 +149,15 @@ impl SmtpConnectionPool {
     }
 
     async fn connect(&self, scrub: &mut SecretScrubber) -> Result<AsyncSmtpConnection, SendError> {
-        let SmtpEndpoint { host, port, mode, .. } = &self.endpoint;
+        let SmtpEndpoint {
+            host, port, mode, ..
+        } = &self.endpoint;
         let hello = ClientId::Domain(self.endpoint.hello.clone());
-        let tls = if *mode == TlsMode::None { None } else { Some(self.parameters()?) };
+        let tls = if *mode == TlsMode::None {
+            None
+        } else {
+            Some(self.parameters()?)
+        };
         let wrapped = tls.clone().filter(|_| *mode == TlsMode::Wrapper);
         let connecting = AsyncSmtpConnection::connect_tokio1(
             (host.as_str(), *port),
@@ -172,7 +182,8 @@ impl SmtpConnectionPool {
             if !connection.can_starttls() {
                 return Err(SendError::Unavailable(
                     "tls",
-                    "the server does not support STARTTLS, which tls = \"required\" requires".to_owned(),
+                    "the server does not support STARTTLS, which tls = \"required\" requires"
+                        .to_owned(),
                 ));
             }
             connection
@@ -189,21 +200,32 @@ impl SmtpConnectionPool {
         connection: &mut AsyncSmtpConnection,
         scrub: &mut SecretScrubber,
     ) -> Result<(), SendError> {
-        let Some(Login { user, password }) = &self.endpoint.user else { return Ok(()) };
+        let Some(Login { user, password }) = &self.endpoint.user else {
+            return Ok(());
+        };
         let read = |reference: &SecretRef| {
-            reference.resolve().map_err(|error| SendError::Unavailable("secret", error.log().to_owned()))
+            reference
+                .resolve()
+                .map_err(|error| SendError::Unavailable("secret", error.log().to_owned()))
         };
         let (user, password) = (read(user)?, read(password)?);
         scrub.add(&password);
         let together = format!("\0{}\0{}", user.expose(), password.expose());
-        for encoded in [STANDARD.encode(password.expose()), STANDARD.encode(together)] {
+        for encoded in [
+            STANDARD.encode(password.expose()),
+            STANDARD.encode(together),
+        ] {
             scrub.add(&Secret::new(encoded));
         }
         let credentials = Credentials::new(user.expose().to_owned(), password.expose().to_owned());
-        let response = connection.auth(&[Mechanism::Plain, Mechanism::Login], &credentials).await;
+        let response = connection
+            .auth(&[Mechanism::Plain, Mechanism::Login], &credentials)
+            .await;
         response.map(drop).map_err(|error| match reply(&error) {
             // Overloaded or shutting down.
-            Some(reply) if reply.code == 421 => SendError::Unavailable("unreachable", reply.to_string()),
+            Some(reply) if reply.code == 421 => {
+                SendError::Unavailable("unreachable", reply.to_string())
+            }
             Some(reply) => SendError::Credentials(reply.to_string()),
             None if error.is_client() => SendError::Credentials(error.to_string()),
             None => SendError::Broken(error.to_string()),
@@ -211,7 +233,9 @@ impl SmtpConnectionPool {
     }
 
     fn parameters(&self) -> Result<TlsParameters, SendError> {
-        let made = self.parameters.get(|read| self.make(read).map_err(|error| error.to_string()));
+        let made = self
+            .parameters
+            .get(|read| self.make(read).map_err(|error| error.to_string()));
         made.map_err(|error| SendError::Unavailable("tls", error.failure().message.clone()))
     }
 
@@ -222,19 +246,29 @@ impl SmtpConnectionPool {
             builder = builder.add_root_certificate(Certificate::from_pem(ca.expose().as_bytes())?);
         }
         if let (Some(cert), Some(key)) = (cert, key) {
-            builder =
-                builder.identify_with(Identity::from_pem(cert.expose().as_bytes(), key.expose().as_bytes())?);
+            builder = builder.identify_with(Identity::from_pem(
+                cert.expose().as_bytes(),
+                key.expose().as_bytes(),
+            )?);
         }
         builder.build_rustls()
     }
 }
 
-async fn transact(connection: &mut AsyncSmtpConnection, mail: &EmailMessage) -> Result<SmtpReply, SendError> {
+async fn transact(
+    connection: &mut AsyncSmtpConnection,
+    mail: &EmailMessage,
+) -> Result<SmtpReply, SendError> {
     let mut parameters = Vec::new();
     let mut addresses = mail.envelope.to().iter().chain(mail.envelope.from());
     if !addresses.all(|address| address.to_string().is_ascii()) {
-        if !connection.server_info().supports_feature(Extension::SmtpUtfEight) {
-            return Err(SendError::Unfit("the server does not support non-ASCII addresses".to_owned()));
+        if !connection
+            .server_info()
+            .supports_feature(Extension::SmtpUtfEight)
+        {
+            return Err(SendError::Unfit(
+                "the server does not support non-ASCII addresses".to_owned(),
+            ));
         }
         parameters.push(MailParameter::SmtpUtfEight);
     }
@@ -242,16 +276,25 @@ async fn transact(connection: &mut AsyncSmtpConnection, mail: &EmailMessage) -> 
         parameters.push(MailParameter::Body(MailBodyParameter::EightBitMime));
     }
     let from = MailFrom::new(mail.envelope.from().cloned(), parameters);
-    connection.command(from).await.map_err(|error| before(&error, None))?;
+    connection
+        .command(from)
+        .await
+        .map_err(|error| before(&error, None))?;
     for to in mail.envelope.to() {
         let response = connection.command(Rcpt::new(to.clone(), Vec::new())).await;
         response.map_err(|error| before(&error, Some(to.to_string())))?;
     }
-    connection.command(Data).await.map_err(|error| before(&error, None))?;
-    let response = connection.message(&mail.bytes).await.map_err(|error| match reply(&error) {
-        Some(reply) => SendError::Rejected { reply, to: None },
-        None => SendError::Lost(error.to_string()),
-    })?;
+    connection
+        .command(Data)
+        .await
+        .map_err(|error| before(&error, None))?;
+    let response = connection
+        .message(&mail.bytes)
+        .await
+        .map_err(|error| match reply(&error) {
+            Some(reply) => SendError::Rejected { reply, to: None },
+            None => SendError::Lost(error.to_string()),
+        })?;
     Ok(SmtpReply::of(&response))
 }
 
@@ -265,7 +308,10 @@ fn before(error: &SmtpError, to: Option<String>) -> SendError {
 
 impl SmtpReply {
     fn of(response: &Response) -> Self {
-        Self { code: response.code().into(), text: response.message().collect::<Vec<_>>().join(" ") }
+        Self {
+            code: response.code().into(),
+            text: response.message().collect::<Vec<_>>().join(" "),
+        }
     }
 }
 
@@ -277,14 +323,20 @@ impl fmt::Display for SmtpReply {
 
 fn reply(error: &SmtpError) -> Option<SmtpReply> {
     let text = error.source().map_or_else(String::new, ToString::to_string);
-    Some(SmtpReply { code: error.status()?.into(), text })
+    Some(SmtpReply {
+        code: error.status()?.into(),
+        text,
+    })
 }
 
 /// Returns whether TLS is the cause of an error, at any depth.
 fn is_tls(error: &SmtpError) -> bool {
     let is_rustls = |error: &(dyn StdError + 'static)| {
-        let inner = error.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);
-        error.is::<rustls::Error>() || inner.is_some_and(<dyn StdError + Send + Sync>::is::<rustls::Error>)
+        let inner = error
+            .downcast_ref::<std::io::Error>()
+            .and_then(std::io::Error::get_ref);
+        error.is::<rustls::Error>()
+            || inner.is_some_and(<dyn StdError + Send + Sync>::is::<rustls::Error>)
     };
     error.is_tls() || causes(error).any(is_rustls)
 }

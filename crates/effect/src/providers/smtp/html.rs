@@ -52,8 +52,8 @@ const ELEMENTS: [&str; 31] = [
 const VOID: [&str; 2] = ["br", "hr"];
 /// Elements whose content is removed, too. Of other elements, only the tags are removed.
 const REMOVED: [&str; 13] = [
-    "applet", "audio", "canvas", "math", "noscript", "object", "select", "svg", "template", "title", "video",
-    "script", "style",
+    "applet", "audio", "canvas", "math", "noscript", "object", "select", "svg", "template",
+    "title", "video", "script", "style",
 ];
 
 /// Harmless HTML, and the same content as plain text.
@@ -135,7 +135,10 @@ impl Writer {
         let name = &*tag.name;
         if REMOVED.contains(&name) {
             if !tag.self_closing {
-                self.removed = Some(Removed { name: name.to_owned(), depth: 1 });
+                self.removed = Some(Removed {
+                    name: name.to_owned(),
+                    depth: 1,
+                });
             }
             return;
         }
@@ -144,10 +147,19 @@ impl Writer {
         }
         self.html.extend(["<", name]);
         if name == "a" {
-            let href = tag.attrs.iter().find(|attribute| &*attribute.name.local == "href");
-            let url = href.map(|href| href.value.trim().to_owned()).filter(|url| is_safe_link(url));
+            let href = tag
+                .attrs
+                .iter()
+                .find(|attribute| &*attribute.name.local == "href");
+            let url = href
+                .map(|href| href.value.trim().to_owned())
+                .filter(|url| is_safe_link(url));
             if let Some(url) = &url {
-                self.html.extend([" href=\"", &escaped(url), "\" rel=\"noopener noreferrer nofollow\""]);
+                self.html.extend([
+                    " href=\"",
+                    &escaped(url),
+                    "\" rel=\"noopener noreferrer nofollow\"",
+                ]);
             }
             self.links.push((url.unwrap_or_default(), self.plain.len()));
         }
@@ -221,7 +233,9 @@ impl Writer {
 
     /// Ends the removal of an element at its end tag.
     fn leave(&mut self, tag: &Tag) {
-        let Some(removed) = &mut self.removed else { return };
+        let Some(removed) = &mut self.removed else {
+            return;
+        };
         if *removed.name != *tag.name {
             return;
         }
@@ -252,7 +266,10 @@ impl Writer {
             self.html.extend(["</", &last, ">"]);
             self.end_plain(&last);
         }
-        CleanHtml { html: self.html, text: self.plain.finish() }
+        CleanHtml {
+            html: self.html,
+            text: self.plain.finish(),
+        }
     }
 }
 
@@ -289,25 +306,46 @@ mod tests {
             "<h1>Hi &amp; <i>you</i></h1><p>Go <a href=\"https://y.io?a=1&amp;b=2\" rel=\"noopener noreferrer \
              nofollow\">here</a>.<br>Now</p>"
         );
-        assert_eq!(cleaned.text, "Hi & you\n\nGo here (https://y.io?a=1&b=2).\nNow\n");
+        assert_eq!(
+            cleaned.text,
+            "Hi & you\n\nGo here (https://y.io?a=1&b=2).\nNow\n"
+        );
     }
 
     #[test]
     fn active_content_is_removed() {
         for (html, expected) in [
             ("a<script>alert('<b>')</script>b", "ab"),
-            ("a<style>p{}</style>b<svg><script>x</script><a href=x>y</a></svg>c", "abc"),
-            ("<math><mtext></math>a<object><object></object>x</object>b", "ab"),
+            (
+                "a<style>p{}</style>b<svg><script>x</script><a href=x>y</a></svg>c",
+                "abc",
+            ),
+            (
+                "<math><mtext></math>a<object><object></object>x</object>b",
+                "ab",
+            ),
             (
                 "<img src=x onerror=alert(1)>a<iframe src=x></iframe><form action=x><input name=p>b</form>",
                 "ab",
             ),
             ("<a href=' javascript:alert(1)'>a</a>", "<a>a</a>"),
-            ("<a href='java\tscript:alert(1)'>a</a><a href='//evil.io'>b</a>", "<a>a</a><a>b</a>"),
-            ("<p title='--><script>x</script>'>a<!-- <script>x</script> -->b", "<p>ab</p>"),
-            ("a<noscript><p title=\"</noscript><script>x</script>\">b</noscript>c", "ac"),
+            (
+                "<a href='java\tscript:alert(1)'>a</a><a href='//evil.io'>b</a>",
+                "<a>a</a><a>b</a>",
+            ),
+            (
+                "<p title='--><script>x</script>'>a<!-- <script>x</script> -->b",
+                "<p>ab</p>",
+            ),
+            (
+                "a<noscript><p title=\"</noscript><script>x</script>\">b</noscript>c",
+                "ac",
+            ),
             ("<script>never closed <p>a</p>", ""),
-            ("<textarea><b>a</b></textarea><xmp><b></xmp>", "&lt;b&gt;a&lt;/b&gt;&lt;b&gt;"),
+            (
+                "<textarea><b>a</b></textarea><xmp><b></xmp>",
+                "&lt;b&gt;a&lt;/b&gt;&lt;b&gt;",
+            ),
             ("<svg/><b>a", "<b>a</b>"),
             ("</p></script>&lt;script&gt;", "&lt;script&gt;"),
             ("<SCRIPT\n>x</SCRIPT\t>a<ScRiPt/src=x>y", "a"),
@@ -322,12 +360,18 @@ mod tests {
             "<p>Dear\n  Ada,</p><ul><li>one</li><li><p>two</p><ol><li>deep</ol></ul>\
              <table><tr><td>a<td>b</tr></table><pre>x\n  y</pre><a href='https://y.io'>https://y.io</a>",
         );
-        assert_eq!(text.text, "Dear Ada,\n\n- one\n- two\n  1. deep\n\na  b\n\nx\n  y\n\nhttps://y.io\n");
+        assert_eq!(
+            text.text,
+            "Dear Ada,\n\n- one\n- two\n  1. deep\n\na  b\n\nx\n  y\n\nhttps://y.io\n"
+        );
     }
 
     #[test]
     fn elements_are_balanced() {
-        assert_eq!(clean("<b><i>x</b>y</i><p>z").html, "<b><i>x</i></b>y<p>z</p>");
+        assert_eq!(
+            clean("<b><i>x</b>y</i><p>z").html,
+            "<b><i>x</i></b>y<p>z</p>"
+        );
     }
 
     proptest! {

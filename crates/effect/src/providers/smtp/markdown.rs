@@ -5,19 +5,38 @@ use pulldown_cmark::{CowStr, Event, Options, Parser, Tag, TagEnd, html};
 use super::plain_text::PlainText;
 
 fn events(markdown: &str) -> Parser<'_> {
-    Parser::new_ext(markdown, Options::ENABLE_STRIKETHROUGH | Options::ENABLE_TABLES)
+    Parser::new_ext(
+        markdown,
+        Options::ENABLE_STRIKETHROUGH | Options::ENABLE_TABLES,
+    )
 }
 
 /// Converts to HTML. Raw HTML is escaped, and links may only have web or mail addresses.
 pub(crate) fn html(markdown: &str) -> String {
     let tame = events(markdown).map(|event| match event {
         Event::Html(text) | Event::InlineHtml(text) => Event::Text(text),
-        Event::Start(Tag::Link { link_type, dest_url, title, id }) => {
-            Event::Start(Tag::Link { link_type, dest_url: safe(dest_url), title, id })
-        }
-        Event::Start(Tag::Image { link_type, dest_url, title, id }) => {
-            Event::Start(Tag::Image { link_type, dest_url: safe(dest_url), title, id })
-        }
+        Event::Start(Tag::Link {
+            link_type,
+            dest_url,
+            title,
+            id,
+        }) => Event::Start(Tag::Link {
+            link_type,
+            dest_url: safe(dest_url),
+            title,
+            id,
+        }),
+        Event::Start(Tag::Image {
+            link_type,
+            dest_url,
+            title,
+            id,
+        }) => Event::Start(Tag::Image {
+            link_type,
+            dest_url: safe(dest_url),
+            title,
+            id,
+        }),
         other => other,
     });
     let mut page = String::new();
@@ -28,7 +47,9 @@ pub(crate) fn html(markdown: &str) -> String {
 /// Returns whether a link may lead there: web and mail addresses.
 pub(super) fn is_safe_link(url: &str) -> bool {
     let lower = url.to_ascii_lowercase();
-    ["http://", "https://", "mailto:"].iter().any(|scheme| lower.starts_with(scheme))
+    ["http://", "https://", "mailto:"]
+        .iter()
+        .any(|scheme| lower.starts_with(scheme))
 }
 
 fn safe(url: CowStr<'_>) -> CowStr<'_> {
@@ -135,8 +156,14 @@ mod tests {
             "# Hi *you*\n\n<script>alert(1)</script>\n\na <b>c</b> [x](javascript:alert) [y](https://y.io)",
         );
         assert!(page.contains("<h1>Hi <em>you</em></h1>"), "{page}");
-        assert!(!page.contains("<script") && !page.contains("<b>") && !page.contains("javascript"), "{page}");
-        assert!(page.contains("&lt;script&gt;") && page.contains(r##"<a href="#">x</a>"##), "{page}");
+        assert!(
+            !page.contains("<script") && !page.contains("<b>") && !page.contains("javascript"),
+            "{page}"
+        );
+        assert!(
+            page.contains("&lt;script&gt;") && page.contains(r##"<a href="#">x</a>"##),
+            "{page}"
+        );
         assert!(page.contains(r#"<a href="https://y.io">y</a>"#), "{page}");
     }
 
@@ -155,7 +182,13 @@ mod tests {
     fn filled_values_are_not_markdown() {
         let name = escaped("[Ada](https://evil.io) *x*\n# y <b>");
         let page = html(&format!("Dear {name},"));
-        assert!(!page.contains("<a ") && !page.contains("<em>") && !page.contains("<h1>"), "{page}");
-        assert_eq!(text(&format!("Dear {name},")), "Dear [Ada](https://evil.io) *x* # y <b>,\n");
+        assert!(
+            !page.contains("<a ") && !page.contains("<em>") && !page.contains("<h1>"),
+            "{page}"
+        );
+        assert_eq!(
+            text(&format!("Dear {name},")),
+            "Dear [Ada](https://evil.io) *x* # y <b>,\n"
+        );
     }
 }

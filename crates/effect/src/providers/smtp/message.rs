@@ -68,9 +68,15 @@ impl<'de> Deserialize<'de> for OneOrMany {
         };
         let text = |value| match value {
             Value::String(text) => Ok(text),
-            other => Err(serde::de::Error::custom(format!("{other} is not an address"))),
+            other => Err(serde::de::Error::custom(format!(
+                "{other} is not an address"
+            ))),
         };
-        texts.into_iter().map(text).collect::<Result<_, _>>().map(Self)
+        texts
+            .into_iter()
+            .map(text)
+            .collect::<Result<_, _>>()
+            .map(Self)
     }
 }
 
@@ -83,13 +89,20 @@ pub(crate) struct EmailMessage {
 impl EmailFields {
     pub(crate) fn is_empty(&self) -> bool {
         self.lists.is_empty()
-            && [&self.subject, &self.text, &self.html, &self.markdown].iter().all(|text| text.is_none())
+            && [&self.subject, &self.text, &self.html, &self.markdown]
+                .iter()
+                .all(|text| text.is_none())
     }
 
     pub(crate) fn fill(&self, scope: PlaceholderScope<'_>) -> Result<EmailContent, FillError> {
-        let value = if self.is_empty() { scope.payload.clone() } else { Value::Object(self.values(scope)?) };
+        let value = if self.is_empty() {
+            scope.payload.clone()
+        } else {
+            Value::Object(self.values(scope)?)
+        };
         let mut track = serde_path_to_error::Track::new();
-        let read = EmailContent::deserialize(serde_path_to_error::Deserializer::new(&value, &mut track));
+        let read =
+            EmailContent::deserialize(serde_path_to_error::Deserializer::new(&value, &mut track));
         read.map_err(|error| match track.path().to_string().as_str() {
             "." => FillError::Payload(error.to_string()),
             field => FillError::Payload(format!("invalid field {field:?}: {error}")),
@@ -111,8 +124,14 @@ impl EmailFields {
         for (name, template, encode) in texts {
             let Some(template) = template else { continue };
             // A template of a single field is not escaped: the saga wrote the whole text.
-            let encode = if template.is_single_field() { identity } else { encode };
-            let text = template.fill(scope, &mut SecretScrubber::default(), |_, text| encode(text))?;
+            let encode = if template.is_single_field() {
+                identity
+            } else {
+                encode
+            };
+            let text = template.fill(scope, &mut SecretScrubber::default(), |_, text| {
+                encode(text)
+            })?;
             fields.insert(name.to_owned(), Value::String(text));
         }
         Ok(fields)
@@ -141,9 +160,12 @@ impl EmailContent {
                 "auto-generated".to_owned(),
             ));
         let mut receivers: Vec<Address> = Vec::new();
-        for (name, list) in
-            [("to", &self.to), ("cc", &self.cc), ("bcc", &self.bcc), ("reply_to", &self.reply_to)]
-        {
+        for (name, list) in [
+            ("to", &self.to),
+            ("cc", &self.cc),
+            ("bcc", &self.bcc),
+            ("reply_to", &self.reply_to),
+        ] {
             for text in &list.0 {
                 let mailbox = mailbox(name, text)?;
                 if name != "reply_to" && !receivers.contains(&mailbox.email) {
@@ -161,8 +183,8 @@ impl EmailContent {
         if receivers.is_empty() {
             return Err("recipient is missing; set to, cc or bcc".to_owned());
         }
-        let envelope =
-            Envelope::new(Some(from.email.clone()), receivers).map_err(|error| error.to_string())?;
+        let envelope = Envelope::new(Some(from.email.clone()), receivers)
+            .map_err(|error| error.to_string())?;
         let builder = builder.envelope(envelope.clone());
         let boundary = self.boundary(item, &enclosed);
         let message = match (self.part(&boundary)?, enclosed.is_empty()) {
@@ -171,7 +193,11 @@ impl EmailContent {
             (part, false) => builder.multipart(mixed(part, &boundary, enclosed)?),
         };
         let bytes = message.map_err(|error| error.to_string())?.formatted();
-        Ok(EmailMessage { id, envelope, bytes })
+        Ok(EmailMessage {
+            id,
+            envelope,
+            bytes,
+        })
     }
 
     /// Replaces `format` and `body` by `text`, `html` or `markdown`, and sanitizes the HTML.
@@ -190,7 +216,11 @@ impl EmailContent {
                 }
             }
         }
-        check_body(self.text.is_some(), self.html.is_some(), self.markdown.is_some())?;
+        check_body(
+            self.text.is_some(),
+            self.html.is_some(),
+            self.markdown.is_some(),
+        )?;
         if self.sanitize {
             self.sanitize();
         }
@@ -211,14 +241,24 @@ impl EmailContent {
     }
 
     fn part(&self, boundary: &str) -> Result<Part, String> {
-        let html = self.html.clone().or_else(|| self.markdown.as_deref().map(markdown::html));
-        let text = self.text.clone().or_else(|| self.markdown.as_deref().map(markdown::text));
+        let html = self
+            .html
+            .clone()
+            .or_else(|| self.markdown.as_deref().map(markdown::html));
+        let text = self
+            .text
+            .clone()
+            .or_else(|| self.markdown.as_deref().map(markdown::text));
         Ok(match (text, html) {
             (Some(text), None) => Part::Single(SinglePart::plain(text)),
             (None, Some(html)) => Part::Single(SinglePart::html(html)),
             (Some(text), Some(html)) => {
                 let parts = MultiPart::alternative().boundary(format!("{boundary}-a"));
-                Part::Multi(parts.singlepart(SinglePart::plain(text)).singlepart(SinglePart::html(html)))
+                Part::Multi(
+                    parts
+                        .singlepart(SinglePart::plain(text))
+                        .singlepart(SinglePart::html(html)),
+                )
             }
             (None, None) => return Err("body is missing; set text, html or markdown".to_owned()),
         })
@@ -229,7 +269,10 @@ impl EmailContent {
     fn boundary(&self, item: &WorkItem, enclosed: &[EmailAttachment]) -> String {
         let mut digest = Sha256::new();
         digest.update(item.id.as_bytes());
-        for text in [&self.text, &self.html, &self.markdown].into_iter().flatten() {
+        for text in [&self.text, &self.html, &self.markdown]
+            .into_iter()
+            .flatten()
+        {
             digest.update(text);
         }
         for enclosed in enclosed {
@@ -261,9 +304,11 @@ fn mixed(part: Part, boundary: &str, enclosed: Vec<EmailAttachment>) -> Result<M
     };
     for EmailAttachment { name, kind, bytes } in enclosed {
         let kind = line("attachment type", &kind)?;
-        let kind = ContentType::parse(&kind).map_err(|_| format!("{kind:?} is not a valid content type"))?;
+        let kind = ContentType::parse(&kind)
+            .map_err(|_| format!("{kind:?} is not a valid content type"))?;
         let name = line("attachment name", &name)?;
-        let encoded = lettre::message::Body::new_with_encoding(bytes, ContentTransferEncoding::Base64);
+        let encoded =
+            lettre::message::Body::new_with_encoding(bytes, ContentTransferEncoding::Base64);
         let body = encoded.map_err(|_| "cannot encode an attachment".to_owned())?;
         parts = parts.singlepart(Attachment::new(name).body(body, kind));
     }
@@ -283,7 +328,9 @@ pub(crate) fn mailbox(field: &str, text: &str) -> Result<Mailbox, String> {
 /// Rejects control characters, so that a value cannot end its header.
 fn line(field: &str, text: &str) -> Result<String, String> {
     if text.chars().any(char::is_control) {
-        return Err(format!("{field} contains a line break or another control character"));
+        return Err(format!(
+            "{field} contains a line break or another control character"
+        ));
     }
     Ok(text.to_owned())
 }

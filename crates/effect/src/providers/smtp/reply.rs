@@ -25,31 +25,52 @@ pub(crate) fn classify_reply(
     delay: Duration,
 ) -> Result<Reply, ProviderError> {
     match sent {
-        Ok(reply) => Ok(Reply::from(json!({ "message_id": id, "response": reply.to_string() }))),
-        Err(SendError::Unavailable(code, reason)) => {
-            Err(ProviderError::unavailable(code, format!("{upstream}: {reason}")))
-        }
+        Ok(reply) => Ok(Reply::from(
+            json!({ "message_id": id, "response": reply.to_string() }),
+        )),
+        Err(SendError::Unavailable(code, reason)) => Err(ProviderError::unavailable(
+            code,
+            format!("{upstream}: {reason}"),
+        )),
         Err(SendError::Credentials(reason)) => Err(ProviderError::unavailable(
             "smtp_auth",
             format!("{upstream} rejected the credentials: {reason}"),
         )),
-        Err(SendError::Broken(reason)) => {
-            Err(ProviderError::unavailable("transport", format!("{upstream}: {reason}")))
+        Err(SendError::Broken(reason)) => Err(ProviderError::unavailable(
+            "transport",
+            format!("{upstream}: {reason}"),
+        )),
+        Err(SendError::Lost(reason)) => Err(ProviderError::response_lost(
+            "transport",
+            format!("{upstream}: {reason}"),
+        )),
+        Err(SendError::Unfit(reason)) => Err(ProviderError::permanent(
+            "smtp_utf8",
+            format!("{upstream}: {reason}"),
+        )),
+        Err(SendError::Rejected { reply, to }) => {
+            Err(rejection(upstream, &reply, to.as_deref(), delay))
         }
-        Err(SendError::Lost(reason)) => {
-            Err(ProviderError::response_lost("transport", format!("{upstream}: {reason}")))
-        }
-        Err(SendError::Unfit(reason)) => {
-            Err(ProviderError::permanent("smtp_utf8", format!("{upstream}: {reason}")))
-        }
-        Err(SendError::Rejected { reply, to }) => Err(rejection(upstream, &reply, to.as_deref(), delay)),
     }
 }
 
-fn rejection(upstream: &str, reply: &SmtpReply, to: Option<&str>, delay: Duration) -> ProviderError {
-    let quote: String = reply.to_string().chars().filter(|c| !c.is_control()).take(MAX_QUOTE).collect();
+fn rejection(
+    upstream: &str,
+    reply: &SmtpReply,
+    to: Option<&str>,
+    delay: Duration,
+) -> ProviderError {
+    let quote: String = reply
+        .to_string()
+        .chars()
+        .filter(|c| !c.is_control())
+        .take(MAX_QUOTE)
+        .collect();
     let recipient = to.map_or_else(String::new, |to| format!(" for {to}"));
-    let (code, message) = (format!("smtp_{}", reply.code), format!("{upstream} returned {quote}{recipient}"));
+    let (code, message) = (
+        format!("smtp_{}", reply.code),
+        format!("{upstream} returned {quote}{recipient}"),
+    );
     match reply.code {
         421 => ProviderError::unavailable(code, message),
         450 | 451 => ProviderError::throttled(code, message)
@@ -80,11 +101,18 @@ fn enhanced(text: &str) -> Option<&str> {
 fn requested_delay(text: &str) -> Option<Duration> {
     let tokens: Vec<&str> = text.split(|c: char| !c.is_ascii_alphanumeric()).collect();
     tokens.windows(3).find_map(|three| {
-        let [before, number, unit] = three else { return None };
-        let number: u64 = number.parse().ok().filter(|_| ["in", "for", "after"].contains(before))?;
+        let [before, number, unit] = three else {
+            return None;
+        };
+        let number: u64 = number
+            .parse()
+            .ok()
+            .filter(|_| ["in", "for", "after"].contains(before))?;
         match *unit {
             "s" | "sec" | "secs" | "second" | "seconds" => Some(Duration::from_secs(number)),
-            "m" | "min" | "mins" | "minute" | "minutes" => Some(Duration::from_secs(number.checked_mul(60)?)),
+            "m" | "min" | "mins" | "minute" | "minutes" => {
+                Some(Duration::from_secs(number.checked_mul(60)?))
+            }
             "h" | "hour" | "hours" => Some(Duration::from_secs(number.checked_mul(3600)?)),
             _ => None,
         }
@@ -97,33 +125,69 @@ mod tests {
     use crate::provider::TransientCause;
 
     fn classify(code: u16, text: &str) -> ProviderError {
-        let reply = SmtpReply { code, text: text.to_owned() };
-        let fault = SendError::Rejected { reply, to: Some("ada@x.io".to_owned()) };
+        let reply = SmtpReply {
+            code,
+            text: text.to_owned(),
+        };
+        let fault = SendError::Rejected {
+            reply,
+            to: Some("ada@x.io".to_owned()),
+        };
         classify_reply("mail", "<1@x>", Err(fault), Duration::from_mins(1)).unwrap_err()
     }
 
     #[track_caller]
     fn check(code: u16, text: &str, expected: TransientCause, delay: Option<u64>) {
-        let ProviderError::Transient { trouble, retry_after, .. } = classify(code, text) else {
+        let ProviderError::Transient {
+            trouble,
+            retry_after,
+            ..
+        } = classify(code, text)
+        else {
             panic!("it is final")
         };
-        assert_eq!((trouble, retry_after), (expected, delay.map(Duration::from_secs)), "{code} {text}");
+        assert_eq!(
+            (trouble, retry_after),
+            (expected, delay.map(Duration::from_secs)),
+            "{code} {text}"
+        );
     }
 
     #[test]
     fn smtp_replies_are_classified() {
         check(421, "4.3.2 going down", TransientCause::Unavailable, None);
         check(450, "4.2.0 Greylisted", TransientCause::Throttled, Some(60));
-        check(451, "4.7.1 Greylisted, try again in 5 minutes", TransientCause::Throttled, Some(300));
-        check(451, "4.7.1 please retry in 120 seconds.", TransientCause::Throttled, Some(120));
+        check(
+            451,
+            "4.7.1 Greylisted, try again in 5 minutes",
+            TransientCause::Throttled,
+            Some(300),
+        );
+        check(
+            451,
+            "4.7.1 please retry in 120 seconds.",
+            TransientCause::Throttled,
+            Some(120),
+        );
         check(452, "4.3.1 out of space", TransientCause::Throttled, None);
         check(535, "5.7.8 no", TransientCause::Unavailable, None);
-        let ProviderError::Permanent { failure, payload, .. } = classify(550, "5.1.1 no such user") else {
+        let ProviderError::Permanent {
+            failure, payload, ..
+        } = classify(550, "5.1.1 no such user")
+        else {
             panic!()
         };
-        assert_eq!((failure.code.as_str(), &payload["enhanced"]), ("smtp_550", &json!("5.1.1")));
-        assert_eq!(failure.message, "mail returned 550 5.1.1 no such user for ada@x.io");
-        let ProviderError::Permanent { payload, .. } = classify(554, "spam") else { panic!() };
+        assert_eq!(
+            (failure.code.as_str(), &payload["enhanced"]),
+            ("smtp_550", &json!("5.1.1"))
+        );
+        assert_eq!(
+            failure.message,
+            "mail returned 550 5.1.1 no such user for ada@x.io"
+        );
+        let ProviderError::Permanent { payload, .. } = classify(554, "spam") else {
+            panic!()
+        };
         assert_eq!(payload["enhanced"], Value::Null);
     }
 }

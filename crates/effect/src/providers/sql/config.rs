@@ -84,7 +84,9 @@ impl UpstreamConfig for SqlConfig {
         let policy = self.policy(Policy::sql());
         let options = SqlOptions {
             dialect: self.database,
-            address: self.address().map_err(|reason| Error::upstream(site.name, reason))?,
+            address: self
+                .address()
+                .map_err(|reason| Error::upstream(site.name, reason))?,
             size: PoolLimits {
                 connections: u32::try_from(policy.max_concurrency).unwrap_or(u32::MAX),
                 // The wait must end before the attempt does: then it is certain that nothing was executed.
@@ -95,7 +97,12 @@ impl UpstreamConfig for SqlConfig {
         };
         let (effects, sql) = (operations.effects(), SqlProvider::new(options, operations));
         let upstream = self.finish(Upstream::effects(site.name, effects, Arc::new(sql), policy));
-        narrow(upstream, self.effects.iter().map(|(effect, config)| (effect, &config.contexts)))
+        narrow(
+            upstream,
+            self.effects
+                .iter()
+                .map(|(effect, config)| (effect, &config.contexts)),
+        )
     }
 }
 
@@ -108,7 +115,9 @@ impl SqlConfig {
         if self.database == Dialect::Sqlite {
             return match self.url.strip_prefix("sqlite:") {
                 Some(path) if path.starts_with('/') => Ok(DatabaseUrl::Plain(self.url.clone())),
-                Some(_) | None => Err("the url has no file; example: sqlite:///var/lib/shop.db".to_owned()),
+                Some(_) | None => {
+                    Err("the url has no file; example: sqlite:///var/lib/shop.db".to_owned())
+                }
             };
         }
         Err("a url with a password must be a reference; use env:DATABASE_URL or file:/absolute/path"
@@ -122,25 +131,42 @@ impl SqlEffectConfig {
             (Some(text), []) => vec![("the statement".to_owned(), text, &self.expect)],
             (None, []) => return Err("statement is missing".to_owned()),
             (None, _) if self.expect.is_some() => {
-                return Err("expect is not allowed beside statements; move it into one of them".to_owned());
+                return Err(
+                    "expect is not allowed beside statements; move it into one of them".to_owned(),
+                );
             }
             (None, several) => {
                 let named = several.iter().enumerate();
-                named.map(|(i, one)| (format!("statements[{i}]"), &one.sql, &one.expect)).collect()
+                named
+                    .map(|(i, one)| (format!("statements[{i}]"), &one.sql, &one.expect))
+                    .collect()
             }
             (Some(_), _) => {
-                return Err("statement and statements are mutually exclusive; remove one".to_owned());
+                return Err(
+                    "statement and statements are mutually exclusive; remove one".to_owned(),
+                );
             }
         };
         let steps = texts.into_iter().map(|(field, text, expect)| {
-            self.step(text, expect.as_ref(), dialect).map_err(|reason| format!("{field}: {reason}"))
+            self.step(text, expect.as_ref(), dialect)
+                .map_err(|reason| format!("{field}: {reason}"))
         });
         let steps = steps.collect::<Result<Vec<_>, String>>()?;
-        let is_used = |name: &str| steps.iter().any(|step| step.statement.names().iter().any(|n| n == name));
+        let is_used = |name: &str| {
+            steps
+                .iter()
+                .any(|step| step.statement.names().iter().any(|n| n == name))
+        };
         if let Some(name) = self.params.keys().find(|name| !is_used(name)) {
-            return Err(format!("unused parameter params.{name}: no statement contains :{name}"));
+            return Err(format!(
+                "unused parameter params.{name}: no statement contains :{name}"
+            ));
         }
-        Ok(SqlOperation { steps, marker: self.marker, response: self.answer })
+        Ok(SqlOperation {
+            steps,
+            marker: self.marker,
+            response: self.answer,
+        })
     }
 
     fn step(
@@ -156,7 +182,11 @@ impl SqlEffectConfig {
             template.map_err(|reason| format!("params.{name}: {reason}"))
         });
         let values = values.collect::<Result<_, String>>()?;
-        Ok(StatementStep { statement, values, expect: expect.cloned() })
+        Ok(StatementStep {
+            statement,
+            values,
+            expect: expect.cloned(),
+        })
     }
 }
 

@@ -64,14 +64,21 @@ pub(crate) struct Rows {
 impl Rows {
     /// Returns the first value of the first row if it is a text.
     pub(crate) fn text(&self) -> Option<&str> {
-        self.rows.first().and_then(|row| row.values().next()).and_then(Value::as_str)
+        self.rows
+            .first()
+            .and_then(|row| row.values().next())
+            .and_then(Value::as_str)
     }
 }
 
 /// Creates the error for a value without a JSON representation.
 pub(crate) fn unsupported_type(column: &str, kind: &str) -> sqlx::Error {
-    let source = format!("the type {kind} has no JSON representation; cast it to text in the statement");
-    sqlx::Error::ColumnDecode { index: column.to_owned(), source: source.into() }
+    let source =
+        format!("the type {kind} has no JSON representation; cast it to text in the statement");
+    sqlx::Error::ColumnDecode {
+        index: column.to_owned(),
+        source: source.into(),
+    }
 }
 
 /// Reads the rows of a statement until there are more than `most`.
@@ -96,7 +103,11 @@ where
             break;
         }
     }
-    found.count = if returns { found.rows.len() as u64 } else { touched };
+    found.count = if returns {
+        found.rows.len() as u64
+    } else {
+        touched
+    };
     Ok(found)
 }
 
@@ -106,7 +117,9 @@ pub(crate) fn cancel_in_background<C: Send + 'static>(
     connection: C,
     cancel: impl Future<Output = Result<(), sqlx::Error>> + Send + 'static,
 ) {
-    let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
+    let Ok(runtime) = tokio::runtime::Handle::try_current() else {
+        return;
+    };
     runtime.spawn(async move {
         if let Ok(Err(error)) = tokio::time::timeout(CANCEL, cancel).await {
             tracing::debug!(%error, "statement cancellation failed");

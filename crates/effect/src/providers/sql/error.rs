@@ -41,28 +41,36 @@ pub(crate) fn into_provider_error(
                 Some(_) => ProviderError::unavailable(code, message),
             }
         }
-        sqlx::Error::ColumnDecode { index, source } => {
-            ProviderError::permanent("unreadable_column", describe(&format!("column {index}: {source}")))
-        }
+        sqlx::Error::ColumnDecode { index, source } => ProviderError::permanent(
+            "unreadable_column",
+            describe(&format!("column {index}: {source}")),
+        ),
         sqlx::Error::Decode(error) | sqlx::Error::Encode(error) => {
             ProviderError::permanent("unreadable_value", describe(&error.to_string()))
         }
         sqlx::Error::PoolTimedOut => {
             ProviderError::unavailable(UNREACHABLE, describe("no connection in time"))
         }
-        other if committing => ProviderError::response_lost("commit_lost", describe(&other.to_string())),
+        other if committing => {
+            ProviderError::response_lost("commit_lost", describe(&other.to_string()))
+        }
         other => ProviderError::unavailable(UNREACHABLE, describe(&other.to_string())),
     }
 }
 
 pub(crate) fn is_missing_table(error: &sqlx::Error) -> bool {
-    let Some(error) = error.as_database_error() else { return false };
-    matches!(error.code().as_deref(), Some("42P01" | "42S02")) || error.message().starts_with("no such table")
+    let Some(error) = error.as_database_error() else {
+        return false;
+    };
+    matches!(error.code().as_deref(), Some("42P01" | "42S02"))
+        || error.message().starts_with("no such table")
 }
 
 /// Returns whether the error means that the key already exists.
 pub(crate) fn is_duplicate(error: &sqlx::Error) -> bool {
-    error.as_database_error().is_some_and(DatabaseError::is_unique_violation)
+    error
+        .as_database_error()
+        .is_some_and(DatabaseError::is_unique_violation)
 }
 
 /// Code of an error, and the cause of a transient one; `None`: the statement was rejected.
@@ -73,7 +81,9 @@ fn classify(dialect: Dialect, error: &dyn DatabaseError) -> Class {
     match dialect {
         Dialect::Postgres => (code.to_string(), by_state(&code)),
         Dialect::MySql => {
-            let number = error.try_downcast_ref::<MySqlDatabaseError>().map_or(0, MySqlDatabaseError::number);
+            let number = error
+                .try_downcast_ref::<MySqlDatabaseError>()
+                .map_or(0, MySqlDatabaseError::number);
             mysql(&code, number, &error.kind())
         }
         Dialect::Sqlite => sqlite(code.parse().unwrap_or(1), &error.kind()),
@@ -85,7 +95,9 @@ fn by_state(state: &str) -> Option<TransientCause> {
         // Statement completion unknown: after a commit, it may have been executed.
         ("40003", _) => Some(TransientCause::Unavailable),
         ("55P03", _) | (_, "40") => Some(TransientCause::Throttled),
-        (_, "08" | "28" | "3D" | "53" | "57" | "58" | "XX" | "") => Some(TransientCause::Unavailable),
+        (_, "08" | "28" | "3D" | "53" | "57" | "58" | "XX" | "") => {
+            Some(TransientCause::Unavailable)
+        }
         _ => None,
     }
 }
@@ -96,9 +108,8 @@ fn mysql(state: &str, number: u16, kind: &ErrorKind) -> Class {
         // Lock wait timeout, deadlock, concurrent change of a table.
         1205 | 1213 | 1412 => ("40001".to_owned(), Some(TransientCause::Throttled)),
         // Too many connections, shutdown, disk full, killed, out of memory, timeout, read only.
-        1021 | 1037 | 1040 | 1041 | 1053 | 1114 | 1203 | 1290 | 1317 | 1836 | 1927 | 1969 | 3024 => {
-            (mysql_code(state, number), Some(TransientCause::Unavailable))
-        }
+        1021 | 1037 | 1040 | 1041 | 1053 | 1114 | 1203 | 1290 | 1317 | 1836 | 1927 | 1969
+        | 3024 => (mysql_code(state, number), Some(TransientCause::Unavailable)),
         // Check constraint: 3819 in MySQL, 4025 in MariaDB.
         3819 | 4025 => ("23514".to_owned(), None),
         _ => match constraint(kind) {
@@ -111,7 +122,11 @@ fn mysql(state: &str, number: u16, kind: &ErrorKind) -> Class {
 }
 
 fn mysql_code(state: &str, number: u16) -> String {
-    if state.is_empty() || state == "HY000" { format!("mysql_{number}") } else { state.to_owned() }
+    if state.is_empty() || state == "HY000" {
+        format!("mysql_{number}")
+    } else {
+        state.to_owned()
+    }
 }
 
 /// Classifies by the primary result code, which is the lowest byte.
@@ -145,13 +160,17 @@ mod tests {
 
     #[test]
     fn sqlstate_is_classified() {
-        for state in ["23505", "22P02", "42P01", "P0001", "21000", "0A000", "44000"] {
+        for state in [
+            "23505", "22P02", "42P01", "P0001", "21000", "0A000", "44000",
+        ] {
             assert_eq!(by_state(state), None, "{state}");
         }
         for state in ["40001", "40P01", "55P03"] {
             assert_eq!(by_state(state), BUSY, "{state}");
         }
-        for state in ["08006", "28P01", "3D000", "53300", "57P01", "57014", "58030", "XX000", ""] {
+        for state in [
+            "08006", "28P01", "3D000", "53300", "57P01", "57014", "58030", "XX000", "",
+        ] {
             assert_eq!(by_state(state), DOWN, "{state}");
         }
     }
@@ -159,31 +178,69 @@ mod tests {
     #[test]
     fn mysql_error_numbers_are_classified() {
         let classify_code = |state, number, kind| mysql(state, number, &kind);
-        assert_eq!(classify_code("40001", 1213, ErrorKind::Other), ("40001".to_owned(), BUSY));
-        assert_eq!(classify_code("HY000", 1205, ErrorKind::Other), ("40001".to_owned(), BUSY));
-        assert_eq!(classify_code("23000", 1062, ErrorKind::UniqueViolation), ("23505".to_owned(), None));
-        assert_eq!(classify_code("HY000", 3819, ErrorKind::CheckViolation), ("23514".to_owned(), None));
-        assert_eq!(classify_code("08004", 1040, ErrorKind::Other), ("08004".to_owned(), DOWN));
-        assert_eq!(classify_code("HY000", 3024, ErrorKind::Other), ("mysql_3024".to_owned(), DOWN));
-        assert_eq!(classify_code("42S02", 1146, ErrorKind::Other), ("42S02".to_owned(), None));
-        assert_eq!(classify_code("HY000", 1366, ErrorKind::Other), ("mysql_1366".to_owned(), None));
+        assert_eq!(
+            classify_code("40001", 1213, ErrorKind::Other),
+            ("40001".to_owned(), BUSY)
+        );
+        assert_eq!(
+            classify_code("HY000", 1205, ErrorKind::Other),
+            ("40001".to_owned(), BUSY)
+        );
+        assert_eq!(
+            classify_code("23000", 1062, ErrorKind::UniqueViolation),
+            ("23505".to_owned(), None)
+        );
+        assert_eq!(
+            classify_code("HY000", 3819, ErrorKind::CheckViolation),
+            ("23514".to_owned(), None)
+        );
+        assert_eq!(
+            classify_code("08004", 1040, ErrorKind::Other),
+            ("08004".to_owned(), DOWN)
+        );
+        assert_eq!(
+            classify_code("HY000", 3024, ErrorKind::Other),
+            ("mysql_3024".to_owned(), DOWN)
+        );
+        assert_eq!(
+            classify_code("42S02", 1146, ErrorKind::Other),
+            ("42S02".to_owned(), None)
+        );
+        assert_eq!(
+            classify_code("HY000", 1366, ErrorKind::Other),
+            ("mysql_1366".to_owned(), None)
+        );
     }
 
     #[test]
     fn sqlite_result_codes_are_classified() {
-        assert_eq!(sqlite(517, &ErrorKind::Other), ("sqlite_busy".to_owned(), BUSY));
-        assert_eq!(sqlite(2067, &ErrorKind::UniqueViolation), ("23505".to_owned(), None));
+        assert_eq!(
+            sqlite(517, &ErrorKind::Other),
+            ("sqlite_busy".to_owned(), BUSY)
+        );
+        assert_eq!(
+            sqlite(2067, &ErrorKind::UniqueViolation),
+            ("23505".to_owned(), None)
+        );
         assert_eq!(sqlite(1811, &ErrorKind::Other), ("23000".to_owned(), None));
         assert_eq!(sqlite(1, &ErrorKind::Other), ("sqlite_1".to_owned(), None));
-        assert_eq!(sqlite(14, &ErrorKind::Other), ("sqlite_14".to_owned(), DOWN));
+        assert_eq!(
+            sqlite(14, &ErrorKind::Other),
+            ("sqlite_14".to_owned(), DOWN)
+        );
     }
 
     #[test]
     fn lost_response_counts_only_during_commit() {
         let error = sqlx::Error::Io(std::io::ErrorKind::ConnectionReset.into());
         let trouble = |committing| {
-            let provider_error =
-                into_provider_error(Dialect::Postgres, &error, committing, "db", &SecretScrubber::default());
+            let provider_error = into_provider_error(
+                Dialect::Postgres,
+                &error,
+                committing,
+                "db",
+                &SecretScrubber::default(),
+            );
             let ProviderError::Transient { trouble, .. } = provider_error else {
                 panic!("{provider_error:?}")
             };

@@ -12,15 +12,18 @@ use base64::prelude::BASE64_STANDARD;
 use serde_json::{Map, Value};
 use sqlx::error::BoxDynError;
 use sqlx::mysql::{
-    MySql, MySqlArguments, MySqlConnectOptions, MySqlPool, MySqlPoolOptions, MySqlQueryResult, MySqlRow,
+    MySql, MySqlArguments, MySqlConnectOptions, MySqlPool, MySqlPoolOptions, MySqlQueryResult,
+    MySqlRow,
 };
 use sqlx::{
-    Arguments as _, AssertSqlSafe, Column as _, ConnectOptions as _, Connection as _, Executor as _,
-    MySqlConnection, Row as _, SqlSafeStr as _, Statement as _, TypeInfo as _, ValueRef as _,
+    Arguments as _, AssertSqlSafe, Column as _, ConnectOptions as _, Connection as _,
+    Executor as _, MySqlConnection, Row as _, SqlSafeStr as _, Statement as _, TypeInfo as _,
+    ValueRef as _,
 };
 
 use super::database::{
-    Database, Rows, Session, TransactionEnd, cancel_in_background, read_rows, text, unsupported_type,
+    Database, Rows, Session, TransactionEnd, cancel_in_background, read_rows, text,
+    unsupported_type,
 };
 use super::dialect::PoolLimits;
 use super::scan::ParsedStatement;
@@ -33,9 +36,13 @@ pub(crate) struct MySqlDatabase {
 impl MySqlDatabase {
     pub(crate) fn open(url: &str, size: PoolLimits) -> Result<Self, sqlx::Error> {
         let options = MySqlConnectOptions::from_str(url)?.disable_statement_logging();
-        let pool =
-            MySqlPoolOptions::new().max_connections(size.connections).acquire_timeout(size.acquire_timeout);
-        Ok(Self { pool: pool.connect_lazy_with(options.clone()), options })
+        let pool = MySqlPoolOptions::new()
+            .max_connections(size.connections)
+            .acquire_timeout(size.acquire_timeout);
+        Ok(Self {
+            pool: pool.connect_lazy_with(options.clone()),
+            options,
+        })
     }
 }
 
@@ -47,12 +54,18 @@ impl Database for MySqlDatabase {
         timeout: Duration,
     ) -> Result<Box<dyn Session>, sqlx::Error> {
         let conn = self.pool.acquire().await?;
-        let mut open = MySqlSession { conn: Some(conn), id: None, options: self.options.clone() };
+        let mut open = MySqlSession {
+            conn: Some(conn),
+            id: None,
+            options: self.options.clone(),
+        };
         let timeout_secs = timeout.as_secs().clamp(1, 1 << 30);
         let start_transaction = format!(
             "SET SESSION innodb_lock_wait_timeout = {timeout_secs}; START TRANSACTION; SELECT CAST(CONNECTION_ID() AS CHAR)"
         );
-        let rows = sqlx::raw_sql(AssertSqlSafe(start_transaction)).fetch_all(open.conn()).await?;
+        let rows = sqlx::raw_sql(AssertSqlSafe(start_transaction))
+            .fetch_all(open.conn())
+            .await?;
         let id: Option<String> = rows.first().map(|row| row.try_get(0)).transpose()?;
         open.id = id.and_then(|id| id.parse().ok());
         Ok(Box::new(open))
@@ -67,7 +80,9 @@ struct MySqlSession {
 
 impl MySqlSession {
     fn conn(&mut self) -> &mut MySqlConnection {
-        self.conn.as_mut().expect("the connection is removed only at the end")
+        self.conn
+            .as_mut()
+            .expect("the connection is removed only at the end")
     }
 }
 
@@ -80,7 +95,10 @@ impl Session for MySqlSession {
         max_rows: usize,
     ) -> Result<Rows, sqlx::Error> {
         let sql = statement.render(|_| "?".to_owned());
-        let prepared = self.conn().prepare(AssertSqlSafe(sql.clone()).into_sql_str()).await?;
+        let prepared = self
+            .conn()
+            .prepare(AssertSqlSafe(sql.clone()).into_sql_str())
+            .await?;
         for column in prepared.columns() {
             if column.type_info().name() == "GEOMETRY" {
                 return Err(unsupported_type(column.name(), column.type_info().name()));
@@ -88,12 +106,21 @@ impl Session for MySqlSession {
         }
         let returns = !prepared.columns().is_empty();
         let mut arguments = MySqlArguments::default();
-        for value in statement.param_indexes().filter_map(|index| values.get(index)) {
+        for value in statement
+            .param_indexes()
+            .filter_map(|index| values.get(index))
+        {
             bind(&mut arguments, value).map_err(sqlx::Error::Encode)?;
         }
         let query = sqlx::query_with(AssertSqlSafe(sql), arguments);
-        read_rows(self.conn().fetch_many(query), max_rows, MySqlQueryResult::rows_affected, row, returns)
-            .await
+        read_rows(
+            self.conn().fetch_many(query),
+            max_rows,
+            MySqlQueryResult::rows_affected,
+            row,
+            returns,
+        )
+        .await
     }
 
     async fn end(mut self: Box<Self>, how: TransactionEnd) -> Result<(), sqlx::Error> {
@@ -107,11 +134,15 @@ impl Session for MySqlSession {
 /// is not reused before.
 impl Drop for MySqlSession {
     fn drop(&mut self) {
-        let (Some(conn), Some(id)) = (self.conn.take(), self.id) else { return };
+        let (Some(conn), Some(id)) = (self.conn.take(), self.id) else {
+            return;
+        };
         let options = self.options.clone();
         cancel_in_background(conn.detach(), async move {
             let mut second = MySqlConnection::connect_with(&options).await?;
-            sqlx::raw_sql(AssertSqlSafe(format!("KILL QUERY {id}"))).execute(&mut second).await?;
+            sqlx::raw_sql(AssertSqlSafe(format!("KILL QUERY {id}")))
+                .execute(&mut second)
+                .await?;
             second.close().await
         });
     }
@@ -172,24 +203,45 @@ fn value(row: &MySqlRow, at: usize) -> Result<Value, sqlx::Error> {
 /// Follows the length.
 fn moment(bytes: &[u8]) -> String {
     let bytes = bytes.get(1..).unwrap_or_default();
-    let (at, micros) = (|index: usize| bytes.get(index).copied().unwrap_or_default(), micros(bytes, 7));
-    let date = format!("{:04}-{:02}-{:02}", u16::from_le_bytes([at(0), at(1)]), at(2), at(3));
-    if bytes.len() <= 4 { date } else { format!("{date}T{:02}:{:02}:{:02}{micros}", at(4), at(5), at(6)) }
+    let (at, micros) = (
+        |index: usize| bytes.get(index).copied().unwrap_or_default(),
+        micros(bytes, 7),
+    );
+    let date = format!(
+        "{:04}-{:02}-{:02}",
+        u16::from_le_bytes([at(0), at(1)]),
+        at(2),
+        at(3)
+    );
+    if bytes.len() <= 4 {
+        date
+    } else {
+        format!("{date}T{:02}:{:02}:{:02}{micros}", at(4), at(5), at(6))
+    }
 }
 
 /// Parses sign, days, hour, minute, second, microseconds.
 fn time(bytes: &[u8]) -> String {
     let bytes = bytes.get(1..).unwrap_or_default();
-    let (at, micros) = (|index: usize| bytes.get(index).copied().unwrap_or_default(), micros(bytes, 8));
+    let (at, micros) = (
+        |index: usize| bytes.get(index).copied().unwrap_or_default(),
+        micros(bytes, 8),
+    );
     let sign = if at(0) == 1 { "-" } else { "" };
     let hours = u32::from_le_bytes([at(1), at(2), at(3), at(4)]) * 24 + u32::from(at(5));
     format!("{sign}{hours:02}:{:02}:{:02}{micros}", at(6), at(7))
 }
 
 fn micros(bytes: &[u8], from: usize) -> String {
-    let micros =
-        bytes.get(from..from + 4).and_then(|four| four.try_into().ok()).map_or(0, u32::from_le_bytes);
-    if micros == 0 { String::new() } else { format!(".{micros:06}") }
+    let micros = bytes
+        .get(from..from + 4)
+        .and_then(|four| four.try_into().ok())
+        .map_or(0, u32::from_le_bytes);
+    if micros == 0 {
+        String::new()
+    } else {
+        format!(".{micros:06}")
+    }
 }
 
 #[cfg(test)]
@@ -199,7 +251,10 @@ mod tests {
     #[test]
     fn mysql_dates_and_times_are_parsed() {
         assert_eq!(moment(&[4, 0xea, 0x07, 11, 21]), "2026-11-21");
-        assert_eq!(moment(&[7, 0xea, 0x07, 11, 21, 9, 5, 7]), "2026-11-21T09:05:07");
+        assert_eq!(
+            moment(&[7, 0xea, 0x07, 11, 21, 9, 5, 7]),
+            "2026-11-21T09:05:07"
+        );
         assert_eq!(
             moment(&[11, 0xea, 0x07, 11, 21, 9, 5, 7, 0x40, 0xe2, 1, 0]),
             "2026-11-21T09:05:07.123456"

@@ -59,11 +59,13 @@ impl TryFrom<RowText> for RowCount {
 
     fn try_from(text: RowText) -> Result<Self, String> {
         match text {
-            RowText::Number(rows) => {
-                u64::try_from(rows).map(Self::Exactly).map_err(|_| "rows is negative".to_owned())
-            }
+            RowText::Number(rows) => u64::try_from(rows)
+                .map(Self::Exactly)
+                .map_err(|_| "rows is negative".to_owned()),
             RowText::Text(text) if text == "some" => Ok(Self::Some),
-            RowText::Text(other) => Err(format!("invalid rows {other:?}: expected a number or \"some\"")),
+            RowText::Text(other) => Err(format!(
+                "invalid rows {other:?}: expected a number or \"some\""
+            )),
         }
     }
 }
@@ -100,9 +102,15 @@ impl StatementStep {
         scope: PlaceholderScope<'_>,
         label: &str,
     ) -> Result<Vec<Value>, ProviderError> {
-        let filled = self.values.iter().zip(self.statement.names()).map(|(template, name)| {
-            template.fill(scope).map_err(|reason| reason.labeled(&format!("{label}, :{name}")))
-        });
+        let filled = self
+            .values
+            .iter()
+            .zip(self.statement.names())
+            .map(|(template, name)| {
+                template
+                    .fill(scope)
+                    .map_err(|reason| reason.labeled(&format!("{label}, :{name}")))
+            });
         filled.collect()
     }
 }
@@ -130,7 +138,11 @@ impl ResultShape {
     pub(super) fn of(self, rows: Rows) -> Value {
         match self {
             Self::Rows => json!({ "count": rows.count, "rows": rows.rows }),
-            Self::Row => rows.rows.into_iter().next().map_or(Value::Null, Value::Object),
+            Self::Row => rows
+                .rows
+                .into_iter()
+                .next()
+                .map_or(Value::Null, Value::Object),
             Self::Count => json!({ "count": rows.count }),
         }
     }

@@ -13,8 +13,8 @@ use async_trait::async_trait;
 use serde_json::{Map, Value};
 use sqlx::postgres::{PgArguments, PgConnectOptions, PgPool, PgPoolOptions, PgRow, Postgres as Pg};
 use sqlx::{
-    Arguments as _, AssertSqlSafe, Column as _, ConnectOptions as _, Connection as _, Either, Executor as _,
-    PgConnection, Row as _, SqlSafeStr as _, Statement as _, TypeInfo as _,
+    Arguments as _, AssertSqlSafe, Column as _, ConnectOptions as _, Connection as _, Either,
+    Executor as _, PgConnection, Row as _, SqlSafeStr as _, Statement as _, TypeInfo as _,
 };
 
 use super::database::{
@@ -30,10 +30,16 @@ pub(crate) struct PostgresDatabase {
 
 impl PostgresDatabase {
     pub(crate) fn open(url: &str, size: PoolLimits) -> Result<Self, sqlx::Error> {
-        let options = PgConnectOptions::from_str(url)?.application_name("orlog").disable_statement_logging();
-        let pool =
-            PgPoolOptions::new().max_connections(size.connections).acquire_timeout(size.acquire_timeout);
-        Ok(Self { pool: pool.connect_lazy_with(options.clone()), options })
+        let options = PgConnectOptions::from_str(url)?
+            .application_name("orlog")
+            .disable_statement_logging();
+        let pool = PgPoolOptions::new()
+            .max_connections(size.connections)
+            .acquire_timeout(size.acquire_timeout);
+        Ok(Self {
+            pool: pool.connect_lazy_with(options.clone()),
+            options,
+        })
     }
 }
 
@@ -45,12 +51,18 @@ impl Database for PostgresDatabase {
         timeout: Duration,
     ) -> Result<Box<dyn Session>, sqlx::Error> {
         let conn = self.pool.acquire().await?;
-        let mut open = PostgresSession { conn: Some(conn), backend: None, options: self.options.clone() };
+        let mut open = PostgresSession {
+            conn: Some(conn),
+            backend: None,
+            options: self.options.clone(),
+        };
         let maximum = u128::from(i32::MAX.unsigned_abs());
         let limit = timeout.as_millis().clamp(1, maximum);
         let start_transaction =
             format!("BEGIN; SET LOCAL statement_timeout = {limit}; SELECT pg_backend_pid()");
-        let rows = sqlx::raw_sql(AssertSqlSafe(start_transaction)).fetch_all(open.conn()).await?;
+        let rows = sqlx::raw_sql(AssertSqlSafe(start_transaction))
+            .fetch_all(open.conn())
+            .await?;
         open.backend = rows.first().map(|row| row.try_get(0)).transpose()?;
         Ok(Box::new(open))
     }
@@ -64,7 +76,9 @@ struct PostgresSession {
 
 impl PostgresSession {
     fn conn(&mut self) -> &mut PgConnection {
-        self.conn.as_mut().expect("the connection is removed only at the end")
+        self.conn
+            .as_mut()
+            .expect("the connection is removed only at the end")
     }
 }
 
@@ -77,7 +91,10 @@ impl Session for PostgresSession {
         maximum: usize,
     ) -> Result<Rows, sqlx::Error> {
         let sql = statement.render(|index| format!("${}", index + 1));
-        let prepared = self.conn().prepare(AssertSqlSafe(sql).into_sql_str()).await?;
+        let prepared = self
+            .conn()
+            .prepare(AssertSqlSafe(sql).into_sql_str())
+            .await?;
         for column in prepared.columns() {
             if !values::is_readable(column.type_info()) {
                 return Err(unsupported_type(column.name(), column.type_info().name()));
@@ -85,12 +102,17 @@ impl Session for PostgresSession {
         }
         let returns = !prepared.columns().is_empty();
         let Some(Either::Left(kinds)) = prepared.parameters() else {
-            return Err(sqlx::Error::Protocol("the server did not report the parameters".to_owned()));
+            return Err(sqlx::Error::Protocol(
+                "the server did not report the parameters".to_owned(),
+            ));
         };
         let mut arguments = PgArguments::default();
         for (value, kind) in values.iter().zip(kinds) {
             arguments
-                .add(values::to_text(value, kind).map_err(|reason| sqlx::Error::Encode(reason.into()))?)
+                .add(
+                    values::to_text(value, kind)
+                        .map_err(|reason| sqlx::Error::Encode(reason.into()))?,
+                )
                 .map_err(sqlx::Error::Encode)?;
         }
         let typed = statement.render(|index| match kinds.get(index) {
@@ -119,11 +141,16 @@ impl Session for PostgresSession {
 /// reused before, so no statement of another caller is cancelled.
 impl Drop for PostgresSession {
     fn drop(&mut self) {
-        let (Some(conn), Some(backend)) = (self.conn.take(), self.backend) else { return };
+        let (Some(conn), Some(backend)) = (self.conn.take(), self.backend) else {
+            return;
+        };
         let options = self.options.clone();
         cancel_in_background(conn.detach(), async move {
             let mut second = PgConnection::connect_with(&options).await?;
-            sqlx::query("SELECT pg_cancel_backend($1)").bind(backend).execute(&mut second).await?;
+            sqlx::query("SELECT pg_cancel_backend($1)")
+                .bind(backend)
+                .execute(&mut second)
+                .await?;
             second.close().await
         });
     }
@@ -133,8 +160,10 @@ fn row(row: &PgRow) -> Result<Map<String, Value>, sqlx::Error> {
     let columns = row.columns().iter();
     let values = columns.map(|column| {
         let value = values::value(&row.try_get_raw(column.ordinal())?);
-        let value =
-            value.map_err(|source| sqlx::Error::ColumnDecode { index: column.name().to_owned(), source })?;
+        let value = value.map_err(|source| sqlx::Error::ColumnDecode {
+            index: column.name().to_owned(),
+            source,
+        })?;
         Ok((column.name().to_owned(), value))
     });
     values.collect()

@@ -30,12 +30,23 @@ impl ParsedStatement {
             return Err("it is empty".to_owned());
         }
         let first: String = text.chars().take_while(char::is_ascii_alphabetic).collect();
-        if CONTROL.iter().any(|ident| first.eq_ignore_ascii_case(ident)) {
+        if CONTROL
+            .iter()
+            .any(|ident| first.eq_ignore_ascii_case(ident))
+        {
             return Err(format!(
                 "{first} is not allowed in a statement: Orlog starts and ends the transaction"
             ));
         }
-        Scanner { text, at: 0, dialect, plain: String::new(), parts: Vec::new(), names: Vec::new() }.run()
+        Scanner {
+            text,
+            at: 0,
+            dialect,
+            plain: String::new(),
+            parts: Vec::new(),
+            names: Vec::new(),
+        }
+        .run()
     }
 
     /// Returns the distinct parameter names, in order of first use.
@@ -60,7 +71,15 @@ impl ParsedStatement {
     }
 }
 
-const CONTROL: [&str; 7] = ["BEGIN", "COMMIT", "END", "ROLLBACK", "SAVEPOINT", "RELEASE", "START"];
+const CONTROL: [&str; 7] = [
+    "BEGIN",
+    "COMMIT",
+    "END",
+    "ROLLBACK",
+    "SAVEPOINT",
+    "RELEASE",
+    "START",
+];
 
 struct Scanner<'a> {
     text: &'a str,
@@ -81,9 +100,13 @@ impl Scanner<'_> {
             }
             match next {
                 ':' => self.colon(),
-                ';' => return Err("it contains two statements; use a list of statements".to_owned()),
+                ';' => {
+                    return Err("it contains two statements; use a list of statements".to_owned());
+                }
                 '?' if self.dialect != Dialect::Postgres => return Err(bare("?")),
-                '$' if self.dialect != Dialect::MySql && self.before().is_none() => return Err(bare("$")),
+                '$' if self.dialect != Dialect::MySql && self.before().is_none() => {
+                    return Err(bare("$"));
+                }
                 '@' if self.dialect == Dialect::Sqlite => return Err(bare("@")),
                 other => self.copy(other.len_utf8()),
             }
@@ -91,7 +114,10 @@ impl Scanner<'_> {
         if !self.plain.is_empty() {
             self.parts.push(Part::Text(std::mem::take(&mut self.plain)));
         }
-        Ok(ParsedStatement { parts: self.parts, names: self.names })
+        Ok(ParsedStatement {
+            parts: self.parts,
+            names: self.names,
+        })
     }
 
     fn rest(&self) -> &str {
@@ -105,7 +131,10 @@ impl Scanner<'_> {
 
     /// Returns the previous character if it belongs to a name.
     fn before(&self) -> Option<char> {
-        self.text[..self.at].chars().next_back().filter(|c| c.is_alphanumeric() || matches!(c, '_' | '$'))
+        self.text[..self.at]
+            .chars()
+            .next_back()
+            .filter(|c| c.is_alphanumeric() || matches!(c, '_' | '$'))
     }
 
     fn colon(&mut self) {
@@ -140,12 +169,15 @@ impl Scanner<'_> {
             }
             '"' => closed(rest, '"', escapes),
             '`' if dialect != Dialect::Postgres => closed(rest, '`', false),
-            '[' if dialect == Dialect::Sqlite => {
-                rest.find(']').map(|end| end + 1).ok_or_else(|| "unclosed [".to_owned())
-            }
+            '[' if dialect == Dialect::Sqlite => rest
+                .find(']')
+                .map(|end| end + 1)
+                .ok_or_else(|| "unclosed [".to_owned()),
             '$' if dialect == Dialect::Postgres && self.before().is_none() => dollars(rest),
             '#' if dialect == Dialect::MySql => Ok(line(rest)),
-            '-' if rest.starts_with("--") && (dialect != Dialect::MySql || blank_after_dashes(rest)) => {
+            '-' if rest.starts_with("--")
+                && (dialect != Dialect::MySql || blank_after_dashes(rest)) =>
+            {
                 Ok(line(rest))
             }
             '/' if rest.starts_with("/*") => comment(rest, dialect == Dialect::Postgres),
@@ -157,7 +189,9 @@ impl Scanner<'_> {
     fn is_escape_string(&self) -> bool {
         let mut before = self.text[..self.at].chars().rev();
         matches!(before.next(), Some('e' | 'E'))
-            && !before.next().is_some_and(|c| c.is_alphanumeric() || c == '_')
+            && !before
+                .next()
+                .is_some_and(|c| c.is_alphanumeric() || c == '_')
     }
 }
 
@@ -168,10 +202,17 @@ fn bare(sign: &str) -> String {
 /// Returns the length of the leading dotted name.
 fn name(text: &str) -> usize {
     let bytes = text.as_bytes();
-    if !bytes.first().is_some_and(|b| b.is_ascii_alphabetic() || *b == b'_') {
+    if !bytes
+        .first()
+        .is_some_and(|b| b.is_ascii_alphabetic() || *b == b'_')
+    {
         return 0;
     }
-    let is_name_byte = |at: usize| bytes.get(at).is_some_and(|b| b.is_ascii_alphanumeric() || *b == b'_');
+    let is_name_byte = |at: usize| {
+        bytes
+            .get(at)
+            .is_some_and(|b| b.is_ascii_alphanumeric() || *b == b'_')
+    };
     let mut end = 1;
     while is_name_byte(end) || (bytes.get(end) == Some(&b'.') && is_name_byte(end + 1)) {
         end += 1;
@@ -198,7 +239,9 @@ fn closed(text: &str, quote: char, escapes: bool) -> Result<usize, String> {
 
 /// Returns the length of a `$tag$ … $tag$` quote; 0 if it is something else.
 fn dollars(text: &str) -> Result<usize, String> {
-    let Some(end) = text[1..].find('$') else { return Ok(0) };
+    let Some(end) = text[1..].find('$') else {
+        return Ok(0);
+    };
     let tag = &text[..end + 2];
     let ident = &tag[1..=end];
     if ident.starts_with(|c: char| c.is_ascii_digit())
@@ -207,7 +250,9 @@ fn dollars(text: &str) -> Result<usize, String> {
         return Ok(0);
     }
     let close = text[tag.len()..].find(tag);
-    close.map(|close| tag.len() * 2 + close).ok_or_else(|| format!("unclosed {tag}"))
+    close
+        .map(|close| tag.len() * 2 + close)
+        .ok_or_else(|| format!("unclosed {tag}"))
 }
 
 fn line(text: &str) -> usize {
@@ -215,7 +260,10 @@ fn line(text: &str) -> usize {
 }
 
 fn blank_after_dashes(text: &str) -> bool {
-    text[2..].chars().next().is_none_or(|c| c.is_whitespace() || c.is_control())
+    text[2..]
+        .chars()
+        .next()
+        .is_none_or(|c| c.is_whitespace() || c.is_control())
 }
 
 fn comment(text: &str, nests: bool) -> Result<usize, String> {
@@ -263,7 +311,12 @@ mod tests {
             "UPDATE s SET l = l - <0> WHERE k = <1>::text AND l >= <0> AND a[1 : 2] = b",
             &["qty", "item.sku"],
         );
-        check(Dialect::MySql, "SET @a := :a.0.b", "SET @a := <0>", &["a.0.b"]);
+        check(
+            Dialect::MySql,
+            "SET @a := :a.0.b",
+            "SET @a := <0>",
+            &["a.0.b"],
+        );
         check(Dialect::Sqlite, "SELECT :a.", "SELECT <0>.", &["a"]);
     }
 
@@ -281,12 +334,21 @@ mod tests {
         check(Dialect::MySql, "SELECT 1--:a", "SELECT 1--<0>", &["a"]);
         let text = "SELECT [:a], `:b`, '\\' /* :c */";
         check(Dialect::Sqlite, text, text, &[]);
-        check(Dialect::Postgres, "SELECT 'é':a, '\\' || :b", "SELECT 'é'<0>, '\\' || <1>", &["a", "b"]);
+        check(
+            Dialect::Postgres,
+            "SELECT 'é':a, '\\' || :b",
+            "SELECT 'é'<0>, '\\' || <1>",
+            &["a", "b"],
+        );
     }
 
     #[test]
     fn unsupported_statement_is_rejected_with_a_remedy() {
-        check_rejected(Dialect::Postgres, "SELECT 1; DELETE FROM s", "use a list of statements");
+        check_rejected(
+            Dialect::Postgres,
+            "SELECT 1; DELETE FROM s",
+            "use a list of statements",
+        );
         check_rejected(Dialect::Postgres, "SELECT $1", "use :name");
         check_rejected(Dialect::MySql, "SELECT ?", "use :name");
         check_rejected(Dialect::Sqlite, "SELECT @a", "use :name");

@@ -14,8 +14,8 @@ use base64::prelude::BASE64_STANDARD;
 use serde_json::{Map, Value};
 use sqlx::error::BoxDynError;
 use sqlx::sqlite::{
-    Sqlite, SqliteArguments, SqliteConnectOptions, SqlitePool, SqlitePoolOptions, SqliteQueryResult,
-    SqliteRow,
+    Sqlite, SqliteArguments, SqliteConnectOptions, SqlitePool, SqlitePoolOptions,
+    SqliteQueryResult, SqliteRow,
 };
 use sqlx::{
     Arguments as _, AssertSqlSafe, Column as _, ConnectOptions as _, Executor as _, Row as _,
@@ -38,9 +38,12 @@ impl SqliteDatabase {
         let options = SqliteConnectOptions::from_str(url)?
             .busy_timeout(size.acquire_timeout)
             .disable_statement_logging();
-        let pool =
-            SqlitePoolOptions::new().max_connections(size.connections).acquire_timeout(size.acquire_timeout);
-        Ok(Self { pool: pool.connect_lazy_with(options) })
+        let pool = SqlitePoolOptions::new()
+            .max_connections(size.connections)
+            .acquire_timeout(size.acquire_timeout);
+        Ok(Self {
+            pool: pool.connect_lazy_with(options),
+        })
     }
 }
 
@@ -52,13 +55,21 @@ impl Database for SqliteDatabase {
         _timeout: Duration,
     ) -> Result<Box<dyn Session>, sqlx::Error> {
         let conn = self.pool.acquire().await?;
-        let mut open = SqliteSession { conn: Some(conn), closed: Arc::default() };
+        let mut open = SqliteSession {
+            conn: Some(conn),
+            closed: Arc::default(),
+        };
         let closed = Arc::clone(&open.closed);
         let may_continue = move || !closed.load(Ordering::Relaxed);
-        open.conn().lock_handle().await?.set_progress_handler(PROGRESS_INTERVAL, may_continue);
+        open.conn()
+            .lock_handle()
+            .await?
+            .set_progress_handler(PROGRESS_INTERVAL, may_continue);
         // A transaction that reads first and then writes would be rejected after a concurrent write.
         let start_transaction = if writes { "BEGIN IMMEDIATE" } else { "BEGIN" };
-        sqlx::raw_sql(start_transaction).execute(open.conn()).await?;
+        sqlx::raw_sql(start_transaction)
+            .execute(open.conn())
+            .await?;
         Ok(Box::new(open))
     }
 }
@@ -70,7 +81,9 @@ struct SqliteSession {
 
 impl SqliteSession {
     fn conn(&mut self) -> &mut SqliteConnection {
-        self.conn.as_mut().expect("the connection is removed only at the end")
+        self.conn
+            .as_mut()
+            .expect("the connection is removed only at the end")
     }
 }
 
@@ -83,15 +96,24 @@ impl Session for SqliteSession {
         max_rows: usize,
     ) -> Result<Rows, sqlx::Error> {
         let sql = statement.render(|index| format!("?{}", index + 1));
-        let prepared = self.conn().prepare(AssertSqlSafe(sql.clone()).into_sql_str()).await?;
+        let prepared = self
+            .conn()
+            .prepare(AssertSqlSafe(sql.clone()).into_sql_str())
+            .await?;
         let returns = !prepared.columns().is_empty();
         let mut arguments = SqliteArguments::default();
         for value in values.iter().take(statement.names().len()) {
             bind(&mut arguments, value).map_err(sqlx::Error::Encode)?;
         }
         let query = sqlx::query_with(AssertSqlSafe(sql), arguments);
-        read_rows(self.conn().fetch_many(query), max_rows, SqliteQueryResult::rows_affected, row, returns)
-            .await
+        read_rows(
+            self.conn().fetch_many(query),
+            max_rows,
+            SqliteQueryResult::rows_affected,
+            row,
+            returns,
+        )
+        .await
     }
 
     async fn end(mut self: Box<Self>, how: TransactionEnd) -> Result<(), sqlx::Error> {

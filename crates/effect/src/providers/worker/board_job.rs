@@ -75,12 +75,18 @@ impl BoardJob {
     }
 
     pub(super) fn queue(&self) -> QueueKey {
-        (self.item.instance.tenant.clone(), self.effect.clone(), self.options.in_doubt && self.options.probes)
+        (
+            self.item.instance.tenant.clone(),
+            self.effect.clone(),
+            self.options.in_doubt && self.options.probes,
+        )
     }
 
     /// Returns whether a worker with this name and these labels may claim it.
     pub(super) fn is_meant_for(&self, worker: &str, labels: &BTreeMap<String, String>) -> bool {
-        self.selector.as_ref().is_none_or(|selector| selector.admits(worker, labels))
+        self.selector
+            .as_ref()
+            .is_none_or(|selector| selector.admits(worker, labels))
     }
 
     /// Returns its place in its queue.
@@ -91,10 +97,15 @@ impl BoardJob {
     /// Ends the attempt without a result. It is in doubt if a worker may have executed the job, or still does.
     pub(super) fn end(self) {
         let in_doubt = self.options.in_doubt || self.claim.is_some();
-        let error =
-            ProviderError::unavailable(BOARD_CLOSED, "its upstream was removed, or its shard has moved");
+        let error = ProviderError::unavailable(
+            BOARD_CLOSED,
+            "its upstream was removed, or its shard has moved",
+        );
         // An error means that the posting task was cancelled.
-        drop(self.reply.send(RemoteResult { in_doubt, ..Err(error).into() }));
+        drop(self.reply.send(RemoteResult {
+            in_doubt,
+            ..Err(error).into()
+        }));
     }
 
     /// Ends the attempt because the saga no longer awaits the job.
@@ -106,7 +117,8 @@ impl BoardJob {
 
     /// Returns whether this is the last claim of the job, in this tenant.
     pub(super) fn is_claimed(&self, tenant: &TenantId, claim: Uuid) -> bool {
-        self.item.instance.tenant == *tenant && self.claim.as_ref().is_some_and(|active| active.id == claim)
+        self.item.instance.tenant == *tenant
+            && self.claim.as_ref().is_some_and(|active| active.id == claim)
     }
 
     pub(super) fn may_be_repeated(&self) -> bool {

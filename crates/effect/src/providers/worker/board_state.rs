@@ -12,7 +12,8 @@ use uuid::Uuid;
 
 use super::board_job::{BoardJob, Claim, PostOptions};
 use super::claim::{
-    AvailableJob, ClaimLost, ClaimOptions, ClaimRejection, ClaimRequest, ClaimedJob, JobClaimRequest,
+    AvailableJob, ClaimLost, ClaimOptions, ClaimRejection, ClaimRequest, ClaimedJob,
+    JobClaimRequest,
 };
 use super::held_claims::HeldClaims;
 use super::job_queue::JobQueues;
@@ -71,7 +72,11 @@ impl BoardState {
 
     /// Removes a job whose posting task has ended, unless another one has replaced it.
     pub(super) fn abandon(&mut self, job: Uuid, position: u64) {
-        if self.jobs.get(&job).is_some_and(|job| job.position == position) {
+        if self
+            .jobs
+            .get(&job)
+            .is_some_and(|job| job.position == position)
+        {
             self.remove(job);
         }
     }
@@ -80,11 +85,19 @@ impl BoardState {
     /// executing it, ends with its result, with the next heartbeat or log line, which tells the worker to stop, or with
     /// the claim. Returns false if the job is not here.
     pub(super) fn withdraw(&mut self, now: SteadyTime, tenant: &TenantId, job: Uuid) -> bool {
-        let Some(found) = self.jobs.get_mut(&job).filter(|found| found.item.instance.tenant == *tenant)
+        let Some(found) = self
+            .jobs
+            .get_mut(&job)
+            .filter(|found| found.item.instance.tenant == *tenant)
         else {
             return false;
         };
-        match found.claim.as_ref().map(|claim| claim.until).filter(|until| *until > now) {
+        match found
+            .claim
+            .as_ref()
+            .map(|claim| claim.until)
+            .filter(|until| *until > now)
+        {
             Some(until) => {
                 found.is_withdrawn = true;
                 found.start.end_at(until);
@@ -96,7 +109,10 @@ impl BoardState {
 
     /// Ends a job that no worker has ever claimed.
     pub(super) fn recall(&mut self, job: Uuid) {
-        if self.jobs.get(&job).is_some_and(|found| found.claim.is_none())
+        if self
+            .jobs
+            .get(&job)
+            .is_some_and(|found| found.claim.is_none())
             && let Some(removed) = self.remove(job)
         {
             removed.end();
@@ -137,14 +153,21 @@ impl BoardState {
         self.expire(clock.steady());
         let job = self.jobs.get(&request.job).ok_or(ClaimLost)?;
         let key = job.queue();
-        let is_queued = self.queues.get(&key).is_some_and(|queue| queue.contains(&job.place()));
+        let is_queued = self
+            .queues
+            .get(&key)
+            .is_some_and(|queue| queue.contains(&job.place()));
         let is_meant = job.is_meant_for(&request.worker, &request.labels);
         let (tenant, _, requires_probe) = key;
-        if tenant != request.tenant || !is_queued || !is_meant || requires_probe && !request.probes {
+        if tenant != request.tenant || !is_queued || !is_meant || requires_probe && !request.probes
+        {
             return Err(ClaimLost.into());
         }
-        self.held.check(&request.tenant, &request.worker, request.capacity)?;
-        Ok(self.hand_over(clock, request.job, &request.worker, terms).ok_or(ClaimLost)?)
+        self.held
+            .check(&request.tenant, &request.worker, request.capacity)?;
+        Ok(self
+            .hand_over(clock, request.job, &request.worker, terms)
+            .ok_or(ClaimLost)?)
     }
 
     /// Returns jobs that the worker of a request can claim: of the higher priority first, then the oldest.
@@ -158,21 +181,34 @@ impl BoardState {
         let limit = limit.min(self.held.free(request));
         let queues = self.queues.of(request);
         let is_meant = |id: &Uuid| {
-            self.jobs.get(id).is_some_and(|job| job.is_meant_for(&request.worker, &request.labels))
+            self.jobs
+                .get(id)
+                .is_some_and(|job| job.is_meant_for(&request.worker, &request.labels))
         };
-        let mut places: Vec<_> = queues.flat_map(|queue| queue.places(limit, is_meant)).collect();
+        let mut places: Vec<_> = queues
+            .flat_map(|queue| queue.places(limit, is_meant))
+            .collect();
         places.sort_unstable();
         let view = |(_, id): (_, Uuid)| {
             let job = self.jobs.get(&id)?;
             let (item, in_doubt) = (Arc::clone(&job.item), job.options.in_doubt);
-            Some(AvailableJob { item, claim_count: job.claims, in_doubt })
+            Some(AvailableJob {
+                item,
+                claim_count: job.claims,
+                in_doubt,
+            })
         };
         places.into_iter().take(limit).filter_map(view).collect()
     }
 
     /// Returns the worker that has claimed the job.
     pub(super) fn worker_of(&self, now: SteadyTime, job: Uuid) -> Option<&str> {
-        let claim = self.jobs.get(&job)?.claim.as_ref().filter(|claim| claim.until > now)?;
+        let claim = self
+            .jobs
+            .get(&job)?
+            .claim
+            .as_ref()
+            .filter(|claim| claim.until > now)?;
         Some(&claim.worker)
     }
 
@@ -186,14 +222,21 @@ impl BoardState {
     ) -> Option<ClaimedJob> {
         self.unqueue(id);
         let until = clock.steady().saturating_add(terms.claim_ttl);
-        let job = self.jobs.get_mut(&id).expect("a queue contains jobs of the board");
+        let job = self
+            .jobs
+            .get_mut(&id)
+            .expect("a queue contains jobs of the board");
         if !job.start.is_allowed() {
             self.remove(id)?.end();
             return None;
         }
         let claim = Uuid::new_v4();
         job.claims += 1;
-        job.claim = Some(Claim { id: claim, worker: worker.to_owned(), until });
+        job.claim = Some(Claim {
+            id: claim,
+            worker: worker.to_owned(),
+            until,
+        });
         job.start.start();
         let claimed = ClaimedJob {
             item: Arc::clone(&job.item),
@@ -218,12 +261,19 @@ impl BoardState {
         let queues: Vec<_> = self.queues.of(request).collect();
         let mut selective = queues.iter().flat_map(|queue| queue.selective.values());
         let is_meant = |id: &&Uuid| {
-            self.jobs.get(id).is_some_and(|job| job.is_meant_for(&request.worker, &request.labels))
+            self.jobs
+                .get(id)
+                .is_some_and(|job| job.is_meant_for(&request.worker, &request.labels))
         };
         if let Some(id) = selective.find(is_meant) {
             return Some(*id);
         }
-        let oldest = |priority| queues.iter().filter_map(|queue| queue.first(priority)).min();
+        let oldest = |priority| {
+            queues
+                .iter()
+                .filter_map(|queue| queue.first(priority))
+                .min()
+        };
         let oldest = Priority::ALL.map(oldest);
         oldest.iter().flatten().next()?;
         let turns = self.turns.entry(request.tenant.clone()).or_default();
@@ -237,7 +287,9 @@ impl BoardState {
         if self.held.free(request) == 0 {
             // It may have been notified of a job, which another request can claim.
             self.leave(request, waiter);
-            return self.held.wait(&request.tenant, &request.worker, waiter, wake);
+            return self
+                .held
+                .wait(&request.tenant, &request.worker, waiter, wake);
         }
         self.queues.wait(request, waiter, wake);
     }
@@ -255,7 +307,10 @@ impl BoardState {
 
     /// Returns true if a report about the job belongs to this board.
     pub(super) fn has(&self, tenant: &TenantId, job: Uuid, claim: Uuid) -> bool {
-        let is_here = self.jobs.get(&job).is_some_and(|job| job.item.instance.tenant == *tenant);
+        let is_here = self
+            .jobs
+            .get(&job)
+            .is_some_and(|job| job.item.instance.tenant == *tenant);
         is_here || self.results.get(job, claim).is_some()
     }
 
@@ -267,7 +322,11 @@ impl BoardState {
         claim: Uuid,
         until: SteadyTime,
     ) -> Result<SteadyTime, ClaimLost> {
-        let active = self.active(tenant, job, claim)?.claim.as_mut().ok_or(ClaimLost)?;
+        let active = self
+            .active(tenant, job, claim)?
+            .claim
+            .as_mut()
+            .ok_or(ClaimLost)?;
         let (before, until) = (active.until, active.until.max(until));
         active.until = until;
         if !self.expiries.remove(&(before, job)) {
@@ -287,12 +346,19 @@ impl BoardState {
         job: Uuid,
         claim: Uuid,
     ) -> Result<&mut BoardJob, ClaimLost> {
-        let held = self.jobs.get(&job).filter(|found| found.is_claimed(tenant, claim)).ok_or(ClaimLost)?;
+        let held = self
+            .jobs
+            .get(&job)
+            .filter(|found| found.is_claimed(tenant, claim))
+            .ok_or(ClaimLost)?;
         if held.is_withdrawn {
             self.end_withdrawn(job);
             return Err(ClaimLost);
         }
-        self.jobs.get_mut(&job).filter(|job| !job.reply.is_closed()).ok_or(ClaimLost)
+        self.jobs
+            .get_mut(&job)
+            .filter(|job| !job.reply.is_closed())
+            .ok_or(ClaimLost)
     }
 
     /// Completes a job with the result of a worker.
@@ -306,8 +372,16 @@ impl BoardState {
         if let Some(receipt) = self.results.get(job, claim) {
             return Ok((ResultAck::Duplicate, receipt));
         }
-        let found = self.jobs.get(&job).filter(|found| found.item.instance.tenant == *tenant);
-        if found.ok_or(ClaimLost)?.claim.as_ref().is_some_and(|active| active.id != claim) {
+        let found = self
+            .jobs
+            .get(&job)
+            .filter(|found| found.item.instance.tenant == *tenant);
+        if found
+            .ok_or(ClaimLost)?
+            .claim
+            .as_ref()
+            .is_some_and(|active| active.id != claim)
+        {
             return Err(ClaimLost);
         }
         let (receipt, watch) = ResultReceipt::new();
@@ -323,7 +397,11 @@ impl BoardState {
 
     /// Returns the jobs of a tenant, oldest first.
     pub(super) fn of_tenant(&self, tenant: &TenantId) -> Vec<&BoardJob> {
-        let mut jobs: Vec<_> = self.jobs.values().filter(|job| job.item.instance.tenant == *tenant).collect();
+        let mut jobs: Vec<_> = self
+            .jobs
+            .values()
+            .filter(|job| job.item.instance.tenant == *tenant)
+            .collect();
         jobs.sort_by_key(|job| job.position);
         jobs
     }
@@ -335,14 +413,18 @@ impl BoardState {
             self.end_claim(until, id);
         }
         self.queues.remove_jobs();
-        std::mem::take(&mut self.jobs).into_values().for_each(BoardJob::end);
+        std::mem::take(&mut self.jobs)
+            .into_values()
+            .for_each(BoardJob::end);
     }
 
     /// Returns jobs with an expired claim to their queues, or in doubt if they must not be retried.
     fn expire(&mut self, now: SteadyTime) {
         while let Some(&(until, id)) = self.expiries.first().filter(|(until, _)| *until <= now) {
             self.end_claim(until, id);
-            let Some(job) = self.jobs.get_mut(&id) else { continue };
+            let Some(job) = self.jobs.get_mut(&id) else {
+                continue;
+            };
             if job.is_withdrawn {
                 self.end_withdrawn(id);
             } else if job.may_be_repeated() {
@@ -352,7 +434,10 @@ impl BoardState {
                 let worker = job.claim.map(|active| active.worker).unwrap_or_default();
                 let message = format!("worker {worker} claimed it and sent nothing since");
                 // An error means that the posting task was cancelled; the job is then dispatched again.
-                drop(job.reply.send(Err(ProviderError::response_lost("claim_expired", message)).into()));
+                drop(
+                    job.reply
+                        .send(Err(ProviderError::response_lost("claim_expired", message)).into()),
+                );
             }
         }
     }
@@ -365,7 +450,9 @@ impl BoardState {
 
     /// Adds a job to its queue, and notifies the first request that waits for it.
     fn enqueue(&mut self, id: Uuid) {
-        let Some(job) = self.jobs.get(&id) else { return };
+        let Some(job) = self.jobs.get(&id) else {
+            return;
+        };
         let queue = self.queues.queue(job.queue());
         if job.selector.is_some() {
             queue.selective.insert(job.place(), id);
@@ -376,7 +463,9 @@ impl BoardState {
     }
 
     fn unqueue(&mut self, id: Uuid) {
-        let Some(job) = self.jobs.get(&id) else { return };
+        let Some(job) = self.jobs.get(&id) else {
+            return;
+        };
         self.queues.remove(&job.queue(), &job.place());
     }
 

@@ -31,7 +31,12 @@ impl ClaimOptions {
     /// heartbeat is lost, the next one arrives in time.
     #[must_use]
     pub fn new(claim_ttl: Duration) -> Self {
-        Self { claim_ttl, heartbeat_interval: claim_ttl * 2 / 5, max_batch: 1, probes: false }
+        Self {
+            claim_ttl,
+            heartbeat_interval: claim_ttl * 2 / 5,
+            max_batch: 1,
+            probes: false,
+        }
     }
 }
 

@@ -22,12 +22,17 @@ pub(super) struct HeldClaims {
 impl HeldClaims {
     /// Returns the number of valid claims of a worker.
     pub(super) fn count(&self, tenant: &TenantId, worker: &str) -> usize {
-        self.counts.get(&holder(tenant, worker)).copied().unwrap_or_default()
+        self.counts
+            .get(&holder(tenant, worker))
+            .copied()
+            .unwrap_or_default()
     }
 
     /// Returns the number of jobs that the worker of a request may claim.
     pub(super) fn free(&self, request: &ClaimRequest) -> usize {
-        let Some(capacity) = request.capacity else { return usize::MAX };
+        let Some(capacity) = request.capacity else {
+            return usize::MAX;
+        };
         capacity.saturating_sub(self.count(&request.tenant, &request.worker))
     }
 
@@ -40,7 +45,9 @@ impl HeldClaims {
     ) -> Result<(), ClaimRejection> {
         let held = self.count(tenant, worker);
         match capacity {
-            Some(capacity) if held >= capacity => Err(ClaimRejection::AtCapacity { held, capacity }),
+            Some(capacity) if held >= capacity => {
+                Err(ClaimRejection::AtCapacity { held, capacity })
+            }
             Some(_) | None => Ok(()),
         }
     }
@@ -58,14 +65,29 @@ impl HeldClaims {
                 self.counts.remove(&holder);
             }
         }
-        for wake in self.waiters.remove(&holder).into_iter().flatten().map(|(_, wake)| wake) {
+        for wake in self
+            .waiters
+            .remove(&holder)
+            .into_iter()
+            .flatten()
+            .map(|(_, wake)| wake)
+        {
             wake.notify_one();
         }
     }
 
     /// Lets a request wait for the end of a claim of its worker.
-    pub(super) fn wait(&mut self, tenant: &TenantId, worker: &str, waiter: u64, wake: &Arc<Notify>) {
-        self.waiters.entry(holder(tenant, worker)).or_default().insert(waiter, Arc::clone(wake));
+    pub(super) fn wait(
+        &mut self,
+        tenant: &TenantId,
+        worker: &str,
+        waiter: u64,
+        wake: &Arc<Notify>,
+    ) {
+        self.waiters
+            .entry(holder(tenant, worker))
+            .or_default()
+            .insert(waiter, Arc::clone(wake));
     }
 
     /// Ends the wait of a request.

@@ -25,7 +25,9 @@ use uuid::Uuid;
 
 use super::board_job::{BoardJob, PostOptions};
 use super::board_state::BoardState;
-use super::claim::{AvailableJob, ClaimOptions, ClaimRejection, ClaimRequest, ClaimedJob, JobClaimRequest};
+use super::claim::{
+    AvailableJob, ClaimOptions, ClaimRejection, ClaimRequest, ClaimedJob, JobClaimRequest,
+};
 use super::report::{JobReport, ReportAck, ReportContent, Reports};
 use crate::attempt_start::AttemptStart;
 use crate::job_logs::{JobLogs, LogLine};
@@ -62,18 +64,27 @@ pub struct JobBoard {
 impl JobBoard {
     /// Creates a board that records which effects workers request.
     pub(super) fn of_runners() -> Self {
-        Self { requested: Some(Mutex::default()), ..Self::default() }
+        Self {
+            requested: Some(Mutex::default()),
+            ..Self::default()
+        }
     }
 
     /// Returns whether a worker has requested jobs of an effect since the start.
     pub(crate) fn is_requested(&self, tenant: &TenantId, effect: &str) -> bool {
-        let Some(requested) = &self.requested else { return true };
+        let Some(requested) = &self.requested else {
+            return true;
+        };
         let requested = requested.lock().unwrap_or_else(PoisonError::into_inner);
-        requested.get(tenant).is_some_and(|effects| effects.contains(effect))
+        requested
+            .get(tenant)
+            .is_some_and(|effects| effects.contains(effect))
     }
 
     fn note_request(&self, request: &ClaimRequest) {
-        let Some(requested) = &self.requested else { return };
+        let Some(requested) = &self.requested else {
+            return;
+        };
         let mut requested = requested.lock().unwrap_or_else(PoisonError::into_inner);
         if requested.len() >= MAX_TENANTS && !requested.contains_key(&request.tenant) {
             return;
@@ -95,8 +106,14 @@ impl JobBoard {
         start: &AttemptStart,
     ) -> RemoteResult {
         let (reply, result) = oneshot::channel();
-        let position = self.lock().post(Arc::new(item.clone()), options, start.clone(), reply);
-        let mut posted = PostedJob { board: self, job: item.id, position: Some(position) };
+        let position = self
+            .lock()
+            .post(Arc::new(item.clone()), options, start.clone(), reply);
+        let mut posted = PostedJob {
+            board: self,
+            job: item.id,
+            position: Some(position),
+        };
         let result = result.await;
         // The sender of the result removed the job.
         posted.position = None;
@@ -113,7 +130,10 @@ impl JobBoard {
         terms: ClaimOptions,
         wait: Duration,
     ) -> Vec<ClaimedJob> {
-        self.when_available(clock, request, wait, |state| state.claim(clock, request, limit, terms)).await
+        self.when_available(clock, request, wait, |state| {
+            state.claim(clock, request, limit, terms)
+        })
+        .await
     }
 
     /// Returns up to `limit` jobs that the worker can claim, as soon as one is available; returns none after `wait`.
@@ -175,7 +195,9 @@ impl JobBoard {
     /// Returns the worker that has claimed the job; `None` if there is no claim, or it has expired.
     #[must_use]
     pub fn worker_of(&self, clock: &dyn Clock, job: Uuid) -> Option<String> {
-        self.lock().worker_of(clock.steady(), job).map(str::to_owned)
+        self.lock()
+            .worker_of(clock.steady(), job)
+            .map(str::to_owned)
     }
 
     /// Waits until jobs are available to a request, at most for `wait`.
@@ -199,11 +221,14 @@ impl JobBoard {
                     }
                     return claimed;
                 }
-                let waiter = waiter.get_or_insert_with(|| Waiter::new(self, request, state.next_number()));
+                let waiter =
+                    waiter.get_or_insert_with(|| Waiter::new(self, request, state.next_number()));
                 state.wait(request, waiter.id, &waiter.wake);
                 state.next_expiry()
             };
-            let waiter = waiter.as_ref().expect("the loop continues only with a waiter");
+            let waiter = waiter
+                .as_ref()
+                .expect("the loop continues only with a waiter");
             tokio::select! {
                 () = waiter.wake.notified() => {}
                 () = clock.sleep_until(expiry.map_or(until, |expiry| expiry.min(until))) => {}
@@ -213,15 +238,32 @@ impl JobBoard {
 
     /// Acknowledges the reports about jobs of this board; the others stay pending. A heartbeat extends a claim to
     /// `ttl` from now.
-    pub fn report(&self, clock: &dyn Clock, tenant: &TenantId, ttl: Duration, reports: &mut Reports) {
+    pub fn report(
+        &self,
+        clock: &dyn Clock,
+        tenant: &TenantId,
+        ttl: Duration,
+        reports: &mut Reports,
+    ) {
         let until = clock.steady().saturating_add(ttl);
         let mut state = self.lock();
         let Reports { pending, acks } = reports;
         let all = std::mem::take(pending);
         for (index, report) in all {
-            let JobReport { job, claim, content } = report;
+            let JobReport {
+                job,
+                claim,
+                content,
+            } = report;
             if !state.has(tenant, job, claim) {
-                pending.push((index, JobReport { job, claim, content }));
+                pending.push((
+                    index,
+                    JobReport {
+                        job,
+                        claim,
+                        content,
+                    },
+                ));
                 continue;
             }
             acks[index] = match content {
@@ -302,7 +344,13 @@ struct Waiter<'a> {
 
 impl<'a> Waiter<'a> {
     fn new(board: &'a JobBoard, request: &'a ClaimRequest, id: u64) -> Self {
-        Self { board, request, id, wake: Arc::new(Notify::new()), is_waiting: true }
+        Self {
+            board,
+            request,
+            id,
+            wake: Arc::new(Notify::new()),
+            is_waiting: true,
+        }
     }
 
     fn leave(&mut self, state: &mut BoardState) {
@@ -334,7 +382,11 @@ mod tests {
     use crate::receipt::ReceiptWatch;
     use crate::worker::{ClaimLost, ResultAck, WorkerProvider};
 
-    const NEW: PostOptions = PostOptions { in_doubt: false, probes: false, forbids_retry: false };
+    const NEW: PostOptions = PostOptions {
+        in_doubt: false,
+        probes: false,
+        forbids_retry: false,
+    };
 
     fn name() -> EffectName {
         EffectName::new("media.cut").unwrap()
@@ -356,14 +408,24 @@ mod tests {
         }
     }
 
-    fn posted(board: &Arc<JobBoard>, number: u128) -> tokio::task::JoinHandle<Result<Reply, ProviderError>> {
+    fn posted(
+        board: &Arc<JobBoard>,
+        number: u128,
+    ) -> tokio::task::JoinHandle<Result<Reply, ProviderError>> {
         let (board, item) = (Arc::clone(board), item(&name(), number));
-        tokio::spawn(async move { board.post(&item, NEW, &AttemptStart::default()).await.result })
+        tokio::spawn(async move {
+            board
+                .post(&item, NEW, &AttemptStart::default())
+                .await
+                .result
+        })
     }
 
     async fn claim(board: &JobBoard, clock: &SimClock) -> ClaimedJob {
         let wait = Duration::from_hours(1);
-        let mut claimed = board.claim(clock, &request("acme"), 1, ClaimOptions::default(), wait).await;
+        let mut claimed = board
+            .claim(clock, &request("acme"), 1, ClaimOptions::default(), wait)
+            .await;
         claimed.pop().expect("there is one")
     }
 
@@ -379,8 +441,17 @@ mod tests {
         claim: (Uuid, Uuid),
         content: ReportContent,
     ) -> Result<ReportAck, ClaimLost> {
-        let mut reports = Reports::new([JobReport { job: claim.0, claim: claim.1, content }]);
-        board.report(clock, tenant, ClaimOptions::default().claim_ttl, &mut reports);
+        let mut reports = Reports::new([JobReport {
+            job: claim.0,
+            claim: claim.1,
+            content,
+        }]);
+        board.report(
+            clock,
+            tenant,
+            ClaimOptions::default().claim_ttl,
+            &mut reports,
+        );
         reports.into_acks().remove(0)
     }
 
@@ -397,11 +468,20 @@ mod tests {
         }
     }
 
-    fn complete(board: &JobBoard, job: Uuid, claim: Uuid, reply: Reply) -> Result<ResultAck, ClaimLost> {
+    fn complete(
+        board: &JobBoard,
+        job: Uuid,
+        claim: Uuid,
+        reply: Reply,
+    ) -> Result<ResultAck, ClaimLost> {
         complete_for(&acme(), board, (job, claim), reply).map(|(ack, _)| ack)
     }
 
-    fn heartbeat(board: &JobBoard, clock: &SimClock, claimed: &ClaimedJob) -> Result<Timestamp, ClaimLost> {
+    fn heartbeat(
+        board: &JobBoard,
+        clock: &SimClock,
+        claimed: &ClaimedJob,
+    ) -> Result<Timestamp, ClaimLost> {
         let claim = (claimed.item.id, claimed.claim);
         match report(board, clock, &acme(), claim, ReportContent::Heartbeat)? {
             ReportAck::Extended(until) => Ok(until),
@@ -419,8 +499,18 @@ mod tests {
             (1, START.saturating_add(Duration::from_mins(5)))
         );
         assert_eq!(now_or_none(&board, &clock, "acme"), 0);
-        let complete = || complete(&board, claimed.item.id, claimed.claim, Reply::from(json!(7)));
-        assert_eq!((complete(), complete()), (Ok(ResultAck::Accepted), Ok(ResultAck::Duplicate)));
+        let complete = || {
+            complete(
+                &board,
+                claimed.item.id,
+                claimed.claim,
+                Reply::from(json!(7)),
+            )
+        };
+        assert_eq!(
+            (complete(), complete()),
+            (Ok(ResultAck::Accepted), Ok(ResultAck::Duplicate))
+        );
         assert_eq!(job.await.unwrap().unwrap().payload, json!(7));
     }
 
@@ -439,7 +529,12 @@ mod tests {
         clock.advance_to(due);
         let next = next.await.unwrap();
         assert_eq!((next.item.id, next.claim_count), (expired.item.id, 2));
-        let late = complete(&board, expired.item.id, expired.claim, Reply::from(json!("late")));
+        let late = complete(
+            &board,
+            expired.item.id,
+            expired.claim,
+            Reply::from(json!("late")),
+        );
         assert_eq!(late, Err(ClaimLost));
         assert_eq!(heartbeat(&board, &clock, &expired), Err(ClaimLost));
         complete(&board, next.item.id, next.claim, Reply::from(json!("done"))).unwrap();
@@ -469,10 +564,16 @@ mod tests {
         let _jobs = [posted(&board, 1), posted(&board, 2), posted(&board, 3)];
         let fetch = |limit| {
             let (board, clock) = (Arc::clone(&board), Arc::clone(&clock));
-            async move { board.fetch(&*clock, &request("acme"), limit, Duration::from_hours(1)).await }
+            async move {
+                board
+                    .fetch(&*clock, &request("acme"), limit, Duration::from_hours(1))
+                    .await
+            }
         };
         let fetched = fetch(1).await;
-        let [first] = fetched.as_slice() else { panic!("{fetched:?}") };
+        let [first] = fetched.as_slice() else {
+            panic!("{fetched:?}")
+        };
         assert_eq!((first.item.id, first.claim_count), (item(&name(), 1).id, 0));
         tokio::task::yield_now().await;
         assert_eq!(fetch(9).await.len(), 3, "a fetch claims none");
@@ -490,8 +591,14 @@ mod tests {
         assert_eq!(claim("other"), Err(ClaimLost.into()));
         assert_eq!(board.worker_of(&*clock, first.item.id), None);
         let claimed = claim("acme").unwrap();
-        assert_eq!(board.worker_of(&*clock, first.item.id).as_deref(), Some("w"));
-        assert_eq!((claim("acme"), fetch(9).await.len()), (Err(ClaimLost.into()), 2));
+        assert_eq!(
+            board.worker_of(&*clock, first.item.id).as_deref(),
+            Some("w")
+        );
+        assert_eq!(
+            (claim("acme"), fetch(9).await.len()),
+            (Err(ClaimLost.into()), 2)
+        );
         complete(&board, first.item.id, claimed.claim, Reply::default()).unwrap();
         assert_eq!(claim("acme"), Err(ClaimLost.into()));
     }
@@ -501,19 +608,42 @@ mod tests {
     async fn job_in_doubt_requires_a_worker_that_probes() {
         let (board, clock) = (Arc::new(JobBoard::default()), SimClock::new(START));
         let poster = Arc::clone(&board);
-        let options = PostOptions { probes: true, ..NEW };
+        let options = PostOptions {
+            probes: true,
+            ..NEW
+        };
         let job = tokio::spawn(async move {
-            poster.post(&item(&name(), 1), options, &AttemptStart::default()).await.result
+            poster
+                .post(&item(&name(), 1), options, &AttemptStart::default())
+                .await
+                .result
         });
         let silent = claim(&board, &clock).await;
         assert!(!silent.in_doubt);
         clock.advance_to(silent.expires_at);
-        assert_eq!(now_or_none(&board, &clock, "acme"), 0, "this worker does not probe");
-        let probing = ClaimRequest { probes: true, ..request("acme") };
+        assert_eq!(
+            now_or_none(&board, &clock, "acme"),
+            0,
+            "this worker does not probe"
+        );
+        let probing = ClaimRequest {
+            probes: true,
+            ..request("acme")
+        };
         let (terms, wait) = (ClaimOptions::default(), Duration::ZERO);
-        let claimed = board.claim(&*clock, &probing, 1, terms, wait).await.pop().expect("it is available");
+        let claimed = board
+            .claim(&*clock, &probing, 1, terms, wait)
+            .await
+            .pop()
+            .expect("it is available");
         assert!(claimed.in_doubt && claimed.claim_count == 2, "{claimed:?}");
-        complete(&board, claimed.item.id, claimed.claim, Reply::from(json!("found"))).unwrap();
+        complete(
+            &board,
+            claimed.item.id,
+            claimed.claim,
+            Reply::from(json!("found")),
+        )
+        .unwrap();
         assert_eq!(job.await.unwrap().unwrap().payload, json!("found"));
     }
 
@@ -521,20 +651,36 @@ mod tests {
     async fn non_retryable_job_of_a_silent_worker_is_in_doubt() {
         let (board, clock) = (Arc::new(JobBoard::default()), SimClock::new(START));
         let (poster_board, item) = (Arc::clone(&board), item(&name(), 1));
-        let options = PostOptions { forbids_retry: true, ..NEW };
-        let job =
-            tokio::spawn(
-                async move { poster_board.post(&item, options, &AttemptStart::default()).await.result },
-            );
+        let options = PostOptions {
+            forbids_retry: true,
+            ..NEW
+        };
+        let job = tokio::spawn(async move {
+            poster_board
+                .post(&item, options, &AttemptStart::default())
+                .await
+                .result
+        });
         let expired = claim(&board, &clock).await;
         clock.advance_to(expired.expires_at);
         assert_eq!(now_or_none(&board, &clock, "acme"), 0);
         let error = job.await.unwrap().expect_err("it is in doubt");
         assert!(
-            matches!(&error, ProviderError::Transient { trouble: TransientCause::ResponseLost, .. }),
+            matches!(
+                &error,
+                ProviderError::Transient {
+                    trouble: TransientCause::ResponseLost,
+                    ..
+                }
+            ),
             "{error:?}"
         );
-        let late = complete(&board, expired.item.id, expired.claim, Reply::from(json!("late")));
+        let late = complete(
+            &board,
+            expired.item.id,
+            expired.claim,
+            Reply::from(json!("late")),
+        );
         assert_eq!(late, Err(ClaimLost));
     }
 
@@ -548,7 +694,12 @@ mod tests {
             if let Work::Effect(effect) = &mut item.work {
                 effect.in_doubt = of_effect;
             }
-            let attempt = Attempt { number: 1, timeout: Duration::from_hours(1), at: START, in_doubt: false };
+            let attempt = Attempt {
+                number: 1,
+                timeout: Duration::from_hours(1),
+                at: START,
+                in_doubt: false,
+            };
             let job = tokio::spawn(async move { provider.execute(&item, attempt).await });
             let expired = claim(&board, &clock).await;
             clock.advance_to(expired.expires_at);
@@ -567,8 +718,16 @@ mod tests {
         while board.list(clock.as_ref(), &acme()).is_empty() {
             tokio::task::yield_now().await;
         }
-        let completed = complete(&board, item(&name(), 1).id, Uuid::from_u128(9), Reply::default());
-        assert_eq!((completed, job.await.unwrap().is_ok()), (Ok(ResultAck::Accepted), true));
+        let completed = complete(
+            &board,
+            item(&name(), 1).id,
+            Uuid::from_u128(9),
+            Reply::default(),
+        );
+        assert_eq!(
+            (completed, job.await.unwrap().is_ok()),
+            (Ok(ResultAck::Accepted), true)
+        );
     }
 
     #[tokio::test]
@@ -579,7 +738,10 @@ mod tests {
         job.abort();
         assert!(job.await.is_err());
         assert_eq!(heartbeat(&board, &clock, &claimed), Err(ClaimLost));
-        assert_eq!(complete(&board, claimed.item.id, claimed.claim, Reply::default()), Err(ClaimLost));
+        assert_eq!(
+            complete(&board, claimed.item.id, claimed.claim, Reply::default()),
+            Err(ClaimLost)
+        );
     }
 
     /// Requirements: F5.
@@ -592,31 +754,55 @@ mod tests {
             if let Work::Effect(effect) = &mut item.work {
                 effect.payload = json!({ "runner": runner });
             }
-            tokio::spawn(async move { board.post(&item, NEW, &AttemptStart::default()).await.result })
+            tokio::spawn(async move {
+                board
+                    .post(&item, NEW, &AttemptStart::default())
+                    .await
+                    .result
+            })
         };
         let request = |worker: &str, labels: &[(&str, &str)]| ClaimRequest {
             effects: vec![kind.clone()],
             worker: worker.to_owned(),
-            labels: labels.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect(),
+            labels: labels
+                .iter()
+                .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+                .collect(),
             ..request("acme")
         };
         let (options, hour) = (ClaimOptions::default(), Duration::from_hours(1));
-        let (other, wanted) =
-            (request("r-1", &[("zone", "us")]), request("r-2", &[("zone", "eu"), ("gpu", "1")]));
+        let (other, wanted) = (
+            request("r-1", &[("zone", "us")]),
+            request("r-2", &[("zone", "eu"), ("gpu", "1")]),
+        );
         let mut waits = Box::pin(board.claim(&*clock, &other, 1, options, hour));
         let mut meant = Box::pin(board.claim(&*clock, &wanted, 1, options, hour));
-        assert_eq!((waits.as_mut().now_or_never(), meant.as_mut().now_or_never()), (None, None));
+        assert_eq!(
+            (waits.as_mut().now_or_never(), meant.as_mut().now_or_never()),
+            (None, None)
+        );
         let _jobs = [
             post(1, json!({ "name": "r-2" })),
             post(2, json!({ "labels": { "zone": "eu" } })),
             post(3, Value::Null),
         ];
         let ids = |jobs: Vec<ClaimedJob>| jobs.iter().map(|job| job.item.id).collect::<Vec<_>>();
-        assert_eq!(ids(waits.await), [item(&kind, 3).id], "each runner may claim it");
+        assert_eq!(
+            ids(waits.await),
+            [item(&kind, 3).id],
+            "each runner may claim it"
+        );
         let mut claimed = ids(meant.await);
-        claimed.extend(ids(board.claim(&*clock, &wanted, 9, options, Duration::ZERO).await));
+        claimed.extend(ids(board
+            .claim(&*clock, &wanted, 9, options, Duration::ZERO)
+            .await));
         assert_eq!(claimed, [item(&kind, 1).id, item(&kind, 2).id]);
-        assert!(board.claim(&*clock, &other, 9, options, Duration::ZERO).await.is_empty());
+        assert!(
+            board
+                .claim(&*clock, &other, 9, options, Duration::ZERO)
+                .await
+                .is_empty()
+        );
     }
 
     /// Requirements: F5.
@@ -628,19 +814,30 @@ mod tests {
             effect.payload = json!({ "runner": { "labels": { "zone": "eu" } } });
         }
         let (poster, job) = (Arc::clone(&board), item.id);
-        let _posted = tokio::spawn(async move { poster.post(&item, NEW, &AttemptStart::default()).await });
+        let _posted =
+            tokio::spawn(async move { poster.post(&item, NEW, &AttemptStart::default()).await });
         while board.list(&*clock, &acme()).is_empty() {
             tokio::task::yield_now().await;
         }
         for (zone, is_meant) in [("us", false), ("eu", true)] {
             let labels = BTreeMap::from([("zone".to_owned(), zone.to_owned())]);
             let effects = vec![EffectName::new("job.t").unwrap()];
-            let fetching = ClaimRequest { effects, labels: labels.clone(), ..request("acme") };
+            let fetching = ClaimRequest {
+                effects,
+                labels: labels.clone(),
+                ..request("acme")
+            };
             let found = board.fetch(&*clock, &fetching, 9, Duration::ZERO).await;
             assert_eq!(found.len(), usize::from(is_meant), "{zone}");
             let worker = "w".to_owned();
-            let claiming =
-                JobClaimRequest { tenant: acme(), job, worker, probes: false, labels, capacity: None };
+            let claiming = JobClaimRequest {
+                tenant: acme(),
+                job,
+                worker,
+                probes: false,
+                labels,
+                capacity: None,
+            };
             let claimed = board.claim_job(&*clock, &claiming, ClaimOptions::default());
             assert_eq!(claimed.is_ok(), is_meant, "{zone}");
         }
@@ -650,19 +847,33 @@ mod tests {
     fn requests_of_one_tenant_take_no_space_of_another() {
         let board = JobBoard::of_runners();
         let many = (0..20_000).map(|number| EffectName::new(format!("job.t{number}")).unwrap());
-        board.note_request(&ClaimRequest { effects: many.collect(), ..request("acme") });
-        board.note_request(&ClaimRequest { effects: vec![name()], ..request("beta") });
+        board.note_request(&ClaimRequest {
+            effects: many.collect(),
+            ..request("acme")
+        });
+        board.note_request(&ClaimRequest {
+            effects: vec![name()],
+            ..request("beta")
+        });
         assert!(board.is_requested(&TenantId::new("beta").unwrap(), name().as_str()));
         assert!(!board.is_requested(&acme(), name().as_str()));
-        assert!(board.is_requested(&acme(), "job.t0") && !board.is_requested(&acme(), "job.t19999"));
+        assert!(
+            board.is_requested(&acme(), "job.t0") && !board.is_requested(&acme(), "job.t19999")
+        );
     }
 
     #[tokio::test]
     async fn worker_never_holds_more_jobs_than_its_capacity() {
         let (board, clock) = (Arc::new(JobBoard::default()), SimClock::new(START));
         let _jobs = post_all(&board, &clock, 1..=5).await;
-        let limited = ClaimRequest { capacity: Some(2), ..request("acme") };
-        let other = ClaimRequest { worker: "v".to_owned(), ..request("acme") };
+        let limited = ClaimRequest {
+            capacity: Some(2),
+            ..request("acme")
+        };
+        let other = ClaimRequest {
+            worker: "v".to_owned(),
+            ..request("acme")
+        };
         let (options, hour) = (ClaimOptions::default(), Duration::from_hours(1));
         let held = || board.held(&acme(), "w");
         let claimed = board.claim(&*clock, &limited, 9, options, hour).await;
@@ -670,7 +881,10 @@ mod tests {
         // A second connection receives nothing until the worker answers; other workers do.
         let mut waits = Box::pin(board.claim(&*clock, &limited, 9, options, hour));
         assert_eq!(waits.as_mut().now_or_never(), None);
-        assert_eq!(board.claim(&*clock, &other, 1, options, hour).await.len(), 1);
+        assert_eq!(
+            board.claim(&*clock, &other, 1, options, hour).await.len(),
+            1
+        );
         assert_eq!(waits.as_mut().now_or_never(), None);
         let job = JobClaimRequest {
             tenant: acme(),
@@ -680,22 +894,38 @@ mod tests {
             labels: BTreeMap::new(),
             capacity: Some(2),
         };
-        let rejected = ClaimRejection::AtCapacity { held: 2, capacity: 2 };
+        let rejected = ClaimRejection::AtCapacity {
+            held: 2,
+            capacity: 2,
+        };
         assert_eq!(board.claim_job(&*clock, &job, options), Err(rejected));
         let done = &claimed[0];
-        assert_eq!(complete(&board, done.item.id, done.claim, Reply::default()), Ok(ResultAck::Accepted));
+        assert_eq!(
+            complete(&board, done.item.id, done.claim, Reply::default()),
+            Ok(ResultAck::Accepted)
+        );
         assert_eq!(waits.await.len(), 1, "the result makes room for one job");
         assert_eq!(held(), 2);
         clock.advance(options.claim_ttl);
         let renewed = board.claim(&*clock, &limited, 9, options, hour).await;
-        assert_eq!((renewed.len(), held()), (2, 2), "expired claims do not count");
+        assert_eq!(
+            (renewed.len(), held()),
+            (2, 2),
+            "expired claims do not count"
+        );
     }
 
     #[tokio::test]
     async fn worker_at_its_capacity_leaves_a_job_to_the_next_request() {
         let (board, clock) = (Arc::new(JobBoard::default()), SimClock::new(START));
-        let limited = ClaimRequest { capacity: Some(1), ..request("acme") };
-        let other = ClaimRequest { worker: "v".to_owned(), ..request("acme") };
+        let limited = ClaimRequest {
+            capacity: Some(1),
+            ..request("acme")
+        };
+        let other = ClaimRequest {
+            worker: "v".to_owned(),
+            ..request("acme")
+        };
         let (options, hour) = (ClaimOptions::default(), Duration::from_hours(1));
         let mut first = Box::pin(board.claim(&*clock, &limited, 1, options, hour));
         let mut second = Box::pin(board.claim(&*clock, &limited, 1, options, hour));
@@ -705,7 +935,11 @@ mod tests {
         }
         let _jobs = post_all(&board, &clock, 1..=2).await;
         assert_eq!(first.await.len(), 1);
-        assert_eq!(second.as_mut().now_or_never(), None, "it was notified of the second job");
+        assert_eq!(
+            second.as_mut().now_or_never(),
+            None,
+            "it was notified of the second job"
+        );
         assert_eq!(third.await.len(), 1);
     }
 
@@ -722,8 +956,16 @@ mod tests {
             assert!(!board.withdraw(clock.steady(), &TenantId::new("beta").unwrap(), id));
             assert!(board.withdraw(clock.steady(), &acme(), id));
         }
-        assert_eq!(board.list(&*clock, &acme()).len(), 3, "workers may execute the claimed ones");
-        assert_eq!(heartbeat(&board, &clock, &claimed[0]), Err(ClaimLost), "the worker stops");
+        assert_eq!(
+            board.list(&*clock, &acme()).len(),
+            3,
+            "workers may execute the claimed ones"
+        );
+        assert_eq!(
+            heartbeat(&board, &clock, &claimed[0]),
+            Err(ClaimLost),
+            "the worker stops"
+        );
         let (done, ack) = (&claimed[1], Ok(ResultAck::Accepted));
         assert_eq!(
             complete(&board, done.item.id, done.claim, Reply::default()),
@@ -731,14 +973,25 @@ mod tests {
             "the worker has finished"
         );
         clock.advance(ClaimOptions::default().claim_ttl);
-        assert_eq!(now_or_none(&board, &clock, "acme"), 0, "no worker receives a withdrawn job");
+        assert_eq!(
+            now_or_none(&board, &clock, "acme"),
+            0,
+            "no worker receives a withdrawn job"
+        );
         assert_eq!(board.list(&*clock, &acme()), []);
         let mut ended = Vec::new();
         for job in jobs {
-            ended.push(job.await.unwrap().map_err(|error| error.failure().code.clone()));
+            ended.push(
+                job.await
+                    .unwrap()
+                    .map_err(|error| error.failure().code.clone()),
+            );
         }
         let withdrawn = || Err("withdrawn".to_owned());
-        assert_eq!(ended, [withdrawn(), Ok(Reply::default()), withdrawn(), withdrawn()]);
+        assert_eq!(
+            ended,
+            [withdrawn(), Ok(Reply::default()), withdrawn(), withdrawn()]
+        );
     }
 
     #[tokio::test]
@@ -791,8 +1044,12 @@ mod tests {
         assert_eq!(now_or_none(&board, &clock, "beta"), 0);
         let beta = TenantId::new("beta").unwrap();
         assert!(board.list(clock.as_ref(), &beta).is_empty());
-        let stolen =
-            complete_for(&beta, &board, (item(&name(), 1).id, Uuid::nil()), Reply::from(Value::Null));
+        let stolen = complete_for(
+            &beta,
+            &board,
+            (item(&name(), 1).id, Uuid::nil()),
+            Reply::from(Value::Null),
+        );
         assert_eq!(stolen.map(|(ack, _)| ack), Err(ClaimLost));
         assert_eq!(now_or_none(&board, &clock, "acme"), 1);
     }
@@ -804,11 +1061,22 @@ mod tests {
         let claimed = claim(&board, &clock).await;
         for n in 0..MAX_LINES_PER_JOB + 3 {
             let claim = (claimed.item.id, claimed.claim);
-            report(&board, &clock, &acme(), claim, ReportContent::Log(vec![n.to_string()])).unwrap();
+            report(
+                &board,
+                &clock,
+                &acme(),
+                claim,
+                ReportContent::Log(vec![n.to_string()]),
+            )
+            .unwrap();
         }
         let seen = board.list(clock.as_ref(), &acme()).pop().unwrap();
         assert_eq!(
-            (seen.log.len(), seen.log[0].text.as_str(), seen.claim.is_some()),
+            (
+                seen.log.len(),
+                seen.log[0].text.as_str(),
+                seen.claim.is_some()
+            ),
             (MAX_LINES_PER_JOB, "3", true)
         );
     }
@@ -832,9 +1100,16 @@ mod tests {
         assert_eq!(claimed.heartbeat_interval, Duration::from_mins(2));
         for _ in 0..10 {
             clock.advance(claimed.heartbeat_interval);
-            assert_eq!(now_or_none(&board, &clock, "acme"), 0, "another worker gets the job");
+            assert_eq!(
+                now_or_none(&board, &clock, "acme"),
+                0,
+                "another worker gets the job"
+            );
             let until = heartbeat(&board, &clock, &claimed);
-            assert_eq!(until, Ok(clock.now().saturating_add(Duration::from_mins(5))));
+            assert_eq!(
+                until,
+                Ok(clock.now().saturating_add(Duration::from_mins(5)))
+            );
         }
     }
 
@@ -845,7 +1120,10 @@ mod tests {
         numbers: impl IntoIterator<Item = u128>,
     ) -> Vec<tokio::task::JoinHandle<Result<Reply, ProviderError>>> {
         let before = board.list(clock, &acme()).len();
-        let tasks: Vec<_> = numbers.into_iter().map(|number| posted(board, number)).collect();
+        let tasks: Vec<_> = numbers
+            .into_iter()
+            .map(|number| posted(board, number))
+            .collect();
         while board.list(clock, &acme()).len() < before + tasks.len() {
             tokio::task::yield_now().await;
         }
@@ -857,12 +1135,22 @@ mod tests {
         let (board, clock) = (Arc::new(JobBoard::default()), SimClock::new(START));
         let tasks = post_all(&board, &clock, 1..=3).await;
         let options = ClaimOptions::default();
-        let jobs = board.claim(clock.as_ref(), &request("acme"), 9, options, Duration::ZERO).await;
+        let jobs = board
+            .claim(clock.as_ref(), &request("acme"), 9, options, Duration::ZERO)
+            .await;
         let ids: Vec<_> = jobs.iter().map(|job| job.item.id).collect();
-        assert_eq!(ids, [1, 2, 3].map(|number| item(&name(), number).id), "oldest first");
+        assert_eq!(
+            ids,
+            [1, 2, 3].map(|number| item(&name(), number).id),
+            "oldest first"
+        );
         let claim = |index: usize| (jobs[index].item.id, jobs[index].claim);
         let result = || ReportContent::Result(Box::new(Ok(Reply::default()).into()));
-        let report = |(job, claim), content| JobReport { job, claim, content };
+        let report = |(job, claim), content| JobReport {
+            job,
+            claim,
+            content,
+        };
         let unknown = (Uuid::from_u128(99), Uuid::nil());
         let mut reports = Reports::new([
             report(claim(0), result()),
@@ -872,12 +1160,24 @@ mod tests {
             report((claim(2).0, Uuid::nil()), result()),
         ]);
         board.report(clock.as_ref(), &acme(), options.claim_ttl, &mut reports);
-        assert!(!reports.is_complete(), "another board may have the unknown job");
+        assert!(
+            !reports.is_complete(),
+            "another board may have the unknown job"
+        );
         let acks = reports.into_acks();
-        assert!(matches!(&acks[0], Ok(ReportAck::Completed(ResultAck::Accepted, _))), "{acks:?}");
+        assert!(
+            matches!(&acks[0], Ok(ReportAck::Completed(ResultAck::Accepted, _))),
+            "{acks:?}"
+        );
         assert!(matches!(&acks[2], Ok(ReportAck::Extended(_))), "{acks:?}");
-        assert!(matches!(&acks[3], Ok(ReportAck::Completed(ResultAck::Duplicate, _))), "{acks:?}");
-        assert!(matches!((&acks[1], &acks[4]), (Err(ClaimLost), Err(ClaimLost))), "{acks:?}");
+        assert!(
+            matches!(&acks[3], Ok(ReportAck::Completed(ResultAck::Duplicate, _))),
+            "{acks:?}"
+        );
+        assert!(
+            matches!((&acks[1], &acks[4]), (Err(ClaimLost), Err(ClaimLost))),
+            "{acks:?}"
+        );
         for task in tasks.into_iter().take(1) {
             task.await.unwrap().unwrap();
         }
@@ -888,10 +1188,23 @@ mod tests {
         let (board, clock) = (Arc::new(JobBoard::default()), SimClock::new(START));
         let _backlog = post_all(&board, &clock, 1..=60).await;
         let post = |number, priority| {
-            let (board, item) = (Arc::clone(&board), WorkItem { priority, ..item(&name(), number) });
-            tokio::spawn(async move { board.post(&item, NEW, &AttemptStart::default()).await.result })
+            let (board, item) = (
+                Arc::clone(&board),
+                WorkItem {
+                    priority,
+                    ..item(&name(), number)
+                },
+            );
+            tokio::spawn(async move {
+                board
+                    .post(&item, NEW, &AttemptStart::default())
+                    .await
+                    .result
+            })
         };
-        let mut tasks: Vec<_> = (101..=120).map(|number| post(number, Priority::High)).collect();
+        let mut tasks: Vec<_> = (101..=120)
+            .map(|number| post(number, Priority::High))
+            .collect();
         tasks.extend((201..=205).map(|number| post(number, Priority::Low)));
         while board.list(&*clock, &acme()).len() < 85 {
             tokio::task::yield_now().await;
@@ -900,9 +1213,18 @@ mod tests {
         for _ in 0..85 {
             claimed.push(claim(&board, &clock).await.item.priority);
         }
-        let count = |range: std::ops::Range<usize>, of| claimed[range].iter().filter(|it| **it == of).count();
-        assert_eq!([Priority::High, Priority::Normal, Priority::Low].map(|of| count(0..21, of)), [16, 4, 1]);
-        assert_eq!(count(0..25, Priority::High), 20, "a round has 5 jobs of the other priorities");
+        let count = |range: std::ops::Range<usize>, of| {
+            claimed[range].iter().filter(|it| **it == of).count()
+        };
+        assert_eq!(
+            [Priority::High, Priority::Normal, Priority::Low].map(|of| count(0..21, of)),
+            [16, 4, 1]
+        );
+        assert_eq!(
+            count(0..25, Priority::High),
+            20,
+            "a round has 5 jobs of the other priorities"
+        );
         assert_eq!(count(0..46, Priority::Low), 5, "{claimed:?}");
     }
 
@@ -917,13 +1239,20 @@ mod tests {
         drop(first.await);
         assert!(!receipt.is_stored().await);
         let _second = post_all(&board, &clock, [1]).await;
-        assert_eq!(complete(&board, job, claim, Reply::default()), Ok(ResultAck::Accepted));
+        assert_eq!(
+            complete(&board, job, claim, Reply::default()),
+            Ok(ResultAck::Accepted)
+        );
     }
 
     #[tokio::test]
     async fn each_job_wakes_one_of_the_requests_that_wait() {
         let (board, clock) = (Arc::new(JobBoard::default()), SimClock::new(START));
-        let (request, options, wait) = (request("acme"), ClaimOptions::default(), Duration::from_hours(1));
+        let (request, options, wait) = (
+            request("acme"),
+            ClaimOptions::default(),
+            Duration::from_hours(1),
+        );
         let waits = || Box::pin(board.claim(clock.as_ref(), &request, 1, options, wait));
         let (mut first, mut second, mut third) = (waits(), waits(), waits());
         for waiting in [&mut first, &mut second, &mut third] {

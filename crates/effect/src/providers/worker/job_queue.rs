@@ -29,8 +29,16 @@ pub(super) struct JobQueues(BTreeMap<QueueKey, JobQueue>);
 
 /// Returns the keys of the queues whose jobs the worker of a request may claim.
 fn keys(request: &ClaimRequest) -> impl Iterator<Item = QueueKey> {
-    let kinds: &[bool] = if request.probes { &[false, true] } else { &[false] };
-    let of_effect = move |effect| kinds.iter().map(move |probes| key(request, effect, *probes));
+    let kinds: &[bool] = if request.probes {
+        &[false, true]
+    } else {
+        &[false]
+    };
+    let of_effect = move |effect| {
+        kinds
+            .iter()
+            .map(move |probes| key(request, effect, *probes))
+    };
     request.effects.iter().flat_map(of_effect)
 }
 
@@ -90,7 +98,9 @@ impl JobQueues {
     /// Ends the wait of a request, and notifies the next one of each queue that has jobs.
     pub(super) fn leave(&mut self, request: &ClaimRequest, waiter: u64) {
         for key in keys(request) {
-            let Some(queue) = self.0.get_mut(&key) else { continue };
+            let Some(queue) = self.0.get_mut(&key) else {
+                continue;
+            };
             queue.waiters.remove(&waiter);
             if !queue.jobs.is_empty() {
                 queue.notify();
@@ -118,7 +128,10 @@ impl JobQueue {
 
     /// Returns the position and the id of the oldest job of a priority.
     pub(super) fn first(&self, priority: Priority) -> Option<(u64, Uuid)> {
-        let (place, id) = self.jobs.range((priority, 0)..=(priority, u64::MAX)).next()?;
+        let (place, id) = self
+            .jobs
+            .range((priority, 0)..=(priority, u64::MAX))
+            .next()?;
         Some((place.1, *id))
     }
 
@@ -128,8 +141,16 @@ impl JobQueue {
         limit: usize,
         is_meant: impl Fn(&Uuid) -> bool,
     ) -> impl Iterator<Item = ((Priority, u64), Uuid)> {
-        let selective = self.selective.iter().filter(move |(_, id)| is_meant(id)).take(limit);
-        self.jobs.iter().take(limit).chain(selective).map(|(place, id)| (*place, *id))
+        let selective = self
+            .selective
+            .iter()
+            .filter(move |(_, id)| is_meant(id))
+            .take(limit);
+        self.jobs
+            .iter()
+            .take(limit)
+            .chain(selective)
+            .map(|(place, id)| (*place, *id))
     }
 
     /// Returns whether a job waits at this place.

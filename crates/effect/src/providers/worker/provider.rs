@@ -9,7 +9,8 @@ use super::board_job::PostOptions;
 use super::job_board::JobBoard;
 use crate::attempt_start::AttemptStart;
 use crate::provider::{
-    Attempt, Probe, ProbeResult, Provider, ProviderError, RemoteProvider, RemoteResult, Reply, effect_of,
+    Attempt, Probe, ProbeResult, Provider, ProviderError, RemoteProvider, RemoteResult, Reply,
+    effect_of,
 };
 
 /// Provider of the effects of a worker upstream.
@@ -24,14 +25,20 @@ impl WorkerProvider {
     /// attempts of a job in doubt. `in_doubt`: policy for jobs whose effect has none.
     #[must_use]
     pub fn new(board: Arc<JobBoard>, probes: bool, in_doubt: InDoubtPolicy) -> Self {
-        Self { board, probes, in_doubt }
+        Self {
+            board,
+            probes,
+            in_doubt,
+        }
     }
 }
 
 #[async_trait]
 impl Provider for WorkerProvider {
     async fn execute(&self, item: &WorkItem, attempt: Attempt) -> Result<Reply, ProviderError> {
-        self.execute_remotely(item, attempt, &AttemptStart::default()).await.result
+        self.execute_remotely(item, attempt, &AttemptStart::default())
+            .await
+            .result
     }
 
     fn remote(&self) -> Option<&dyn RemoteProvider> {
@@ -44,7 +51,11 @@ impl Provider for WorkerProvider {
 
     /// Returns pending if workers probe: the worker that claims the next attempt does.
     async fn probe(&self, _item: &WorkItem, _probe: Probe) -> ProbeResult {
-        if self.probes { ProbeResult::Pending } else { ProbeResult::Unknown }
+        if self.probes {
+            ProbeResult::Pending
+        } else {
+            ProbeResult::Unknown
+        }
     }
 }
 
@@ -58,8 +69,13 @@ impl RemoteProvider for WorkerProvider {
     ) -> RemoteResult {
         match effect_of(item) {
             Ok(effect) => {
-                let forbids_retry = effect.in_doubt.unwrap_or(self.in_doubt) != InDoubtPolicy::Retry;
-                let options = PostOptions { in_doubt: attempt.in_doubt, probes: self.probes, forbids_retry };
+                let forbids_retry =
+                    effect.in_doubt.unwrap_or(self.in_doubt) != InDoubtPolicy::Retry;
+                let options = PostOptions {
+                    in_doubt: attempt.in_doubt,
+                    probes: self.probes,
+                    forbids_retry,
+                };
                 self.board.post(item, options, start).await
             }
             Err(error) => Err(error).into(),

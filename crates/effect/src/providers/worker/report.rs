@@ -62,7 +62,10 @@ impl Reports {
     #[must_use]
     pub fn new(reports: impl IntoIterator<Item = JobReport>) -> Self {
         let pending: Vec<_> = reports.into_iter().enumerate().collect();
-        Self { acks: pending.iter().map(|_| Err(ClaimLost)).collect(), pending }
+        Self {
+            acks: pending.iter().map(|_| Err(ClaimLost)).collect(),
+            pending,
+        }
     }
 
     /// Returns true if each report has an acknowledgement.

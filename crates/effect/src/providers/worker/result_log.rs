@@ -19,7 +19,10 @@ pub(super) struct ResultLog {
 impl ResultLog {
     /// Returns the receipt of the result of a claim; `None` if there is no result, or if it was lost.
     pub(super) fn get(&self, job: Uuid, claim: Uuid) -> Option<ReceiptWatch> {
-        self.receipts.get(&(job, claim)).filter(|receipt| receipt.state() != ReceiptState::Lost).cloned()
+        self.receipts
+            .get(&(job, claim))
+            .filter(|receipt| receipt.state() != ReceiptState::Lost)
+            .cloned()
     }
 
     /// Adds the result of a claim; it replaces one that was lost.
@@ -57,6 +60,9 @@ mod tests {
         }
         assert!(log.get(Uuid::from_u128(0), claim).is_none());
         assert!(log.get(Uuid::from_u128(1), claim).is_some());
-        assert_eq!((log.receipts.len(), log.order.len()), (MAX_RESULTS, MAX_RESULTS));
+        assert_eq!(
+            (log.receipts.len(), log.order.len()),
+            (MAX_RESULTS, MAX_RESULTS)
+        );
     }
 }

@@ -16,7 +16,10 @@ pub(super) struct RunnerSelector {
 impl RunnerSelector {
     /// Returns the selection of a job; `None` if every runner of its type may claim it. Other effects have none.
     pub(super) fn of(effect: &Effect) -> Option<Self> {
-        let stated = effect.payload.get("runner").filter(|_| effect.name.as_str().starts_with("job."))?;
+        let stated = effect
+            .payload
+            .get("runner")
+            .filter(|_| effect.name.as_str().starts_with("job."))?;
         let selector = Self::deserialize(stated).ok()?;
         (selector != Self::default()).then_some(selector)
     }
@@ -24,6 +27,9 @@ impl RunnerSelector {
     /// Returns whether a worker has the name and all labels.
     pub(super) fn admits(&self, worker: &str, labels: &BTreeMap<String, String>) -> bool {
         self.name.as_ref().is_none_or(|name| name == worker)
-            && self.labels.iter().all(|(name, value)| labels.get(name) == Some(value))
+            && self
+                .labels
+                .iter()
+                .all(|(name, value)| labels.get(name) == Some(value))
     }
 }

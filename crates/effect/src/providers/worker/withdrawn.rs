@@ -32,11 +32,17 @@ impl WithdrawnJobs {
 /// Returns the failure of a job that was not executed because its saga no longer awaits it.
 pub(crate) fn withdrawn_failure() -> Failure {
     let message = "the saga no longer awaits the job".to_owned();
-    Failure { code: "withdrawn".to_owned(), message }
+    Failure {
+        code: "withdrawn".to_owned(),
+        message,
+    }
 }
 
 /// Returns the result of the attempt of a withdrawn job. It is in doubt if a worker may have executed the job.
 pub(super) fn withdrawn(in_doubt: bool) -> RemoteResult {
     let Failure { code, message } = withdrawn_failure();
-    RemoteResult { in_doubt, ..Err(ProviderError::unavailable(code, message)).into() }
+    RemoteResult {
+        in_doubt,
+        ..Err(ProviderError::unavailable(code, message)).into()
+    }
 }

@@ -32,7 +32,9 @@ pub(super) fn sort(before: &[Vec<usize>]) -> Option<Vec<usize>> {
 pub(super) fn describe_cycle(steps: &[Step], before: &[Vec<usize>]) -> RawDiagnostic {
     let mut stuck: Vec<bool> = vec![true; steps.len()];
     // A step without blocked predecessors is not part of a cycle.
-    while let Some(free) = (0..steps.len()).find(|s| stuck[*s] && !before[*s].iter().any(|b| stuck[*b])) {
+    while let Some(free) =
+        (0..steps.len()).find(|s| stuck[*s] && !before[*s].iter().any(|b| stuck[*b]))
+    {
         stuck[free] = false;
     }
     let mut path = Vec::new();
@@ -42,7 +44,10 @@ pub(super) fn describe_cycle(steps: &[Step], before: &[Vec<usize>]) -> RawDiagno
         at = before[at].iter().copied().find(|b| stuck[*b]).unwrap_or(at);
     }
     let start = path.iter().position(|s| *s == at).unwrap_or(0);
-    let mut names: Vec<_> = path[start..].iter().map(|s| format!("`{}`", steps[*s].id)).collect();
+    let mut names: Vec<_> = path[start..]
+        .iter()
+        .map(|s| format!("`{}`", steps[*s].id))
+        .collect();
     names.push(format!("`{}`", steps[at].id));
     RawDiagnostic::new(
         format!("steps[{at}].after"),

@@ -31,10 +31,13 @@ pub(super) fn loops(
         }
         check(context, *end, firsts, &body, findings);
         let rounds = context.repeat(*end).map_or(0, |repeat| repeat.max);
-        let steps = usize::try_from(rounds).unwrap_or(usize::MAX).saturating_mul(body.len());
+        let steps = usize::try_from(rounds)
+            .unwrap_or(usize::MAX)
+            .saturating_mul(body.len());
         started = started.saturating_add(steps);
         if started > MAX_LOOP_STEPS {
-            let message = format!("the loops can start {started} steps; the limit is {MAX_LOOP_STEPS}");
+            let message =
+                format!("the loops can start {started} steps; the limit is {MAX_LOOP_STEPS}");
             let finding = RawDiagnostic::new(format!("steps[{end}].do.max"), message);
             findings.push(finding.with_suggestion("lower `max`, or move steps into a child saga"));
         }
@@ -49,14 +52,24 @@ fn body(
     firsts: &[usize],
     findings: &mut RawDiagnostics,
 ) -> Vec<usize> {
-    for (n, first) in firsts.iter().enumerate().filter(|(_, first)| !context.ancestors[end][**first]) {
+    for (n, first) in firsts
+        .iter()
+        .enumerate()
+        .filter(|(_, first)| !context.ancestors[end][**first])
+    {
         let (first, end_id) = (&context.steps[*first].id, &context.steps[end].id);
         let message = format!("no path leads from `{first}` to the end of the loop `{end_id}`");
         let finding = RawDiagnostic::new(format!("steps[{end}].do.repeat[{n}]"), message);
         findings.push(finding.with_suggestion("name a step that comes before this one"));
     }
-    let leads = |step: usize| firsts.iter().any(|first| *first == step || context.ancestors[step][*first]);
-    (0..context.steps.len()).filter(|step| context.ancestors[end][*step] && leads(*step)).collect()
+    let leads = |step: usize| {
+        firsts
+            .iter()
+            .any(|first| *first == step || context.ancestors[step][*first])
+    };
+    (0..context.steps.len())
+        .filter(|step| context.ancestors[end][*step] && leads(*step))
+        .collect()
 }
 
 /// Checks the steps of a loop, and that no path passes by its first steps or its end.
@@ -76,31 +89,57 @@ fn check(
         let id = &steps[step].id;
         if steps[step].foreach.is_some() {
             let message = format!("step `{id}` of the loop `{loop_id}` has `foreach`");
-            report(step, "foreach", message, "start a child saga that iterates over the list".to_owned());
+            report(
+                step,
+                "foreach",
+                message,
+                "start a child saga that iterates over the list".to_owned(),
+            );
         }
         if steps[step].pivot {
             let message = format!("step `{id}` of the loop `{loop_id}` is a pivot");
-            report(step, "pivot", message, "make a step after the loop the pivot".to_owned());
+            report(
+                step,
+                "pivot",
+                message,
+                "make a step after the loop the pivot".to_owned(),
+            );
         }
-        let from = |inside: bool| context.before[step].iter().find(|before| body.contains(before) == inside);
+        let from = |inside: bool| {
+            context.before[step]
+                .iter()
+                .find(|before| body.contains(before) == inside)
+        };
         match (firsts.contains(&step), from(true), from(false)) {
             (true, Some(inside), _) => {
                 let inside = &steps[*inside].id;
-                let message = format!("`{id}` comes after `{inside}`, so a round does not start with it");
-                report(end, "do.repeat", message, format!("remove `{id}` from `repeat`"));
+                let message =
+                    format!("`{id}` comes after `{inside}`, so a round does not start with it");
+                report(
+                    end,
+                    "do.repeat",
+                    message,
+                    format!("remove `{id}` from `repeat`"),
+                );
             }
             (false, _, Some(outside)) => {
                 let outside = &steps[*outside].id;
                 let message = format!(
                     "step `{id}` of the loop `{loop_id}` comes after `{outside}`, which is not repeated"
                 );
-                let suggestion = format!("order `{outside}` before the loop, or add `{id}` to its `repeat`");
+                let suggestion =
+                    format!("order `{outside}` before the loop, or add `{id}` to its `repeat`");
                 report(step, "after", message, suggestion);
             }
             (_, _, _) => {}
         }
     }
-    for (step, before) in context.before.iter().enumerate().filter(|(step, _)| !body.contains(step)) {
+    for (step, before) in context
+        .before
+        .iter()
+        .enumerate()
+        .filter(|(step, _)| !body.contains(step))
+    {
         let inside = before.iter().find(|before| body.contains(before));
         let outside = before.iter().find(|before| !body.contains(before));
         match (step == end, inside, outside) {
@@ -114,8 +153,14 @@ fn check(
             }
             (true, _, Some(outside)) => {
                 let outside = &steps[*outside].id;
-                let message = format!("the loop `{loop_id}` follows `{outside}`, which it does not repeat");
-                report(step, "after", message, format!("order `{outside}` before the loop"));
+                let message =
+                    format!("the loop `{loop_id}` follows `{outside}`, which it does not repeat");
+                report(
+                    step,
+                    "after",
+                    message,
+                    format!("order `{outside}` before the loop"),
+                );
             }
             (_, _, _) => {}
         }
@@ -124,7 +169,9 @@ fn check(
 
 impl LoopContext<'_> {
     fn repeat(&self, step: usize) -> Option<&RepeatAction> {
-        let Action::Repeat(repeat) = &self.steps[step].action else { return None };
+        let Action::Repeat(repeat) = &self.steps[step].action else {
+            return None;
+        };
         Some(repeat)
     }
 

@@ -26,7 +26,9 @@ pub(super) fn ancestors(before: &[Vec<usize>], sorted: &[usize]) -> Vec<Vec<bool
 }
 
 fn add(mine: &mut [bool], theirs: &[bool]) {
-    mine.iter_mut().zip(theirs).for_each(|(mine, theirs)| *mine |= theirs);
+    mine.iter_mut()
+        .zip(theirs)
+        .for_each(|(mine, theirs)| *mine |= theirs);
 }
 
 /// Returns for each join that does not require all predecessors the steps whose paths all lead to it,
@@ -47,7 +49,11 @@ pub(super) fn regions(steps: &[Step], before: &[Vec<usize>], sorted: &[usize]) -
         for step in sorted.iter().rev().copied().filter(|step| *step != at) {
             inside[step] = !next[step].is_empty() && next[step].iter().all(|later| inside[*later]);
         }
-        sorted.iter().copied().filter(|step| *step != at && inside[*step]).collect()
+        sorted
+            .iter()
+            .copied()
+            .filter(|step| *step != at && inside[*step])
+            .collect()
     };
     (0..steps.len()).map(region).collect()
 }
@@ -68,11 +74,15 @@ pub(super) fn finished_before(
             theirs[*earlier] = true;
             theirs
         };
-        let mut mine = vec![join(&steps[step]) != Join::All && !before[step].is_empty(); steps.len()];
+        let mut mine =
+            vec![join(&steps[step]) != Join::All && !before[step].is_empty(); steps.len()];
         for theirs in before[step].iter().map(with) {
             match join(&steps[step]) {
                 Join::All => add(&mut mine, &theirs),
-                Join::AtLeast(_) => mine.iter_mut().zip(&theirs).for_each(|(mine, theirs)| *mine &= theirs),
+                Join::AtLeast(_) => mine
+                    .iter_mut()
+                    .zip(&theirs)
+                    .for_each(|(mine, theirs)| *mine &= theirs),
             }
         }
         for lost in &regions[step] {
@@ -106,7 +116,9 @@ pub(super) fn branches(
             let known = mine.remove(switch);
             mine.insert(
                 *switch,
-                known.map_or(cases.clone(), |known| known.intersection(&cases).copied().collect()),
+                known.map_or(cases.clone(), |known| {
+                    known.intersection(&cases).copied().collect()
+                }),
             );
         }
         by_step[step] = mine;
@@ -115,7 +127,9 @@ pub(super) fn branches(
 }
 
 fn either(a: &Branches, b: &Branches) -> Branches {
-    let both = a.iter().filter_map(|(switch, cases)| Some((*switch, cases | b.get(switch)?)));
+    let both = a
+        .iter()
+        .filter_map(|(switch, cases)| Some((*switch, cases | b.get(switch)?)));
     both.collect()
 }
 
@@ -131,5 +145,8 @@ fn cases(steps: &[Step], switch: usize, target: usize) -> BTreeSet<usize> {
 
 /// Returns true if two steps with these branches can never both start.
 pub(super) fn are_exclusive(a: &Branches, b: &Branches) -> bool {
-    a.iter().any(|(switch, cases)| b.get(switch).is_some_and(|others| cases.is_disjoint(others)))
+    a.iter().any(|(switch, cases)| {
+        b.get(switch)
+            .is_some_and(|others| cases.is_disjoint(others))
+    })
 }

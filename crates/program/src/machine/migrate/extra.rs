@@ -14,7 +14,13 @@ pub(in crate::machine) fn migrate_extra(
 ) {
     for collected in &old.run.events.collected {
         let tag = renamed(&collected.tag, from, to);
-        new.run.events.collected.extend(tag.map(|tag| CollectedEvents { tag, ..collected.clone() }));
+        new.run
+            .events
+            .collected
+            .extend(tag.map(|tag| CollectedEvents {
+                tag,
+                ..collected.clone()
+            }));
     }
     let Some(extra) = &old.extra else { return };
     if let Some(elements) = old.elements(index) {
@@ -24,7 +30,9 @@ pub(in crate::machine) fn migrate_extra(
         }
     }
     if let Some(result) = extra.results.get(from.as_str()) {
-        new.extra_mut().results.insert(to.to_string(), result.clone());
+        new.extra_mut()
+            .results
+            .insert(to.to_string(), result.clone());
     }
     for (tag, child) in &extra.children {
         if let Some(tag) = renamed(tag, from, to) {
@@ -46,7 +54,9 @@ pub(in crate::machine) fn migrate_extra(
 /// Returns the tag of a step, an element or a compensation with the new step name.
 fn renamed(tag: &Name, from: &Name, to: &Name) -> Option<Name> {
     let text = tag.as_str();
-    let (prefix, rest) = text.strip_prefix(COMPENSATE).map_or(("", text), |rest| (COMPENSATE, rest));
+    let (prefix, rest) = text
+        .strip_prefix(COMPENSATE)
+        .map_or(("", text), |rest| (COMPENSATE, rest));
     let element = rest.strip_prefix(from.as_str())?;
     let is_tag_of_step = element.is_empty() || element.starts_with('[');
     is_tag_of_step.then(|| {

@@ -17,7 +17,8 @@ use crate::machine::step_state::StepState;
 #[must_use]
 pub fn canonical_state(state: &[u8], is_live: impl Fn(&str, bool) -> bool) -> Option<Vec<u8>> {
     let mut state: State = State::read(state)?;
-    let forward = !state.flags.has(Flags::COMPENSATION_STARTED) && !state.flags.has(Flags::COMPLETED);
+    let forward =
+        !state.flags.has(Flags::COMPENSATION_STARTED) && !state.flags.has(Flags::COMPLETED);
     state.vars.retain(|name, _| is_live(name, forward));
     let compensates = state.flags.has(Flags::COMPENSATION_STARTED);
     let clear_entry = |entry: &mut StepEntry| {
@@ -38,8 +39,15 @@ pub fn canonical_state(state: &[u8], is_live: impl Fn(&str, bool) -> bool) -> Op
         *cause = FailureCause::default();
     }
     if let Some(extra) = &mut state.extra {
-        extra.elements.iter_mut().flat_map(|(_, elements)| &mut elements.entries).for_each(clear_entry);
-        extra.escalations.iter_mut().for_each(|(_, at)| *at = Timestamp::default());
+        extra
+            .elements
+            .iter_mut()
+            .flat_map(|(_, elements)| &mut elements.entries)
+            .for_each(clear_entry);
+        extra
+            .escalations
+            .iter_mut()
+            .for_each(|(_, at)| *at = Timestamp::default());
         for event in &mut extra.early {
             event.expires_at = Timestamp::default();
             event.key = event.key.min(1);

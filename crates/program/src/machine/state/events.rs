@@ -44,14 +44,23 @@ impl EventState {
     }
 
     pub(in crate::machine) fn collected(&self, tag: &Name) -> Option<&CollectedEvents> {
-        self.collected.iter().find(|collected| collected.tag == *tag)
+        self.collected
+            .iter()
+            .find(|collected| collected.tag == *tag)
     }
 
     /// Returns the events of a tag, to add one.
     pub(in crate::machine) fn collected_mut(&mut self, tag: Name) -> &mut CollectedEvents {
-        let found = self.collected.iter().position(|collected| collected.tag == tag);
+        let found = self
+            .collected
+            .iter()
+            .position(|collected| collected.tag == tag);
         let at = found.unwrap_or_else(|| {
-            self.collected.push(CollectedEvents { tag, keys: Vec::new(), data: Value::Array(Vec::new()) });
+            self.collected.push(CollectedEvents {
+                tag,
+                keys: Vec::new(),
+                data: Value::Array(Vec::new()),
+            });
             self.collected.len() - 1
         });
         &mut self.collected[at]
@@ -60,7 +69,10 @@ impl EventState {
     /// Replaces the keys of events by a constant.
     pub(super) fn clear_keys(&mut self) {
         self.started_by = self.started_by.min(1);
-        self.collected.iter_mut().flat_map(|collected| &mut collected.keys).for_each(|key| *key = 1);
+        self.collected
+            .iter_mut()
+            .flat_map(|collected| &mut collected.keys)
+            .for_each(|key| *key = 1);
     }
 
     /// Removes the child saga of a tag. Returns whether it was open.

@@ -55,8 +55,16 @@ pub(in crate::machine) struct PastRound {
 
 impl PastRound {
     pub(in crate::machine) fn new(round: usize, entries: &[(usize, StepEntry)]) -> Self {
-        let entries = entries.iter().map(|(step, entry)| (index(*step), *entry)).collect();
-        Self { round: index(round), entries, vars: Map::new(), results: Map::new() }
+        let entries = entries
+            .iter()
+            .map(|(step, entry)| (index(*step), *entry))
+            .collect();
+        Self {
+            round: index(round),
+            entries,
+            vars: Map::new(),
+            results: Map::new(),
+        }
     }
 
     fn entry(&self, step: u16) -> Option<usize> {
@@ -66,7 +74,10 @@ impl PastRound {
 
 impl LoopState {
     fn past(&self, round: u16) -> Option<&PastRound> {
-        let found = self.past.binary_search_by_key(&round, |past| past.round).ok()?;
+        let found = self
+            .past
+            .binary_search_by_key(&round, |past| past.round)
+            .ok()?;
         Some(&self.past[found])
     }
 }
@@ -78,14 +89,28 @@ impl RunState {
     }
 
     fn loop_state(&self, end: usize) -> Option<&LoopState> {
-        self.loops.iter().find(|state| usize::from(state.step) == end)
+        self.loops
+            .iter()
+            .find(|state| usize::from(state.step) == end)
     }
 
     /// Begins a round of a loop and stores the past one if it can be compensated.
-    pub(in crate::machine) fn begin_loop_round(&mut self, end: usize, round: usize, past: Option<PastRound>) {
-        let found = self.loops.iter().position(|state| usize::from(state.step) == end);
+    pub(in crate::machine) fn begin_loop_round(
+        &mut self,
+        end: usize,
+        round: usize,
+        past: Option<PastRound>,
+    ) {
+        let found = self
+            .loops
+            .iter()
+            .position(|state| usize::from(state.step) == end);
         let at = found.unwrap_or_else(|| {
-            self.loops.push(LoopState { step: index(end), round: 0, past: Vec::new() });
+            self.loops.push(LoopState {
+                step: index(end),
+                round: 0,
+                past: Vec::new(),
+            });
             self.loops.len() - 1
         });
         self.loops[at].round = index(round);
@@ -107,7 +132,10 @@ impl RunState {
     /// Returns the numbers of the past rounds that contain a step.
     pub(in crate::machine) fn past_rounds_of(&self, end: usize, step: usize) -> Vec<usize> {
         let step = index(step);
-        let past = self.past_rounds(end).iter().filter(|past| past.entry(step).is_some());
+        let past = self
+            .past_rounds(end)
+            .iter()
+            .filter(|past| past.entry(step).is_some());
         past.map(|past| past.round.into()).collect()
     }
 
@@ -154,11 +182,19 @@ impl RunState {
 
     /// Clears times, versions and the number of the run.
     pub(super) fn clear_times(&mut self) {
-        let (loops, mut events) = (std::mem::take(&mut self.loops), std::mem::take(&mut self.events));
+        let (loops, mut events) = (
+            std::mem::take(&mut self.loops),
+            std::mem::take(&mut self.events),
+        );
         events.clear_keys();
-        *self = RunState { loops, events, ..Self::default() };
+        *self = RunState {
+            loops,
+            events,
+            ..Self::default()
+        };
         let past = self.loops.iter_mut().flat_map(|state| &mut state.past);
-        past.flat_map(|past| &mut past.entries).for_each(|(_, entry)| entry.clear_time());
+        past.flat_map(|past| &mut past.entries)
+            .for_each(|(_, entry)| entry.clear_time());
     }
 
     /// Takes the rounds of the loops of another state and the number of its run. `target` returns the new index of a step, if it remains,
@@ -170,19 +206,36 @@ impl RunState {
         renamed: impl Fn(&str) -> Option<String>,
     ) {
         let target = |step: u16| target(step.into()).map(index);
-        *self = RunState { loops: Vec::new(), ..old.clone() };
+        *self = RunState {
+            loops: Vec::new(),
+            ..old.clone()
+        };
         self.events.collected.clear();
         for state in &old.loops {
-            let Some(step) = target(state.step) else { continue };
+            let Some(step) = target(state.step) else {
+                continue;
+            };
             let past = state.past.iter().map(|past| {
-                let entries = past.entries.iter().filter_map(|(step, entry)| Some((target(*step)?, *entry)));
+                let entries = past
+                    .entries
+                    .iter()
+                    .filter_map(|(step, entry)| Some((target(*step)?, *entry)));
                 let mut entries: Vec<_> = entries.collect();
                 entries.sort_unstable_by_key(|(step, _)| *step);
                 let results = past.results.iter();
-                let results = results.filter_map(|(step, value)| Some((renamed(step)?, value.clone())));
-                PastRound { entries, results: results.collect(), ..past.clone() }
+                let results =
+                    results.filter_map(|(step, value)| Some((renamed(step)?, value.clone())));
+                PastRound {
+                    entries,
+                    results: results.collect(),
+                    ..past.clone()
+                }
             });
-            self.loops.push(LoopState { step, round: state.round, past: past.collect() });
+            self.loops.push(LoopState {
+                step,
+                round: state.round,
+                past: past.collect(),
+            });
         }
     }
 
@@ -190,7 +243,8 @@ impl RunState {
     pub(in crate::machine) fn drop_completed_rounds(&mut self) {
         for state in &mut self.loops {
             for past in &mut state.past {
-                past.entries.retain(|(_, entry)| entry.state != StepState::Completed);
+                past.entries
+                    .retain(|(_, entry)| entry.state != StepState::Completed);
             }
             state.past.retain(|past| !past.entries.is_empty());
         }
@@ -207,7 +261,10 @@ impl RunState {
     pub(super) fn past_round_mut(&mut self, step: usize, round: usize) -> Option<&mut PastRound> {
         let (step, round) = (index(step), u16::try_from(round).ok()?);
         self.loops.iter_mut().find_map(|state| {
-            let found = state.past.binary_search_by_key(&round, |past| past.round).ok()?;
+            let found = state
+                .past
+                .binary_search_by_key(&round, |past| past.round)
+                .ok()?;
             Some(&mut state.past[found]).filter(|past| past.entry(step).is_some())
         })
     }

@@ -18,11 +18,17 @@ pub(in crate::machine) struct StepIndex {
 
 impl StepIndex {
     pub(in crate::machine) fn step(step: usize) -> Self {
-        Self { step, element: None }
+        Self {
+            step,
+            element: None,
+        }
     }
 
     pub(in crate::machine) fn element(step: usize, element: usize) -> Self {
-        Self { step, element: Some(element) }
+        Self {
+            step,
+            element: Some(element),
+        }
     }
 }
 
@@ -46,7 +52,12 @@ impl Default for StepEntry {
 
 impl StepEntry {
     pub(in crate::machine) fn of(step_state: StepState) -> Self {
-        Self { state: step_state, deadline: None, retries: 0, is_new: false }
+        Self {
+            state: step_state,
+            deadline: None,
+            retries: 0,
+            is_new: false,
+        }
     }
 
     /// Replaces its time by a constant.
@@ -57,7 +68,8 @@ impl StepEntry {
 
 /// Returns the stored index of a step or an element.
 pub(super) fn index(position: usize) -> u16 {
-    u16::try_from(position).expect("a saga has at most 1000 steps, and a step at most 1000 elements")
+    u16::try_from(position)
+        .expect("a saga has at most 1000 steps, and a step at most 1000 elements")
 }
 
 impl Serialize for StepIndex {
@@ -85,7 +97,9 @@ impl<'de> Visitor<'de> for StepIndexVisitor {
     }
 
     fn visit_u64<E: de::Error>(self, step: u64) -> Result<StepIndex, E> {
-        usize::try_from(step).map(StepIndex::step).map_err(E::custom)
+        usize::try_from(step)
+            .map(StepIndex::step)
+            .map_err(E::custom)
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<StepIndex, A::Error> {
@@ -129,13 +143,21 @@ impl<'de> Visitor<'de> for StepEntryVisitor {
 
     fn visit_u64<E: de::Error>(self, code: u64) -> Result<StepEntry, E> {
         let code = u8::try_from(code).map_err(E::custom)?;
-        StepState::try_from(code).map(StepEntry::of).map_err(E::custom)
+        StepState::try_from(code)
+            .map(StepEntry::of)
+            .map_err(E::custom)
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<StepEntry, A::Error> {
-        let step_state = seq.next_element()?.ok_or_else(|| de::Error::invalid_length(0, &self))?;
+        let step_state = seq
+            .next_element()?
+            .ok_or_else(|| de::Error::invalid_length(0, &self))?;
         let until = seq.next_element()?.unwrap_or_default();
         let retry_count = seq.next_element()?.unwrap_or_default();
-        Ok(StepEntry { deadline: until, retries: retry_count, ..StepEntry::of(step_state) })
+        Ok(StepEntry {
+            deadline: until,
+            retries: retry_count,
+            ..StepEntry::of(step_state)
+        })
     }
 }

@@ -22,18 +22,29 @@ fn full_state_round_trips() {
         retries: 2,
         ..StepEntry::of(StepState::Running)
     };
-    state.steps[0] =
-        StepEntry { deadline: Some(Timestamp::from_millis(-5)), ..StepEntry::of(StepState::Retrying) };
+    state.steps[0] = StepEntry {
+        deadline: Some(Timestamp::from_millis(-5)),
+        ..StepEntry::of(StepState::Retrying)
+    };
     state.done = vec![StepIndex::element(1, 0), StepIndex::step(0)];
-    *state.entry_mut(StepIndex::element(1, 0)) =
-        StepEntry { retries: 1, ..StepEntry::of(StepState::InDoubtAbandoned) };
+    *state.entry_mut(StepIndex::element(1, 0)) = StepEntry {
+        retries: 1,
+        ..StepEntry::of(StepState::InDoubtAbandoned)
+    };
     state.compensating_step = Some(StepIndex::element(1, 1));
     state.flags.set(Flags::PIVOTED);
     state.until = Some(Timestamp::MAX);
     let extra = state.extra_mut();
-    extra.results.insert("probe".to_owned(), json!({ "frames": 3 }));
-    extra.children.push((Name::new("child").unwrap(), CorrelationId::new("c1").unwrap()));
-    extra.escalations.push((Name::new("ask").unwrap(), Timestamp::from_millis(9)));
+    extra
+        .results
+        .insert("probe".to_owned(), json!({ "frames": 3 }));
+    extra.children.push((
+        Name::new("child").unwrap(),
+        CorrelationId::new("c1").unwrap(),
+    ));
+    extra
+        .escalations
+        .push((Name::new("ask").unwrap(), Timestamp::from_millis(9)));
     assert_eq!(State::decode(&state.encode().unwrap(), 2).unwrap(), state);
     let expires_at = Timestamp::from_millis(3);
     let kind = "Paid".parse().unwrap();
@@ -50,22 +61,35 @@ fn full_state_round_trips() {
 #[test]
 fn state_of_another_definition_or_format_is_rejected() {
     let bytes = State::new(3).encode().unwrap();
-    assert!(matches!(State::decode(&bytes, 2), Err(ProgramError::InvalidState(_))));
-    assert!(matches!(State::decode(b"junk", 3), Err(ProgramError::InvalidState(_))));
+    assert!(matches!(
+        State::decode(&bytes, 2),
+        Err(ProgramError::InvalidState(_))
+    ));
+    assert!(matches!(
+        State::decode(b"junk", 3),
+        Err(ProgramError::InvalidState(_))
+    ));
     let mut newer = bytes;
     newer[1] = 3;
-    let error = ProgramError::InvalidState("the state has format 3; this program reads 1 and 2".to_owned());
+    let error =
+        ProgramError::InvalidState("the state has format 3; this program reads 1 and 2".to_owned());
     assert_eq!(State::decode(&newer, 3), Err(error));
     let mut corrupt = State::new(1);
     corrupt.done.push(StepIndex::element(0, 4));
-    assert!(matches!(State::decode(&corrupt.encode().unwrap(), 1), Err(ProgramError::InvalidState(_))));
+    assert!(matches!(
+        State::decode(&corrupt.encode().unwrap(), 1),
+        Err(ProgramError::InvalidState(_))
+    ));
 }
 
 #[test]
 fn in_doubt_state_takes_one_byte() {
     let mut state = State::new(2);
     let before = state.encode().unwrap().len();
-    state.steps = vec![StepEntry::of(StepState::InDoubt), StepEntry::of(StepState::InDoubtAbandoned)];
+    state.steps = vec![
+        StepEntry::of(StepState::InDoubt),
+        StepEntry::of(StepState::InDoubtAbandoned),
+    ];
     let bytes = state.encode().unwrap();
     assert_eq!(bytes.len(), before);
     assert_eq!(State::decode(&bytes, 2).unwrap(), state);
@@ -76,13 +100,20 @@ fn in_doubt_state_takes_one_byte() {
 #[test]
 fn format_1_is_decoded() {
     let bytes = [
-        0x98, 1, 1, 0x93, 0x92, 3, 0xc0, 0x92, 6, 5, 0x92, 5, 0xc0, 0x91, 0, 0x81, 0xa1, b'a', 1, 0x93, 0xa1,
-        b'x', 0xa1, b'y', 0xa1, b'z', 0xc3, 0xc2,
+        0x98, 1, 1, 0x93, 0x92, 3, 0xc0, 0x92, 6, 5, 0x92, 5, 0xc0, 0x91, 0, 0x81, 0xa1, b'a', 1,
+        0x93, 0xa1, b'x', 0xa1, b'y', 0xa1, b'z', 0xc3, 0xc2,
     ];
     let state = State::decode(&bytes, 3).unwrap();
     assert_eq!(state.phase, Phase::Compensating);
     let states: Vec<_> = state.steps.iter().map(|entry| entry.state).collect();
-    assert_eq!(states, [StepState::Completed, StepState::Compensating, StepState::Abandoned]);
+    assert_eq!(
+        states,
+        [
+            StepState::Completed,
+            StepState::Compensating,
+            StepState::Abandoned
+        ]
+    );
     assert_eq!(state.steps[1].deadline, Some(Timestamp::from_millis(5)));
     assert_eq!(
         (state.done.as_slice(), state.compensating_step),
@@ -93,6 +124,12 @@ fn format_1_is_decoded() {
             && state.flags.has(Flags::COMPENSATION_STARTED)
             && !state.flags.has(Flags::FACT_EMITTED)
     );
-    assert_eq!((&state.vars["a"], state.cause.map(|cause| cause.code)), (&json!(1), Some("x".to_owned())));
-    assert_eq!(state.format, FORMAT, "a decoded state has the current format");
+    assert_eq!(
+        (&state.vars["a"], state.cause.map(|cause| cause.code)),
+        (&json!(1), Some("x".to_owned()))
+    );
+    assert_eq!(
+        state.format, FORMAT,
+        "a decoded state has the current format"
+    );
 }

@@ -21,10 +21,14 @@ pub(super) fn of(
     };
     jobs().next()?;
     let status = |index| job(effective_state(index));
-    let statuses: Map<_, _> =
-        jobs().map(|(index, step)| (step.id.to_string(), json!(status(index)))).collect();
+    let statuses: Map<_, _> = jobs()
+        .map(|(index, step)| (step.id.to_string(), json!(status(index))))
+        .collect();
     let started = jobs().any(|(index, _)| {
-        !matches!(state.step_state(index), StepState::Pending | StepState::Bypassed | StepState::Skipped)
+        !matches!(
+            state.step_state(index),
+            StepState::Pending | StepState::Bypassed | StepState::Skipped
+        )
     });
     let status_of_saga = match state.phase {
         Phase::Completed => "finished",

@@ -27,21 +27,45 @@ fn mail_is_requested_once_from_the_target_of_the_receiver() {
     sent.message.format = MessageFormat::Md;
     delivery["message"] = json!(sent.message);
     inbox.signal(DELIVER, delivery.clone()).unwrap();
-    let Work::Effect(effect) = &inbox.work["mail"] else { panic!("{:?}", inbox.work) };
+    let Work::Effect(effect) = &inbox.work["mail"] else {
+        panic!("{:?}", inbox.work)
+    };
     let email = json!({
         "to": ["ada@x.io", "bob@x.io"], "subject": "a@one: Hello", "format": "md", "body": sent.message.body, "sanitize": true,
     });
-    assert_eq!((effect.name.as_str(), &effect.payload), ("mail.send", &email));
-    for again in [delivery.clone(), mail(&["eve@x.io"]), json!(sent.delivery())] {
+    assert_eq!(
+        (effect.name.as_str(), &effect.payload),
+        ("mail.send", &email)
+    );
+    for again in [
+        delivery.clone(),
+        mail(&["eve@x.io"]),
+        json!(sent.delivery()),
+    ] {
         let mut again = again;
         again["message"] = json!(sent.message);
-        assert_eq!(inbox.signal(DELIVER, again), Err("the message exists".to_owned()));
+        assert_eq!(
+            inbox.signal(DELIVER, again),
+            Err("the message exists".to_owned())
+        );
     }
-    inbox.succeed("mail", json!({ "message_id": "<1@x.io>" })).unwrap();
-    assert_eq!(inbox.signal(DELIVER, delivery), Err("the message exists".to_owned()));
+    inbox
+        .succeed("mail", json!({ "message_id": "<1@x.io>" }))
+        .unwrap();
+    assert_eq!(
+        inbox.signal(DELIVER, delivery),
+        Err("the message exists".to_owned())
+    );
     let state = inbox.inbox_message();
-    assert_eq!((state.status, state.lines[0].text.as_str()), (MessageStatus::Dispatched, "mail sent"));
-    assert_eq!(inbox.work.keys().collect::<Vec<_>>(), ["report"], "the sender receives the line");
+    assert_eq!(
+        (state.status, state.lines[0].text.as_str()),
+        (MessageStatus::Dispatched, "mail sent")
+    );
+    assert_eq!(
+        inbox.work.keys().collect::<Vec<_>>(),
+        ["report"],
+        "the sender receives the line"
+    );
 }
 
 /// Requirements: F6.
@@ -52,8 +76,14 @@ fn failed_mail_adds_a_line_and_changes_no_status() {
     inbox.fail("mail").unwrap();
     inbox.signal(PROCESS, json!({ "result": 1 })).unwrap();
     let report = inbox.inbox_message().report();
-    assert_eq!((report.status, report.failure), (MessageStatus::Processed, None));
-    assert_eq!(report.lines[0].text, "mail not sent: OR0111", "without the response of the mail server");
+    assert_eq!(
+        (report.status, report.failure),
+        (MessageStatus::Processed, None)
+    );
+    assert_eq!(
+        report.lines[0].text, "mail not sent: OR0111",
+        "without the response of the mail server"
+    );
 }
 
 #[test]
@@ -65,8 +95,14 @@ fn mail_that_ends_after_its_message_adds_only_a_line() {
     inbox.succeed("report", Value::Null).unwrap_err();
     inbox.succeed("mail", Value::Null).unwrap();
     let after = inbox.inbox_message();
-    assert_eq!((inbox.status, inbox.work.len(), after.total_lines), (Status::Completed, 0, 1));
-    assert_eq!((after.status, after.ended_at), (before.status, before.ended_at));
+    assert_eq!(
+        (inbox.status, inbox.work.len(), after.total_lines),
+        (Status::Completed, 0, 1)
+    );
+    assert_eq!(
+        (after.status, after.ended_at),
+        (before.status, before.ended_at)
+    );
 }
 
 #[test]
@@ -74,13 +110,35 @@ fn message_without_recipients_is_stored_with_a_line_and_one_without_a_target_has
     let mut inbox = Harness::inbox();
     inbox.signal(DELIVER, mail(&[])).unwrap();
     let state = inbox.inbox_message();
-    assert_eq!((state.status, inbox.work.len()), (MessageStatus::Dispatched, 0));
-    assert!(state.report().lines[0].text.contains("no actor of the context has a mail address"), "{state:?}");
+    assert_eq!(
+        (state.status, inbox.work.len()),
+        (MessageStatus::Dispatched, 0)
+    );
+    assert!(
+        state.report().lines[0]
+            .text
+            .contains("no actor of the context has a mail address"),
+        "{state:?}"
+    );
     let plain = Harness::received(MessageType::Mail);
-    assert_eq!((plain.work.len(), plain.inbox_message().total_lines), (0, 0));
+    assert_eq!(
+        (plain.work.len(), plain.inbox_message().total_lines),
+        (0, 0)
+    );
     let withdrawn = Harness::sent(MessageType::Mail).message().withdrawal();
-    let target = MailTarget { effect: "mail.send".parse().unwrap(), to: ["ada@x.io".to_owned()].into() };
+    let target = MailTarget {
+        effect: "mail.send".parse().unwrap(),
+        to: ["ada@x.io".to_owned()].into(),
+    };
     let mut inbox = Harness::inbox();
-    inbox.signal(DELIVER, json!(ReceiveMessage { delivery: withdrawn, mail: Some(target) })).unwrap();
+    inbox
+        .signal(
+            DELIVER,
+            json!(ReceiveMessage {
+                delivery: withdrawn,
+                mail: Some(target)
+            }),
+        )
+        .unwrap();
     assert_eq!(inbox.work.len(), 0, "a withdrawn message is not sent");
 }

@@ -29,13 +29,25 @@ fn daily_time_in_the_gap_is_due_when_the_clock_is_set_forward() {
     due(
         &times,
         "2027-03-27T00:00:00Z",
-        &["2027-03-27T01:30:00Z", "2027-03-28T01:00:00Z", "2027-03-29T00:30:00Z"],
+        &[
+            "2027-03-27T01:30:00Z",
+            "2027-03-28T01:00:00Z",
+            "2027-03-29T00:30:00Z",
+        ],
     );
     let times = cron("30 2 * * *", "America/New_York");
-    due(&times, "2027-03-13T12:00:00Z", &["2027-03-14T07:00:00Z", "2027-03-15T06:30:00Z"]);
+    due(
+        &times,
+        "2027-03-13T12:00:00Z",
+        &["2027-03-14T07:00:00Z", "2027-03-15T06:30:00Z"],
+    );
     // Lord Howe moves its clock by 30 minutes: 02:00 becomes 02:30.
     let times = cron("15 2 * * *", "Australia/Lord_Howe");
-    due(&times, "2027-10-02T00:00:00Z", &["2027-10-02T15:30:00Z", "2027-10-03T15:15:00Z"]);
+    due(
+        &times,
+        "2027-10-02T00:00:00Z",
+        &["2027-10-02T15:30:00Z", "2027-10-03T15:15:00Z"],
+    );
 }
 
 #[test]
@@ -44,22 +56,42 @@ fn several_times_in_the_gap_are_due_once() {
     due(
         &times,
         "2027-03-27T12:00:00Z",
-        &["2027-03-28T01:00:00Z", "2027-03-29T00:00:00Z", "2027-03-29T00:15:00Z"],
+        &[
+            "2027-03-28T01:00:00Z",
+            "2027-03-29T00:00:00Z",
+            "2027-03-29T00:15:00Z",
+        ],
     );
     let times = cron("0 2,3 * * *", "Europe/Berlin");
-    due(&times, "2027-03-27T12:00:00Z", &["2027-03-28T01:00:00Z", "2027-03-29T00:00:00Z"]);
+    due(
+        &times,
+        "2027-03-27T12:00:00Z",
+        &["2027-03-28T01:00:00Z", "2027-03-29T00:00:00Z"],
+    );
 }
 
 #[test]
 fn daily_time_that_exists_twice_is_due_at_the_first() {
     let times = cron("30 2 * * *", "Europe/Berlin");
-    due(&times, "2027-10-30T12:00:00Z", &["2027-10-31T00:30:00Z", "2027-11-01T01:30:00Z"]);
+    due(
+        &times,
+        "2027-10-30T12:00:00Z",
+        &["2027-10-31T00:30:00Z", "2027-11-01T01:30:00Z"],
+    );
     // Between the two, it has passed.
     due(&times, "2027-10-31T00:45:00Z", &["2027-11-01T01:30:00Z"]);
     let times = cron("30 1 * * *", "America/New_York");
-    due(&times, "2027-11-06T12:00:00Z", &["2027-11-07T05:30:00Z", "2027-11-08T06:30:00Z"]);
+    due(
+        &times,
+        "2027-11-06T12:00:00Z",
+        &["2027-11-07T05:30:00Z", "2027-11-08T06:30:00Z"],
+    );
     let times = cron("45 1 * * *", "Australia/Lord_Howe");
-    due(&times, "2027-04-02T15:00:00Z", &["2027-04-03T14:45:00Z", "2027-04-04T15:15:00Z"]);
+    due(
+        &times,
+        "2027-04-02T15:00:00Z",
+        &["2027-04-03T14:45:00Z", "2027-04-04T15:15:00Z"],
+    );
 }
 
 #[test]
@@ -68,12 +100,21 @@ fn times_of_all_hours_follow_elapsed_time() {
     due(
         &times,
         "2027-03-28T00:15:00Z",
-        &["2027-03-28T00:30:00Z", "2027-03-28T01:00:00Z", "2027-03-28T01:30:00Z"],
+        &[
+            "2027-03-28T00:30:00Z",
+            "2027-03-28T01:00:00Z",
+            "2027-03-28T01:30:00Z",
+        ],
     );
     due(
         &times,
         "2027-10-31T00:15:00Z",
-        &["2027-10-31T00:30:00Z", "2027-10-31T01:00:00Z", "2027-10-31T01:30:00Z", "2027-10-31T02:00:00Z"],
+        &[
+            "2027-10-31T00:30:00Z",
+            "2027-10-31T01:00:00Z",
+            "2027-10-31T01:30:00Z",
+            "2027-10-31T02:00:00Z",
+        ],
     );
     // 02:00 does not exist on this day, and 02:00 exists twice on the other.
     let times = cron("0 */2 * * *", "Europe/Berlin");
@@ -81,14 +122,22 @@ fn times_of_all_hours_follow_elapsed_time() {
     due(
         &times,
         "2027-10-30T22:30:00Z",
-        &["2027-10-31T00:00:00Z", "2027-10-31T01:00:00Z", "2027-10-31T03:00:00Z"],
+        &[
+            "2027-10-31T00:00:00Z",
+            "2027-10-31T01:00:00Z",
+            "2027-10-31T03:00:00Z",
+        ],
     );
     // A half-hour step of the clock shifts the minutes in UTC.
     let times = cron("0 * * * *", "Australia/Lord_Howe");
     due(
         &times,
         "2027-04-03T13:30:00Z",
-        &["2027-04-03T14:00:00Z", "2027-04-03T15:30:00Z", "2027-04-03T16:30:00Z"],
+        &[
+            "2027-04-03T14:00:00Z",
+            "2027-04-03T15:30:00Z",
+            "2027-04-03T16:30:00Z",
+        ],
     );
 }
 
@@ -99,19 +148,32 @@ fn skipped_calendar_day_is_due_once() {
     due(
         &times,
         "2011-12-29T00:00:00Z",
-        &["2011-12-29T22:00:00Z", "2011-12-30T10:00:00Z", "2011-12-30T22:00:00Z"],
+        &[
+            "2011-12-29T22:00:00Z",
+            "2011-12-30T10:00:00Z",
+            "2011-12-30T22:00:00Z",
+        ],
     );
 }
 
 #[test]
 fn leap_days_and_month_ends_are_found() {
     let leap = cron("0 0 29 2 *", "UTC");
-    due(&leap, "2096-03-01T00:00:00Z", &["2104-02-29T00:00:00Z", "2108-02-29T00:00:00Z"]);
+    due(
+        &leap,
+        "2096-03-01T00:00:00Z",
+        &["2104-02-29T00:00:00Z", "2108-02-29T00:00:00Z"],
+    );
     let last = cron("0 0 L * *", "UTC");
     due(
         &last,
         "2027-11-15T00:00:00Z",
-        &["2027-11-30T00:00:00Z", "2027-12-31T00:00:00Z", "2028-01-31T00:00:00Z", "2028-02-29T00:00:00Z"],
+        &[
+            "2027-11-30T00:00:00Z",
+            "2027-12-31T00:00:00Z",
+            "2028-01-31T00:00:00Z",
+            "2028-02-29T00:00:00Z",
+        ],
     );
     due(
         &cron("0 0 31 * *", "UTC"),
@@ -126,15 +188,27 @@ fn day_of_month_and_day_of_week_are_alternatives_as_in_cron() {
     due(
         &times,
         "2027-08-11T00:00:00Z",
-        &["2027-08-13T00:00:00Z", "2027-08-20T00:00:00Z", "2027-08-27T00:00:00Z"],
+        &[
+            "2027-08-13T00:00:00Z",
+            "2027-08-20T00:00:00Z",
+            "2027-08-27T00:00:00Z",
+        ],
     );
-    due(&times, "2027-09-11T00:00:00Z", &["2027-09-13T00:00:00Z", "2027-09-17T00:00:00Z"]);
+    due(
+        &times,
+        "2027-09-11T00:00:00Z",
+        &["2027-09-13T00:00:00Z", "2027-09-17T00:00:00Z"],
+    );
 }
 
 #[test]
 fn interval_counts_from_its_anchor() {
     let times = Times::every(Duration::from_hours(7), Some(ts("2027-01-01T01:00:00Z"))).unwrap();
-    due(&times, "2027-01-01T02:00:00Z", &["2027-01-01T08:00:00Z", "2027-01-01T15:00:00Z"]);
+    due(
+        &times,
+        "2027-01-01T02:00:00Z",
+        &["2027-01-01T08:00:00Z", "2027-01-01T15:00:00Z"],
+    );
     due(&times, "2026-12-31T20:00:00Z", &["2027-01-01T01:00:00Z"]);
     due(&times, "2027-01-01T01:00:00Z", &["2027-01-01T08:00:00Z"]);
     let times = Times::every(Duration::from_mins(15), None).unwrap();
@@ -165,7 +239,10 @@ fn errors_name_the_expression_and_the_remedy() {
         error(Times::cron("61 * * * *", "UTC")),
         "cron \"61 * * * *\": minute 61 is out of range (0-59)"
     );
-    assert_eq!(error(Times::cron("0 0 30 2 *", "UTC")), "cron \"0 0 30 2 *\": no date matches it");
+    assert_eq!(
+        error(Times::cron("0 0 30 2 *", "UTC")),
+        "cron \"0 0 30 2 *\": no date matches it"
+    );
     assert_eq!(
         error(Times::cron("0 0 * * *", "Europe/Berlim")),
         "zone \"Europe/Berlim\" is unknown; did you mean `Europe/Berlin`?"
@@ -178,9 +255,21 @@ fn errors_name_the_expression_and_the_remedy() {
     assert!(error(Times::at("soon", "UTC")).contains("\"soon\" is not a date"));
 }
 
-const ZONES: [&str; 5] = ["UTC", "Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "Pacific/Apia"];
-const EXPRESSIONS: [&str; 6] =
-    ["*/7 * * * *", "30 2 * * *", "*/20 1-3 * * *", "0 */5 * * *", "0 0 L * *", "15 12 * * MON#1"];
+const ZONES: [&str; 5] = [
+    "UTC",
+    "Europe/Berlin",
+    "America/New_York",
+    "Australia/Lord_Howe",
+    "Pacific/Apia",
+];
+const EXPRESSIONS: [&str; 6] = [
+    "*/7 * * * *",
+    "30 2 * * *",
+    "*/20 1-3 * * *",
+    "0 */5 * * *",
+    "0 0 L * *",
+    "15 12 * * MON#1",
+];
 
 proptest! {
     /// The times increase, and the search from any point between two times finds the second.

@@ -1,6 +1,9 @@
 //! Parser of `expect`.
 
-#![expect(clippy::option_option, reason = "outer: parsed or not; inner: present or not")]
+#![expect(
+    clippy::option_option,
+    reason = "outer: parsed or not; inner: present or not"
+)]
 
 use orlog_model::Status;
 use orlog_program::document::{Entry, Item, did_you_mean};
@@ -25,10 +28,21 @@ const EXPECT: [&str; 13] = [
     "instance",
 ];
 /// Kinds of work.
-const KINDS: [&str; 7] = ["command", "effect", "fact", "timer", "task", "start_child", "cancel_child"];
+const KINDS: [&str; 7] = [
+    "command",
+    "effect",
+    "fact",
+    "timer",
+    "task",
+    "start_child",
+    "cancel_child",
+];
 
 /// Parses `expect` and the instance that it refers to.
-pub(super) fn expect(parser: &mut Parser, item: &Item<'_>) -> Option<(Option<String>, Expectation)> {
+pub(super) fn expect(
+    parser: &mut Parser,
+    item: &Item<'_>,
+) -> Option<(Option<String>, Expectation)> {
     let fields = parser.fields(item, &EXPECT)?;
     if fields.is_empty() {
         return parser.error(item.diagnostic("the expectation is empty"));
@@ -60,9 +74,15 @@ fn status(parser: &mut Parser, item: &Item<'_>) -> Option<Option<Status>> {
     if text == "none" {
         return Some(None);
     }
-    let found = Status::ALL.into_iter().find(|status| status.as_str() == text);
+    let found = Status::ALL
+        .into_iter()
+        .find(|status| status.as_str() == text);
     if found.is_none() {
-        let known: Vec<_> = Status::ALL.iter().map(|status| status.as_str()).chain(["none"]).collect();
+        let known: Vec<_> = Status::ALL
+            .iter()
+            .map(|status| status.as_str())
+            .chain(["none"])
+            .collect();
         let mut problem = item.diagnostic(format!("unknown status `{text}`"));
         problem.suggestion = Some(
             did_you_mean(&text, known.iter().copied())
@@ -81,7 +101,11 @@ fn flag(parser: &mut Parser, item: &Item<'_>) -> Option<bool> {
 }
 
 fn reference(parser: &mut Parser, item: &Item<'_>) -> Option<Option<String>> {
-    if item.json().is_null() { Some(None) } else { parser.text(item).map(Some) }
+    if item.json().is_null() {
+        Some(None)
+    } else {
+        parser.text(item).map(Some)
+    }
 }
 
 /// Parses a code, a map of fields, or null for no failure.
@@ -94,7 +118,10 @@ fn failure(parser: &mut Parser, item: &Item<'_>) -> Option<Option<ExpectedFields
         }
         _ => {
             let code = parser.text(item)?;
-            Some(Some(Map::from_iter([("code".to_owned(), Value::from(code))])))
+            Some(Some(Map::from_iter([(
+                "code".to_owned(),
+                Value::from(code),
+            )])))
         }
     }
 }
@@ -120,13 +147,19 @@ fn work(parser: &mut Parser, item: &Item<'_>) -> Option<WorkExpectation> {
             problem.suggestion = Some(did_you_mean(kind, KINDS).unwrap_or_else(example));
             return parser.error(problem);
         }
-        return Some(WorkExpectation { line, data: None, id: None, tag: None });
+        return Some(WorkExpectation {
+            line,
+            data: None,
+            id: None,
+            tag: None,
+        });
     }
     let valid: Vec<_> = KINDS.iter().copied().chain(["data", "id", "tag"]).collect();
     let fields = parser.fields(item, &valid)?;
     let mut kinds = fields.iter().filter(|entry| KINDS.contains(&entry.name));
     let (Some(kind), None) = (kinds.next(), kinds.next()) else {
-        return parser.error(item.diagnostic(format!("requires exactly one of {}", KINDS.join(", "))));
+        return parser
+            .error(item.diagnostic(format!("requires exactly one of {}", KINDS.join(", "))));
     };
     let line = format!("{} {}", kind.name, parser.text(&kind.item)?);
     let tag = match find(&fields, "tag") {
@@ -134,19 +167,29 @@ fn work(parser: &mut Parser, item: &Item<'_>) -> Option<WorkExpectation> {
         None => None,
     };
     let json = |name: &str| find(&fields, name).map(Item::json);
-    Some(WorkExpectation { line, data: json("data"), id: json("id"), tag })
+    Some(WorkExpectation {
+        line,
+        data: json("data"),
+        id: json("id"),
+        tag,
+    })
 }
 
 /// Parses a list of names, or a map of names to the remaining time.
 fn timers(parser: &mut Parser, item: &Item<'_>) -> Option<Vec<TimerExpectation>> {
     let Some(entries) = item.map() else {
         let name = |parser: &mut Parser, item: &Item<'_>| {
-            parser.text(item).map(|name| TimerExpectation { name, within: None })
+            parser
+                .text(item)
+                .map(|name| TimerExpectation { name, within: None })
         };
         return list(parser, item, name);
     };
     let deadline = |entry: &Entry<'_>| match entry.item.duration() {
-        Ok(within) => Some(TimerExpectation { name: entry.name.to_owned(), within: Some(within) }),
+        Ok(within) => Some(TimerExpectation {
+            name: entry.name.to_owned(),
+            within: Some(within),
+        }),
         Err(problem) => parser.error(problem),
     };
     Some(entries.iter().filter_map(deadline).collect())
@@ -156,7 +199,9 @@ fn task(parser: &mut Parser, item: &Item<'_>) -> Option<(String, ExpectedFields)
     if item.text().is_some() {
         return parser.text(item).map(|tag| (tag, Map::new()));
     }
-    let valid = ["task", "title", "roles", "not_by", "assignee", "due", "outcomes", "data"];
+    let valid = [
+        "task", "title", "roles", "not_by", "assignee", "due", "outcomes", "data",
+    ];
     let fields = parser.fields(item, &valid)?;
     let tag = parser.required(item, &fields, "task").cloned()?;
     let mut form = item.json().as_object().cloned().unwrap_or_default();

@@ -1,6 +1,9 @@
 //! Parser of the items of `given`: inputs, or expectations between them.
 
-#![expect(clippy::option_option, reason = "outer: parsed or not; inner: present or not")]
+#![expect(
+    clippy::option_option,
+    reason = "outer: parsed or not; inner: present or not"
+)]
 
 use std::collections::BTreeMap;
 
@@ -14,7 +17,14 @@ use crate::step::{EventStep, OperatorAction, RESERVED, SimulationStep, StepEnvel
 use crate::test_file::{TestStep, TestStepKind};
 
 /// Keywords without a value.
-const BARE_STEPS: [&str; 6] = ["pause", "resume", "retry", "skip", "force-complete", "duplicate"];
+const BARE_STEPS: [&str; 6] = [
+    "pause",
+    "resume",
+    "retry",
+    "skip",
+    "force-complete",
+    "duplicate",
+];
 
 /// Returns the fields that are allowed with a verb.
 fn valid_fields(verb: &str) -> &'static [&'static str] {
@@ -36,7 +46,9 @@ fn valid_fields(verb: &str) -> &'static [&'static str] {
             "rejected",
         ],
         "ok" => &["ok", "event", "data", "instance", "rejected"],
-        "fail" => &["fail", "event", "code", "message", "data", "instance", "rejected"],
+        "fail" => &[
+            "fail", "event", "code", "message", "data", "instance", "rejected",
+        ],
         "task" => &["task", "outcome", "user", "data", "instance", "rejected"],
         "signal" => &["signal", "data", "instance", "rejected"],
         "expect" => &["expect"],
@@ -61,20 +73,36 @@ pub(super) fn step(parser: &mut Parser, item: &Item<'_>) -> Option<TestStep> {
         return Some(TestStep {
             line: item.line(),
             instance: None,
-            kind: TestStepKind::Step { step, rejected: None },
+            kind: TestStepKind::Step {
+                step,
+                rejected: None,
+            },
         });
     }
     let Some(entries) = item.map() else {
         return parser.error(item.type_error("an input such as `- OrderPlaced: {…}`"));
     };
     // `event` is also allowed with `ok` and `fail`.
-    let verbs = || entries.iter().filter(|entry| RESERVED.contains(&entry.name));
-    let verb = verbs().find(|entry| entry.name != "event").or_else(|| verbs().next());
-    let Some(verb) = verb else { return short_event(parser, item, &entries) };
+    let verbs = || {
+        entries
+            .iter()
+            .filter(|entry| RESERVED.contains(&entry.name))
+    };
+    let verb = verbs()
+        .find(|entry| entry.name != "event")
+        .or_else(|| verbs().next());
+    let Some(verb) = verb else {
+        return short_event(parser, item, &entries);
+    };
     let valid = valid_fields(verb.name);
-    let unknown: Vec<_> = entries.iter().filter(|entry| !valid.contains(&entry.name)).collect();
+    let unknown: Vec<_> = entries
+        .iter()
+        .filter(|entry| !valid.contains(&entry.name))
+        .collect();
     if !unknown.is_empty() {
-        parser.problems.extend(unknown.into_iter().map(|entry| entry.unknown_field(valid)));
+        parser
+            .problems
+            .extend(unknown.into_iter().map(|entry| entry.unknown_field(valid)));
         return None;
     }
     if verb.name == "expect" {
@@ -95,7 +123,11 @@ pub(super) fn step(parser: &mut Parser, item: &Item<'_>) -> Option<TestStep> {
         None => None,
     };
     let step = step_of(parser, verb, &entries)?;
-    Some(TestStep { line: item.line(), instance, kind: TestStepKind::Step { step, rejected } })
+    Some(TestStep {
+        line: item.line(),
+        instance,
+        kind: TestStepKind::Step { step, rejected },
+    })
 }
 
 fn bare_step(keyword: &str) -> Option<SimulationStep> {
@@ -114,11 +146,18 @@ fn bare_step(keyword: &str) -> Option<SimulationStep> {
 /// Parses an unknown keyword: a keyword that starts with a capital letter is an event without data.
 fn unknown_keyword(parser: &mut Parser, item: &Item<'_>, keyword: &str) -> Option<SimulationStep> {
     if keyword.starts_with(char::is_uppercase) {
-        return Some(SimulationStep::Event(EventStep::new(parser.name(item, EventType::new)?, Value::Null)));
+        return Some(SimulationStep::Event(EventStep::new(
+            parser.name(item, EventType::new)?,
+            Value::Null,
+        )));
     }
     let mut problem = item.diagnostic(format!("unknown input `{keyword}`"));
-    let valid =
-        || format!("valid without a value: {}; others such as `- advance: 5m`", BARE_STEPS.join(", "));
+    let valid = || {
+        format!(
+            "valid without a value: {}; others such as `- advance: 5m`",
+            BARE_STEPS.join(", ")
+        )
+    };
     problem.suggestion = Some(did_you_mean(keyword, BARE_STEPS).unwrap_or_else(valid));
     parser.error(problem)
 }
@@ -126,7 +165,8 @@ fn unknown_keyword(parser: &mut Parser, item: &Item<'_>, keyword: &str) -> Optio
 fn short_event(parser: &mut Parser, item: &Item<'_>, entries: &[Entry<'_>]) -> Option<TestStep> {
     let [entry] = entries else {
         let mut problem = item.diagnostic("an item has exactly one input");
-        problem.suggestion = Some("write the event as `- event: OrderPlaced`, with `data`".to_owned());
+        problem.suggestion =
+            Some("write the event as `- event: OrderPlaced`, with `data`".to_owned());
         return parser.error(problem);
     };
     let kind = match EventType::new(entry.name) {
@@ -134,7 +174,14 @@ fn short_event(parser: &mut Parser, item: &Item<'_>, entries: &[Entry<'_>]) -> O
         Err(error) => return parser.error(entry.item.diagnostic(error.to_string())),
     };
     let step = SimulationStep::Event(EventStep::new(kind, entry.item.json()));
-    Some(TestStep { line: item.line(), instance: None, kind: TestStepKind::Step { step, rejected: None } })
+    Some(TestStep {
+        line: item.line(),
+        instance: None,
+        kind: TestStepKind::Step {
+            step,
+            rejected: None,
+        },
+    })
 }
 
 fn step_of(parser: &mut Parser, verb: &Entry<'_>, fields: &[Entry<'_>]) -> Option<SimulationStep> {
@@ -147,7 +194,11 @@ fn step_of(parser: &mut Parser, verb: &Entry<'_>, fields: &[Entry<'_>]) -> Optio
             Err(problem) => return parser.error(problem),
         },
         "at" => SimulationStep::At(parser.time(item)?),
-        "ok" => SimulationStep::Ok { tag: parser.text(item)?, event: kind(parser, fields, "event")?, data },
+        "ok" => SimulationStep::Ok {
+            tag: parser.text(item)?,
+            event: kind(parser, fields, "event")?,
+            data,
+        },
         "fail" => SimulationStep::Fail {
             tag: parser.text(item)?,
             event: kind(parser, fields, "event")?,
@@ -155,24 +206,40 @@ fn step_of(parser: &mut Parser, verb: &Entry<'_>, fields: &[Entry<'_>]) -> Optio
             message: optional(parser, fields, "message")?,
             data,
         },
-        "timeout" => SimulationStep::Timeout { tag: parser.text(item)? },
-        "in_doubt" => SimulationStep::InDoubt { tag: parser.text(item)? },
+        "timeout" => SimulationStep::Timeout {
+            tag: parser.text(item)?,
+        },
+        "in_doubt" => SimulationStep::InDoubt {
+            tag: parser.text(item)?,
+        },
         "task" => SimulationStep::Task {
             tag: parser.text(item)?,
             outcome: kind(parser, fields, "outcome")?,
             user: optional(parser, fields, "user")?,
             data,
         },
-        "signal" => SimulationStep::Signal { kind: parser.name(item, EventType::new)?, data },
+        "signal" => SimulationStep::Signal {
+            kind: parser.name(item, EventType::new)?,
+            data,
+        },
         "cancel" => SimulationStep::Operator(OperatorAction::Cancel(parser.text(item)?)),
         keyword => bare_step(keyword).or_else(|| unknown_keyword(parser, item, keyword))?,
     })
 }
 
-fn event(parser: &mut Parser, item: &Item<'_>, fields: &[Entry<'_>], data: Value) -> Option<EventStep> {
+fn event(
+    parser: &mut Parser,
+    item: &Item<'_>,
+    fields: &[Entry<'_>],
+    data: Value,
+) -> Option<EventStep> {
     let version = match find(fields, "version") {
         None => 1,
-        Some(item) => match item.json().as_u64().and_then(|number| u32::try_from(number).ok()) {
+        Some(item) => match item
+            .json()
+            .as_u64()
+            .and_then(|number| u32::try_from(number).ok())
+        {
             Some(version) => version,
             None => return parser.error(item.type_error("a whole number")),
         },
@@ -187,7 +254,10 @@ fn event(parser: &mut Parser, item: &Item<'_>, fields: &[Entry<'_>], data: Value
     };
     let correlation = optional(parser, fields, "correlation")?;
     let user = optional(parser, fields, "user")?;
-    let (source, subject) = (optional(parser, fields, "source")?, optional(parser, fields, "subject")?);
+    let (source, subject) = (
+        optional(parser, fields, "source")?,
+        optional(parser, fields, "subject")?,
+    );
     let attributes = EventAttributes {
         content_type: optional(parser, fields, "datacontenttype")?,
         data_schema: optional(parser, fields, "dataschema")?,
@@ -197,18 +267,39 @@ fn event(parser: &mut Parser, item: &Item<'_>, fields: &[Entry<'_>], data: Value
         },
     };
     let kind = parser.name(item, EventType::new)?;
-    let envelope = Box::new(StepEnvelope { source, subject, attributes });
-    Some(EventStep { kind, data, version, id, time, correlation, user, envelope })
+    let envelope = Box::new(StepEnvelope {
+        source,
+        subject,
+        attributes,
+    });
+    Some(EventStep {
+        kind,
+        data,
+        version,
+        id,
+        time,
+        correlation,
+        user,
+        envelope,
+    })
 }
 
 /// Parses the extensions of an event. Each value is a text, as in binary mode.
 fn extensions(parser: &mut Parser, item: &Item<'_>) -> Option<BTreeMap<String, String>> {
-    let Some(entries) = item.map() else { return parser.error(item.type_error("a map of extensions")) };
+    let Some(entries) = item.map() else {
+        return parser.error(item.type_error("a map of extensions"));
+    };
     let mut extensions = BTreeMap::new();
     for entry in entries {
-        if !entry.name.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit()) {
-            let message =
-                format!("`{}` is not an extension; its name consists of a to z and 0 to 9", entry.name);
+        if !entry
+            .name
+            .bytes()
+            .all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit())
+        {
+            let message = format!(
+                "`{}` is not an extension; its name consists of a to z and 0 to 9",
+                entry.name
+            );
             return parser.error(entry.item.diagnostic(message));
         }
         let text = match entry.item.json() {

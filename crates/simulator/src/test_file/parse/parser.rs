@@ -21,7 +21,8 @@ impl Parser {
             return self.error(item.type_error(&format!("a map with {}", valid.join(", "))));
         };
         let unknown = entries.iter().filter(|entry| !valid.contains(&entry.name));
-        self.problems.extend(unknown.map(|entry| entry.unknown_field(valid)));
+        self.problems
+            .extend(unknown.map(|entry| entry.unknown_field(valid)));
         Some(entries)
     }
 
@@ -33,7 +34,8 @@ impl Parser {
     ) -> Option<&'e Item<'d>> {
         let found = find(fields, name);
         if found.is_none() {
-            self.problems.push(item.diagnostic(format!("`{name}` is missing")));
+            self.problems
+                .push(item.diagnostic(format!("`{name}` is missing")));
         }
         found
     }
@@ -69,5 +71,8 @@ impl Parser {
 
 /// Returns the field with that name.
 pub(super) fn find<'e, 'd>(fields: &'e [Entry<'d>], name: &str) -> Option<&'e Item<'d>> {
-    fields.iter().find(|entry| entry.name == name).map(|entry| &entry.item)
+    fields
+        .iter()
+        .find(|entry| entry.name == name)
+        .map(|entry| &entry.item)
 }

@@ -37,7 +37,12 @@ pub(super) struct Mirrored {
 
 impl Mirror {
     pub(super) fn new(stream: &str, hub: Hub) -> Self {
-        Self { prefix: format!("{stream}."), state: Arc::default(), read: watch::Sender::new(0), hub }
+        Self {
+            prefix: format!("{stream}."),
+            state: Arc::default(),
+            read: watch::Sender::new(0),
+            hub,
+        }
     }
 
     /// States up to which sequence the reader has read the stream.
@@ -52,7 +57,12 @@ impl Mirror {
     /// Waits until the reader has read the stream up to a sequence.
     pub(super) async fn read_until(&self, sequence: u64) {
         // The sender lives as long as the mirror.
-        drop(self.read.subscribe().wait_for(|read| *read >= sequence).await);
+        drop(
+            self.read
+                .subscribe()
+                .wait_for(|read| *read >= sequence)
+                .await,
+        );
     }
 
     pub(super) fn row_subject(&self, id: &str) -> String {
@@ -61,7 +71,12 @@ impl Mirror {
 
     /// Returns a new subject of a signal.
     pub(super) fn signal_subject(&self, id: &str) -> String {
-        format!("{}signal.{}.{}", self.prefix, hex::encode(id), uuid::Uuid::now_v7().simple())
+        format!(
+            "{}signal.{}.{}",
+            self.prefix,
+            hex::encode(id),
+            uuid::Uuid::now_v7().simple()
+        )
     }
 
     /// Returns the filter of the signals of an instance.
@@ -71,7 +86,9 @@ impl Mirror {
 
     /// Applies a message of the stream, unless it is older than the mirror.
     pub(super) fn apply(&self, subject: &str, payload: &[u8], sequence: u64) {
-        let Some(key) = subject.strip_prefix(&self.prefix) else { return };
+        let Some(key) = subject.strip_prefix(&self.prefix) else {
+            return;
+        };
         let mut tokens = key.split('.');
         let (kind, id) = (tokens.next(), tokens.next().and_then(decode_id));
         match (kind, id) {
@@ -80,10 +97,18 @@ impl Mirror {
             (Some("row"), Some(id)) if self.sequence(&id) >= sequence => {}
             (Some("row"), Some(id)) => match rmp_serde::from_slice::<Row>(payload) {
                 Ok(row) => self.put(row, sequence),
-                Err(error) => tracing::error!(instance = %id, %error, "stored instance not readable"),
+                Err(error) => {
+                    tracing::error!(instance = %id, %error, "stored instance not readable")
+                }
             },
             (Some("signal"), Some(id)) => match rmp_serde::from_slice::<Signal>(payload) {
-                Ok(signal) => self.signal(&id, Signal { number: sequence, ..signal }),
+                Ok(signal) => self.signal(
+                    &id,
+                    Signal {
+                        number: sequence,
+                        ..signal
+                    },
+                ),
                 Err(error) => tracing::error!(instance = %id, %error, "stored signal not readable"),
             },
             _ => {}
@@ -94,7 +119,11 @@ impl Mirror {
     pub(super) fn put(&self, row: Row, sequence: u64) {
         let mut state = self.lock();
         let id = InstanceId::clone(&row.id);
-        if state.sequences.get(&id).is_some_and(|known| *known >= sequence) {
+        if state
+            .sequences
+            .get(&id)
+            .is_some_and(|known| *known >= sequence)
+        {
             return;
         }
         state.sequences.insert(InstanceId::clone(&id), sequence);
@@ -112,7 +141,11 @@ impl Mirror {
 
     fn remove(&self, id: &InstanceId, sequence: u64) {
         let mut state = self.lock();
-        if state.sequences.get(id).is_none_or(|known| *known < sequence) {
+        if state
+            .sequences
+            .get(id)
+            .is_none_or(|known| *known < sequence)
+        {
             state.sequences.insert(InstanceId::clone(id), sequence);
             state.table.remove(id);
         }
@@ -121,7 +154,11 @@ impl Mirror {
     fn signal(&self, id: &InstanceId, signal: Signal) {
         let mut state = self.lock();
         if let Some(early) = state.table.mirror_signal(id, signal) {
-            state.early.entry(InstanceId::clone(id)).or_default().push(early);
+            state
+                .early
+                .entry(InstanceId::clone(id))
+                .or_default()
+                .push(early);
         }
         drop(state);
         self.hub.notify(id);
@@ -155,7 +192,10 @@ impl Mirror {
     /// Returns the numbers of the signals up to a number.
     pub(super) fn consumed(&self, id: &str, last: u64) -> Vec<u64> {
         let signals = self.signals(id, 0).into_iter();
-        signals.map(|signal| signal.number).filter(|number| *number <= last).collect()
+        signals
+            .map(|signal| signal.number)
+            .filter(|number| *number <= last)
+            .collect()
     }
 
     pub(super) fn unended(&self, after: Option<&str>, limit: usize) -> Vec<InstanceId> {

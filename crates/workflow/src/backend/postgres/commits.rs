@@ -27,7 +27,12 @@ const CAPACITY: usize = 4096;
 pub(super) enum Request {
     Create(NewInstance, Answer<bool>),
     Save(Save, Answer<()>),
-    Extend { id: InstanceId, epoch: u64, until_ms: u64, answer: Answer<bool> },
+    Extend {
+        id: InstanceId,
+        epoch: u64,
+        until_ms: u64,
+        answer: Answer<bool>,
+    },
 }
 
 pub(super) type Answer<T> = oneshot::Sender<Result<T, BackendError>>;
@@ -50,7 +55,10 @@ impl Queues {
     pub(super) fn of(&self, id: &str) -> &mpsc::Sender<Request> {
         let mut hasher = DefaultHasher::new();
         id.hash(&mut hasher);
-        #[expect(clippy::cast_possible_truncation, reason = "any number selects a queue")]
+        #[expect(
+            clippy::cast_possible_truncation,
+            reason = "any number selects a queue"
+        )]
         let queue = hasher.finish() as usize % QUEUES;
         &self.0[queue]
     }
@@ -81,13 +89,20 @@ async fn commit_all(mut session: Session, mut requests: mpsc::Receiver<Request>)
             match request {
                 Request::Create(instance, answer) => group.creates.push((instance, answer)),
                 Request::Save(save, answer) => group.saves.push((save, answer)),
-                Request::Extend { id, epoch, until_ms, answer } => {
+                Request::Extend {
+                    id,
+                    epoch,
+                    until_ms,
+                    answer,
+                } => {
                     group.extends.push((id, epoch, until_ms, answer));
                 }
             }
         }
         // In one order in all processes: those that create the same instances wait for each other, but not in a circle.
-        group.creates.sort_by(|(one, _), (other, _)| one.id.cmp(&other.id));
+        group
+            .creates
+            .sort_by(|(one, _), (other, _)| one.id.cmp(&other.id));
         let changed = group.commit(&mut session).await;
         group.answer(changed);
     }
@@ -115,7 +130,13 @@ impl Group {
         changed: &mut Changed,
     ) -> Result<(), sqlx::Error> {
         let new = || self.creates.iter().map(|(new, _)| new);
-        let available = |new: &NewInstance| if new.holder.is_some() { NEVER_MS } else { new.wake_ms };
+        let available = |new: &NewInstance| {
+            if new.holder.is_some() {
+                NEVER_MS
+            } else {
+                new.wake_ms
+            }
+        };
         let saves = || self.saves.iter().map(|(save, _)| save);
         let then = |save: &Save| match save.then {
             After::Keep => (0, 0),
@@ -133,7 +154,11 @@ impl Group {
             .bind(saves().map(|save| big(save.epoch)).collect::<Vec<_>>())
             .bind(saves().map(|save| &*save.hash).collect::<Vec<_>>())
             .bind(saves().map(|save| &*save.state).collect::<Vec<_>>())
-            .bind(saves().map(|save| big(save.last_signal)).collect::<Vec<_>>())
+            .bind(
+                saves()
+                    .map(|save| big(save.last_signal))
+                    .collect::<Vec<_>>(),
+            )
             .bind(saves().map(|save| then(save).0).collect::<Vec<i32>>())
             .bind(saves().map(|save| then(save).1).collect::<Vec<_>>())
             .bind(big(NEVER_MS))
@@ -156,9 +181,24 @@ impl Group {
         changed: &mut Changed,
     ) -> Result<(), sqlx::Error> {
         let rows = sqlx::query(statements::EXTEND)
-            .bind(self.extends.iter().map(|extend| &*extend.0).collect::<Vec<_>>())
-            .bind(self.extends.iter().map(|extend| big(extend.1)).collect::<Vec<_>>())
-            .bind(self.extends.iter().map(|extend| big(extend.2)).collect::<Vec<_>>())
+            .bind(
+                self.extends
+                    .iter()
+                    .map(|extend| &*extend.0)
+                    .collect::<Vec<_>>(),
+            )
+            .bind(
+                self.extends
+                    .iter()
+                    .map(|extend| big(extend.1))
+                    .collect::<Vec<_>>(),
+            )
+            .bind(
+                self.extends
+                    .iter()
+                    .map(|extend| big(extend.2))
+                    .collect::<Vec<_>>(),
+            )
             .fetch_all(connection)
             .await?;
         for row in rows {
@@ -177,19 +217,29 @@ impl Group {
                 for (save, answer) in self.saves {
                     let is_saved = changed.saved.get(&*save.id) == Some(&big(save.epoch));
                     answer
-                        .send(if is_saved { Ok(()) } else { Err(BackendError::Fenced { id: save.id }) })
+                        .send(if is_saved {
+                            Ok(())
+                        } else {
+                            Err(BackendError::Fenced { id: save.id })
+                        })
                         .ok();
                 }
                 for (id, epoch, _, answer) in self.extends {
-                    answer.send(Ok(changed.extended.get(&*id) == Some(&big(epoch)))).ok();
+                    answer
+                        .send(Ok(changed.extended.get(&*id) == Some(&big(epoch))))
+                        .ok();
                 }
             }
             Err(error) => {
                 for (_, answer) in self.creates {
-                    answer.send(Err(unavailable("store an instance", &error))).ok();
+                    answer
+                        .send(Err(unavailable("store an instance", &error)))
+                        .ok();
                 }
                 for (_, answer) in self.saves {
-                    answer.send(Err(unavailable("store a snapshot", &error))).ok();
+                    answer
+                        .send(Err(unavailable("store a snapshot", &error)))
+                        .ok();
                 }
                 for (_, _, _, answer) in self.extends {
                     answer.send(Err(unavailable("extend a claim", &error))).ok();

@@ -36,10 +36,18 @@ pub(super) async fn read_all(pool: PgPool, mut requests: mpsc::Receiver<Read>) {
 }
 
 /// Returns the rows of the instances that exist, by id.
-async fn read(session: &mut Session, batch: &[Read]) -> Result<HashMap<String, PgRow>, sqlx::Error> {
+async fn read(
+    session: &mut Session,
+    batch: &[Read],
+) -> Result<HashMap<String, PgRow>, sqlx::Error> {
     let ids: Vec<&str> = batch.iter().map(|(id, _)| &**id).collect();
     let mut connection = session.take().await?;
-    let rows = sqlx::query(statements::LOAD).bind(ids).fetch_all(&mut *connection).await?;
+    let rows = sqlx::query(statements::LOAD)
+        .bind(ids)
+        .fetch_all(&mut *connection)
+        .await?;
     session.keep(connection);
-    rows.into_iter().map(|row| Ok((row.try_get(0)?, row))).collect()
+    rows.into_iter()
+        .map(|row| Ok((row.try_get(0)?, row)))
+        .collect()
 }

@@ -6,14 +6,19 @@ use sqlx::postgres::PgRow;
 use super::super::{BackendError, StoredInstance};
 
 pub(super) fn unavailable(action: &'static str, error: &sqlx::Error) -> BackendError {
-    BackendError::Unavailable { action, reason: error.to_string() }
+    BackendError::Unavailable {
+        action,
+        reason: error.to_string(),
+    }
 }
 
 pub(super) fn get<'r, T: sqlx::Decode<'r, sqlx::Postgres> + sqlx::Type<sqlx::Postgres>>(
     row: &'r PgRow,
     column: usize,
 ) -> Result<T, BackendError> {
-    row.try_get(column).map_err(|error| BackendError::Corrupt { reason: error.to_string() })
+    row.try_get(column).map_err(|error| BackendError::Corrupt {
+        reason: error.to_string(),
+    })
 }
 
 pub(super) fn stored(row: &PgRow) -> Result<StoredInstance, BackendError> {

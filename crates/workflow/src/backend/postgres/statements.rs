@@ -72,10 +72,10 @@ pub(super) const EXTEND: &str = "UPDATE orlog_workflow_instances i SET available
     WHERE i.id = u.id AND i.epoch = u.epoch AND i.holder IS NOT NULL AND i.ended IS NULL
     RETURNING i.id, i.epoch";
 
-pub(super) const NOTIFY: &str = "SELECT pg_notify('orlog_workflow', id) FROM unnest($1::text[]) AS u (id)";
+pub(super) const NOTIFY: &str =
+    "SELECT pg_notify('orlog_workflow', id) FROM unnest($1::text[]) AS u (id)";
 
-pub(super) const LOAD: &str =
-    "SELECT id, workflow, hash, epoch, state, signal_count FROM orlog_workflow_instances WHERE id = ANY($1)";
+pub(super) const LOAD: &str = "SELECT id, workflow, hash, epoch, state, signal_count FROM orlog_workflow_instances WHERE id = ANY($1)";
 
 pub(super) const FETCH: &str = "SELECT id, available FROM orlog_workflow_instances
     WHERE ended IS NULL AND available < $2 ORDER BY available LIMIT $1";
@@ -99,8 +99,7 @@ pub(super) const SIGNAL: &str = "WITH woken AS (
         WHERE id = $1 AND ended IS NULL RETURNING signal_count)
     INSERT INTO orlog_workflow_signals (id, number, name, payload) SELECT $1, signal_count, $2, $3 FROM woken";
 
-pub(super) const SIGNALS: &str =
-    "SELECT number, name, payload FROM orlog_workflow_signals WHERE id = $1 AND number > $2 ORDER BY number";
+pub(super) const SIGNALS: &str = "SELECT number, name, payload FROM orlog_workflow_signals WHERE id = $1 AND number > $2 ORDER BY number";
 
 pub(super) const UNENDED: &str = "SELECT id FROM orlog_workflow_instances
     WHERE ended IS NULL AND ($1::text IS NULL OR id > $1) ORDER BY id LIMIT $2";

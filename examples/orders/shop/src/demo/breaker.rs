@@ -26,9 +26,12 @@ impl BreakerMonitor {
             loop {
                 // While the runner is down there is no state to read.
                 let upstreams = client.upstreams().await.unwrap_or_default();
-                let payments = upstreams.into_iter().find(|upstream| upstream.name == UPSTREAM);
-                if let Some(state) =
-                    payments.and_then(|payments| payments.breaker).filter(|state| *state != last)
+                let payments = upstreams
+                    .into_iter()
+                    .find(|upstream| upstream.name == UPSTREAM);
+                if let Some(state) = payments
+                    .and_then(|payments| payments.breaker)
+                    .filter(|state| *state != last)
                 {
                     last.clone_from(&state);
                     if sender.send(state).is_err() {
@@ -38,7 +41,11 @@ impl BreakerMonitor {
                 tokio::time::sleep(POLL_INTERVAL).await;
             }
         });
-        Self { seen, opened: 0, task: task.abort_handle() }
+        Self {
+            seen,
+            opened: 0,
+            task: task.abort_handle(),
+        }
     }
 
     /// Returns the state changes since the last call.

@@ -16,14 +16,23 @@ pub(super) struct Progress {
 
 impl Progress {
     pub(super) fn new(orders: usize) -> Self {
-        Self { orders, live: stdout().is_terminal(), down: false, last: None }
+        Self {
+            orders,
+            live: stdout().is_terminal(),
+            down: false,
+            last: None,
+        }
     }
 
     /// Prints the start or end of an outage of the payment service.
     pub(super) fn outage(&mut self, down: bool) {
         if self.down != down {
             self.down = down;
-            self.print_line(if down { "payment service down" } else { "payment service up" });
+            self.print_line(if down {
+                "payment service down"
+            } else {
+                "payment service up"
+            });
         }
     }
 

@@ -21,8 +21,14 @@ pub(super) fn table(audit: &Reconciliation, opened: u64) -> String {
         ("delivered twice", totals.duplicates.to_string()),
         ("breaker opened", opened.to_string()),
         ("lost", audit.count(MismatchKind::Lost).to_string()),
-        ("duplicated", audit.count(MismatchKind::Duplicated).to_string()),
-        ("unexpected", audit.count(MismatchKind::Unexpected).to_string()),
+        (
+            "duplicated",
+            audit.count(MismatchKind::Duplicated).to_string(),
+        ),
+        (
+            "unexpected",
+            audit.count(MismatchKind::Unexpected).to_string(),
+        ),
     ];
     let mut text = String::from("\nreconciliation of the runner's and the shop's records\n");
     for (name, value) in rows {
@@ -35,6 +41,10 @@ pub(super) fn table(audit: &Reconciliation, opened: u64) -> String {
     if more > 0 {
         writeln!(text, "  … and {more} more").expect("writing to a string cannot fail");
     }
-    text.push_str(if audit.is_clean() { "the records match\n" } else { "the records do NOT match\n" });
+    text.push_str(if audit.is_clean() {
+        "the records match\n"
+    } else {
+        "the records do NOT match\n"
+    });
     text
 }

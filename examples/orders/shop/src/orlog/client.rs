@@ -61,11 +61,17 @@ pub struct Upstream {
 ///
 /// # Errors
 /// Fails if the system does not support TLS.
-#[expect(clippy::disallowed_methods, reason = "a program outside of Orlog, with its own environment")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "a program outside of Orlog, with its own environment"
+)]
 pub fn http_client() -> anyhow::Result<reqwest::Client> {
     // An error means that a provider is already installed, which is equally suitable.
     drop(rustls::crypto::ring::default_provider().install_default());
-    reqwest::Client::builder().timeout(REQUEST).build().context("cannot create the HTTP client")
+    reqwest::Client::builder()
+        .timeout(REQUEST)
+        .build()
+        .context("cannot create the HTTP client")
 }
 
 impl Client {
@@ -74,7 +80,10 @@ impl Client {
     /// # Errors
     /// Fails if cannot create the HTTP client.
     pub fn new(url: &str) -> anyhow::Result<Self> {
-        Ok(Self { http: http_client()?, url: url.to_owned() })
+        Ok(Self {
+            http: http_client()?,
+            url: url.to_owned(),
+        })
     }
 
     /// Publishes `CloudEvents` and returns after they are accepted. Retries while the runner is down.
@@ -90,7 +99,10 @@ impl Client {
             match request.body(body.clone()).send().await {
                 Ok(response) if response.status().is_success() => return Ok(()),
                 Ok(response) if response.status().is_client_error() => {
-                    bail!("the runner rejected the events: {}", response.text().await.unwrap_or_default());
+                    bail!(
+                        "the runner rejected the events: {}",
+                        response.text().await.unwrap_or_default()
+                    );
                 }
                 Ok(_) | Err(_) => tokio::time::sleep(RETRY_DELAY).await,
             }
@@ -106,7 +118,9 @@ impl Client {
 
     /// Returns whether the runner has committed a transition since its start.
     pub async fn has_committed(&self) -> bool {
-        let Ok(response) = self.http.get(format!("{}/metrics", self.url)).send().await else { return false };
+        let Ok(response) = self.http.get(format!("{}/metrics", self.url)).send().await else {
+            return false;
+        };
         let text = response.text().await.unwrap_or_default();
         text.lines()
             .filter(|line| line.starts_with("orlog_transitions_committed_total"))
@@ -159,7 +173,9 @@ impl Client {
         let mut items = Vec::new();
         let mut cursor = String::new();
         loop {
-            let page: SagaPage = self.get(&format!("/v1/sagas?saga={saga}&limit={PAGE}{cursor}")).await?;
+            let page: SagaPage = self
+                .get(&format!("/v1/sagas?saga={saga}&limit={PAGE}{cursor}"))
+                .await?;
             items.extend(page.items);
             match page.next_cursor {
                 Some(next) => cursor = format!("&cursor={}", encoded(&next)),
@@ -170,20 +186,36 @@ impl Client {
 
     async fn get<T: serde::de::DeserializeOwned>(&self, path: &str) -> anyhow::Result<T> {
         let url = format!("{}{path}", self.url);
-        let response = self.http.get(&url).send().await.with_context(|| format!("GET {url}"))?;
+        let response = self
+            .http
+            .get(&url)
+            .send()
+            .await
+            .with_context(|| format!("GET {url}"))?;
         let status = response.status();
         if !status.is_success() {
-            bail!("GET {url} returned {status}: {}", response.text().await.unwrap_or_default());
+            bail!(
+                "GET {url} returned {status}: {}",
+                response.text().await.unwrap_or_default()
+            );
         }
-        response.json().await.with_context(|| format!("GET {url} returned an unexpected response"))
+        response
+            .json()
+            .await
+            .with_context(|| format!("GET {url} returned an unexpected response"))
     }
 }
 
 /// Encodes a query value.
 fn encoded(text: &str) -> String {
     let is_unreserved = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
-    let one =
-        |byte: u8| if is_unreserved(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") };
+    let one = |byte: u8| {
+        if is_unreserved(byte) {
+            char::from(byte).to_string()
+        } else {
+            format!("%{byte:02X}")
+        }
+    };
     text.bytes().map(one).collect()
 }
 
@@ -241,7 +273,11 @@ impl From<Detail> for SagaView {
     fn from(detail: Detail) -> Self {
         let step = |record: Record| HistoryStep {
             version: record.version,
-            work: record.work.into_iter().map(|work| (work.label, work.id)).collect(),
+            work: record
+                .work
+                .into_iter()
+                .map(|work| (work.label, work.id))
+                .collect(),
         };
         Self {
             status: detail.status,

@@ -51,7 +51,13 @@ impl Runner {
         let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("no free port")?;
         let listen = free.local_addr().context("the free port has no address")?;
         let client = Client::new(&format!("http://{listen}"))?;
-        Ok(Self { paths, listen, shop: String::new(), client, child: None })
+        Ok(Self {
+            paths,
+            listen,
+            shop: String::new(),
+            client,
+            child: None,
+        })
     }
 
     /// Returns its base URL.
@@ -91,7 +97,8 @@ impl Runner {
     pub fn launch(&mut self) -> anyhow::Result<()> {
         let log = self.log()?;
         let mut command = Command::new(&self.paths.binary);
-        for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("ORLOG_"))
+        for (name, _) in
+            std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("ORLOG_"))
         {
             command.env_remove(name);
         }
@@ -108,18 +115,29 @@ impl Runner {
             .env("ORLOG_GATEWAY__BASE_URL", &self.shop)
             .env("ORLOG_UPSTREAMS__PAYMENTS__BASE_URL", &self.shop)
             .stdin(Stdio::null())
-            .stdout(log.try_clone().context("cannot duplicate the log file handle")?)
+            .stdout(
+                log.try_clone()
+                    .context("cannot duplicate the log file handle")?,
+            )
             .stderr(log)
             .kill_on_drop(true);
         let program = self.paths.binary.display();
-        self.child = Some(command.spawn().with_context(|| format!("cannot start {program}"))?);
+        self.child = Some(
+            command
+                .spawn()
+                .with_context(|| format!("cannot start {program}"))?,
+        );
         Ok(())
     }
 
     async fn ready(&mut self) -> anyhow::Result<()> {
         let end = Instant::now() + START;
         while Instant::now() < end {
-            if let Some(status) = self.child.as_mut().and_then(|child| child.try_wait().ok().flatten()) {
+            if let Some(status) = self
+                .child
+                .as_mut()
+                .and_then(|child| child.try_wait().ok().flatten())
+            {
                 bail!("the runner ended with {status}:\n{}", self.tail());
             }
             if self.client.is_ready().await {
@@ -127,7 +145,10 @@ impl Runner {
             }
             tokio::time::sleep(POLL_INTERVAL).await;
         }
-        bail!("the runner accepts no work after {START:?}:\n{}", self.tail())
+        bail!(
+            "the runner accepts no work after {START:?}:\n{}",
+            self.tail()
+        )
     }
 
     /// Kills the process with SIGKILL, in the middle of its work.
@@ -135,7 +156,9 @@ impl Runner {
     /// # Errors
     /// Fails if it cannot be killed.
     pub async fn kill(&mut self) -> anyhow::Result<()> {
-        let Some(mut child) = self.child.take() else { return Ok(()) };
+        let Some(mut child) = self.child.take() else {
+            return Ok(());
+        };
         child.kill().await.context("cannot kill the runner")
     }
 
@@ -144,8 +167,13 @@ impl Runner {
     /// # Errors
     /// Fails if it does not end with success.
     pub async fn stop(&mut self) -> anyhow::Result<()> {
-        let Some(mut child) = self.child.take() else { return Ok(()) };
-        let id = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
+        let Some(mut child) = self.child.take() else {
+            return Ok(());
+        };
+        let id = child
+            .id()
+            .and_then(|id| i32::try_from(id).ok())
+            .and_then(Pid::from_raw);
         let id = id.context("the runner has already ended")?;
         kill_process(id, Signal::TERM).context("cannot stop the runner")?;
         match timeout(STOP, child.wait()).await {

@@ -61,7 +61,9 @@ async fn act(state: Arc<ShopState>, envelope: Envelope, response: AggregateRespo
     state.work().await;
     let (event, more) = match response {
         AggregateResponse::Acts(act, event) => {
-            state.record().act(&envelope.metadata.correlation_id, act, &envelope.command_id);
+            state
+                .record()
+                .act(&envelope.metadata.correlation_id, act, &envelope.command_id);
             (event, json!({}))
         }
         AggregateResponse::Emits(event, more) => (event, more),
@@ -72,21 +74,31 @@ async fn act(state: Arc<ShopState>, envelope: Envelope, response: AggregateRespo
 
 /// Returns the response of an aggregate to a command.
 fn response(name: &str, payload: &Value) -> Result<AggregateResponse, String> {
-    let no_goods =
-        || payload["items"].as_array().is_some_and(|items| items.iter().any(|i| i["sku"] == SOLD_OUT));
+    let no_goods = || {
+        payload["items"]
+            .as_array()
+            .is_some_and(|items| items.iter().any(|i| i["sku"] == SOLD_OUT))
+    };
     Ok(match name {
         "inventory.ReserveStock" if no_goods() => {
             AggregateResponse::Emits("StockRejected", json!({ "reason": "sold out" }))
         }
-        "inventory.ReserveStock" => AggregateResponse::Acts(ExecutedAction::Reserved, "StockReserved"),
-        "inventory.ReleaseStock" => AggregateResponse::Acts(ExecutedAction::Released, "StockReleased"),
-        "payment.RequestAuthorization" if payload["customer"] == UNRESPONSIVE => AggregateResponse::NoEvent,
+        "inventory.ReserveStock" => {
+            AggregateResponse::Acts(ExecutedAction::Reserved, "StockReserved")
+        }
+        "inventory.ReleaseStock" => {
+            AggregateResponse::Acts(ExecutedAction::Released, "StockReleased")
+        }
+        "payment.RequestAuthorization" if payload["customer"] == UNRESPONSIVE => {
+            AggregateResponse::NoEvent
+        }
         "payment.RequestAuthorization" => {
             AggregateResponse::Acts(ExecutedAction::Authorized, "PaymentAuthorized")
         }
-        "shipping.ShipOrder" if payload["address"] == NOWHERE => {
-            AggregateResponse::Emits("ShippingFailed", json!({ "reason": "address cannot be shipped to" }))
-        }
+        "shipping.ShipOrder" if payload["address"] == NOWHERE => AggregateResponse::Emits(
+            "ShippingFailed",
+            json!({ "reason": "address cannot be shipped to" }),
+        ),
         "shipping.ShipOrder" => AggregateResponse::Acts(ExecutedAction::Shipped, "OrderShipped"),
         other => return Err(format!("no aggregate accepts {other}")),
     })
@@ -128,15 +140,25 @@ mod tests {
         );
         let sold_out = AggregateResponse::Emits("StockRejected", json!({ "reason": "sold out" }));
         check("inventory.ReserveStock", ExpectedResult::SoldOut, &sold_out);
-        check("payment.RequestAuthorization", ExpectedResult::Unauthorized, &AggregateResponse::NoEvent);
+        check(
+            "payment.RequestAuthorization",
+            ExpectedResult::Unauthorized,
+            &AggregateResponse::NoEvent,
+        );
         check(
             "shipping.ShipOrder",
             ExpectedResult::CardRejected,
             &AggregateResponse::Acts(ExecutedAction::Shipped, "OrderShipped"),
         );
-        let nowhere =
-            AggregateResponse::Emits("ShippingFailed", json!({ "reason": "address cannot be shipped to" }));
-        check("shipping.ShipOrder", ExpectedResult::Undeliverable, &nowhere);
+        let nowhere = AggregateResponse::Emits(
+            "ShippingFailed",
+            json!({ "reason": "address cannot be shipped to" }),
+        );
+        check(
+            "shipping.ShipOrder",
+            ExpectedResult::Undeliverable,
+            &nowhere,
+        );
         response("inventory.Juggle", &Value::Null).unwrap_err();
     }
 }

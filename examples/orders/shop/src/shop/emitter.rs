@@ -29,7 +29,13 @@ impl Emitter {
     pub(super) fn new() -> (Self, Queue) {
         let (queue, events) = unbounded_channel();
         let unsent = Arc::new(AtomicUsize::new(0));
-        (Self { queue, unsent: Arc::clone(&unsent) }, Queue { events, unsent })
+        (
+            Self {
+                queue,
+                unsent: Arc::clone(&unsent),
+            },
+            Queue { events, unsent },
+        )
     }
 
     pub(super) fn queue(&self, event: Value) {
@@ -44,7 +50,12 @@ impl Emitter {
 }
 
 /// Sends the queued events in order until the shop closes. Reports permanently rejected events.
-pub(super) async fn send(mut queue: Queue, client: Client, url: String, report: impl Fn(String) + Send) {
+pub(super) async fn send(
+    mut queue: Queue,
+    client: Client,
+    url: String,
+    report: impl Fn(String) + Send,
+) {
     let mut batch = Vec::new();
     while queue.events.recv_many(&mut batch, BATCH).await > 0 {
         loop {
@@ -69,14 +80,18 @@ enum PublishResult {
 }
 
 async fn accepted(client: &Client, url: &str, batch: &[Value]) -> PublishResult {
-    let Ok(response) = client.post(url).json(batch).send().await else { return PublishResult::RetryLater };
+    let Ok(response) = client.post(url).json(batch).send().await else {
+        return PublishResult::RetryLater;
+    };
     let status = response.status();
     if status.is_success() {
         return PublishResult::Accepted;
     }
     if status.is_client_error() && !matches!(status.as_u16(), 408 | 429) {
         let reason = response.text().await.unwrap_or_default();
-        return PublishResult::Rejected(format!("the runner rejected events with {status}: {reason}"));
+        return PublishResult::Rejected(format!(
+            "the runner rejected events with {status}: {reason}"
+        ));
     }
     PublishResult::RetryLater
 }

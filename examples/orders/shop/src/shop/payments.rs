@@ -40,9 +40,14 @@ async fn execute_call(
     headers: &HeaderMap,
     body: &Value,
 ) -> (StatusCode, Json<Value>) {
-    let key = headers.get("idempotency-key").and_then(|key| key.to_str().ok());
+    let key = headers
+        .get("idempotency-key")
+        .and_then(|key| key.to_str().ok());
     let (Some(key), Some(order)) = (key, body["orderId"].as_str()) else {
-        return error_response(StatusCode::BAD_REQUEST, "an idempotency-key and an orderId are required");
+        return error_response(
+            StatusCode::BAD_REQUEST,
+            "an idempotency-key and an orderId are required",
+        );
     };
     state.record().call(key, order, effect, body);
     if state.fault_settings().down {
@@ -56,11 +61,13 @@ async fn execute_call(
     let executed = state.record().execute(key, effect, body);
     match executed {
         Err(fault) => error_response(StatusCode::UNPROCESSABLE_ENTITY, &fault),
-        Ok(_) if failure == Some(FailurePoint::After) => {
-            error_response(StatusCode::INTERNAL_SERVER_ERROR, "executed, but the response was lost")
-        }
+        Ok(_) if failure == Some(FailurePoint::After) => error_response(
+            StatusCode::INTERNAL_SERVER_ERROR,
+            "executed, but the response was lost",
+        ),
         Ok((status, response)) => {
-            let status = StatusCode::from_u16(status).expect("the record contains valid HTTP statuses");
+            let status =
+                StatusCode::from_u16(status).expect("the record contains valid HTTP statuses");
             (status, Json(response))
         }
     }

@@ -41,7 +41,16 @@ impl ShopState {
     pub(super) fn new(seed: u64, pace: Duration) -> (Self, Queue) {
         let (emitter, queue) = Emitter::new();
         let chance = Mutex::new(Rng::with_seed(seed));
-        (Self { record: Mutex::default(), fault_settings: Mutex::default(), chance, emitter, pace }, queue)
+        (
+            Self {
+                record: Mutex::default(),
+                fault_settings: Mutex::default(),
+                chance,
+                emitter,
+                pace,
+            },
+            queue,
+        )
     }
 
     pub(super) fn record(&self) -> MutexGuard<'_, ShopRecord> {
@@ -49,11 +58,17 @@ impl ShopState {
     }
 
     pub(super) fn fault_settings(&self) -> FaultSettings {
-        *self.fault_settings.lock().unwrap_or_else(PoisonError::into_inner)
+        *self
+            .fault_settings
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn set_fault_settings(&self, fault_settings: FaultSettings) {
-        *self.fault_settings.lock().unwrap_or_else(PoisonError::into_inner) = fault_settings;
+        *self
+            .fault_settings
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) = fault_settings;
     }
 
     pub(super) fn draw<T>(&self, draw: impl FnOnce(&mut Rng) -> T) -> T {

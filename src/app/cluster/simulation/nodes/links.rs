@@ -81,11 +81,24 @@ impl Bus for PodBus {
     async fn subscribe(&self, subscription: Subscription) -> Result<Box<dyn Consumer>, BusError> {
         self.check_link().await?;
         let name = format!("{}-{}", self.process, subscription.name);
-        let inner = self.inner.subscribe(Subscription { name, ..subscription }).await?;
-        Ok(Box::new(PodConsumer { inner, link: Arc::clone(&self.link) }))
+        let inner = self
+            .inner
+            .subscribe(Subscription {
+                name,
+                ..subscription
+            })
+            .await?;
+        Ok(Box::new(PodConsumer {
+            inner,
+            link: Arc::clone(&self.link),
+        }))
     }
 
-    async fn scan(&self, filters: Vec<String>, since: ScanStart) -> Result<Box<dyn StreamScan>, BusError> {
+    async fn scan(
+        &self,
+        filters: Vec<String>,
+        since: ScanStart,
+    ) -> Result<Box<dyn StreamScan>, BusError> {
         self.check_link().await?;
         self.inner.scan(filters, since).await
     }
@@ -207,7 +220,11 @@ pub(super) struct PodClock {
 
 impl PodClock {
     pub(super) fn new(started_at: Instant, rate: i64) -> Arc<Self> {
-        Arc::new(Self { started_at, rate, wall: AtomicI64::new(1_700_000_000_000) })
+        Arc::new(Self {
+            started_at,
+            rate,
+            wall: AtomicI64::new(1_700_000_000_000),
+        })
     }
 
     /// Sets the wall clock forward, or back.
@@ -216,7 +233,8 @@ impl PodClock {
     }
 
     fn elapsed(&self) -> i64 {
-        i64::try_from(self.started_at.elapsed().as_millis()).expect("a short run") * self.rate / 1_000
+        i64::try_from(self.started_at.elapsed().as_millis()).expect("a short run") * self.rate
+            / 1_000
     }
 }
 
@@ -232,7 +250,8 @@ impl Clock for PodClock {
     fn sleep_until(&self, at: SteadyTime) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
         // A sleep without end would overflow.
         let left = (at.as_millis() - self.elapsed()).clamp(0, i64::from(u32::MAX));
-        let left = Duration::from_millis(u64::try_from(left * 1_000 / self.rate + 1).expect("positive"));
+        let left =
+            Duration::from_millis(u64::try_from(left * 1_000 / self.rate + 1).expect("positive"));
         Box::pin(async move {
             if at > self.steady() {
                 tokio::time::sleep(left).await;

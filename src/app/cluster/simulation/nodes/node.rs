@@ -11,8 +11,8 @@ use async_trait::async_trait;
 use fastrand::Rng;
 use futures::FutureExt as _;
 use orlog_actors::{
-    EMBEDDED_STREAM, EventSource, Limits, ProgramRegistry, ReleasedShard, RestartIntensity, Runtime,
-    RuntimeConfig, RuntimeDependencies, ShardDependencies, StreamSharing,
+    EMBEDDED_STREAM, EventSource, Limits, ProgramRegistry, ReleasedShard, RestartIntensity,
+    Runtime, RuntimeConfig, RuntimeDependencies, ShardDependencies, StreamSharing,
 };
 use orlog_bus::Bus;
 use orlog_bus::membership::Pod;
@@ -61,7 +61,9 @@ struct Host {
 
 impl Host {
     fn runtime(&self) -> &Runtime {
-        self.runtime.get().expect("the runtime starts before the controller")
+        self.runtime
+            .get()
+            .expect("the runtime starts before the controller")
     }
 
     /// Takes the store of the shard over from its log.
@@ -74,7 +76,10 @@ impl Host {
         let seed = self.servers.lock().rng.u64(..);
         let faults = if self.servers.lock().is_healed { 0 } else { 5 };
         let client = self.logs[usize::from(shard)].client();
-        self.clients.lock().unwrap_or_else(PoisonError::into_inner).push(client.clone());
+        self.clients
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(client.clone());
         let is_stopped = Arc::new(AtomicBool::new(false));
         let log = OwnerLog {
             client,
@@ -138,9 +143,21 @@ impl ShardHost for Host {
         }
         let (writer, reader) = self.open(shard, epoch, until_stopped).await?;
         self.servers.lock().claim(shard, epoch);
-        self.epochs.lock().unwrap_or_else(PoisonError::into_inner).insert(shard, epoch);
-        let slots = component_config::ranges(SHARDS).nth(usize::from(shard)).context("no such shard")?;
-        self.runtime().acquire_shard(ShardDependencies { index: shard, slots, writer, reader }).await?;
+        self.epochs
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .insert(shard, epoch);
+        let slots = component_config::ranges(SHARDS)
+            .nth(usize::from(shard))
+            .context("no such shard")?;
+        self.runtime()
+            .acquire_shard(ShardDependencies {
+                index: shard,
+                slots,
+                writer,
+                reader,
+            })
+            .await?;
         Ok(())
     }
 
@@ -168,7 +185,10 @@ impl ShardHost for Host {
     }
 
     fn abort(&self, reason: &str) {
-        self.servers.lock().violations.push(format!("{} aborted: {reason}", self.name));
+        self.servers
+            .lock()
+            .violations
+            .push(format!("{} aborted: {reason}", self.name));
     }
 }
 
@@ -188,15 +208,26 @@ impl SimNode {
             let mut state = world.servers.lock();
             (Uuid::from_u128(state.rng.u128(..)), state.rng.u64(..))
         };
-        let cluster = ClusterConfig { mode: ClusterMode::Leases, lease_ttl: TTL, ..ClusterConfig::default() };
+        let cluster = ClusterConfig {
+            mode: ClusterMode::Leases,
+            lease_ttl: TTL,
+            ..ClusterConfig::default()
+        };
         let host = Arc::new(Host {
             servers: Arc::clone(&world.servers),
             logs: Arc::clone(&world.logs),
             clients: Mutex::default(),
             process: format!("{name}-{incarnation}"),
             name: name.to_owned(),
-            dir: world.home.path().join(format!("{name}-{}", world.power_failures)),
-            config: Config { cluster, shards: SHARDS, ..Config::default() },
+            dir: world
+                .home
+                .path()
+                .join(format!("{name}-{}", world.power_failures)),
+            config: Config {
+                cluster,
+                shards: SHARDS,
+                ..Config::default()
+            },
             opening: Arc::clone(&world.opening),
             link: Arc::clone(&world.links[name]),
             epochs: Epochs::default(),
@@ -204,7 +235,10 @@ impl SimNode {
             defect: world.defect,
         });
         let runtime = start_runtime(world, &host, clock, seed).await;
-        assert!(host.runtime.set(runtime).is_ok(), "this is the only runtime of the process");
+        assert!(
+            host.runtime.set(runtime).is_ok(),
+            "this is the only runtime of the process"
+        );
         let connection = Connection::open(&world.servers, name);
         let watcher = tokio::spawn(Arc::clone(&connection).watch());
         let (orders, ordered) = watch::channel(ControllerCommand::Run);
@@ -219,7 +253,13 @@ impl SimNode {
         let shard_host: Arc<dyn ShardHost> = Arc::<Host>::clone(&host);
         let controller = ShardController::new(&shard_host, connection, me, ordered, status);
         let controller = tokio::spawn(controller.run());
-        Self { host, clock: Arc::clone(clock), orders, controller, watcher }
+        Self {
+            host,
+            clock: Arc::clone(clock),
+            orders,
+            controller,
+            watcher,
+        }
     }
 
     /// Ends the process at once: nothing is flushed.
@@ -230,7 +270,12 @@ impl SimNode {
         let runtime = self.host.runtime();
         runtime.root().kill();
         runtime.ended().await;
-        for client in &*self.host.clients.lock().unwrap_or_else(PoisonError::into_inner) {
+        for client in &*self
+            .host
+            .clients
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+        {
             client.end_process();
         }
     }
@@ -240,7 +285,9 @@ impl SimNode {
         self.orders.send_replace(ControllerCommand::Leave);
         let started_at = RealInstant::now();
         let has_left = loop {
-            let has_left = tokio::time::timeout(TTL * 20, &mut self.controller).await.is_ok();
+            let has_left = tokio::time::timeout(TTL * 20, &mut self.controller)
+                .await
+                .is_ok();
             if has_left || started_at.elapsed() > REAL_LIMIT {
                 break has_left;
             }
@@ -252,7 +299,11 @@ impl SimNode {
         self.controller.abort();
         self.watcher.abort();
         if let Err(error) = self.host.runtime().stop().await {
-            self.host.servers.lock().violations.push(format!("{} does not stop: {error}", self.host.name));
+            self.host
+                .servers
+                .lock()
+                .violations
+                .push(format!("{} does not stop: {error}", self.host.name));
         }
     }
 
@@ -268,7 +319,12 @@ impl SimNode {
     /// Returns the shards that run here, for messages.
     pub(super) fn state(&self) -> String {
         let runtime = self.host.runtime();
-        format!("{}: shards {:?}, {:?}", self.host.name, runtime.owned_shards(), runtime.health())
+        format!(
+            "{}: shards {:?}, {:?}",
+            self.host.name,
+            runtime.owned_shards(),
+            runtime.health()
+        )
     }
 
     /// Returns whether the actors have ended without a request.
@@ -277,10 +333,21 @@ impl SimNode {
     }
 }
 
-async fn start_runtime(world: &World, host: &Arc<Host>, clock: &Arc<PodClock>, seed: u64) -> Runtime {
+async fn start_runtime(
+    world: &World,
+    host: &Arc<Host>,
+    clock: &Arc<PodClock>,
+    seed: u64,
+) -> Runtime {
     let clock = Arc::<PodClock>::clone(clock) as Arc<dyn Clock>;
     let embedded: Arc<dyn Bus> = Arc::<orlog_bus::embedded::Embedded>::clone(&world.bus);
-    let faults = Faults { lost_responses: 5, lost_acks: 0, duplicates: 10, delays: 10, signing_panics: 0 };
+    let faults = Faults {
+        lost_responses: 5,
+        lost_acks: 0,
+        duplicates: 10,
+        delays: 10,
+        signing_panics: 0,
+    };
     let bus: Arc<dyn Bus> = Arc::new(PodBus {
         inner: FaultyBus::new(embedded, faults, seed),
         link: Arc::clone(&host.link),
@@ -288,12 +355,17 @@ async fn start_runtime(world: &World, host: &Arc<Host>, clock: &Arc<PodClock>, s
         process: host.process.clone(),
     });
     let observer: Arc<dyn EffectObserver> = Arc::new(NoopObserver);
-    let catalog = Catalog::new(pod_upstreams(world, host), &clock, &observer).expect("a valid catalog");
+    let catalog =
+        Catalog::new(pod_upstreams(world, host), &clock, &observer).expect("a valid catalog");
     let sharing = (world.defect != NodeDefect::FailsWithTheBus).then(StreamSharing::default);
     let source = EventSource {
         name: EMBEDDED_STREAM.to_owned(),
         bus: Arc::clone(&bus),
-        kinds: vec![SubjectKind::Aggregate, SubjectKind::WorkflowEvent, SubjectKind::Workflow],
+        kinds: vec![
+            SubjectKind::Aggregate,
+            SubjectKind::WorkflowEvent,
+            SubjectKind::Workflow,
+        ],
         sharing,
         authority: None,
     };
@@ -304,31 +376,48 @@ async fn start_runtime(world: &World, host: &Arc<Host>, clock: &Arc<PodClock>, s
         programs: Arc::new(ProgramRegistry::new(programs())),
         clock,
         shards: Vec::new(),
-        dead_letter_encoder: Arc::new(|letter| serde_json::json!({ "id": letter.id, "node": letter.node })),
+        dead_letter_encoder: Arc::new(
+            |letter| serde_json::json!({ "id": letter.id, "node": letter.node }),
+        ),
         observer: None,
         tracer: None,
     };
     let config = RuntimeConfig {
         node: host.name.clone(),
-        limits: Limits { max_live_instances: 8, max_group_commit: 16, ..Limits::default() },
+        limits: Limits {
+            max_live_instances: 8,
+            max_group_commit: 16,
+            ..Limits::default()
+        },
         // No fault of this simulation may restart a shard.
-        intensity: RestartIntensity { max_restarts: 0, ..RestartIntensity::default() },
+        intensity: RestartIntensity {
+            max_restarts: 0,
+            ..RestartIntensity::default()
+        },
         slots: slots(),
         publishes_results: true,
         ..RuntimeConfig::default()
     };
-    Runtime::start(dependencies, config).await.expect("the runtime starts")
+    Runtime::start(dependencies, config)
+        .await
+        .expect("the runtime starts")
 }
 
 /// Returns the upstreams as this process reaches them: each attempt is checked and recorded. The tenants have
 /// upstreams of their own, and share the gateway.
 fn pod_upstreams(world: &World, host: &Host) -> Vec<Upstream> {
-    let (servers, epochs, name) = (Arc::clone(&host.servers), Arc::clone(&host.epochs), host.name.clone());
+    let (servers, epochs, name) = (
+        Arc::clone(&host.servers),
+        Arc::clone(&host.epochs),
+        host.name.clone(),
+    );
     let check = move |instance: &InstanceKey, key| {
         let shard = component_config::shard_of(slots().slot_of(instance), SHARDS);
         let epochs = epochs.lock().unwrap_or_else(PoisonError::into_inner);
         let epoch = epochs.get(&shard).copied().unwrap_or_default();
-        servers.lock().perform(shard, &format!("{key}"), &name, epoch);
+        servers
+            .lock()
+            .perform(shard, &format!("{key}"), &name, epoch);
     };
     let (gateways, effects): (Vec<_>, Vec<_>) = world
         .upstreams
@@ -337,7 +426,10 @@ fn pod_upstreams(world: &World, host: &Host) -> Vec<Upstream> {
         .into_iter()
         .partition(|upstream| upstream.scope == UpstreamScope::Commands);
     let of_tenant = |tenant: &TenantId| {
-        let named = |upstream: Upstream| Upstream { name: format!("{tenant}-{}", upstream.name), ..upstream };
+        let named = |upstream: Upstream| Upstream {
+            name: format!("{tenant}-{}", upstream.name),
+            ..upstream
+        };
         let tenants = Some([tenant.clone()].into());
         effects
             .iter()
@@ -345,7 +437,10 @@ fn pod_upstreams(world: &World, host: &Host) -> Vec<Upstream> {
             .map(|upstream| named(upstream).for_tenants(tenants.clone()))
             .collect::<Vec<_>>()
     };
-    gateways.into_iter().chain(TENANTS.iter().flat_map(|name| of_tenant(&tenant(name)))).collect()
+    gateways
+        .into_iter()
+        .chain(TENANTS.iter().flat_map(|name| of_tenant(&tenant(name))))
+        .collect()
 }
 
 pub(super) fn store_options() -> StoreOptions {

@@ -92,17 +92,23 @@ fn read(kind: &PgTypeInfo, bytes: &[u8]) -> Result<Value, BoxDynError> {
         "JSON" => serde_json::from_slice(bytes)?,
         "JSONB" => serde_json::from_slice(bytes.get(1..).ok_or("an empty jsonb")?)?,
         "BYTEA" => Value::from(BASE64_STANDARD.encode(bytes)),
-        "TIMESTAMPTZ" => {
-            moment(bytes, |since| Ok(Timestamp::from_second(EPOCH)?.checked_add(since)?.to_string()))?
-        }
+        "TIMESTAMPTZ" => moment(bytes, |since| {
+            Ok(Timestamp::from_second(EPOCH)?
+                .checked_add(since)?
+                .to_string())
+        })?,
         "TIMESTAMP" => moment(bytes, |since| {
-            Ok(DateTime::constant(2000, 1, 1, 0, 0, 0, 0).checked_add(since)?.to_string())
+            Ok(DateTime::constant(2000, 1, 1, 0, 0, 0, 0)
+                .checked_add(since)?
+                .to_string())
         })?,
         "DATE" => date(i32::from_be_bytes(bytes.try_into()?))?,
         "TIME" => {
             let since = SignedDuration::from_micros(i64::from_be_bytes(bytes.try_into()?));
             Value::from(
-                Time::midnight().checked_add(since).map_or_else(|_| "24:00:00".to_owned(), |t| t.to_string()),
+                Time::midnight()
+                    .checked_add(since)
+                    .map_or_else(|_| "24:00:00".to_owned(), |t| t.to_string()),
             )
         }
         "VOID" => Value::Null,
@@ -130,9 +136,9 @@ fn date(days: i32) -> Result<Value, BoxDynError> {
     Ok(Value::from(match days {
         i32::MAX => "infinity".to_owned(),
         i32::MIN => "-infinity".to_owned(),
-        days => {
-            Date::constant(2000, 1, 1).checked_add(jiff::Span::new().try_days(i64::from(days))?)?.to_string()
-        }
+        days => Date::constant(2000, 1, 1)
+            .checked_add(jiff::Span::new().try_days(i64::from(days))?)?
+            .to_string(),
     }))
 }
 
@@ -140,7 +146,9 @@ fn date(days: i32) -> Result<Value, BoxDynError> {
 /// point, the digits.
 fn numeric(bytes: &[u8]) -> Result<String, BoxDynError> {
     let int = |index: usize| -> Result<i16, BoxDynError> {
-        let int = bytes.get(index * 2..index * 2 + 2).ok_or("numeric value is truncated")?;
+        let int = bytes
+            .get(index * 2..index * 2 + 2)
+            .ok_or("numeric value is truncated")?;
         Ok(i16::from_be_bytes(int.try_into()?))
     };
     let (count, weight, scale) = (int(0)?, i32::from(int(1)?), usize::try_from(int(3)?)?);
@@ -186,13 +194,21 @@ fn array(element: &PgTypeInfo, bytes: &[u8]) -> Result<Value, BoxDynError> {
         lengths.push(usize::try_from(take(&mut rest)?)?);
         take(&mut rest)?;
     }
-    if lengths.is_empty() { Ok(Value::Array(Vec::new())) } else { nested(element, &lengths, &mut rest) }
+    if lengths.is_empty() {
+        Ok(Value::Array(Vec::new()))
+    } else {
+        nested(element, &lengths, &mut rest)
+    }
 }
 
 fn nested(element: &PgTypeInfo, lengths: &[usize], rest: &mut &[u8]) -> Result<Value, BoxDynError> {
     let Some((length, inner)) = lengths.split_first() else {
-        let Ok(length) = usize::try_from(take(rest)?) else { return Ok(Value::Null) };
-        let (bytes, after) = rest.split_at_checked(length).ok_or("array value is truncated")?;
+        let Ok(length) = usize::try_from(take(rest)?) else {
+            return Ok(Value::Null);
+        };
+        let (bytes, after) = rest
+            .split_at_checked(length)
+            .ok_or("array value is truncated")?;
         *rest = after;
         return read(element, bytes);
     };
@@ -200,7 +216,9 @@ fn nested(element: &PgTypeInfo, lengths: &[usize], rest: &mut &[u8]) -> Result<V
 }
 
 fn take(rest: &mut &[u8]) -> Result<i32, BoxDynError> {
-    let (int, after) = rest.split_first_chunk::<4>().ok_or("array value is truncated")?;
+    let (int, after) = rest
+        .split_first_chunk::<4>()
+        .ok_or("array value is truncated")?;
     *rest = after;
     Ok(i32::from_be_bytes(*int))
 }
@@ -215,9 +233,13 @@ pub(super) fn to_text(value: &Value, kind: &PgTypeInfo) -> Result<Option<String>
     }
     match (kind.name(), kind.kind(), value) {
         ("JSON" | "JSONB", _, value) => Ok(Some(value.to_string())),
-        (_, PgTypeKind::Array(element), Value::Array(items)) => Ok(Some(array_text(items, element)?)),
+        (_, PgTypeKind::Array(element), Value::Array(items)) => {
+            Ok(Some(array_text(items, element)?))
+        }
         ("BYTEA", _, Value::String(text)) => {
-            let bytes = BASE64_STANDARD.decode(text).map_err(|_| "bytes must be base64".to_owned())?;
+            let bytes = BASE64_STANDARD
+                .decode(text)
+                .map_err(|_| "bytes must be base64".to_owned())?;
             Ok(Some(format!("\\x{}", hex::encode(&bytes))))
         }
         _ => Ok(database::text(value)),
@@ -241,7 +263,10 @@ fn array_text(items: &[Value], element: &PgTypeInfo) -> Result<String, String> {
         Value::Array(inner) => array_text(inner, element),
         item => Ok(to_text(item, element)?.map_or_else(|| "NULL".to_owned(), |text| quoted(&text))),
     });
-    Ok(format!("{{{}}}", items.collect::<Result<Vec<_>, String>>()?.join(",")))
+    Ok(format!(
+        "{{{}}}",
+        items.collect::<Result<Vec<_>, String>>()?.join(",")
+    ))
 }
 
 fn quoted(text: &str) -> String {
