@@ -434,7 +434,7 @@ mod tests {
         check_rejected(
             "jobs.toml",
             "kind = 'script'\nread = ['films']\n[effects.'job.sh']",
-            { "effects/jobs.toml:0:0: upstream jobs: films is not an absolute path" },
+            "effects/jobs.toml:0:0: upstream jobs: films is not an absolute path",
         );
         check_rejected("Pay Me.toml", "base_url = 'http://h'", {
             "effects/Pay Me.toml:0:0: invalid upstream name \"Pay Me\": use lowercase letters, digits, - and _ only"
