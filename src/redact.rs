@@ -127,7 +127,7 @@ impl Redaction {
             for value in values {
                 // The walk replaces what it visits.
                 self.walk(&mut value.clone(), &mut Vec::new(), &mut |value| {
-                    hidden.collect(value)
+                    hidden.collect(value);
                 });
             }
         }

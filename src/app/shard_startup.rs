@@ -174,7 +174,7 @@ impl ShardStarter {
         match tokio::time::timeout(ACTIVATION_TIMEOUT, stored).await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => {
-                tracing::warn!(%error, "shard gets the newer deployment at its next start")
+                tracing::warn!(%error, "shard gets the newer deployment at its next start");
             }
             Err(_) => {
                 tracing::warn!(

@@ -236,7 +236,7 @@ fn reader_reports_a_broken_record() {
     let dir = tempfile::tempdir().unwrap();
     trail(dir.path(), 6, 1 << 20);
     edit(&FileSet::Calls.path(dir.path(), 1), |lines| {
-        lines[2] = lines[2].replace("user-0", "user-9")
+        lines[2] = lines[2].replace("user-0", "user-9");
     });
     let audit = AuditTrail::open(&options(dir.path(), 1 << 20)).unwrap();
     assert_eq!(newest(&audit).broken_at, Some(4));
@@ -261,7 +261,7 @@ fn expected_record_detects_a_removed_end() {
     trail(dir.path(), 1, 1 << 20);
     verify(dir.path(), FileSet::Calls, Some(&expected)).unwrap();
     edit(&FileSet::Calls.path(dir.path(), 1), |lines| {
-        lines.truncate(3)
+        lines.truncate(3);
     });
     assert_eq!(verified(dir.path()), Ok((1, 3)));
     let error = verify(dir.path(), FileSet::Calls, Some(&expected)).unwrap_err();

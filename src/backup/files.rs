@@ -86,9 +86,9 @@ pub(super) fn below(dir: &Path) -> Result<Vec<PathBuf>, BackupFailure> {
             let entry = entry.map_err(io_error(&dir))?;
             let is_dir = entry.file_type().map_err(io_error(&dir))?.is_dir();
             if is_dir {
-                dirs.push(entry.path())
+                dirs.push(entry.path());
             } else {
-                files.push(entry.path())
+                files.push(entry.path());
             }
         }
     }

@@ -36,7 +36,7 @@ pub fn verify(from: &Path) -> Result<Manifest, BackupFailure> {
             }
             Ok(_) => {}
             Err(BackupFailure::Io { source, .. }) => {
-                errors.push(format!("{}: {source}", file.path))
+                errors.push(format!("{}: {source}", file.path));
             }
             Err(error) => return Err(error),
         }

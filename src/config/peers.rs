@@ -100,7 +100,7 @@ mod tests {
         let peers: BTreeMap<NodeName, PeerConfig> = toml::from_str(peers).unwrap();
         let own = NodeName::new("a.example").unwrap();
         Violations::keys(|found| {
-            validate(&peers, (Some(&own), on_nats), &mut BTreeSet::new(), found)
+            validate(&peers, (Some(&own), on_nats), &mut BTreeSet::new(), found);
         })
     }
 
@@ -144,7 +144,7 @@ mod tests {
             table.extend(text.parse::<toml::Table>().unwrap());
             let identity: IdentityConfig = table.try_into().map_err(|error| error.to_string())?;
             Ok::<_, String>(Violations::keys(|found| {
-                identity.validate(is_shared, found)
+                identity.validate(is_shared, found);
             }))
         };
         assert_eq!(

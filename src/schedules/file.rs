@@ -63,13 +63,13 @@ impl ScheduleFile {
                     spec.insert("overlap".to_owned(), item.json());
                 }
                 ("overlap", _) => {
-                    problems.push(item.type_error("one of skip, queue, allow, cancel"))
+                    problems.push(item.type_error("one of skip, queue, allow, cancel"));
                 }
                 (field, Some(text)) if FIELDS.contains(&field) => {
                     spec.insert(field.to_owned(), Value::from(text));
                 }
                 (field, None) if FIELDS.contains(&field) => {
-                    problems.push(item.type_error("a text"))
+                    problems.push(item.type_error("a text"));
                 }
                 _ => problems.push(entry.unknown_field(&FIELDS)),
             }

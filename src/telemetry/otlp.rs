@@ -343,7 +343,7 @@ impl HttpClient for RuntimeClient {
         let response = sent.map_err(anyhow::Error::from).flatten();
         match &response {
             Ok(response) if response.status().is_success() => {
-                self.state.count_rejected(response.body())
+                self.state.count_rejected(response.body());
             }
             Ok(response) => self
                 .state

@@ -281,7 +281,7 @@ impl SpanExporter {
                     }
                 }
                 CommitKind::Buffered(_) => {
-                    span.attributes.push(KeyValue::new("orlog.buffered", true))
+                    span.attributes.push(KeyValue::new("orlog.buffered", true));
                 }
                 CommitKind::DeadLettered(dead_letter) => {
                     fail(span, dead_letter.reason.as_str(), "dead letter");

@@ -43,9 +43,9 @@ fn kill_one(runtime: &TestRuntime, rng: &mut Rng, killed: &mut KillCounts) {
     let victim = &actors[rng.usize(..actors.len())];
     *killed.entry(kind).or_default() += 1;
     if rng.bool() {
-        victim.kill()
+        victim.kill();
     } else {
-        victim.stop(None)
+        victim.stop(None);
     }
 }
 

@@ -138,7 +138,7 @@ async fn events_are_applied_in_order_across_actor_crashes_and_passivation() {
     setup.limits.idle_timeout = Duration::from_millis(4);
     let runtime = setup.start(&world).await;
     load(&runtime, &mut rng, 12, 60, |runtime, rng| {
-        kill_sagas(runtime, rng, 3)
+        kill_sagas(runtime, rng, 3);
     })
     .await;
     until_full(&runtime, 12, 60).await;

@@ -35,7 +35,7 @@ fn workflow(ledger: &Ledger) -> Workflow<u32, u32> {
     let task = |step: &'static str| {
         let ledger = Arc::clone(ledger);
         Recorded(Arc::new(move |context: &Context| {
-            call(&ledger, step, context)
+            call(&ledger, step, context);
         }))
     };
     Workflow::builder("parcel")

@@ -45,7 +45,7 @@ async fn trace_spans_saga_and_effect_pods() {
     let start = |role: Role, data: &'static str| {
         let (server, dir) = (&server, dirs.path(data));
         node(&dirs, &collector.url, move |config| {
-            over_nats(config, server, role, dir)
+            over_nats(config, server, role, dir);
         })
     };
     let sagas = start(Role::Saga, "data").await;

@@ -39,7 +39,7 @@ async fn ratio_zero_follows_only_sampled_parents() {
     let (collector, shop) = (Arc::new(OtlpCollector::new()), HttpUpstream::open().await);
     let dirs = Dirs::new(&[("pay", &pay(&shop))]);
     let node = node(&dirs, &collector.url, |config| {
-        config.telemetry.sample_ratio = 0.0
+        config.telemetry.sample_ratio = 0.0;
     })
     .await;
     publish(&node, "PaymentAsked", "o-1", None).await;
@@ -81,7 +81,7 @@ async fn unreachable_collector_drops_and_counts_spans() {
         .local_addr()
         .unwrap();
     let node = node(&dirs, &format!("http://{unused_address}"), |config| {
-        config.telemetry.queue_size = 4
+        config.telemetry.queue_size = 4;
     })
     .await;
     for order in 0..40 {

@@ -164,7 +164,7 @@ impl IngestLoop<'_> {
             match result {
                 Ok(()) => done.complete(),
                 Err(error) => {
-                    rejected.push((sequence, format!("cannot forward the event: {error}")))
+                    rejected.push((sequence, format!("cannot forward the event: {error}")));
                 }
             }
             None

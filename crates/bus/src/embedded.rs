@@ -296,7 +296,7 @@ impl Bus for Embedded {
         start.after = claim.cursor.load(Ordering::Relaxed);
         let (cursor, moved) = (Arc::clone(&claim.cursor), self.cursors.notifier());
         let ack_handle = AckHandle::new(cursor, max_in_flight, after.is_some(), move || {
-            moved.notify()
+            moved.notify();
         });
         let source = LogSource::new(Arc::clone(&self.log), interest);
         Ok(Box::new(SourceConsumer::new(

@@ -12,7 +12,7 @@ use crate::context::DecisionContext;
 pub(crate) fn apply_event(task: &mut Task, step: &TaskEventKind, by: Option<&str>) {
     match step {
         TaskEventKind::Claimed | TaskEventKind::Completed { .. } => {
-            task.claimed_by = by.map(str::to_owned)
+            task.claimed_by = by.map(str::to_owned);
         }
         TaskEventKind::Released => task.claimed_by = None,
         TaskEventKind::Reassigned { roles, assignee }
@@ -68,7 +68,7 @@ pub(crate) fn updates_after(
                 }
             }
             TaskChange::Close { tag } => {
-                close(context, &mut tasks, commit, |task| task.spec.tag == tag)
+                close(context, &mut tasks, commit, |task| task.spec.tag == tag);
             }
         }
     }

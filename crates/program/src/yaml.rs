@@ -188,9 +188,9 @@ fn sanitize(text: String) -> String {
     let mut short = String::new();
     for c in text.chars().take(MAX_QUOTED) {
         if is_unsafe(c) {
-            short.extend(c.escape_unicode())
+            short.extend(c.escape_unicode());
         } else {
-            short.push(c)
+            short.push(c);
         }
     }
     if text.chars().nth(MAX_QUOTED).is_some() {

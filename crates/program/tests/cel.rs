@@ -94,7 +94,7 @@ fn report(results: &[(Case, CaseResult)], all: &Count, core: &Count) {
                     .or_default() += 1;
             }
             CaseResult::Skipped(reason) => {
-                *reasons.entry(format!("skipped: {reason}")).or_default() += 1
+                *reasons.entry(format!("skipped: {reason}")).or_default() += 1;
             }
         }
     }

@@ -99,7 +99,7 @@ impl DecisionObserver for SimulationCounters {
                 self.instance_changed(seen.context.instance, commit.instance.as_deref());
             }
             Decision::Ignore { reason, .. } if matches!(seen.input, Input::Event(_)) => {
-                self.ignored(reason)
+                self.ignored(reason);
             }
             Decision::Ignore { .. } | Decision::Reject(_) => {}
         }

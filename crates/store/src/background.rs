@@ -45,14 +45,14 @@ impl Background {
         let flusher = Arc::clone(shared);
         background
             .spawn("orlog-flush", move |wake| {
-                flush::maintenance_loop(&flusher, &wake)
+                flush::maintenance_loop(&flusher, &wake);
             })
             .map_err(&io_error)?;
         if let Durability::Interval(interval) = durability {
             let (shared, disk) = (Arc::clone(shared), Arc::clone(disk));
             background
                 .spawn("orlog-sync", move |wake| {
-                    sync(&shared, &disk, interval, &wake)
+                    sync(&shared, &disk, interval, &wake);
                 })
                 .map_err(io_error)?;
         }

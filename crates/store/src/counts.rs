@@ -100,7 +100,7 @@ impl CountChanges {
 
 fn put(record: &mut RecordWriter, key: &[u8], count: u64) -> Result<(), Error> {
     record.put(KeyPresence::Unknown, Table::Count, key, |buffer| {
-        encode(buffer, &count)
+        encode(buffer, &count);
     })
 }
 

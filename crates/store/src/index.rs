@@ -89,7 +89,7 @@ impl Indexes {
             match progress {
                 Progress::Removing if is_wanted => *progress = Progress::Building(ByteBuf::new()),
                 Progress::Building(_) | Progress::Ready if !is_wanted => {
-                    *progress = Progress::Removing
+                    *progress = Progress::Removing;
                 }
                 _ => {}
             }

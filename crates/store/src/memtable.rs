@@ -150,10 +150,10 @@ impl Memtable {
         let part = |slice: &[u8]| record.slice_ref(slice);
         match op {
             RowOp::Insert(table, key, value) => {
-                self.put(table, part(key), MemtableEntry::New(part(value)))
+                self.put(table, part(key), MemtableEntry::New(part(value)));
             }
             RowOp::Put(table, key, value) => {
-                self.put(table, part(key), MemtableEntry::Put(part(value)))
+                self.put(table, part(key), MemtableEntry::Put(part(value)));
             }
             RowOp::Delete(table, key) => self.delete(table, part(key)),
         }
@@ -217,7 +217,7 @@ impl Memtable {
             for (key, entry) in &self.tables[table as usize] {
                 let put = |record: &mut RecordWriter, presence, value: &Bytes| {
                     record.put(presence, table, key, |buffer| {
-                        buffer.extend_from_slice(value)
+                        buffer.extend_from_slice(value);
                     })
                 };
                 match entry {

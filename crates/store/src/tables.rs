@@ -102,7 +102,7 @@ impl dyn Tables + '_ {
     ) -> Result<Option<R>, Error> {
         let (mut read, mut found) = (Some(read), None);
         self.get(table, key, &mut |value| {
-            found = read.take().map(|read| read(value))
+            found = read.take().map(|read| read(value));
         })?;
         Ok(found)
     }

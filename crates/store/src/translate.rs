@@ -463,21 +463,21 @@ impl<'a> ChangeTranslator<'a> {
     /// Writes a row that may replace one.
     fn put(&mut self, table: Table, key: &[u8], value: &impl Serialize) -> Result<(), Error> {
         self.record.put(KeyPresence::Unknown, table, key, |buffer| {
-            encode(buffer, value)
+            encode(buffer, value);
         })
     }
 
     /// Writes a row whose key is new.
     fn insert(&mut self, table: Table, key: &[u8], value: &impl Serialize) -> Result<(), Error> {
         self.record.put(KeyPresence::Absent, table, key, |buffer| {
-            encode(buffer, value)
+            encode(buffer, value);
         })
     }
 
     /// Writes a row whose key contains all data.
     fn put_empty(&mut self, newness: KeyPresence, table: Table, key: &[u8]) -> Result<(), Error> {
         self.record.put(newness, table, key, |buffer| {
-            buffer.extend_from_slice(EMPTY)
+            buffer.extend_from_slice(EMPTY);
         })
     }
 

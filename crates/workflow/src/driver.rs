@@ -291,7 +291,7 @@ impl<C: Checkpoint> Driver<C> {
                 warn!(%instance, %workflow, step, error = message, ?retry_in, "compensation failed");
             }
             Progress::Compensating { tasks } => {
-                info!(%instance, %workflow, tasks, "compensation starts")
+                info!(%instance, %workflow, tasks, "compensation starts");
             }
             other => debug!(%instance, %workflow, progress = ?other, "workflow progress"),
         }

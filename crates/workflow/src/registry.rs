@@ -250,7 +250,7 @@ impl TaskRegistry {
         }
         match (&step.kind, &found.function) {
             (StepKind::Task(policy), Function::Task(functions)) => {
-                check_undo(name, policy, functions)?
+                check_undo(name, policy, functions)?;
             }
             (StepKind::When { .. } | StepKind::Repeat { .. }, Function::Condition(_))
             | (StepKind::Each { .. }, Function::Each { .. })

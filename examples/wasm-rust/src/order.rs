@@ -293,7 +293,7 @@ impl Order {
         };
         match action {
             RequestedAction::Do(Step::Reserve) => {
-                transition.command(tag, "inventory.ReserveStock", &request)
+                transition.command(tag, "inventory.ReserveStock", &request);
             }
             RequestedAction::Do(Step::Charge) => {
                 transition.effect(

@@ -42,7 +42,7 @@ pub(super) async fn run(bench: &BenchArgs, mut config: Config) -> anyhow::Result
     let url = format!("http://{}", listener.local_addr()?);
     let (stop, stopped) = oneshot::channel::<()>();
     let server = tokio::spawn(api::serve(Arc::clone(&app), listener, async {
-        drop(stopped.await)
+        drop(stopped.await);
     }));
     let load = Arc::new(Load {
         http: orlog_effect::http::client().build()?,

@@ -300,7 +300,7 @@ pub(super) fn files(files: Vec<DeployFile>) -> Result<Vec<SourceFile>, Problem> 
         let name = file.name.clone();
         match source(file) {
             Ok(_) if !names.insert(name.clone()) => {
-                errors.push((index, format!("duplicate file {name:?}")))
+                errors.push((index, format!("duplicate file {name:?}")));
             }
             Ok(source) => sources.push(source),
             Err(detail) => errors.push((index, detail)),

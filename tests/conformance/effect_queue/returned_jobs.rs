@@ -156,10 +156,10 @@ async fn returned_job_is_not_in_doubt_at_the_next_delivery_to_its_worker() {
             effect_queue::decode_result(&in_time(published.recv()).await.unwrap()).unwrap();
         match result.outcome {
             WorkOutcome::Succeeded { .. } => {
-                assert!(is_executed, "job {number}, delivery {deliveries}")
+                assert!(is_executed, "job {number}, delivery {deliveries}");
             }
             WorkOutcome::TimedOut { failure } => {
-                assert!(!is_executed && failure.code == "in_doubt")
+                assert!(!is_executed && failure.code == "in_doubt");
             }
             other => panic!("{other:?}"),
         }

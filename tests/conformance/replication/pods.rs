@@ -270,7 +270,7 @@ impl Chaos {
         match self.pods[index].writer.recover() {
             Ok(()) => {}
             Err(Error::Fenced { .. } | Error::Unavailable { .. }) => {
-                drop(self.pods.swap_remove(index))
+                drop(self.pods.swap_remove(index));
             }
             Err(error) => panic!("seed {}: {error}", self.seed),
         }

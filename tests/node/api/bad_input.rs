@@ -347,7 +347,7 @@ async fn event_over_max_message_size_is_rejected() {
 #[tokio::test(flavor = "multi_thread")]
 async fn incomplete_body_times_out() {
     let node = Node::start_with(|config| {
-        config.http.request_timeout = std::time::Duration::from_millis(50)
+        config.http.request_timeout = std::time::Duration::from_millis(50);
     })
     .await;
     let pending_body =

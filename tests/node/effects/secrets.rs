@@ -32,7 +32,7 @@ impl Log {
         OnDrop(move || {
             filter
                 .reload("off")
-                .expect("the subscriber lives as long as the process")
+                .expect("the subscriber lives as long as the process");
         })
     }
 }

@@ -65,7 +65,7 @@ async fn requests_are_shared_answered_and_received_again_after_a_restart_of_the_
     // The subscription returns with the connection.
     server.restart();
     let (response, ()) = tokio::join!(ask(), async {
-        respond(next(&mut first).await, "again").await
+        respond(next(&mut first).await, "again").await;
     });
     assert_eq!(&*response.payload, b"again");
     // Another member of the group receives all requests after the first one has ended.
@@ -77,7 +77,7 @@ async fn requests_are_shared_answered_and_received_again_after_a_restart_of_the_
             .is_none()
     );
     let (response, ()) = tokio::join!(ask(), async {
-        respond(next(&mut second).await, "second").await
+        respond(next(&mut second).await, "second").await;
     });
     assert_eq!(&*response.payload, b"second");
 }

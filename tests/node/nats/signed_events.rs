@@ -321,19 +321,19 @@ async fn context_applies_events_with_a_valid_signature_of_a_member_only() {
         ),
         (
             changed("data", &|message| {
-                message.payload = r#"{"orderId":"data","total":1}"#.into()
+                message.payload = r#"{"orderId":"data","total":1}"#.into();
             }),
             "not by a known key",
         ),
         (
             changed("attribute", &|message| {
-                message.headers[3].1 = "urn:other".into()
+                message.headers[3].1 = "urn:other".into();
             }),
             "not by a known key",
         ),
         (
             changed("added", &|message| {
-                message.headers.push(("ce-extra".into(), "1".into()))
+                message.headers.push(("ce-extra".into(), "1".into()));
             }),
             "not by a known key",
         ),
@@ -350,7 +350,7 @@ async fn context_applies_events_with_a_valid_signature_of_a_member_only() {
         ),
         (
             changed("twice", &|message| {
-                message.headers.push(message.headers[5].clone())
+                message.headers.push(message.headers[5].clone());
             }),
             "several signatures",
         ),

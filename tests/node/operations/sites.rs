@@ -11,7 +11,7 @@ use crate::operations::node::Node;
 #[tokio::test(flavor = "multi_thread")]
 async fn pages_of_other_sites_command_no_node() {
     let node = Node::start(|config| {
-        config.http.allowed_hosts = vec!["orlog.example.com".parse().unwrap()]
+        config.http.allowed_hosts = vec!["orlog.example.com".parse().unwrap()];
     })
     .await;
     let http = orlog_effect::http::client().build().unwrap();

@@ -136,9 +136,9 @@ fn copied(from: &Path, to: &Path) {
     for entry in std::fs::read_dir(from).unwrap().map(Result::unwrap) {
         let (path, to) = (entry.path(), to.join(entry.file_name()));
         if path.is_dir() {
-            copied(&path, &to)
+            copied(&path, &to);
         } else {
-            std::fs::copy(path, to).map(drop).unwrap()
+            std::fs::copy(path, to).map(drop).unwrap();
         }
     }
 }

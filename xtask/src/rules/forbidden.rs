@@ -29,7 +29,7 @@ pub(crate) fn check(source: &Source) -> Vec<Violation> {
     let names = &source.names;
     let mut violations = Vec::new();
     let mut find = |rule, line, message: String| {
-        violations.push(Violation::new(rule, &source.path, line, message))
+        violations.push(Violation::new(rule, &source.path, line, message));
     };
     for line in &names.allows {
         find(&ALLOW, *line, "an `allow` attribute".to_owned());

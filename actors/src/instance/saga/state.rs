@@ -284,7 +284,7 @@ impl State {
                 });
             }
             _ if self.instance.is_none() && !commit.unbuffer.is_empty() => {
-                self.expired(&commit.unbuffer)
+                self.expired(&commit.unbuffer);
             }
             _ => {}
         }

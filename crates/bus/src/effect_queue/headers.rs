@@ -31,7 +31,7 @@ pub(super) fn event_headers(
 ) -> Headers {
     let mut headers = Headers::with_capacity(12);
     let mut put = |name: &'static str, value: CompactString| {
-        headers.push((CompactString::const_new(name), value))
+        headers.push((CompactString::const_new(name), value));
     };
     put("ce-specversion", CompactString::const_new("1.0"));
     put("ce-id", id.into());

@@ -212,7 +212,7 @@ impl ShardLog {
                 Ok(ControlFlow::Continue(())) => {}
                 Err(error) if attempts >= ATTEMPTS => return Err(error),
                 Err(error) => {
-                    tracing::debug!(%error, subject = self.subject, "restarting the log reader")
+                    tracing::debug!(%error, subject = self.subject, "restarting the log reader");
                 }
             }
             attempts = if read > before { 0 } else { attempts + 1 };

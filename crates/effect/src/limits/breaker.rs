@@ -170,7 +170,7 @@ impl Breaker {
                 }
             }
             (Phase::HalfOpen { .. }, CallHealth::Healthy) => {
-                self.change(Phase::Closed(Window::default()))
+                self.change(Phase::Closed(Window::default()));
             }
             (Phase::HalfOpen { .. }, CallHealth::Unhealthy) => self.open(now),
             (Phase::HalfOpen { probing: asked }, CallHealth::Unknown) => *asked = false,

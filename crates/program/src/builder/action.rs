@@ -107,7 +107,7 @@ impl StepAction {
     #[must_use]
     pub fn repeat_while(first: &[&str], condition: &str, max: u32) -> Self {
         Self::repeat(first, max, |repeat| {
-            repeat.while_holds = Some(condition.to_owned())
+            repeat.while_holds = Some(condition.to_owned());
         })
     }
 
@@ -116,7 +116,7 @@ impl StepAction {
     #[must_use]
     pub fn repeat_until(first: &[&str], condition: &str, max: u32) -> Self {
         Self::repeat(first, max, |repeat| {
-            repeat.until_holds = Some(condition.to_owned())
+            repeat.until_holds = Some(condition.to_owned());
         })
     }
 
@@ -300,7 +300,7 @@ impl StepAction {
     #[must_use]
     pub fn assignee(self, template: &str) -> Self {
         self.set_human("assignee", |human| {
-            human.assignee = Some(Value::from(template))
+            human.assignee = Some(Value::from(template));
         })
     }
 
@@ -326,7 +326,7 @@ impl StepAction {
     #[must_use]
     pub fn env(self, name: &str, template: Value) -> Self {
         self.set_job("env", |job, _| {
-            drop(job.env.insert(name.to_owned(), template))
+            drop(job.env.insert(name.to_owned(), template));
         })
     }
 

@@ -105,7 +105,7 @@ impl DefinitionBuilder {
     #[must_use]
     pub fn ok(self, event: &str) -> Self {
         self.on_step("ok", |step, path, findings| {
-            step.ok.extend(matcher(event, None, path, findings))
+            step.ok.extend(matcher(event, None, path, findings));
         })
     }
 
@@ -122,7 +122,7 @@ impl DefinitionBuilder {
     #[must_use]
     pub fn fail(self, event: &str) -> Self {
         self.on_step("fail", |step, path, findings| {
-            step.fail.extend(matcher(event, None, path, findings))
+            step.fail.extend(matcher(event, None, path, findings));
         })
     }
 
@@ -177,7 +177,7 @@ impl DefinitionBuilder {
     #[must_use]
     pub fn save(self, name: &str, template: Value) -> Self {
         self.on_step("save", |step, _, _| {
-            drop(step.save.insert(name.to_owned(), template))
+            drop(step.save.insert(name.to_owned(), template));
         })
     }
 
@@ -198,7 +198,7 @@ impl DefinitionBuilder {
     #[must_use]
     pub fn priority(self, priority: &str) -> Self {
         self.on_step("priority", |step, _, _| {
-            step.priority = Some(priority.to_owned())
+            step.priority = Some(priority.to_owned());
         })
     }
 

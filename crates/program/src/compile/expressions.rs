@@ -200,7 +200,7 @@ fn collect(
             .enumerate()
             .for_each(|(i, item)| collect(item, &format!("{path}[{i}]"), element, roots, literals)),
         Value::Object(fields) => fields.iter().for_each(|(key, item)| {
-            collect(item, &format!("{path}.{key}"), element, roots, literals)
+            collect(item, &format!("{path}.{key}"), element, roots, literals);
         }),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
     }

@@ -146,7 +146,7 @@ impl StepNames<'_> {
                             ));
                         }
                         Some(target) if !selected_by[target].contains(&i) => {
-                            selected_by[target].push(i)
+                            selected_by[target].push(i);
                         }
                         Some(_) | None => {}
                     }

@@ -257,7 +257,7 @@ impl<'a> Checker<'a> {
             }
             Expr::Struct(_) => self.reject(node.id, "the language does not support messages", None),
             Expr::Comprehension(comprehension) => {
-                self.comprehension(node.id, comprehension, nesting)
+                self.comprehension(node.id, comprehension, nesting);
             }
         }
     }

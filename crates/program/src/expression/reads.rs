@@ -38,9 +38,9 @@ fn collect(node: &IdedExpr, read: &mut Vec<Vec<String>>, tested: &mut Vec<Vec<St
         Expr::Ident(name) if name == Root::Event.name() && !fields.is_empty() => {
             fields.reverse();
             if is_test {
-                tested.push(fields)
+                tested.push(fields);
             } else {
-                read.push(fields)
+                read.push(fields);
             }
         }
         _ => children(at)

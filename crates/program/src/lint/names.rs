@@ -54,7 +54,7 @@ fn collect<'d>(definition: &'d Definition, names: &mut BTreeMap<(&'static str, &
         for (path, matchers) in matchers(i, step) {
             let matchers = matchers.iter().enumerate();
             matchers.for_each(|(n, matcher)| {
-                add("event", matcher.event.as_str(), format!("{path}[{n}]"))
+                add("event", matcher.event.as_str(), format!("{path}[{n}]"));
             });
         }
     }

@@ -33,7 +33,7 @@ fn start_ready(run: &mut Execution<'_>) -> bool {
                 ready => consider(run, index, ready),
             },
             StepState::Running if saga.steps[index].foreach.is_some() => {
-                start_next_elements(run, index)
+                start_next_elements(run, index);
             }
             _ => continue,
         }

@@ -67,7 +67,7 @@ fn all(saga: &CompiledSaga, state: &State, index: usize) -> JoinState {
     for before in step.before.iter().copied() {
         match state.step_state(before) {
             StepState::Completed | StepState::Skipped => {
-                alive |= !dead_edge(saga, state, before, index)
+                alive |= !dead_edge(saga, state, before, index);
             }
             StepState::Bypassed => {}
             _ => return JoinState::Wait,

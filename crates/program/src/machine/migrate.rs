@@ -129,7 +129,7 @@ impl StateMigrator<'_> {
                 old.compensation.is_some() && self.old.done.iter().any(|at| at.step == index);
             match self.targets[index].map(|target| &self.to.steps[target]) {
                 None if active => {
-                    blocked.push(format!("step `{}` is in progress and dropped", old.id))
+                    blocked.push(format!("step `{}` is in progress and dropped", old.id));
                 }
                 None if must_compensate => {
                     blocked.push(format!(

@@ -107,7 +107,7 @@ fn waits(run: &Execution<'_>) -> Vec<Wait> {
                     waits.push(Wait::new(WaitKind::Task, run.tag_of(at, false), None));
                 }
                 StepState::ChildAwaited => {
-                    waits.push(Wait::new(WaitKind::Saga, run.tag_of(at, false), None))
+                    waits.push(Wait::new(WaitKind::Saga, run.tag_of(at, false), None));
                 }
                 StepState::Blocked | StepState::CompensationFailed
                     if run.state.phase == Phase::Stuck =>

@@ -252,7 +252,7 @@ fn keep<T, E: fmt::Display>(
         errors.push(ScheduleError {
             field: field.to_owned(),
             message: error.to_string(),
-        })
+        });
     };
     value.map_err(failed).ok()
 }

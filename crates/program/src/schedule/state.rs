@@ -304,7 +304,7 @@ impl ScheduleState {
         match self.spec.overlap {
             _ if is_idle => self.start(own, requests, due, now),
             Overlap::Allow if self.running.len() < MAX_RUNNING => {
-                self.start(own, requests, due, now)
+                self.start(own, requests, due, now);
             }
             Overlap::Queue if self.queued.is_none() => {
                 requests.notes.push(format!("queued {}", due.at));

@@ -51,10 +51,10 @@ fn violations(schema: &Value, value: &Value, at: &str) -> Vec<String> {
                 found.push(format!("{at}: not one of {rule}"));
             }
             "minimum" if value.as_u64() < rule.as_u64() => {
-                found.push(format!("{at}: less than {rule}"))
+                found.push(format!("{at}: less than {rule}"));
             }
             "maximum" if value.as_u64() > rule.as_u64() => {
-                found.push(format!("{at}: more than {rule}"))
+                found.push(format!("{at}: more than {rule}"));
             }
             "enum"
             | "minimum"

@@ -219,7 +219,7 @@ impl ShadowState {
             self.next_at = Some(now.saturating_add(pause));
             match active {
                 Some(active) if active == self.spec.candidate.hash => {
-                    self.end(ShadowStatus::Promoted)
+                    self.end(ShadowStatus::Promoted);
                 }
                 Some(active) if active != self.spec.live.hash => self.end(ShadowStatus::Superseded),
                 Some(_) | None if self.compared() >= self.spec.max_instances => {

@@ -97,14 +97,14 @@ pub(super) fn of(program_input: &ProgramInput<'_>, context: &Context<'_>) -> Vec
     };
     match program_input {
         ProgramInput::Event(event) => {
-            (input.kind, input.event) = ("event", Some(event_input(event)))
+            (input.kind, input.event) = ("event", Some(event_input(event)));
         }
         ProgramInput::WorkResult { tag, outcome } => {
             (input.kind, input.work_result) = ("workResult", Some(work_result_input(tag, outcome)));
         }
         ProgramInput::Timer { name } => (input.kind, input.timer) = ("timer", Some(Timer { name })),
         ProgramInput::Cancel { reason } => {
-            (input.kind, input.cancel) = ("cancel", Some(Cancel { reason }))
+            (input.kind, input.cancel) = ("cancel", Some(Cancel { reason }));
         }
         ProgramInput::Retry => input.kind = "retry",
         ProgramInput::Skip => input.kind = "skip",

@@ -143,7 +143,7 @@ pub(super) fn run((text, seed): &(String, u64)) -> bool {
                 load(saga.source(), "fuzz.saga.yaml").expect("its source compiles again");
             assert_eq!(reloaded.definition_ref(), saga.definition_ref());
             random_run(&mut Random::new(*seed), &saga, |state| {
-                assert!(saga.view_state(state).is_some())
+                assert!(saga.view_state(state).is_some());
             });
             true
         }

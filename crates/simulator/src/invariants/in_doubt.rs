@@ -22,7 +22,7 @@ pub(super) fn check_in_doubt(
         violations.push(Violation {
             rule: Invariant::InDoubtTaskOpened,
             message,
-        })
+        });
     };
     for tag in commit
         .work

@@ -132,9 +132,9 @@ impl WorkLedger {
         for tag in open {
             let is_optional = step_states.is_some_and(|states| !states.awaits(tag));
             if is_optional {
-                key.add_optional(("requested", tag))
+                key.add_optional(("requested", tag));
             } else {
-                key.add(("requested", tag))
+                key.add(("requested", tag));
             }
         }
         key.add_omitted(&self.completed);
@@ -334,7 +334,7 @@ impl WorkLedger {
             violations.push(Violation {
                 rule: Invariant::CompensatedInReverse,
                 message,
-            })
+            });
         };
         let other = view.after.iter().find(|(other, state)| {
             // One that is requested later in the same transition is checked then.
@@ -447,7 +447,7 @@ impl WorkLedger {
             violations.push(Violation {
                 rule: Invariant::NothingLeftOpen,
                 message,
-            })
+            });
         };
         if let Some(timer) = after.timers.first() {
             report(format!(

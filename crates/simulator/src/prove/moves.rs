@@ -306,7 +306,7 @@ impl Moves<'_> {
                     pending.failures(unawaited);
                 }
                 Some(spec) if step_states.awaits(tag.as_str()) => {
-                    self.results(&pending, &spec, moves)
+                    self.results(&pending, &spec, moves);
                 }
                 Some(spec) => self.results(&pending, &spec, unawaited),
                 None if pending.is_open => {

@@ -60,7 +60,7 @@ fn requests(
         }
         match live.request(&item.id) {
             Some(old) if old.work.label() == item.work.label() => {
-                request(tag.as_str(), old, item, found)
+                request(tag.as_str(), old, item, found);
             }
             _ => drop(one_sided.insert(tag.to_string())),
         }

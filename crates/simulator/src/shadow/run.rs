@@ -273,7 +273,7 @@ impl<'a> CandidateRun<'a> {
                 self.require(at, &Input::Control(control), live);
             }
             Input::Workflow(_) | Input::WorkResult(_) | Input::Early(_) => {
-                self.require(at, input, live)
+                self.require(at, input, live);
             }
         }
     }

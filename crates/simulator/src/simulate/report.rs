@@ -201,7 +201,7 @@ impl SimulationCounters {
             if !instance.status.is_final() {
                 let waits = report.waits.entry(key.saga.to_string()).or_default();
                 instance.waits.iter().for_each(|wait| {
-                    count(waits, &format!("{} {}", wait_label(wait.kind), wait.name))
+                    count(waits, &format!("{} {}", wait_label(wait.kind), wait.name));
                 });
             }
             let view = simulator

@@ -104,7 +104,7 @@ impl FeedWriter {
         }
         for (key, row) in rows {
             record.put(KeyPresence::Absent, Table::Feed, &key, |buffer| {
-                buffer.extend_from_slice(&row)
+                buffer.extend_from_slice(&row);
             })?;
         }
         if self.is_meta_current && trimmed.is_none() {
@@ -120,7 +120,7 @@ impl FeedWriter {
             (Some(_), _) => return Ok(()),
         };
         record.put(KeyPresence::Unknown, Table::Meta, keys::FEED, |buffer| {
-            value::encode(buffer, &start)
+            value::encode(buffer, &start);
         })
     }
 }

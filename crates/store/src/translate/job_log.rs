@@ -36,7 +36,7 @@ pub(super) fn append(
         .unwrap_or(JobLogRange { first: 1, next: 1 });
     let chunk = keys::history(row, next);
     record.put(KeyPresence::Absent, Table::JobLog, &chunk, |buffer| {
-        encode(buffer, &append.chunk)
+        encode(buffer, &append.chunk);
     })?;
     let after = next + append.chunk.lines.len() as u64;
     while first < next && after - first > append.max_lines {
@@ -52,7 +52,7 @@ pub(super) fn append(
     }
     let range = JobLogRange { first, next: after };
     record.put(KeyPresence::Unknown, Table::JobLog, &head, |buffer| {
-        encode(buffer, &range)
+        encode(buffer, &range);
     })
 }
 

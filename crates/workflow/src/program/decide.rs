@@ -43,7 +43,7 @@ impl WorkflowProgram {
             ProgramInput::Timer { .. } if machine.tick() => {}
             ProgramInput::Timer { .. } => return ignored("nothing is due"),
             ProgramInput::Cancel { .. } if phase == Phase::Running => {
-                machine.cancel_after_started()
+                machine.cancel_after_started();
             }
             ProgramInput::Cancel { .. } if is_stuck => {
                 return rejected("the instance is stuck; retry, skip or force-complete it");

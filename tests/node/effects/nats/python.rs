@@ -78,7 +78,7 @@ async fn python_worker_with_the_key_of_its_effect_verifies_commands_and_signs_re
         .parse()
         .unwrap();
     let node = node(&server, &dirs, Role::Combined, |config| {
-        config.nats.signing.keys = vec![reference]
+        config.nats.signing.keys = vec![reference];
     })
     .await;
     // The command of the documentation.

@@ -98,7 +98,7 @@ impl Mirror {
             (Some("row"), Some(id)) => match rmp_serde::from_slice::<Row>(payload) {
                 Ok(row) => self.put(row, sequence),
                 Err(error) => {
-                    tracing::error!(instance = %id, %error, "stored instance not readable")
+                    tracing::error!(instance = %id, %error, "stored instance not readable");
                 }
             },
             (Some("signal"), Some(id)) => match rmp_serde::from_slice::<Signal>(payload) {
