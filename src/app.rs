@@ -326,6 +326,7 @@ impl App {
         };
         parts.diagnose(last_sequence)
     }
+            obstacles: self.routing.obstacles(),
 
     /// Waits for the deployment, migration or replay that is in progress, and prevents the next one until the
     /// guard is dropped.

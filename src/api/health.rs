@@ -22,7 +22,7 @@ const CHECK_TIMEOUT: Duration = Duration::from_secs(2);
 /// Health of the components.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct Health {
-    /// `ok`; `degraded`: alive, but the disk is full or a flush fails; `down`.
+    /// `ok`; `degraded`: alive, but a component does not work and a restart does not help; `down`.
     status: &'static str,
     store: ComponentHealth,
     bus: ComponentHealth,
@@ -140,6 +140,12 @@ async fn bus(api: &ApiState) -> ComponentHealth {
     if let Some(lost) = lost_stream(api) {
         return ComponentHealth::degraded(format!("{}: {lost}", Code::DataLoss.as_str()));
     }
+    let failing = api.app.runtime.metrics().failing_subscriptions();
+    if failing > 0 {
+        let message =
+            format!("{failing} subscriptions to streams fail; the log contains the reason");
+        return ComponentHealth::degraded(message);
+    }
     if let Some(failure) = api.app.bus.publish_failure() {
         return ComponentHealth::degraded(format!("the last publish failed: {failure}"));
     }
@@ -175,10 +181,13 @@ fn shards(api: &ApiState) -> ComponentHealth {
     if !api.app.workers_running() {
         return ComponentHealth::down("too many restarts of the workers");
     }
-    if api.app.runtime.health().is_running {
-        ComponentHealth::ok()
-    } else {
-        ComponentHealth::down("a shard is restarting")
+    if !api.app.runtime.health().is_running {
+        return ComponentHealth::down("a shard is restarting");
+    }
+    // The node retries; a restart does not help against servers, logs and other processes.
+    match api.app.routing.obstacles().summary() {
+        Some(obstacle) => ComponentHealth::degraded(obstacle),
+        None => ComponentHealth::ok(),
     }
 }
 
@@ -208,6 +217,9 @@ pub(crate) async fn ready(api: ApiState) -> Result<Json<ReadyResponse>, Problem>
     }
     if !health.is_running {
         return Err(Problem::new(Code::Unavailable, "a shard is restarting"));
+    }
+    if let Some(obstacle) = api.app.routing.obstacles().summary() {
+        return Err(Problem::new(Code::Unavailable, obstacle));
     }
     if let Some(lost) = lost_stream(&api) {
         return Err(Problem::new(Code::DataLoss, lost));

@@ -21,7 +21,7 @@ use tokio::task::JoinHandle;
 
 use super::transport::with_startup_retry;
 use crate::config::Config;
-use controller::{ControllerCommand, ShardController};
+use controller::{ControllerCommand, ControllerStatus, ShardController};
 pub(crate) use host::ShardHost;
 
 /// Cluster state for `/info`: pods and shards.
@@ -36,6 +36,12 @@ pub struct ClusterInfo {
     pub other_node_keys: Vec<String>,
     /// Owner of each shard; `None`: the shard has no owner at this moment.
     pub shards: BTreeMap<u16, Option<String>>,
+    /// Why this pod has no lease and runs no shard; absent while it has one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lease_failure: Option<String>,
+    /// Shards that are assigned to this pod and that it cannot start, with the reason.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub failing_shards: BTreeMap<u16, String>,
 }
 
 /// State of a pod.
@@ -47,6 +53,30 @@ pub struct PodInfo {
     pub draining: bool,
 }
 
+/// Why a node does not run the shards that it should run.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ShardObstacles {
+    /// Why the pod has no lease; `None`: it has one, or needs none.
+    pub(crate) lease: Option<String>,
+    /// Shards that the node cannot run, with the reason.
+    pub(crate) shards: BTreeMap<u16, String>,
+}
+
+impl ShardObstacles {
+    /// Returns the obstacles as one sentence; `None` if there are none.
+    pub(crate) fn summary(&self) -> Option<String> {
+        if let Some(reason) = &self.lease {
+            return Some(format!("this pod has no lease and runs no shard: {reason}"));
+        }
+        let (shard, reason) = self.shards.first_key_value()?;
+        let others = match self.shards.len() - 1 {
+            0 => String::new(),
+            count => format!(" (and {count} more)"),
+        };
+        Some(format!("shard {shard}{others} does not run: {reason}"))
+    }
+}
+
 /// Membership of this pod in the cluster.
 pub(crate) struct Cluster {
     membership: Arc<dyn Membership>,
@@ -55,8 +85,7 @@ pub(crate) struct Cluster {
     own_keys: Vec<String>,
     shards: u16,
     orders: watch::Sender<ControllerCommand>,
-    /// Number of local shards, and whether another pod can acquire any of them.
-    rest: watch::Receiver<controller::HandoverStatus>,
+    status: watch::Receiver<ControllerStatus>,
     keeper: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -79,7 +108,7 @@ impl Cluster {
         let membership: Arc<dyn Membership> =
             Arc::new(leases.context("the leases cannot be opened")?);
         let (orders, ordered) = watch::channel(ControllerCommand::Run);
-        let (status_sender, handover) = watch::channel(controller::HandoverStatus::default());
+        let (status_sender, status) = watch::channel(ControllerStatus::default());
         let me = me(config, node_keys);
         tokio::spawn(node_keys::report(me.clone(), membership.view()));
         let own_keys = me.node_keys.clone();
@@ -97,7 +126,7 @@ impl Cluster {
             own_keys,
             shards,
             orders,
-            rest: handover,
+            status,
             keeper: shard_controller,
         })
     }
@@ -115,6 +144,15 @@ impl Cluster {
                 .is_some_and(|pod| pod.name == self.name)
         };
         (0..self.shards).filter(is_own).collect()
+    }
+
+    /// Returns why this pod does not run the shards that it should run.
+    pub(crate) fn obstacles(&self) -> ShardObstacles {
+        let status = self.status.borrow();
+        ShardObstacles {
+            lease: status.lease_failure.clone(),
+            shards: status.start_failures.clone(),
+        }
     }
 
     /// Returns the other live pods.
@@ -135,8 +173,8 @@ impl Cluster {
     /// elapsed.
     pub(crate) async fn drain(&self, deadline: Duration) {
         self.orders.send_replace(ControllerCommand::HandOver);
-        let mut handover = self.rest.clone();
-        let over = handover.wait_for(|handover| handover.is_complete());
+        let mut status = self.status.clone();
+        let over = status.wait_for(|status| status.handover.is_complete());
         drop(tokio::time::timeout(deadline, over).await);
     }
 
@@ -152,6 +190,7 @@ impl Cluster {
     /// Returns the cluster state.
     pub(crate) fn info(&self) -> ClusterInfo {
         let view = self.view();
+        let status = self.status.borrow().clone();
         let pod = |pod: &Pod| {
             (
                 pod.name.clone(),
@@ -170,6 +209,8 @@ impl Cluster {
             shards: (0..self.shards)
                 .map(|shard| (shard, view.owner_of(shard).map(|pod| pod.name.clone())))
                 .collect(),
+            lease_failure: status.lease_failure,
+            failing_shards: status.start_failures,
         }
     }
 }

@@ -7,7 +7,7 @@ use orlog_actors::Runtime;
 use orlog_bus::membership::Pod;
 use orlog_model::{InstanceKey, Slot, SlotAssigner, TenantId};
 
-use super::cluster::Cluster;
+use super::cluster::{Cluster, ShardObstacles};
 use super::component_config;
 use super::services::{Parts, shard_host};
 use crate::config::{ClusterMode, Config};
@@ -62,6 +62,28 @@ impl Routing {
             .as_ref()
             .map(Cluster::leased_shards)
             .unwrap_or_default()
+    }
+
+    /// Returns why this node does not run the shards that it should run.
+    #[must_use]
+    pub(crate) fn obstacles(&self) -> ShardObstacles {
+        if let Some(cluster) = &self.cluster {
+            return cluster.obstacles();
+        }
+        if !self.config.role.runs_sagas() {
+            return ShardObstacles::default();
+        }
+        // Without a cluster, a shard ends only if another process takes over its log.
+        let owned = self.runtime.owned_shards();
+        let reason = "another process has taken over its replicated log; run one node on these logs, or set cluster.mode = \"leases\"";
+        let shards = (0..self.config.shards)
+            .filter(|shard| !owned.contains(shard))
+            .map(|shard| (shard, reason.to_owned()))
+            .collect();
+        ShardObstacles {
+            lease: None,
+            shards,
+        }
     }
 
     /// Returns the other live pods.

@@ -10,7 +10,7 @@ use orlog_store::Reader;
 
 use super::incidents::{incidents, slow_disk};
 use super::trends::{Trend, WINDOW};
-use crate::app::cluster::ClusterInfo;
+use crate::app::cluster::{ClusterInfo, ShardObstacles};
 use crate::backup::free_bytes;
 use crate::config::{BusKind, Config};
 use crate::doctor::check::CheckResult;
@@ -46,6 +46,7 @@ pub(crate) struct NodeParts<'a> {
     pub(crate) runtime: &'a Runtime,
     pub(crate) catalog: &'a Catalog,
     pub(crate) cluster: Option<ClusterInfo>,
+    pub(crate) obstacles: ShardObstacles,
     pub(crate) trend: Trend,
     pub(crate) limits: DiagnosisLimits,
     pub(crate) now: Timestamp,
@@ -56,7 +57,9 @@ impl NodeParts<'_> {
     pub(crate) fn diagnose(&self, last_sequence: Option<u64>) -> Vec<CheckResult> {
         let mut findings = vec![self.state()];
         findings.extend(self.lost_streams());
+        findings.extend(self.failing_subscriptions());
         findings.extend(self.lease());
+        findings.extend(self.failing_shards());
         findings.extend(self.node_keys());
         findings.extend(self.breakers());
         let mut work_waits = false;
@@ -100,23 +103,37 @@ impl NodeParts<'_> {
         }
     }
 
-    /// Reports that the pod cannot renew its lease.
+    /// Reports that the pod cannot renew its lease, or does not receive the state of the cluster.
     fn lease(&self) -> Option<CheckResult> {
         let is_stale = self
             .cluster
             .as_ref()
             .is_some_and(|cluster| !cluster.current);
-        is_stale.then(|| {
-            let found = format!(
-                "{} cannot renew its lease on NATS and runs no shards until it can",
-                self.config.node_name()
-            );
-            CheckResult::error(
-                "cluster",
-                found,
-                "restore the NATS servers, or the network to them",
-            )
-        })
+        let node = self.config.node_name();
+        let found = match &self.obstacles.lease {
+            Some(reason) => format!(
+                "{node} cannot renew its lease on NATS and runs no shards until it can: {reason}"
+            ),
+            None if is_stale => {
+                format!(
+                    "{node} cannot read the state of the cluster and acquires no shards until it can"
+                )
+            }
+            None => return None,
+        };
+        let remedy = "restore the NATS servers, or the network to them (docs/runbooks/shard-without-owner.md)";
+        Some(CheckResult::error("cluster", found, remedy))
+    }
+
+    /// Reports the shards that this node should run and cannot.
+    fn failing_shards(&self) -> Vec<CheckResult> {
+        let finding = |(shard, reason): (&u16, &String)| {
+            let found = format!("the shard does not run: {reason}");
+            let remedy =
+                "remove the cause; the node retries (docs/runbooks/shard-without-owner.md)";
+            CheckResult::error(&format!("shard {shard}"), found, remedy)
+        };
+        self.obstacles.shards.iter().map(finding).collect()
     }
 
     /// Reports pods with other keys of the node.
@@ -155,6 +172,15 @@ impl NodeParts<'_> {
             .into_iter()
             .map(finding)
             .collect()
+    }
+
+    fn failing_subscriptions(&self) -> Option<CheckResult> {
+        let count = self.runtime.metrics().failing_subscriptions();
+        (count > 0).then(|| {
+            let found = format!("{count} subscriptions to streams fail; their events wait");
+            let remedy = "the log contains the reason (docs/runbooks/subscription-fails.md)";
+            CheckResult::error("streams", found, remedy)
+        })
     }
 
     fn breakers(&self) -> Vec<CheckResult> {

@@ -11,6 +11,7 @@ mod faults;
 mod flows;
 mod messages;
 mod node_keys;
+mod obstacles;
 mod orders;
 pub(crate) mod pods;
 pub(crate) mod proxy;

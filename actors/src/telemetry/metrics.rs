@@ -280,6 +280,12 @@ impl Metrics {
         self.quarantined_instances.get()
     }
 
+    /// Returns the number of subscriptions to streams that fail and are retried.
+    #[must_use]
+    pub fn failing_subscriptions(&self) -> i64 {
+        self.subscriptions_failing.get()
+    }
+
     /// Returns the number of instances with an actor.
     #[must_use]
     pub fn live_instances(&self) -> i64 {

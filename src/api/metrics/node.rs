@@ -52,6 +52,10 @@ pub(super) fn register(app: &App, bus: BusMetrics<'_>, registry: &mut MetricsReg
             .filter(|shard| !here.contains(shard))
             .count();
         registry.register("shards_leased_not_running", int_gauge(idle as u64));
+        let obstacles = app.routing.obstacles();
+        registry.register("shards_failing", int_gauge(obstacles.shards.len() as u64));
+        let has_lease = u64::from(obstacles.lease.is_none());
+        registry.register("pod_lease_held", int_gauge(has_lease));
     }
     if app.audit.dir().is_some() {
         registry.register("audit_trail_bytes", int_gauge(app.audit.bytes()));

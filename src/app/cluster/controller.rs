@@ -22,7 +22,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior};
 
 use super::host::{ShardHost, placement_policy};
-use super::shard_move::{MoveResult, release, release_lease, take};
+use super::shard_move::{MoveResult, Obstacle, release, release_lease, take};
 
 /// Delay before a failed acquisition is retried.
 const RETRY: Duration = Duration::from_millis(250);
@@ -53,6 +53,18 @@ impl HandoverStatus {
     }
 }
 
+/// State of the shards of this pod, for the health of the node.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct ControllerStatus {
+    pub(super) handover: HandoverStatus,
+    /// Why this pod has no lease and runs no shard; `None` while it has one, and before its first
+    /// heartbeat ends.
+    pub(super) lease_failure: Option<String>,
+    /// Shards that placement assigns to this pod and that it cannot start, each with the failure of
+    /// the last start.
+    pub(super) start_failures: BTreeMap<u16, String>,
+}
+
 /// Heartbeat with its result; `false`: another process uses this node name.
 struct Heartbeat {
     started_at: Instant,
@@ -74,6 +86,10 @@ pub(super) struct ShardController {
     /// Stop requests of shards: end the requests of a shard to its replicated log.
     stops: BTreeMap<u16, watch::Sender<bool>>,
     retry: BTreeMap<u16, Instant>,
+    /// Shards that did not start, each with the failure of the last start.
+    start_failures: BTreeMap<u16, String>,
+    /// Failure of the last heartbeat, or the end of the lease without one.
+    lease_failure: Option<String>,
     /// End of the lease; `None`: this pod has none.
     lease_end: Option<Instant>,
     /// The end of the lease as the attempts of effects see it.
@@ -81,7 +97,7 @@ pub(super) struct ShardController {
     /// The heartbeat without a response; at most one.
     heartbeats: JoinSet<Heartbeat>,
     orders: watch::Receiver<ControllerCommand>,
-    status: watch::Sender<HandoverStatus>,
+    status: watch::Sender<ControllerStatus>,
 }
 
 impl ShardController {
@@ -90,7 +106,7 @@ impl ShardController {
         membership: Arc<dyn Membership>,
         me: Pod,
         orders: watch::Receiver<ControllerCommand>,
-        status: watch::Sender<HandoverStatus>,
+        status: watch::Sender<ControllerStatus>,
     ) -> Self {
         Self {
             host: Arc::clone(host),
@@ -103,6 +119,8 @@ impl ShardController {
             moves: JoinSet::new(),
             stops: BTreeMap::new(),
             retry: BTreeMap::new(),
+            start_failures: BTreeMap::new(),
+            lease_failure: None,
             lease_end: None,
             lease: host.lease(),
             heartbeats: JoinSet::new(),
@@ -170,6 +188,7 @@ impl ShardController {
         match result {
             Ok(true) => {
                 let end = started_at + self.ttl();
+                self.lease_failure = None;
                 if self.lease_end.is_none() {
                     self.lease.begin(end);
                 } else if !self.lease.extend(end) {
@@ -182,7 +201,10 @@ impl ShardController {
             }
             Ok(false) => Ok(false),
             Err(error) => {
-                tracing::warn!(%error, "lease renewal failed; retrying");
+                if self.lease_failure.as_ref() != Some(&error) {
+                    tracing::warn!(error, "lease renewal failed; retrying");
+                }
+                self.lease_failure = Some(error);
                 Err(())
             }
         }
@@ -204,17 +226,43 @@ impl ShardController {
         let assigned = placement::assign(view, self.host.config().shards, self.rule);
         let elsewhere = |shard: &u16| assigned.get(shard).is_some_and(|pod| *pod != self.me.name);
         let claimable = !self.moving.is_empty() || self.owned.keys().any(elsewhere);
-        let here = self.owned.len() + self.moving.len();
-        self.status.send_replace(HandoverStatus {
+        self.start_failures
+            .retain(|shard, _| assigned.get(shard) == Some(&self.me.name));
+        self.publish_status(claimable);
+    }
+
+    /// Publishes the status if it has changed. `claimable`: another pod can acquire the remaining
+    /// shards.
+    fn publish_status(&self, claimable: bool) {
+        let handover = HandoverStatus {
             handing_over: self.me.draining,
-            here,
+            here: self.owned.len() + self.moving.len(),
             claimable,
+        };
+        let has_lease = self.lease_end.is_some();
+        let next = ControllerStatus {
+            handover,
+            lease_failure: self.lease_failure.clone().filter(|_| !has_lease),
+            start_failures: self.start_failures.clone(),
+        };
+        self.status.send_if_modified(|status| {
+            let is_changed = *status != next;
+            if is_changed {
+                *status = next;
+            }
+            is_changed
         });
     }
 
     /// Stops all shards after the lease has expired, because other pods may run them.
     fn suspend(&mut self) {
-        self.lease_end = None;
+        if self.lease_end.take().is_some() {
+            let ttl = self.ttl();
+            self.lease_failure
+                .get_or_insert_with(|| format!("no heartbeat has succeeded within {ttl:?}"));
+        }
+        // The shards do not start, because the pod has no lease.
+        self.start_failures.clear();
         for stop in self.stops.values() {
             stop.send_replace(true);
         }
@@ -299,23 +347,43 @@ impl ShardController {
     fn moved(&mut self, moved: MoveResult) {
         let (MoveResult::Acquired(shard, _)
         | MoveResult::NotAcquired(shard, _)
-        | MoveResult::Released(shard)) = moved;
+        | MoveResult::Released(shard)) = &moved;
+        let shard = *shard;
         self.moving.remove(&shard);
         self.retry.remove(&shard);
         match moved {
             MoveResult::Acquired(shard, lease) => {
                 self.owned.insert(shard, lease);
+                self.start_failures.remove(&shard);
                 // The lease of the pod ended during the start, and with it the log of the shard: it starts again.
                 if self.stops.get(&shard).is_some_and(|stop| *stop.borrow()) {
                     self.stop(shard, Duration::ZERO, Some(lease));
                 }
             }
-            MoveResult::NotAcquired(shard, log_epoch) => {
+            MoveResult::NotAcquired(shard, obstacle) => {
                 self.retry.insert(shard, Instant::now() + RETRY);
-                self.log_epochs
-                    .extend(log_epoch.map(|epoch| (shard, epoch)));
+                self.note_obstacle(shard, obstacle);
             }
             MoveResult::Released(_) => {}
+        }
+    }
+
+    /// Notes why a shard was not acquired. A failure that repeats is logged once.
+    fn note_obstacle(&mut self, shard: u16, obstacle: Obstacle) {
+        match obstacle {
+            Obstacle::OtherOwner => drop(self.start_failures.remove(&shard)),
+            Obstacle::LaterEpoch(epoch) => {
+                tracing::warn!(shard, epoch, "shard log has a later epoch; retrying");
+                self.log_epochs.insert(shard, epoch);
+            }
+            // Without a lease, a start in progress was stopped.
+            Obstacle::Failure(_) if self.lease_end.is_none() => {}
+            Obstacle::Failure(error) => {
+                if self.start_failures.get(&shard) != Some(&error) {
+                    tracing::error!(shard, error, "shard start failed; retrying");
+                }
+                self.start_failures.insert(shard, error);
+            }
         }
     }
 
@@ -365,6 +433,7 @@ async fn reached(end: Option<Instant>) {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Mutex;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use async_trait::async_trait;
@@ -376,10 +445,13 @@ mod tests {
 
     const SHARDS: u16 = 2;
     const TTL: Duration = Duration::from_secs(4);
+    const WAIT: Duration = Duration::from_mins(1);
 
-    /// Servers that respond to the first heartbeat only.
+    /// Servers that respond to the first heartbeats only.
     struct SilentServers {
         view: watch::Sender<Arc<ClusterView>>,
+        /// Number of heartbeats with a response.
+        responses: usize,
         started: AtomicUsize,
         ended: Arc<AtomicUsize>,
     }
@@ -401,7 +473,7 @@ mod tests {
 
         async fn announce(&self, _: &Pod) -> Result<bool, orlog_bus::Error> {
             let _ended = Ended(Arc::clone(&self.ended));
-            if self.started.fetch_add(1, Ordering::SeqCst) > 0 {
+            if self.started.fetch_add(1, Ordering::SeqCst) >= self.responses {
                 std::future::pending::<()>().await;
             }
             Ok(true)
@@ -435,6 +507,8 @@ mod tests {
         running: watch::Sender<usize>,
         /// A start lasts until it is stopped.
         is_slow: bool,
+        /// Why no shard starts.
+        failure: Mutex<Option<&'static str>>,
     }
 
     #[async_trait]
@@ -453,6 +527,9 @@ mod tests {
             _: u64,
             mut stopped: watch::Receiver<bool>,
         ) -> anyhow::Result<()> {
+            if let Some(failure) = *self.failure.lock().unwrap() {
+                anyhow::bail!(failure);
+            }
             self.running.send_modify(|running| *running += 1);
             if self.is_slow {
                 stopped.wait_for(|stopped| *stopped).await?;
@@ -486,65 +563,123 @@ mod tests {
         check_end_of_lease(true).await;
     }
 
+    /// A running controller with its host and servers.
+    struct Fixture {
+        host: Arc<CountingHost>,
+        ended_heartbeats: Arc<AtomicUsize>,
+        status: watch::Receiver<ControllerStatus>,
+        controller: tokio::task::JoinHandle<()>,
+        _orders: watch::Sender<ControllerCommand>,
+    }
+
+    impl Fixture {
+        fn start(responses: usize, is_slow: bool, failure: Option<&'static str>) -> Self {
+            let cluster = ClusterConfig {
+                mode: ClusterMode::Leases,
+                lease_ttl: TTL,
+                ..ClusterConfig::default()
+            };
+            let config = Config {
+                cluster,
+                shards: SHARDS,
+                ..Config::default()
+            };
+            let me = Pod {
+                name: "a".to_owned(),
+                incarnation: Uuid::new_v4(),
+                url: String::new(),
+                draining: false,
+                node_keys: Vec::new(),
+            };
+            let view = ClusterView {
+                pods: BTreeMap::from([(me.name.clone(), me.clone())]),
+                shards: BTreeMap::new(),
+                current: true,
+            };
+            let ended_heartbeats = Arc::new(AtomicUsize::new(0));
+            let servers = Arc::new(SilentServers {
+                view: watch::Sender::new(Arc::new(view)),
+                responses,
+                started: AtomicUsize::new(0),
+                ended: Arc::clone(&ended_heartbeats),
+            });
+            let host = Arc::new(CountingHost {
+                config,
+                running: watch::Sender::new(0),
+                is_slow,
+                failure: Mutex::new(failure),
+            });
+            let (orders, ordered) = watch::channel(ControllerCommand::Run);
+            let (sender, status) = watch::channel(ControllerStatus::default());
+            let shard_host: Arc<dyn ShardHost> = Arc::<CountingHost>::clone(&host);
+            let controller = ShardController::new(&shard_host, servers, me, ordered, sender);
+            Self {
+                host,
+                ended_heartbeats,
+                status,
+                controller: tokio::spawn(controller.run()),
+                _orders: orders,
+            }
+        }
+
+        async fn until_running(&self, count: usize) {
+            let mut running = self.host.running.subscribe();
+            let reached = running.wait_for(|running| *running == count);
+            tokio::time::timeout(WAIT, reached)
+                .await
+                .expect("the shards start or stop")
+                .expect("the host is alive");
+        }
+
+        async fn until_status(&mut self, is_reached: impl FnMut(&ControllerStatus) -> bool) {
+            tokio::time::timeout(WAIT, self.status.wait_for(is_reached))
+                .await
+                .expect("the status changes")
+                .expect("the controller is alive");
+        }
+    }
+
     async fn check_end_of_lease(is_slow: bool) {
-        let cluster = ClusterConfig {
-            mode: ClusterMode::Leases,
-            lease_ttl: TTL,
-            ..ClusterConfig::default()
-        };
-        let config = Config {
-            cluster,
-            shards: SHARDS,
-            ..Config::default()
-        };
-        let me = Pod {
-            name: "a".to_owned(),
-            incarnation: Uuid::new_v4(),
-            url: String::new(),
-            draining: false,
-            node_keys: Vec::new(),
-        };
-        let pods = BTreeMap::from([(me.name.clone(), me.clone())]);
-        let view = Arc::new(ClusterView {
-            pods,
-            shards: BTreeMap::new(),
-            current: true,
-        });
-        let ended = Arc::new(AtomicUsize::new(0));
-        let (view, started) = (watch::Sender::new(view), AtomicUsize::new(0));
-        let servers = Arc::new(SilentServers {
-            view,
-            started,
-            ended: Arc::clone(&ended),
-        });
-        let counting = Arc::new(CountingHost {
-            config,
-            running: watch::Sender::new(0),
-            is_slow,
-        });
-        let host: Arc<dyn ShardHost> = Arc::<CountingHost>::clone(&counting);
-        let (_orders, ordered) = watch::channel(ControllerCommand::Run);
-        let (status, _) = watch::channel(HandoverStatus::default());
-        let controller =
-            tokio::spawn(ShardController::new(&host, servers, me, ordered, status).run());
-        let mut running = counting.running.subscribe();
-        let deadline = Duration::from_secs(30);
-        let all = running.wait_for(|running| *running == usize::from(SHARDS));
-        tokio::time::timeout(deadline, all)
-            .await
-            .expect("the shards start")
-            .expect("the host is alive");
-        let none = running.wait_for(|running| *running == 0);
-        tokio::time::timeout(deadline, none)
-            .await
-            .expect("the shards stop")
-            .expect("the host is alive");
+        let fixture = Fixture::start(1, is_slow, None);
+        fixture.until_running(usize::from(SHARDS)).await;
+        fixture.until_running(0).await;
         // The first heartbeat succeeded, the second one timed out, and the third one still waits.
-        let ended = ended.load(Ordering::SeqCst);
+        let ended = fixture.ended_heartbeats.load(Ordering::SeqCst);
         assert!(
             ended <= 2,
             "the shards stopped only after heartbeat {ended} ended"
         );
-        controller.abort();
+        fixture.controller.abort();
+    }
+
+    /// Requirements: R16.
+    #[tokio::test]
+    async fn status_contains_why_a_shard_does_not_start_until_it_runs() {
+        let mut fixture = Fixture::start(usize::MAX, false, Some("the log is full"));
+        let has_failures = |status: &ControllerStatus| {
+            let failures: Vec<&str> = status.start_failures.values().map(String::as_str).collect();
+            failures == ["the log is full"; SHARDS as usize]
+        };
+        fixture.until_status(has_failures).await;
+        *fixture.host.failure.lock().unwrap() = None;
+        fixture
+            .until_status(|status| status.start_failures.is_empty())
+            .await;
+        fixture.until_running(usize::from(SHARDS)).await;
+        fixture.controller.abort();
+    }
+
+    /// Requirements: R16.
+    #[tokio::test]
+    async fn status_contains_why_the_pod_has_no_lease() {
+        let mut fixture = Fixture::start(1, false, None);
+        fixture.until_running(usize::from(SHARDS)).await;
+        assert_eq!(fixture.status.borrow().lease_failure, None);
+        let is_expired = |status: &ControllerStatus| {
+            status.lease_failure.as_deref() == Some("no response within 2s")
+        };
+        fixture.until_status(is_expired).await;
+        fixture.until_running(0).await;
+        fixture.controller.abort();
     }
 }

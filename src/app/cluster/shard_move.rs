@@ -18,13 +18,22 @@ const REPORT_INTERVAL: Duration = Duration::from_secs(10);
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Result of a move.
-#[derive(Clone, Copy)]
 pub(super) enum MoveResult {
     Acquired(u16, ShardLease),
-    /// The shard runs on another pod or did not start; the next reconciliation decides. Contains the epoch
-    /// in the log of the shard, if it is later than that of the lease.
-    NotAcquired(u16, Option<u64>),
+    /// The shard does not run here; the next reconciliation decides.
+    NotAcquired(u16, Obstacle),
     Released(u16),
+}
+
+/// Why a shard was not acquired.
+pub(super) enum Obstacle {
+    /// Another pod was faster, or should own the shard.
+    OtherOwner,
+    /// The log of the shard has this epoch, which is later than that of the lease. The next lease
+    /// is later than the log.
+    LaterEpoch(u64),
+    /// The lease cannot be written, or the shard does not start.
+    Failure(String),
 }
 
 /// Acquires a shard and starts it.
@@ -40,19 +49,18 @@ pub(super) async fn take(
         REQUEST_TIMEOUT,
         membership.acquire(shard, &me, seen, log_epoch),
     );
+    let unwritten = |error: &dyn std::fmt::Display| {
+        let failure = format!("its lease cannot be written: {error}");
+        MoveResult::NotAcquired(shard, Obstacle::Failure(failure))
+    };
     let lease = match acquiring.await {
         Ok(Ok(Some(lease))) => lease,
-        Ok(Ok(None)) => return MoveResult::NotAcquired(shard, None),
-        Ok(Err(error)) => {
-            tracing::warn!(shard, %error, "shard acquisition failed; retrying");
-            return MoveResult::NotAcquired(shard, None);
-        }
-        Err(_) => {
-            tracing::warn!(shard, timeout = ?REQUEST_TIMEOUT, "shard acquisition timed out; retrying");
-            return MoveResult::NotAcquired(shard, None);
-        }
+        Ok(Ok(None)) => return MoveResult::NotAcquired(shard, Obstacle::OtherOwner),
+        Ok(Err(error)) => return unwritten(&error),
+        Err(_) => return unwritten(&format!("no response within {REQUEST_TIMEOUT:?}")),
     };
     let epoch = lease.epoch;
+
     match report_long(shard, "start", host.run_shard(shard, epoch, stopped)).await {
         Ok(()) => {
             let took_millis = u64::try_from(started_at.elapsed().as_millis()).unwrap_or(u64::MAX);
@@ -60,22 +68,19 @@ pub(super) async fn take(
             MoveResult::Acquired(shard, lease)
         }
         Err(error) => {
-            tracing::error!(
-                shard,
-                epoch,
-                error = format!("{error:#}"),
-                "shard start failed; retrying"
-            );
             // On an error the record stays, and this pod acquires the shard again.
             drop(tokio::time::timeout(REQUEST_TIMEOUT, membership.release(shard, lease)).await);
-            // The records were lost, or belong to another cluster name: the next lease is later than the log.
-            let fenced = error.downcast_ref::<StoreError>();
-            let log_epoch = fenced.and_then(|error| match error {
-                StoreError::Fenced { epoch, .. } => Some(*epoch),
-                _ => None,
-            });
-            MoveResult::NotAcquired(shard, log_epoch)
+            MoveResult::NotAcquired(shard, obstacle(&error))
         }
+    }
+}
+
+/// Returns the obstacle of a failed start.
+fn obstacle(error: &anyhow::Error) -> Obstacle {
+    match error.downcast_ref() {
+        // The records were lost, or belong to another cluster name.
+        Some(StoreError::Fenced { epoch, .. }) => Obstacle::LaterEpoch(*epoch),
+        _ => Obstacle::Failure(format!("{error:#}")),
     }
 }
 
@@ -117,7 +122,7 @@ pub(super) async fn release_lease(
         Ok(()) => tracing::info!(shard, "lease of a shard that does not run here released"),
         Err(error) => tracing::warn!(shard, error, "shard release not announced; retrying"),
     }
-    MoveResult::NotAcquired(shard, None)
+    MoveResult::NotAcquired(shard, Obstacle::OtherOwner)
 }
 
 async fn announce_release(

@@ -15,7 +15,7 @@ use uuid::Uuid;
 
 use super::servers::{Connection, Servers};
 use super::{SHARDS, TTL};
-use crate::app::cluster::controller::{ControllerCommand, HandoverStatus, ShardController};
+use crate::app::cluster::controller::{ControllerCommand, ControllerStatus, ShardController};
 use crate::app::cluster::host::ShardHost;
 use crate::config::{ClusterConfig, ClusterMode, Config};
 
@@ -229,7 +229,7 @@ impl SimPod {
         let connection = Connection::open(servers, name);
         let watcher = tokio::spawn(Arc::clone(&connection).watch());
         let (orders, ordered) = watch::channel(ControllerCommand::Run);
-        let status = watch::Sender::new(HandoverStatus::default());
+        let status = watch::Sender::new(ControllerStatus::default());
         let shard_host: Arc<dyn ShardHost> = Arc::<Host>::clone(&host);
         let controller =
             tokio::spawn(ShardController::new(&shard_host, connection, me, ordered, status).run());

@@ -30,7 +30,7 @@ use uuid::Uuid;
 
 use super::links::{Link, OwnerLog, PodBus, PodClock};
 use super::{NodeDefect, REAL_LIMIT, TENANTS, World, programs, slots, tenant};
-use crate::app::cluster::controller::{ControllerCommand, HandoverStatus, ShardController};
+use crate::app::cluster::controller::{ControllerCommand, ControllerStatus, ShardController};
 use crate::app::cluster::host::ShardHost;
 use crate::app::cluster::simulation::servers::{Connection, Servers};
 use crate::app::cluster::simulation::{SHARDS, TTL};
@@ -242,7 +242,7 @@ impl SimNode {
         let connection = Connection::open(&world.servers, name);
         let watcher = tokio::spawn(Arc::clone(&connection).watch());
         let (orders, ordered) = watch::channel(ControllerCommand::Run);
-        let status = watch::Sender::new(HandoverStatus::default());
+        let status = watch::Sender::new(ControllerStatus::default());
         let me = Pod {
             name: name.to_owned(),
             incarnation,
