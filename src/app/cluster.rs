@@ -4,6 +4,7 @@
 mod controller;
 mod host;
 mod node_keys;
+pub(super) mod record;
 mod shard_move;
 #[cfg(test)]
 mod simulation;

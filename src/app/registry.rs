@@ -8,6 +8,7 @@ use orlog_bus::nats::{Connection, NatsRegistry};
 use orlog_bus::registry::Registry;
 use orlog_store::DurablePosition;
 
+use super::cluster::record;
 use super::layout;
 use super::transport::with_startup_retry;
 use crate::access::AccessRegistry;
@@ -38,6 +39,7 @@ pub(super) async fn open(
     };
     let registry = with_startup_retry(|| async { Ok(NatsRegistry::open(connection).await?) }).await;
     let registry = registry.context("the registry of contexts and actors cannot be opened")?;
+    record::claim(config, connection, &registry).await?;
     let position = registry
         .durable_position()
         .map_or(0, |found| found.position);

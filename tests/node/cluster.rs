@@ -9,6 +9,7 @@ mod batches;
 mod contexts;
 mod faults;
 mod flows;
+mod key_rules;
 mod messages;
 mod node_keys;
 mod obstacles;

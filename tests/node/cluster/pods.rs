@@ -8,7 +8,7 @@ use std::time::Duration;
 use orlog_testkit::WAIT_TIMEOUT;
 use orlog_testkit::child_process::ChildProcess;
 use orlog_testkit::host::free_port;
-use orlog_testkit::wait::POLL_INTERVAL;
+use orlog_testkit::wait::{POLL_INTERVAL, until};
 use rustix::process::Signal;
 use serde_json::Value;
 use tempfile::TempDir;
@@ -69,6 +69,8 @@ pub(crate) struct Pods {
     pub(crate) cluster_name: String,
     /// Additional configuration of the pods.
     pub(crate) more: String,
+    /// Environment variables of the pods that start from now on.
+    pub(crate) variables: BTreeMap<String, String>,
     scheme: &'static str,
     running: BTreeMap<String, ChildProcess>,
     pub(crate) urls: Urls,
@@ -98,6 +100,7 @@ impl Pods {
             replicas,
             cluster_name,
             more,
+            variables: BTreeMap::new(),
             scheme,
             running,
             urls,
@@ -146,15 +149,7 @@ impl Pods {
     /// Starts or restarts a pod on its existing data and waits until it responds.
     pub(crate) async fn start(&mut self, name: &str) {
         let port = free_port();
-        let config = self.config(name, port).display().to_string();
-        let binary = Path::new(env!("CARGO_BIN_EXE_orlog"));
-        let variables = [("ORLOG_LOG__FORMAT".to_owned(), "json".to_owned())];
-        let process = ChildProcess::start(
-            binary,
-            &["run", "--config", &config],
-            &variables,
-            &self.log(name),
-        );
+        let process = self.run(name, port);
         let url = format!("{}://127.0.0.1:{port}", self.scheme);
         let mut look = tokio::time::interval(POLL_INTERVAL);
         while self
@@ -173,6 +168,37 @@ impl Pods {
         }
         self.running.insert(name.to_owned(), process);
         self.urls.lock().unwrap().insert(name.to_owned(), url);
+    }
+
+    fn run(&self, name: &str, port: u16) -> ChildProcess {
+        let config = self.config(name, port).display().to_string();
+        let binary = Path::new(env!("CARGO_BIN_EXE_orlog"));
+        let mut variables = self.variables.clone();
+        variables
+            .entry("ORLOG_LOG__FORMAT".to_owned())
+            .or_insert_with(|| "json".to_owned());
+        let variables: Vec<_> = variables.into_iter().collect();
+        let arguments = ["run", "--config", &config];
+        ChildProcess::start(binary, &arguments, &variables, &self.log(name))
+    }
+
+    /// Starts a pod that must not start, waits until its process has ended, and returns its log.
+    pub(crate) async fn start_rejected(&self, name: &str) -> String {
+        let process = self.run(name, free_port());
+        let label = format!("{name} does not start");
+        until(&label, async || process.has_ended().then_some(())).await;
+        self.log_contains(name)
+    }
+
+    /// Drains a pod, and waits until its process has ended.
+    pub(crate) async fn stop(&mut self, name: &str) {
+        self.drain(name);
+        let label = format!("{name} stops");
+        until(&label, async || {
+            self.running[name].has_ended().then_some(())
+        })
+        .await;
+        self.kill(name);
     }
 
     /// Starts pods and waits until every reachable pod owns a shard.

@@ -10,11 +10,14 @@ use tokio::sync::watch;
 use uuid::Uuid;
 
 use super::bucket::{Bucket, BucketView, BucketWatch, PutResult};
-use super::connection::Connection;
+use super::connection::{Connection, unavailable};
+use super::provision::find_stream;
 use super::stream_config::StreamSpec;
 use crate::Error;
 use crate::membership::{ClusterView, Membership, Pod, ShardLease, ShardOwnership};
 
+/// Maximum time until all records of a bucket are read.
+const VIEW_TIMEOUT: Duration = Duration::from_secs(5);
 /// Retention of a tombstone of an expired record.
 const TOMBSTONE_TTL: Duration = Duration::from_mins(1);
 
@@ -83,6 +86,27 @@ impl Leases {
             watch,
             announced: Mutex::default(),
         })
+    }
+
+    /// Returns the names of the live pods of a bucket; empty if the bucket does not exist.
+    ///
+    /// # Errors
+    /// If the servers do not respond or reject the request.
+    pub async fn live_pods(connection: &Connection, bucket: &str) -> Result<Vec<String>, Error> {
+        let stream = Self::plan(bucket, 1);
+        let found = find_stream(connection, stream.name()).await;
+        if found.map_err(unavailable)?.is_none() {
+            return Ok(Vec::new());
+        }
+        let watch = Bucket::open(connection, bucket).await?.watch();
+        let mut view: watch::Receiver<Arc<ClusterView>> = watch.view();
+        let current = view.wait_for(|view| view.current);
+        match tokio::time::timeout(VIEW_TIMEOUT, current).await {
+            Ok(Ok(view)) => Ok(view.pods.keys().cloned().collect()),
+            Ok(Err(_)) | Err(_) => Err(Error::Unavailable(format!(
+                "the bucket {bucket} is not read after {VIEW_TIMEOUT:?}"
+            ))),
+        }
     }
 
     fn own(&self) -> std::sync::MutexGuard<'_, Option<u64>> {

@@ -96,7 +96,11 @@ pub async fn apply(
     Ok(all)
 }
 
-async fn find_stream(connection: &Connection, name: &str) -> Result<Option<Info>, ProvisionError> {
+/// Returns the state of a stream; `None` if it does not exist.
+pub(super) async fn find_stream(
+    connection: &Connection,
+    name: &str,
+) -> Result<Option<Info>, ProvisionError> {
     match connection.jetstream.get_stream(name).await {
         Ok(stream) => Ok(Some(stream.cached_info().clone())),
         Err(error) => match error.kind() {
