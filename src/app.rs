@@ -2,6 +2,7 @@
 //!
 //! A start scans no instances, so its cost does not depend on their number.
 
+mod admitted_tenants;
 pub(crate) mod background;
 mod callers;
 mod certificates;
@@ -50,6 +51,7 @@ use crate::sagas::pages::BuiltInPages;
 use crate::telemetry::{MetricsRegistry, TelemetryHandle};
 use crate::tls::NodeTls;
 use crate::webhooks::Webhooks;
+use admitted_tenants::AdmittedTenants;
 use background::BackgroundTasks;
 use callers::Callers;
 use cluster::Cluster;
@@ -120,6 +122,8 @@ pub struct App {
     pub audit: Arc<AuditTrail>,
     /// The telemetry export.
     pub(crate) telemetry: TelemetryHandle,
+    /// The tenants that the node admits.
+    pub(crate) tenants: Arc<AdmittedTenants>,
     pub(crate) transport: Arc<Transport>,
     workers: Option<Arc<WorkerPool>>,
     drain_state: watch::Sender<bool>,
@@ -279,6 +283,7 @@ impl App {
         let identity = state.callers.peer_client.peers().identity();
         let node_keys = identity.map(NodeIdentity::key_ids).unwrap_or_default();
         let routing = Routing::join(&parts, node_keys).await?;
+        let tenants = AdmittedTenants::new(parts.config.tenants.clone());
         Ok(Arc::new(Self {
             runtime: parts.runtime,
             bus: parts.bus,
@@ -304,6 +309,7 @@ impl App {
             config_source: state.config_source,
             audit: parts.audit,
             telemetry: state.telemetry,
+            tenants: Arc::new(tenants),
             transport: parts.transport,
             workers: parts.workers,
             drain_state: watch::Sender::new(false),
@@ -320,13 +326,13 @@ impl App {
             runtime: &self.runtime,
             catalog: &self.catalog,
             cluster: self.routing.cluster.as_ref().map(Cluster::info),
+            obstacles: self.routing.obstacles(),
             trend: self.services.trends.read(),
             limits: self.services.diagnosis,
             now: self.clock.now(),
         };
         parts.diagnose(last_sequence)
     }
-            obstacles: self.routing.obstacles(),
 
     /// Waits for the deployment, migration or replay that is in progress, and prevents the next one until the
     /// guard is dropped.
@@ -416,8 +422,11 @@ impl App {
     /// Returns information about the node.
     #[must_use]
     pub fn info(&self) -> Info {
+        let reloaded = self.config_source.as_ref();
+        let limits = reloaded.map_or_else(|| self.config.limits.clone(), |source| source.limits());
         info::collect(info::InfoSources {
             config: &self.config,
+            limits,
             runtime: &self.runtime,
             catalog: &self.catalog,
             definitions: &self.definitions,

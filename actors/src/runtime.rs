@@ -2,6 +2,7 @@
 
 pub(crate) mod gauges;
 pub(crate) mod limits;
+pub(crate) mod live_limits;
 pub(crate) mod operations;
 pub(crate) mod ownership;
 
@@ -26,6 +27,7 @@ use crate::instance::mailbox::Envelope;
 use crate::instance::program_registry::ProgramRegistry;
 use crate::root::{self, RootActor};
 use crate::runtime::limits::{Limits, LimitsError};
+use crate::runtime::live_limits::LiveLimits;
 use crate::shard::committer::CommitObserver;
 use crate::shard::dead_letter_publisher::DeadLetterEncoder;
 use crate::shard::event_source::EventSource;
@@ -150,6 +152,7 @@ impl Runtime {
         let (root, ended) = started.map_err(|error| RuntimeError::Start(error.to_string()))?;
         let shared = Arc::new(ShardTemplate {
             node: config.node,
+            live_limits: Arc::new(LiveLimits::new(&config.limits)),
             limits: config.limits,
             slots: config.slots,
             accept_data_loss: config.accept_data_loss,
@@ -197,6 +200,17 @@ impl Runtime {
             .cast(ReloadCatalog(next, reply))
             .map_err(|_| ControlError::Unavailable)?;
         response.await.map_err(|_| ControlError::Unavailable)
+    }
+
+    /// Applies the limits that can change while shards run: those of instances in memory, states
+    /// and attempts.
+    ///
+    /// # Errors
+    /// If the limits contradict each other; then none is applied.
+    pub fn reload_limits(&self, limits: &Limits) -> Result<(), LimitsError> {
+        limits.check()?;
+        self.shared.live_limits.replace(limits);
+        Ok(())
     }
 
     /// Sends a control request to one instance; returns when the consequences are durable.

@@ -230,6 +230,7 @@ fn saga_dependencies(shard: &RunningShard, committer: CommitterHandle) -> SagaDe
         clock,
         node,
         limits,
+        live_limits,
         metrics,
         tracer,
         ..
@@ -243,8 +244,7 @@ fn saga_dependencies(shard: &RunningShard, committer: CommitterHandle) -> SagaDe
         programs: Arc::clone(programs),
         clock: Arc::clone(clock),
         node: node.clone(),
-        max_state_size: limits.max_state_size,
-        max_attempts_per_input: limits.max_attempts_per_input,
+        live_limits: Arc::clone(live_limits),
         history_payload_bytes: limits.history_payload_bytes,
         max_queued_inputs: limits.max_in_flight_per_instance,
         metrics: Arc::clone(metrics),

@@ -63,7 +63,7 @@ pub(crate) fn tenant(headers: &HeaderMap, api: &ApiState) -> Result<TenantId, Pr
     let tenant =
         TenantId::new(text).map_err(|error| Problem::new(Code::BadTenant, error.to_string()))?;
     tracing::Span::current().record("tenant", tenant.as_str());
-    if api.app.config.tenants.admits(&tenant) {
+    if api.app.tenants.admits(&tenant) {
         Ok(tenant)
     } else {
         let detail = format!("unknown tenant {text:?}");

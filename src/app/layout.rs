@@ -327,9 +327,10 @@ fn compare(data: &Path, found: &DataLayout, expected: &DataLayout) -> anyhow::Re
         );
     }
     if found.spread != expected.spread {
-        let (found, expected) = (&found.spread, &expected.spread);
+        let found: Vec<&str> = found.spread.iter().map(TenantId::as_str).collect();
+        let expected: Vec<&str> = expected.spread.iter().map(TenantId::as_str).collect();
         bail!(
-            "{data} was created with tenants.spread = {found:?}, configured is {expected:?}; restore the setting"
+            "{data} was created with tenants.key_sharded = {found:?}, configured is {expected:?}; restore the setting, or use another directory"
         );
     }
     Ok(())
@@ -370,6 +371,20 @@ mod tests {
             ),
             "{error}"
         );
+    }
+
+    #[test]
+    fn data_dir_with_other_key_sharded_tenants_is_rejected_with_the_key() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut config = Config {
+            data_dir: dir.path().join("data"),
+            ..Config::default()
+        };
+        DurablePositions::claim(&config, false).unwrap();
+        config.tenants.key_sharded = vec![TenantId::new("big").unwrap()];
+        let error = DurablePositions::claim(&config, false).err().unwrap();
+        let expected = "was created with tenants.key_sharded = [], configured is [\"big\"]; restore the setting, or use another directory";
+        assert!(error.to_string().contains(expected), "{error}");
     }
 
     #[test]

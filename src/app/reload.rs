@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use orlog_program::Diagnostic;
 
-use super::App;
+use super::{App, component_config};
 use crate::auth::ConfiguredKeys;
-use crate::config::NextConfig;
+use crate::config::{Config, NextConfig, TenantMode};
 use crate::definitions::change::DeployError;
 use crate::definitions::deploy::{DeployPolicy, ReloadedConfig};
 use crate::definitions::{DefinitionErrors, DeploymentPlan};
@@ -31,8 +31,9 @@ impl App {
         let alone = source.lock().await;
         let NextConfig {
             config,
-            requires_restart,
+            mut warnings,
         } = source.read().map_err(DefinitionErrors)?;
+        warnings.extend(self.late_tenants(&config));
         let invalid = |error: anyhow::Error| {
             DefinitionErrors(vec![Diagnostic::of_file(
                 "the configuration",
@@ -48,7 +49,18 @@ impl App {
         );
         let active_keys = Arc::clone(self.authenticator.signed().configured());
         let peers = Arc::clone(&self.peers);
+        let tenants = Arc::clone(&self.tenants);
+        let runtime = Arc::clone(&self.runtime);
+        let deployments = Arc::clone(&self.services.deployments);
+        let limits = component_config::runtime(&config).limits;
+        limits.check().map_err(|error| invalid(error.into()))?;
         let activate = move || {
+            tenants.replace(config.tenants.clone());
+            deployments.replace_context_limits(component_config::context_limits(&config));
+            if let Err(error) = runtime.reload_limits(&limits) {
+                // They were checked before.
+                tracing::error!(%error, "limits not reloaded");
+            }
             active.replace(webhooks);
             peers.replace(config.peers.clone());
             active_keys.replace(signer_keys);
@@ -64,11 +76,20 @@ impl App {
             .deployments
             .reload(by, policy, Some(next))
             .await?;
-        let warning =
-            |key| format!("{key} has changed in the configuration; restart the node to apply it");
-        plan.warnings
-            .extend(requires_restart.into_iter().map(warning));
+        plan.warnings.extend(warnings);
         Ok(plan)
+    }
+
+    /// Returns a warning if other tenants are admitted, but the node reads from NATS only those
+    /// with which it started.
+    fn late_tenants(&self, next: &Config) -> Option<String> {
+        let had_list = self.config.tenants.mode == TenantMode::Allowlist;
+        let is_changed = self.config.tenants.mode != next.tenants.mode
+            || self.config.tenants.allowed != next.tenants.allowed;
+        (had_list && is_changed && self.transport.connection().is_some()).then(|| {
+            "tenants applies to requests now; restart the node so that it also reads the messages of added tenants from NATS"
+                .to_owned()
+        })
     }
 }
 
@@ -79,7 +100,7 @@ mod tests {
 
     use super::super::AppOverrides;
     use super::*;
-    use crate::config::{Config, ConfigSource, Layers};
+    use crate::config::{ConfigSource, Layers};
 
     fn config(dir: &tempfile::TempDir, text: &str) -> Config {
         let path = dir.path().join("orlog.toml");

@@ -1,7 +1,7 @@
 //! Services of the features: each one is built from the parts that it uses.
 
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, RwLock};
 
 use orlog_actors::{ProgramRegistry, Runtime, WorkerPool};
 use orlog_bus::Bus;
@@ -116,7 +116,7 @@ impl Services {
             clock: Arc::clone(&parts.clock),
             locks: Arc::clone(&parts.locks),
             collector: Arc::clone(&collector),
-            context_limits: component_config::context_limits(&parts.config),
+            context_limits: RwLock::new(component_config::context_limits(&parts.config)),
         });
         let retention = Arc::new(Retention {
             config: Arc::clone(&parts.config),

@@ -41,3 +41,19 @@ pub struct LimitsConfig {
     #[serde(with = "units::text")]
     pub restart_period: Duration,
 }
+
+impl LimitsConfig {
+    /// Returns these limits with those of another configuration that a reload applies.
+    #[must_use]
+    pub(crate) fn reloaded(&self, next: &Self) -> Self {
+        Self {
+            max_live_instances: next.max_live_instances,
+            idle_timeout: next.idle_timeout,
+            max_state_size: next.max_state_size,
+            max_attempts_per_input: next.max_attempts_per_input,
+            max_context_definitions: next.max_context_definitions,
+            max_context_source_size: next.max_context_source_size,
+            ..self.clone()
+        }
+    }
+}

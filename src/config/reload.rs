@@ -6,10 +6,7 @@ use orlog_program::Diagnostic;
 use toml::Table;
 
 use super::diagnostics::leaves;
-use super::{Config, Error};
-
-/// Keys that a reload applies, with all keys below them.
-const RELOADED: [&str; 5] = ["upstreams", "gateway", "webhooks", "auth.actors", "peers"];
+use super::{ChangeMethod, Config, Error, LimitsConfig, rule_of};
 
 /// Reads all layers of the configuration again.
 pub(crate) type ReadConfig = Arc<dyn Fn() -> Result<Config, Vec<Error>> + Send + Sync>;
@@ -24,8 +21,8 @@ pub struct ConfigSource {
 /// Configuration that was read again.
 pub(crate) struct NextConfig {
     pub(crate) config: Config,
-    /// Changed keys that only a restart applies, in order.
-    pub(crate) requires_restart: Vec<String>,
+    /// Sentences about changed keys that a reload does not apply, in the order of the keys.
+    pub(crate) warnings: Vec<String>,
 }
 
 impl ConfigSource {
@@ -46,26 +43,42 @@ impl ConfigSource {
     /// Reads the configuration.
     ///
     /// # Errors
-    /// Returns all errors of the file and of the variables.
+    /// Returns all errors of the file and of the variables, and changed keys that are immutable.
     pub(crate) fn read(&self) -> Result<NextConfig, Vec<Diagnostic>> {
         let config =
             (self.read)().map_err(|errors| errors.iter().map(diagnostic).collect::<Vec<_>>())?;
         let before = self.applied.lock().unwrap_or_else(PoisonError::into_inner);
-        let changed = changed_keys(&before, &config);
-        let is_reloaded = |key: &String| {
-            RELOADED.iter().any(|root| {
-                key.strip_prefix(root)
-                    .is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
-            })
-        };
-        let requires_restart = changed
-            .into_iter()
-            .filter(|key| !is_reloaded(key))
-            .collect();
-        Ok(NextConfig {
-            config,
-            requires_restart,
-        })
+        let mut warnings = Vec::new();
+        let mut errors = Vec::new();
+        for key in changed_keys(&before, &config) {
+            let Some(rule) = rule_of(&key) else { continue };
+            match rule.change {
+                ChangeMethod::Reload => {}
+                ChangeMethod::Restart => warnings.push(format!(
+                    "{key} has changed in the configuration; restart the node to apply it"
+                )),
+                ChangeMethod::StopAllPods => warnings.push(format!(
+                    "{key} has changed in the configuration; all pods must have the same value: stop all of them, then start them"
+                )),
+                ChangeMethod::Impossible => {
+                    let reason = rule.note;
+                    let message =
+                        format!("{key} cannot be changed, because it {reason}; restore its value");
+                    errors.push(Diagnostic::of_file("the configuration", message));
+                }
+            }
+        }
+        if errors.is_empty() {
+            Ok(NextConfig { config, warnings })
+        } else {
+            Err(errors)
+        }
+    }
+
+    /// Returns the limits that apply.
+    pub(crate) fn limits(&self) -> LimitsConfig {
+        let applied = self.applied.lock().unwrap_or_else(PoisonError::into_inner);
+        applied.limits.clone()
     }
 
     /// Records that the reloaded keys of a configuration apply. The others still differ from those of the process.
@@ -77,11 +90,18 @@ impl ConfigSource {
             webhooks,
             auth,
             peers,
+            tenants,
+            limits,
             ..
         } = next;
-        (applied.upstreams, applied.gateway, applied.webhooks) = (upstreams, gateway, webhooks);
+        applied.upstreams = upstreams;
+        applied.gateway = gateway;
+        applied.webhooks = webhooks;
         applied.peers = peers;
         applied.auth.actors = auth.actors;
+        applied.tenants.mode = tenants.mode;
+        applied.tenants.allowed = tenants.allowed;
+        applied.limits = applied.limits.reloaded(&limits);
     }
 }
 
@@ -122,7 +142,7 @@ fn changed_keys(before: &Config, after: &Config) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::Layers;
+    use crate::config::{KEY_RULES, Layers};
 
     fn config(text: &str) -> Config {
         let dir = tempfile::tempdir().unwrap();
@@ -131,19 +151,75 @@ mod tests {
         Layers::none().file(&path).unwrap().load().unwrap()
     }
 
+    fn read(before: &str, after: &str) -> ConfigSource {
+        let after = config(after);
+        ConfigSource::new(Arc::new(move || Ok(after.clone())), config(before))
+    }
+
     #[test]
-    fn keys_that_only_a_restart_applies_are_listed_until_it() {
-        let before = config("");
-        let after = config(
-            "shards = 3\n[limits]\nmax_state_size = \"2MiB\"\n[upstreams.pay]\nbase_url = \"http://h\"",
+    fn keys_that_a_reload_does_not_apply_are_listed_until_a_restart() {
+        let source = read(
+            "",
+            "[limits]\nmax_group_commit = 7\nmax_state_size = \"2MiB\"\n[cluster]\nname = \"b\"\n[tenants]\nmode = \"allowlist\"\n\
+             [upstreams.pay]\nbase_url = \"http://h\"",
         );
-        let source = ConfigSource::new(Arc::new(move || Ok(after.clone())), before);
         for _ in 0..2 {
             let next = source.read().unwrap();
-            assert_eq!(next.requires_restart, ["limits.max_state_size", "shards"]);
+            assert_eq!(
+                next.warnings,
+                [
+                    "cluster.name has changed in the configuration; all pods must have the same value: stop all of them, then start them",
+                    "limits.max_group_commit has changed in the configuration; restart the node to apply it",
+                ]
+            );
             source.applied(next.config);
         }
+        assert_eq!(source.limits().max_state_size, 2 << 20);
         assert!(source.applied.lock().unwrap().upstreams.contains_key("pay"));
+    }
+
+    #[test]
+    fn change_of_an_immutable_key_is_rejected_with_the_reason() {
+        let source = read("", "shards = 3\n[tenants]\nkey_sharded = [\"big\"]");
+        let errors = source.read().err().unwrap();
+        let messages: Vec<&str> = errors.iter().map(|error| error.message.as_str()).collect();
+        let reason = "cannot be changed, because it determines in which shard an instance is stored; restore its value";
+        assert_eq!(
+            messages,
+            [
+                format!("shards {reason}"),
+                format!("tenants.key_sharded {reason}")
+            ]
+        );
+    }
+
+    #[test]
+    fn every_key_with_the_change_reload_is_applied() {
+        let before = config("");
+        let example = "mode = \"allowlist\"\nallowed = [\"acme\"]\n[limits]\nmax_live_instances = 7\nidle_timeout = \"7s\"\n\
+             max_state_size = \"7MiB\"\nmax_attempts_per_input = 7\nmax_context_definitions = 7\nmax_context_source_size = \"7MiB\"\n\
+             [upstreams.pay]\nbase_url = \"http://h\"\n[gateway]\nbase_url = \"http://h\"\n[auth.actors.ada]\n\
+             keys = [\"ed25519:11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo\"]\n[peers.\"b.example.com\"]\n\
+             address = \"https://b.example.com\"\nkeys = [\"ed25519:PUAXw-hDiVqStwqnTRt-vJyYLM8uxJaMwM1V8Sr0Zgw\"]\n\
+             [webhooks.shop]\nscheme = \"token\"\nsecrets = [\"env:SECRET\"]\nsignature = { header = \"x-token\" }\n\
+             id = \"= body.id\"\ntype = \"Placed\"\n";
+        let after = config(&format!("[tenants]\n{example}"));
+        let changed = changed_keys(&before, &after);
+        let reloaded = KEY_RULES
+            .iter()
+            .filter(|rule| rule.change == ChangeMethod::Reload);
+        for key in reloaded.flat_map(|rule| rule.keys) {
+            assert!(
+                changed.iter().any(|changed| changed.starts_with(key)),
+                "the example does not change {key}"
+            );
+        }
+        let source = ConfigSource::new(Arc::new(move || Ok(after.clone())), before);
+        let next = source.read().unwrap();
+        assert_eq!(next.warnings, [""; 0]);
+        source.applied(next.config.clone());
+        let applied = source.applied.lock().unwrap();
+        assert_eq!(changed_keys(&applied, &next.config), [""; 0]);
     }
 
     #[test]

@@ -4,7 +4,7 @@
 //! active; a crash after it activates the new ones. The other shards follow immediately or at the next
 //! start.
 
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 
 use orlog_actors::{ProgramRegistry, Runtime, WorkerPool};
 use orlog_effect::{Catalog, EffectsConfig};
@@ -114,7 +114,8 @@ pub struct Deployments {
     pub(crate) locks: Arc<DefinitionLocks>,
     pub(crate) collector: Arc<Collector>,
     pub(crate) schedules: Arc<DeployedSchedules>,
-    pub(crate) context_limits: ContextLimits,
+    /// A reload replaces them.
+    pub(crate) context_limits: RwLock<ContextLimits>,
 }
 
 impl Deployments {
@@ -159,6 +160,21 @@ impl Deployments {
         let config = config.map(Box::new);
         self.deploy_whole(DeployOrigin::Dirs { config }, by, policy, false)
             .await
+    }
+
+    /// Applies the limits of a reload.
+    pub(crate) fn replace_context_limits(&self, limits: ContextLimits) {
+        *self
+            .context_limits
+            .write()
+            .unwrap_or_else(PoisonError::into_inner) = limits;
+    }
+
+    fn context_limits(&self) -> ContextLimits {
+        *self
+            .context_limits
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     async fn deploy_whole(
@@ -209,7 +225,7 @@ impl Deployments {
             }
             let deployment = self.record(&next, &origin, &by)?;
             if let (Some(context), Some(deployment)) = (context, &deployment) {
-                self.context_limits
+                self.context_limits()
                     .check((context, deployment), next.definitions(), &pins)?;
             }
             let current = self.definitions.of(context).deployment;

@@ -11,7 +11,7 @@ use serde::Serialize;
 use crate::app::cluster::ClusterInfo;
 use crate::app::component_config;
 use crate::app::transport::BusInfo;
-use crate::config::{self, BusKind, Config, node_subject};
+use crate::config::{self, BusKind, Config, LimitsConfig, node_subject};
 use crate::definitions::DefinitionSet;
 use crate::peers::NodeIdentity;
 
@@ -136,6 +136,8 @@ pub struct ConsumerInfo {
 /// Sources of the node information.
 pub(crate) struct InfoSources<'a> {
     pub(crate) config: &'a Config,
+    /// Limits that apply, with those of a reload.
+    pub(crate) limits: LimitsConfig,
     pub(crate) runtime: &'a Runtime,
     pub(crate) catalog: &'a Catalog,
     pub(crate) definitions: &'a DefinitionSet,
@@ -187,7 +189,7 @@ pub(crate) fn collect(sources: InfoSources<'_>) -> Info {
         upstreams: upstreams(sources.catalog),
         cluster: sources.cluster,
         shards: shards(config, sources.runtime),
-        limits: serde_json::to_value(&config.limits).unwrap_or_default(),
+        limits: serde_json::to_value(&sources.limits).unwrap_or_default(),
     }
 }
 

@@ -6,13 +6,14 @@
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use dashmap::{DashMap, Entry};
 use orlog_model::InstanceKey;
 use ractor::ActorId;
 
 use crate::instance::mailbox::{IdleState, Mailbox};
+use crate::runtime::live_limits::LiveLimits;
 use crate::telemetry::metrics::Metrics;
 
 /// Maximum number of idle instances that one call checks when too many instances are live.
@@ -24,24 +25,17 @@ pub(crate) struct LiveInstances {
     /// Number of mailboxes.
     count: AtomicUsize,
     idle: Mutex<VecDeque<Arc<Mailbox>>>,
-    /// Maximum number of mailboxes.
-    max_count: usize,
-    idle_timeout: Duration,
+    limits: Arc<LiveLimits>,
     metrics: Arc<Metrics>,
 }
 
 impl LiveInstances {
-    pub(crate) fn new(
-        max_count: usize,
-        idle_timeout: Duration,
-        metrics: Arc<Metrics>,
-    ) -> Arc<Self> {
+    pub(crate) fn new(limits: Arc<LiveLimits>, metrics: Arc<Metrics>) -> Arc<Self> {
         Arc::new(Self {
             mailboxes: DashMap::new(),
             count: AtomicUsize::new(0),
             idle: Mutex::default(),
-            max_count,
-            idle_timeout,
+            limits,
             metrics,
         })
     }
@@ -134,7 +128,7 @@ impl LiveInstances {
     /// activated and when one becomes idle, so that the instances of a burst are also removed.
     fn passivate_excess(&self) {
         let mut checked = 0;
-        while self.count.load(Ordering::Acquire) > self.max_count
+        while self.count.load(Ordering::Acquire) > self.limits.max_live_instances()
             && checked < MAX_EVICTIONS_PER_CALL
         {
             if !self.expire_head(Instant::now()) {
@@ -146,7 +140,7 @@ impl LiveInstances {
 
     /// Passivates instances that have been idle for longer than the limit.
     pub(crate) fn passivate_idle(&self) {
-        let Some(before) = Instant::now().checked_sub(self.idle_timeout) else {
+        let Some(before) = Instant::now().checked_sub(self.limits.idle_timeout()) else {
             return;
         };
         let mut listed = self

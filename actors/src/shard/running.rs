@@ -16,6 +16,7 @@ use crate::instance::live_instances::LiveInstances;
 use crate::instance::program_registry::ProgramRegistry;
 use crate::instance::saga::state::QuarantinedInstances;
 use crate::runtime::limits::Limits;
+use crate::runtime::live_limits::LiveLimits;
 use crate::shard::committer::{CommitObserver, SharedWriter, WriterState};
 use crate::shard::dead_letter_publisher::DeadLetterEncoder;
 use crate::shard::event_source::EventSource;
@@ -40,6 +41,8 @@ pub struct ShardDependencies {
 pub(crate) struct ShardTemplate {
     pub(crate) node: String,
     pub(crate) limits: Limits,
+    /// Those of the limits that a reload changes.
+    pub(crate) live_limits: Arc<LiveLimits>,
     pub(crate) slots: SlotAssigner,
     /// Whether streams that lost messages are read.
     pub(crate) accept_data_loss: bool,
@@ -76,13 +79,11 @@ impl RunningShard {
         lease: LeaseEnd,
     ) -> Arc<Self> {
         let ShardTemplate {
-            limits, metrics, ..
+            live_limits,
+            metrics,
+            ..
         } = &**shared;
-        let live = LiveInstances::new(
-            limits.max_live_instances,
-            limits.idle_timeout,
-            Arc::clone(metrics),
-        );
+        let live = LiveInstances::new(Arc::clone(live_limits), Arc::clone(metrics));
         Arc::new(Self {
             index: dependencies.index,
             slots: dependencies.slots,

@@ -208,7 +208,7 @@ async fn permit(api: &ApiState, message: &Message, acts_for_receiver: bool) -> R
         .access
         .accepts_messages(&to.context, from, is_job, acts_for_receiver)
         .await?;
-    if is_accepted && api.app.config.tenants.admits(&to.context) {
+    if is_accepted && api.app.tenants.admits(&to.context) {
         return Ok(());
     }
     let lists = if is_job {

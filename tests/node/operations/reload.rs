@@ -84,7 +84,7 @@ async fn reload_applies_upstreams_and_webhooks_and_names_what_requires_a_restart
          id = \"= body.id\"\ntype = \"OrderPlaced\"\ndata = {{ orderId = \"o-1\" }}\n",
         secret.display()
     );
-    let config = format!("[limits]\nmax_state_size = \"2MiB\"\n{webhook}{UPSTREAM}");
+    let config = format!("[limits]\nmax_group_commit = 7\n{webhook}{UPSTREAM}");
     let response = node.reload(&config).await;
     assert_eq!(response.status, StatusCode::OK, "{response:?}");
     let plan = response.json();
@@ -92,7 +92,7 @@ async fn reload_applies_upstreams_and_webhooks_and_names_what_requires_a_restart
     assert_eq!(
         plan["warnings"],
         json!([
-            "limits.max_state_size has changed in the configuration; restart the node to apply it"
+            "limits.max_group_commit has changed in the configuration; restart the node to apply it"
         ])
     );
     assert!(node.upstreams().await.contains(&"pay".to_owned()));
@@ -107,10 +107,7 @@ async fn reload_applies_upstreams_and_webhooks_and_names_what_requires_a_restart
         .await;
     assert_eq!(received.status, StatusCode::ACCEPTED, "{received:?}");
 
-    let plan = node
-        .reload("[limits]\nmax_state_size = \"2MiB\"\n")
-        .await
-        .json();
+    let plan = node.reload("[limits]\nmax_group_commit = 7\n").await.json();
     assert_eq!(plan["upstreams"], json!(["pay"]));
     assert!(!node.upstreams().await.contains(&"pay".to_owned()));
     let removed = node
@@ -122,6 +119,43 @@ async fn reload_applies_upstreams_and_webhooks_and_names_what_requires_a_restart
         )
         .await;
     assert_eq!(removed.status, StatusCode::NOT_FOUND, "{removed:?}");
+    node.node.stop();
+}
+
+/// Requirements: R16.
+#[tokio::test(flavor = "multi_thread")]
+async fn reload_applies_tenants_and_limits_and_rejects_immutable_keys() {
+    let node = Reloaded::start("[tenants]\nmode = \"allowlist\"\nallowed = [\"acme\"]\n");
+    let list = async |tenant: &str| {
+        let headers = [("x-tenant-id", tenant)];
+        node.send("GET", "/v1/sagas", &headers, None).await
+    };
+    list("acme").await.ok();
+    list("beta").await.rejected(403, "OR0007");
+    let admitted = "[tenants]\nmode = \"allowlist\"\nallowed = [\"beta\"]\n";
+    let config = format!("{admitted}[limits]\nmax_state_size = \"2MiB\"\n");
+    let plan = node.reload(&config).await.ok();
+    assert_eq!(plan["warnings"], json!([]));
+    list("acme").await.rejected(403, "OR0007");
+    list("beta").await.ok();
+    let info = node.send("GET", "/info", &[], None).await.ok();
+    assert_eq!(info["limits"]["max_state_size"], "2MiB");
+
+    for (config, key) in [
+        (format!("shards = 2\n{config}"), "shards"),
+        (
+            format!("{admitted}key_sharded = [\"beta\"]\n"),
+            "tenants.key_sharded",
+        ),
+    ] {
+        let response = node.reload(&config).await;
+        response.rejected(422, "OR0017");
+        let reason = format!(
+            "{key} cannot be changed, because it determines in which shard an instance is stored"
+        );
+        assert!(response.text.contains(&reason), "{response:?}");
+    }
+    list("beta").await.ok();
     node.node.stop();
 }
 

@@ -20,6 +20,7 @@ use crate::instance::live_instances::LiveInstances;
 use crate::instance::mailbox::Mailbox;
 use crate::instance::program_registry::ProgramRegistry;
 use crate::instance::saga::decision::Subject;
+use crate::runtime::live_limits::LiveLimits;
 use crate::shard::submission::{CommitterHandle, Submission};
 use crate::telemetry::metrics::{ActorKind, GaugeGuard, Metrics};
 use crate::telemetry::tracer::{IgnoredInput, Tracer, TransitionSpan};
@@ -41,10 +42,7 @@ pub(crate) struct SagaDependencies {
     pub(crate) programs: Arc<ProgramRegistry>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) node: String,
-    /// Maximum size of the state of an instance, in bytes.
-    pub(crate) max_state_size: usize,
-    /// Maximum number of actor crashes per input before it becomes a dead letter.
-    pub(crate) max_attempts_per_input: u32,
+    pub(crate) live_limits: Arc<LiveLimits>,
     /// Maximum size of each payload in the history, in bytes.
     pub(crate) history_payload_bytes: usize,
     /// Maximum number of inputs that wait in memory; further inputs are spilled.
@@ -130,8 +128,8 @@ impl State {
             programs: &self.own.programs,
             now: self.own.clock.now(),
             node: &self.own.node,
-            max_state_size: self.own.max_state_size,
-            max_attempts: self.own.max_attempts_per_input,
+            max_state_size: self.own.live_limits.max_state_size(),
+            max_attempts: self.own.live_limits.max_attempts_per_input(),
             history_payload_bytes: self.own.history_payload_bytes,
             metrics: &self.own.metrics,
         }

@@ -1,0 +1,27 @@
+//! Tenants that the node admits. A reload replaces them.
+
+use std::sync::{PoisonError, RwLock};
+
+use orlog_model::TenantId;
+
+use crate::config::TenantsConfig;
+
+/// Mode and list of the tenants that the node admits.
+pub(crate) struct AdmittedTenants(RwLock<TenantsConfig>);
+
+impl AdmittedTenants {
+    pub(crate) fn new(config: TenantsConfig) -> Self {
+        Self(RwLock::new(config))
+    }
+
+    /// Returns whether a tenant is admitted.
+    pub(crate) fn admits(&self, tenant: &TenantId) -> bool {
+        let config = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        config.admits(tenant)
+    }
+
+    /// Applies the list of a reload.
+    pub(crate) fn replace(&self, config: TenantsConfig) {
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = config;
+    }
+}
