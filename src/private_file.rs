@@ -27,8 +27,29 @@ pub(crate) enum ReadError {
 }
 
 /// Writes a temporary file and renames it, so that a crash leaves a complete file or the earlier one. Creates the
-/// directory.
+/// directory. A private file with this content stays: a node must start on a full disk.
+///
+/// # Errors
+/// The error of the operating system, with the path.
 pub(crate) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    if is_equal(path, bytes) {
+        return Ok(());
+    }
+    write(path, bytes).map_err(with_path(path))
+}
+
+/// Adds the path to an error of the operating system, which does not contain it.
+pub(crate) fn with_path(path: &Path) -> impl FnOnce(io::Error) -> io::Error {
+    move |error| io::Error::new(error.kind(), format!("{}: {error}", path.display()))
+}
+
+fn is_equal(path: &Path, bytes: &[u8]) -> bool {
+    let is_private =
+        fs::metadata(path).is_ok_and(|file| file.permissions().mode() & 0o777 == 0o600);
+    is_private && fs::read(path).is_ok_and(|found| found == bytes)
+}
+
+fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let dir = path.parent().unwrap_or(Path::new("."));
     fs::create_dir_all(dir)?;
     let temporary = path.with_extension("new");
@@ -90,6 +111,23 @@ mod tests {
         );
         assert!(!path.with_extension("new").exists());
     }
+
+    #[test]
+    fn equal_file_is_not_written_and_an_error_has_the_path() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("secret");
+        replace(&path, b"one").unwrap();
+        // As on a full disk: no temporary file can be created.
+        fs::create_dir(path.with_extension("new")).unwrap();
+        replace(&path, b"one").unwrap();
+        let error = replace(&path, b"two").unwrap_err().to_string();
+        assert!(
+            error.starts_with(&format!("{}: ", path.display())),
+            "{error}"
+        );
+        assert_eq!(fs::read(&path).unwrap(), b"one");
+    }
+
     #[test]
     fn file_that_others_can_access_is_rejected_with_the_remedy() {
         let dir = tempfile::tempdir().unwrap();

@@ -16,7 +16,7 @@ use orlog_model::{Clock, SteadyTime};
 use orlog_signature::TimeWindow;
 use uuid::Uuid;
 
-use crate::private_file;
+use crate::private_file::{self, with_path};
 
 /// File with the boot of the machine, and whether the node stopped cleanly.
 const BOOT: &str = "boot";
@@ -62,24 +62,33 @@ impl NonceLog {
     /// # Errors
     /// If the directory cannot be read or written.
     pub(super) fn open(dir: &Path, window: TimeWindow, clock: Arc<dyn Clock>) -> io::Result<Self> {
-        fs::create_dir_all(dir)?;
+        fs::create_dir_all(dir).map_err(with_path(dir))?;
+        let boot_file = dir.join(BOOT);
         // Without an id, each start counts as another boot.
         let boot = fs::read_to_string(BOOT_ID).unwrap_or_else(|_| Uuid::now_v7().to_string());
         let boot = boot.trim();
         let retention = window.replay_time();
         let now = clock.now().as_millis();
-        let accepted_from = match fs::read_to_string(dir.join(BOOT)) {
+        let accepted_from = match fs::read_to_string(&boot_file) {
             Ok(last) if last == boot || last == CLEAN => i64::MIN,
             // The crashed machine may have accepted signatures of clients whose clocks are ahead.
             Ok(_) => now / 1000 + i64::try_from(window.leeway.as_secs()).unwrap_or(i64::MAX),
             Err(error) if error.kind() == io::ErrorKind::NotFound => now / 1000,
-            Err(error) => return Err(error),
+            Err(error) => return Err(with_path(&boot_file)(error)),
         };
-        private_file::replace(&dir.join(BOOT), boot.as_bytes())?;
-        let previous = read(
-            dir,
-            now - i64::try_from(retention.as_millis()).unwrap_or(i64::MAX),
-        )?;
+        if let Err(error) = private_file::replace(&boot_file, boot.as_bytes()) {
+            // A node must start on a full disk. Without the file, the next process rejects earlier
+            // signatures.
+            tracing::error!(%error, "boot of the nonces not stored; the next start rejects earlier signatures");
+            fs::remove_file(&boot_file)
+                .or_else(|error| match error.kind() {
+                    io::ErrorKind::NotFound => Ok(()),
+                    _ => Err(error),
+                })
+                .map_err(with_path(&boot_file))?;
+        }
+        let oldest = now - i64::try_from(retention.as_millis()).unwrap_or(i64::MAX);
+        let previous = read(dir, oldest).map_err(with_path(dir))?;
         let started = clock.steady();
         let state = Generations {
             current: Generation::default(),
@@ -331,6 +340,26 @@ mod tests {
             fs::read_to_string(fixture.dir.path().join(BOOT)).unwrap(),
             CLEAN
         );
+    }
+
+    #[test]
+    fn opens_on_a_full_disk() {
+        let fixture = Fixture::new();
+        let log = fixture.open();
+        assert!(claim(&log, 1));
+        drop(log);
+        // As on a full disk: no temporary file can be created.
+        let boot = fixture.dir.path().join(BOOT);
+        fs::create_dir(boot.with_extension("new")).unwrap();
+        let log = fixture.open();
+        assert!(log.accepted_from() == i64::MIN && !claim(&log, 1));
+        drop(log);
+        // After a clean stop, the file differs. It is removed, so that the next process rejects
+        // earlier signatures.
+        fs::write(&boot, CLEAN).unwrap();
+        assert_eq!(fixture.open().accepted_from(), i64::MIN);
+        assert!(!boot.exists());
+        assert_eq!(fixture.open().accepted_from(), START);
     }
 
     #[test]
