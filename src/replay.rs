@@ -6,12 +6,14 @@
 //!
 //! An instance is skipped if the bus does not store its complete history: it started earlier, or it
 //! applied an input that was never on the bus (a control request, a task outcome, the result of a command).
+//! An instance that changed since then without any input on the bus is skipped, too (`omitted.rs`).
 //!
 //! A redelivery (`redeliver.rs`) rebuilds nothing: it delivers the inputs that the instances have not applied.
 
 pub(crate) mod api;
 pub(crate) mod cli;
 mod eligibility;
+mod omitted;
 mod read;
 mod redeliver;
 mod request;
@@ -92,7 +94,12 @@ impl Replays {
         let program = program.ok_or_else(|| ReplayError::NoDefinition(order.saga.clone()))?;
         let found = self.inputs(&order, &BTreeMap::new()).await?;
         let (read, undecodable) = (found.read, found.undecodable);
-        let instances = match order.mode {
+        let omitted = match order.mode {
+            ReplayMode::Rebuild(_) => self.omitted(&order, &found).await?,
+            // An instance without inputs on the bus has none to receive.
+            ReplayMode::Redeliver => Vec::new(),
+        };
+        let mut instances = match order.mode {
             ReplayMode::Rebuild(work) => self.rebuild(&order, work, program, found).await?,
             ReplayMode::Redeliver => {
                 let redelivery = Redelivery {
@@ -102,6 +109,8 @@ impl Replays {
                 redelivery.run(&order, &program, found).await?
             }
         };
+        instances.extend(omitted);
+        instances.sort_by(|a, b| a.key.cmp(&b.key));
         let replay = ReplayReport {
             read,
             undecodable,
@@ -114,6 +123,21 @@ impl Replays {
             );
         }
         Ok(replay)
+    }
+
+    /// Returns the instances that a rebuild omits, with the reasons.
+    async fn omitted(
+        self: &Arc<Self>,
+        order: &Arc<ReplayRequest>,
+        found: &ReplayInputs,
+    ) -> Result<Vec<ReplayedInstance>, ReplayError> {
+        let known: BTreeSet<InstanceKey> = found.inputs.keys().cloned().collect();
+        let runtime = Arc::clone(&self.runtime);
+        let order = Arc::clone(order);
+        let find = move || omitted::find(&runtime, &order, &known);
+        tokio::task::spawn_blocking(find)
+            .await
+            .map_err(|_| ReplayError::ShuttingDown)?
     }
 
     /// Rebuilds the instances and replaces those that changed.

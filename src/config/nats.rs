@@ -181,6 +181,13 @@ impl NatsConfig {
 mod tests {
     use super::*;
 
+    /// Requirements: R15.
+    #[test]
+    fn results_are_kept_as_long_as_the_events_that_a_replay_reads() {
+        let config = NatsConfig::default();
+        assert!(config.events.max_age >= config.aggregates.max_age);
+    }
+
     #[test]
     fn servers_outside_loopback_require_tls_unless_plaintext_is_allowed() {
         let requires = |servers: &[&str], required: bool, allow_plaintext: bool| {

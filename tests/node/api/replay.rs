@@ -271,6 +271,49 @@ async fn replay_orders(node: &Node, work: &str) -> Value {
 
 /// The order is charged, not shipped, and refunded: an effect, a command, a compensation.
 ///
+/// Requirements: R15.
+#[tokio::test(flavor = "multi_thread")]
+async fn instances_without_inputs_on_the_bus_are_listed_with_the_reason() {
+    let depot = ReplayNode::open().await;
+    depot.happens("ParcelPosted", "p-bus").await;
+    depot.parcel("p-bus", |_| true).await;
+    let started = depot
+        .node
+        .post("/v1/sagas/parcel", &json!({ "parcelId": "p-http" }))
+        .await;
+    assert!(started.status.is_success(), "{started:?}");
+    let replayed = depot.replay("suppress", json!({ "dry_run": true })).await;
+    let items = replayed["items"].as_array().unwrap();
+    let of = |correlation: &str| {
+        let found = items.iter().find(|item| item["correlation"] == correlation);
+        found.unwrap_or_else(|| panic!("no {correlation}: {replayed}"))
+    };
+    assert_eq!(of("p-bus")["result"], "unchanged");
+    assert_eq!(of("p-http")["result"], "skipped");
+    let reason = of("p-http")["reason"].as_str().unwrap();
+    assert!(
+        reason.contains("was not on the bus; a replay cannot rebuild it"),
+        "{reason}"
+    );
+    assert_eq!(replayed["counts"]["skipped"], 1, "{replayed}");
+
+    let only = json!({ "dry_run": true, "only": ["p-http", "p-none", "p-bus"] });
+    let replayed = depot.replay("suppress", only).await;
+    let results: Vec<_> = replayed["items"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|item| (item["correlation"].as_str(), item["result"].as_str()))
+        .collect();
+    let expected = [
+        ("p-bus", "unchanged"),
+        ("p-http", "skipped"),
+        ("p-none", "skipped"),
+    ];
+    let expected = expected.map(|(correlation, result)| (Some(correlation), Some(result)));
+    assert_eq!(results, expected, "{replayed}");
+}
+
 /// Requirements: R9, R15.
 #[tokio::test(flavor = "multi_thread")]
 async fn replay_uses_the_results_of_the_effects_of_its_own_process() {
