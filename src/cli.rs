@@ -11,6 +11,8 @@ pub(crate) mod config_flags;
 pub(crate) mod console;
 mod credentials;
 mod dev;
+#[cfg(test)]
+mod documented_names;
 pub mod exit;
 mod init;
 pub(crate) mod key;
