@@ -34,7 +34,7 @@ pub use instance::program_registry::ProgramRegistry;
 pub use instance::recordings::{Recording, Recordings};
 pub use runtime::gauges::{MailboxStats, StreamLag, StreamSubscription};
 pub use runtime::limits::{Limits, LimitsError};
-pub use runtime::operations::PlannedMigration;
+pub use runtime::operations::{PlannedMigration, Redriven};
 pub use runtime::ownership::ReleasedShard;
 pub use runtime::{Runtime, RuntimeConfig, RuntimeDependencies, RuntimeError, RuntimeHealth};
 pub use shard::committer::CommitObserver;

@@ -3,8 +3,11 @@
 pub(crate) mod causes;
 pub(crate) mod redrive;
 
+use std::borrow::Cow;
+
 use axum::Json;
 use axum::http::StatusCode;
+use orlog_actors::Redriven;
 use orlog_model::{Change, DeadLetter, DeadLetterOriginal, Failure, Input, TenantId, WorkOutcome};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -18,7 +21,6 @@ use crate::api::problem::{Code, Problem};
 use crate::api::read_scope::ReadScope;
 use crate::dead_letters::view;
 use crate::redact::Redaction;
-use crate::sagas::api::control::ControlResponse;
 
 /// Page to return.
 #[derive(Debug, Deserialize, IntoParams)]
@@ -180,6 +182,48 @@ pub(crate) async fn show(
     )))
 }
 
+/// Result of the redrive of one dead letter.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct RedrivenResponse {
+    /// The message was published to the bus, because the dead letter belongs to no instance or its
+    /// message cannot be decoded. Its consequences follow later, and can be another dead letter.
+    /// The other fields are then `true` or null.
+    published: bool,
+    /// The input changed the instance; false for a duplicate or an input without effect.
+    applied: bool,
+    /// Reason, if the input had no effect.
+    reason: Option<String>,
+    /// State version of the instance.
+    version: Option<u64>,
+    /// Status of the instance.
+    status: Option<&'static str>,
+    /// Whether the instance is paused.
+    paused: Option<bool>,
+}
+
+impl From<Redriven> for RedrivenResponse {
+    fn from(redriven: Redriven) -> Self {
+        match redriven {
+            Redriven::Published => Self {
+                published: true,
+                applied: true,
+                reason: None,
+                version: None,
+                status: None,
+                paused: None,
+            },
+            Redriven::Applied(result) => Self {
+                published: false,
+                applied: result.applied,
+                reason: result.reason.map(Cow::into_owned),
+                version: Some(result.version),
+                status: Some(result.status.as_str()),
+                paused: Some(result.paused),
+            },
+        }
+    }
+}
+
 /// Redrive a dead letter
 ///
 /// Delivers an input to its instance, or publishes a message to the bus. The commit that stores the
@@ -190,13 +234,13 @@ pub(crate) async fn show(
     path = "/v1/dead-letters/{id}/redrive",
     tag = "dead letters",
     params(("id" = Uuid, Path, description = "Dead letter id")),
-    responses((status = 200, description = "The dead letter was applied", body = ControlResponse))
+    responses((status = 200, description = "The dead letter was applied or published", body = RedrivenResponse))
 )]
 pub(crate) async fn redrive(
     api: ApiState,
     Tenant(tenant): Tenant,
     LastSegment(id): LastSegment,
-) -> Result<Json<ControlResponse>, Problem> {
+) -> Result<Json<RedrivenResponse>, Problem> {
     // A replay may apply the same input, and a deployment may change the definition that applies it.
     let _alone = api.app.lock_definitions().await;
     let (dead_letter, _) = find(&api, tenant, &id).await?;

@@ -139,15 +139,19 @@ async fn redrive(args: Redrive, console: &Console) -> Result<(), CommandError> {
         let response = client
             .post(&path(&["v1", "dead-letters", id, "redrive"]), None)
             .await?;
-        if !console.is_json() {
-            let version = format!(", version {}", text(&response, "version"));
-            console.status(
-                &format!("{id}: redriven; "),
-                &text(&response, "status"),
-                &version,
-            )?;
+        if console.is_json() {
+            responses.push(response);
+            continue;
         }
-        responses.push(response);
+        if response["published"] == true {
+            console.line(&format!(
+                "{id}: published again; if it fails, it becomes another dead letter"
+            ))?;
+        } else {
+            let version = format!(", version {}", text(&response, "version"));
+            let status = text(&response, "status");
+            console.status(&format!("{id}: redriven; "), &status, &version)?;
+        }
     }
     if console.is_json() {
         console.json(&Value::Array(responses))

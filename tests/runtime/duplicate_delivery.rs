@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use orlog_actors::CommitObserver;
+use orlog_actors::{CommitObserver, Redriven};
 use orlog_model::{
     Change, Clock, Commit, DeadLetter, DeadLetterOriginal, DeadLetterReason, Event, EventId,
     EventType, Failure, Input, InstanceKey, OutboxKey, StreamPosition, Timestamp, WorkOutcome,
@@ -214,6 +214,9 @@ async fn duplicate_and_contradicting_results_are_ignored() {
                 .redrive(dead_letter)
                 .await
                 .expect("the shard is there");
+            let Redriven::Applied(result) = result else {
+                panic!("{key}: {result:?}")
+            };
             assert!(
                 !result.applied && result.reason.is_some(),
                 "{key}: a second outcome was applied: {result:?}"

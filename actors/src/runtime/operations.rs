@@ -25,6 +25,16 @@ pub struct PlannedMigration {
     pub plan: MigrationPlan,
 }
 
+/// What a redrive did with a dead letter.
+#[derive(Clone, Debug)]
+pub enum Redriven {
+    /// Its input was delivered to its instance.
+    Applied(ControlResult),
+    /// Its message was published to the bus. The consequences follow later, and can be another dead
+    /// letter.
+    Published,
+}
+
 /// Migration of instances to another definition.
 impl Runtime {
     /// Returns the migration plans to `to` of all active instances of a saga that use another definition.
@@ -153,14 +163,15 @@ impl Runtime {
     ///
     /// # Errors
     /// As [`Runtime::control`]; [`ControlError::DeadLettered`] if it failed again.
-    pub async fn redrive(&self, dead_letter: DeadLetter) -> Result<ControlResult, ControlError> {
+    pub async fn redrive(&self, dead_letter: DeadLetter) -> Result<Redriven, ControlError> {
         let drop_dead_letter = Change::DropDeadLetter {
             tenant: dead_letter.tenant.clone(),
             id: dead_letter.id,
         };
         match (dead_letter.original, dead_letter.instance) {
             (DeadLetterOriginal::Input(input), Some(key)) => {
-                self.deliver(&key, *input, Some(drop_dead_letter)).await
+                let result = self.deliver(&key, *input, Some(drop_dead_letter)).await?;
+                Ok(Redriven::Applied(result))
             }
             (DeadLetterOriginal::Input(input), None) => {
                 self.republish(*input, drop_dead_letter).await
@@ -184,7 +195,7 @@ impl Runtime {
         }
     }
 
-    async fn republish(&self, input: Input, change: Change) -> Result<ControlResult, ControlError> {
+    async fn republish(&self, input: Input, change: Change) -> Result<Redriven, ControlError> {
         let Input::Event(event) = input else {
             return Err(ControlError::DeadLettered(
                 "only events can be redriven without an instance".to_owned(),
@@ -206,7 +217,7 @@ impl Runtime {
         &self,
         message: orlog_bus::Message,
         change: Change,
-    ) -> Result<ControlResult, ControlError> {
+    ) -> Result<Redriven, ControlError> {
         self.shared
             .bus
             .publish(vec![message.into()])
@@ -220,13 +231,7 @@ impl Runtime {
                 }
             })?;
         self.apply_to_all_shards(&change).await?;
-        Ok(ControlResult {
-            applied: true,
-            reason: Some("published again".into()),
-            version: 0,
-            status: Status::Running,
-            paused: false,
-        })
+        Ok(Redriven::Published)
     }
 }
 

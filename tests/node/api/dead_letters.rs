@@ -109,6 +109,31 @@ async fn dead_letter_keeps_the_attributes_of_its_event_until_it_is_redriven() {
     assert_eq!(order["state"]["vars"]["region"], "eu");
 }
 
+/// Requirements: R5.
+#[tokio::test(flavor = "multi_thread")]
+async fn redrive_of_a_dead_letter_without_an_instance_states_that_it_was_published() {
+    let node = Node::start().await;
+    let without_key = event("placed-none", "OrderPlaced", &json!({ "total": 7 }));
+    node.post("/v1/events", &without_key).await.ok();
+    let is_there = |found: &Value| {
+        found["items"]
+            .as_array()
+            .is_some_and(|items| !items.is_empty())
+    };
+    let dead_letters = node.until("", "/v1/dead-letters", is_there).await;
+    let dead_letter = &dead_letters["items"][0];
+    assert_eq!(dead_letter["saga"], Value::Null, "{dead_letter}");
+    let id = dead_letter["id"].as_str().unwrap();
+    let redriven = node
+        .post(&format!("/v1/dead-letters/{id}/redrive"), &json!(null))
+        .await
+        .ok();
+    let expected = json!({
+        "published": true, "applied": true, "reason": null, "version": null, "status": null, "paused": null,
+    });
+    assert_eq!(redriven, expected);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn redrive_succeeds_after_the_cause_is_fixed() {
     let node = Node::start().await;
