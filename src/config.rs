@@ -202,6 +202,14 @@ impl Config {
         }
     }
 
+    /// Returns whether the node shares shards or their logs with others, and compares its configuration with the
+    /// record of the cluster.
+    #[must_use]
+    pub(crate) fn shares_state(&self) -> bool {
+        let is_shared = self.cluster.mode != ClusterMode::Standalone || self.replicated();
+        self.role.runs_sagas() && is_shared
+    }
+
     /// Returns whether commits are replicated to NATS.
     #[must_use]
     pub fn replicated(&self) -> bool {

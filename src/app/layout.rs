@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -87,6 +88,8 @@ impl DataLayout {
 pub(crate) struct DurablePositions {
     data: PathBuf,
     layout: Mutex<DataLayout>,
+    /// Whether the layout is new, and written when the partitioning is that of the cluster.
+    is_unconfirmed: AtomicBool,
 }
 
 impl DurablePositions {
@@ -101,9 +104,11 @@ impl DurablePositions {
             return Ok(Self {
                 data,
                 layout: Mutex::new(expected),
+                is_unconfirmed: AtomicBool::new(false),
             });
         }
         whole(&data)?;
+        let mut is_unconfirmed = false;
         let layout = if let Some(found) = read(&data)? {
             compare(&data, &found, &expected)?;
             found
@@ -111,13 +116,29 @@ impl DurablePositions {
             if !accept_data_loss {
                 check_is_new(&data)?;
             }
-            write(&data, &expected)?;
+            // A pod that the record of its cluster rejects must start with the corrected value.
+            is_unconfirmed = config.shares_state();
+            if !is_unconfirmed {
+                write(&data, &expected)?;
+            }
             expected
         };
         Ok(Self {
             data,
             layout: Mutex::new(layout),
+            is_unconfirmed: AtomicBool::new(is_unconfirmed),
         })
+    }
+
+    /// Writes a new layout after the comparison with the record of the cluster, before a store is created.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub(crate) fn confirm(&self) -> anyhow::Result<()> {
+        if self.is_unconfirmed.swap(false, Ordering::AcqRel) {
+            write(&self.data, &self.layout())?;
+        }
+        Ok(())
     }
 
     /// Returns the stored position of a directory; `None` if it is new.
@@ -346,6 +367,7 @@ fn write(data: &Path, layout: &DataLayout) -> anyhow::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::ClusterMode;
 
     #[test]
     fn data_dir_with_another_shard_count_is_rejected() {
@@ -385,6 +407,22 @@ mod tests {
         let error = DurablePositions::claim(&config, false).err().unwrap();
         let expected = "was created with tenants.key_sharded = [], configured is [\"big\"]; restore the setting, or use another directory";
         assert!(error.to_string().contains(expected), "{error}");
+    }
+
+    #[test]
+    fn new_layout_of_a_pod_is_written_after_the_comparison_with_the_cluster() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut config = Config {
+            data_dir: dir.path().join("data"),
+            shards: 8,
+            ..Config::default()
+        };
+        config.cluster.mode = ClusterMode::Leases;
+        drop(DurablePositions::claim(&config, false).unwrap());
+        config.shards = 6;
+        let positions = DurablePositions::claim(&config, false).unwrap();
+        positions.confirm().unwrap();
+        assert_eq!(stored_config(&config.data_dir).unwrap().shards, 6);
     }
 
     #[test]

@@ -222,6 +222,7 @@ impl NodeStorage {
             .filter(|_| !local.accept_data_loss);
         let access =
             Arc::new(Box::pin(registry::open(config, expected, transport.connection())).await?);
+        local.positions.confirm()?;
         stores.extend(Box::pin(stores::replicated(config, &transport)).await?);
         Ok(Self {
             stores,

@@ -12,7 +12,7 @@ use orlog_bus::nats::{Connection, Leases};
 use orlog_bus::registry::Registry;
 use serde::{Deserialize, Serialize};
 
-use crate::config::{ChangeMethod, ClusterMode, Config, rule_of};
+use crate::config::{ChangeMethod, Config, rule_of};
 
 /// Key of the record in the registry.
 const KEY: &str = "cluster";
@@ -100,8 +100,7 @@ pub(crate) async fn claim(
     connection: &Connection,
     registry: &dyn Registry,
 ) -> anyhow::Result<()> {
-    let shares_state = config.cluster.mode != ClusterMode::Standalone || config.replicated();
-    if !config.role.runs_sagas() || !shares_state {
+    if !config.shares_state() {
         return Ok(());
     }
     let own = config.equal_values();
