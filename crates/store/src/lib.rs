@@ -72,6 +72,7 @@ pub use options::{Durability, Options};
 pub use orlog_journal::{Disk as Device, DurablePosition};
 pub use read::attention::Attention;
 pub use read::counts::{InstanceCounts, PinCount, PinCounts, UnchangedInstance};
+pub use read::dead_letters::DeadLetterPage;
 pub use read::indexed::{ChangeQuery, VariableCondition};
 pub use read::inspect::{InspectPage, InspectRow};
 pub use read::job_log::NumberedLine;

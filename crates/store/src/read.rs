@@ -2,6 +2,7 @@
 
 pub(crate) mod attention;
 pub(crate) mod counts;
+pub(crate) mod dead_letters;
 pub(crate) mod dedupe;
 pub(crate) mod downtime;
 pub(crate) mod indexed;

@@ -15,7 +15,7 @@ use crate::encoding::tuple::{Key, KeyReader};
 use crate::encoding::value::{decode, readable};
 use crate::error::Error;
 use crate::index::{Index, VariableReader, indexed_value};
-use crate::read::reader::{ROWS_PER_LOCK, Reader};
+use crate::read::reader::{ROWS_PER_LOCK, Reader, ScanLimits};
 use crate::read::sweep::{SweepCursor, SweepPage};
 use crate::table::Table;
 
@@ -117,7 +117,7 @@ impl Reader {
                     start: range.start.max(remaining.start.clone()),
                     ..range
                 };
-                let limits = (found - page.found.len(), scanned - page.scanned);
+                let limits = ScanLimits::page(found - page.found.len(), scanned - page.scanned);
                 let candidates = self.on_disk(&range, limits, &by_change(StatusClass::Ended))?;
                 page.scanned += candidates.scanned;
                 let finished = candidates
@@ -167,7 +167,12 @@ impl Reader {
         for class in classes {
             let after = index_keys::changed(&key, *class, at);
             let range = index_keys::changed_range(tenant, saga, *class, None).after(&after);
-            let page = self.candidates(&range, &rows, (limit, usize::MAX), &by_change(*class))?;
+            let page = self.candidates(
+                &range,
+                &rows,
+                ScanLimits::rows(limit, usize::MAX),
+                &by_change(*class),
+            )?;
             found.extend(
                 page.found
                     .into_iter()
@@ -190,11 +195,20 @@ impl Reader {
         limit: usize,
     ) -> Result<Vec<(InstanceKey, Instance)>, Error> {
         let range = index_keys::changed_range(tenant, saga, class, None);
-        let mut page = self.on_disk(&range, (limit, usize::MAX), &by_change(class))?;
+        let mut page = self.on_disk(
+            &range,
+            ScanLimits::rows(limit, usize::MAX),
+            &by_change(class),
+        )?;
         // The instances in the memtables have changed later.
         if page.found.len() < limit {
             let rows = self.keys().instances(tenant, Some(saga), "");
-            page = self.candidates(&range, &rows, (limit, usize::MAX), &by_change(class))?;
+            page = self.candidates(
+                &range,
+                &rows,
+                ScanLimits::rows(limit, usize::MAX),
+                &by_change(class),
+            )?;
         }
         Ok(page
             .found
@@ -209,24 +223,38 @@ impl Reader {
         &self,
         range: &KeyRange,
         rows: &[KeyRange],
-        (limit, scan_limit): (usize, usize),
+        limits: ScanLimits,
         row_of: &IndexRow<'_>,
     ) -> Result<CandidatePage, Error> {
+        let limit = limits.found;
         let mut in_memory = self.in_memory(range, rows, limit, row_of)?;
-        let mut page = self.on_disk(range, (limit, scan_limit), row_of)?;
+        let mut page = self.on_disk(range, limits, row_of)?;
         // Rows after the first end of the two belong to the next page.
         let disk_end = page.last.take().filter(|_| !page.is_end);
         let memory_end = in_memory
             .get(limit)
             .and_then(|_| Some(in_memory.get(limit - 1)?.0.clone()));
         in_memory.truncate(limit);
-        let end = disk_end.into_iter().chain(memory_end).min();
-        let is_here = |row: &Key| end.as_ref().is_none_or(|end| row <= end);
-        page.found.retain(|(row, ..)| is_here(row));
-        for (row, key) in in_memory.into_iter().filter(|(row, _)| is_here(row)) {
+        let mut end = disk_end.into_iter().chain(memory_end).min();
+        in_memory.retain(|(row, _)| end.as_ref().is_none_or(|end| row <= end));
+
+        let mut bytes = 0;
+        let mut last_read = None;
+        for (row, key) in in_memory {
+            if bytes >= limits.bytes {
+                end = last_read;
+                break;
+            }
             page.scanned += 1;
-            page.found.extend(self.verified(row, key, row_of)?);
+            last_read = Some(row.clone());
+
+            let verified = self.verified(row, key, row_of)?;
+            bytes += verified.as_ref().map_or(0, |(.., found)| found.state.len());
+            page.found.extend(verified);
         }
+
+        page.found
+            .retain(|(row, ..)| end.as_ref().is_none_or(|end| row <= end));
         page.found.sort_by(|a, b| a.0.cmp(&b.0));
         page.found.dedup_by(|a, b| a.0 == b.0);
         page.is_end = end.is_none() && page.found.len() <= limit;
@@ -244,9 +272,10 @@ impl Reader {
     fn on_disk(
         &self,
         range: &KeyRange,
-        (limit, scan_limit): (usize, usize),
+        limits: ScanLimits,
         row_of: &IndexRow<'_>,
     ) -> Result<CandidatePage, Error> {
+        let mut bytes = 0;
         let mut page = CandidatePage {
             found: Vec::new(),
             last: None,
@@ -254,21 +283,32 @@ impl Reader {
             scanned: 0,
         };
         let mut rest = range.clone();
-        while !page.is_end && page.found.len() < limit && page.scanned < scan_limit {
+        while !page.is_end
+            && page.found.len() < limits.found
+            && page.scanned < limits.scanned
+            && bytes < limits.bytes
+        {
             // The instances are read outside the scan, which holds the lock of the tables.
             let count = ROWS_PER_LOCK
-                .min(limit - page.found.len())
-                .min(scan_limit - page.scanned);
+                .min(limits.found - page.found.len())
+                .min(limits.scanned - page.scanned);
             let rows = self.scan_rows(Table::Index, &rest, count, |row, _| {
                 Ok(Key::from_slice(row))
             })?;
             page.is_end = rows.len() < count;
             for row in rows {
+                if bytes >= limits.bytes {
+                    page.is_end = false;
+                    break;
+                }
                 page.scanned += 1;
                 let key = index_keys::read(&row)?;
                 rest.start = successor_key(&row);
                 page.last = Some(row.clone());
-                page.found.extend(self.verified(row, key, row_of)?);
+
+                let verified = self.verified(row, key, row_of)?;
+                bytes += verified.as_ref().map_or(0, |(.., found)| found.state.len());
+                page.found.extend(verified);
             }
         }
         Ok(page)

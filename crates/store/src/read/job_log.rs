@@ -6,7 +6,7 @@ use orlog_model::{InstanceKey, JobLogChunk, LogLine, Name};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
-use super::reader::Reader;
+use super::reader::{Reader, ScanLimits};
 use crate::encoding::keys;
 use crate::encoding::range::KeyRange;
 use crate::encoding::value::decode;
@@ -80,11 +80,12 @@ impl Reader {
             .after(&self.keys().history(key, earlier));
         let (mut lines, mut from) = (Vec::new(), range);
         while lines.len() < limit {
-            let (mut count, counts) = (lines.len(), (CHUNKS_PER_SCAN, CHUNKS_PER_SCAN));
+            let mut count = lines.len();
+            let limits = ScanLimits::rows(CHUNKS_PER_SCAN, CHUNKS_PER_SCAN);
             let chunks = self.scan_page(
                 Table::JobLog,
                 std::slice::from_ref(&from),
-                counts,
+                limits,
                 |key, value| {
                     // A chunk has up to 1000 lines: those after the last line of the page are not decoded.
                     if count >= limit {

@@ -12,7 +12,7 @@ use crate::encoding::value::{decode, readable};
 use crate::error::Error;
 use crate::index::Index;
 use crate::read::indexed::{IndexRow, VariableCondition, by_status, by_variable};
-use crate::read::reader::Reader;
+use crate::read::reader::{Reader, ScanLimits};
 use crate::table::Table;
 
 /// Query of instances. An indexed condition, or statuses, are read from an index; otherwise all instances of the
@@ -90,7 +90,7 @@ pub struct Page<T> {
 }
 
 impl InstanceQuery {
-    fn limits(&self) -> (usize, usize) {
+    fn limits(&self) -> ScanLimits {
         limits(self.limit, self.scan_limit)
     }
 
@@ -222,7 +222,8 @@ impl Reader {
         ranges: &[KeyRange],
         (rows, row_of): (&[KeyRange], &IndexRow<'_>),
     ) -> Result<Page<FoundInstance>, Error> {
-        let (limit, scan_limit) = query.limits();
+        let limits = query.limits();
+        let mut bytes = 0;
         let mut page = Page {
             items: Vec::new(),
             next: None,
@@ -231,11 +232,16 @@ impl Reader {
         for range in ranges {
             let mut rest = range.clone();
             loop {
-                let limits = (limit - page.items.len(), scan_limit - page.scanned);
-                let candidates = self.candidates(&rest, rows, limits, row_of)?;
-                page.scanned = scan_limit.min(page.scanned + candidates.scanned);
+                let remaining = ScanLimits {
+                    found: limits.found - page.items.len(),
+                    scanned: limits.scanned - page.scanned,
+                    bytes: limits.bytes - bytes,
+                };
+                let candidates = self.candidates(&rest, rows, remaining, row_of)?;
+                page.scanned = limits.scanned.min(page.scanned + candidates.scanned);
                 for (row, key, instance) in candidates.found {
                     if query.matches(&key, &instance) {
+                        bytes = limits.bytes.min(bytes + instance.state.len());
                         page.items.push(FoundInstance {
                             key,
                             instance,
@@ -243,9 +249,10 @@ impl Reader {
                         });
                     }
                 }
-                if let Some(last) = &candidates.last
-                    && (page.items.len() == limit || page.scanned == scan_limit)
-                {
+                let is_full = page.items.len() == limits.found
+                    || page.scanned == limits.scanned
+                    || bytes == limits.bytes;
+                if let Some(last) = candidates.last.as_ref().filter(|_| is_full) {
                     page.next = Some(row_cursor("i", last));
                     return Ok(page);
                 }
@@ -358,9 +365,9 @@ fn resumed_ranges(ranges: Vec<KeyRange>, after: Option<&[u8]>) -> Vec<KeyRange> 
 }
 
 /// Returns the limits of results and of scanned rows, with their defaults.
-pub(super) fn limits(limit: usize, scan_limit: usize) -> (usize, usize) {
+pub(super) fn limits(limit: usize, scan_limit: usize) -> ScanLimits {
     let or = |limit: usize, default| if limit == 0 { default } else { limit };
-    (or(limit, 100), or(scan_limit, 100_000))
+    ScanLimits::page(or(limit, 100), or(scan_limit, 100_000))
 }
 
 pub(super) fn invalid_cursor(cursor: &str) -> Error {

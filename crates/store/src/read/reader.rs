@@ -39,6 +39,41 @@ pub struct Reader {
     cancellation: Cancellation,
 }
 
+/// Maximum size of the stored rows of a page, in bytes. Each list reads at most this much and one row, so that a page of
+/// large rows does not occupy memory in proportion to its number of rows.
+pub(crate) const MAX_PAGE_BYTES: usize = 4 << 20;
+
+/// Limits of a scan. Each of them is at least 1.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ScanLimits {
+    /// Maximum number of matching rows.
+    pub(crate) found: usize,
+    /// Maximum number of scanned rows.
+    pub(crate) scanned: usize,
+    /// Size of the matching rows in bytes at which the scan ends.
+    pub(crate) bytes: usize,
+}
+
+impl ScanLimits {
+    /// Returns limits of the numbers of rows only.
+    pub(crate) fn rows(found: usize, scanned: usize) -> Self {
+        Self {
+            found,
+            scanned,
+            bytes: usize::MAX,
+        }
+    }
+
+    /// Returns limits of a page.
+    pub(crate) fn page(found: usize, scanned: usize) -> Self {
+        Self {
+            found,
+            scanned,
+            bytes: MAX_PAGE_BYTES,
+        }
+    }
+}
+
 /// Result of [`Reader::scan_page`].
 pub(crate) struct RowPage<T> {
     pub(crate) items: Vec<T>,
@@ -312,19 +347,19 @@ impl Reader {
             .scan_page(
                 table,
                 std::slice::from_ref(range),
-                (limit, usize::MAX),
+                ScanLimits::rows(limit, usize::MAX),
                 read,
             )?
             .items)
     }
 
-    /// Reads the rows of ranges, in key order, until `limit` of them are found or `scan_limit` of them are
-    /// scanned; both are at least 1. `read` returns `None` for a row that does not match.
+    /// Reads the rows of ranges, in key order, until a limit is reached. `read` returns `None` for a row that does
+    /// not match.
     pub(crate) fn scan_page<T>(
         &self,
         table: Table,
         ranges: &[KeyRange],
-        (limit, scan_limit): (usize, usize),
+        limits: ScanLimits,
         mut read: impl FnMut(&[u8], &[u8]) -> Result<Option<T>, Error>,
     ) -> Result<RowPage<T>, Error> {
         let mut page = RowPage {
@@ -332,11 +367,20 @@ impl Reader {
             last: None,
             scanned: 0,
         };
+        let mut bytes = 0;
+
         for range in ranges {
             self.scan(table, range, |key, value| {
-                page.items.extend(read(key, value)?);
+                if let Some(item) = read(key, value)? {
+                    page.items.push(item);
+                    bytes += value.len();
+                }
                 page.scanned += 1;
-                if page.items.len() < limit && page.scanned < scan_limit {
+
+                let is_full = page.items.len() >= limits.found
+                    || page.scanned >= limits.scanned
+                    || bytes >= limits.bytes;
+                if !is_full {
                     return Ok(ControlFlow::Continue(()));
                 }
                 page.last = Some(key.to_vec());

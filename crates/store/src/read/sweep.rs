@@ -6,7 +6,7 @@ use uuid::Uuid;
 use crate::encoding::range::KeyRange;
 use crate::encoding::value::{decode, readable};
 use crate::error::Error;
-use crate::read::reader::Reader;
+use crate::read::reader::{Reader, ScanLimits};
 use crate::table::Table;
 
 /// Maximum number of rows that one retention change deletes.
@@ -97,7 +97,7 @@ impl Reader {
             Some(key) => KeyRange::all().after(key),
             None => KeyRange::all(),
         };
-        let page = self.scan_page(table, &[range], (found, scanned), read)?;
+        let page = self.scan_page(table, &[range], ScanLimits::rows(found, scanned), read)?;
         Ok(SweepPage {
             found: page.items,
             next: page.last.map(|key| SweepCursor(Some(key))),

@@ -8,7 +8,7 @@ use crate::encoding::range::KeyRange;
 use crate::encoding::value::decode;
 use crate::error::Error;
 use crate::read::query::{Page, invalid_cursor, limits};
-use crate::read::reader::Reader;
+use crate::read::reader::{Reader, ScanLimits};
 use crate::table::Table;
 
 /// Query of tasks.
@@ -76,9 +76,14 @@ impl Reader {
     /// # Errors
     /// [`Error::InvalidCursor`], and the errors of [`Reader`].
     pub fn tasks(&self, query: &TaskQuery) -> Result<Page<TaskRow>, Error> {
-        let (after, limits) = (query.after()?, limits(query.limit, query.scan_limit));
+        let after = query.after()?;
+        let mut limits = limits(query.limit, query.scan_limit);
+        // A key-sharded tenant has many slots: together they read one page.
+        let slots: Vec<_> = self.keys().slots_of(&query.tenant).collect();
+        limits.bytes = (limits.bytes / slots.len().max(1)).max(1);
+
         let mut pages = Vec::new();
-        for slot in self.keys().slots_of(&query.tenant) {
+        for slot in slots {
             let range = keys::tasks(slot, &query.tenant);
             let range = match after {
                 Some(id) => range.after(&keys::task_key(slot, &query.tenant, id)),
@@ -86,14 +91,14 @@ impl Reader {
             };
             pages.push(self.tasks_in(range, query, limits)?);
         }
-        Ok(merge_tasks(pages, limits.0))
+        Ok(merge_tasks(pages, limits.found))
     }
 
     fn tasks_in(
         &self,
         range: KeyRange,
         query: &TaskQuery,
-        limits: (usize, usize),
+        limits: ScanLimits,
     ) -> Result<Page<TaskRow>, Error> {
         let page = self.scan_page(Table::Task, &[range], limits, |_, value| {
             let row: TaskRow = decode(Table::Task, value)?;
