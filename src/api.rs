@@ -24,6 +24,7 @@ pub(crate) mod login;
 pub(crate) mod metrics;
 pub(crate) mod openapi;
 pub(crate) mod origin;
+pub(crate) mod page;
 pub(crate) mod permissions;
 pub(crate) mod pod_client;
 pub(crate) mod problem;

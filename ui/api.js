@@ -47,6 +47,18 @@ export async function page(url, query, cursor, size, signal) {
   return { items, nextCursor };
 }
 
+/** Returns all entries of a list whose number is small, under the field `entries` of its pages. */
+export async function all(url, query, signal, entries = 'items') {
+  const found = [];
+  let cursor = null;
+  do {
+    const result = await get(url, { ...query, cursor }, signal);
+    found.push(...result[entries]);
+    cursor = result.next_cursor;
+  } while (cursor);
+  return found;
+}
+
 /** Returns a response as text; for graphs. */
 export async function text(url, signal) {
   const response = await send('GET', url, { signal });

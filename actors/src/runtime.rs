@@ -306,15 +306,18 @@ impl Runtime {
         &self.shared.metrics
     }
 
+    /// Passes each live instance and its number of queued inputs to `visit`.
+    pub fn for_each_mailbox(&self, mut visit: impl FnMut(&InstanceKey, usize)) {
+        for shard in self.shards.all() {
+            shard.live.for_each_depth(&mut visit);
+        }
+    }
+
     /// Returns the deepest mailboxes, deepest first. Visits every live instance.
     #[must_use]
     pub fn deepest_mailboxes(&self, count: usize) -> Vec<(InstanceKey, usize)> {
         let mut depths = Vec::new();
-        for shard in self.shards.all() {
-            shard
-                .live
-                .for_each_depth(|key, depth| depths.push((key.clone(), depth)));
-        }
+        self.for_each_mailbox(|key, depth| depths.push((key.clone(), depth)));
         depths.sort_by_key(|(_, depth)| std::cmp::Reverse(*depth));
         depths.truncate(count);
         depths

@@ -11,12 +11,14 @@ use orlog_bus::membership::Pod;
 use orlog_model::TraceParent;
 use orlog_signature::KeyId;
 use orlog_store::Cancellation;
+use serde::Serialize;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::allowed_hosts::AllowedHosts;
 use super::blocking::run_blocking;
 use super::body_budget::BodyBudget;
 use super::health::bus_check::BusCheck;
+use super::page::EncodedJson;
 use super::pod_client::{self, PodClient};
 use super::problem::{Code, Problem};
 use super::query_limit::QueryLimit;
@@ -199,5 +201,16 @@ impl ApiState {
             read(&ReadScope::new(app, cancellation))
         })
         .await
+    }
+
+    /// Reads as [`ApiState::read`], and encodes the response on the same thread: the size of a page is no work for the threads
+    /// that serve all requests.
+    pub(crate) async fn read_json<T, F>(&self, read: F) -> Result<EncodedJson, Problem>
+    where
+        T: Serialize + 'static,
+        F: FnOnce(&ReadScope) -> Result<T, Problem> + Send + 'static,
+    {
+        self.read(move |scope| read(scope).map(|response| EncodedJson::of(&response)))
+            .await
     }
 }

@@ -16,6 +16,7 @@ use utoipa::IntoParams;
 
 use super::context::ApiState;
 use super::errors::invalid_parameter;
+use super::page::PageLimits;
 use super::problem::{Code, Problem};
 use crate::auth::{Caller, TenantScope};
 
@@ -157,6 +158,15 @@ pub(crate) fn request_trace(headers: &HeaderMap) -> Option<TraceParent> {
         .get(TRACEPARENT)
         .and_then(|value| value.to_str().ok())
         .and_then(TraceParent::new)
+}
+
+/// Returns the limits of a page: the requested number of entries and the size, within the configured limits.
+pub(crate) fn page_limits(requested: Option<usize>, api: &ApiState) -> PageLimits {
+    let bytes = api.app.config.http.max_page_bytes;
+    PageLimits {
+        entries: page_limit(requested, api),
+        bytes: usize::try_from(bytes).unwrap_or(usize::MAX),
+    }
 }
 
 /// Parses a duration in a query.

@@ -1,6 +1,6 @@
 //! `GET /v1/audit`: audit trail, newest first.
 
-use axum::{Extension, Json};
+use axum::Extension;
 use orlog_model::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -9,7 +9,8 @@ use utoipa::{IntoParams, ToSchema};
 use crate::api::context::ApiState;
 use crate::api::errors::invalid_parameter;
 use crate::api::extract;
-use crate::api::extract::{QueryParams, Tenant, page_limit};
+use crate::api::extract::{QueryParams, Tenant, page_limits};
+use crate::api::page::EncodedJson;
 use crate::api::problem::{Code, Problem};
 use crate::audit::{AuditFilter, Error, FileSet};
 use crate::auth::{Caller, Right, TenantScope};
@@ -70,16 +71,16 @@ pub(crate) async fn list(
     Tenant(tenant): Tenant,
     Extension(caller): Extension<Caller>,
     QueryParams(search): QueryParams<AuditQuery>,
-) -> Result<Json<AuditPageView>, Problem> {
+) -> Result<EncodedJson, Problem> {
     if (search.all || search.denials) && caller.tenants != TenantScope::All {
         let detail = "all=true and denials=true require access to all tenants (*)";
         return Err(Problem::new(Code::TenantForbidden, detail));
     }
-    let limit = page_limit(search.limit, &api);
+    let limits = page_limits(search.limit, &api);
     let closed = search
         .all
         .then(|| api.app.access.closed_to(&caller, Right::Audit));
-    let page = api.read(move |app| {
+    api.read_json(move |app| {
         let filter = AuditFilter {
             tenant: (!search.all && !search.denials).then(|| tenant.as_str()),
             closed: closed.as_ref(),
@@ -88,7 +89,8 @@ pub(crate) async fn list(
             outcome: search.outcome.as_deref(),
             from_millis: search.from.map(Timestamp::as_millis),
             cursor: search.cursor.as_deref(),
-            limit,
+            limit: limits.entries,
+            bytes: Some(limits.bytes),
             scan: app.config.http.scan_limit,
         };
         let set = if search.denials {
@@ -96,15 +98,15 @@ pub(crate) async fn list(
         } else {
             FileSet::Calls
         };
-        app.audit.read(set, &filter).map_err(|error| match error {
+        let page = app.audit.read(set, &filter).map_err(|error| match error {
             Error::InvalidCursor(_) => invalid_parameter("cursor", error.to_string()),
             Error::Io(_) => Problem::new(Code::Unavailable, error.to_string()),
+        })?;
+        Ok(AuditPageView {
+            items: page.records,
+            next_cursor: page.next,
+            broken_at: page.broken_at,
         })
-    });
-    let page = page.await?;
-    Ok(Json(AuditPageView {
-        items: page.records,
-        next_cursor: page.next,
-        broken_at: page.broken_at,
-    }))
+    })
+    .await
 }

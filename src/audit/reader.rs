@@ -28,6 +28,8 @@ pub struct AuditFilter<'a> {
     pub cursor: Option<&'a str>,
     /// Maximum number of records.
     pub limit: usize,
+    /// Maximum size of the records, in bytes; a larger record is alone in its page. `None`: no limit.
+    pub bytes: Option<usize>,
     /// Maximum number of scanned records.
     pub scan: usize,
 }
@@ -56,6 +58,7 @@ pub enum Error {
 
 pub(super) fn read(dir: &Path, set: FileSet, query: &AuditFilter<'_>) -> Result<AuditPage, Error> {
     let (mut page, mut scanned, mut newer) = (AuditPage::default(), 0, None);
+    let mut bytes_read = 0;
     let below = query.cursor.map(cursor).transpose()?;
     for number in set.numbers(dir)?.into_iter().rev() {
         if below.is_some_and(|(file, _)| number > file) {
@@ -84,14 +87,20 @@ pub(super) fn read(dir: &Path, set: FileSet, query: &AuditFilter<'_>) -> Result<
                 page.next = Some(format!("{number}-{end}"));
                 return Ok(page);
             }
+            // A line truncated by a crash is skipped.
+            let record = serde_json::from_slice::<Value>(line).ok();
+            let record = record.filter(|record| query.is(record));
+            if record.is_some() {
+                bytes_read += line.len();
+                let exceeds = query.bytes.is_some_and(|limit| bytes_read > limit);
+                if exceeds && !page.records.is_empty() {
+                    page.next = Some(format!("{number}-{end}"));
+                    return Ok(page);
+                }
+            }
+            page.records.extend(record);
             scanned += 1;
             newer = Link::of(line);
-            // A line truncated by a crash is skipped.
-            if let Ok(record) = serde_json::from_slice::<Value>(line)
-                && query.is(&record)
-            {
-                page.records.push(record);
-            }
             end = start;
         }
     }

@@ -18,6 +18,7 @@ use crate::api::body::CheckedBody;
 use crate::api::context::ApiState;
 use crate::api::errors::invalid_parameter;
 use crate::api::extract::{QueryParams, Tenant};
+use crate::api::page::EncodedJson;
 use crate::api::problem::{Code, Problem};
 use crate::auth::{Caller, Right};
 use crate::batches;
@@ -48,10 +49,9 @@ pub(crate) async fn list(
     api: ApiState,
     Tenant(tenant): Tenant,
     QueryParams(params): QueryParams<ListQuery>,
-) -> Result<Json<BatchPage>, Problem> {
-    let (items, next_cursor) =
-        built_in::list(&api, (tenant, batch::SAGA), params, BatchView::read).await?;
-    Ok(Json(BatchPage { items, next_cursor }))
+) -> Result<EncodedJson, Problem> {
+    let kind = (tenant, batch::SAGA);
+    built_in::list(&api, kind, params, BatchView::read, BatchPage::of).await
 }
 
 /// Show a batch

@@ -177,6 +177,24 @@ impl ApiClient {
         self.get_with_timeout(path, query, REQUEST_TIMEOUT).await
     }
 
+    /// Returns all entries of a list whose number is small.
+    pub(crate) async fn get_all(&self, path: &str) -> Result<Vec<Value>, CommandError> {
+        let mut all = Vec::new();
+        let mut cursor = None;
+        loop {
+            let query: Vec<_> = cursor
+                .map(|cursor| ("cursor", cursor))
+                .into_iter()
+                .collect();
+            let page = self.get(path, &query).await?;
+            all.extend_from_slice(items(&page, "items"));
+            cursor = page["next_cursor"].as_str().map(str::to_owned);
+            if cursor.is_none() {
+                return Ok(all);
+            }
+        }
+    }
+
     /// Sends a GET request with its own timeout, for requests that wait.
     pub(crate) async fn get_with_timeout(
         &self,

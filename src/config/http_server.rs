@@ -27,6 +27,9 @@ pub struct HttpServerConfig {
     pub max_bytes_in_flight: u64,
     /// Maximum page size of a list.
     pub max_page_size: usize,
+    /// Maximum size of the entries of a page, in bytes.
+    #[serde(with = "units::text")]
+    pub max_page_bytes: u64,
     /// Maximum rows that one list request scans.
     pub scan_limit: usize,
     /// Maximum number of requests that read the stores at the same time.

@@ -16,7 +16,8 @@ use uuid::Uuid;
 
 use crate::api::context::ApiState;
 use crate::api::errors::invalid_parameter;
-use crate::api::extract::{LastSegment, QueryParams, Tenant, page_limit};
+use crate::api::extract::{LastSegment, QueryParams, Tenant, page_limits};
+use crate::api::page::{EncodedJson, PageBuilder};
 use crate::api::problem::{Code, Problem};
 use crate::api::read_scope::ReadScope;
 use crate::dead_letters::view;
@@ -125,41 +126,39 @@ pub(crate) async fn list(
     api: ApiState,
     Tenant(tenant): Tenant,
     QueryParams(page): QueryParams<PageQuery>,
-) -> Result<Json<DeadLetterPage>, Problem> {
-    let limit = page_limit(page.limit, &api);
-    let mut dead_letters = api
-        .read(move |app| collect_page(app, &tenant, page.cursor, limit + 1))
-        .await?;
-    let more = dead_letters.len() > limit;
-    dead_letters.truncate(limit);
-    let next = dead_letters
-        .last()
-        .filter(|_| more)
-        .map(|dead_letter| dead_letter.id.to_string());
-    let redact = &api.app.config.redact;
-    Ok(Json(DeadLetterPage {
-        items: dead_letters
-            .iter()
-            .map(|dead_letter| DeadLetterView::of(dead_letter, redact))
-            .collect(),
-        next_cursor: next,
-    }))
+) -> Result<EncodedJson, Problem> {
+    let limits = page_limits(page.limit, &api);
+    api.read_json(move |app| {
+        let found = collect_page(app, &tenant, page.cursor, limits.entries)?;
+        let mut page = PageBuilder::new(limits);
+        for dead_letter in &found.items {
+            let view = DeadLetterView::of(dead_letter, &app.config.redact);
+            if !page.push(view, dead_letter.id.to_string()) {
+                break;
+            }
+        }
+
+        let page = page.finish(found.next.map(|id| id.to_string()));
+        Ok(DeadLetterPage {
+            items: page.entries,
+            next_cursor: page.next,
+        })
+    })
+    .await
 }
 
-/// Returns the dead letters of all shards after `after`, ordered by id.
+/// Returns dead letters of all shards after `after`, ordered by id; each of them once.
 pub(crate) fn collect_page(
     app: &ReadScope,
     tenant: &TenantId,
     after: Option<Uuid>,
     limit: usize,
-) -> Result<Vec<DeadLetter>, Problem> {
-    let mut dead_letters = Vec::new();
+) -> Result<orlog_store::DeadLetterPage, Problem> {
+    let mut pages = Vec::new();
     for reader in app.readers() {
-        dead_letters.extend(reader.dead_letters(tenant, after, limit)?);
+        pages.push(reader.dead_letter_page(tenant, after, limit)?);
     }
-    dead_letters.sort_by_key(|dead_letter| dead_letter.id);
-    dead_letters.truncate(limit);
-    Ok(dead_letters)
+    Ok(orlog_store::DeadLetterPage::merged(pages, limit))
 }
 
 /// Show a dead letter with its original

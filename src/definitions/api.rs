@@ -8,7 +8,6 @@ pub(crate) mod migrate;
 
 use std::sync::Arc;
 
-use axum::Json;
 use orlog_actors::OwnedProgram;
 use orlog_model::{Deployment, EventType, SagaName, TenantId};
 use orlog_program::Program;
@@ -19,7 +18,8 @@ use utoipa::{IntoParams, ToSchema};
 
 use crate::api::context::ApiState;
 use crate::api::errors::invalid_parameter;
-use crate::api::extract::{LastSegment, NodeAccess, QueryParams, Tenant};
+use crate::api::extract::{LastSegment, NodeAccess, QueryParams, Tenant, page_limits};
+use crate::api::page::{EncodedJson, PageBuilder, PageLimits};
 use crate::api::problem::{Code, Problem};
 use crate::api::read_scope::ReadScope;
 use crate::definitions::LoadedDefinition;
@@ -30,6 +30,8 @@ use crate::definitions::sample;
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct DefinitionList {
     items: Vec<DefinitionView>,
+    /// Cursor of the next page; null after the last one.
+    next_cursor: Option<String>,
     /// Whether all instances of the tenant are counted; otherwise the counts are lower bounds. Only with
     /// `count`.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -41,6 +43,8 @@ pub(crate) struct DefinitionList {
 pub(crate) struct DefinitionVersions {
     saga: String,
     versions: Vec<DefinitionView>,
+    /// Cursor of the next page; null after the last one.
+    next_cursor: Option<String>,
     /// Whether all instances of the tenant are counted; otherwise the counts are lower bounds. Only with
     /// `count`.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -98,13 +102,17 @@ pub(crate) struct DefinitionView {
 }
 
 /// Options of the definition list.
-#[derive(Debug, Default, Deserialize, IntoParams)]
+#[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct DefinitionQuery {
     /// Count the instances of the tenant for each definition; scans at most `http.scan_limit` of each shard.
     #[serde(default)]
     count: bool,
+    /// Maximum number of definitions. Default: 100.
+    limit: Option<usize>,
+    /// The `next_cursor` of the previous page.
+    cursor: Option<String>,
 }
 
 /// Event that a definition consumes.
@@ -227,6 +235,8 @@ impl DefinitionContext {
 }
 
 /// List definitions
+///
+/// Ordered by saga.
 #[utoipa::path(
     get,
     path = "/v1/definitions",
@@ -239,18 +249,33 @@ pub(crate) async fn list(
     Tenant(tenant): Tenant,
     NodeAccess(sees_node): NodeAccess,
     QueryParams(query): QueryParams<DefinitionQuery>,
-) -> Result<Json<DefinitionList>, Problem> {
-    let list = move |app: &ReadScope| {
+) -> Result<EncodedJson, Problem> {
+    let limits = page_limits(query.limit, &api);
+    api.read_json(move |app| {
         let context = DefinitionContext::of(app, &tenant, &query, sees_node)?;
-        let items = context.active.iter();
-        let items =
-            items.map(|active| context.describe(active.context.as_ref(), active.program.as_ref()));
+        let mut active: Vec<_> = context.active.iter().collect();
+        active.sort_by_key(|definition| definition.saga());
+
+        let mut page = PageBuilder::new(limits);
+        for definition in active {
+            let saga = definition.saga().as_str();
+            if query.cursor.as_deref().is_some_and(|after| saga <= after) {
+                continue;
+            }
+            let view = context.describe(definition.context.as_ref(), definition.program.as_ref());
+            if !page.push(view, saga.to_owned()) {
+                break;
+            }
+        }
+
+        let page = page.finish(None);
         Ok(DefinitionList {
-            items: items.collect(),
+            items: page.entries,
+            next_cursor: page.next,
             count_complete: context.count_complete(),
         })
-    };
-    api.read(list).await.map(Json)
+    })
+    .await
 }
 
 /// Show a definition with its source and its older versions
@@ -267,11 +292,11 @@ pub(crate) async fn show(
     NodeAccess(sees_node): NodeAccess,
     LastSegment(saga): LastSegment,
     QueryParams(query): QueryParams<DefinitionQuery>,
-) -> Result<Json<DefinitionVersions>, Problem> {
+) -> Result<EncodedJson, Problem> {
     let saga = SagaName::new(saga).map_err(|error| invalid_parameter("saga", error.to_string()))?;
-    api.read(move |app| versions(app, &tenant, &saga, &query, sees_node))
+    let limits = page_limits(query.limit, &api);
+    api.read_json(move |app| versions(app, &tenant, &saga, &query, limits, sees_node))
         .await
-        .map(Json)
 }
 
 fn versions(
@@ -279,6 +304,7 @@ fn versions(
     tenant: &TenantId,
     saga: &SagaName,
     query: &DefinitionQuery,
+    limits: PageLimits,
     sees_node: bool,
 ) -> Result<DefinitionVersions, Problem> {
     let mut programs = app.programs.all();
@@ -294,35 +320,61 @@ fn versions(
         ));
     }
     let context = DefinitionContext::of(app, tenant, query, sees_node)?;
-    let mut versions = Vec::with_capacity(programs.len());
-    for OwnedProgram {
-        context: owner,
-        program,
-    } in &programs
-    {
-        let (owner, hash) = (owner.as_ref(), &program.definition_ref().hash);
-        let (source, module_bytes) = if context.sees(owner) {
-            source(app, hash)?
-        } else {
-            (None, None)
-        };
-        let described = context.describe(owner, program.as_ref());
-        let mut version = DefinitionView {
-            source,
-            module_bytes,
-            ..described
-        };
-        if let Some(active) = context.active(owner, hash) {
-            add_examples(active, &mut version.events);
+    programs.sort_by_key(|owned| {
+        let reference = owned.program.definition_ref();
+        let active = context.active(owned.context.as_ref(), &reference.hash);
+        (active.is_none(), std::cmp::Reverse(reference.version))
+    });
+
+    let mut page = PageBuilder::new(limits);
+    let mut skips = query.cursor.as_deref();
+    for owned in &programs {
+        let cursor = version_cursor(owned);
+        if let Some(last) = skips {
+            skips = (last != cursor).then_some(last);
+            continue;
         }
-        versions.push(version);
+        // A source is read only for the page: it can have 1 MiB.
+        if !page.push(version(app, &context, owned)?, cursor) {
+            break;
+        }
     }
-    versions.sort_by_key(|version| (!version.active, std::cmp::Reverse(version.version)));
+    if skips.is_some() {
+        let detail = "the definition of the cursor is no longer loaded; start without a cursor";
+        return Err(invalid_parameter("cursor", detail));
+    }
+
+    let page = page.finish(None);
     Ok(DefinitionVersions {
         saga: saga.to_string(),
-        versions,
+        versions: page.entries,
+        next_cursor: page.next,
         count_complete: context.count_complete(),
     })
+}
+
+/// Returns the cursor after a version. The context and the shared definitions can have the same one.
+fn version_cursor(owned: &OwnedProgram) -> String {
+    let hash = hex::encode(owned.program.definition_ref().hash);
+    let owner = owned.context.as_ref().map_or("shared", |_| "own");
+    format!("{owner}.{hash}")
+}
+
+fn version(
+    app: &ReadScope,
+    context: &DefinitionContext,
+    owned: &OwnedProgram,
+) -> Result<DefinitionView, Problem> {
+    let owner = owned.context.as_ref();
+    let hash = &owned.program.definition_ref().hash;
+    let mut version = context.describe(owner, owned.program.as_ref());
+    if context.sees(owner) {
+        (version.source, version.module_bytes) = source(app, hash)?;
+    }
+    if let Some(active) = context.active(owner, hash) {
+        add_examples(active, &mut version.events);
+    }
+    Ok(version)
 }
 
 /// Adds an example to each start event of an active YAML definition.

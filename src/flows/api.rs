@@ -16,6 +16,7 @@ use crate::api::body::CheckedBody;
 use crate::api::context::ApiState;
 use crate::api::errors::invalid_parameter;
 use crate::api::extract::{QueryParams, Tenant};
+use crate::api::page::EncodedJson;
 use crate::api::problem::{Code, Problem};
 use crate::auth::Caller;
 use crate::flows;
@@ -56,10 +57,9 @@ pub(crate) async fn list(
     api: ApiState,
     Tenant(tenant): Tenant,
     QueryParams(params): QueryParams<ListQuery>,
-) -> Result<Json<FlowPage>, Problem> {
-    let (items, next_cursor) =
-        built_in::list(&api, (tenant, flow::SAGA), params, FlowSummary::read).await?;
-    Ok(Json(FlowPage { items, next_cursor }))
+) -> Result<EncodedJson, Problem> {
+    let kind = (tenant, flow::SAGA);
+    built_in::list(&api, kind, params, FlowSummary::read, FlowPage::of).await
 }
 
 /// Show a flow

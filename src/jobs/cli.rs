@@ -23,6 +23,7 @@ use uuid::Uuid;
 use crate::cli::client::{ApiClient, ClientError, ServerArgs, path};
 use crate::cli::console::{Console, items, note, text};
 use crate::cli::exit::{CommandError, CommandExit};
+use crate::cli::list::PageArgs;
 use crate::clock::SystemClock;
 
 /// Maximum wait of a claim request, which delays the end of the runner.
@@ -67,7 +68,7 @@ enum Command {
 #[derive(Debug, clap::Args)]
 struct ListArgs {
     #[command(flatten)]
-    server: ServerArgs,
+    page: PageArgs,
 }
 
 fn label(text: &str) -> Result<(String, String), String> {
@@ -124,12 +125,7 @@ pub(crate) async fn run(args: Args, console: &Console) -> Result<(), CommandErro
 }
 
 async fn list(args: ListArgs, console: &Console) -> Result<(), CommandError> {
-    let found = ApiClient::new(&args.server)?
-        .get("/v1/runners", &[])
-        .await?;
-    if console.is_json() {
-        return console.json(&found);
-    }
+    let found = args.page.fetch("/v1/runners", &[]).await?;
     let row = |runner: &Value| {
         let types: Vec<_> = items(runner, "types")
             .iter()
@@ -147,12 +143,8 @@ async fn list(args: ListArgs, console: &Console) -> Result<(), CommandError> {
             text(runner, "expires_at"),
         ]
     };
-    let rows: Vec<_> = items(&found, "items").iter().map(row).collect();
-    console.table(
-        &["RUNNER", "TYPES", "JOBS", "LABELS", "ADDRESS", "EXPIRES"],
-        &rows,
-        "no runners",
-    )
+    let head = ["RUNNER", "TYPES", "JOBS", "LABELS", "ADDRESS", "EXPIRES"];
+    found.print(&head, row, "no runners", console)
 }
 
 async fn serve(args: Args, console: &Console) -> Result<(), CommandError> {

@@ -2,6 +2,7 @@
 //! stored in memory, and the runner repeats it.
 
 use std::collections::BTreeMap;
+use std::ops::Bound;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -56,13 +57,25 @@ impl Runners {
         self.lock().remove(&(tenant.clone(), name.to_owned()));
     }
 
-    /// Returns the registered runners of a tenant by name, with the end of their registrations.
-    pub(crate) fn list(&self, tenant: &TenantId, now: SteadyTime) -> Vec<(Runner, SteadyTime)> {
+    /// Returns the registered runner of a tenant whose name follows `after`, and the end of its registration. One at a time: each can
+    /// have some 40 KB.
+    pub(crate) fn next(
+        &self,
+        tenant: &TenantId,
+        after: Option<&str>,
+        now: SteadyTime,
+    ) -> Option<(Runner, SteadyTime)> {
         let runners = self.lock();
-        let of_tenant = runners
-            .iter()
-            .filter(|((of, _), (_, until))| of == tenant && *until > now);
-        of_tenant.map(|(_, found)| found.clone()).collect()
+        let start = match after {
+            Some(name) => Bound::Excluded((tenant.clone(), name.to_owned())),
+            None => Bound::Included((tenant.clone(), String::new())),
+        };
+        runners
+            .range((start, Bound::Unbounded))
+            .take_while(|((of, _), _)| of == tenant)
+            .map(|(_, found)| found)
+            .find(|(_, until)| *until > now)
+            .cloned()
     }
 
     /// Returns the registration of a runner.

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::app::ReadOnlyStores;
 use crate::cli::client::{ApiClient, ServerArgs, path};
-use crate::cli::console::{Console, items, text};
+use crate::cli::console::{Console, items, note, text};
 use crate::cli::exit::{CommandError, CommandExit};
 
 /// Path of the log filter resource.
@@ -98,13 +98,7 @@ pub(crate) async fn inspect(args: Inspect, console: &Console) -> Result<(), Comm
     let found = if let Some(data) = &args.data_dir {
         offline(data, &args)?
     } else {
-        let client = ApiClient::new(&args.server)?;
-        client
-            .get(
-                &path(&["v1", "inspect", &args.table]),
-                &[("limit", args.limit.to_string())],
-            )
-            .await?
+        online(&args).await?
     };
     if console.is_json() {
         return console.json(&found);
@@ -112,7 +106,29 @@ pub(crate) async fn inspect(args: Inspect, console: &Console) -> Result<(), Comm
     for row in items(&found, "rows") {
         console.line(&format!("{}  {}", text(row, "key"), row["value"]))?;
     }
+    if found["next_cursor"].is_string() {
+        note("more rows possible; raise --limit");
+    }
     Ok(())
+}
+
+/// Reads pages until the limit or the end.
+async fn online(args: &Inspect) -> Result<Value, CommandError> {
+    let client = ApiClient::new(&args.server)?;
+    let path = path(&["v1", "inspect", &args.table]);
+    let mut rows = Vec::new();
+    let mut cursor = None::<String>;
+    loop {
+        let mut query = vec![("limit", (args.limit - rows.len()).to_string())];
+        query.extend(cursor.map(|cursor| ("cursor", cursor)));
+        let page = client.get(&path, &query).await?;
+        rows.extend_from_slice(items(&page, "rows"));
+        cursor = page["next_cursor"].as_str().map(str::to_owned);
+        if cursor.is_none() || rows.len() >= args.limit {
+            break;
+        }
+    }
+    Ok(json!({ "table": args.table, "rows": rows, "next_cursor": cursor }))
 }
 
 fn offline(data: &Path, args: &Inspect) -> Result<Value, CommandError> {

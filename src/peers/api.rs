@@ -23,7 +23,8 @@ use crate::access::{KEY_OVERLAP, Key, KeyError, Keyed as _, Peer, Stored, WriteE
 use crate::api::body::{JsonBody, ObjectOf};
 use crate::api::context::ApiState;
 use crate::api::errors::invalid_parameter;
-use crate::api::extract::{QueryParams, duration, page_limit};
+use crate::api::extract::{QueryParams, duration, page_limits};
+use crate::api::page::{EncodedJson, PageBuilder};
 use crate::api::problem::{Code, Problem};
 use crate::auth::Caller;
 use crate::config::{NATS_REQUIRED, NodeAddress};
@@ -65,39 +66,44 @@ pub(crate) struct KeyPath {
 pub(crate) async fn list(
     api: ApiState,
     QueryParams(query): QueryParams<ListQuery>,
-) -> Result<Json<PeerPage>, Problem> {
+) -> Result<EncodedJson, Problem> {
     let start = match query.cursor.map(NodeName::new) {
         None => Bound::Unbounded,
         Some(Ok(after)) => Bound::Excluded(after),
         Some(Err(error)) => return Err(invalid_parameter("cursor", error.to_string())),
     };
-    let now = api.app.clock.now();
-    let stored = &api.app.access.directory().peers;
-    let stored = stored
-        .iter()
-        .filter_map(|(name, stored)| Some((name, stored.value.as_ref()?)));
-    let mut all: BTreeMap<_, _> = stored
-        .map(|(name, peer)| (name.clone(), PeerView::of(name, peer, now)))
-        .collect();
-    let configured = api.app.peers.all_configured();
-    all.extend(
-        configured
+    let limits = page_limits(query.limit, &api);
+
+    api.read_json(move |app| {
+        let now = app.clock.now();
+        let stored = &app.access.directory().peers;
+        let stored = stored
             .iter()
-            .map(|(name, peer)| (name.clone(), PeerView::configured(name, peer, now))),
-    );
-    let limit = page_limit(query.limit, &api);
-    let mut items: Vec<_> = all
-        .range((start, Bound::Unbounded))
-        .take(limit + 1)
-        .map(|(_, view)| view.clone())
-        .collect();
-    let has_more = items.len() > limit;
-    items.truncate(limit);
-    let next_cursor = items
-        .last()
-        .filter(|_| has_more)
-        .map(|last| last.name.clone());
-    Ok(Json(PeerPage { items, next_cursor }))
+            .filter_map(|(name, stored)| Some((name, stored.value.as_ref()?)));
+        let mut all: BTreeMap<_, _> = stored
+            .map(|(name, peer)| (name.clone(), PeerView::of(name, peer, now)))
+            .collect();
+        let configured = app.peers.all_configured();
+        all.extend(
+            configured
+                .iter()
+                .map(|(name, peer)| (name.clone(), PeerView::configured(name, peer, now))),
+        );
+
+        let mut page = PageBuilder::new(limits);
+        for (name, view) in all.range((start, Bound::Unbounded)) {
+            if !page.push(view.clone(), name.to_string()) {
+                break;
+            }
+        }
+
+        let page = page.finish(None);
+        Ok(PeerPage {
+            items: page.entries,
+            next_cursor: page.next,
+        })
+    })
+    .await
 }
 
 /// Add a peer

@@ -5,6 +5,7 @@ mod context;
 pub(crate) mod control;
 pub(crate) mod flow;
 mod history;
+pub(crate) mod instance_pages;
 pub(crate) mod overview;
 mod page;
 pub(crate) mod result;
@@ -16,23 +17,22 @@ mod work;
 
 use std::time::Instant;
 
-use axum::Json;
 use orlog_model::{
     Instance, InstanceKey, OutboxKey, SagaName, Status, Timestamp, WorkItem, WorkKind,
 };
-use orlog_store::{FoundInstance, InstanceQuery, Page, Reader};
+use orlog_store::{InstanceQuery, Reader};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 use utoipa::IntoParams;
 
 use crate::api::context::ApiState;
-use crate::api::errors::invalid_parameter;
-use crate::api::extract::{InstanceParams, InstancePath, QueryParams, Tenant, page_limit, time};
+use crate::api::extract::{InstanceParams, InstancePath, QueryParams, Tenant, page_limits, time};
+use crate::api::page::EncodedJson;
 use crate::api::problem::{Code, Problem};
-use crate::api::read_scope::ReadScope;
 use crate::dead_letters::api::DeadLetterView;
 use context::BufferedInputView;
 pub(crate) use history::HistoryEntryView;
+use instance_pages::parse_cursor;
 use page::InstancePage;
 use search::InstanceSearch;
 pub(crate) use state::{displayed_state, hidden_values, stored_hidden_values};
@@ -135,7 +135,7 @@ pub(crate) async fn list(
     api: ApiState,
     Tenant(tenant): Tenant,
     QueryParams(mut params): QueryParams<InstanceQueryParams>,
-) -> Result<Json<InstancePage>, Problem> {
+) -> Result<EncodedJson, Problem> {
     if let Some(reference) = &params.reference {
         params.filter = Some(search::reference_condition(
             reference,
@@ -143,7 +143,7 @@ pub(crate) async fn list(
         ));
     }
     let scan_limit = api.app.config.http.scan_limit;
-    let limit = page_limit(params.limit, &api);
+    let limits = page_limits(params.limit, &api);
     let (shard, cursor) = parse_cursor(params.cursor.as_deref())?;
     let permit = params
         .filter
@@ -169,13 +169,13 @@ pub(crate) async fn list(
         created_until: params.created_until,
         variable: None,
         cursor,
-        limit,
+        limit: limits.entries,
         scan_limit,
     };
     // The other half is for waiting for a thread.
     let timeout = api.app.config.http.request_timeout / 2;
     let (source, count) = (params.filter, params.count);
-    let page = api.read(move |app| {
+    api.read_json(move |app| {
         let _permit = permit;
         timer.unwrap_or_default().run(|| {
             let filter = source.as_deref().map(search::compile_filter).transpose()?;
@@ -187,65 +187,11 @@ pub(crate) async fn list(
                 count,
                 timeout,
             };
-            Ok(InstancePage::of(app, search::search(app, search)?, count))
+            let result = search::search(app, search)?;
+            Ok(InstancePage::of(app, result, limits, count))
         })
-    });
-    Ok(Json(page.await?))
-}
-
-/// Parses a cursor: the number of a shard, a dot, and the cursor within the shard, which is empty at
-/// its start.
-pub(crate) fn parse_cursor(cursor: Option<&str>) -> Result<(usize, Option<String>), Problem> {
-    let Some(cursor) = cursor else {
-        return Ok((0, None));
-    };
-    let parts = cursor
-        .split_once('.')
-        .and_then(|(shard, rest)| Some((shard.parse().ok()?, rest)));
-    let (shard, rest) = parts.ok_or_else(|| {
-        invalid_parameter(
-            "cursor",
-            "not a cursor of this query; start without a cursor",
-        )
-    })?;
-    Ok((shard, Some(rest.to_owned()).filter(|rest| !rest.is_empty())))
-}
-
-/// Scans the shards in sequence, starting at `first`, until the page is full.
-pub(crate) fn find(
-    app: &ReadScope,
-    mut query: InstanceQuery,
-    first: usize,
-) -> Result<Page<FoundInstance>, Problem> {
-    let mut all = Page {
-        items: Vec::new(),
-        next: None,
-        scanned: 0,
-    };
-    let (limit, scan_limit) = (query.limit, query.scan_limit);
-    let shards = app
-        .numbered_readers()
-        .skip_while(|(index, _)| usize::from(*index) < first);
-    for (index, reader) in shards {
-        if usize::from(index) != first {
-            // The cursor belongs to the first shard, which may have moved to another process.
-            query.cursor = None;
-        }
-        if all.items.len() >= limit || all.scanned >= scan_limit {
-            all.next = Some(format!("{index}."));
-            break;
-        }
-        query.limit = limit - all.items.len();
-        query.scan_limit = scan_limit - all.scanned;
-        let page = reader.instances(&query)?;
-        all.items.extend(page.items);
-        all.scanned += page.scanned;
-        if let Some(next) = page.next {
-            all.next = Some(format!("{index}.{next}"));
-            break;
-        }
-    }
-    Ok(all)
+    })
+    .await
 }
 
 /// Show an instance
@@ -263,24 +209,22 @@ pub(crate) async fn show(
     api: ApiState,
     InstancePath(key): InstancePath,
     QueryParams(page): QueryParams<HistoryQuery>,
-) -> Result<Json<InstanceDetail>, Problem> {
-    let (limit, buffered_limit) = (
-        page_limit(page.history_limit, &api),
-        api.app.config.http.max_page_size,
-    );
-    let detail = api.read(move |app| {
+) -> Result<EncodedJson, Problem> {
+    let limits = page_limits(page.history_limit, &api);
+    let buffered_limit = api.app.config.http.max_page_size;
+    api.read_json(move |app| {
         let missing = || Problem::new(Code::InstanceNotFound, format!("no instance {key}"));
         let reader = app.reader(&key).ok_or_else(missing)?;
         let Some(instance) = reader.instance(&key)? else {
             return Err(context::missing_instance(&reader, &key)?);
         };
-        let history = reader.history(&key, page.history_after, limit + 1)?;
+        let history = reader.history(&key, page.history_after, limits.entries + 1)?;
         let buffered = reader.buffered_inputs(&key, buffered_limit)?;
         let spilled = reader.spilled_inputs(&key, buffered_limit)?;
         let (work, whole) = outbox(&reader, &key, &instance)?;
         let (dead_letters, scanned_all) = context::dead_letters(&reader, &key)?;
         let (redact, hidden) = (&app.config.redact, hidden_values(app, &instance));
-        let mut detail = InstanceDetail::of(app, &key, &instance, &history, limit, &work);
+        let mut detail = InstanceDetail::of(app, &key, &instance, &history, limits, &work);
         detail.buffered_inputs = buffered.len() + spilled.len();
         let inputs = buffered
             .iter()
@@ -304,8 +248,8 @@ pub(crate) async fn show(
             .collect();
         detail.outbox = OutboxView::of(&work, whole);
         Ok(detail)
-    });
-    Ok(Json(detail.await?))
+    })
+    .await
 }
 
 /// Returns the work of one instance in the outbox, and whether the whole outbox was scanned. Effects and commands are
@@ -336,22 +280,4 @@ fn outbox(
         }
     }
     Ok((work, true))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn cursor_encodes_shard_and_position() {
-        assert_eq!(parse_cursor(None).unwrap(), (0, None));
-        assert_eq!(parse_cursor(Some("2.")).unwrap(), (2, None));
-        assert_eq!(
-            parse_cursor(Some("2.ab")).unwrap(),
-            (2, Some("ab".to_owned()))
-        );
-        for invalid in ["", "ab", "x.ab", "-1.ab"] {
-            assert!(parse_cursor(Some(invalid)).is_err(), "{invalid}");
-        }
-    }
 }

@@ -14,6 +14,7 @@ use crate::api::body::{self, CheckedBody};
 use crate::api::context::ApiState;
 use crate::api::errors::invalid_parameter;
 use crate::api::extract::{QueryParams, Tenant};
+use crate::api::page::EncodedJson;
 use crate::api::problem::{Code, Problem, ProblemDetail};
 use crate::auth::Caller;
 use crate::sagas::api::built_in::{self, ListQuery};
@@ -71,17 +72,17 @@ pub(crate) async fn list(
     api: ApiState,
     Tenant(tenant): Tenant,
     QueryParams(params): QueryParams<ListQuery>,
-) -> Result<Json<SchedulePage>, Problem> {
-    let view = built_in::list(
+) -> Result<EncodedJson, Problem> {
+    built_in::list(
         &api,
         (tenant, schedule::SAGA),
         params,
         |app, key, instance| {
             ScheduleView::of(key, instance, &app.config.redact, (app.clock.now(), NEXT))
         },
-    );
-    let (items, next_cursor) = view.await?;
-    Ok(Json(SchedulePage { items, next_cursor }))
+        SchedulePage::of,
+    )
+    .await
 }
 
 /// Show a schedule

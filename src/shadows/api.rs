@@ -17,6 +17,7 @@ use crate::api::body::CheckedBody;
 use crate::api::context::ApiState;
 use crate::api::errors::invalid_parameter;
 use crate::api::extract::{QueryParams, Tenant};
+use crate::api::page::EncodedJson;
 use crate::api::problem::{Code, Problem};
 use crate::auth::Caller;
 use crate::sagas::api::built_in::{self, ListQuery};
@@ -48,10 +49,9 @@ pub(crate) async fn list(
     api: ApiState,
     Tenant(tenant): Tenant,
     QueryParams(params): QueryParams<ListQuery>,
-) -> Result<Json<ShadowPage>, Problem> {
-    let (items, next_cursor) =
-        built_in::list(&api, (tenant, shadow::SAGA), params, ShadowView::read).await?;
-    Ok(Json(ShadowPage { items, next_cursor }))
+) -> Result<EncodedJson, Problem> {
+    let kind = (tenant, shadow::SAGA);
+    built_in::list(&api, kind, params, ShadowView::read, ShadowPage::of).await
 }
 
 /// Show a shadow

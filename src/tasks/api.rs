@@ -21,7 +21,8 @@ use uuid::Uuid;
 use crate::api::body::CheckedBody;
 use crate::api::context::ApiState;
 use crate::api::errors::invalid_parameter;
-use crate::api::extract::{LastSegment, QueryParams, Tenant, page_limit};
+use crate::api::extract::{LastSegment, QueryParams, Tenant, page_limits};
+use crate::api::page::{EncodedJson, PageBuilder};
 use crate::api::problem::{Code, Problem};
 use crate::auth::Caller;
 use crate::sagas::api::control::{ControlCaller, ControlResponse, send_control};
@@ -155,8 +156,8 @@ pub(crate) async fn list(
     api: ApiState,
     Tenant(tenant): Tenant,
     QueryParams(filter): QueryParams<TaskQueryParams>,
-) -> Result<Json<TaskPage>, Problem> {
-    let limit = page_limit(filter.limit, &api);
+) -> Result<EncodedJson, Problem> {
+    let limits = page_limits(filter.limit, &api);
     let query = TaskQuery {
         tenant,
         statuses: filter.status,
@@ -165,19 +166,28 @@ pub(crate) async fn list(
         saga: filter.saga,
         correlation: filter.correlation,
         cursor: filter.cursor,
-        limit,
+        limit: limits.entries,
         scan_limit: api.app.config.http.scan_limit,
     };
-    let page = api.read(move |app| {
+
+    api.read_json(move |app| {
         let pages: Result<Vec<_>, _> = app.readers().map(|reader| reader.tasks(&query)).collect();
-        Ok(merge_tasks(pages?, limit))
-    });
-    let page = page.await?;
-    let view = |row| TaskView::of(row, &api.app.config.redact);
-    Ok(Json(TaskPage {
-        items: page.items.iter().map(view).collect(),
-        next_cursor: page.next,
-    }))
+        let found = merge_tasks(pages?, limits.entries);
+        let mut page = PageBuilder::new(limits);
+        for row in &found.items {
+            let view = TaskView::of(row, &app.config.redact);
+            if !page.push(view, row.task.id.to_string()) {
+                break;
+            }
+        }
+
+        let page = page.finish(found.next);
+        Ok(TaskPage {
+            items: page.entries,
+            next_cursor: page.next,
+        })
+    })
+    .await
 }
 
 /// Show a task with its events

@@ -1,12 +1,12 @@
 //! `GET /v1/timers`: timers by due time.
 
-use axum::Json;
 use orlog_store::{FoundTimer, Page, TimerQuery};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
 use crate::api::context::ApiState;
-use crate::api::extract::{QueryParams, Tenant, page_limit};
+use crate::api::extract::{QueryParams, Tenant, page_limits};
+use crate::api::page::{EncodedJson, PageBuilder};
 use crate::api::problem::Problem;
 use crate::api::read_scope::ReadScope;
 
@@ -56,27 +56,44 @@ pub(crate) async fn list(
     api: ApiState,
     Tenant(tenant): Tenant,
     QueryParams(params): QueryParams<TimerQueryParams>,
-) -> Result<Json<TimerPage>, Problem> {
-    let scan_limit = api.app.config.http.scan_limit;
+) -> Result<EncodedJson, Problem> {
+    let limits = page_limits(params.limit, &api);
     let query = TimerQuery {
         tenant,
         cursor: params.cursor,
-        limit: page_limit(params.limit, &api),
-        scan_limit,
+        limit: limits.entries,
+        scan_limit: api.app.config.http.scan_limit,
     };
-    let page = api.read(move |app| gather(app, query)).await?;
-    let items = page.items.into_iter().map(|found| TimerListItem {
-        due: found.timer.due.to_string(),
-        name: found.timer.name.to_string(),
-        saga: found.key.saga.to_string(),
-        correlation: found.key.correlation.to_string(),
-        token: found.timer.token,
-    });
-    Ok(Json(TimerPage {
-        items: items.collect(),
-        next_cursor: page.next,
-        scanned: page.scanned,
-    }))
+
+    api.read_json(move |app| {
+        let found = gather(app, query)?;
+        let mut page = PageBuilder::new(limits);
+        for timer in &found.items {
+            if !page.push(TimerListItem::of(timer), timer.cursor_after()) {
+                break;
+            }
+        }
+
+        let page = page.finish(found.next);
+        Ok(TimerPage {
+            items: page.entries,
+            next_cursor: page.next,
+            scanned: found.scanned,
+        })
+    })
+    .await
+}
+
+impl TimerListItem {
+    fn of(found: &FoundTimer) -> Self {
+        Self {
+            due: found.timer.due.to_string(),
+            name: found.timer.name.to_string(),
+            saga: found.key.saga.to_string(),
+            correlation: found.key.correlation.to_string(),
+            token: found.timer.token,
+        }
+    }
 }
 
 /// Merges the timers of all shards by due time, as far as every shard was scanned.

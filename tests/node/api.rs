@@ -9,6 +9,7 @@ mod dead_letters;
 mod events;
 mod filter;
 mod large_messages;
+mod list_pages;
 mod onboarding;
 mod operators;
 mod overview;

@@ -31,7 +31,7 @@ export function open(page) {
   const state = { cursors: [''], originals: new Map() };
   const refresh = page.poll(async (signal) => {
     const [groups, deadLetters] = await Promise.all([
-      api.get('/v1/dead-letters/causes', {}, signal),
+      api.get('/v1/dead-letters/causes', { limit: PAGE_SIZE }, signal),
       api.get('/v1/dead-letters', { limit: PAGE_SIZE, cursor: state.cursors.at(-1) }, signal),
     ]);
     Object.assign(state, { groups, deadLetters });
@@ -45,9 +45,10 @@ export function open(page) {
   const render = () => page.render(causes(state.groups, refresh), list(state, render, refresh), pager(state, changePage));
 }
 
-function causes({ items, complete }, refresh) {
+function causes({ items, complete, next_cursor: next }, refresh) {
   if (!items.length) return section('Causes', {}, h('p', { class: 'ok' }, 'No dead letters.'));
-  return section('Causes', { aside: complete ? null : h('span', { class: 'muted' }, 'partial count') }, h('ul', { class: 'causes' }, items.map((cause) => h('li', { 'data-key': `${cause.reason} ${cause.saga}` },
+  const aside = [complete ? null : 'partial count', next ? `the ${items.length} most frequent` : null].filter(Boolean);
+  return section('Causes', { aside: aside.length ? h('span', { class: 'muted' }, aside.join(', ')) : null }, h('ul', { class: 'causes' }, items.map((cause) => h('li', { 'data-key': `${cause.reason} ${cause.saga}` },
     h('div', { class: 'cause-head' }, h('strong', {}, format.words(cause.reason)), h('span', {}, cause.saga ? `in ${cause.saga}` : 'no instance'), h('span', { class: 'count' }, atLeast(cause.count, complete))),
     h('p', {}, h('q', {}, cause.message)),
     h('p', { class: 'muted' }, REMEDIES[cause.reason] ?? '', ' Between ', time(cause.oldest, 'absolute'), ' and ', time(cause.newest, 'absolute'), '.'),

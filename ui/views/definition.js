@@ -19,7 +19,7 @@ export function open(page) {
   let hash;
   page.title(saga);
   page.poll(async (signal) => {
-    const [{ versions }, { counts }] = await Promise.all([api.get(url, {}, signal), api.get('/v1/overview', {}, signal)]);
+    const [versions, { counts }] = await Promise.all([api.all(url, {}, signal, 'versions'), api.get('/v1/overview', {}, signal)]);
     const [first] = versions;
     if (hash !== first.hash) {
       graph = await api.text(`${url}/graph.svg`, signal).catch(() => null);

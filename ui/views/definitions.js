@@ -13,7 +13,7 @@ const FINAL_STATUSES = ['completed', 'failed', 'cancelled'];
 export function open(page) {
   page.title('Definitions', caller.can('admin') && h('a', { class: 'button', href: router.to(['deploy']) }, 'Deploy'));
   page.poll(async (signal) => {
-    const [{ items }, { counts }] = await Promise.all([api.get('/v1/definitions', {}, signal), api.get('/v1/overview', {}, signal)]);
+    const [items, { counts }] = await Promise.all([api.all('/v1/definitions', {}, signal), api.get('/v1/overview', {}, signal)]);
     page.render(list(items, counts));
   }, INTERVAL_MS);
 }

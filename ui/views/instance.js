@@ -56,13 +56,13 @@ async function load(url, state, signal) {
   }
   const [consumed, jobLogs] = await Promise.all([
     state.consumed ?? consumedEvents(detail, signal),
-    api.get(`${url}/job-logs`, {}, signal).catch(() => ({ items: [] })),
+    api.all(`${url}/job-logs`, {}, signal).catch(() => []),
   ]);
   if (state.version !== detail.version) {
     state.graph = await api.text(`${url}/graph.svg`, signal).catch(() => null);
     state.version = detail.version;
   }
-  Object.assign(state, { consumed, jobLogs: jobLogs.items });
+  Object.assign(state, { consumed, jobLogs });
   return detail;
 }
 
@@ -70,7 +70,7 @@ async function load(url, state, signal) {
 async function consumedEvents({ saga, definition }, signal) {
   // Schedules are instances of a built-in saga without a definition.
   if (saga.startsWith('orlog.')) return [];
-  const { versions } = await api.get(api.path('v1', 'definitions', saga), {}, signal).catch(() => ({ versions: [] }));
+  const versions = await api.all(api.path('v1', 'definitions', saga), {}, signal, 'versions').catch(() => []);
   const version = versions.find(({ hash }) => hash === definition.hash);
   return version?.events.map((event) => event.type) ?? [];
 }
@@ -333,7 +333,7 @@ function tasks(detail) {
 
 function jobLogs({ jobLogs }) {
   if (!jobLogs.length) return null;
-  return section('Job logs', {}, jobLogs.map((job) => disclosure(`${job.effect}: ${format.plural(job.log.length, 'line')}`,
+  return section('Job logs', {}, jobLogs.map((job) => disclosure(`${job.effect}: ${format.plural(job.log.length, 'line')}${job.omitted_lines ? `, ${job.omitted_lines} earlier ones omitted` : ''}`,
     h('pre', { class: 'json', tabindex: '0' }, job.log.map((line) => `${format.absolute(line.at)}  ${line.text}`).join('\n')))));
 }
 

@@ -19,8 +19,8 @@ const LAST_UPDATED = [['', 'any time'], ['900', 'more than 15 minutes ago'], ['3
 
 export async function open(page) {
   page.title('Instances');
-  const definitions = await api.get('/v1/definitions').catch(() => ({ items: [] }));
-  const sagas = [...new Set(definitions.items.map((definition) => definition.saga))];
+  const definitions = await api.all('/v1/definitions').catch(() => []);
+  const sagas = [...new Set(definitions.map((definition) => definition.saga))];
   const state = { cursors: [''], scanned: 0, items: null, loading: false, stopped: false };
   const filters = Object.fromEntries(page.query);
 

@@ -7,6 +7,7 @@ import * as router from '../router.js';
 import { definitionList, disclosure, icon, json, section, statusMark, table, time } from '../components.js';
 
 const INTERVAL_MS = 5000;
+const MAX_JOBS = 50;
 const HEALTH_BADGES = { ok: 'completed', degraded: 'compensating', down: 'stuck' };
 const BREAKER_BADGES = { closed: 'completed', half_open: 'compensating', open: 'stuck' };
 
@@ -18,7 +19,7 @@ export function open(page) {
       api.get('/admin/diagnostics', {}, signal).catch(nullIfDenied),
       api.getAnyStatus('/health', signal),
       api.get('/v1/mailboxes', { limit: 10 }, signal),
-      api.get('/v1/work', {}, signal),
+      api.get('/v1/work', { limit: MAX_JOBS }, signal),
     ]);
     page.title('Node', healthMark(health.status));
     const nodeDetails = info
@@ -107,7 +108,7 @@ function mailboxList({ items }) {
   return section('Deepest mailboxes', {}, table({ caption: 'Deepest mailboxes', columns, rows: items, key: (mailbox) => `${mailbox.saga}/${mailbox.correlation}`, empty: 'All mailboxes are empty.' }));
 }
 
-function jobs({ items }) {
+function jobs({ items, next_cursor: next }) {
   if (!items.length) return null;
   const columns = [
     { title: 'Effect', head: true, render: (job) => job.effect },
@@ -116,5 +117,6 @@ function jobs({ items }) {
     { title: 'Claim expires', render: (job) => time(job.expires_at) },
     { title: 'Claims', number: true, render: (job) => format.number(job.claims) },
   ];
-  return section('External jobs', {}, table({ caption: 'Jobs of external workers', columns, rows: items.slice(0, 50), key: (job) => job.job }));
+  const more = next ? h('span', { class: 'muted' }, `the first ${items.length}`) : null;
+  return section('External jobs', { aside: more }, table({ caption: 'Jobs of external workers', columns, rows: items, key: (job) => job.job }));
 }

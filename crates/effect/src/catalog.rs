@@ -4,14 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use orlog_model::{
-    Clock, Destination, EffectName, Failure, IN_DOUBT, InDoubtPolicy, InstanceKey, TenantId,
-    WorkItem, WorkKind, WorkOutcome,
+    Clock, Destination, EffectName, Failure, IN_DOUBT, InDoubtPolicy, TenantId, WorkItem, WorkKind,
+    WorkOutcome,
 };
 use serde_json::Value;
 
 use crate::effect_execution::{ExecutionProgress, ExecutionResult};
 use crate::executor::EffectExecutor;
-use crate::job_logs::JobLog;
+use crate::job_logs::JobLogs;
 use crate::observer::EffectObserver;
 use crate::upstream::{Upstream, UpstreamScope, UpstreamStatus, is_job};
 use crate::worker::{ClaimOptions, JobBoard};
@@ -282,17 +282,15 @@ impl Catalog {
         boards.collect()
     }
 
-    /// Returns the retained job logs of an instance, of all executors.
+    /// Returns the job logs of all executors.
     #[must_use]
-    pub fn job_logs(&self, instance: &InstanceKey) -> Vec<JobLog> {
+    pub fn job_logs(&self) -> Vec<Arc<JobLogs>> {
         let table = self.table();
         let written = table
             .upstreams
             .values()
             .filter_map(|executor| executor.upstream().job_logs.as_ref());
-        written
-            .flat_map(|logs| logs.instance_jobs(instance))
-            .collect()
+        written.map(Arc::clone).collect()
     }
 
     fn table(&self) -> Arc<RoutingTable> {

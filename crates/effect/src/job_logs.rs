@@ -23,15 +23,42 @@ const MAX_TOTAL_BYTES: usize = 16 << 20;
 const LINE_BYTES: usize = 64;
 const JOB_BYTES: usize = 512;
 
-/// Log of a job.
+/// Job that wrote lines.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct JobLog {
+pub struct LoggedJob {
     /// Id of the work item.
     pub job: Uuid,
     /// Effect name.
     pub effect: String,
+}
+
+/// Last lines of the log of a job.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LogTail {
     /// Lines, oldest first.
-    pub log: Vec<LogLine>,
+    pub lines: Vec<LogLine>,
+    /// Number of earlier lines that are in memory.
+    pub omitted: usize,
+}
+
+impl LogTail {
+    fn of(lines: &VecDeque<LogLine>, bytes: usize) -> Self {
+        let mut total = 0;
+        let mut count = 0;
+        for line in lines.iter().rev() {
+            total += line.text.len();
+            if total > bytes {
+                break;
+            }
+            count += 1;
+        }
+
+        let omitted = lines.len() - count;
+        Self {
+            lines: lines.range(omitted..).cloned().collect(),
+            omitted,
+        }
+    }
 }
 
 /// Job logs of an upstream.
@@ -107,30 +134,30 @@ impl JobLogs {
         drop(self.observer.set(Arc::clone(observer)));
     }
 
-    /// Returns the log of a job of this tenant; `None` if there is none or if it was dropped.
+    /// Returns the last lines of the log of a job of this tenant, at most `bytes` of text.
     #[must_use]
-    pub fn job(&self, tenant: &TenantId, job: Uuid) -> Option<Vec<LogLine>> {
+    pub fn tail(&self, tenant: &TenantId, job: Uuid, bytes: usize) -> LogTail {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let job = state
+        state
             .jobs
             .get(&job)
-            .filter(|job| job.instance.tenant == *tenant)?;
-        Some(job.lines.iter().cloned().collect())
+            .filter(|job| job.instance.tenant == *tenant)
+            .map(|job| LogTail::of(&job.lines, bytes))
+            .unwrap_or_default()
     }
 
-    /// Returns the logs of the jobs of an instance, oldest job first.
+    /// Returns the jobs of an instance with lines, oldest job first.
     #[must_use]
-    pub fn instance_jobs(&self, instance: &InstanceKey) -> Vec<JobLog> {
+    pub fn jobs_of(&self, instance: &InstanceKey) -> Vec<LoggedJob> {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let jobs = state
             .order
             .iter()
             .filter_map(|id| Some((*id, state.jobs.get(id)?)));
         let jobs = jobs.filter(|(_, job)| job.instance == *instance);
-        jobs.map(|(id, job)| JobLog {
+        jobs.map(|(id, job)| LoggedJob {
             job: id,
             effect: job.effect.clone(),
-            log: job.lines.iter().cloned().collect(),
         })
         .collect()
     }
@@ -161,17 +188,24 @@ mod tests {
             .collect();
         lines.append(&job(1), AT, &texts);
         lines.append(&job(2), AT, &texts);
-        let buffer = lines.job(&job(1).instance.tenant, job(1).id).unwrap();
-        assert_eq!(
-            (buffer.len(), buffer[0].text.as_str()),
-            (MAX_LINES_PER_JOB, "3")
-        );
-        assert_eq!(lines.job(&TenantId::new("beta").unwrap(), job(1).id), None);
-        let written = lines.instance_jobs(&job(2).instance);
+        let tenant = &job(1).instance.tenant;
+        let whole = lines.tail(tenant, job(1).id, usize::MAX);
+        assert_eq!(whole.lines.len(), MAX_LINES_PER_JOB);
+        assert_eq!((whole.lines[0].text.as_str(), whole.omitted), ("3", 0));
+        let last = lines.tail(tenant, job(1).id, 9);
+        assert_eq!((last.lines.len(), last.omitted), (2, MAX_LINES_PER_JOB - 2));
+        assert_eq!(last.lines[1], whole.lines[MAX_LINES_PER_JOB - 1]);
+        let beta = TenantId::new("beta").unwrap();
+        assert_eq!(lines.tail(&beta, job(1).id, usize::MAX), LogTail::default());
+        let written = lines.jobs_of(&job(2).instance);
         assert_eq!(
             (written.len(), written[0].job, written[0].effect.as_str()),
             (1, job(2).id, "media.cut")
         );
+    }
+
+    fn is_stored(lines: &JobLogs, tenant: &TenantId, job: Uuid) -> bool {
+        !lines.tail(tenant, job, usize::MAX).lines.is_empty()
     }
 
     #[test]
@@ -181,7 +215,7 @@ mod tests {
         (0..jobs).for_each(|number| lines.append(&job(number as u128), AT, &texts));
         let tenant = &job(0).instance.tenant;
         let retained = (0..jobs)
-            .filter(|number| lines.job(tenant, job(*number as u128).id).is_some())
+            .filter(|number| is_stored(&lines, tenant, job(*number as u128).id))
             .count();
         assert!((1..=jobs / 2).contains(&retained), "{retained} of {jobs}");
     }
@@ -193,15 +227,14 @@ mod tests {
         for number in 0..20 {
             lines.append(&job(number), AT, &long);
         }
-        let is_stored = |number: u128| {
-            lines
-                .job(&job(number).instance.tenant, job(number).id)
-                .is_some()
-        };
+        let tenant = &job(0).instance.tenant;
+        let stored: Vec<_> = (0..20)
+            .filter(|number| is_stored(&lines, tenant, job(*number).id))
+            .collect();
         assert_eq!(
-            (0..20).filter(|number| is_stored(*number)).count(),
+            stored.len(),
             MAX_TOTAL_BYTES / (MAX_LINE_BYTES * MAX_LINES_PER_JOB)
         );
-        assert!(is_stored(19) && !is_stored(0));
+        assert!(stored.contains(&19) && !stored.contains(&0));
     }
 }

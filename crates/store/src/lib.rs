@@ -74,7 +74,7 @@ pub use read::attention::Attention;
 pub use read::counts::{InstanceCounts, PinCount, PinCounts, UnchangedInstance};
 pub use read::dead_letters::DeadLetterPage;
 pub use read::indexed::{ChangeQuery, VariableCondition};
-pub use read::inspect::{InspectPage, InspectRow};
+pub use read::inspect::{InspectPage, InspectQuery, InspectRow};
 pub use read::job_log::NumberedLine;
 pub use read::query::{FoundInstance, FoundTimer, InstanceQuery, Page, TimerQuery};
 pub use read::reader::Reader;

@@ -42,7 +42,9 @@ pub use purging::{
     sweep_visits_every_row_once,
 };
 pub use queries::{
-    inspection_reads_no_rows_of_other_tenants, instance_query_pages, tables_are_inspectable,
+    inspection_reads_no_rows_of_other_tenants, instance_query_pages,
+    pages_of_large_dead_letters_end_by_their_size, pages_of_large_rows_end_by_their_size,
+    tables_are_inspectable,
 };
 pub use replacing::replacement_removes_all_previous_rows_but_dedupe_keys;
 pub use tasks::{
@@ -558,7 +560,7 @@ macro_rules! store_suite {
             dead_letter_has_no_dedupe_key, dedupe_window_is_enforced, dedupe_window_excludes_downtime, last_checkpoint_is_stored, buffered_inputs_keep_their_order,
             dead_letters_and_definitions_are_stored, dead_letter_copies_wait_for_publication, replacement_removes_all_previous_rows_but_dedupe_keys,
             deployment_replaces_the_previous_one, inspection_reads_no_rows_of_other_tenants, instance_query_pages,
-            tables_are_inspectable,
+            pages_of_large_rows_end_by_their_size, pages_of_large_dead_letters_end_by_their_size, tables_are_inspectable,
             tasks_are_stored_with_their_events, task_query_pages, early_inputs_are_buffered_without_an_instance,
             commits_wake_watchers, ended_instances_are_purged_incrementally,
             orphaned_tasks_are_purged, sweep_visits_every_row_once,

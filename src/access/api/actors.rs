@@ -22,7 +22,8 @@ use crate::access::{
 use crate::api::body::{JsonBody, ObjectOf};
 use crate::api::context::ApiState;
 use crate::api::errors::invalid_parameter;
-use crate::api::extract::{QueryParams, duration, page_limit};
+use crate::api::extract::{QueryParams, duration, page_limits};
+use crate::api::page::{EncodedJson, PageBuilder};
 use crate::api::problem::{Code, Problem};
 use crate::api::request_info::{ENROLL_ROUTE, RequestId};
 use crate::api::{audit_guard, authorize};
@@ -71,25 +72,33 @@ pub(crate) struct KeyPath {
 pub(crate) async fn list(
     api: ApiState,
     QueryParams(query): QueryParams<ListQuery>,
-) -> Result<Json<ActorPage>, Problem> {
-    let (directory, now) = (api.app.access.directory(), api.app.clock.now());
+) -> Result<EncodedJson, Problem> {
     let start = match query.cursor.map(ActorId::new) {
         None => Bound::Unbounded,
         Some(Ok(after)) => Bound::Excluded(after),
         Some(Err(error)) => return Err(invalid_parameter("cursor", error.to_string())),
     };
-    let limit = page_limit(query.limit, &api);
-    let actors = directory.actors.range((start, Bound::Unbounded));
-    let views =
-        actors.filter_map(|(id, stored)| Some(ActorView::of(id, stored.value.as_ref()?, now)));
-    let mut items: Vec<_> = views.take(limit + 1).collect();
-    let has_more = items.len() > limit;
-    items.truncate(limit);
-    let next_cursor = items
-        .last()
-        .filter(|_| has_more)
-        .map(|last| last.id.clone());
-    Ok(Json(ActorPage { items, next_cursor }))
+    let limits = page_limits(query.limit, &api);
+
+    api.read_json(move |app| {
+        let directory = app.access.directory();
+        let now = app.clock.now();
+        let mut page = PageBuilder::new(limits);
+        for (id, stored) in directory.actors.range((start, Bound::Unbounded)) {
+            if let Some(actor) = &stored.value
+                && !page.push(ActorView::of(id, actor, now), id.to_string())
+            {
+                break;
+            }
+        }
+
+        let page = page.finish(None);
+        Ok(ActorPage {
+            items: page.entries,
+            next_cursor: page.next,
+        })
+    })
+    .await
 }
 
 /// Create an actor

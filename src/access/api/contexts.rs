@@ -16,7 +16,8 @@ use super::{ChangeView, change_views, expected_revision, invalid_body};
 use crate::access::{Context, Directory, Member, Stored};
 use crate::api::body::{JsonBody, ObjectOf};
 use crate::api::context::ApiState;
-use crate::api::extract::{QueryParams, Tenant, page_limit};
+use crate::api::extract::{QueryParams, Tenant, page_limits};
+use crate::api::page::{EncodedJson, PageBuilder};
 use crate::api::problem::{Code, Problem};
 use crate::auth::{Caller, Right};
 use crate::config::{BusKind, Config};
@@ -96,8 +97,7 @@ pub(crate) async fn list(
     api: ApiState,
     Extension(caller): Extension<Caller>,
     QueryParams(query): QueryParams<ListQuery>,
-) -> Result<Json<ContextPage>, Problem> {
-    let directory = api.app.access.directory();
+) -> Result<EncodedJson, Problem> {
     let start = match query.cursor.map(TenantId::new) {
         None => Bound::Unbounded,
         Some(Ok(after)) => Bound::Excluded(after),
@@ -105,24 +105,31 @@ pub(crate) async fn list(
             return Err(Problem::new(Code::BadParameter, format!("cursor: {error}")));
         }
     };
-    let limit = page_limit(query.limit, &api);
-    let mut page = ContextPage {
-        items: Vec::new(),
-        next_cursor: None,
-    };
-    for (tenant, stored) in directory.contexts.range((start, Bound::Unbounded)) {
-        let mut member = caller.clone();
-        api.app.access.enter(&mut member, tenant)?;
-        if !member.tenants.contains(tenant) || !member.roles.allow(Right::Read) {
-            continue;
+    let limits = page_limits(query.limit, &api);
+
+    api.read_json(move |app| {
+        let directory = app.access.directory();
+        let mut page = PageBuilder::new(limits);
+        for (tenant, stored) in directory.contexts.range((start, Bound::Unbounded)) {
+            let mut member = caller.clone();
+            app.access.enter(&mut member, tenant)?;
+            if !member.tenants.contains(tenant) || !member.roles.allow(Right::Read) {
+                continue;
+            }
+            if let Some(view) = view(tenant, stored)
+                && !page.push(view, tenant.to_string())
+            {
+                break;
+            }
         }
-        if page.items.len() == limit {
-            page.next_cursor = page.items.last().map(|last| last.tenant.clone());
-            break;
-        }
-        page.items.extend(view(tenant, stored));
-    }
-    Ok(Json(page))
+
+        let page = page.finish(None);
+        Ok(ContextPage {
+            items: page.entries,
+            next_cursor: page.next,
+        })
+    })
+    .await
 }
 
 /// Show a context

@@ -85,14 +85,16 @@ fn run(app: &ReadScope, tenant: &TenantId, spec: &BatchSpec) -> Result<DryRunVie
             shard: None,
         };
         let found = selection::next(app, tenant, &spec.selection, &part)?;
-        for (key, instance) in found.items {
-            let reason = check.reason(app, &key, &instance);
+        for located in found.items {
+            let key = &located.found.key;
+            let instance = &located.found.instance;
+            let reason = check.reason(app, key, instance);
             result.matched += 1;
             result.not_applicable += u64::from(reason.is_some());
             if result.items.len() < SHOWN {
-                let hidden = hidden_values(app, &instance);
+                let hidden = hidden_values(app, instance);
                 let reason = reason.map(|reason| hidden.remove_from(&reason));
-                let instance = InstanceSummary::of(&key, &instance, &hidden);
+                let instance = InstanceSummary::of(key, instance, &hidden);
                 result.items.push(DryRunItem {
                     instance,
                     not_applicable: reason,

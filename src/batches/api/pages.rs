@@ -123,7 +123,7 @@ async fn search(
         instances: found
             .items
             .into_iter()
-            .map(|(key, _)| key.correlation)
+            .map(|located| located.found.key.correlation)
             .collect(),
         ..PageOutcome::default()
     })

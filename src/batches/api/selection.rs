@@ -8,7 +8,7 @@ use orlog_store::InstanceQuery;
 
 use crate::api::problem::Problem;
 use crate::api::read_scope::ReadScope;
-use crate::sagas::api::parse_cursor;
+use crate::sagas::api::instance_pages::parse_cursor;
 use crate::sagas::api::search::{InstanceSearch, SearchResult, compile_filter, search};
 
 /// Part of a search.

@@ -6,6 +6,7 @@ use serde::Serialize;
 use serde_json::Value;
 use utoipa::ToSchema;
 
+use crate::api::page::BuiltPage;
 use crate::api::problem::{Code, Problem};
 use crate::api::read_scope::ReadScope;
 use crate::redact::Redaction;
@@ -15,9 +16,19 @@ use crate::url_path::path;
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct BatchPage {
     /// Batches.
-    pub(super) items: Vec<BatchView>,
+    items: Vec<BatchView>,
     /// Cursor of the next page; `null` at the end.
-    pub(super) next_cursor: Option<String>,
+    next_cursor: Option<String>,
+}
+
+impl BatchPage {
+    /// Creates the response of a list.
+    pub(super) fn of(page: BuiltPage<BatchView>) -> Self {
+        Self {
+            items: page.entries,
+            next_cursor: page.next,
+        }
+    }
 }
 
 /// Batch.

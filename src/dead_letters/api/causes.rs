@@ -1,19 +1,19 @@
 //! `GET /v1/dead-letters/causes`: dead letters grouped by reason and target saga.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
-use axum::Json;
-use orlog_model::{DeadLetter, DeadLetterReason, SagaName, TenantId};
-use serde::Serialize;
-use utoipa::ToSchema;
+use orlog_model::{DeadLetter, DeadLetterReason, SagaName, TenantId, Timestamp};
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+use uuid::Uuid;
 
 use super::collect_page;
 use crate::api::context::ApiState;
-use crate::api::extract::Tenant;
+use crate::api::extract::{QueryParams, Tenant, page_limits};
+use crate::api::page::{EncodedJson, PageBuilder};
 use crate::api::problem::Problem;
 use crate::api::read_scope::ReadScope;
 use crate::dead_letters::view;
-use crate::redact::Redaction;
 
 /// Dead letters per read.
 const BATCH: usize = 500;
@@ -22,8 +22,22 @@ const BATCH: usize = 500;
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct CausePage {
     items: Vec<CauseView>,
+    /// Cursor of the next page; null after the last one.
+    next_cursor: Option<String>,
     /// All dead letters were scanned; otherwise the counts are lower bounds.
     complete: bool,
+}
+
+/// Page to return.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct CauseQuery {
+    /// Maximum number of entries. Default: 100.
+    limit: Option<usize>,
+    /// The `next_cursor` of the previous page: the number of causes before this one.
+    #[param(value_type = Option<String>)]
+    cursor: Option<usize>,
 }
 
 /// Dead letters that a redrive with the same `reason` and `saga` selects.
@@ -43,18 +57,28 @@ struct CauseView {
     message: String,
 }
 
-/// Number of dead letters with the same reason and target saga.
-pub(crate) struct CauseCount {
-    pub(crate) count: u64,
-    oldest: DeadLetter,
-    newest: DeadLetter,
+/// Reason and target saga of dead letters.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Cause {
+    reason: DeadLetterReason,
+    saga: Option<SagaName>,
 }
 
-/// All groups, and whether all dead letters were scanned.
-pub(crate) type CauseCounts = (
-    BTreeMap<(DeadLetterReason, Option<SagaName>), CauseCount>,
-    bool,
-);
+/// Number of dead letters with the same cause. It has no dead letter: one can have the size of a message.
+pub(crate) struct CauseCount {
+    pub(crate) count: u64,
+    oldest_at: Timestamp,
+    newest_at: Timestamp,
+    newest: Uuid,
+}
+
+/// Dead letters of a tenant by cause.
+#[derive(Default)]
+pub(crate) struct CauseCounts {
+    pub(crate) causes: BTreeMap<Cause, CauseCount>,
+    /// Whether all dead letters were scanned.
+    pub(crate) complete: bool,
+}
 
 /// Count dead letters by cause
 ///
@@ -64,76 +88,106 @@ pub(crate) type CauseCounts = (
     path = "/v1/dead-letters/causes",
     operation_id = "causes",
     tag = "dead letters",
+    params(CauseQuery),
     responses((status = 200, description = "Causes, the most frequent first", body = CausePage))
 )]
 pub(crate) async fn list(
     api: ApiState,
     Tenant(tenant): Tenant,
-) -> Result<Json<CausePage>, Problem> {
-    let (piles, complete) = api.read(move |app| count_causes(app, &tenant)).await?;
-    let redact = &api.app.config.redact;
-    let mut items: Vec<_> = piles
-        .into_iter()
-        .map(|((reason, saga), pile)| cause(reason, saga, &pile, redact))
-        .collect();
-    items.sort_by_key(|cause| std::cmp::Reverse(cause.count));
-    Ok(Json(CausePage { items, complete }))
+    QueryParams(query): QueryParams<CauseQuery>,
+) -> Result<EncodedJson, Problem> {
+    let limits = page_limits(query.limit, &api);
+    let skipped = query.cursor.unwrap_or_default();
+    api.read_json(move |app| {
+        let counted = count_causes(app, &tenant)?;
+        let mut causes: Vec<_> = counted.causes.iter().collect();
+        causes.sort_by_key(|(_, count)| std::cmp::Reverse(count.count));
+
+        let mut page = PageBuilder::new(limits);
+        for (index, (cause, count)) in causes.into_iter().enumerate().skip(skipped) {
+            let view = CauseView::read(app, &tenant, cause, count)?;
+            if !page.push(view, (index + 1).to_string()) {
+                break;
+            }
+        }
+
+        let page = page.finish(None);
+        Ok(CausePage {
+            items: page.entries,
+            next_cursor: page.next,
+            complete: counted.complete,
+        })
+    })
+    .await
 }
 
-fn cause(
-    reason: DeadLetterReason,
-    saga: Option<SagaName>,
-    pile: &CauseCount,
-    redact: &Redaction,
-) -> CauseView {
-    CauseView {
-        reason: reason.as_str(),
-        saga: saga.map(|saga| saga.to_string()),
-        count: pile.count,
-        oldest: pile.oldest.at.to_string(),
-        newest: pile.newest.at.to_string(),
-        message: view::message(&pile.newest, redact),
+impl CauseView {
+    /// Creates the view, with the message of the newest dead letter.
+    fn read(
+        app: &ReadScope,
+        tenant: &TenantId,
+        cause: &Cause,
+        count: &CauseCount,
+    ) -> Result<Self, Problem> {
+        let mut message = String::new();
+        for reader in app.readers() {
+            if let Some(newest) = reader.dead_letter(tenant, count.newest)? {
+                message = view::message(&newest, &app.config.redact);
+                break;
+            }
+        }
+        Ok(Self {
+            reason: cause.reason.as_str(),
+            saga: cause.saga.as_ref().map(ToString::to_string),
+            count: count.count,
+            oldest: count.oldest_at.to_string(),
+            newest: count.newest_at.to_string(),
+            message,
+        })
+    }
+}
+
+impl CauseCounts {
+    fn add(&mut self, dead_letter: &DeadLetter) {
+        let cause = Cause {
+            reason: dead_letter.reason,
+            saga: dead_letter.instance.as_ref().map(|key| key.saga.clone()),
+        };
+        let at = dead_letter.at;
+        let count = self.causes.entry(cause).or_insert(CauseCount {
+            count: 0,
+            oldest_at: at,
+            newest_at: at,
+            newest: dead_letter.id,
+        });
+
+        count.count += 1;
+        count.oldest_at = count.oldest_at.min(at);
+        if at >= count.newest_at {
+            count.newest_at = at;
+            count.newest = dead_letter.id;
+        }
     }
 }
 
 /// Counts the dead letters of a tenant by cause; scans at most `http.scan_limit`.
 pub(crate) fn count_causes(app: &ReadScope, tenant: &TenantId) -> Result<CauseCounts, Problem> {
-    let (mut piles, mut seen, mut after) =
-        (BTreeMap::<_, CauseCount>::new(), BTreeSet::new(), None);
+    let mut counts = CauseCounts::default();
+    let mut scanned = 0;
+    let mut after = None;
     let scan_limit = app.config.http.scan_limit;
-    loop {
-        let page = collect_page(app, tenant, after, BATCH.min(scan_limit))?;
-        let Some(last) = page.last() else {
-            return Ok((piles, true));
-        };
-        after = Some(last.id);
-        for dead_letter in page {
-            // A dead letter of a key-sharded tenant can be in several shards.
-            if !seen.insert(dead_letter.id) {
-                continue;
-            }
-            let saga = dead_letter.instance.as_ref().map(|key| key.saga.clone());
-            match piles.get_mut(&(dead_letter.reason, saga.clone())) {
-                None => {
-                    let pile = CauseCount {
-                        count: 1,
-                        oldest: dead_letter.clone(),
-                        newest: dead_letter,
-                    };
-                    piles.insert((pile.newest.reason, saga), pile);
-                }
-                Some(pile) => {
-                    pile.count += 1;
-                    if dead_letter.at < pile.oldest.at {
-                        pile.oldest = dead_letter;
-                    } else if dead_letter.at >= pile.newest.at {
-                        pile.newest = dead_letter;
-                    }
-                }
-            }
-        }
-        if seen.len() >= scan_limit {
-            return Ok((piles, collect_page(app, tenant, after, 1)?.is_empty()));
+    while scanned < scan_limit {
+        let page = collect_page(app, tenant, after, BATCH.min(scan_limit - scanned))?;
+        page.items
+            .iter()
+            .for_each(|dead_letter| counts.add(dead_letter));
+        scanned += page.items.len();
+        after = page.next;
+        if after.is_none() {
+            counts.complete = true;
+            return Ok(counts);
         }
     }
+    counts.complete = collect_page(app, tenant, after, 1)?.items.is_empty();
+    Ok(counts)
 }

@@ -13,12 +13,15 @@ use crate::api::body::JsonBody;
 use crate::api::context::ApiState;
 use crate::api::errors::invalid_parameter;
 use crate::api::extract::{Tenant, page_limit};
+use crate::api::page::encoded_bytes;
 use crate::api::problem::Problem;
 use crate::api::read_scope::ReadScope;
 use crate::app::App;
 
 /// Dead letters per read.
 const BATCH: usize = 500;
+/// Size of the selected dead letters in bytes at which the selection ends.
+const MAX_BYTES: usize = 32 << 20;
 /// Maximum number of failures in a response.
 const MAX_NAMED_FAILURES: usize = 10;
 
@@ -44,6 +47,14 @@ struct Selected {
     dead_letter: DeadLetter,
     /// Whether its instance has ended.
     has_ended: bool,
+}
+
+/// Dead letters to redrive, oldest first.
+#[derive(Default)]
+struct Selection {
+    dead_letters: Vec<Selected>,
+    /// Whether more dead letters match.
+    has_more: bool,
 }
 
 /// Result of a redrive.
@@ -137,17 +148,15 @@ pub(crate) async fn redrive_many(
     let canary = at_least_one("canary", canary)?;
     // The canary and the others meet the same definitions.
     let _alone = api.app.lock_definitions().await;
-    let mut dead_letters = api
-        .read(move |app| choose(app, &tenant, &selection, limit + 1))
+    let selected = api
+        .read(move |app| choose(app, &tenant, &selection, limit))
         .await?;
-    let more = dead_letters.len() > limit;
-    dead_letters.truncate(limit);
     let mut redriven = RedriveResponse {
-        matched: dead_letters.len(),
-        has_more: more,
+        matched: selected.dead_letters.len(),
+        has_more: selected.has_more,
         ..RedriveResponse::default()
     };
-    send(&api.app, dead_letters, canary, &mut redriven).await;
+    send(&api.app, selected.dead_letters, canary, &mut redriven).await;
     redriven.skipped = redriven.matched - redriven.sent();
     Ok(Json(redriven))
 }
@@ -163,13 +172,13 @@ fn at_least_one(name: &str, count: Option<usize>) -> Result<Option<usize>, Probl
 }
 
 /// Returns the matching dead letters of a tenant, oldest first; one that is in several shards occurs
-/// once.
+/// once. They are in memory together, so that their size is limited too.
 fn choose(
     app: &ReadScope,
     tenant: &TenantId,
     selection: &RedriveBody,
     limit: usize,
-) -> Result<Vec<Selected>, Problem> {
+) -> Result<Selection, Problem> {
     let is_meant = |dead_letter: &DeadLetter| {
         let saga = dead_letter.instance.as_ref().map(|key| &key.saga);
         selection
@@ -180,22 +189,27 @@ fn choose(
                 .as_ref()
                 .is_none_or(|meant| saga == Some(meant))
     };
-    let (mut chosen, mut after) = (Vec::new(), None);
-    while chosen.len() < limit {
+    let mut chosen = Selection::default();
+    let mut bytes = 0;
+    let mut after = None;
+    loop {
         let page = collect_page(app, tenant, after, BATCH)?;
-        let Some(last) = page.last() else { break };
-        after = Some(last.id);
-        chosen.extend(page.into_iter().filter(is_meant));
+        for dead_letter in page.items.into_iter().filter(is_meant) {
+            if chosen.dead_letters.len() == limit || bytes >= MAX_BYTES {
+                chosen.has_more = true;
+                return Ok(chosen);
+            }
+            bytes += encoded_bytes(&dead_letter);
+            chosen.dead_letters.push(Selected {
+                has_ended: has_ended(app, dead_letter.instance.as_ref())?,
+                dead_letter,
+            });
+        }
+        after = page.next;
+        if after.is_none() {
+            return Ok(chosen);
+        }
     }
-    chosen.dedup_by_key(|dead_letter| dead_letter.id);
-    chosen.truncate(limit);
-    let selected = chosen.into_iter().map(|dead_letter| {
-        Ok(Selected {
-            has_ended: has_ended(app, dead_letter.instance.as_ref())?,
-            dead_letter,
-        })
-    });
-    selected.collect()
 }
 
 fn has_ended(app: &ReadScope, key: Option<&InstanceKey>) -> Result<bool, Problem> {

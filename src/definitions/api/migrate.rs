@@ -23,7 +23,7 @@ use crate::api::read_scope::ReadScope;
 use crate::app::App;
 use crate::auth::Caller;
 use crate::definitions::migrate::{MigrateRequest, MigrateResult};
-use crate::sagas::api::{find, parse_cursor};
+use crate::sagas::api::instance_pages::{find, parse_cursor};
 
 /// Minimum length of a hash prefix.
 const SHORTEST_HASH: usize = 6;
@@ -208,7 +208,7 @@ fn concerned(
     let instances = page
         .items
         .into_iter()
-        .map(|found| (found.key, found.instance));
+        .map(|located| (located.found.key, located.found.instance));
     let instances = instances
         .filter(|(_, instance)| is_concerned(instance))
         .collect();

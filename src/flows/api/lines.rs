@@ -16,7 +16,7 @@ use self::page::{LineRequest, next};
 use super::{FlowPath, key};
 use crate::api::admission::{AccessWatch, Admission};
 use crate::api::context::ApiState;
-use crate::api::extract::{QueryParams, Tenant, accepts_events, page_limit};
+use crate::api::extract::{QueryParams, Tenant, accepts_events, page_limits};
 use crate::api::problem::Problem;
 use crate::sagas::api::result::wait;
 
@@ -63,7 +63,7 @@ pub(crate) async fn lines(
         key: key(tenant, &path.id)?,
         job: query.job,
         after: query.after.or(last_event).unwrap_or_default(),
-        limit: page_limit(query.limit, &api),
+        limits: page_limits(query.limit, &api),
     };
     if accepts_events(&headers) {
         let permit = api.quotas.begin_long_poll(api.scope.caller.as_ref())?;

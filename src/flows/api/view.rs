@@ -7,6 +7,7 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
+use crate::api::page::BuiltPage;
 use crate::api::problem::{Code, Problem};
 use crate::api::read_scope::ReadScope;
 use crate::redact::HiddenValues;
@@ -18,9 +19,19 @@ use crate::url_path::path;
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct FlowPage {
     /// Flows.
-    pub(super) items: Vec<FlowSummary>,
+    items: Vec<FlowSummary>,
     /// Cursor of the next page; `null` at the end.
-    pub(super) next_cursor: Option<String>,
+    next_cursor: Option<String>,
+}
+
+impl FlowPage {
+    /// Creates the response of a list.
+    pub(super) fn of(page: BuiltPage<FlowSummary>) -> Self {
+        Self {
+            items: page.entries,
+            next_cursor: page.next,
+        }
+    }
 }
 
 /// Flow without its jobs.

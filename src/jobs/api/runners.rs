@@ -13,8 +13,10 @@ use super::claimed_job::check_worker;
 use crate::api::body::JsonBody;
 use crate::api::context::ApiState;
 use crate::api::errors::invalid_parameter;
-use crate::api::extract::Tenant;
+use crate::api::extract::{QueryParams, Tenant, page_limits};
+use crate::api::page::{EncodedJson, PageBuilder};
 use crate::api::problem::{Code, Problem};
+use crate::app::App;
 use crate::jobs::runners::{EXPIRY, MAX_RUNNERS, Runner};
 
 /// Maximum number of script types, and of labels, of a runner.
@@ -83,6 +85,19 @@ pub(crate) struct RunnerView {
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct RunnerPage {
     items: Vec<RunnerView>,
+    /// Cursor of the next page; null after the last one.
+    next_cursor: Option<String>,
+}
+
+/// Page of runners.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct RunnerQuery {
+    /// Maximum number of runners. Default: 100.
+    limit: Option<usize>,
+    /// The `next_cursor` of the previous page.
+    cursor: Option<String>,
 }
 
 /// Path of a runner.
@@ -98,14 +113,34 @@ pub(crate) struct RunnerPath {
     get,
     path = "/v1/runners",
     tag = "runners",
+    params(RunnerQuery),
     responses((status = 200, description = "Runners by name", body = RunnerPage))
 )]
-pub(crate) async fn list(api: ApiState, Tenant(tenant): Tenant) -> Json<RunnerPage> {
-    let found = api.app.runners.list(&tenant, api.app.clock.steady());
-    let view = |(runner, until)| view(&api, &tenant, runner, until);
-    Json(RunnerPage {
-        items: found.into_iter().map(view).collect(),
+pub(crate) async fn list(
+    api: ApiState,
+    Tenant(tenant): Tenant,
+    QueryParams(query): QueryParams<RunnerQuery>,
+) -> Result<EncodedJson, Problem> {
+    let limits = page_limits(query.limit, &api);
+    api.read_json(move |app| {
+        let now = app.clock.steady();
+        let mut page = PageBuilder::new(limits);
+        let mut after = query.cursor;
+        while let Some((runner, until)) = app.runners.next(&tenant, after.as_deref(), now) {
+            let name = runner.name.clone();
+            if !page.push(view(app, &tenant, runner, until), name.clone()) {
+                break;
+            }
+            after = Some(name);
+        }
+
+        let page = page.finish(None);
+        Ok(RunnerPage {
+            items: page.entries,
+            next_cursor: page.next,
+        })
     })
+    .await
 }
 
 /// Register a runner, or extend its registration
@@ -135,7 +170,7 @@ pub(crate) async fn register(
         return Err(Problem::new(Code::QuotaExceeded, detail));
     }
     Ok(Json(view(
-        &api,
+        &api.app,
         &tenant,
         runner,
         now.saturating_add(EXPIRY),
@@ -215,7 +250,7 @@ fn checked(body: RunnerBody) -> Result<Runner, Problem> {
     })
 }
 
-fn view(api: &ApiState, tenant: &TenantId, runner: Runner, until: SteadyTime) -> RunnerView {
+fn view(app: &App, tenant: &TenantId, runner: Runner, until: SteadyTime) -> RunnerView {
     let Runner {
         name,
         types,
@@ -226,7 +261,7 @@ fn view(api: &ApiState, tenant: &TenantId, runner: Runner, until: SteadyTime) ->
         labels,
         capacity,
     } = runner;
-    let boards = api.app.catalog.job_boards();
+    let boards = app.catalog.job_boards();
     RunnerView {
         jobs: boards
             .iter()
@@ -244,7 +279,7 @@ fn view(api: &ApiState, tenant: &TenantId, runner: Runner, until: SteadyTime) ->
             .map(|(name, value)| (name.to_string(), value))
             .collect(),
         capacity,
-        expires_at: api.app.clock.wall_at(until).to_string(),
+        expires_at: app.clock.wall_at(until).to_string(),
         heartbeat_interval_seconds: EXPIRY.as_secs_f64() / 3.0,
     }
 }

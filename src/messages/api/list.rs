@@ -1,6 +1,5 @@
 //! `GET /v1/messages`: pages of the inbox or the outbox, and threads with the messages of both.
 
-use axum::Json;
 use orlog_model::{InstanceKey, Name, SagaName, Status, TenantId, Timestamp};
 use orlog_program::message::{self, MessageStatus, MessageType, THREAD};
 use orlog_store::{IndexedValue, InstanceQuery, VariableCondition};
@@ -10,15 +9,14 @@ use utoipa::IntoParams;
 use super::view::{MessagePage, MessageSummary};
 use crate::api::context::ApiState;
 use crate::api::errors::invalid_parameter;
-use crate::api::extract::{QueryParams, Tenant, page_limit};
+use crate::api::extract::{QueryParams, Tenant, page_limits};
+use crate::api::page::{EncodedJson, PageBuilder, PageLimits};
 use crate::api::problem::Problem;
 use crate::api::read_scope::ReadScope;
-use crate::sagas::api::{find, parse_cursor};
+use crate::sagas::api::instance_pages::{find, parse_cursor};
 
 /// Number of messages that one query reads: each one can have some 100 KiB.
 const STEP: usize = 16;
-/// Maximum size of the bodies of a page of a thread, in bytes.
-const MAX_PAGE_BYTES: usize = 1 << 20;
 /// Size of the messages that are read for a page of a box, in bytes, after which the page ends: about 50 of the maximum size.
 const MAX_READ_BYTES: usize = 8 << 20;
 
@@ -69,7 +67,7 @@ struct Conditions {
     tenant: TenantId,
     status: Option<MessageStatus>,
     kind: Option<MessageType>,
-    limit: usize,
+    limits: PageLimits,
     scan_limit: usize,
 }
 
@@ -84,7 +82,7 @@ impl Conditions {
             tenant: self.tenant.clone(),
             saga: Some(mailbox.saga()),
             statuses: statuses.to_vec(),
-            limit: self.limit,
+            limit: self.limits.entries,
             scan_limit: self.scan_limit,
             ..InstanceQuery::default()
         }
@@ -110,7 +108,7 @@ pub(crate) async fn list(
     api: ApiState,
     Tenant(tenant): Tenant,
     QueryParams(params): QueryParams<MessageQuery>,
-) -> Result<Json<MessagePage>, Problem> {
+) -> Result<EncodedJson, Problem> {
     let MessageQuery {
         mailbox,
         status,
@@ -119,29 +117,27 @@ pub(crate) async fn list(
         limit,
         cursor,
     } = params;
-    let (limit, scan_limit) = (page_limit(limit, &api), api.app.config.http.scan_limit);
     let conditions = Conditions {
         tenant,
         status,
         kind,
-        limit,
-        scan_limit,
+        limits: page_limits(limit, &api),
+        scan_limit: api.app.config.http.scan_limit,
     };
-    let page = if let Some(thread) = thread {
+    if let Some(thread) = thread {
         let after = cursor.as_deref().map(Position::parse).transpose()?;
         let boxes = mailbox.map_or(vec![MessageBox::In, MessageBox::Out], |only| vec![only]);
-        api.read(move |app| thread_page(app, &conditions, (&boxes, &thread), after.as_ref()))
-            .await?
+        api.read_json(move |app| thread_page(app, &conditions, (&boxes, &thread), after.as_ref()))
+            .await
     } else {
         let (shard, cursor) = parse_cursor(cursor.as_deref())?;
         let query = InstanceQuery {
             cursor,
             ..conditions.query(mailbox.unwrap_or(MessageBox::In))
         };
-        api.read(move |app| box_page(app, &conditions, query, shard))
-            .await?
-    };
-    Ok(Json(page))
+        api.read_json(move |app| box_page(app, &conditions, query, shard))
+            .await
+    }
 }
 
 /// Returns a page of a box. It keeps only the summaries of the messages of each step.
@@ -151,23 +147,30 @@ fn box_page(
     mut query: InstanceQuery,
     mut shard: usize,
 ) -> Result<MessagePage, Problem> {
-    let (mut items, mut read, mut bytes, mut scanned) = (Vec::new(), 0, 0, 0);
+    let mut page = PageBuilder::new(conditions.limits);
+    let mut read = 0;
+    let mut bytes = 0;
+    let mut scanned = 0;
     loop {
-        query.limit = STEP.min(conditions.limit - read);
+        query.limit = STEP.min(conditions.limits.entries - read);
         query.scan_limit = conditions.scan_limit - scanned;
         let found = find(app, query.clone(), shard)?;
-        for found in &found.items {
-            let message = MessageSummary::read(app, &found.key, &found.instance)?;
-            items.extend(Some(message).filter(|message| conditions.admit(message)));
-            bytes += found.instance.state.len();
+        for located in &found.items {
+            let message = MessageSummary::read(app, &located.found.key, &located.found.instance)?;
+            if conditions.admit(&message) && !page.push(message, located.cursor()) {
+                return Ok(MessagePage::of(page.finish(None)));
+            }
+            bytes += located.found.instance.state.len();
         }
+
         read += found.items.len();
         scanned += found.scanned;
-        let is_full =
-            read >= conditions.limit || scanned >= conditions.scan_limit || bytes >= MAX_READ_BYTES;
+        let is_full = read >= conditions.limits.entries
+            || scanned >= conditions.scan_limit
+            || bytes >= MAX_READ_BYTES;
         match found.next {
             Some(next) if !is_full => (shard, query.cursor) = parse_cursor(Some(&next))?,
-            next_cursor => return Ok(MessagePage { items, next_cursor }),
+            rest => return Ok(MessagePage::of(page.finish(rest))),
         }
     }
 }
@@ -238,7 +241,8 @@ fn thread_page(
         let mut shard = 0;
         loop {
             let found = find(app, query.clone(), shard)?;
-            let of_thread = found.items.iter().filter(|found| {
+            let all = found.items.iter().map(|located| &located.found);
+            let of_thread = all.filter(|found| {
                 found
                     .instance
                     .reference
@@ -256,8 +260,9 @@ fn thread_page(
     }
     positions.sort_unstable_by_key(Position::order);
     positions.retain(|position| after.is_none_or(|after| position.order() > *after));
-    let (mut items, mut bytes) = (Vec::new(), 0);
-    for (index, position) in positions.iter().enumerate() {
+
+    let mut page = PageBuilder::new(conditions.limits);
+    for position in positions {
         let instance = app
             .reader(&position.key)
             .map(|reader| reader.instance(&position.key))
@@ -269,18 +274,11 @@ fn thread_page(
         if !conditions.admit(&message) {
             continue;
         }
-        bytes += message.read_body(&position.key, &instance)?;
-        items.push(message);
-        let is_full = items.len() >= conditions.limit || bytes >= MAX_PAGE_BYTES;
-        if is_full && index + 1 < positions.len() {
-            return Ok(MessagePage {
-                items,
-                next_cursor: Some(position.text()),
-            });
+
+        message.read_body(&position.key, &instance)?;
+        if !page.push(message, position.text()) {
+            break;
         }
     }
-    Ok(MessagePage {
-        items,
-        next_cursor: None,
-    })
+    Ok(MessagePage::of(page.finish(None)))
 }

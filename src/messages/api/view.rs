@@ -9,6 +9,7 @@ use serde::Serialize;
 use serde_json::Value;
 use utoipa::ToSchema;
 
+use crate::api::page::BuiltPage;
 use crate::api::problem::{Code, Problem};
 use crate::api::read_scope::ReadScope;
 use crate::url_path::path;
@@ -17,9 +18,19 @@ use crate::url_path::path;
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct MessagePage {
     /// Messages.
-    pub(super) items: Vec<MessageSummary>,
+    items: Vec<MessageSummary>,
     /// Cursor of the next page; `null` at the end.
-    pub(super) next_cursor: Option<String>,
+    next_cursor: Option<String>,
+}
+
+impl MessagePage {
+    /// Creates the response of a list.
+    pub(super) fn of(page: BuiltPage<MessageSummary>) -> Self {
+        Self {
+            items: page.entries,
+            next_cursor: page.next,
+        }
+    }
 }
 
 /// Message without its lines and its result.
@@ -168,14 +179,14 @@ impl MessageSummary {
         Ok(Self::of(key, instance, &State::read(key, instance)?))
     }
 
-    /// Adds the body. Returns its length.
+    /// Adds the body.
     pub(super) fn read_body(
         &mut self,
         key: &InstanceKey,
         instance: &Instance,
-    ) -> Result<usize, Problem> {
-        let body = State::read(key, instance)?.message().body.clone();
-        Ok(self.body.insert(body).len())
+    ) -> Result<(), Problem> {
+        self.body = Some(State::read(key, instance)?.message().body.clone());
+        Ok(())
     }
 
     /// Returns the type.

@@ -1,25 +1,33 @@
 //! `GET /v1/inspect/{table}`: stored rows of a table, for diagnosis.
 
-use axum::Json;
-use orlog_store::InspectRow;
+use orlog_model::TenantId;
+use orlog_store::InspectQuery;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::{IntoParams, ToSchema};
 
 use crate::api::context::ApiState;
-use crate::api::extract::{LastSegment, NodeAccess, QueryParams, Tenant, page_limit};
+use crate::api::errors::invalid_parameter;
+use crate::api::extract::{LastSegment, NodeAccess, QueryParams, Tenant, page_limits};
+use crate::api::page::{EncodedJson, PageBuilder, PageLimits};
 use crate::api::problem::{Code, Problem};
+use crate::api::read_scope::ReadScope;
+use crate::sagas::api::instance_pages::parse_cursor;
 
+/// Number of rows that one read returns: each of them can have several MiB as JSON.
+const STEP: usize = 16;
 /// Tables whose rows belong to no tenant.
 const COMMON: [&str; 3] = ["checkpoint", "definition", "meta"];
 
-/// Number of rows.
+/// Page of rows.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub(crate) struct InspectQuery {
+pub(crate) struct RowQuery {
     /// Maximum number of rows. Default: 100.
     limit: Option<usize>,
+    /// The `next_cursor` of the previous page.
+    cursor: Option<String>,
 }
 
 /// Rows of a table.
@@ -27,6 +35,8 @@ pub(crate) struct InspectQuery {
 pub(crate) struct InspectPage {
     table: String,
     rows: Vec<RowView>,
+    /// Cursor of the next page; null after the last one. A page can be short or empty and still have a next page.
+    next_cursor: Option<String>,
     /// Whether the request scanned `http.scan_limit` rows before it found enough rows.
     scan_limit_reached: bool,
 }
@@ -41,7 +51,7 @@ struct RowView {
     value: Value,
 }
 
-/// List the first rows of a table
+/// List rows of a table
 #[utoipa::path(
     get,
     path = "/v1/inspect/{table}",
@@ -49,7 +59,7 @@ struct RowView {
     tag = "node",
     params(
         ("table" = String, Path, description = "`saga`, `outbox`, `schedule`, `dedupe`, `deadletter` …"),
-        InspectQuery
+        RowQuery
     ),
     responses((status = 200, description = "Rows ordered by key", body = InspectPage))
 )]
@@ -58,34 +68,87 @@ pub(crate) async fn rows(
     Tenant(tenant): Tenant,
     NodeAccess(sees_node): NodeAccess,
     LastSegment(table): LastSegment,
-    QueryParams(first): QueryParams<InspectQuery>,
-) -> Result<Json<InspectPage>, Problem> {
-    let limit = page_limit(first.limit, &api);
+    QueryParams(first): QueryParams<RowQuery>,
+) -> Result<EncodedJson, Problem> {
     if COMMON.contains(&table.as_str()) && !sees_node {
         let detail = format!(
             "the table {table:?} has data of the node and requires access to all tenants (*)"
         );
         return Err(Problem::new(Code::TenantForbidden, detail));
     }
-    let rows = api.read(move |app| {
+    let limits = page_limits(first.limit, &api);
+    let (shard, position) = parse_cursor(first.cursor.as_deref())?;
+    let position = position.map(hex::decode).transpose();
+    let position =
+        position.map_err(|_| invalid_parameter("cursor", "not a cursor of this table"))?;
+
+    api.read_json(move |app| {
         let owner = (!COMMON.contains(&table.as_str())).then_some(&tenant);
-        let (mut rows, mut scan_limit) = (Vec::new(), app.config.http.scan_limit);
-        let mut scan_limit_reached = false;
-        for reader in app.readers() {
-            let page = reader.inspect_page(&table, owner, limit - rows.len(), scan_limit)?;
-            scan_limit -= page.scanned;
-            scan_limit_reached |= page.is_cut;
-            let view = |row: InspectRow| RowView {
-                key: row.key,
-                value: app.config.redact.redact_row(row.value),
-            };
-            rows.extend(page.rows.into_iter().map(view));
+        let table = table.as_str();
+        rows_of(app, table, owner, limits, shard, position)
+    })
+    .await
+}
+
+/// Reads the rows of the shards in sequence, starting after a position in one of them, until the page is full.
+fn rows_of(
+    app: &ReadScope,
+    table: &str,
+    tenant: Option<&TenantId>,
+    limits: PageLimits,
+    first: usize,
+    mut after: Option<Vec<u8>>,
+) -> Result<InspectPage, Problem> {
+    let mut page = PageBuilder::new(limits);
+    let mut scan_limit = app.config.http.scan_limit;
+    let mut rest = None;
+    let mut scan_limit_reached = false;
+    let shards = app
+        .numbered_readers()
+        .skip_while(|(shard, _)| usize::from(*shard) < first);
+
+    'shards: for (shard, reader) in shards {
+        if usize::from(shard) != first {
+            after = None;
         }
-        Ok(InspectPage {
-            table,
-            rows,
-            scan_limit_reached,
-        })
-    });
-    Ok(Json(rows.await?))
+        loop {
+            if page.is_full() || scan_limit == 0 {
+                let position = after.map(hex::encode).unwrap_or_default();
+                rest = Some(format!("{shard}.{position}"));
+                scan_limit_reached = !page.is_full();
+                break 'shards;
+            }
+            let query = InspectQuery {
+                table,
+                tenant,
+                after,
+                limit: STEP.min(limits.entries),
+                scan_limit,
+            };
+            let found = reader.inspect_page(&query)?;
+            scan_limit -= found.scanned;
+            for row in found.rows {
+                let cursor = format!("{shard}.{}", hex::encode(&row.position));
+                let view = RowView {
+                    key: row.key,
+                    value: app.config.redact.redact_row(row.value),
+                };
+                if !page.push(view, cursor) {
+                    break 'shards;
+                }
+            }
+            after = found.next;
+            if after.is_none() {
+                break;
+            }
+        }
+    }
+
+    let page = page.finish(rest);
+    Ok(InspectPage {
+        table: table.to_owned(),
+        rows: page.entries,
+        next_cursor: page.next,
+        scan_limit_reached,
+    })
 }

@@ -1,25 +1,62 @@
 //! `GET /v1/mailboxes`: instances with the most queued inputs.
 
-use axum::Json;
+use std::cmp::Reverse;
+
+use orlog_model::InstanceKey;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
 use crate::api::context::ApiState;
-use crate::api::extract::{QueryParams, Tenant, page_limit};
+use crate::api::errors::invalid_parameter;
+use crate::api::extract::{QueryParams, Tenant, page_limits};
+use crate::api::page::{EncodedJson, PageBuilder};
+use crate::api::problem::Problem;
 
-/// Number of entries.
+/// Page of mailboxes.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct MailboxQuery {
     /// Maximum number of entries. Default: 100.
     limit: Option<usize>,
+    /// The `next_cursor` of the previous page.
+    cursor: Option<String>,
 }
 
 /// Deepest mailboxes.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct MailboxPage {
     items: Vec<MailboxView>,
+    /// Cursor of the next page; null after the last one. A mailbox whose depth changes between two pages can be in none or in both.
+    next_cursor: Option<String>,
+}
+
+/// Position in the list: the deepest mailbox is the first one.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+struct MailboxPosition {
+    depth: Reverse<usize>,
+    saga: String,
+    correlation: String,
+}
+
+impl MailboxPosition {
+    fn of(key: &InstanceKey, depth: usize) -> Self {
+        Self {
+            depth: Reverse(depth),
+            saga: key.saga.to_string(),
+            correlation: key.correlation.to_string(),
+        }
+    }
+
+    fn parse(cursor: &str) -> Result<Self, Problem> {
+        let json = hex::decode(cursor).ok();
+        json.and_then(|json| serde_json::from_slice(&json).ok())
+            .ok_or_else(|| invalid_parameter("cursor", "not a cursor of this list"))
+    }
+
+    fn cursor(&self) -> String {
+        hex::encode(serde_json::to_vec(self).expect("a position serializes to JSON"))
+    }
 }
 
 /// Mailbox of a live instance.
@@ -43,19 +80,42 @@ struct MailboxView {
 pub(crate) async fn deepest(
     api: ApiState,
     Tenant(tenant): Tenant,
-    QueryParams(first): QueryParams<MailboxQuery>,
-) -> Json<MailboxPage> {
-    let limit = page_limit(first.limit, &api);
-    let all = api.app.runtime.deepest_mailboxes(usize::MAX).into_iter();
-    let items = all
-        .filter(|(key, _)| key.tenant == tenant)
-        .take(limit)
-        .map(|(key, depth)| MailboxView {
-            saga: key.saga.to_string(),
-            correlation: key.correlation.to_string(),
-            depth,
+    QueryParams(query): QueryParams<MailboxQuery>,
+) -> Result<EncodedJson, Problem> {
+    let limits = page_limits(query.limit, &api);
+    let after = query.cursor.as_deref().map(MailboxPosition::parse);
+    let after = after.transpose()?;
+
+    api.read_json(move |app| {
+        let mut mailboxes = Vec::new();
+        app.runtime.for_each_mailbox(|key, depth| {
+            if key.tenant == tenant {
+                mailboxes.push(MailboxPosition::of(key, depth));
+            }
         });
-    Json(MailboxPage {
-        items: items.collect(),
+        mailboxes.sort_unstable();
+
+        let mut page = PageBuilder::new(limits);
+        for mailbox in mailboxes {
+            if after.as_ref().is_some_and(|after| mailbox <= *after) {
+                continue;
+            }
+            let cursor = mailbox.cursor();
+            let view = MailboxView {
+                saga: mailbox.saga,
+                correlation: mailbox.correlation,
+                depth: mailbox.depth.0,
+            };
+            if !page.push(view, cursor) {
+                break;
+            }
+        }
+
+        let page = page.finish(None);
+        Ok(MailboxPage {
+            items: page.entries,
+            next_cursor: page.next,
+        })
     })
+    .await
 }

@@ -3,16 +3,17 @@
 use axum::http::{HeaderMap, HeaderValue};
 use orlog_model::{ControlAction, EventType, Instance, InstanceKey, SagaName, TenantId};
 use orlog_store::InstanceQuery;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::IntoParams;
 use uuid::Uuid;
 
+use super::instance_pages::{find, parse_cursor};
 use super::start::IDEMPOTENCY_KEY;
-use super::{find, parse_cursor};
 use crate::api::context::ApiState;
 use crate::api::errors::invalid_parameter;
-use crate::api::extract::page_limit;
+use crate::api::extract::page_limits;
+use crate::api::page::{BuiltPage, EncodedJson, PageBuilder};
 use crate::api::problem::Problem;
 use crate::api::read_scope::ReadScope;
 
@@ -29,41 +30,45 @@ pub(crate) struct ListQuery {
     cursor: Option<String>,
 }
 
-/// Returns a page of views and the cursor of the next page. An instance without a view is omitted.
-pub(crate) async fn list<V, F>(
+/// Returns a page of views, encoded as `response` arranges it. An instance without a view is omitted.
+pub(crate) async fn list<V, P, F>(
     api: &ApiState,
     (tenant, saga): (TenantId, &'static str),
     params: ListQuery,
     view: F,
-) -> Result<(Vec<V>, Option<String>), Problem>
+    response: fn(BuiltPage<V>) -> P,
+) -> Result<EncodedJson, Problem>
 where
-    V: Send + 'static,
+    V: Serialize + 'static,
+    P: Serialize + 'static,
     F: Fn(&ReadScope, &InstanceKey, &Instance) -> Result<Option<V>, Problem> + Send + 'static,
 {
     let (shard, cursor) = parse_cursor(params.cursor.as_deref())?;
+    let limits = page_limits(params.limit, api);
     let query = InstanceQuery {
         tenant,
         saga: Some(SagaName::new(saga).expect("the name is short")),
         prefix: params.prefix,
         cursor,
-        limit: page_limit(params.limit, api),
+        limit: limits.entries,
         scan_limit: api.app.config.http.scan_limit,
         ..InstanceQuery::default()
     };
-    let page = api.read(move |app| {
+
+    api.read_json(move |app| {
         let found = find(app, query, shard)?;
-        let views = found
-            .items
-            .iter()
-            .map(|found| view(app, &found.key, &found.instance));
-        let items = views
-            .collect::<Result<Vec<_>, _>>()?
-            .into_iter()
-            .flatten()
-            .collect();
-        Ok((items, found.next))
-    });
-    page.await
+        let mut page = PageBuilder::new(limits);
+        for located in &found.items {
+            let view = view(app, &located.found.key, &located.found.instance)?;
+            if let Some(view) = view
+                && !page.push(view, located.cursor())
+            {
+                break;
+            }
+        }
+        Ok(response(page.finish(found.next)))
+    })
+    .await
 }
 
 /// Returns the view of one instance; `missing` creates the problem if there is none.

@@ -111,24 +111,23 @@ pub(crate) fn dead_letters(
     reader: &Reader,
     key: &InstanceKey,
 ) -> Result<(Vec<DeadLetter>, bool), Problem> {
-    let (mut found, mut scanned, mut after) = (Vec::new(), 0, None);
+    let mut found = Vec::new();
+    let mut scanned = 0;
+    let mut after = None;
     while scanned < DEAD_LETTER_SCAN {
-        let page = reader.dead_letters(&key.tenant, after, DEAD_LETTER_PAGE)?;
-        let Some(last) = page.last() else {
-            return Ok((found, true));
-        };
-        after = Some(last.id);
-        scanned += page.len();
-        let is_last = page.len() < DEAD_LETTER_PAGE;
+        let page = reader.dead_letter_page(&key.tenant, after, DEAD_LETTER_PAGE)?;
+        scanned += page.items.len();
         found.extend(
-            page.into_iter()
+            page.items
+                .into_iter()
                 .filter(|letter| letter.instance.as_ref() == Some(key)),
         );
         if found.len() > MAX_DEAD_LETTERS {
             found.truncate(MAX_DEAD_LETTERS);
             return Ok((found, false));
         }
-        if is_last {
+        after = page.next;
+        if after.is_none() {
             return Ok((found, true));
         }
     }

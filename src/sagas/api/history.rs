@@ -6,6 +6,7 @@ use serde_json::{Map, Value, json};
 use utoipa::ToSchema;
 
 use super::work::{AttemptRecordView, FailureView};
+use crate::api::page::{PageBuilder, PageLimits};
 use crate::redact::{HiddenValues, Redaction};
 
 /// Page of the history, oldest first.
@@ -99,23 +100,29 @@ struct AttemptLogView {
 }
 
 impl HistoryPageView {
-    /// Creates a page. `records` has one entry more than `limit` if there is a next page.
+    /// Creates a page. `records` has one entry more than the limit if there is a next page.
     pub(crate) fn of(
         records: &[HistoryEntry],
-        limit: usize,
+        limits: PageLimits,
         hidden: &HiddenValues,
         redact: &Redaction,
     ) -> Self {
-        let displayed = &records[..records.len().min(limit)];
-        let next = displayed
-            .last()
-            .filter(|_| records.len() > limit)
-            .map(|record| record.version);
-        let items = displayed
-            .iter()
-            .map(|record| HistoryEntryView::of(record, hidden, redact))
-            .collect();
-        Self { items, next }
+        let mut page = PageBuilder::new(limits);
+        let mut last = None;
+        let mut has_more = false;
+        for record in records {
+            let entry = HistoryEntryView::of(record, hidden, redact);
+            if !page.push(entry, String::new()) {
+                has_more = true;
+                break;
+            }
+            last = Some(record.version);
+        }
+
+        Self {
+            items: page.finish(None).entries,
+            next: last.filter(|_| has_more),
+        }
     }
 }
 

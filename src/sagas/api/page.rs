@@ -1,12 +1,12 @@
 //! Page of instances in API responses.
 
-use orlog_model::{Instance, InstanceKey};
 use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::search::SearchResult;
 use super::state::hidden_values;
 use super::view::InstanceSummary;
+use crate::api::page::{PageBuilder, PageLimits};
 use crate::app::App;
 
 /// Page of instances.
@@ -36,16 +36,24 @@ struct InstanceCount {
 }
 
 impl InstancePage {
-    pub(crate) fn of(app: &App, sifted: SearchResult, counted: bool) -> Self {
-        let view = |(key, instance): &(InstanceKey, Instance)| {
-            InstanceSummary::of(key, instance, &hidden_values(app, instance))
-        };
-        let (value, exact) = sifted.count;
-        let (failed, failure) = sifted.filter_errors;
+    pub(crate) fn of(app: &App, result: SearchResult, limits: PageLimits, counted: bool) -> Self {
+        let mut page = PageBuilder::new(limits);
+        for located in &result.items {
+            let found = &located.found;
+            let hidden = hidden_values(app, &found.instance);
+            let summary = InstanceSummary::of(&found.key, &found.instance, &hidden);
+            if !page.push(summary, located.cursor()) {
+                break;
+            }
+        }
+
+        let page = page.finish(result.next);
+        let (value, exact) = result.count;
+        let (failed, failure) = result.filter_errors;
         Self {
-            items: sifted.items.iter().map(view).collect(),
-            next_cursor: sifted.next,
-            scanned: sifted.scanned,
+            items: page.entries,
+            next_cursor: page.next,
+            scanned: result.scanned,
             count: counted.then_some(InstanceCount { value, exact }),
             filter_errors: failed,
             first_filter_error: failure,

@@ -8,6 +8,7 @@ use orlog_program::{ComparisonOperator, Filter, FilterEvalError};
 use orlog_store::{FoundInstance, InstanceQuery, VariableCondition};
 use serde_json::{Map, Value, json};
 
+use super::instance_pages::LocatedInstance;
 use super::state::{displayed_state, hidden_values};
 use super::view::{DefinitionRefView, OpenTaskView, ParentView, WaitView, reference_view};
 use super::work::LastErrorView;
@@ -20,6 +21,8 @@ use crate::redact::{HiddenValues, Redaction};
 
 /// Instances per read; the tables are not locked during the evaluation.
 const CHUNK: usize = 256;
+/// Size of the states of the instances of a page in bytes at which it ends: they are in memory until the page is encoded.
+const MAX_STATE_BYTES: usize = 8 << 20;
 /// Maximum evaluation cost of the conditions of one request: about one second.
 const MAX_FILTER_COST: u64 = 20_000_000;
 /// Prefix of the parts of the business reference in conditions and in the names of indexes.
@@ -46,7 +49,10 @@ pub(crate) struct InstanceSearch {
 /// Result of a search.
 #[derive(Default)]
 pub(crate) struct SearchResult {
-    pub(crate) items: Vec<(InstanceKey, Instance)>,
+    pub(crate) items: Vec<LocatedInstance>,
+    /// Size of the states of these instances, in bytes.
+    bytes: usize,
+    /// Cursor after the page; `None` while it is not full.
     pub(crate) next: Option<String>,
     pub(crate) scanned: usize,
     /// Number of matches from the cursor on, and whether all instances were scanned.
@@ -245,14 +251,19 @@ fn reads_hidden(template: &Value, redact: &Redaction) -> bool {
     redact.is_active() && (text.contains("results") || text.split("vars").skip(1).any(is_hidden))
 }
 
-fn take(sifted: &mut SearchResult, shard: u16, limit: usize, found: FoundInstance) {
-    sifted.count.0 += 1;
-    if sifted.items.len() < limit {
-        if sifted.items.len() + 1 == limit {
-            sifted.next = Some(format!("{shard}.{}", found.cursor()));
-        }
-        sifted.items.push((found.key, found.instance));
+/// Counts a match, and adds it to the page unless the page is full.
+fn take(result: &mut SearchResult, shard: u16, limit: usize, found: FoundInstance) {
+    result.count.0 += 1;
+    if result.next.is_some() || result.items.len() >= limit {
+        return;
     }
+
+    result.bytes += found.instance.state.len();
+    let located = LocatedInstance { shard, found };
+    if result.items.len() + 1 == limit || result.bytes >= MAX_STATE_BYTES {
+        result.next = Some(located.cursor());
+    }
+    result.items.push(located);
 }
 
 /// Evaluator of the condition for each instance.

@@ -15,6 +15,7 @@ use super::history::HistoryPageView;
 use super::result::SagaResultView;
 use super::state::{displayed_state, task_data};
 use super::work::{AttemptView, LastErrorView, OutboxView, kind};
+use crate::api::page::PageLimits;
 use crate::app::App;
 use crate::dead_letters::api::DeadLetterView;
 use crate::redact::{HiddenValues, Redaction};
@@ -193,14 +194,14 @@ pub(crate) fn reference_view(instance: &Instance, hidden: &HiddenValues) -> Opti
 }
 
 impl InstanceDetail {
-    /// Creates the view without outbox, attempts and buffered inputs. `history` has one entry more than `limit` if
+    /// Creates the view without outbox, attempts and buffered inputs. `history` has one entry more than the limit if
     /// there is a next page. `work` is the work of the instance in the outbox.
     pub(crate) fn of(
         app: &App,
         key: &InstanceKey,
         instance: &Instance,
         history: &[HistoryEntry],
-        limit: usize,
+        limits: PageLimits,
         work: &[(OutboxKey, WorkItem)],
     ) -> Self {
         let redact = &app.config.redact;
@@ -252,7 +253,7 @@ impl InstanceDetail {
                 .trace
                 .as_ref()
                 .map(|trace| trace.trace_id().to_owned()),
-            history: HistoryPageView::of(history, limit, &hidden, redact),
+            history: HistoryPageView::of(history, limits, &hidden, redact),
         }
     }
 }

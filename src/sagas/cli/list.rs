@@ -86,11 +86,8 @@ pub(crate) async fn run(args: Args, console: &Console) -> Result<(), CommandErro
 
 /// Describes an empty list: a saga without a definition is often misspelt.
 async fn no_instances(saga: &str, page: &PageArgs) -> Result<String, CommandError> {
-    let definitions = page.client()?.get("/v1/definitions", &[]).await?;
-    let known: Vec<_> = items(&definitions, "items")
-        .iter()
-        .map(|item| text(item, "saga"))
-        .collect();
+    let definitions = page.client()?.get_all("/v1/definitions").await?;
+    let known: Vec<_> = definitions.iter().map(|item| text(item, "saga")).collect();
     if known.iter().any(|name| name == saga) {
         return Ok("no instances".to_owned());
     }

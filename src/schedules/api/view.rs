@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
 
+use crate::api::page::BuiltPage;
 use crate::api::problem::{Code, Problem};
 use crate::redact::{HiddenValues, Redaction};
 use crate::url_path::path;
@@ -119,9 +120,19 @@ impl From<ScheduleSpec> for ScheduleBody {
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct SchedulePage {
     /// Schedules.
-    pub(super) items: Vec<ScheduleView>,
+    items: Vec<ScheduleView>,
     /// Cursor of the next page; `null` at the end.
-    pub(super) next_cursor: Option<String>,
+    next_cursor: Option<String>,
+}
+
+impl SchedulePage {
+    /// Creates the response of a list.
+    pub(super) fn of(page: BuiltPage<ScheduleView>) -> Self {
+        Self {
+            items: page.entries,
+            next_cursor: page.next,
+        }
+    }
 }
 
 /// Schedule.

@@ -8,6 +8,7 @@ use serde::Serialize;
 use serde_json::Value;
 use utoipa::ToSchema;
 
+use crate::api::page::BuiltPage;
 use crate::api::problem::{Code, Problem};
 use crate::api::read_scope::ReadScope;
 use crate::url_path::path;
@@ -16,9 +17,19 @@ use crate::url_path::path;
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct ShadowPage {
     /// Shadows.
-    pub(super) items: Vec<ShadowView>,
+    items: Vec<ShadowView>,
     /// Cursor of the next page; `null` at the end.
-    pub(super) next_cursor: Option<String>,
+    next_cursor: Option<String>,
+}
+
+impl ShadowPage {
+    /// Creates the response of a list.
+    pub(super) fn of(page: BuiltPage<ShadowView>) -> Self {
+        Self {
+            items: page.entries,
+            next_cursor: page.next,
+        }
+    }
 }
 
 /// Shadow and its report.

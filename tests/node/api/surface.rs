@@ -340,7 +340,10 @@ async fn health_info_and_metrics_report_node_state() {
         .collect();
     let unique: std::collections::BTreeSet<_> = types.iter().collect();
     assert_eq!(types.len(), unique.len(), "a metric is declared twice");
-    assert_eq!(node.get("/v1/mailboxes").await.ok(), json!({ "items": [] }));
+    assert_eq!(
+        node.get("/v1/mailboxes").await.ok(),
+        json!({ "items": [], "next_cursor": null })
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]

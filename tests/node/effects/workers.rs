@@ -89,7 +89,7 @@ async fn worker_claims_logs_heartbeats_and_completes_once() {
     let (_, others) = node
         .ask(Method::GET, "beta", "/v1/work", &Value::Null)
         .await;
-    assert_eq!(others, json!({ "items": [] }));
+    assert_eq!(others, json!({ "items": [], "next_cursor": null }));
     let result = json!({ "claim": claim, "result": "succeeded", "payload": { "receipt": 1 } });
     assert_eq!(
         post(&node, &at(&job, "result"), &result).await,

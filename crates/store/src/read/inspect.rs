@@ -18,7 +18,7 @@ use crate::encoding::value::{DefinitionSourceBytes, decode};
 use crate::error::Error;
 use crate::feed::write;
 use crate::read::attention::Attention;
-use crate::read::reader::Reader;
+use crate::read::reader::{MAX_PAGE_BYTES, Reader};
 use crate::table::{TABLES, Table};
 use crate::translate::JobLogRange;
 
@@ -27,18 +27,37 @@ use crate::translate::JobLogRange;
 pub struct InspectRow {
     /// Readable key, for example `saga:acme:order:o-1`.
     pub key: String,
+    /// Key in the table.
+    pub position: Vec<u8>,
     /// Stored value.
     pub value: Value,
 }
 
-/// First rows of a table.
+/// Query of the rows of a table.
+#[derive(Debug, Clone, Default)]
+pub struct InspectQuery<'a> {
+    /// Table.
+    pub table: &'a str,
+    /// Tenant; `None`: all tenants.
+    pub tenant: Option<&'a TenantId>,
+    /// `next` of the previous page.
+    pub after: Option<Vec<u8>>,
+    /// Maximum number of rows, at least 1.
+    pub limit: usize,
+    /// Maximum number of scanned rows, at least 1.
+    pub scan_limit: usize,
+}
+
+/// Rows of a table.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct InspectPage {
     /// Rows in key order.
     pub rows: Vec<InspectRow>,
+    /// Key of the last scanned row, if rows may follow.
+    pub next: Option<Vec<u8>>,
     /// Number of scanned rows.
     pub scanned: usize,
-    /// Whether the scan ended at its limit before it found enough rows.
+    /// Whether the scan ended at its limit of scanned rows.
     pub is_cut: bool,
 }
 
@@ -53,46 +72,62 @@ impl Reader {
         tenant: Option<&TenantId>,
         limit: usize,
     ) -> Result<Vec<InspectRow>, Error> {
-        Ok(self.inspect_page(table, tenant, limit, usize::MAX)?.rows)
+        let mut query = InspectQuery {
+            table,
+            tenant,
+            after: None,
+            limit,
+            scan_limit: usize::MAX,
+        };
+        let mut rows = Vec::new();
+
+        while query.limit > 0 {
+            let page = self.inspect_page(&query)?;
+            query.limit -= page.rows.len();
+            query.after = page.next;
+            rows.extend(page.rows);
+            if query.after.is_none() {
+                break;
+            }
+        }
+        Ok(rows)
     }
 
-    /// Returns the first `limit` rows of a table in key order, of one tenant or of all; scans at most
-    /// `scan_limit` rows. Tables that belong to no tenant require all tenants. Reads no row of another tenant,
-    /// except in tables whose keys do not start with the tenant: `schedule`, `dedupe`, `dead_letter_outbox` and
-    /// `index`.
-    /// Accepts the names of [`TABLES`] and the names on disk.
+    /// Returns rows of a table in key order, of one tenant or of all. Tables that belong to no tenant require all
+    /// tenants. Reads no row of another tenant, except in tables whose keys do not start with the tenant: `schedule`,
+    /// `dedupe`, `dead_letter_outbox` and `index`. Accepts the names of [`TABLES`] and the names on disk. A page of
+    /// large rows can be shorter than its limit.
     ///
     /// # Errors
     /// [`Error::NoSuchTable`], and the errors of [`Reader`].
-    pub fn inspect_page(
-        &self,
-        table: &str,
-        tenant: Option<&TenantId>,
-        limit: usize,
-        scan_limit: usize,
-    ) -> Result<InspectPage, Error> {
-        let table = named(table)?;
+    pub fn inspect_page(&self, query: &InspectQuery<'_>) -> Result<InspectPage, Error> {
+        let table = named(query.table)?;
         let mut page = InspectPage::default();
-        for range in self.ranges(table, tenant) {
-            if page.rows.len() >= limit || page.is_cut {
-                break;
-            }
+        let mut bytes = 0;
+
+        for range in self.ranges(table, query.tenant) {
+            let range = match &query.after {
+                Some(after) => range.after(after),
+                None => range,
+            };
             self.scan(table, &range, |key, value| {
-                if page.scanned >= scan_limit {
-                    page.is_cut = true;
-                    return Ok(ControlFlow::Break(()));
-                }
                 page.scanned += 1;
                 let (owner, row) = display(table, key, value)?;
-                if tenant.is_none() || tenant == owner.as_ref() {
+                if query.tenant.is_none() || query.tenant == owner.as_ref() {
+                    bytes += value.len();
                     page.rows.push(row);
                 }
-                Ok(if page.rows.len() < limit {
-                    ControlFlow::Continue(())
-                } else {
-                    ControlFlow::Break(())
-                })
+
+                page.is_cut = page.scanned >= query.scan_limit;
+                if page.is_cut || page.rows.len() >= query.limit || bytes >= MAX_PAGE_BYTES {
+                    page.next = Some(key.to_vec());
+                    return Ok(ControlFlow::Break(()));
+                }
+                Ok(ControlFlow::Continue(()))
             })?;
+            if page.next.is_some() {
+                break;
+            }
         }
         Ok(page)
     }
@@ -160,6 +195,7 @@ fn display(
     key: &[u8],
     bytes: &[u8],
 ) -> Result<(Option<TenantId>, InspectRow), Error> {
+    let position = key.to_vec();
     let (owner, key, value) = match table {
         Table::Instance => {
             let (_, of) = keys::read_instance(&mut KeyReader::of(key))?;
@@ -268,7 +304,12 @@ fn display(
             hex::encode(bytes).into(),
         ),
     };
-    Ok((owner, InspectRow { key, value }))
+    let row = InspectRow {
+        key,
+        position,
+        value,
+    };
+    Ok((owner, row))
 }
 
 fn count(key: &[u8], bytes: &[u8]) -> Result<(Option<TenantId>, String, Value), Error> {

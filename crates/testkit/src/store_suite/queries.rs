@@ -5,8 +5,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use orlog_model::{Change, Commit, Instance, InstanceKey, Status, StreamPosition};
-use orlog_store::{Error, FoundInstance, InstanceQuery};
+use orlog_model::{
+    Change, Commit, DeadLetterOriginal, Instance, InstanceKey, Status, StreamPosition,
+};
+use orlog_store::{Error, FoundInstance, InspectQuery, InstanceQuery};
 use serde_json::json;
 use uuid::Uuid;
 
@@ -267,29 +269,119 @@ pub fn inspection_reads_no_rows_of_other_tenants(mut fixture: StoreFixture) {
     let group: Vec<_> = others.chain([row("acme", 1000)]).collect();
     fixture.commit(&group);
     let acme = tenant("acme");
+    let inspect = |table, scan_limit| {
+        let query = InspectQuery {
+            table,
+            tenant: Some(&acme),
+            after: None,
+            limit: 9,
+            scan_limit,
+        };
+        fixture.reader.inspect_page(&query).unwrap()
+    };
     for table in ["saga", "outbox", "deadletter"] {
-        let page = fixture
-            .reader
-            .inspect_page(table, Some(&acme), 9, 5)
-            .unwrap();
+        let page = inspect(table, 5);
         assert_eq!(
             (page.rows.len(), page.scanned, page.is_cut),
             (1, 1, false),
             "{table}"
         );
     }
-    let page = fixture
-        .reader
-        .inspect_page("schedule", Some(&acme), 9, 5)
-        .unwrap();
+    let page = inspect("schedule", 5);
     assert_eq!((page.rows.len(), page.scanned, page.is_cut), (0, 5, true));
-    assert_eq!(
-        fixture
-            .reader
-            .inspect_page("schedule", Some(&acme), 9, 999)
-            .unwrap()
-            .rows
-            .len(),
-        1
+    assert_eq!(inspect("schedule", 999).rows.len(), 1);
+}
+
+/// A page of large rows ends by its size, and the next page continues after it.
+pub fn pages_of_large_rows_end_by_their_size(mut fixture: StoreFixture) {
+    const ROWS: u128 = 7;
+    const ROW_BYTES: usize = 1 << 20;
+
+    for number in 1..=ROWS {
+        let key = key("acme", &format!("o-{number}"));
+        let large = Instance {
+            state: vec![b'x'; ROW_BYTES],
+            ..instance(1, Status::Running)
+        };
+        fixture.apply(Commit {
+            instance: Some(Arc::new(large)),
+            ..empty(&key)
+        });
+    }
+
+    for statuses in [vec![], vec![Status::Running]] {
+        let mut query = InstanceQuery {
+            tenant: tenant("acme"),
+            statuses,
+            limit: 100,
+            ..InstanceQuery::default()
+        };
+        let mut found = Vec::new();
+        loop {
+            let page = fixture.reader.instances(&query).unwrap();
+            let bytes: usize = page
+                .items
+                .iter()
+                .map(|item| item.instance.state.len())
+                .sum();
+            assert!(bytes <= 5 * ROW_BYTES, "{bytes}");
+            found.extend(page.items.into_iter().map(|item| item.key));
+            query.cursor = page.next;
+            if query.cursor.is_none() {
+                break;
+            }
+        }
+        found.dedup();
+        assert_eq!(found.len() as u128, ROWS, "{:?}", query.statuses);
+    }
+
+    let rows = fixture.reader.inspect_rows("saga", None, 100).unwrap();
+    assert_eq!(rows.len() as u128, ROWS);
+    let query = InspectQuery {
+        table: "saga",
+        limit: 100,
+        scan_limit: 100,
+        ..InspectQuery::default()
+    };
+    let first = fixture.reader.inspect_page(&query).unwrap();
+    assert!(
+        first.next.is_some() && first.rows.len() <= 5,
+        "{:?}",
+        first.rows.len()
     );
+}
+
+/// A page of large dead letters ends by its size, and the next page continues after it.
+pub fn pages_of_large_dead_letters_end_by_their_size(mut fixture: StoreFixture) {
+    const ROWS: u128 = 7;
+    const ROW_BYTES: usize = 1 << 20;
+
+    for number in 1..=ROWS {
+        let mut large = dead_letter("acme", number);
+        large.original = DeadLetterOriginal::Message {
+            subject: "s".to_owned(),
+            headers: vec![],
+            payload: vec![b'x'; ROW_BYTES],
+        };
+        fixture.apply(Commit {
+            dead_letter: Some(Box::new(large)),
+            ..empty(&key("acme", "o-1"))
+        });
+    }
+
+    let mut found = Vec::new();
+    let mut after = None;
+    loop {
+        let page = fixture
+            .reader
+            .dead_letter_page(&tenant("acme"), after, 100)
+            .unwrap();
+        assert!(page.items.len() <= 5, "{}", page.items.len());
+        found.extend(page.items.into_iter().map(|letter| letter.id.as_u128()));
+        after = page.next;
+        if after.is_none() {
+            break;
+        }
+    }
+    assert_eq!(found, (1..=ROWS).collect::<Vec<_>>());
 }

@@ -144,8 +144,9 @@ impl Follower {
             key,
             job,
             after,
-            limit,
+            limits,
         } = &self.request;
+        let limit = limits.entries;
         let wait = until
             .saturating_duration_since(Instant::now())
             .min(REMOTE_WAIT)

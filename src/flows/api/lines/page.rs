@@ -8,6 +8,7 @@ use tokio::time::Instant;
 use utoipa::ToSchema;
 
 use crate::api::context::ApiState;
+use crate::api::page::{PageBuilder, PageLimits};
 use crate::api::problem::Problem;
 use crate::flows::api::missing;
 use crate::sagas::api::flow::step_of;
@@ -47,11 +48,12 @@ pub(super) struct LineView {
 }
 
 /// Lines to read.
+#[derive(Clone)]
 pub(super) struct LineRequest {
     pub(super) key: InstanceKey,
     pub(super) job: Option<String>,
     pub(super) after: u64,
-    pub(super) limit: usize,
+    pub(super) limits: PageLimits,
 }
 
 /// Returns the next lines, and advances the request; waits for them until a time, or until the flow has ended.
@@ -103,9 +105,8 @@ async fn read(api: &ApiState, request: &LineRequest) -> Result<LinePage, Problem
         key,
         job,
         after,
-        limit,
-    } = request;
-    let (key, job, after, limit) = (key.clone(), job.clone(), *after, *limit);
+        limits,
+    } = request.clone();
     api.read(move |app| {
         // The shard was here when the request arrived.
         let reader = app.reader(&key).ok_or_else(Problem::moving)?;
@@ -113,25 +114,36 @@ async fn read(api: &ApiState, request: &LineRequest) -> Result<LinePage, Problem
         // In this order: the lines of a flow that has ended are received, those that do not wait are stored.
         let has_unsaved = app.services.lines.unsaved.has(&key);
         let (first, _) = reader.job_log_range(&key)?;
-        let found = reader.job_log(&key, after, limit)?;
+        let found = reader.job_log(&key, after, limits.entries)?;
         let hidden = hidden_values(app, &instance);
-        let last = found.last().map_or(after, |line| line.number);
         let ended = found.is_empty() && instance.status.is_final() && !has_unsaved;
         let is_of = |tag: &str| {
             job.as_ref()
                 .is_none_or(|job| tag == job || step_of(tag) == job)
         };
-        let items = found
-            .into_iter()
-            .filter(|line| is_of(line.job.as_str()))
-            .map(|line| LineView {
-                number: line.number,
-                job: line.job.to_string(),
-                at: line.line.at.to_string(),
-                text: hidden.remove_from(&line.line.text),
-            });
+
+        // A read returns whole chunks, so that a page can have more lines than its limit of entries; its size is limited.
+        let mut page = PageBuilder::new(PageLimits {
+            entries: usize::MAX,
+            bytes: limits.bytes,
+        });
+        let mut last = after;
+        for line in found {
+            if is_of(line.job.as_str()) {
+                let view = LineView {
+                    number: line.number,
+                    job: line.job.to_string(),
+                    at: line.line.at.to_string(),
+                    text: hidden.remove_from(&line.line.text),
+                };
+                if !page.push(view, line.number.to_string()) {
+                    break;
+                }
+            }
+            last = line.number;
+        }
         Ok(LinePage {
-            items: items.collect(),
+            items: page.finish(None).entries,
             last,
             first,
             ended,

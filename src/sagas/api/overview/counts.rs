@@ -88,10 +88,10 @@ fn count_tenant(app: &ReadScope, tenant: &TenantId) -> Result<TenantCounts, Prob
         tasks.waiting += page.items.len();
         tasks.complete &= page.next.is_none();
     }
-    let (piles, complete) = causes::count_causes(app, tenant)?;
+    let counted = causes::count_causes(app, tenant)?;
     let dead_letter_count = DeadLetterCounts {
-        count: piles.values().map(|pile| pile.count).sum(),
-        complete,
+        count: counted.causes.values().map(|cause| cause.count).sum(),
+        complete: counted.complete,
     };
     let made = Instant::now();
     Ok(TenantCounts {

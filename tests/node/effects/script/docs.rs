@@ -54,6 +54,6 @@ async fn documented_example_works() {
     assert_eq!(first, expected);
     assert_eq!(
         node.get("/v1/sagas/report/r-2/job-logs").await,
-        json!({ "items": [] })
+        json!({ "items": [], "next_cursor": null })
     );
 }

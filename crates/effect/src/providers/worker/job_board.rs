@@ -30,7 +30,7 @@ use super::claim::{
 };
 use super::report::{JobReport, ReportAck, ReportContent, Reports};
 use crate::attempt_start::AttemptStart;
-use crate::job_logs::{JobLogs, LogLine};
+use crate::job_logs::JobLogs;
 use crate::provider::RemoteResult;
 
 /// Maximum number of recorded tenants whose workers requested effects, and of the effects of each: one tenant takes no space of another.
@@ -48,8 +48,8 @@ pub struct JobView {
     pub claims: u32,
     /// Whether its saga no longer awaits it.
     pub is_withdrawn: bool,
-    /// Log lines of its workers.
-    pub log: Vec<LogLine>,
+    /// Position on the board: older jobs have lower ones.
+    pub position: u64,
 }
 
 /// Job board; see the table above.
@@ -282,10 +282,23 @@ impl JobBoard {
         }
     }
 
-    /// Returns the jobs of a tenant, oldest first.
+    /// Returns all jobs of a tenant, oldest first.
     #[must_use]
     pub fn list(&self, clock: &dyn Clock, tenant: &TenantId) -> Vec<JobView> {
-        let (state, now) = (self.lock(), clock.steady());
+        self.page(clock, tenant, None, usize::MAX)
+    }
+
+    /// Returns the jobs of a tenant after a position, oldest first, at most `limit`. Their logs are in [`JobBoard::job_logs`].
+    #[must_use]
+    pub fn page(
+        &self,
+        clock: &dyn Clock,
+        tenant: &TenantId,
+        after: Option<u64>,
+        limit: usize,
+    ) -> Vec<JobView> {
+        let state = self.lock();
+        let now = clock.steady();
         let view = |job: &BoardJob| JobView {
             item: Arc::clone(&job.item),
             claim: job
@@ -295,9 +308,13 @@ impl JobBoard {
                 .map(|c| (c.worker.clone(), clock.wall_at(c.until))),
             claims: job.claims,
             is_withdrawn: job.is_withdrawn,
-            log: self.lines.job(tenant, job.item.id).unwrap_or_default(),
+            position: job.position,
         };
-        state.of_tenant(tenant).into_iter().map(view).collect()
+        let jobs = state.of_tenant(tenant).into_iter();
+        jobs.skip_while(|job| after.is_some_and(|after| job.position <= after))
+            .take(limit)
+            .map(view)
+            .collect()
     }
 
     /// Returns the job logs of workers.
@@ -1071,13 +1088,11 @@ mod tests {
             .unwrap();
         }
         let seen = board.list(clock.as_ref(), &acme()).pop().unwrap();
+        assert!(seen.claim.is_some());
+        let log = board.job_logs().tail(&acme(), seen.item.id, usize::MAX);
         assert_eq!(
-            (
-                seen.log.len(),
-                seen.log[0].text.as_str(),
-                seen.claim.is_some()
-            ),
-            (MAX_LINES_PER_JOB, "3", true)
+            (log.lines.len(), log.lines[0].text.as_str()),
+            (MAX_LINES_PER_JOB, "3")
         );
     }
 

@@ -1,0 +1,172 @@
+//! Pages of lists: limited by the number of their entries and by their encoded size.
+//!
+//! A page that ends before the last entry has a cursor. An entry that is larger than the limit is the only one of its page.
+
+use std::io;
+
+use axum::body::Bytes;
+use axum::http::{HeaderValue, header};
+use axum::response::{IntoResponse, Response};
+use serde::Serialize;
+
+/// Limits of a page.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PageLimits {
+    /// Maximum number of entries.
+    pub(crate) entries: usize,
+    /// Maximum size of the entries as JSON, in bytes.
+    pub(crate) bytes: usize,
+}
+
+/// Page in construction.
+pub(crate) struct PageBuilder<T> {
+    limits: PageLimits,
+    entries: Vec<T>,
+    bytes: usize,
+    /// Cursor after the last entry.
+    last: Option<String>,
+    /// Whether an entry was left for the next page.
+    is_full: bool,
+}
+
+/// Entries of a page.
+#[derive(Debug)]
+pub(crate) struct BuiltPage<T> {
+    pub(crate) entries: Vec<T>,
+    /// Cursor of the next page; `None` after the last one.
+    pub(crate) next: Option<String>,
+}
+
+impl<T: Serialize> PageBuilder<T> {
+    pub(crate) fn new(limits: PageLimits) -> Self {
+        Self {
+            limits,
+            entries: Vec::new(),
+            bytes: 0,
+            last: None,
+            is_full: false,
+        }
+    }
+
+    /// Adds an entry, and the cursor after it. Returns false if the page is full: the entry and all later ones belong to the
+    /// next page.
+    #[must_use]
+    pub(crate) fn push(&mut self, entry: T, cursor: String) -> bool {
+        let bytes = self.bytes.saturating_add(encoded_bytes(&entry));
+        let fits = self.entries.len() < self.limits.entries && bytes <= self.limits.bytes;
+        if self.is_full || !(fits || self.entries.is_empty()) {
+            self.is_full = true;
+            return false;
+        }
+
+        self.entries.push(entry);
+        self.bytes = bytes;
+        self.last = Some(cursor);
+        true
+    }
+
+    /// Returns whether no further entry fits, as far as is known without one. A reader of entries in steps stops then.
+    pub(crate) fn is_full(&self) -> bool {
+        self.is_full || self.entries.len() >= self.limits.entries || self.bytes >= self.limits.bytes
+    }
+
+    /// Returns the page. `rest` is the cursor after the last entry that was offered, if more may follow.
+    pub(crate) fn finish(self, rest: Option<String>) -> BuiltPage<T> {
+        let next = if self.is_full { self.last } else { rest };
+        BuiltPage {
+            entries: self.entries,
+            next,
+        }
+    }
+}
+
+/// Returns the size of a value as JSON, with the comma after it.
+pub(crate) fn encoded_bytes(value: &impl Serialize) -> usize {
+    let mut counter = ByteCounter(1);
+    serde_json::to_writer(&mut counter, value).expect("a view serializes to JSON");
+    counter.0
+}
+
+/// Counts the bytes that are written to it.
+struct ByteCounter(usize);
+
+impl io::Write for ByteCounter {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0 += bytes.len();
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// JSON response that was encoded on a thread that may block.
+pub(crate) struct EncodedJson(Bytes);
+
+impl EncodedJson {
+    /// Encodes a response.
+    pub(crate) fn of(response: &impl Serialize) -> Self {
+        let json = serde_json::to_vec(response).expect("a view serializes to JSON");
+        Self(json.into())
+    }
+}
+
+impl IntoResponse for EncodedJson {
+    fn into_response(self) -> Response {
+        let mut response = self.0.into_response();
+        response.headers_mut().insert(
+            header::CONTENT_TYPE,
+            HeaderValue::from_static("application/json"),
+        );
+        response
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMITS: PageLimits = PageLimits {
+        entries: 3,
+        bytes: 20,
+    };
+
+    fn built(limits: PageLimits, entries: &[&str]) -> BuiltPage<String> {
+        let mut page = PageBuilder::new(limits);
+        for (number, entry) in entries.iter().enumerate() {
+            if !page.push((*entry).to_owned(), number.to_string()) {
+                break;
+            }
+        }
+        page.finish(Some("rest".to_owned()))
+    }
+
+    #[test]
+    fn page_ends_before_the_entry_that_exceeds_its_size() {
+        let page = built(LIMITS, &["aaaaa", "bbbbb", "ccccc"]);
+        assert_eq!(page.entries, ["aaaaa", "bbbbb"]);
+        assert_eq!(page.next.as_deref(), Some("1"));
+    }
+
+    #[test]
+    fn page_ends_at_its_number_of_entries() {
+        let page = built(LIMITS, &["a", "b", "c", "d"]);
+        assert_eq!(page.entries.len(), 3);
+        assert_eq!(page.next.as_deref(), Some("2"));
+    }
+
+    #[test]
+    fn entry_that_is_larger_than_the_limit_is_alone() {
+        let large = "x".repeat(100);
+        let page = built(LIMITS, &[&large, "b"]);
+        assert_eq!(page.entries, [large]);
+        assert_eq!(page.next.as_deref(), Some("0"));
+    }
+
+    #[test]
+    fn page_with_all_entries_has_the_cursor_of_its_source() {
+        let page = built(LIMITS, &["a", "b"]);
+        assert_eq!(page.next.as_deref(), Some("rest"));
+    }
+}
