@@ -26,6 +26,23 @@ export function path(...segments) {
   return `/${segments.map(encodeURIComponent).join('/')}`;
 }
 
+/** Pods whose data the current responses lack, by path. */
+const missing = new Map();
+
+/** Returns the pods whose data the responses of the current view lack. */
+export const missingPods = () => [...new Set([...missing.values()].flat())].sort();
+
+/** Ends the responses of a view. */
+export const forgetMissingPods = () => missing.clear();
+
+/** The instances of a key-sharded tenant are on several pods, and a pod returns its own ones. */
+function noteMissingPods(url, response) {
+  const [path] = url.split('?');
+  const names = response.headers.get('x-orlog-missing-pods');
+  if (names) missing.set(path, names.split(',').map(decodeURIComponent));
+  else missing.delete(path);
+}
+
 export const get = (url, query, signal) => request('GET', withQuery(url, query), { signal });
 
 export const post = (url, body, { query, headers } = {}) => request('POST', withQuery(url, query), { body: body ?? {}, headers });
@@ -82,6 +99,7 @@ function withQuery(url, query) {
 
 async function request(method, url, options) {
   const response = await send(method, url, options);
+  if (method === 'GET') noteMissingPods(url, response);
   if (!response.ok) throw await problem(response);
   return response.status === 204 ? null : response.json();
 }

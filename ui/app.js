@@ -149,8 +149,10 @@ function createPage(number) {
   const heading = h('h1', { tabindex: '-1' });
   const headExtra = h('div', { class: 'head-extra' });
   const errorBox = h('div', { class: 'error-box', role: 'alert' });
+  const partialBox = h('div', { role: 'status' });
   const body = h('div', { class: 'body' }, h('p', { class: 'empty', 'data-key': 'loading' }, 'Loading…'));
-  main.replaceChildren(h('div', { class: 'head' }, heading, headExtra), errorBox, body);
+  api.forgetMissingPods();
+  main.replaceChildren(h('div', { class: 'head' }, heading, headExtra), errorBox, partialBox, body);
   const isCurrent = () => number === currentView;
   const fail = (error) => {
     if (!isCurrent()) return;
@@ -172,6 +174,7 @@ function createPage(number) {
     render(...content) {
       if (!isCurrent()) return;
       errorBox.replaceChildren();
+      patch(partialBox, fragment(incomplete(api.missingPods())));
       patch(body, fragment(content));
     },
     fail,
@@ -183,6 +186,12 @@ function createPage(number) {
       return () => loop.now();
     },
   };
+}
+
+/** Sentence that names the pods whose data a view lacks. */
+function incomplete(pods) {
+  if (!pods.length) return null;
+  return h('p', { class: 'error-text' }, `Incomplete: the instances of this tenant are on several pods, and those of other pods are missing: ${pods.join(', ')}. Open this page on each pod.`);
 }
 
 /** Form for an access token, displayed if the node denies access. */

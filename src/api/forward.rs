@@ -2,8 +2,8 @@
 //! shard.
 //!
 //! The data of a tenant are in one shard, except for key-sharded tenants. For those, a request about
-//! one instance is forwarded to its owner; a list contains the instances of this pod, and a header says
-//! so.
+//! one instance is forwarded to its owner; a list contains the instances of this pod, and headers name the
+//! other pods.
 
 use axum::body::{Body, Bytes};
 use axum::extract::{Request, State};
@@ -12,7 +12,9 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use orlog_bus::membership::Pod;
 use orlog_model::{CorrelationId, InstanceKey, SagaName, Slot, TenantId};
-use percent_encoding::{NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
+use percent_encoding::{
+    AsciiSet, CONTROLS, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode,
+};
 
 use super::body;
 use super::body_budget::RequestBody;
@@ -27,6 +29,10 @@ use crate::{batches, flows, messages, schedules, shadows};
 
 /// Header of a list of a key-sharded tenant: the list contains the instances of one pod.
 const PARTIAL: HeaderName = HeaderName::from_static("x-orlog-partial");
+/// Header of such a list: the names of the pods with the other instances, percent-encoded and separated by commas.
+const MISSING_PODS: HeaderName = HeaderName::from_static("x-orlog-missing-pods");
+/// Characters of a name that the header encodes, in addition to those that are not ASCII.
+const LISTED_NAME: &AsciiSet = &CONTROLS.add(b' ').add(b',').add(b'%');
 /// Routes that are scoped to a tenant.
 const TENANT_SCOPED_ROUTES: [&str; 15] = [
     "/v1/runners",
@@ -76,9 +82,7 @@ pub(crate) async fn forward(State(api): State<ApiState>, request: Request, next:
             return next.run(request).await;
         }
         let mut response = next.run(request).await;
-        response
-            .headers_mut()
-            .insert(PARTIAL, HeaderValue::from_static("true"));
+        state_missing_parts(&api, &tenant, response.headers_mut());
         return response;
     };
     match api.app.routing.owner(slot) {
@@ -95,6 +99,23 @@ pub(crate) async fn forward(State(api): State<ApiState>, request: Request, next:
             .unwrap_or_else(IntoResponse::into_response),
         SlotOwner::Pod(_) | SlotOwner::None => Problem::moving().into_response(),
     }
+}
+
+/// States which pods have data of a key-sharded tenant that the response lacks. No header: it lacks none.
+fn state_missing_parts(api: &ApiState, tenant: &TenantId, headers: &mut HeaderMap) {
+    let missing = api.app.routing.missing_parts(tenant);
+    if missing.is_empty() {
+        return;
+    }
+
+    let names = missing.iter().map(|name| {
+        let encoded = utf8_percent_encode(name, LISTED_NAME);
+        encoded.to_string()
+    });
+    let names = names.collect::<Vec<_>>().join(",");
+    headers.insert(PARTIAL, HeaderValue::from_static("true"));
+    let names = HeaderValue::from_str(&names).expect("encoded names are ASCII");
+    headers.insert(MISSING_PODS, names);
 }
 
 /// Returns whether the request is for a stream of the lines of a flow.

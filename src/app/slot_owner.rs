@@ -1,5 +1,6 @@
 //! Routing in a cluster: the owner of each slot.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -131,6 +132,26 @@ impl Routing {
         self.shards_of(Some(tenant))
             .iter()
             .all(|shard| owned.contains(shard))
+    }
+
+    /// Returns the pods that have data of a tenant which this process does not have, and the shards without an owner.
+    pub(crate) fn missing_parts(&self, tenant: &TenantId) -> BTreeSet<String> {
+        let owned = self.runtime.owned_shards();
+        let missing = self
+            .shards_of(Some(tenant))
+            .into_iter()
+            .filter(|shard| !owned.contains(shard));
+        missing
+            .map(|shard| {
+                let owner = self
+                    .cluster
+                    .as_ref()
+                    .and_then(|cluster| cluster.owner(shard));
+                owner
+                    .filter(|pod| pod.name != self.config.node_name())
+                    .map_or_else(|| format!("no owner of shard {shard}"), |pod| pod.name)
+            })
+            .collect()
     }
 
     /// Returns the owner of a slot.

@@ -1,13 +1,16 @@
 //! HTTP client of a node. Converts problem responses to errors with an exit code.
 
+use std::collections::BTreeSet;
 use std::fmt::Display;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use orlog_signature::SigningKey;
-use reqwest::header::{CONTENT_TYPE, HeaderValue, IF_MATCH};
+use percent_encoding::percent_decode_str;
+use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderValue, IF_MATCH};
 use reqwest::{Certificate, Identity, Method, RequestBuilder, Response, StatusCode};
 use serde_json::{Map, Value};
 
@@ -19,6 +22,9 @@ pub(crate) use crate::url_path::path;
 
 /// Request timeout, longer than the maximum response time of a node, except for `drain`.
 const REQUEST_TIMEOUT: Duration = Duration::from_mins(1);
+
+/// Header of a response that lacks the data of other pods: their names, percent-encoded and separated by commas.
+const MISSING_PODS: &str = "x-orlog-missing-pods";
 
 /// Node and tenant of a request.
 #[derive(Clone, Debug, clap::Args)]
@@ -105,6 +111,8 @@ pub(crate) struct ApiClient {
     idempotency_key: Option<HeaderValue>,
     /// Revision of the resource that a change expects.
     revision: Option<u64>,
+    /// Pods whose data the responses lack.
+    missing_pods: Mutex<BTreeSet<String>>,
 }
 
 /// Unsuccessful response or missing response.
@@ -138,6 +146,7 @@ impl ApiClient {
             credentials: Credentials::read(server.key.as_deref(), server.token_file.as_deref())?,
             idempotency_key: None,
             revision: None,
+            missing_pods: Mutex::default(),
         })
     }
 
@@ -162,6 +171,36 @@ impl ApiClient {
                 .map_err(invalid)?,
             ..self
         })
+    }
+
+    /// Returns the pods whose data the responses lack.
+    pub(crate) fn missing_pods(&self) -> Vec<String> {
+        let missing = self
+            .missing_pods
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        missing.iter().cloned().collect()
+    }
+
+    /// Checks that the responses have the data of all pods. Commands check it after they have printed the result.
+    ///
+    /// # Errors
+    /// If a response lacks the data of a pod.
+    pub(crate) fn check_complete(&self) -> Result<(), CommandError> {
+        check_complete(&self.missing_pods())
+    }
+
+    fn note_missing_pods(&self, headers: &HeaderMap) {
+        let names = headers
+            .get(MISSING_PODS)
+            .and_then(|names| names.to_str().ok());
+        let mut missing = self
+            .missing_pods
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        for name in names.into_iter().flat_map(|names| names.split(',')) {
+            missing.insert(percent_decode_str(name).decode_utf8_lossy().into_owned());
+        }
     }
 
     /// Sends this revision as `if-match` with each change.
@@ -364,6 +403,7 @@ impl ApiClient {
             request = request.header(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         }
         let response = self.execute(request).await?;
+        self.note_missing_pods(response.headers());
         let status = response.status();
         let no_response = |error: reqwest::Error| ClientError::NoResponse(innermost(&error));
         let bytes = response.bytes().await.map_err(no_response)?;
@@ -400,10 +440,29 @@ impl ApiClient {
                 CommandError::new(CommandExit::Unavailable, message)
             }
             ClientError::Problem { status, body } => {
-                CommandError::new(exit(status), problem(status, &body))
+                let mut message = problem(status, &body);
+                let missing = self.missing_pods();
+                if status == StatusCode::NOT_FOUND.as_u16() && !missing.is_empty() {
+                    let others = missing.join(", ");
+                    message = format!("{message}; another pod can have it: {others}");
+                }
+                CommandError::new(exit(status), message)
             }
         }
     }
+}
+
+/// Returns the error of a result that lacks the data of these pods, if there are any.
+pub(crate) fn check_complete(missing_pods: &[String]) -> Result<(), CommandError> {
+    if missing_pods.is_empty() {
+        return Ok(());
+    }
+    let message = format!(
+        "the result is incomplete: the instances of the tenant are on several pods, and those of other pods are missing: {}; \
+         send the command to each pod (--url)",
+        missing_pods.join(", ")
+    );
+    Err(CommandError::new(CommandExit::Incomplete, message))
 }
 
 /// Returns the fields of a request body that have a value.

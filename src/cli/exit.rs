@@ -10,7 +10,7 @@ use super::printable::printable;
 /// Exit codes for `orlog --help`.
 pub(crate) const HELP: &str = "\
 Exit codes: 0 success, 1 failure, 2 usage error, 3 not found, 4 rejected or conflict, 5 unavailable (retry), \
-6 not proved, 70 node failure or internal error, 130 interrupted by a second signal.";
+6 not proved, 7 incomplete list, 70 node failure or internal error, 130 interrupted by a second signal.";
 
 /// Result of a command as an exit code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,6 +30,8 @@ pub enum CommandExit {
     Unavailable = 5,
     /// A proof reached its limit or depends on values that are not known.
     NotProved = 6,
+    /// The result is printed, and lacks the data of other pods.
+    Incomplete = 7,
     /// Internal error, or failure of a node.
     Internal = 70,
     /// A second signal stopped the process immediately.

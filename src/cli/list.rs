@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::client::{ApiClient, ServerArgs};
+use super::client::{ApiClient, ServerArgs, check_complete};
 use super::console::{Console, items, note};
 use super::exit::CommandError;
 
@@ -25,6 +25,8 @@ pub(crate) struct Listed {
     next_cursor: Option<String>,
     /// Responses without their entries.
     pub(crate) pages: Vec<Value>,
+    /// Pods whose entries are missing.
+    missing_pods: Vec<String>,
 }
 
 impl PageArgs {
@@ -49,6 +51,7 @@ impl PageArgs {
             items: Vec::new(),
             next_cursor: self.cursor.clone(),
             pages: Vec::new(),
+            missing_pods: Vec::new(),
         };
         while listed.items.len() < self.limit {
             let mut query = filters.clone();
@@ -63,6 +66,7 @@ impl PageArgs {
                 break;
             }
         }
+        listed.missing_pods = client.missing_pods();
         Ok(listed)
     }
 }
@@ -73,6 +77,9 @@ impl Listed {
     }
 
     /// Prints the entries, one row for each.
+    ///
+    /// # Errors
+    /// After the output, if entries of other pods are missing.
     pub(crate) fn print(
         &self,
         head: &[&str],
@@ -81,14 +88,20 @@ impl Listed {
         console: &Console,
     ) -> Result<(), CommandError> {
         if console.is_json() {
-            return console.json(&json!({ "items": self.items, "next_cursor": self.next_cursor }));
+            let mut list = json!({ "items": self.items, "next_cursor": self.next_cursor });
+            if !self.missing_pods.is_empty() {
+                list["missing_pods"] = json!(self.missing_pods);
+            }
+            console.json(&list)?;
+            return check_complete(&self.missing_pods);
         }
+
         console.table(head, &self.items.iter().map(row).collect::<Vec<_>>(), empty)?;
         if let Some(cursor) = &self.next_cursor {
             note(&format!(
                 "more results possible; use --cursor {cursor}, or raise --limit"
             ));
         }
-        Ok(())
+        check_complete(&self.missing_pods)
     }
 }

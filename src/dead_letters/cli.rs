@@ -211,7 +211,7 @@ async fn redrive_kind(
     match response["dead_lettered"].as_u64().unwrap_or(0)
         + response["rejected"].as_u64().unwrap_or(0)
     {
-        0 => Ok(()),
+        0 => client.check_complete(),
         failed => Err(CommandError::failed(format!(
             "{failed} dead letters failed again (orlog dlq list)"
         ))),

@@ -138,6 +138,13 @@ async fn there(server: &ServerArgs) -> Result<Vec<CheckResult>, CommandError> {
     let mut findings: Vec<_> = items(&response, "checks").iter().filter_map(read).collect();
     findings.push(or_unavailable("stuck", stuck(&client).await)?);
     findings.push(or_unavailable("dead letters", dead_letters(&client).await)?);
+    if let Err(incomplete) = client.check_complete() {
+        findings.push(CheckResult::warn(
+            "pods",
+            incomplete.to_string(),
+            "run `orlog doctor --node` with the --url of each pod",
+        ));
+    }
     Ok(findings)
 }
 

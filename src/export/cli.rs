@@ -113,7 +113,7 @@ impl ExportRun {
         let (mut pause, mut needs_reset) = (FIRST_PAUSE, reset);
         loop {
             match self.pass(&mut needs_reset, &mut pause).await {
-                Ok(()) => return Ok(()),
+                Ok(()) => return self.client.check_complete(),
                 Err(ExportError::Transient(failure)) if self.follow => {
                     note(&format!("{failure}; retrying in {pause:?}"));
                     tokio::time::sleep(pause).await;

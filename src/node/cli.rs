@@ -95,15 +95,19 @@ pub(crate) async fn log_level(args: LogLevel, console: &Console) -> Result<(), C
 
 /// Prints the stored rows of a table, from a running node or an offline data directory.
 pub(crate) async fn inspect(args: Inspect, console: &Console) -> Result<(), CommandError> {
-    let found = if let Some(data) = &args.data_dir {
-        offline(data, &args)?
-    } else {
-        online(&args).await?
-    };
-    if console.is_json() {
-        return console.json(&found);
+    if let Some(data) = &args.data_dir {
+        return print_rows(&offline(data, &args)?, console);
     }
-    for row in items(&found, "rows") {
+    let client = ApiClient::new(&args.server)?;
+    print_rows(&online(&client, &args).await?, console)?;
+    client.check_complete()
+}
+
+fn print_rows(found: &Value, console: &Console) -> Result<(), CommandError> {
+    if console.is_json() {
+        return console.json(found);
+    }
+    for row in items(found, "rows") {
         console.line(&format!("{}  {}", text(row, "key"), row["value"]))?;
     }
     if found["next_cursor"].is_string() {
@@ -113,8 +117,7 @@ pub(crate) async fn inspect(args: Inspect, console: &Console) -> Result<(), Comm
 }
 
 /// Reads pages until the limit or the end.
-async fn online(args: &Inspect) -> Result<Value, CommandError> {
-    let client = ApiClient::new(&args.server)?;
+async fn online(client: &ApiClient, args: &Inspect) -> Result<Value, CommandError> {
     let path = path(&["v1", "inspect", &args.table]);
     let mut rows = Vec::new();
     let mut cursor = None::<String>;

@@ -82,7 +82,7 @@ pub(crate) async fn run(args: Args, console: &Console) -> Result<(), CommandErro
             CommandExit::Rejected,
             format!("{skipped} instances were skipped"),
         )),
-        _ => Ok(()),
+        _ => client.check_complete(),
     }
 }
 

@@ -5,6 +5,7 @@ mod deploy;
 mod first_hour;
 mod flow_logs;
 mod hostile;
+mod incomplete_lists;
 mod keys;
 mod messages;
 pub(crate) mod node;

@@ -10,6 +10,7 @@ mod contexts;
 mod faults;
 mod flows;
 mod key_rules;
+mod incomplete_lists;
 mod messages;
 mod node_keys;
 mod obstacles;
