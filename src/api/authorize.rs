@@ -6,6 +6,7 @@ use std::time::Instant;
 use axum::extract::Request;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use axum::response::{IntoResponse, Response};
+use orlog_signature::RequestSignature;
 
 use super::admission::{self, Admission};
 use super::audit_guard::{self, AuditGuard};
@@ -16,9 +17,9 @@ use super::origin;
 use super::permissions::{self, Permission};
 use super::pod_client;
 use super::problem::{Code, Problem};
-use super::quotas::CallerKey;
+use super::quotas::{CallerKey, RequestPermit};
 use super::request_info::{ENROLL_ROUTE, NO_ROUTE, WEBHOOK_ROUTE, is_over_nats, peer};
-use super::signed_request;
+use super::signed_request::{self, VerifiedCaller};
 use crate::auth::{
     AuthError, Authenticator, Caller, ImpersonationError, RequestCredentials, SignatureRejection,
 };
@@ -30,7 +31,7 @@ const LOGIN_HEADER: HeaderName = HeaderName::from_static("x-orlog-login");
 const UNLIMITED_ROUTES: [&str; 3] = ["/health", "/ready", "/metrics"];
 
 /// Accepts or rejects a request, applies the quotas of its caller, and audits it: changes, sensitive reads, and
-/// denials.
+/// denials. A denied request counts like another one, and is charged before it stores anything.
 pub(crate) async fn authorize<F>(
     api: &ApiState,
     (route, id): (&str, &HeaderValue),
@@ -40,7 +41,20 @@ pub(crate) async fn authorize<F>(
 where
     F: Future<Output = Response>,
 {
-    if let Err(problem) = admit(api, route, &mut request).await {
+    let identified = identify(api, route, &mut request).await;
+    let permit = match charge(api, route, &request) {
+        Ok(permit) => permit,
+        Err(problem) => return problem.into_response(),
+    };
+    let admitted = match identified {
+        Ok(identity) => admit(api, identity, &mut request).await,
+        Err(problem) => Err(problem),
+    };
+    if let Err(problem) = admitted {
+        let is_repeated = problem.code() == Code::SignatureReplayed.as_str();
+        if is_repeated && let Err(problem) = charge_address(api, &request, permit) {
+            return problem.into_response();
+        }
         let mut response = problem.into_response();
         if response.status() == StatusCode::UNAUTHORIZED && api.app.authenticator.oidc().is_some() {
             response
@@ -50,26 +64,22 @@ where
         audit_guard::deny(api, route, &request, &response);
         return response;
     }
-    if UNLIMITED_ROUTES.contains(&route) {
+
+    let Some(permit) = permit else {
         return audit(api, (route, id), request, handler).await;
+    };
+    if let Some(scope) = request.extensions_mut().get_mut::<RequestScope>() {
+        scope.caller = Some(permit.budgets.clone());
     }
-    match api.quotas.begin(caller_key(&request), Instant::now()) {
-        Ok(permit) => {
-            if let Some(scope) = request.extensions_mut().get_mut::<RequestScope>() {
-                scope.caller = Some(permit.budgets.clone());
-            }
-            let admission = request.extensions().get::<Admission>().cloned();
-            let response = if matches!(route, WEBHOOK_ROUTE | ENROLL_ROUTE) {
-                // Anyone can send such a request: the handler audits it when the signature or the token is valid.
-                handler(request).await
-            } else {
-                audit(api, (route, id), request, handler).await
-            };
-            drop(permit);
-            withhold(api, admission, response)
-        }
-        Err(problem) => problem.into_response(),
-    }
+    let admission = request.extensions().get::<Admission>().cloned();
+    let response = if matches!(route, WEBHOOK_ROUTE | ENROLL_ROUTE) {
+        // Anyone can send such a request: the handler audits it when the signature or the token is valid.
+        handler(request).await
+    } else {
+        audit(api, (route, id), request, handler).await
+    };
+    drop(permit);
+    withhold(api, admission, response)
 }
 
 /// Handles an authorized request, with its audit record.
@@ -95,21 +105,63 @@ where
     }
 }
 
-/// Returns the caller as quotas count it.
+/// Begins the request of its caller, also of one that will be denied: a denial has a cost, too. `None` if no quota applies.
+fn charge(
+    api: &ApiState,
+    route: &str,
+    request: &Request,
+) -> Result<Option<RequestPermit>, Problem> {
+    // A signature stores a nonce, whatever its route is.
+    let is_unlimited =
+        UNLIMITED_ROUTES.contains(&route) && !signed_request::is_signed(request.headers());
+    if is_unlimited {
+        return Ok(None);
+    }
+    api.quotas
+        .begin(caller_key(request), Instant::now())
+        .map(Some)
+}
+
+/// Charges a repeated signature to its address instead: an attacker who repeats a recorded request must not use the quota of its caller.
+fn charge_address(
+    api: &ApiState,
+    request: &Request,
+    permit: Option<RequestPermit>,
+) -> Result<(), Problem> {
+    let now = Instant::now();
+    if let Some(permit) = permit {
+        permit.refund(now);
+    }
+    // The request is denied: it is no longer in progress.
+    api.quotas.begin(address_key(request), now).map(drop)
+}
+
+/// Returns the caller as quotas count it: its name, or the address of a request without an authenticated caller.
 fn caller_key(request: &Request) -> CallerKey {
     let name = request
         .extensions()
         .get::<Caller>()
         .and_then(|caller| caller.name.clone());
-    let address = || {
-        peer(request).map_or(CallerKey::Others, |peer| {
-            CallerKey::Address(network(peer.ip()))
-        })
-    };
-    name.map_or_else(address, CallerKey::User)
+    name.map_or_else(|| address_key(request), CallerKey::User)
 }
 
-async fn admit(api: &ApiState, route: &str, request: &mut Request) -> Result<(), Problem> {
+fn address_key(request: &Request) -> CallerKey {
+    peer(request).map_or(CallerKey::Others, |peer| {
+        CallerKey::Address(network(peer.ip()))
+    })
+}
+
+/// Identified request: what its caller still needs.
+#[derive(Default)]
+struct Identity {
+    /// `None` if every caller may send the request.
+    admission: Option<Admission>,
+    /// Verified signature that is not accepted yet.
+    signature: Option<Box<RequestSignature>>,
+}
+
+/// Identifies the caller of a request. Stores nothing.
+async fn identify(api: &ApiState, route: &str, request: &mut Request) -> Result<Identity, Problem> {
     if !is_over_nats(request) {
         origin::check(
             &api.hosts,
@@ -131,22 +183,26 @@ async fn admit(api: &ApiState, route: &str, request: &mut Request) -> Result<(),
     if !(access.is_enabled() || is_signed) || route == NO_ROUTE {
         admission::name_context(right, request)?;
         request.extensions_mut().insert(Caller::unauthenticated());
-        return Ok(());
+        return Ok(Identity::default());
     }
     if right == Permission::Public {
-        return Ok(());
+        return Ok(Identity::default());
     }
     // Before the header of the context is set, which the signature does not cover.
-    let signed = if is_signed {
-        signed_request::authenticate(api, request).await?
+    let verified = if is_signed {
+        signed_request::verify(api, request).await?
     } else {
         None
     };
-    let caller = if let Some(caller) = signed {
-        caller
-    } else {
-        let source = peer(request).map(|peer| peer.ip());
-        authenticate(access, (request.method(), request.headers()), source).await?
+    let VerifiedCaller { caller, signature } = match verified {
+        Some(verified) => verified,
+        None => {
+            let source = peer(request).map(|peer| peer.ip());
+            VerifiedCaller {
+                caller: authenticate(access, (request.method(), request.headers()), source).await?,
+                signature: None,
+            }
+        }
     };
     if let Some(scope) = request.extensions_mut().get_mut::<RequestScope>() {
         scope.key = caller.key;
@@ -160,9 +216,22 @@ async fn admit(api: &ApiState, route: &str, request: &mut Request) -> Result<(),
     request
         .extensions_mut()
         .insert(admission.authenticated().clone());
-    let caller = admission.admit(&api.app.access)?;
-    request.extensions_mut().insert(caller);
-    request.extensions_mut().insert(admission);
+    Ok(Identity {
+        admission: Some(admission),
+        signature,
+    })
+}
+
+/// Accepts the signature of an identified request, and checks the permission of its caller.
+async fn admit(api: &ApiState, identity: Identity, request: &mut Request) -> Result<(), Problem> {
+    if let Some(signature) = &identity.signature {
+        api.app.authenticator.signed().accept(signature).await?;
+    }
+    if let Some(admission) = identity.admission {
+        let caller = admission.admit(&api.app.access)?;
+        request.extensions_mut().insert(caller);
+        request.extensions_mut().insert(admission);
+    }
     Ok(())
 }
 

@@ -365,6 +365,18 @@ impl CallerUse {
     }
 }
 
+impl RequestPermit {
+    /// Ends the request without a charge.
+    pub(crate) fn refund(self, now: Instant) {
+        let Some(rate) = self.quotas.limits.rate else {
+            return;
+        };
+        if let Some(caller) = self.quotas.lock().callers.get_mut(&self.budgets.key) {
+            caller.rate.refund(1.0, rate, now);
+        }
+    }
+}
+
 impl Drop for RequestPermit {
     fn drop(&mut self) {
         let Self { quotas, budgets } = self;

@@ -9,7 +9,8 @@ use axum::http::uri::Authority;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, Uri, header};
 use futures::{StreamExt as _, stream};
 use orlog_signature::{
-    CONTENT_DIGEST, ContentDigest, KeyId, RequestTarget, SIGNATURE, SIGNATURE_INPUT,
+    CONTENT_DIGEST, ContentDigest, KeyId, RequestSignature, RequestTarget, SIGNATURE,
+    SIGNATURE_INPUT,
 };
 
 use super::context::ApiState;
@@ -30,11 +31,17 @@ pub(super) fn is_signed(headers: &HeaderMap) -> bool {
     headers.contains_key(SIGNATURE_INPUT) || is_granted(headers)
 }
 
-/// Authenticates a signed request; `None` if it has no signature of an actor.
-pub(super) async fn authenticate(
+/// Caller of a signed request, and its signature if it is not accepted yet.
+pub(super) struct VerifiedCaller {
+    pub(super) caller: Caller,
+    pub(super) signature: Option<Box<RequestSignature>>,
+}
+
+/// Verifies a signed request; `None` if it has no signature of an actor.
+pub(super) async fn verify(
     api: &ApiState,
     request: &mut Request,
-) -> Result<Option<Caller>, Problem> {
+) -> Result<Option<VerifiedCaller>, Problem> {
     let has_body = !request.body().is_end_stream();
     let headers = request.headers();
     let target = target(request.method(), request.uri(), headers);
@@ -48,18 +55,27 @@ pub(super) async fn authenticate(
             return Err(signed.reject(SignatureRejection::Grant).into());
         }
         let caller = signed.forwarded_caller(secret, &target, headers).await?;
-        Some(SignedCaller { caller, digest })
+        Some(SignedCaller {
+            caller,
+            digest,
+            signature: None,
+        })
     } else {
-        signed.caller(&target, headers, has_body).await?
+        signed.caller(&target, headers, has_body)?
     };
-    let Some(SignedCaller { caller, digest }) = found else {
+    let Some(SignedCaller {
+        caller,
+        digest,
+        signature,
+    }) = found
+    else {
         return Ok(None);
     };
     if let Some(digest) = digest {
         let body = std::mem::take(request.body_mut());
         *request.body_mut() = checked(body, digest);
     }
-    Ok(Some(caller))
+    Ok(Some(VerifiedCaller { caller, signature }))
 }
 
 /// Replaces the signature of a request by a grant for the request that this pod forwards.

@@ -27,6 +27,9 @@ const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 /// Extension of the files with nonces. Their names are their times of creation, in milliseconds since 1970.
 const EXTENSION: &str = "log";
 
+/// Maximum number of nonces of a generation: 32 MB on disk, and about 70 MB in memory.
+const MAX_NONCES: usize = 2_000_000;
+
 /// Hash of a nonce and its key.
 pub(super) type NonceHash = [u8; 16];
 
@@ -126,6 +129,14 @@ impl NonceLog {
         }
         if state.current.nonces.contains(&nonce) || state.previous.nonces.contains(&nonce) {
             return Ok(false);
+        }
+        if state.current.nonces.len() >= MAX_NONCES {
+            // To forget a nonce would permit its repetition.
+            return Err(io::Error::other(format!(
+                "{MAX_NONCES} signed requests were accepted within {:?}; limit their rate \
+                 (http.per_caller.max_requests_per_second), or sign fewer requests: a stream of a worker is signed once",
+                self.retention
+            )));
         }
         let mut file = match state.file.take() {
             Some(file) => file,

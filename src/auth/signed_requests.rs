@@ -33,6 +33,8 @@ pub(crate) struct SignedCaller {
     pub(crate) caller: Caller,
     /// Digest that the body must have; `None` if the request has no body.
     pub(crate) digest: Option<ContentDigest>,
+    /// Signature whose nonce is not accepted yet; `None` for a grant, which was taken.
+    pub(crate) signature: Option<Box<RequestSignature>>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -96,11 +98,12 @@ impl SignedRequests {
         AuthError::Signature(rejection)
     }
 
-    /// Authenticates a request by its signature; `None` if it has none of this profile.
+    /// Verifies the signature of a request; `None` if it has none of this profile. The request is authenticated when
+    /// [`SignedRequests::accept`] has accepted the signature.
     ///
     /// # Errors
-    /// If the signature is not accepted, or cannot be verified at the moment.
-    pub(crate) async fn caller(
+    /// If the signature is not valid.
+    pub(crate) fn caller(
         &self,
         target: &RequestTarget<'_>,
         headers: &HeaderMap,
@@ -114,17 +117,26 @@ impl SignedRequests {
         let key = self
             .verify(&signature)
             .map_err(|rejection| self.reject(rejection))?;
-        if signature.created < self.nonces.accepted_from() {
-            return Err(self.before_start());
-        }
-        let claimed = self.nonces.claim(&signature).await;
-        if !self.availability.check(claimed)? {
-            return Err(self.reject(SignatureRejection::Replayed));
-        }
         Ok(Some(SignedCaller {
             caller: key.into_caller(signature.key_id),
             digest: signature.digest,
+            signature: Some(Box::new(signature)),
         }))
+    }
+
+    /// Accepts a verified signature once. Each accepted signature stores its nonce, so that the quota of its caller applies before.
+    ///
+    /// # Errors
+    /// If the signature was accepted before, or cannot be accepted at the moment.
+    pub(crate) async fn accept(&self, signature: &RequestSignature) -> Result<(), AuthError> {
+        if signature.created < self.nonces.accepted_from() {
+            return Err(self.before_start());
+        }
+        let claimed = self.nonces.claim(signature).await;
+        if !self.availability.check(claimed)? {
+            return Err(self.reject(SignatureRejection::Replayed));
+        }
+        Ok(())
     }
 
     /// Creates a grant for a request that another pod executes.

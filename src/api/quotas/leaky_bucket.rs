@@ -32,6 +32,12 @@ impl LeakyBucket {
         self.set(level, now);
     }
 
+    /// Removes an amount that was added and not used.
+    pub(super) fn refund(&mut self, amount: f64, (rate, _): (f64, f64), now: Instant) {
+        let level = self.level(rate, now) - amount;
+        self.set(level.max(0.0), now);
+    }
+
     /// Returns the time until the bucket has space, if it is full.
     pub(super) fn check(&self, (rate, burst): (f64, f64), now: Instant) -> Result<(), Duration> {
         let level = self.level(rate, now);

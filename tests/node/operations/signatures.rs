@@ -332,6 +332,76 @@ async fn repeated_signature_is_rejected_also_after_a_restart() {
     send(&node, &ada.sign(list())).await.ok();
 }
 
+/// Returns the number of nonces in the files of a node.
+fn stored_nonces(node: &Node) -> u64 {
+    let files = std::fs::read_dir(node.dir.path().join("data/nonces")).unwrap();
+    let nonces = files
+        .map(|file| file.unwrap())
+        .filter(|file| file.path().extension().is_some_and(|end| end == "log"));
+    nonces.map(|file| file.metadata().unwrap().len() / 16).sum()
+}
+
+/// Requirements: F1.
+#[tokio::test(flavor = "multi_thread")]
+async fn denied_requests_use_the_rate_of_their_caller_before_they_store_a_nonce() {
+    let rita = Signer::new();
+    let node = builder(|config| {
+        rita.join(config, "rita", "viewer", "acme");
+        config.http.per_caller.max_requests_per_second = 1;
+        config.http.per_caller.request_burst = 2;
+    })
+    .start()
+    .await;
+
+    let mut denied = 0;
+    let mut limited = 0;
+    for number in 0..60 {
+        let request = rita.sign(publish(&format!("o-{number}")));
+        match send(&node, &request).await.status.as_u16() {
+            403 => denied += 1,
+            429 => limited += 1,
+            status => panic!("status {status}"),
+        }
+    }
+    assert!(
+        denied >= 2 && limited > 0,
+        "{denied} denied, {limited} limited"
+    );
+    assert_eq!(stored_nonces(&node), denied);
+
+    // Requests without a caller count for their address.
+    let stranger = list().header("authorization", "Bearer unknown");
+    let mut statuses = Vec::new();
+    for _ in 0..60 {
+        statuses.push(send(&node, &stranger).await.status.as_u16());
+    }
+    assert_eq!(statuses[0], 401);
+    assert!(statuses.contains(&429), "{statuses:?}");
+}
+
+/// Requirements: F1.
+#[tokio::test(flavor = "multi_thread")]
+async fn repeated_signatures_use_the_rate_of_their_address_only() {
+    let ada = Signer::new();
+    let node = builder(|config| {
+        ada.join(config, "ada", "admin", "*");
+        config.http.per_caller.max_requests_per_second = 1;
+        config.http.per_caller.request_burst = 2;
+    })
+    .start()
+    .await;
+
+    let request = ada.sign(list());
+    send(&node, &request).await.ok();
+    let mut statuses = Vec::new();
+    for _ in 0..60 {
+        statuses.push(send(&node, &request).await.status.as_u16());
+    }
+    assert_eq!(statuses[0], 401);
+    assert!(statuses.contains(&429), "{statuses:?}");
+    send(&node, &ada.sign(list())).await.ok();
+}
+
 /// Requirements: F1.
 #[tokio::test(flavor = "multi_thread")]
 async fn signature_before_the_start_is_rejected_if_the_nonces_are_lost() {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use async_nats::jetstream::context::PublishErrorKind;
 use async_nats::jetstream::message::PublishMessage;
-use async_nats::jetstream::stream::{Config, RawMessageErrorKind, Stream};
+use async_nats::jetstream::stream::{Config, DiscardPolicy, RawMessageErrorKind, Stream};
 
 use super::connection::{Connection, chain, unavailable};
 use super::stream_config::StreamSpec;
@@ -17,6 +17,8 @@ use crate::Error;
 pub const NONCE_STREAM: &str = "ORLOG_NONCES";
 /// Prefix of the subjects.
 const PREFIX: &str = "orlog.nonce.";
+/// Maximum size of the stream, in bytes: about 1.6 million records.
+const MAX_BYTES: i64 = 256 << 20;
 /// Window in which the server deduplicates messages. Records have no message ids.
 const DUPLICATE_WINDOW: Duration = Duration::from_secs(1);
 
@@ -35,7 +37,9 @@ impl NonceStream {
             description: Some("Nonces of signed requests".to_owned()),
             subjects: vec![format!("{PREFIX}*")],
             max_age: retention,
-            max_bytes: -1,
+            // A full stream rejects the next record: to drop an old one would permit its repetition.
+            max_bytes: MAX_BYTES,
+            discard: DiscardPolicy::New,
             max_messages_per_subject: 1,
             duplicate_window: DUPLICATE_WINDOW,
             num_replicas: replicas,

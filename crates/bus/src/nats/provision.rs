@@ -158,6 +158,7 @@ fn laid_over(plan: &Config, found: Config) -> Config {
         subjects: plan.subjects.clone(),
         max_age: plan.max_age,
         max_bytes: plan.max_bytes,
+        discard: plan.discard,
         num_replicas: plan.num_replicas,
         duplicate_window: plan.duplicate_window,
         allow_direct: plan.allow_direct,
@@ -284,6 +285,11 @@ fn changeable(plan: &Config, info: &Info, now: Timestamp) -> Vec<FieldDiff> {
             "replicas",
             found.num_replicas.to_string(),
             plan.num_replicas.to_string(),
+        ),
+        (
+            "discard",
+            format!("{:?}", found.discard),
+            format!("{:?}", plan.discard),
         ),
         (
             "duplicate_window",
