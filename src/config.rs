@@ -30,6 +30,7 @@ mod webhooks;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::LazyLock;
 
 use orlog_effect::providers::gateway::GatewayConfig;
 use orlog_effect::providers::http::HttpConfig;
@@ -168,15 +169,21 @@ pub enum Error {
     },
 }
 
+/// Host name of the machine, read once: requests, audit records and the routing of a cluster use the name of the node. A node keeps its
+/// name until it restarts.
+static HOST_NAME: LazyLock<String> = LazyLock::new(|| {
+    rustix::system::uname()
+        .nodename()
+        .to_string_lossy()
+        .into_owned()
+});
+
 impl Config {
     /// Returns the name of this node: the configured one, else the host name.
     #[must_use]
     pub fn node_name(&self) -> String {
         if self.node_name.is_empty() {
-            rustix::system::uname()
-                .nodename()
-                .to_string_lossy()
-                .into_owned()
+            HOST_NAME.clone()
         } else {
             self.node_name.clone()
         }
