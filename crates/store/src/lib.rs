@@ -55,6 +55,7 @@ mod tables;
 mod translate;
 #[cfg(test)]
 mod upgrade_tests;
+mod usage;
 mod writer;
 
 pub use cancellation::{CancelOnDrop, Cancellation};
@@ -87,6 +88,7 @@ pub use stats::{
     BOUNDS_SECONDS, DurationHistogram, PageStats, ReplicationStats, Stats, TableStats,
 };
 pub use table::TABLES;
+pub use usage::TenantUsage;
 #[cfg(any(test, feature = "memory"))]
 pub use writer::open_in_memory;
 pub use writer::{Writer, open, open_replicated, open_with_disk};

@@ -45,6 +45,16 @@ impl MemtableEntry {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct MemtableLookup<'a>(pub(crate) Option<&'a [u8]>);
 
+/// Entry of a table.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct MemtableRow<'a> {
+    pub(crate) key: &'a [u8],
+    /// `None`: the row is deleted.
+    pub(crate) value: Option<&'a [u8]>,
+    /// No older memtable and no table has the row.
+    pub(crate) is_new: bool,
+}
+
 /// Rows in key order, table by table, with the state of the store after the last commit.
 #[derive(Debug)]
 pub(crate) struct Memtable {
@@ -228,6 +238,17 @@ impl Memtable {
             }
         }
         Ok(())
+    }
+
+    /// Returns all entries of a table, in key order, with whether an older row can exist.
+    pub(crate) fn rows_of(&self, table: Table) -> impl Iterator<Item = MemtableRow<'_>> {
+        self.tables[table as usize]
+            .iter()
+            .map(|(key, entry)| MemtableRow {
+                key,
+                value: entry.value(),
+                is_new: matches!(entry, MemtableEntry::New(_)),
+            })
     }
 
     /// Returns all entries of a table, in key order.

@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use orlog_journal::{DurablePosition, Journal, Syncer};
+use orlog_model::TenantId;
 
 use crate::encoding::record::StoreState;
 use crate::encoding::value;
@@ -24,6 +25,7 @@ use crate::replication::commit_log::LogPosition;
 use crate::replication::follower::{EntryId, RecordPosition};
 use crate::table::Table;
 use crate::tables::{IndexChanges, Tables};
+use crate::usage::{TenantUsage, Usages};
 
 /// Store format that this release reads and writes.
 const FORMAT: u32 = 3;
@@ -50,6 +52,8 @@ pub(crate) struct StoreDir {
     about: StoreMetadata,
     indexes: Mutex<Arc<Indexes>>,
     variables: VariableReader,
+    /// Sizes of the rows in the tables, by tenant.
+    usages: Mutex<Arc<Usages>>,
 }
 
 /// Journal of a store without replication.
@@ -88,7 +92,7 @@ impl StoreDir {
             syncer,
             log,
         });
-        Ok(Self::new(tables, journal, about, options))
+        Self::new(tables, journal, about, options)
     }
 
     /// Opens the directory of a replicated store, or creates one that follows the log with this identity
@@ -114,7 +118,7 @@ impl StoreDir {
                 reason: reason.to_owned(),
             });
         }
-        Ok(Self::new(tables, None, about, options))
+        Self::new(tables, None, about, options)
     }
 
     fn new(
@@ -122,15 +126,17 @@ impl StoreDir {
         journal: Option<LocalJournal>,
         about: StoreMetadata,
         options: &Options,
-    ) -> Arc<Self> {
+    ) -> Result<Arc<Self>, Error> {
         let indexes = Mutex::new(Arc::new(about.indexes.clone()));
-        Arc::new(Self {
+        let usages = Usages::open(&*tables, about.store_state.position)?;
+        Ok(Arc::new(Self {
             tables,
             journal,
             about,
             indexes,
             variables: options.variables,
-        })
+            usages: Mutex::new(Arc::new(usages)),
+        }))
     }
 
     /// Creates a store in memory.
@@ -138,7 +144,7 @@ impl StoreDir {
     pub(crate) fn in_memory(options: &Options) -> Result<Arc<Self>, Error> {
         let tables = crate::memory::MemoryTables::default();
         let about = StoreMetadata::make(&tables, options, (identity(), None))?;
-        Ok(Self::new(Box::new(tables), None, about, options))
+        Self::new(Box::new(tables), None, about, options)
     }
 
     /// Creates the tables of a store with this identity in the directory `dir`, without a journal.
@@ -148,7 +154,7 @@ impl StoreDir {
         identity: [u8; 16],
     ) -> Result<Arc<Self>, Error> {
         let (tables, about) = open_tables(dir, options, (identity, None))?;
-        Ok(Self::new(tables, None, about, options))
+        Self::new(tables, None, about, options)
     }
 
     /// Passes the journal records after `position`, with their positions, to `apply`.
@@ -239,7 +245,24 @@ impl StoreDir {
         let changes = self
             .indexes()
             .changes(&*self.tables, memtable, self.variables)?;
-        self.tables.write(Some(memtable), &changes, &meta)
+        let current = Arc::clone(&lock(&self.usages));
+        let usages = current.changed(&*self.tables, memtable)?;
+        let usage_rows = usages.rows(position.position);
+        meta.extend(
+            usage_rows
+                .iter()
+                .map(|(key, row)| (key.as_slice(), row.as_slice())),
+        );
+        self.tables.write(Some(memtable), &changes, &meta)?;
+
+        drop(current);
+        Arc::make_mut(&mut lock(&self.usages)).replace(usages);
+        Ok(())
+    }
+
+    /// Returns the size of the rows of a tenant at the last flush.
+    pub(crate) fn usage(&self, tenant: &TenantId) -> TenantUsage {
+        lock(&self.usages).tenant(tenant)
     }
 
     /// Returns the indexes.

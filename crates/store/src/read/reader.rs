@@ -22,6 +22,7 @@ use crate::error::Error;
 use crate::shared::Shared;
 use crate::stats::{PageStats, Stats};
 use crate::table::Table;
+use crate::usage::TenantUsage;
 
 /// Number of rows that are read under one lock. A longer scan lets commits proceed in between.
 pub(crate) const ROWS_PER_LOCK: usize = 256;
@@ -241,6 +242,11 @@ impl Reader {
         self.scan_rows(Table::DeadLetter, &range, limit, |_, value| {
             decode(Table::DeadLetter, value)
         })
+    }
+
+    /// Returns the size of the rows of a tenant at the last flush.
+    pub fn usage(&self, tenant: &TenantId) -> Result<TenantUsage, Error> {
+        self.shared.read(|tables| Ok(tables.disk().usage(tenant)))
     }
 
     /// Returns one dead letter.
