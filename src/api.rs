@@ -38,6 +38,7 @@ pub(crate) mod request_metrics;
 pub(crate) mod security_headers;
 pub(crate) mod serve;
 pub(crate) mod signed_request;
+pub(crate) mod tenant_storage;
 pub(crate) mod ui;
 
 use std::io;
@@ -71,6 +72,11 @@ pub fn router(app: Arc<App>) -> Router {
     routes
         .fallback(errors::no_route)
         .method_not_allowed_fallback(errors::no_method)
+        // Innermost: the owner of the shard knows the size of a tenant.
+        .layer(axum::middleware::from_fn_with_state(
+            api.clone(),
+            tenant_storage::enforce,
+        ))
         .layer(axum::middleware::from_fn_with_state(
             api.clone(),
             forward::forward,

@@ -62,7 +62,7 @@ pub use roles::{QueueConfig, Role};
 pub use sections::{
     BackupConfig, BusConfig, BusKind, DrainConfig, Durability, ExportConfig, HistoryConfig,
     JobsConfig, LogConfig, LogFormat, MessagesConfig, ReplicationMode, ResultsConfig, StoreConfig,
-    TelemetryConfig, TenantMode, TenantsConfig,
+    TelemetryConfig, TenantMode, TenantStorageConfig, TenantsConfig,
 };
 pub(crate) use webhooks::WebhookTemplates;
 pub use webhooks::{SignatureEncoding, WebhookConfig, WebhookScheme, WebhookSignatureConfig};
@@ -92,6 +92,8 @@ pub struct Config {
     pub shards: u16,
     /// Tenants that the node accepts.
     pub tenants: TenantsConfig,
+    /// Maximum sizes of the stored rows of one tenant.
+    pub tenant_storage: TenantStorageConfig,
     /// Storage of instances.
     pub store: StoreConfig,
     /// Storage of events.

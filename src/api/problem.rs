@@ -130,6 +130,8 @@ codes! {
     DamagedTables = "OR0062", INTERNAL_SERVER_ERROR, "Damaged tables";
     /// The journal of a shard, or the event log, is corrupt.
     DamagedJournal = "OR0063", INTERNAL_SERVER_ERROR, "Damaged journal or event log";
+    /// The stored data of the tenant exceed a quota.
+    TenantStorageExceeded = "OR0065", INSUFFICIENT_STORAGE, "Storage quota of the tenant exceeded";
     /// The caller exceeds a quota.
     QuotaExceeded = "OR0031", TOO_MANY_REQUESTS, "Quota of the caller exceeded";
     /// The instance exists, and the request does not accept that.

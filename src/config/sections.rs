@@ -40,6 +40,24 @@ impl TenantsConfig {
     }
 }
 
+/// Configuration of `[tenant_storage]`: maximum sizes of the stored rows of one tenant on this node, in bytes.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TenantStorageConfig {
+    /// Dead letters; `None`: unlimited.
+    #[serde(with = "units::optional")]
+    pub dead_letters: Option<u64>,
+    /// Inputs that are not applied yet; `None`: unlimited.
+    #[serde(with = "units::optional")]
+    pub buffered_inputs: Option<u64>,
+    /// Instances and their history; `None`: unlimited.
+    #[serde(with = "units::optional")]
+    pub instances: Option<u64>,
+    /// Lines of jobs; `None`: unlimited.
+    #[serde(with = "units::optional")]
+    pub job_lines: Option<u64>,
+}
+
 /// Configuration of `[history]`: content of history entries.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

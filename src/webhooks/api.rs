@@ -21,7 +21,7 @@ use crate::api::context::ApiState;
 use crate::api::extract::{TENANT_HEADER, request_trace};
 use crate::api::problem::{Code, Problem};
 use crate::api::request_info::{RequestId, WEBHOOK_ROUTE};
-use crate::api::{audit_guard, authorize, body};
+use crate::api::{audit_guard, authorize, body, tenant_storage};
 use crate::auth::Caller;
 use crate::events::api::takes_work;
 use mapping::MappingError;
@@ -133,6 +133,7 @@ async fn accept(
     headers: HeaderMap,
     body: &RequestBody,
 ) -> Result<(StatusCode, Json<AcceptedWebhook>), Problem> {
+    tenant_storage::check(&api.app, &webhook.config.tenant)?;
     let now = api.app.clock.now();
     let mapped = move |bytes: &[u8]| -> Result<Event, Problem> {
         let value = parse(&headers, bytes)?;
