@@ -125,9 +125,10 @@ async fn failed_job_is_retried_and_a_job_is_executed_again_with_its_followers() 
         (
             &json!("finished"),
             &json!({ "code": "exit_1", "message": "no such file" }),
-            &json!("waiting_for_prerequisites")
+            &json!("error")
         )
     );
+    assert_eq!(jobs[2]["failure"]["code"], "prerequisite_failed");
     fails.store(false, Ordering::Release);
     node.post(
         "/v1/flows/f-1/retry",

@@ -113,7 +113,7 @@ impl Program for FlowProgram {
             .spec
             .jobs
             .iter()
-            .map(|job| job_view(&state, job))
+            .map(|job| job_view(&state, job, &view["flow"]["jobs"]))
             .collect();
         let fields = [
             ("name", json!(flow.spec.name)),
@@ -330,19 +330,37 @@ fn cut(mut text: String, limit: usize) -> String {
     text
 }
 
-fn job_view(state: &FlowState, job: &FlowJob) -> Value {
+/// Returns the view of a job. `statuses` are those of all jobs of the flow.
+fn job_view(state: &FlowState, job: &FlowJob, statuses: &Value) -> Value {
+    let id = job.id.as_str();
+    let failure = state
+        .failures
+        .get(id)
+        .cloned()
+        .or_else(|| prerequisite_failed(job, statuses));
+
     let mut fields = Map::new();
     fields.insert("id".to_owned(), json!(job.id));
     fields.insert("type".to_owned(), json!(job.kind));
     fields.insert("prerequisites".to_owned(), json!(job.prerequisites));
     fields.insert("dependencies".to_owned(), json!(job.dependencies));
-    fields.insert(
-        "failure".to_owned(),
-        json!(state.failures.get(job.id.as_str())),
-    );
+    fields.insert("failure".to_owned(), json!(failure));
     fields.insert(
         "attempts".to_owned(),
-        json!(state.attempts.get(job.id.as_str()).unwrap_or(&0)),
+        json!(state.attempts.get(id).unwrap_or(&0)),
     );
     Value::Object(fields)
+}
+
+/// Returns the failure of a job that cannot start because a job that it follows has failed; `None` if it is another job.
+fn prerequisite_failed(job: &FlowJob, statuses: &Value) -> Option<Failure> {
+    if statuses[job.id.as_str()] != "error" {
+        return None;
+    }
+    let mut followed = job.prerequisites.iter().chain(&job.dependencies);
+    let failed = followed.find(|before| statuses[before.as_str()] == "error")?;
+    Some(Failure {
+        code: "prerequisite_failed".to_owned(),
+        message: format!("the job cannot start, because the job \"{failed}\" has failed"),
+    })
 }

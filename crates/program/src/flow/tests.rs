@@ -246,16 +246,53 @@ fn failed_job_does_not_stop_the_jobs_that_do_not_follow_it() {
         (flow.status().as_str(), flow.status),
         ("error", Status::Failed)
     );
-    assert_eq!(
-        flow.jobs(),
-        ["finished", "error", "finished", "waiting_for_prerequisites"]
-    );
+    assert_eq!(flow.jobs(), ["finished", "error", "finished", "error"]);
     let view = flow.view();
     assert_eq!(
         view["graph"][1]["failure"],
         json!({ "code": "exit_1", "message": "no such file" })
     );
     assert_eq!(view["failure"]["step"], "b");
+}
+
+/// Requirements: F4.
+#[test]
+fn jobs_that_follow_a_failed_job_end_with_it_and_wait_again_after_a_retry() {
+    let mut flow = Harness::submitted(
+        "
+jobs:
+  - { id: a, type: t, script: s }
+  - { id: b, type: t, script: s, prerequisites: a }
+  - { id: c, type: t, script: s, dependencies: b }
+  - { id: other, type: t, script: s }
+",
+    );
+
+    flow.fail("a");
+    assert_eq!(flow.status(), "started", "another job is in progress");
+    assert_eq!(flow.jobs(), ["error", "error", "error", "started"]);
+    let failure = |job: usize| flow.view()["graph"][job]["failure"].clone();
+    assert_eq!(failure(0)["code"], "exit_1");
+    let because_of = |job: &str| {
+        let message = format!("the job cannot start, because the job \"{job}\" has failed");
+        json!({ "code": "prerequisite_failed", "message": message })
+    };
+    assert_eq!(failure(1), because_of("a"));
+    assert_eq!(failure(2), because_of("b"));
+    assert_eq!(failure(3), Value::Null);
+
+    flow.finish("other", Value::Null);
+    assert_eq!(flow.status(), "error");
+    assert_eq!(flow.jobs(), ["error", "error", "error", "finished"]);
+
+    flow.signal(RETRY, Value::Null).unwrap();
+    let waits = "waiting_for_prerequisites";
+    assert_eq!(flow.jobs(), ["started", waits, waits, "finished"]);
+    assert_eq!(flow.view()["graph"][1]["failure"], Value::Null);
+    flow.finish("a", Value::Null);
+    flow.finish("b", Value::Null);
+    flow.finish("c", Value::Null);
+    assert_eq!(flow.status(), "finished");
 }
 
 /// Requirements: F4.
@@ -334,10 +371,7 @@ fn cancelled_flow_keeps_its_results_and_can_be_retried() {
         (flow.status().as_str(), flow.status),
         ("error", Status::Cancelled)
     );
-    assert_eq!(
-        flow.jobs(),
-        ["finished", "error", "error", "waiting_for_prerequisites"]
-    );
+    assert_eq!(flow.jobs(), ["finished", "error", "error", "error"]);
     assert_eq!(flow.timers, Vec::<String>::new());
     flow.work.clear();
     flow.signal(RETRY, Value::Null).unwrap();

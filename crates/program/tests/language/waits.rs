@@ -334,3 +334,15 @@ fn failed_job_fails_the_flow() {
         "{found}"
     );
 }
+
+#[test]
+fn job_that_was_never_requested_ends_with_its_saga() {
+    let saga = saga(FLOW);
+    let mut run = start_run(&saga, json!({ "url": "u" }));
+    fail(&mut run, "probe");
+    assert_eq!(run.state_view()["flow"]["jobs"]["transcode"], "error");
+
+    let mut cancelled = start_run(&saga, json!({ "url": "u" }));
+    cancelled.cancel("not needed").unwrap();
+    assert_eq!(cancelled.state_view()["flow"]["jobs"]["transcode"], "error");
+}
