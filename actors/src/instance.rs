@@ -5,7 +5,6 @@
 //! the shard is an [`Incarnation`].
 
 pub(crate) mod completion;
-pub(crate) mod end_waiters;
 pub(crate) mod idle_actors;
 pub(crate) mod live_instances;
 pub(crate) mod mailbox;
@@ -13,6 +12,7 @@ pub(crate) mod owned_program;
 pub(crate) mod program_registry;
 pub(crate) mod recordings;
 pub(crate) mod saga;
+pub(crate) mod waiters;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
@@ -25,11 +25,11 @@ use ractor::{ActorCell, ActorId, ActorRef, ActorRuntime};
 use tokio::sync::oneshot;
 
 use crate::instance::completion::{Completion, ControlReply};
-use crate::instance::end_waiters::{EndWaiter, EndWaiters};
 use crate::instance::live_instances::LiveInstances;
 use crate::instance::mailbox::{Envelope, Mailbox, PushResult, SagaMessage};
 use crate::instance::saga::SagaActor;
 use crate::instance::saga::state::SagaDependencies;
+use crate::instance::waiters::{Awaited, InstanceWaiter, InstanceWaiters};
 use crate::shard::epoch::ShardEpoch;
 use crate::shard::stream_progress::ShardStreams;
 use crate::shard::submission::{CommitterHandle, ShardUnavailable, Submission};
@@ -53,7 +53,7 @@ pub(crate) struct InstanceRegistry {
     /// Counts the delivered inputs.
     inputs: Counter,
     /// Requests that wait for the end of an instance.
-    pub(crate) end_waiters: Arc<EndWaiters>,
+    pub(crate) waiters: Arc<InstanceWaiters>,
 }
 
 /// One run of the shard, from start to failure.
@@ -102,7 +102,7 @@ impl InstanceRegistry {
             released: AtomicBool::new(false),
             incarnations: AtomicU64::new(0),
             inputs,
-            end_waiters: Arc::default(),
+            waiters: Arc::default(),
         })
     }
 
@@ -159,15 +159,19 @@ impl InstanceRegistry {
             .unwrap_or_else(PoisonError::into_inner)
             .take();
         self.live.close();
-        self.end_waiters.close();
+        self.waiters.close();
         if let Some(incarnation) = ended {
             incarnation.committer().stop();
         }
     }
 
     /// Registers a request that waits for the end of an instance. The end of the incarnation ends it.
-    pub(crate) fn watch_end(&self, key: &InstanceKey) -> Result<EndWaiter, ShardUnavailable> {
-        self.with_incarnation(|_| Ok(self.end_waiters.register(key)))
+    pub(crate) fn watch(
+        &self,
+        key: &InstanceKey,
+        awaited: Awaited,
+    ) -> Result<InstanceWaiter, ShardUnavailable> {
+        self.with_incarnation(|_| Ok(self.waiters.register(key, awaited)))
     }
 
     /// Calls `act` with the current incarnation, which does not end meanwhile.

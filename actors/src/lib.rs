@@ -28,10 +28,10 @@ mod workers;
 
 pub use effects::queue_provider::{QueueProvider, ResultListener};
 pub use instance::completion::{ALREADY_APPLIED, ControlError, ControlResult};
-pub use instance::end_waiters::EndWaiter;
 pub use instance::owned_program::OwnedProgram;
 pub use instance::program_registry::ProgramRegistry;
 pub use instance::recordings::{Recording, Recordings};
+pub use instance::waiters::InstanceWaiter;
 pub use runtime::gauges::{MailboxStats, StreamLag, StreamSubscription};
 pub use runtime::limits::{Limits, LimitsError};
 pub use runtime::operations::{PlannedMigration, Redriven};

@@ -22,9 +22,9 @@ use tokio::task::JoinHandle;
 use crate::effects;
 use crate::effects::providers::{ProviderRegistry, ReloadCatalog};
 use crate::instance::completion::{Completion, ControlError, ControlResult};
-use crate::instance::end_waiters::EndWaiter;
 use crate::instance::mailbox::Envelope;
 use crate::instance::program_registry::ProgramRegistry;
+use crate::instance::waiters::{Awaited, InstanceWaiter};
 use crate::root::{self, RootActor};
 use crate::runtime::limits::{Limits, LimitsError};
 use crate::runtime::live_limits::LiveLimits;
@@ -269,8 +269,20 @@ impl Runtime {
     ///
     /// # Errors
     /// If the shard is unavailable, or the runtime drains.
-    pub fn watch_end(&self, key: &InstanceKey) -> Result<EndWaiter, ControlError> {
-        let waiter = self.shard(key)?.registry.watch_end(key)?;
+    pub fn watch_end(&self, key: &InstanceKey) -> Result<InstanceWaiter, ControlError> {
+        self.watch(key, Awaited::End)
+    }
+
+    /// Registers a request that waits for lines of the jobs of an instance, or for its end, as [`Runtime::watch_end`].
+    ///
+    /// # Errors
+    /// If the shard is unavailable, or the runtime drains.
+    pub fn watch_lines(&self, key: &InstanceKey) -> Result<InstanceWaiter, ControlError> {
+        self.watch(key, Awaited::Lines)
+    }
+
+    fn watch(&self, key: &InstanceKey, awaited: Awaited) -> Result<InstanceWaiter, ControlError> {
+        let waiter = self.shard(key)?.registry.watch(key, awaited)?;
         // Checked after the registration: a drain ends the waits that are registered.
         if self.accepting.load(Ordering::Acquire) {
             Ok(waiter)
@@ -374,7 +386,7 @@ impl Runtime {
         self.shards
             .all()
             .iter()
-            .for_each(|shard| shard.registry.end_waiters.close());
+            .for_each(|shard| shard.registry.waiters.close());
         tokio::time::timeout(deadline, async {
             let (done, quiet) = oneshot::channel();
             // Errors mean that the tree has stopped and no work is in flight.

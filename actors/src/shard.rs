@@ -217,7 +217,7 @@ fn committer_arguments(
         observer: observer.clone(),
         streams: Arc::clone(streams),
         live: Arc::clone(&shard.live),
-        end_waiters: Arc::clone(&shard.registry.end_waiters),
+        waiters: Arc::clone(&shard.registry.waiters),
         fresh,
         dead_letters_added: Arc::clone(dead_letters_added),
         providers: Arc::clone(providers),

@@ -23,9 +23,9 @@ use tokio::sync::{Mutex, Notify, OwnedMutexGuard, oneshot};
 use crate::effects::providers::ProviderRegistry;
 use crate::instance::InstanceRegistry;
 use crate::instance::completion::Completion;
-use crate::instance::end_waiters::EndWaiters;
 use crate::instance::live_instances::LiveInstances;
 use crate::instance::mailbox::Mailbox;
+use crate::instance::waiters::InstanceWaiters;
 use crate::shard::attention;
 use crate::shard::fresh_queue::FreshRows;
 use crate::shard::stream_progress::{ShardStreams, StreamProgress};
@@ -75,7 +75,7 @@ pub(crate) struct Arguments {
     /// Instances that become idle when their last commit is durable.
     pub(crate) live: Arc<LiveInstances>,
     /// Requests that wait for the end of an instance.
-    pub(crate) end_waiters: Arc<EndWaiters>,
+    pub(crate) waiters: Arc<InstanceWaiters>,
     pub(crate) fresh: FreshRows,
     /// Notified when dead letters must be published.
     pub(crate) dead_letters_added: Arc<Notify>,
@@ -342,7 +342,7 @@ impl CommitterThread {
             commits.for_each(|commit| observer.on_commit(commit));
         }
         for change in changes {
-            self.arguments.end_waiters.committed(change);
+            self.arguments.waiters.committed(change);
         }
         if changes.iter().any(stores_dead_letter) {
             self.arguments.dead_letters_added.notify_one();

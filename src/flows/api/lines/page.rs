@@ -63,14 +63,8 @@ pub(super) async fn next(
     until: Instant,
 ) -> Result<LinePage, Problem> {
     loop {
-        let mut commits = api
-            .app
-            .runtime
-            .reader(&request.key)
-            .map(|reader| reader.watch());
-        if let Some(commits) = &mut commits {
-            drop(commits.borrow_and_update());
-        }
+        // Registered before the read: lines that are stored after it wake the request, and other commits do not.
+        let waiter = api.app.runtime.watch_lines(&request.key);
         let page = read(api, request).await?;
         let has_advanced = page.last > request.after;
         request.after = page.last;
@@ -86,17 +80,24 @@ pub(super) async fn next(
         } else {
             until
         };
-        let changed = async {
-            match &mut commits {
-                Some(commits) => drop(commits.changed().await),
-                None => std::future::pending().await,
-            }
+        let Ok(mut waiter) = waiter else {
+            return unless_moving(api, page);
         };
         tokio::select! {
-            () = changed => {}
+            is_running = waiter.woken() => if !is_running {
+                return unless_moving(api, page);
+            },
             () = tokio::time::sleep_until(next_check) => {}
-            () = api.app.drained() => return Ok(page),
         }
+    }
+}
+
+/// Returns a page without lines while the node drains; otherwise the shard of the flow moves or restarts.
+fn unless_moving(api: &ApiState, page: LinePage) -> Result<LinePage, Problem> {
+    if api.app.runtime.health().accepting {
+        Err(Problem::moving())
+    } else {
+        Ok(page)
     }
 }
 
