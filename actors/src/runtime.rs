@@ -378,9 +378,9 @@ impl Runtime {
         }
     }
 
-    /// Stops ingestion and timers, and waits up to `timeout` until no work is in flight. Returns `true` if
-    /// the runtime became idle; otherwise the remaining work is in the store and continues at the next
-    /// start.
+    /// Stops ingestion and timers, and waits up to `timeout` until no work is in flight. Jobs that no worker has claimed
+    /// are not in flight. Returns `true` if the runtime became idle; otherwise the remaining work is in the store and
+    /// continues at the next start.
     pub async fn drain(&self, deadline: Duration) -> bool {
         self.accepting.store(false, Ordering::Release);
         self.shards
@@ -401,7 +401,21 @@ impl Runtime {
     }
 
     fn is_idle(&self) -> bool {
-        self.shards.all().iter().all(|shard| shard.is_idle())
+        let providers = &self.shared.providers;
+        let shards = self.shards.all();
+
+        // In this order: a job that is posted or claimed in between is in flight.
+        let unclaimed = providers
+            .catalog()
+            .unclaimed_jobs(self.shared.clock.steady());
+        let dispatched: usize = shards
+            .iter()
+            .map(|shard| shard.registry.epoch().dispatched())
+            .sum();
+        dispatched <= unclaimed
+            && shards
+                .iter()
+                .all(|shard| shard.awaits_only_workers(providers))
     }
 
     /// Stops the actor tree, flushes the stores and closes them, even if other code still holds references.

@@ -126,12 +126,17 @@ impl WorkerPool {
         renewed.await.ok();
     }
 
-    /// Requests no more jobs and waits up to `timeout` until no job is in flight; returns `true` if the
-    /// pool became idle.
+    /// Requests no more jobs and waits up to `timeout` until no job is in flight, except those that no external worker has
+    /// claimed; returns `true` if the pool became idle.
     pub async fn drain(&self, deadline: Duration) -> bool {
         self.shared.draining.send_replace(true);
+        let unclaimed = || {
+            self.shared
+                .catalog
+                .unclaimed_jobs(self.shared.clock.steady())
+        };
         let idle = async {
-            while self.in_flight() > 0 {
+            while self.in_flight() > unclaimed() {
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
         };

@@ -122,6 +122,15 @@ impl ProviderRegistry {
         ((destination.tenant.clone(), name), weight as usize)
     }
 
+    /// Returns whether the work items of a destination wait for workers, as jobs of definitions and of flows.
+    pub(crate) fn awaits_workers(&self, destination: &Destination) -> bool {
+        let has_board = |executor: Option<Arc<EffectExecutor>>| {
+            executor.is_some_and(|executor| executor.upstream().board.is_some())
+        };
+        has_board(self.catalog.executor_for(destination))
+            && has_board(self.catalog.executor_for_flow(destination))
+    }
+
     /// Routes work items of one destination to their providers. If there is no provider at the moment, the
     /// items return to the relay.
     pub(crate) fn route(&self, destination: &Destination, dispatches: Vec<WorkDispatch>) {

@@ -105,16 +105,25 @@ impl RunningShard {
         format!("shard-{}", self.index)
     }
 
-    /// Returns true if the shard is idle. Checks the instances first: when they are idle, their work is in
-    /// the outbox.
-    pub(crate) fn is_idle(&self) -> bool {
-        self.has_settled() && self.reader.outbox_depth().is_ok_and(|depth| depth == 0)
+    /// Returns true if the shard is idle, except for jobs in its outbox that wait for workers. Checks the instances first:
+    /// when they are idle, their work is in the outbox.
+    pub(crate) fn awaits_only_workers(&self, providers: &ProviderRegistry) -> bool {
+        self.is_quiet()
+            && self.reader.outbox_destinations().is_ok_and(|pending| {
+                pending
+                    .iter()
+                    .all(|destination| providers.awaits_workers(destination))
+            })
     }
 
     /// Returns true if nothing is in flight; the outbox may have work items.
     pub(crate) fn has_settled(&self) -> bool {
+        self.is_quiet() && self.registry.epoch().dispatched() == 0
+    }
+
+    /// Returns true if no instance has inputs and all dead letters are published.
+    fn is_quiet(&self) -> bool {
         self.live.is_idle()
-            && self.registry.epoch().dispatched() == 0
             && self
                 .reader
                 .unpublished_dead_letters(0, 1)

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use orlog_model::{
-    Clock, Destination, EffectName, Failure, IN_DOUBT, InDoubtPolicy, TenantId, WorkItem, WorkKind,
-    WorkOutcome,
+    Clock, Destination, EffectName, Failure, IN_DOUBT, InDoubtPolicy, SteadyTime, TenantId,
+    WorkItem, WorkKind, WorkOutcome,
 };
 use serde_json::Value;
 
@@ -280,6 +280,13 @@ impl Catalog {
             Some((Arc::clone(board), *terms, Arc::clone(executor)))
         });
         boards.collect()
+    }
+
+    /// Returns the number of jobs on the job boards that no worker has claimed.
+    #[must_use]
+    pub fn unclaimed_jobs(&self, now: SteadyTime) -> usize {
+        let table = self.table();
+        table.boards().map(|(board, _)| board.unclaimed(now)).sum()
     }
 
     /// Returns the job logs of all executors.

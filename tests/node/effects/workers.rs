@@ -159,6 +159,30 @@ async fn worker_survives_node_restart_and_reload() {
     assert_eq!(node.end("acme", "o-1").await["status"], "completed");
 }
 
+/// Requirements: R15.
+#[tokio::test(flavor = "multi_thread")]
+async fn job_that_no_worker_has_claimed_does_not_hold_a_drain() {
+    let dirs = Dirs::new(&[("pay", &worker_config(""))]);
+    let timeout = Duration::from_secs(2);
+    let node = dirs
+        .start_with(|config| config.drain.timeout = timeout)
+        .await;
+    node.pay("acme", "o-1", json!({})).await;
+    node.until("acme", "/v1/work", |page| {
+        page["items"][0]["job"].is_string()
+    })
+    .await;
+    assert!(node.app.drain().await, "the job waits in the store");
+
+    let node = node.stop().await;
+    let node = node
+        .start_with(|config| config.drain.timeout = timeout)
+        .await;
+    let job = claim(&node, "w").await;
+    assert!(job["job"].is_string(), "the job is offered again");
+    assert!(!node.app.drain().await, "a worker executes the job");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn failed_result_is_final_and_retry_keeps_the_key() {
     let node = Node::start(&[("pay", &worker_config("backoff = { initial = \"1ms\" }"))]).await;

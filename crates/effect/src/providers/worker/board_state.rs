@@ -201,6 +201,12 @@ impl BoardState {
         places.into_iter().take(limit).filter_map(view).collect()
     }
 
+    /// Returns the number of jobs that no worker has claimed.
+    pub(super) fn unclaimed(&mut self, now: SteadyTime) -> usize {
+        self.expire(now);
+        self.jobs.len() - self.expiries.len()
+    }
+
     /// Returns the worker that has claimed the job.
     pub(super) fn worker_of(&self, now: SteadyTime, job: Uuid) -> Option<&str> {
         let claim = self

@@ -200,6 +200,11 @@ impl JobBoard {
             .map(str::to_owned)
     }
 
+    /// Returns the number of jobs that no worker has claimed.
+    pub(crate) fn unclaimed(&self, now: SteadyTime) -> usize {
+        self.lock().unclaimed(now)
+    }
+
     /// Waits until jobs are available to a request, at most for `wait`.
     async fn when_available<T>(
         &self,
