@@ -206,6 +206,7 @@ async fn identify(api: &ApiState, route: &str, request: &mut Request) -> Result<
     };
     if let Some(scope) = request.extensions_mut().get_mut::<RequestScope>() {
         scope.key = caller.key;
+        scope.user.clone_from(&caller.name);
     }
     if let Some(name) = &caller.name {
         tracing::Span::current().record("who", name);

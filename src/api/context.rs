@@ -43,6 +43,8 @@ pub(crate) struct RequestScope {
     pub(crate) trace: Option<TraceParent>,
     /// Key that signed the request.
     pub(crate) key: Option<KeyId>,
+    /// Name of the authenticated caller.
+    pub(crate) user: Option<String>,
 }
 
 /// Node, state of the API, and the scope of a request. As an extractor it has the scope of its request.

@@ -14,7 +14,8 @@ use uuid::Uuid;
 
 use crate::api::context::ApiState;
 use crate::api::errors::invalid_parameter;
-use crate::api::problem::Problem;
+use crate::api::problem::{Code, Problem};
+use crate::jobs::runners::RunnerError;
 
 /// Maximum number of jobs of one response.
 pub(super) const MAX_CLAIM: usize = 100;
@@ -62,7 +63,7 @@ pub(crate) struct ClaimedJobView {
 
 /// Job that a worker can claim.
 #[derive(Debug, Serialize, ToSchema)]
-pub(super) struct AvailableJobView {
+pub(crate) struct AvailableJobView {
     /// Job id, and idempotency key of the effect.
     #[serde(rename = "job")]
     #[schema(value_type = String)]
@@ -148,7 +149,7 @@ impl From<AvailableJob> for AvailableJobView {
 /// Creates the claim request of a worker for one job.
 ///
 /// # Errors
-/// If the name of the worker is invalid.
+/// If the name of the worker is invalid, or another caller has registered it.
 pub(super) fn job_claim_request(
     api: &ApiState,
     tenant: &TenantId,
@@ -157,7 +158,7 @@ pub(super) fn job_claim_request(
     probes: bool,
 ) -> Result<JobClaimRequest, Problem> {
     check_worker(&worker)?;
-    let (labels, capacity) = registration(api, tenant, &worker);
+    let (labels, capacity) = registration(api, tenant, &worker)?;
     Ok(JobClaimRequest {
         tenant: tenant.clone(),
         job,
@@ -171,7 +172,7 @@ pub(super) fn job_claim_request(
 /// Creates the claim request of a worker.
 ///
 /// # Errors
-/// If the name of the worker is invalid, or if there are too many effects.
+/// If the name of the worker is invalid or another caller has registered it, or if there are too many effects.
 pub(super) fn claim_request(
     api: &ApiState,
     tenant: &TenantId,
@@ -187,7 +188,7 @@ pub(super) fn claim_request(
         );
         return Err(invalid_parameter("effects", detail));
     }
-    let (labels, capacity) = registration(api, tenant, &worker);
+    let (labels, capacity) = registration(api, tenant, &worker)?;
     Ok(ClaimRequest {
         tenant: tenant.clone(),
         effects,
@@ -199,13 +200,19 @@ pub(super) fn claim_request(
 }
 
 /// Returns the request with the present registration of its runner.
-pub(super) fn with_registration(api: &ApiState, request: &ClaimRequest) -> ClaimRequest {
-    let (labels, capacity) = registration(api, &request.tenant, &request.worker);
-    ClaimRequest {
+///
+/// # Errors
+/// If another caller has registered the name of the worker.
+pub(super) fn with_registration(
+    api: &ApiState,
+    request: &ClaimRequest,
+) -> Result<ClaimRequest, Problem> {
+    let (labels, capacity) = registration(api, &request.tenant, &request.worker)?;
+    Ok(ClaimRequest {
         labels,
         capacity,
         ..request.clone()
-    }
+    })
 }
 
 /// Returns the labels and the capacity of a runner; a worker that is not registered has none, and its capacity is unlimited.
@@ -213,15 +220,27 @@ fn registration(
     api: &ApiState,
     tenant: &TenantId,
     worker: &str,
-) -> (BTreeMap<String, String>, Option<usize>) {
-    let Some(runner) = api.app.runners.get(tenant, worker, api.app.clock.steady()) else {
-        return (BTreeMap::new(), None);
+) -> Result<(BTreeMap<String, String>, Option<usize>), Problem> {
+    let caller = api.scope.user.as_deref();
+    let now = api.app.clock.steady();
+    let found = api.app.runners.get(tenant, worker, caller, now);
+    let Some(runner) = found.map_err(runner_problem)? else {
+        return Ok((BTreeMap::new(), None));
     };
     let labels = runner
         .labels
         .into_iter()
         .map(|(name, value)| (name.to_string(), value));
-    (labels.collect(), usize::try_from(runner.capacity).ok())
+    Ok((labels.collect(), usize::try_from(runner.capacity).ok()))
+}
+
+/// Creates the problem of a request about a runner that is rejected.
+pub(super) fn runner_problem(error: RunnerError) -> Problem {
+    let code = match error {
+        RunnerError::TooMany => Code::QuotaExceeded,
+        RunnerError::OfOtherCaller => Code::Forbidden,
+    };
+    Problem::new(code, error.to_string())
 }
 
 pub(super) fn check_worker(worker: &str) -> Result<(), Problem> {

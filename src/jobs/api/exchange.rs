@@ -169,7 +169,7 @@ async fn claim_jobs(
 ) -> Result<Vec<ClaimedJobView>, Problem> {
     let (board, terms) = board_for(api, request)?;
     // The runner of a stream may have registered since its message, and a stream can outlive the registration.
-    let request = with_registration(api, request);
+    let request = with_registration(api, request)?;
     let claimed = board
         .claim(
             api.app.clock.as_ref(),

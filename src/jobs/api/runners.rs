@@ -9,15 +9,15 @@ use orlog_model::{Name, SteadyTime, TenantId};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
-use super::claimed_job::check_worker;
+use super::claimed_job::{check_worker, runner_problem};
 use crate::api::body::JsonBody;
 use crate::api::context::ApiState;
 use crate::api::errors::invalid_parameter;
 use crate::api::extract::{QueryParams, Tenant, page_limits};
 use crate::api::page::{EncodedJson, PageBuilder};
-use crate::api::problem::{Code, Problem};
+use crate::api::problem::Problem;
 use crate::app::App;
-use crate::jobs::runners::{EXPIRY, MAX_RUNNERS, Runner};
+use crate::jobs::runners::{EXPIRY, Runner};
 
 /// Maximum number of script types, and of labels, of a runner.
 const MAX_NAMES: usize = 100;
@@ -145,7 +145,7 @@ pub(crate) async fn list(
 
 /// Register a runner, or extend its registration
 ///
-/// A registration is valid for 1 minute, and until the node restarts.
+/// A registration is valid for 1 minute, and until the node restarts. Meanwhile its name belongs to the caller.
 #[utoipa::path(
     post,
     path = "/v1/runners",
@@ -160,15 +160,12 @@ pub(crate) async fn register(
 ) -> Result<Json<RunnerView>, Problem> {
     let runner = checked(body)?;
     let now = api.app.clock.steady();
-    if !api
+    let caller = api.scope.user.as_deref();
+    let registered = api
         .app
         .runners
-        .register(tenant.clone(), runner.clone(), now)
-    {
-        let detail =
-            format!("the tenant has {MAX_RUNNERS} runners; wait until registrations expire");
-        return Err(Problem::new(Code::QuotaExceeded, detail));
-    }
+        .register(tenant.clone(), runner.clone(), caller, now);
+    registered.map_err(runner_problem)?;
     Ok(Json(view(
         &api.app,
         &tenant,
@@ -189,9 +186,12 @@ pub(crate) async fn remove(
     api: ApiState,
     Tenant(tenant): Tenant,
     Path(path): Path<RunnerPath>,
-) -> StatusCode {
-    api.app.runners.remove(&tenant, &path.name);
-    StatusCode::NO_CONTENT
+) -> Result<StatusCode, Problem> {
+    let caller = api.scope.user.as_deref();
+    let now = api.app.clock.steady();
+    let removed = api.app.runners.remove(&tenant, &path.name, caller, now);
+    removed.map_err(runner_problem)?;
+    Ok(StatusCode::NO_CONTENT)
 }
 
 fn checked(body: RunnerBody) -> Result<Runner, Problem> {
