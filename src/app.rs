@@ -406,6 +406,12 @@ impl App {
         {
             tracing::warn!("lines of jobs are lost: their shards cannot store them");
         }
+        if tokio::time::timeout(LINES_TIMEOUT, self.services.claims.save())
+            .await
+            .is_err()
+        {
+            tracing::warn!("claims of jobs are not stored: their shards cannot store them");
+        }
         if let Some(workers) = &self.workers {
             workers.stop().await;
         }

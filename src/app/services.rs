@@ -28,6 +28,7 @@ use crate::definitions::gc::Collector;
 use crate::definitions::migrate::Migrations;
 use crate::doctor::DiagnosisLimits;
 use crate::doctor::trends::Trends;
+use crate::jobs::claims::ClaimWriter;
 use crate::jobs::lines::{LineWriter, UnsavedLines};
 use crate::replay::Replays;
 use crate::retention::{PurgeCounters, Retention};
@@ -90,6 +91,8 @@ pub struct Services {
     publisher: Arc<AuditPublisher>,
     /// Lines of the jobs of flows.
     pub(crate) lines: Arc<LineWriter>,
+    /// Claims of jobs.
+    pub(crate) claims: Arc<ClaimWriter>,
 }
 
 impl Services {
@@ -162,6 +165,7 @@ impl Services {
             diagnosis: own.diagnosis,
             publisher,
             lines: Arc::new(line_writer(parts, own.lines)),
+            claims: Arc::new(claim_writer(parts)),
         }
     }
 
@@ -175,6 +179,7 @@ impl Services {
         self.keys.reload_in(background);
         self.trends.run_in(background);
         self.lines.run_in(background);
+        self.claims.run_in(background);
     }
 }
 
@@ -185,6 +190,15 @@ fn line_writer(parts: &Parts, unsaved: Arc<UnsavedLines>) -> LineWriter {
         runtime,
         max_lines,
         turn: tokio::sync::Mutex::default(),
+    }
+}
+
+fn claim_writer(parts: &Parts) -> ClaimWriter {
+    ClaimWriter {
+        catalog: Arc::clone(&parts.catalog),
+        runtime: Arc::clone(&parts.runtime),
+        clock: Arc::clone(&parts.clock),
+        unsaved: tokio::sync::Mutex::default(),
     }
 }
 

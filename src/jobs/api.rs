@@ -240,7 +240,7 @@ pub(crate) async fn heartbeat(
     LastSegment(job): LastSegment,
     JsonBody(report): JsonBody<HeartbeatBody>,
 ) -> Result<Json<HeartbeatResponse>, Problem> {
-    let ReportAck::Extended(until) = apply_one(&api, &tenant, report.about(id(&job)?)?)? else {
+    let ReportAck::Extended(until) = apply_one(&api, &tenant, report.about(id(&job)?)?).await? else {
         unreachable!("a heartbeat extends its claim")
     };
     Ok(Json(HeartbeatResponse {
@@ -263,7 +263,7 @@ pub(crate) async fn append_log(
     LastSegment(job): LastSegment,
     JsonBody(report): JsonBody<JobLogBody>,
 ) -> Result<StatusCode, Problem> {
-    apply_one(&api, &tenant, report.about(id(&job)?)?)?;
+    apply_one(&api, &tenant, report.about(id(&job)?)?).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -284,8 +284,8 @@ pub(crate) async fn complete(
     LastSegment(job): LastSegment,
     JsonBody(report): JsonBody<JobResultBody>,
 ) -> Result<Json<JobResultResponse>, Problem> {
-    let ReportAck::Completed(ack, receipt) = apply_one(&api, &tenant, report.about(id(&job)?)?)?
-    else {
+    let ack = apply_one(&api, &tenant, report.about(id(&job)?)?).await?;
+    let ReportAck::Completed(ack, receipt) = ack else {
         unreachable!("a result completes its job")
     };
     stored(&api, &[&receipt]).await.pop().unwrap_or(Ok(()))?;

@@ -671,6 +671,73 @@ async fn runner_holds_at_most_as_many_jobs_as_its_capacity() {
 }
 
 /// Requirements: F5.
+/// Requirements: E8, F5.
+#[tokio::test(flavor = "multi_thread")]
+async fn claim_and_result_of_a_job_survive_kills_of_the_node() {
+    let dir = tempfile::tempdir().unwrap();
+    let upstreams = worker_upstream(dir.path()).display().to_string();
+    let data = dir.path().join("data").display().to_string();
+    let environment = [("ORLOG_UPSTREAMS_DIR", upstreams.as_str())];
+    let start = || Process::start_with(&["--data-dir", &data], &environment);
+    let (http, key) = (client(), [("idempotency-key", "f-1")]);
+    let request = async |node: &Process, method: &str, path: &str, body: Option<&Value>| {
+        send(&http, method, format!("{}{path}", node.url), &key, body).await
+    };
+    let claim = async |node: &Process, worker: &str, wait: u64| {
+        let body = json!({ "effects": ["job.python"], "worker": worker, "wait_seconds": wait });
+        let claimed = request(node, "POST", "/v1/work/claim", Some(&body)).await;
+        claimed.ok()["jobs"].clone()
+    };
+    let node = start();
+    let flow = json!({ "jobs": [{ "id": "a", "type": "python", "script": "x" }] });
+    request(&node, "POST", "/v1/flows", Some(&flow)).await.ok();
+    let job = claim(&node, "a", 20).await[0].clone();
+    until("the claim is stored", async || {
+        let rows = request(&node, "GET", "/v1/inspect/job_claim", None).await;
+        rows.text.contains("job_claim:").then_some(())
+    })
+    .await;
+
+    node.kill();
+    let node = start();
+    let posted = until("the job is on the board", async || {
+        let page = request(&node, "GET", "/v1/work", None).await.ok();
+        page["items"].get(0).cloned()
+    })
+    .await;
+    assert_eq!(
+        (&posted["worker"], &posted["claims"], &posted["expires_at"]),
+        (&json!("a"), &json!(1), &job["expires_at"])
+    );
+    assert_eq!(claim(&node, "b", 0).await, json!([]));
+    let path = format!("/v1/work/jobs/{}", job["job"].as_str().unwrap());
+    let heartbeat = json!({ "claim": job["claim"] });
+    let extended = format!("{path}/heartbeat");
+    request(&node, "POST", &extended, Some(&heartbeat))
+        .await
+        .ok();
+    let path = format!("{path}/result");
+    let result = json!({ "claim": job["claim"], "result": "succeeded", "payload": 7 });
+    let first = request(&node, "POST", &path, Some(&result)).await.ok();
+    assert_eq!(first, json!({ "duplicate": false }));
+
+    // The response was lost, and the worker sends the result again.
+    node.kill();
+    let node = start();
+    let again = request(&node, "POST", &path, Some(&result)).await.ok();
+    assert_eq!(again, json!({ "duplicate": true }));
+    let other = json!({ "claim": uuid::Uuid::nil(), "result": "succeeded", "payload": 8 });
+    request(&node, "POST", &path, Some(&other))
+        .await
+        .rejected(409, "OR0030");
+    let flow = request(&node, "GET", "/v1/flows/f-1", None).await.ok();
+    assert_eq!(
+        (&flow["status"], &flow["results"]),
+        (&json!("finished"), &json!({ "a": 7 }))
+    );
+    node.stop();
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn stand_in_executes_no_job_of_a_flow_also_after_a_restart() {
     let dir = tempfile::tempdir().unwrap();

@@ -198,7 +198,9 @@ async fn timer_span_continues_the_arming_trace() {
 #[tokio::test(flavor = "multi_thread")]
 async fn trace_continues_across_restart_and_external_worker() {
     let collector = Arc::new(OtlpCollector::new());
-    let dirs = Dirs::new(&[("pay", "kind = \"worker\"\neffects = [\"pay.charge\"]\n")]);
+    // The worker of the first node is lost, too: its claim ends.
+    let upstream = "kind = \"worker\"\neffects = [\"pay.charge\"]\nclaim_ttl = \"1s\"\n";
+    let dirs = Dirs::new(&[("pay", upstream)]);
     let first = node(&dirs, &collector.url, |_| {}).await;
     publish(&first, "PaymentAsked", "o-1", Some(&caller("01"))).await;
     let claim = json!({ "effects": ["pay.charge"], "worker": "w-1", "wait_seconds": 20 });

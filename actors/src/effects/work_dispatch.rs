@@ -9,10 +9,11 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Instant;
 
 use compact_str::CompactString;
-use orlog_effect::{Dispatcher, ExecutionProgress, ExecutionResult, StopToken};
+use orlog_effect::{Dispatcher, ExecutionProgress, ExecutionResult, ResultReceipt, StopToken};
 use orlog_model::count::{Operation, count};
 use orlog_model::{
-    Change, Clock, DeadLetter, Input, OutboxKey, TenantId, TraceParent, WorkItem, WorkResult,
+    Change, Clock, DeadLetter, Input, JobClaim, OutboxKey, TenantId, TraceParent, WorkItem,
+    WorkResult,
 };
 use orlog_store::Reader;
 use ractor::ActorRef;
@@ -175,6 +176,12 @@ impl Dispatcher for WindowPlace {
         Some(self.origin.epoch.ended())
     }
 
+    fn stored_claim(&self, item: &WorkItem) -> Option<JobClaim> {
+        // A claim that cannot be read is lost: the job is offered again.
+        let claim = self.origin.reader.job_claim(&item.instance, item.id);
+        claim.ok().flatten()
+    }
+
     fn is_abandoned(&self, item: &WorkItem) -> bool {
         // An item of an unreadable instance is executed: its result is needed, or ignored.
         let instance = self.origin.reader.instance(&item.instance).ok().flatten();
@@ -229,6 +236,7 @@ impl WorkDispatch {
     /// row is removed.
     pub(crate) fn complete(self, mut done: ExecutionResult, silent: bool) {
         self.trace(&done);
+        let claim = done.receipt.as_ref().and_then(ResultReceipt::claim);
         let completion = done
             .receipt
             .take()
@@ -265,10 +273,14 @@ impl WorkDispatch {
                 trace: trace.or(item.trace),
                 attempt_log,
             };
-            registry.deliver(
-                &item.instance,
-                Envelope::new(Input::WorkResult(result), completion),
-            )
+            let mut envelope = Envelope::new(Input::WorkResult(result), completion);
+            // A worker that sends the result again receives the same response, also after a restart.
+            envelope.extra_change = claim.map(|claim| Change::JobResult {
+                tenant: item.instance.tenant.clone(),
+                job: item.id,
+                claim,
+            });
+            registry.deliver(&item.instance, envelope)
         };
         // An error means that the incarnation has ended; the next one dispatches the item again.
         drop(stored);

@@ -1,10 +1,12 @@
 //! Operations on stored instances: migration plans, replay, redrive of dead letters, and purge.
 
+use std::collections::BTreeMap;
+
 use orlog_bus::Error as BusError;
 use orlog_engine::{DecisionContext, MigrationPlan, plan_migration};
 use orlog_model::{
     Change, ControlRequest, DeadLetter, DeadLetterOriginal, Input, Instance, InstanceKey,
-    InstanceReplacement, JobLogAppend, SagaName, Status, TenantId, Timestamp,
+    InstanceReplacement, JobClaimUpdate, JobLogAppend, SagaName, Status, TenantId, Timestamp,
 };
 use orlog_program::Program;
 use orlog_store::{Error, InstanceQuery};
@@ -12,6 +14,9 @@ use uuid::Uuid;
 
 use crate::instance::completion::{ControlError, ControlResult};
 use crate::runtime::{Runtime, submit_change};
+
+/// Maximum number of claims of jobs that one change stores.
+const MAX_CLAIM_UPDATES: usize = 1000;
 
 /// Migration plan of one instance.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -288,6 +293,34 @@ impl Runtime {
             .owner_of(&append.instance)
             .ok_or(ControlError::Unavailable)?;
         submit_change(&shard, Change::AppendJobLog(Box::new(append))).await
+    }
+
+    /// Stores or deletes claims of jobs, with few changes for each shard. Returns those of shards that are not available.
+    pub async fn update_job_claims(&self, updates: Vec<JobClaimUpdate>) -> Vec<JobClaimUpdate> {
+        let mut by_shard: BTreeMap<u16, Vec<JobClaimUpdate>> = BTreeMap::new();
+        let mut failed = Vec::new();
+        for update in updates {
+            match self.shards.owner_of(&update.instance) {
+                Some(shard) => by_shard.entry(shard.index).or_default().push(update),
+                None => failed.push(update),
+            }
+        }
+
+        for (shard, updates) in by_shard {
+            for part in updates.chunks(MAX_CLAIM_UPDATES) {
+                let is_stored = match self.shards.get(shard) {
+                    Some(running) => {
+                        let change = Change::UpdateJobClaims(part.to_vec());
+                        submit_change(&running, change).await.is_ok()
+                    }
+                    None => false,
+                };
+                if !is_stored {
+                    failed.extend_from_slice(part);
+                }
+            }
+        }
+        failed
     }
 
     /// Removes old commits from the change feed of a shard, as [`Change::TrimFeed`] does.

@@ -416,8 +416,12 @@ pub trait CommitObserver: Send + Sync + 'static {
 /// Returns where a group that is too large is divided, near its middle. An extra change stays in the group of the change after
 /// it: without that change, its input or message would be lost.
 fn division(changes: &[Change]) -> usize {
-    let is_extra =
-        |change: &Change| matches!(change, Change::Settle(_) | Change::DropDeadLetter { .. });
+    let is_extra = |change: &Change| {
+        matches!(
+            change,
+            Change::Settle(_) | Change::DropDeadLetter { .. } | Change::JobResult { .. }
+        )
+    };
     let half = changes.len() / 2;
     let mut places = (half..changes.len()).chain((1..half).rev());
     places

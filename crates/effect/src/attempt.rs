@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use orlog_model::{Clock, SteadyTime, WorkItem};
 
-use crate::attempt_start::AttemptStart;
+use crate::attempt_start::{AttemptStart, StoredClaim};
 use crate::dispatcher::{Dispatcher, stopped};
 use crate::policy::Policy;
 use crate::provider::{Attempt, ProviderError, RemoteResult};
@@ -53,6 +53,7 @@ pub(crate) async fn execute(
     clock: &dyn Clock,
     item: &WorkItem,
     (attempt, window): (Attempt, AttemptWindow),
+    claim: Option<Box<StoredClaim>>,
     dispatcher: Option<&dyn Dispatcher>,
 ) -> Option<RemoteResult> {
     let Some(remote) = upstream.provider.remote() else {
@@ -62,7 +63,7 @@ pub(crate) async fn execute(
             .map(Into::into);
     };
     let mut stop = dispatcher.and_then(Dispatcher::stop_token);
-    let start = AttemptStart::until(stop);
+    let start = AttemptStart::until(stop).with_claim(claim);
     let mut work = remote.execute_remotely(item, attempt, &start);
     let mut until = window.deadline;
     loop {

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use orlog_model::SteadyTime;
+use orlog_model::{JobClaim, SteadyTime};
 use tokio::sync::Notify;
 
 use crate::dispatcher::StopToken;
@@ -18,6 +18,15 @@ struct StartSignal {
     has_started: AtomicBool,
     end: Mutex<Option<SteadyTime>>,
     stop: Option<StopToken>,
+    claim: Option<Box<StoredClaim>>,
+}
+
+/// Claim of the work by a worker before the process started, from the store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct StoredClaim {
+    pub(crate) claim: JobClaim,
+    /// Expiry on the clock of this process; it may have passed.
+    pub(crate) until: SteadyTime,
 }
 
 impl AttemptStart {
@@ -27,6 +36,23 @@ impl AttemptStart {
             stop: stop.cloned(),
             ..StartSignal::default()
         }))
+    }
+
+    /// Adds the stored claim of the work.
+    pub(crate) fn with_claim(self, claim: Option<Box<StoredClaim>>) -> Self {
+        if claim.is_none() {
+            return self;
+        }
+        Self(Arc::new(StartSignal {
+            stop: self.0.stop.clone(),
+            claim,
+            ..StartSignal::default()
+        }))
+    }
+
+    /// Returns the stored claim of the work.
+    pub(crate) fn claim(&self) -> Option<&StoredClaim> {
+        self.0.claim.as_deref()
     }
 
     /// Returns whether the work may start.

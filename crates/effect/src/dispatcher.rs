@@ -2,8 +2,8 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use orlog_model::WorkItem;
 use orlog_model::count::{Operation, count};
+use orlog_model::{JobClaim, WorkItem};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
@@ -90,6 +90,11 @@ pub trait Dispatcher: Send + Sync {
 
     /// Returns the signal after which no attempt starts; `None`: there is none.
     fn stop_token(&self) -> Option<&StopToken>;
+
+    /// Returns the stored claim of a job, also after its expiry: a worker may still execute it.
+    fn stored_claim(&self, _item: &WorkItem) -> Option<JobClaim> {
+        None
+    }
 
     /// Returns whether the saga no longer awaits the result of the item. A job is then not offered to workers any more.
     fn is_abandoned(&self, _item: &WorkItem) -> bool {

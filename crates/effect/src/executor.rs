@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use orlog_model::{AttemptOutcome, Clock, SteadyTime, WorkItem, WorkOutcome};
 
 use crate::attempt::{self, AttemptWindow, before};
+use crate::attempt_start::StoredClaim;
 use crate::dispatcher::{Dispatcher, StopToken, is_stopped, stopped};
 use crate::effect_execution::{
     EffectExecution, ExecutionProgress, ExecutionResult, FinishedExecution, NextStep,
@@ -280,7 +281,12 @@ impl EffectExecutor {
         if self.is_withdrawn(item, dispatcher) {
             return NextStep::Finish(Box::pin(self.withdrawn(item, execution)).await);
         }
-        if !is_stopped(dispatcher) {
+        let claim = self.stored_claim(item, execution, dispatcher);
+        let is_claimed = claim
+            .as_ref()
+            .is_some_and(|claim| claim.until > self.clock.steady());
+        // A worker that holds the claim still executes the job: its result is awaited.
+        if !is_stopped(dispatcher) && !is_claimed {
             match self.resolve_in_doubt(item, execution).await {
                 Doubt::Ended(end) => return NextStep::Finish(end),
                 Doubt::ProbeAgain(delay) => return NextStep::Retry(delay),
@@ -294,7 +300,7 @@ impl EffectExecutor {
             return NextStep::Stop;
         }
         (execution.attempts, execution.probes) = (execution.attempts + 1, 0);
-        let result = self.attempt(item, execution, dispatcher).await;
+        let result = self.attempt(item, execution, claim, dispatcher).await;
         admitted.report(
             call_health(&result),
             result
@@ -331,10 +337,30 @@ impl EffectExecutor {
         before(self.clock.as_ref(), deadline, admitted).await
     }
 
+    /// Returns the claim of a job by a worker before this process executed it.
+    fn stored_claim(
+        &self,
+        item: &WorkItem,
+        execution: &EffectExecution,
+        dispatcher: Option<&dyn Dispatcher>,
+    ) -> Option<Box<StoredClaim>> {
+        let (_, terms) = self.upstream.board.as_ref()?;
+        if !execution.in_doubt || execution.attempts > 0 {
+            return None;
+        }
+        let claim = dispatcher?.stored_claim(item)?;
+
+        // The clock of the process that stored the claim may be ahead.
+        let latest = self.clock.steady().saturating_add(terms.claim_ttl);
+        let until = self.clock.steady_at(claim.until).min(latest);
+        Some(Box::new(StoredClaim { claim, until }))
+    }
+
     async fn attempt(
         &self,
         item: &mut WorkItem,
         execution: &mut EffectExecution,
+        claim: Option<Box<StoredClaim>>,
         dispatcher: Option<&dyn Dispatcher>,
     ) -> Result<Reply, ProviderError> {
         let window = AttemptWindow::new(
@@ -355,8 +381,8 @@ impl EffectExecutor {
             .attempt_started(item)
             .and_then(|span| item.trace.replace(span));
         let timed = (attempt, window);
-        let remote =
-            attempt::execute(&self.upstream, self.clock.as_ref(), item, timed, dispatcher).await;
+        let clock = self.clock.as_ref();
+        let remote = attempt::execute(&self.upstream, clock, item, timed, claim, dispatcher).await;
         let (result, remote_span) = execution.receive(remote);
         let outcome = result
             .as_ref()

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use tokio::sync::Notify;
+use uuid::Uuid;
 
 const PENDING: u8 = 0;
 const STORED: u8 = 1;
@@ -25,7 +26,11 @@ pub enum ReceiptState {
 
 /// Receipt of one result; see the module documentation.
 #[derive(Debug)]
-pub struct ResultReceipt(Arc<ReceiptCell>);
+pub struct ResultReceipt {
+    cell: Arc<ReceiptCell>,
+    /// Claim under which a worker reported the result.
+    claim: Option<Uuid>,
+}
 
 /// Observer of a receipt.
 #[derive(Clone, Debug)]
@@ -45,25 +50,43 @@ impl ResultReceipt {
             state: AtomicU8::new(PENDING),
             changed: Notify::new(),
         });
-        (Self(Arc::clone(&cell)), ReceiptWatch(cell))
+        let receipt = Self {
+            cell: Arc::clone(&cell),
+            claim: None,
+        };
+        (receipt, ReceiptWatch(cell))
+    }
+
+    /// Creates the receipt of a result that a worker reported under a claim.
+    #[must_use]
+    pub fn of_claim(claim: Uuid) -> (Self, ReceiptWatch) {
+        let (mut receipt, watch) = Self::new();
+        receipt.claim = Some(claim);
+        (receipt, watch)
+    }
+
+    /// Returns the claim under which a worker reported the result.
+    #[must_use]
+    pub fn claim(&self) -> Option<Uuid> {
+        self.claim
     }
 
     /// Reports that the result is stored.
     pub fn stored(self) {
-        self.0.settle(STORED);
+        self.cell.settle(STORED);
     }
 }
 
 impl Drop for ResultReceipt {
     fn drop(&mut self) {
-        self.0.settle(LOST);
+        self.cell.settle(LOST);
     }
 }
 
 /// Receipts are equal if they are about the same result.
 impl PartialEq for ResultReceipt {
     fn eq(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.0, &other.0)
+        Arc::ptr_eq(&self.cell, &other.cell)
     }
 }
 
@@ -81,6 +104,14 @@ impl ReceiptCell {
 }
 
 impl ReceiptWatch {
+    /// Returns the observer of a result that is stored already.
+    #[must_use]
+    pub fn of_stored() -> Self {
+        let (receipt, watch) = ResultReceipt::new();
+        receipt.stored();
+        watch
+    }
+
     /// Returns the current state.
     #[must_use]
     pub fn state(&self) -> ReceiptState {

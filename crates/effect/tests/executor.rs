@@ -27,6 +27,8 @@ use tokio::time::Instant;
 mod attempt_log;
 #[path = "executor/in_doubt.rs"]
 mod in_doubt;
+#[path = "executor/stored_claims.rs"]
+mod stored_claims;
 #[path = "executor/withdrawn.rs"]
 mod withdrawn;
 #[path = "executor/worker.rs"]

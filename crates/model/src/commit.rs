@@ -8,8 +8,8 @@ use uuid::Uuid;
 
 use crate::{
     DeadLetter, DedupeKey, DefinitionRef, Deployment, HistoryEntry, Input, Instance, InstanceKey,
-    JobLogAppend, Name, OutboxKey, Reference, Status, TaskChange, TaskUpdate, TenantId, Timestamp,
-    TransitionFailure, VariableChange, Wait, Work, WorkItem,
+    JobClaimUpdate, JobLogAppend, Name, OutboxKey, Reference, Status, TaskChange, TaskUpdate,
+    TenantId, Timestamp, TransitionFailure, VariableChange, Wait, Work, WorkItem,
 };
 
 /// Next state of an instance, with the resulting work, timers and tasks.
@@ -248,6 +248,17 @@ pub enum Change {
     /// Appends lines to the job log of an instance; no change if the instance does not exist. The group must not
     /// contain another append to the instance.
     AppendJobLog(Box<JobLogAppend>),
+    /// Stores or deletes claims of jobs; no change for jobs of instances that do not exist.
+    UpdateJobClaims(Vec<JobClaimUpdate>),
+    /// Records that the result of a claim is stored with the next change, for as long as dedupe keys are.
+    JobResult {
+        /// Tenant of the job.
+        tenant: TenantId,
+        /// Id of the work item.
+        job: Uuid,
+        /// Claim under which a worker reported the result.
+        claim: Uuid,
+    },
     /// Deletes change feed rows of old commits, a limited number at a time.
     TrimFeed {
         /// Deletes rows written before this time …

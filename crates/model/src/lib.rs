@@ -18,6 +18,7 @@ mod history;
 mod ids;
 mod input;
 mod instance;
+mod job_claim;
 mod job_log;
 mod outcome;
 mod payload;
@@ -58,6 +59,7 @@ pub use instance::{
     ArmedTimer, DefinitionRef, Instance, SagaResult, ScheduledSignal, Status, StatusSnapshot, Wait,
     WaitKind,
 };
+pub use job_claim::{JobClaim, JobClaimUpdate};
 pub use job_log::{JobLogAppend, JobLogChunk, LogLine};
 pub use outcome::{CURRENT_SCHEMA, WorkOutcome};
 pub use payload::{RecordedPayload, RecordedPayloads, VariableChange};

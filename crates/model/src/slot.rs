@@ -44,14 +44,20 @@ impl SlotAssigner {
     #[must_use]
     pub fn slot_of(&self, key: &InstanceKey) -> Slot {
         if self.key_sharded.contains(&key.tenant) {
-            slot(&[
-                key.tenant.as_str(),
-                key.saga.as_str(),
-                key.correlation.as_str(),
-            ])
+            Self::slot_of_key(key)
         } else {
             slot(&[key.tenant.as_str()])
         }
+    }
+
+    /// Returns the slot that an instance of a key-sharded tenant has.
+    #[must_use]
+    pub fn slot_of_key(key: &InstanceKey) -> Slot {
+        slot(&[
+            key.tenant.as_str(),
+            key.saga.as_str(),
+            key.correlation.as_str(),
+        ])
     }
 
     /// Returns the slot of a tenant, or `None` if the tenant is key-sharded.

@@ -7,6 +7,7 @@ pub(crate) mod dedupe;
 pub(crate) mod downtime;
 pub(crate) mod indexed;
 pub(crate) mod inspect;
+pub(crate) mod job_claim;
 pub(crate) mod job_log;
 pub(crate) mod query;
 pub(crate) mod reader;

@@ -20,6 +20,7 @@ pub const TABLES: &[&str] = &[
     "index",
     "count",
     "job_log",
+    "job_claim",
 ];
 
 /// Table. Journal records contain the numbers, so they never change.
@@ -63,11 +64,13 @@ pub(crate) enum Table {
     Count = 16,
     /// (slot, tenant, saga, correlation, number of the first line) → lines of a job; number 0 → range of the numbers.
     JobLog = 17,
+    /// (slot, tenant, saga, correlation, work item) → claim of a worker.
+    JobClaim = 18,
 }
 
 impl Table {
     /// All tables, in the order of their numbers.
-    pub(crate) const ALL: [Table; 18] = [
+    pub(crate) const ALL: [Table; 19] = [
         Table::Instance,
         Table::History,
         Table::Outbox,
@@ -86,6 +89,7 @@ impl Table {
         Table::Index,
         Table::Count,
         Table::JobLog,
+        Table::JobClaim,
     ];
 
     /// Returns the table with this number.
@@ -124,7 +128,7 @@ mod tests {
         for table in Table::ALL {
             assert_eq!(Table::from_number(table as u8), Some(table));
         }
-        assert_eq!(Table::from_number(18), None);
+        assert_eq!(Table::from_number(19), None);
         assert_eq!(Table::ALL.len(), TABLES.len());
         assert_eq!(
             (Table::Outbox.name(), Table::Count.name()),

@@ -23,9 +23,11 @@ use crate::read::attention::Attention;
 use crate::read::dedupe::buckets_before;
 use crate::table::Table;
 
+mod job_claim;
 mod job_log;
 mod purge;
 
+pub(crate) use job_claim::result_key;
 pub(crate) use job_log::JobLogRange;
 pub(crate) use purge::{DedupePurge, PURGE_BATCH};
 
@@ -169,6 +171,13 @@ impl<'a> ChangeTranslator<'a> {
                 &self.keys.instance(&append.instance),
                 append,
             ),
+            Change::UpdateJobClaims(updates) => {
+                job_claim::update(self.tables, self.record, self.keys, updates)
+            }
+            Change::JobResult { tenant, job, claim } => {
+                let (key, id) = job_claim::result_key(tenant, *job, *claim);
+                self.put_dedupe_key(&self.keys.instance(&key), id)
+            }
             Change::TrimFeed {
                 before,
                 retained_commits: keep,
@@ -432,6 +441,7 @@ impl<'a> ChangeTranslator<'a> {
         self.delete_range(Table::History, &KeyRange::of_prefix(row.clone()))?;
         self.delete_range(Table::BufferedInput, &KeyRange::of_prefix(row.clone()))?;
         self.delete_range(Table::JobLog, &KeyRange::of_prefix(row.clone()))?;
+        self.delete_range(Table::JobClaim, &KeyRange::of_prefix(row.clone()))?;
         self.record.delete(Table::Attention, &row)?;
         self.uncounted()?;
         self.record.delete(Table::Instance, &row)

@@ -146,9 +146,8 @@ pub(crate) async fn exchange(
     let _long_poll = (credit > 0 && !wait.is_zero())
         .then(|| api.quotas.begin_long_poll(api.scope.caller.as_ref()))
         .transpose()?;
-    let mut response = AppliedReports::apply(&api, &tenant, body)
-        .acknowledge(&api)
-        .await;
+    let applied = AppliedReports::apply(&api, &tenant, body).await;
+    let mut response = applied.acknowledge(&api).await;
     if let Some(request) = request.filter(|_| credit > 0) {
         tokio::select! {
             biased;
@@ -244,14 +243,14 @@ struct AppliedReport {
 
 impl AppliedReports {
     /// Gives all reports of a message to the job boards at once.
-    fn apply(api: &ApiState, tenant: &TenantId, body: ExchangeBody) -> Self {
+    async fn apply(api: &ApiState, tenant: &TenantId, body: ExchangeBody) -> Self {
         let mut reports = Vec::new();
         let mut lists = [
             collect(body.logs, &mut reports),
             collect(body.heartbeats, &mut reports),
             collect(body.results, &mut reports),
         ];
-        let mut acks = apply(api, tenant, reports).into_iter();
+        let mut acks = apply(api, tenant, reports).await.into_iter();
         for applied in lists
             .iter_mut()
             .flatten()

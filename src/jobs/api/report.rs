@@ -3,7 +3,7 @@
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use orlog_effect::worker::{ClaimLost, JobReport, ReportAck, ReportContent, Reports};
+use orlog_effect::worker::{ClaimLost, JobReport, ReportAck, ReportContent, Reports, ResultAck};
 use orlog_effect::{ProviderError, ReceiptWatch, RemoteResult, Reply};
 use orlog_model::{EventType, Fact, TenantId, TraceParent};
 use serde::Deserialize;
@@ -186,11 +186,64 @@ fn reply(report: JobResultBody) -> Result<Reply, ProviderError> {
     })
 }
 
-/// Gives reports to the job boards, and returns their acknowledgements in the same order.
-pub(super) fn apply(
+/// Gives reports to the job boards, and returns their acknowledgements in the same order. A result that is stored already
+/// is a duplicate, also after a restart.
+pub(super) async fn apply(
     api: &ApiState,
     tenant: &TenantId,
-    reports: impl IntoIterator<Item = JobReport>,
+    reports: Vec<JobReport>,
+) -> Vec<Result<ReportAck, ClaimLost>> {
+    let results: Vec<_> = reports
+        .iter()
+        .map(|report| {
+            let is_result = matches!(report.content, ReportContent::Result(_));
+            is_result.then_some((report.job, report.claim))
+        })
+        .collect();
+    let mut acks = apply_to_boards(api, tenant, reports);
+
+    let lost = acks.iter().zip(results).enumerate();
+    let lost: Vec<_> = lost
+        .filter_map(|(index, (ack, result))| ack.is_err().then_some((index, result?)))
+        .collect();
+    for index in stored_before(api, tenant, lost).await {
+        let stored = ReportAck::Completed(ResultAck::Duplicate, ReceiptWatch::of_stored());
+        acks[index] = Ok(stored);
+    }
+    acks
+}
+
+/// Returns the indices of the results that the stores of this pod contain.
+async fn stored_before(
+    api: &ApiState,
+    tenant: &TenantId,
+    results: Vec<(usize, (Uuid, Uuid))>,
+) -> Vec<usize> {
+    if results.is_empty() {
+        return Vec::new();
+    }
+    let tenant = tenant.clone();
+    let read = api.read(move |app| {
+        let now = app.clock.now();
+        let mut stored = Vec::new();
+        for (index, (job, claim)) in results {
+            for reader in app.readers() {
+                if reader.has_job_result(&tenant, job, claim, now)? {
+                    stored.push(index);
+                    break;
+                }
+            }
+        }
+        Ok(stored)
+    });
+    // Without an answer of the store, the claim is lost: the worker cannot do anything else.
+    read.await.unwrap_or_default()
+}
+
+fn apply_to_boards(
+    api: &ApiState,
+    tenant: &TenantId,
+    reports: Vec<JobReport>,
 ) -> Vec<Result<ReportAck, ClaimLost>> {
     let mut reports = Reports::new(reports);
     for (board, terms, _) in api.app.catalog.job_boards() {
@@ -211,13 +264,13 @@ pub(super) fn apply(
 ///
 /// # Errors
 /// If the claim is lost.
-pub(super) fn apply_one(
+pub(super) async fn apply_one(
     api: &ApiState,
     tenant: &TenantId,
     report: JobReport,
 ) -> Result<ReportAck, Problem> {
-    let ack = apply(api, tenant, [report]).pop().unwrap_or(Err(ClaimLost));
-    ack.map_err(claim_lost)
+    let mut acks = apply(api, tenant, vec![report]).await;
+    acks.pop().unwrap_or(Err(ClaimLost)).map_err(claim_lost)
 }
 
 /// Creates the problem of a lost claim.

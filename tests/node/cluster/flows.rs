@@ -36,16 +36,18 @@ async fn work(pods: &Pods, pod: &str, line: &str) -> Value {
             .cloned()
     });
     let job = claimed.await;
-    let path = format!("/v1/work/jobs/{}/logs", job["job"].as_str().unwrap());
-    post(
-        pods,
-        pod,
-        &path,
-        &json!({ "claim": job["claim"], "log": [line] }),
-    )
-    .await
-    .expect("the line is accepted");
+    write(pods, pod, &job, line).await;
     job
+}
+
+/// Writes a line of a claimed job.
+async fn write(pods: &Pods, pod: &str, job: &Value, line: &str) {
+    let path = format!("/v1/work/jobs/{}/logs", job["job"].as_str().unwrap());
+    let body = json!({ "claim": job["claim"], "log": [line] });
+    until("the line is accepted", async || {
+        post(pods, pod, &path, &body).await
+    })
+    .await;
 }
 
 /// Requirements: F4, R14.
@@ -91,11 +93,20 @@ async fn stream_of_lines_continues_over_a_takeover_without_gap_and_repetition() 
                 received.send_modify(|text| text.push_str(&String::from_utf8_lossy(&piece)));
             }
         });
-        work(&pods, other, "before").await;
+        let job = work(&pods, other, "before").await;
+        // The claim is valid on the next owner of the shard.
+        until("the claim is stored", async || {
+            let request = pods
+                .ask(other, "GET", "/v1/inspect/job_claim")
+                .header("x-tenant-id", TENANT);
+            let rows = request.send().await.ok()?.text().await.ok()?;
+            rows.contains("job_claim:").then_some(())
+        })
+        .await;
         drop(text.wait_for(|text| text.contains("before")).await.unwrap());
         pods.kill(owner);
         pods.wait_for_owners(&[other]).await;
-        let job = work(&pods, other, "after").await;
+        write(&pods, other, &job, "after").await;
         drop(text.wait_for(|text| text.contains("after")).await.unwrap());
         let path = format!("/v1/work/jobs/{}/result", job["job"].as_str().unwrap());
         let result = json!({ "claim": job["claim"], "result": "succeeded" });

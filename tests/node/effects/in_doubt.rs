@@ -261,7 +261,7 @@ async fn unexecuted_attempt_is_repeated_after_a_crash_and_asks_no_one() {
 /// Requirements: R10.
 #[tokio::test(flavor = "multi_thread")]
 async fn worker_that_probes_resolves_a_job_in_doubt_after_a_crash() {
-    let upstream = "kind = \"worker\"\neffects = [\"pay.charge\"]\nprobes = true\nbackoff = { initial = \"1ms\" }\n";
+    let upstream = "kind = \"worker\"\neffects = [\"pay.charge\"]\nprobes = true\nclaim_ttl = \"1s\"\nbackoff = { initial = \"1ms\" }\n";
     let node = dirs(upstream).start().await;
     let claim = async |node: &Node, probes: bool, seconds: u32| {
         let request = json!({ "effects": ["pay.charge"], "worker": "w", "wait_seconds": seconds, "probes": probes });

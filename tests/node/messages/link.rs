@@ -266,6 +266,8 @@ async fn run_jobs(mut node: watch::Receiver<Option<u16>>) {
             .ok()?;
         response.json::<Value>().await.ok()
     };
+    // Jobs whose result has no response yet.
+    let mut held: Vec<Value> = Vec::new();
     loop {
         let Ok(Some(port)) = node.wait_for(Option::is_some).await.map(|port| *port) else {
             return;
@@ -274,15 +276,15 @@ async fn run_jobs(mut node: watch::Receiver<Option<u16>>) {
         let claimed = request(port, "/v1/work/claim", &claim)
             .await
             .unwrap_or_default();
-        for job in claimed["jobs"].as_array().into_iter().flatten() {
+        held.extend(claimed["jobs"].as_array().into_iter().flatten().cloned());
+        for job in std::mem::take(&mut held) {
             let path = format!("/v1/work/jobs/{}/result", job["job"].as_str().unwrap());
-            // Without a response, the node was killed: it offers the job again.
-            request(
-                port,
-                &path,
-                &json!({ "claim": job["claim"], "result": "succeeded", "payload": {} }),
-            )
-            .await;
+            let result = json!({ "claim": job["claim"], "result": "succeeded", "payload": {} });
+            let response = request(port, &path, &result).await.unwrap_or_default();
+            // Without a response, the node was killed. The claim stays valid: the worker sends the result again.
+            if !response["duplicate"].is_boolean() && response["code"] != "OR0030" {
+                held.push(job);
+            }
         }
     }
 }

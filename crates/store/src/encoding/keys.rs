@@ -157,6 +157,18 @@ pub(crate) fn history(row: &[u8], version: u64) -> Key {
     KeyWriter::new().fixed(row).u64(version).finish()
 }
 
+/// Returns the key of the claim of a job of the instance with this row.
+pub(crate) fn job_claim(row: &[u8], job: Uuid) -> Key {
+    KeyWriter::new().fixed(row).fixed(job.as_bytes()).finish()
+}
+
+/// Decodes the key of the claim of a job: the instance and the work item.
+pub(crate) fn read_job_claim(key: &[u8]) -> Result<(InstanceKey, Uuid), Error> {
+    let mut fields = KeyReader::of(key);
+    let (_, instance) = read_instance(&mut fields)?;
+    Ok((instance, Uuid::from_bytes(fields.fixed()?)))
+}
+
 /// Returns the key of a timer of the instance with this row.
 pub(crate) fn timer(row: &[u8], timer: &Timer) -> Key {
     let mut key = KeyWriter::new();

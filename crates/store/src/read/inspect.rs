@@ -4,7 +4,8 @@ use std::ops::ControlFlow;
 
 use orlog_model::{
     DeadLetter, DeadLetterOriginal, DefinitionRef, Deployment, HistoryEntry, Input, InputOrigin,
-    Instance, JobLogChunk, RecordedPayload, StreamPosition, TaskEvent, TaskRow, TenantId, WorkItem,
+    Instance, JobClaim, JobLogChunk, RecordedPayload, StreamPosition, TaskEvent, TaskRow, TenantId,
+    WorkItem,
 };
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -142,7 +143,8 @@ impl Reader {
             | Table::Attention
             | Table::History
             | Table::BufferedInput
-            | Table::JobLog => self.keys().instances(tenant, None, ""),
+            | Table::JobLog
+            | Table::JobClaim => self.keys().instances(tenant, None, ""),
             Table::Task | Table::TaskEvent => self
                 .keys()
                 .slots_of(tenant)
@@ -222,6 +224,14 @@ fn display(
             )
         }
         Table::JobLog => job_log(key, bytes)?,
+        Table::JobClaim => {
+            let (of, job) = keys::read_job_claim(key)?;
+            (
+                Some(of.tenant.clone()),
+                format!("job_claim:{of}:{job}"),
+                json::<JobClaim>(table, bytes)?,
+            )
+        }
         Table::Outbox => outbox(key, &decode(table, bytes)?)?,
         Table::Timer => {
             let (of, timer) = keys::read_timer(key)?;

@@ -80,7 +80,7 @@ pub(super) fn purge_instance(
         return Ok(None);
     }
     let mut remaining = PURGE_BATCH;
-    for table in [Table::History, Table::JobLog] {
+    for table in [Table::History, Table::JobLog, Table::JobClaim] {
         delete_some(
             tables,
             record,

@@ -230,7 +230,7 @@ impl WorkStream {
             return Err(missing_effects());
         }
         (self.request, self.credit) = (request, credit);
-        let applied = AppliedReports::apply(&self.api, &self.tenant, message);
+        let applied = AppliedReports::apply(&self.api, &self.tenant, message).await;
         if !applied.is_empty() {
             let api = self.api.clone();
             self.unacknowledged

@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use orlog_model::{EffectName, Priority, SteadyTime, TenantId, WorkItem};
+use orlog_model::{
+    Clock, EffectName, JobClaim, JobClaimUpdate, Priority, SteadyTime, TenantId, WorkItem,
+};
 use tokio::sync::oneshot;
 use uuid::Uuid;
 
@@ -25,6 +27,8 @@ pub(super) struct BoardJob {
     /// Last claim, also after its expiry.
     pub(super) claim: Option<Claim>,
     pub(super) claims: u32,
+    /// The store contains a claim of the job.
+    pub(super) is_claim_stored: bool,
     /// The saga no longer awaits the job; its worker may still report a result.
     pub(super) is_withdrawn: bool,
     pub(super) options: PostOptions,
@@ -67,11 +71,27 @@ impl BoardJob {
             selector,
             claim: None,
             claims: 0,
+            is_claim_stored: false,
             is_withdrawn: false,
             options,
             start,
             reply,
         }
+    }
+
+    /// Returns the change that stores its claim.
+    pub(super) fn claim_update(&self, clock: &dyn Clock) -> Option<JobClaimUpdate> {
+        let claim = self.claim.as_ref()?;
+        Some(JobClaimUpdate {
+            instance: self.item.instance.clone(),
+            job: self.item.id,
+            claim: Some(JobClaim {
+                id: claim.id,
+                worker: claim.worker.clone(),
+                number: self.claims,
+                until: clock.wall_at(claim.until),
+            }),
+        })
     }
 
     pub(super) fn queue(&self) -> QueueKey {

@@ -6,7 +6,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use orlog_model::{Clock, Priority, PriorityTurns, SteadyTime, TenantId, WorkItem};
+use orlog_model::{
+    Clock, JobClaim, JobClaimUpdate, Priority, PriorityTurns, SteadyTime, TenantId, WorkItem,
+};
 use tokio::sync::{Notify, oneshot};
 use uuid::Uuid;
 
@@ -20,7 +22,7 @@ use super::job_queue::JobQueues;
 use super::report::ResultAck;
 use super::result_log::ResultLog;
 use super::withdrawn::{WithdrawnJobs, withdrawn};
-use crate::attempt_start::AttemptStart;
+use crate::attempt_start::{AttemptStart, StoredClaim};
 use crate::provider::{ProviderError, RemoteResult};
 use crate::receipt::{ReceiptWatch, ResultReceipt};
 
@@ -36,6 +38,10 @@ pub(super) struct BoardState {
     pub(super) held: HeldClaims,
     next: u64,
     results: ResultLog,
+    /// Jobs whose claims changed since the last call of [`BoardState::take_claim_updates`].
+    changed_claims: BTreeSet<Uuid>,
+    /// Changes that delete the stored claims of jobs that have ended since then.
+    ended_claims: Vec<JobClaimUpdate>,
     /// Jobs that are withdrawn before they are posted.
     pub(super) withdrawn: WithdrawnJobs,
     /// No request reaches the board any more.
@@ -60,14 +66,45 @@ impl BoardState {
             drop(reply.send(withdrawn(options.in_doubt)));
             return position;
         }
-        let job = BoardJob::new(position, item, options, start, reply);
+        let stored = start.claim().cloned();
+        let mut job = BoardJob::new(position, item, options, start, reply);
         if self.is_closed {
             job.end();
             return position;
         }
+        let Some(StoredClaim { claim, until }) = stored else {
+            self.jobs.insert(id, job);
+            self.enqueue(id);
+            return position;
+        };
+
+        // The job has been claimed. If the claim has expired, the next request finds that.
+        job.claims = claim.number;
+        job.claim = Some(Claim {
+            id: claim.id,
+            worker: claim.worker,
+            until,
+        });
+        job.is_claim_stored = true;
+        job.start.start();
         self.jobs.insert(id, job);
-        self.enqueue(id);
+        self.begin_claim(until, id);
         position
+    }
+
+    /// Returns the changes of the stored claims since the last call. Claims of jobs that ended in between are not among them.
+    pub(super) fn take_claim_updates(&mut self, clock: &dyn Clock) -> Vec<JobClaimUpdate> {
+        let mut updates = std::mem::take(&mut self.ended_claims);
+        for id in std::mem::take(&mut self.changed_claims) {
+            let Some(job) = self.jobs.get_mut(&id) else {
+                continue;
+            };
+            if let Some(update) = job.claim_update(clock) {
+                job.is_claim_stored = true;
+                updates.push(update);
+            }
+        }
+        updates
     }
 
     /// Removes a job whose posting task has ended, unless another one has replaced it.
@@ -236,7 +273,7 @@ impl BoardState {
             self.remove(id)?.end();
             return None;
         }
-        let claim = Uuid::new_v4();
+        let claim = JobClaim::id_for(&job.item.instance, Uuid::new_v4());
         job.claims += 1;
         job.claim = Some(Claim {
             id: claim,
@@ -252,14 +289,24 @@ impl BoardState {
             expires_at: clock.wall_at(until),
             heartbeat_interval: terms.heartbeat_interval,
         };
-        let key = job.queue();
-        self.held.add(&job.item.instance.tenant, worker);
+        self.begin_claim(until, id);
+        self.changed_claims.insert(id);
+        Some(claimed)
+    }
+
+    /// Registers the claim of a job.
+    fn begin_claim(&mut self, until: SteadyTime, id: Uuid) {
+        let Some(job) = self.jobs.get(&id) else {
+            return;
+        };
+        if let Some(claim) = &job.claim {
+            self.held.add(&job.item.instance.tenant, &claim.worker);
+        }
         if self.next_expiry().is_none_or(|next| until < next) {
             // A request that waits knows a later expiry only.
-            self.queues.notify(&key);
+            self.queues.notify(&job.queue());
         }
         self.expiries.insert((until, id));
-        Some(claimed)
     }
 
     /// Returns the next waiting job for a request, and uses the turn of its priority.
@@ -342,6 +389,7 @@ impl BoardState {
             self.unqueue(job);
         }
         self.expiries.insert((until, job));
+        self.changed_claims.insert(job);
         Ok(until)
     }
 
@@ -390,7 +438,7 @@ impl BoardState {
         {
             return Err(ClaimLost);
         }
-        let (receipt, watch) = ResultReceipt::new();
+        let (receipt, watch) = ResultReceipt::of_claim(claim);
         result.receipt = Some(receipt);
         let removed = self.remove(job).ok_or(ClaimLost)?;
         // The worker knows the outcome of its claim, not of the earlier ones.
@@ -480,7 +528,17 @@ impl BoardState {
         if !until.is_some_and(|until| self.end_claim(until, id)) {
             self.unqueue(id);
         }
-        self.jobs.remove(&id)
+        let removed = self.jobs.remove(&id)?;
+        self.changed_claims.remove(&id);
+        // After the end of its shard the job is posted again, and the claim is still valid.
+        if removed.is_claim_stored && removed.start.is_allowed() {
+            self.ended_claims.push(JobClaimUpdate {
+                instance: removed.item.instance.clone(),
+                job: id,
+                claim: None,
+            });
+        }
+        Some(removed)
     }
 
     /// Ends a claim that has not expired before; returns false if there is none.

@@ -19,7 +19,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use orlog_model::{Clock, SteadyTime, TenantId, Timestamp, WorkItem};
+use orlog_model::{Clock, JobClaimUpdate, SteadyTime, TenantId, Timestamp, WorkItem};
 use tokio::sync::{Notify, oneshot};
 use uuid::Uuid;
 
@@ -203,6 +203,13 @@ impl JobBoard {
     /// Returns the number of jobs that no worker has claimed.
     pub(crate) fn unclaimed(&self, now: SteadyTime) -> usize {
         self.lock().unclaimed(now)
+    }
+
+    /// Returns the changes of the stored claims since the last call. A claim that ended in between is not among them: short
+    /// jobs are not stored.
+    #[must_use]
+    pub fn take_claim_updates(&self, clock: &dyn Clock) -> Vec<JobClaimUpdate> {
+        self.lock().take_claim_updates(clock)
     }
 
     /// Waits until jobs are available to a request, at most for `wait`.
@@ -393,12 +400,14 @@ impl Drop for Waiter<'_> {
 #[cfg(test)]
 mod tests {
     use futures::FutureExt as _;
-    use orlog_model::{EffectName, InDoubtPolicy, Priority, Work};
+    use orlog_model::{EffectName, InDoubtPolicy, JobClaim, Priority, Work};
     use orlog_testkit::SimClock;
     use orlog_testkit::provider_suite::{START, item};
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::attempt_start::StoredClaim;
+    use crate::dispatcher::StopToken;
     use crate::job_logs::MAX_LINES_PER_JOB;
     use crate::provider::{Attempt, Provider as _, ProviderError, Reply, TransientCause};
     use crate::receipt::ReceiptWatch;
@@ -750,6 +759,121 @@ mod tests {
             (completed, job.await.unwrap().is_ok()),
             (Ok(ResultAck::Accepted), true)
         );
+    }
+
+    /// Posts a job whose claim the store contains.
+    fn posted_with_claim(
+        board: &Arc<JobBoard>,
+        claim: JobClaim,
+        until: SteadyTime,
+    ) -> tokio::task::JoinHandle<Result<Reply, ProviderError>> {
+        let board = Arc::clone(board);
+        let item = item(&name(), 1);
+        let stored = StoredClaim { claim, until };
+        tokio::spawn(async move {
+            let start = AttemptStart::default().with_claim(Some(Box::new(stored)));
+            let options = PostOptions {
+                in_doubt: true,
+                ..NEW
+            };
+            board.post(&item, options, &start).await.result
+        })
+    }
+
+    async fn until_posted(board: &JobBoard, clock: &SimClock) {
+        while board.list(clock, &acme()).is_empty() {
+            tokio::task::yield_now().await;
+        }
+    }
+
+    /// Requirements: F5.
+    #[tokio::test]
+    async fn stored_claim_is_valid_after_a_restart_and_its_expiry_keeps_the_count() {
+        let clock = SimClock::new(START);
+        let before = Arc::new(JobBoard::default());
+        let _lost = posted(&before, 1);
+        let held = claim(&before, &clock).await;
+        let updates = before.take_claim_updates(&*clock);
+        let [update] = updates.as_slice() else {
+            panic!("{updates:?}")
+        };
+        assert_eq!(update.job, held.item.id);
+        let stored = update.claim.clone().expect("the claim is stored");
+        assert_eq!(
+            (
+                stored.id,
+                stored.worker.as_str(),
+                stored.number,
+                stored.until
+            ),
+            (held.claim, "w", 1, held.expires_at)
+        );
+        assert_eq!(before.take_claim_updates(&*clock), [], "nothing changed");
+
+        // The node restarts, and posts the job again.
+        clock.advance(Duration::from_secs(4));
+        let after = Arc::new(JobBoard::default());
+        let job = posted_with_claim(&after, stored.clone(), clock.steady_at(stored.until));
+        until_posted(&after, &clock).await;
+        assert_eq!(now_or_none(&after, &clock, "acme"), 0, "the claim is valid");
+        assert_eq!(after.held(&acme(), "w"), 1);
+        let extended = heartbeat(&after, &clock, &held).unwrap();
+        assert_eq!(extended, clock.now().saturating_add(Duration::from_mins(5)));
+
+        clock.advance_to(extended);
+        let next = claim(&after, &clock).await;
+        assert_eq!((next.item.id, next.claim_count), (held.item.id, 2));
+        assert_eq!(heartbeat(&after, &clock, &held), Err(ClaimLost));
+        complete(&after, next.item.id, next.claim, Reply::from(json!(7))).unwrap();
+        assert_eq!(job.await.unwrap().unwrap().payload, json!(7));
+    }
+
+    #[tokio::test]
+    async fn worker_of_a_stored_claim_reports_its_result_after_a_restart() {
+        let (board, clock) = (Arc::new(JobBoard::default()), SimClock::new(START));
+        let stored = JobClaim {
+            id: Uuid::from_u128(9),
+            worker: "w".to_owned(),
+            number: 3,
+            until: START.saturating_add(Duration::from_mins(1)),
+        };
+        let job = posted_with_claim(&board, stored.clone(), clock.steady_at(stored.until));
+        until_posted(&board, &clock).await;
+
+        let id = item(&name(), 1).id;
+        let other = complete(&board, id, Uuid::from_u128(8), Reply::default());
+        assert_eq!(other, Err(ClaimLost));
+        let own = complete(&board, id, stored.id, Reply::default());
+        assert_eq!(own, Ok(ResultAck::Accepted));
+        assert!(job.await.unwrap().is_ok());
+
+        let updates = board.take_claim_updates(&*clock);
+        let [ended] = updates.as_slice() else {
+            panic!("{updates:?}")
+        };
+        assert_eq!((ended.job, &ended.claim), (id, &None));
+    }
+
+    #[tokio::test]
+    async fn short_claims_are_not_stored_and_the_end_of_a_shard_keeps_the_stored_ones() {
+        let (board, clock) = (Arc::new(JobBoard::default()), SimClock::new(START));
+        let _short = posted(&board, 1);
+        let claimed = claim(&board, &clock).await;
+        complete(&board, claimed.item.id, claimed.claim, Reply::default()).unwrap();
+        assert_eq!(board.take_claim_updates(&*clock), []);
+
+        let stop = StopToken::default();
+        let poster = Arc::clone(&board);
+        let start = AttemptStart::until(Some(&stop));
+        let posted =
+            tokio::spawn(async move { poster.post(&item(&name(), 2), NEW, &start).await.result });
+        let _held = claim(&board, &clock).await;
+        assert_eq!(board.take_claim_updates(&*clock).len(), 1);
+        stop.stop();
+        posted.abort();
+        assert!(posted.await.is_err());
+        assert_eq!(board.list(&*clock, &acme()), []);
+        assert_eq!(board.take_claim_updates(&*clock), []);
     }
 
     #[tokio::test]
