@@ -274,6 +274,7 @@ fn tenant_routes() -> OpenApiRouter<ApiState> {
         .routes(routes!(replay::api::replay))
         .routes(routes!(timers::api::list))
         .routes(routes!(jobs::api::list::list))
+        .routes(routes!(jobs::api::waiting::waiting))
         .routes(routes!(jobs::api::claim))
         .routes(routes!(jobs::api::fetch))
         .routes(routes!(jobs::api::claim_job))

@@ -29,6 +29,7 @@ use super::request_metrics::RequestMetrics;
 use crate::app::App;
 use crate::config::MIN_CONNECTIONS;
 use crate::descriptors;
+use crate::jobs::api::other_boards::OtherBoards;
 use crate::sagas::api::overview::cache::OverviewCache;
 
 /// Path of the API description.
@@ -70,6 +71,8 @@ pub(crate) struct SharedState {
     pub(crate) quotas: Quotas,
     /// Places of requests that wait for the results of instances.
     result_waits: Arc<Semaphore>,
+    /// Jobs of key-sharded tenants on the boards of other pods.
+    pub(crate) other_boards: OtherBoards,
 }
 
 /// Reference to the state of the API, for work of the node that must not keep it.
@@ -129,6 +132,7 @@ impl ApiState {
             pods,
             quotas,
             result_waits: Arc::new(Semaphore::new(connections / 2)),
+            other_boards: OtherBoards::default(),
         };
         Self {
             shared: Arc::new(shared),

@@ -81,8 +81,11 @@ pub(crate) async fn forward(State(api): State<ApiState>, request: Request, next:
             // The handler finds the instance in the body.
             return next.run(request).await;
         }
+        let is_partial = !is_about_jobs(&request);
         let mut response = next.run(request).await;
-        state_missing_parts(&api, &tenant, response.headers_mut());
+        if is_partial {
+            state_missing_parts(&api, &tenant, response.headers_mut());
+        }
         return response;
     };
     match api.app.routing.owner(slot) {
@@ -116,6 +119,11 @@ fn state_missing_parts(api: &ApiState, tenant: &TenantId, headers: &mut HeaderMa
     headers.insert(PARTIAL, HeaderValue::from_static("true"));
     let names = HeaderValue::from_str(&names).expect("encoded names are ASCII");
     headers.insert(MISSING_PODS, names);
+}
+
+/// Returns whether the request is one of a worker, whose handler takes jobs from all pods.
+fn is_about_jobs(request: &Request) -> bool {
+    request.uri().path().starts_with("/v1/work/")
 }
 
 /// Returns whether the request is for a stream of the lines of a flow.
@@ -263,7 +271,8 @@ async fn send(api: &ApiState, pod: &Pod, request: Request) -> Result<Response, P
     .await
 }
 
-async fn send_body(
+/// Sends a request of a caller to another pod, and returns its response.
+pub(crate) async fn send_body(
     api: &ApiState,
     pod: &Pod,
     (method, target, headers): (Method, &str, HeaderMap),
@@ -324,18 +333,37 @@ pub(crate) async fn forward_post(
     headers: &HeaderMap,
     body: Bytes,
 ) -> Result<(StatusCode, Bytes), pod_client::Error> {
-    let mut headers = without_hops(headers.clone());
-    headers.insert(FORWARDED_BY, node(api));
+    let mut headers = headers.clone();
     headers.insert(
         header::CONTENT_TYPE,
         HeaderValue::from_static("application/json"),
     );
+    status_and_body(api, pod, (Method::POST, path), headers, body).await
+}
+
+/// Sends a GET request of a caller to another pod as [`forward_post`].
+pub(crate) async fn forward_get(
+    api: &ApiState,
+    (pod, path): (&Pod, &str),
+    headers: &HeaderMap,
+) -> Result<(StatusCode, Bytes), pod_client::Error> {
+    status_and_body(api, pod, (Method::GET, path), headers.clone(), Bytes::new()).await
+}
+
+async fn status_and_body(
+    api: &ApiState,
+    pod: &Pod,
+    (method, path): (Method, &str),
+    headers: HeaderMap,
+    body: Bytes,
+) -> Result<(StatusCode, Bytes), pod_client::Error> {
+    let mut headers = without_hops(headers);
+    headers.insert(FORWARDED_BY, node(api));
     if let Some(key) = api.scope.key {
-        let granted =
-            signed_request::grant(api, key, (&Method::POST, path), &mut headers, &body).await;
+        let granted = signed_request::grant(api, key, (&method, path), &mut headers, &body).await;
         granted.map_err(|error| pod_client::Error::Request(error.into()))?;
     }
-    let request = api.request_to(pod, Method::POST, path)?;
+    let request = api.request_to(pod, method, path)?;
     let pod_response = request.headers(headers).body(body).send().await?;
     Ok((pod_response.status(), pod_response.bytes().await?))
 }

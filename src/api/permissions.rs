@@ -126,6 +126,7 @@ const TABLE: &[(&str, &str, Permission)] = &[
     ("POST", "/v1/replays", Tenant(Admin)),
     ("GET", "/v1/timers", Tenant(Read)),
     ("GET", "/v1/work", Tenant(Read)),
+    ("GET", "/v1/work/waiting", Tenant(Work)),
     ("POST", "/v1/work/claim", Tenant(Work)),
     ("GET", "/v1/work/exchange", Tenant(Work)),
     ("POST", "/v1/work/exchange", Tenant(Work)),

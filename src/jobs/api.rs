@@ -3,17 +3,18 @@
 mod claimed_job;
 pub(crate) mod exchange;
 pub(crate) mod list;
+pub(crate) mod other_boards;
+mod pods;
 mod report;
 pub(crate) mod runners;
+pub(crate) mod waiting;
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Json;
-use axum::http::StatusCode;
-use orlog_effect::worker::{
-    ClaimLost, ClaimOptions, ClaimRejection, ClaimRequest, JobBoard, ReportAck, ResultAck,
-};
+use axum::http::{HeaderMap, Method, StatusCode};
+use axum::response::{IntoResponse as _, Response};
+use orlog_effect::worker::{ClaimLost, ClaimRejection, ReportAck, ResultAck};
 use orlog_model::{EffectName, TenantId};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -23,14 +24,18 @@ use crate::api::body::JsonBody;
 use crate::api::context::ApiState;
 use crate::api::errors::invalid_parameter;
 use crate::api::extract::{LastSegment, Tenant};
+use crate::api::forward;
 use crate::api::problem::{Code, Problem};
 use crate::api::quotas::LongPollPermit;
+use crate::url_path;
 use claimed_job::{
     AvailableJobView, ClaimedJobView, MAX_CLAIM, MAX_WAIT_SECONDS, board_for, claim_request,
     job_claim_request,
 };
+use pods::{JobOrder, OfferedJob, Take, credentials, other_pods, take_jobs};
 use report::{
-    HeartbeatBody, JobLogBody, JobResultBody, ReportBody as _, apply_one, claim_lost, stored,
+    HeartbeatBody, JobLogBody, JobResultBody, ReportBody as _, apply_one, claim_lost,
+    send_to_owner, stored,
 };
 
 /// Claim request of a worker.
@@ -54,17 +59,19 @@ pub(crate) struct ClaimBody {
 /// Jobs that the worker claimed; empty if there was no work.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct ClaimResponse {
-    jobs: Vec<ClaimedJobView>,
+    #[schema(value_type = Vec<ClaimedJobView>)]
+    jobs: Vec<OfferedJob>,
 }
 
 /// Jobs that the worker can claim; empty if there was no work.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct FetchResponse {
-    jobs: Vec<AvailableJobView>,
+    #[schema(value_type = Vec<AvailableJobView>)]
+    jobs: Vec<OfferedJob>,
 }
 
 /// Claim request of a worker for one job.
-#[derive(Debug, Deserialize, ToSchema)]
+#[derive(Debug, Deserialize, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct JobClaimBody {
     /// Display name of the worker.
@@ -101,25 +108,11 @@ pub(crate) struct JobResultResponse {
 pub(crate) async fn claim(
     api: ApiState,
     Tenant(tenant): Tenant,
-    JsonBody(claim_body): JsonBody<ClaimBody>,
+    headers: HeaderMap,
+    JsonBody(body): JsonBody<ClaimBody>,
 ) -> Result<Json<ClaimResponse>, Problem> {
-    let JobRequest {
-        request,
-        board,
-        terms,
-        max_jobs,
-        wait,
-    } = claim_body.resolve(&api, &tenant)?;
-    let _long_poll = begin_wait(&api, wait)?;
-    let claimed = tokio::select! {
-        biased;
-        claimed = board.claim(api.app.clock.as_ref(), &request, max_jobs, terms, wait) => claimed,
-        // The process is shutting down and would wait for this response.
-        () = api.app.drained() => Vec::new(),
-    };
-    Ok(Json(ClaimResponse {
-        jobs: claimed.into_iter().map(ClaimedJobView::from).collect(),
-    }))
+    let jobs = body.take_jobs(&api, &tenant, Take::Claim, &headers).await?;
+    Ok(Json(ClaimResponse { jobs }))
 }
 
 /// Fetch jobs without claiming them
@@ -135,25 +128,11 @@ pub(crate) async fn claim(
 pub(crate) async fn fetch(
     api: ApiState,
     Tenant(tenant): Tenant,
+    headers: HeaderMap,
     JsonBody(body): JsonBody<ClaimBody>,
 ) -> Result<Json<FetchResponse>, Problem> {
-    let JobRequest {
-        request,
-        board,
-        max_jobs,
-        wait,
-        ..
-    } = body.resolve(&api, &tenant)?;
-    let _long_poll = begin_wait(&api, wait)?;
-    let available = tokio::select! {
-        biased;
-        available = board.fetch(api.app.clock.as_ref(), &request, max_jobs, wait) => available,
-        // The process is shutting down and would wait for this response.
-        () = api.app.drained() => Vec::new(),
-    };
-    Ok(Json(FetchResponse {
-        jobs: available.into_iter().map(AvailableJobView::from).collect(),
-    }))
+    let jobs = body.take_jobs(&api, &tenant, Take::Fetch, &headers).await?;
+    Ok(Json(FetchResponse { jobs }))
 }
 
 /// Claim one job
@@ -172,12 +151,15 @@ pub(crate) async fn claim_job(
     api: ApiState,
     Tenant(tenant): Tenant,
     LastSegment(job): LastSegment,
+    headers: HeaderMap,
     JsonBody(body): JsonBody<JobClaimBody>,
-) -> Result<Json<ClaimedJobView>, Problem> {
-    let request = job_claim_request(&api, &tenant, id(&job)?, body.worker, body.probes)?;
+) -> Result<Response, Problem> {
+    let repeated = serde_json::to_vec(&body).expect("a claim request serializes to JSON");
+    let job = id(&job)?;
+    let request = job_claim_request(&api, &tenant, job, body.worker, body.probes)?;
     for (board, terms, _) in api.app.catalog.job_boards() {
         match board.claim_job(api.app.clock.as_ref(), &request, terms) {
-            Ok(claimed) => return Ok(Json(claimed.into())),
+            Ok(claimed) => return Ok(Json(ClaimedJobView::from(claimed)).into_response()),
             Err(ClaimRejection::Lost(_)) => {}
             Err(full @ ClaimRejection::AtCapacity { .. }) => {
                 let detail =
@@ -186,35 +168,51 @@ pub(crate) async fn claim_job(
             }
         }
     }
+
+    // Only the pod that has the job knows it.
+    let path = job_path(job, "claim");
+    for pod in other_pods(&api, &tenant, &headers) {
+        let request = (Method::POST, path.as_str(), credentials(&headers));
+        let response = forward::send_body(&api, &pod, request, repeated.clone().into()).await?;
+        if response.status() != StatusCode::CONFLICT {
+            return Ok(response);
+        }
+    }
     Err(claim_lost(ClaimLost))
 }
 
-/// Request for jobs, with its board.
-struct JobRequest {
-    request: ClaimRequest,
-    board: Arc<JobBoard>,
-    terms: ClaimOptions,
-    max_jobs: usize,
-    wait: Duration,
+fn job_path(job: Uuid, action: &str) -> String {
+    url_path::path(&["v1", "work", "jobs", &job.to_string(), action])
 }
 
 impl ClaimBody {
-    fn resolve(self, api: &ApiState, tenant: &TenantId) -> Result<JobRequest, Problem> {
+    /// Takes jobs as soon as there are some, within the wait of the request.
+    async fn take_jobs(
+        self,
+        api: &ApiState,
+        tenant: &TenantId,
+        take: Take,
+        headers: &HeaderMap,
+    ) -> Result<Vec<OfferedJob>, Problem> {
         let request = claim_request(api, tenant, self.worker, self.effects, self.probes)?;
-        let (board, terms) = board_for(api, &request)?;
-        let max_jobs = self.max.unwrap_or(terms.max_batch).clamp(1, MAX_CLAIM);
-        let wait = Duration::from_secs(
-            self.wait_seconds
-                .unwrap_or(MAX_WAIT_SECONDS)
-                .min(MAX_WAIT_SECONDS),
-        );
-        Ok(JobRequest {
-            request,
-            board,
-            terms,
-            max_jobs,
+        let (_, terms) = board_for(api, &request)?;
+        let limit = self.max.unwrap_or(terms.max_batch).clamp(1, MAX_CLAIM);
+        let seconds = self.wait_seconds.unwrap_or(MAX_WAIT_SECONDS);
+        let wait = Duration::from_secs(seconds.min(MAX_WAIT_SECONDS));
+        let _long_poll = begin_wait(api, wait)?;
+        let order = JobOrder {
+            request: &request,
+            take,
+            limit,
             wait,
-        })
+            headers,
+        };
+        tokio::select! {
+            biased;
+            jobs = take_jobs(api, &order) => jobs,
+            // The process is shutting down and would wait for this response.
+            () = api.app.drained() => Ok(Vec::new()),
+        }
     }
 }
 
@@ -238,14 +236,21 @@ pub(crate) async fn heartbeat(
     api: ApiState,
     Tenant(tenant): Tenant,
     LastSegment(job): LastSegment,
+    headers: HeaderMap,
     JsonBody(report): JsonBody<HeartbeatBody>,
-) -> Result<Json<HeartbeatResponse>, Problem> {
-    let ReportAck::Extended(until) = apply_one(&api, &tenant, report.about(id(&job)?)?).await? else {
+) -> Result<Response, Problem> {
+    let job = id(&job)?;
+    let path = job_path(job, "heartbeat");
+    if let Some(response) = send_to_owner(&api, &tenant, &headers, &path, &report).await? {
+        return Ok(response);
+    }
+    let ReportAck::Extended(until) = apply_one(&api, &tenant, report.about(job)?).await? else {
         unreachable!("a heartbeat extends its claim")
     };
-    Ok(Json(HeartbeatResponse {
+    let extended = HeartbeatResponse {
         expires_at: until.to_string(),
-    }))
+    };
+    Ok(Json(extended).into_response())
 }
 
 /// Append log lines of a job
@@ -261,10 +266,16 @@ pub(crate) async fn append_log(
     api: ApiState,
     Tenant(tenant): Tenant,
     LastSegment(job): LastSegment,
+    headers: HeaderMap,
     JsonBody(report): JsonBody<JobLogBody>,
-) -> Result<StatusCode, Problem> {
-    apply_one(&api, &tenant, report.about(id(&job)?)?).await?;
-    Ok(StatusCode::NO_CONTENT)
+) -> Result<Response, Problem> {
+    let job = id(&job)?;
+    let path = job_path(job, "logs");
+    if let Some(response) = send_to_owner(&api, &tenant, &headers, &path, &report).await? {
+        return Ok(response);
+    }
+    apply_one(&api, &tenant, report.about(job)?).await?;
+    Ok(StatusCode::NO_CONTENT.into_response())
 }
 
 /// Complete a job with its result
@@ -282,16 +293,23 @@ pub(crate) async fn complete(
     api: ApiState,
     Tenant(tenant): Tenant,
     LastSegment(job): LastSegment,
+    headers: HeaderMap,
     JsonBody(report): JsonBody<JobResultBody>,
-) -> Result<Json<JobResultResponse>, Problem> {
-    let ack = apply_one(&api, &tenant, report.about(id(&job)?)?).await?;
+) -> Result<Response, Problem> {
+    let job = id(&job)?;
+    let path = job_path(job, "result");
+    if let Some(response) = send_to_owner(&api, &tenant, &headers, &path, &report).await? {
+        return Ok(response);
+    }
+    let ack = apply_one(&api, &tenant, report.about(job)?).await?;
     let ReportAck::Completed(ack, receipt) = ack else {
         unreachable!("a result completes its job")
     };
     stored(&api, &[&receipt]).await.pop().unwrap_or(Ok(()))?;
-    Ok(Json(JobResultResponse {
+    let completed = JobResultResponse {
         duplicate: ack == ResultAck::Duplicate,
-    }))
+    };
+    Ok(Json(completed).into_response())
 }
 
 fn id(text: &str) -> Result<Uuid, Problem> {

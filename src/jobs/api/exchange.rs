@@ -5,14 +5,17 @@
 
 pub(crate) mod stream;
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use axum::Json;
+use axum::http::{HeaderMap, StatusCode};
+use orlog_bus::membership::Pod;
 use orlog_effect::worker::{ClaimLost, ClaimRequest, JobReport, ReportAck, ResultAck};
 use orlog_model::{EffectName, TenantId};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer, Serialize};
-use serde_json::Value;
+use serde_json::{Value, json};
 use utoipa::ToSchema;
 use utoipa::openapi::Ref;
 use utoipa::openapi::schema::{
@@ -20,9 +23,8 @@ use utoipa::openapi::schema::{
 };
 use uuid::Uuid;
 
-use super::claimed_job::{
-    ClaimedJobView, MAX_CLAIM, MAX_WAIT_SECONDS, board_for, claim_request, with_registration,
-};
+use super::claimed_job::{ClaimedJobView, MAX_CLAIM, MAX_WAIT_SECONDS, board_for, claim_request};
+use super::pods::{JobOrder, OfferedJob, Take, credentials, pod_of_claim, take_jobs};
 use super::report::{
     HeartbeatBody, JobLogBody, JobResultBody, MAX_LOG_LINES, ReportBody, apply, claim_lost, stored,
 };
@@ -30,6 +32,7 @@ use crate::api::body::{JsonBody, ObjectOf, parse_value};
 use crate::api::context::ApiState;
 use crate::api::errors::invalid_parameter;
 use crate::api::extract::Tenant;
+use crate::api::forward;
 use crate::api::problem::{Code, Problem};
 
 /// Maximum credit of a worker.
@@ -81,16 +84,28 @@ pub(super) struct ItemOf<T> {
 /// Acknowledgements in the order of the reports, and claimed jobs.
 #[derive(Debug, Default, Serialize, ToSchema)]
 pub(crate) struct ExchangeResponse {
-    logs: Vec<ReportAckView>,
-    heartbeats: Vec<ReportAckView>,
-    results: Vec<ReportAckView>,
+    #[schema(value_type = Vec<ReportAckView>)]
+    logs: Vec<Acknowledgement>,
+    #[schema(value_type = Vec<ReportAckView>)]
+    heartbeats: Vec<Acknowledgement>,
+    #[schema(value_type = Vec<ReportAckView>)]
+    results: Vec<Acknowledgement>,
     /// Claimed jobs, oldest first; at most the credit, and at most 100.
-    jobs: Vec<ClaimedJobView>,
+    #[schema(value_type = Vec<ClaimedJobView>)]
+    jobs: Vec<OfferedJob>,
+}
+
+/// Acknowledgement of a report: of this pod, or of the pod that has the job.
+#[derive(Debug, Serialize)]
+#[serde(untagged)]
+enum Acknowledgement {
+    Own(ReportAckView),
+    OfOtherPod(Value),
 }
 
 /// Acknowledgement of one report.
 #[derive(Debug, Serialize, ToSchema)]
-struct ReportAckView {
+pub(crate) struct ReportAckView {
     /// Job id of the report; null if the report has no valid id.
     #[schema(value_type = Option<String>, format = "uuid")]
     job: Option<Uuid>,
@@ -116,7 +131,8 @@ enum ReportStatus {
     ClaimLost,
     /// The report is malformed and has no effect.
     Invalid,
-    /// The result is not stored yet, or the shard stopped before it stored the result. Send it again.
+    /// The result is not stored yet, or the shard stopped before it stored the result; or the pod that has the job did not
+    /// respond. Send the report again.
     NotStored,
 }
 
@@ -134,6 +150,7 @@ enum ReportStatus {
 pub(crate) async fn exchange(
     api: ApiState,
     Tenant(tenant): Tenant,
+    headers: HeaderMap,
     JsonBody(ObjectOf(body)): JsonBody<ObjectOf<ExchangeBody>>,
 ) -> Result<Json<ExchangeResponse>, Problem> {
     body.check_limits()?;
@@ -146,12 +163,12 @@ pub(crate) async fn exchange(
     let _long_poll = (credit > 0 && !wait.is_zero())
         .then(|| api.quotas.begin_long_poll(api.scope.caller.as_ref()))
         .transpose()?;
-    let applied = AppliedReports::apply(&api, &tenant, body).await;
-    let mut response = applied.acknowledge(&api).await;
+    let applied = AppliedReports::apply(&api, &tenant, &headers, body).await;
+    let mut response = applied.acknowledge(&api, &headers).await;
     if let Some(request) = request.filter(|_| credit > 0) {
         tokio::select! {
             biased;
-            jobs = claim_jobs(&api, &request, credit, wait) => response.jobs = jobs?,
+            jobs = claim_jobs(&api, &request, credit, wait, &headers) => response.jobs = jobs?,
             // The process is shutting down and would wait for this response.
             () = api.app.drained() => {}
         }
@@ -165,20 +182,16 @@ async fn claim_jobs(
     request: &ClaimRequest,
     credit: usize,
     wait: Duration,
-) -> Result<Vec<ClaimedJobView>, Problem> {
-    let (board, terms) = board_for(api, request)?;
-    // The runner of a stream may have registered since its message, and a stream can outlive the registration.
-    let request = with_registration(api, request)?;
-    let claimed = board
-        .claim(
-            api.app.clock.as_ref(),
-            &request,
-            credit.min(MAX_CLAIM),
-            terms,
-            wait,
-        )
-        .await;
-    Ok(claimed.into_iter().map(ClaimedJobView::from).collect())
+    headers: &HeaderMap,
+) -> Result<Vec<OfferedJob>, Problem> {
+    let order = JobOrder {
+        request,
+        take: Take::Claim,
+        limit: credit.min(MAX_CLAIM),
+        wait,
+        headers,
+    };
+    take_jobs(api, &order).await
 }
 
 fn missing_effects() -> Problem {
@@ -234,35 +247,80 @@ struct AppliedReports {
     logs: Vec<AppliedReport>,
     heartbeats: Vec<AppliedReport>,
     results: Vec<AppliedReport>,
+    /// Reports about jobs of other pods, which are sent there.
+    of_other_pods: BTreeMap<String, ReportsOfPod>,
 }
 
 struct AppliedReport {
     job: Option<Uuid>,
-    ack: Result<Result<ReportAck, ClaimLost>, Problem>,
+    state: ReportState,
+}
+
+enum ReportState {
+    /// It is malformed, or has no pod at this moment.
+    Rejected(ReportStatus, Problem),
+    /// It waits for the job boards of this pod.
+    Waits,
+    Applied(Result<ReportAck, ClaimLost>),
+    /// It is sent to the pod with this name.
+    OfOtherPod(String),
+}
+
+/// Reports about jobs of one other pod, in the order of the message.
+struct ReportsOfPod {
+    pod: Pod,
+    body: ReportBatch,
+}
+
+/// Reports of a message, or their acknowledgements.
+#[derive(Debug, Default, Deserialize, Serialize)]
+struct ReportBatch {
+    logs: Vec<Value>,
+    heartbeats: Vec<Value>,
+    results: Vec<Value>,
+}
+
+/// Context in which the reports of a message are assigned to pods.
+struct ReportSorter<'a> {
+    api: &'a ApiState,
+    tenant: &'a TenantId,
+    headers: &'a HeaderMap,
+    own: Vec<JobReport>,
+    of_other_pods: BTreeMap<String, ReportsOfPod>,
 }
 
 impl AppliedReports {
-    /// Gives all reports of a message to the job boards at once.
-    async fn apply(api: &ApiState, tenant: &TenantId, body: ExchangeBody) -> Self {
-        let mut reports = Vec::new();
-        let mut lists = [
-            collect(body.logs, &mut reports),
-            collect(body.heartbeats, &mut reports),
-            collect(body.results, &mut reports),
-        ];
-        let mut acks = apply(api, tenant, reports).await.into_iter();
-        for applied in lists
-            .iter_mut()
-            .flatten()
-            .filter(|applied| applied.ack.is_ok())
-        {
-            applied.ack = Ok(acks.next().unwrap_or(Err(ClaimLost)));
+    /// Gives all reports of a message about jobs of this pod to the job boards at once.
+    async fn apply(
+        api: &ApiState,
+        tenant: &TenantId,
+        headers: &HeaderMap,
+        body: ExchangeBody,
+    ) -> Self {
+        let mut sorter = ReportSorter {
+            api,
+            tenant,
+            headers,
+            own: Vec::new(),
+            of_other_pods: BTreeMap::new(),
+        };
+        let mut logs = sorter.sort(body.logs, |batch| &mut batch.logs);
+        let mut heartbeats = sorter.sort(body.heartbeats, |batch| &mut batch.heartbeats);
+        let mut results = sorter.sort(body.results, |batch| &mut batch.results);
+        let ReportSorter {
+            own, of_other_pods, ..
+        } = sorter;
+
+        let mut acks = apply(api, tenant, own).await.into_iter();
+        let all = logs.iter_mut().chain(&mut heartbeats).chain(&mut results);
+        for report in all.filter(|report| matches!(report.state, ReportState::Waits)) {
+            report.state = ReportState::Applied(acks.next().unwrap_or(Err(ClaimLost)));
         }
-        let [logs, heartbeats, results] = lists;
         Self {
             logs,
             heartbeats,
             results,
+            of_other_pods,
         }
     }
 
@@ -271,80 +329,181 @@ impl AppliedReports {
     }
 
     /// Waits until the results are stored, and returns the acknowledgements.
-    async fn acknowledge(self, api: &ApiState) -> ExchangeResponse {
-        let receipts = self.results.iter().filter_map(|result| match &result.ack {
-            Ok(Ok(ReportAck::Completed(_, receipt))) => Some(receipt),
-            _ => None,
-        });
-        let mut stored = stored(api, &receipts.collect::<Vec<_>>()).await.into_iter();
-        let results = self.results.into_iter().map(|result| match result.ack {
-            Ok(Ok(ReportAck::Completed(..))) => {
-                let problem = stored.next().and_then(Result::err);
-                result.view(problem)
-            }
-            _ => result.view(None),
-        });
-        ExchangeResponse {
-            results: results.collect(),
-            logs: self
-                .logs
-                .into_iter()
-                .map(|report| report.view(None))
-                .collect(),
-            heartbeats: self
-                .heartbeats
-                .into_iter()
-                .map(|report| report.view(None))
-                .collect(),
-            jobs: Vec::new(),
+    async fn acknowledge(self, api: &ApiState, headers: &HeaderMap) -> ExchangeResponse {
+        let receipts = self
+            .results
+            .iter()
+            .filter_map(|result| match &result.state {
+                ReportState::Applied(Ok(ReportAck::Completed(_, receipt))) => Some(receipt),
+                _ => None,
+            });
+        let receipts: Vec<_> = receipts.collect();
+        let sent = self
+            .of_other_pods
+            .into_iter()
+            .map(|(name, reports)| async move {
+                let acks = send_reports(api, headers, reports).await;
+                (name, acks.into_lists())
+            });
+        let sent = futures::future::join_all(sent);
+        let (stored, sent) = tokio::join!(stored(api, &receipts), sent);
+        let mut others: BTreeMap<_, _> = sent.into_iter().collect();
+
+        let mut stored = stored.into_iter();
+        let mut response = ExchangeResponse::default();
+        for report in self.logs {
+            let ack = report.acknowledgement(None, &mut others, |lists| &mut lists.logs);
+            response.logs.push(ack);
+        }
+        for report in self.heartbeats {
+            let ack = report.acknowledgement(None, &mut others, |lists| &mut lists.heartbeats);
+            response.heartbeats.push(ack);
+        }
+        for report in self.results {
+            let not_stored = match &report.state {
+                ReportState::Applied(Ok(ReportAck::Completed(..))) => {
+                    stored.next().and_then(Result::err)
+                }
+                _ => None,
+            };
+            let ack = report.acknowledgement(not_stored, &mut others, |lists| &mut lists.results);
+            response.results.push(ack);
+        }
+        response
+    }
+}
+
+impl ReportSorter<'_> {
+    /// Assigns the reports of a list to this pod and to others, and returns the list.
+    fn sort<T: ReportBody>(
+        &mut self,
+        items: Vec<ItemOf<T>>,
+        list: impl Fn(&mut ReportBatch) -> &mut Vec<Value>,
+    ) -> Vec<AppliedReport> {
+        let mut reports = Vec::with_capacity(items.len());
+        for ItemOf { job, body } in items {
+            let state = self
+                .assign(job, body, &list)
+                .unwrap_or_else(|rejected| rejected);
+            reports.push(AppliedReport { job, state });
+        }
+        reports
+    }
+
+    /// Returns the state of a report; the error is that of one that no pod applies.
+    fn assign<T: ReportBody>(
+        &mut self,
+        job: Option<Uuid>,
+        body: Result<T, Problem>,
+        list: &impl Fn(&mut ReportBatch) -> &mut Vec<Value>,
+    ) -> Result<ReportState, ReportState> {
+        let invalid = |problem| ReportState::Rejected(ReportStatus::Invalid, problem);
+        let body = body.map_err(invalid)?;
+        let job = job.ok_or_else(|| {
+            invalid(Problem::new(
+                Code::InvalidBody,
+                "/job: missing, or not a job id",
+            ))
+        })?;
+        let pod = pod_of_claim(self.api, self.tenant, self.headers, body.claim())
+            .map_err(|problem| ReportState::Rejected(ReportStatus::NotStored, problem))?;
+        let Some(pod) = pod else {
+            self.own.push(body.about(job).map_err(invalid)?);
+            return Ok(ReportState::Waits);
+        };
+
+        let mut item = serde_json::to_value(&body).expect("a report serializes to JSON");
+        item["job"] = json!(job);
+        let name = pod.name.clone();
+        let reports = self
+            .of_other_pods
+            .entry(name.clone())
+            .or_insert_with(|| ReportsOfPod {
+                pod,
+                body: ReportBatch::default(),
+            });
+        list(&mut reports.body).push(item);
+        Ok(ReportState::OfOtherPod(name))
+    }
+}
+
+/// Acknowledgements of another pod that are not assigned to their reports yet.
+#[derive(Default)]
+struct AckLists {
+    logs: std::vec::IntoIter<Value>,
+    heartbeats: std::vec::IntoIter<Value>,
+    results: std::vec::IntoIter<Value>,
+}
+
+impl ReportBatch {
+    fn into_lists(self) -> AckLists {
+        AckLists {
+            logs: self.logs.into_iter(),
+            heartbeats: self.heartbeats.into_iter(),
+            results: self.results.into_iter(),
         }
     }
 }
 
-/// Adds the valid reports of a list, and returns the list.
-fn collect<T: ReportBody>(
-    items: Vec<ItemOf<T>>,
-    reports: &mut Vec<JobReport>,
-) -> Vec<AppliedReport> {
-    let add = |item: ItemOf<T>| {
-        let ItemOf { job, body } = item;
-        let id =
-            job.ok_or_else(|| Problem::new(Code::InvalidBody, "/job: missing, or not a job id"));
-        let report = body.and_then(|body| body.about(id?));
-        let ack = report.map(|report| {
-            reports.push(report);
-            Err(ClaimLost)
-        });
-        AppliedReport { job, ack }
-    };
-    items.into_iter().map(add).collect()
+/// Sends reports to the pod that has their jobs, and returns the acknowledgements; none if it does not respond.
+async fn send_reports(api: &ApiState, headers: &HeaderMap, reports: ReportsOfPod) -> ReportBatch {
+    let ReportsOfPod { pod, body } = reports;
+    let body = serde_json::to_vec(&body).expect("reports serialize to JSON");
+    let target = (&pod, "/v1/work/exchange");
+    let response = forward::forward_post(api, target, &credentials(headers), body.into()).await;
+    match response {
+        Ok((StatusCode::OK, body)) => serde_json::from_slice(&body).unwrap_or_default(),
+        Ok((status, _)) => {
+            tracing::debug!(pod = pod.name, %status, "reports of a worker not forwarded");
+            ReportBatch::default()
+        }
+        Err(error) => {
+            tracing::debug!(pod = pod.name, %error, "reports of a worker not forwarded");
+            ReportBatch::default()
+        }
+    }
 }
 
 impl AppliedReport {
-    fn view(self, not_stored: Option<Problem>) -> ReportAckView {
-        let Self { job, ack } = self;
-        let (status, expires_at, problem) = match ack {
-            Err(problem) => (ReportStatus::Invalid, None, Some(problem)),
-            Ok(Err(lost)) => (ReportStatus::ClaimLost, None, Some(claim_lost(lost))),
-            Ok(Ok(ReportAck::Extended(until))) => {
+    fn acknowledgement(
+        self,
+        not_stored: Option<Problem>,
+        others: &mut BTreeMap<String, AckLists>,
+        list: impl Fn(&mut AckLists) -> &mut std::vec::IntoIter<Value>,
+    ) -> Acknowledgement {
+        let Self { job, state } = self;
+        let (status, expires_at, problem) = match state {
+            ReportState::Rejected(status, problem) => (status, None, Some(problem)),
+            ReportState::OfOtherPod(name) => {
+                let received = others.get_mut(&name).and_then(|lists| list(lists).next());
+                match received {
+                    Some(ack) => return Acknowledgement::OfOtherPod(ack),
+                    None => (ReportStatus::NotStored, None, Some(Problem::moving())),
+                }
+            }
+            ReportState::Waits | ReportState::Applied(Err(_)) => {
+                let problem = claim_lost(ClaimLost);
+                (ReportStatus::ClaimLost, None, Some(problem))
+            }
+            ReportState::Applied(Ok(ReportAck::Extended(until))) => {
                 (ReportStatus::Accepted, Some(until.to_string()), None)
             }
-            Ok(Ok(ReportAck::Completed(..))) if not_stored.is_some() => {
+            ReportState::Applied(Ok(ReportAck::Completed(..))) if not_stored.is_some() => {
                 (ReportStatus::NotStored, None, not_stored)
             }
-            Ok(Ok(ReportAck::Completed(ResultAck::Duplicate, _))) => {
+            ReportState::Applied(Ok(ReportAck::Completed(ResultAck::Duplicate, _))) => {
                 (ReportStatus::Duplicate, None, None)
             }
-            Ok(Ok(ReportAck::Completed(ResultAck::Accepted, _) | ReportAck::Logged)) => {
-                (ReportStatus::Accepted, None, None)
-            }
+            ReportState::Applied(Ok(
+                ReportAck::Completed(ResultAck::Accepted, _) | ReportAck::Logged,
+            )) => (ReportStatus::Accepted, None, None),
         };
-        ReportAckView {
+        Acknowledgement::Own(ReportAckView {
             job,
             status,
             expires_at,
             problem,
-        }
+        })
     }
 }
 

@@ -3,17 +3,21 @@
 use std::num::NonZeroU32;
 use std::time::Duration;
 
+use axum::http::{HeaderMap, Method};
+use axum::response::Response;
 use orlog_effect::worker::{ClaimLost, JobReport, ReportAck, ReportContent, Reports, ResultAck};
 use orlog_effect::{ProviderError, ReceiptWatch, RemoteResult, Reply};
 use orlog_model::{EventType, Fact, TenantId, TraceParent};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tokio::time::{Instant, timeout_at};
 use utoipa::ToSchema;
 use uuid::Uuid;
 
+use super::pods::{credentials, pod_of_claim};
 use crate::api::context::ApiState;
 use crate::api::errors::invalid_parameter;
+use crate::api::forward;
 use crate::api::problem::{Code, Problem};
 
 /// Maximum number of log lines of one request.
@@ -23,7 +27,10 @@ pub(super) const MAX_LOG_LINES: usize = 1000;
 const RESULT_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// Body of a report: the claim, and the content.
-pub(super) trait ReportBody {
+pub(super) trait ReportBody: Serialize {
+    /// Returns the claim.
+    fn claim(&self) -> Uuid;
+
     /// Converts the body to a report about a job.
     ///
     /// # Errors
@@ -32,7 +39,7 @@ pub(super) trait ReportBody {
 }
 
 /// Heartbeat of a worker.
-#[derive(Debug, Deserialize, ToSchema)]
+#[derive(Debug, Deserialize, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct HeartbeatBody {
     #[schema(value_type = String, format = "uuid")]
@@ -40,7 +47,7 @@ pub(crate) struct HeartbeatBody {
 }
 
 /// Log lines of a job.
-#[derive(Debug, Deserialize, ToSchema)]
+#[derive(Debug, Deserialize, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct JobLogBody {
     #[schema(value_type = String, format = "uuid")]
@@ -49,7 +56,7 @@ pub(crate) struct JobLogBody {
 }
 
 /// Result of a job.
-#[derive(Debug, Deserialize, ToSchema)]
+#[derive(Debug, Deserialize, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct JobResultBody {
     #[schema(value_type = String, format = "uuid")]
@@ -78,7 +85,7 @@ pub(crate) struct JobResultBody {
 }
 
 /// Fact to publish.
-#[derive(Debug, Deserialize, ToSchema)]
+#[derive(Debug, Deserialize, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct FactBody {
     /// Event type.
@@ -90,7 +97,7 @@ struct FactBody {
 }
 
 /// Kind of a job result.
-#[derive(Clone, Copy, Debug, Deserialize, ToSchema)]
+#[derive(Clone, Copy, Debug, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 enum JobResultKind {
     /// The job succeeded.
@@ -111,6 +118,10 @@ impl JobLogBody {
 }
 
 impl ReportBody for HeartbeatBody {
+    fn claim(&self) -> Uuid {
+        self.claim
+    }
+
     fn about(self, job: Uuid) -> Result<JobReport, Problem> {
         Ok(JobReport {
             job,
@@ -121,6 +132,10 @@ impl ReportBody for HeartbeatBody {
 }
 
 impl ReportBody for JobLogBody {
+    fn claim(&self) -> Uuid {
+        self.claim
+    }
+
     fn about(self, job: Uuid) -> Result<JobReport, Problem> {
         if self.log.len() > MAX_LOG_LINES {
             return Err(invalid_parameter(
@@ -137,6 +152,10 @@ impl ReportBody for JobLogBody {
 }
 
 impl ReportBody for JobResultBody {
+    fn claim(&self) -> Uuid {
+        self.claim
+    }
+
     fn about(self, job: Uuid) -> Result<JobReport, Problem> {
         let claim = self.claim;
         let trace = self.traceparent.as_deref().and_then(TraceParent::new);
@@ -271,6 +290,26 @@ pub(super) async fn apply_one(
 ) -> Result<ReportAck, Problem> {
     let mut acks = apply(api, tenant, vec![report]).await;
     acks.pop().unwrap_or(Err(ClaimLost)).map_err(claim_lost)
+}
+
+/// Sends a report to the pod that has the job, and returns the response; `None` if that is this pod.
+///
+/// # Errors
+/// If no pod has the job at this moment, or the pod does not respond.
+pub(super) async fn send_to_owner(
+    api: &ApiState,
+    tenant: &TenantId,
+    headers: &HeaderMap,
+    path: &str,
+    report: &impl ReportBody,
+) -> Result<Option<Response>, Problem> {
+    let Some(pod) = pod_of_claim(api, tenant, headers, report.claim())? else {
+        return Ok(None);
+    };
+    let body = serde_json::to_vec(report).expect("a report serializes to JSON");
+    let request = (Method::POST, path, credentials(headers));
+    let response = forward::send_body(api, &pod, request, body.into()).await?;
+    Ok(Some(response))
 }
 
 /// Creates the problem of a lost claim.

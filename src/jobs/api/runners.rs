@@ -3,13 +3,15 @@
 use std::collections::BTreeMap;
 
 use axum::Json;
+use axum::body::Bytes;
 use axum::extract::Path;
-use axum::http::StatusCode;
+use axum::http::{HeaderMap, Method, StatusCode};
 use orlog_model::{Name, SteadyTime, TenantId};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
 use super::claimed_job::{check_worker, runner_problem};
+use super::pods::repeat_on_others;
 use crate::api::body::JsonBody;
 use crate::api::context::ApiState;
 use crate::api::errors::invalid_parameter;
@@ -18,6 +20,7 @@ use crate::api::page::{EncodedJson, PageBuilder};
 use crate::api::problem::Problem;
 use crate::app::App;
 use crate::jobs::runners::{EXPIRY, Runner};
+use crate::url_path;
 
 /// Maximum number of script types, and of labels, of a runner.
 const MAX_NAMES: usize = 100;
@@ -25,7 +28,7 @@ const MAX_NAMES: usize = 100;
 const MAX_TEXT_BYTES: usize = 1024;
 
 /// Registration of a runner.
-#[derive(Debug, Deserialize, ToSchema)]
+#[derive(Debug, Deserialize, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct RunnerBody {
     /// Name, unique in the tenant; `worker` in its claim requests.
@@ -156,8 +159,10 @@ pub(crate) async fn list(
 pub(crate) async fn register(
     api: ApiState,
     Tenant(tenant): Tenant,
+    headers: HeaderMap,
     JsonBody(body): JsonBody<RunnerBody>,
 ) -> Result<Json<RunnerView>, Problem> {
+    let repeated = serde_json::to_vec(&body).expect("a registration serializes to JSON");
     let runner = checked(body)?;
     let now = api.app.clock.steady();
     let caller = api.scope.user.as_deref();
@@ -166,6 +171,9 @@ pub(crate) async fn register(
         .runners
         .register(tenant.clone(), runner.clone(), caller, now);
     registered.map_err(runner_problem)?;
+
+    let target = (Method::POST, "/v1/runners");
+    repeat_on_others(&api, &tenant, &headers, target, repeated.into()).await;
     Ok(Json(view(
         &api.app,
         &tenant,
@@ -186,11 +194,16 @@ pub(crate) async fn remove(
     api: ApiState,
     Tenant(tenant): Tenant,
     Path(path): Path<RunnerPath>,
+    headers: HeaderMap,
 ) -> Result<StatusCode, Problem> {
     let caller = api.scope.user.as_deref();
     let now = api.app.clock.steady();
     let removed = api.app.runners.remove(&tenant, &path.name, caller, now);
     removed.map_err(runner_problem)?;
+
+    let target = url_path::path(&["v1", "runners", &path.name]);
+    let target = (Method::DELETE, target.as_str());
+    repeat_on_others(&api, &tenant, &headers, target, Bytes::new()).await;
     Ok(StatusCode::NO_CONTENT)
 }
 

@@ -50,6 +50,99 @@ async fn write(pods: &Pods, pod: &str, job: &Value, line: &str) {
     .await;
 }
 
+/// Tenant whose instances are distributed over the shards by their keys.
+const KEY_SHARDED: &str = "big";
+
+/// Sends a request of the key-sharded tenant; `None` without a success.
+async fn send(
+    pods: &Pods,
+    pod: &str,
+    method: &str,
+    path: &str,
+    body: Option<&Value>,
+) -> Option<Value> {
+    let request = pods
+        .ask(pod, method, path)
+        .header("x-tenant-id", KEY_SHARDED)
+        .timeout(std::time::Duration::from_secs(30));
+    let request = match body {
+        Some(body) => request.json(body),
+        None => request,
+    };
+    let response = request.send().await.ok()?;
+    if !response.status().is_success() {
+        return None;
+    }
+    let text = response.text().await.ok()?;
+    Some(serde_json::from_str(&text).unwrap_or_default())
+}
+
+/// Requirements: F5, R14.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn runner_of_one_pod_executes_the_jobs_of_all_pods() {
+    let nats = NatsServer::start();
+    within("jobs of all pods", async {
+        let mut pods = Pods::new(&[nats.url()], 1).await;
+        pods.start_all(&["a", "b", "c"]).await;
+        let runner = json!({ "name": "r", "types": ["sal"], "capacity": 100 });
+        send(&pods, "a", "POST", "/v1/runners", Some(&runner))
+            .await
+            .expect("the runner is registered");
+        let listed = send(&pods, "c", "GET", "/v1/runners", None).await.unwrap();
+        assert_eq!(listed["items"][0]["name"], "r", "at every pod");
+
+        const FLOWS: usize = 18;
+        for number in 0..FLOWS {
+            let flow = json!({ "jobs": [{ "id": "j", "type": "sal", "script": "x" }] });
+            until("a flow is submitted", async || {
+                let request = pods
+                    .ask("b", "POST", "/v1/flows")
+                    .header("x-tenant-id", KEY_SHARDED)
+                    .header("idempotency-key", format!("f-{number}"));
+                let response = request.json(&flow).send().await.ok()?;
+                response.status().is_success().then_some(())
+            })
+            .await;
+        }
+
+        // The runner asks pod a only, and reports to pod c, as behind a load balancer.
+        let claim = json!({ "effects": ["job.sal"], "worker": "r", "max": 1, "wait_seconds": 5 });
+        let mut executed = std::collections::BTreeSet::new();
+        while executed.len() < FLOWS {
+            let claimed = send(&pods, "a", "POST", "/v1/work/claim", Some(&claim)).await;
+            let Some(job) = claimed.and_then(|claimed| claimed["jobs"].get(0).cloned()) else {
+                continue;
+            };
+            let path = format!("/v1/work/jobs/{}", job["job"].as_str().unwrap());
+            let beat = json!({ "claim": job["claim"] });
+            send(
+                &pods,
+                "c",
+                "POST",
+                &format!("{path}/heartbeat"),
+                Some(&beat),
+            )
+            .await
+            .expect("the claim is extended");
+            let report = json!({ "results": [
+                { "job": job["job"], "claim": job["claim"], "result": "succeeded", "payload": 7 },
+            ] });
+            let acks = send(&pods, "c", "POST", "/v1/work/exchange", Some(&report)).await;
+            assert_eq!(acks.unwrap()["results"][0]["status"], "accepted");
+            executed.insert(job["correlation"].as_str().unwrap().to_owned());
+        }
+        for number in 0..FLOWS {
+            let path = format!("/v1/flows/f-{number}");
+            until("the flow has finished", async || {
+                let flow = send(&pods, "a", "GET", &path, None).await?;
+                (flow["status"] == "finished").then_some(())
+            })
+            .await;
+        }
+    })
+    .await;
+}
+
 /// Requirements: F4, R14.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn stream_of_lines_continues_over_a_takeover_without_gap_and_repetition() {

@@ -15,6 +15,7 @@ mod provider;
 mod report;
 mod result_log;
 mod selector;
+mod waiting;
 mod withdrawn;
 
 use std::collections::BTreeSet;
@@ -32,6 +33,7 @@ pub use claim::{
 pub use job_board::{JobBoard, JobView};
 pub use provider::WorkerProvider;
 pub use report::{JobReport, ReportAck, ReportContent, Reports, ResultAck};
+pub use waiting::WaitingJobs;
 pub(crate) use withdrawn::withdrawn_failure;
 
 use crate::config::{Error, UpstreamConfig, UpstreamSite, upstream_config};

@@ -6,6 +6,7 @@ use std::time::Duration;
 use axum::Extension;
 use axum::extract::ws::rejection::WebSocketUpgradeRejection;
 use axum::extract::ws::{CloseFrame, Message, WebSocket, WebSocketUpgrade, close_code};
+use axum::http::HeaderMap;
 use axum::response::Response;
 use futures::StreamExt as _;
 use futures::future::BoxFuture;
@@ -52,6 +53,7 @@ const CLAIM_WAIT: Duration = Duration::from_mins(1);
 pub(crate) async fn open(
     api: ApiState,
     Tenant(tenant): Tenant,
+    headers: HeaderMap,
     admission: Option<Extension<Admission>>,
     connection: Option<Extension<UpgradedConnection>>,
     upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
@@ -70,6 +72,7 @@ pub(crate) async fn open(
     let stream = WorkStream {
         api,
         tenant,
+        headers,
         request,
         credit: 0,
         unacknowledged,
@@ -88,6 +91,8 @@ pub(crate) async fn open(
 struct WorkStream {
     api: ApiState,
     tenant: TenantId,
+    /// Headers of the handshake, with the credentials of the worker.
+    headers: HeaderMap,
     /// The last claim request of the worker.
     request: Option<ClaimRequest>,
     /// Number of jobs that the worker still accepts.
@@ -181,7 +186,7 @@ impl WorkStream {
                     }
                 }
                 Some(response) = self.unacknowledged.next() => Ok(Action::Send(Box::new(response))),
-                jobs = claim(&self.api, self.request.as_ref(), self.credit), if self.credit > 0 => {
+                jobs = claim(&self.api, self.request.as_ref(), self.credit, &self.headers), if self.credit > 0 => {
                     jobs.map(|response| {
                         self.credit -= response.jobs.len();
                         Action::Send(Box::new(response))
@@ -230,11 +235,12 @@ impl WorkStream {
             return Err(missing_effects());
         }
         (self.request, self.credit) = (request, credit);
-        let applied = AppliedReports::apply(&self.api, &self.tenant, message).await;
+        let applied = AppliedReports::apply(api, &self.tenant, &self.headers, message).await;
         if !applied.is_empty() {
-            let api = self.api.clone();
-            self.unacknowledged
-                .push_back(Box::pin(async move { applied.acknowledge(&api).await }));
+            let (api, headers) = (api.clone(), self.headers.clone());
+            self.unacknowledged.push_back(Box::pin(async move {
+                applied.acknowledge(&api, &headers).await
+            }));
         }
         Ok(Action::Wait)
     }
@@ -245,10 +251,11 @@ async fn claim(
     api: &ApiState,
     request: Option<&ClaimRequest>,
     credit: usize,
+    headers: &HeaderMap,
 ) -> Result<ExchangeResponse, Problem> {
     let request = request.ok_or_else(missing_effects)?;
     loop {
-        let jobs = claim_jobs(api, request, credit, CLAIM_WAIT).await?;
+        let jobs = claim_jobs(api, request, credit, CLAIM_WAIT, headers).await?;
         if !jobs.is_empty() {
             return Ok(ExchangeResponse {
                 jobs,

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use orlog_model::{
     Clock, JobClaim, JobClaimUpdate, Priority, PriorityTurns, SteadyTime, TenantId, WorkItem,
 };
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::{Notify, oneshot, watch};
 use uuid::Uuid;
 
 use super::board_job::{BoardJob, Claim, PostOptions};
@@ -21,6 +21,7 @@ use super::held_claims::HeldClaims;
 use super::job_queue::JobQueues;
 use super::report::ResultAck;
 use super::result_log::ResultLog;
+use super::waiting::WaitingJobs;
 use super::withdrawn::{WithdrawnJobs, withdrawn};
 use crate::attempt_start::{AttemptStart, StoredClaim};
 use crate::provider::{ProviderError, RemoteResult};
@@ -30,6 +31,8 @@ use crate::receipt::{ReceiptWatch, ResultReceipt};
 pub(super) struct BoardState {
     jobs: BTreeMap<Uuid, BoardJob>,
     queues: JobQueues,
+    /// Number of jobs that have come to wait for a worker so far.
+    pub(super) arrivals: watch::Sender<u64>,
     /// Turns of the priorities of each tenant.
     turns: BTreeMap<TenantId, PriorityTurns>,
     /// Expiry times of the claims.
@@ -242,6 +245,35 @@ impl BoardState {
     pub(super) fn unclaimed(&mut self, now: SteadyTime) -> usize {
         self.expire(now);
         self.jobs.len() - self.expiries.len()
+    }
+
+    /// Returns the kinds of jobs of a tenant that no worker has claimed, at most a number of them.
+    pub(super) fn waiting(
+        &mut self,
+        now: SteadyTime,
+        tenant: &TenantId,
+        max_kinds: usize,
+    ) -> Vec<WaitingJobs> {
+        self.expire(now);
+        let mut kinds = BTreeSet::new();
+        for ((_, effect, requires_probe), queue) in self.queues.of_tenant(tenant) {
+            let kind = |runner| WaitingJobs {
+                effect: effect.clone(),
+                requires_probe: *requires_probe,
+                runner,
+            };
+            if !queue.jobs.is_empty() {
+                kinds.insert(kind(None));
+            }
+            let selective = queue.selective.values().filter_map(|id| self.jobs.get(id));
+            for job in selective {
+                if kinds.len() >= max_kinds {
+                    break;
+                }
+                kinds.insert(kind(job.selector.clone()));
+            }
+        }
+        kinds.into_iter().take(max_kinds).collect()
     }
 
     /// Returns the worker that has claimed the job.
@@ -507,6 +539,7 @@ impl BoardState {
         let Some(job) = self.jobs.get(&id) else {
             return;
         };
+        self.arrivals.send_modify(|number| *number += 1);
         let queue = self.queues.queue(job.queue());
         if job.selector.is_some() {
             queue.selective.insert(job.place(), id);

@@ -20,7 +20,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use orlog_model::{Clock, JobClaimUpdate, SteadyTime, TenantId, Timestamp, WorkItem};
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::{Notify, oneshot, watch};
 use uuid::Uuid;
 
 use super::board_job::{BoardJob, PostOptions};
@@ -29,6 +29,7 @@ use super::claim::{
     AvailableJob, ClaimOptions, ClaimRejection, ClaimRequest, ClaimedJob, JobClaimRequest,
 };
 use super::report::{JobReport, ReportAck, ReportContent, Reports};
+use super::waiting::WaitingJobs;
 use crate::attempt_start::AttemptStart;
 use crate::job_logs::JobLogs;
 use crate::provider::RemoteResult;
@@ -203,6 +204,23 @@ impl JobBoard {
     /// Returns the number of jobs that no worker has claimed.
     pub(crate) fn unclaimed(&self, now: SteadyTime) -> usize {
         self.lock().unclaimed(now)
+    }
+
+    /// Returns the number of jobs that have come to wait for a worker so far, as it changes.
+    #[must_use]
+    pub fn arrivals(&self) -> watch::Receiver<u64> {
+        self.lock().arrivals.subscribe()
+    }
+
+    /// Returns the kinds of jobs of a tenant that no worker has claimed, at most `max_kinds`.
+    #[must_use]
+    pub fn waiting(
+        &self,
+        now: SteadyTime,
+        tenant: &TenantId,
+        max_kinds: usize,
+    ) -> Vec<WaitingJobs> {
+        self.lock().waiting(now, tenant, max_kinds)
     }
 
     /// Returns the changes of the stored claims since the last call. A claim that ended in between is not among them: short
@@ -987,6 +1005,46 @@ mod tests {
             let claimed = board.claim_job(&*clock, &claiming, ClaimOptions::default());
             assert_eq!(claimed.is_ok(), is_meant, "{zone}");
         }
+    }
+
+    /// Requirements: F5.
+    #[tokio::test]
+    async fn waiting_jobs_are_listed_by_kind_until_workers_claim_them() {
+        let (board, clock) = (Arc::new(JobBoard::default()), SimClock::new(START));
+        let arrivals = board.arrivals();
+        let _jobs = post_all(&board, &clock, 1..=3).await;
+        let kind = EffectName::new("job.t").unwrap();
+        let mut meant = item(&kind, 4);
+        if let Work::Effect(effect) = &mut meant.work {
+            effect.payload = json!({ "runner": { "name": "r-1" } });
+        }
+        let poster = Arc::clone(&board);
+        let _meant =
+            tokio::spawn(async move { poster.post(&meant, NEW, &AttemptStart::default()).await });
+        while *arrivals.borrow() < 4 {
+            tokio::task::yield_now().await;
+        }
+
+        let waiting = || board.waiting(clock.steady(), &acme(), 10);
+        assert_eq!(waiting().len(), 2, "{:?}", waiting());
+        let other = TenantId::new("beta").unwrap();
+        assert_eq!(board.waiting(clock.steady(), &other, 10), []);
+        assert_eq!(board.waiting(clock.steady(), &acme(), 1).len(), 1);
+        let runner = |worker: &str| ClaimRequest {
+            effects: vec![kind.clone()],
+            worker: worker.to_owned(),
+            ..request("acme")
+        };
+        let is_for = |request: &ClaimRequest| waiting().iter().any(|jobs| jobs.is_for(request));
+        assert!(is_for(&request("acme")) && is_for(&runner("r-1")));
+        assert!(!is_for(&runner("r-2")));
+
+        assert_eq!(now_or_none(&board, &clock, "acme"), 3);
+        assert!(!is_for(&request("acme")) && is_for(&runner("r-1")));
+        assert_eq!(board.unclaimed(clock.steady()), 1);
+        clock.advance(ClaimOptions::default().claim_ttl);
+        assert!(is_for(&request("acme")), "the claims have expired");
+        assert_eq!(board.unclaimed(clock.steady()), 4);
     }
 
     #[test]

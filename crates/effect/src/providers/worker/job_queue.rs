@@ -56,6 +56,14 @@ impl JobQueues {
         self.0.get(key)
     }
 
+    /// Returns the queues of a tenant.
+    pub(super) fn of_tenant(
+        &self,
+        tenant: &TenantId,
+    ) -> impl Iterator<Item = (&QueueKey, &JobQueue)> {
+        self.0.iter().filter(move |((of, ..), _)| of == tenant)
+    }
+
     /// Returns a queue; creates it if it is new.
     pub(super) fn queue(&mut self, key: QueueKey) -> &mut JobQueue {
         self.0.entry(key).or_default()

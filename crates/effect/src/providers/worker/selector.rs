@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 
 use orlog_model::Effect;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 /// Selection of runners: the field `runner` of the payload of a job.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
 #[serde(default)]
 pub(super) struct RunnerSelector {
     name: Option<String>,
