@@ -15,10 +15,10 @@ mod plain_text;
 mod probe;
 mod reply;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use lettre::message::Mailbox;
 use orlog_model::{EffectName, WorkItem};
 
 pub use config::{AttachmentsConfig, EmailEffectConfig, SmtpConfig};
@@ -32,15 +32,13 @@ use crate::secret::SecretScrubber;
 use crate::template::PlaceholderScope;
 use attachment::AttachmentStore;
 use connection::SmtpConnectionPool;
-use message::EmailFields;
+use message::{EmailFields, EmailOrigin, EmailSender};
 use probe::SmtpProbe;
 
 struct SmtpProvider {
     connections: SmtpConnectionPool,
     attachments: AttachmentStore,
-    from: Mailbox,
-    /// Domain of every `Message-ID`.
-    domain: String,
+    sender: Arc<EmailSender>,
     max_size: usize,
     /// Minimum delay after a server defers an email without a time.
     delay: Duration,
@@ -67,8 +65,18 @@ impl Provider for SmtpProvider {
             .attachments
             .fetch(&item.instance.tenant, &email.attachments)
             .await?;
-        let mail = email
-            .build(&self.from, &self.domain, item, attachments)
+
+        // Sanitizing and encoding take time in proportion to the size of the email.
+        let sender = Arc::clone(&self.sender);
+        let origin = EmailOrigin {
+            id: item.id,
+            created_at: item.created_at,
+        };
+        let building =
+            tokio::task::spawn_blocking(move || email.build(&sender, origin, attachments));
+        let mail = building
+            .await
+            .map_err(|error| ProviderError::throttled("mail", error.to_string()))?
             .map_err(unfit)?;
         if mail.bytes.len() > self.max_size {
             return Err(unfit(format!(

@@ -13,7 +13,7 @@ use serde_json::Value;
 use super::SmtpProvider;
 use super::attachment::AttachmentStore;
 use super::connection::{Login, SmtpConnectionPool, SmtpEndpoint, TlsMode};
-use super::message::{EmailFields, check_body, mailbox};
+use super::message::{EmailFields, EmailSender, check_body, mailbox};
 use super::probe::SmtpProbeConfig;
 use crate::config::{Error, UpstreamConfig, UpstreamSite, narrow, upstream_config};
 use crate::egress::Egress;
@@ -136,8 +136,7 @@ impl UpstreamConfig for SmtpConfig {
         let smtp = SmtpProvider {
             connections: SmtpConnectionPool::new(endpoint),
             attachments,
-            from,
-            domain,
+            sender: Arc::new(EmailSender { from, domain }),
             max_size,
             delay: self.greylist_pause.unwrap_or(RETRY_DELAY),
             templates,

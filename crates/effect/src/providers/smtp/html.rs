@@ -1,7 +1,15 @@
 //! HTML of other people: reduced to harmless elements, and as plain text.
 //!
-//! The result is written from the tokens of the input: only listed elements, no attribute except the address of a link, and escaped
-//! text. Nothing of the input is copied, so that the result has no scripts, styles, forms, images, frames or comments.
+//! The result is written from the tokens of the input: only listed elements, no attribute except
+//! the address of a link, and escaped text. Nothing of the input is copied, so that the result has
+//! no scripts, styles, forms, images, frames or comments.
+//!
+//! # Cost
+//!
+//! The cost is linear in the size of the input: no token searches the open elements, and at most
+//! [`MAX_OPEN_ELEMENTS`] are open. A parser that builds the tree of the document, as the crate
+//! `ammonia` does, searches the open elements at each start tag. Its cost is quadratic for unclosed
+//! elements, so only the tokenizer of that parser is used.
 
 use std::cell::RefCell;
 
@@ -56,6 +64,10 @@ const REMOVED: [&str; 13] = [
     "title", "video", "script", "style",
 ];
 
+/// Maximum number of elements of the result that are open at the same time. Deeper elements are
+/// removed, their texts remain. Browsers have a similar limit.
+const MAX_OPEN_ELEMENTS: usize = 256;
+
 /// Harmless HTML, and the same content as plain text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct CleanHtml {
@@ -63,7 +75,8 @@ pub(crate) struct CleanHtml {
     pub(crate) text: String,
 }
 
-/// Reduces HTML to harmless elements, and converts it to plain text. A link in the text is followed by its address.
+/// Reduces HTML to harmless elements, and converts it to plain text. A link in the text is followed
+/// by its address.
 pub(crate) fn clean(html: &str) -> CleanHtml {
     let tokenizer = Tokenizer::new(Sink::default(), TokenizerOpts::default());
     let input = BufferQueue::default();
@@ -117,12 +130,63 @@ struct Removed {
     depth: usize,
 }
 
+/// Number of elements by their position in [`ELEMENTS`].
+type ElementCounts = [usize; ELEMENTS.len()];
+
+/// Open elements of the result, as positions in [`ELEMENTS`].
+#[derive(Default)]
+struct OpenElements {
+    stack: Vec<usize>,
+    /// Elements on the stack. A search of the stack at each token would be quadratic.
+    counts: ElementCounts,
+    /// Open elements that are too deep for the result. They are inside all elements of the stack.
+    too_deep: ElementCounts,
+}
+
+impl OpenElements {
+    fn contains(&self, name: &str) -> bool {
+        position(name).is_some_and(|element| self.counts[element] > 0)
+    }
+
+    /// Opens an element; returns false if the result must not contain it.
+    fn open(&mut self, element: usize) -> bool {
+        if self.stack.len() >= MAX_OPEN_ELEMENTS {
+            self.too_deep[element] += 1;
+            return false;
+        }
+        self.stack.push(element);
+        self.counts[element] += 1;
+        true
+    }
+
+    /// Returns whether an end tag closes an element of the result.
+    fn is_closed_by(&mut self, element: usize) -> bool {
+        if self.too_deep[element] > 0 {
+            self.too_deep[element] -= 1;
+            return false;
+        }
+        self.counts[element] > 0
+    }
+
+    /// Closes the innermost element of the result.
+    fn close_last(&mut self) -> Option<usize> {
+        let last = self.stack.pop()?;
+        self.counts[last] -= 1;
+        self.too_deep = ElementCounts::default();
+        Some(last)
+    }
+}
+
+/// Returns the position of an element in [`ELEMENTS`].
+fn position(name: &str) -> Option<usize> {
+    ELEMENTS.iter().position(|element| *element == name)
+}
+
 #[derive(Default)]
 struct Writer {
     html: String,
     plain: PlainText,
-    /// Open elements of the result.
-    open: Vec<String>,
+    open: OpenElements,
     /// Open lists, with the number of the next item of a numbered list.
     lists: Vec<Option<u64>>,
     /// Addresses of the open links, and the starts of their texts.
@@ -142,9 +206,13 @@ impl Writer {
             }
             return;
         }
-        if !ELEMENTS.contains(&name) {
+        let Some(element) = position(name) else {
+            return;
+        };
+        if !VOID.contains(&name) && !self.open.open(element) {
             return;
         }
+
         self.html.extend(["<", name]);
         if name == "a" {
             let href = tag
@@ -165,9 +233,6 @@ impl Writer {
         }
         self.html.push('>');
         self.start_plain(name);
-        if !VOID.contains(&name) {
-            self.open.push(name.to_owned());
-        }
     }
 
     fn start_plain(&mut self, name: &str) {
@@ -196,16 +261,22 @@ impl Writer {
 
     /// Closes an element, and those that are open in it.
     fn end(&mut self, name: &str) {
-        if !self.open.iter().any(|open| open == name) {
+        let Some(element) = position(name) else {
+            return;
+        };
+        if !self.open.is_closed_by(element) {
             return;
         }
-        while let Some(last) = self.open.pop() {
-            self.html.extend(["</", &last, ">"]);
-            self.end_plain(&last);
-            if last == name {
-                break;
-            }
-        }
+        while self.end_last().is_some_and(|last| last != element) {}
+    }
+
+    /// Closes the innermost element.
+    fn end_last(&mut self) -> Option<usize> {
+        let last = self.open.close_last()?;
+        let name = ELEMENTS[last];
+        self.html.extend(["</", name, ">"]);
+        self.end_plain(name);
+        Some(last)
     }
 
     fn end_plain(&mut self, name: &str) {
@@ -254,7 +325,7 @@ impl Writer {
             return;
         }
         self.html.push_str(&escaped(text));
-        if self.open.iter().any(|open| open == "pre") {
+        if self.open.contains("pre") {
             self.plain.push(text);
         } else {
             self.plain.words(text);
@@ -262,10 +333,7 @@ impl Writer {
     }
 
     fn finish(mut self) -> CleanHtml {
-        while let Some(last) = self.open.pop() {
-            self.html.extend(["</", &last, ">"]);
-            self.end_plain(&last);
-        }
+        while self.end_last().is_some() {}
         CleanHtml {
             html: self.html,
             text: self.plain.finish(),
@@ -374,8 +442,37 @@ mod tests {
         );
     }
 
+    #[test]
+    fn unclosed_elements_have_a_maximum_depth() {
+        let depth = MAX_OPEN_ELEMENTS;
+        let cleaned = clean(&"<div>a".repeat(20_000)).html;
+        assert_eq!(cleaned.matches("<div>").count(), depth);
+        assert_eq!(cleaned.matches("</div>").count(), depth);
+        assert_eq!(cleaned.matches('a').count(), 20_000);
+        assert!(cleaned.len() < 22_000 + depth * 11, "{}", cleaned.len());
+    }
+
+    #[test]
+    fn end_tags_of_elements_that_are_too_deep_close_no_other_element() {
+        let outer = "<p>".repeat(MAX_OPEN_ELEMENTS);
+        let cleaned = clean(&format!("{outer}<b>a<p>b</p>c</b>d</p>e")).html;
+        let inner = cleaned.strip_prefix(&outer).unwrap();
+        assert!(inner.starts_with("abcd</p>e</p>"), "{inner}");
+        assert_eq!(clean(&cleaned).html, cleaned);
+    }
+
+    #[test]
+    fn items_of_deep_lists_have_a_maximum_indentation() {
+        let items = 2_000;
+        let html = format!("{}{}", "<ul>".repeat(200), "<li>a</li>".repeat(items));
+        let text = clean(&html).text;
+        assert_eq!(text.matches("- a").count(), items);
+        assert!(text.len() < items * 32, "{}", text.len());
+    }
+
     proptest! {
-        /// The result is a fixed point: cleaning it again changes nothing, so that it contains only what the rules permit.
+        /// The result is a fixed point: cleaning it again changes nothing, so that it contains only
+        /// what the rules permit.
         #[test]
         fn cleaned_html_stays_equal(html in "(<|>|/|a|b|p|li|svg|script|style|textarea| |=|\"|'|&|;|!--|href|x|\n|\\PC){0,60}") {
             let cleaned = clean(&html).html;

@@ -179,6 +179,13 @@ mod tests {
     }
 
     #[test]
+    fn text_of_nested_lists_has_a_linear_size() {
+        let levels = 1_000;
+        let rendered = text(&format!("{}x", "- ".repeat(levels)));
+        assert!(rendered.len() < levels * 32, "{}", rendered.len());
+    }
+
+    #[test]
     fn filled_values_are_not_markdown() {
         let name = escaped("[Ada](https://evil.io) *x*\n# y <b>");
         let page = html(&format!("Dear {name},"));

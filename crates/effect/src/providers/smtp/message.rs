@@ -6,10 +6,11 @@ use lettre::address::Envelope;
 use lettre::message::header::{ContentTransferEncoding, ContentType, HeaderName, HeaderValue};
 use lettre::message::{Attachment, Mailbox, MultiPart, SinglePart};
 use lettre::{Address, Message};
-use orlog_model::WorkItem;
+use orlog_model::Timestamp;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
+use uuid::Uuid;
 
 use super::attachment::{AttachmentRef, EmailAttachment};
 use super::{html, markdown};
@@ -80,6 +81,20 @@ impl<'de> Deserialize<'de> for OneOrMany {
     }
 }
 
+/// Sender of all emails of an upstream.
+pub(crate) struct EmailSender {
+    pub(crate) from: Mailbox,
+    /// Domain of every `Message-ID`.
+    pub(crate) domain: String,
+}
+
+/// Origin of an email: the values of its work item that determine its bytes.
+#[derive(Clone, Copy)]
+pub(crate) struct EmailOrigin {
+    pub(crate) id: Uuid,
+    pub(crate) created_at: Timestamp,
+}
+
 pub(crate) struct EmailMessage {
     pub(crate) id: String,
     pub(crate) envelope: Envelope,
@@ -139,17 +154,18 @@ impl EmailFields {
 }
 
 impl EmailContent {
-    /// Builds the email; equal items and contents result in equal bytes.
+    /// Builds the email; equal origins and contents result in equal bytes. The time grows with the size of
+    /// the email, so async code calls it on a blocking thread.
     pub(crate) fn build(
         mut self,
-        from: &Mailbox,
-        domain: &str,
-        item: &WorkItem,
+        sender: &EmailSender,
+        origin: EmailOrigin,
         enclosed: Vec<EmailAttachment>,
     ) -> Result<EmailMessage, String> {
         self.resolve_body()?;
-        let id = format!("<{}@{domain}>", item.id);
-        let millis = u64::try_from(item.created_at.as_millis()).unwrap_or_default();
+        let from = &sender.from;
+        let id = format!("<{}@{}>", origin.id, sender.domain);
+        let millis = u64::try_from(origin.created_at.as_millis()).unwrap_or_default();
         let mut builder = Message::builder()
             .from(from.clone())
             .date(SystemTime::UNIX_EPOCH + Duration::from_millis(millis))
@@ -186,7 +202,7 @@ impl EmailContent {
         let envelope = Envelope::new(Some(from.email.clone()), receivers)
             .map_err(|error| error.to_string())?;
         let builder = builder.envelope(envelope.clone());
-        let boundary = self.boundary(item, &enclosed);
+        let boundary = self.boundary(origin, &enclosed);
         let message = match (self.part(&boundary)?, enclosed.is_empty()) {
             (Part::Single(part), true) => builder.singlepart(part),
             (Part::Multi(part), true) => builder.multipart(part),
@@ -266,9 +282,9 @@ impl EmailContent {
 
     /// Returns the MIME boundary. It is equal for all attempts, and derived from all parts, so that no part
     /// contains it.
-    fn boundary(&self, item: &WorkItem, enclosed: &[EmailAttachment]) -> String {
+    fn boundary(&self, origin: EmailOrigin, enclosed: &[EmailAttachment]) -> String {
         let mut digest = Sha256::new();
-        digest.update(item.id.as_bytes());
+        digest.update(origin.id.as_bytes());
         for text in [&self.text, &self.html, &self.markdown]
             .into_iter()
             .flatten()

@@ -1,5 +1,9 @@
 //! Plain text that is written from the elements of a document.
 
+/// Maximum number of levels by which an item of a list is indented. Without a limit, a line of nested
+/// lists would have a result of quadratic size.
+const MAX_INDENTATION: usize = 8;
+
 /// Plain text: lines, gaps between blocks, items of lists, and links with their addresses.
 #[derive(Default)]
 pub(super) struct PlainText(String);
@@ -62,7 +66,8 @@ impl PlainText {
     /// Starts an item of the innermost list. A numbered list has the number of its next item.
     pub(super) fn item(&mut self, lists: &mut [Option<u64>]) {
         self.line();
-        self.0.push_str(&"  ".repeat(lists.len().saturating_sub(1)));
+        let levels = lists.len().saturating_sub(1).min(MAX_INDENTATION);
+        self.0.push_str(&"  ".repeat(levels));
         match lists.last_mut() {
             Some(Some(number)) => {
                 self.0.extend([number.to_string().as_str(), ". "]);
