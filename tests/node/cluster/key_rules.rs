@@ -241,7 +241,7 @@ async fn roll(changed: &[&str]) {
         let variables = change(key).unwrap();
         println!("{key}: {variables:?}");
         if rule_of(key).unwrap().agreement == Agreement::Equal {
-            check_rejected(&mut pods, key, variables).await;
+            check_rejected(&mut pods, key, &variables).await;
             continue;
         }
         pods.variables.extend(variables);
@@ -257,10 +257,10 @@ async fn roll(changed: &[&str]) {
 
 /// Checks that a pod with another value of an equal key does not start, and that the error names
 /// the key and both values.
-async fn check_rejected(pods: &mut Pods, key: &str, variables: Vec<(String, String)>) {
+async fn check_rejected(pods: &mut Pods, key: &str, variables: &[(String, String)]) {
     pods.stop("b").await;
     let before = pods.variables.clone();
-    pods.variables.extend(variables.clone());
+    pods.variables.extend(variables.iter().cloned());
     // Its data directory has its own copy of the immutable keys, so another pod is the one that
     // starts.
     let log = pods.start_rejected("c").await;
