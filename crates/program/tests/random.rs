@@ -403,7 +403,7 @@ impl<'a> CheckedInstance<'a> {
             RandomInput::Retry => drop(self.watch(|run, _, _| run.retry())),
             RandomInput::Skip => drop(self.watch(|run, _, _| run.skip())),
             RandomInput::Handler => {
-                drop(self.watch(|run, _, _| run.event("Stop", json!({ "by": "me" }))));
+                self.watch(|run, _, _| run.event("Stop", json!({ "by": "me" })));
             }
             RandomInput::Start => {
                 self.watch(|run, _, _| run.event("Go", json!({ "customer": "you", "items": [] })));
