@@ -17,6 +17,14 @@ pub struct RawNatsClient {
     inbox: String,
 }
 
+/// Response to a request.
+pub struct RawNatsMessage {
+    /// Subject of a response to it: the acknowledgement of a message of a consumer.
+    pub reply: Option<String>,
+    /// Body.
+    pub body: Vec<u8>,
+}
+
 impl RawNatsClient {
     /// Connects without credentials.
     ///
@@ -75,6 +83,22 @@ impl RawNatsClient {
     /// # Panics
     /// If the server does not respond.
     pub fn request(&mut self, subject: &str, body: &[u8]) -> Result<Vec<u8>, String> {
+        self.request_message(subject, body)
+            .map(|response| response.body)
+    }
+
+    /// Sends a request and returns the response.
+    ///
+    /// # Errors
+    /// As [`Self::request`].
+    ///
+    /// # Panics
+    /// If the server does not respond.
+    pub fn request_message(
+        &mut self,
+        subject: &str,
+        body: &[u8],
+    ) -> Result<RawNatsMessage, String> {
         let inbox = &self.inbox;
         let request = format!(
             "SUB {inbox} 1\r\nUNSUB 1 1\r\nPUB {subject} {inbox} {}\r\n",
@@ -90,8 +114,16 @@ impl RawNatsClient {
             let line = self.line();
             let fields: Vec<&str> = line.split_ascii_whitespace().collect();
             match fields.first().copied() {
-                Some("MSG") => return Ok(self.body(&fields)),
-                Some("HMSG") => return headed(&self.body(&fields)),
+                Some("MSG") => {
+                    let reply = (fields.len() == 5).then(|| fields[3].to_owned());
+                    let body = self.body(&fields);
+                    return Ok(RawNatsMessage { reply, body });
+                }
+                Some("HMSG") => {
+                    let reply = (fields.len() == 6).then(|| fields[3].to_owned());
+                    let body = headed(&self.body(&fields))?;
+                    return Ok(RawNatsMessage { reply, body });
+                }
                 Some("PING") => self.send("PONG\r\n"),
                 Some("-ERR") => return Err(line),
                 _ => {}

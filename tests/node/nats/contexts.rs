@@ -14,11 +14,12 @@ use orlog_testkit::nats_server::NatsServer;
 use orlog_testkit::raw_nats::RawNatsClient;
 use serde_json::{Value, json};
 
+use super::security::ACK_FORMATS;
 use crate::harness::process::{orlog, run};
 
 const LISTS: [&str; 3] = ["admins", "readers", "executors"];
 
-fn server_with_permissions(tenants: &[&str]) -> (NatsServer, String) {
+fn server_with_permissions(tenants: &[&str], settings: &str) -> (NatsServer, String) {
     let tenants: Vec<_> = tenants
         .iter()
         .map(|tenant| TenantId::new(*tenant).unwrap())
@@ -38,7 +39,10 @@ fn server_with_permissions(tenants: &[&str]) -> (NatsServer, String) {
     let config = names.iter().fold(text.clone(), |text, name| {
         text.replace(&format!("${name},"), &format!("{},", password(name)))
     });
-    (NatsServer::start_with(&config), text)
+    (
+        NatsServer::start_with(&(settings.to_owned() + &config)),
+        text,
+    )
 }
 
 fn password(name: &str) -> String {
@@ -220,7 +224,7 @@ fn operations() -> Vec<(String, &'static [&'static str])> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn each_list_permits_exactly_its_operations_on_the_bus() {
     let tenants = ["acme", "beta"];
-    let (server, text) = server_with_permissions(&tenants);
+    let (server, text) = server_with_permissions(&tenants, "");
     furnish(&server, &tenants, &text).await;
     for (subject, lists) in operations() {
         for list in LISTS {
@@ -247,6 +251,32 @@ async fn each_list_permits_exactly_its_operations_on_the_bus() {
                 "{list} {subject}"
             );
         }
+    }
+}
+
+/// Requirements: F2.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn executors_acknowledge_commands_in_both_formats() {
+    for (settings, format) in ACK_FORMATS {
+        let tenants = ["acme", "beta"];
+        let (server, text) = server_with_permissions(&tenants, settings);
+        furnish(&server, &tenants, &text).await;
+        let mut executor = login(&server, "acme-executors").with_inbox("_INBOX_acme-executors.1");
+        let command = executor
+            .request_message(&next("WORKFLOW_COMMANDS", "context-acme-media%2Ecut"), b"1")
+            .unwrap();
+        let reply = command.reply.unwrap();
+        assert!(reply.starts_with(format), "{reply}");
+
+        let mut other = login(&server, "beta-executors").with_inbox("_INBOX_beta-executors.1");
+        let stolen = other.request(&reply, b"+ACK");
+        assert!(
+            stolen
+                .as_ref()
+                .is_err_and(|error| error.contains("Permissions Violation")),
+            "{stolen:?}"
+        );
+        assert_eq!(executor.request(&reply, b"+ACK"), Ok(vec![]));
     }
 }
 

@@ -1,14 +1,16 @@
 //! Permissions: the accounts of docs/nats.md on a real server, nkeys and TLS.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use orlog::config::BusKind;
 use orlog_bus::Bus;
+use orlog_bus::effect_queue::{EffectQueue as _, JobSubscription};
 use orlog_bus::nats::{
-    ConnectError, Connection, Credentials, NatsStream, Options, StreamRetention, StreamSet,
-    StreamsConfig, TlsOptions, WORKFLOW_COMMANDS, WORKFLOW_EVENTS, apply, diff,
+    ConnectError, Connection, Credentials, NatsEffectQueue, NatsStream, Options, StreamRetention,
+    StreamSet, StreamsConfig, TlsOptions, WORKFLOW_COMMANDS, WORKFLOW_EVENTS, apply, diff,
 };
-use orlog_model::Timestamp;
+use orlog_model::{EffectName, Timestamp};
 use orlog_testkit::nats_server::NatsServer;
 use orlog_testkit::raw_nats::RawNatsClient;
 use orlog_testkit::wait::until;
@@ -17,10 +19,21 @@ use serde_json::{Value, json};
 use super::fixture::{message, subscribe, subscription, take};
 use crate::harness::node::NodeBuilder;
 
+/// Settings of the servers, and the beginning of the subjects of acknowledgements.
+pub(super) const ACK_FORMATS: [(&str, &str); 2] = [
+    ("", "$JS.ACK.WORKFLOW_COMMANDS."),
+    ("feature_flags { js_ack_fc_v2: true }\n", "$JS.ACK._."),
+];
+
 const USERS: [&str; 4] = ["operator", "saga", "effect", "mailer"];
 
 /// Starts a server with the accounts of the documentation.
 fn documented() -> NatsServer {
+    documented_with("")
+}
+
+/// Starts a server with the accounts of the documentation and more settings.
+fn documented_with(settings: &str) -> NatsServer {
     let page = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/nats.md"))
         .unwrap();
     let (_, block) = page.split_once("```conf\n").unwrap();
@@ -31,13 +44,12 @@ fn documented() -> NatsServer {
             format!("{user}-secret"),
         )
     });
-    NatsServer::start_with(
-        &passwords
-            .iter()
-            .fold(block.to_owned(), |text, (name, password)| {
-                text.replace(name, password)
-            }),
-    )
+    let accounts = passwords
+        .iter()
+        .fold(block.to_owned(), |text, (name, password)| {
+            text.replace(name, password)
+        });
+    NatsServer::start_with(&(settings.to_owned() + &accounts))
 }
 
 fn account(user: &str) -> Credentials {
@@ -219,6 +231,50 @@ async fn documented_accounts_have_least_privilege() {
             .to_string()
             .contains("cannot connect to NATS at")
     );
+}
+
+/// nats-server 2.16 uses the second format by default; earlier releases do with this flag.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn documented_accounts_acknowledge_jobs_in_both_formats() {
+    for (settings, format) in ACK_FORMATS {
+        let server = documented_with(settings);
+        let operator = connect(&server, account("operator")).await;
+        apply(&operator, &plan(), Timestamp::default())
+            .await
+            .unwrap();
+        let consumer = json!({ "stream_name": WORKFLOW_COMMANDS, "config": {
+            "durable_name": "mailer", "ack_policy": "explicit", "filter_subjects": ["tenant.*.effect.mail%2Esend.*"],
+        } });
+        wire(&server, "operator").jetstream("CONSUMER.CREATE.WORKFLOW_COMMANDS.mailer", &consumer);
+        for subject in ["tenant.a.effect.mail%2Esend.1", "tenant.a.effect.pay.1"] {
+            check_stored(&server, "saga", subject);
+        }
+
+        let command = wire(&server, "mailer")
+            .request_message("$JS.API.CONSUMER.MSG.NEXT.WORKFLOW_COMMANDS.mailer", b"1")
+            .unwrap();
+        let reply = command.reply.unwrap();
+        assert!(reply.starts_with(format), "{reply}");
+        assert_eq!(wire(&server, "mailer").request(&reply, b"+ACK"), Ok(vec![]));
+
+        let queue = NatsEffectQueue::new(connect(&server, account("effect")).await);
+        let mut jobs = queue
+            .subscribe_jobs(JobSubscription {
+                effect: EffectName::new("pay").unwrap(),
+                tenants: None,
+                ack_wait: Duration::from_secs(30),
+            })
+            .await
+            .unwrap();
+        let job = jobs.next(1).await.remove(0);
+        job.ack.ack().await;
+        until("the acknowledgement", async || {
+            let info = wire(&server, "effect")
+                .jetstream("CONSUMER.INFO.WORKFLOW_COMMANDS.effect-pay", &json!({}));
+            (info["num_ack_pending"] == 0 && info["ack_floor"]["stream_seq"] == 2).then_some(())
+        })
+        .await;
+    }
 }
 
 /// Requirements: F6.
