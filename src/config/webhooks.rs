@@ -198,6 +198,19 @@ impl WebhookSignatureConfig {
 }
 
 impl WebhookConfig {
+    /// Returns whether the signature covers neither a header nor a time, so that a recorded request stays valid with other
+    /// headers.
+    pub(crate) fn signs_body_only(&self) -> bool {
+        match self.scheme {
+            WebhookScheme::Github => true,
+            WebhookScheme::HmacSha256 => self
+                .signature
+                .as_ref()
+                .is_some_and(|format| format.timestamp_header.is_none()),
+            WebhookScheme::Stripe | WebhookScheme::StandardWebhooks | WebhookScheme::Token => false,
+        }
+    }
+
     /// Compiles the templates.
     ///
     /// # Errors

@@ -24,7 +24,7 @@ use crate::api::request_info::{RequestId, WEBHOOK_ROUTE};
 use crate::api::{audit_guard, authorize, body, tenant_storage};
 use crate::auth::Caller;
 use crate::events::api::takes_work;
-use mapping::MappingError;
+use mapping::{MappingError, ReceivedBody};
 use signature::SignatureError;
 
 const FORM: &str = "application/x-www-form-urlencoded";
@@ -137,7 +137,11 @@ async fn accept(
     let now = api.app.clock.now();
     let mapped = move |bytes: &[u8]| -> Result<Event, Problem> {
         let value = parse(&headers, bytes)?;
-        let mut event = mapping::event(&webhook, &headers, &value, now)?;
+        let received = ReceivedBody {
+            bytes,
+            value: &value,
+        };
+        let mut event = mapping::event(&webhook, &headers, received, now)?;
         event.trace = request_trace(&headers);
         Ok(event)
     };

@@ -5,6 +5,7 @@ use orlog_bus::codec::{self, DecodeDefaults, DecodeError};
 use orlog_model::{Event, Timestamp};
 use orlog_program::MessageTemplate;
 use serde_json::{Map, Value, json};
+use sha2::{Digest as _, Sha256};
 
 use super::super::Webhook;
 use crate::config::WebhookScheme;
@@ -18,14 +19,22 @@ pub(super) struct MappingError {
     reason: String,
 }
 
+/// Body of a request: as it was signed, and parsed.
+#[derive(Clone, Copy)]
+pub(super) struct ReceivedBody<'a> {
+    pub(super) bytes: &'a [u8],
+    pub(super) value: &'a Value,
+}
+
 /// Returns the event of a request. Its id derives from the webhook and the delivery id, so that a repetition is a
 /// duplicate.
 pub(super) fn event(
     webhook: &Webhook,
     headers: &HeaderMap,
-    body: &Value,
+    received: ReceivedBody<'_>,
     now: Timestamp,
 ) -> Result<Event, MappingError> {
+    let body = received.value;
     let (name, templates) = (webhook.name.as_str(), &webhook.templates);
     let headers = Value::Object(readable(webhook, headers));
     let error = |key, reason| MappingError {
@@ -47,7 +56,11 @@ pub(super) fn event(
         Some(template) => text(value(key, template)?).map_err(|reason| error(key, reason)),
         None => Ok(None),
     };
-    let delivery = required("id", &templates.id)?;
+    let mut delivery = required("id", &templates.id)?;
+    if webhook.config.signs_body_only() {
+        // A recorded request stays valid with other headers.
+        delivery = id_in_body(&templates.id, body).unwrap_or_else(|| digest(received.bytes));
+    }
     let event = json!({
         "specversion": "1.0",
         "id": format!("webhook:{name}:{delivery}"),
@@ -63,6 +76,18 @@ pub(super) fn event(
     };
     codec::from_structured(&event, &defaults)
         .map_err(|invalid| error(key_of(&invalid), invalid.to_string()))
+}
+
+/// Returns the delivery id if it depends on the signed body only.
+fn id_in_body(template: &MessageTemplate, body: &Value) -> Option<String> {
+    let without_headers = template.evaluate(body, &json!({})).ok()?;
+    text(without_headers).ok().flatten()
+}
+
+/// Returns the id of a delivery whose signature covers nothing but its body. It does not depend on the secret, which can be
+/// replaced between two attempts.
+fn digest(body: &[u8]) -> String {
+    format!("sha256:{}", hex::encode(Sha256::digest(body)))
 }
 
 /// Returns the headers that expressions read, by name in lower case. Credentials are not among them.

@@ -234,7 +234,11 @@ async fn webhook_acts_for_its_configured_tenant() {
     let accepted = github(&node, "72d3162e", &json!({ "order": "o-1" }))
         .await
         .ok();
-    assert_eq!(accepted["id"], "webhook:github:72d3162e");
+    let digest = "webhook:github:sha256:";
+    assert!(
+        accepted["id"].as_str().unwrap().starts_with(digest),
+        "{accepted}"
+    );
     node.until("acme", "/v1/sagas/order/o-1", |_| true).await;
     assert_eq!(orders(&node, "").await, [""; 0]);
 
@@ -253,6 +257,22 @@ async fn webhook_acts_for_its_configured_tenant() {
         [""; 0],
         "the sender does not select the tenant"
     );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn recorded_delivery_with_another_unsigned_id_is_a_duplicate() {
+    let secrets = Secrets::new();
+    let node = secrets.node().await;
+    let body = json!({ "order": "o-1" });
+    let first = github(&node, "72d3162e", &body).await.ok();
+    let replayed = github(&node, "00000000", &body).await.ok();
+    assert_eq!(
+        (&replayed["id"], &replayed["duplicate"]),
+        (&first["id"], &json!(true)),
+        "{replayed}"
+    );
+    let other = github(&node, "72d3162e", &json!({ "order": "o-2" })).await;
+    assert_eq!(other.ok()["duplicate"], false, "another signed body");
 }
 
 #[tokio::test(flavor = "multi_thread")]
