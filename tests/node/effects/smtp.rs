@@ -270,6 +270,33 @@ async fn sanitized_mail_has_harmless_html_and_plain_text() {
 }
 
 #[tokio::test]
+async fn mail_of_a_template_is_sanitized_if_its_arguments_require_it() {
+    let server = open().await;
+    let effect = "[effects.\"mail.send\"]\nto = \"{to}\"\nsubject = \"Hi\"\nhtml = \"{body}\"";
+    let upstream = upstream(&server, effect);
+    let mail = |sanitize: Value| {
+        let body = "<p>Hi</p><script>x</script>";
+        json!({ "to": "a@x.io", "body": body, "sanitize": sanitize })
+    };
+    for sanitize in [json!(true), json!(false), Value::Null] {
+        perform(&upstream, mail(sanitize)).await.unwrap();
+    }
+    let mails = server.mails();
+    let has_script =
+        |mail: &ReceivedMail| String::from_utf8_lossy(&mail.bytes).contains("<script>");
+    let found: Vec<_> = mails.iter().map(has_script).collect();
+    assert_eq!(found, [false, true, true]);
+    assert_eq!(read(&mails[0]).body_text(0).unwrap().trim_end(), "Hi");
+
+    let invalid = perform(&upstream, mail(json!("yes"))).await;
+    let message = format!("{invalid:?}");
+    assert!(
+        invalid.is_err() && message.contains("sanitize"),
+        "{message}"
+    );
+}
+
+#[tokio::test]
 async fn payload_cannot_inject_headers() {
     let server = open().await;
     let upstream = free(&server, "");

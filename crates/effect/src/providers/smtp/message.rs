@@ -149,6 +149,10 @@ impl EmailFields {
             })?;
             fields.insert(name.to_owned(), Value::String(text));
         }
+        // The author of a value can be another one than that of the template.
+        if let Some(sanitize) = scope.payload.get("sanitize").filter(|it| !it.is_null()) {
+            fields.insert("sanitize".to_owned(), sanitize.clone());
+        }
         Ok(fields)
     }
 }
