@@ -47,6 +47,15 @@ pub(crate) fn raise_limit() {
     }
 }
 
+/// Keeps the descriptors that this process inherited from the programs that it starts: helpers of scripts, and commands of
+/// secrets.
+#[cfg(feature = "script")]
+pub(crate) fn close_on_exec() {
+    if let Err(error) = orlog_effect::script::close_on_exec() {
+        tracing::warn!(%error, "inherited descriptors cannot be closed before a program starts");
+    }
+}
+
 /// Returns the maximum number of connections: the configured one, or less if the limit of open files requires it.
 ///
 /// # Errors

@@ -40,6 +40,8 @@ pub(crate) async fn serve(
     let telemetry = telemetry::start(&config)?;
     let mut signals = Signals::new()?;
     descriptors::raise_limit();
+    #[cfg(feature = "script")]
+    descriptors::close_on_exec();
     descriptors::max_connections(&config)
         .map_err(|error| CommandError::failed(error.to_string()))?;
     let listener = TcpListener::bind(config.listen).await.map_err(|error| {

@@ -4,6 +4,7 @@ mod bounds;
 mod docs;
 mod media;
 
+use std::os::fd::AsRawFd as _;
 use std::path::Path;
 use std::time::Duration;
 
@@ -172,6 +173,24 @@ async fn nonzero_exit_fails_with_code_and_last_stderr_line() {
         perform(&upstream, &job("sh", 1, "", &json!({ "script": 7 }))).await,
         "invalid_payload",
     );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn job_receives_no_descriptor_that_a_parent_left_open() {
+    require("python3");
+    let secret = tempfile::tempfile().unwrap();
+    // As a library that is written in C opens it, above the descriptors of the interpreter.
+    let inherited = rustix::io::fcntl_dupfd_cloexec(&secret, 200).unwrap();
+    rustix::io::fcntl_setfd(&inherited, rustix::io::FdFlags::empty()).unwrap();
+    let script = format!(
+        "import json, os\ntry:\n  os.fstat({})\n  print(json.dumps(True))\nexcept OSError:\n  print(json.dumps(False))",
+        inherited.as_raw_fd()
+    );
+    for isolation in ["best_effort", "none"] {
+        let upstream = upstream(&json!({ "isolation": isolation }));
+        let done = perform(&upstream, &job("python", 1, &script, &json!({}))).await;
+        assert_eq!(done.unwrap().payload, json!(false), "{isolation}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -12,6 +12,7 @@
 //! multi-threaded program is not.
 
 mod config;
+mod descriptors;
 mod job;
 mod mounts;
 mod namespaces;
@@ -32,6 +33,7 @@ use orlog_model::{Effect, InstanceKey, TraceParent, WorkItem};
 use serde::{Deserialize, Serialize};
 
 pub use config::{ScriptConfig, ScriptEffectConfig};
+pub use descriptors::close_on_exec;
 pub use spec::{Isolation, ResourceLimits};
 
 use crate::job_logs::JobLogs;
@@ -208,11 +210,14 @@ impl ScriptProvider {
 /// `main` of a program in which Orlog runs scripts.
 #[must_use]
 pub fn run_if_helper() -> Option<ExitCode> {
-    match std::env::args_os().nth(1)?.to_str()? {
-        SUPERVISE_COMMAND => Some(supervisor::run()),
-        NAMESPACES_COMMAND => Some(namespaces::run()),
-        INIT_COMMAND => Some(namespaces::run_first()),
-        SANDBOX_COMMAND => Some(sandbox::run()),
-        _ => None,
-    }
+    let run = match std::env::args_os().nth(1)?.to_str()? {
+        SUPERVISE_COMMAND => supervisor::run,
+        NAMESPACES_COMMAND => namespaces::run,
+        INIT_COMMAND => namespaces::run_first,
+        SANDBOX_COMMAND => sandbox::run,
+        _ => return None,
+    };
+    // The sandbox fails if this is not possible.
+    close_on_exec().ok();
+    Some(run())
 }

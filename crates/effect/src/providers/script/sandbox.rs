@@ -19,6 +19,7 @@ use rustix::process::{
 };
 use seccompiler::SeccompAction;
 
+use super::descriptors::close_on_exec;
 use super::spec::{
     self, FAILED, IN_NAMESPACES, Isolation, NO_COMMAND, ResourceLimits, SandboxSpec,
 };
@@ -95,6 +96,12 @@ fn confine(input: File) -> String {
     };
     if let Err(error) = limit(confined.limits, others) {
         return format!("cannot set a resource limit: {error}");
+    }
+    // Also without isolation: a descriptor that a parent left open is no right of the job.
+    if let Err(error) = close_on_exec()
+        && confined.isolation == Isolation::Required
+    {
+        return format!("cannot close inherited descriptors: {error}");
     }
     let error = command.exec();
     let path = confined
