@@ -14,6 +14,17 @@ const MIN_QUOTED: usize = 3;
 /// Names of encoded bytes, whose content cannot be inspected.
 const BYTES: [&str; 2] = ["base64", "hex"];
 
+/// Fields of stored rows with texts, which may quote values of an instance.
+const TEXTS: [&str; 7] = [
+    "message",
+    "note",
+    "reason",
+    "reference",
+    "response",
+    "text",
+    "title",
+];
+
 /// Configuration of `[redact]`: the fields to redact.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -137,13 +148,13 @@ impl Redaction {
         hidden
     }
 
-    /// Redacts a stored row: also its texts, which may quote the hidden values.
+    /// Redacts a stored row. If any rule exists, texts that may quote a hidden value are hidden completely: a caller who
+    /// writes a guess into the row must not learn from its absence that it is the hidden value.
     #[must_use]
     pub fn redact_row(&self, row: Value) -> Value {
-        let hidden = self.hidden_values([&row]);
         let mut row = self.redact(row);
         if self.is_active() {
-            hidden.remove_from_texts(&mut row);
+            hide_texts(&mut row);
         }
         row
     }
@@ -198,6 +209,23 @@ impl Redaction {
                 .for_each(|item| self.walk(item, path, hide)),
             Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
         }
+    }
+}
+
+/// Hides the fields of a row that contain texts.
+fn hide_texts(value: &mut Value) {
+    match value {
+        Value::Object(fields) => {
+            for (name, value) in fields {
+                if !TEXTS.contains(&name.as_str()) {
+                    hide_texts(value);
+                } else if !value.is_null() {
+                    *value = Value::from(HIDDEN);
+                }
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(hide_texts),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
     }
 }
 
@@ -260,6 +288,28 @@ mod tests {
             .unwrap_err()
             .to_string();
         assert!(error.contains("invalid field path"), "{error}");
+    }
+
+    #[test]
+    fn row_does_not_show_whether_a_guess_is_the_hidden_value() {
+        let redact: Redaction = serde_json::from_value(json!({ "fields": ["pin"] })).unwrap();
+        let row = |guess: &str| {
+            let vars = json!({ "pin": "4711", "guess": guess });
+            let failure = json!({ "code": "denied", "message": guess });
+            redact
+                .redact_row(json!({ "state": { "vars": vars }, "failure": failure, "note": null }))
+        };
+        for guess in ["4711", "4712"] {
+            let vars = json!({ "pin": HIDDEN, "guess": guess });
+            let failure = json!({ "code": "denied", "message": HIDDEN });
+            let shown = json!({ "state": { "vars": vars }, "failure": failure, "note": null });
+            assert_eq!(row(guess), shown, "the guess is not compared");
+        }
+        let unchanged = json!({ "message": "4711" });
+        assert_eq!(
+            Redaction::default().redact_row(unchanged.clone()),
+            unchanged
+        );
     }
 
     #[test]
