@@ -3,15 +3,20 @@
 //! configuration allows others.
 
 use axum::extract::Request;
-use axum::http::Method;
+use axum::http::{HeaderName, HeaderValue, Method};
 use orlog_bus::membership::Pod;
+use subtle::ConstantTimeEq as _;
 
 use super::problem::{Code, Problem};
-use super::request_info::FORWARDED_BY;
+use super::request_info::{FORWARDED_BY, is_granted};
 use crate::app::App;
 use crate::config::{ClusterConfig, is_loopback_url};
 use crate::tls::NodeTls;
 use crate::tls::pods::{self, PodCertificate};
+
+/// Header of a request between pods without TLS: the token of the receiver, its incarnation in the lease bucket. Only pods
+/// read the bucket.
+const POD_TOKEN: HeaderName = HeaderName::from_static("x-orlog-pod-token");
 
 /// Client for requests to other pods.
 #[derive(Clone)]
@@ -83,16 +88,23 @@ impl PodClient {
         if !cluster.allow_plaintext && !is_loopback_url(&pod.url) {
             return Err(Error::Forbidden(pod.url.clone()));
         }
-        Ok(self.plaintext.request(method, url))
+        let request = self.plaintext.request(method, url);
+        Ok(request.header(POD_TOKEN, pod.incarnation.to_string()))
     }
 }
 
-/// Rejects a forwarded request of a client that is not the pod that it names. Without TLS, pods have no identity.
-pub(crate) fn check_sender(app: &App, request: &Request) -> Result<(), Problem> {
+/// Checks that a pod sent a forwarded request. With TLS, a request of a client that is not the pod that it names is
+/// rejected. Without TLS, the header is removed unless the sender knows the token of this pod: the request is that of a
+/// client.
+pub(crate) fn check_sender(app: &App, request: &mut Request) -> Result<(), Problem> {
+    let token = request.headers_mut().remove(POD_TOKEN);
     let Some(name) = request.headers().get(FORWARDED_BY) else {
         return Ok(());
     };
     let Some(trust) = app.services.keys.tls.as_ref().and_then(|tls| tls.pods()) else {
+        if !knows_token(app, token.as_ref()) && !is_granted(request.headers()) {
+            request.headers_mut().remove(FORWARDED_BY);
+        }
         return Ok(());
     };
     let certificate = request.extensions().get::<PodCertificate>();
@@ -104,6 +116,15 @@ pub(crate) fn check_sender(app: &App, request: &Request) -> Result<(), Problem> 
         "{FORWARDED_BY} requires the client certificate of a pod; only pods send this header"
     );
     Err(Problem::new(Code::UnverifiedPod, detail))
+}
+
+/// Returns whether the sender of a request has read the record of this pod in the lease bucket.
+fn knows_token(app: &App, token: Option<&HeaderValue>) -> bool {
+    let (Some(cluster), Some(token)) = (&app.routing.cluster, token) else {
+        return false;
+    };
+    let own = cluster.incarnation().to_string();
+    token.as_bytes().ct_eq(own.as_bytes()).into()
 }
 
 #[cfg(test)]

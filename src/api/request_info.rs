@@ -3,10 +3,12 @@
 use std::net::SocketAddr;
 
 use axum::extract::Request;
-use axum::http::{HeaderName, HeaderValue};
+use axum::http::{HeaderMap, HeaderName, HeaderValue};
 
 /// Header with the forwarding pod; a forwarded request is not forwarded again.
 pub(crate) const FORWARDED_BY: HeaderName = HeaderName::from_static("x-orlog-forwarded-by");
+/// Header of a forwarded request: the grant of the pod that verified the signature.
+pub(crate) const GRANT: HeaderName = HeaderName::from_static("x-orlog-grant");
 /// Label of an unknown route.
 pub(crate) const NO_ROUTE: &str = "none";
 
@@ -26,6 +28,11 @@ pub(crate) struct PeerAddress(pub(crate) SocketAddr);
 /// Mark of a request that another node sent over NATS: no browser can send it, and it has no connection.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct OverNats;
+
+/// Returns whether a request has a grant, which is verified before its caller has any right.
+pub(crate) fn is_granted(headers: &HeaderMap) -> bool {
+    headers.contains_key(GRANT) && headers.contains_key(FORWARDED_BY)
+}
 
 /// Returns whether another node sent a request over NATS.
 pub(crate) fn is_over_nats(request: &Request) -> bool {

@@ -6,7 +6,7 @@
 use axum::body::{Body, HttpBody as _};
 use axum::extract::Request;
 use axum::http::uri::Authority;
-use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, Uri, header};
+use axum::http::{HeaderMap, HeaderValue, Method, Uri, header};
 use futures::{StreamExt as _, stream};
 use orlog_signature::{
     CONTENT_DIGEST, ContentDigest, KeyId, RequestSignature, RequestTarget, SIGNATURE,
@@ -15,11 +15,8 @@ use orlog_signature::{
 
 use super::context::ApiState;
 use super::problem::Problem;
-use super::request_info::FORWARDED_BY;
+use super::request_info::{GRANT, is_granted};
 use crate::auth::{AuthError, Caller, SignatureRejection, SignedCaller};
-
-/// Header of a forwarded request: the grant of the pod that verified the signature.
-const GRANT: HeaderName = HeaderName::from_static("x-orlog-grant");
 
 /// Error at the end of a body that is not the signed one.
 #[derive(Debug, thiserror::Error)]
@@ -129,10 +126,6 @@ pub(super) fn digest_problem(api: &ApiState, error: &axum::Error) -> Option<Prob
         cause = error.source();
     }
     None
-}
-
-fn is_granted(headers: &HeaderMap) -> bool {
-    headers.contains_key(GRANT) && headers.contains_key(FORWARDED_BY)
 }
 
 /// Returns the target of a request. Its authority is the one that `origin.rs` has checked.

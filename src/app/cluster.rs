@@ -19,6 +19,7 @@ use orlog_bus::nats::{Connection, LeaseOptions, Leases};
 use serde::Serialize;
 use tokio::sync::{Mutex, watch};
 use tokio::task::JoinHandle;
+use uuid::Uuid;
 
 use super::transport::with_startup_retry;
 use crate::config::Config;
@@ -82,6 +83,7 @@ impl ShardObstacles {
 pub(crate) struct Cluster {
     membership: Arc<dyn Membership>,
     name: String,
+    incarnation: Uuid,
     /// Ids of the keys of the node.
     own_keys: Vec<String>,
     shards: u16,
@@ -112,7 +114,7 @@ impl Cluster {
         let (status_sender, status) = watch::channel(ControllerStatus::default());
         let me = me(config, node_keys);
         tokio::spawn(node_keys::report(me.clone(), membership.view()));
-        let own_keys = me.node_keys.clone();
+        let (own_keys, incarnation) = (me.node_keys.clone(), me.incarnation);
         let shard_controller =
             ShardController::new(host, Arc::clone(&membership), me, ordered, status_sender);
         let shard_controller = tokio::spawn(shard_controller.run());
@@ -124,12 +126,18 @@ impl Cluster {
         Ok(Self {
             membership,
             name,
+            incarnation,
             own_keys,
             shards,
             orders,
             status,
             keeper: shard_controller,
         })
+    }
+
+    /// Returns the random id of this process, which only the lease bucket contains.
+    pub(crate) fn incarnation(&self) -> Uuid {
+        self.incarnation
     }
 
     /// Returns the owner of a shard, as far as this pod has received it.
@@ -222,7 +230,7 @@ fn me(config: &Config, node_keys: Vec<String>) -> Pod {
         .url(config.listen, config.http.tls.is_enabled());
     Pod {
         name: config.node_name(),
-        incarnation: uuid::Uuid::new_v4(),
+        incarnation: Uuid::new_v4(),
         url,
         draining: false,
         node_keys,

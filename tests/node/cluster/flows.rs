@@ -155,23 +155,28 @@ async fn stream_of_lines_continues_over_a_takeover_without_gap_and_repetition() 
             post(&pods, "a", "/v1/flows", &flow).await
         })
         .await;
-        // The pod whose own jobs include that of the flow owns its shard.
-        let has_job = async |pod: &str| {
+        // A stream is not forwarded: only the owner of the shard asks for the rest of the handshake.
+        let owns_shard = async |pod: &str| {
             let request = pods
-                .ask(pod, "GET", "/v1/flows/f-1/lines")
-                .header("x-tenant-id", TENANT);
-            let forwarded = request
-                .header("x-orlog-forwarded-by", "test")
-                .send()
-                .await
-                .unwrap();
-            forwarded.status().is_success()
+                .ask(pod, "GET", "/v1/work/exchange")
+                .header("x-tenant-id", TENANT)
+                .header("connection", "upgrade")
+                .header("upgrade", "websocket");
+            request.send().await.unwrap().status() != 503
         };
-        let (owner, other) = if has_job("a").await {
+        let (owner, other) = if owns_shard("a").await {
             ("a", "b")
         } else {
             ("b", "a")
         };
+        assert!(!owns_shard(other).await);
+        // A client cannot pretend that another pod has forwarded its request.
+        let pretended = pods
+            .ask(other, "GET", "/v1/flows/f-1/lines")
+            .header("x-tenant-id", TENANT)
+            .header("x-orlog-forwarded-by", owner)
+            .send();
+        assert!(pretended.await.unwrap().status().is_success());
         let request = pods
             .ask(other, "GET", "/v1/flows/f-1/lines")
             .header("x-tenant-id", TENANT);
