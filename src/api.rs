@@ -37,6 +37,7 @@ pub(crate) mod request_info;
 pub(crate) mod request_metrics;
 pub(crate) mod security_headers;
 pub(crate) mod serve;
+mod signed_node;
 pub(crate) mod signed_request;
 pub(crate) mod tenant_storage;
 pub(crate) mod ui;

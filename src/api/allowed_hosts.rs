@@ -9,16 +9,26 @@ use crate::config::{Config, HostPattern};
 pub(crate) struct AllowedHosts {
     configured: Vec<HostPattern>,
     advertised: Option<String>,
+    advertised_port: Option<u16>,
 }
 
 impl AllowedHosts {
     pub(crate) fn new(config: &Config) -> Self {
         let advertised = config.cluster.advertise_url.parse::<Uri>().ok();
+        let advertised_port = advertised.as_ref().and_then(Uri::port_u16);
         let advertised = advertised.and_then(|url| url.host().map(str::to_ascii_lowercase));
         Self {
             configured: config.http.allowed_hosts.clone(),
             advertised,
+            advertised_port,
         }
+    }
+
+    /// Returns whether an authority is the address of this node in the configuration.
+    pub(crate) fn is_configured(&self, host: &str, port: Option<u16>) -> bool {
+        let is_advertised =
+            self.advertised.as_deref() == Some(host) && self.advertised_port == port;
+        is_advertised || self.names(host)
     }
 
     /// Returns whether a host names this node. No page controls an IP address or a loopback name.

@@ -276,6 +276,7 @@ impl From<AuthError> for Problem {
                 SignatureRejection::Unreadable(_)
                 | SignatureRejection::NotAuthentic(_)
                 | SignatureRejection::Digest
+                | SignatureRejection::Node(_)
                 | SignatureRejection::Grant => Code::InvalidRequestSignature,
             },
             AuthError::Unavailable(_) => Code::Unavailable,

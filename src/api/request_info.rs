@@ -25,6 +25,10 @@ pub(crate) struct RequestId(pub(crate) HeaderValue);
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PeerAddress(pub(crate) SocketAddr);
 
+/// Address of this node to which the client is connected.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LocalAddress(pub(crate) SocketAddr);
+
 /// Mark of a request that another node sent over NATS: no browser can send it, and it has no connection.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct OverNats;

@@ -27,7 +27,7 @@ use tokio_rustls::TlsAcceptor;
 
 use super::connections::{ConnectionLimits, Connections, Place, UpgradedConnection};
 use super::problem::{Code, Problem};
-use super::request_info::PeerAddress;
+use super::request_info::{LocalAddress, PeerAddress};
 use crate::tls::pods::PodCertificate;
 use crate::tls::{Certificates, NodeTls};
 
@@ -83,6 +83,8 @@ pub(crate) async fn serve(
             service: service.clone(),
             place: Arc::new(place),
             peer,
+            // An error means that the connection has ended.
+            local: stream.local_addr().unwrap_or(address),
         };
         let stream = with_write_timeout(stream);
         let (tls, stopped) = (
@@ -113,6 +115,7 @@ struct Connection {
     service: TowerToHyperService<Router>,
     place: Arc<Place>,
     peer: SocketAddr,
+    local: SocketAddr,
 }
 
 impl Connection {
@@ -162,11 +165,13 @@ impl Connection {
             service,
             place,
             peer,
+            local,
         } = self;
         let of_upgrades = stopped.clone();
         let is_reserved = place.is_reserved();
         let service = service_fn(move |mut request: Request<Incoming>| {
             request.extensions_mut().insert(PeerAddress(peer));
+            request.extensions_mut().insert(LocalAddress(local));
             if let Some(pod) = &pod {
                 request.extensions_mut().insert(pod.clone());
             }

@@ -16,6 +16,7 @@ use orlog_signature::{
 use super::context::ApiState;
 use super::problem::Problem;
 use super::request_info::{GRANT, is_granted};
+use super::signed_node;
 use crate::auth::{AuthError, Caller, SignatureRejection, SignedCaller};
 
 /// Error at the end of a body that is not the signed one.
@@ -68,6 +69,11 @@ pub(super) async fn verify(
     else {
         return Ok(None);
     };
+    if !is_granted(headers)
+        && let Err(reason) = signed_node::check(api, request)
+    {
+        return Err(signed.reject(SignatureRejection::Node(reason)).into());
+    }
     if let Some(digest) = digest {
         let body = std::mem::take(request.body_mut());
         *request.body_mut() = checked(body, digest);

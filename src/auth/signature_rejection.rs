@@ -22,19 +22,22 @@ pub enum SignatureRejection {
     Replayed,
     /// The body is not the signed one.
     Digest,
+    /// The request is signed for another node, or for an address that is not that of this node alone.
+    Node(String),
     /// The grant of a forwarded request is unknown, used, or for another request.
     Grant,
 }
 
 impl SignatureRejection {
     /// Names of all reasons in metrics.
-    pub(super) const REASONS: [&'static str; 7] = [
+    pub(super) const REASONS: [&'static str; 8] = [
         "unreadable",
         "not_authentic",
         "invalid_key",
         "time",
         "replayed",
         "digest",
+        "node",
         "grant",
     ];
 
@@ -47,6 +50,7 @@ impl SignatureRejection {
             SignatureRejection::Time(..) | SignatureRejection::BeforeStart(_) => "time",
             SignatureRejection::Replayed => "replayed",
             SignatureRejection::Digest => "digest",
+            SignatureRejection::Node(_) => "node",
             SignatureRejection::Grant => "grant",
         }
     }
@@ -76,6 +80,7 @@ impl fmt::Display for SignatureRejection {
             SignatureRejection::Digest => {
                 f.write_str("the body does not have the signed digest; it was changed after it was signed")
             }
+            SignatureRejection::Node(reason) => f.write_str(reason),
             SignatureRejection::Grant => f.write_str(
                 "the forwarded request has no valid grant of the pod that received it; send the request again",
             ),

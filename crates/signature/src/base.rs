@@ -8,12 +8,16 @@ use crate::CONTENT_DIGEST;
 /// Components of the target, which every signature covers.
 pub(crate) const TARGET_COMPONENTS: [&str; 4] = ["@method", "@authority", "@path", "@query"];
 
+/// Header with the name of the node for which a request is signed. An IP address and a loopback name can lead to several nodes.
+pub const NODE_HEADER: &str = "x-orlog-node";
+
 /// Headers that change the effect of a request, in addition to those of CloudEvents (`ce-…`).
-const SIGNED_HEADERS: [&str; 5] = [
+const SIGNED_HEADERS: [&str; 6] = [
     CONTENT_DIGEST,
     "content-type",
     "idempotency-key",
     "if-match",
+    NODE_HEADER,
     "x-tenant-id",
 ];
 

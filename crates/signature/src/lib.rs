@@ -14,7 +14,7 @@ mod read;
 mod sign;
 mod time;
 
-pub use base::{RequestTarget, fingerprint, is_signed_header};
+pub use base::{NODE_HEADER, RequestTarget, fingerprint, is_signed_header};
 pub use digest::ContentDigest;
 pub use event::{EVENT_SIGNATURE, EventMessage, EventSignature, EventSignatureError};
 pub use key::{KeyError, KeyId, PublicKey, SigningKey};

@@ -9,7 +9,7 @@ use orlog_testkit::wait::within;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::harness::http::{HttpResponse, client};
+use crate::harness::http::{self, HttpResponse, client};
 use crate::harness::node::{Node, NodeBuilder};
 use crate::signer::{Draft, Signer};
 
@@ -229,6 +229,50 @@ async fn changed_request_and_unknown_key_are_rejected_with_the_same_message() {
     .await
     .ok();
     assert_eq!(found["items"], json!([]), "no request had an effect");
+}
+
+/// Requirements: F1.
+#[tokio::test(flavor = "multi_thread")]
+async fn signature_for_an_address_of_several_nodes_needs_the_name_of_the_node() {
+    let ada = Signer::new();
+    let node = restarted(&ada).await;
+    let url = node.serve().await;
+    let own = url.strip_prefix("http://").unwrap().to_owned();
+    let name = node.app.config.identity_name().unwrap().to_string();
+    let sender = client();
+    let ask = async |host: &str, name: Option<&str>| {
+        let mut draft = list().header("host", host);
+        if let Some(name) = name {
+            draft = draft.header("x-orlog-node", name);
+        }
+        let draft = ada.sign(draft);
+        let headers: Vec<_> = draft
+            .headers
+            .iter()
+            .map(|(name, value)| (name.as_str(), value.to_str().unwrap()))
+            .collect();
+        http::send(
+            &sender,
+            "GET",
+            format!("{url}{}", draft.path),
+            &headers,
+            None,
+        )
+        .await
+    };
+
+    ask(&own, None).await.ok();
+    ask("10.1.2.3:7070", Some(&name)).await.ok();
+    for (host, name) in [
+        ("127.0.0.1:1", None),
+        ("localhost:1", None),
+        ("10.1.2.3:7070", None),
+        (own.as_str(), Some("another-node")),
+    ] {
+        let detail = ask(host, name).await.rejected(401, "OR0073");
+        assert!(detail.contains("x-orlog-node"), "{host} {name:?}: {detail}");
+    }
+    assert_eq!(rejections(&node, "node").await, 4);
 }
 
 /// Requirements: F1.
