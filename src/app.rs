@@ -40,6 +40,7 @@ use crate::clock::SystemClock;
 use crate::config::{Config, ConfigSource};
 use crate::dead_letters;
 use crate::definitions::change::DefinitionLocks;
+use crate::definitions::closed::VisibleDefinitions;
 use crate::definitions::{DefinitionSet, initial};
 use crate::doctor::check::CheckResult;
 use crate::doctor::diagnostics::NodeParts;
@@ -321,6 +322,15 @@ impl App {
     /// Checks the components of the running node. Blocks.
     #[must_use]
     pub fn diagnostics(&self, last_sequence: Option<u64>) -> Vec<CheckResult> {
+        self.diagnostics_for(&VisibleDefinitions::all(&self.programs), last_sequence)
+    }
+
+    /// Checks the components for a caller who may know these definitions. Blocks.
+    pub(crate) fn diagnostics_for(
+        &self,
+        definitions: &VisibleDefinitions,
+        last_sequence: Option<u64>,
+    ) -> Vec<CheckResult> {
         let parts = NodeParts {
             config: &self.config,
             runtime: &self.runtime,
@@ -330,6 +340,7 @@ impl App {
             trend: self.services.trends.read(),
             limits: self.services.diagnosis,
             now: self.clock.now(),
+            definitions,
         };
         parts.diagnose(last_sequence)
     }

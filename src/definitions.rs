@@ -16,6 +16,7 @@ pub(crate) mod api;
 pub(crate) mod availability;
 pub mod change;
 pub(crate) mod cli;
+pub(crate) mod closed;
 pub mod deploy;
 mod duplicates;
 pub(crate) mod files;

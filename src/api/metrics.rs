@@ -14,6 +14,7 @@ mod types;
 use std::sync::PoisonError;
 use std::time::Duration;
 
+use axum::Extension;
 use axum::http::{HeaderMap, header};
 use axum::response::{IntoResponse, Response};
 use orlog_actors::MetricSink as _;
@@ -22,6 +23,7 @@ use super::context::ApiState;
 use super::health;
 use super::problem::Problem;
 use crate::app::App;
+use crate::auth::Caller;
 use crate::telemetry::MetricsRegistry;
 use node::BusMetrics;
 
@@ -37,19 +39,21 @@ const BUS_TIMEOUT: Duration = Duration::from_secs(1);
     tag = "node",
     responses((status = 200, description = "All metrics", body = String, content_type = "text/plain"))
 )]
-pub(crate) async fn metrics(api: ApiState, headers: HeaderMap) -> Result<Response, Problem> {
+pub(crate) async fn metrics(
+    api: ApiState,
+    Extension(caller): Extension<Caller>,
+    headers: HeaderMap,
+) -> Result<Response, Problem> {
     let available = tokio::time::timeout(BUS_TIMEOUT, health::check_bus(&api));
     let (lags, available) = tokio::join!(api.app.runtime.lags(), available);
     let is_available = matches!(available, Ok(Ok(())));
     let gauges = api
         .read(move |app| {
-            Ok(read_gauges(
-                app,
-                BusMetrics {
-                    is_available,
-                    lags: &lags,
-                },
-            ))
+            let bus = BusMetrics {
+                is_available,
+                lags: &lags,
+            };
+            Ok(read_gauges(app, &caller, bus))
         })
         .await?;
     let mut text = String::with_capacity(64 * 1024);
@@ -68,8 +72,8 @@ pub(crate) async fn metrics(api: ApiState, headers: HeaderMap) -> Result<Respons
     Ok(([(header::CONTENT_TYPE, content_type)], text).into_response())
 }
 
-/// Reads the gauges.
-fn read_gauges(app: &App, bus: BusMetrics<'_>) -> MetricsRegistry {
+/// Reads the gauges, and the counters of definitions.
+fn read_gauges(app: &App, caller: &Caller, bus: BusMetrics<'_>) -> MetricsRegistry {
     let mut registry = MetricsRegistry::default();
     let mailboxes = app.runtime.mailboxes();
     registry.register("instance_mailbox_depth", types::mailboxes(&mailboxes));
@@ -78,7 +82,7 @@ fn read_gauges(app: &App, bus: BusMetrics<'_>) -> MetricsRegistry {
         types::int_gauge(mailboxes.deepest),
     );
     stores::register(app, &mut registry);
-    sagas::register(app, &mut registry);
+    sagas::register(app, caller, &mut registry);
     messages::register(app, &mut registry);
     node::register(app, bus, &mut registry);
     process::register(&mut registry);

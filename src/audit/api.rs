@@ -77,9 +77,8 @@ pub(crate) async fn list(
         return Err(Problem::new(Code::TenantForbidden, detail));
     }
     let limits = page_limits(search.limit, &api);
-    let closed = search
-        .all
-        .then(|| api.app.access.closed_to(&caller, Right::Audit));
+    let closed =
+        (search.all || search.denials).then(|| api.app.access.closed_to(&caller, Right::Audit));
     api.read_json(move |app| {
         let filter = AuditFilter {
             tenant: (!search.all && !search.denials).then(|| tenant.as_str()),

@@ -143,6 +143,7 @@ impl Collector {
                 .await?;
             self.collected.inc();
         }
+        self.remove_counters(&unused);
         let names: Vec<_> = unused
             .iter()
             .map(|one| format!("{} version {}", one.saga, one.version))
@@ -152,6 +153,20 @@ impl Collector {
             dropped: unused,
             retained: used.len(),
         })
+    }
+
+    /// Removes the counters of dropped definitions, unless another context has the same version.
+    fn remove_counters(&self, dropped: &[DefinitionRef]) {
+        let loaded = self.programs.all();
+        for DefinitionRef { saga, version, .. } in dropped {
+            let is_loaded = loaded.iter().any(|owned| {
+                let other = owned.program.definition_ref();
+                other.saga == *saga && other.version == *version
+            });
+            if !is_loaded {
+                self.runtime.metrics().remove_definition(saga, *version);
+            }
+        }
     }
 
     /// Returns the definitions that a shard stores and that accept no new instances.

@@ -2,15 +2,17 @@
 
 use std::time::Duration;
 
-use axum::Json;
 use axum::http::Method;
+use axum::{Extension, Json};
 use serde::Serialize;
 use serde_json::Value;
 use utoipa::ToSchema;
 
 use crate::api::context::ApiState;
 use crate::api::problem::Problem;
+use crate::auth::{Caller, Right};
 use crate::config::BusKind;
+use crate::definitions::closed::VisibleDefinitions;
 use crate::doctor::check::{CheckResult, CheckStatus};
 
 /// Timeout of the bus check. Default: 2s.
@@ -33,7 +35,10 @@ pub(crate) struct DiagnosticsResponse {
     tag = "node",
     responses((status = 200, description = "Results of all checks", body = DiagnosticsResponse))
 )]
-pub(crate) async fn diagnostics(api: ApiState) -> Result<Json<DiagnosticsResponse>, Problem> {
+pub(crate) async fn diagnostics(
+    api: ApiState,
+    Extension(caller): Extension<Caller>,
+) -> Result<Json<DiagnosticsResponse>, Problem> {
     let response = tokio::time::timeout(CHECK_TIMEOUT, api.app.bus.last_sequence()).await;
     let (last, bus) = match response {
         Ok(Ok(last)) => (
@@ -46,7 +51,11 @@ pub(crate) async fn diagnostics(api: ApiState) -> Result<Json<DiagnosticsRespons
             unavailable_bus(&api, &format!("no response within {CHECK_TIMEOUT:?}")).await,
         ),
     };
-    let mut findings = api.read(move |app| Ok(app.diagnostics(last))).await?;
+    let definitions =
+        VisibleDefinitions::to(&caller, Right::Read, &api.app.access, &api.app.programs);
+    let mut findings = api
+        .read(move |app| Ok(app.diagnostics_for(&definitions, last)))
+        .await?;
     findings.insert(1, bus);
     let worst = findings
         .iter()

@@ -13,6 +13,7 @@ use super::trends::{Trend, WINDOW};
 use crate::app::cluster::{ClusterInfo, ShardObstacles};
 use crate::backup::free_bytes;
 use crate::config::{BusKind, Config};
+use crate::definitions::closed::VisibleDefinitions;
 use crate::doctor::check::CheckResult;
 
 /// Free disk space in bytes below which a warning is reported; the node soon rejects new work.
@@ -50,6 +51,8 @@ pub(crate) struct NodeParts<'a> {
     pub(crate) trend: Trend,
     pub(crate) limits: DiagnosisLimits,
     pub(crate) now: Timestamp,
+    /// Definitions that the caller may know.
+    pub(crate) definitions: &'a VisibleDefinitions,
 }
 
 impl NodeParts<'_> {
@@ -69,7 +72,7 @@ impl NodeParts<'_> {
                 matches!(&oldest, Ok(Some((age, _))) if *age > self.limits.stale_work / 5);
             findings.extend(self.shard(shard, &reader, oldest, last_sequence));
         }
-        findings.extend(incidents(&self.trend, work_waits));
+        findings.extend(incidents(&self.trend, self.definitions, work_waits));
         findings.extend(self.quarantined());
         findings.extend(self.room());
         findings

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::check::CheckResult;
 use super::trends::{Fsyncs, Trend};
+use crate::definitions::closed::VisibleDefinitions;
 
 /// Change of the wall clock that is reported.
 const MAX_CLOCK_JUMP_MS: u64 = 1000;
@@ -20,11 +21,15 @@ const TENANT_PERCENT: u64 = 80;
 const SLOW_SYNC_PERCENT: u64 = 10;
 
 /// Returns the incidents of a trend. `work_waits`: work or events wait for longer than usual.
-pub(super) fn incidents(trend: &Trend, work_waits: bool) -> Vec<CheckResult> {
+pub(super) fn incidents(
+    trend: &Trend,
+    definitions: &VisibleDefinitions,
+    work_waits: bool,
+) -> Vec<CheckResult> {
     let mut findings = Vec::new();
     findings.extend(clock_jump(trend));
-    findings.extend(failing_versions(trend));
-    findings.extend(runaway_sagas(trend));
+    findings.extend(failing_versions(trend, definitions));
+    findings.extend(runaway_sagas(trend, definitions));
     findings.extend(hot_tenant(trend).filter(|_| work_waits));
     findings.extend(dead_letters(trend));
     findings
@@ -42,18 +47,19 @@ fn clock_jump(trend: &Trend) -> Option<CheckResult> {
     })
 }
 
-fn failing_versions(trend: &Trend) -> Vec<CheckResult> {
+fn failing_versions(trend: &Trend, definitions: &VisibleDefinitions) -> Vec<CheckResult> {
     let failing = trend.definitions.iter().filter(|(_, totals)| {
-        totals.failed > MIN_FAILED && totals.failed * 100 > totals.ended * FAILED_PERCENT
+        totals.failed > MIN_FAILED && totals.failed * 100 > totals.ended() * FAILED_PERCENT
     });
     let finding = |((saga, version), totals): (
         &(orlog_model::SagaName, u32),
         &orlog_actors::DefinitionTotals,
     )| {
         let found = format!(
-            "{} of {} instances of {saga} version {version} that ended within {} failed",
+            "{} of {} instances of {} that ended within {} failed",
             totals.failed,
-            totals.ended,
+            totals.ended(),
+            definitions.describe_version(saga, *version),
             seconds(trend.elapsed)
         );
         let remedy = "if the version is new, deploy the previous one with `orlog deploy --allow-downgrade` \
@@ -63,12 +69,13 @@ fn failing_versions(trend: &Trend) -> Vec<CheckResult> {
     failing.map(finding).collect()
 }
 
-fn runaway_sagas(trend: &Trend) -> Vec<CheckResult> {
+fn runaway_sagas(trend: &Trend, definitions: &VisibleDefinitions) -> Vec<CheckResult> {
     let running = trend.own_inputs.iter().filter(|(_, inputs)| {
         u128::from(**inputs) * 1000
             > u128::from(OWN_INPUTS_PER_SECOND) * trend.elapsed.as_millis().max(1000)
     });
     let finding = |(saga, inputs): (&orlog_model::SagaName, &u64)| {
+        let saga = definitions.describe_saga(saga);
         let found = format!(
             "instances of {saga} sent {inputs} start events or facts to {saga} itself within {}",
             seconds(trend.elapsed)
@@ -136,7 +143,7 @@ fn seconds(duration: Duration) -> String {
 mod tests {
     use std::collections::BTreeMap;
 
-    use orlog_actors::DefinitionTotals;
+    use orlog_actors::{DefinitionTotals, ProgramRegistry};
     use orlog_model::SagaName;
 
     use super::*;
@@ -149,7 +156,8 @@ mod tests {
     }
 
     fn messages(trend: &Trend, work_waits: bool) -> Vec<String> {
-        let findings = incidents(trend, work_waits);
+        let all = VisibleDefinitions::all(&ProgramRegistry::default());
+        let findings = incidents(trend, &all, work_waits);
         assert!(
             findings.iter().all(|finding| !finding.remedy.is_empty()),
             "{findings:?}"
@@ -196,8 +204,9 @@ mod tests {
         let of = |failed, ended| {
             let totals = DefinitionTotals {
                 started: ended,
-                ended,
+                completed: ended - failed,
                 failed,
+                cancelled: 0,
             };
             messages(
                 &Trend {

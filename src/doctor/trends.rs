@@ -158,8 +158,9 @@ impl Sample {
             definitions: changes(self.definitions, &first.definitions, |now, then| {
                 DefinitionTotals {
                     started: now.started.saturating_sub(then.started),
-                    ended: now.ended.saturating_sub(then.ended),
+                    completed: now.completed.saturating_sub(then.completed),
                     failed: now.failed.saturating_sub(then.failed),
+                    cancelled: now.cancelled.saturating_sub(then.cancelled),
                 }
             }),
             own_inputs: changes(self.own_inputs, &first.own_inputs, |now, then| {

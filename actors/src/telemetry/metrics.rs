@@ -143,7 +143,6 @@ impl Metrics {
         sink.register("actors_restarted_total", self.restarts.clone());
         sink.register("dead_letters_created_total", self.dead_letters.clone());
         self.tenants.register(sink);
-        self.definitions.register(sink);
         self.messages.register(sink);
         self.effects.register(sink);
         self.actors.register(sink);
@@ -201,10 +200,15 @@ impl Metrics {
         self.definitions.own_inputs(saga).inc();
     }
 
-    /// Creates the series of a version, so that they exist before its first instance.
+    /// Creates the counters of a version, so that they exist before its first instance.
     pub fn add_definition(&self, saga: &SagaName, version: u32) {
         drop(self.definitions.version(saga, version));
         drop(self.definitions.own_inputs(saga));
+    }
+
+    /// Removes the counters of a version whose definition is not stored any more.
+    pub fn remove_definition(&self, saga: &SagaName, version: u32) {
+        self.definitions.remove(saga, version);
     }
 
     /// Returns the instances by saga and version.

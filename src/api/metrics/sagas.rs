@@ -1,4 +1,7 @@
-//! Metrics of instances that need an operator, by saga.
+//! Metrics by saga: instances that need an operator, and counters of definitions.
+//!
+//! The sagas of contexts that are closed to the caller share the series `other`. Each version has series as long as its
+//! definition is loaded.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -7,6 +10,8 @@ use orlog_model::{Status, Timestamp};
 
 use super::types::LabeledMetrics;
 use crate::app::App;
+use crate::auth::{Caller, Right};
+use crate::definitions::closed::{OTHER, VisibleDefinitions};
 use crate::telemetry::MetricsRegistry;
 
 /// Maximum scanned instances per shard; more are not counted.
@@ -21,7 +26,15 @@ struct AttentionCounts {
 }
 
 /// Registers the metrics. Active sagas without stuck instances are included.
-pub(super) fn register(app: &App, registry: &mut MetricsRegistry) {
+pub(super) fn register(app: &App, caller: &Caller, registry: &mut MetricsRegistry) {
+    let visible = VisibleDefinitions::to(caller, Right::Metrics, &app.access, &app.programs);
+    let mut labeled = LabeledMetrics::default();
+    attention(app, &visible, &mut labeled);
+    definitions(app, &visible, &mut labeled);
+    labeled.register(registry);
+}
+
+fn attention(app: &App, visible: &VisibleDefinitions, labeled: &mut LabeledMetrics) {
     let active = app.definitions.active();
     let references = || {
         active
@@ -39,7 +52,8 @@ pub(super) fn register(app: &App, registry: &mut MetricsRegistry) {
         .collect();
     for reader in app.runtime.readers() {
         for (key, attention) in reader.attention(SCAN_LIMIT).unwrap_or_default() {
-            let saga = sagas.entry(key.saga.to_string()).or_default();
+            let saga = visible.of_instance(&key.tenant, &key.saga);
+            let saga = sagas.entry(saga.to_owned()).or_default();
             saga.paused += u64::from(attention.status.paused);
             saga.unapplied += u64::from(attention.status.has_unapplied_result);
             if attention.status.status == Status::Stuck {
@@ -51,7 +65,7 @@ pub(super) fn register(app: &App, registry: &mut MetricsRegistry) {
             }
         }
     }
-    let (now, mut labeled) = (app.clock.now(), LabeledMetrics::default());
+    let now = app.clock.now();
     for (saga, waiting) in &sagas {
         let label = &[("saga", saga.as_str())];
         labeled.set("instances_stuck", label, waiting.stuck);
@@ -62,5 +76,38 @@ pub(super) fn register(app: &App, registry: &mut MetricsRegistry) {
             .map_or(Duration::ZERO, |oldest| now.duration_since(oldest));
         labeled.set_duration("instances_stuck_oldest_age_seconds", label, age);
     }
-    labeled.register(registry);
+}
+
+fn definitions(app: &App, visible: &VisibleDefinitions, labeled: &mut LabeledMetrics) {
+    let metrics = app.runtime.metrics();
+    for ((saga, version), totals) in metrics.definition_totals() {
+        let Some(name) = visible.version(&saga, version) else {
+            continue;
+        };
+        let version = if name == OTHER {
+            OTHER.to_owned()
+        } else {
+            version.to_string()
+        };
+        let labels = [("saga", name), ("version", version.as_str())];
+        labeled.count(
+            "definition_instances_started_total",
+            &labels,
+            totals.started,
+        );
+        let by_status = [
+            (Status::Completed, totals.completed),
+            (Status::Failed, totals.failed),
+            (Status::Cancelled, totals.cancelled),
+        ];
+        for (status, ended) in by_status {
+            let labels = [labels[0], labels[1], ("status", status.as_str())];
+            labeled.count("definition_instances_ended_total", &labels, ended);
+        }
+    }
+    for (saga, inputs) in metrics.own_inputs() {
+        if let Some(name) = visible.saga(&saga) {
+            labeled.count("saga_own_inputs_total", &[("saga", name)], inputs);
+        }
+    }
 }

@@ -1,5 +1,6 @@
 //! `GET /v1/inspect/{table}`: stored rows of a table, for diagnosis.
 
+use axum::Extension;
 use orlog_model::TenantId;
 use orlog_store::InspectQuery;
 use serde::{Deserialize, Serialize};
@@ -12,12 +13,15 @@ use crate::api::extract::{LastSegment, NodeAccess, QueryParams, Tenant, page_lim
 use crate::api::page::{EncodedJson, PageBuilder, PageLimits};
 use crate::api::problem::{Code, Problem};
 use crate::api::read_scope::ReadScope;
+use crate::auth::{Caller, Right};
 use crate::sagas::api::instance_pages::parse_cursor;
 
 /// Number of rows that one read returns: each of them can have several MiB as JSON.
 const STEP: usize = 16;
 /// Tables whose rows belong to no tenant.
 const COMMON: [&str; 3] = ["checkpoint", "definition", "meta"];
+/// Common tables with rows of contexts, which can be closed to a caller with access to all tenants.
+const OF_ALL_CONTEXTS: [&str; 2] = ["definition", "meta"];
 
 /// Page of rows.
 #[derive(Debug, Deserialize, IntoParams)]
@@ -66,6 +70,7 @@ struct RowView {
 pub(crate) async fn rows(
     api: ApiState,
     Tenant(tenant): Tenant,
+    Extension(caller): Extension<Caller>,
     NodeAccess(sees_node): NodeAccess,
     LastSegment(table): LastSegment,
     QueryParams(first): QueryParams<RowQuery>,
@@ -76,6 +81,13 @@ pub(crate) async fn rows(
         );
         return Err(Problem::new(Code::TenantForbidden, detail));
     }
+    if OF_ALL_CONTEXTS.contains(&table.as_str()) && !caller.roles.allow(Right::Admin) {
+        let detail = format!(
+            "the table {table:?} has the definitions of all contexts and requires an administrator of the node"
+        );
+        return Err(Problem::new(Code::Forbidden, detail));
+    }
+
     let limits = page_limits(first.limit, &api);
     let (shard, position) = parse_cursor(first.cursor.as_deref())?;
     let position = position.map(hex::decode).transpose();

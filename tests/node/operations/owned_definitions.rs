@@ -12,6 +12,7 @@ use orlog::config::Config;
 use orlog_effect::{FunctionProvider, Policy, Upstream};
 use orlog_model::TenantId;
 use orlog_store::Reader;
+use orlog_testkit::wait::until;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -865,6 +866,11 @@ async fn collection_in_a_context_drops_only_its_own_unused_definitions() {
             .any(|(program, _)| program.version == version)
     };
     assert!(stored(5) && stored(6) && stored(8));
+    let has_series = async |version: u32| {
+        let metrics = fixture.call("root", "", "GET", "/metrics", None).await.text;
+        metrics.contains(&format!("saga=\"order\",version=\"{version}\""))
+    };
+    assert!(has_series(5).await, "its instance is counted");
     let migration = json!({ "from": "5" });
     let moved = fixture
         .call(
@@ -887,5 +893,67 @@ async fn collection_in_a_context_drops_only_its_own_unused_definitions() {
         "{dropped}"
     );
     assert!(!stored(5));
+    assert!(!has_series(5).await, "its counters ended with it");
     fixture.ship("acme", "a-1").await;
+}
+
+/// Requirements: F2.
+#[tokio::test(flavor = "multi_thread")]
+async fn data_of_the_node_do_not_name_definitions_of_closed_contexts() {
+    let fixture = Fixture::with_definitions().await;
+    let placed = json!({
+        "specversion": "1.0", "id": "s-1", "source": "urn:shop", "type": "SecretPlaced", "data": { "orderId": "s-1" },
+    });
+    fixture
+        .call("root", "beta", "POST", "/v1/events", Some(&placed))
+        .await
+        .ok();
+    until("the instance", async || {
+        let path = "/v1/sagas/secret/s-1";
+        let shown = fixture.call("root", "beta", "GET", path, None).await;
+        (shown.status == 200).then_some(())
+    })
+    .await;
+
+    fixture.place("acme", "a-1").await;
+    fixture.place("gamma", "g-1").await;
+
+    let ask = async |name: &str, role: &str, path: &str| {
+        let token = fixture.key.token(name, role, &json!("*"));
+        let request = Request::builder()
+            .uri(path)
+            .header("authorization", format!("Bearer {token}"));
+        fixture
+            .node
+            .send(request.body(Body::empty()).unwrap())
+            .await
+    };
+    for (name, role, sees_beta) in [
+        ("eve", "monitor", false),
+        ("eve", "viewer", false),
+        ("bob", "monitor", true),
+        ("root", "admin", true),
+    ] {
+        let metrics = ask(name, role, "/metrics").await.text;
+        assert_eq!(
+            metrics.contains("secret"),
+            sees_beta,
+            "{name} {role}: {metrics}"
+        );
+        assert_eq!(
+            metrics.contains("saga=\"other\",version=\"other\""),
+            name != "root",
+            "acme is closed to all but root: {name} {role}"
+        );
+        assert!(
+            metrics.contains("saga=\"order\",version=\"1\""),
+            "{name} {role}"
+        );
+    }
+    for table in ["definition", "meta"] {
+        let path = format!("/v1/inspect/{table}");
+        let detail = ask("eve", "viewer", &path).await.rejected(403, "OR0042");
+        assert!(detail.contains("administrator of the node"), "{detail}");
+        assert!(ask("root", "admin", &path).await.text.contains("beta") || table == "definition");
+    }
 }

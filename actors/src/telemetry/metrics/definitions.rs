@@ -1,31 +1,25 @@
-//! Metrics by version of a definition, and inputs that a saga sends to itself. Definitions bound the number of
-//! series.
+//! Counters by version of a definition, and inputs that a saga sends to itself.
+//!
+//! A scrape reads them and decides about the series. The counters of a version end with its definition.
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use orlog_model::{Commit, DefinitionRef, Instance, SagaName, Status};
 use prometheus_client::metrics::counter::Counter;
-use prometheus_client::metrics::family::Family;
 
-use super::sink::MetricSink;
-
-type ByVersion = [(&'static str, String); 2];
-type ByVersionAndStatus = [(&'static str, String); 3];
-type BySaga = [(&'static str, String); 1];
-
-/// Metrics of all definitions.
+/// Counters of all definitions.
 #[derive(Debug, Default)]
 pub(crate) struct DefinitionMetrics {
-    started: Family<ByVersion, Counter>,
-    ended: Family<ByVersionAndStatus, Counter>,
-    own_inputs: Family<BySaga, Counter>,
     versions: RwLock<BTreeMap<(SagaName, u32), Arc<DefinitionCounters>>>,
-    sagas: RwLock<BTreeMap<SagaName, Counter>>,
+    own_inputs: RwLock<BTreeMap<SagaName, Counter>>,
+    /// Number of removals: a cache of an earlier one can contain removed counters.
+    removals: AtomicU64,
 }
 
 /// Counters of one version of a definition.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct DefinitionCounters {
     started: Counter,
     completed: Counter,
@@ -38,19 +32,23 @@ pub(crate) struct DefinitionCounters {
 pub struct DefinitionTotals {
     /// Started instances.
     pub started: u64,
-    /// Ended instances: completed, failed or cancelled.
-    pub ended: u64,
+    /// Completed instances.
+    pub completed: u64,
     /// Failed instances.
     pub failed: u64,
+    /// Cancelled instances.
+    pub cancelled: u64,
+}
+
+impl DefinitionTotals {
+    /// Returns the number of instances that ended.
+    #[must_use]
+    pub fn ended(&self) -> u64 {
+        self.completed + self.failed + self.cancelled
+    }
 }
 
 impl DefinitionMetrics {
-    pub(super) fn register(&self, sink: &mut impl MetricSink) {
-        sink.register("definition_instances_started_total", self.started.clone());
-        sink.register("definition_instances_ended_total", self.ended.clone());
-        sink.register("saga_own_inputs_total", self.own_inputs.clone());
-    }
-
     /// Returns the counters of a version.
     pub(super) fn version(&self, saga: &SagaName, version: u32) -> Arc<DefinitionCounters> {
         let key = (saga.clone(), version);
@@ -65,30 +63,45 @@ impl DefinitionMetrics {
                 .versions
                 .write()
                 .unwrap_or_else(PoisonError::into_inner);
-            Arc::clone(
-                versions
-                    .entry(key)
-                    .or_insert_with(|| Arc::new(self.create(saga, version))),
-            )
+            Arc::clone(versions.entry(key).or_default())
         })
     }
 
     /// Returns the counter of the inputs that a saga sends to itself.
     pub(super) fn own_inputs(&self, saga: &SagaName) -> Counter {
         let known = self
-            .sagas
+            .own_inputs
             .read()
             .unwrap_or_else(PoisonError::into_inner)
             .get(saga)
             .cloned();
         known.unwrap_or_else(|| {
-            let counter = self
+            let mut sagas = self
                 .own_inputs
-                .get_or_create(&[("saga", saga.to_string())])
-                .clone();
-            let mut sagas = self.sagas.write().unwrap_or_else(PoisonError::into_inner);
-            sagas.entry(saga.clone()).or_insert(counter).clone()
+                .write()
+                .unwrap_or_else(PoisonError::into_inner);
+            sagas.entry(saga.clone()).or_default().clone()
         })
+    }
+
+    /// Removes the counters of a version, and those of its saga if it is the last version.
+    pub(super) fn remove(&self, saga: &SagaName, version: u32) {
+        let mut versions = self
+            .versions
+            .write()
+            .unwrap_or_else(PoisonError::into_inner);
+        versions.remove(&(saga.clone(), version));
+        let is_last = !versions.keys().any(|(other, _)| other == saga);
+        drop(versions);
+
+        if is_last {
+            let mut sagas = self
+                .own_inputs
+                .write()
+                .unwrap_or_else(PoisonError::into_inner);
+            sagas.remove(saga);
+        }
+        self.removals.fetch_add(1, Ordering::Release);
     }
 
     pub(super) fn totals(&self) -> BTreeMap<(SagaName, u32), DefinitionTotals> {
@@ -100,38 +113,24 @@ impl DefinitionMetrics {
     }
 
     pub(super) fn own_input_totals(&self) -> BTreeMap<SagaName, u64> {
-        let sagas = self.sagas.read().unwrap_or_else(PoisonError::into_inner);
+        let sagas = self
+            .own_inputs
+            .read()
+            .unwrap_or_else(PoisonError::into_inner);
         sagas
             .iter()
             .map(|(saga, counter)| (saga.clone(), counter.get()))
             .collect()
     }
-
-    fn create(&self, saga: &SagaName, version: u32) -> DefinitionCounters {
-        let labels = || [("saga", saga.to_string()), ("version", version.to_string())];
-        let ended = |status: Status| {
-            let [saga, version] = labels();
-            self.ended
-                .get_or_create(&[saga, version, ("status", status.as_str().to_owned())])
-                .clone()
-        };
-        DefinitionCounters {
-            started: self.started.get_or_create(&labels()).clone(),
-            completed: ended(Status::Completed),
-            failed: ended(Status::Failed),
-            cancelled: ended(Status::Cancelled),
-        }
-    }
 }
 
 impl DefinitionCounters {
     fn totals(&self) -> DefinitionTotals {
-        let failed = self.failed.get();
-        let ended = self.completed.get() + failed + self.cancelled.get();
         DefinitionTotals {
             started: self.started.get(),
-            ended,
-            failed,
+            completed: self.completed.get(),
+            failed: self.failed.get(),
+            cancelled: self.cancelled.get(),
         }
     }
 
@@ -150,7 +149,11 @@ impl DefinitionCounters {
 
 /// Counters of the definitions of a committer, found without a lock.
 #[derive(Debug, Default)]
-pub(crate) struct DefinitionCache(HashMap<[u8; 16], Arc<DefinitionCounters>>);
+pub(crate) struct DefinitionCache {
+    counters: HashMap<[u8; 16], Arc<DefinitionCounters>>,
+    /// Number of removals before the counters were found.
+    removals: u64,
+}
 
 impl DefinitionCache {
     /// Counts a commit that starts or ends an instance.
@@ -167,8 +170,13 @@ impl DefinitionCache {
             version,
             hash,
         } = &after.definition;
+        let removals = metrics.removals.load(Ordering::Acquire);
+        if self.removals != removals {
+            self.counters.clear();
+            self.removals = removals;
+        }
         let counters = self
-            .0
+            .counters
             .entry(*hash)
             .or_insert_with(|| metrics.version(saga, *version));
         counters.count(starts, after);
