@@ -14,6 +14,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use utoipa::IntoParams;
 
+use crate::access::api::check_signed;
 use crate::api::body::CheckedBody;
 use crate::api::context::ApiState;
 use crate::api::errors::invalid_parameter;
@@ -94,7 +95,11 @@ macro_rules! verbs {
             let action = built_in::show(&api, key.clone(), missing, |_, key, instance| {
                 decoded(key, instance).map(|state| Some(state.spec.action))
             });
-            permit(&caller, &action.await?)?;
+            let action = action.await?;
+            permit(&caller, &action)?;
+            if $signal == batch::RESUME {
+                check_signals(&api, &caller, &key.tenant, &action)?;
+            }
             drop(instruct((&api, &caller), &key, &body, |_| built_in::signal($signal, Value::Null)).await?);
             view(&api, key).await
         }
@@ -119,6 +124,19 @@ fn permit(caller: &Caller, action: &BatchAction) -> Result<(), Problem> {
     if matches!(action, BatchAction::Migrate { .. }) && !caller.roles.allow(Right::Admin) {
         let detail = "a batch that migrates instances requires the right to administer, like the migration of one instance";
         return Err(Problem::new(Code::Forbidden, detail));
+    }
+    Ok(())
+}
+
+/// Rejects an unsigned request that starts or continues a batch of signals, if the context requires signed events.
+fn check_signals(
+    api: &ApiState,
+    caller: &Caller,
+    tenant: &TenantId,
+    action: &BatchAction,
+) -> Result<(), Problem> {
+    if matches!(action, BatchAction::Signal { .. }) {
+        check_signed(api, caller, tenant)?;
     }
     Ok(())
 }

@@ -10,6 +10,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use utoipa::IntoParams;
 
+use crate::access::api::check_signed;
 use crate::api::body::{self, CheckedBody};
 use crate::api::context::ApiState;
 use crate::api::errors::invalid_parameter;
@@ -123,6 +124,7 @@ pub(crate) async fn put(
     Path(path): Path<SchedulePath>,
     CheckedBody(body): CheckedBody,
 ) -> Result<Json<ScheduleView>, Problem> {
+    check_signed(&api, &caller, &tenant)?;
     let key = key(tenant, &path)?;
     let spec: ScheduleSpec = api
         .bodies
@@ -229,6 +231,10 @@ macro_rules! verbs {
             body: CheckedBody,
         ) -> Result<Json<ScheduleView>, Problem> {
             let key = key(tenant, &path)?;
+            // Starts follow, except after a pause.
+            if $signal != schedule::PAUSE {
+                check_signed(&api, &caller, &key.tenant)?;
+            }
             drop(view(&api, key.clone(), 0).await?);
             drop(instruct((&api, &caller), &key, &body, |_| built_in::signal($signal, Value::Null)).await?);
             view(&api, key, NEXT).await

@@ -13,7 +13,7 @@ use utoipa::ToSchema;
 
 use super::dry_run::{self, DryRunView};
 use super::view::BatchView;
-use super::{permit, view};
+use super::{check_signals, permit, view};
 use crate::api::body::{self, CheckedBody};
 use crate::api::context::ApiState;
 use crate::api::errors::invalid_parameter;
@@ -141,6 +141,7 @@ pub(crate) async fn create(
     if dry_run {
         return Ok(dry_run::respond(&api, tenant, spec).await?.into_response());
     }
+    check_signals(&api, &caller, &tenant, &spec.action)?;
     let key = built_in::identified(id, &mut headers, |id| batches::key(tenant.clone(), id))?;
     if let Some(response) = forward::to_owner(&api, &key, (&uri, None), &headers, &bytes).await? {
         return Ok(response);

@@ -7,6 +7,8 @@ use orlog::SystemClock;
 use orlog_bus::codec::{self, DecodeDefaults};
 use orlog_bus::subject::SubjectKind;
 use orlog_bus::{Message, ScanStart};
+use orlog_effect::config::{UpstreamConfig as _, UpstreamSite};
+use orlog_effect::worker::WorkerConfig;
 use orlog_model::{Clock as _, CorrelationId, InstanceKey, SagaName, TenantId};
 use orlog_signature::{EVENT_SIGNATURE, EventMessage, EventSignature, SigningKey};
 use serde_json::{Value, json};
@@ -27,6 +29,10 @@ struct Fixture {
 
 impl Fixture {
     async fn start() -> Self {
+        Self::start_with(|builder| builder).await
+    }
+
+    async fn start_with(change: impl FnOnce(NodeBuilder) -> NodeBuilder) -> Self {
         let robo = Signer::new();
         // A node without nonces rejects signatures that were created in the second of its start.
         let dir = NodeBuilder::new()
@@ -44,10 +50,12 @@ impl Fixture {
                 .for_each(|actor| actor.groups = vec!["makers".to_owned()]);
         });
         let fixture = Self {
-            node: node.start().await,
+            node: change(node).start().await,
             robo,
         };
-        let lists = json!({ "admins": ["group:makers"], "require_signed_events": true });
+        let lists = json!({
+            "admins": ["group:makers"], "executors": ["actor:hand"], "require_signed_events": true,
+        });
         fixture
             .node
             .ask(Method::PUT, "", "/v1/contexts/acme", lists.to_string())
@@ -64,12 +72,18 @@ impl Fixture {
 
     /// Sends a request that robo signs.
     async fn signed(&self, path: &str, body: &Value) -> HttpResponse {
+        self.signed_by(&self.robo, path, body).await
+    }
+
+    async fn signed_by(&self, signer: &Signer, path: &str, body: &Value) -> HttpResponse {
+        let draft = Draft::new(Method::POST, "acme", path, body.to_string());
+        self.node.send(signer.sign(draft).request()).await
+    }
+
+    /// Sends a request without a signature.
+    async fn unsigned(&self, path: &str, body: &Value) -> HttpResponse {
         self.node
-            .send(
-                self.robo
-                    .sign(Draft::new(Method::POST, "acme", path, body.to_string()))
-                    .request(),
-            )
+            .ask(Method::POST, "acme", path, body.to_string())
             .await
     }
 
@@ -233,6 +247,120 @@ async fn unsigned_events_starts_and_signals_have_no_effect_and_signed_requests_h
     free["require_signed_events"] = json!(false);
     assert_eq!(put(free).await["require_signed_events"], false);
     fixture.publish(&placed("o-5")).await.ok();
+}
+
+/// Requirements: F1.
+#[tokio::test(flavor = "multi_thread")]
+async fn batches_of_signals_and_schedules_need_a_signed_request() {
+    let fixture = Fixture::start().await;
+    let signals = |canary: Option<u32>| {
+        let action = json!({ "type": "signal", "signal": "OrderPaid" });
+        json!({ "saga": "order", "action": action, "canary": canary, "id": "b-1" })
+    };
+    let batches = "/v1/batches";
+    fixture
+        .unsigned(batches, &signals(None))
+        .await
+        .rejected(403, "OR0106");
+    let mut dry_run = signals(None);
+    dry_run["dry_run"] = json!(true);
+    fixture.unsigned(batches, &dry_run).await.ok();
+    fixture.signed(batches, &signals(Some(1))).await.ok();
+    fixture
+        .unsigned("/v1/batches/b-1/resume", &json!({}))
+        .await
+        .rejected(403, "OR0106");
+    fixture
+        .unsigned("/v1/batches/b-1/stop", &json!({}))
+        .await
+        .ok();
+    // A batch without signals needs the usual rights only.
+    let pause = json!({ "saga": "order", "action": { "type": "pause" }, "id": "b-2" });
+    fixture.unsigned(batches, &pause).await.ok();
+
+    // A schedule starts instances.
+    let hourly = json!({ "saga": "order", "every": "1h" });
+    let path = "/v1/schedules/hourly";
+    let put = fixture
+        .node
+        .ask(Method::PUT, "acme", path, hourly.to_string());
+    put.await.rejected(403, "OR0106");
+    let signed = Draft::new(Method::PUT, "acme", path, hourly.to_string());
+    fixture
+        .node
+        .send(fixture.robo.sign(signed).request())
+        .await
+        .ok();
+    for (verb, is_accepted) in [("trigger", false), ("resume", false), ("pause", true)] {
+        let response = fixture
+            .unsigned(&format!("{path}/{verb}"), &json!({}))
+            .await;
+        if is_accepted {
+            response.ok();
+        } else {
+            response.rejected(403, "OR0106");
+        }
+    }
+}
+
+const PAYMENT: &str = "saga: payment\nversion: 1\nstart: OrderPlaced\ncorrelate: orderId\n\
+    steps:\n  - { id: charge, do: { effect: pay.charge } }\n";
+
+/// Requirements: F1.
+#[tokio::test(flavor = "multi_thread")]
+async fn facts_of_workers_need_a_signature_the_right_to_publish_and_a_declaration() {
+    let hand = Signer::new();
+    let workers: WorkerConfig =
+        toml::from_str("effects = ['pay.charge']\nfacts = ['PointsEarned']").unwrap();
+    let upstream = workers.upstream(UpstreamSite::new("pay")).unwrap();
+    let fixture = Fixture::start_with(|builder| {
+        builder
+            .definition("payment", PAYMENT)
+            .upstream(upstream)
+            .config(|config| hand.join(config, "hand", "worker", "acme"))
+    })
+    .await;
+    fixture.signed("/v1/events", &placed("o-1")).await.ok();
+    let request = json!({ "effects": ["pay.charge"], "worker": "w-1", "wait_seconds": 20 });
+    let claimed = fixture.unsigned("/v1/work/claim", &request).await.ok();
+    let job = &claimed["jobs"][0];
+    let id = job["job"].as_str().unwrap();
+    let path = format!("/v1/work/jobs/{id}/result");
+    let result = |fact: &str| {
+        let facts = json!([{ "type": fact, "data": { "orderId": "o-2" } }]);
+        json!({ "claim": job["claim"], "result": "succeeded", "facts": facts })
+    };
+
+    let earned = result("PointsEarned");
+    fixture
+        .unsigned(&path, &earned)
+        .await
+        .rejected(403, "OR0106");
+    let mut item = earned.clone();
+    item["job"] = json!(id);
+    let exchange = json!({ "results": [item] });
+    let exchanged = fixture.unsigned("/v1/work/exchange", &exchange).await.ok();
+    assert_eq!(exchanged["results"][0]["status"], "invalid", "{exchanged}");
+    assert_eq!(exchanged["results"][0]["problem"]["code"], "OR0106");
+    let detail = fixture
+        .signed_by(&hand, &path, &earned)
+        .await
+        .rejected(403, "OR0042");
+    assert!(detail.contains("right to publish"), "{detail}");
+    let detail = fixture
+        .signed(&path, &result("OrderPlaced"))
+        .await
+        .problem("OR0002");
+    assert!(detail.contains("declares no facts of the type"), "{detail}");
+    assert_eq!(fixture.orders().await, 1, "no fact started an instance");
+
+    fixture.signed(&path, &earned).await.ok();
+    fixture
+        .node
+        .until("acme", "/v1/sagas/payment/o-1", |payment| {
+            payment["status"] == "completed"
+        })
+        .await;
 }
 
 /// Requirements: F1.
