@@ -112,6 +112,10 @@ impl EffectObserver for TeeObserver {
         self.other.probe_finished(upstream, outcome);
     }
 
+    fn facts_rejected(&self, upstream: &str, number: usize) {
+        self.other.facts_rejected(upstream, number);
+    }
+
     fn breaker_changed(&self, upstream: &str, state: BreakerState) {
         self.other.breaker_changed(upstream, state);
     }

@@ -11,9 +11,9 @@ pub(crate) mod waiting;
 
 use std::time::Duration;
 
-use axum::Json;
 use axum::http::{HeaderMap, Method, StatusCode};
 use axum::response::{IntoResponse as _, Response};
+use axum::{Extension, Json};
 use orlog_effect::worker::{ClaimLost, ClaimRejection, ReportAck, ResultAck};
 use orlog_model::{EffectName, TenantId};
 use serde::{Deserialize, Serialize};
@@ -27,6 +27,7 @@ use crate::api::extract::{LastSegment, Tenant};
 use crate::api::forward;
 use crate::api::problem::{Code, Problem};
 use crate::api::quotas::LongPollPermit;
+use crate::auth::Caller;
 use crate::url_path;
 use claimed_job::{
     AvailableJobView, ClaimedJobView, MAX_CLAIM, MAX_WAIT_SECONDS, board_for, claim_request,
@@ -34,7 +35,7 @@ use claimed_job::{
 };
 use pods::{JobOrder, OfferedJob, Take, credentials, other_pods, take_jobs};
 use report::{
-    HeartbeatBody, JobLogBody, JobResultBody, ReportBody as _, apply_one, claim_lost,
+    HeartbeatBody, JobLogBody, JobResultBody, ReportBody as _, ReportSender, apply_one, claim_lost,
     send_to_owner, stored,
 };
 
@@ -234,6 +235,7 @@ fn begin_wait(api: &ApiState, wait: Duration) -> Result<Option<LongPollPermit>, 
 )]
 pub(crate) async fn heartbeat(
     api: ApiState,
+    Extension(caller): Extension<Caller>,
     Tenant(tenant): Tenant,
     LastSegment(job): LastSegment,
     headers: HeaderMap,
@@ -244,7 +246,13 @@ pub(crate) async fn heartbeat(
     if let Some(response) = send_to_owner(&api, &tenant, &headers, &path, &report).await? {
         return Ok(response);
     }
-    let ReportAck::Extended(until) = apply_one(&api, &tenant, report.about(job)?).await? else {
+    let sender = ReportSender {
+        api: &api,
+        tenant: &tenant,
+        caller: &caller,
+    };
+    let report = report.about(job, &sender)?;
+    let ReportAck::Extended(until) = apply_one(&api, &tenant, report).await? else {
         unreachable!("a heartbeat extends its claim")
     };
     let extended = HeartbeatResponse {
@@ -264,6 +272,7 @@ pub(crate) async fn heartbeat(
 )]
 pub(crate) async fn append_log(
     api: ApiState,
+    Extension(caller): Extension<Caller>,
     Tenant(tenant): Tenant,
     LastSegment(job): LastSegment,
     headers: HeaderMap,
@@ -274,7 +283,12 @@ pub(crate) async fn append_log(
     if let Some(response) = send_to_owner(&api, &tenant, &headers, &path, &report).await? {
         return Ok(response);
     }
-    apply_one(&api, &tenant, report.about(job)?).await?;
+    let sender = ReportSender {
+        api: &api,
+        tenant: &tenant,
+        caller: &caller,
+    };
+    apply_one(&api, &tenant, report.about(job, &sender)?).await?;
     Ok(StatusCode::NO_CONTENT.into_response())
 }
 
@@ -291,6 +305,7 @@ pub(crate) async fn append_log(
 )]
 pub(crate) async fn complete(
     api: ApiState,
+    Extension(caller): Extension<Caller>,
     Tenant(tenant): Tenant,
     LastSegment(job): LastSegment,
     headers: HeaderMap,
@@ -301,7 +316,12 @@ pub(crate) async fn complete(
     if let Some(response) = send_to_owner(&api, &tenant, &headers, &path, &report).await? {
         return Ok(response);
     }
-    let ack = apply_one(&api, &tenant, report.about(job)?).await?;
+    let sender = ReportSender {
+        api: &api,
+        tenant: &tenant,
+        caller: &caller,
+    };
+    let ack = apply_one(&api, &tenant, report.about(job, &sender)?).await?;
     let ReportAck::Completed(ack, receipt) = ack else {
         unreachable!("a result completes its job")
     };

@@ -111,6 +111,10 @@ impl EffectObserver for RecentAttempts {
         self.next.probe_finished(upstream, outcome);
     }
 
+    fn facts_rejected(&self, upstream: &str, number: usize) {
+        self.next.facts_rejected(upstream, number);
+    }
+
     fn breaker_changed(&self, upstream: &str, state: BreakerState) {
         self.next.breaker_changed(upstream, state);
     }

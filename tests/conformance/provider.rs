@@ -199,10 +199,10 @@ mod worker {
     use std::time::Duration;
 
     use orlog_effect::worker::{
-        ClaimOptions, ClaimRequest, ClaimedJob, JobBoard, JobReport, ReportContent, Reports,
-        WorkerProvider,
+        ClaimOptions, ClaimRequest, ClaimedJob, JobBoard, JobReport, ReportContent, ReportRules,
+        Reports, WorkerProvider,
     };
-    use orlog_effect::{ProviderError, Reply};
+    use orlog_effect::{FactTypes, ProviderError, Reply};
     use orlog_model::{Clock, EffectName, InDoubtPolicy, TenantId};
     use orlog_testkit::SimClock;
     use orlog_testkit::provider_suite;
@@ -319,7 +319,11 @@ mod worker {
             claim: claimed.claim,
             content,
         }]);
-        job_board.report(clock.as_ref(), tenant, Duration::ZERO, &mut reports);
+        let rules = ReportRules {
+            claim_ttl: Duration::ZERO,
+            facts: &FactTypes::none(),
+        };
+        job_board.report(clock.as_ref(), tenant, rules, &mut reports);
         reports.into_acks().iter().all(Result::is_ok)
     }
 

@@ -194,7 +194,8 @@ impl EffectExecutor {
                 next => next,
             };
             match next {
-                NextStep::Finish(finished) => {
+                NextStep::Finish(mut finished) => {
+                    self.reject_undeclared(item, &mut finished);
                     let is_published = self.upstream.provider.publishes_results();
                     return Ok(execution.into_result(finished, is_published));
                 }
@@ -206,6 +207,30 @@ impl EffectExecutor {
                 NextStep::Stop => return Err(execution.into_progress()),
             }
         }
+    }
+
+    /// Removes the facts whose types the upstream does not declare. The result stays: the effect was executed, and a worker
+    /// that has published its result cannot change it.
+    fn reject_undeclared(&self, item: &WorkItem, finished: &mut FinishedExecution) {
+        let types = &self.upstream.facts;
+        let Some(first) = types.first_undeclared(&finished.facts) else {
+            return;
+        };
+
+        let upstream = self.upstream.name.as_str();
+        tracing::warn!(
+            upstream,
+            effect = %item.work.label(),
+            tenant = %item.instance.tenant,
+            saga = %item.instance.saga,
+            correlation = %item.instance.correlation,
+            fact = %first,
+            "fact of a worker not published: the upstream does not declare its type; add it to facts of the upstream"
+        );
+        let all = finished.facts.len();
+        finished.facts.retain(|fact| types.permit(&fact.kind));
+        let rejected = all - finished.facts.len();
+        self.observer.facts_rejected(upstream, rejected);
     }
 
     /// Returns the limits of an item. The deadline is converted once in a process: a wall clock that is set

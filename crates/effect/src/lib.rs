@@ -13,6 +13,7 @@ mod duration;
 mod effect_execution;
 pub mod egress;
 mod executor;
+mod fact_types;
 pub mod http;
 mod in_doubt;
 pub mod job_logs;
@@ -36,6 +37,7 @@ pub use catalog::{Catalog, CatalogChange};
 pub use dispatcher::{Dispatcher, LeaseEnd, StopToken};
 pub use effect_execution::{ExecutionProgress, ExecutionResult};
 pub use executor::EffectExecutor;
+pub use fact_types::FactTypes;
 pub use observer::{AttemptReport, EffectObserver, NoopObserver, ProbeOutcome};
 pub use policy::{Policy, TenantLimits};
 pub use provider::{

@@ -104,6 +104,18 @@ pub struct RemoteResult {
     pub in_doubt: bool,
 }
 
+impl RemoteResult {
+    /// Returns the facts to publish with the result.
+    #[must_use]
+    pub fn facts(&self) -> &[Fact] {
+        match &self.result {
+            Ok(reply) => &reply.facts,
+            Err(ProviderError::Permanent { facts, .. }) => facts,
+            Err(ProviderError::Abandoned { .. } | ProviderError::Transient { .. }) => &[],
+        }
+    }
+}
+
 impl From<Result<Reply, ProviderError>> for RemoteResult {
     fn from(result: Result<Reply, ProviderError>) -> Self {
         Self {

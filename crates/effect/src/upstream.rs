@@ -3,8 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use orlog_model::{EffectName, TenantId};
+use orlog_model::{EffectName, EventType, TenantId};
 
+use crate::fact_types::FactTypes;
 use crate::job_logs::JobLogs;
 use crate::limits::breaker::BreakerState;
 use crate::policy::Policy;
@@ -31,6 +32,8 @@ pub struct Upstream {
     pub contexts: BTreeSet<TenantId>,
     /// Contexts of the effects that only some of these may request; `*`: all of these.
     pub effect_contexts: BTreeMap<String, BTreeSet<TenantId>>,
+    /// Types of the facts that its results may contain.
+    pub facts: FactTypes,
     /// Text of its configuration; upstreams with equal origin are equal. `None`: created by code.
     pub origin: Option<String>,
     /// Job board and claim options, if workers execute its effects.
@@ -163,6 +166,13 @@ impl Upstream {
             || has(&self.contexts, context)
     }
 
+    /// Permits its results to contain only facts of these types.
+    #[must_use]
+    pub fn with_facts(mut self, facts: BTreeSet<EventType>) -> Self {
+        self.facts = FactTypes::Declared(facts);
+        self
+    }
+
     /// Sets its origin.
     #[must_use]
     pub fn with_origin(mut self, origin: String) -> Self {
@@ -210,6 +220,7 @@ impl Upstream {
             && self.tenants == other.tenants
             && self.contexts == other.contexts
             && self.effect_contexts == other.effect_contexts
+            && self.facts == other.facts
     }
 
     fn new(
@@ -226,6 +237,7 @@ impl Upstream {
             tenants: None,
             contexts: BTreeSet::new(),
             effect_contexts: BTreeMap::new(),
+            facts: FactTypes::Any,
             origin: None,
             board: None,
             job_logs: None,

@@ -8,10 +8,12 @@ pub(crate) mod stream;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use axum::Json;
 use axum::http::{HeaderMap, StatusCode};
+use axum::{Extension, Json};
 use orlog_bus::membership::Pod;
-use orlog_effect::worker::{ClaimLost, ClaimRequest, JobReport, ReportAck, ResultAck};
+use orlog_effect::worker::{
+    ClaimLost, ClaimRequest, JobReport, ReportAck, ReportRejection, ResultAck,
+};
 use orlog_model::{EffectName, TenantId};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer, Serialize};
@@ -26,7 +28,8 @@ use uuid::Uuid;
 use super::claimed_job::{ClaimedJobView, MAX_CLAIM, MAX_WAIT_SECONDS, board_for, claim_request};
 use super::pods::{JobOrder, OfferedJob, Take, credentials, pod_of_claim, take_jobs};
 use super::report::{
-    HeartbeatBody, JobLogBody, JobResultBody, MAX_LOG_LINES, ReportBody, apply, claim_lost, stored,
+    HeartbeatBody, JobLogBody, JobResultBody, MAX_LOG_LINES, ReportBody, ReportSender, apply,
+    claim_lost, rejected, stored,
 };
 use crate::api::body::{JsonBody, ObjectOf, parse_value};
 use crate::api::context::ApiState;
@@ -34,6 +37,7 @@ use crate::api::errors::invalid_parameter;
 use crate::api::extract::Tenant;
 use crate::api::forward;
 use crate::api::problem::{Code, Problem};
+use crate::auth::Caller;
 
 /// Maximum credit of a worker.
 const MAX_CREDIT: usize = 1000;
@@ -129,7 +133,7 @@ enum ReportStatus {
     Duplicate,
     /// The claim is unknown or expired, or another worker has the job. The report has no effect.
     ClaimLost,
-    /// The report is malformed and has no effect.
+    /// The report is malformed, or contains a fact that the worker may not emit. It has no effect.
     Invalid,
     /// The result is not stored yet, or the shard stopped before it stored the result; or the pod that has the job did not
     /// respond. Send the report again.
@@ -149,6 +153,7 @@ enum ReportStatus {
 )]
 pub(crate) async fn exchange(
     api: ApiState,
+    Extension(caller): Extension<Caller>,
     Tenant(tenant): Tenant,
     headers: HeaderMap,
     JsonBody(ObjectOf(body)): JsonBody<ObjectOf<ExchangeBody>>,
@@ -163,7 +168,12 @@ pub(crate) async fn exchange(
     let _long_poll = (credit > 0 && !wait.is_zero())
         .then(|| api.quotas.begin_long_poll(api.scope.caller.as_ref()))
         .transpose()?;
-    let applied = AppliedReports::apply(&api, &tenant, &headers, body).await;
+    let sender = ReportSender {
+        api: &api,
+        tenant: &tenant,
+        caller: &caller,
+    };
+    let applied = AppliedReports::apply(&sender, &headers, body).await;
     let mut response = applied.acknowledge(&api, &headers).await;
     if let Some(request) = request.filter(|_| credit > 0) {
         tokio::select! {
@@ -261,7 +271,7 @@ enum ReportState {
     Rejected(ReportStatus, Problem),
     /// It waits for the job boards of this pod.
     Waits,
-    Applied(Result<ReportAck, ClaimLost>),
+    Applied(Result<ReportAck, ReportRejection>),
     /// It is sent to the pod with this name.
     OfOtherPod(String),
 }
@@ -282,8 +292,7 @@ struct ReportBatch {
 
 /// Context in which the reports of a message are assigned to pods.
 struct ReportSorter<'a> {
-    api: &'a ApiState,
-    tenant: &'a TenantId,
+    sender: &'a ReportSender<'a>,
     headers: &'a HeaderMap,
     own: Vec<JobReport>,
     of_other_pods: BTreeMap<String, ReportsOfPod>,
@@ -291,15 +300,9 @@ struct ReportSorter<'a> {
 
 impl AppliedReports {
     /// Gives all reports of a message about jobs of this pod to the job boards at once.
-    async fn apply(
-        api: &ApiState,
-        tenant: &TenantId,
-        headers: &HeaderMap,
-        body: ExchangeBody,
-    ) -> Self {
+    async fn apply(sender: &ReportSender<'_>, headers: &HeaderMap, body: ExchangeBody) -> Self {
         let mut sorter = ReportSorter {
-            api,
-            tenant,
+            sender,
             headers,
             own: Vec::new(),
             of_other_pods: BTreeMap::new(),
@@ -311,10 +314,10 @@ impl AppliedReports {
             own, of_other_pods, ..
         } = sorter;
 
-        let mut acks = apply(api, tenant, own).await.into_iter();
+        let mut acks = apply(sender.api, sender.tenant, own).await.into_iter();
         let all = logs.iter_mut().chain(&mut heartbeats).chain(&mut results);
         for report in all.filter(|report| matches!(report.state, ReportState::Waits)) {
-            report.state = ReportState::Applied(acks.next().unwrap_or(Err(ClaimLost)));
+            report.state = ReportState::Applied(acks.next().unwrap_or(Err(ClaimLost.into())));
         }
         Self {
             logs,
@@ -405,10 +408,12 @@ impl ReportSorter<'_> {
                 "/job: missing, or not a job id",
             ))
         })?;
-        let pod = pod_of_claim(self.api, self.tenant, self.headers, body.claim())
+        let ReportSender { api, tenant, .. } = self.sender;
+        let pod = pod_of_claim(api, tenant, self.headers, body.claim())
             .map_err(|problem| ReportState::Rejected(ReportStatus::NotStored, problem))?;
         let Some(pod) = pod else {
-            self.own.push(body.about(job).map_err(invalid)?);
+            let report = body.about(job, self.sender).map_err(invalid)?;
+            self.own.push(report);
             return Ok(ReportState::Waits);
         };
 
@@ -481,9 +486,12 @@ impl AppliedReport {
                     None => (ReportStatus::NotStored, None, Some(Problem::moving())),
                 }
             }
-            ReportState::Waits | ReportState::Applied(Err(_)) => {
+            ReportState::Waits | ReportState::Applied(Err(ReportRejection::Lost(_))) => {
                 let problem = claim_lost(ClaimLost);
                 (ReportStatus::ClaimLost, None, Some(problem))
+            }
+            ReportState::Applied(Err(rejection @ ReportRejection::UndeclaredFact(_))) => {
+                (ReportStatus::Invalid, None, Some(rejected(rejection)))
             }
             ReportState::Applied(Ok(ReportAck::Extended(until))) => {
                 (ReportStatus::Accepted, Some(until.to_string()), None)

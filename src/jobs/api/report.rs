@@ -5,7 +5,10 @@ use std::time::Duration;
 
 use axum::http::{HeaderMap, Method};
 use axum::response::Response;
-use orlog_effect::worker::{ClaimLost, JobReport, ReportAck, ReportContent, Reports, ResultAck};
+use orlog_effect::worker::{
+    ClaimLost, JobReport, ReportAck, ReportContent, ReportRejection, ReportRules, Reports,
+    ResultAck,
+};
 use orlog_effect::{ProviderError, ReceiptWatch, RemoteResult, Reply};
 use orlog_model::{EventType, Fact, TenantId, TraceParent};
 use serde::{Deserialize, Serialize};
@@ -15,10 +18,12 @@ use utoipa::ToSchema;
 use uuid::Uuid;
 
 use super::pods::{credentials, pod_of_claim};
+use crate::access::api::{check_signed, invalid_body};
 use crate::api::context::ApiState;
 use crate::api::errors::invalid_parameter;
 use crate::api::forward;
 use crate::api::problem::{Code, Problem};
+use crate::auth::{Caller, Right};
 
 /// Maximum number of log lines of one request.
 pub(super) const MAX_LOG_LINES: usize = 1000;
@@ -34,8 +39,36 @@ pub(super) trait ReportBody: Serialize {
     /// Converts the body to a report about a job.
     ///
     /// # Errors
-    /// If it exceeds a limit.
-    fn about(self, job: Uuid) -> Result<JobReport, Problem>;
+    /// If it exceeds a limit, or contains facts that the sender may not emit.
+    fn about(self, job: Uuid, sender: &ReportSender<'_>) -> Result<JobReport, Problem>;
+}
+
+/// Worker that sends reports.
+pub(super) struct ReportSender<'a> {
+    pub(super) api: &'a ApiState,
+    pub(super) tenant: &'a TenantId,
+    pub(super) caller: &'a Caller,
+}
+
+impl ReportSender<'_> {
+    /// Rejects facts in a context that requires signed events, unless the sender signed them and may publish events.
+    fn check_facts(&self) -> Result<(), Problem> {
+        let Self {
+            api,
+            tenant,
+            caller,
+        } = self;
+        check_signed(api, caller, tenant)?;
+
+        let now = api.app.clock.now();
+        let is_required = api.app.signed_events.is_required(tenant, now);
+        if is_required && !caller.roles.allow(Right::Publish) {
+            let detail = "the context requires signed events, and facts are events: a worker that emits facts needs the \
+                          right to publish; send the result without facts, or as an admin of the context";
+            return Err(Problem::new(Code::Forbidden, detail));
+        }
+        Ok(())
+    }
 }
 
 /// Heartbeat of a worker.
@@ -122,7 +155,7 @@ impl ReportBody for HeartbeatBody {
         self.claim
     }
 
-    fn about(self, job: Uuid) -> Result<JobReport, Problem> {
+    fn about(self, job: Uuid, _: &ReportSender<'_>) -> Result<JobReport, Problem> {
         Ok(JobReport {
             job,
             claim: self.claim,
@@ -136,7 +169,7 @@ impl ReportBody for JobLogBody {
         self.claim
     }
 
-    fn about(self, job: Uuid) -> Result<JobReport, Problem> {
+    fn about(self, job: Uuid, _: &ReportSender<'_>) -> Result<JobReport, Problem> {
         if self.log.len() > MAX_LOG_LINES {
             return Err(invalid_parameter(
                 "log",
@@ -156,7 +189,11 @@ impl ReportBody for JobResultBody {
         self.claim
     }
 
-    fn about(self, job: Uuid) -> Result<JobReport, Problem> {
+    fn about(self, job: Uuid, sender: &ReportSender<'_>) -> Result<JobReport, Problem> {
+        if !self.facts.is_empty() {
+            sender.check_facts()?;
+        }
+
         let claim = self.claim;
         let trace = self.traceparent.as_deref().and_then(TraceParent::new);
         let result = RemoteResult {
@@ -211,7 +248,7 @@ pub(super) async fn apply(
     api: &ApiState,
     tenant: &TenantId,
     reports: Vec<JobReport>,
-) -> Vec<Result<ReportAck, ClaimLost>> {
+) -> Vec<Result<ReportAck, ReportRejection>> {
     let results: Vec<_> = reports
         .iter()
         .map(|report| {
@@ -223,7 +260,10 @@ pub(super) async fn apply(
 
     let lost = acks.iter().zip(results).enumerate();
     let lost: Vec<_> = lost
-        .filter_map(|(index, (ack, result))| ack.is_err().then_some((index, result?)))
+        .filter_map(|(index, (ack, result))| {
+            let is_lost = matches!(ack, Err(ReportRejection::Lost(_)));
+            is_lost.then_some((index, result?))
+        })
         .collect();
     for index in stored_before(api, tenant, lost).await {
         let stored = ReportAck::Completed(ResultAck::Duplicate, ReceiptWatch::of_stored());
@@ -263,18 +303,17 @@ fn apply_to_boards(
     api: &ApiState,
     tenant: &TenantId,
     reports: Vec<JobReport>,
-) -> Vec<Result<ReportAck, ClaimLost>> {
+) -> Vec<Result<ReportAck, ReportRejection>> {
     let mut reports = Reports::new(reports);
-    for (board, terms, _) in api.app.catalog.job_boards() {
+    for (board, terms, executor) in api.app.catalog.job_boards() {
         if reports.is_complete() {
             break;
         }
-        board.report(
-            api.app.clock.as_ref(),
-            tenant,
-            terms.claim_ttl,
-            &mut reports,
-        );
+        let rules = ReportRules {
+            claim_ttl: terms.claim_ttl,
+            facts: &executor.upstream().facts,
+        };
+        board.report(api.app.clock.as_ref(), tenant, rules, &mut reports);
     }
     reports.into_acks()
 }
@@ -282,14 +321,15 @@ fn apply_to_boards(
 /// Gives one report to the job boards.
 ///
 /// # Errors
-/// If the claim is lost.
+/// If the claim is lost, or the board rejects the content.
 pub(super) async fn apply_one(
     api: &ApiState,
     tenant: &TenantId,
     report: JobReport,
 ) -> Result<ReportAck, Problem> {
     let mut acks = apply(api, tenant, vec![report]).await;
-    acks.pop().unwrap_or(Err(ClaimLost)).map_err(claim_lost)
+    let ack = acks.pop().unwrap_or(Err(ClaimLost.into()));
+    ack.map_err(rejected)
 }
 
 /// Sends a report to the pod that has the job, and returns the response; `None` if that is this pod.
@@ -310,6 +350,14 @@ pub(super) async fn send_to_owner(
     let request = (Method::POST, path, credentials(headers));
     let response = forward::send_body(api, &pod, request, body.into()).await?;
     Ok(Some(response))
+}
+
+/// Creates the problem of a report that a board rejects.
+pub(super) fn rejected(rejection: ReportRejection) -> Problem {
+    match rejection {
+        ReportRejection::Lost(lost) => claim_lost(lost),
+        ReportRejection::UndeclaredFact(_) => invalid_body("/facts", rejection.to_string()),
+    }
 }
 
 /// Creates the problem of a lost claim.

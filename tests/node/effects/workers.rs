@@ -272,7 +272,7 @@ steps:
 
 #[tokio::test(flavor = "multi_thread")]
 async fn worker_facts_are_published_once() {
-    let dirs = Dirs::new(&[("pay", &worker_config(""))]);
+    let dirs = Dirs::new(&[("pay", &worker_config("facts = [\"PointsEarned\"]"))]);
     std::fs::write(dirs.path("definitions").join("points.saga.yaml"), POINTS).unwrap();
     let node = dirs.start().await;
     node.pay("acme", "o-1", json!({})).await;
@@ -304,6 +304,30 @@ async fn worker_facts_are_published_once() {
         })
         .await;
     assert_eq!(points["state"]["vars"]["points"], 3);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn result_with_a_fact_that_its_upstream_does_not_declare_is_rejected() {
+    let dirs = Dirs::new(&[("pay", &worker_config(""))]);
+    std::fs::write(dirs.path("definitions").join("points.saga.yaml"), POINTS).unwrap();
+    let node = dirs.start().await;
+    node.pay("acme", "o-1", json!({})).await;
+    let job = claim(&node, "w-1").await;
+    let facts = json!([{ "type": "PointsEarned", "data": { "card": "4711", "points": 3 } }]);
+    let mut result = json!({ "claim": job["claim"], "result": "succeeded", "facts": facts });
+    let (status, problem) = post(&node, &at(&job, "result"), &result).await;
+    assert_eq!(status, StatusCode::UNPROCESSABLE_ENTITY, "{problem}");
+    assert!(
+        problem["detail"]
+            .as_str()
+            .unwrap()
+            .contains("add the type to facts"),
+        "{problem}"
+    );
+    result["facts"] = json!([]);
+    let (status, _) = post(&node, &at(&job, "result"), &result).await;
+    assert_eq!(status, StatusCode::OK, "the worker still has the claim");
+    assert_eq!(node.end("acme", "o-1").await["status"], "completed");
 }
 
 /// Requirements: S3.

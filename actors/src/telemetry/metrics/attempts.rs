@@ -25,6 +25,7 @@ pub struct AttemptMetrics {
     count: Family<[(&'static str, String); 2], Counter>,
     seconds: AttemptDurations,
     probes: Family<[(&'static str, String); 2], Counter>,
+    rejected_facts: Family<[(&'static str, String); 1], Counter>,
     by_upstream: Cached<UpstreamAttemptMetrics>,
     next: Arc<dyn EffectObserver>,
 }
@@ -38,6 +39,7 @@ struct UpstreamAttemptMetrics {
     seconds: Histogram,
     /// In the order of [`ProbeOutcome::ALL`].
     probes: [Counter; ProbeOutcome::ALL.len()],
+    rejected_facts: Counter,
 }
 
 impl AttemptMetrics {
@@ -48,6 +50,7 @@ impl AttemptMetrics {
             count: Family::default(),
             seconds: Family::new_with_constructor(seconds),
             probes: Family::default(),
+            rejected_facts: Family::default(),
             by_upstream: Cached::default(),
             next: behind,
         })
@@ -58,6 +61,7 @@ impl AttemptMetrics {
         sink.register("effect_attempts_total", self.count.clone());
         sink.register("effect_attempt_seconds", self.seconds.clone());
         sink.register("effect_probes_total", self.probes.clone());
+        sink.register("effect_facts_rejected_total", self.rejected_facts.clone());
     }
 
     /// Returns the number of attempts.
@@ -87,6 +91,10 @@ impl AttemptMetrics {
                 .clone(),
             probes: ProbeOutcome::ALL
                 .map(|outcome| self.probes.get_or_create(&labels(outcome.as_str())).clone()),
+            rejected_facts: self
+                .rejected_facts
+                .get_or_create(&[("upstream", upstream.to_owned())])
+                .clone(),
         }
     }
 }
@@ -112,6 +120,14 @@ impl EffectObserver for AttemptMetrics {
         let metrics = self.by_upstream.get(upstream, || self.create(upstream));
         metrics.probes[outcome as usize].inc();
         self.next.probe_finished(upstream, outcome);
+    }
+
+    fn facts_rejected(&self, upstream: &str, number: usize) {
+        let metrics = self.by_upstream.get(upstream, || self.create(upstream));
+        metrics
+            .rejected_facts
+            .inc_by(u64::try_from(number).unwrap_or(u64::MAX));
+        self.next.facts_rejected(upstream, number);
     }
 
     fn breaker_changed(&self, upstream: &str, state: BreakerState) {

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use orlog_model::EffectName;
+use orlog_model::{EffectName, EventType};
 
 use crate::config::{Error, UpstreamConfig, UpstreamSite, upstream_config};
 use crate::policy::Policy;
@@ -17,6 +17,9 @@ upstream_config! {
         /// Time without a response after which a command is dispatched again. Default: the value of the node.
         #[serde(default, with = "crate::duration::option")]
         pub redispatch_after: Option<Duration>,
+        /// Types of the facts that workers may emit. Default: none.
+        #[serde(default)]
+        pub facts: BTreeSet<EventType>,
     }
 }
 
@@ -35,12 +38,8 @@ impl UpstreamConfig for NatsConfig {
         }
         let (effects, provider) = (self.effects.iter().cloned(), queue(self.redispatch_after));
         let policy = self.policy(Policy::worker());
-        Ok(self.finish(Upstream::effects(
-            site.name,
-            effects.collect(),
-            provider,
-            policy,
-        )))
+        let upstream = Upstream::effects(site.name, effects.collect(), provider, policy);
+        Ok(self.finish(upstream).with_facts(self.facts.clone()))
     }
 
     fn is_queued(&self) -> bool {

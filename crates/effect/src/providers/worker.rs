@@ -23,7 +23,7 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
 
-use orlog_model::EffectName;
+use orlog_model::{EffectName, EventType};
 
 pub(crate) use board_job::BOARD_CLOSED;
 pub use claim::{
@@ -32,11 +32,14 @@ pub use claim::{
 };
 pub use job_board::{JobBoard, JobView};
 pub use provider::WorkerProvider;
-pub use report::{JobReport, ReportAck, ReportContent, Reports, ResultAck};
+pub use report::{
+    JobReport, ReportAck, ReportContent, ReportRejection, ReportRules, Reports, ResultAck,
+};
 pub use waiting::WaitingJobs;
 pub(crate) use withdrawn::withdrawn_failure;
 
 use crate::config::{Error, UpstreamConfig, UpstreamSite, upstream_config};
+use crate::fact_types::FactTypes;
 pub use crate::job_logs::LogLine;
 use crate::policy::Policy;
 use crate::upstream::Upstream;
@@ -58,6 +61,9 @@ upstream_config! {
         /// workers that state so receive these jobs. Default: false.
         #[serde(default)]
         pub probes: bool,
+        /// Types of the facts that workers may emit. Default: none.
+        #[serde(default)]
+        pub facts: BTreeSet<EventType>,
     }
 }
 
@@ -66,7 +72,7 @@ pub const RUNNERS: &str = "orlog.jobs";
 
 /// Returns the upstream of jobs whose type no configured upstream serves: runners of the type claim them. As for scripts, a
 /// failed job is not repeated unless the definition or the flow says so. Jobs that wait for a runner take no place of others: only the windows of
-/// the relay limit the jobs of a tenant.
+/// the relay limit the jobs of a tenant. Runners emit no facts: no file declares their types.
 #[must_use]
 pub fn runners() -> Upstream {
     let board = Arc::new(JobBoard::of_runners());
@@ -81,6 +87,7 @@ pub fn runners() -> Upstream {
     Upstream {
         job_logs,
         board: Some((board, ClaimOptions::default())),
+        facts: FactTypes::none(),
         ..upstream
     }
 }
@@ -115,7 +122,7 @@ impl UpstreamConfig for WorkerConfig {
         Ok(Upstream {
             job_logs,
             board: Some((board, terms)),
-            ..self.finish(upstream)
+            ..self.finish(upstream).with_facts(self.facts.clone())
         })
     }
 }

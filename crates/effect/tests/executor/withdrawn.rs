@@ -7,7 +7,7 @@ use orlog_effect::worker::{ClaimedJob, JobReport, ReportContent, Reports};
 use orlog_testkit::wait::within;
 use tokio::task::JoinHandle;
 
-use super::worker::{Stage, acme};
+use super::worker::{RULES, Stage, acme};
 use super::*;
 
 /// Dispatcher of a saga that can abandon its job, and whose shard can end.
@@ -85,7 +85,7 @@ fn heartbeat(stage: &Stage, claimed: &ClaimedJob) -> bool {
     let mut reports = Reports::new([report]);
     stage
         .board
-        .report(&*stage.clock, &acme(), Duration::from_mins(5), &mut reports);
+        .report(&*stage.clock, &acme(), RULES, &mut reports);
     reports.into_acks().iter().all(Result::is_ok)
 }
 

@@ -2,15 +2,22 @@
 
 use orlog_effect::config::{UpstreamConfig, UpstreamSite};
 use orlog_effect::worker::{
-    ClaimOptions, ClaimRequest, ClaimedJob, JobBoard, JobReport, ReportContent, Reports,
-    WorkerConfig, WorkerProvider, runners,
+    ClaimOptions, ClaimRequest, ClaimedJob, JobBoard, JobReport, ReportContent, ReportRules,
+    Reports, WorkerConfig, WorkerProvider, runners,
 };
-use orlog_effect::{Policy, Reply, Upstream};
-use orlog_model::TenantId;
+use orlog_effect::{FactTypes, FunctionProvider, Policy, Reply, Upstream};
+use orlog_model::{EventType, Fact, TenantId};
 use orlog_testkit::wait::within;
 use std::collections::BTreeMap;
+use std::sync::atomic::AtomicUsize;
 
 use super::*;
+
+/// Rules of a board that accepts all facts, for upstreams that are created by code.
+pub(super) const RULES: ReportRules<'static> = ReportRules {
+    claim_ttl: Duration::from_mins(5),
+    facts: &FactTypes::Any,
+};
 
 pub(super) struct Stage {
     pub(super) clock: Arc<SimClock>,
@@ -83,7 +90,7 @@ impl Stage {
             content,
         }]);
         self.board
-            .report(&*self.clock, &acme(), Duration::from_mins(5), &mut reports);
+            .report(&*self.clock, &acme(), RULES, &mut reports);
         assert!(reports.into_acks().iter().all(Result::is_ok));
     }
 
@@ -318,6 +325,66 @@ async fn jobs_in_doubt_follow_the_setting_of_the_active_catalog() {
         stage.report(&claimed[0], Ok(Reply::default()));
         assert_eq!(failure(&job.await.expect("it ends")).0, "succeeded");
     }
+}
+
+/// Observer that counts the facts that are not published.
+#[derive(Default)]
+struct RejectedFacts(AtomicUsize);
+
+impl EffectObserver for RejectedFacts {
+    fn facts_rejected(&self, upstream: &str, number: usize) {
+        assert_eq!(upstream, "media");
+        self.0.fetch_add(number, Ordering::SeqCst);
+    }
+}
+
+/// The provider stands for a queue, whose workers have published their result already.
+#[tokio::test]
+async fn undeclared_facts_of_another_process_are_not_published() {
+    let kind = |name: &str| EventType::new(name).expect("valid");
+    let facts = || ["PointsEarned", "OrderPaid"].map(|name| Fact::new(kind(name), Value::Null));
+    let execute = async |upstream: Upstream, observer: &Arc<RejectedFacts>| {
+        let executor = EffectExecutor::with_observer(
+            upstream,
+            SimClock::new(START),
+            Arc::clone(observer) as Arc<dyn EffectObserver>,
+        );
+        executor.execute(&item(&name(), 1)).await
+    };
+    let functions = || {
+        let reply = move |_| async move { Ok(Reply::default().with_facts(facts())) };
+        let provider = FunctionProvider::new().effect(name().as_str(), reply);
+        provider.upstream("media", Policy::in_process())
+    };
+
+    let observer = Arc::<RejectedFacts>::default();
+    let trusted = execute(functions(), &observer).await;
+    assert_eq!(
+        trusted.facts,
+        facts(),
+        "code of this program emits any fact"
+    );
+    assert_eq!(observer.0.load(Ordering::SeqCst), 0);
+
+    let declared = functions().with_facts([kind("PointsEarned")].into());
+    let done = execute(declared, &observer).await;
+    assert_eq!(done.facts, facts()[..1]);
+    assert_eq!(failure(&done).0, "succeeded", "the effect was executed");
+    assert_eq!(observer.0.load(Ordering::SeqCst), 1);
+}
+
+#[tokio::test]
+async fn facts_of_configured_workers_and_of_runners_are_declared() {
+    let earned: EventType = "PointsEarned".parse().expect("valid");
+    let media = |facts: &str| {
+        let text = format!("effects = ['media.cut']\n{facts}");
+        let config: WorkerConfig = toml::from_str(&text).expect("valid");
+        config.upstream(UpstreamSite::new("media")).expect("valid")
+    };
+    assert_eq!(media("").facts, FactTypes::none());
+    assert_eq!(runners().facts, FactTypes::none());
+    let declared = media("facts = ['PointsEarned']").facts;
+    assert_eq!(declared, FactTypes::Declared([earned].into()));
 }
 
 #[tokio::test]

@@ -26,6 +26,8 @@ use crate::api::errors::invalid_parameter;
 use crate::api::extract::Tenant;
 use crate::api::problem::Problem;
 use crate::api::{body, forward};
+use crate::auth::Caller;
+use crate::jobs::api::report::ReportSender;
 
 /// Time after which the node closes a stream, so that the credentials of the worker are checked again.
 const MAX_AGE: Duration = Duration::from_mins(15);
@@ -52,6 +54,7 @@ const CLAIM_WAIT: Duration = Duration::from_mins(1);
 )]
 pub(crate) async fn open(
     api: ApiState,
+    Extension(caller): Extension<Caller>,
     Tenant(tenant): Tenant,
     headers: HeaderMap,
     admission: Option<Extension<Admission>>,
@@ -69,9 +72,15 @@ pub(crate) async fn open(
     let limit = limit.saturating_add(EXCESS_BYTES);
     let access = AccessWatch::new(&api.app, admission.map(|Extension(admission)| admission));
     let (request, unacknowledged) = (None, FuturesOrdered::new());
+    // The signature of the handshake covers none of the messages that follow.
+    let caller = Caller {
+        key: None,
+        ..caller
+    };
     let stream = WorkStream {
         api,
         tenant,
+        caller,
         headers,
         request,
         credit: 0,
@@ -91,6 +100,8 @@ pub(crate) async fn open(
 struct WorkStream {
     api: ApiState,
     tenant: TenantId,
+    /// Sender of the messages, without a signature.
+    caller: Caller,
     /// Headers of the handshake, with the credentials of the worker.
     headers: HeaderMap,
     /// The last claim request of the worker.
@@ -235,7 +246,12 @@ impl WorkStream {
             return Err(missing_effects());
         }
         (self.request, self.credit) = (request, credit);
-        let applied = AppliedReports::apply(api, &self.tenant, &self.headers, message).await;
+        let sender = ReportSender {
+            api,
+            tenant: &self.tenant,
+            caller: &self.caller,
+        };
+        let applied = AppliedReports::apply(&sender, &self.headers, message).await;
         if !applied.is_empty() {
             let (api, headers) = (api.clone(), self.headers.clone());
             self.unacknowledged.push_back(Box::pin(async move {

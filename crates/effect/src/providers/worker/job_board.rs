@@ -28,7 +28,7 @@ use super::board_state::BoardState;
 use super::claim::{
     AvailableJob, ClaimOptions, ClaimRejection, ClaimRequest, ClaimedJob, JobClaimRequest,
 };
-use super::report::{JobReport, ReportAck, ReportContent, Reports};
+use super::report::{JobReport, ReportAck, ReportContent, ReportRejection, ReportRules, Reports};
 use super::waiting::WaitingJobs;
 use crate::attempt_start::AttemptStart;
 use crate::job_logs::JobLogs;
@@ -266,16 +266,15 @@ impl JobBoard {
         }
     }
 
-    /// Acknowledges the reports about jobs of this board; the others stay pending. A heartbeat extends a claim to
-    /// `ttl` from now.
+    /// Acknowledges the reports about jobs of this board; the others stay pending.
     pub fn report(
         &self,
         clock: &dyn Clock,
         tenant: &TenantId,
-        ttl: Duration,
+        rules: ReportRules<'_>,
         reports: &mut Reports,
     ) {
-        let until = clock.steady().saturating_add(ttl);
+        let until = clock.steady().saturating_add(rules.claim_ttl);
         let mut state = self.lock();
         let Reports { pending, acks } = reports;
         let all = std::mem::take(pending);
@@ -299,15 +298,26 @@ impl JobBoard {
             acks[index] = match content {
                 ReportContent::Heartbeat => {
                     let extended = state.extend(tenant, job, claim, until);
-                    extended.map(|until| ReportAck::Extended(clock.wall_at(until)))
+                    extended
+                        .map(|until| ReportAck::Extended(clock.wall_at(until)))
+                        .map_err(Into::into)
                 }
-                ReportContent::Log(lines) => state.active(tenant, job, claim).map(|job| {
-                    self.lines.append(&job.item, clock.now(), &lines);
-                    ReportAck::Logged
-                }),
-                ReportContent::Result(result) => state
-                    .complete(tenant, job, claim, *result)
-                    .map(|(ack, receipt)| ReportAck::Completed(ack, receipt)),
+                ReportContent::Log(lines) => state
+                    .active(tenant, job, claim)
+                    .map(|job| {
+                        self.lines.append(&job.item, clock.now(), &lines);
+                        ReportAck::Logged
+                    })
+                    .map_err(Into::into),
+                ReportContent::Result(result) => {
+                    match rules.facts.first_undeclared(result.facts()) {
+                        Some(kind) => Err(ReportRejection::UndeclaredFact(kind.clone())),
+                        None => state
+                            .complete(tenant, job, claim, *result)
+                            .map(|(ack, receipt)| ReportAck::Completed(ack, receipt))
+                            .map_err(Into::into),
+                    }
+                }
             };
         }
     }
@@ -426,10 +436,17 @@ mod tests {
     use super::*;
     use crate::attempt_start::StoredClaim;
     use crate::dispatcher::StopToken;
+    use crate::fact_types::FactTypes;
     use crate::job_logs::MAX_LINES_PER_JOB;
     use crate::provider::{Attempt, Provider as _, ProviderError, Reply, TransientCause};
     use crate::receipt::ReceiptWatch;
     use crate::worker::{ClaimLost, ResultAck, WorkerProvider};
+
+    /// Rules of an upstream that declares no facts.
+    const RULES: ReportRules<'static> = ReportRules {
+        claim_ttl: Duration::from_mins(5),
+        facts: &FactTypes::none(),
+    };
 
     const NEW: PostOptions = PostOptions {
         in_doubt: false,
@@ -489,18 +506,13 @@ mod tests {
         tenant: &TenantId,
         claim: (Uuid, Uuid),
         content: ReportContent,
-    ) -> Result<ReportAck, ClaimLost> {
+    ) -> Result<ReportAck, ReportRejection> {
         let mut reports = Reports::new([JobReport {
             job: claim.0,
             claim: claim.1,
             content,
         }]);
-        board.report(
-            clock,
-            tenant,
-            ClaimOptions::default().claim_ttl,
-            &mut reports,
-        );
+        board.report(clock, tenant, RULES, &mut reports);
         reports.into_acks().remove(0)
     }
 
@@ -511,8 +523,9 @@ mod tests {
         reply: Reply,
     ) -> Result<(ResultAck, ReceiptWatch), ClaimLost> {
         let content = ReportContent::Result(Box::new(Ok(reply).into()));
-        match report(board, &SimClock::new(START), tenant, claim, content)? {
-            ReportAck::Completed(ack, receipt) => Ok((ack, receipt)),
+        match report(board, &SimClock::new(START), tenant, claim, content) {
+            Ok(ReportAck::Completed(ack, receipt)) => Ok((ack, receipt)),
+            Err(ReportRejection::Lost(lost)) => Err(lost),
             other => panic!("{other:?}"),
         }
     }
@@ -532,10 +545,51 @@ mod tests {
         claimed: &ClaimedJob,
     ) -> Result<Timestamp, ClaimLost> {
         let claim = (claimed.item.id, claimed.claim);
-        match report(board, clock, &acme(), claim, ReportContent::Heartbeat)? {
-            ReportAck::Extended(until) => Ok(until),
+        match report(board, clock, &acme(), claim, ReportContent::Heartbeat) {
+            Ok(ReportAck::Extended(until)) => Ok(until),
+            Err(ReportRejection::Lost(lost)) => Err(lost),
             other => panic!("{other:?}"),
         }
+    }
+
+    #[tokio::test]
+    async fn result_with_an_undeclared_fact_is_rejected_and_the_claim_stays() {
+        let (board, clock) = (Arc::new(JobBoard::default()), SimClock::new(START));
+        let job = posted(&board, 1);
+        let claimed = claim(&board, &clock).await;
+        let kind = |name: &str| orlog_model::EventType::new(name).unwrap();
+        let facts = |name: &str| [orlog_model::Fact::new(kind(name), Value::Null)];
+        let declared = FactTypes::Declared([kind("PointsEarned")].into());
+        let rules = ReportRules {
+            facts: &declared,
+            ..RULES
+        };
+        let complete = |result: RemoteResult| {
+            let mut reports = Reports::new([JobReport {
+                job: claimed.item.id,
+                claim: claimed.claim,
+                content: ReportContent::Result(Box::new(result)),
+            }]);
+            board.report(clock.as_ref(), &acme(), rules, &mut reports);
+            reports.into_acks().remove(0)
+        };
+
+        let paid = Reply::default().with_facts(facts("OrderPaid"));
+        let rejected = complete(Ok(paid).into());
+        assert!(
+            matches!(&rejected, Err(ReportRejection::UndeclaredFact(it)) if *it == kind("OrderPaid")),
+            "{rejected:?}"
+        );
+        let declined = ProviderError::permanent("declined", "").with_facts(facts("OrderPaid"));
+        assert!(complete(Err(declined).into()).is_err(), "also of a failure");
+
+        let earned = Reply::default().with_facts(facts("PointsEarned"));
+        let accepted = complete(Ok(earned.clone()).into());
+        assert!(
+            matches!(accepted, Ok(ReportAck::Completed(ResultAck::Accepted, _))),
+            "the worker still has the claim: {accepted:?}"
+        );
+        assert_eq!(job.await.unwrap(), Ok(earned));
     }
 
     #[tokio::test]
@@ -1361,7 +1415,7 @@ mod tests {
             report(claim(0), result()),
             report((claim(2).0, Uuid::nil()), result()),
         ]);
-        board.report(clock.as_ref(), &acme(), options.claim_ttl, &mut reports);
+        board.report(clock.as_ref(), &acme(), RULES, &mut reports);
         assert!(
             !reports.is_complete(),
             "another board may have the unknown job"
@@ -1377,7 +1431,9 @@ mod tests {
             "{acks:?}"
         );
         assert!(
-            matches!((&acks[1], &acks[4]), (Err(ClaimLost), Err(ClaimLost))),
+            [&acks[1], &acks[4]]
+                .iter()
+                .all(|ack| matches!(ack, Err(ReportRejection::Lost(ClaimLost)))),
             "{acks:?}"
         );
         for task in tasks.into_iter().take(1) {

@@ -1,9 +1,12 @@
 //! Reports of workers about the jobs that they claimed: heartbeats, log lines and results, in batches.
 
-use orlog_model::Timestamp;
+use std::time::Duration;
+
+use orlog_model::{EventType, Timestamp};
 use uuid::Uuid;
 
 use super::claim::ClaimLost;
+use crate::fact_types::FactTypes;
 use crate::provider::RemoteResult;
 use crate::receipt::ReceiptWatch;
 
@@ -27,6 +30,29 @@ pub enum ReportContent {
     Log(Vec<String>),
     /// Completes the job.
     Result(Box<RemoteResult>),
+}
+
+/// Rules of a board for reports.
+#[derive(Clone, Copy, Debug)]
+pub struct ReportRules<'a> {
+    /// Duration of a claim after a heartbeat.
+    pub claim_ttl: Duration,
+    /// Types of the facts that a result may contain.
+    pub facts: &'a FactTypes,
+}
+
+/// Reason why a report has no effect.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ReportRejection {
+    /// The claim is lost.
+    #[error(transparent)]
+    Lost(#[from] ClaimLost),
+    /// The result contains a fact of a type that the upstream does not declare.
+    #[error(
+        "the upstream of the job declares no facts of the type {0}; send the result without it, or add the type to facts \
+         of the upstream"
+    )]
+    UndeclaredFact(EventType),
 }
 
 /// Acknowledgement of a report.
@@ -54,7 +80,7 @@ pub enum ResultAck {
 #[derive(Debug)]
 pub struct Reports {
     pub(super) pending: Vec<(usize, JobReport)>,
-    pub(super) acks: Vec<Result<ReportAck, ClaimLost>>,
+    pub(super) acks: Vec<Result<ReportAck, ReportRejection>>,
 }
 
 impl Reports {
@@ -63,7 +89,7 @@ impl Reports {
     pub fn new(reports: impl IntoIterator<Item = JobReport>) -> Self {
         let pending: Vec<_> = reports.into_iter().enumerate().collect();
         Self {
-            acks: pending.iter().map(|_| Err(ClaimLost)).collect(),
+            acks: pending.iter().map(|_| Err(ClaimLost.into())).collect(),
             pending,
         }
     }
@@ -76,7 +102,7 @@ impl Reports {
 
     /// Returns the acknowledgements in the order of the reports.
     #[must_use]
-    pub fn into_acks(self) -> Vec<Result<ReportAck, ClaimLost>> {
+    pub fn into_acks(self) -> Vec<Result<ReportAck, ReportRejection>> {
         self.acks
     }
 }
