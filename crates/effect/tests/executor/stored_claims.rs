@@ -5,7 +5,7 @@ use orlog_model::JobClaim;
 use orlog_testkit::wait::within;
 use uuid::Uuid;
 
-use super::worker::{Stage, acme};
+use super::worker::{RULES, Stage, acme};
 use super::*;
 
 /// Dispatcher of a shard whose store contains a claim.
@@ -73,10 +73,9 @@ async fn worker_keeps_its_claim_over_a_restart_also_if_the_policy_forbids_a_retr
             content: ReportContent::Result(Box::new(Ok(Reply::from(json!(7))).into())),
         };
         let mut reports = Reports::new([report]);
-        let ttl = Duration::from_mins(5);
         stage
             .board
-            .report(&*stage.clock, &acme(), ttl, &mut reports);
+            .report(&*stage.clock, &acme(), RULES, &mut reports);
         assert!(reports.into_acks()[0].is_ok());
         let done = within("the end of the job", done).await.unwrap();
         assert_eq!(failure(&done).0, "succeeded");

@@ -341,7 +341,9 @@ impl EffectObserver for RejectedFacts {
 /// The provider stands for a queue, whose workers have published their result already.
 #[tokio::test]
 async fn undeclared_facts_of_another_process_are_not_published() {
-    let kind = |name: &str| EventType::new(name).expect("valid");
+    fn kind(name: &str) -> EventType {
+        EventType::new(name).expect("valid")
+    }
     let facts = || ["PointsEarned", "OrderPaid"].map(|name| Fact::new(kind(name), Value::Null));
     let execute = async |upstream: Upstream, observer: &Arc<RejectedFacts>| {
         let executor = EffectExecutor::with_observer(
