@@ -47,8 +47,8 @@ pub(crate) fn raise_limit() {
     }
 }
 
-/// Keeps the descriptors that this process inherited from the programs that it starts: helpers of scripts, and commands of
-/// secrets.
+/// Keeps the descriptors that this process inherited from the programs that it starts: helpers of
+/// scripts, and commands of secrets.
 #[cfg(feature = "script")]
 pub(crate) fn close_on_exec() {
     if let Err(error) = orlog_effect::script::close_on_exec() {

@@ -148,8 +148,9 @@ impl Redaction {
         hidden
     }
 
-    /// Redacts a stored row. If any rule exists, texts that may quote a hidden value are hidden completely: a caller who
-    /// writes a guess into the row must not learn from its absence that it is the hidden value.
+    /// Redacts a stored row. If any rule exists, texts that may quote a hidden value are hidden
+    /// completely: a caller who writes a guess into the row must not learn from its absence that it
+    /// is the hidden value.
     #[must_use]
     pub fn redact_row(&self, row: Value) -> Value {
         let mut row = self.redact(row);

@@ -222,7 +222,8 @@ impl UpstreamSources {
             ..Policy::worker()
         };
         let upstream = Upstream::fallback(REMOTE_UPSTREAM, provider, policy);
-        // Any process with permission to publish results could emit facts: those of an effect need a file that declares them.
+        // Any process with permission to publish results could emit facts: those of an effect need
+        // a file that declares them.
         let upstream = upstream.with_facts(BTreeSet::new());
         Some(upstream.with_origin(format!("{delay:?}")))
     }

@@ -40,7 +40,8 @@ pub(crate) fn change_views(changes: &[Change]) -> Vec<ChangeView> {
     changes.iter().rev().map(view).collect()
 }
 
-/// Rejects an unsigned request that starts instances, sends signals or emits facts, if the context requires signed events.
+/// Rejects an unsigned request that starts instances, sends signals or emits facts, if the context
+/// requires signed events.
 pub(crate) fn check_signed(
     api: &ApiState,
     caller: &Caller,
@@ -54,8 +55,8 @@ pub(crate) fn check_signed(
     {
         return Ok(());
     }
-    let detail = "the context requires signed events, also for starts, signals and facts; sign the request with the key of an actor (messages of \
-                  a stream have no signature)";
+    let detail = "the context requires signed events, also for starts, signals and facts; sign the \
+                  request with the key of an actor (messages of a stream have no signature)";
     Err(Problem::new(Code::SignatureRequired, detail))
 }
 

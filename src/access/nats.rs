@@ -122,7 +122,8 @@ fn requests(consumer: &ConsumerSpec) -> Vec<String> {
     ];
     if *acknowledges {
         subjects.push(format!("$JS.ACK.{stream}.{name}.>"));
-        // With `js_ack_fc_v2`, the default of nats-server 2.16: after the domain and a hash of the account.
+        // With `js_ack_fc_v2`, the default of nats-server 2.16: after the domain and a hash of the
+        // account.
         subjects.push(format!("$JS.ACK.*.*.{stream}.{name}.>"));
     }
     subjects

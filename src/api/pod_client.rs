@@ -14,8 +14,8 @@ use crate::config::{ClusterConfig, is_loopback_url};
 use crate::tls::NodeTls;
 use crate::tls::pods::{self, PodCertificate};
 
-/// Header of a request between pods without TLS: the token of the receiver, its incarnation in the lease bucket. Only pods
-/// read the bucket.
+/// Header of a request between pods without TLS: the token of the receiver, its incarnation in the
+/// lease bucket. Only pods read the bucket.
 const POD_TOKEN: HeaderName = HeaderName::from_static("x-orlog-pod-token");
 
 /// Client for requests to other pods.
@@ -93,9 +93,9 @@ impl PodClient {
     }
 }
 
-/// Checks that a pod sent a forwarded request. With TLS, a request of a client that is not the pod that it names is
-/// rejected. Without TLS, the header is removed unless the sender knows the token of this pod: the request is that of a
-/// client.
+/// Checks that a pod sent a forwarded request. With TLS, a request of a client that is not the pod
+/// that it names is rejected. Without TLS, the header is removed unless the sender knows the token
+/// of this pod: the request is that of a client.
 pub(crate) fn check_sender(app: &App, request: &mut Request) -> Result<(), Problem> {
     let token = request.headers_mut().remove(POD_TOKEN);
     let Some(name) = request.headers().get(FORWARDED_BY) else {

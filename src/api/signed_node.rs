@@ -1,8 +1,10 @@
-//! Node for which a request is signed: the authority that the signature covers, or the name of the node.
+//! Node for which a request is signed: the authority that the signature covers, or the name of the
+//! node.
 //!
-//! A name in the DNS leads to one node or cluster. An IP address or a loopback name can be the address of many nodes, so that
-//! one of them could send a recorded request to another one that knows the same key. Such a request needs the signed name of
-//! this node, or the address of its own connection.
+//! A name in the DNS leads to one node or cluster. An IP address or a loopback name can be the
+//! address of many nodes, so that one of them could send a recorded request to another one that
+//! knows the same key. Such a request needs the signed name of this node, or the address of its own
+//! connection.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -44,8 +46,9 @@ pub(super) fn check(api: &ApiState, request: &Request) -> Result<(), String> {
     match authority {
         Some(authority) if is_unique(&authority, local, &api.hosts) => Ok(()),
         _ => Err(format!(
-            "the signed address can be that of several nodes, and the connection arrived at {local}; sign the header \
-             {NODE_HEADER} with the name of this node ({own:?}), use its name in the DNS, or add the address to http.allowed_hosts"
+            "the signed address can be that of several nodes, and the connection arrived at {local}; \
+             sign the header {NODE_HEADER} with the name of this node ({own:?}), use its name in the \
+             DNS, or add the address to http.allowed_hosts"
         )),
     }
 }

@@ -22,7 +22,8 @@ pub enum SignatureRejection {
     Replayed,
     /// The body is not the signed one.
     Digest,
-    /// The request is signed for another node, or for an address that is not that of this node alone.
+    /// The request is signed for another node, or for an address that is not that of this node
+    /// alone.
     Node(String),
     /// The grant of a forwarded request is unknown, used, or for another request.
     Grant,

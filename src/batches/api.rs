@@ -128,7 +128,8 @@ fn permit(caller: &Caller, action: &BatchAction) -> Result<(), Problem> {
     Ok(())
 }
 
-/// Rejects an unsigned request that starts or continues a batch of signals, if the context requires signed events.
+/// Rejects an unsigned request that starts or continues a batch of signals, if the context requires
+/// signed events.
 fn check_signals(
     api: &ApiState,
     caller: &Caller,

@@ -198,8 +198,8 @@ impl WebhookSignatureConfig {
 }
 
 impl WebhookConfig {
-    /// Returns whether the signature covers neither a header nor a time, so that a recorded request stays valid with other
-    /// headers.
+    /// Returns whether the signature covers neither a header nor a time, so that a recorded request
+    /// stays valid with other headers.
     pub(crate) fn signs_body_only(&self) -> bool {
         match self.scheme {
             WebhookScheme::Github => true,

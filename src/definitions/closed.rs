@@ -1,4 +1,5 @@
-//! Definitions that a caller with access to the node must not know: those of contexts that are closed to it.
+//! Definitions that a caller with access to the node must not know: those of contexts that are
+//! closed to it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -85,7 +86,8 @@ impl VisibleDefinitions {
         }
     }
 
-    /// Returns whether a text may contain a name. The owner of a definition that is not loaded any more is unknown.
+    /// Returns whether a text may contain a name. The owner of a definition that is not loaded any
+    /// more is unknown.
     fn may_name(&self, name: Option<&str>) -> bool {
         name.map_or(self.closed.is_empty(), |name| name != OTHER)
     }

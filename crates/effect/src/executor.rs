@@ -209,8 +209,8 @@ impl EffectExecutor {
         }
     }
 
-    /// Removes the facts whose types the upstream does not declare. The result stays: the effect was executed, and a worker
-    /// that has published its result cannot change it.
+    /// Removes the facts whose types the upstream does not declare. The result stays: the effect
+    /// was executed, and a worker that has published its result cannot change it.
     fn reject_undeclared(&self, item: &WorkItem, finished: &mut FinishedExecution) {
         let types = &self.upstream.facts;
         let Some(first) = types.first_undeclared(&finished.facts) else {
@@ -225,7 +225,7 @@ impl EffectExecutor {
             saga = %item.instance.saga,
             correlation = %item.instance.correlation,
             fact = %first,
-            "fact of a worker not published: the upstream does not declare its type; add it to facts of the upstream"
+            "fact of a worker not published; add its type to facts of the upstream"
         );
         let all = finished.facts.len();
         finished.facts.retain(|fact| types.permit(&fact.kind));

@@ -1,7 +1,8 @@
 //! Types of the facts that the results of an upstream may contain.
 //!
-//! A fact becomes an event of its tenant, which can start and advance sagas. Functions of the program
-//! itself may emit any fact; other processes only those that the operator declares for their upstream.
+//! A fact becomes an event of its tenant, which can start and advance sagas. Functions of the
+//! program itself may emit any fact; other processes only those that the operator declares for
+//! their upstream.
 
 use std::collections::BTreeSet;
 
@@ -17,7 +18,8 @@ pub enum FactTypes {
 }
 
 impl FactTypes {
-    /// Returns the types of an upstream without a declaration, whose effects other processes execute.
+    /// Returns the types of an upstream without a declaration, whose effects other processes
+    /// execute.
     #[must_use]
     pub const fn none() -> Self {
         Self::Declared(BTreeSet::new())

@@ -24,7 +24,8 @@ pub trait EffectObserver: Send + Sync + 'static {
     /// Called after a probe of an attempt in doubt.
     fn probe_finished(&self, _upstream: &str, _outcome: ProbeOutcome) {}
 
-    /// Called when the result of an item contained facts whose types its upstream does not declare; they are not published.
+    /// Called when the result of an item contained facts whose types its upstream does not declare;
+    /// they are not published.
     fn facts_rejected(&self, _upstream: &str, _number: usize) {}
 
     /// Called when a job has written lines.

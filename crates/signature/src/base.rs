@@ -8,7 +8,8 @@ use crate::CONTENT_DIGEST;
 /// Components of the target, which every signature covers.
 pub(crate) const TARGET_COMPONENTS: [&str; 4] = ["@method", "@authority", "@path", "@query"];
 
-/// Header with the name of the node for which a request is signed. An IP address and a loopback name can lead to several nodes.
+/// Header with the name of the node for which a request is signed. An IP address and a loopback
+/// name can lead to several nodes.
 pub const NODE_HEADER: &str = "x-orlog-node";
 
 /// Headers that change the effect of a request, in addition to those of CloudEvents (`ce-…`).

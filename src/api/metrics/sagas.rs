@@ -1,7 +1,7 @@
 //! Metrics by saga: instances that need an operator, and counters of definitions.
 //!
-//! The sagas of contexts that are closed to the caller share the series `other`. Each version has series as long as its
-//! definition is loaded.
+//! The sagas of contexts that are closed to the caller share the series `other`. Each version has
+//! series as long as its definition is loaded.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

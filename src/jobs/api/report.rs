@@ -51,7 +51,8 @@ pub(super) struct ReportSender<'a> {
 }
 
 impl ReportSender<'_> {
-    /// Rejects facts in a context that requires signed events, unless the sender signed them and may publish events.
+    /// Rejects facts in a context that requires signed events, unless the sender signed them and
+    /// may publish events.
     fn check_facts(&self) -> Result<(), Problem> {
         let Self {
             api,
@@ -63,8 +64,9 @@ impl ReportSender<'_> {
         let now = api.app.clock.now();
         let is_required = api.app.signed_events.is_required(tenant, now);
         if is_required && !caller.roles.allow(Right::Publish) {
-            let detail = "the context requires signed events, and facts are events: a worker that emits facts needs the \
-                          right to publish; send the result without facts, or as an admin of the context";
+            let detail = "the context requires signed events, and facts are events: a worker that \
+                          emits facts needs the right to publish; send the result without facts, \
+                          or as an admin of the context";
             return Err(Problem::new(Code::Forbidden, detail));
         }
         Ok(())

@@ -83,7 +83,8 @@ pub(crate) async fn rows(
     }
     if OF_ALL_CONTEXTS.contains(&table.as_str()) && !caller.roles.allow(Right::Admin) {
         let detail = format!(
-            "the table {table:?} has the definitions of all contexts and requires an administrator of the node"
+            "the table {table:?} has the definitions of all contexts and requires an administrator \
+             of the node"
         );
         return Err(Problem::new(Code::Forbidden, detail));
     }

@@ -84,8 +84,8 @@ fn id_in_body(template: &MessageTemplate, body: &Value) -> Option<String> {
     text(without_headers).ok().flatten()
 }
 
-/// Returns the id of a delivery whose signature covers nothing but its body. It does not depend on the secret, which can be
-/// replaced between two attempts.
+/// Returns the id of a delivery whose signature covers nothing but its body. It does not depend on
+/// the secret, which can be replaced between two attempts.
 fn digest(body: &[u8]) -> String {
     format!("sha256:{}", hex::encode(Sha256::digest(body)))
 }

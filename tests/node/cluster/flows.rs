@@ -162,7 +162,8 @@ async fn stream_of_lines_continues_over_a_takeover_without_gap_and_repetition() 
             post(&pods, "a", "/v1/flows", &flow).await
         })
         .await;
-        // A stream is not forwarded: only the owner of the shard asks for the rest of the handshake.
+        // A stream is not forwarded: only the owner of the shard asks for the rest of the
+        // handshake.
         let owns_shard = async |pod: &str| {
             let request = pods
                 .ask(pod, "GET", "/v1/work/exchange")

@@ -1,6 +1,7 @@
 //! Counters by version of a definition, and inputs that a saga sends to itself.
 //!
-//! A scrape reads them and decides about the series. The counters of a version end with its definition.
+//! A scrape reads them and decides about the series. The counters of a version end with its
+//! definition.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};

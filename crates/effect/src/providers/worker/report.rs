@@ -49,8 +49,8 @@ pub enum ReportRejection {
     Lost(#[from] ClaimLost),
     /// The result contains a fact of a type that the upstream does not declare.
     #[error(
-        "the upstream of the job declares no facts of the type {0}; send the result without it, or add the type to facts \
-         of the upstream"
+        "the upstream of the job declares no facts of the type {0}; send the result without it, or \
+         add the type to facts of the upstream"
     )]
     UndeclaredFact(EventType),
 }
