@@ -311,16 +311,12 @@ async fn check_streams(
 }
 
 fn sharing(config: &Config) -> StreamSharing {
+    let tenants = &config.tenants;
     let listed = || {
-        config
-            .tenants
-            .allowed
-            .iter()
-            .cloned()
-            .chain([TenantId::default_tenant()])
-            .collect()
+        let listed = tenants.allowed.iter().cloned();
+        Arc::new(listed.chain([TenantId::default_tenant()]).collect())
     };
     StreamSharing {
-        tenants: (config.tenants.mode == TenantMode::Allowlist).then(listed),
+        allowed_tenants: (tenants.mode == TenantMode::Allowlist).then(listed),
     }
 }

@@ -11,3 +11,4 @@ mod security;
 mod signed_events;
 mod stream_anomalies;
 mod streams;
+mod tenants;

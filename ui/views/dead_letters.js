@@ -23,6 +23,7 @@ const REMEDIES = {
   state_too_large: 'The state of the instance would be larger than limits.max_state_size. Raise the limit or change the definition, then redrive.',
   signal_rejected: 'A condition of the signal does not hold: the instance has another version, or the wait has ended. Decide again; then discard it.',
   unauthenticated: 'The context requires signed events, and the message has no valid signature. Publish the event again with a signature; then discard it.',
+  tenant_not_allowed: 'A node does not accept the tenant. Add it to tenants.allowed of every node, restart them, then redrive.',
   early_buffer_full: 'The buffer for early inputs is full. Find out why the instance did not start, then redrive.',
 };
 

@@ -93,7 +93,7 @@ impl Runtime {
                 let Some(ack_floor) = shard.registry.ack_floor(&source.name) else {
                     continue;
                 };
-                let filters = source.filters(&self.shared.slots, &shard.slots);
+                let filters = source.filters();
                 let (stream, name) = (source.name.clone(), shard.name());
                 subscriptions.push((
                     shard.index,

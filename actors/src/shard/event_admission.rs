@@ -2,9 +2,12 @@
 //!
 //! A rejected event becomes a dead letter. Anyone who may publish can send any number of them, so a tenant has a limited number
 //! of these dead letters in each interval; the others are counted and logged at a bounded rate.
+//!
+//! A message of a tenant that this node does not accept becomes a dead letter without that limit: another node, with another
+//! list, may have accepted it.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use orlog_bus::Delivery;
@@ -51,6 +54,41 @@ impl EventAdmission {
         source.check(delivery, event)
     }
 
+    /// Returns why a message of a tenant is rejected, and counts the rejection; `None` if the node accepts the tenant.
+    pub(crate) fn reject_tenant(
+        &self,
+        source: &EventSource,
+        tenant: &TenantId,
+        metrics: &Metrics,
+    ) -> Option<String> {
+        if source.allows(tenant) {
+            return None;
+        }
+        let reason = format!(
+            "this node does not accept the tenant {:?} (OR0007); add it to tenants.allowed, restart the node, and redrive",
+            tenant.as_str()
+        );
+        drop(self.count(tenant, &reason, metrics));
+        Some(reason)
+    }
+
+    /// Counts a rejection, and logs it at a bounded rate.
+    fn count(
+        &self,
+        tenant: &TenantId,
+        reason: &str,
+        metrics: &Metrics,
+    ) -> MutexGuard<'_, Rejections> {
+        metrics.events_rejected.inc();
+        let mut rejections = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        rejections.total += 1;
+        let number = rejections.total;
+        if number.is_power_of_two() || number.is_multiple_of(LOG_INTERVAL) {
+            tracing::warn!(%tenant, number, reason, "event rejected");
+        }
+        rejections
+    }
+
     /// Counts a rejection. Returns whether it becomes a dead letter.
     pub(crate) fn reject(
         &self,
@@ -59,13 +97,7 @@ impl EventAdmission {
         now: Timestamp,
         metrics: &Metrics,
     ) -> bool {
-        metrics.events_rejected.inc();
-        let mut rejections = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        rejections.total += 1;
-        let number = rejections.total;
-        if number.is_power_of_two() || number.is_multiple_of(LOG_INTERVAL) {
-            tracing::warn!(%tenant, number, reason, "event rejected");
-        }
+        let mut rejections = self.count(tenant, reason, metrics);
         let age = now
             .as_millis()
             .saturating_sub(rejections.interval_start.as_millis());

@@ -1,5 +1,9 @@
 //! Event sources of a shard: its streams and the subjects that it reads from each.
+//!
+//! The subjects depend on the kind of the messages and the partition of the shard, not on settings of the node. Another node
+//! continues at the checkpoint of the shard, so a message that a setting filters would never be read.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -11,8 +15,6 @@ use orlog_model::{Event, SlotAssigner, StreamPosition, TenantId};
 
 /// Name of the stream of the embedded log.
 pub const EMBEDDED_STREAM: &str = "events";
-/// Maximum number of filters. More filters cost the servers more than they save.
-const MAX_FILTERS: usize = 1000;
 
 /// Stream of events and of messages to instances.
 #[derive(Clone)]
@@ -51,8 +53,17 @@ pub trait EventAuthority: Send + Sync + 'static {
 /// Distribution of a stream between shards.
 #[derive(Clone, Debug, Default)]
 pub struct StreamSharing {
-    /// All tenants; `None`: any tenant.
-    pub tenants: Option<Vec<TenantId>>,
+    /// Tenants whose messages this node applies; `None`: any tenant. Messages of other tenants become dead letters, because
+    /// another node may have accepted them.
+    pub allowed_tenants: Option<Arc<BTreeSet<TenantId>>>,
+}
+
+impl StreamSharing {
+    fn allows(&self, tenant: &TenantId) -> bool {
+        self.allowed_tenants
+            .as_ref()
+            .is_none_or(|allowed| allowed.contains(tenant))
+    }
 }
 
 impl EventSource {
@@ -83,6 +94,13 @@ impl EventSource {
         })
     }
 
+    /// Returns whether this node applies messages of a tenant.
+    pub(crate) fn allows(&self, tenant: &TenantId) -> bool {
+        self.sharing
+            .as_ref()
+            .is_none_or(|sharing| sharing.allows(tenant))
+    }
+
     /// Returns whether the stream contains the dead letters of effect workers.
     #[must_use]
     pub fn has_dead_letters(&self) -> bool {
@@ -104,44 +122,22 @@ impl EventSource {
         });
         Subscription {
             name: name.to_owned(),
-            filters: self.filters(slots, range),
+            filters: self.filters(),
             partition,
             start_after: after,
             max_in_flight,
         }
     }
 
-    /// Returns the filters of the tenants of the shard, or of all tenants if they are unknown or too many.
-    pub(crate) fn filters(&self, slots: &SlotAssigner, range: &Range<u16>) -> Vec<String> {
-        let name = |kind| (kind == SubjectKind::DeadLetter).then_some(DEAD_LETTER_NAME);
-        let all = || {
-            self.kinds
-                .iter()
-                .flat_map(|kind| subject::filters(None, *kind, name(*kind)))
-                .collect()
-        };
-        let Some(tenants) = self
-            .sharing
-            .as_ref()
-            .and_then(|sharing| sharing.tenants.as_ref())
-        else {
-            return all();
-        };
-        let mut filters = Vec::new();
-        for kind in &self.kinds {
-            let concerns = |tenant: &&TenantId| {
-                range.contains(&slots.home_slot(tenant).0)
-                    || *kind == SubjectKind::Workflow && slots.is_key_sharded(tenant)
-            };
-            for tenant in tenants.iter().filter(concerns) {
-                filters.extend(subject::filters(Some(tenant), *kind, name(*kind)));
-            }
-        }
-        if filters.is_empty() || filters.len() > MAX_FILTERS {
-            all()
-        } else {
-            filters
-        }
+    /// Returns the subject filters, those of all tenants.
+    pub(crate) fn filters(&self) -> Vec<String> {
+        self.kinds
+            .iter()
+            .flat_map(|kind| {
+                let name = (*kind == SubjectKind::DeadLetter).then_some(DEAD_LETTER_NAME);
+                subject::filters(None, *kind, name)
+            })
+            .collect()
     }
 }
 
@@ -185,46 +181,57 @@ mod tests {
         TenantId::new(name).unwrap()
     }
 
-    fn source(kind: SubjectKind, tenants: Option<&[&str]>) -> EventSource {
-        let tenants = tenants.map(|all| all.iter().map(|name| tenant(name)).collect());
+    fn source(kind: SubjectKind, allowed: Option<&[&str]>) -> EventSource {
+        let allowed = allowed.map(|all| Arc::new(all.iter().map(|name| tenant(name)).collect()));
         EventSource {
             name: "S".to_owned(),
             bus: Arc::new(EmptyBus(AtomicU64::new(0))),
             kinds: vec![kind],
-            sharing: Some(StreamSharing { tenants }),
+            sharing: Some(StreamSharing {
+                allowed_tenants: allowed,
+            }),
             authority: None,
         }
     }
 
     #[test]
-    fn shard_subscribes_only_to_its_tenants() {
+    fn subscription_does_not_depend_on_the_allowed_tenants() {
         let slots = SlotAssigner::with_key_sharded([tenant("big")]);
-        let home = slots.home_slot(&tenant("acme")).0;
-        let here = home..home + 1;
-        let other_slots = if home == 0 { 1..2 } else { 0..home };
-        let tenants = ["acme", "big"];
-        let filters =
-            |kind, range: &Range<u16>| source(kind, Some(&tenants)).filters(&slots, range);
+        let subscription = |allowed| {
+            source(SubjectKind::Aggregate, allowed).subscription(
+                "shard-0",
+                &slots,
+                &(0..SLOTS / 2),
+                None,
+                MaxInFlight::total(1),
+            )
+        };
+        let subscribed = subscription(Some(&["acme", "big"]));
         assert_eq!(
-            filters(SubjectKind::Aggregate, &here)[0],
-            "tenant.acme.aggregate.>"
+            subscribed.filters,
+            ["tenant.*.aggregate.>", "aggregate.>"],
+            "the partition alone selects the messages of the shard"
         );
-        assert!(
-            filters(SubjectKind::Workflow, &other_slots)
-                .contains(&"tenant.big.workflow.>".to_owned())
-        );
-        let all_tenants = source(SubjectKind::Aggregate, None).filters(&slots, &here);
-        assert_eq!(all_tenants, ["tenant.*.aggregate.>", "aggregate.>"]);
-        let dead_letters = source(SubjectKind::DeadLetter, None).filters(&slots, &here);
+        assert_eq!(subscribed, subscription(None));
+    }
+
+    #[test]
+    fn only_dead_letters_of_effect_workers_are_read() {
+        let dead_letters = source(SubjectKind::DeadLetter, None).filters();
         assert_eq!(
             dead_letters,
             ["tenant.*.deadletter.effect.*", "deadletter.effect.*"]
         );
-        let many: Vec<String> = (0..=MAX_FILTERS).map(|n| format!("t{n}")).collect();
-        let many: Vec<&str> = many.iter().map(String::as_str).collect();
-        assert_eq!(
-            source(SubjectKind::Aggregate, Some(&many)).filters(&slots, &(0..SLOTS)),
-            all_tenants
-        );
+    }
+
+    #[test]
+    fn allowlist_decides_which_tenants_are_applied() {
+        let listed = source(SubjectKind::Aggregate, Some(&["", "acme"]));
+        assert!(listed.allows(&tenant("acme")));
+        assert!(listed.allows(&TenantId::default_tenant()));
+        assert!(!listed.allows(&tenant("beta")));
+
+        let any = source(SubjectKind::Aggregate, None);
+        assert!(any.allows(&tenant("beta")));
     }
 }

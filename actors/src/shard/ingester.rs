@@ -3,8 +3,8 @@
 //! An event goes to the instances that the active programs select; a message under
 //! `workflow.<saga>.<correlation>` goes to that instance only. A message is acknowledged when its
 //! consequences are durable for every instance. A message that is not an event or lacks its identifier
-//! becomes a dead letter and is acknowledged; so does one that its context rejects (`event_admission.rs`). Dead
-//! letters of effect workers are stored with the others. An event whose type no program consumes is acknowledged
+//! becomes a dead letter and is acknowledged; so does one that its context rejects, or whose tenant this node does not
+//! accept (`event_admission.rs`). Dead letters of effect workers are stored with the others. An event whose type no program consumes is acknowledged
 //! without being decoded: facts are mostly such events.
 //!
 //! Each group commit contains the checkpoint (see `stream_progress.rs`); a restart resumes there. If the
@@ -23,7 +23,7 @@ use orlog_bus::workflow::{self, WorkflowMessage};
 use orlog_bus::{Bus, Delivery, Error as BusError, Message as BusMessage, codec, subject};
 use orlog_model::{
     CheckpointKey, Clock, ControlAction, DeadLetter, DeadLetterReason, Event, EventType, Input,
-    InstanceKey, SagaName, Timestamp, WorkflowAction,
+    InstanceKey, SagaName, TenantId, Timestamp, WorkflowAction,
 };
 use orlog_program::ProgramError;
 use orlog_store::Reader;
@@ -228,6 +228,8 @@ impl IngestLoop<'_> {
         }
         if keys.is_empty() && errors.is_empty() {
             self.count_unmatched(delivery, &event.kind);
+        } else if let Some(rejected) = self.reject_tenant(delivery, &event.tenant) {
+            return rejected;
         }
         if subscription.sends_on(&event.tenant) {
             self.follow(&mut event, delivery, keys.len(), started);
@@ -308,6 +310,9 @@ impl IngestLoop<'_> {
             self.progress.acker.ack(delivery.sequence);
             return Ok(());
         }
+        if let Some(rejected) = self.reject_tenant(delivery, &key.tenant) {
+            return rejected;
+        }
         let started = self.arguments.tracer.as_ref().map(|_| Instant::now());
         let input = match workflow::decode(&delivery.message, delivery.published_at) {
             Ok(WorkflowMessage::Command(command)) => {
@@ -386,6 +391,23 @@ impl IngestLoop<'_> {
             undeliverable::of_message(delivery, cause, node),
             self.ack_of(delivery),
         )
+    }
+
+    /// Rejects a message if this node does not accept its tenant. Its dead letter can be redriven after a node accepts it.
+    fn reject_tenant(
+        &self,
+        delivery: &Delivery,
+        tenant: &TenantId,
+    ) -> Option<Result<(), ShardUnavailable>> {
+        let Arguments {
+            subscription, node, ..
+        } = self.arguments;
+        let reason =
+            self.admission
+                .reject_tenant(&subscription.source, tenant, &subscription.metrics)?;
+        let cause = (DeadLetterReason::TenantNotAllowed, reason);
+        let dead_letter = undeliverable::of_message(delivery, cause, node);
+        Some(self.store(dead_letter, self.ack_of(delivery)))
     }
 
     /// Stores the dead letter of an effect worker.

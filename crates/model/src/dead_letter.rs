@@ -71,6 +71,8 @@ pub enum DeadLetterReason {
     SignalRejected,
     /// The context requires signed events, and the message has no valid signature.
     Unauthenticated,
+    /// The node that read the message does not accept its tenant.
+    TenantNotAllowed,
 }
 
 impl DeadLetterReason {
