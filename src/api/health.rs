@@ -1,6 +1,7 @@
 //! `/health` and `/ready`: liveness and readiness of the process.
 
 pub(crate) mod bus_check;
+mod stalled_stream;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -145,6 +146,9 @@ async fn bus(api: &ApiState) -> ComponentHealth {
         let message =
             format!("{failing} subscriptions to streams fail; the log contains the reason");
         return ComponentHealth::degraded(message);
+    }
+    if let Some(reason) = stalled_stream::reason(api) {
+        return ComponentHealth::degraded(reason);
     }
     if let Some(failure) = api.app.bus.publish_failure() {
         return ComponentHealth::degraded(format!("the last publish failed: {failure}"));

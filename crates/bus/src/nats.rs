@@ -13,6 +13,8 @@ mod message;
 mod nonces;
 mod provision;
 mod publish;
+mod raw_message;
+mod read_failures;
 mod registry;
 mod requests;
 mod scan;
