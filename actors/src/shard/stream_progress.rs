@@ -62,8 +62,8 @@ impl StreamProgress {
         // After an anomaly, the position of the stream replaces the checkpoint, even if it is lower.
         let next = match checkpoint {
             _ if start.anomaly.as_ref().is_some_and(StreamAnomaly::is_loss) => 0,
-            Some(position) if position.stream_id == start.stream_id => position.sequence + 1,
-            Some(_) => 0,
+            // Also in a restored stream: the checkpoint proves the message there.
+            Some(position) => position.sequence + 1,
             None => 1,
         };
         let state = ProgressState {

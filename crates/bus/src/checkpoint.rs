@@ -130,7 +130,10 @@ pub(crate) fn resolve_start(
     info: StreamInfo,
 ) -> (StartPosition, Option<StreamAnomaly>) {
     let checkpoint = position.sequence;
-    if position.stream_id != info.stream_id {
+    // A restored stream has another creation time, and thus another identity. No other stream has a message with the same
+    // sequence and publish time.
+    let is_same_message = position.at.is_some() && position.at == info.at;
+    if position.stream_id != info.stream_id && !is_same_message {
         let found = StreamAnomaly::StreamRecreated {
             expected: position.stream_id,
             found: info.stream_id,
@@ -226,5 +229,19 @@ mod tests {
             (1, 50, None),
             &(StartPosition::After(0), "stream_recreated"),
         );
+    }
+
+    #[test]
+    fn restored_stream_continues_at_the_same_message() {
+        let earlier = StreamPosition {
+            at: Some(Timestamp::from_millis(5)),
+            ..StreamPosition::after(Uuid::from_u128(2), 40)
+        };
+        let recreated = (StartPosition::After(0), "stream_recreated");
+        check(earlier, (1, 50, Some(5)), &(StartPosition::After(40), ""));
+        check(earlier, (1, 40, Some(5)), &(StartPosition::After(40), ""));
+        check(earlier, (1, 50, Some(6)), &recreated);
+        check(earlier, (41, 50, None), &recreated);
+        check(earlier, (1, 39, None), &recreated);
     }
 }

@@ -11,6 +11,19 @@ use serde_json::{Value, json};
 const TIMEOUT: Duration = Duration::from_secs(10);
 const INBOX: &str = "_INBOX.raw";
 
+/// Subject of the data of a backup.
+const BACKUP_INBOX: &str = "_INBOX.backup";
+/// Size of a chunk of a backup.
+const CHUNK_BYTES: usize = 64 << 10;
+
+/// Faithful copy of a stream.
+pub struct StreamBackup {
+    name: String,
+    /// Configuration and state.
+    description: Value,
+    data: Vec<u8>,
+}
+
 /// NATS client.
 pub struct RawNatsClient {
     stream: BufReader<TcpStream>,
@@ -181,6 +194,70 @@ impl RawNatsClient {
                 _ => {}
             }
         }
+    }
+
+    /// Returns a faithful copy of a stream.
+    ///
+    /// # Panics
+    /// If JetStream returns an error.
+    pub fn back_up_stream(&mut self, stream: &str) -> StreamBackup {
+        self.send(&format!("SUB {BACKUP_INBOX} 3\r\n"));
+        let request = json!({ "deliver_subject": BACKUP_INBOX, "chunk_size": CHUNK_BYTES });
+        let description = self.jetstream(&format!("STREAM.SNAPSHOT.{stream}"), &request);
+        let mut data = Vec::new();
+        loop {
+            let line = self.line();
+            let fields: Vec<&str> = line.split_ascii_whitespace().collect();
+            let chunk = match fields.first().copied() {
+                Some("MSG") => self.body(&fields),
+                Some("HMSG") => {
+                    // The last message has a status and no data.
+                    self.body(&fields);
+                    Vec::new()
+                }
+                Some("PING") => {
+                    self.send("PONG\r\n");
+                    continue;
+                }
+                _ => continue,
+            };
+            if chunk.is_empty() {
+                break;
+            }
+            data.extend(chunk);
+            let is_acknowledged = fields.len() > 4;
+            if is_acknowledged {
+                self.send(&format!("PUB {} 0\r\n\r\n", fields[3]));
+            }
+        }
+        StreamBackup {
+            name: stream.to_owned(),
+            description,
+            data,
+        }
+    }
+
+    /// Creates a missing stream from its copy.
+    ///
+    /// # Panics
+    /// If JetStream returns an error.
+    pub fn restore_stream(&mut self, backup: &StreamBackup) {
+        let StreamBackup {
+            name,
+            description,
+            data,
+        } = backup;
+        let request = json!({ "config": description["config"], "state": description["state"] });
+        let accepted = self.jetstream(&format!("STREAM.RESTORE.{name}"), &request);
+        let target = accepted["deliver_subject"]
+            .as_str()
+            .expect("a subject for the data");
+        for chunk in data.chunks(CHUNK_BYTES) {
+            self.request(target, chunk).expect("JetStream responds");
+        }
+        let response = self.request(target, b"").expect("JetStream responds");
+        let response: Value = serde_json::from_slice(&response).expect("JSON");
+        assert!(response["error"].is_null(), "{name}: {response}");
     }
 
     fn send(&mut self, text: &str) {

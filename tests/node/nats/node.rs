@@ -379,3 +379,32 @@ async fn stream_recreated_while_running_is_not_read() {
     assert!(reason.contains("the stream was recreated"), "{reason}");
     stop(&app).await;
 }
+
+/// First remedy of docs/runbooks/stream-lost.md.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn restored_stream_is_read_again_without_a_restart() {
+    let server = NatsServer::start();
+    let shop = NatsNode::on(&server);
+    let app = shop.start().await.unwrap();
+    submit(&app, "acme", &["o-1".to_owned()]).await;
+    completes(&app, &key("acme", "o-1")).await;
+    let mut wire = RawNatsClient::connect(server.port);
+    let backup = wire.back_up_stream("AGGREGATE_EVENTS");
+    let config = wire.jetstream("STREAM.INFO.AGGREGATE_EVENTS", &json!({}))["config"].clone();
+    wire.jetstream("STREAM.DELETE.AGGREGATE_EVENTS", &json!({}));
+    wire.jetstream("STREAM.CREATE.AGGREGATE_EVENTS", &config);
+    let lost = || async { app.runtime.lost_streams().remove("AGGREGATE_EVENTS") };
+    until("the loss", lost).await;
+
+    wire.jetstream("STREAM.DELETE.AGGREGATE_EVENTS", &json!({}));
+    wire.restore_stream(&backup);
+    let is_read = || async { app.runtime.lost_streams().is_empty().then_some(()) };
+    until("the stream is read", is_read).await;
+    submit(&app, "acme", &["o-2".to_owned()]).await;
+    completes(&app, &key("acme", "o-2")).await;
+    stop(&app).await;
+    assert_eq!(
+        *shop.charges.lock().unwrap(),
+        BTreeMap::from([("o-1".to_owned(), 1), ("o-2".to_owned(), 1)])
+    );
+}

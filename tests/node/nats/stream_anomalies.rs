@@ -179,6 +179,43 @@ async fn truncated_stream_resumes_by_timestamp() {
     );
 }
 
+/// The identity of a restored stream differs: it has another creation time.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn restored_stream_continues_at_the_checkpoint() {
+    let server = NatsServer::start();
+    let position = read_to_the_end(&server, 20).await;
+    let mut wire = RawNatsClient::connect(server.port);
+    let backup = wire.back_up_stream("S");
+    wire.jetstream("STREAM.DELETE.S", &json!({}));
+    wire.restore_stream(&backup);
+    let (mut consumer, found) = start_consumer(&server, position).await;
+    assert_eq!(found, None);
+    let restored = consumer.subscription_start().stream_id;
+    assert_ne!(restored, position.stream_id);
+
+    publish(&*open(&[server.url()], 1).await, 20..22).await;
+    assert_eq!(numbers(&take(&mut *consumer, 2).await), [20, 21]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn stream_restored_from_an_older_copy_has_an_anomaly() {
+    let server = NatsServer::start();
+    read_to_the_end(&server, 10).await;
+    let mut wire = RawNatsClient::connect(server.port);
+    let backup = wire.back_up_stream("S");
+    let position = read_to_the_end(&server, 20).await;
+    wire.jetstream("STREAM.DELETE.S", &json!({}));
+    wire.restore_stream(&backup);
+    let recreated =
+        |found: Option<StreamAnomaly>| matches!(found, Some(StreamAnomaly::StreamRecreated { .. }));
+    let (_, found) = start_consumer(&server, position).await;
+    assert!(recreated(found), "the stream ends before the checkpoint");
+
+    publish(&*open(&[server.url()], 1).await, 100..120).await;
+    let (_, found) = start_consumer(&server, position).await;
+    assert!(recreated(found), "another message is at the checkpoint");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn stream_that_lost_its_end_and_grew_during_an_outage_stops_the_reader() {
     let mut server = NatsServer::start();

@@ -136,6 +136,15 @@ impl NatsStream {
                 at,
             },
         );
+        if position.stream_id != stream_id && found.is_none() && position.sequence > 0 {
+            let (stream, checkpoint) = (&self.name, position.sequence);
+            tracing::warn!(
+                stream,
+                subscription = name,
+                checkpoint,
+                "stream was restored: it has another creation time and the message at the checkpoint; reading continues"
+            );
+        }
         // A subscription without its own checkpoint reads the available messages.
         let found = found.filter(|_| after.is_some_and(|position| position.sequence > 0));
         let after = match start {
