@@ -141,14 +141,14 @@ async fn bus(api: &ApiState) -> ComponentHealth {
     if let Some(lost) = lost_stream(api) {
         return ComponentHealth::degraded(format!("{}: {lost}", Code::DataLoss.as_str()));
     }
+    if let Some(reason) = stalled_stream::reason(api) {
+        return ComponentHealth::degraded(reason);
+    }
     let failing = api.app.runtime.metrics().failing_subscriptions();
     if failing > 0 {
         let message =
             format!("{failing} subscriptions to streams fail; the log contains the reason");
         return ComponentHealth::degraded(message);
-    }
-    if let Some(reason) = stalled_stream::reason(api) {
-        return ComponentHealth::degraded(reason);
     }
     if let Some(failure) = api.app.bus.publish_failure() {
         return ComponentHealth::degraded(format!("the last publish failed: {failure}"));

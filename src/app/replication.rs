@@ -24,6 +24,8 @@ use tokio::sync::watch;
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(15);
 /// Prefix of the metadata about the base of a snapshot.
 const BASE: &str = "base-";
+/// Prefix of the metadata about the last claim of a log.
+const CLAIM: &str = "claim-";
 /// Delay between two attempts.
 const RETRY_DELAY: Duration = Duration::from_millis(100);
 
@@ -236,6 +238,17 @@ impl CommitLog for NatsCommitLog {
                 .await
         })
     }
+
+    fn recorded_claim(&self) -> Result<Option<LogPosition>, CommitLogError> {
+        let recorded = self.wait(self.snapshots.claim())?;
+        Ok(recorded.and_then(|notes| read_position(&notes, CLAIM)))
+    }
+
+    fn record_claim(&self, claim: &LogPosition) -> Result<(), CommitLogError> {
+        let mut notes = BTreeMap::new();
+        note_position(&mut notes, CLAIM, *claim);
+        self.wait(self.snapshots.record_claim(notes))
+    }
 }
 
 impl NatsCommitLog {
@@ -267,17 +280,20 @@ fn name(epoch: u64, Snapshot { position, base, .. }: &Snapshot) -> String {
 
 fn notes(saved_in: u64, snapshot: &Snapshot) -> BTreeMap<String, String> {
     let mut notes = BTreeMap::from([("saved-in-epoch".to_owned(), saved_in.to_string())]);
-    for (prefix, position) in [("", Some(snapshot.position)), (BASE, snapshot.base)] {
-        let Some(position) = position else { continue };
-        let mut note =
-            |name: &str, value: String| drop(notes.insert(format!("{prefix}{name}"), value));
-        note("log", format!("{:032x}", u128::from_be_bytes(position.log)));
-        note("position", position.position.to_string());
-        note("entry", position.number.to_string());
-        note("epoch", position.epoch.to_string());
-        note("writer", format!("{:016x}", position.writer));
+    note_position(&mut notes, "", snapshot.position);
+    if let Some(base) = snapshot.base {
+        note_position(&mut notes, BASE, base);
     }
     notes
+}
+
+fn note_position(notes: &mut BTreeMap<String, String>, prefix: &str, position: LogPosition) {
+    let mut note = |name: &str, value: String| drop(notes.insert(format!("{prefix}{name}"), value));
+    note("log", format!("{:032x}", u128::from_be_bytes(position.log)));
+    note("position", position.position.to_string());
+    note("entry", position.number.to_string());
+    note("epoch", position.epoch.to_string());
+    note("writer", format!("{:016x}", position.writer));
 }
 
 /// Reads the metadata of a snapshot, its position and its base; `None` if it is not a snapshot of Orlog.

@@ -232,7 +232,10 @@ impl ShardStarter {
         match self.transport.connection() {
             Some(connection) if self.config.replicated() => {
                 let dir = layout::shard_dir(&self.config.data_dir, shard);
-                let options = component_config::store(&self.config);
+                let options = orlog_store::Options {
+                    accept_data_loss: self.local.accept_data_loss,
+                    ..component_config::store(&self.config)
+                };
                 let pace = component_config::snapshot_policy(&self.config);
                 Ok(replication::open(
                     connection,

@@ -102,10 +102,11 @@ pub(crate) fn open_local(
 pub(crate) async fn replicated(
     config: &Config,
     transport: &Transport,
+    accept_data_loss: bool,
 ) -> anyhow::Result<Vec<(Writer, Reader)>> {
     match transport.connection() {
         Some(connection) if has_all(config) && config.replicated() => {
-            follow_logs(config, connection)
+            follow_logs(config, connection, accept_data_loss)
                 .await
                 .with_context(|| unusable(config))
         }
@@ -144,13 +145,15 @@ fn unusable(config: &Config) -> String {
 async fn follow_logs(
     config: &Config,
     connection: &Connection,
+    accept_data_loss: bool,
 ) -> Result<Vec<(Writer, Reader)>, orlog_store::Error> {
     let mut stores = Vec::new();
     for index in 0..config.shards {
-        let (dir, options) = (
-            layout::shard_dir(&config.data_dir, index),
-            component_config::store(config),
-        );
+        let dir = layout::shard_dir(&config.data_dir, index);
+        let options = orlog_store::Options {
+            accept_data_loss,
+            ..component_config::store(config)
+        };
         let pace = component_config::snapshot_policy(config);
         let (_, never) = watch::channel(false);
         stores.push(replication::open(connection, (index, None, never), dir, options, pace).await?);
@@ -164,7 +167,7 @@ pub(crate) struct LocalStorage {
     /// Disk of the journals; `None`: the local file system.
     disk: Option<Arc<dyn Device>>,
     /// Whether stores and logs that lost durable data are opened without it.
-    accept_data_loss: bool,
+    pub(crate) accept_data_loss: bool,
     pub(crate) positions: Arc<DurablePositions>,
 }
 
@@ -223,7 +226,8 @@ impl NodeStorage {
         let access =
             Arc::new(Box::pin(registry::open(config, expected, transport.connection())).await?);
         local.positions.confirm()?;
-        stores.extend(Box::pin(stores::replicated(config, &transport)).await?);
+        let replicated = stores::replicated(config, &transport, local.accept_data_loss);
+        stores.extend(Box::pin(replicated).await?);
         Ok(Self {
             stores,
             transport: Arc::new(transport),

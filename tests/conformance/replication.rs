@@ -268,13 +268,125 @@ fn recreated_log_is_rejected() {
         error.to_string().contains("1 commits of an earlier log"),
         "{error}"
     );
-    let mut other = Pod::new(&log, 2);
+    let mut other = Pod::accepting_data_loss(&log, 2);
     other.commit(1).expect("the log is sound");
     drop(other);
     let restarted = Pod::on(pod.crash(), &log, 3);
     assert_eq!(
         (restarted.everything(), restarted.asides()),
         (model(1)[1].clone(), 1)
+    );
+}
+
+/// A pod without a copy cannot detect the loss by its own data.
+#[test]
+fn purged_log_is_rejected_until_the_loss_is_accepted() {
+    let log = MemoryLog::new(1 << 20);
+    let mut pod = Pod::new(&log, 1);
+    (1..=3).for_each(|number| pod.commit(number).expect("the log is sound"));
+    drop(pod);
+    log.purge();
+    let open = || {
+        let dir = tempfile::tempdir().expect("a directory");
+        let replication = ReplicationOptions::new(log.commit_log(), 2);
+        open_replicated(dir.path(), small(), replication).expect_err("the log lost all entries")
+    };
+    let error = open();
+    assert!(matches!(error, Error::LogLost { found: 0, .. }), "{error}");
+    assert!(error.to_string().starts_with("OR0061: "), "{error}");
+
+    // A pod of an earlier release does not check, and appends to the purged log.
+    let recorded = log.commit_log().recorded_claim().expect("the log is sound");
+    let recorded = recorded.expect("the first owner claimed the log");
+    drop(Pod::accepting_data_loss(&log, 2));
+    log.commit_log()
+        .record_claim(&recorded)
+        .expect("the log is sound");
+    let error = open();
+    assert!(
+        matches!(error, Error::LogLost { found: 1.., .. }),
+        "{error}"
+    );
+
+    let mut accepted = Pod::accepting_data_loss(&log, 3);
+    assert_eq!(accepted.reader.position(), 0);
+    accepted.commit(1).expect("the log is sound");
+    drop(accepted);
+    let next = Pod::new(&log, 4);
+    assert_eq!(next.everything(), model(1)[1], "the acceptance is recorded");
+}
+
+#[test]
+fn log_that_lost_the_claim_of_its_owner_is_rejected() {
+    let log = MemoryLog::new(1 << 20);
+    let mut pod = Pod::new(&log, 1);
+    (1..=3).for_each(|number| pod.commit(number).expect("the log is sound"));
+    drop(pod);
+    let entries = log.entries().len();
+    let mut pod = Pod::new(&log, 2);
+    pod.commit(4).expect("the log is sound");
+    drop(pod);
+    log.lose_tail(log.entries().len() - entries);
+    let dir = tempfile::tempdir().expect("a directory");
+    let replication = ReplicationOptions::new(log.commit_log(), 3);
+    let error = open_replicated(dir.path(), small(), replication).expect_err("too short");
+    assert!(matches!(error, Error::LogLost { .. }), "{error}");
+
+    let accepted = Pod::accepting_data_loss(&log, 3);
+    assert_eq!(accepted.everything(), model(3)[3]);
+}
+
+#[test]
+fn claim_before_a_snapshot_is_not_required() {
+    let log = MemoryLog::new(1 << 20);
+    let mut pod = Pod::with_snapshots(&log, 1, 2);
+    for number in 1..=9 {
+        pod.commit(number).expect("the log is sound");
+        until_blocking("a snapshot of the commit", || {
+            let snapshots = log.commit_log().snapshots().expect("the log is sound");
+            let newest = snapshots
+                .last()
+                .map_or(0, |newest| newest.position.position);
+            (newest + 2 > number).then_some(())
+        });
+    }
+    drop(pod);
+    let first = log.entries().first().map_or(0, |first| first.number);
+    let claim = log.commit_log().recorded_claim().expect("the log is sound");
+    assert!(
+        claim.is_some_and(|claim| claim.number < first),
+        "the claim was purged"
+    );
+    assert_eq!(Pod::new(&log, 2).everything(), model(9)[9]);
+}
+
+/// A stream that is restored from a backup has another creation time, and thus another identity.
+#[test]
+fn restored_log_is_continued_with_its_directories_and_snapshots() {
+    let log = MemoryLog::new(1 << 20);
+    let mut pod = Pod::with_snapshots(&log, 1, 2);
+    for number in 1..=5 {
+        pod.commit(number).expect("the log is sound");
+        until_blocking("a snapshot of the commit", || {
+            let snapshots = log.commit_log().snapshots().expect("the log is sound");
+            let newest = snapshots
+                .last()
+                .map_or(0, |newest| newest.position.position);
+            (newest + 2 > number).then_some(())
+        });
+    }
+    pod.writer.close().expect("there is room");
+    let dir = pod.crash();
+    log.restore();
+    let mut without_directory = Pod::new(&log, 2);
+    assert_eq!(without_directory.everything(), model(5)[5]);
+    without_directory.commit(6).expect("the log is sound");
+    drop(without_directory);
+
+    let restarted = Pod::on(dir, &log, 3);
+    assert_eq!(
+        (restarted.everything(), restarted.asides()),
+        (model(6)[6].clone(), 0)
     );
 }
 

@@ -16,6 +16,8 @@ use orlog_model::{Event, EventId, EventType, TenantId, Timestamp};
 use orlog_store::{Error, Reader, Writer};
 use orlog_testkit::WAIT_TIMEOUT;
 use orlog_testkit::nats_server::{NatsCluster, NatsServer};
+use orlog_testkit::raw_nats::RawNatsClient;
+use serde_json::json;
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 use tokio::sync::watch;
@@ -71,8 +73,19 @@ impl NatsFixture {
         epoch: u64,
         pace: SnapshotPolicy,
     ) -> Result<(Writer, Reader), Error> {
+        self.open_with(dir, epoch, pace, false)
+    }
+
+    fn open_with(
+        &self,
+        dir: &Path,
+        epoch: u64,
+        pace: SnapshotPolicy,
+        accept_data_loss: bool,
+    ) -> Result<(Writer, Reader), Error> {
         let options = orlog_store::Options {
             max_bytes: 256 << 20,
+            accept_data_loss,
             ..small()
         };
         self.runtime.block_on(replication::open(
@@ -274,6 +287,63 @@ fn corrupt_snapshot_falls_back_to_the_previous_one() {
         .expect("the server is up");
     let second = fixture.pod(2, NEVER);
     assert_exactly(&second.reader, 1..=10);
+}
+
+/// An operator purges the log of a shard that has no snapshot; no pod has a copy.
+#[test]
+fn purged_log_is_rejected_until_the_loss_is_accepted() {
+    let server = NatsServer::start();
+    let fixture = NatsFixture::new(vec![server.url()], 1);
+    let mut pod = fixture.pod(1, NEVER);
+    (1..=5).for_each(|number| assert!(pod.commit(number).is_ok()));
+    drop(pod);
+    RawNatsClient::connect(server.port).jetstream("STREAM.PURGE.ORLOG_LOG", &json!({}));
+
+    let dir = tempfile::tempdir().expect("a directory");
+    let error = fixture
+        .open(dir.path(), 2, NEVER)
+        .expect_err("the log lost all entries");
+    assert!(error.to_string().starts_with("OR0061: "), "{error}");
+    let accepted = fixture
+        .open_with(dir.path(), 2, NEVER, true)
+        .expect("the loss is accepted");
+    assert_eq!(accepted.1.position(), 0);
+    drop(accepted);
+    assert_eq!(fixture.pod(3, NEVER).reader.position(), 0);
+}
+
+/// Restore of replicated shards in docs/backup.md: the streams have other creation times.
+#[test]
+fn restored_log_and_snapshots_are_continued() {
+    let server = NatsServer::start();
+    let fixture = NatsFixture::new(vec![server.url()], 1);
+    let policy = SnapshotPolicy {
+        commits: 5,
+        bytes: u64::MAX,
+    };
+    let mut pod = fixture.pod(1, policy);
+    for number in 1..=12 {
+        pod.commit(number).expect("the server is up");
+        wait(|| {
+            let replication = pod.reader.stats().replication.expect("replicated");
+            replication.snapshots >= number / 5
+        });
+    }
+    drop(pod);
+    let mut wire = RawNatsClient::connect(server.port);
+    for stream in ["ORLOG_LOG", "OBJ_orlog-snapshots"] {
+        let backup = wire.back_up_stream(stream);
+        wire.jetstream(&format!("STREAM.DELETE.{stream}"), &json!({}));
+        wire.restore_stream(&backup);
+    }
+    let mut restored = fixture.pod(2, policy);
+    restored.commit(13).expect("it owns the log");
+    assert_exactly(&restored.reader, 1..=13);
+    let replication = restored.reader.stats().replication.expect("replicated");
+    assert!(
+        replication.commits_behind_snapshot < 13,
+        "the snapshots are used"
+    );
 }
 
 #[test]

@@ -115,13 +115,14 @@ pub enum Error {
         /// Epoch of the new owner.
         epoch: u64,
     },
-    /// The log ends before the end of this copy.
+    /// The log lacks the end of this copy, or the last recorded claim.
     #[error(
-        "the log of the shard ends at entry {found}, but entry {acknowledged} was acknowledged: the servers have lost the end of it; \
-         restore their storage, or move the store directory away to continue with the remaining entries"
+        "OR0061: the log of the shard ends at entry {found}, but lacks the acknowledged entry {acknowledged}: the servers have lost the end of it; \
+         restore their storage. To continue with the remaining entries, move the store directory away and start once with \
+         --accept-data-loss"
     )]
     LogLost {
-        /// Last entry in this copy.
+        /// Entry that is missing: the last one in this copy, or that of the last owner.
         acknowledged: u64,
         /// Last entry in the log.
         found: u64,

@@ -42,6 +42,7 @@ struct LogState {
     snapshots: HashMap<SnapshotId, (Snapshot, Vec<u8>)>,
     damaged: Vec<u64>,
     late: Vec<(Option<u64>, Bytes)>,
+    claim: Option<LogPosition>,
 }
 
 #[derive(Debug, Default)]
@@ -65,6 +66,7 @@ impl MemoryLog {
             snapshots: HashMap::new(),
             damaged: Vec::new(),
             late: Vec::new(),
+            claim: None,
         };
         Self {
             log: Arc::new(Mutex::new(log)),
@@ -137,6 +139,16 @@ impl MemoryLog {
         let remaining = log.entries.len().saturating_sub(count);
         log.entries.truncate(remaining);
         log.next = log.entries.back().map_or(1, |last| last.number + 1);
+    }
+
+    /// Removes all entries, as an operator can. Later ones have higher numbers.
+    pub fn purge(&self) {
+        self.log().entries.clear();
+    }
+
+    /// Restores the log from a copy: only its identity changes.
+    pub fn restore(&self) {
+        self.log().identity[0] += 1;
     }
 
     /// Replaces the log, as if it was deleted and recreated.
@@ -309,6 +321,15 @@ impl CommitLog for MemoryLog {
         self.up()?
             .snapshots
             .remove(&(snapshot.position, snapshot.base));
+        Ok(())
+    }
+
+    fn recorded_claim(&self) -> Result<Option<LogPosition>, CommitLogError> {
+        Ok(self.up()?.claim)
+    }
+
+    fn record_claim(&self, claim: &LogPosition) -> Result<(), CommitLogError> {
+        self.up()?.claim = Some(*claim);
         Ok(())
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use orlog_store::{Error, Reader, ReplicationOptions, Writer, open_replicated};
+use orlog_store::{Error, Options, Reader, ReplicationOptions, Writer, open_replicated};
 use orlog_testkit::memory_log::{AppendFault, MemoryLog};
 use tempfile::TempDir;
 
@@ -61,8 +61,29 @@ impl Pod {
         .expect("the log is sound")
     }
 
+    /// Takes the shard over into an empty directory, whatever the log has lost.
+    pub(super) fn accepting_data_loss(log: &MemoryLog, epoch: u64) -> Self {
+        let client = log.client();
+        let replication = ReplicationOptions::new(client.commit_log(), epoch);
+        let options = Options {
+            accept_data_loss: true,
+            ..small()
+        };
+        let dir = tempfile::tempdir().expect("a directory");
+        Self::open_with(dir, client, options, replication).expect("the loss is accepted")
+    }
+
     fn open(dir: TempDir, log: MemoryLog, replication: ReplicationOptions) -> Result<Self, Error> {
-        let (writer, reader) = open_replicated(dir.path(), small(), replication)?;
+        Self::open_with(dir, log, small(), replication)
+    }
+
+    fn open_with(
+        dir: TempDir,
+        log: MemoryLog,
+        options: Options,
+        replication: ReplicationOptions,
+    ) -> Result<Self, Error> {
+        let (writer, reader) = open_replicated(dir.path(), options, replication)?;
         Ok(Self {
             dir,
             log,

@@ -31,6 +31,8 @@ use super::stream_config::StreamSpec;
 /// Name of the bucket.
 pub const SNAPSHOT_BUCKET: &str = "orlog-snapshots";
 const STREAM: &str = "OBJ_orlog-snapshots";
+/// Name of the empty object with the last claim of the log. It is in the bucket, not in the log, so that it outlasts the log.
+const CLAIM: &str = "claim";
 /// Size of a chunk.
 const CHUNK_BYTES: usize = 512 << 10;
 /// Maximum number of chunks in flight.
@@ -116,7 +118,7 @@ impl Snapshots {
         let prefix = self.object("");
         let named = |info: ObjectInfo| {
             let name = info.name.strip_prefix(&prefix)?.to_owned();
-            Some(Snapshot {
+            (name != CLAIM).then_some(Snapshot {
                 name,
                 metadata: info.metadata.into_iter().collect(),
                 bytes: info.size as u64,
@@ -150,6 +152,31 @@ impl Snapshots {
             }
         }
         Ok(objects)
+    }
+
+    /// Returns the recorded claim of the log of the shard, if there is one.
+    pub async fn claim(&self) -> Result<Option<BTreeMap<String, String>>, ShardLogError> {
+        match self.bucket.info(self.object(CLAIM)).await {
+            Ok(info) if !info.deleted => Ok(Some(info.metadata.into_iter().collect())),
+            Ok(_) => Ok(None),
+            Err(error) if error.kind() == InfoErrorKind::NotFound => Ok(None),
+            Err(error) => Err(unavailable(error)),
+        }
+    }
+
+    /// Records a claim of the log of the shard, in place of the earlier one.
+    pub async fn record_claim(
+        &self,
+        metadata: BTreeMap<String, String>,
+    ) -> Result<(), ShardLogError> {
+        let claim = Snapshot {
+            name: CLAIM.to_owned(),
+            metadata,
+            bytes: 0,
+        };
+        let id = self.object(CLAIM);
+        self.describe(self.described(&claim, &id, (0, 0), digest(Sha256::new())))
+            .await
     }
 
     /// Saves a file as a snapshot. It is listed after all of it is stored.
@@ -204,8 +231,7 @@ impl Snapshots {
             let text = format!("snapshot {} has {stored} chunks of {pieces}", snapshot.name);
             return Err(ShardLogError::Damaged(text));
         }
-        let digest = format!("SHA-256={}", URL_SAFE.encode(hash.finalize()));
-        self.describe(self.described(snapshot, id, (size, pieces), digest))
+        self.describe(self.described(snapshot, id, (size, pieces), digest(hash)))
             .await
     }
 
@@ -373,6 +399,10 @@ impl Snapshots {
     fn object(&self, name: &str) -> String {
         format!("shard-{}-{name}", self.shard)
     }
+}
+
+fn digest(hash: Sha256) -> String {
+    format!("SHA-256={}", URL_SAFE.encode(hash.finalize()))
 }
 
 /// Reads the next chunk: full size except for the last one; empty at the end.

@@ -73,6 +73,13 @@ pub trait CommitLog: fmt::Debug + Send + Sync {
 
     /// Deletes a snapshot.
     fn delete_snapshot(&self, snapshot: &Snapshot) -> Result<(), CommitLogError>;
+
+    /// Returns the claim that was recorded last, with its entry. It is stored apart from the log and outlasts it, so that an empty
+    /// log of a shard that had an owner is not taken for a new one.
+    fn recorded_claim(&self) -> Result<Option<LogPosition>, CommitLogError>;
+
+    /// Records a claim, in place of the earlier one.
+    fn record_claim(&self, claim: &LogPosition) -> Result<(), CommitLogError>;
 }
 
 /// Entry of a log.

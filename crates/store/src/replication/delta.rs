@@ -5,6 +5,8 @@
 //! endian), then a record. A snapshot is loaded by its chain: the full snapshot, then each delta.
 
 use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::fs::File;
 use std::io::{self, BufReader, BufWriter, Read as _, Write as _};
 use std::ops::ControlFlow;
@@ -21,19 +23,46 @@ use crate::merged::MergedTables;
 use crate::options::Options;
 use crate::replication::commit_log::{CommitLog, LogEntry, LogPosition, Snapshot};
 use crate::replication::follower::{EntryId, FollowStep, LogFollower, RecordPosition};
-use crate::replication::frame::LogOwner;
+use crate::replication::frame::{self, LogOwner};
 use crate::store_dir::StoreDir;
 
 /// Maximum number of deltas after a full snapshot.
 const MAX_DELTAS: usize = 16;
 
-/// Returns the snapshots of this log, newest first.
+/// Returns the snapshots of this log, newest first: those with its identity, and those with the identity that it had before it
+/// was restored.
 pub(crate) fn list(log: &dyn CommitLog, identity: [u8; 16]) -> Result<Vec<Snapshot>, Error> {
     let mut snapshots = log.snapshots()?;
-    snapshots.retain(|snapshot| snapshot.position.log == identity);
     snapshots
         .sort_by_key(|snapshot| Reverse((snapshot.position.position, snapshot.position.number)));
+    let mut earlier: BTreeMap<[u8; 16], bool> = BTreeMap::from([(identity, true)]);
+    for Snapshot { position, .. } in &snapshots {
+        // Newest first: the entries of older ones may be purged.
+        if let Entry::Vacant(entry) = earlier.entry(position.log) {
+            entry.insert(contains(log, position)?);
+        }
+    }
+    snapshots.retain(|snapshot| earlier.get(&snapshot.position.log) == Some(&true));
     Ok(snapshots)
+}
+
+/// Returns whether the log has the entry at this position. Each writer has a random number, so no other log has it. A restored log
+/// has another identity, and the same entries.
+pub(crate) fn contains(log: &dyn CommitLog, position: &LogPosition) -> Result<bool, Error> {
+    let Some(before) = position.number.checked_sub(1) else {
+        return Ok(false);
+    };
+    let mut found = None;
+    log.read(before, &mut |entry| {
+        found = Some(entry);
+        ControlFlow::Break(())
+    })?;
+    let header = found
+        .filter(|entry| entry.number == position.number)
+        .and_then(|entry| frame::read(&entry.bytes).ok());
+    let owner = position.last_entry().owner;
+    Ok(header
+        .is_some_and(|(header, _)| header.owner == owner && header.position == position.position))
 }
 
 /// Returns the chain of the snapshot at `position`, the full snapshot first; `None` if one is missing.

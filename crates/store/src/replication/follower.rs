@@ -97,6 +97,10 @@ pub(crate) struct LogFollower {
     pub(crate) owner: Option<LogOwner>,
     /// Entry that must be first, if known.
     expected: Option<EntryId>,
+    /// Last claim after the start.
+    pub(crate) claim: Option<EntryId>,
+    /// Recorded claim that was not passed yet.
+    awaited_claim: Option<EntryId>,
     parts: BytesMut,
     next_part: u16,
 }
@@ -122,9 +126,21 @@ impl LogFollower {
             number: position.number.saturating_sub(1),
             owner: None,
             expected: (position.number > 0).then(|| position.last_entry()),
+            claim: None,
+            awaited_claim: None,
             parts: BytesMut::new(),
             next_part: 0,
         }
+    }
+
+    /// Requires this claim, unless it is before the start: its entry and those after it are only purged with a later snapshot.
+    pub(crate) fn require_claim(&mut self, claim: EntryId) {
+        self.awaited_claim = Some(claim).filter(|claim| claim.number > self.number);
+    }
+
+    /// Returns the required claim if it was not passed: the log is empty, or lost its end.
+    pub(crate) fn missing_claim(&self) -> Option<EntryId> {
+        self.awaited_claim
     }
 
     /// Returns whether the entry at the start position has not been passed yet.
@@ -143,6 +159,11 @@ impl LogFollower {
             return Ok(self.check_start_entry(expected, entry.number, &header));
         }
         self.number = entry.number;
+        let id = EntryId {
+            number: entry.number,
+            owner: header.owner,
+        };
+        self.awaited_claim.take_if(|awaited| *awaited == id);
         let current = self.owner.map_or(0, |owner| owner.epoch);
         match header.kind {
             EntryKind::Claim if header.owner.epoch < current => Ok(FollowStep::Nothing),
@@ -151,6 +172,7 @@ impl LogFollower {
             }
             EntryKind::Claim => {
                 self.owner = Some(header.owner);
+                self.claim = Some(id);
                 self.drop_parts();
                 Ok(FollowStep::Nothing)
             }

@@ -239,23 +239,42 @@ impl LogWriter {
     }
 }
 
+/// End of the log that a copy has followed.
+pub(crate) struct LogEnd {
+    /// Last entry.
+    pub(crate) number: u64,
+    /// Number of commits.
+    pub(crate) position: u64,
+    pub(crate) owner: Option<LogOwner>,
+    /// Last claim that was followed.
+    pub(crate) claim: Option<EntryId>,
+}
+
+/// Claim of a log.
+pub(crate) struct Claim {
+    pub(crate) entry: EntryId,
+    /// Last entry: that of the claim, or one after it.
+    pub(crate) last: u64,
+}
+
 /// Becomes the owner: claims the log and follows it up to the claim. Without the epoch of a lease, the
 /// epoch is one more than that of the last owner. `follow` continues at the end of the copy and returns
-/// the last entry, the position, and the owner that it found.
+/// the end that it found.
 pub(crate) fn claim<E: From<Error>>(
     log: &dyn CommitLog,
     lease_epoch: Option<u64>,
     window: Duration,
-    mut follow: impl FnMut() -> Result<(u64, u64, Option<LogOwner>), E>,
-) -> Result<(LogOwner, u64), E> {
+    mut follow: impl FnMut() -> Result<LogEnd, E>,
+) -> Result<Claim, E> {
     let writer = chance();
     let mut fenced_tries = MAX_APPEND_ATTEMPTS;
     loop {
-        let (last, position, found) = follow()?;
-        if let Some(owner) = found.filter(|found| found.writer == writer) {
-            return Ok((owner, last));
+        let end = follow()?;
+        let last = end.number;
+        if let Some(entry) = end.claim.filter(|claim| claim.owner.writer == writer) {
+            return Ok(Claim { entry, last });
         }
-        let newest = found.map_or(0, |found| found.epoch);
+        let newest = end.owner.map_or(0, |found| found.epoch);
         let epoch = lease_epoch.unwrap_or(newest + 1);
         if newest > epoch {
             let reason = format!(
@@ -272,9 +291,15 @@ pub(crate) fn claim<E: From<Error>>(
         // without a fence is always stored, and readers determine by its epoch whether it is valid.
         let after = (fenced_tries > 0).then_some(last);
         fenced_tries = fenced_tries.saturating_sub(1);
-        let position = after.map_or(frame::UNKNOWN, |_| position);
+        let position = after.map_or(frame::UNKNOWN, |_| end.position);
         match log.append(after, &EntryHeader::claim(owner, position, window)) {
-            Ok(number) if after.is_some() => return Ok((owner, number)),
+            Ok(number) if after.is_some() => {
+                let entry = EntryId { number, owner };
+                return Ok(Claim {
+                    entry,
+                    last: number,
+                });
+            }
             // It was stored, or may have been; the scan below determines it.
             Ok(_) | Err(CommitLogError::Conflict(_)) => {}
             Err(error) => return Err(Error::from(error).into()),

@@ -3,11 +3,12 @@
 //!
 //! | found                                                     | result                                              |
 //! |-----------------------------------------------------------|-----------------------------------------------------|
-//! | a directory that ends with an entry of this log           | it is the copy                                      |
+//! | a directory that ends with an entry of this log, also of a restored one | it is the copy                        |
 //! | a directory of another log, or of purged entries          | it is moved aside, with a warning                   |
 //! | a directory or snapshot that ends after the end of the log | [`Error::LogLost`]: an operator must decide        |
 //! | no directory, a snapshot                                  | the newest one is the copy                          |
 //! | neither, and a log that is complete from its start        | an empty copy                                       |
+//! | a log without the last recorded claim                     | [`Error::LogLost`], unless the loss is accepted     |
 
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -22,9 +23,9 @@ use crate::merged::MergedTables;
 use crate::options::Options;
 use crate::replication::commit_log::{CommitLog, CommitLogError, LogEntry, Snapshot};
 use crate::replication::delta;
-use crate::replication::follower::{FollowStep, LogFollower};
+use crate::replication::follower::{FollowStep, LogFollower, RecordPosition};
 use crate::replication::frame::{self, EntryKind};
-use crate::replication::log_writer::{self, LogWriter};
+use crate::replication::log_writer::{self, LogEnd, LogWriter};
 use crate::replication::metrics::LogMetrics;
 use crate::store_dir::StoreDir;
 
@@ -104,9 +105,8 @@ impl ReplicationOptions {
     ) -> Result<(Arc<StoreDir>, CopyOrigin), Error> {
         if tables(dir).join("mdbx.dat").exists() {
             let disk = StoreDir::open_replicated(dir, options, log)?;
-            if disk
-                .log_position()
-                .is_some_and(|log_position| log_position.log == log)
+            if let Some(end) = disk.log_position()
+                && (end.log == log || delta::contains(&*self.log, end)?)
             {
                 return Ok((disk, CopyOrigin::Directory));
             }
@@ -263,20 +263,35 @@ impl ReplicationOptions {
         let start = disk.log_position().copied().ok_or(Error::Closed)?;
         let mut tables = MergedTables::new(Arc::clone(disk));
         let mut follower = LogFollower::from(&start);
+        if !options.accept_data_loss
+            && let Some(claim) = self.log.recorded_claim().map_err(Error::from)?
+        {
+            follower.require_claim(claim.last_entry());
+        }
         let follow = || {
             self.follow(&mut follower, &mut |at, record| {
                 tables.apply(at, &Bytes::copy_from_slice(record))?;
                 meter.record_followed(record.len() as u64);
                 tables.flush_if_full(options.memtable_bytes)
             })?;
-            Ok::<_, CopyError>((follower.number, follower.position, follower.owner))
+            Ok::<_, CopyError>(LogEnd {
+                number: follower.number,
+                position: follower.position,
+                owner: follower.owner,
+                claim: follower.claim,
+            })
         };
-        let (owner, last) =
-            log_writer::claim(&*self.log, self.epoch, disk.dedupe_window(), follow)?;
+        let claim = log_writer::claim(&*self.log, self.epoch, disk.dedupe_window(), follow)?;
+        let owner = claim.entry.owner;
+        let claimed = start.at(RecordPosition {
+            position: follower.position,
+            last_entry: claim.entry,
+        });
+        self.log.record_claim(&claimed).map_err(Error::from)?;
         meter.set_epoch(owner.epoch);
         Ok((
             tables,
-            LogWriter::new(Arc::clone(&self.log), owner, last, Arc::clone(meter)),
+            LogWriter::new(Arc::clone(&self.log), owner, claim.last, Arc::clone(meter)),
         ))
     }
 
@@ -304,19 +319,21 @@ impl ReplicationOptions {
         });
         outcome?;
         read.map_err(Error::from)?;
-        if follower.awaits_start_entry() {
-            let found = self
-                .log
-                .last()
-                .map_err(Error::from)?
-                .map_or(0, |last| last.number);
-            return Err(Error::LogLost {
-                acknowledged: follower.number + 1,
-                found,
-            }
-            .into());
+        let missing = if follower.awaits_start_entry() {
+            Some(follower.number + 1)
+        } else {
+            follower.missing_claim().map(|claim| claim.number)
+        };
+        let Some(acknowledged) = missing else {
+            return Ok(());
+        };
+        let last = self.log.last().map_err(Error::from)?;
+        let found = last.map_or(0, |last| last.number);
+        Err(Error::LogLost {
+            acknowledged,
+            found,
         }
-        Ok(())
+        .into())
     }
 }
 

@@ -15,7 +15,7 @@ use orlog_bus::{
     Subscription, SubscriptionStart,
 };
 use orlog_model::{Clock, SteadyTime, Timestamp};
-use orlog_store::{CommitLog, CommitLogError, LogEntry, Snapshot};
+use orlog_store::{CommitLog, CommitLogError, LogEntry, LogPosition, Snapshot};
 use orlog_testkit::memory_log::{AppendFault, MemoryLog};
 use tokio::time::Instant;
 use uuid::Uuid;
@@ -206,6 +206,14 @@ impl CommitLog for OwnerLog {
 
     fn delete_snapshot(&self, snapshot: &Snapshot) -> Result<(), CommitLogError> {
         self.reach()?.delete_snapshot(snapshot)
+    }
+
+    fn recorded_claim(&self) -> Result<Option<LogPosition>, CommitLogError> {
+        self.reach()?.recorded_claim()
+    }
+
+    fn record_claim(&self, claim: &LogPosition) -> Result<(), CommitLogError> {
+        self.reach()?.record_claim(claim)
     }
 }
 
