@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use orlog_model::whole_seconds;
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -327,7 +328,7 @@ impl Problem {
 
     /// Sets the time after which a retry can succeed, rounded up to whole seconds.
     pub(crate) fn with_retry_after(mut self, wait: Duration) -> Self {
-        let seconds = wait.as_secs() + u64::from(wait.subsec_nanos() > 0);
+        let seconds = whole_seconds(wait);
         self.retry_after = Some(
             u16::try_from(seconds)
                 .unwrap_or(u16::MAX)

@@ -26,9 +26,25 @@ pub fn format_duration(duration: Duration) -> String {
     format!("{signed:#}")
 }
 
+/// Returns the duration in whole seconds, rounded up. For a receiver that counts seconds: it must
+/// not end before the sender, which counts the exact duration.
+#[must_use]
+pub fn whole_seconds(duration: Duration) -> u64 {
+    let fraction = u64::from(duration.subsec_nanos() > 0);
+    duration.as_secs().saturating_add(fraction)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn whole_seconds_never_end_earlier() {
+        for (millis, seconds) in [(0, 0), (1, 1), (1000, 1), (1001, 2), (1900, 2)] {
+            assert_eq!(whole_seconds(Duration::from_millis(millis)), seconds);
+        }
+        assert_eq!(whole_seconds(Duration::MAX), u64::MAX);
+    }
 
     #[test]
     fn durations_are_formatted_in_the_largest_units() {

@@ -46,7 +46,7 @@ pub use commit::{
 pub use dead_letter::{DeadLetter, DeadLetterOriginal, DeadLetterReason};
 pub use dedupe_key::DedupeKey;
 pub use deployment::{DeployedDefinition, DeployedSchedule, Deployment};
-pub use duration::{format_duration, parse_duration};
+pub use duration::{format_duration, parse_duration, whole_seconds};
 pub use event_attributes::EventAttributes;
 pub use failure::{Failure, InstanceFailure, TransitionFailure};
 pub use history::{HistoryEntry, InputOrigin, RecordedFailure};

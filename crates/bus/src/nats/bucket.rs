@@ -12,6 +12,7 @@ use async_nats::jetstream::context::PublishErrorKind;
 use async_nats::jetstream::message::PublishMessage;
 use async_nats::jetstream::stream::{Config, DiscardPolicy, RawMessageErrorKind, Stream};
 use futures::StreamExt as _;
+use orlog_model::whole_seconds;
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 use uuid::Uuid;
@@ -145,13 +146,7 @@ impl Bucket {
         seen: Option<u64>,
         ttl: Option<Duration>,
     ) -> Result<PutResult, Error> {
-        let mut message = PublishMessage::build().payload(body.into());
-        if let Some(seen) = seen {
-            message = message.expected_last_subject_sequence(seen);
-        }
-        if let Some(ttl) = ttl {
-            message = message.ttl(ttl);
-        }
+        let message = record(body, seen, ttl);
         let ack = self
             .connection
             .jetstream
@@ -189,6 +184,19 @@ impl Bucket {
             Err(error) => Err(unavailable(error)),
         }
     }
+}
+
+fn record(body: Vec<u8>, seen: Option<u64>, ttl: Option<Duration>) -> PublishMessage {
+    let mut message = PublishMessage::build().payload(body.into());
+    if let Some(seen) = seen {
+        message = message.expected_last_subject_sequence(seen);
+    }
+    if let Some(ttl) = ttl {
+        // Servers count whole seconds, and the client would round down. A record that expires
+        // before its writer expects it has two owners.
+        message = message.ttl(Duration::from_secs(whole_seconds(ttl)));
+    }
+    message
 }
 
 /// Watcher of a bucket.
@@ -316,4 +324,22 @@ fn prefix(bucket: &str) -> String {
 
 fn stream_name(bucket: &str) -> String {
     format!("KV_{bucket}")
+}
+
+#[cfg(test)]
+mod tests {
+    use async_nats::header::NATS_MESSAGE_TTL;
+
+    use super::*;
+
+    #[test]
+    fn record_lives_at_least_as_long_as_its_writer_expects() {
+        for (millis, seconds) in [(1000, "1"), (1900, "2"), (2000, "2"), (2001, "3")] {
+            let ttl = Some(Duration::from_millis(millis));
+            let message = record(Vec::new(), None, ttl).outbound_message("x");
+            let headers = message.headers.expect("the time to live is a header");
+            let ttl = headers.get(NATS_MESSAGE_TTL).map(ToString::to_string);
+            assert_eq!(ttl.as_deref(), Some(seconds), "{millis} ms");
+        }
+    }
 }

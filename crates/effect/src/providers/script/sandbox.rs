@@ -14,6 +14,7 @@ use landlock::{
     ABI, Access as _, AccessFs, AccessNet, CompatLevel, Compatible as _, Ruleset, RulesetAttr as _,
     RulesetCreatedAttr as _, RulesetStatus, Scope, path_beneath_rules,
 };
+use orlog_model::whole_seconds;
 use rustix::process::{
     Resource, Rlimit, Signal, set_parent_process_death_signal, setrlimit, setsid,
 };
@@ -207,8 +208,8 @@ fn limit(limits: ResourceLimits, others: u64) -> io::Result<()> {
         )
     };
     if let Some(cpu) = limits.cpu {
-        // A fraction of a second would be rounded to zero.
-        let seconds = cpu.as_secs().max(1);
+        // The limit has whole seconds. Rounded up: a script may use the time that is configured.
+        let seconds = whole_seconds(cpu).max(1);
         // One second between the distinguishable signal and the kill.
         setrlimit(
             Resource::Cpu,
