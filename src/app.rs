@@ -41,6 +41,7 @@ use crate::config::{Config, ConfigSource};
 use crate::dead_letters;
 use crate::definitions::change::DefinitionLocks;
 use crate::definitions::closed::VisibleDefinitions;
+use crate::definitions::numbers::DeploymentNumbers;
 use crate::definitions::{DefinitionSet, initial};
 use crate::doctor::check::CheckResult;
 use crate::doctor::diagnostics::NodeParts;
@@ -236,6 +237,7 @@ impl App {
             collected,
             purges,
         } = InitialMetrics::of(&runtime, &counted, &overrides.telemetry);
+        let numbers = Arc::new(DeploymentNumbers::new(&config, connection));
         let parts = Parts {
             config,
             clock,
@@ -252,6 +254,7 @@ impl App {
             local,
             access,
             signed_events: Arc::clone(&callers.signed_events),
+            numbers,
         };
         let diagnosis = overrides.diagnosis;
         let own = OwnParts {
@@ -285,6 +288,9 @@ impl App {
         let node_keys = identity.map(NodeIdentity::key_ids).unwrap_or_default();
         let routing = Routing::join(&parts, node_keys).await?;
         let tenants = AdmittedTenants::new(parts.config.tenants.clone());
+        if let Some(deployment) = parts.definitions.deployment() {
+            parts.numbers.raise(deployment.number).await;
+        }
         Ok(Arc::new(Self {
             runtime: parts.runtime,
             bus: parts.bus,

@@ -219,6 +219,12 @@ impl Config {
         self.role.runs_sagas() && is_shared
     }
 
+    /// Returns whether this node is a pod that runs shards of a cluster.
+    #[must_use]
+    pub fn is_clustered(&self) -> bool {
+        self.cluster.mode != ClusterMode::Standalone && self.role.runs_sagas()
+    }
+
     /// Returns whether commits are replicated to NATS.
     #[must_use]
     pub fn replicated(&self) -> bool {

@@ -23,6 +23,7 @@ pub(crate) mod files;
 pub mod gc;
 pub(crate) mod initial;
 pub mod migrate;
+pub(crate) mod numbers;
 mod plan;
 pub(crate) mod references;
 mod retired;

@@ -26,6 +26,7 @@ use crate::definitions::change::DefinitionLocks;
 use crate::definitions::deploy::Deployments;
 use crate::definitions::gc::Collector;
 use crate::definitions::migrate::Migrations;
+use crate::definitions::numbers::DeploymentNumbers;
 use crate::doctor::DiagnosisLimits;
 use crate::doctor::trends::Trends;
 use crate::jobs::claims::ClaimWriter;
@@ -53,6 +54,7 @@ pub(crate) struct Parts {
     pub(crate) local: LocalStorage,
     pub(crate) access: Arc<AccessRegistry>,
     pub(crate) signed_events: Arc<SignedEvents>,
+    pub(crate) numbers: Arc<DeploymentNumbers>,
 }
 
 /// Parts of a node that one service uses.
@@ -120,6 +122,7 @@ impl Services {
             locks: Arc::clone(&parts.locks),
             collector: Arc::clone(&collector),
             context_limits: RwLock::new(component_config::context_limits(&parts.config)),
+            numbers: Arc::clone(&parts.numbers),
         });
         let retention = Arc::new(Retention {
             config: Arc::clone(&parts.config),
@@ -251,5 +254,6 @@ pub(crate) fn shard_host(parts: &Parts) -> Arc<dyn ShardHost> {
         transport: Arc::clone(&parts.transport),
         local: parts.local.clone(),
         locks: Arc::clone(&parts.locks),
+        numbers: Arc::clone(&parts.numbers),
     })
 }

@@ -19,6 +19,7 @@ use super::{component_config, layout, replication, stores};
 use crate::config::Config;
 use crate::definitions::change::{self, DefinitionLocks};
 use crate::definitions::initial;
+use crate::definitions::numbers::DeploymentNumbers;
 use crate::definitions::{DefinitionSet, ValidatedDefinitions};
 
 /// Timeout of the wait for another change of the active definitions, and of the commits of one.
@@ -38,6 +39,7 @@ pub(crate) struct ShardStarter {
     pub(crate) transport: Arc<Transport>,
     pub(crate) local: LocalStorage,
     pub(crate) locks: Arc<DefinitionLocks>,
+    pub(crate) numbers: Arc<DeploymentNumbers>,
 }
 
 #[async_trait]
@@ -62,6 +64,10 @@ impl ShardHost for ShardStarter {
         let is_followed = self.follow(&reader).await;
         self.follow_contexts(&reader).await?;
         self.adopt(&mut writer, &reader, is_followed)?;
+        if let Some(adopted) = reader.deployment()? {
+            self.numbers.raise(adopted.number).await;
+        }
+
         let slots = component_config::ranges(self.config.shards).nth(usize::from(shard));
         let slots = slots.expect("the shard number is below the shard count");
         self.runtime
@@ -101,10 +107,11 @@ impl ShardStarter {
             return true;
         };
         let ours = self.definitions.deployment();
-        let (number, digest) = ours
+        // A changed directory of this node is newer than all deployments before it.
+        let is_of_this_directory = ours
             .as_ref()
-            .map_or((0, None), |ours| (ours.number, ours.definitions_digest));
-        if stored.number <= number || (ours.is_some() && stored.definitions_digest != digest) {
+            .is_none_or(|ours| ours.definitions_digest == stored.definitions_digest);
+        if !is_of_this_directory || !stored.is_newer_than(ours.as_deref()) {
             return true;
         }
         match initial::from_record(
@@ -211,6 +218,18 @@ impl ShardStarter {
             |hash: &[u8; 16]| reader.definition(hash).is_ok_and(|found| found.is_some());
         let record =
             DefinitionSet::record(stored.as_ref(), &checked, (now, TAKEOVER_USER), is_stored);
+        // The number of the deployment on all pods. A number that follows that of the store could
+        // be lower than the number of a deployment between them, and the next owner would activate
+        // that one again.
+        let record = match &deployment {
+            Some(ours) if ours.is_newer_than(stored.as_ref()) => Deployment {
+                number: ours.number,
+                at: ours.at,
+                deployed_by: ours.deployed_by.clone(),
+                ..record
+            },
+            _ => record,
+        };
         let changed = is_followed && !change::is_noop(stored.as_ref(), &record);
         let chosen = initial::InitialDefinitions {
             definitions: checked.definitions,

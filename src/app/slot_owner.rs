@@ -11,7 +11,7 @@ use orlog_model::{InstanceKey, Slot, SlotAssigner, TenantId};
 use super::cluster::{Cluster, ShardObstacles};
 use super::component_config;
 use super::services::{Parts, shard_host};
-use crate::config::{ClusterMode, Config};
+use crate::config::Config;
 
 /// Owner of a slot.
 pub enum SlotOwner {
@@ -36,9 +36,8 @@ impl Routing {
     /// `node_keys` are the ids of the keys of the node.
     pub(crate) async fn join(parts: &Parts, node_keys: Vec<String>) -> anyhow::Result<Self> {
         let config = &parts.config;
-        let several = config.cluster.mode != ClusterMode::Standalone && config.role.runs_sagas();
         let cluster = match parts.transport.connection() {
-            Some(connection) if several => {
+            Some(connection) if config.is_clustered() => {
                 Some(Cluster::join(&shard_host(parts), connection, node_keys).await?)
             }
             _ => None,

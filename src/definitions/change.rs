@@ -38,6 +38,9 @@ pub enum DeployError {
     /// A store cannot be read.
     #[error(transparent)]
     Store(#[from] orlog_store::Error),
+    /// The servers of the cluster do not respond, so the deployment has no number; retry.
+    #[error("the deployment got no number in the cluster: {0}")]
+    Number(#[from] orlog_bus::Error),
     /// The target definition was dropped meanwhile; deploy it again.
     #[error("{} version {} no longer exists", .0.saga, .0.version)]
     Superseded(DefinitionRef),

@@ -14,6 +14,7 @@ use orlog_store::Reader;
 
 use super::change::{self, ContextLimits, DefinitionLocks, DeployError};
 use super::gc::Collector;
+use super::numbers::DeploymentNumbers;
 pub use super::plan::DeployPolicy;
 use super::plan::{self, ScheduleChange};
 use super::target::TargetDefinitions;
@@ -73,6 +74,15 @@ impl DeployOrigin {
         }
     }
 
+    /// Returns whether it follows the last deployment of the owner on any pod. Pods do not repeat a
+    /// directory of another pod, so the number of that says nothing about theirs.
+    fn follows_other_pods(&self) -> bool {
+        match self {
+            Self::Dirs { .. } => false,
+            Self::Files { repeats, .. } => repeats.is_none(),
+        }
+    }
+
     fn configured(&self) -> Option<&EffectsConfig> {
         match self {
             Self::Dirs { config } => config.as_ref().map(|config| &config.upstreams),
@@ -116,6 +126,7 @@ pub struct Deployments {
     pub(crate) schedules: Arc<DeployedSchedules>,
     /// A reload replaces them.
     pub(crate) context_limits: RwLock<ContextLimits>,
+    pub(crate) numbers: Arc<DeploymentNumbers>,
 }
 
 impl Deployments {
@@ -187,12 +198,23 @@ impl Deployments {
         let deployments = Arc::clone(self);
         let whole = tokio::spawn(async move {
             let _alone = deployments.locks.deploying.lock().await;
-            let prepared = Arc::clone(&deployments).prepare(origin, by, policy).await?;
             if dry_run {
-                Ok(prepared.plan)
-            } else {
-                deployments.carry_out(prepared).await
+                let prepared = Arc::clone(&deployments)
+                    .prepare(origin, by, policy, 0)
+                    .await?;
+                return Ok(prepared.plan);
             }
+
+            let owner = origin.context().cloned();
+            let last_number = if origin.follows_other_pods() {
+                deployments.numbers.last(owner.as_ref()).await?
+            } else {
+                0
+            };
+            let prepared = Arc::clone(&deployments)
+                .prepare(origin, by, policy, last_number)
+                .await?;
+            deployments.carry_out(prepared).await
         });
         whole.await.unwrap_or(Err(DeployError::ShuttingDown))
     }
@@ -202,6 +224,7 @@ impl Deployments {
         origin: DeployOrigin,
         by: String,
         policy: DeployPolicy,
+        last_number: u64,
     ) -> Result<PreparedDeployment, DeployError> {
         let prepare = move || {
             let (next, upstreams) = self.next_with_upstreams(&origin)?;
@@ -223,7 +246,7 @@ impl Deployments {
             if !plan.upstreams.is_empty() {
                 plan.warnings.extend(self.definitions.unmet_by(catalog));
             }
-            let deployment = self.record(&next, &origin, &by)?;
+            let deployment = self.record(&next, &origin, &by, last_number)?;
             if let (Some(context), Some(deployment)) = (context, &deployment) {
                 self.context_limits()
                     .check((context, deployment), next.definitions(), &pins)?;
@@ -355,12 +378,15 @@ impl Deployments {
         }))
     }
 
-    /// Returns the record to store; `None` if the stored record is equal, or newer than the one that it repeats.
+    /// Returns the record to store; `None` if the stored record is equal, or newer than the one
+    /// that it repeats. An equal record is not enough if this pod has missed a later deployment,
+    /// which the other pods would keep.
     fn record(
         &self,
         next: &TargetDefinitions,
         origin: &DeployOrigin,
         by: &str,
+        last_number: u64,
     ) -> Result<Option<Deployment>, DeployError> {
         let TargetDefinitions::Validated(checked) = next else {
             return Ok(None);
@@ -388,7 +414,9 @@ impl Deployments {
             return Ok(Some(record).filter(|record| record.is_newer_than(current.as_deref())));
         }
         let record = DefinitionSet::record(last, checked, (self.clock.now(), by), is_stored);
-        Ok(Some(record).filter(|record| !change::is_noop(current.as_deref(), record)))
+        let has_missed = current.as_ref().map_or(0, |current| current.number) < last_number;
+        let is_needed = has_missed || !change::is_noop(current.as_deref(), &record);
+        Ok(is_needed.then_some(record))
     }
 
     fn missing_sources(
@@ -427,6 +455,11 @@ impl Deployments {
             config,
         } = prepared;
         plan.dry_run = false;
+        if let Some(next) = deployment.as_mut().filter(|_| !repeats) {
+            let seen = next.number.saturating_sub(1);
+            next.number = self.numbers.next(context.as_ref(), seen).await?;
+            plan.number = next.number;
+        }
         // A shard that this pod takes over meanwhile adopts the definitions before or after all of this.
         let _adopting = self.locks.activating.lock().await;
         let current = self.definitions.of(context.as_ref()).deployment;

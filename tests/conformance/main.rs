@@ -8,6 +8,7 @@ mod webhooks;
 
 mod bus;
 mod effect_queue;
+mod numbers;
 mod provider;
 mod registry;
 mod replication;

@@ -3,7 +3,6 @@
 use axum::body::Body;
 use axum::http::HeaderMap;
 use axum::{Extension, Json};
-use orlog_model::Timestamp;
 use serde::Deserialize;
 use utoipa::IntoParams;
 
@@ -74,9 +73,7 @@ pub(crate) async fn deploy(
         allow_downgrade: how.allow_downgrade,
         ..DeployPolicy::default()
     };
-    let number = how.number.and_then(|number| u64::try_from(number).ok());
-    let at = how.at.map(Timestamp::from_millis);
-    let repeats = number.zip(at).filter(|_| forward::is_forwarded(&headers));
+    let repeats = deploy::repeated(&headers, how.number, how.at);
     let (keep_others, dry_run) = (how.keep_others, how.dry_run);
     let context = Some(tenant.clone());
     let request = DeployRequest {
@@ -91,7 +88,7 @@ pub(crate) async fn deploy(
     let mut plan = api.app.services.deployments.deploy(request).await?;
     if !how.dry_run && !forward::is_forwarded(&headers) {
         plan.warnings
-            .extend(distribute::context(&api, &headers, &tenant).await);
+            .extend(distribute::repeat(&api, &headers, Some(&tenant)).await);
     }
     Ok(Json(plan))
 }

@@ -9,9 +9,8 @@ use axum::http::HeaderMap;
 use axum::{Extension, Json};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use orlog_model::TenantId;
+use orlog_model::{TenantId, Timestamp};
 use serde::{Deserialize, Serialize};
-use serde_json::json;
 use utoipa::{IntoParams, ToSchema};
 
 use super::distribute;
@@ -73,6 +72,10 @@ pub(crate) struct DeployOptions {
     /// Keep the active definitions and the schedules that no file contains.
     #[serde(default)]
     keep_others: bool,
+    /// Number of the deployment that a pod repeats; only in requests between pods.
+    number: Option<i64>,
+    /// Its time, in milliseconds since 1970; only in requests between pods.
+    at: Option<i64>,
 }
 
 /// Options of a reload.
@@ -139,6 +142,7 @@ impl From<DeployError> for Problem {
             DeployError::Superseded(_) => Problem::new(Code::DefinitionNotFound, error.to_string()),
             DeployError::NoDir => Problem::new(Code::NothingToReload, error.to_string()),
             DeployError::ShuttingDown => Problem::new(Code::Unavailable, error.to_string()),
+            DeployError::Number(_) => Problem::new(Code::Unavailable, error.to_string()),
             DeployError::Shard(error) => error.into(),
             DeployError::Store(error) => error.into(),
         }
@@ -174,28 +178,32 @@ pub(crate) async fn deploy(
         allow_downgrade: how.allow_downgrade,
         ..DeployPolicy::default()
     };
-    let (keep_others, dry_run) = (how.keep_others, how.dry_run);
     let request = DeployRequest {
+        context: None,
         files,
-        keep_others,
+        keep_others: how.keep_others,
         user: by,
-        dry_run,
+        dry_run: how.dry_run,
         policy,
-        ..DeployRequest::default()
+        repeats: repeated(&headers, how.number, how.at),
     };
     let mut plan = api.app.services.deployments.deploy(request).await?;
     if !how.dry_run && !forward::is_forwarded(&headers) {
-        plan.warnings.extend(
-            distribute::shared(
-                &api,
-                &headers,
-                body.bytes(),
-                (how.allow_downgrade, how.keep_others),
-            )
-            .await,
-        );
+        plan.warnings
+            .extend(distribute::repeat(&api, &headers, None).await);
     }
     Ok(Json(plan))
+}
+
+/// Returns the number and time of the deployment that a request of another pod repeats.
+pub(super) fn repeated(
+    headers: &HeaderMap,
+    number: Option<i64>,
+    at: Option<i64>,
+) -> Option<(u64, Timestamp)> {
+    let number = u64::try_from(number?).ok()?;
+    let at = Timestamp::from_millis(at?);
+    forward::is_forwarded(headers).then_some((number, at))
 }
 
 /// Deploys one definition file of an owner on all pods; the other definitions stay active.
@@ -206,7 +214,6 @@ pub(crate) async fn deploy_one(
     (file, user): (SourceFile, String),
     allow_downgrade: bool,
 ) -> Result<DeploymentPlan, Problem> {
-    let bundle = json!({ "user": user, "files": [{ "name": file.name(), "base64": STANDARD.encode(&file.bytes) }] });
     let policy = DeployPolicy {
         allow_downgrade,
         ..DeployPolicy::default()
@@ -221,18 +228,8 @@ pub(crate) async fn deploy_one(
         ..DeployRequest::default()
     };
     let mut plan = api.app.services.deployments.deploy(request).await?;
-    plan.warnings.extend(match &context {
-        None => {
-            distribute::shared(
-                api,
-                headers,
-                bundle.to_string().into(),
-                (allow_downgrade, true),
-            )
-            .await
-        }
-        Some(context) => distribute::context(api, headers, context).await,
-    });
+    plan.warnings
+        .extend(distribute::repeat(api, headers, context.as_ref()).await);
     Ok(plan)
 }
 

@@ -1,6 +1,4 @@
-//! Distribution of a deployment: the pod that receives it sends it to the other pods.
-
-use std::collections::BTreeSet;
+//! Distribution of a deployment: the pod that receives it repeats it on the other pods.
 
 use axum::body::Bytes;
 use axum::http::HeaderMap;
@@ -12,57 +10,34 @@ use serde_json::{Value, json};
 use crate::api::context::ApiState;
 use crate::api::forward;
 
-/// Deploys shared definitions on the other pods and returns the errors. A pod that misses the deployment applies it when
-/// it acquires a shard. Of two deployments at the same time, a pod can apply either one last: a pod whose definitions differ
-/// from those of this pod is an error.
-pub(super) async fn shared(
-    api: &ApiState,
-    headers: &HeaderMap,
-    bundle: Bytes,
-    (allow_downgrade, keep_others): (bool, bool),
-) -> Vec<String> {
-    // A pod of an earlier release rejects an unknown parameter.
-    let keep_others = if keep_others { "&keep_others=true" } else { "" };
-    let path = format!("/admin/deploy?allow_downgrade={allow_downgrade}{keep_others}");
-    let (mut errors, plans) = send(api, headers, &path, bundle).await;
-    let deployment = api.app.definitions.of(None).deployment;
-    let own = deployment
-        .iter()
-        .flat_map(|deployment| deployment.active())
-        .map(|one| hex::encode(one.program.hash));
-    let own: BTreeSet<_> = own.collect();
-    let others = plans.iter().filter(|(_, plan)| active(plan) != own);
-    errors.extend(others.map(|(pod, _)| {
-        format!(
-            "pod {pod} has other shared definitions, maybe of a deployment at the same time; deploy again"
-        )
-    }));
-    errors
+/// Result of the distribution.
+#[derive(Default)]
+struct Distribution {
+    warnings: Vec<String>,
+    applied: Vec<AppliedPlan>,
 }
 
-/// Returns the hashes of the definitions that the plan of a deployment activates.
-fn active(plan: &Value) -> BTreeSet<String> {
-    let lists = ["added", "changed", "unchanged"]
-        .iter()
-        .filter_map(|list| plan[list].as_array());
-    lists
-        .flatten()
-        .filter_map(|one| one["hash"].as_str())
-        .map(str::to_owned)
-        .collect()
+/// Plan of a pod that has compared the deployment with its own.
+struct AppliedPlan {
+    pod: String,
+    plan: Value,
 }
 
-/// Repeats the current deployment of a context on the other pods and returns the errors. All pods keep the newest one, in any order
-/// of the requests. A pod that misses it applies it when it acquires a shard.
-pub(super) async fn context(
+/// Repeats the current deployment of an owner on the other pods and returns the warnings. `None`
+/// are the shared definitions.
+///
+/// All pods keep the newest deployment, in any order of the requests: it has the highest number. A
+/// pod that misses it applies it when it acquires a shard.
+pub(super) async fn repeat(
     api: &ApiState,
     headers: &HeaderMap,
-    context: &TenantId,
+    owner: Option<&TenantId>,
 ) -> Vec<String> {
-    let owned = api.app.definitions.of(Some(context));
+    let owned = api.app.definitions.of(owner);
     let Some(deployment) = owned.deployment else {
         return Vec::new();
     };
+
     let definitions = owned.definitions.iter().filter_map(|definition| {
         let name = definition
             .file
@@ -75,44 +50,59 @@ pub(super) async fn context(
     let schedules = deployment
         .schedules
         .iter()
-        .filter(|schedule| !schedule.removed);
-    let schedules = schedules.map(|schedule| file(&schedule.file, schedule.source.as_bytes()));
+        .filter(|schedule| !schedule.removed)
+        .map(|schedule| file(&schedule.file, schedule.source.as_bytes()));
     let files: Vec<_> = definitions.chain(schedules).collect();
     let bundle = json!({ "user": deployment.deployed_by, "files": files });
-    let path = crate::url_path::path(&["v1", "contexts", context.as_str(), "definitions"]);
-    let (number, at) = (deployment.number, deployment.at.as_millis());
+
+    let path = match owner {
+        None => "/admin/deploy".to_owned(),
+        Some(context) => {
+            crate::url_path::path(&["v1", "contexts", context.as_str(), "definitions"])
+        }
+    };
+    let number = deployment.number;
+    let at = deployment.at.as_millis();
     let path = format!("{path}?allow_downgrade=true&number={number}&at={at}");
-    send(api, headers, &path, bundle.to_string().into()).await.0
+    let sent = send(api, headers, &path, bundle.to_string().into()).await;
+
+    let mut warnings = sent.warnings;
+    for AppliedPlan { pod, plan } in sent.applied {
+        if let Some(newer) = plan["number"].as_u64().filter(|newer| *newer > number) {
+            warnings.push(format!(
+                "pod {pod} has the newer deployment {newer}, which replaces this one on all pods"
+            ));
+        }
+    }
+    warnings
 }
 
 fn file(name: &str, bytes: &[u8]) -> Value {
     json!({ "name": name, "base64": STANDARD.encode(bytes) })
 }
 
-/// Sends a deployment to the other pods. Returns the errors, and the plans of the pods that have applied it.
-async fn send(
-    api: &ApiState,
-    headers: &HeaderMap,
-    path: &str,
-    bundle: Bytes,
-) -> (Vec<String>, Vec<(String, Value)>) {
-    let (mut errors, mut plans) = (Vec::new(), Vec::new());
+/// Sends a deployment to the other pods.
+async fn send(api: &ApiState, headers: &HeaderMap, path: &str, bundle: Bytes) -> Distribution {
+    let mut distribution = Distribution::default();
     for pod in api.app.routing.other_pods() {
         match forward::forward_post(api, (&pod, path), headers, bundle.clone()).await {
             Ok((status, body)) if status.is_success() => {
-                plans.push((pod.name, serde_json::from_slice(&body).unwrap_or_default()));
+                distribution.applied.push(AppliedPlan {
+                    pod: pod.name,
+                    plan: serde_json::from_slice(&body).unwrap_or_default(),
+                });
             }
             Ok((status, _)) => {
-                errors.push(format!(
+                distribution.warnings.push(format!(
                     "pod {} rejected the definitions ({status}); see its log",
                     pod.name
                 ));
             }
-            Err(error) => errors.push(format!(
+            Err(error) => distribution.warnings.push(format!(
                 "pod {} did not respond: {error}; deploy again",
                 pod.name
             )),
         }
     }
-    (errors, plans)
+    distribution
 }
