@@ -2,7 +2,7 @@
 # Installs missing system packages for build and tests.
 #
 # libmdbx requires a C compiler; bindgen requires libclang and its headers (stddef.h). Tests use npm (AssemblyScript example),
-# Chromium (web UI), PostgreSQL, MariaDB and Python (effects), pip (NATS server, tools/nats.sh) and curl (runbooks).
+# Chromium (web UI), PostgreSQL, PgBouncer, MariaDB and Python (effects), pip (NATS server, tools/nats.sh) and curl (runbooks).
 # Exit code 1 with the command to run if a package is missing and cannot be installed.
 set -euo pipefail
 
@@ -21,6 +21,11 @@ has_postgres() {
     command -v postgres >/dev/null || compgen -G '/usr/lib/postgresql/*/bin/postgres' >/dev/null
 }
 
+# /usr/sbin is not in the PATH of a user.
+has_pgbouncer() {
+    command -v pgbouncer >/dev/null || [ -x /usr/sbin/pgbouncer ]
+}
+
 has_browser() {
     command -v chromium-headless-shell || command -v chromium || command -v google-chrome
 }
@@ -34,6 +39,7 @@ missing_packages() {
     command -v curl >/dev/null || echo curl
     command -v npm >/dev/null || echo nodejs npm
     has_postgres || echo postgresql
+    has_pgbouncer || echo pgbouncer
     { command -v mariadb-install-db && command -v my_print_defaults; } >/dev/null || echo mariadb-server-core mariadb-client-core
     command -v python3 >/dev/null || echo python3
     python3 -m pip --version >/dev/null 2>&1 || echo python3-pip

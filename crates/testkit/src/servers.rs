@@ -66,13 +66,13 @@ pub fn mariadb() -> &'static TestServer {
 }
 
 fn start_postgres() -> TestServer {
-    let (Some(initdb), Some(postgres)) = (program("initdb"), program("postgres")) else {
+    let Some(initdb) = program("initdb") else {
         missing("PostgreSQL", "setup")
     };
-    let (dir, port) = (dir("postgres"), free_port());
-    let data = dir.join("data");
+    let dir = dir("postgres");
+
     let mut init = as_unprivileged(Command::new(initdb), &dir);
-    init.arg("-D").arg(&data).args([
+    init.arg("-D").arg(dir.join("data")).args([
         "-U",
         "orlog",
         "-A",
@@ -83,8 +83,48 @@ fn start_postgres() -> TestServer {
         "--locale=C",
     ]);
     run(init);
+
+    run_postgres(dir, "ready to accept connections")
+}
+
+/// Starts a standby of the server of [`postgres`], with its data of this moment. It accepts reads
+/// only, until `SELECT pg_promote()` makes it a primary. Each call starts another one.
+///
+/// # Panics
+/// If PostgreSQL is not installed, or the standby does not start.
+#[must_use]
+pub fn postgres_standby() -> TestServer {
+    let primary = postgres();
+    let Some(basebackup) = program("pg_basebackup") else {
+        missing("PostgreSQL", "setup")
+    };
+    let dir = dir("standby");
+
+    let mut copy = as_unprivileged(Command::new(basebackup), &dir);
+    copy.arg("-D").arg(dir.join("data")).args([
+        "--write-recovery-conf",
+        "--wal-method=stream",
+        "--checkpoint=fast",
+        "--no-sync",
+        "--username=orlog",
+        "--host=127.0.0.1",
+        "--port",
+        &primary.port.to_string(),
+    ]);
+    run(copy);
+
+    run_postgres(dir, "ready to accept read-only connections")
+}
+
+/// Starts the server whose data is in a directory.
+fn run_postgres(dir: PathBuf, ready: &'static str) -> TestServer {
+    let Some(postgres) = program("postgres") else {
+        missing("PostgreSQL", "setup")
+    };
+    let port = free_port();
+
     let port_text = port.to_string();
-    let data = data.display().to_string();
+    let data = dir.join("data").display().to_string();
     let flags = [
         "-D",
         &data,
@@ -96,13 +136,44 @@ fn start_postgres() -> TestServer {
         "-c",
         "unix_socket_directories=",
     ];
-    let supervisor_stdin = supervise(
-        &dir,
-        "INT",
-        &postgres,
-        &flags,
-        "ready to accept connections",
+    let supervisor_stdin = supervise(&dir, "INT", &postgres, &flags, ready);
+    TestServer {
+        port,
+        dir,
+        _supervisor_stdin: supervisor_stdin,
+    }
+}
+
+/// Starts PgBouncer in transaction mode before the server of [`postgres`], with two connections to
+/// it for each database, and otherwise its default settings. Each call starts another one.
+///
+/// # Panics
+/// If it is not installed or does not start.
+#[must_use]
+pub fn pgbouncer() -> TestServer {
+    let server = postgres();
+    let Some(pgbouncer) = program("pgbouncer") else {
+        missing("PgBouncer", "setup")
+    };
+    let dir = dir("pgbouncer");
+    let port = free_port();
+
+    let users = dir.join("users.txt");
+    std::fs::write(&users, "\"orlog\" \"\"\n").expect("the directory is writable");
+    let settings = format!(
+        "[databases]\n* = host=127.0.0.1 port={}\n\
+         [pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {port}\nunix_socket_dir =\n\
+         auth_type = trust\nauth_file = {}\n\
+         pool_mode = transaction\ndefault_pool_size = 2\n",
+        server.port,
+        users.display()
     );
+    let file = dir.join("pgbouncer.ini");
+    std::fs::write(&file, settings).expect("the directory is writable");
+
+    let flags = [file.display().to_string()];
+    let flags = flags.each_ref().map(String::as_str);
+    let supervisor_stdin = supervise(&dir, "TERM", &pgbouncer, &flags, "process up");
     TestServer {
         port,
         dir,
@@ -128,7 +199,7 @@ fn start_mariadb() -> TestServer {
     let users = dir.join("users.sql");
     std::fs::write(
         &users,
-        "CREATE USER orlog@'127.0.0.1';\nGRANT ALL ON *.* TO orlog@'127.0.0.1';\n",
+        "CREATE USER orlog@'127.0.0.1';\nGRANT ALL ON *.* TO orlog@'127.0.0.1' WITH GRANT OPTION;\n",
     )
     .expect("the directory is writable");
     let (port_flag, socket) = (

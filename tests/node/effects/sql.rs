@@ -2,6 +2,9 @@
 
 mod connection_loss;
 mod docs;
+mod errors;
+mod failover;
+mod pooler;
 mod types;
 
 use std::sync::Arc;
@@ -82,6 +85,22 @@ async fn databases() -> [Database; 3] {
 }
 
 impl Database {
+    fn plain_url(&self) -> String {
+        std::fs::read_to_string(self.url.strip_prefix("file:").unwrap()).unwrap()
+    }
+
+    /// Returns the database as it is reached over another port.
+    fn at_port(&self, server_port: u16, port: u16) -> Self {
+        let url = self
+            .plain_url()
+            .replace(&format!(":{server_port}/"), &format!(":{port}/"));
+        Self {
+            dialect: self.dialect,
+            url: servers::postgres().secret(&url),
+            _dir: None,
+        }
+    }
+
     pub(crate) fn upstream(&self, effects: &Value) -> Upstream {
         let config = json!({
             "database": self.dialect, "url": self.url, "create_marker": true, "max_rows": 50,

@@ -8,6 +8,7 @@
 
 mod config;
 mod database;
+mod decisions;
 mod dialect;
 mod error;
 mod mysql;
@@ -25,11 +26,14 @@ use serde_json::Value;
 use tokio::sync::OnceCell;
 
 pub use config::{SqlConfig, SqlEffectConfig, StatementConfig};
+pub use decisions::{Decision, decide_sqlstate};
 pub use dialect::Dialect;
 pub use operation::{ResultShape, RowCount, RowExpectation};
 
 use crate::operations::Operations;
-use crate::provider::{Attempt, Probe, ProbeResult, Provider, ProviderError, Reply};
+use crate::provider::{
+    Attempt, Probe, ProbeResult, Provider, ProviderError, Reply, TransientCause,
+};
 use crate::secret::{Secret, SecretRef, SecretScrubber};
 use crate::template::PlaceholderScope;
 use database::{Database, Rows, Session, TransactionEnd};
@@ -343,7 +347,13 @@ impl Provider for SqlProvider {
                 Ok(reply)
             }
             Err(provider_error) => {
-                rolled_back(session).await;
+                if is_unavailable(&provider_error) {
+                    // The server may be a former primary: another attempt connects again, and the
+                    // address can lead to another server by then.
+                    session.close();
+                } else {
+                    rolled_back(session).await;
+                }
                 Err(provider_error)
             }
         }
@@ -360,6 +370,16 @@ impl Provider for SqlProvider {
             .await
             .unwrap_or_else(ProbeResult::from_error)
     }
+}
+
+fn is_unavailable(error: &ProviderError) -> bool {
+    matches!(
+        error,
+        ProviderError::Transient {
+            trouble: TransientCause::Unavailable,
+            ..
+        }
+    )
 }
 
 /// Rolls back. If that fails, the connection is closed, which also rolls back.

@@ -37,6 +37,9 @@ pub(crate) trait Session: Send {
 
     /// Ends the transaction and returns the connection to the pool.
     async fn end(self: Box<Self>, how: TransactionEnd) -> Result<(), sqlx::Error>;
+
+    /// Closes the connection, which rolls the transaction back. No statement may be running.
+    fn close(self: Box<Self>);
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

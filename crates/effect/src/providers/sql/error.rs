@@ -1,22 +1,17 @@
 //! Classification of database errors.
 //!
-//! | error | meaning |
-//! |---|---|
-//! | 21, 22, 23, 42, 0A, P0, other errors of the statement | permanent error; code is the SQLSTATE |
-//! | 40, 55P03, lock wait, SQLite busy | throttled: retried |
-//! | 08, 28, 3D, 53, 57, 58, XX, no connection | unavailable: retried |
-//! | any error of the previous row, or no response, during the commit | response lost |
-//!
-//! Nothing is executed before the commit is sent: any loss of the connection rolls the transaction
-//! back.
+//! [`decisions`](super::decisions) has the decision about each SQLSTATE and error number. During
+//! the commit, an error that makes the database unavailable leaves the outcome unknown. Before the
+//! commit is sent, nothing is executed: any loss of the connection rolls the transaction back.
 
 use std::borrow::Cow;
 
 use sqlx::error::{DatabaseError, ErrorKind};
 use sqlx::mysql::MySqlDatabaseError;
 
+use super::decisions::{Decision, decide_mysql_number, decide_sqlstate};
 use super::dialect::Dialect;
-use crate::provider::{ProviderError, TransientCause};
+use crate::provider::ProviderError;
 use crate::secret::SecretScrubber;
 
 const UNREACHABLE: &str = "database_unreachable";
@@ -32,13 +27,13 @@ pub(crate) fn into_provider_error(
     let describe = |description: &str| scrub.scrub_text(format!("{label}: {description}"));
     match error {
         sqlx::Error::Database(error) => {
-            let (code, class) = classify(dialect, error.as_ref());
+            let Class { code, decision } = classify(dialect, error.as_ref());
             let message = describe(error.message());
-            match class {
-                None => ProviderError::permanent(code, message),
-                Some(TransientCause::Throttled) => ProviderError::throttled(code, message),
-                Some(_) if committing => ProviderError::response_lost(code, message),
-                Some(_) => ProviderError::unavailable(code, message),
+            match decision {
+                Decision::Failed => ProviderError::permanent(code, message),
+                Decision::Throttled => ProviderError::throttled(code, message),
+                Decision::Unavailable if committing => ProviderError::response_lost(code, message),
+                Decision::Unavailable => ProviderError::unavailable(code, message),
             }
         }
         sqlx::Error::ColumnDecode { index, source } => ProviderError::permanent(
@@ -73,13 +68,27 @@ pub(crate) fn is_duplicate(error: &sqlx::Error) -> bool {
         .is_some_and(DatabaseError::is_unique_violation)
 }
 
-/// Code of an error, and the cause of a transient one; `None`: the statement was rejected.
-type Class = (String, Option<TransientCause>);
+/// Classified error.
+#[derive(Debug, PartialEq, Eq)]
+struct Class {
+    /// SQLSTATE, or a number of the database if it has no state.
+    code: String,
+    decision: Decision,
+}
+
+impl Class {
+    fn new(code: impl Into<String>, decision: Decision) -> Self {
+        Self {
+            code: code.into(),
+            decision,
+        }
+    }
+}
 
 fn classify(dialect: Dialect, error: &dyn DatabaseError) -> Class {
     let code = error.code().unwrap_or(Cow::Borrowed(""));
     match dialect {
-        Dialect::Postgres => (code.to_string(), by_state(&code)),
+        Dialect::Postgres => Class::new(&*code, decide_sqlstate(&code)),
         Dialect::MySql => {
             let number = error
                 .try_downcast_ref::<MySqlDatabaseError>()
@@ -90,53 +99,39 @@ fn classify(dialect: Dialect, error: &dyn DatabaseError) -> Class {
     }
 }
 
-fn by_state(state: &str) -> Option<TransientCause> {
-    match (state, state.get(..2).unwrap_or_default()) {
-        // Statement completion unknown: after a commit, it may have been executed.
-        ("40003", _) => Some(TransientCause::Unavailable),
-        ("55P03", _) | (_, "40") => Some(TransientCause::Throttled),
-        (_, "08" | "28" | "3D" | "53" | "57" | "58" | "XX" | "") => {
-            Some(TransientCause::Unavailable)
-        }
-        _ => None,
-    }
-}
-
 /// Distinguishes the MySQL errors that share the state 23000 or have none.
 fn mysql(state: &str, number: u16, kind: &ErrorKind) -> Class {
-    match number {
-        // Lock wait timeout, deadlock, concurrent change of a table.
-        1205 | 1213 | 1412 => ("40001".to_owned(), Some(TransientCause::Throttled)),
-        // Too many connections, shutdown, disk full, killed, out of memory, timeout, read only.
-        1021 | 1037 | 1040 | 1041 | 1053 | 1114 | 1203 | 1290 | 1317 | 1836 | 1927 | 1969
-        | 3024 => (mysql_code(state, number), Some(TransientCause::Unavailable)),
-        // Check constraint: 3819 in MySQL, 4025 in MariaDB.
-        3819 | 4025 => ("23514".to_owned(), None),
-        _ => match constraint(kind) {
-            Some(state) => (state.to_owned(), None),
-            // Any other general error concerns the statement.
-            None if state == "HY000" => (mysql_code(state, number), None),
-            None => (state.to_owned(), by_state(state)),
-        },
+    if let Some(decision) = decide_mysql_number(number) {
+        return Class::new(mysql_code(state, number), decision);
+    }
+
+    match constraint(kind) {
+        Some(state) => Class::new(state, Decision::Failed),
+        // Any other general error concerns the statement.
+        None if state == "HY000" => Class::new(mysql_code(state, number), Decision::Failed),
+        None => Class::new(state, decide_sqlstate(state)),
     }
 }
 
 fn mysql_code(state: &str, number: u16) -> String {
-    if state.is_empty() || state == "HY000" {
-        format!("mysql_{number}")
-    } else {
-        state.to_owned()
+    match number {
+        // Lock wait timeout, deadlock, concurrent change of a table.
+        1205 | 1213 | 1412 => "40001".to_owned(),
+        // Check constraint: 3819 in MySQL, 4025 in MariaDB.
+        3819 | 4025 => "23514".to_owned(),
+        _ if state.is_empty() || state == "HY000" => format!("mysql_{number}"),
+        _ => state.to_owned(),
     }
 }
 
 /// Classifies by the primary result code, which is the lowest byte.
 fn sqlite(code: i32, kind: &ErrorKind) -> Class {
-    let named = |code: i32| format!("sqlite_{code}");
+    let named = |decision| Class::new(format!("sqlite_{code}"), decision);
     match code & 0xff {
-        5 | 6 => ("sqlite_busy".to_owned(), Some(TransientCause::Throttled)),
-        19 => (constraint(kind).unwrap_or("23000").to_owned(), None),
-        1 | 18 | 20 | 25 => (named(code), None),
-        _ => (named(code), Some(TransientCause::Unavailable)),
+        5 | 6 => Class::new("sqlite_busy", Decision::Throttled),
+        19 => Class::new(constraint(kind).unwrap_or("23000"), Decision::Failed),
+        1 | 18 | 20 | 25 => named(Decision::Failed),
+        _ => named(Decision::Unavailable),
     }
 }
 
@@ -154,79 +149,84 @@ fn constraint(kind: &ErrorKind) -> Option<&'static str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    const BUSY: Option<TransientCause> = Some(TransientCause::Throttled);
-    const DOWN: Option<TransientCause> = Some(TransientCause::Unavailable);
+    use crate::provider::TransientCause;
 
     #[test]
     fn sqlstate_is_classified() {
         for state in [
-            "23505", "22P02", "42P01", "P0001", "21000", "0A000", "44000",
+            "23505", "22P02", "42P01", "P0001", "21000", "0A000", "44000", "ZZ123", "2",
         ] {
-            assert_eq!(by_state(state), None, "{state}");
-        }
-        for state in ["40001", "40P01", "55P03"] {
-            assert_eq!(by_state(state), BUSY, "{state}");
+            assert_eq!(decide_sqlstate(state), Decision::Failed, "{state}");
         }
         for state in [
-            "08006", "28P01", "3D000", "53300", "57P01", "57014", "58030", "XX000", "",
+            "40001", "40P01", "55P03", "55006", "42P05", "26000", "25001", "72000",
         ] {
-            assert_eq!(by_state(state), DOWN, "{state}");
+            assert_eq!(decide_sqlstate(state), Decision::Throttled, "{state}");
+        }
+        for state in [
+            "08006", "28P01", "3D000", "53300", "57P01", "57014", "58030", "XX000", "", "25006",
+            "25P02", "25P03", "40003",
+        ] {
+            assert_eq!(decide_sqlstate(state), Decision::Unavailable, "{state}");
         }
     }
 
     #[test]
     fn mysql_error_numbers_are_classified() {
-        let classify_code = |state, number, kind| mysql(state, number, &kind);
+        let classify = |state, number| mysql(state, number, &ErrorKind::Other);
+        for (state, number, code) in [
+            ("40001", 1213, "40001"),
+            ("HY000", 1205, "40001"),
+            ("42000", 1226, "42000"),
+            ("HY000", 1615, "mysql_1615"),
+        ] {
+            assert_eq!(
+                classify(state, number),
+                Class::new(code, Decision::Throttled)
+            );
+        }
+        for (state, number, code) in [
+            ("08004", 1040, "08004"),
+            ("HY000", 3024, "mysql_3024"),
+            ("HY000", 1290, "mysql_1290"),
+            ("25006", 1792, "25006"),
+            ("HY001", 1038, "HY001"),
+            ("70100", 1028, "70100"),
+        ] {
+            assert_eq!(
+                classify(state, number),
+                Class::new(code, Decision::Unavailable)
+            );
+        }
+        for (state, number, code) in [
+            ("42S02", 1146, "42S02"),
+            ("HY000", 1366, "mysql_1366"),
+            ("HY000", 3819, "23514"),
+        ] {
+            assert_eq!(classify(state, number), Class::new(code, Decision::Failed));
+        }
         assert_eq!(
-            classify_code("40001", 1213, ErrorKind::Other),
-            ("40001".to_owned(), BUSY)
-        );
-        assert_eq!(
-            classify_code("HY000", 1205, ErrorKind::Other),
-            ("40001".to_owned(), BUSY)
-        );
-        assert_eq!(
-            classify_code("23000", 1062, ErrorKind::UniqueViolation),
-            ("23505".to_owned(), None)
-        );
-        assert_eq!(
-            classify_code("HY000", 3819, ErrorKind::CheckViolation),
-            ("23514".to_owned(), None)
-        );
-        assert_eq!(
-            classify_code("08004", 1040, ErrorKind::Other),
-            ("08004".to_owned(), DOWN)
-        );
-        assert_eq!(
-            classify_code("HY000", 3024, ErrorKind::Other),
-            ("mysql_3024".to_owned(), DOWN)
-        );
-        assert_eq!(
-            classify_code("42S02", 1146, ErrorKind::Other),
-            ("42S02".to_owned(), None)
-        );
-        assert_eq!(
-            classify_code("HY000", 1366, ErrorKind::Other),
-            ("mysql_1366".to_owned(), None)
+            mysql("23000", 1062, &ErrorKind::UniqueViolation),
+            Class::new("23505", Decision::Failed)
         );
     }
 
     #[test]
     fn sqlite_result_codes_are_classified() {
+        let other = ErrorKind::Other;
         assert_eq!(
-            sqlite(517, &ErrorKind::Other),
-            ("sqlite_busy".to_owned(), BUSY)
+            sqlite(517, &other),
+            Class::new("sqlite_busy", Decision::Throttled)
         );
         assert_eq!(
             sqlite(2067, &ErrorKind::UniqueViolation),
-            ("23505".to_owned(), None)
+            Class::new("23505", Decision::Failed)
         );
-        assert_eq!(sqlite(1811, &ErrorKind::Other), ("23000".to_owned(), None));
-        assert_eq!(sqlite(1, &ErrorKind::Other), ("sqlite_1".to_owned(), None));
+        assert_eq!(sqlite(1811, &other), Class::new("23000", Decision::Failed));
+        assert_eq!(sqlite(1, &other), Class::new("sqlite_1", Decision::Failed));
         assert_eq!(
-            sqlite(14, &ErrorKind::Other),
-            ("sqlite_14".to_owned(), DOWN)
+            sqlite(14, &other),
+            Class::new("sqlite_14", Decision::Unavailable)
         );
     }
 

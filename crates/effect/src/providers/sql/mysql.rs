@@ -15,6 +15,7 @@ use sqlx::mysql::{
     MySql, MySqlArguments, MySqlConnectOptions, MySqlPool, MySqlPoolOptions, MySqlQueryResult,
     MySqlRow,
 };
+use sqlx::pool::PoolConnection;
 use sqlx::{
     Arguments as _, AssertSqlSafe, Column as _, ConnectOptions as _, Connection as _,
     Executor as _, MySqlConnection, Row as _, SqlSafeStr as _, Statement as _, TypeInfo as _,
@@ -73,7 +74,8 @@ impl Database for MySqlDatabase {
 }
 
 struct MySqlSession {
-    conn: Option<sqlx::pool::PoolConnection<MySql>>,
+    conn: Option<PoolConnection<MySql>>,
+    /// `None`: the transaction may have begun, but its response was not received.
     id: Option<u64>,
     options: MySqlConnectOptions,
 }
@@ -128,17 +130,26 @@ impl Session for MySqlSession {
         drop(self.conn.take());
         Ok(())
     }
+
+    fn close(mut self: Box<Self>) {
+        drop(self.conn.take().map(PoolConnection::detach));
+    }
 }
 
 /// Kills the running statement over a second connection, as in PostgreSQL, and closes this one, which
 /// is not reused before.
 impl Drop for MySqlSession {
     fn drop(&mut self) {
-        let (Some(conn), Some(id)) = (self.conn.take(), self.id) else {
+        // In no case back to the pool: the transaction is open, or begins with the next response.
+        let Some(connection) = self.conn.take().map(PoolConnection::detach) else {
             return;
         };
+        let Some(id) = self.id else {
+            return;
+        };
+
         let options = self.options.clone();
-        cancel_in_background(conn.detach(), async move {
+        cancel_in_background(connection, async move {
             let mut second = MySqlConnection::connect_with(&options).await?;
             sqlx::raw_sql(AssertSqlSafe(format!("KILL QUERY {id}")))
                 .execute(&mut second)

@@ -13,6 +13,7 @@ use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use serde_json::{Map, Value};
 use sqlx::error::BoxDynError;
+use sqlx::pool::PoolConnection;
 use sqlx::sqlite::{
     Sqlite, SqliteArguments, SqliteConnectOptions, SqlitePool, SqlitePoolOptions,
     SqliteQueryResult, SqliteRow,
@@ -75,7 +76,7 @@ impl Database for SqliteDatabase {
 }
 
 struct SqliteSession {
-    conn: Option<sqlx::pool::PoolConnection<Sqlite>>,
+    conn: Option<PoolConnection<Sqlite>>,
     closed: Arc<AtomicBool>,
 }
 
@@ -120,6 +121,10 @@ impl Session for SqliteSession {
         sqlx::raw_sql(how.statement()).execute(self.conn()).await?;
         drop(self.conn.take());
         Ok(())
+    }
+
+    fn close(mut self: Box<Self>) {
+        drop(self.conn.take().map(PoolConnection::detach));
     }
 }
 
