@@ -4,11 +4,13 @@
 use std::str::FromStr as _;
 use std::time::Duration;
 
+use orlog_effect::providers::sql::{Decision, decide_sqlstate};
 use orlog_effect::secret::{Secret, SecretScrubber};
 use serde_json::Value;
 use sqlx::error::DatabaseError;
-use sqlx::postgres::PgConnectOptions;
-use sqlx::{ConnectOptions as _, Connection as _, PgConnection, Row as _};
+use sqlx::postgres::{PgArguments, PgConnectOptions};
+use sqlx::query::Query;
+use sqlx::{ConnectOptions as _, Connection as _, PgConnection, Postgres, Row as _};
 
 use super::page::{ExportError, ExportPage};
 use super::statements::{
@@ -46,6 +48,8 @@ impl PostgresTarget {
             .map_err(|error| scrub.scrub_text(format!("invalid database URL: {error}")))?;
         let options = options
             .application_name("orlog export")
+            // PgBouncer rejects this parameter, which no statement here needs.
+            .extra_float_digits(None)
             .disable_statement_logging();
         Ok(Self {
             options,
@@ -96,15 +100,15 @@ impl PostgresTarget {
     async fn connect(&self) -> Result<(PgConnection, Option<ExportState>), sqlx::Error> {
         let mut connection = PgConnection::connect_with(&self.options).await?;
         let mut making = connection.begin().await?;
-        sqlx::query(SCHEMA_LOCK).execute(&mut *making).await?;
+        unnamed(SCHEMA_LOCK).execute(&mut *making).await?;
         let there = "SELECT to_regclass('orlog_export') IS NOT NULL";
-        if !sqlx::query(there)
+        if !unnamed(there)
             .fetch_one(&mut *making)
             .await?
             .try_get::<bool, _>(0)?
         {
             sqlx::raw_sql(SCHEMA).execute(&mut *making).await?;
-        } else if sqlx::query(LACKS_COLUMNS)
+        } else if unnamed(LACKS_COLUMNS)
             .fetch_one(&mut *making)
             .await?
             .try_get::<bool, _>(0)?
@@ -112,7 +116,7 @@ impl PostgresTarget {
             sqlx::raw_sql(ADD_COLUMNS).execute(&mut *making).await?;
         }
         making.commit().await?;
-        let row = sqlx::query(SELECT_STATE)
+        let row = unnamed(SELECT_STATE)
             .bind(&self.scope)
             .fetch_optional(&mut connection)
             .await?;
@@ -132,7 +136,7 @@ impl PostgresTarget {
     /// deleted.
     pub(crate) async fn start(&mut self) -> Result<(), ExportError> {
         let connection = self.open.as_mut().expect("the connection is open");
-        let start = sqlx::query(INSERT_STATE)
+        let start = unnamed(INSERT_STATE)
             .bind(&self.scope)
             .bind(FORMAT)
             .bind(&self.kinds)
@@ -167,7 +171,7 @@ impl PostgresTarget {
         page: &ExportPage,
     ) -> Result<bool, sqlx::Error> {
         let mut transaction = connection.begin().await?;
-        let moved = sqlx::query(UPDATE_STATE)
+        let moved = unnamed(UPDATE_STATE)
             .bind(&self.scope)
             .bind(&page.cursor)
             .bind(page.snapshotting)
@@ -188,7 +192,7 @@ impl PostgresTarget {
             for (statement, lines) in [(put, there), (delete, removed)] {
                 if !lines.is_empty() {
                     let text = text(lines);
-                    sqlx::query(*statement)
+                    unnamed(*statement)
                         .bind(text)
                         .bind(self.copy_number)
                         .execute(&mut *transaction)
@@ -197,7 +201,7 @@ impl PostgresTarget {
             }
             if self.snapshotting && !page.snapshotting {
                 let tenant = self.scope.strip_prefix("tenant:");
-                sqlx::query(*sweep)
+                unnamed(*sweep)
                     .bind(self.copy_number)
                     .bind(tenant)
                     .execute(&mut *transaction)
@@ -214,9 +218,7 @@ impl PostgresTarget {
         let state = error.as_database_error().and_then(DatabaseError::code);
         let passes = match (error, state.as_deref()) {
             (sqlx::Error::Io(_) | sqlx::Error::Tls(_) | sqlx::Error::PoolTimedOut, _) => true,
-            (_, Some(state)) => ["08", "40", "53", "55", "57", "58"]
-                .iter()
-                .any(|class| state.starts_with(class)),
+            (_, Some(state)) => is_transient(state),
             _ => false,
         };
         let text = self.scrub.scrub_text(format!("PostgreSQL: {error}"));
@@ -226,6 +228,19 @@ impl PostgresTarget {
             ExportError::Permanent(CommandError::failed(text))
         }
     }
+}
+
+/// Creates a query without a name: behind a transaction pooler, the name can belong to another
+/// client.
+fn unnamed<'q>(statement: &'static str) -> Query<'q, Postgres, PgArguments> {
+    sqlx::query(statement).persistent(false)
+}
+
+/// Returns whether a retry can succeed. A wrong password or database ends the command, because the
+/// user can correct it now.
+fn is_transient(state: &str) -> bool {
+    let is_wrong_url = state.starts_with("28") || state.starts_with("3D");
+    !is_wrong_url && decide_sqlstate(state) != Decision::Failed
 }
 
 /// State of an earlier export in the database.
@@ -299,6 +314,18 @@ mod tests {
             json!({ "at": null, "due": "2026-01-02T03:04:05Z", "a\u{fffd}": ["b\u{fffd}"] });
         assert_eq!(parsed[0]["value"], expected);
         assert!(!is_time("-009999-01-01T00:00:00Z"));
+    }
+
+    #[test]
+    fn failover_and_pooler_are_transient_and_a_wrong_url_is_not() {
+        for state in [
+            "25006", "26000", "42P05", "40001", "57P01", "08006", "53300",
+        ] {
+            assert!(is_transient(state), "{state}");
+        }
+        for state in ["28P01", "3D000", "42501", "23505"] {
+            assert!(!is_transient(state), "{state}");
+        }
     }
 
     #[test]
