@@ -6,12 +6,13 @@ mod rows;
 mod session;
 mod statements;
 
+use std::str::FromStr as _;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
 use sqlx::PgPool;
-use sqlx::postgres::{PgListener, PgPoolOptions, PgRow};
+use sqlx::postgres::{PgConnectOptions, PgListener, PgPoolOptions, PgRow};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 use tracing::warn;
@@ -30,6 +31,8 @@ const CHANNEL: &str = "orlog_workflow";
 const QUEUE: usize = 4096;
 /// Delay before the listener connects again.
 const RECONNECT_DELAY: Duration = Duration::from_secs(1);
+/// Maximum time until a notification arrives.
+const NOTIFICATION_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Backend in PostgreSQL. Processes that connect to the same database and schema share its instances.
 #[derive(Debug)]
@@ -46,18 +49,26 @@ impl PostgresBackend {
     /// Connects to `postgres://user:password@host/database`, and creates missing tables.
     ///
     /// # Errors
-    /// [`BackendError::Unavailable`] if the server does not respond, or the user may not create tables.
+    /// [`BackendError::Unavailable`] if the server does not respond, the user may not create
+    /// tables, or the URL leads to a pooler in transaction mode, which loses notifications.
     pub async fn connect(url: &str) -> Result<Self, BackendError> {
         let connect = |error: sqlx::Error| unavailable("connect to PostgreSQL", &error);
+        // PgBouncer rejects the parameter extra_float_digits, which no statement here needs.
+        let options = PgConnectOptions::from_str(url)
+            .map_err(connect)?
+            .extra_float_digits(None);
         let pool = PgPoolOptions::new()
             .max_connections(8)
-            .connect(url)
+            .connect_with(options)
             .await
             .map_err(connect)?;
+
+        let mut listener = listener(&pool).await.map_err(connect)?;
+        check_notifications(&pool, &mut listener).await?;
         create_tables(&pool)
             .await
             .map_err(|error| unavailable("create its tables", &error))?;
-        let listener = listener(&pool).await.map_err(connect)?;
+
         let hub = Hub::default();
         let mut tasks = JoinSet::new();
         let commits = Queues::start(&pool, &mut tasks);
@@ -97,6 +108,27 @@ async fn send<R, T>(
     let (sender, receiver) = oneshot::channel();
     queue.send(request(sender)).await.map_err(|_| stopped())?;
     receiver.await.map_err(|_| stopped())?
+}
+
+/// Checks that the listener receives a notification. A pooler in transaction mode delivers them to
+/// any of its clients; without this check, instances would wait for the next look of a worker.
+async fn check_notifications(pool: &PgPool, listener: &mut PgListener) -> Result<(), BackendError> {
+    let notified = async {
+        sqlx::raw_sql(statements::NOTIFY_ALL).execute(pool).await?;
+        listener.recv().await
+    };
+    let reason = match tokio::time::timeout(NOTIFICATION_TIMEOUT, notified).await {
+        Ok(Ok(_)) => return Ok(()),
+        Ok(Err(error)) => error.to_string(),
+        Err(_) => format!("none arrived within {NOTIFICATION_TIMEOUT:?}"),
+    };
+    Err(BackendError::Unavailable {
+        action: "receive notifications of PostgreSQL",
+        reason: format!(
+            "{reason}; if the URL leads to a connection pooler, use its session mode or the \
+             address of the server"
+        ),
+    })
 }
 
 async fn create_tables(pool: &PgPool) -> Result<(), sqlx::Error> {

@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use orlog_testkit::servers;
 use orlog_testkit::wait::within;
-use orlog_workflow::Backend;
 use orlog_workflow::backend::{
     After, BackendError, Claim, NEVER_MS, NewInstance, Save, StoredInstance,
 };
+use orlog_workflow::{Backend, PostgresBackend};
 
 use crate::support::{BackendKind, TestBackend};
 
@@ -53,6 +54,17 @@ suite! {
     embedded => BackendKind::Embedded;
     postgres => BackendKind::Postgres;
     nats => BackendKind::Nats;
+}
+
+/// The backend needs sessions of its own: a pooler in transaction mode delivers notifications to
+/// any of its clients.
+#[tokio::test]
+async fn postgres_backend_rejects_a_transaction_pooler() {
+    let pooler = servers::pgbouncer();
+    let url = format!("postgres://orlog@127.0.0.1:{}/postgres", pooler.port);
+    let connected = within("the backend responds", PostgresBackend::connect(&url)).await;
+    let error = connected.expect_err("notifications are lost").to_string();
+    assert!(error.contains("session mode"), "{error}");
 }
 
 fn instance(id: &str) -> NewInstance {

@@ -75,6 +75,9 @@ pub(super) const EXTEND: &str = "UPDATE orlog_workflow_instances i SET available
 pub(super) const NOTIFY: &str =
     "SELECT pg_notify('orlog_workflow', id) FROM unnest($1::text[]) AS u (id)";
 
+/// Wakes the consumers of all processes.
+pub(super) const NOTIFY_ALL: &str = "SELECT pg_notify('orlog_workflow', '')";
+
 pub(super) const LOAD: &str = "SELECT id, workflow, hash, epoch, state, signal_count FROM orlog_workflow_instances WHERE id = ANY($1)";
 
 pub(super) const FETCH: &str = "SELECT id, available FROM orlog_workflow_instances
