@@ -3,6 +3,7 @@
 
 mod controller;
 mod host;
+mod lease_backoff;
 mod node_keys;
 pub(super) mod record;
 mod shard_move;

@@ -1,20 +1,25 @@
-//! Controller of the shards of this pod: runs the shards that placement assigns to it, and no others.
+//! Controller of the shards of this pod: runs the shards that placement assigns to it, and no
+//! others.
 //!
-//! One task waits for the first of: the end of the lease, a heartbeat, a change of the cluster state, the
-//! end of a move, the loss of a shard, a command. After each it compares the actual with the desired
-//! shards and starts the missing moves. Heartbeats and moves are separate tasks, so that nothing delays
-//! the end of the lease.
+//! One task waits for the first of: the end of the lease, a heartbeat, a change of the cluster
+//! state, the end of a move, the loss of a shard, a command. After each it compares the actual with
+//! the desired shards and starts the missing moves. Heartbeats and moves are separate tasks, so
+//! that nothing delays the end of the lease.
 //!
-//! The lease ends one time to live after the start of the last successful heartbeat. Then the pod stops
-//! its shards, because other pods may run them. The shard log fences commits of a previous owner;
-//! stopping the shards also stops their effects. Each attempt of an effect checks the end of the lease
-//! itself: after a suspension of the process it may start before the shards are stopped.
+//! The lease ends one time to live after the start of the last successful heartbeat. Then the pod
+//! stops its shards, because other pods may run them. The shard log fences commits of a previous
+//! owner; stopping the shards also stops their effects. Each attempt of an effect checks the end of
+//! the lease itself: after a suspension of the process it may start before the shards are stopped.
+//!
+//! A pod whose lease expires repeatedly leaves its shards to the other pods for a while
+//! ([`LeaseBackoff`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use orlog_actors::placement::{self, PlacementPolicy, PlacementStep};
+use orlog_bus::RetryLog;
 use orlog_bus::membership::{ClusterView, Membership, Pod, ShardLease};
 use orlog_effect::LeaseEnd;
 use tokio::sync::watch;
@@ -22,6 +27,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior};
 
 use super::host::{ShardHost, placement_policy};
+use super::lease_backoff::{Expiry, LeaseBackoff};
 use super::shard_move::{MoveResult, Obstacle, release, release_lease, take};
 
 /// Delay before a failed acquisition is retried.
@@ -94,6 +100,9 @@ pub(super) struct ShardController {
     lease_end: Option<Instant>,
     /// The end of the lease as the attempts of effects see it.
     lease: LeaseEnd,
+    backoff: LeaseBackoff,
+    /// Failed heartbeats.
+    retries: RetryLog,
     /// The heartbeat without a response; at most one.
     heartbeats: JoinSet<Heartbeat>,
     orders: watch::Receiver<ControllerCommand>,
@@ -123,6 +132,8 @@ impl ShardController {
             lease_failure: None,
             lease_end: None,
             lease: host.lease(),
+            backoff: LeaseBackoff::new(host.config().cluster.lease_ttl),
+            retries: RetryLog::default(),
             heartbeats: JoinSet::new(),
             orders,
             status,
@@ -138,6 +149,10 @@ impl ShardController {
             tokio::select! {
                 biased;
                 () = reached(self.lease_end) => self.suspend(),
+                () = reached(self.backoff.end()) => {
+                    self.backoff.finish();
+                    beat.reset_immediately();
+                }
                 Some(heartbeat) = self.heartbeats.join_next() => {
                     match self.announced(heartbeat.expect("a heartbeat does not panic")) {
                         Ok(true) => {}
@@ -155,9 +170,10 @@ impl ShardController {
             if order == ControllerCommand::Leave {
                 return self.leave().await;
             }
-            self.me.draining = order == ControllerCommand::HandOver;
+            // A pod that waits does not acquire shards: the other pods must not leave them to it.
+            self.me.draining = order == ControllerCommand::HandOver || self.backoff.end().is_some();
             let view = Arc::clone(&view.borrow_and_update());
-            self.reconcile(&view);
+            self.reconcile(&view, order);
         }
     }
 
@@ -189,21 +205,26 @@ impl ShardController {
             Ok(true) => {
                 let end = started_at + self.ttl();
                 self.lease_failure = None;
+                self.retries.succeeded();
                 if self.lease_end.is_none() {
                     self.lease.begin(end);
+                    self.backoff.begin(started_at);
                 } else if !self.lease.extend(end) {
                     // Attempts may have been dropped after the end.
                     self.suspend();
                     return Ok(true);
                 }
                 self.lease_end = Some(end);
+                if let Some(expiries) = self.backoff.settle(started_at) {
+                    tracing::info!(expiries, "pod lease is stable again");
+                }
                 Ok(true)
             }
             Ok(false) => Ok(false),
             Err(error) => {
-                if self.lease_failure.as_ref() != Some(&error) {
-                    tracing::warn!(error, "lease renewal failed; retrying");
-                }
+                self.retries.failed(
+                    |failures| tracing::warn!(failures, %error, "lease renewal failed; retrying"),
+                );
                 self.lease_failure = Some(error);
                 Err(())
             }
@@ -211,7 +232,7 @@ impl ShardController {
     }
 
     /// Compares the local shards with the desired ones.
-    fn reconcile(&mut self, view: &ClusterView) {
+    fn reconcile(&mut self, view: &ClusterView, order: ControllerCommand) {
         if self.lease_end.is_none_or(|end| end <= Instant::now()) {
             self.suspend();
         } else if view.current {
@@ -228,21 +249,20 @@ impl ShardController {
         let claimable = !self.moving.is_empty() || self.owned.keys().any(elsewhere);
         self.start_failures
             .retain(|shard, _| assigned.get(shard) == Some(&self.me.name));
-        self.publish_status(claimable);
+        self.publish_status(order, claimable);
     }
 
     /// Publishes the status if it has changed. `claimable`: another pod can acquire the remaining
     /// shards.
-    fn publish_status(&self, claimable: bool) {
+    fn publish_status(&self, order: ControllerCommand, claimable: bool) {
         let handover = HandoverStatus {
-            handing_over: self.me.draining,
+            handing_over: order == ControllerCommand::HandOver,
             here: self.owned.len() + self.moving.len(),
             claimable,
         };
-        let has_lease = self.lease_end.is_some();
         let next = ControllerStatus {
             handover,
-            lease_failure: self.lease_failure.clone().filter(|_| !has_lease),
+            lease_failure: self.lease_obstacle(),
             start_failures: self.start_failures.clone(),
         };
         self.status.send_if_modified(|status| {
@@ -254,23 +274,50 @@ impl ShardController {
         });
     }
 
+    /// Returns why the pod runs no shards although placement may assign some to it.
+    fn lease_obstacle(&self) -> Option<String> {
+        if self.backoff.end().is_some() {
+            let text =
+                "the lease expired repeatedly; the pod leaves its shards to other pods for a while";
+            return Some(text.to_owned());
+        }
+        let has_lease = self.lease_end.is_some();
+        self.lease_failure.clone().filter(|_| !has_lease)
+    }
+
     /// Stops all shards after the lease has expired, because other pods may run them.
     fn suspend(&mut self) {
         if self.lease_end.take().is_some() {
             let ttl = self.ttl();
             self.lease_failure
                 .get_or_insert_with(|| format!("no heartbeat has succeeded within {ttl:?}"));
+            self.report_expiry();
         }
         // The shards do not start, because the pod has no lease.
         self.start_failures.clear();
         for stop in self.stops.values() {
             stop.send_replace(true);
         }
-        if !self.owned.is_empty() {
-            let shards: Vec<u16> = self.owned.keys().copied().collect();
-            tracing::warn!(?shards, "pod lease expired; stopping all shards");
-            for shard in shards {
-                self.stop(shard, Duration::ZERO, None);
+        let shards: Vec<u16> = self.owned.keys().copied().collect();
+        for shard in shards {
+            self.stop(shard, Duration::ZERO, None);
+        }
+    }
+
+    /// Reports the first expiry and the start of a series, not each expiry.
+    fn report_expiry(&mut self) {
+        let shards: Vec<u16> = self.owned.keys().copied().collect();
+        match self.backoff.expire(Instant::now()) {
+            Expiry::Single if shards.is_empty() => {}
+            Expiry::Single => tracing::warn!(?shards, "pod lease expired; stopping all shards"),
+            Expiry::SecondOfSeries { delay } => tracing::warn!(
+                ?shards,
+                ?delay,
+                "pod lease expires repeatedly; other pods acquire the shards. Check the CPU time of \
+                 the pod and its connection to NATS"
+            ),
+            Expiry::Later { delay } => {
+                tracing::debug!(?shards, ?delay, "pod lease expired again");
             }
         }
     }
@@ -300,6 +347,7 @@ impl ShardController {
                 let lease = self.owned.get(&shard).copied();
                 self.stop(shard, self.host.config().cluster.handover_timeout, lease);
             }
+            PlacementStep::Acquire(..) if self.backoff.end().is_some() => {}
             PlacementStep::Acquire(shard, _) | PlacementStep::ReleaseLease(shard, _)
                 if self
                     .retry
@@ -505,6 +553,7 @@ mod tests {
     struct CountingHost {
         config: Config,
         running: watch::Sender<usize>,
+        started: AtomicUsize,
         /// A start lasts until it is stopped.
         is_slow: bool,
         /// Why no shard starts.
@@ -531,6 +580,7 @@ mod tests {
                 anyhow::bail!(failure);
             }
             self.running.send_modify(|running| *running += 1);
+            self.started.fetch_add(1, Ordering::SeqCst);
             if self.is_slow {
                 stopped.wait_for(|stopped| *stopped).await?;
                 self.running.send_modify(|running| *running -= 1);
@@ -563,6 +613,121 @@ mod tests {
         check_end_of_lease(true).await;
     }
 
+    fn pod() -> Pod {
+        Pod {
+            name: "a".to_owned(),
+            incarnation: Uuid::new_v4(),
+            url: String::new(),
+            draining: false,
+            node_keys: Vec::new(),
+        }
+    }
+
+    fn view_of(pod: &Pod) -> Arc<ClusterView> {
+        Arc::new(ClusterView {
+            pods: BTreeMap::from([(pod.name.clone(), pod.clone())]),
+            shards: BTreeMap::new(),
+            current: true,
+        })
+    }
+
+    fn counting_host(is_slow: bool, failure: Option<&'static str>) -> Arc<CountingHost> {
+        let cluster = ClusterConfig {
+            mode: ClusterMode::Leases,
+            lease_ttl: TTL,
+            ..ClusterConfig::default()
+        };
+        Arc::new(CountingHost {
+            config: Config {
+                cluster,
+                shards: SHARDS,
+                ..Config::default()
+            },
+            running: watch::Sender::new(0),
+            started: AtomicUsize::new(0),
+            is_slow,
+            failure: Mutex::new(failure),
+        })
+    }
+
+    /// Servers whose responses are so rare that each lease expires.
+    struct SlowServers {
+        view: watch::Sender<Arc<ClusterView>>,
+        answered: Mutex<Option<Instant>>,
+        /// Heartbeats of a pod that acquires no shards.
+        declined: AtomicUsize,
+    }
+
+    #[async_trait]
+    impl Membership for SlowServers {
+        fn view(&self) -> watch::Receiver<Arc<ClusterView>> {
+            self.view.subscribe()
+        }
+
+        async fn announce(&self, pod: &Pod) -> Result<bool, orlog_bus::Error> {
+            let is_due = {
+                let mut answered = self.answered.lock().expect("no test panics with the lock");
+                let is_due = answered.is_none_or(|at| at.elapsed() > TTL * 3 / 2);
+                if is_due {
+                    *answered = Some(Instant::now());
+                }
+                is_due
+            };
+            if !is_due {
+                std::future::pending::<()>().await;
+            }
+            self.declined
+                .fetch_add(usize::from(pod.draining), Ordering::SeqCst);
+            Ok(true)
+        }
+
+        async fn leave(&self, _: &Pod) -> Result<(), orlog_bus::Error> {
+            Ok(())
+        }
+
+        async fn acquire(
+            &self,
+            _: u16,
+            _: &Pod,
+            _: ShardLease,
+            _: u64,
+        ) -> Result<Option<ShardLease>, orlog_bus::Error> {
+            Ok(Some(ShardLease {
+                epoch: 1,
+                revision: 1,
+            }))
+        }
+
+        async fn release(&self, _: u16, _: ShardLease) -> Result<(), orlog_bus::Error> {
+            Ok(())
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn pod_whose_lease_expires_repeatedly_leaves_its_shards_to_other_pods() {
+        let me = pod();
+        let servers = Arc::new(SlowServers {
+            view: watch::Sender::new(view_of(&me)),
+            answered: Mutex::default(),
+            declined: AtomicUsize::new(0),
+        });
+        let counting = counting_host(false, None);
+        let host: Arc<dyn ShardHost> = Arc::<CountingHost>::clone(&counting);
+        let membership: Arc<dyn Membership> = Arc::<SlowServers>::clone(&servers);
+        let (_orders, ordered) = watch::channel(ControllerCommand::Run);
+        let (status, _) = watch::channel(ControllerStatus::default());
+        let controller =
+            tokio::spawn(ShardController::new(&host, membership, me, ordered, status).run());
+
+        let eight_minutes = Duration::from_mins(8);
+        let ended = tokio::time::timeout(eight_minutes, controller).await;
+        assert!(ended.is_err(), "the controller ended");
+        // Without the delays, about 80 starts of each shard.
+        let starts = counting.started.load(Ordering::SeqCst) / usize::from(SHARDS);
+        assert!((3..=16).contains(&starts), "{starts} starts");
+        assert!(servers.declined.load(Ordering::SeqCst) > 0);
+    }
+
     /// A running controller with its host and servers.
     struct Fixture {
         host: Arc<CountingHost>,
@@ -574,41 +739,15 @@ mod tests {
 
     impl Fixture {
         fn start(responses: usize, is_slow: bool, failure: Option<&'static str>) -> Self {
-            let cluster = ClusterConfig {
-                mode: ClusterMode::Leases,
-                lease_ttl: TTL,
-                ..ClusterConfig::default()
-            };
-            let config = Config {
-                cluster,
-                shards: SHARDS,
-                ..Config::default()
-            };
-            let me = Pod {
-                name: "a".to_owned(),
-                incarnation: Uuid::new_v4(),
-                url: String::new(),
-                draining: false,
-                node_keys: Vec::new(),
-            };
-            let view = ClusterView {
-                pods: BTreeMap::from([(me.name.clone(), me.clone())]),
-                shards: BTreeMap::new(),
-                current: true,
-            };
+            let me = pod();
             let ended_heartbeats = Arc::new(AtomicUsize::new(0));
             let servers = Arc::new(SilentServers {
-                view: watch::Sender::new(Arc::new(view)),
+                view: watch::Sender::new(view_of(&me)),
                 responses,
                 started: AtomicUsize::new(0),
                 ended: Arc::clone(&ended_heartbeats),
             });
-            let host = Arc::new(CountingHost {
-                config,
-                running: watch::Sender::new(0),
-                is_slow,
-                failure: Mutex::new(failure),
-            });
+            let host = counting_host(is_slow, failure);
             let (orders, ordered) = watch::channel(ControllerCommand::Run);
             let (sender, status) = watch::channel(ControllerStatus::default());
             let shard_host: Arc<dyn ShardHost> = Arc::<CountingHost>::clone(&host);
