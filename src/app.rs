@@ -287,7 +287,10 @@ impl App {
         let identity = state.callers.peer_client.peers().identity();
         let node_keys = identity.map(NodeIdentity::key_ids).unwrap_or_default();
         let routing = Routing::join(&parts, node_keys).await?;
-        let tenants = AdmittedTenants::new(parts.config.tenants.clone());
+        let tenants = parts.transport.admitted_tenants().unwrap_or_else(|| {
+            let configured = parts.config.tenants.clone();
+            Arc::new(AdmittedTenants::new(configured))
+        });
         if let Some(deployment) = parts.definitions.deployment() {
             parts.numbers.raise(deployment.number).await;
         }
@@ -316,7 +319,7 @@ impl App {
             config_source: state.config_source,
             audit: parts.audit,
             telemetry: state.telemetry,
-            tenants: Arc::new(tenants),
+            tenants,
             transport: parts.transport,
             workers: parts.workers,
             drain_state: watch::Sender::new(false),

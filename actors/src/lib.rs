@@ -39,7 +39,9 @@ pub use runtime::ownership::ReleasedShard;
 pub use runtime::{Runtime, RuntimeConfig, RuntimeDependencies, RuntimeError, RuntimeHealth};
 pub use shard::committer::CommitObserver;
 pub use shard::dead_letter_publisher::DeadLetterEncoder;
-pub use shard::event_source::{EMBEDDED_STREAM, EventAuthority, EventSource, StreamSharing};
+pub use shard::event_source::{
+    EMBEDDED_STREAM, EventAuthority, EventSource, StreamSharing, TenantAdmission,
+};
 pub use shard::running::ShardDependencies;
 pub use supervision::RestartIntensity;
 pub use telemetry::metrics::{AttemptMetrics, DefinitionTotals, MetricSink, Metrics};

@@ -2,6 +2,7 @@
 
 use std::sync::{PoisonError, RwLock};
 
+use orlog_actors::TenantAdmission;
 use orlog_model::TenantId;
 
 use crate::config::TenantsConfig;
@@ -23,5 +24,11 @@ impl AdmittedTenants {
     /// Applies the list of a reload.
     pub(crate) fn replace(&self, config: TenantsConfig) {
         *self.0.write().unwrap_or_else(PoisonError::into_inner) = config;
+    }
+}
+
+impl TenantAdmission for AdmittedTenants {
+    fn admits(&self, tenant: &TenantId) -> bool {
+        AdmittedTenants::admits(self, tenant)
     }
 }

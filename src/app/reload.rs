@@ -6,7 +6,7 @@ use orlog_program::Diagnostic;
 
 use super::{App, component_config};
 use crate::auth::ConfiguredKeys;
-use crate::config::{Config, NextConfig, TenantMode};
+use crate::config::{Config, NextConfig};
 use crate::definitions::change::DeployError;
 use crate::definitions::deploy::{DeployPolicy, ReloadedConfig};
 use crate::definitions::{DefinitionErrors, DeploymentPlan};
@@ -29,11 +29,7 @@ impl App {
             return self.services.deployments.reload(by, policy, None).await;
         };
         let alone = source.lock().await;
-        let NextConfig {
-            config,
-            mut warnings,
-        } = source.read().map_err(DefinitionErrors)?;
-        warnings.extend(self.late_tenants(&config));
+        let NextConfig { config, warnings } = source.read().map_err(DefinitionErrors)?;
         let invalid = |error: anyhow::Error| {
             DefinitionErrors(vec![Diagnostic::of_file(
                 "the configuration",
@@ -78,18 +74,6 @@ impl App {
             .await?;
         plan.warnings.extend(warnings);
         Ok(plan)
-    }
-
-    /// Returns a warning if other tenants are admitted, but the node reads from NATS only those
-    /// with which it started.
-    fn late_tenants(&self, next: &Config) -> Option<String> {
-        let had_list = self.config.tenants.mode == TenantMode::Allowlist;
-        let is_changed = self.config.tenants.mode != next.tenants.mode
-            || self.config.tenants.allowed != next.tenants.allowed;
-        (had_list && is_changed && self.transport.connection().is_some()).then(|| {
-            "tenants applies to requests now; restart the node so that it also reads the messages of added tenants from NATS"
-                .to_owned()
-        })
     }
 }
 

@@ -13,14 +13,16 @@ use orlog_bus::nats::{
 };
 use orlog_bus::subject::SubjectKind;
 use orlog_bus::{Bus, Embedded};
-use orlog_model::{Clock, TenantId, Timestamp};
+use orlog_model::{Clock, Timestamp};
 use orlog_store::DurablePosition;
 use serde::Serialize;
 
+use super::admitted_tenants::AdmittedTenants;
 use super::layout::StoredPosition;
 use super::{component_config, layout};
 use crate::access::SignedEvents;
-use crate::config::{BusKind, Config, TenantMode};
+
+use crate::config::{BusKind, Config};
 
 /// Timeout of retries against unavailable servers when a node starts.
 const STARTUP_TIMEOUT: Duration = Duration::from_secs(30);
@@ -45,7 +47,8 @@ pub(crate) enum Transport {
 pub(crate) struct NatsTransport {
     connection: Connection,
     read: Vec<(&'static str, Arc<NatsStream>)>,
-    sharing: StreamSharing,
+    /// Tenants whose messages the shards apply.
+    tenants: Arc<AdmittedTenants>,
 }
 
 /// Expected content of the embedded log.
@@ -115,9 +118,17 @@ impl Transport {
                 Ok(Self::Nats(Box::new(NatsTransport {
                     connection,
                     read: streams,
-                    sharing: sharing(config),
+                    tenants: Arc::new(AdmittedTenants::new(config.tenants.clone())),
                 })))
             }
+        }
+    }
+
+    /// Returns the tenants whose messages the shards apply; `None` if no other node publishes any.
+    pub(crate) fn admitted_tenants(&self) -> Option<Arc<AdmittedTenants>> {
+        match self {
+            Transport::Embedded(_) => None,
+            Transport::Nats(nats) => Some(Arc::clone(&nats.tenants)),
         }
     }
 
@@ -167,7 +178,9 @@ impl Transport {
                         name: (*name).to_owned(),
                         bus: Arc::clone(stream) as Arc<dyn Bus>,
                         kinds: vec![kind],
-                        sharing: Some(nats.sharing.clone()),
+                        sharing: Some(StreamSharing {
+                            admission: Some(Arc::<AdmittedTenants>::clone(&nats.tenants)),
+                        }),
                         authority: Some(Arc::clone(authority) as Arc<dyn EventAuthority>),
                     }
                 };
@@ -319,15 +332,4 @@ async fn check_streams(
         }
     }
     Ok(())
-}
-
-fn sharing(config: &Config) -> StreamSharing {
-    let tenants = &config.tenants;
-    let listed = || {
-        let listed = tenants.allowed.iter().cloned();
-        Arc::new(listed.chain([TenantId::default_tenant()]).collect())
-    };
-    StreamSharing {
-        allowed_tenants: (tenants.mode == TenantMode::Allowlist).then(listed),
-    }
 }

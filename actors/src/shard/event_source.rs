@@ -3,7 +3,6 @@
 //! The subjects depend on the kind of the messages and the partition of the shard, not on settings of the node. Another node
 //! continues at the checkpoint of the shard, so a message that a setting filters would never be read.
 
-use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -50,19 +49,24 @@ pub trait EventAuthority: Send + Sync + 'static {
     async fn refresh(&self);
 }
 
+/// Tenants whose messages a node applies. A reload can change them.
+pub trait TenantAdmission: Send + Sync + 'static {
+    /// Returns whether the node applies the messages of a tenant.
+    fn admits(&self, tenant: &TenantId) -> bool;
+}
+
 /// Distribution of a stream between shards.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Default)]
 pub struct StreamSharing {
-    /// Tenants whose messages this node applies; `None`: any tenant. Messages of other tenants become dead letters, because
-    /// another node may have accepted them.
-    pub allowed_tenants: Option<Arc<BTreeSet<TenantId>>>,
+    /// Tenants whose messages this node applies; `None`: any tenant. Messages of other tenants become
+    /// dead letters, because another node may have accepted them.
+    pub admission: Option<Arc<dyn TenantAdmission>>,
 }
 
 impl StreamSharing {
     fn allows(&self, tenant: &TenantId) -> bool {
-        self.allowed_tenants
-            .as_ref()
-            .is_none_or(|allowed| allowed.contains(tenant))
+        let admission = self.admission.as_ref();
+        admission.is_none_or(|admission| admission.admits(tenant))
     }
 }
 
@@ -181,15 +185,25 @@ mod tests {
         TenantId::new(name).unwrap()
     }
 
+    /// Admits the listed tenants only.
+    struct TenantList(Vec<TenantId>);
+
+    impl TenantAdmission for TenantList {
+        fn admits(&self, tenant: &TenantId) -> bool {
+            self.0.contains(tenant)
+        }
+    }
+
     fn source(kind: SubjectKind, allowed: Option<&[&str]>) -> EventSource {
-        let allowed = allowed.map(|all| Arc::new(all.iter().map(|name| tenant(name)).collect()));
+        let admission = allowed.map(|names| {
+            let listed = names.iter().map(|name| tenant(name)).collect();
+            Arc::new(TenantList(listed)) as Arc<dyn TenantAdmission>
+        });
         EventSource {
             name: "S".to_owned(),
             bus: Arc::new(EmptyBus(AtomicU64::new(0))),
             kinds: vec![kind],
-            sharing: Some(StreamSharing {
-                allowed_tenants: allowed,
-            }),
+            sharing: Some(StreamSharing { admission }),
             authority: None,
         }
     }
