@@ -42,6 +42,7 @@ pub use evaluate::evaluate;
 pub(crate) use event_data::{ENVELOPE_FIELDS, Envelope, EventData, envelope};
 pub use filter::{Comparison, ComparisonOperator, Filter, FilterError, FilterEvalError};
 
+use crate::budget;
 use crate::contract::FailureCause;
 use check::{CheckedExpression, NameResolution};
 use functions::environment;
@@ -85,6 +86,8 @@ pub(crate) struct Bindings<'a> {
     events: Option<&'a Value>,
     instance: Option<&'a InstanceKey>,
     message: Option<Message<'a>>,
+    /// Step to which the expression belongs, for errors.
+    pub(crate) step: Option<&'a str>,
     built_envelope: OnceCell<Value>,
     failure: OnceCell<Value>,
     key: OnceCell<Value>,
@@ -113,6 +116,7 @@ impl<'a> Bindings<'a> {
             events: None,
             instance: None,
             message: None,
+            step: None,
             built_envelope: OnceCell::new(),
             failure: OnceCell::new(),
             key: OnceCell::new(),
@@ -157,6 +161,12 @@ impl<'a> Bindings<'a> {
             value,
             index: Value::from(index),
         });
+        self
+    }
+
+    /// Sets the step to which the expression belongs.
+    pub(crate) fn step(mut self, step: &'a str) -> Self {
+        self.step = Some(step);
         self
     }
 
@@ -274,6 +284,7 @@ fn run<T: Send>(
         resolve()
     };
     if cost::is_exhausted() {
+        cost::exceed_transition();
         Err("the expression processes too much data".to_owned())
     } else {
         value
@@ -296,8 +307,7 @@ impl Expression {
 
     /// Evaluates the expression.
     pub(crate) fn evaluate(&self, bindings: &Bindings<'_>) -> Result<Value, EvalError> {
-        cost::open();
-        self.evaluate_within_budget(bindings)
+        cost::evaluate(bindings.step, || self.evaluate_within_budget(bindings))
     }
 
     /// Evaluates the expression as a part of a template, which opened the cost budget.
@@ -305,20 +315,48 @@ impl Expression {
         &self,
         bindings: &Bindings<'_>,
     ) -> Result<Value, EvalError> {
-        match &self.kind {
-            Kind::Path { root, fields } => match bindings.lookup(*root, fields) {
-                Ok(found) => Ok(found.into_value()),
-                Err(missing) => Err(self.error(format!("`{missing}` does not exist"))),
-            },
+        let value = match &self.kind {
+            Kind::Path { root, fields } => self.lookup(bindings, *root, fields),
             Kind::Cel(parsed) => self.evaluate_cel(parsed, bindings, output::to_json),
+        };
+        self.spend_length(bindings)?;
+        value
+    }
+
+    fn lookup(
+        &self,
+        bindings: &Bindings<'_>,
+        root: Root,
+        fields: &[String],
+    ) -> Result<Value, EvalError> {
+        match bindings.lookup(root, fields) {
+            Ok(found) => Ok(found.into_value()),
+            Err(missing) => Err(self.error(format!("`{missing}` does not exist"))),
         }
+    }
+
+    /// Spends the budget of the transition for the length of the expression: its own budget counts only
+    /// the data. Also records the place at which the budget is exceeded.
+    fn spend_length(&self, bindings: &Bindings<'_>) -> Result<(), EvalError> {
+        if budget::spend_bytes(self.source.len()) {
+            return Ok(());
+        }
+        budget::record_place(bindings.step, Some(&self.source));
+        Err(self.error("the transition exceeds its cost budget".to_owned()))
     }
 
     /// Evaluates the expression, whose value must be a boolean.
     pub(crate) fn holds(&self, bindings: &Bindings<'_>) -> Result<bool, EvalError> {
-        cost::open();
+        cost::evaluate(bindings.step, || {
+            let holds = self.condition(bindings);
+            self.spend_length(bindings)?;
+            holds
+        })
+    }
+
+    fn condition(&self, bindings: &Bindings<'_>) -> Result<bool, EvalError> {
         match &self.kind {
-            Kind::Path { .. } => match self.evaluate_within_budget(bindings)? {
+            Kind::Path { root, fields } => match self.lookup(bindings, *root, fields)? {
                 Value::Bool(holds) => Ok(holds),
                 other => Err(self.error(format!(
                     "a condition must be true or false, but is {}",

@@ -6,6 +6,7 @@
 //! a WebAssembly module ([`load_wasm`]).
 
 pub mod batch;
+pub mod budget;
 mod builder;
 mod built_in;
 mod compile;

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+use crate::budget;
 use crate::diagnostic::{RawDiagnostic, RawDiagnostics};
 
 /// Maximum number of indexed variables of a saga.
@@ -103,9 +104,13 @@ pub fn check_payload(value: &Value) -> Result<(), PayloadTooLarge> {
     check_payload_within(value, &mut left)
 }
 
-/// Checks a value as [`check_payload`], against the bytes `left` for several values.
+/// Checks a value as [`check_payload`], against the bytes `left` for several values. Each value that a
+/// transition reads, copies or writes is checked, so its size is charged to the transition here.
 pub(crate) fn check_payload_within(value: &Value, left: &mut usize) -> Result<(), PayloadTooLarge> {
-    walk(value, MAX_JSON_DEPTH, left)
+    let before = *left;
+    let fits = walk(value, MAX_JSON_DEPTH, left);
+    budget::spend_bytes(before - *left);
+    fits
 }
 
 fn walk(value: &Value, depth: usize, left: &mut usize) -> Result<(), PayloadTooLarge> {

@@ -36,8 +36,9 @@ impl Template {
     /// Evaluates the template. The cost and memory limits of one expression apply to all its expressions
     /// together.
     pub(crate) fn evaluate(&self, bindings: &Bindings<'_>) -> Result<Value, EvalError> {
-        cost::open();
-        self.fill(bindings, &mut { MAX_PAYLOAD_BYTES })
+        cost::evaluate(bindings.step, || {
+            self.fill(bindings, &mut { MAX_PAYLOAD_BYTES })
+        })
     }
 
     /// Returns whether an expression of the template reads the attributes of the event.

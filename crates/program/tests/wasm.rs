@@ -8,6 +8,7 @@ use orlog_model::{
     CorrelationId, Event, EventId, EventType, ExcludedUser, Failure, InstanceKey, Name, SagaName,
     Status, TaskChange, TenantId, TimerChange, Timestamp, Transition, WaitKind, Work, WorkOutcome,
 };
+use orlog_program::budget::{self, FUEL_PER_UNIT};
 use orlog_program::{
     Context, MAX_FUEL, MAX_MODULE_BYTES, Program, ProgramError, ProgramInput, ProgramOutput,
     WasmProgram, is_wasm, load_wasm,
@@ -485,6 +486,25 @@ fn fuel_exhaustion_stops_the_module() {
     check("outside", "is outside its memory");
     check("big", "its output is 2147483647 bytes long");
     check("x", "it trapped: wasm `unreachable` instruction executed");
+}
+
+#[test]
+fn fuel_of_a_module_is_part_of_the_budget_of_the_transition() {
+    let program = load(&module(HOSTILE, ""));
+    let run = || show(&program, Some(b"\"loop\""), &ProgramInput::Retry);
+    let units = MAX_FUEL / FUEL_PER_UNIT;
+    assert!(budget::within(units / 100, run).is_err());
+    // The limit of the module itself stays an error of the module.
+    let metered = budget::within(2 * units, run).unwrap();
+    assert!(crash_reason(metered.value).contains("it ran out of fuel"));
+    assert!(metered.units > units / 2, "{}", metered.units);
+
+    let echo = load(&module(ECHO, ""));
+    let placed = event("OrderPlaced", json!({"a": 1}));
+    let light = budget::within(units / 100, || {
+        show(&echo, None, &ProgramInput::Event(&placed))
+    });
+    assert!(light.is_ok_and(|metered| metered.units < 1_000));
 }
 
 #[test]

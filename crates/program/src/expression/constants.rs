@@ -23,8 +23,9 @@ impl Expression {
                 deep: parsed.deep,
                 reads_envelope: parsed.reads_envelope,
             };
-            cost::open();
-            self.evaluate_cel(&part, &bindings, output::to_json)
+            cost::evaluate(None, || {
+                self.evaluate_cel(&part, &bindings, output::to_json)
+            })
         };
         constants.map(value).collect()
     }

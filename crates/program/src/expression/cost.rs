@@ -6,8 +6,10 @@
 //!
 //! The remaining units are a thread-local and not an argument: CEL calls a function with its CEL arguments
 //! only, without the context of the evaluation, and clones and iterates values through traits that have no
-//! context either. An evaluation never leaves its thread, except for [`share_with_thread`], and starts with
-//! [`open`], so nothing passes from one evaluation to the next.
+//! context either. An evaluation never leaves its thread, except for [`share_with_thread`], and runs in
+//! [`evaluate`], so nothing passes from one evaluation to the next.
+//!
+//! An evaluation also spends the budget of its transition, if it has one (`budget.rs`).
 
 use std::cell::Cell;
 
@@ -15,16 +17,36 @@ use cel::ExecutionError;
 use cel::common::types::{CelBytes, CelList, CelMap, CelOptional, CelString};
 use cel::common::value::Val;
 
+use crate::budget;
 use crate::limits::MAX_EVALUATION_COST;
 
 thread_local! {
     /// Remaining units; `None` once the budget was exceeded.
     static REMAINING_UNITS: Cell<Option<u32>> = const { Cell::new(Some(0)) };
+    /// Units with which the evaluation started.
+    static OPENED_UNITS: Cell<u32> = const { Cell::new(0) };
 }
 
-/// Opens a full budget for one expression, or for one template with all its expressions.
-pub(crate) fn open() {
-    REMAINING_UNITS.set(Some(MAX_EVALUATION_COST));
+/// Evaluates one expression, or one template with all its expressions, with a full budget, or with the
+/// rest of the budget of the transition if it is smaller. `step` is the place for errors.
+pub(crate) fn evaluate<T>(step: Option<&str>, work: impl FnOnce() -> T) -> T {
+    let of_transition = budget::remaining().and_then(|units| u32::try_from(units).ok());
+    let opened = of_transition.map_or(MAX_EVALUATION_COST, |units| units.min(MAX_EVALUATION_COST));
+    OPENED_UNITS.set(opened);
+    REMAINING_UNITS.set(Some(opened));
+
+    let value = work();
+    budget::spend(u64::from(spent_units()));
+    budget::record_place(step, None);
+    value
+}
+
+/// Records that the evaluation exceeded the rest of the budget of its transition. An exceeded limit of the
+/// evaluation itself is an error of the expression only, as without a transition.
+pub(super) fn exceed_transition() {
+    if OPENED_UNITS.get() < MAX_EVALUATION_COST {
+        budget::exceed();
+    }
 }
 
 /// Returns true if the budget was exceeded.
@@ -34,7 +56,7 @@ pub(super) fn is_exhausted() -> bool {
 
 /// Returns the units that the last evaluation used.
 pub(super) fn spent_units() -> u32 {
-    MAX_EVALUATION_COST - REMAINING_UNITS.get().unwrap_or_default()
+    OPENED_UNITS.get() - REMAINING_UNITS.get().unwrap_or_default()
 }
 
 /// Runs work in another thread with the same budget; see [`with_stack`] for the reason.

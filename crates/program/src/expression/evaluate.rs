@@ -32,6 +32,7 @@ pub fn evaluate(source: &str, variables: &Map<String, Value>) -> Result<Value, S
             |rejection| rejection.message,
         )
     })?;
-    cost::open();
-    run(&parsed, &FreeVariables(variables), output::to_json)
+    cost::evaluate(None, || {
+        run(&parsed, &FreeVariables(variables), output::to_json)
+    })
 }

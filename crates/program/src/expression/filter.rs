@@ -118,16 +118,17 @@ impl Filter {
     /// present.
     pub fn holds(&self, values: &Map<String, Value>) -> (Result<bool, FilterEvalError>, u32) {
         let mut none = None;
-        cost::open();
-        let read = run(&self.parsed, &FreeVariables(values), |value| {
-            let condition = value.downcast_ref::<CelBool>().map(|b| *b.inner());
-            if condition.is_none() {
-                none = Some(format!(
-                    "a condition must be true or false, but is {}",
-                    value.get_type().name()
-                ));
-            }
-            Ok(condition.unwrap_or_default())
+        let read = cost::evaluate(None, || {
+            run(&self.parsed, &FreeVariables(values), |value| {
+                let condition = value.downcast_ref::<CelBool>().map(|b| *b.inner());
+                if condition.is_none() {
+                    none = Some(format!(
+                        "a condition must be true or false, but is {}",
+                        value.get_type().name()
+                    ));
+                }
+                Ok(condition.unwrap_or_default())
+            })
         });
         let result = match (read, none) {
             (Ok(_), Some(reason)) => Err(FilterEvalError::NotBoolean(reason)),

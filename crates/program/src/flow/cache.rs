@@ -5,10 +5,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::spec::{CompiledFlow, compile};
 use super::state::FlowState;
+use crate::budget;
 use crate::contract::ProgramError;
 
 /// Maximum size of the texts of the cached flows, in bytes.
 const MAX_BYTES: usize = 16 << 20;
+
+/// Units of a transition for each byte of a text that it compiles: about a microsecond.
+const UNITS_PER_BYTE: u64 = 1;
 
 /// Compiled flows by the hash of their texts.
 #[derive(Debug, Default)]
@@ -24,11 +28,17 @@ impl FlowCache {
     /// Returns the compiled flow of a state.
     ///
     /// # Errors
-    /// If this release cannot compile the text.
+    /// If this release cannot compile the text, or the transition exceeds its budget.
     pub(super) fn of(&self, state: &FlowState) -> Result<Arc<CompiledFlow>, ProgramError> {
         let cached = || self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(found) = cached().flows.get(&state.hash) {
             return Ok(Arc::clone(found));
+        }
+        // Before the compilation, which cannot be interrupted.
+        if !budget::spend(state.source.len() as u64 * UNITS_PER_BYTE) {
+            return Err(ProgramError::Evaluation(
+                "the compilation of the flow exceeds the cost budget of the transition".to_owned(),
+            ));
         }
         let flow = compile(&state.source, "flow").map_err(|diagnostics| {
             let texts: Vec<_> = diagnostics.iter().map(ToString::to_string).collect();

@@ -153,7 +153,8 @@ impl<'a> Execution<'a> {
 
     /// Returns the expression variables of a step, without the event.
     pub(super) fn bindings(&self, at: StepIndex) -> Bindings<'_> {
-        let (mut bindings, step) = (self.saga_bindings(), &self.saga.steps[at.step]);
+        let step = &self.saga.steps[at.step];
+        let mut bindings = self.saga_bindings().step(step.id.as_str());
         if step.action.kind.collection().is_some() {
             let collected = self.state.run.events.collected(&self.tag_of(at, false));
             bindings = bindings.events(collected.map_or(&NO_EVENTS, |collected| &collected.data));

@@ -9,6 +9,7 @@ use wasmparser::{Parser, Payload};
 use super::limits::{
     MAX_CALL_DEPTH, MAX_LOCALS, MAX_MODULE_OUTPUT_BYTES, MAX_STACK_VALUES, MAX_TABLE_ELEMENTS,
 };
+use crate::budget::{self, FUEL_PER_UNIT};
 use crate::diagnostic::RawDiagnostic;
 use crate::limits::{MAX_FUEL, MAX_MEMORY_PAGES};
 
@@ -76,8 +77,11 @@ impl WasmModule {
     /// A sentence with the function, the cause, and the used fuel and memory.
     pub(super) fn call(&self, function: &str, arguments: &[&[u8]]) -> Result<Vec<u8>, String> {
         let mut call = ModuleCall::new(self);
-        call.call(self, function, arguments)
-            .map_err(|reason| call.error_message(function, &reason))
+        let output = call
+            .call(self, function, arguments)
+            .map_err(|reason| call.error_message(function, &reason));
+        call.spend_budget();
+        output
     }
 
     fn missing(&self) -> Vec<RawDiagnostic> {
@@ -210,6 +214,9 @@ fn type_name(kind: ValType) -> String {
 struct ModuleCall {
     store: Store<StoreLimits>,
     memory: Option<Memory>,
+    /// Fuel of the call: the limit of a module, or the rest of the budget of the transition.
+    fuel: u64,
+    is_out_of_fuel: bool,
 }
 
 impl ModuleCall {
@@ -220,18 +227,42 @@ impl ModuleCall {
             .trap_on_grow_failure(true);
         let mut store = Store::new(&guest.engine, limits.build());
         store.limiter(|limits| limits);
+        let of_transition = budget::remaining().map(|units| units.saturating_mul(FUEL_PER_UNIT));
+        let fuel = of_transition.map_or(MAX_FUEL, |fuel| fuel.min(MAX_FUEL));
         store
-            .set_fuel(MAX_FUEL)
+            .set_fuel(fuel)
             .expect("the engine is configured to consume fuel");
         Self {
             store,
             memory: None,
+            fuel,
+            is_out_of_fuel: false,
         }
     }
 
+    fn used_fuel(&self) -> u64 {
+        self.fuel
+            .saturating_sub(self.store.get_fuel().unwrap_or_default())
+    }
+
+    /// Spends the used fuel from the budget of the transition. The limit of a module is an error of the
+    /// module; less fuel is that of the transition.
+    fn spend_budget(&self) {
+        budget::spend(1 + self.used_fuel() / FUEL_PER_UNIT);
+        if self.is_out_of_fuel && self.fuel < MAX_FUEL {
+            budget::exceed();
+        }
+    }
+
+    /// Returns the reason of an error of the interpreter.
+    fn failure(&mut self, error: &Error) -> String {
+        self.is_out_of_fuel |= error.as_trap_code() == Some(TrapCode::OutOfFuel);
+        reason(error)
+    }
+
     fn enter(&mut self, guest: &WasmModule) -> Result<Instance, String> {
-        let instance =
-            Instance::new(&mut self.store, &guest.module, &[]).map_err(|error| reason(&error))?;
+        let instance = Instance::new(&mut self.store, &guest.module, &[]);
+        let instance = instance.map_err(|error| self.failure(&error))?;
         self.memory = instance.get_memory(&self.store, MEMORY);
         Ok(instance)
     }
@@ -285,9 +316,8 @@ impl ModuleCall {
             .get_func(&self.store, name)
             .ok_or_else(|| format!("it has no `{name}`"))?;
         let mut results = [result_type];
-        function
-            .call(&mut self.store, arguments, &mut results)
-            .map_err(|error| reason(&error))?;
+        let called = function.call(&mut self.store, arguments, &mut results);
+        called.map_err(|error| self.failure(&error))?;
         let [result] = results;
         Ok(result)
     }
@@ -310,7 +340,7 @@ impl ModuleCall {
 
     /// Returns the error message: function, cause, used fuel and memory.
     fn error_message(&self, function: &str, reason: &str) -> String {
-        let used = MAX_FUEL - self.store.get_fuel().unwrap_or(0).min(MAX_FUEL);
+        let used = self.used_fuel();
         let pages = self.memory.map_or(0, |memory| memory.size(&self.store));
         format!(
             "{function}: {reason} (fuel: {used} of {MAX_FUEL}, memory: {pages} of {MAX_MEMORY_PAGES} pages)"
