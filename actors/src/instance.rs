@@ -5,6 +5,8 @@
 //! the shard is an [`Incarnation`].
 
 pub(crate) mod completion;
+pub(crate) mod decision_pool;
+pub(crate) mod fair_queue;
 pub(crate) mod idle_actors;
 pub(crate) mod live_instances;
 pub(crate) mod mailbox;

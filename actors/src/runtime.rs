@@ -22,6 +22,7 @@ use tokio::task::JoinHandle;
 use crate::effects;
 use crate::effects::providers::{ProviderRegistry, ReloadCatalog};
 use crate::instance::completion::{Completion, ControlError, ControlResult};
+use crate::instance::decision_pool::DecisionPool;
 use crate::instance::mailbox::Envelope;
 use crate::instance::program_registry::ProgramRegistry;
 use crate::instance::waiters::{Awaited, InstanceWaiter};
@@ -131,6 +132,7 @@ impl Runtime {
     ) -> Result<Self, RuntimeError> {
         config.limits.check()?;
         let metrics = Arc::new(Metrics::new(config.tenant_series));
+        let decisions = DecisionPool::new(config.limits.transition_threads, Arc::clone(&metrics));
         let providers =
             ProviderRegistry::new(Arc::clone(&dependencies.catalog), Arc::clone(&metrics));
         let effects = effects::Arguments {
@@ -161,6 +163,7 @@ impl Runtime {
             sources: dependencies.sources,
             providers,
             programs: dependencies.programs,
+            decisions,
             dead_letter_encoder: dependencies.dead_letter_encoder,
             observer: dependencies.observer,
             clock: dependencies.clock,

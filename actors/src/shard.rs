@@ -227,6 +227,7 @@ fn committer_arguments(
 fn saga_dependencies(shard: &RunningShard, committer: CommitterHandle) -> SagaDependencies {
     let ShardTemplate {
         programs,
+        decisions,
         clock,
         node,
         limits,
@@ -242,6 +243,7 @@ fn saga_dependencies(shard: &RunningShard, committer: CommitterHandle) -> SagaDe
         quarantined: Arc::clone(&shard.quarantined),
         reader: shard.reader.clone(),
         programs: Arc::clone(programs),
+        decisions: Arc::clone(decisions),
         clock: Arc::clone(clock),
         node: node.clone(),
         live_limits: Arc::clone(live_limits),

@@ -38,6 +38,8 @@ pub(crate) fn runtime(config: &Config) -> orlog_actors::RuntimeConfig {
             max_live_instances: limits.max_live_instances,
             idle_timeout: limits.idle_timeout,
             max_state_size: usize::try_from(limits.max_state_size).unwrap_or(usize::MAX),
+            max_transition_cost: limits.max_transition_cost,
+            transition_threads: limits.transition_threads,
             max_attempts_per_input: limits.max_attempts_per_input,
             history_payload_bytes: config.history.payload_bytes,
             ..orlog_actors::Limits::default()

@@ -28,6 +28,10 @@ pub struct LimitsConfig {
     /// Maximum size of the state of an instance.
     #[serde(with = "units::text")]
     pub max_state_size: u64,
+    /// Maximum cost of a transition, in units of its expressions.
+    pub max_transition_cost: u64,
+    /// Number of threads for costly transitions; 0: half of the cores.
+    pub transition_threads: usize,
     /// Maximum attempts to apply an input that crashes its instance.
     pub max_attempts_per_input: u32,
     /// Maximum number of definitions of a context, including retired ones with instances.

@@ -65,7 +65,7 @@ pub(crate) struct DeadLetterView {
     correlation: Option<String>,
     /// `undecodable`, `schema_mismatch`, `program_error`, `definition_missing`, `snapshot_inconsistent`,
     /// `retries_exhausted`, `early_buffer_full`, `instance_unreadable`, `state_too_large`, `signal_rejected`,
-    /// `unauthenticated`, `tenant_not_allowed` or `bus_rejected`.
+    /// `transition_too_costly`, `unauthenticated`, `tenant_not_allowed` or `bus_rejected`.
     reason: &'static str,
     /// Error message.
     message: String,

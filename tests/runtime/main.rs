@@ -28,4 +28,5 @@ mod results;
 mod simulation;
 mod stable_keys;
 mod timers;
+mod transition_cost;
 mod workflows;

@@ -21,6 +21,7 @@ const REMEDIES = {
   instance_unreadable: 'The stored data of the instance cannot be read. Replay or drop the instance, then redrive.',
   bus_rejected: 'The bus rejected the message, for example because it is too large. Raise the limit, then redrive.',
   state_too_large: 'The state of the instance would be larger than limits.max_state_size. Raise the limit or change the definition, then redrive.',
+  transition_too_costly: 'The transition would cost more than limits.max_transition_cost. Change the definition or raise the limit, then redrive.',
   signal_rejected: 'A condition of the signal does not hold: the instance has another version, or the wait has ended. Decide again; then discard it.',
   unauthenticated: 'The context requires signed events, and the message has no valid signature. Publish the event again with a signature; then discard it.',
   tenant_not_allowed: 'A node does not accept the tenant. Add it to tenants.allowed of every node, restart them, then redrive.',

@@ -5,10 +5,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 
 use orlog_model::{Event, EventType, InstanceKey, SagaName, TenantId};
-use orlog_program::{Program, ProgramError};
+use orlog_program::{Program, ProgramError, budget};
 
 use crate::instance::owned_program::{OwnedProgram, Scoped};
 use crate::instance::recordings::Recordings;
+
+/// Maximum cost of the correlation ids of one event, in units.
+const MAX_ROUTE_COST: u64 = 10_000;
 
 /// All programs of a process. The set is replaced atomically: readers see the old set or the new one.
 ///
@@ -249,16 +252,43 @@ impl ProgramRegistry {
     }
 
     /// Returns the instances of an event, or the error if the event lacks its identifier.
+    ///
+    /// The expressions of all its programs share one budget: they run on the thread that reads the events
+    /// of all tenants of a shard.
     pub fn route(&self, event: &Event) -> Vec<Result<InstanceKey, (SagaName, ProgramError)>> {
         let table = self.table();
         let consumers = table.by_event.get(&event.kind);
         let consumers =
             consumers.map_or(&[][..], |consumers| consumers.of(&event.tenant).as_slice());
-        consumers
-            .iter()
-            .map(|program| correlate(program.as_ref(), event))
-            .collect()
+        let mut remaining = MAX_ROUTE_COST;
+        let mut routes = Vec::with_capacity(consumers.len());
+        for program in consumers {
+            let correlated = budget::within(remaining, || correlate(program.as_ref(), event));
+            routes.push(match correlated {
+                Ok(correlated) => {
+                    remaining -= correlated.units;
+                    correlated.value
+                }
+                Err(_) => {
+                    remaining = 0;
+                    Err(too_costly(program.as_ref(), event))
+                }
+            });
+        }
+        routes
     }
+}
+
+fn too_costly(program: &dyn Program, event: &Event) -> (SagaName, ProgramError) {
+    let message = format!(
+        "the correlation ids of {} cost more than {MAX_ROUTE_COST} units; read fewer data in `correlate` and in \
+         `versions`",
+        event.kind
+    );
+    (
+        program.definition_ref().saga.clone(),
+        ProgramError::Evaluation(message),
+    )
 }
 
 fn correlate(

@@ -10,6 +10,7 @@
 
 mod buffered;
 mod decision;
+pub(crate) mod offload;
 pub(crate) mod state;
 
 use std::sync::Arc;
@@ -151,7 +152,7 @@ impl State {
         if waited {
             self.keep_open(true);
         }
-        match self.subject().decide(&input, attempts) {
+        match self.decide(&input, attempts).await {
             Decision::Commit(mut commit) => {
                 waited |= commit.buffer.is_some();
                 if waited {

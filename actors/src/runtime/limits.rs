@@ -29,6 +29,10 @@ pub struct Limits {
     pub idle_timeout: Duration,
     /// Maximum size of the state of an instance, in bytes.
     pub max_state_size: usize,
+    /// Maximum cost of a transition, in units of its expressions; see [`orlog_program::budget`].
+    pub max_transition_cost: u64,
+    /// Number of threads for costly transitions of all shards; 0: half of the cores.
+    pub transition_threads: usize,
     /// Maximum number of actor crashes per input before it becomes a dead letter.
     pub max_attempts_per_input: u32,
     /// Maximum size of each payload in the history, in bytes; 0: payloads are not recorded.
@@ -48,6 +52,8 @@ impl Default for Limits {
             max_live_instances: 50_000,
             idle_timeout: Duration::from_secs(30),
             max_state_size: 1 << 20,
+            max_transition_cost: 2_000_000,
+            transition_threads: 0,
             max_attempts_per_input: 3,
             history_payload_bytes: 2 << 10,
         }
@@ -102,6 +108,10 @@ impl Limits {
             ("limits.max_group_commit", self.max_group_commit),
             ("limits.max_live_instances", self.max_live_instances),
             ("limits.max_state_size", self.max_state_size),
+            (
+                "limits.max_transition_cost",
+                usize::try_from(self.max_transition_cost).unwrap_or(usize::MAX),
+            ),
             (
                 "limits.max_attempts_per_input",
                 self.max_attempts_per_input as usize,

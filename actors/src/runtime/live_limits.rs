@@ -12,6 +12,7 @@ pub(crate) struct LiveLimits {
     idle_timeout_ms: AtomicU64,
     max_state_size: AtomicUsize,
     max_attempts_per_input: AtomicU32,
+    max_transition_cost: AtomicU64,
 }
 
 impl LiveLimits {
@@ -21,6 +22,7 @@ impl LiveLimits {
             idle_timeout_ms: millis(limits.idle_timeout).into(),
             max_state_size: limits.max_state_size.into(),
             max_attempts_per_input: limits.max_attempts_per_input.into(),
+            max_transition_cost: limits.max_transition_cost.into(),
         }
     }
 
@@ -34,6 +36,8 @@ impl LiveLimits {
             .store(limits.max_state_size, Ordering::Relaxed);
         self.max_attempts_per_input
             .store(limits.max_attempts_per_input, Ordering::Relaxed);
+        self.max_transition_cost
+            .store(limits.max_transition_cost, Ordering::Relaxed);
     }
 
     /// Returns the maximum number of instances with an actor.
@@ -54,6 +58,11 @@ impl LiveLimits {
     /// Returns the maximum number of actor crashes per input before it becomes a dead letter.
     pub(crate) fn max_attempts_per_input(&self) -> u32 {
         self.max_attempts_per_input.load(Ordering::Relaxed)
+    }
+
+    /// Returns the maximum cost of a decision, in units.
+    pub(crate) fn max_transition_cost(&self) -> u64 {
+        self.max_transition_cost.load(Ordering::Relaxed)
     }
 }
 

@@ -12,6 +12,7 @@ use tokio::sync::Mutex;
 
 use crate::effects::providers::ProviderRegistry;
 use crate::instance::InstanceRegistry;
+use crate::instance::decision_pool::DecisionPool;
 use crate::instance::live_instances::LiveInstances;
 use crate::instance::program_registry::ProgramRegistry;
 use crate::instance::saga::state::QuarantinedInstances;
@@ -52,6 +53,7 @@ pub(crate) struct ShardTemplate {
     pub(crate) sources: Vec<EventSource>,
     pub(crate) providers: Arc<ProviderRegistry>,
     pub(crate) programs: Arc<ProgramRegistry>,
+    pub(crate) decisions: Arc<DecisionPool>,
     pub(crate) dead_letter_encoder: DeadLetterEncoder,
     pub(crate) observer: Option<Arc<dyn CommitObserver>>,
     pub(crate) clock: Arc<dyn Clock>,

@@ -92,6 +92,8 @@ metrics! {
         inputs_spilled: Counter = Counter::default() => "inputs_spilled_total",
         spilled_applied: Counter = Counter::default() => "spilled_inputs_applied_total",
         large_states: Counter = Counter::default() => "large_state_transitions_total",
+        decisions_offloaded: Counter = Counter::default() => "decisions_offloaded_total",
+        decisions_queued: Gauge = Gauge::default() => "decisions_queued",
         buffered_expired: Counter = Counter::default() => "early_inputs_expired_total",
         /// By stream and anomaly.
         stream_anomalies: Family<[(&'static str, String); 2], Counter> = Family::default() => "stream_anomalies_detected_total",

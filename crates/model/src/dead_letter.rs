@@ -73,6 +73,8 @@ pub enum DeadLetterReason {
     Unauthenticated,
     /// The node that read the message does not accept its tenant.
     TenantNotAllowed,
+    /// The transition would cost more than `limits.max_transition_cost`.
+    TransitionTooCostly,
 }
 
 impl DeadLetterReason {

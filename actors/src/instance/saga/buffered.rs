@@ -1,5 +1,7 @@
 //! Buffered inputs of an instance: applied oldest first after start or resume. Spilled inputs: applied, oldest first, when the queue in memory is empty.
 
+use std::sync::Arc;
+
 use orlog_engine::Decision;
 use orlog_model::{Commit, Input};
 use orlog_store::Error as StoreError;
@@ -37,7 +39,8 @@ impl State {
                 "applying buffered inputs"
             );
             for (number, input) in page {
-                self.apply_one_buffered(number, &input.into_inner());
+                self.apply_one_buffered(number, Arc::new(input.into_inner()))
+                    .await;
                 // A crashed program pauses its instance: the other inputs stay buffered.
                 if self.has_buffered() {
                     self.unbuffers = false;
@@ -93,7 +96,7 @@ impl State {
                 self.mailbox.expect_commit(self.has_ended());
                 self.submit(commit, None, None, Completion::None);
             } else {
-                self.apply_one_buffered(number, &input);
+                self.apply_one_buffered(number, Arc::new(input)).await;
             }
             self.own.metrics.spilled_applied.inc();
             if self.is_paused() {
@@ -103,18 +106,18 @@ impl State {
         Ok(true)
     }
 
-    fn apply_one_buffered(&mut self, number: u64, input: &Input) {
+    async fn apply_one_buffered(&mut self, number: u64, input: Arc<Input>) {
         let _guard = self.own.programs.guard();
-        let started = self.trace_start(input);
+        let started = self.trace_start(&input);
         let attempts = self.mailbox.crashes() + 1;
-        let mut commit = match self.subject().decide(input, attempts) {
+        let mut commit = match self.decide(&input, attempts).await {
             Decision::Commit(commit)
             | Decision::Ignore {
                 cleanup: Some(commit),
                 ..
             } => commit,
-            Decision::Reject(rejection) if matches!(input, Input::Control(_)) => {
-                Box::new(self.subject().rejected_commit(input, &rejection, attempts))
+            Decision::Reject(rejection) if matches!(*input, Input::Control(_)) => {
+                Box::new(self.subject().rejected_commit(&input, &rejection, attempts))
             }
             Decision::Ignore { cleanup: None, .. } | Decision::Reject(_) => Box::new(
                 Commit::empty(self.mailbox.key.clone(), self.own.clock.now()),
@@ -125,7 +128,7 @@ impl State {
             // Also if the input was ignored: it was consumed.
             commit.dedupe_key = input.dedupe_key();
         }
-        let decided = self.follow(&mut commit, input, started);
+        let decided = self.follow(&mut commit, &input, started);
         self.update_buffered(&mut commit);
         self.mailbox.expect_commit(self.has_ended());
         self.submit(commit, decided, None, Completion::None);

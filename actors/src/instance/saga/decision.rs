@@ -8,10 +8,11 @@ use orlog_engine::{
     publish_result, without_published,
 };
 use orlog_model::{
-    Commit, ControlAction, ControlRequest, DeadLetterReason, Input, Instance, InstanceKey,
-    OnExisting, Timestamp,
+    Commit, ControlAction, ControlRequest, DeadLetterReason, DefinitionRef, Input, Instance,
+    InstanceKey, OnExisting, Timestamp,
 };
 use orlog_program::Program;
+use orlog_program::budget::Exceeded;
 
 use crate::instance::program_registry::ProgramRegistry;
 use crate::telemetry::log_instance;
@@ -28,6 +29,8 @@ pub(super) struct Subject<'a> {
     pub(super) node: &'a str,
     /// Maximum size of the state, in bytes.
     pub(super) max_state_size: usize,
+    /// Maximum cost of a decision, in units.
+    pub(super) max_cost: u64,
     /// Maximum number of attempts per input.
     pub(super) max_attempts: u32,
     /// Maximum size of each payload in the history, in bytes.
@@ -169,6 +172,35 @@ impl Subject<'_> {
             message,
             attempts,
         );
+        publish_result(self.key, self.now, input, &mut decision);
+        decision
+    }
+
+    /// Decides an input whose decision exceeds the cost budget of a transition: it becomes a dead letter.
+    pub(super) fn decide_too_costly(
+        &self,
+        input: &Input,
+        exceeded: &Exceeded,
+        attempts: u32,
+    ) -> Decision {
+        let definition = match self.program(input) {
+            Some(program) => {
+                let DefinitionRef { saga, version, .. } = program.definition_ref();
+                format!("{saga} version {version}")
+            }
+            None => self.key.saga.to_string(),
+        };
+        let step = exceeded.step.as_deref();
+        let step = step.map_or_else(String::new, |step| format!(", step {step:?}"));
+        let expression = exceeded.expression.as_deref();
+        let expression = expression.map_or_else(String::new, |text| format!(", `{text}`"));
+        let message = format!(
+            "the transition exceeds limits.max_transition_cost ({} units) in {definition}{step}{expression}; \
+             reduce the data that its expressions read, or raise the limit, then redrive this dead letter",
+            self.max_cost
+        );
+        let reason = DeadLetterReason::TransitionTooCostly;
+        let mut decision = self.dead_letter(input, reason, message, attempts);
         publish_result(self.key, self.now, input, &mut decision);
         decision
     }

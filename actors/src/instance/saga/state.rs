@@ -10,11 +10,12 @@ use std::time::Instant;
 use orlog_engine::{BufferedInputRef, MAX_EARLY_INPUTS};
 use orlog_model::{
     Change, Clock, Commit, DeadLetterOriginal, DedupeKey, Input, Instance, InstanceKey, Status,
-    TraceParent,
+    Timestamp, TraceParent,
 };
 use orlog_store::{Error as StoreError, Reader};
 
 use crate::instance::completion::{Completion, ControlError, ControlReply, ControlResult};
+use crate::instance::decision_pool::DecisionPool;
 use crate::instance::idle_actors::IdleActors;
 use crate::instance::live_instances::LiveInstances;
 use crate::instance::mailbox::Mailbox;
@@ -40,6 +41,8 @@ pub(crate) struct SagaDependencies {
     pub(crate) quarantined: Arc<QuarantinedInstances>,
     pub(crate) reader: Reader,
     pub(crate) programs: Arc<ProgramRegistry>,
+    /// Pool of the decisions that are too costly for the thread of the actor.
+    pub(crate) decisions: Arc<DecisionPool>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) node: String,
     pub(crate) live_limits: Arc<LiveLimits>,
@@ -49,6 +52,31 @@ pub(crate) struct SagaDependencies {
     pub(crate) max_queued_inputs: usize,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) tracer: Option<Arc<dyn Tracer>>,
+}
+
+impl SagaDependencies {
+    /// Returns what is required to decide the next input of an instance.
+    pub(super) fn subject<'a>(
+        &'a self,
+        key: &'a InstanceKey,
+        instance: Option<&'a Instance>,
+        early: &'a [BufferedInputRef],
+        now: Timestamp,
+    ) -> Subject<'a> {
+        Subject {
+            key,
+            instance,
+            early,
+            programs: &self.programs,
+            now,
+            node: &self.node,
+            max_state_size: self.live_limits.max_state_size(),
+            max_cost: self.live_limits.max_transition_cost(),
+            max_attempts: self.live_limits.max_attempts_per_input(),
+            history_payload_bytes: self.history_payload_bytes,
+            metrics: &self.metrics,
+        }
+    }
 }
 
 /// Instances of a shard whose stored data could not be read.
@@ -99,12 +127,15 @@ pub(crate) struct State {
     pub(super) early: Vec<BufferedInputRef>,
     /// Events applied since the last time all commits were durable; the store may not have them yet.
     recent: VecDeque<DedupeKey>,
+    /// Position of the saga in the estimates of the pool.
+    pub(super) saga_position: usize,
     _alive: GaugeGuard,
 }
 
 impl State {
     pub(super) fn new(mailbox: Arc<Mailbox>, own: Arc<SagaDependencies>) -> Self {
         let alive = own.metrics.actor_started(ActorKind::Saga);
+        let saga_position = own.decisions.heavy_sagas().position(&mailbox.key);
         Self {
             mailbox,
             own,
@@ -115,24 +146,24 @@ impl State {
             instance: None,
             early: Vec::new(),
             recent: VecDeque::new(),
+            saga_position,
             _alive: alive,
         }
     }
 
     /// Returns what is required to decide the next input.
     pub(super) fn subject(&self) -> Subject<'_> {
-        Subject {
-            key: &self.mailbox.key,
-            instance: self.instance.as_deref(),
-            early: &self.early,
-            programs: &self.own.programs,
-            now: self.own.clock.now(),
-            node: &self.own.node,
-            max_state_size: self.own.live_limits.max_state_size(),
-            max_attempts: self.own.live_limits.max_attempts_per_input(),
-            history_payload_bytes: self.own.history_payload_bytes,
-            metrics: &self.own.metrics,
-        }
+        self.subject_at(self.own.clock.now())
+    }
+
+    /// Returns what is required to decide the next input at a time.
+    pub(super) fn subject_at(&self, now: Timestamp) -> Subject<'_> {
+        self.own.subject(
+            &self.mailbox.key,
+            self.instance.as_deref(),
+            &self.early,
+            now,
+        )
     }
 
     /// Keeps the mailbox open while buffered inputs must be applied: the actor waits for its commits meanwhile, and the

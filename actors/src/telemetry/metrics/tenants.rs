@@ -4,6 +4,7 @@
 //! tenant would make sums incorrect.
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use orlog_model::{Instance, Status, TenantId};
@@ -26,6 +27,7 @@ pub(crate) struct TenantMetrics {
     ended: Family<[(&'static str, String); 2], Counter>,
     stuck: Family<ByTenant, Counter>,
     dead_letters: Family<ByTenant, Counter>,
+    decision_seconds: Family<ByTenant, Counter<f64, AtomicU64>>,
     known: RwLock<HashMap<TenantId, Arc<TenantCounters>>>,
     other: RwLock<Option<Arc<TenantCounters>>>,
 }
@@ -40,6 +42,8 @@ pub(crate) struct TenantCounters {
     cancelled: Counter,
     stuck: Counter,
     pub(crate) dead_letters: Counter,
+    /// Time in the pool of costly decisions.
+    pub(crate) decision_seconds: Counter<f64, AtomicU64>,
 }
 
 impl TenantCounters {
@@ -71,6 +75,7 @@ impl TenantMetrics {
             ended: Family::default(),
             stuck: Family::default(),
             dead_letters: Family::default(),
+            decision_seconds: Family::default(),
             known: RwLock::default(),
             other: RwLock::default(),
         }
@@ -84,6 +89,10 @@ impl TenantMetrics {
         sink.register(
             "tenant_dead_letters_created_total",
             self.dead_letters.clone(),
+        );
+        sink.register(
+            "tenant_decision_seconds_total",
+            self.decision_seconds.clone(),
         );
     }
 
@@ -151,6 +160,7 @@ impl TenantMetrics {
             cancelled: ended(Status::Cancelled),
             stuck: self.stuck.get_or_create(&one).clone(),
             dead_letters: self.dead_letters.get_or_create(&one).clone(),
+            decision_seconds: self.decision_seconds.get_or_create(&one).clone(),
         }
     }
 }
