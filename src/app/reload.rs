@@ -6,7 +6,7 @@ use orlog_program::Diagnostic;
 
 use super::{App, component_config};
 use crate::auth::ConfiguredKeys;
-use crate::config::{Config, NextConfig};
+use crate::config::NextConfig;
 use crate::definitions::change::DeployError;
 use crate::definitions::deploy::{DeployPolicy, ReloadedConfig};
 use crate::definitions::{DefinitionErrors, DeploymentPlan};
@@ -84,7 +84,7 @@ mod tests {
 
     use super::super::AppOverrides;
     use super::*;
-    use crate::config::{ConfigSource, Layers};
+    use crate::config::{Config, ConfigSource, Layers};
 
     fn config(dir: &tempfile::TempDir, text: &str) -> Config {
         let path = dir.path().join("orlog.toml");

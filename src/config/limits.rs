@@ -55,6 +55,7 @@ impl LimitsConfig {
             idle_timeout: next.idle_timeout,
             max_state_size: next.max_state_size,
             max_attempts_per_input: next.max_attempts_per_input,
+            max_transition_cost: next.max_transition_cost,
             max_context_definitions: next.max_context_definitions,
             max_context_source_size: next.max_context_source_size,
             ..self.clone()

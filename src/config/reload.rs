@@ -197,7 +197,7 @@ mod tests {
     fn every_key_with_the_change_reload_is_applied() {
         let before = config("");
         let example = "mode = \"allowlist\"\nallowed = [\"acme\"]\n[limits]\nmax_live_instances = 7\nidle_timeout = \"7s\"\n\
-             max_state_size = \"7MiB\"\nmax_attempts_per_input = 7\nmax_context_definitions = 7\nmax_context_source_size = \"7MiB\"\n\
+             max_state_size = \"7MiB\"\nmax_attempts_per_input = 7\nmax_transition_cost = 7\nmax_context_definitions = 7\nmax_context_source_size = \"7MiB\"\n\
              [upstreams.pay]\nbase_url = \"http://h\"\n[gateway]\nbase_url = \"http://h\"\n[auth.actors.ada]\n\
              keys = [\"ed25519:11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo\"]\n[peers.\"b.example.com\"]\n\
              address = \"https://b.example.com\"\nkeys = [\"ed25519:PUAXw-hDiVqStwqnTRt-vJyYLM8uxJaMwM1V8Sr0Zgw\"]\n\
