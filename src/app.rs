@@ -26,7 +26,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use anyhow::Context;
-use orlog_actors::{AttemptMetrics, ProgramRegistry, Runtime, RuntimeDependencies, WorkerPool};
+use orlog_actors::{
+    AttemptMetrics, JobConsumer, ProgramRegistry, Runtime, RuntimeDependencies, WorkerPool,
+};
 use orlog_bus::Bus;
 use orlog_effect::Catalog;
 use orlog_model::{Clock, Timestamp};
@@ -65,7 +67,7 @@ use stores::{LocalStorage, NodeStorage};
 use transport::Transport;
 
 pub use cluster::{ClusterInfo, PodInfo};
-pub use effects::probe_dependencies;
+pub use effects::{arrange_consumers, probe_dependencies};
 pub use layout::{check_data_dir, durable_positions, shard_dir, shard_name};
 pub use overrides::AppOverrides;
 pub use slot_owner::SlotOwner;
@@ -348,6 +350,7 @@ impl App {
             obstacles: self.routing.obstacles(),
             trend: self.services.trends.read(),
             limits: self.services.diagnosis,
+            workers: self.workers.as_deref(),
             now: self.clock.now(),
             definitions,
         };
@@ -414,6 +417,25 @@ impl App {
         self.workers.as_deref().is_none_or(WorkerPool::is_running)
     }
 
+    /// Returns why the effect workers do not receive the jobs of an effect; `None`: they receive all, or the node has none.
+    pub(crate) fn failing_subscription(&self) -> Option<String> {
+        self.workers.as_deref()?.failing_subscription()
+    }
+
+    /// Reads the consumers of the effect workers, with their backlogs; empty if the node has none.
+    pub(crate) async fn job_consumers(&self) -> Vec<JobConsumer> {
+        match &self.workers {
+            Some(workers) => workers.consumers().await,
+            None => Vec::new(),
+        }
+    }
+
+    /// Returns the consumers of the effect workers without their backlogs.
+    pub(crate) fn job_consumer_states(&self) -> Vec<JobConsumer> {
+        let workers = self.workers.as_deref();
+        workers.map(WorkerPool::consumer_states).unwrap_or_default()
+    }
+
     /// Stops all components and flushes the files.
     ///
     /// # Errors
@@ -445,9 +467,9 @@ impl App {
         stopped.context("the tables could not be flushed; the journal is complete")
     }
 
-    /// Returns information about the node.
+    /// Returns information about the node, with the consumers of its effect workers.
     #[must_use]
-    pub fn info(&self) -> Info {
+    pub fn info(&self, consumers: &[JobConsumer]) -> Info {
         let reloaded = self.config_source.as_ref();
         let limits = reloaded.map_or_else(|| self.config.limits.clone(), |source| source.limits());
         info::collect(info::InfoSources {
@@ -461,6 +483,7 @@ impl App {
             cluster: self.routing.cluster.as_ref().map(Cluster::info),
             started_at: self.started_at,
             identity: self.peers.identity().ok(),
+            consumers,
         })
     }
 }

@@ -12,6 +12,7 @@ mod definitions;
 mod dependencies;
 pub(crate) mod diagnostics;
 mod incidents;
+mod job_consumers;
 mod limits;
 mod listen;
 pub mod tables;

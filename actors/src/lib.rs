@@ -46,4 +46,6 @@ pub use shard::running::ShardDependencies;
 pub use supervision::RestartIntensity;
 pub use telemetry::metrics::{AttemptMetrics, DefinitionTotals, MetricSink, Metrics};
 pub use telemetry::tracer::Tracer;
-pub use workers::{WorkerPool, WorkerPoolConfig, WorkerPoolDependencies, WorkerPoolError};
+pub use workers::{
+    GroupKey, JobConsumer, WorkerPool, WorkerPoolConfig, WorkerPoolDependencies, WorkerPoolError,
+};

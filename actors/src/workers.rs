@@ -1,24 +1,26 @@
 //! Worker pool: executes effects whose commands come from a queue that several processes share.
 //!
 //! ```text
-//! worker pool ── worker group (one per effect) ── one task per job
+//! worker pool ── worker group (one per effect; with a list of tenants, one per effect and tenant) ── one task per job
 //! ```
 //!
 //! A worker group never requests more jobs than it has free capacity. `workers/job.rs` executes a job.
 
+mod consumers;
 mod group;
 mod job;
 mod shared;
+mod start;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use dashmap::DashSet;
+use dashmap::{DashMap, DashSet};
 use orlog_bus::effect_queue::{EffectQueue, JobSubscription};
 use orlog_effect::Catalog;
-use orlog_model::{Clock, EffectName};
+use orlog_model::{Clock, EffectName, TenantId};
 use ractor::{
     Actor, ActorCell, ActorId, ActorProcessingErr, ActorRef, ActorStatus, SupervisionEvent,
 };
@@ -31,7 +33,8 @@ use crate::telemetry::tracer::Tracer;
 use group::{WorkerGroup, fetch_jobs};
 use shared::{ReturnedDeliveries, WorkerPoolState};
 
-pub use shared::WorkerPoolConfig;
+pub use consumers::JobConsumer;
+pub use shared::{GroupKey, WorkerPoolConfig};
 
 /// Dependencies of a worker pool.
 pub struct WorkerPoolDependencies {
@@ -64,10 +67,10 @@ pub struct WorkerPool {
 pub(crate) struct CatalogReloaded(oneshot::Sender<()>);
 
 impl WorkerPool {
-    /// Starts a worker group for each effect in the catalog.
+    /// Starts a worker group for each effect in the catalog. The groups retry until the queue is available.
     ///
     /// # Errors
-    /// If the queue is unavailable.
+    /// If the supervisor cannot start.
     pub async fn start(
         dependencies: WorkerPoolDependencies,
         config: WorkerPoolConfig,
@@ -87,6 +90,8 @@ impl WorkerPool {
             tracer,
             config,
             jobs: AtomicUsize::new(0),
+            receiving: AtomicUsize::new(0),
+            subscriptions: DashMap::new(),
             in_flight: DashSet::new(),
             returned: ReturnedDeliveries::default(),
             draining: watch::Sender::new(false),
@@ -126,8 +131,8 @@ impl WorkerPool {
         renewed.await.ok();
     }
 
-    /// Requests no more jobs and waits up to `timeout` until no job is in flight, except those that no external worker has
-    /// claimed; returns `true` if the pool became idle.
+    /// Requests no more jobs and waits up to `deadline` until no job is in flight, except those that no external worker
+    /// has claimed, and until the queue delivers none any more; returns `true` if the pool became idle.
     pub async fn drain(&self, deadline: Duration) -> bool {
         self.shared.draining.send_replace(true);
         let unclaimed = || {
@@ -136,7 +141,9 @@ impl WorkerPool {
                 .unclaimed_jobs(self.shared.clock.steady())
         };
         let idle = async {
-            while self.in_flight() > unclaimed() {
+            while self.in_flight() > unclaimed()
+                || self.shared.receiving.load(Ordering::Acquire) > 0
+            {
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
         };
@@ -165,7 +172,7 @@ struct WorkerSupervisorActor;
 
 struct WorkerGroups {
     shared: Arc<WorkerPoolState>,
-    groups: BTreeMap<EffectName, RunningGroup>,
+    groups: BTreeMap<GroupKey, RunningGroup>,
     restarts: RestartTracker,
     _alive: GaugeGuard,
 }
@@ -228,42 +235,54 @@ impl Actor for WorkerSupervisorActor {
 impl WorkerGroups {
     async fn renew(&mut self, me: &ActorCell) -> Result<(), ActorProcessingErr> {
         let names = self.shared.catalog.effects().into_iter();
-        let required: BTreeSet<EffectName> = names
+        let tenants = self.tenants();
+        let required: BTreeSet<GroupKey> = names
             .filter_map(|(name, _)| EffectName::new(name).ok())
+            .flat_map(|effect| groups_of(&effect, &tenants))
             .collect();
         let removed: Vec<_> = self
             .groups
             .keys()
-            .filter(|effect| !required.contains(*effect))
+            .filter(|key| !required.contains(*key))
             .cloned()
             .collect();
-        for effect in removed {
-            if let Some(worker_group) = self.groups.remove(&effect) {
+        for key in removed {
+            self.shared.subscriptions.remove(&key);
+            if let Some(worker_group) = self.groups.remove(&key) {
                 worker_group.leaving.send_replace(true);
             }
         }
-        for effect in required {
-            if !self.groups.contains_key(&effect) {
-                self.start(effect, me.clone()).await?;
+        for key in required {
+            if !self.groups.contains_key(&key) {
+                self.start(key, me.clone()).await?;
             }
         }
         Ok(())
     }
 
-    async fn start(&mut self, effect: EffectName, me: ActorCell) -> Result<(), ActorProcessingErr> {
+    /// Returns the tenants that have groups of their own; `None` stands for all tenants together.
+    fn tenants(&self) -> Vec<Option<TenantId>> {
+        match &self.shared.config.tenants {
+            Some(tenants) => tenants.iter().cloned().map(Some).collect(),
+            None => vec![None],
+        }
+    }
+
+    async fn start(&mut self, key: GroupKey, me: ActorCell) -> Result<(), ActorProcessingErr> {
         let WorkerPoolState { config, .. } = &*self.shared;
-        let required = JobSubscription {
-            effect: effect.clone(),
-            tenants: config.tenants.clone(),
+        let jobs = self.shared.queue.subscribe_jobs(JobSubscription {
+            effect: key.effect.clone(),
+            tenant: key.tenant.clone(),
+            served: config.tenants.clone().unwrap_or_default(),
             ack_wait: config.ack_wait,
-        };
-        let jobs = self.shared.queue.subscribe_jobs(required).await?;
+        });
+        self.shared.subscriptions.insert(key.clone(), jobs.state());
         let leaving = watch::Sender::new(false);
         let fetch = fetch_jobs(jobs, Arc::clone(&self.shared), leaving.subscribe());
         let actor = TaskActor::<WorkerGroup>::spawn(me, &self.shared.metrics, fetch)
             .await?
             .get_id();
-        self.groups.insert(effect, RunningGroup { actor, leaving });
+        self.groups.insert(key, RunningGroup { actor, leaving });
         Ok(())
     }
 
@@ -278,10 +297,10 @@ impl WorkerGroups {
             .groups
             .iter()
             .find(|(_, worker_group)| worker_group.actor == crashed);
-        let Some(effect) = found.map(|(effect, _)| effect.clone()) else {
+        let Some(key) = found.map(|(key, _)| key.clone()) else {
             return Ok(());
         };
-        self.groups.remove(&effect);
+        self.groups.remove(&key);
         if self.shared.is_draining() {
             return Ok(());
         }
@@ -291,10 +310,18 @@ impl WorkerGroups {
         {
             return Err(format!("worker groups exceeded the restart limit: {reason}").into());
         }
-        tracing::warn!(%effect, reason, "worker group crashed; restarting");
+        tracing::warn!(group = %key, reason, "worker group crashed; restarting");
         self.shared
             .metrics
             .count_restart(ActorKind::WorkerSupervisor, ActorKind::WorkerGroup);
-        self.start(effect, me.clone()).await
+        self.start(key, me.clone()).await
     }
+}
+
+fn groups_of(effect: &EffectName, tenants: &[Option<TenantId>]) -> Vec<GroupKey> {
+    let key = |tenant: &Option<TenantId>| GroupKey {
+        effect: effect.clone(),
+        tenant: tenant.clone(),
+    };
+    tenants.iter().map(key).collect()
 }

@@ -1,7 +1,7 @@
 //! Users of contexts on NATS: what each list permits on subjects and consumers.
 
 use orlog_bus::nats::{ConsumerSpec, WORKFLOW_COMMANDS, WORKFLOW_EVENTS};
-use orlog_bus::subject::{SubjectKind, encode_token, filters};
+use orlog_bus::subject::{SubjectKind, encode_token, filters, result_filters};
 use orlog_model::{EffectName, NodeName, TenantId};
 
 use crate::config::node_subject;
@@ -63,10 +63,11 @@ fn users(tenant: &TenantId, effects: &[EffectName]) -> [User; 3] {
     let reading = |list: &str| ConsumerSpec {
         stream: WORKFLOW_EVENTS,
         name: format!("context-{token}-{list}"),
-        filters: [SubjectKind::WorkflowEvent, SubjectKind::EffectResult]
-            .into_iter()
-            .flat_map(|kind| of(kind, None))
-            .collect(),
+        filters: [
+            of(SubjectKind::WorkflowEvent, None),
+            result_filters(Some(tenant)),
+        ]
+        .concat(),
         acknowledges: false,
     };
     let jobs = |effect: &EffectName| ConsumerSpec {
@@ -81,10 +82,13 @@ fn users(tenant: &TenantId, effects: &[EffectName]) -> [User; 3] {
         .flat_map(|effect| of(SubjectKind::EffectResult, Some(effect.as_str())))
         .collect();
     // A worker looks for the result of an earlier delivery before it executes a command.
-    let look_ups = results
+    // It also records the start of an attempt that must not be repeated.
+    let starts = results.iter().map(|subject| format!("{subject}.started"));
+    let published: Vec<_> = results.iter().cloned().chain(starts).collect();
+    let look_ups = published
         .iter()
         .map(|subject| format!("$JS.API.DIRECT.GET.{WORKFLOW_EVENTS}.{subject}"));
-    let executing: Vec<_> = look_ups.chain(results.iter().cloned()).collect();
+    let executing: Vec<_> = look_ups.chain(published.iter().cloned()).collect();
     let created = [SubjectKind::WorkflowEvent, SubjectKind::Workflow]
         .into_iter()
         .flat_map(|kind| of(kind, None));

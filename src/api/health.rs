@@ -228,5 +228,8 @@ pub(crate) async fn ready(api: ApiState) -> Result<Json<ReadyResponse>, Problem>
     if let Some(lost) = lost_stream(&api) {
         return Err(Problem::new(Code::DataLoss, lost));
     }
+    if let Some(reason) = api.app.failing_subscription() {
+        return Err(Problem::new(Code::Unavailable, reason));
+    }
     Ok(Json(ReadyResponse { ready: true }))
 }

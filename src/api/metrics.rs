@@ -10,6 +10,7 @@ mod process;
 mod sagas;
 mod stores;
 mod types;
+mod workers;
 
 use std::sync::PoisonError;
 use std::time::Duration;
@@ -24,6 +25,7 @@ use super::health;
 use super::problem::Problem;
 use crate::app::App;
 use crate::auth::Caller;
+use crate::config::Role;
 use crate::telemetry::MetricsRegistry;
 use node::BusMetrics;
 
@@ -45,13 +47,17 @@ pub(crate) async fn metrics(
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
     let available = tokio::time::timeout(BUS_TIMEOUT, health::check_bus(&api));
-    let (lags, available) = tokio::join!(api.app.runtime.lags(), available);
+    let consumers = tokio::time::timeout(BUS_TIMEOUT, api.app.job_consumers());
+    let (lags, available, consumers) = tokio::join!(api.app.runtime.lags(), available, consumers);
     let is_available = matches!(available, Ok(Ok(())));
+    // Without a response there are no backlogs; the states of the consumers are known.
+    let consumers = consumers.unwrap_or_else(|_| api.app.job_consumer_states());
     let gauges = api
         .read(move |app| {
             let bus = BusMetrics {
                 is_available,
                 lags: &lags,
+                consumers: &consumers,
             };
             Ok(read_gauges(app, &caller, bus))
         })
@@ -84,6 +90,9 @@ fn read_gauges(app: &App, caller: &Caller, bus: BusMetrics<'_>) -> MetricsRegist
     stores::register(app, &mut registry);
     sagas::register(app, caller, &mut registry);
     messages::register(app, &mut registry);
+    if app.config.role == Role::Effect {
+        workers::register(app, bus.consumers, &mut registry);
+    }
     node::register(app, bus, &mut registry);
     process::register(&mut registry);
     registry

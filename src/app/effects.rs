@@ -1,5 +1,6 @@
 //! Remote dependencies of effects: result listener, gateway requests, and workers of the role `effect`.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use anyhow::Context;
@@ -8,7 +9,7 @@ use orlog_actors::{
     WorkerPoolDependencies,
 };
 use orlog_bus::effect_queue::EffectQueue;
-use orlog_bus::nats::{Connection, NatsEffectQueue};
+use orlog_bus::nats::{self, Connection, ConsumerLayout, NatsEffectQueue, StreamDiff};
 use orlog_bus::requests::RequestClient;
 use orlog_effect::{Catalog, EffectObserver, Provider, Upstream};
 use orlog_model::{Clock, TenantId};
@@ -121,23 +122,43 @@ pub(crate) async fn workers(
         metrics: Arc::clone(metrics),
         tracer,
     };
-    let listed = || {
-        config
-            .tenants
-            .allowed
-            .iter()
-            .cloned()
-            .chain([TenantId::default_tenant()])
-            .collect()
-    };
     let behavior = WorkerPoolConfig {
         node: config.node_name(),
         max_in_flight: config.queue.max_in_flight,
         ack_wait: config.queue.ack_wait,
-        tenants: (config.tenants.mode == TenantMode::Allowlist).then(listed),
+        tenants: tenants(config),
         intensity: component_config::runtime(config).intensity,
     };
     Ok(Some(WorkerPool::start(dependencies, behavior).await?))
+}
+
+/// Returns the tenants whose effects this node executes; `None`: all tenants.
+fn tenants(config: &Config) -> Option<Arc<BTreeSet<TenantId>>> {
+    let listed = || {
+        let allowed = config.tenants.allowed.iter().cloned();
+        Arc::new(allowed.chain([TenantId::default_tenant()]).collect())
+    };
+    (config.tenants.mode == TenantMode::Allowlist).then(listed)
+}
+
+/// Compares the consumers of effects with the configuration of a node of the role `effect`, and changes them if `change` is
+/// set. Other nodes have no consumers of effects.
+///
+/// # Errors
+/// If the servers do not respond or reject a change.
+pub async fn arrange_consumers(
+    connection: &Connection,
+    config: &Config,
+    change: bool,
+) -> Result<Vec<StreamDiff>, orlog_bus::Error> {
+    if config.role != Role::Effect {
+        return Ok(Vec::new());
+    }
+    let layout = ConsumerLayout {
+        tenants: tenants(config),
+        ack_wait: config.queue.ack_wait,
+    };
+    nats::arrange_consumers(connection, &layout, change).await
 }
 
 fn queue(connection: &Connection) -> Arc<dyn EffectQueue> {

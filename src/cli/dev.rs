@@ -91,7 +91,7 @@ fn greet(
         });
     let token_file = token_file.map(|file| file.display().to_string());
     if console.is_json() {
-        let info = serde_json::to_value(app.info()).unwrap_or_default();
+        let info = serde_json::to_value(app.info(&[])).unwrap_or_default();
         return console
             .json(&serde_json::json!({ "url": url, "token_file": token_file, "info": info }));
     }

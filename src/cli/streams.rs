@@ -1,4 +1,5 @@
-//! `orlog streams`: compares the JetStream streams with the configuration and applies the differences.
+//! `orlog streams`: compares the JetStream streams, and the consumers of effects, with the configuration and applies the
+//! differences.
 
 use crate::app;
 use crate::clock::SystemClock;
@@ -12,7 +13,8 @@ use super::exit::CommandError;
 /// Command on the streams.
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Command {
-    /// Create missing streams and update mutable settings; deletes no data
+    /// Create missing streams and update mutable settings; with the configuration of an effect node, also arrange the consumers
+    /// of effects. Deletes no data
     Apply(Args),
     /// Show the differences from the configuration; exit code 1 if there are any
     Diff(Args),
@@ -38,7 +40,9 @@ pub(crate) async fn run(command: Command, console: &Console) -> Result<(), Comma
     }
     let connection = app::connect(&config).await?;
     let found = app::streams(&connection, &config, SystemClock.now(), change).await;
-    let found = found.map_err(anyhow::Error::from)?;
+    let mut found = found.map_err(anyhow::Error::from)?;
+    let consumers = app::arrange_consumers(&connection, &config, change).await;
+    found.extend(consumers.map_err(anyhow::Error::from)?);
     let left = found
         .iter()
         .filter(|difference| !change || difference.rejected.is_some())

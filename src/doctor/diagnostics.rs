@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
-use orlog_actors::Runtime;
+use orlog_actors::{Runtime, WorkerPool};
 use orlog_effect::Catalog;
 use orlog_effect::limits::breaker;
 use orlog_model::Timestamp;
 use orlog_store::Reader;
 
 use super::incidents::{incidents, slow_disk};
+use super::job_consumers;
 use super::trends::{Trend, WINDOW};
 use crate::app::cluster::{ClusterInfo, ShardObstacles};
 use crate::backup::free_bytes;
@@ -50,6 +51,7 @@ pub(crate) struct NodeParts<'a> {
     pub(crate) obstacles: ShardObstacles,
     pub(crate) trend: Trend,
     pub(crate) limits: DiagnosisLimits,
+    pub(crate) workers: Option<&'a WorkerPool>,
     pub(crate) now: Timestamp,
     /// Definitions that the caller may know.
     pub(crate) definitions: &'a VisibleDefinitions,
@@ -65,6 +67,7 @@ impl NodeParts<'_> {
         findings.extend(self.failing_shards());
         findings.extend(self.node_keys());
         findings.extend(self.breakers());
+        findings.extend(self.workers.into_iter().flat_map(job_consumers::findings));
         let mut work_waits = false;
         for (shard, reader) in self.runtime.numbered_readers() {
             let oldest = self.oldest(&reader);

@@ -4,6 +4,8 @@ pub(crate) mod inspect;
 pub(crate) mod log;
 pub(crate) mod mailboxes;
 
+use std::time::Duration;
+
 use axum::Json;
 use serde::Serialize;
 use serde_json::Value;
@@ -11,6 +13,9 @@ use utoipa::ToSchema;
 
 use crate::api::context::ApiState;
 use crate::api::problem::Problem;
+
+/// Maximum time that a request waits for the bus.
+const BUS_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Show the node: build, definitions, effects, upstreams, durability, limits
 #[utoipa::path(
@@ -20,7 +25,11 @@ use crate::api::problem::Problem;
     responses((status = 200, description = "Node information", body = Value))
 )]
 pub(crate) async fn info(api: ApiState) -> Result<Json<Value>, Problem> {
-    let info = api.read(|app| Ok(serde_json::to_value(app.info()))).await?;
+    let consumers = tokio::time::timeout(BUS_TIMEOUT, api.app.job_consumers()).await;
+    let consumers = consumers.unwrap_or_else(|_| api.app.job_consumer_states());
+    let info = api
+        .read(move |app| Ok(serde_json::to_value(app.info(&consumers))))
+        .await?;
     Ok(Json(info.expect("node information serializes to JSON")))
 }
 

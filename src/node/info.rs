@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use orlog_actors::{Runtime, StreamSubscription};
+use orlog_actors::{JobConsumer, Runtime, StreamSubscription};
+use orlog_bus::effect_queue::SubscriptionState;
 use orlog_effect::Catalog;
 use orlog_model::Timestamp;
 use orlog_program::{Program, is_built_in};
@@ -46,6 +47,8 @@ pub struct Info {
     pub cluster: Option<ClusterInfo>,
     /// Stores of this process.
     pub shards: Vec<ShardInfo>,
+    /// Consumers of the effect workers of this process.
+    pub effect_consumers: Vec<EffectConsumerInfo>,
     /// Limits per shard.
     pub limits: serde_json::Value,
 }
@@ -133,6 +136,49 @@ pub struct ConsumerInfo {
     pub ack_floor: u64,
 }
 
+/// Consumer of the jobs of an effect.
+#[derive(Clone, Debug, Serialize)]
+pub struct EffectConsumerInfo {
+    /// Effect.
+    pub effect: String,
+    /// Tenant of the jobs; `None`: all tenants.
+    pub tenant: Option<String>,
+    /// Consumer on the servers; `None`: there is none.
+    pub consumer: Option<String>,
+    /// Why no jobs are received, or which settings differ from those of this node; `None`: no problem.
+    pub problem: Option<String>,
+    /// Jobs that no worker has received; `None`: the servers do not respond.
+    pub waiting: Option<u64>,
+    /// Jobs that workers have received and not acknowledged.
+    pub in_flight: Option<u64>,
+    /// Time of the oldest of them, RFC 3339.
+    pub oldest: Option<String>,
+}
+
+impl From<&JobConsumer> for EffectConsumerInfo {
+    fn from(consumer: &JobConsumer) -> Self {
+        let problem = match &consumer.state {
+            SubscriptionState::Open { difference, .. } => difference.clone(),
+            SubscriptionState::Opening(reason) => Some(match reason {
+                Some(reason) => reason.clone(),
+                None => "not open yet".to_owned(),
+            }),
+            SubscriptionState::Conflict(reason) => Some(reason.clone()),
+        };
+        let backlog = consumer.backlog;
+        let oldest = backlog.and_then(|backlog| backlog.oldest);
+        Self {
+            effect: consumer.group.effect.to_string(),
+            tenant: consumer.group.tenant.as_ref().map(ToString::to_string),
+            consumer: consumer.name().map(str::to_owned),
+            problem,
+            waiting: backlog.map(|backlog| backlog.waiting),
+            in_flight: backlog.map(|backlog| backlog.in_flight),
+            oldest: oldest.map(|oldest| oldest.to_string()),
+        }
+    }
+}
+
 /// Sources of the node information.
 pub(crate) struct InfoSources<'a> {
     pub(crate) config: &'a Config,
@@ -146,6 +192,7 @@ pub(crate) struct InfoSources<'a> {
     pub(crate) cluster: Option<ClusterInfo>,
     pub(crate) started_at: Timestamp,
     pub(crate) identity: Option<&'a NodeIdentity>,
+    pub(crate) consumers: &'a [JobConsumer],
 }
 
 /// Collects the node information.
@@ -189,6 +236,11 @@ pub(crate) fn collect(sources: InfoSources<'_>) -> Info {
         upstreams: upstreams(sources.catalog),
         cluster: sources.cluster,
         shards: shards(config, sources.runtime),
+        effect_consumers: sources
+            .consumers
+            .iter()
+            .map(EffectConsumerInfo::from)
+            .collect(),
         limits: serde_json::to_value(&sources.limits).unwrap_or_default(),
     }
 }

@@ -163,12 +163,14 @@ fn inputs_of(
 
 fn filters(source: &EventSource, order: &ReplayRequest) -> Vec<String> {
     let kinds = source.kinds.iter().copied();
-    // The results of effects are stored beside the facts.
-    let has_results = source.kinds.contains(&SubjectKind::WorkflowEvent);
-    let kinds = kinds.chain(has_results.then_some(SubjectKind::EffectResult));
-    kinds
+    let mut filters: Vec<String> = kinds
         .flat_map(|kind| subject::filters(Some(&order.tenant), kind, None))
-        .collect()
+        .collect();
+    // The results of effects are stored beside the facts.
+    if source.kinds.contains(&SubjectKind::WorkflowEvent) {
+        filters.extend(subject::result_filters(Some(&order.tenant)));
+    }
+    filters
 }
 
 fn is_result(subject: &str) -> bool {

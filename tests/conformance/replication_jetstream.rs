@@ -537,7 +537,7 @@ async fn node_with_empty_disk_continues_from_the_log() {
         );
         tokio::task::yield_now().await;
     }
-    assert_eq!(first.info().durability["store"], "jetstream, 1 replicas");
+    assert_eq!(first.info(&[]).durability["store"], "jetstream, 1 replicas");
     first.stop().await.expect("there is room");
     let second = App::start(configured(&server, &home.path().join("second"), None)).await;
     let second = second.expect("the log has everything, the definitions too");

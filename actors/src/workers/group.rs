@@ -1,8 +1,9 @@
-//! Worker group of one effect: requests as many jobs as it has free capacity and executes each in its
-//! own task.
+//! Worker group of one effect, or of one effect and tenant: requests as many jobs as it has free capacity and executes each in
+//! its own task. A group that ends returns the jobs that the queue still delivers to it.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use orlog_bus::effect_queue::{Job, JobStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
@@ -18,6 +19,25 @@ pub(super) struct WorkerGroup;
 
 impl TaskKind for WorkerGroup {
     const KIND: ActorKind = ActorKind::WorkerGroup;
+}
+
+/// Redelivery delay of a job that arrives after its group has ended.
+const RETURN_DELAY: Duration = Duration::from_millis(100);
+
+/// A group that may still receive jobs.
+struct ReceivingGroup(Arc<WorkerPoolState>);
+
+impl ReceivingGroup {
+    fn begin(shared: &Arc<WorkerPoolState>) -> Self {
+        shared.receiving.fetch_add(1, Ordering::AcqRel);
+        Self(Arc::clone(shared))
+    }
+}
+
+impl Drop for ReceivingGroup {
+    fn drop(&mut self) {
+        self.0.receiving.fetch_sub(1, Ordering::AcqRel);
+    }
 }
 
 /// A counted job in flight.
@@ -39,6 +59,7 @@ pub(super) async fn fetch_jobs(
     shared: Arc<WorkerPoolState>,
     mut leaving: watch::Receiver<bool>,
 ) -> Result<(), String> {
+    let receiving = ReceivingGroup::begin(&shared);
     let permits = Arc::new(Semaphore::new(shared.config.max_in_flight.max(1)));
     let mut draining = shared.draining.subscribe();
     let mut tasks = JoinSet::new();
@@ -51,9 +72,24 @@ pub(super) async fn fetch_jobs(
             (permit, claimed) = take(&mut jobs, &permits) => start_jobs(&shared, &permits, permit, claimed, &mut tasks),
         }
     }
-    drop(jobs);
+    return_remaining(&mut jobs).await;
+    drop(receiving);
     while tasks.join_next().await.is_some() {}
     Ok(())
+}
+
+/// Returns the jobs of the last request to other workers, without an attempt. A job that the queue delivers and that no worker
+/// receives would wait until the queue delivers it again.
+async fn return_remaining(jobs: &mut Box<dyn JobStream>) {
+    loop {
+        let unattempted = jobs.remaining().await;
+        if unattempted.is_empty() {
+            return;
+        }
+        for job in unattempted {
+            job.ack.nak_with_delay(RETURN_DELAY).await;
+        }
+    }
 }
 
 /// Requests jobs, never more than the free capacity.

@@ -1,8 +1,12 @@
 //! Execution of one job, from the queue to the published result.
 //!
 //! First, the worker looks up the result: a command may be delivered twice, or another worker may have
-//! executed it without being able to acknowledge it. A redelivered job counts as in doubt, unless this process returned
-//! all earlier deliveries without an attempt. A job is acknowledged only after its result is stored.
+//! executed it without being able to acknowledge it. A job is acknowledged only after its result is stored.
+//!
+//! A job is in doubt if another execution recorded the start of its first attempt (`start.rs`). A delivery is no evidence of
+//! an attempt: queues redeliver jobs that were returned, or lost on the path to a worker. Without a probe and with the policy
+//! `retry`, a doubt does not decide about the next attempt, and nothing is recorded. Then each delivery that this process has
+//! not returned counts as an attempt, so that a step whose effect may have been executed is compensated.
 
 use std::time::{Duration, Instant};
 
@@ -11,19 +15,16 @@ use orlog_bus::effect_queue::{
     self, EffectCommand, EffectResult, Job, ReadConsistency, ResultPublish,
 };
 use orlog_effect::limits::breaker::BreakerState;
-use orlog_effect::{EffectExecutor, ExecutionProgress, ExecutionResult};
-use orlog_model::{
-    DeadLetterReason, Effect, InDoubtPolicy, TraceParent, Work, WorkItem, WorkOutcome,
-};
+use orlog_effect::{EffectExecutor, ExecutionProgress, ExecutionResult, StartRecorder as _};
+use orlog_model::{DeadLetterReason, Effect, TraceParent, Work, WorkItem, WorkOutcome};
 
 use uuid::Uuid;
 
 use super::shared::WorkerPoolState;
+use super::start::{JobDispatcher, RETRY_DELAY};
 use crate::telemetry::log_instance;
 use crate::telemetry::tracer::{ExecutedBy, FinishedWork};
 
-/// Delay between two attempts while the queue is unavailable.
-const RETRY_DELAY: Duration = Duration::from_millis(250);
 /// Default redelivery delay of a job that cannot be executed now.
 const NAK_DELAY: Duration = Duration::from_secs(5);
 
@@ -48,8 +49,7 @@ impl Drop for JobGuard<'_> {
 /// Executes a job to its end. Meanwhile, the worker extends the acknowledgement deadline of the queue.
 pub(super) async fn run_job(shared: &WorkerPoolState, job: Job) {
     let heartbeat = async {
-        let mut beat =
-            tokio::time::interval((shared.config.ack_wait / 3).max(Duration::from_millis(1)));
+        let mut beat = tokio::time::interval((job.ack_wait / 3).max(Duration::from_millis(1)));
         beat.tick().await;
         loop {
             beat.tick().await;
@@ -78,9 +78,9 @@ async fn handle(shared: &WorkerPoolState, job: &Job) {
         return give_back(shared, job, (item.id, 1), SHORT_NAK_DELAY).await;
     };
     let returned = shared.returned.take(item.id, job.sequence);
-    let in_doubt = job.deliveries > returned + 1 || dispatch_count > 1;
     let unattempted = (item.id, returned + 1);
-    if is_decided(shared, &item, in_doubt).await {
+    let is_repeated = job.deliveries > 1 || dispatch_count > 1;
+    if is_decided(shared, &item, is_repeated).await {
         return job.ack.ack().await;
     }
     let Some(executor) = shared.catalog.executor_for(&item.destination()) else {
@@ -91,7 +91,9 @@ async fn handle(shared: &WorkerPoolState, job: &Job) {
         return give_back(shared, job, unattempted, after).await;
     }
     let above = follow(shared, &mut item).map(|parent| (parent, Instant::now()));
-    let mut done = execute(shared, &mut item, in_doubt).await;
+    let is_recorded = executor.upstream().is_doubt_decisive(&item);
+    let maybe_attempted = job.deliveries > returned + 1 || dispatch_count > 1;
+    let mut done = execute(shared, &mut item, maybe_attempted && !is_recorded).await;
     if let (Some(tracer), Some((parent, started))) = (&shared.tracer, &above) {
         let (executed_by, outcome, attempts) = (ExecutedBy::Worker, &done.outcome, done.attempts);
         tracer.finished(&FinishedWork {
@@ -138,9 +140,9 @@ fn effect(item: &WorkItem) -> &Effect {
 }
 
 /// Returns true if a result exists or the effect must not be executed again (idempotency check).
-async fn is_decided(shared: &WorkerPoolState, item: &WorkItem, in_doubt: bool) -> bool {
+async fn is_decided(shared: &WorkerPoolState, item: &WorkItem, is_repeated: bool) -> bool {
     let subject = effect_queue::result_subject(item, &effect(item).name);
-    let consistency = if in_doubt {
+    let consistency = if is_repeated {
         ReadConsistency::Linearizable
     } else {
         ReadConsistency::Eventual
@@ -155,8 +157,8 @@ async fn is_decided(shared: &WorkerPoolState, item: &WorkItem, in_doubt: bool) -
 }
 
 /// Returns a redelivery delay while the breaker is open. One job waits for the trial call; the others
-/// return to the queue, because the breaker of another worker may be closed. Excluded are jobs that
-/// must not be retried and jobs whose deadline would pass: a redelivery looks like an attempt.
+/// return to the queue, because the breaker of another worker may be closed. Excluded are jobs whose
+/// deadline would pass.
 fn is_for_later(
     shared: &WorkerPoolState,
     executor: &EffectExecutor,
@@ -173,8 +175,7 @@ fn is_for_later(
     let has_time = policy
         .deadline(item)
         .is_none_or(|deadline| retry_at < deadline);
-    let may_redeliver = effect(item).in_doubt.unwrap_or(policy.in_doubt) == InDoubtPolicy::Retry;
-    (is_open && has_time && may_redeliver).then_some(open_duration)
+    (is_open && has_time).then_some(open_duration)
 }
 
 /// Executes the effect; after a reload, with its new executor.
@@ -186,11 +187,13 @@ async fn execute(shared: &WorkerPoolState, item: &mut WorkItem, in_doubt: bool) 
             ..ExecutionProgress::default()
         },
     );
+    let dispatcher = JobDispatcher::new(shared);
     loop {
         let Some(executor) = shared.catalog.executor_for(&item.destination()) else {
+            progress.in_doubt |= dispatcher.record_start(item).await;
             return shared.catalog.unroutable_result(item, progress);
         };
-        match executor.continue_from(item, progress, &()).await {
+        match executor.continue_from(item, progress, &dispatcher).await {
             Ok(done) => {
                 let outcomes = shared.metrics.effects.outcomes(&executor.upstream().name);
                 outcomes.count(&done.outcome, started.elapsed());

@@ -6,9 +6,9 @@ use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
 use dashmap::{DashMap, DashSet};
-use orlog_bus::effect_queue::EffectQueue;
+use orlog_bus::effect_queue::{EffectQueue, SubscriptionState};
 use orlog_effect::Catalog;
-use orlog_model::{Clock, TenantId};
+use orlog_model::{Clock, EffectName, TenantId};
 use tokio::sync::watch;
 use uuid::Uuid;
 
@@ -24,14 +24,35 @@ const MAX_RETURNED: usize = 65_536;
 pub struct WorkerPoolConfig {
     /// Name of this node, for the history.
     pub node: String,
-    /// Maximum number of concurrent jobs of one effect.
+    /// Maximum number of concurrent jobs of one effect; with a list of tenants, of one effect and tenant.
     pub max_in_flight: usize,
     /// Time without a sign of progress after which the queue delivers a job to another worker.
     pub ack_wait: Duration,
     /// Tenants whose effects are executed; `None`: all tenants.
-    pub tenants: Option<BTreeSet<TenantId>>,
+    pub tenants: Option<Arc<BTreeSet<TenantId>>>,
     /// Restart limit of worker groups.
     pub intensity: RestartIntensity,
+}
+
+/// Jobs that a worker group fetches.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct GroupKey {
+    /// Name of the effect.
+    pub effect: EffectName,
+    /// Tenant of the jobs; `None`: all tenants.
+    pub tenant: Option<TenantId>,
+}
+
+impl std::fmt::Display for GroupKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match &self.tenant {
+            Some(tenant) if tenant.as_str().is_empty() => {
+                write!(f, "{} of the default tenant", self.effect)
+            }
+            Some(tenant) => write!(f, "{} of tenant {tenant}", self.effect),
+            None => write!(f, "{}", self.effect),
+        }
+    }
 }
 
 /// State that all worker groups share.
@@ -43,6 +64,10 @@ pub(crate) struct WorkerPoolState {
     pub(crate) tracer: Option<Arc<dyn Tracer>>,
     pub(crate) config: WorkerPoolConfig,
     pub(crate) jobs: AtomicUsize,
+    /// Number of groups to which the queue may deliver jobs.
+    pub(crate) receiving: AtomicUsize,
+    /// States of the subscriptions of all groups.
+    pub(crate) subscriptions: DashMap<GroupKey, watch::Receiver<SubscriptionState>>,
     /// Commands in flight: a duplicate is not executed concurrently.
     pub(crate) in_flight: DashSet<Uuid>,
     /// Deliveries that this process returned to the queue without an attempt.

@@ -4,6 +4,8 @@
 //! - An enqueued command is delivered to one subscriber of the jobs of its effect. If the subscriber
 //!   sends nothing for [`JobSubscription::ack_wait`], the command is redelivered to another one, until
 //!   one of them acknowledges it.
+//! - The start of the first attempt of a command can be recorded once. Workers record it if a doubt about the attempt would
+//!   decide about the next one; a delivery is no evidence of an attempt.
 //! - A command has exactly one result, the first one. A later result is rejected and receives the first
 //!   one.
 //! - Every listener that subscribed earlier receives a result live. Results can be read at any time.
@@ -15,13 +17,15 @@ mod command;
 mod dead_letter;
 mod headers;
 mod result;
+mod start;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use orlog_model::{EffectName, TenantId, WorkItem};
+use orlog_model::{EffectName, TenantId, Timestamp, WorkItem};
+use tokio::sync::watch;
 use uuid::Uuid;
 
 use crate::subject::{SubjectKind, format_subject};
@@ -36,6 +40,7 @@ pub use result::{
     EffectResult, ResultRef, decode as decode_result, encode as encode_result,
     encode_event as encode_result_event,
 };
+pub use start::encode as encode_start;
 
 /// Interface of a queue for senders and workers.
 #[async_trait]
@@ -73,20 +78,28 @@ pub trait EffectQueue: Send + Sync + 'static {
     /// If it is unknown whether it was the first; a retry is idempotent.
     async fn publish_result(&self, result: Message) -> Result<ResultPublish, Error>;
 
+    /// Records that an execution of a command starts its first attempt: only the first execution is recorded. A repeated
+    /// call with the same message is idempotent.
+    ///
+    /// # Errors
+    /// If it is unknown whether the start is recorded.
+    async fn record_start(&self, start: Message) -> Result<StartRecord, Error>;
+
     /// Subscribes to all results from now on.
     ///
     /// # Errors
     /// If the queue is unavailable.
     async fn subscribe_results(&self) -> Result<Box<dyn ResultStream>, Error>;
 
-    /// Subscribes to the jobs of an effect, which all its subscribers share.
+    /// Subscribes to the jobs of an effect, which all its subscribers share. The stream requests nothing before its first
+    /// call, and retries failed requests.
+    fn subscribe_jobs(&self, subscription: JobSubscription) -> Box<dyn JobStream>;
+
+    /// Returns the backlog of a consumer of jobs.
     ///
     /// # Errors
-    /// If the queue is unavailable or rejects the subscription.
-    async fn subscribe_jobs(
-        &self,
-        subscription: JobSubscription,
-    ) -> Result<Box<dyn JobStream>, Error>;
+    /// If the state cannot be read.
+    async fn backlog(&self, consumer: &str) -> Result<JobBacklog, Error>;
 
     /// Stores a dead letter for operators.
     ///
@@ -124,15 +137,53 @@ pub enum ResultPublish {
     AlreadyPublished(Message),
 }
 
+/// Record of the first attempt of a command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StartRecord {
+    /// The start of this execution is recorded.
+    Recorded,
+    /// Another execution recorded its start before: its attempt is in doubt unless it has a result.
+    AlreadyRecorded,
+}
+
 /// Subscription of a worker to jobs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JobSubscription {
     /// Name of the effect.
     pub effect: EffectName,
-    /// Tenants whose jobs are delivered; `None`: all tenants.
-    pub tenants: Option<BTreeSet<TenantId>>,
+    /// Tenant whose jobs are delivered; `None`: all tenants.
+    pub tenant: Option<TenantId>,
+    /// All tenants that the subscriber serves, if it does not serve all: it can also execute a job of another of them.
+    pub served: Arc<BTreeSet<TenantId>>,
     /// A job is redelivered to another subscriber if its subscriber sends nothing for this duration.
     pub ack_wait: Duration,
+}
+
+/// Jobs of a consumer that no worker has acknowledged.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct JobBacklog {
+    /// Jobs that no worker has received.
+    pub waiting: u64,
+    /// Jobs that workers have received.
+    pub in_flight: u64,
+    /// Time of the oldest of them; `None`: there is none, or the account has no permission to read it.
+    pub oldest: Option<Timestamp>,
+}
+
+/// State of a subscription to jobs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SubscriptionState {
+    /// No job was requested yet; the reason is that of the last failed request.
+    Opening(Option<String>),
+    /// Jobs are delivered.
+    Open {
+        /// Consumer that delivers them.
+        consumer: String,
+        /// Settings of the consumer that differ from the subscription; `None`: none.
+        difference: Option<String>,
+    },
+    /// Another consumer delivers jobs of the subscription to others; none are requested.
+    Conflict(String),
 }
 
 /// Stream of results as they are published.
@@ -145,9 +196,15 @@ pub trait ResultStream: Send {
 /// Stream of the jobs of an effect.
 #[async_trait]
 pub trait JobStream: Send {
+    /// Returns the state of the subscription.
+    fn state(&self) -> watch::Receiver<SubscriptionState>;
+
     /// Waits for jobs and returns between one and `max` of them. At most `max` requested jobs are in flight
     /// to this consumer at a time. Cancel safe: dropping the future loses no job.
     async fn next(&mut self, max: usize) -> Vec<Job>;
+
+    /// Requests no more jobs, and returns those that an earlier request still delivers; empty: none will arrive.
+    async fn remaining(&mut self) -> Vec<Job>;
 }
 
 /// Job delivered to a worker.
@@ -159,6 +216,9 @@ pub struct Job {
     pub sequence: u64,
     /// Number of this delivery; 1 for the first delivery.
     pub deliveries: u64,
+    /// The job is redelivered after this time without a sign of progress. Nodes can have different values; this is the
+    /// value in the queue.
+    pub ack_wait: Duration,
     /// Handle that acknowledges the job.
     pub ack: Arc<dyn JobAck>,
 }

@@ -35,7 +35,7 @@ use uuid::Uuid;
 pub use connection::{ConnectError, Connection, Credentials, MINIMUM_SERVER, Options, TlsOptions};
 pub use cursors::durable_consumer;
 pub use durable_consumers::{ConsumerSpec, create_consumer};
-pub use effect_queue::{NatsEffectQueue, consumer_name};
+pub use effect_queue::{ConsumerLayout, NatsEffectQueue, arrange_consumers, consumer_name};
 pub use leases::{LeaseOptions, Leases};
 pub use nonces::{NONCE_STREAM, NonceStream};
 pub use numbers::SharedNumbers;

@@ -16,7 +16,7 @@ use orlog_model::Timestamp;
 use sha2::Sha256;
 
 use crate::Message;
-use crate::subject::{Subject, SubjectKind};
+use crate::subject::{Subject, SubjectKind, parse_start};
 
 /// Header of the signature.
 pub const SIGNATURE: &str = "orlog-signature";
@@ -280,7 +280,8 @@ fn verify(keys: &[Key], context: &str, message: &Message) -> Result<(), Signatur
 
 /// Returns the kind of a signed message, and the context of its key.
 fn context(message: &Message) -> Option<(SubjectKind, String)> {
-    let subject = Subject::parse(&message.subject).ok()?;
+    let subject = Subject::parse(&message.subject).ok();
+    let subject = subject.or_else(|| parse_start(&message.subject))?;
     let context = match subject.kind {
         SubjectKind::Effect | SubjectKind::EffectResult => format!("orlog.effect.{}", subject.name),
         SubjectKind::Workflow => "orlog.workflow".to_owned(),

@@ -19,6 +19,8 @@ pub use token::{decode_token, encode_token};
 pub(crate) use token::{push_token, token_length};
 
 const TENANT: &str = "tenant";
+/// Last token of the record that an attempt of an effect started.
+const STARTED: &str = ".started";
 
 /// Kind of message under a subject.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -161,6 +163,18 @@ pub fn format_subject(tenant: &TenantId, kind: SubjectKind, name: &str, id: &str
     subject
 }
 
+/// Returns the subject of the record that an attempt of an effect started, beside the subject of its result.
+#[must_use]
+pub(crate) fn start_subject(result: &str) -> String {
+    format!("{result}{STARTED}")
+}
+
+/// Returns the subject of the result beside a record of a start; `None` for other subjects.
+pub(crate) fn parse_start(subject: &str) -> Option<Subject> {
+    let result = Subject::parse(subject.strip_suffix(STARTED)?).ok()?;
+    (result.kind == SubjectKind::EffectResult).then_some(result)
+}
+
 /// Returns the tenant of a subject: the tenant after `tenant.`, else the default tenant.
 ///
 /// # Errors
@@ -211,6 +225,19 @@ pub fn filters(tenant: Option<&TenantId>, kind: SubjectKind, name: Option<&str>)
         Some(tenant) => vec![format!("{TENANT}.{}.{rest}", encode_token(tenant.as_str()))],
         None => vec![format!("{TENANT}.*.{rest}"), rest],
     }
+}
+
+/// Returns the filters for the results of all effects: of one tenant, or of all tenants. Records of starts do not match.
+#[must_use]
+pub fn result_filters(tenant: Option<&TenantId>) -> Vec<String> {
+    let exact = |filter: String| match filter.strip_suffix('>') {
+        Some(prefix) => format!("{prefix}*.*"),
+        None => filter,
+    };
+    filters(tenant, SubjectKind::EffectResult, None)
+        .into_iter()
+        .map(exact)
+        .collect()
 }
 
 fn split_tenant(subject: &str) -> Result<(TenantId, &str), String> {
@@ -313,6 +340,27 @@ mod tests {
         assert_eq!(
             filters(Some(&tenant("")), SubjectKind::Workflow, None),
             ["workflow.>"]
+        );
+    }
+
+    #[test]
+    fn records_of_starts_are_no_results() {
+        let result = Subject::new(tenant("a"), SubjectKind::EffectResult, "x.y", "1");
+        let start = start_subject(&result.to_string());
+        assert_eq!(start, "tenant.a.effect_result.x%2Ey.1.started");
+        assert_eq!(parse_start(&start), Some(result.clone()));
+        assert!(Subject::parse(&start).is_err());
+
+        let is_read = |subject: &str| {
+            let filters = result_filters(None);
+            let mut parsed = filters.iter().map(|filter| Filter::parse(filter).unwrap());
+            parsed.any(|filter| filter.matches(subject))
+        };
+        assert!(is_read(&result.to_string()) && !is_read(&start));
+        assert_eq!(
+            parse_start("effect.x.1.started"),
+            None,
+            "the subject of a command has no record"
         );
     }
 

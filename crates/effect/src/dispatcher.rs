@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use async_trait::async_trait;
 use orlog_model::count::{Operation, count};
 use orlog_model::{JobClaim, WorkItem};
 use tokio::sync::watch;
@@ -96,10 +97,26 @@ pub trait Dispatcher: Send + Sync {
         None
     }
 
+    /// Returns the recorder of starts; `None`: [`ExecutionProgress::in_doubt`] alone states the doubt.
+    ///
+    /// [`ExecutionProgress::in_doubt`]: crate::ExecutionProgress::in_doubt
+    fn start_recorder(&self) -> Option<&dyn StartRecorder> {
+        None
+    }
+
     /// Returns whether the saga no longer awaits the result of the item. A job is then not offered to workers any more.
     fn is_abandoned(&self, _item: &WorkItem) -> bool {
         false
     }
+}
+
+/// Durable record of the first attempt of an item, which executions in several processes share.
+#[async_trait]
+pub trait StartRecorder: Send + Sync {
+    /// Records that the first attempt of this execution starts, before it is made; retries until the record is durable.
+    /// Returns whether another execution recorded its start before: its attempt is then in doubt. A repeated call of the
+    /// same execution returns the same.
+    async fn record_start(&self, item: &WorkItem) -> bool;
 }
 
 /// Waits for a signal; without one, for ever.

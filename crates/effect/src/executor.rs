@@ -300,6 +300,9 @@ impl EffectExecutor {
         admitted: Option<AdmissionPermit<'_>>,
         dispatcher: Option<&dyn Dispatcher>,
     ) -> NextStep {
+        let was_recorded = self.record_start(item, execution, dispatcher).await;
+        // The record can take until after the deadline.
+        let admitted = admitted.filter(|_| !was_recorded || !self.is_late(execution));
         let Some(admitted) = admitted else {
             return NextStep::Finish(Box::pin(self.finish_late(item, execution)).await);
         };
@@ -348,16 +351,39 @@ impl EffectExecutor {
         self.evaluate(item, execution, result).await
     }
 
+    /// Records the start of the first attempt, unless a doubt about it would change nothing. Returns whether it did.
+    async fn record_start(
+        &self,
+        item: &WorkItem,
+        execution: &mut EffectExecution,
+        dispatcher: Option<&dyn Dispatcher>,
+    ) -> bool {
+        let Some(recorder) = dispatcher.and_then(Dispatcher::start_recorder) else {
+            return false;
+        };
+        let is_first = execution.attempts == 0 && !execution.in_doubt;
+        if !is_first || !self.upstream.is_doubt_decisive(item) {
+            return false;
+        }
+        execution.in_doubt = recorder.record_start(item).await;
+        true
+    }
+
+    fn is_late(&self, execution: &EffectExecution) -> bool {
+        let deadline = execution.limits.deadline;
+        deadline.is_some_and(|deadline| self.clock.steady() >= deadline)
+    }
+
     /// Waits for the admission of an attempt; `None` if the deadline passes first.
     async fn admission(
         &self,
         item: &WorkItem,
         execution: &EffectExecution,
     ) -> Option<AdmissionPermit<'_>> {
-        let deadline = execution.limits.deadline;
-        if deadline.is_some_and(|deadline| self.clock.steady() >= deadline) {
+        if self.is_late(execution) {
             return None;
         }
+        let deadline = execution.limits.deadline;
         let admitted = pin!(self.admission.admit(&item.instance.tenant, item.priority));
         before(self.clock.as_ref(), deadline, admitted).await
     }

@@ -34,7 +34,7 @@ pub mod webhook_signature;
 
 pub use attempt_start::AttemptStart;
 pub use catalog::{Catalog, CatalogChange};
-pub use dispatcher::{Dispatcher, LeaseEnd, StopToken};
+pub use dispatcher::{Dispatcher, LeaseEnd, StartRecorder, StopToken};
 pub use effect_execution::{ExecutionProgress, ExecutionResult};
 pub use executor::EffectExecutor;
 pub use fact_types::FactTypes;

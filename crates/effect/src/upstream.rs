@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use orlog_model::{EffectName, EventType, TenantId};
+use orlog_model::{EffectName, EventType, InDoubtPolicy, TenantId, WorkItem};
 
 use crate::fact_types::FactTypes;
 use crate::job_logs::JobLogs;
@@ -103,6 +103,16 @@ impl Upstream {
     /// Creates an upstream for all effects that no other upstream serves.
     pub fn fallback(name: impl Into<String>, provider: Arc<dyn Provider>, policy: Policy) -> Self {
         Self::new(name.into(), UpstreamScope::Fallback, provider, policy)
+    }
+
+    /// Returns whether an attempt in doubt changes what happens to an item: the upstream is probed, or the policy
+    /// prevents the next attempt. Otherwise the item is attempted again in any case.
+    #[must_use]
+    pub fn is_doubt_decisive(&self, item: &WorkItem) -> bool {
+        let is_probed = |effect: &EffectName| self.provider.can_probe(effect);
+        let effect = item.work.effect();
+        self.policy.in_doubt(item) != InDoubtPolicy::Retry
+            || effect.is_some_and(|effect| is_probed(&effect.name))
     }
 
     /// Creates an upstream for the jobs of all types that no other upstream serves.

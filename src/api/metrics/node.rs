@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use orlog_actors::{MetricSink as _, StreamLag};
+use orlog_actors::{JobConsumer, MetricSink as _, StreamLag};
 use orlog_effect::limits::breaker;
 
 use super::types::{LabeledMetrics, float_gauge, int_gauge};
@@ -15,6 +15,8 @@ pub(super) struct BusMetrics<'a> {
     /// The bus responds.
     pub(super) is_available: bool,
     pub(super) lags: &'a [StreamLag],
+    /// Consumers of the effect workers.
+    pub(super) consumers: &'a [JobConsumer],
 }
 
 /// Registers the metrics.

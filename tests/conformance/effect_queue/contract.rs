@@ -1,13 +1,16 @@
 //! Guarantees of the effect queue on JetStream, with one server and with three.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use orlog_bus::Message;
 use orlog_bus::effect_queue::{
     self, EffectResult, Job, JobStream, JobSubscription, ReadConsistency, ResultPublish,
+    StartRecord,
 };
 use orlog_model::{EffectName, Timestamp, WorkItem, WorkOutcome};
 use serde_json::json;
+use uuid::Uuid;
 
 use crate::effect_queue::fixture::{
     QueueFixture, clock, command, connect, effect_of, in_time, item, item_of, until,
@@ -16,7 +19,8 @@ use crate::effect_queue::fixture::{
 fn subscription(effect: &str, ack_wait: Duration) -> JobSubscription {
     JobSubscription {
         effect: EffectName::new(effect).unwrap(),
-        tenants: None,
+        tenant: None,
+        served: Arc::default(),
         ack_wait,
     }
 }
@@ -109,13 +113,43 @@ async fn first_result_wins(fixture: &QueueFixture) {
     );
 }
 
+async fn first_start_is_recorded(fixture: &QueueFixture) {
+    let mut live = fixture.queue.subscribe_results().await.unwrap();
+    let item = item_of("starts", "a.b", 1);
+    let executions: Vec<_> = (1..=8).map(Uuid::from_u128).collect();
+    let start = |execution| {
+        let at = Timestamp::from_millis(0);
+        effect_queue::encode_start(&item, effect_of(&item), execution, "node", at)
+    };
+
+    let records = executions
+        .iter()
+        .map(|execution| fixture.queue.record_start(start(*execution)));
+    let records = in_time(futures::future::join_all(records)).await;
+    let mut recorded = Vec::new();
+    for (execution, record) in executions.iter().zip(records) {
+        if record.unwrap() == StartRecord::Recorded {
+            recorded.push(*execution);
+        }
+    }
+    assert_eq!(recorded.len(), 1, "{recorded:?}");
+
+    // A repeated record of the same execution is its own.
+    let again = fixture.queue.record_start(start(recorded[0])).await;
+    assert_eq!(again.unwrap(), StartRecord::Recorded);
+
+    let result = result_message(&item, 1);
+    let published = fixture.queue.publish_result(result.clone()).await;
+    assert!(matches!(published, Ok(ResultPublish::Published)));
+    let received = in_time(live.next()).await;
+    assert_eq!(received.len(), 1, "records of starts are no results");
+    assert_eq!(received[0].subject, result.subject);
+}
+
 async fn job_is_redelivered_until_acknowledged(fixture: &QueueFixture) {
     let effect = "jobs.on";
     let queue = &fixture.queue;
-    let mut first = queue
-        .subscribe_jobs(subscription(effect, Duration::from_millis(500)))
-        .await
-        .unwrap();
+    let mut first = queue.subscribe_jobs(subscription(effect, Duration::from_millis(500)));
     let item = item(effect, 100);
     let offered = queue.enqueue(command(&item, 1), true).await.unwrap();
     let name = &effect_of(&item).name;
@@ -123,10 +157,7 @@ async fn job_is_redelivered_until_acknowledged(fixture: &QueueFixture) {
     let job = one(&mut first).await;
     assert_eq!((job.deliveries, job.sequence), (1, offered.sequence));
     drop(first);
-    let mut second = queue
-        .subscribe_jobs(subscription(effect, Duration::from_millis(500)))
-        .await
-        .unwrap();
+    let mut second = queue.subscribe_jobs(subscription(effect, Duration::from_millis(500)));
     let job = one(&mut second).await;
     assert_eq!(job.deliveries, 2, "nothing was heard of the first");
     job.ack.nak_with_delay(Duration::from_millis(1)).await;
@@ -141,9 +172,7 @@ async fn in_progress_extends_ack_wait(fixture: &QueueFixture) {
     let effect = "jobs.long";
     let mut jobs = fixture
         .queue
-        .subscribe_jobs(subscription(effect, Duration::from_millis(400)))
-        .await
-        .unwrap();
+        .subscribe_jobs(subscription(effect, Duration::from_millis(400)));
     fixture
         .queue
         .enqueue(command(&item(effect, 101), 1), true)
@@ -188,6 +217,7 @@ async fn purged_command_is_not_pending(fixture: &QueueFixture) {
 async fn check_contract(fixture: &QueueFixture) {
     offers_lie_once(fixture).await;
     first_result_wins(fixture).await;
+    first_start_is_recorded(fixture).await;
     job_is_redelivered_until_acknowledged(fixture).await;
     in_progress_extends_ack_wait(fixture).await;
     purged_command_is_not_pending(fixture).await;
@@ -244,9 +274,7 @@ async fn job_is_redelivered_after_a_server_crash() {
     let mut fixture = QueueFixture::one().await;
     let mut jobs = fixture
         .queue
-        .subscribe_jobs(subscription("a.b", Duration::from_millis(500)))
-        .await
-        .unwrap();
+        .subscribe_jobs(subscription("a.b", Duration::from_millis(500)));
     fixture
         .queue
         .enqueue(command(&item("a.b", 1), 1), true)

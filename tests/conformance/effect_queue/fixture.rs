@@ -154,7 +154,7 @@ pub(crate) async fn connect(urls: &[String]) -> Connection {
     until(async || Connection::open(&options).await.ok()).await
 }
 
-async fn api(connection: &Connection, operation: &str, body: Value) -> Option<Value> {
+pub(crate) async fn api(connection: &Connection, operation: &str, body: Value) -> Option<Value> {
     let message = Message {
         subject: format!("$JS.API.{operation}"),
         id: None,

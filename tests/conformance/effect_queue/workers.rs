@@ -10,7 +10,7 @@ use orlog_actors::{
     WorkerPoolDependencies,
 };
 use orlog_bus::Message;
-use orlog_bus::effect_queue::EffectQueue;
+use orlog_bus::effect_queue::{EffectQueue, encode_start};
 use orlog_bus::nats::NatsEffectQueue;
 use orlog_effect::{
     Catalog, EffectExecutor, EffectObserver, ExecutionResult, FunctionCall, FunctionProvider,
@@ -29,6 +29,22 @@ const SOON: Duration = Duration::from_millis(300);
 
 /// Starts workers of these functions on their own connection.
 async fn workers(fixture: &QueueFixture, native: FunctionProvider) -> WorkerPool {
+    let config = WorkerPoolConfig {
+        node: "worker".to_owned(),
+        max_in_flight: 64,
+        ack_wait: SOON,
+        tenants: None,
+        intensity: RestartIntensity::default(),
+    };
+    workers_with(fixture, native, config).await
+}
+
+/// Starts workers of these functions with this configuration, on their own connection.
+pub(super) async fn workers_with(
+    fixture: &QueueFixture,
+    native: FunctionProvider,
+    config: WorkerPoolConfig,
+) -> WorkerPool {
     let queue: Arc<dyn EffectQueue> =
         Arc::new(NatsEffectQueue::new(connect(&fixture.urls()).await));
     let observer = Arc::new(NoopObserver) as Arc<dyn EffectObserver>;
@@ -40,13 +56,6 @@ async fn workers(fixture: &QueueFixture, native: FunctionProvider) -> WorkerPool
         clock: clock(),
         metrics: Arc::new(Metrics::default()),
         tracer: None,
-    };
-    let config = WorkerPoolConfig {
-        node: "worker".to_owned(),
-        max_in_flight: 64,
-        ack_wait: SOON,
-        tenants: None,
-        intensity: RestartIntensity::default(),
     };
     WorkerPool::start(dependencies, config).await.unwrap()
 }
@@ -73,7 +82,7 @@ fn payload(done: &ExecutionResult) -> serde_json::Value {
 
 /// Function that counts its calls by key.
 #[derive(Clone, Default)]
-struct CallCounter(Arc<Mutex<BTreeMap<Uuid, usize>>>);
+pub(super) struct CallCounter(Arc<Mutex<BTreeMap<Uuid, usize>>>);
 
 impl CallCounter {
     fn note(&self, key: Uuid) -> usize {
@@ -83,12 +92,12 @@ impl CallCounter {
         *count
     }
 
-    fn all(&self) -> BTreeMap<Uuid, usize> {
+    pub(super) fn all(&self) -> BTreeMap<Uuid, usize> {
         self.0.lock().unwrap().clone()
     }
 }
 
-fn doing(name: &str, calls: &CallCounter, by: &'static str) -> FunctionProvider {
+pub(super) fn doing(name: &str, calls: &CallCounter, by: &'static str) -> FunctionProvider {
     let calls = calls.clone();
     FunctionProvider::new().effect(name, move |call: FunctionCall| {
         let count = calls.note(call.idempotency_key);
@@ -452,6 +461,14 @@ async fn repeated_command_is_probed_before_it_is_executed() {
         .enqueue(command(&first, 1), true)
         .await
         .unwrap();
+    let start = encode_start(
+        &repeated,
+        effect_of(&repeated),
+        Uuid::nil(),
+        "a worker that ended",
+        clock().now(),
+    );
+    fixture.queue.record_start(start).await.unwrap();
     fixture
         .queue
         .enqueue(command(&repeated, 2), true)

@@ -1,5 +1,6 @@
 //! Effects outside the process: nodes of different roles, external workers, the gateway over NATS.
 
+mod consumers;
 mod dead_letters;
 mod gateway;
 mod processes;

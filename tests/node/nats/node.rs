@@ -143,7 +143,7 @@ async fn event_runs_a_saga_and_restart_resumes_from_the_checkpoint() {
     let app = shop.start().await.unwrap();
     submit(&app, "acme", &["o-1".to_owned()]).await;
     completes(&app, &key("acme", "o-1")).await;
-    let info = app.info();
+    let info = app.info(&[]);
     assert_eq!(
         (info.bus.kind, info.bus.connected, info.bus.streams.len()),
         ("nats", true, 4)

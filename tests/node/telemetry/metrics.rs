@@ -7,8 +7,12 @@ use orlog::telemetry::metric_specs::{self, MetricKind, MetricSpec};
 use crate::telemetry::node::Node;
 
 /// Metrics without series on a healthy single node.
-const ELSEWHERE: [&str; 8] = [
+const ELSEWHERE: [&str; 12] = [
     "orlog_bus_messages_rejected_total",
+    "orlog_effect_queue_depth",
+    "orlog_effect_queue_in_flight",
+    "orlog_effect_queue_oldest_age_seconds",
+    "orlog_effect_subscriptions_failing",
     "orlog_log_epoch",
     "orlog_log_unavailable",
     "orlog_log_append_seconds",

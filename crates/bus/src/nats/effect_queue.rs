@@ -5,16 +5,17 @@
 //! subject is empty. Lost acknowledgements, and rejections of a clustered stream that processes another
 //! message, are resolved by a read.
 //!
-//! With signing keys, a message without a valid signature counts as absent: a job is terminated, a result is skipped, and a
-//! publish replaces it.
+//! With signing keys, a message without a valid signature counts as absent: a job is returned or terminated, a result is
+//! skipped, and a publish replaces it.
 
+mod consumers;
 mod jobs;
+mod layout;
 mod results;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use async_nats::jetstream::context::ConsumerInfoErrorKind;
 use async_nats::jetstream::context::{PublishError, PublishErrorKind};
 use async_nats::jetstream::message::PublishMessage;
 use async_nats::jetstream::message::StreamMessage;
@@ -29,13 +30,16 @@ use super::message::to_nats;
 use super::raw_message::RawMessages;
 use super::{Connection, WORKFLOW_COMMANDS, WORKFLOW_DEADLETTERS, WORKFLOW_EVENTS, message};
 use crate::effect_queue::{
-    EffectQueue, EnqueuedCommand, JobStream, JobSubscription, ReadConsistency, ResultPublish,
-    ResultStream,
+    EffectQueue, EnqueuedCommand, JobBacklog, JobStream, JobSubscription, ReadConsistency,
+    ResultPublish, ResultStream, StartRecord,
 };
+use crate::nats::filters::covers;
 use crate::signature::Signer;
+use crate::subject;
 use crate::{Error, Message};
 
-pub use jobs::consumer_name;
+pub use consumers::consumer_name;
+pub use layout::{ConsumerLayout, arrange_consumers};
 
 /// Maximum number of publish attempts before the caller receives an error.
 const MAX_ATTEMPTS: u32 = 8;
@@ -236,9 +240,9 @@ impl EffectQueue for NatsEffectQueue {
         })
     }
 
-    /// A command at or below the ack floor of the consumer is acknowledged. A command above it may be
-    /// acknowledged too while an older one is pending. The function then returns that it is pending, and
-    /// the floor moves later.
+    /// A command at or below the ack floor of its consumer is acknowledged. A command above it may be acknowledged too, or
+    /// was passed while the filter of the consumer excluded it, while another one is pending. The function then returns that
+    /// it is pending, and the floor moves later. A command without a consumer waits for a worker.
     async fn is_pending(
         &self,
         effect: &EffectName,
@@ -247,16 +251,24 @@ impl EffectQueue for NatsEffectQueue {
         if !self.is_stored(enqueued).await? {
             return Ok(false);
         }
-        match self
-            .stream(WORKFLOW_COMMANDS)
-            .await?
-            .consumer_info(consumer_name(effect))
-            .await
-        {
-            Ok(info) => Ok(info.ack_floor.stream_sequence < enqueued.sequence),
-            Err(error) if error.kind() == ConsumerInfoErrorKind::NotFound => Ok(true),
-            Err(error) => Err(unavailable(error)),
+        let stream = self.stream(WORKFLOW_COMMANDS).await?;
+        let tenant = subject::tenant_of(&enqueued.subject)?;
+        for name in [
+            consumer_name(effect, None),
+            consumer_name(effect, Some(&tenant)),
+        ] {
+            let Some(info) = consumers::info(&stream, &name).await? else {
+                continue;
+            };
+            let filters = consumers::filters_of(&info.config);
+            if filters
+                .iter()
+                .any(|filter| covers(filter, &enqueued.subject))
+            {
+                return Ok(consumers::is_pending(&info, enqueued.sequence));
+            }
         }
+        Ok(true)
     }
 
     async fn result(
@@ -292,6 +304,16 @@ impl EffectQueue for NatsEffectQueue {
         })
     }
 
+    async fn record_start(&self, start: Message) -> Result<StartRecord, Error> {
+        let start = self.connection.signer.sign(start);
+        Ok(match self.lay(WORKFLOW_EVENTS, &start, true).await? {
+            PublishState::Fresh(_) => StartRecord::Recorded,
+            // The acknowledgement of this message was lost.
+            PublishState::Found(there) if there.payload == start.payload => StartRecord::Recorded,
+            PublishState::Found(_) => StartRecord::AlreadyRecorded,
+        })
+    }
+
     async fn subscribe_results(&self) -> Result<Box<dyn ResultStream>, Error> {
         let stream = self.stream(WORKFLOW_EVENTS).await?;
         let raw = RawMessages::new(&self.connection.jetstream, WORKFLOW_EVENTS);
@@ -300,14 +322,16 @@ impl EffectQueue for NatsEffectQueue {
         ))
     }
 
-    async fn subscribe_jobs(
-        &self,
-        subscription: JobSubscription,
-    ) -> Result<Box<dyn JobStream>, Error> {
-        let stream = self.stream(WORKFLOW_COMMANDS).await?;
-        Ok(Box::new(
-            jobs::NatsJobStream::open(stream, self.signer(), subscription).await?,
+    fn subscribe_jobs(&self, subscription: JobSubscription) -> Box<dyn JobStream> {
+        Box::new(jobs::NatsJobStream::new(
+            self.connection.clone(),
+            subscription,
         ))
+    }
+
+    async fn backlog(&self, consumer: &str) -> Result<JobBacklog, Error> {
+        let stream = self.stream(WORKFLOW_COMMANDS).await?;
+        consumers::backlog(&stream, consumer).await
     }
 
     async fn dead_letter(&self, message: Message) -> Result<(), Error> {

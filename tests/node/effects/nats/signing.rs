@@ -105,7 +105,7 @@ async fn rejected(node: &Node, kind: &str) -> u64 {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn forged_commands_are_terminated_and_signed_ones_are_executed() {
+async fn forged_commands_are_not_executed_and_signed_ones_are() {
     let server = NatsServer::start();
     let shop = HttpUpstream::open().await;
     let dirs = Dirs::new(&[("pay", &pay(&shop))]);
@@ -131,7 +131,7 @@ async fn forged_commands_are_terminated_and_signed_ones_are_executed() {
         )
         .await;
     }
-    until(async || (rejected(&effects, "effect").await == 2).then_some(())).await;
+    until(async || (rejected(&effects, "effect").await >= 2).then_some(())).await;
     // The keys change places; then the first one is removed.
     for (number, keys) in [[NEW, OLD], [NEW, NEW]].into_iter().enumerate() {
         set_keys(&dirs, keys);
@@ -143,14 +143,9 @@ async fn forged_commands_are_terminated_and_signed_ones_are_executed() {
         assert_eq!(sagas.end("", &order).await["status"], "completed");
     }
     assert_eq!(shop.received().len(), 3, "no forged command was executed");
-    assert_eq!(
-        rejected(&effects, "effect").await,
-        2,
-        "forged commands are not delivered again"
-    );
-    // A job that is neither acknowledged nor terminated stays pending.
+    // The unsigned command is terminated. The other one is returned, because another worker can have its key.
     until(async || {
-        let name = consumer_name(&EffectName::new("pay.charge").unwrap());
+        let name = consumer_name(&EffectName::new("pay.charge").unwrap(), None);
         let consumer = api(
             &server,
             &format!("CONSUMER.INFO.WORKFLOW_COMMANDS.{name}"),
@@ -158,7 +153,7 @@ async fn forged_commands_are_terminated_and_signed_ones_are_executed() {
         )
         .await;
         assert!(consumer["error"].is_null(), "{consumer}");
-        (consumer["num_ack_pending"] == 0 && consumer["num_pending"] == 0).then_some(())
+        (consumer["num_ack_pending"] == 1 && consumer["num_pending"] == 0).then_some(())
     })
     .await;
     effects.app.stop().await.unwrap();

@@ -1,24 +1,26 @@
-//! Jobs of an effect: a durable pull consumer that all workers share, with one acknowledgement per job. A job that is not
-//! authentic is terminated; its sender dispatches it again if it is the owner of the work item.
+//! Jobs of an effect: a durable pull consumer that all workers share, with one acknowledgement per job. Jobs are returned to
+//! other workers without an attempt: those that arrive after a worker has ended its subscription, and those whose signature no
+//! key of this worker verifies, because another worker can have the key. A job without a signature, or that was returned often,
+//! is terminated; its sender dispatches it again if it is the owner of the work item.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use async_nats::jetstream::consumer::pull::{self, Batch};
-use async_nats::jetstream::consumer::{AckPolicy, Consumer};
+use async_nats::jetstream::consumer::pull::Batch;
 use async_nats::jetstream::message::{AckKind, Acker};
-use async_nats::jetstream::stream::Stream as StreamHandle;
 use async_trait::async_trait;
 use futures::{FutureExt, StreamExt};
-use orlog_model::EffectName;
+use tokio::sync::watch;
 use tokio::time::Instant;
 
+use super::consumers::{self, OpenConsumer, Opened};
 use crate::Error;
-use crate::effect_queue::{Job, JobAck, JobStream, JobSubscription};
-use crate::nats::connection::{chain, unavailable};
+use crate::effect_queue::{Job, JobAck, JobStream, JobSubscription, SubscriptionState};
+use crate::nats::WORKFLOW_COMMANDS;
+use crate::nats::connection::{Connection, chain, unavailable};
 use crate::nats::message::from_nats;
-use crate::signature::Signer;
-use crate::subject::{self, SubjectKind, encode_token};
+use crate::retry_log::RetryLog;
+use crate::signature::SignatureError;
 
 /// Expiry of a fetch request for jobs, with or without jobs. No heartbeats: the client's `Batch` does
 /// not wake its waiting task after a heartbeat.
@@ -27,81 +29,167 @@ const EXPIRES: Duration = Duration::from_secs(3);
 const EXPIRY_GRACE: Duration = Duration::from_secs(1);
 /// Delay after a failed request.
 const PAUSE: Duration = Duration::from_millis(200);
-/// Maximum number of unacknowledged jobs of all workers together.
-const MAX_ACK_PENDING: i64 = 65_536;
-
-/// Returns the name of the durable consumer that all workers of an effect share.
-#[must_use]
-pub fn consumer_name(effect: &EffectName) -> String {
-    format!("effect-{}", encode_token(effect.as_str()))
-}
+/// Delay before a conflict is checked again.
+const CONFLICT_PAUSE: Duration = Duration::from_secs(2);
+/// Interval in which the consumers are compared with the subscription.
+const CHECK_INTERVAL: Duration = Duration::from_secs(30);
+/// Number of deliveries after which a job without a valid signature is terminated.
+const MAX_UNVERIFIED: u64 = 10;
+/// Redelivery delay of a job without a valid signature; it doubles with each delivery.
+const UNVERIFIED_DELAY: Duration = Duration::from_secs(1);
+/// Maximum of this delay.
+const MAX_UNVERIFIED_DELAY: Duration = Duration::from_mins(1);
 
 pub(super) struct NatsJobStream {
-    stream: StreamHandle<()>,
+    connection: Connection,
     subscription: JobSubscription,
-    consumer: Option<Consumer<pull::Config>>,
-    batch: Option<(Batch, Instant)>,
-    signer: Arc<Signer>,
+    consumer: Option<OpenConsumer>,
+    checked_at: Instant,
+    batch: Option<OpenBatch>,
+    state: watch::Sender<SubscriptionState>,
+    retries: RetryLog,
+}
+
+/// Fetch request whose jobs may still arrive.
+struct OpenBatch {
+    messages: Batch,
+    /// Time after which the request is lost.
+    until: Instant,
+    ack_wait: Duration,
 }
 
 impl NatsJobStream {
-    pub(super) async fn open(
-        stream: StreamHandle<()>,
-        signer: Arc<Signer>,
-        subscription: JobSubscription,
-    ) -> Result<Self, Error> {
-        let mut jobs = Self {
-            stream,
+    /// Creates the stream. Its consumer is opened with the first request for jobs.
+    pub(super) fn new(connection: Connection, subscription: JobSubscription) -> Self {
+        Self {
+            connection,
             subscription,
             consumer: None,
+            checked_at: Instant::now(),
             batch: None,
-            signer,
-        };
-        jobs.consumer = Some(jobs.make().await?);
-        Ok(jobs)
+            state: watch::Sender::new(SubscriptionState::Opening(None)),
+            retries: RetryLog::default(),
+        }
     }
 
-    async fn make(&self) -> Result<Consumer<pull::Config>, Error> {
-        let JobSubscription {
-            effect,
-            tenants,
-            ack_wait,
-        } = &self.subscription;
-        let of = |tenant| subject::filters(tenant, SubjectKind::Effect, Some(effect.as_str()));
-        let filters = match tenants {
-            Some(tenants) => tenants.iter().flat_map(|tenant| of(Some(tenant))).collect(),
-            None => of(None),
+    /// Opens the consumer; an error is the delay before the next attempt.
+    async fn open(&mut self) -> Result<(), Duration> {
+        let effect = self.subscription.effect.clone();
+        let opened = match self.find_consumer().await {
+            Ok(opened) => opened,
+            Err(error) => {
+                self.failed(&error.to_string());
+                return Err(PAUSE);
+            }
         };
-        let config = pull::Config {
-            durable_name: Some(consumer_name(effect)),
-            description: Some(format!("jobs of {effect}")),
-            filter_subjects: filters,
-            ack_policy: AckPolicy::Explicit,
-            ack_wait: *ack_wait,
-            max_deliver: -1,
-            max_ack_pending: MAX_ACK_PENDING,
-            ..Default::default()
+        self.checked_at = Instant::now();
+        let state = match &opened {
+            Opened::Conflict(reason) => SubscriptionState::Conflict(reason.clone()),
+            Opened::Consumer(open) => SubscriptionState::Open {
+                consumer: open.name.clone(),
+                difference: open.difference.clone(),
+            },
         };
-        self.stream
-            .create_consumer(config)
+        let is_new = *self.state.borrow() != state;
+        if is_new {
+            match &state {
+                SubscriptionState::Conflict(reason) => {
+                    tracing::error!(%effect, reason, "no jobs are fetched: conflict of consumers");
+                }
+                SubscriptionState::Open {
+                    difference: Some(difference),
+                    consumer,
+                } => {
+                    tracing::warn!(%effect, consumer, difference, "consumer of jobs has other settings");
+                }
+                SubscriptionState::Open { .. } | SubscriptionState::Opening(_) => {}
+            }
+            self.state.send_replace(state);
+        }
+        match opened {
+            Opened::Consumer(open) => {
+                self.consumer = Some(*open);
+                Ok(())
+            }
+            Opened::Conflict(_) => Err(CONFLICT_PAUSE),
+        }
+    }
+
+    async fn find_consumer(&self) -> Result<Opened, Error> {
+        let stream = self
+            .connection
+            .jetstream
+            .get_stream_no_info(WORKFLOW_COMMANDS)
             .await
-            .map_err(unavailable)
+            .map_err(unavailable)?;
+        consumers::open(&stream, &self.subscription).await
+    }
+
+    /// Records a failed request. An outage after the start is a state of the bus, not of the subscription.
+    fn failed(&mut self, error: &str) {
+        let effect = &self.subscription.effect;
+        self.retries.failed(|count| {
+            tracing::warn!(error, %effect, failures = count, "job fetch failed; retrying");
+        });
+        self.consumer = None;
+        self.state.send_if_modified(|state| {
+            let is_opening = matches!(state, SubscriptionState::Opening(_));
+            if is_opening {
+                *state = SubscriptionState::Opening(Some(error.to_owned()));
+            }
+            is_opening
+        });
+    }
+
+    /// Requests jobs; an error is the delay before the next attempt.
+    async fn request_batch(&mut self, max: usize) -> Result<(), Duration> {
+        if self.checked_at.elapsed() > CHECK_INTERVAL {
+            self.consumer = None;
+        }
+        if self.consumer.is_none() {
+            self.open().await?;
+        }
+        let open = self.consumer.as_ref().expect("it was opened before");
+        let until = Instant::now() + EXPIRES + EXPIRY_GRACE;
+        let ack_wait = open.ack_wait;
+        let request = open.consumer.batch().max_messages(max).expires(EXPIRES);
+        match request.messages().await {
+            Ok(messages) => {
+                self.retries.succeeded();
+                self.batch = Some(OpenBatch {
+                    messages,
+                    until,
+                    ack_wait,
+                });
+                Ok(())
+            }
+            Err(error) => {
+                self.failed(&chain(&error));
+                Err(PAUSE)
+            }
+        }
     }
 
     /// Returns the next authentic job of the current fetch; `None` if the fetch has ended.
     async fn one(&mut self) -> Option<Job> {
         loop {
             let job = self.any().await?;
-            if self.signer.verify(&job.message).is_ok() {
-                return Some(job);
+            match self.connection.signer.verify(&job.message) {
+                Ok(()) => return Some(job),
+                Err(SignatureError::Invalid) if job.deliveries < MAX_UNVERIFIED => {
+                    job.ack
+                        .nak_with_delay(unverified_delay(job.deliveries))
+                        .await;
+                }
+                Err(SignatureError::Invalid | SignatureError::Missing) => job.ack.term().await,
             }
-            job.ack.term().await;
         }
     }
 
     async fn any(&mut self) -> Option<Job> {
-        let (batch, until) = self.batch.as_mut()?;
-        let message = match tokio::time::timeout_at(*until, batch.next()).await.ok()?? {
+        let batch = self.batch.as_mut()?;
+        let next = batch.messages.next();
+        let message = match tokio::time::timeout_at(batch.until, next).await.ok()?? {
             Ok(message) => message,
             Err(error) => {
                 tracing::debug!(%error, effect = %self.subscription.effect, "job fetch ended early");
@@ -113,58 +201,71 @@ impl NatsJobStream {
             .info()
             .map(|info| (info.stream_sequence, info.delivered))
             .ok()?;
+        let ack_wait = batch.ack_wait;
         let (message, acker) = message.split();
         Some(Job {
             message: from_nats(message),
             sequence,
             deliveries: u64::try_from(deliveries).unwrap_or(1),
+            ack_wait,
             ack: Arc::new(NatsJobAck(acker)),
         })
     }
 
-    async fn request_batch(&mut self, max: usize) -> Result<(), String> {
-        if self.consumer.is_none() {
-            self.consumer = Some(self.make().await.map_err(|error| error.to_string())?);
+    /// Returns the jobs of the current fetch that have arrived, at most this number; waits for the first. Empty: it has ended.
+    async fn arrived(&mut self, max: usize) -> Vec<Job> {
+        let mut jobs = Vec::new();
+        match self.one().await {
+            Some(job) => jobs.push(job),
+            None => self.batch = None,
         }
-        let consumer = self.consumer.as_ref().ok_or("no consumer exists")?;
-        let until = Instant::now() + EXPIRES + EXPIRY_GRACE;
-        let batch = consumer
-            .batch()
-            .max_messages(max)
-            .expires(EXPIRES)
-            .messages()
-            .await;
-        self.batch = Some((batch.map_err(|error| chain(&error))?, until));
-        Ok(())
+        while jobs.len() < max
+            && let Some(Some(job)) = self.one().now_or_never()
+        {
+            jobs.push(job);
+        }
+        jobs
     }
+}
+
+/// Returns the redelivery delay of a job without a valid signature after this number of deliveries.
+fn unverified_delay(deliveries: u64) -> Duration {
+    let doublings = u32::try_from(deliveries.saturating_sub(1)).unwrap_or(u32::MAX);
+    let factor = 1_u32.checked_shl(doublings).unwrap_or(u32::MAX);
+    UNVERIFIED_DELAY
+        .saturating_mul(factor)
+        .min(MAX_UNVERIFIED_DELAY)
 }
 
 #[async_trait]
 impl JobStream for NatsJobStream {
+    fn state(&self) -> watch::Receiver<SubscriptionState> {
+        self.state.subscribe()
+    }
+
     async fn next(&mut self, max: usize) -> Vec<Job> {
-        let mut jobs = Vec::new();
         loop {
             if self.batch.is_none()
-                && let Err(error) = self.request_batch(max).await
+                && let Err(delay) = self.request_batch(max).await
             {
-                tracing::warn!(error, effect = %self.subscription.effect, "job fetch failed; retrying");
-                self.consumer = None;
-                tokio::time::sleep(PAUSE).await;
+                tokio::time::sleep(delay).await;
                 continue;
             }
-            match self.one().await {
-                Some(job) => jobs.push(job),
-                None => self.batch = None,
-            }
-            while jobs.len() < max
-                && let Some(Some(job)) = self.one().now_or_never()
-            {
-                jobs.push(job);
-            }
+            let jobs = self.arrived(max).await;
             if !jobs.is_empty() {
                 return jobs;
             }
         }
+    }
+
+    async fn remaining(&mut self) -> Vec<Job> {
+        while self.batch.is_some() {
+            let jobs = self.arrived(usize::MAX).await;
+            if !jobs.is_empty() {
+                return jobs;
+            }
+        }
+        Vec::new()
     }
 }
 

@@ -15,7 +15,7 @@ use crate::nats::raw_message::RawMessages;
 use crate::nats::stream_reader::{ReaderConfig, ReaderEvent, StreamReader};
 use crate::nats::{WORKFLOW_EVENTS, identity};
 use crate::signature::Signer;
-use crate::subject::{self, SubjectKind};
+use crate::subject;
 use crate::{Error, Message};
 
 /// Delay between two attempts to restart the reader.
@@ -54,7 +54,7 @@ async fn start(stream: &StreamHandle<()>, raw: &RawMessages) -> Result<StreamRea
         raw: raw.clone(),
         failures: Arc::default(),
         name: format!("results-{}", Uuid::new_v4().simple()),
-        filters: subject::filters(None, SubjectKind::EffectResult, None),
+        filters: subject::result_filters(None),
         after: AckPosition {
             sequence: info.state.last_sequence,
             at: None,
