@@ -49,13 +49,14 @@ async fn carry(client: TcpStream, port: u16, texts: Arc<Mutex<Vec<String>>>) {
             let Ok(count @ 1..) = from_server.read(&mut buffer).await else {
                 return;
             };
+            let carried = recent.len();
             recent.extend_from_slice(&buffer[..count]);
-            let is_cut = texts.lock().unwrap().iter().any(|text| {
-                recent
-                    .windows(text.len())
-                    .any(|window| window == text.as_bytes())
-            });
-            if is_cut || to_client.write_all(&buffer[..count]).await.is_err() {
+            let cut = first_position(&recent, &texts.lock().unwrap());
+
+            // The client receives everything before the text, as it parses everything before the message.
+            let end = cut.unwrap_or(recent.len()).max(carried);
+            let is_sent = to_client.write_all(&recent[carried..end]).await.is_ok();
+            if cut.is_some() || !is_sent {
                 return;
             }
             let surplus = recent.len().saturating_sub(128);
@@ -66,4 +67,13 @@ async fn carry(client: TcpStream, port: u16, texts: Arc<Mutex<Vec<String>>>) {
         _ = upstream => {}
         () = downstream => {}
     }
+}
+
+/// Returns the position of the first text.
+fn first_position(bytes: &[u8], texts: &[String]) -> Option<usize> {
+    let position = |text: &String| {
+        let mut windows = bytes.windows(text.len());
+        windows.position(|window| window == text.as_bytes())
+    };
+    texts.iter().filter_map(position).min()
 }
