@@ -6,6 +6,9 @@
 //! that fail authentication or authorization are counted, in files named `denials-<number>.jsonl`, and never remove
 //! a record. See ADR 0040.
 //!
+//! The requests of workers of one kind in one minute are one record (`summaries.rs`), unless the trail is required. At its
+//! maximum size, the trail rejects records: they are logged only, like those that cannot be written.
+//!
 //! A dedicated thread writes the records, so a slow disk does not delay requests. Records are durable within one
 //! second, or before the request starts ([`AuditTrail::begin`]).
 
@@ -17,6 +20,7 @@ mod files;
 pub(crate) mod publisher;
 mod reader;
 mod record;
+mod summaries;
 mod tail;
 mod verify;
 mod writer;
@@ -37,9 +41,10 @@ use crate::clock::SystemClock;
 pub use denials::Denial;
 use denials::Denials;
 pub use files::FileSet;
-use files::{AuditFiles, FileLimits};
+use files::{AuditFiles, FileLimits, TotalLimit};
 pub use reader::{AuditFilter, AuditPage, Error};
 pub use record::{AuditOutcome, AuditRecord, TARGET, shortened};
+use summaries::Summaries;
 pub use tail::{TailBatch, TailPosition, line_id};
 pub use verify::{ExpectedRecord, Verification, VerifyError, verify};
 use writer::{AuditWriter, WriterRequest};
@@ -56,8 +61,12 @@ pub struct AuditOptions {
     pub dir: Option<PathBuf>,
     /// Size at which a file is rotated, in bytes.
     pub max_file_bytes: u64,
+    /// Size of all files at which further records are not written, in bytes.
+    pub max_total_bytes: u64,
     /// Minimum age of deleted records.
     pub retention: Duration,
+    /// Whether the requests of workers have one record for each kind and minute.
+    pub summarizes: bool,
     /// Whether records are also logged.
     pub log: bool,
     /// Name of this node.
@@ -70,6 +79,8 @@ pub struct AuditTrail {
     log: bool,
     jobs: Option<SyncSender<WriterRequest>>,
     denials: Arc<Denials>,
+    /// `None`: each request has a record of its own.
+    summaries: Option<Arc<Summaries>>,
     failures: Counter,
     publish_failures: Counter,
     thread: Mutex<Option<JoinHandle<()>>>,
@@ -92,6 +103,7 @@ impl AuditTrail {
             log: options.log,
             jobs: None,
             denials,
+            summaries: None,
             failures: Counter::default(),
             publish_failures: Counter::default(),
             thread: Mutex::default(),
@@ -104,17 +116,21 @@ impl AuditTrail {
         let limits = FileLimits {
             max_bytes,
             retention,
-            max_total_bytes: None,
+            total: TotalLimit::Reject(options.max_total_bytes),
         };
         let calls = AuditFiles::open(dir, FileSet::Calls, limits).with_context(cannot)?;
-        let max_total_bytes = Some(max_bytes.saturating_mul(MAX_DENIAL_FILES));
         let limits = FileLimits {
-            max_total_bytes,
+            total: TotalLimit::DeleteOldest(max_bytes.saturating_mul(MAX_DENIAL_FILES)),
             ..limits
         };
         let denial_files = AuditFiles::open(dir, FileSet::Denials, limits).with_context(cannot)?;
+        let summaries = options
+            .summarizes
+            .then(|| Arc::new(Summaries::new(options.node.clone())));
+        trail.summaries.clone_from(&summaries);
         let (denials, failures) = (Arc::clone(&trail.denials), trail.failures.clone());
-        let writer = AuditWriter::new((calls, denial_files), denials, options.log, failures);
+        let files = (calls, denial_files);
+        let writer = AuditWriter::new(files, denials, summaries, options.log, failures);
         let (jobs, queue) = sync_channel(MAX_QUEUED);
         let thread = std::thread::Builder::new().name("orlog-audit".to_owned());
         *trail
@@ -129,8 +145,15 @@ impl AuditTrail {
         Ok(trail)
     }
 
-    /// Queues a record. Never blocks.
+    /// Queues a record, or adds it to the summary of its kind. Never blocks.
     pub fn record(&self, record: &AuditRecord) {
+        let is_summarized = self
+            .summaries
+            .as_ref()
+            .is_some_and(|summaries| summaries.add(record));
+        if is_summarized {
+            return;
+        }
         let record = self.encode(record);
         let Some(jobs) = &self.jobs else { return };
         if let Err(

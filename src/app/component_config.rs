@@ -172,7 +172,10 @@ pub(crate) fn audit(config: &Config) -> crate::audit::AuditOptions {
     crate::audit::AuditOptions {
         dir: audit.dir.clone().or_else(usual),
         max_file_bytes: audit.max_file_size,
+        max_total_bytes: audit.max_size,
         retention: audit.retention,
+        // A required record is written before its change, so that each change has one.
+        summarizes: !audit.required,
         log: audit.also_log,
         node: config.node_name(),
     }

@@ -1,4 +1,4 @@
-//! Append-only files of records: rotation, retention and the hash chain.
+//! Append-only files of records: rotation, retention, size and the hash chain.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Write as _};
@@ -32,8 +32,17 @@ pub(super) struct FileLimits {
     pub(super) max_bytes: u64,
     /// Age of the newest record of a file at which the file is deleted.
     pub(super) retention: Duration,
-    /// Maximum size of all files; the oldest ones are deleted above it. `None`: unlimited.
-    pub(super) max_total_bytes: Option<u64>,
+    /// Limit of the size of all files.
+    pub(super) total: TotalLimit,
+}
+
+/// What happens at the maximum size of all files, in bytes.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum TotalLimit {
+    /// The oldest files are deleted.
+    DeleteOldest(u64),
+    /// Further records are rejected: a caller cannot remove records by sending requests.
+    Reject(u64),
 }
 
 /// Files of a trail. Records are appended to the last one.
@@ -43,6 +52,8 @@ pub(super) struct AuditFiles {
     limits: FileLimits,
     /// Last file; `None` after a failed write, until the next record.
     last: Option<AuditFile>,
+    /// Size of all files; `None`: it is read for the next record.
+    total_bytes: Option<u64>,
 }
 
 /// Open file of a trail.
@@ -106,6 +117,7 @@ impl AuditFiles {
             set,
             limits,
             last: None,
+            total_bytes: None,
         };
         match files.last() {
             Err(error)
@@ -170,6 +182,7 @@ impl AuditFiles {
             // The file is opened again for the next record: then its content is known.
             self.sync().ok();
             self.last = None;
+            self.total_bytes = None;
         }
         written
     }
@@ -183,7 +196,29 @@ impl AuditFiles {
             self.rotate()?;
             self.expire(now);
         }
+        self.admit(line.len() as u64)?;
         self.last()?.append(&line, now);
+        Ok(())
+    }
+
+    /// Checks that the files have space for a line within their maximum size.
+    fn admit(&mut self, bytes: u64) -> io::Result<()> {
+        let TotalLimit::Reject(limit) = self.limits.total else {
+            return Ok(());
+        };
+        let before = match self.total_bytes {
+            Some(total) => total,
+            None => self.set.bytes(&self.dir)?,
+        };
+        let total = before + bytes + 1;
+        if total > limit {
+            let reason = format!(
+                "the audit trail has {before} bytes, and audit.max_size is {limit}: archive and delete the oldest files, lower \
+                 audit.retention, or raise it"
+            );
+            return Err(io::Error::new(ErrorKind::QuotaExceeded, reason));
+        }
+        self.total_bytes = Some(total);
         Ok(())
     }
 
@@ -203,6 +238,7 @@ impl AuditFiles {
     /// Deletes the files whose newest record is older than the retention, and the oldest files above the maximum
     /// size. The last file remains.
     pub(super) fn expire(&mut self, now: Timestamp) {
+        self.total_bytes = None;
         if let Err(error) = self.delete_expired(now) {
             tracing::error!(target: TARGET, %error, "cannot delete old files of the audit trail");
         }
@@ -218,10 +254,8 @@ impl AuditFiles {
         for number in older {
             let path = self.set.path(&self.dir, *number);
             let file = fs::metadata(&path)?;
-            let is_excess = self
-                .limits
-                .max_total_bytes
-                .is_some_and(|limit| total > limit);
+            let is_excess =
+                matches!(self.limits.total, TotalLimit::DeleteOldest(limit) if total > limit);
             if !is_excess && file.modified()? >= oldest {
                 break;
             }

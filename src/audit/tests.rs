@@ -38,7 +38,9 @@ fn options(dir: &Path, max_file_bytes: u64) -> AuditOptions {
     AuditOptions {
         dir,
         max_file_bytes,
+        max_total_bytes: u64::MAX,
         retention: 400 * DAY,
+        summarizes: true,
         log: false,
         node: "n".to_owned(),
     }
@@ -48,7 +50,7 @@ fn limits(max_bytes: u64) -> FileLimits {
     FileLimits {
         max_bytes,
         retention: 30 * DAY,
-        max_total_bytes: None,
+        total: TotalLimit::Reject(u64::MAX),
     }
 }
 
@@ -150,6 +152,43 @@ fn audit_reader_filters_by_actor_within_the_limit() {
             )
             .is_err()
     );
+}
+
+#[test]
+fn trail_at_its_maximum_size_rejects_records_and_keeps_the_older_ones() {
+    let dir = tempfile::tempdir().unwrap();
+    let limited = AuditOptions {
+        max_total_bytes: 10_000,
+        ..options(dir.path(), 2000)
+    };
+    let audit = AuditTrail::open(&limited).unwrap();
+    for number in 0..100 {
+        audit.record(&record(number));
+        newest(&audit);
+    }
+    let page = newest(&audit);
+    let kept = targets(&page);
+    assert_eq!(kept.last(), Some(&0), "the first record remains");
+    assert!(kept.len() < 100 && audit.bytes() <= 10_000, "{kept:?}");
+    assert_eq!(audit.failures().get(), 100 - kept.len() as u64);
+    drop(audit);
+    assert_eq!(verified(dir.path()), Ok((1, kept.len() as u64)));
+}
+
+#[test]
+fn requests_of_workers_are_summarized_when_the_trail_is_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let audit = AuditTrail::open(&options(dir.path(), 1 << 20)).unwrap();
+    for number in 0..100 {
+        let mut heartbeat = record(number);
+        "POST /v1/work/jobs/{job}/heartbeat".clone_into(&mut heartbeat.route);
+        heartbeat.user = Some("worker".to_owned());
+        audit.record(&heartbeat);
+    }
+    let page = newest(&audit);
+    assert_eq!(page.records.len(), 1, "{page:?}");
+    assert_eq!(page.records[0]["count"], 100);
+    assert_eq!(page.records[0]["user"], "worker");
 }
 
 #[test]

@@ -15,11 +15,12 @@ use tokio::sync::oneshot;
 use super::denials::Denials;
 use super::files::AuditFiles;
 use super::record::TARGET;
+use super::summaries::Summaries;
 use crate::clock::SystemClock;
 
 /// Fsync interval.
 const SYNC_INTERVAL: Duration = Duration::from_secs(1);
-/// Period of a summary of denied requests.
+/// Period of the summaries of requests of workers and of denied requests.
 const DENIAL_PERIOD: Duration = Duration::from_mins(1);
 /// Interval between deletions of old files.
 const EXPIRY_INTERVAL: Duration = Duration::from_hours(1);
@@ -47,6 +48,7 @@ pub(super) struct AuditWriter {
     calls: AuditFiles,
     denial_files: AuditFiles,
     denials: Arc<Denials>,
+    summaries: Option<Arc<Summaries>>,
     /// Whether records are also logged.
     log: bool,
     failures: Counter,
@@ -61,6 +63,7 @@ impl AuditWriter {
     pub(super) fn new(
         (mut calls, mut denial_files): (AuditFiles, AuditFiles),
         denials: Arc<Denials>,
+        summaries: Option<Arc<Summaries>>,
         log: bool,
         failures: Counter,
     ) -> Self {
@@ -72,6 +75,7 @@ impl AuditWriter {
             calls,
             denial_files,
             denials,
+            summaries,
             log,
             failures,
             has_waiters: false,
@@ -155,9 +159,10 @@ impl AuditWriter {
         }
     }
 
-    /// Writes the summary of the denied requests since the previous one.
+    /// Writes the summaries of the requests of workers and of the denied requests since the previous ones.
     fn summarize(&mut self) {
         self.summarized = Instant::now();
+        self.summarize_calls();
         for record in self.denials.take() {
             if self.log {
                 tracing::info!(target: TARGET, record, "denied requests");
@@ -167,6 +172,26 @@ impl AuditWriter {
                 .write([record.as_str()], SystemClock.now());
             self.report(&[record], &written);
         }
+    }
+
+    fn summarize_calls(&mut self) {
+        let records = self
+            .summaries
+            .as_ref()
+            .map(|summaries| summaries.take())
+            .unwrap_or_default();
+        if records.is_empty() {
+            return;
+        }
+        if self.log {
+            for record in &records {
+                tracing::info!(target: TARGET, record, "calls");
+            }
+        }
+        let written = self
+            .calls
+            .write(records.iter().map(String::as_str), SystemClock.now());
+        self.report(&records, &written);
     }
 
     /// Returns whether records were written; otherwise they are logged.

@@ -29,6 +29,9 @@ pub struct AuditConfig {
     /// Size of the trail above which the alert fires, in bytes.
     #[serde(with = "units::text")]
     pub alarm_size: u64,
+    /// Size of the trail at which further records are only logged, in bytes.
+    #[serde(with = "units::text")]
+    pub max_size: u64,
     /// Whether requests that change state are rejected while the trail cannot be written.
     pub required: bool,
     /// Routes that are audited only if the request is rejected.
@@ -61,6 +64,11 @@ impl AuditConfig {
             self.retention >= MIN_RETENTION,
             "audit.retention",
             "must be at least 24h",
+        );
+        found.require(
+            self.max_size >= self.alarm_size,
+            "audit.max_size",
+            "must be at least audit.alarm_size",
         );
         let has_files = has_dir || self.dir.is_some();
         found.require(
@@ -105,6 +113,10 @@ mod tests {
         check(
             |audit| audit.retention = Duration::from_mins(1439),
             &["audit.retention"],
+        );
+        check(
+            |audit| audit.max_size = audit.alarm_size - 1,
+            &["audit.max_size"],
         );
         check(|audit| audit.required = true, &["audit.dir"]);
         check(
