@@ -350,6 +350,7 @@ pub const KEY_RULES: &[KeyRule] = &[
             "audit.max_file_size",
             "audit.retention",
             "audit.alarm_size",
+            "audit.max_size",
             "audit.required",
             "audit.exclude_routes",
             "audit.also_log",
