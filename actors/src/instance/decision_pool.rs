@@ -245,7 +245,8 @@ mod tests {
             tokio::task::yield_now().await;
         }
         let (started, starts) = mpsc::channel::<()>();
-        let mut abandoned = Box::pin(pool.run(&tenant("b"), move || started.send(()).is_ok()));
+        let other = tenant("b");
+        let mut abandoned = Box::pin(pool.run(&other, move || started.send(()).is_ok()));
         assert!(futures::poll!(&mut abandoned).is_pending());
         drop(abandoned);
         release.send(()).unwrap();

@@ -1,6 +1,7 @@
 //! Permissions: the accounts of docs/nats.md on a real server, nkeys and TLS.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use orlog::config::BusKind;
@@ -258,14 +259,12 @@ async fn documented_accounts_acknowledge_jobs_in_both_formats() {
         assert_eq!(wire(&server, "mailer").request(&reply, b"+ACK"), Ok(vec![]));
 
         let queue = NatsEffectQueue::new(connect(&server, account("effect")).await);
-        let mut jobs = queue
-            .subscribe_jobs(JobSubscription {
-                effect: EffectName::new("pay").unwrap(),
-                tenants: None,
-                ack_wait: Duration::from_secs(30),
-            })
-            .await
-            .unwrap();
+        let mut jobs = queue.subscribe_jobs(JobSubscription {
+            effect: EffectName::new("pay").unwrap(),
+            tenant: None,
+            served: Arc::default(),
+            ack_wait: Duration::from_secs(30),
+        });
         let job = jobs.next(1).await.remove(0);
         job.ack.ack().await;
         until("the acknowledgement", async || {
