@@ -114,6 +114,15 @@ impl Caller {
         }
     }
 
+    /// Returns the caller of a request to a public route, who has no rights.
+    #[must_use]
+    pub(crate) fn unknown() -> Self {
+        Self {
+            name: None,
+            ..Self::without_rights(String::new())
+        }
+    }
+
     /// Returns the caller of a request with the valid signature of a webhook.
     pub(crate) fn webhook(name: &str, tenant: &TenantId) -> Self {
         let tenants = TenantScope::Only(BTreeSet::from([tenant.clone()]));

@@ -146,6 +146,13 @@ impl MemoryLog {
         self.log().entries.clear();
     }
 
+    /// Loses the record of a claim whose entry was lost: the record is newer than the entry.
+    pub fn lose_record_of_lost_claim(&self) {
+        let mut log = self.log();
+        let last = log.entries.back().map_or(0, |last| last.number);
+        log.claim.take_if(|claim| claim.number > last);
+    }
+
     /// Restores the log from a copy: only its identity changes.
     pub fn restore(&self) {
         self.log().identity[0] += 1;

@@ -11,7 +11,7 @@ use tokio::net::{TcpListener, TcpStream};
 
 use crate::api::node::{Node, PANICS, placed};
 
-const ROUTES: [&str; 134] = [
+const ROUTES: [&str; 135] = [
     "DELETE /admin/backup/{id}",
     "DELETE /admin/log",
     "DELETE /v1/contexts/{tenant}",
@@ -74,6 +74,7 @@ const ROUTES: [&str; 134] = [
     "GET /v1/timers",
     "GET /v1/work",
     "GET /v1/work/exchange",
+    "GET /v1/work/waiting",
     "POST /admin/backup",
     "POST /admin/collect",
     "POST /admin/deploy",

@@ -102,6 +102,18 @@ const CHANGES: &[(&str, &[(&str, &str)])] = &[
         "audit.exclude_routes",
         &[("ORLOG_AUDIT__EXCLUDE_ROUTES", "POST /v1/events")],
     ),
+    (
+        "limits.transition_threads",
+        &[("ORLOG_LIMITS__TRANSITION_THREADS", "1")],
+    ),
+    (
+        "tenant_storage.instances",
+        &[("ORLOG_TENANT_STORAGE__INSTANCES", "1GiB")],
+    ),
+    (
+        "tenant_storage.job_lines",
+        &[("ORLOG_TENANT_STORAGE__JOB_LINES", "1GiB")],
+    ),
     ("log.format", &[("ORLOG_LOG__FORMAT", "human")]),
     ("log.filter", &[("ORLOG_LOG__FILTER", "warn")]),
     ("redact.fields", &[("ORLOG_REDACT__FIELDS", "card")]),

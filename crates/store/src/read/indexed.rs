@@ -257,6 +257,14 @@ impl Reader {
             .retain(|(row, ..)| end.as_ref().is_none_or(|end| row <= end));
         page.found.sort_by(|a, b| a.0.cmp(&b.0));
         page.found.dedup_by(|a, b| a.0 == b.0);
+
+        // Each of the two reads kept the limit of bytes, not their sum.
+        let kept = rows_within(&page.found, limits.bytes);
+        if kept < page.found.len() {
+            page.found.truncate(kept);
+            end = page.found.last().map(|(row, ..)| row.clone());
+        }
+
         page.is_end = end.is_none() && page.found.len() <= limit;
         page.found.truncate(limit);
         let last = page.found.last().map(|(row, ..)| row.clone());
@@ -386,6 +394,18 @@ fn smallest(rows: &mut Vec<(Key, InstanceKey)>, limit: usize) {
 /// Returns the rows of the index by status.
 pub(crate) fn by_status() -> impl Fn(&InstanceKey, &SnapshotHeader<'_>) -> Option<Key> {
     |key, header| Some(index_keys::status(key, header.status))
+}
+
+/// Returns the number of rows until their states have this size.
+fn rows_within(rows: &[(Key, InstanceKey, Instance)], limit: usize) -> usize {
+    let mut bytes = 0;
+    for (index, (.., instance)) in rows.iter().enumerate() {
+        if bytes >= limit {
+            return index;
+        }
+        bytes += instance.state.len();
+    }
+    rows.len()
 }
 
 /// Returns the rows of the index by time, of one class.

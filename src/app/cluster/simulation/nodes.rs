@@ -326,6 +326,7 @@ impl Run {
                 .is_ok_and(|snapshots| snapshots.is_empty())
             {
                 log.lose_tail(count);
+                log.lose_record_of_lost_claim();
             }
         }
         // A thread of the crashed process may still write to its directory.
