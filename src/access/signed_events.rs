@@ -380,7 +380,6 @@ mod tests {
                 attempt: 1,
                 published_at,
                 message,
-                defect: None,
             };
             self.events
                 .check(bus, &delivery, &mut event)

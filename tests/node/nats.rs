@@ -2,7 +2,6 @@
 
 mod audit;
 mod contexts;
-mod cutting_proxy;
 mod fixture;
 mod node;
 mod outages;
@@ -13,4 +12,3 @@ mod signed_events;
 mod stream_anomalies;
 mod streams;
 mod tenants;
-mod unreadable_messages;

@@ -40,8 +40,6 @@ pub(crate) struct StoredMessage {
     pub(crate) message: Arc<Message>,
     /// Size of the message: its headers are read once.
     pub(crate) bytes: usize,
-    /// See [`Delivery::defect`].
-    pub(crate) defect: Option<Arc<str>>,
 }
 
 impl StoredMessage {
@@ -51,14 +49,6 @@ impl StoredMessage {
             published_at,
             bytes: message.size(),
             message,
-            defect: None,
-        }
-    }
-
-    pub(crate) fn with_defect(self, defect: String) -> Self {
-        Self {
-            defect: Some(defect.into()),
-            ..self
         }
     }
 
@@ -68,7 +58,6 @@ impl StoredMessage {
             sequence,
             published_at,
             ref message,
-            ref defect,
             ..
         } = *self;
         Delivery {
@@ -76,7 +65,6 @@ impl StoredMessage {
             attempt,
             published_at,
             message: Arc::clone(message),
-            defect: defect.clone(),
         }
     }
 }

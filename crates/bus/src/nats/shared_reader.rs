@@ -75,7 +75,7 @@ impl SharedReader {
         let mut state = self.state();
         let number = state.next_member;
         state.next_member += 1;
-        let read_to = Arc::new(AtomicU64::new(config.after.sequence));
+        let read_to = Arc::new(AtomicU64::new(config.after));
         let first = state.members.is_empty();
         let covered = filters
             .iter()
@@ -89,7 +89,10 @@ impl SharedReader {
         );
         if first || !covered {
             let after = if first {
-                config.after
+                AckPosition {
+                    sequence: config.after,
+                    at: None,
+                }
             } else {
                 state.window.end()
             };
@@ -135,7 +138,7 @@ impl SharedReader {
         let config = state.config.clone().filter(|_| !state.members.is_empty());
         state.running = config.is_some();
         let config = config?;
-        let (generation, after) = (state.generation, state.window.end());
+        let (generation, after) = (state.generation, state.window.end().sequence);
         let filters = merge_overlapping(state.filters.iter().map(String::as_str));
         Some((
             generation,
