@@ -117,8 +117,7 @@ impl NatsStream {
         let position =
             after.unwrap_or_else(|| StreamPosition::after(stream_id, self.cursors.cursor(name)));
         let (first, last) = (state.first_sequence, state.last_sequence);
-        let same = position.stream_id == stream_id && (first..=last).contains(&position.sequence);
-        let at = if same && position.at.is_some() {
+        let at = if position.at.is_some() && (first..=last).contains(&position.sequence) {
             self.time_of(position.sequence).await?
         } else {
             None
