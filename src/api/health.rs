@@ -140,9 +140,6 @@ async fn bus(api: &ApiState) -> ComponentHealth {
     if let Some(lost) = lost_stream(api) {
         return ComponentHealth::degraded(format!("{}: {lost}", Code::DataLoss.as_str()));
     }
-    if let Some(reason) = stalled_stream::reason(api) {
-        return ComponentHealth::degraded(reason);
-    }
     let failing = api.app.runtime.metrics().failing_subscriptions();
     if failing > 0 {
         let message =

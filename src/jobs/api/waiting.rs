@@ -9,6 +9,7 @@ use tokio::time::Instant;
 use utoipa::{IntoParams, ToSchema};
 
 use crate::api::context::ApiState;
+use crate::api::errors::invalid_parameter;
 use crate::api::extract::{QueryParams, Tenant};
 use crate::api::problem::Problem;
 
@@ -25,8 +26,9 @@ const MAX_KINDS: usize = 1000;
 pub(crate) struct WaitingQuery {
     /// Revision of the previous response: waits until further jobs have arrived.
     after: Option<u64>,
-    /// Maximum wait in seconds. Maximum: 10. Default: 0.
+    /// Maximum wait in seconds, at most 10. Default: 0.
     #[serde(default)]
+    #[param(maximum = 10)]
     wait_seconds: u64,
 }
 
@@ -55,7 +57,13 @@ pub(crate) async fn waiting(
     Tenant(tenant): Tenant,
     QueryParams(query): QueryParams<WaitingQuery>,
 ) -> Result<Json<WaitingPage>, Problem> {
-    let wait = Duration::from_secs(query.wait_seconds.min(MAX_WAIT));
+    if query.wait_seconds > MAX_WAIT {
+        return Err(invalid_parameter(
+            "wait_seconds",
+            format!("at most {MAX_WAIT}"),
+        ));
+    }
+    let wait = Duration::from_secs(query.wait_seconds);
     let until = Instant::now() + wait;
     let _long_poll = (!wait.is_zero())
         .then(|| api.quotas.begin_long_poll(api.scope.caller.as_ref()))

@@ -53,7 +53,9 @@ impl Fixture {
     fn configure(&self, keys: &str) {
         let actor =
             format!("[auth.actors.ada]\nkeys = [{keys}]\nroles = [\"admin\"]\ntenants = [\"*\"]\n");
-        std::fs::write(self.path("orlog.toml"), actor).unwrap();
+        // The requests are signed for an address that is not the one of the node.
+        let config = format!("[http]\nallowed_hosts = [\"localhost\"]\n{actor}");
+        std::fs::write(self.path("orlog.toml"), config).unwrap();
     }
 
     fn node(&self) -> Process {

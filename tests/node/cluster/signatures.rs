@@ -35,7 +35,7 @@ async fn signed_request_is_accepted_once_by_all_pods_and_forwarded_to_the_owner(
         let mut pods = Pods::new(&[nats.url()], 1).await;
         let (ada, secret) = (Signer::new(), pods.file("secret", "knock-knock"));
         pods.more = format!(
-            "[auth]\nmode = \"gateway\"\npublic_routes = [\"/info\"]\n[auth.gateway]\nsecret = \"file:{}\"\n\
+            "[http]\nallowed_hosts = [\"localhost\"]\n[auth]\nmode = \"gateway\"\npublic_routes = [\"/info\"]\n[auth.gateway]\nsecret = \"file:{}\"\n\
              [auth.actors.ada]\nkeys = [\"{}\"]\nroles = [\"admin\"]\ntenants = [\"*\"]\n",
             secret.display(),
             ada.key.public_key()

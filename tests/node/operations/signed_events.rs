@@ -54,7 +54,7 @@ impl Fixture {
             robo,
         };
         let lists = json!({
-            "admins": ["group:makers"], "executors": ["actor:hand"], "require_signed_events": true,
+            "admins": ["group:makers"], "executors": ["group:hands"], "require_signed_events": true,
         });
         fixture
             .node
@@ -317,7 +317,13 @@ async fn facts_of_workers_need_a_signature_the_right_to_publish_and_a_declaratio
         builder
             .definition("payment", PAYMENT)
             .upstream(upstream)
-            .config(|config| hand.join(config, "hand", "worker", "acme"))
+            .config(|config| {
+                hand.join(config, "hand", "worker", "acme");
+                let actors = config.auth.actors.values_mut();
+                for actor in actors.filter(|actor| actor.groups.is_empty()) {
+                    actor.groups = vec!["hands".to_owned()];
+                }
+            })
     })
     .await;
     fixture.signed("/v1/events", &placed("o-1")).await.ok();

@@ -91,6 +91,25 @@ async fn connections_to_a_read_only_server_are_not_used_again() {
     assert_eq!(primary.free().await, json!(8));
 }
 
+/// Makes the server read-only, or not. The statements of an effect run in a transaction, which rejects this one.
+async fn set_read_only(value: &str) {
+    let port = servers::mariadb().port.to_string();
+    let statement = format!("SET GLOBAL read_only = {value}");
+    let mut client = tokio::process::Command::new("mariadb");
+    client.args([
+        "--no-defaults",
+        "--host=127.0.0.1",
+        "--user=orlog",
+        "--port",
+    ]);
+    client.args([&port, "--execute", &statement]);
+    let status = client
+        .status()
+        .await
+        .expect("the client is installed with the server");
+    assert!(status.success(), "{statement}: {status}");
+}
+
 /// A MariaDB that has become a replica is read-only for users without the right READ ONLY ADMIN.
 #[tokio::test(flavor = "multi_thread")]
 async fn read_only_mariadb_is_retried() {
@@ -115,9 +134,9 @@ async fn read_only_mariadb_is_retried() {
     perform(&upstream, "x.take", 1, json!({})).await.unwrap();
 
     // The other tests have a user with this right.
-    database.run("SET GLOBAL read_only = 1").await;
+    set_read_only("1").await;
     let rejected = perform(&upstream, "x.take", 2, json!({})).await;
-    database.run("SET GLOBAL read_only = 0").await;
+    set_read_only("0").await;
     assert_eq!(
         troubled(rejected, TransientCause::Unavailable).0,
         "mysql_1290"
