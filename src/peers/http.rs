@@ -4,6 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use orlog_signature::NODE_HEADER;
 use reqwest::header::{CONTENT_TYPE, HeaderValue};
 use reqwest::{Certificate, Client, Request, Url};
 
@@ -67,6 +68,10 @@ impl HttpTransport {
             *sent.body_mut() = Some(request.body.into());
         }
         if let Some(signature) = request.signature {
+            // The address can be that of a proxy, or an IP address that leads to several nodes.
+            let receiver = HeaderValue::from_str(signature.receiver.as_str())
+                .map_err(|error| not_sent(&error))?;
+            sent.headers_mut().insert(NODE_HEADER, receiver);
             sign(signature.key, &mut sent, signature.now).map_err(|error| not_sent(&error))?;
         }
         let client = if address.is_https() {

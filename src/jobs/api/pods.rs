@@ -348,7 +348,7 @@ async fn waiting_jobs(
     api: &ApiState,
     pod: &Pod,
     headers: &HeaderMap,
-    revision: Option<u64>,
+    revision: Option<i64>,
 ) -> Result<WaitingPage, String> {
     let after = revision.map_or_else(String::new, |revision| format!("after={revision}&"));
     let path = format!("/v1/work/waiting?{after}wait_seconds={FOLLOW_WAIT}");

@@ -25,7 +25,7 @@ const MAX_KINDS: usize = 1000;
 #[into_params(parameter_in = Query)]
 pub(crate) struct WaitingQuery {
     /// Revision of the previous response: waits until further jobs have arrived.
-    after: Option<u64>,
+    after: Option<i64>,
     /// Maximum wait in seconds, at most 10. Default: 0.
     #[serde(default)]
     #[param(maximum = 10)]
@@ -36,7 +36,7 @@ pub(crate) struct WaitingQuery {
 #[derive(Debug, Deserialize, Serialize, ToSchema)]
 pub(crate) struct WaitingPage {
     /// Changes when a job has arrived.
-    pub(super) revision: u64,
+    pub(super) revision: i64,
     /// Kinds of jobs, at most 1000.
     #[schema(value_type = Vec<Object>)]
     pub(super) jobs: Vec<WaitingJobs>,
@@ -73,7 +73,8 @@ pub(crate) async fn waiting(
         let boards = api.app.catalog.job_boards();
         let arrivals: Vec<_> = boards.iter().map(|(board, ..)| board.arrivals()).collect();
         // A sum of counters that only grow, so that it changes with each of them.
-        let revision: u64 = arrivals.iter().map(|arrivals| *arrivals.borrow()).sum();
+        let sum: u64 = arrivals.iter().map(|arrivals| *arrivals.borrow()).sum();
+        let revision = i64::try_from(sum).unwrap_or(i64::MAX);
         let is_new = known != Some(revision);
         let jobs = if is_new || Instant::now() >= until {
             let now = api.app.clock.steady();

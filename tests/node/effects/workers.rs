@@ -6,6 +6,7 @@ use std::time::Duration;
 use axum::http::{Method, StatusCode};
 use orlog_model::Timestamp;
 use orlog_testkit::WAIT_TIMEOUT;
+use orlog_testkit::wait::until;
 use serde_json::{Value, json};
 
 use crate::effects::node::{Dirs, Node};
@@ -168,10 +169,14 @@ async fn job_that_no_worker_has_claimed_does_not_hold_a_drain() {
         .start_with(|config| config.drain.timeout = timeout)
         .await;
     node.pay("acme", "o-1", json!({})).await;
-    node.until("acme", "/v1/work", |page| {
-        page["items"][0]["job"].is_string()
-    })
-    .await;
+    // No commit follows the post of a job on its board.
+    let posted = async || {
+        let (_, page) = node
+            .ask(Method::GET, "acme", "/v1/work", &Value::Null)
+            .await;
+        page["items"][0]["job"].is_string().then_some(())
+    };
+    until("the job is on the board", posted).await;
     assert!(node.app.drain().await, "the job waits in the store");
 
     let node = node.stop().await;
