@@ -1,4 +1,6 @@
 //! Flows of a node: submission, results, failures, retry, rerun, cancel, kills, rights, errors, and the command line.
+//!
+//! Size: one fixture serves the whole life of a flow.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -4,7 +4,7 @@
 //! an item costs one quantum when it is taken, and the difference to its time when it is done. A
 //! tenant whose item took longer skips turns until the others have had the same time.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use orlog_model::TenantId;
@@ -15,7 +15,7 @@ const QUANTUM_MICROS: i64 = 10_000;
 /// Queue of items by tenant.
 #[derive(Debug)]
 pub(crate) struct FairQueue<T> {
-    shares: HashMap<TenantId, Share<T>>,
+    shares: BTreeMap<TenantId, Share<T>>,
     /// Tenants with a share; the first one has its turn.
     turns: VecDeque<TenantId>,
     waiting: usize,
@@ -33,7 +33,7 @@ struct Share<T> {
 impl<T> Default for FairQueue<T> {
     fn default() -> Self {
         Self {
-            shares: HashMap::new(),
+            shares: BTreeMap::new(),
             turns: VecDeque::new(),
             waiting: 0,
             running: 0,

@@ -264,16 +264,14 @@ impl ProgramRegistry {
         let mut routes = Vec::with_capacity(consumers.len());
         for program in consumers {
             let correlated = budget::within(remaining, || correlate(program.as_ref(), event));
-            routes.push(match correlated {
-                Ok(correlated) => {
-                    remaining -= correlated.units;
-                    correlated.value
-                }
-                Err(_) => {
-                    remaining = 0;
-                    Err(too_costly(program.as_ref(), event))
-                }
-            });
+            let route = if let Ok(correlated) = correlated {
+                remaining -= correlated.units;
+                correlated.value
+            } else {
+                remaining = 0;
+                Err(too_costly(program.as_ref(), event))
+            };
+            routes.push(route);
         }
         routes
     }

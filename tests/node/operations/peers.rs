@@ -570,7 +570,8 @@ async fn another_node_at_the_address_of_a_peer_is_noticed() {
     .await
     .ok();
     let detail = a.check("b.example").await.rejected(502, "OR0124");
-    assert!(detail.contains("leads to c.example"), "{detail}");
+    let reason = "signed for another node: x-orlog-node is not \"c.example\"";
+    assert!(detail.contains(reason), "{detail}");
     let detail = a
         .post("/v1/peers/b.example/refresh", &json!({}))
         .await

@@ -1,4 +1,6 @@
 //! Raw tables in the notation for operators: `saga:{tenant}:{saga}:{correlation}` and so on.
+//!
+//! Size: one arm for each table.
 
 use std::ops::ControlFlow;
 

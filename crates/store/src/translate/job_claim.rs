@@ -28,17 +28,15 @@ pub(super) fn update(
     {
         let row = keys.instance(instance);
         let key = keys::job_claim(&row, *job);
-        match claim {
-            Some(claim) if tables.contains(Table::Instance, &row)? => {
+        // An instance that was purged meanwhile gets no rows.
+        if let Some(claim) = claim {
+            if tables.contains(Table::Instance, &row)? {
                 record.put(KeyPresence::Unknown, Table::JobClaim, &key, |buffer| {
-                    encode(buffer, claim)
+                    encode(buffer, claim);
                 })?;
             }
-            Some(_) => {}
-            None if tables.contains(Table::JobClaim, &key)? => {
-                record.delete(Table::JobClaim, &key)?;
-            }
-            None => {}
+        } else if tables.contains(Table::JobClaim, &key)? {
+            record.delete(Table::JobClaim, &key)?;
         }
     }
     Ok(())
