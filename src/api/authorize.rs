@@ -194,14 +194,13 @@ async fn identify(api: &ApiState, route: &str, request: &mut Request) -> Result<
     } else {
         None
     };
-    let VerifiedCaller { caller, signature } = match verified {
-        Some(verified) => verified,
-        None => {
-            let source = peer(request).map(|peer| peer.ip());
-            VerifiedCaller {
-                caller: authenticate(access, (request.method(), request.headers()), source).await?,
-                signature: None,
-            }
+    let VerifiedCaller { caller, signature } = if let Some(verified) = verified {
+        verified
+    } else {
+        let source = peer(request).map(|peer| peer.ip());
+        VerifiedCaller {
+            caller: authenticate(access, (request.method(), request.headers()), source).await?,
+            signature: None,
         }
     };
     if let Some(scope) = request.extensions_mut().get_mut::<RequestScope>() {

@@ -135,11 +135,11 @@ impl Routing {
 
     /// Returns the pods that have data of a tenant which this process does not have, and the shards without an owner.
     pub(crate) fn missing_parts(&self, tenant: &TenantId) -> BTreeSet<String> {
-        let owned = self.runtime.owned_shards();
+        let own_shards = self.runtime.owned_shards();
         let missing = self
             .shards_of(Some(tenant))
             .into_iter()
-            .filter(|shard| !owned.contains(shard));
+            .filter(|shard| !own_shards.contains(shard));
         missing
             .map(|shard| {
                 let owner = self

@@ -103,7 +103,9 @@ fn read(path: &Path, into: &mut Vec<Source>) {
             .map(|entry| entry.unwrap().path())
             .collect();
         entries.sort();
-        entries.iter().for_each(|entry| read(entry, into));
+        for entry in &entries {
+            read(entry, into);
+        }
     } else if let Ok(text) = std::fs::read_to_string(path) {
         into.push(Source {
             path: path.strip_prefix(root()).unwrap().to_owned(),

@@ -356,8 +356,8 @@ fn versions(
 /// Returns the cursor after a version. The context and the shared definitions can have the same one.
 fn version_cursor(owned: &OwnedProgram) -> String {
     let hash = hex::encode(owned.program.definition_ref().hash);
-    let owner = owned.context.as_ref().map_or("shared", |_| "own");
-    format!("{owner}.{hash}")
+    let kind = owned.context.as_ref().map_or("shared", |_| "own");
+    format!("{kind}.{hash}")
 }
 
 fn version(
@@ -365,13 +365,13 @@ fn version(
     context: &DefinitionContext,
     owned: &OwnedProgram,
 ) -> Result<DefinitionView, Problem> {
-    let owner = owned.context.as_ref();
+    let of_context = owned.context.as_ref();
     let hash = &owned.program.definition_ref().hash;
-    let mut version = context.describe(owner, owned.program.as_ref());
-    if context.sees(owner) {
+    let mut version = context.describe(of_context, owned.program.as_ref());
+    if context.sees(of_context) {
         (version.source, version.module_bytes) = source(app, hash)?;
     }
-    if let Some(active) = context.active(owner, hash) {
+    if let Some(active) = context.active(of_context, hash) {
         add_examples(active, &mut version.events);
     }
     Ok(version)

@@ -112,7 +112,7 @@ pub(crate) async fn claim(
     headers: HeaderMap,
     JsonBody(body): JsonBody<ClaimBody>,
 ) -> Result<Json<ClaimResponse>, Problem> {
-    let jobs = body.take_jobs(&api, &tenant, Take::Claim, &headers).await?;
+    let jobs = take(&api, &tenant, &headers, Take::Claim, body).await?;
     Ok(Json(ClaimResponse { jobs }))
 }
 
@@ -132,7 +132,7 @@ pub(crate) async fn fetch(
     headers: HeaderMap,
     JsonBody(body): JsonBody<ClaimBody>,
 ) -> Result<Json<FetchResponse>, Problem> {
-    let jobs = body.take_jobs(&api, &tenant, Take::Fetch, &headers).await?;
+    let jobs = take(&api, &tenant, &headers, Take::Fetch, body).await?;
     Ok(Json(FetchResponse { jobs }))
 }
 
@@ -186,34 +186,32 @@ fn job_path(job: Uuid, action: &str) -> String {
     url_path::path(&["v1", "work", "jobs", &job.to_string(), action])
 }
 
-impl ClaimBody {
-    /// Takes jobs as soon as there are some, within the wait of the request.
-    async fn take_jobs(
-        self,
-        api: &ApiState,
-        tenant: &TenantId,
-        take: Take,
-        headers: &HeaderMap,
-    ) -> Result<Vec<OfferedJob>, Problem> {
-        let request = claim_request(api, tenant, self.worker, self.effects, self.probes)?;
-        let (_, terms) = board_for(api, &request)?;
-        let limit = self.max.unwrap_or(terms.max_batch).clamp(1, MAX_CLAIM);
-        let seconds = self.wait_seconds.unwrap_or(MAX_WAIT_SECONDS);
-        let wait = Duration::from_secs(seconds.min(MAX_WAIT_SECONDS));
-        let _long_poll = begin_wait(api, wait)?;
-        let order = JobOrder {
-            request: &request,
-            take,
-            limit,
-            wait,
-            headers,
-        };
-        tokio::select! {
-            biased;
-            jobs = take_jobs(api, &order) => jobs,
-            // The process is shutting down and would wait for this response.
-            () = api.app.drained() => Ok(Vec::new()),
-        }
+/// Takes jobs for a worker as soon as there are some, within the wait of its request.
+async fn take(
+    api: &ApiState,
+    tenant: &TenantId,
+    headers: &HeaderMap,
+    kind: Take,
+    body: ClaimBody,
+) -> Result<Vec<OfferedJob>, Problem> {
+    let request = claim_request(api, tenant, body.worker, body.effects, body.probes)?;
+    let (_, terms) = board_for(api, &request)?;
+    let limit = body.max.unwrap_or(terms.max_batch).clamp(1, MAX_CLAIM);
+    let seconds = body.wait_seconds.unwrap_or(MAX_WAIT_SECONDS);
+    let wait = Duration::from_secs(seconds.min(MAX_WAIT_SECONDS));
+    let _long_poll = begin_wait(api, wait)?;
+    let order = JobOrder {
+        request: &request,
+        take: kind,
+        limit,
+        wait,
+        headers,
+    };
+    tokio::select! {
+        biased;
+        jobs = take_jobs(api, &order) => jobs,
+        // The process is shutting down and would wait for this response.
+        () = api.app.drained() => Ok(Vec::new()),
     }
 }
 

@@ -78,14 +78,10 @@ impl Runners {
         let mut runners = self.lock();
         runners.retain(|_, registration| registration.until > now);
         let key = (tenant, runner.name.clone());
-        match runners.get(&key) {
-            Some(registration) => registration.check(caller)?,
-            None => {
-                let count = runners.keys().filter(|(of, _)| *of == key.0).count();
-                if count >= MAX_RUNNERS {
-                    return Err(RunnerError::TooMany);
-                }
-            }
+        if let Some(registration) = runners.get(&key) {
+            registration.check(caller)?;
+        } else if runners.keys().filter(|(of, _)| *of == key.0).count() >= MAX_RUNNERS {
+            return Err(RunnerError::TooMany);
         }
 
         let registration = Registration {

@@ -32,10 +32,10 @@ async fn pod(nats: &NatsServer) -> SharedNumbers {
 async fn no_number_is_drawn_twice_and_a_later_one_is_larger() {
     let nats = NatsServer::start();
     within("the numbers", async {
-        let mut draws = JoinSet::new();
+        let mut pods = JoinSet::new();
         for _ in 0..2 {
             let numbers = pod(&nats).await;
-            draws.spawn(async move {
+            pods.spawn(async move {
                 let mut drawn = Vec::new();
                 for _ in 0..20 {
                     drawn.push(numbers.next("deployment", 0).await.unwrap());
@@ -44,7 +44,7 @@ async fn no_number_is_drawn_twice_and_a_later_one_is_larger() {
             });
         }
 
-        let drawn = draws.join_all().await;
+        let drawn = pods.join_all().await;
         for of_pod in &drawn {
             assert!(of_pod.is_sorted(), "{of_pod:?}");
         }

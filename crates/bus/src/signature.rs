@@ -383,13 +383,13 @@ mod tests {
         for change in [
             &(|message: &mut Message| message.payload = "[]".into()) as &dyn Fn(&mut Message),
             &|message: &mut Message| {
-                "tenant.acme.effect.pay%2Echarge.8".clone_into(&mut message.subject)
+                "tenant.acme.effect.pay%2Echarge.8".clone_into(&mut message.subject);
             },
             &|message: &mut Message| {
-                "tenant.evil.effect.pay%2Echarge.7".clone_into(&mut message.subject)
+                "tenant.evil.effect.pay%2Echarge.7".clone_into(&mut message.subject);
             },
             &|message: &mut Message| {
-                "tenant.acme.effect.pay%2Erefund.7".clone_into(&mut message.subject)
+                "tenant.acme.effect.pay%2Erefund.7".clone_into(&mut message.subject);
             },
             &|message: &mut Message| {
                 "tenant.acme.effect_result.pay%2Echarge.7".clone_into(&mut message.subject);
@@ -401,7 +401,7 @@ mod tests {
             &set(SIGNATURE, "v1=00"),
             &|message: &mut Message| message.headers[2].1.push('0'),
             &|message: &mut Message| {
-                message.headers[2].1 = message.headers[2].1.replace("v1=", "").into()
+                message.headers[2].1 = message.headers[2].1.replace("v1=", "").into();
             },
         ] {
             assert_eq!(changed(change), Err(SignatureError::Invalid));

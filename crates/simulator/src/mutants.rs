@@ -131,7 +131,7 @@ impl MutantProgram {
         };
         match self.bug {
             InjectedBug::DropsCompensation => {
-                transition.work.retain(|work| !is_compensation(work, "car"))
+                transition.work.retain(|work| !is_compensation(work, "car"));
             }
             InjectedBug::CompensatesTwice => {
                 let repeated = transition

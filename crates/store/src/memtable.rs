@@ -270,12 +270,12 @@ mod tests {
             match *op {
                 RowOp::Insert(table, key, value) => {
                     record.put(KeyPresence::Absent, table, key, |b| {
-                        b.extend_from_slice(value)
+                        b.extend_from_slice(value);
                     })
                 }
                 RowOp::Put(table, key, value) => {
                     record.put(KeyPresence::Unknown, table, key, |b| {
-                        b.extend_from_slice(value)
+                        b.extend_from_slice(value);
                     })
                 }
                 RowOp::Delete(table, key) => record.delete(table, key),

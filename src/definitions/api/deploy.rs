@@ -141,8 +141,9 @@ impl From<DeployError> for Problem {
             DeployError::Limit(detail) => Problem::new(Code::DefinitionLimit, detail),
             DeployError::Superseded(_) => Problem::new(Code::DefinitionNotFound, error.to_string()),
             DeployError::NoDir => Problem::new(Code::NothingToReload, error.to_string()),
-            DeployError::ShuttingDown => Problem::new(Code::Unavailable, error.to_string()),
-            DeployError::Number(_) => Problem::new(Code::Unavailable, error.to_string()),
+            DeployError::ShuttingDown | DeployError::Number(_) => {
+                Problem::new(Code::Unavailable, error.to_string())
+            }
             DeployError::Shard(error) => error.into(),
             DeployError::Store(error) => error.into(),
         }

@@ -33,12 +33,12 @@ pub(super) async fn repeat(
     headers: &HeaderMap,
     owner: Option<&TenantId>,
 ) -> Vec<String> {
-    let owned = api.app.definitions.of(owner);
-    let Some(deployment) = owned.deployment else {
+    let active = api.app.definitions.of(owner);
+    let Some(deployment) = active.deployment else {
         return Vec::new();
     };
 
-    let definitions = owned.definitions.iter().filter_map(|definition| {
+    let definitions = active.definitions.iter().filter_map(|definition| {
         let name = definition
             .file
             .as_ref()?

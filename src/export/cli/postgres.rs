@@ -192,7 +192,7 @@ impl PostgresTarget {
             for (statement, lines) in [(put, there), (delete, removed)] {
                 if !lines.is_empty() {
                     let text = text(lines);
-                    unnamed(*statement)
+                    unnamed(statement)
                         .bind(text)
                         .bind(self.copy_number)
                         .execute(&mut *transaction)
@@ -201,7 +201,7 @@ impl PostgresTarget {
             }
             if self.snapshotting && !page.snapshotting {
                 let tenant = self.scope.strip_prefix("tenant:");
-                unnamed(*sweep)
+                unnamed(sweep)
                     .bind(self.copy_number)
                     .bind(tenant)
                     .execute(&mut *transaction)

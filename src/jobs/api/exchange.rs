@@ -491,7 +491,7 @@ impl AppliedReport {
                 (ReportStatus::ClaimLost, None, Some(problem))
             }
             ReportState::Applied(Err(rejection @ ReportRejection::UndeclaredFact(_))) => {
-                (ReportStatus::Invalid, None, Some(rejected(rejection)))
+                (ReportStatus::Invalid, None, Some(rejected(&rejection)))
             }
             ReportState::Applied(Ok(ReportAck::Extended(until))) => {
                 (ReportStatus::Accepted, Some(until.to_string()), None)

@@ -227,7 +227,7 @@ pub(crate) async fn list(
                     upstream: upstream.clone(),
                     job: job.position,
                 };
-                let view = JobView::of(job, upstream, tail, &app.config.redact);
+                let view = JobView::of(&job, upstream, tail, &app.config.redact);
                 if !page.push(view, position.cursor()) {
                     break 'boards;
                 }
@@ -244,7 +244,7 @@ pub(crate) async fn list(
 }
 
 impl JobView {
-    fn of(job: worker::JobView, upstream: &str, tail: LogTail, redact: &Redaction) -> Self {
+    fn of(job: &worker::JobView, upstream: &str, tail: LogTail, redact: &Redaction) -> Self {
         // Only lines quote values, and most jobs have none.
         let hidden = if tail.lines.is_empty() {
             HiddenValues::default()

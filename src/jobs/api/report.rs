@@ -331,7 +331,7 @@ pub(super) async fn apply_one(
 ) -> Result<ReportAck, Problem> {
     let mut acks = apply(api, tenant, vec![report]).await;
     let ack = acks.pop().unwrap_or(Err(ClaimLost.into()));
-    ack.map_err(rejected)
+    ack.map_err(|rejection| rejected(&rejection))
 }
 
 /// Sends a report to the pod that has the job, and returns the response; `None` if that is this pod.
@@ -355,9 +355,9 @@ pub(super) async fn send_to_owner(
 }
 
 /// Creates the problem of a report that a board rejects.
-pub(super) fn rejected(rejection: ReportRejection) -> Problem {
+pub(super) fn rejected(rejection: &ReportRejection) -> Problem {
     match rejection {
-        ReportRejection::Lost(lost) => claim_lost(lost),
+        ReportRejection::Lost(lost) => claim_lost(*lost),
         ReportRejection::UndeclaredFact(_) => invalid_body("/facts", rejection.to_string()),
     }
 }

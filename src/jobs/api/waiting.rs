@@ -92,14 +92,14 @@ pub(crate) async fn waiting(
         // The jobs that have arrived since are claimed already.
         known = Some(revision);
         let mut arrivals = arrivals;
-        let changes = arrivals
+        let next_arrivals = arrivals
             .iter_mut()
             .map(|arrivals| Box::pin(async move { drop(arrivals.changed().await) }));
         let changed = async {
             if boards.is_empty() {
                 std::future::pending::<()>().await;
             }
-            futures::future::select_all(changes).await;
+            futures::future::select_all(next_arrivals).await;
         };
         tokio::select! {
             () = changed => {}

@@ -199,7 +199,7 @@ impl DeliveredJobs {
             WorkOutcome::Succeeded { .. } => None,
             WorkOutcome::TimedOut { failure } => Some(format!("timed out: {}", failure.code)),
             WorkOutcome::Failed { failure, .. } => Some(format!("failed: {}", failure.code)),
-            other => panic!("{other:?}"),
+            other @ WorkOutcome::Accepted => panic!("{other:?}"),
         }
     }
 

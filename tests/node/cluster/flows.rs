@@ -11,6 +11,8 @@ use tokio::sync::watch;
 use crate::cluster::pods::Pods;
 use crate::cluster::within;
 
+/// Number of flows, which have their instances in all shards.
+const FLOWS: usize = 18;
 const TENANT: &str = "t1";
 
 async fn post(pods: &Pods, pod: &str, path: &str, body: &Value) -> Option<Value> {
@@ -94,7 +96,6 @@ async fn runner_of_one_pod_executes_the_jobs_of_all_pods() {
         let listed = send(&pods, "c", "GET", "/v1/runners", None).await.unwrap();
         assert_eq!(listed["items"][0]["name"], "r", "at every pod");
 
-        const FLOWS: usize = 18;
         for number in 0..FLOWS {
             let flow = json!({ "jobs": [{ "id": "j", "type": "sal", "script": "x" }] });
             until("a flow is submitted", async || {

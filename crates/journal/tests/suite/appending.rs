@@ -91,7 +91,7 @@ fn rejects_a_record_above_the_limit() {
     let parts = vec![part.as_slice(); 1025];
     match journal.append(&parts) {
         Err(Error::TooLarge { bytes, limit }) => {
-            assert_eq!((bytes, limit), (1025 << 20, MAX_PAYLOAD_BYTES))
+            assert_eq!((bytes, limit), (1025 << 20, MAX_PAYLOAD_BYTES));
         }
         other => panic!("{other:?}"),
     }

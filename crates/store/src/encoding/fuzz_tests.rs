@@ -44,7 +44,7 @@ fn journal_record() -> Vec<u8> {
     for (key, value) in keys().iter().zip(values()) {
         writer
             .put(KeyPresence::Unknown, Table::Instance, key, |buffer| {
-                buffer.extend(value)
+                buffer.extend(value);
             })
             .unwrap();
     }

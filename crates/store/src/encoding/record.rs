@@ -229,7 +229,7 @@ mod tests {
         record.clear();
         record
             .put(KeyPresence::Absent, Table::Outbox, b"k", |b| {
-                b.extend_from_slice(b"vv")
+                b.extend_from_slice(b"vv");
             })
             .unwrap();
         record

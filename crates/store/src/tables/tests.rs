@@ -35,7 +35,7 @@ fn memtable(ops: &[RowOp<'_>]) -> Memtable {
             RowOp::Insert(table, key, value) | RowOp::Put(table, key, value) => {
                 record
                     .put(KeyPresence::Unknown, table, key, |b| {
-                        b.extend_from_slice(value)
+                        b.extend_from_slice(value);
                     })
                     .unwrap();
             }

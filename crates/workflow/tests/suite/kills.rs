@@ -186,7 +186,7 @@ async fn crash_and_resume(
     match result {
         Ok(3) if !fails => {}
         Err(RunError::Failed(Failure::TaskFailed { step, .. })) if fails => {
-            assert_eq!(step, "charge")
+            assert_eq!(step, "charge");
         }
         other => panic!("change {at}, durable {is_durable}: {other:?}"),
     }

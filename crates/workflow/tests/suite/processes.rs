@@ -56,7 +56,7 @@ impl Task<u64> for Recorded {
         match lock.try_lock() {
             Ok(()) => self.record(&format!("{} {}", context.instance(), context.step())),
             Err(TryLockError::WouldBlock) => {
-                self.record(&format!("{} concurrent", context.instance()))
+                self.record(&format!("{} concurrent", context.instance()));
             }
             Err(TryLockError::Error(error)) => panic!("{error}"),
         }

@@ -194,7 +194,7 @@ impl Runner for RunnerKind {
                 match interaction {
                     Interaction::Cancel => client.cancel("i-1").await?,
                     Interaction::Signal(step, payload) => {
-                        client.signal("i-1", step, &payload).await?
+                        client.signal("i-1", step, &payload).await?;
                     }
                 }
                 let outcome = within("the workflow ends", client.outcome("i-1")).await;

@@ -935,10 +935,12 @@ mod tests {
         assert_eq!(board.take_claim_updates(&*clock), []);
 
         let stop = StopToken::default();
-        let poster = Arc::clone(&board);
+        let own_board = Arc::clone(&board);
         let start = AttemptStart::until(Some(&stop));
-        let posted =
-            tokio::spawn(async move { poster.post(&item(&name(), 2), NEW, &start).await.result });
+        let posted = tokio::spawn(async move {
+            let item = item(&name(), 2);
+            own_board.post(&item, NEW, &start).await.result
+        });
         let _held = claim(&board, &clock).await;
         assert_eq!(board.take_claim_updates(&*clock).len(), 1);
         stop.stop();
