@@ -23,7 +23,10 @@ use super::request_info::{LocalAddress, is_over_nats};
 /// The reason why it is not, and the remedy.
 pub(super) fn check(api: &ApiState, request: &Request) -> Result<(), String> {
     let own = api.app.config.identity_name();
-    let own = own.as_ref().map(orlog_model::NodeName::as_str).unwrap_or_default();
+    let own = own
+        .as_ref()
+        .map(orlog_model::NodeName::as_str)
+        .unwrap_or_default();
     if let Some(named) = request.headers().get(NODE_HEADER) {
         return if named.as_bytes() == own.as_bytes() {
             Ok(())
