@@ -21,7 +21,6 @@ use super::admitted_tenants::AdmittedTenants;
 use super::layout::StoredPosition;
 use super::{component_config, layout};
 use crate::access::SignedEvents;
-
 use crate::config::{BusKind, Config};
 
 /// Timeout of retries against unavailable servers when a node starts.
