@@ -380,6 +380,7 @@ mod tests {
                 attempt: 1,
                 published_at,
                 message,
+                defect: None,
             };
             self.events
                 .check(bus, &delivery, &mut event)

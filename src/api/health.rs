@@ -1,6 +1,7 @@
 //! `/health` and `/ready`: liveness and readiness of the process.
 
 pub(crate) mod bus_check;
+mod stalled_stream;
 
 use std::sync::Arc;
 use std::time::Duration;

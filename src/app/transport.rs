@@ -213,6 +213,17 @@ impl Transport {
         }
     }
 
+    /// Returns why a stream is not read further, with its position; `None` if all are read.
+    pub(crate) fn read_failure(&self) -> Option<String> {
+        match self {
+            Transport::Embedded(bus) => bus.read_failure(),
+            Transport::Nats(nats) => nats
+                .read
+                .iter()
+                .find_map(|(_, stream)| stream.read_failure()),
+        }
+    }
+
     /// Completes accepted publishes and stores the read positions.
     pub(crate) async fn close(&self) -> anyhow::Result<()> {
         match self {

@@ -90,6 +90,11 @@ fn sort_in(
     found: &mut ReplayInputs,
 ) {
     found.read += 1;
+    // The ingester dead-letters it.
+    if delivery.defect.is_some() {
+        found.undecodable += 1;
+        return;
+    }
     let (message, at) = (&delivery.message, delivery.published_at);
     let is_own_message = is_result(&message.subject);
     let result = if is_own_message {

@@ -93,7 +93,7 @@ fn event(
     types: &BTreeSet<EventType>,
 ) -> Option<(Timestamp, Event)> {
     let (message, at) = (&delivery.message, delivery.published_at);
-    if workflow::is_instance_subject(&message.subject) {
+    if delivery.defect.is_some() || workflow::is_instance_subject(&message.subject) {
         return None;
     }
     let mut event = codec::decode(message, at)

@@ -2,6 +2,7 @@
 
 mod audit;
 mod contexts;
+mod cutting_proxy;
 mod fixture;
 mod node;
 mod outages;
@@ -12,3 +13,4 @@ mod signed_events;
 mod stream_anomalies;
 mod streams;
 mod tenants;
+mod unreadable_messages;

@@ -283,6 +283,7 @@ async fn redelivery_after_nak_does_not_change_the_result() {
         duplicates: 100,
         delays: 0,
         signing_panics: 0,
+        defects: 0,
     };
     let (runtime, _setup, _world, _home) =
         scene(|setup| setup.faults = Some((faults, seed)), 1).await;
@@ -299,6 +300,7 @@ async fn panic_while_a_message_is_created_loses_no_message() {
         duplicates: 0,
         delays: 0,
         signing_panics: 50,
+        defects: 0,
     };
     let (runtime, _setup, _world, _home) =
         scene(|setup| setup.faults = Some((faults, seed(1))), 1).await;

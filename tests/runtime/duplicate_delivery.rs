@@ -117,6 +117,7 @@ async fn redelivery_after_nak_does_not_change_the_result() {
         duplicates: 100,
         delays: 0,
         signing_panics: 0,
+        defects: 0,
     };
     let scene = scene(1, |setup| setup.faults = Some((faults, seed))).await;
     play(&scene).await;

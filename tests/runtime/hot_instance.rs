@@ -168,6 +168,7 @@ async fn spilled_inputs_survive_crashes_in_order() {
             duplicates: 50,
             delays: 0,
             signing_panics: 0,
+            defects: 0,
         };
         config.faults = Some((faults, round));
         let runtime = config.start(&scene.upstreams).await;

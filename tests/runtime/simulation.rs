@@ -56,6 +56,7 @@ async fn simulate(seed: u64, count: usize) {
         duplicates: rng.u8(..60),
         delays: rng.u8(..50),
         signing_panics: rng.u8(..30),
+        defects: 0,
     };
     let mut orders: Vec<PlannedOrder> = Vec::new();
     for run in 0..3 {

@@ -198,6 +198,9 @@ impl IngestLoop<'_> {
             self.progress.acker.ack(delivery.sequence);
             return Ok(());
         }
+        if let Some(defect) = &delivery.defect {
+            return self.ingest_defective(delivery, defect);
+        }
         if subscription.source.has_dead_letters() {
             return self.ingest_dead_letter(delivery);
         }
@@ -408,6 +411,18 @@ impl IngestLoop<'_> {
         let cause = (DeadLetterReason::TenantNotAllowed, reason);
         let dead_letter = undeliverable::of_message(delivery, cause, node);
         Some(self.store(dead_letter, self.ack_of(delivery)))
+    }
+
+    /// Stores a message that the bus cannot read completely as a dead letter, in the shard of its instance or tenant.
+    fn ingest_defective(&self, delivery: &Delivery, defect: &str) -> Result<(), ShardUnavailable> {
+        let Ok(key) = workflow::instance_of(&delivery.message.subject) else {
+            return self.dead_letter_message(delivery, defect.to_owned());
+        };
+        if !self.arguments.subscription.owns(&key) {
+            self.progress.acker.ack(delivery.sequence);
+            return Ok(());
+        }
+        self.store_undecodable(delivery, defect.to_owned())
     }
 
     /// Stores the dead letter of an effect worker.

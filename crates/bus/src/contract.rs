@@ -111,6 +111,8 @@ pub struct Delivery {
     pub published_at: Timestamp,
     /// Delivered message.
     pub message: Arc<Message>,
+    /// Why the bus cannot read all of the message, which must not be applied; `None`: the message is complete.
+    pub defect: Option<Arc<str>>,
 }
 
 /// Interface of a bus.
@@ -176,6 +178,11 @@ pub trait Bus: Send + Sync + 'static {
     /// Returns why a workflow command, an effect result, or a fact that carries one, is not authentic; `None` if it is, or
     /// if the bus has no signing keys.
     fn rejection(&self, _message: &Message) -> Option<String> {
+        None
+    }
+
+    /// Returns why a reader of the stream does not advance, with its position; `None` if all advance.
+    fn read_failure(&self) -> Option<String> {
         None
     }
 

@@ -14,6 +14,8 @@ mod nonces;
 mod numbers;
 mod provision;
 mod publish;
+mod raw_message;
+mod read_failures;
 mod registry;
 mod requests;
 mod scan;

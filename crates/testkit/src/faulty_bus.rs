@@ -26,6 +26,8 @@ pub struct Faults {
     pub delays: u8,
     /// Signing a message panics.
     pub signing_panics: u8,
+    /// A message is delivered with a defect.
+    pub defects: u8,
 }
 
 impl Default for Faults {
@@ -36,6 +38,7 @@ impl Default for Faults {
             duplicates: 20,
             delays: 20,
             signing_panics: 0,
+            defects: 0,
         }
     }
 }
@@ -183,7 +186,10 @@ impl FaultyConsumer {
         while !queues.is_empty() && mixed.len() + 1 < max.max(2) {
             let chosen = self.fault_rng.rng().usize(..queues.len());
             match queues[chosen].pop_front() {
-                Some(delivery) => {
+                Some(mut delivery) => {
+                    if faults.defects > 0 && self.fault_rng.occurs(faults.defects) {
+                        delivery.defect = Some("injected defect".into());
+                    }
                     if self.fault_rng.occurs(faults.duplicates) {
                         mixed.push(delivery.clone());
                     }

@@ -9,6 +9,8 @@ use orlog_testkit::nats_server::NatsServer;
 use orlog_testkit::raw_nats::RawNatsClient;
 use serde_json::json;
 
+use crate::cluster::proxy::Proxy;
+
 use super::fixture::{checkpoint, numbers, open, publish, subscribe, subscription, take};
 
 /// Creates a stream, reads it to its end and returns the checkpoint there.
@@ -212,6 +214,31 @@ async fn stream_restored_from_an_older_copy_has_an_anomaly() {
     publish(&*open(&[server.url()], 1).await, 100..120).await;
     let (_, found) = start_consumer(&server, position).await;
     assert!(recreated(found), "another message is at the checkpoint");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn stream_that_lost_its_end_and_grew_during_an_outage_stops_the_reader() {
+    let mut server = NatsServer::start();
+    publish(&*open(&[server.url()], 1).await, 0..20).await;
+    let saved = tempfile::tempdir().unwrap();
+    save(&mut server, saved.path());
+    publish(&*open(&[server.url()], 1).await, 20..30).await;
+
+    let proxy = Proxy::to(server.port).await;
+    let bus = open(std::slice::from_ref(&proxy.url), 1).await;
+    let mut consumer = subscribe(&bus, subscription("c", None)).await;
+    take(&mut *consumer, 30).await;
+
+    // While the reader is cut off, the stream loses ten messages and gets twenty others.
+    proxy.partition();
+    restore(&mut server, saved.path());
+    publish(&*open(&[server.url()], 1).await, 100..120).await;
+    proxy.heal();
+    let ended = orlog_testkit::wait::within("the end", consumer.next(100))
+        .await
+        .map(|read| numbers(&read));
+    let reason = ended.unwrap_err().to_string();
+    assert!(reason.contains("another message at 30"), "{reason}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -40,6 +40,8 @@ pub(crate) struct StoredMessage {
     pub(crate) message: Arc<Message>,
     /// Size of the message: its headers are read once.
     pub(crate) bytes: usize,
+    /// See [`Delivery::defect`].
+    pub(crate) defect: Option<Arc<str>>,
 }
 
 impl StoredMessage {
@@ -49,6 +51,14 @@ impl StoredMessage {
             published_at,
             bytes: message.size(),
             message,
+            defect: None,
+        }
+    }
+
+    pub(crate) fn with_defect(self, defect: String) -> Self {
+        Self {
+            defect: Some(defect.into()),
+            ..self
         }
     }
 
@@ -58,6 +68,7 @@ impl StoredMessage {
             sequence,
             published_at,
             ref message,
+            ref defect,
             ..
         } = *self;
         Delivery {
@@ -65,6 +76,7 @@ impl StoredMessage {
             attempt,
             published_at,
             message: Arc::clone(message),
+            defect: defect.clone(),
         }
     }
 }

@@ -18,7 +18,8 @@ use tokio::task::AbortHandle;
 use uuid::Uuid;
 
 use super::connection::{Connection, chain, unavailable};
-use super::temporary_consumer::{create_on_leader, next_info, temporary};
+use super::raw_message::RawMessages;
+use super::temporary_consumer::{after, create_on_leader, next_info, temporary};
 use crate::Error;
 use crate::retry_log::RetryLog;
 
@@ -29,11 +30,14 @@ const EXPIRES: Duration = Duration::from_secs(5);
 const DUPLICATE_WINDOW: Duration = Duration::from_mins(2);
 /// Delay between two attempts.
 const PAUSE: Duration = Duration::from_millis(100);
+/// Number of consumers that may end before all records are read. Then the records are read one by one.
+const MAX_INCOMPLETE_LOADS: u32 = 2;
 
 /// Bucket on the servers.
 pub(super) struct Bucket {
     connection: Connection,
     stream: Stream<()>,
+    raw: RawMessages,
     prefix: String,
 }
 
@@ -113,6 +117,7 @@ impl Bucket {
         Ok(Self {
             connection: connection.clone(),
             stream,
+            raw: RawMessages::new(&connection.jetstream, &stream_name(bucket)),
             prefix: prefix(bucket),
         })
     }
@@ -122,8 +127,10 @@ impl Bucket {
         let (sender, view) = watch::channel(Arc::new(V::default()));
         let reader = BucketWatcher {
             stream: self.stream.clone(),
+            raw: self.raw.clone(),
             prefix: self.prefix.clone(),
             sender,
+            incomplete_loads: 0,
         };
         BucketWatch {
             view,
@@ -195,12 +202,21 @@ fn record(body: Vec<u8>, seen: Option<u64>, ttl: Option<Duration>) -> PublishMes
 /// Watcher of a bucket.
 struct BucketWatcher<V> {
     stream: Stream<()>,
+    raw: RawMessages,
     prefix: String,
     sender: watch::Sender<Arc<V>>,
+    /// Number of consumers that ended before all records were read.
+    incomplete_loads: u32,
+}
+
+/// Records that were read one by one, and the sequence of the last one.
+struct LoadedRecords<V> {
+    view: V,
+    last: u64,
 }
 
 impl<V: BucketView> BucketWatcher<V> {
-    async fn run(self) {
+    async fn run(mut self) {
         let mut retries = RetryLog::default();
         loop {
             if let Err(error) = self.round(&mut retries).await {
@@ -220,14 +236,38 @@ impl<V: BucketView> BucketWatcher<V> {
         }
     }
 
+    /// Reads all records one by one. The client closes its connection at a record whose headers it cannot parse, so that a
+    /// consumer never gets past it. The bucket has one message of each key.
+    async fn load_singly(&self, filter: &[String]) -> Result<LoadedRecords<V>, Error> {
+        let info = self.stream.get_info().await.map_err(unavailable)?;
+        let mut view = V::begin(info.state.last_sequence);
+        let mut last = 0;
+        while let Some(stored) = self.raw.first_from(last + 1, filter).await? {
+            last = stored.sequence;
+            if let Some(key) = stored.message.subject.strip_prefix(&self.prefix) {
+                view.note(key, last, &stored.message.payload);
+            }
+        }
+        Ok(LoadedRecords { view, last })
+    }
+
     /// Reads until the current consumer ends. Starts with all records, so that records that expired while
     /// no consumer was active are removed.
-    async fn round(&self, retries: &mut RetryLog) -> Result<(), Error> {
+    async fn round(&mut self, retries: &mut RetryLog) -> Result<(), Error> {
         let filter = vec![format!("{}>", self.prefix)];
+        let loaded = if self.incomplete_loads < MAX_INCOMPLETE_LOADS {
+            None
+        } else {
+            Some(self.load_singly(&filter).await?)
+        };
+        let policy = match &loaded {
+            None => DeliverPolicy::LastPerSubject,
+            Some(loaded) => after(loaded.last),
+        };
         // Without a name, the request has a subject that permissions with a wildcard after the stream do not cover.
         let config = |_| pull::Config {
             name: Some(Uuid::new_v4().simple().to_string()),
-            ..temporary(filter.clone(), DeliverPolicy::LastPerSubject, EXPIRES * 2)
+            ..temporary(filter.clone(), policy, EXPIRES * 2)
         };
         // A lagging server lacks the last records.
         let (info, consumer) = create_on_leader(&self.stream, config).await?;
@@ -240,7 +280,12 @@ impl<V: BucketView> BucketWatcher<V> {
             .await
             .map_err(unavailable)?;
         let mut messages = std::pin::pin!(messages);
-        let (mut view, mut numbers) = (V::begin(info.state.last_sequence), 0);
+        let mut view = match loaded {
+            None => V::begin(info.state.last_sequence),
+            Some(loaded) => loaded.view,
+        };
+        let mut numbers = 0;
+        let mut is_complete = false;
         loop {
             if remaining == 0 {
                 if !view.can_follow(&self.sender.borrow()) {
@@ -248,6 +293,7 @@ impl<V: BucketView> BucketWatcher<V> {
                         "the bucket lost records; restore its stream".to_owned(),
                     ));
                 }
+                is_complete = true;
                 retries.succeeded();
                 self.sender.send_if_modified(|current| {
                     let changed = **current != view;
@@ -258,6 +304,7 @@ impl<V: BucketView> BucketWatcher<V> {
                 });
             }
             let Some(Ok(message)) = messages.next().await else {
+                self.incomplete_loads += u32::from(!is_complete);
                 return Ok(());
             };
             let Some(info) = next_info(&message, &mut numbers) else {

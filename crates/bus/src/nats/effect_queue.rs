@@ -27,6 +27,7 @@ use orlog_model::EffectName;
 
 use super::connection::{chain, unavailable};
 use super::message::to_nats;
+use super::raw_message::RawMessages;
 use super::{Connection, WORKFLOW_COMMANDS, WORKFLOW_DEADLETTERS, WORKFLOW_EVENTS, message};
 use crate::effect_queue::{
     EffectQueue, EnqueuedCommand, JobBacklog, JobStream, JobSubscription, ReadConsistency,
@@ -315,8 +316,9 @@ impl EffectQueue for NatsEffectQueue {
 
     async fn subscribe_results(&self) -> Result<Box<dyn ResultStream>, Error> {
         let stream = self.stream(WORKFLOW_EVENTS).await?;
+        let raw = RawMessages::new(&self.connection.jetstream, WORKFLOW_EVENTS);
         Ok(Box::new(
-            results::NatsResultStream::open(stream, self.signer()).await?,
+            results::NatsResultStream::open(stream, raw, self.signer()).await?,
         ))
     }
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use async_nats::jetstream::message::PublishMessage;
 use async_nats::{HeaderMap, HeaderName, HeaderValue};
+use bytes::Bytes;
 use orlog_model::Timestamp;
 
 use crate::{Error, Headers, Message};
@@ -51,8 +52,21 @@ fn invalid_header(name: &str, reason: impl std::fmt::Display) -> Error {
 /// Converts a received message. Headers of the servers are omitted. The client does not keep the order
 /// of the others, so they are sorted.
 pub(super) fn from_nats(message: async_nats::Message) -> Arc<Message> {
+    Arc::new(from_parts(
+        &message.subject,
+        message.headers.as_ref(),
+        message.payload,
+    ))
+}
+
+/// Converts the parts of a message, as [`from_nats`] does.
+pub(super) fn from_parts(
+    subject: &str,
+    nats_headers: Option<&HeaderMap>,
+    payload: Bytes,
+) -> Message {
     let (mut id, mut headers) = (None, Headers::new());
-    for (name, values) in message.headers.iter().flat_map(HeaderMap::iter) {
+    for (name, values) in nats_headers.into_iter().flat_map(HeaderMap::iter) {
         let name: &str = name.as_ref();
         if name.eq_ignore_ascii_case(ID) {
             id = values.first().map(|value| value.as_str().to_owned());
@@ -65,13 +79,12 @@ pub(super) fn from_nats(message: async_nats::Message) -> Arc<Message> {
         }
     }
     headers.sort_by(|a, b| a.0.cmp(&b.0));
-    let subject = String::from(message.subject.as_str());
-    Arc::new(Message {
-        subject,
+    Message {
+        subject: subject.to_owned(),
         id,
         headers,
-        payload: message.payload,
-    })
+        payload,
+    }
 }
 
 /// Converts a time to milliseconds.
@@ -113,8 +126,6 @@ pub(super) fn from_stream_message(message: StreamMessage) -> Message {
 
 #[cfg(test)]
 mod tests {
-    use bytes::Bytes;
-
     use super::*;
 
     fn message(headers: &[(&str, &str)]) -> Message {

@@ -24,7 +24,7 @@ pub(super) struct NatsScan {
 impl NatsScan {
     /// Starts the scan of all messages up to `end` that were not published before `since`.
     pub(super) fn start(config: ReaderConfig, since: Option<Timestamp>, end: u64) -> Self {
-        let done = config.after >= end;
+        let done = config.after.sequence >= end;
         Self {
             reader: StreamReader::start(config),
             since,

@@ -75,7 +75,7 @@ impl SharedReader {
         let mut state = self.state();
         let number = state.next_member;
         state.next_member += 1;
-        let read_to = Arc::new(AtomicU64::new(config.after));
+        let read_to = Arc::new(AtomicU64::new(config.after.sequence));
         let first = state.members.is_empty();
         let covered = filters
             .iter()
@@ -89,10 +89,7 @@ impl SharedReader {
         );
         if first || !covered {
             let after = if first {
-                AckPosition {
-                    sequence: config.after,
-                    at: None,
-                }
+                config.after
             } else {
                 state.window.end()
             };
@@ -138,7 +135,7 @@ impl SharedReader {
         let config = state.config.clone().filter(|_| !state.members.is_empty());
         state.running = config.is_some();
         let config = config?;
-        let (generation, after) = (state.generation, state.window.end().sequence);
+        let (generation, after) = (state.generation, state.window.end());
         let filters = merge_overlapping(state.filters.iter().map(String::as_str));
         Some((
             generation,

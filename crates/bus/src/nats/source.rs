@@ -29,6 +29,8 @@ pub(super) struct NatsSource {
     /// Whether the own reader has emitted an event: an earlier restart would only delay its start.
     has_started: bool,
     requested: ReaderConfig,
+    /// Everything up to here was returned.
+    read_to: AckPosition,
     serial: u64,
 }
 
@@ -41,6 +43,7 @@ impl NatsSource {
     ) -> Self {
         let (changes, own, received) = (member.watch(), None, None);
         let (may_join, has_started) = (false, false);
+        let read_to = requested.after;
         Self {
             interest,
             member,
@@ -50,11 +53,18 @@ impl NatsSource {
             may_join,
             has_started,
             requested,
+            read_to,
             serial: 0,
         }
     }
 
-    fn read_by_itself(&mut self, after: u64) {
+    fn read_by_itself(&mut self, sequence: u64) {
+        // The time at this position detects a stream that lost its end.
+        let at = self
+            .read_to
+            .at
+            .filter(|_| self.read_to.sequence == sequence);
+        let after = AckPosition { sequence, at };
         self.serial += 1;
         self.has_started = false;
         let name = format!("{}-{}", self.requested.name, self.serial);
@@ -122,6 +132,7 @@ impl Source for NatsSource {
             .filter(|batch| batch.read_to.sequence > after);
         if let Some(batch) = &batch {
             self.member.advance(batch.read_to.sequence);
+            self.read_to = batch.read_to;
         }
         Ok(batch)
     }

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use async_nats::jetstream::consumer::pull;
 use async_nats::jetstream::context::GetStreamErrorKind;
-use async_nats::jetstream::stream::{Info, PeerInfo, RawMessageErrorKind, Stream};
+use async_nats::jetstream::stream::{Info, PeerInfo, Stream};
 use async_trait::async_trait;
 use orlog_model::{StreamPosition, Timestamp};
 use uuid::Uuid;
@@ -22,14 +22,15 @@ use super::connection::{Connection, chain, unavailable};
 use super::cursors::Cursors;
 use super::filters::merge_overlapping;
 use super::identity;
-use super::message::timestamp;
 use super::publish::{max_message_size, publish};
+use super::raw_message::RawMessages;
+use super::read_failures::ReadFailures;
 use super::scan::NatsScan;
 use super::shared_reader::SharedReader;
 use super::source::NatsSource;
 use super::stream_reader::ReaderConfig;
 use super::temporary_consumer::{since, temporary};
-use crate::checkpoint::{StartPosition, StreamInfo, resolve_start};
+use crate::checkpoint::{AckPosition, StartPosition, StreamInfo, resolve_start};
 use crate::consumer::{AckHandle, SourceConsumer};
 use crate::subject::encode_token;
 use crate::subject_matcher::SubjectMatcher;
@@ -58,6 +59,8 @@ pub struct NatsStream {
     /// Identity at the last check.
     id: RwLock<Uuid>,
     cursors: Arc<Cursors>,
+    raw: RawMessages,
+    failures: Arc<ReadFailures>,
     shared_reader: Arc<SharedReader>,
 }
 
@@ -85,6 +88,8 @@ impl NatsStream {
             ),
             id: RwLock::new(identity(&info)),
             cursors,
+            raw: RawMessages::new(&connection.jetstream, name),
+            failures: Arc::default(),
             shared_reader: Arc::default(),
         });
         tokio::spawn(run_cursor_saver(Arc::downgrade(&opened)));
@@ -118,7 +123,7 @@ impl NatsStream {
             after.unwrap_or_else(|| StreamPosition::after(stream_id, self.cursors.cursor(name)));
         let (first, last) = (state.first_sequence, state.last_sequence);
         let at = if position.at.is_some() && (first..=last).contains(&position.sequence) {
-            self.time_of(position.sequence).await?
+            self.raw.time_of(position.sequence).await?
         } else {
             None
         };
@@ -156,12 +161,22 @@ impl NatsStream {
         })
     }
 
-    /// Returns the publish time of a message; `None` if it was dropped.
-    async fn time_of(&self, sequence: u64) -> Result<Option<Timestamp>, Error> {
-        match self.stream.get_raw_message(sequence).await {
-            Ok(message) => Ok(Some(timestamp(message.time))),
-            Err(error) if matches!(error.kind(), RawMessageErrorKind::NoMessageFound) => Ok(None),
-            Err(error) => Err(unavailable(error)),
+    fn reader_config(
+        &self,
+        stream_id: Uuid,
+        kind: &str,
+        filters: Vec<String>,
+        after: AckPosition,
+    ) -> ReaderConfig {
+        ReaderConfig {
+            stream: self.stream.clone(),
+            stream_name: self.name.clone(),
+            stream_id,
+            raw: self.raw.clone(),
+            failures: Arc::clone(&self.failures),
+            name: format!("{}-{kind}", self.reader),
+            filters,
+            after,
         }
     }
 
@@ -278,14 +293,14 @@ impl Bus for NatsStream {
         claim
             .cursor
             .store(start.after, std::sync::atomic::Ordering::Relaxed);
-        let reader_config = |kind: &str, filters| ReaderConfig {
-            stream: self.stream.clone(),
-            stream_name: self.name.clone(),
-            stream_id: start.stream_id,
-            name: format!("{}-{kind}", self.reader),
-            filters,
-            after: start.after,
+        let after = AckPosition {
+            sequence: start.after,
+            at: start_after
+                .filter(|checkpoint| checkpoint.sequence == start.after && start.anomaly.is_none())
+                .and_then(|checkpoint| checkpoint.at),
         };
+        let reader_config =
+            |kind: &str, filters| self.reader_config(start.stream_id, kind, filters, after);
         let member = self
             .shared_reader
             .join(filters.clone(), reader_config("hub", Vec::new()));
@@ -311,19 +326,25 @@ impl Bus for NatsStream {
             ScanStart::Sequence(first) => (first.saturating_sub(1), None),
             ScanStart::Time(time) => (self.before(time).await?, Some(time)),
         };
-        let config = ReaderConfig {
-            stream: self.stream.clone(),
-            stream_name: self.name.clone(),
-            stream_id: identity(&info),
-            name: format!("{}-past-{}", self.reader, Uuid::new_v4().simple()),
-            filters: merge_overlapping(filters.iter().map(String::as_str)),
-            after,
+        let after = AckPosition {
+            sequence: after,
+            at: None,
         };
+        let config = self.reader_config(
+            identity(&info),
+            &format!("past-{}", Uuid::new_v4().simple()),
+            merge_overlapping(filters.iter().map(String::as_str)),
+            after,
+        );
         Ok(Box::new(NatsScan::start(
             config,
             since,
             info.state.last_sequence,
         )))
+    }
+
+    fn read_failure(&self) -> Option<String> {
+        self.failures.first()
     }
 
     async fn last_sequence(&self) -> Result<u64, Error> {

@@ -3,9 +3,13 @@
 //!
 //! The consumer is ephemeral, acknowledges nothing and exists in the memory of one server. The reader
 //! makes it safe: the consumer starts after the last message that was read, and the reader detects gaps
-//! in its numbers. The reader checks the stream before each start, so that it detects a recreated or
+//! in its numbers. The reader checks the stream and its last message before each start, so that it detects a recreated or
 //! truncated stream. Only a consumer on the leader of the stream shows that the reader has caught up.
+//!
+//! The client closes its connection at a message whose headers it cannot parse. After repeated ends at one position, the reader
+//! requests the next message alone and emits it with a defect (`raw_message.rs`), so that it passes the message.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_nats::jetstream::consumer::{Consumer, pull};
@@ -14,9 +18,13 @@ use futures::StreamExt as _;
 use tokio::sync::mpsc;
 use uuid::Uuid;
 
+use super::connection::unavailable;
 use super::identity;
 use super::message::{from_nats, timestamp};
+use super::raw_message::RawMessages;
+use super::read_failures::{ReadFailure, ReadFailures, RepeatedEnds};
 use super::temporary_consumer::{after, create_on_leader, is_on_leader, next_info, temporary};
+use crate::Error;
 use crate::checkpoint::AckPosition;
 use crate::consumer::StoredMessage;
 use crate::retry_log::RetryLog;
@@ -40,10 +48,13 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// Time without a message after which the reader checks whether the consumer has pending messages.
 const IDLE: Duration = Duration::from_secs(10);
 
+/// Number of pending messages that is not known.
+const UNKNOWN: u64 = u64::MAX;
+
 /// Event of a reader.
 #[derive(Debug)]
 pub(super) enum ReaderEvent {
-    /// The next messages, and the number of messages after the last one.
+    /// The next messages, and the number of messages after the last one; [`UNKNOWN`] if it is not known.
     Messages {
         messages: Vec<StoredMessage>,
         pending: u64,
@@ -66,25 +77,26 @@ pub(super) struct ReaderConfig {
     pub(super) stream: Stream<()>,
     pub(super) stream_name: String,
     pub(super) stream_id: Uuid,
+    pub(super) raw: RawMessages,
+    pub(super) failures: Arc<ReadFailures>,
     /// Base name of the consumers on the servers.
     pub(super) name: String,
     /// Filters that do not overlap; empty: everything.
     pub(super) filters: Vec<String>,
-    pub(super) after: u64,
+    /// Position before the first message.
+    pub(super) after: AckPosition,
 }
 
 impl StreamReader {
     /// Starts the reader.
     pub(super) fn start(reader_config: ReaderConfig) -> Self {
         let (sender, news) = mpsc::channel(WAITING);
-        let last = AckPosition {
-            sequence: reader_config.after,
-            at: None,
-        };
         tokio::spawn(
             ReaderTask {
+                last: reader_config.after,
+                failure: ReadFailure::new(&reader_config.failures, &reader_config.name),
+                ends: RepeatedEnds::default(),
                 reader_config,
-                last,
                 sender,
                 rounds: 0,
                 retries: RetryLog::default(),
@@ -110,12 +122,16 @@ struct ReaderTask {
     sender: mpsc::Sender<ReaderEvent>,
     rounds: u64,
     retries: RetryLog,
+    ends: RepeatedEnds,
+    failure: ReadFailure,
 }
 
 /// Reason for the end of a round.
 enum RoundEnd {
     /// The state of the consumer is uncertain; create another one.
     Uncertain,
+    /// A request before the first message failed.
+    Failed,
     /// The receiver was dropped.
     Dropped,
     Broken(String),
@@ -124,9 +140,13 @@ enum RoundEnd {
 impl ReaderTask {
     async fn run(mut self) {
         loop {
-            match self.round().await {
+            let end = match self.round().await {
+                RoundEnd::Uncertain => self.pass_suspect().await,
+                end => end,
+            };
+            match end {
                 RoundEnd::Dropped => return,
-                RoundEnd::Uncertain => tokio::time::sleep(PAUSE).await,
+                RoundEnd::Uncertain | RoundEnd::Failed => tokio::time::sleep(PAUSE).await,
                 RoundEnd::Broken(reason) => {
                     // An error means that the receiver was dropped.
                     drop(self.sender.send(ReaderEvent::Broken(reason)).await);
@@ -143,17 +163,11 @@ impl ReaderTask {
     async fn round(&mut self) -> RoundEnd {
         self.rounds += 1;
         let config = |attempt| self.config(attempt);
-        let (info, consumer) = match create_on_leader(&self.reader_config.stream, config).await {
+        let created = create_on_leader(&self.reader_config.stream, config).await;
+        let (info, consumer) = match created {
             Ok(created) => created,
-            Err(error) => {
-                self.retries.failed(|count| {
-                    let stream = &self.reader_config.stream_name;
-                    tracing::warn!(stream, %error, failures = count, "stream reader failed; retrying");
-                });
-                return RoundEnd::Uncertain;
-            }
+            Err(error) => return self.failed(&error),
         };
-        self.retries.succeeded();
         let end = self.read_checked(&consumer, &info).await;
         // If this fails, the servers delete it after the inactivity limit.
         drop(
@@ -168,15 +182,94 @@ impl ReaderTask {
     async fn read_checked(&mut self, consumer: &Consumer<pull::Config>, info: &Info) -> RoundEnd {
         if self.rounds == 1 {
             // Missing messages were reported when the subscription was compared with its checkpoint.
-            self.last.sequence = self
-                .last
-                .sequence
-                .max(info.state.first_sequence.saturating_sub(1));
+            let before_first = info.state.first_sequence.saturating_sub(1);
+            if before_first > self.last.sequence {
+                self.last = AckPosition {
+                    sequence: before_first,
+                    at: None,
+                };
+            }
         }
         if let Some(reason) = self.broken(info) {
             return RoundEnd::Broken(reason);
         }
+        // After the consumer was created: it continues the stream that is checked here.
+        match self.replaced().await {
+            Ok(None) => {}
+            Ok(Some(reason)) => return RoundEnd::Broken(reason),
+            Err(error) => return self.failed(&error),
+        }
+        self.retries.succeeded();
         self.read(consumer, info).await
+    }
+
+    fn failed(&mut self, error: &Error) -> RoundEnd {
+        self.retries.failed(|count| {
+            let stream = &self.reader_config.stream_name;
+            tracing::warn!(stream, %error, failures = count, "stream reader failed; retrying");
+        });
+        RoundEnd::Failed
+    }
+
+    /// Returns the anomaly if the stream has another message at the last position: it lost its end, and then grew. Between two
+    /// rounds, neither its end nor its identity shows that.
+    async fn replaced(&self) -> Result<Option<String>, Error> {
+        let Some(expected) = self.last.at else {
+            return Ok(None);
+        };
+        let sequence = self.last.sequence;
+        let found = self.reader_config.raw.time_of(sequence).await?;
+        let found = found.filter(|found| *found != expected);
+        Ok(found.map(|found| {
+            let name = &self.reader_config.stream_name;
+            format!("stream {name} has another message at {sequence}: published at {found}, not at {expected}")
+        }))
+    }
+
+    /// Passes the message at which the connection ends repeatedly, if there is one.
+    async fn pass_suspect(&mut self) -> RoundEnd {
+        let after = self.last.sequence;
+        if !self.ends.record(after) {
+            return RoundEnd::Uncertain;
+        }
+        match self.next_alone().await {
+            Ok(None) => {
+                self.failure.clear();
+                RoundEnd::Uncertain
+            }
+            Ok(Some(stored)) => {
+                let stream = &self.reader_config.stream_name;
+                if let Some(defect) = &stored.defect {
+                    let sequence = stored.sequence;
+                    tracing::error!(stream, sequence, %defect, "message cannot be read completely and is not applied");
+                }
+                let end = self.emit(vec![stored], UNKNOWN).await;
+                end.unwrap_or(RoundEnd::Uncertain)
+            }
+            Err(error) => {
+                let stream = &self.reader_config.stream_name;
+                let reason = format!(
+                    "stream {stream} is not read after sequence {after}: the connection ends repeatedly, and the next message cannot be \
+                     requested alone: {error}"
+                );
+                if self.failure.set(reason) {
+                    tracing::warn!(stream, after, %error, "stream reader does not advance; retrying");
+                }
+                RoundEnd::Uncertain
+            }
+        }
+    }
+
+    /// Requests the next message alone, if the stream is still the one that is read.
+    async fn next_alone(&self) -> Result<Option<StoredMessage>, Error> {
+        let config = &self.reader_config;
+        let info = config.stream.get_info().await.map_err(unavailable)?;
+        // The next round detects the anomaly and ends.
+        if self.broken(&info).or(self.replaced().await?).is_some() {
+            return Ok(None);
+        }
+        let from = self.last.sequence + 1;
+        config.raw.first_from(from, &config.filters).await
     }
 
     async fn read(&mut self, consumer: &Consumer<pull::Config>, info: &Info) -> RoundEnd {
@@ -228,23 +321,23 @@ impl ReaderTask {
             pending = after;
             // Messages that were already read are redelivered after a restart.
             if message.sequence > self.last.sequence {
-                self.last = AckPosition {
-                    sequence: message.sequence,
-                    at: Some(message.published_at),
-                };
                 stored.push(message);
             }
         }
-        let event = (!stored.is_empty()).then_some(ReaderEvent::Messages {
-            messages: stored,
-            pending,
-        });
-        if let Some(event) = event
-            && self.sender.send(event).await.is_err()
-        {
-            return Some(RoundEnd::Dropped);
-        }
-        uncertain
+        self.emit(stored, pending).await.or(uncertain)
+    }
+
+    /// Emits the next messages, if there are any.
+    async fn emit(&mut self, messages: Vec<StoredMessage>, pending: u64) -> Option<RoundEnd> {
+        let last = messages.last()?;
+        self.failure.clear();
+        self.last = AckPosition {
+            sequence: last.sequence,
+            at: Some(last.published_at),
+        };
+        let event = ReaderEvent::Messages { messages, pending };
+        let sent = self.sender.send(event).await;
+        sent.is_err().then_some(RoundEnd::Dropped)
     }
 
     /// Returns the anomaly if the stream is not the one that was read.
@@ -299,6 +392,7 @@ impl ReaderTask {
                 at: Some(at),
             };
         }
+        self.failure.clear();
         self.sender
             .send(ReaderEvent::CaughtUp(self.last))
             .await

@@ -8,8 +8,10 @@ use async_nats::jetstream::stream::Stream as StreamHandle;
 use async_trait::async_trait;
 use uuid::Uuid;
 
+use crate::checkpoint::AckPosition;
 use crate::effect_queue::ResultStream;
 use crate::nats::connection::unavailable;
+use crate::nats::raw_message::RawMessages;
 use crate::nats::stream_reader::{ReaderConfig, ReaderEvent, StreamReader};
 use crate::nats::{WORKFLOW_EVENTS, identity};
 use crate::signature::Signer;
@@ -21,31 +23,42 @@ const PAUSE: Duration = Duration::from_millis(200);
 
 pub(super) struct NatsResultStream {
     stream: StreamHandle<()>,
+    raw: RawMessages,
     reader: StreamReader,
     signer: Arc<Signer>,
 }
 
 impl NatsResultStream {
     /// Opens the stream after its current last message.
-    pub(super) async fn open(stream: StreamHandle<()>, signer: Arc<Signer>) -> Result<Self, Error> {
-        let reader = start(&stream).await?;
+    pub(super) async fn open(
+        stream: StreamHandle<()>,
+        raw: RawMessages,
+        signer: Arc<Signer>,
+    ) -> Result<Self, Error> {
+        let reader = start(&stream, &raw).await?;
         Ok(Self {
             stream,
+            raw,
             reader,
             signer,
         })
     }
 }
 
-async fn start(stream: &StreamHandle<()>) -> Result<StreamReader, Error> {
+async fn start(stream: &StreamHandle<()>, raw: &RawMessages) -> Result<StreamReader, Error> {
     let info = stream.get_info().await.map_err(unavailable)?;
     Ok(StreamReader::start(ReaderConfig {
         stream: stream.clone(),
         stream_name: WORKFLOW_EVENTS.to_owned(),
         stream_id: identity(&info),
+        raw: raw.clone(),
+        failures: Arc::default(),
         name: format!("results-{}", Uuid::new_v4().simple()),
         filters: subject::result_filters(None),
-        after: info.state.last_sequence,
+        after: AckPosition {
+            sequence: info.state.last_sequence,
+            at: None,
+        },
     }))
 }
 
@@ -57,7 +70,7 @@ impl ResultStream for NatsResultStream {
                 ReaderEvent::Messages { messages, .. } => {
                     let authentic = messages
                         .iter()
-                        .filter(|s| self.signer.verify(&s.message).is_ok());
+                        .filter(|s| s.defect.is_none() && self.signer.verify(&s.message).is_ok());
                     let results: Vec<_> = authentic.map(|s| s.message.as_ref().clone()).collect();
                     if !results.is_empty() {
                         return results;
@@ -70,7 +83,7 @@ impl ResultStream for NatsResultStream {
                         "effect result subscription failed; retrying"
                     );
                     tokio::time::sleep(PAUSE).await;
-                    if let Ok(reader) = start(&self.stream).await {
+                    if let Ok(reader) = start(&self.stream, &self.raw).await {
                         self.reader = reader;
                     }
                 }

@@ -347,6 +347,7 @@ async fn start_runtime(
         duplicates: 10,
         delays: 10,
         signing_panics: 0,
+        defects: 0,
     };
     let bus: Arc<dyn Bus> = Arc::new(PodBus {
         inner: FaultyBus::new(embedded, faults, seed),

@@ -1,0 +1,216 @@
+//! Single messages of a stream as the servers store them, read without the header parser of the client.
+//!
+//! The servers store messages whose headers the client cannot parse. The client closes its connection when it receives such a
+//! message, each time. The response to a request for one message is JSON, which does not close the connection.
+
+use std::str::FromStr as _;
+use std::sync::Arc;
+
+use async_nats::jetstream::ErrorCode;
+use async_nats::jetstream::context::Context;
+use async_nats::jetstream::message::StreamMessage;
+use async_nats::jetstream::response::Response;
+use async_nats::jetstream::stream::RawMessage;
+use async_nats::{HeaderMap, HeaderName, HeaderValue};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use orlog_model::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use super::connection::{chain, unavailable};
+use super::message::{from_parts, timestamp};
+use crate::Error;
+use crate::consumer::StoredMessage;
+
+/// Maximum length of the unreadable header lines in a defect, in characters.
+const MAX_SHOWN_CHARS: usize = 1000;
+
+/// Reads of single messages of one stream.
+#[derive(Clone, Debug)]
+pub(super) struct RawMessages {
+    jetstream: Context,
+    stream: String,
+}
+
+#[derive(Serialize)]
+struct GetRequest<'a> {
+    seq: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next_by_subj: Option<&'a str>,
+}
+
+#[derive(Deserialize)]
+struct GetResponse {
+    message: RawMessage,
+}
+
+/// Headers of a message that the client cannot parse.
+#[derive(Default)]
+struct RecoveredHeaders {
+    readable: HeaderMap,
+    unreadable: Vec<String>,
+}
+
+impl RawMessages {
+    /// Creates the reads of a stream. Sends no request.
+    pub(super) fn new(jetstream: &Context, stream: &str) -> Self {
+        Self {
+            jetstream: jetstream.clone(),
+            stream: stream.to_owned(),
+        }
+    }
+
+    /// Returns the first message at or after a sequence that matches a filter (no filter: any); `None` if there is none.
+    pub(super) async fn first_from(
+        &self,
+        sequence: u64,
+        filters: &[String],
+    ) -> Result<Option<StoredMessage>, Error> {
+        let all = [">".to_owned()];
+        let filters = if filters.is_empty() {
+            &all[..]
+        } else {
+            filters
+        };
+        let mut first: Option<RawMessage> = None;
+        for filter in filters {
+            let request = GetRequest {
+                seq: sequence,
+                next_by_subj: Some(filter),
+            };
+            let found = self.get(&request).await?;
+            first = first
+                .into_iter()
+                .chain(found)
+                .min_by_key(|message| message.sequence);
+        }
+        first.map(stored_message).transpose()
+    }
+
+    /// Returns the publish time of a message; `None` if the stream does not have it any more.
+    pub(super) async fn time_of(&self, sequence: u64) -> Result<Option<Timestamp>, Error> {
+        let request = GetRequest {
+            seq: sequence,
+            next_by_subj: None,
+        };
+        let found = self.get(&request).await?;
+        Ok(found.map(|message| timestamp(message.time)))
+    }
+
+    async fn get(&self, request: &GetRequest<'_>) -> Result<Option<RawMessage>, Error> {
+        let subject = format!("STREAM.MSG.GET.{}", self.stream);
+        let response: Response<GetResponse> = self
+            .jetstream
+            .request(subject, request)
+            .await
+            .map_err(unavailable)?;
+        match response {
+            Response::Ok(found) => Ok(Some(found.message)),
+            Response::Err { error } if error.error_code() == ErrorCode::NO_MESSAGE_FOUND => {
+                Ok(None)
+            }
+            Response::Err { error } => Err(unavailable(error)),
+        }
+    }
+}
+
+/// Converts a message as the client does. If the client cannot, the message has a defect, and the headers that are readable.
+fn stored_message(raw: RawMessage) -> Result<StoredMessage, Error> {
+    let parsed = StreamMessage::try_from(raw.clone());
+    convert(raw, parsed.map_err(|error| chain(&*error)))
+}
+
+fn convert(raw: RawMessage, parsed: Result<StreamMessage, String>) -> Result<StoredMessage, Error> {
+    let (sequence, published_at) = (raw.sequence, timestamp(raw.time));
+    let error = match parsed {
+        Ok(parsed) => {
+            let message = from_parts(&raw.subject, Some(&parsed.headers), parsed.payload);
+            return Ok(StoredMessage::new(
+                sequence,
+                published_at,
+                Arc::new(message),
+            ));
+        }
+        Err(error) => error,
+    };
+    let payload = STANDARD.decode(&raw.payload).map_err(unavailable)?;
+    let headers = STANDARD
+        .decode(raw.headers.as_deref().unwrap_or_default())
+        .map_err(unavailable)?;
+    let headers = RecoveredHeaders::of(&headers);
+    let message = from_parts(&raw.subject, Some(&headers.readable), Bytes::from(payload));
+    let defect = headers.describe(&error);
+    Ok(StoredMessage::new(sequence, published_at, Arc::new(message)).with_defect(defect))
+}
+
+impl RecoveredHeaders {
+    fn of(bytes: &[u8]) -> Self {
+        let mut recovered = Self::default();
+        let text = String::from_utf8_lossy(bytes);
+        let lines = text.lines().filter(|line| !line.is_empty());
+        for line in lines.skip_while(|line| line.starts_with("NATS/")) {
+            match readable(line) {
+                Some((name, value)) => recovered.readable.append(name, value),
+                None => recovered.unreadable.push(line.to_owned()),
+            }
+        }
+        recovered
+    }
+
+    fn describe(&self, error: &str) -> String {
+        let lines = format!("{:?}", self.unreadable);
+        let shown: String = lines.chars().take(MAX_SHOWN_CHARS).collect();
+        format!("the NATS client cannot parse its headers: {error}; unreadable lines: {shown}")
+    }
+}
+
+fn readable(line: &str) -> Option<(HeaderName, HeaderValue)> {
+    if line.contains(char::REPLACEMENT_CHARACTER) {
+        return None;
+    }
+    let (name, value) = line.split_once(':')?;
+    let name = HeaderName::from_str(name).ok()?;
+    let value = HeaderValue::from_str(value.trim()).ok()?;
+    Some((name, value))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn raw(headers: &str) -> RawMessage {
+        serde_json::from_value(serde_json::json!({
+            "subject": "tenant.acme.aggregate.order.o-1", "seq": 7, "time": "2026-01-02T03:04:05.006Z",
+            "hdrs": STANDARD.encode(headers), "data": STANDARD.encode("body"),
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn readable_message_is_converted_like_a_delivered_one() {
+        let stored =
+            stored_message(raw("NATS/1.0\r\nNats-Msg-Id: m\r\nce-type: Placed\r\n\r\n")).unwrap();
+        assert_eq!(stored.sequence, 7);
+        assert_eq!(stored.published_at.as_millis(), 1_767_323_045_006);
+        assert_eq!(stored.defect, None);
+        let message = &stored.message;
+        assert_eq!(message.id.as_deref(), Some("m"));
+        assert_eq!(message.headers, [("ce-type".into(), "Placed".into())]);
+        assert_eq!(&*message.payload, b"body");
+    }
+
+    #[test]
+    fn message_that_the_client_cannot_parse_has_a_defect_and_its_readable_headers() {
+        // The parser of the client is replaced: its result alone decides.
+        let parsed = Err("malformed header line".to_owned());
+        let raw = raw("NATS/1.0\r\nce-type: Placed\r\n\r\n");
+        let stored = convert(raw, parsed).unwrap();
+        let defect = stored.defect.as_deref().unwrap();
+        assert!(defect.contains("malformed header line"), "{defect}");
+        let message = &stored.message;
+        assert_eq!(message.subject, "tenant.acme.aggregate.order.o-1");
+        assert_eq!(message.headers, [("ce-type".into(), "Placed".into())]);
+        assert_eq!(&*message.payload, b"body");
+    }
+}
