@@ -1,7 +1,6 @@
 //! `/health` and `/ready`: liveness and readiness of the process.
 
 pub(crate) mod bus_check;
-mod stalled_stream;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -146,6 +145,9 @@ async fn bus(api: &ApiState) -> ComponentHealth {
         let message =
             format!("{failing} subscriptions to streams fail; the log contains the reason");
         return ComponentHealth::degraded(message);
+    }
+    if let Some(failure) = api.app.transport.read_failure() {
+        return ComponentHealth::degraded(failure);
     }
     if let Some(failure) = api.app.bus.publish_failure() {
         return ComponentHealth::degraded(format!("the last publish failed: {failure}"));

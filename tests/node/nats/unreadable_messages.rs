@@ -87,36 +87,84 @@ async fn reader_that_cannot_pass_a_message_reports_its_position() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn bucket_with_a_record_at_which_the_connection_always_ends_is_read() {
-    const BUCKET: &str = "leases";
     let server = NatsServer::start();
-    let options = || LeaseOptions {
-        bucket: BUCKET.to_owned(),
-        ttl: Duration::from_mins(10),
-    };
-    let direct = connect(&[server.url()]).await;
-    let plan = Leases::plan(BUCKET, 1).into();
-    apply(&direct, &plan, Timestamp::default()).await.unwrap();
+    open_bucket(&server).await;
     for (name, url) in [
         ("a", "http://a"),
         ("b", &*SUSPECT.to_string()),
         ("c", "http://c"),
     ] {
-        let pod = Pod {
-            name: name.to_owned(),
-            incarnation: Uuid::new_v4(),
-            url: url.to_owned(),
-            draining: false,
-            node_keys: Vec::new(),
-        };
-        // Each process announces one pod.
-        let leases = Leases::open(&direct, options()).await.unwrap();
-        assert!(leases.announce(&pod).await.unwrap());
+        announce(&server, name, url).await;
     }
 
     let proxy = CuttingProxy::to(server.port, &[&SUSPECT.to_string()]).await;
     let connection = connect(std::slice::from_ref(&proxy.url)).await;
-    let leases = Leases::open(&connection, options()).await.unwrap();
+    let leases = Leases::open(&connection, lease_options()).await.unwrap();
     let mut view = leases.view();
     let read = view.wait_for(|view| view.current && view.pods.len() == 3);
     within("all records", read).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn reader_reads_the_last_message_although_it_was_lost_with_its_connection() {
+    let server = NatsServer::start();
+    let publisher = open_as(&[server.url()], 1, "publisher").await;
+    publish(&publisher, 0..3).await;
+    let proxy = CuttingProxy::cutting_once(server.port, &SUSPECT.to_string()).await;
+    let bus = open(std::slice::from_ref(&proxy.url), 1).await;
+    let mut consumer = subscribe(&bus, subscription("c", None)).await;
+    assert_eq!(numbers(&take(&mut *consumer, 3).await), [0, 1, 2]);
+
+    publish(&publisher, SUSPECT..SUSPECT + 1).await;
+    assert_eq!(numbers(&take(&mut *consumer, 1).await), [SUSPECT]);
+    assert_eq!(proxy.count(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn bucket_shows_the_last_record_although_it_was_lost_with_its_connection() {
+    let server = NatsServer::start();
+    open_bucket(&server).await;
+    announce(&server, "a", "http://a").await;
+    let proxy = CuttingProxy::cutting_once(server.port, &SUSPECT.to_string()).await;
+    let connection = connect(std::slice::from_ref(&proxy.url)).await;
+    let leases = Leases::open(&connection, lease_options()).await.unwrap();
+    let mut view = leases.view();
+    let first = view.wait_for(|view| view.current && view.pods.len() == 1);
+    within("the first record", first).await.unwrap();
+
+    announce(&server, "b", &SUSPECT.to_string()).await;
+    let second = view.wait_for(|view| view.current && view.pods.len() == 2);
+    within("the second record", second).await.unwrap();
+    assert_eq!(proxy.count(), 1);
+}
+
+const BUCKET: &str = "leases";
+
+fn lease_options() -> LeaseOptions {
+    LeaseOptions {
+        bucket: BUCKET.to_owned(),
+        ttl: Duration::from_mins(10),
+    }
+}
+
+async fn open_bucket(server: &NatsServer) {
+    let connection = connect(&[server.url()]).await;
+    let plan = Leases::plan(BUCKET, 1).into();
+    apply(&connection, &plan, Timestamp::default())
+        .await
+        .unwrap();
+}
+
+/// Announces a pod, as a process of its own: each process announces one.
+async fn announce(server: &NatsServer, name: &str, url: &str) {
+    let pod = Pod {
+        name: name.to_owned(),
+        incarnation: Uuid::new_v4(),
+        url: url.to_owned(),
+        draining: false,
+        node_keys: Vec::new(),
+    };
+    let connection = connect(&[server.url()]).await;
+    let leases = Leases::open(&connection, lease_options()).await.unwrap();
+    assert!(leases.announce(&pod).await.unwrap());
 }

@@ -19,7 +19,9 @@ use uuid::Uuid;
 
 use super::connection::{Connection, chain, unavailable};
 use super::raw_message::RawMessages;
-use super::temporary_consumer::{after, create_on_leader, next_info, temporary};
+use super::temporary_consumer::{
+    UnacknowledgedMessages, after, create_on_leader, next_info, temporary,
+};
 use crate::Error;
 use crate::retry_log::RetryLog;
 
@@ -272,14 +274,8 @@ impl<V: BucketView> BucketWatcher<V> {
         // A lagging server lacks the last records.
         let (info, consumer) = create_on_leader(&self.stream, config).await?;
         let mut remaining = consumer.cached_info().num_pending;
-        let messages = consumer
-            .stream()
-            .heartbeat(HEARTBEAT)
-            .expires(EXPIRES)
-            .messages()
-            .await
-            .map_err(unavailable)?;
-        let mut messages = std::pin::pin!(messages);
+        let pull = consumer.stream().heartbeat(HEARTBEAT).expires(EXPIRES);
+        let mut messages = UnacknowledgedMessages::receive(&self.raw.client(), pull).await?;
         let mut view = match loaded {
             None => V::begin(info.state.last_sequence),
             Some(loaded) => loaded.view,

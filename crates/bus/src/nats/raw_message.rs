@@ -61,6 +61,11 @@ impl RawMessages {
         }
     }
 
+    /// Returns the client of the connection.
+    pub(super) fn client(&self) -> async_nats::Client {
+        self.jetstream.client()
+    }
+
     /// Returns the first message at or after a sequence that matches a filter (no filter: any); `None` if there is none.
     pub(super) async fn first_from(
         &self,

@@ -23,7 +23,9 @@ use super::identity;
 use super::message::{from_nats, timestamp};
 use super::raw_message::RawMessages;
 use super::read_failures::{ReadFailure, ReadFailures, RepeatedEnds};
-use super::temporary_consumer::{after, create_on_leader, is_on_leader, next_info, temporary};
+use super::temporary_consumer::{
+    UnacknowledgedMessages, after, create_on_leader, is_on_leader, next_info, temporary,
+};
 use crate::Error;
 use crate::checkpoint::AckPosition;
 use crate::consumer::StoredMessage;
@@ -276,15 +278,14 @@ impl ReaderTask {
         if consumer.cached_info().num_pending == 0 && !self.level(info).await {
             return RoundEnd::Dropped;
         }
-        let messages = consumer
+        let pull = consumer
             .stream()
             .max_messages_per_batch(PULL)
             .max_bytes_per_batch(PULL_BYTES)
             .heartbeat(HEARTBEAT)
-            .expires(EXPIRES)
-            .messages()
-            .await;
-        let Ok(messages) = messages else {
+            .expires(EXPIRES);
+        let client = self.reader_config.raw.client();
+        let Ok(messages) = UnacknowledgedMessages::receive(&client, pull).await else {
             return RoundEnd::Uncertain;
         };
         let mut chunks = std::pin::pin!(messages.ready_chunks(CHUNK));
@@ -376,7 +377,11 @@ impl ReaderTask {
         if !is_on_leader(&info, &consumer) {
             return Some(RoundEnd::Uncertain);
         }
-        let level = consumer.num_pending == 0 && consumer.delivered.consumer_sequence == numbers;
+        // The servers count a message as delivered when they send it: it was lost on its way.
+        if consumer.delivered.consumer_sequence != numbers {
+            return Some(RoundEnd::Uncertain);
+        }
+        let level = consumer.num_pending == 0;
         (level && !self.level(&info).await).then_some(RoundEnd::Dropped)
     }
 

@@ -4,12 +4,19 @@
 //! last messages yet reports that no messages are pending. Only a consumer on the server that stated
 //! the end of the stream shows that there is nothing more up to that end.
 
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
+use async_nats::client::Statistics;
 use async_nats::jetstream::Message;
 use async_nats::jetstream::consumer::{self, AckPolicy, Consumer, DeliverPolicy, pull};
 use async_nats::jetstream::stream::{Info, Stream};
+use futures::StreamExt as _;
 use orlog_model::Timestamp;
+use tokio::time::{Interval, MissedTickBehavior, interval};
 
 use super::connection::unavailable;
 use crate::Error;
@@ -19,6 +26,59 @@ use crate::Error;
 const ATTEMPTS: usize = 16;
 /// Delay after half of the attempts: the leader may have changed.
 const PAUSE: Duration = Duration::from_millis(100);
+/// Interval of the check whether the client has reconnected.
+const RECONNECT_CHECK: Duration = Duration::from_millis(500);
+
+/// Messages of a temporary consumer. They end after the client has reconnected.
+///
+/// The servers count a message as delivered when they send it. What was lost with a connection is never
+/// sent again, the client continues the consumer after it, and until another message follows, nothing
+/// shows the gap.
+pub(super) struct UnacknowledgedMessages {
+    messages: pull::Stream,
+    statistics: Arc<Statistics>,
+    /// Number of connections of the client before the first request for messages.
+    connects: u64,
+    check: Interval,
+}
+
+impl UnacknowledgedMessages {
+    /// Starts to receive the messages of a consumer.
+    pub(super) async fn receive(
+        client: &async_nats::Client,
+        consumer: pull::StreamBuilder<'_>,
+    ) -> Result<Self, Error> {
+        let statistics = client.statistics();
+        let connects = statistics.connects.load(Ordering::Relaxed);
+
+        let mut check = interval(RECONNECT_CHECK);
+        check.set_missed_tick_behavior(MissedTickBehavior::Delay);
+
+        Ok(Self {
+            messages: consumer.messages().await.map_err(unavailable)?,
+            statistics,
+            connects,
+            check,
+        })
+    }
+}
+
+impl futures::Stream for UnacknowledgedMessages {
+    type Item = Result<Message, pull::MessagesError>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        if let Poll::Ready(message) = self.messages.poll_next_unpin(context) {
+            return Poll::Ready(message);
+        }
+
+        while self.check.poll_tick(context).is_ready() {
+            if self.statistics.connects.load(Ordering::Relaxed) != self.connects {
+                return Poll::Ready(None);
+            }
+        }
+        Poll::Pending
+    }
+}
 
 /// Returns the configuration of a consumer of these subjects (empty: all). The servers delete it when it is
 /// inactive for the duration `inactive`.
