@@ -2,10 +2,12 @@
 //!
 //! `tidy` checks the code rules that no compiler checks. It prints one block per violation: `file:line`,
 //! reason and remedy; it exits with 1 if there are violations, and with 2 if it could not run.
-//! `requirements` prints the requirements with their tests. `bench` runs the benchmarks.
+//! `readability` prints how dense the code of each crate is. `requirements` prints the requirements
+//! with their tests. `bench` runs the benchmarks.
 
 mod bench;
 mod error;
+mod readability;
 mod requirements;
 mod rules;
 mod source;
@@ -20,6 +22,7 @@ const USAGE: &str = "usage: cargo xtask <command>
 
 commands:
   tidy          check the code rules (sizes, layers, cycles, boundaries, texts, docs)
+  readability   print the density of each crate: blank lines, comments, tuples, closures
   requirements  print the requirements with their tests
   bench         run all benchmarks and print their medians in one table";
 
@@ -29,6 +32,7 @@ fn main() -> ExitCode {
         .expect("xtask is a directory in the root of the checkout");
     let outcome = match std::env::args().nth(1).as_deref() {
         Some("tidy") => tidy::run(root),
+        Some("readability") => readability::run(root),
         Some("requirements") => requirements::run(root),
         Some("bench") => bench::run(root),
         _ => {

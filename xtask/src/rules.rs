@@ -3,6 +3,7 @@
 
 pub(crate) mod boundaries;
 pub(crate) mod cycles;
+pub(crate) mod density;
 pub(crate) mod error_codes;
 pub(crate) mod file_header;
 pub(crate) mod forbidden;

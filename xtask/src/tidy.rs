@@ -52,6 +52,7 @@ fn check(tree: &Tree) -> Vec<Violation> {
     }
     violations.extend(rules::markers::check(tree));
     violations.extend(rules::cycles::check(&sources));
+    violations.extend(rules::density::check(tree, &sources));
     violations.extend(rules::layers::check(tree));
     violations.extend(rules::error_codes::check(tree, &sources));
     violations.extend(rules::requirements::check(tree, &sources));
