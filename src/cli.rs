@@ -4,25 +4,45 @@
 //! `inspect --data` work without a node. Output is a table by default and JSON with `--output json`.
 //! Exit codes are in [`exit`].
 
+mod access;
+mod audit;
+mod backup;
+mod batches;
 pub mod bench;
 pub(crate) mod client;
 mod completions;
 pub(crate) mod config_flags;
 pub(crate) mod console;
 mod credentials;
+mod dead_letters;
+mod definitions;
 mod dev;
+mod doctor;
 #[cfg(test)]
 mod documented_names;
+mod events;
 pub mod exit;
+mod export;
+mod flows;
 mod init;
+mod jobs;
 pub(crate) mod key;
 pub(crate) mod key_store;
 pub(crate) mod list;
 mod man;
+mod messages;
+mod node;
+mod peers;
 pub(crate) mod printable;
+mod replay;
 mod run;
+mod sagas;
+mod schedules;
 pub(crate) mod serve;
+mod shadows;
 mod streams;
+mod tasks;
+mod timers;
 pub(crate) mod wait;
 
 use std::process::ExitCode;
@@ -30,12 +50,8 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser, Subcommand};
 use rustix::fs::Mode;
 
-use crate::{
-    access, audit, backup, batches, dead_letters, definitions, doctor, events, export, flows, jobs,
-    messages, node, peers, replay, sagas, schedules, shadows, tasks, timers,
-};
 use console::{Console, Output};
-use doctor::cli::check_tables;
+use doctor::check_tables;
 use exit::CommandError;
 
 /// Durable saga runner: consumes events, sends commands, executes effects, and compensates failed
@@ -73,94 +89,94 @@ enum Command {
     /// Run a node
     Run(run::Args),
     /// Publish events from a file or standard input
-    Publish(events::cli::Args),
+    Publish(events::Args),
     /// Inspect and control saga instances
     #[command(subcommand)]
-    Saga(sagas::cli::Command),
+    Saga(sagas::Command),
     /// Execute jobs of script types in a sandbox, for a node
     #[cfg(feature = "script")]
-    Runner(jobs::cli::Args),
+    Runner(jobs::Args),
     /// Submit graphs of jobs, and show and control them
     #[command(subcommand)]
-    Flow(flows::cli::Command),
+    Flow(flows::Command),
     /// Send messages to other contexts, and read and end received ones
     #[command(subcommand)]
-    Message(messages::cli::Command),
+    Message(messages::Command),
     /// Send an instruction to all instances that match a filter
     #[command(subcommand)]
-    Batch(batches::cli::Command),
+    Batch(batches::Command),
     /// Compare a new version of a definition with the active one, by live instances
     #[command(subcommand)]
-    Shadow(shadows::cli::Command),
+    Shadow(shadows::Command),
     /// Start sagas by cron expressions, at intervals or at one date
     #[command(subcommand)]
-    Schedule(schedules::cli::Command),
+    Schedule(schedules::Command),
     /// Show and change who administers, reads and executes in a tenant
     #[command(subcommand)]
-    Context(access::cli::contexts::Command),
+    Context(access::contexts::Command),
     /// Create and invite actors, and change their keys
     #[command(subcommand)]
-    Actor(access::cli::actors::Command),
+    Actor(access::actors::Command),
     /// Show the identity of a node, and add, check and remove other nodes that it trusts
     #[command(subcommand)]
-    Peer(peers::cli::Command),
+    Peer(peers::Command),
     /// List, claim and complete human tasks
     #[command(subcommand)]
-    Task(tasks::cli::Command),
+    Task(tasks::Command),
     /// List, redrive and discard dead letters
     #[command(subcommand)]
-    Dlq(dead_letters::cli::Command),
+    Dlq(dead_letters::Command),
     /// List timers by due time
-    Timers(timers::cli::Args),
+    Timers(timers::Args),
     /// Print the stored rows of a table
-    Inspect(node::cli::Inspect),
+    Inspect(node::Inspect),
     /// Show the audit trail, newest first
-    Audit(audit::cli::Args),
+    Audit(audit::Args),
     /// Create, show and select the keys that sign requests
     #[command(subcommand)]
     Key(key::Command),
     /// Export instances and tasks to PostgreSQL or to a JSON Lines file
-    Export(export::cli::Args),
+    Export(export::Args),
     /// Check the dependencies and settings of a node and print remedies
-    Doctor(doctor::cli::Args),
+    Doctor(doctor::Args),
     /// Back up the stores of a node while it runs
-    Backup(backup::cli::Args),
+    Backup(backup::Args),
     /// Restore a backup into a data directory
-    Restore(backup::cli::Restore),
+    Restore(backup::Restore),
     /// Rebuild the tables of a shard from its journal, or from a backup and the journal
-    Rebuild(backup::cli::rebuild::Args),
+    Rebuild(backup::rebuild::Args),
     /// Drain a node: finish in-flight work, then stop
-    Drain(node::cli::Drain),
+    Drain(node::Drain),
     /// Show or change the log filter of a running node
-    LogLevel(node::cli::LogLevel),
+    LogLevel(node::LogLevel),
     /// Deploy the definitions of a directory and replace all active definitions, shared or of a context
-    Deploy(definitions::cli::deploy::Args),
+    Deploy(definitions::deploy::Args),
     /// Read the configuration, the definitions and the upstreams of a node again
-    Reload(definitions::cli::reload::Args),
+    Reload(definitions::reload::Args),
     /// Migrate running instances to another version of their definition
-    Migrate(definitions::cli::migrate::Args),
+    Migrate(definitions::migrate::Args),
     /// Replay recorded events into the instances of a saga
-    Replay(replay::cli::Args),
+    Replay(replay::Args),
     /// Compare the JetStream streams with the configuration and apply the differences
     #[command(subcommand)]
     Streams(streams::Command),
     /// Print the users of contexts on NATS with their permissions
     #[command(subcommand)]
-    Nats(access::cli::nats::Command),
+    Nats(access::nats::Command),
     /// Validate definitions
-    Check(definitions::cli::check::Args),
+    Check(definitions::check::Args),
     /// Print the JSON Schema of definitions
     Schema,
     /// Run the test files of definitions
-    Test(definitions::cli::test::Args),
+    Test(definitions::test::Args),
     /// Simulate definitions with recorded events in virtual time
-    Simulate(definitions::cli::simulate::Args),
+    Simulate(definitions::simulate::Args),
     /// Explore random executions of definitions and check invariants
-    Explore(definitions::cli::explore::Args),
+    Explore(definitions::explore::Args),
     /// Check invariants of definitions in every order of inputs
-    Prove(definitions::cli::prove::Args),
+    Prove(definitions::prove::Args),
     /// Render a definition as a graph, optionally with the state of an instance
-    Graph(definitions::cli::graph::Args),
+    Graph(definitions::graph::Args),
     /// Run benchmarks
     Bench(bench::BenchArgs),
     /// Generate shell completions
@@ -220,44 +236,44 @@ async fn run_command(command: Command, console: &Console) -> Result<(), CommandE
         Command::Init(args) => init::run(&args, console),
         Command::Dev(args) => Box::pin(dev::run(args, console)).await,
         Command::Run(args) => Box::pin(run::run(args)).await,
-        Command::Publish(args) => events::cli::run(args, console).await,
-        Command::Saga(command) => sagas::cli::run(command, console).await,
+        Command::Publish(args) => events::run(args, console).await,
+        Command::Saga(command) => sagas::run(command, console).await,
         #[cfg(feature = "script")]
-        Command::Runner(args) => jobs::cli::run(args, console).await,
-        Command::Flow(command) => flows::cli::run(command, console).await,
-        Command::Message(command) => messages::cli::run(command, console).await,
-        Command::Batch(command) => batches::cli::run(command, console).await,
-        Command::Shadow(command) => shadows::cli::run(command, console).await,
-        Command::Schedule(command) => schedules::cli::run(command, console).await,
-        Command::Context(command) => access::cli::contexts::run(command, console).await,
-        Command::Actor(command) => access::cli::actors::run(command, console).await,
-        Command::Peer(command) => peers::cli::run(command, console).await,
-        Command::Task(command) => tasks::cli::run(command, console).await,
-        Command::Dlq(command) => dead_letters::cli::run(command, console).await,
-        Command::Timers(args) => timers::cli::run(args, console).await,
-        Command::Inspect(args) => node::cli::inspect(args, console).await,
-        Command::Audit(args) => audit::cli::run(args, console).await,
+        Command::Runner(args) => jobs::run(args, console).await,
+        Command::Flow(command) => flows::run(command, console).await,
+        Command::Message(command) => messages::run(command, console).await,
+        Command::Batch(command) => batches::run(command, console).await,
+        Command::Shadow(command) => shadows::run(command, console).await,
+        Command::Schedule(command) => schedules::run(command, console).await,
+        Command::Context(command) => access::contexts::run(command, console).await,
+        Command::Actor(command) => access::actors::run(command, console).await,
+        Command::Peer(command) => peers::run(command, console).await,
+        Command::Task(command) => tasks::run(command, console).await,
+        Command::Dlq(command) => dead_letters::run(command, console).await,
+        Command::Timers(args) => timers::run(args, console).await,
+        Command::Inspect(args) => node::inspect(args, console).await,
+        Command::Audit(args) => audit::run(args, console).await,
         Command::Key(command) => key::run(command, console),
-        Command::Export(args) => export::cli::run(args, console).await,
-        Command::Backup(args) => backup::cli::run(args, console).await,
-        Command::Restore(args) => backup::cli::restore(args, console).await,
-        Command::Rebuild(args) => backup::cli::rebuild::run(args, console).await,
-        Command::Doctor(args) => Box::pin(doctor::cli::run(args, console)).await,
-        Command::Drain(args) => node::cli::drain(args, console).await,
-        Command::LogLevel(args) => node::cli::log_level(args, console).await,
-        Command::Deploy(args) => definitions::cli::deploy::run(args, console).await,
-        Command::Reload(args) => definitions::cli::reload::run(args, console).await,
-        Command::Migrate(args) => definitions::cli::migrate::run(args, console).await,
-        Command::Replay(args) => replay::cli::run(args, console).await,
+        Command::Export(args) => export::run(args, console).await,
+        Command::Backup(args) => backup::run(args, console).await,
+        Command::Restore(args) => backup::restore(args, console).await,
+        Command::Rebuild(args) => backup::rebuild::run(args, console).await,
+        Command::Doctor(args) => Box::pin(doctor::run(args, console)).await,
+        Command::Drain(args) => node::drain(args, console).await,
+        Command::LogLevel(args) => node::log_level(args, console).await,
+        Command::Deploy(args) => definitions::deploy::run(args, console).await,
+        Command::Reload(args) => definitions::reload::run(args, console).await,
+        Command::Migrate(args) => definitions::migrate::run(args, console).await,
+        Command::Replay(args) => replay::run(args, console).await,
         Command::Streams(command) => streams::run(command, console).await,
-        Command::Nats(command) => access::cli::nats::run(command, console).await,
-        Command::Check(args) => definitions::cli::check::run(&args, console),
+        Command::Nats(command) => access::nats::run(command, console).await,
+        Command::Check(args) => definitions::check::run(&args, console),
         Command::Schema => console.json(&orlog_program::json_schema()),
-        Command::Test(args) => definitions::cli::test::run(&args, console),
-        Command::Simulate(args) => definitions::cli::simulate::run(&args, console),
-        Command::Explore(args) => definitions::cli::explore::run(&args, console),
-        Command::Prove(args) => definitions::cli::prove::run(&args, console),
-        Command::Graph(args) => definitions::cli::graph::run(args, console).await,
+        Command::Test(args) => definitions::test::run(&args, console),
+        Command::Simulate(args) => definitions::simulate::run(&args, console),
+        Command::Explore(args) => definitions::explore::run(&args, console),
+        Command::Prove(args) => definitions::prove::run(&args, console),
+        Command::Graph(args) => definitions::graph::run(args, console).await,
         Command::Bench(args) => measure(&args, console).await,
         Command::Completions(args) => completions::run(&args, Cli::command(), console),
         Command::Man(args) => man::run(&args, Cli::command()),

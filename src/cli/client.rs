@@ -17,8 +17,8 @@ use serde_json::{Map, Value};
 use super::console::{items, text};
 use super::credentials::Credentials;
 use super::exit::{CommandError, CommandExit};
-pub(crate) use crate::http_client::SIGNATURE_LIFETIME;
-pub(crate) use crate::url_path::path;
+pub(crate) use orlog_node::http_client::SIGNATURE_LIFETIME;
+pub(crate) use orlog_node::url_path::path;
 
 /// Request timeout, longer than the maximum response time of a node, except for `drain`.
 const REQUEST_TIMEOUT: Duration = Duration::from_mins(1);

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::config::{Config, ConfigSource, Layers, Setting};
+use orlog_node::config::{Config, ConfigSource, Layers, Setting};
 
 use super::exit::CommandError;
 
@@ -62,7 +62,7 @@ impl ConfigFlags {
     }
 
     /// Returns the layers above the defaults.
-    pub(crate) fn layers(&self) -> Result<Layers, crate::config::Error> {
+    pub(crate) fn layers(&self) -> Result<Layers, orlog_node::config::Error> {
         let file = self.file();
         let layers = file.map_or_else(|| Ok(Layers::none()), |path| Layers::none().file(path))?;
         let text = |path: &PathBuf| path.to_string_lossy().into_owned();

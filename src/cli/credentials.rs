@@ -9,8 +9,8 @@ use reqwest::header::{AUTHORIZATION, HeaderValue};
 
 use super::exit::CommandError;
 use super::key_store;
-use crate::clock::SystemClock;
-use crate::http_client;
+use orlog_node::clock::SystemClock;
+use orlog_node::http_client;
 
 /// Credentials of requests.
 pub(super) enum Credentials {

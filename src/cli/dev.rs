@@ -9,10 +9,10 @@ use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use crate::app::{App, AppOverrides};
-use crate::auth;
-use crate::config::{AuthMode, Config};
-use crate::definitions::sample;
+use orlog_node::app::{App, AppOverrides};
+use orlog_node::auth;
+use orlog_node::config::{AuthMode, Config};
+use orlog_node::definitions::sample;
 
 use super::config_flags::ConfigFlags;
 use super::console::Console;

@@ -9,8 +9,8 @@ use serde_json::Value;
 use toml::Table;
 
 use super::Cli;
-use crate::config::{DEFAULT, rule_of};
-use crate::telemetry::metric_specs;
+use orlog_node::config::{DEFAULT, rule_of};
+use orlog_node::telemetry::metric_specs;
 
 /// Names that look like keys, and what they are.
 const OTHER_NAMES: &[(&str, &str)] = &[

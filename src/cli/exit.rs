@@ -126,8 +126,8 @@ impl From<anyhow::Error> for CommandError {
     }
 }
 
-impl From<crate::config::Error> for CommandError {
-    fn from(error: crate::config::Error) -> Self {
+impl From<orlog_node::config::Error> for CommandError {
+    fn from(error: orlog_node::config::Error) -> Self {
         Self::usage(error.to_string())
     }
 }

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::console::{Console, text};
 use super::exit::CommandError;
 use super::key_store::{KeyStore, holder};
-use crate::clock::SystemClock;
+use orlog_node::clock::SystemClock;
 
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Command {

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use orlog_signature::{PublicKey, SigningKey};
 
 use super::exit::CommandError;
-use crate::private_file;
+use orlog_node::private_file;
 
 /// Extension of the files.
 const EXTENSION: &str = "key";

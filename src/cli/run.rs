@@ -1,6 +1,6 @@
 //! `orlog run`: runs a node with its configuration until SIGTERM or SIGINT.
 
-use crate::app::AppOverrides;
+use orlog_node::app::AppOverrides;
 
 use super::config_flags::ConfigFlags;
 use super::exit::CommandError;

@@ -7,14 +7,14 @@ use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::oneshot;
 
-use crate::app::{App, AppOverrides};
-use crate::audit::{AuditOutcome, AuditRecord, NotWritten};
-use crate::config::Config;
-use crate::definitions::DefinitionErrors;
-use crate::definitions::change::DeployError;
-use crate::definitions::deploy::DeployPolicy;
-use crate::doctor::tables;
-use crate::{api, descriptors, telemetry};
+use orlog_node::app::{App, AppOverrides};
+use orlog_node::audit::{AuditOutcome, AuditRecord, NotWritten};
+use orlog_node::config::Config;
+use orlog_node::definitions::DefinitionErrors;
+use orlog_node::definitions::change::DeployError;
+use orlog_node::definitions::deploy::DeployPolicy;
+use orlog_node::doctor::tables;
+use orlog_node::{descriptors, telemetry};
 
 use super::exit::{CommandError, CommandExit};
 
@@ -68,7 +68,7 @@ pub(crate) async fn serve(
     )
     .await?;
     let (close, closed) = oneshot::channel::<()>();
-    let server = tokio::spawn(api::serve(Arc::clone(&app), listener, async {
+    let server = tokio::spawn(orlog_api::serve(Arc::clone(&app), listener, async {
         // An error means the same: the sender was dropped.
         drop(closed.await);
     }));

@@ -1,10 +1,10 @@
 //! `orlog streams`: compares the JetStream streams, and the consumers of effects, with the configuration and applies the
 //! differences.
 
-use crate::app;
-use crate::clock::SystemClock;
-use crate::config::BusKind;
 use orlog_model::Clock as _;
+use orlog_node::app;
+use orlog_node::clock::SystemClock;
+use orlog_node::config::BusKind;
 
 use super::config_flags::ConfigFlags;
 use super::console::Console;

@@ -15,10 +15,10 @@ use super::options::{BenchArgs, Workload};
 use super::report::{BenchReport, ratio};
 use super::resources::ResourceUsage;
 use super::workload;
-use crate::app::{App, AppOverrides};
-use crate::clock::SystemClock;
-use crate::config::Config;
-use crate::telemetry::{SpanExporter, TelemetryHandle};
+use orlog_node::app::{App, AppOverrides};
+use orlog_node::clock::SystemClock;
+use orlog_node::config::Config;
+use orlog_node::telemetry::{SpanExporter, TelemetryHandle};
 
 /// Timeout for the end of a saga. Default: 1 min.
 pub(super) const RESULT_TIMEOUT: Duration = Duration::from_mins(1);

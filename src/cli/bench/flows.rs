@@ -15,8 +15,7 @@ use super::client;
 use super::options::BenchArgs;
 use super::report::{BenchReport, float, ratio};
 use super::resources::ResourceUsage;
-use crate::api;
-use crate::config::{AuthMode, Config};
+use orlog_node::config::{AuthMode, Config};
 
 /// Number of jobs of a flow: one, three that receive its result, and one that receives theirs.
 const JOBS: u64 = 5;
@@ -41,7 +40,7 @@ pub(super) async fn run(bench: &BenchArgs, mut config: Config) -> anyhow::Result
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let url = format!("http://{}", listener.local_addr()?);
     let (stop, stopped) = oneshot::channel::<()>();
-    let server = tokio::spawn(api::serve(Arc::clone(&app), listener, async {
+    let server = tokio::spawn(orlog_api::serve(Arc::clone(&app), listener, async {
         drop(stopped.await);
     }));
     let load = Arc::new(Load {

@@ -15,8 +15,8 @@ use super::options::BenchArgs;
 use super::report::{BenchReport, float, percentile, ratio};
 use super::resources::{ResourceUsage, disk};
 use super::workload;
-use crate::app::App;
-use crate::config::Config;
+use orlog_node::app::App;
+use orlog_node::config::Config;
 
 /// Number of timers that are due within one second.
 const TIMERS: u64 = 10_000;

@@ -19,8 +19,8 @@ use super::observer::CompletionTracker;
 use super::options::BenchArgs;
 use super::report::{BenchReport, percentile};
 use super::workload;
-use crate::app::App;
-use crate::config::Config;
+use orlog_node::app::App;
+use orlog_node::config::Config;
 
 const LOUD: &str = "loud";
 const QUIET: &str = "quiet";

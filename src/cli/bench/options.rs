@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 
-use crate::config::{BusKind, ClusterMode, Config, Layers};
+use orlog_node::config::{BusKind, ClusterMode, Config, Layers};
 
 /// Kind of load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -136,8 +136,8 @@ impl BenchArgs {
             ..Config::default()
         };
         let durability = match self.durability {
-            Durability::Sync => crate::config::Durability::Sync,
-            Durability::Interval => crate::config::Durability::Interval,
+            Durability::Sync => orlog_node::config::Durability::Sync,
+            Durability::Interval => orlog_node::config::Durability::Interval,
         };
         config.store.durability = durability;
         config.bus.durability = durability;

@@ -14,8 +14,8 @@ use super::options::{BenchArgs, Durability};
 use super::report::{BenchReport, float};
 use super::resources::ResourceUsage;
 use super::workload;
-use crate::app::App;
-use crate::config::Config;
+use orlog_node::app::App;
+use orlog_node::config::Config;
 
 /// Number of accepted sagas before the kill.
 const BEFORE_KILL: usize = 20_000;

@@ -14,8 +14,8 @@ use super::options::BenchArgs;
 use super::report::{BenchReport, Interval, float, percentile, ratio};
 use super::resources::{ResourceUsage, disk};
 use super::workload;
-use crate::app::App;
-use crate::config::{Config, RetentionPeriod};
+use orlog_node::app::App;
+use orlog_node::config::{Config, RetentionPeriod};
 
 /// Time between two groups of starts.
 const TICK: Duration = Duration::from_millis(5);

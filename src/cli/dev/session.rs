@@ -4,9 +4,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-use crate::auth::SessionToken;
-use crate::config::{AuthMode, Config};
-use crate::private_file;
+use orlog_node::auth::SessionToken;
+use orlog_node::config::{AuthMode, Config};
+use orlog_node::private_file;
 
 use super::super::exit::CommandError;
 

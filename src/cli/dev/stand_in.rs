@@ -14,11 +14,11 @@ use orlog_simulator::{WorkTag, response_spec};
 use serde_json::{Map, Value, json};
 
 use super::stand_in_rules::StandInRule;
-use crate::app::App;
-use crate::config::Config;
-use crate::definitions::availability::{self, Providers};
-use crate::definitions::sample;
-use crate::upstreams::STAND_IN_UPSTREAM;
+use orlog_node::app::App;
+use orlog_node::config::Config;
+use orlog_node::definitions::availability::{self, Providers};
+use orlog_node::definitions::sample;
+use orlog_node::upstreams::STAND_IN_UPSTREAM;
 
 /// Provider that succeeds at once, unless a rule specifies a delay or failures.
 ///

@@ -7,7 +7,7 @@ use orlog_model::{Failure, Work, WorkItem};
 use orlog_program::{Action, did_you_mean};
 use orlog_simulator::WorkTag;
 
-use crate::definitions::LoadedDefinition;
+use orlog_node::definitions::LoadedDefinition;
 
 /// Failure code if the rule names none.
 const DEFAULT_CODE: &str = "stand_in_failure";

@@ -6,13 +6,13 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, SystemTime};
 
-use crate::app::App;
 use crate::cli::console::note;
-use crate::config::Config;
-use crate::definitions::DeploymentPlan;
-use crate::definitions::change::DeployError;
-use crate::definitions::deploy::DeployPolicy;
-use crate::definitions::{DefinitionErrors, list_files};
+use orlog_node::app::App;
+use orlog_node::config::Config;
+use orlog_node::definitions::DeploymentPlan;
+use orlog_node::definitions::change::DeployError;
+use orlog_node::definitions::deploy::DeployPolicy;
+use orlog_node::definitions::{DefinitionErrors, list_files};
 
 /// Interval of the polls. A change counts when two polls have equal results, so that a file is complete.
 const POLL_INTERVAL: Duration = Duration::from_millis(300);

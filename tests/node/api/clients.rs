@@ -216,7 +216,9 @@ fn components(source: &str) -> Vec<String> {
 #[test]
 fn component_names_are_unique() {
     let mut files = Vec::new();
-    sources(&Path::new(ROOT).join("src"), &mut files);
+    for crate_dir in ["crates/node/src", "crates/api/src", "src"] {
+        sources(&Path::new(ROOT).join(crate_dir), &mut files);
+    }
     let mut places: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for file in files {
         let source = std::fs::read_to_string(&file).expect("the source is readable");

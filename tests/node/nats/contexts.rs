@@ -288,6 +288,6 @@ fn accounts_of_nodes_are_those_of_the_documentation() {
     let accounts = text.strip_suffix("  ]\n}\n").unwrap();
     assert!(
         page.contains(accounts),
-        "docs/nats.md differs from src/access/nats_accounts.conf:\n{accounts}"
+        "docs/nats.md differs from crates/node/src/access/nats_accounts.conf:\n{accounts}"
     );
 }

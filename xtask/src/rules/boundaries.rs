@@ -1,7 +1,7 @@
 //! Boundaries of names: only the code that wraps a library may use its names.
 //!
-//! `src/app.rs` is the only composition root: no other file of the root crate joins three of the crates
-//! with side effects.
+//! `crates/node/src/app.rs` is the only composition root: no other file of the node, the API and the command
+//! line joins three of the crates with side effects. Only the API depends on axum; the compiler checks that.
 
 use std::collections::BTreeSet;
 
@@ -15,19 +15,19 @@ const BOUNDARY: LintRule = LintRule {
 };
 const ROOT: LintRule = LintRule {
     name: "composition-root",
-    reason: "`src/app.rs` builds every part in dependency order, so that one file shows what runs",
-    remedy: "take the part as an argument and build it in `src/app.rs`",
+    reason: "`crates/node/src/app.rs` builds every part in dependency order, so that one file shows what runs",
+    remedy: "take the part as an argument and build it in `crates/node/src/app.rs`",
 };
 
 struct Boundary {
     crates: &'static [&'static str],
-    /// Prefixes of the paths that may use the names. `*` stands for one directory.
+    /// Prefixes of the paths that may use the names.
     allowed_in: &'static [&'static str],
     /// Whether all test code may use the names too.
     allowed_in_tests: bool,
 }
 
-const BOUNDARIES: [Boundary; 4] = [
+const BOUNDARIES: [Boundary; 3] = [
     Boundary {
         crates: &["ractor"],
         allowed_in: &["actors/"],
@@ -43,12 +43,6 @@ const BOUNDARIES: [Boundary; 4] = [
         allowed_in: &["crates/bus/src/nats", "crates/workflow/src/backend/nats"],
         allowed_in_tests: false,
     },
-    // Of each feature of the root crate, its HTTP API: `src/<feature>/api.rs` and the files below it.
-    Boundary {
-        crates: &["axum"],
-        allowed_in: &["src/api", "src/*/api", "examples/"],
-        allowed_in_tests: true,
-    },
 ];
 
 /// Functions that build a part with side effects.
@@ -56,6 +50,12 @@ const BUILDS: [&str; 4] = ["connect", "open", "start", "subscribe"];
 /// Crates with side effects; joining three of them is composition.
 const SIDE_EFFECT_CRATES: [&str; 4] = ["orlog_actors", "orlog_bus", "orlog_effect", "orlog_store"];
 const MAX_JOINED: usize = 3;
+/// The node, and the crates above it.
+const FACES: [&str; 3] = ["crates/node/src/", "crates/api/src/", "src/"];
+/// Services of the node.
+const SERVICES: &str = "crates/node/src/";
+/// Prefix of the files of the composition root.
+const COMPOSITION_ROOT: &str = "crates/node/src/app";
 
 /// Checks the first segment of every path.
 pub(crate) fn check(source: &Source) -> Vec<Violation> {
@@ -71,7 +71,7 @@ fn breaches(boundary: &Boundary, source: &Source) -> Vec<Violation> {
     if boundary
         .allowed_in
         .iter()
-        .any(|start| is_below(&source.path, start))
+        .any(|start| source.path.starts_with(start))
     {
         return Vec::new();
     }
@@ -100,19 +100,9 @@ fn breaches(boundary: &Boundary, source: &Source) -> Vec<Violation> {
         .collect()
 }
 
-fn is_below(path: &str, start: &str) -> bool {
-    let Some((before, after)) = start.split_once('*') else {
-        return path.starts_with(start);
-    };
-    let below = path
-        .strip_prefix(before)
-        .and_then(|rest| rest.find('/').map(|end| &rest[end..]));
-    below.is_some_and(|rest| rest.starts_with(after))
-}
-
 fn second_root(source: &Source) -> Option<Violation> {
-    let is_root_crate = source.path.starts_with("src/");
-    if !is_root_crate || source.path == "src/app.rs" || source.path.starts_with("src/app/") {
+    let is_face = FACES.iter().any(|face| source.path.starts_with(face));
+    if !is_face || source.path.starts_with(COMPOSITION_ROOT) {
         return None;
     }
     let code = source
@@ -136,18 +126,13 @@ fn second_root(source: &Source) -> Option<Violation> {
         .map(String::as_str)
         .collect::<Vec<_>>()
         .join(", ");
-    let message =
-        format!("joins {joined}; only `src/app.rs` may join {MAX_JOINED} crates with side effects");
+    let message = format!(
+        "joins {joined}; only `crates/node/src/app.rs` may join {MAX_JOINED} crates with side effects"
+    );
     // A service takes its parts as arguments, so it may name those of several crates.
-    let is_allowed = is_service(&source.path) && !builds_part(source);
+    let is_allowed = source.path.starts_with(SERVICES) && !builds_part(source);
     (named.len() >= MAX_JOINED && !is_allowed)
         .then(|| Violation::new(&ROOT, &source.path, last, message))
-}
-
-/// Returns whether a file of the root crate belongs to a feature, and is neither a route nor a command.
-fn is_service(path: &str) -> bool {
-    path.split(['/', '.'])
-        .all(|part| !matches!(part, "api" | "cli"))
 }
 
 /// Returns whether the file opens, starts or connects a type or function of a crate with side effects.
@@ -194,7 +179,7 @@ mod tests {
         check("actors/src/instance/saga.rs", text, &[]);
         check("tests/chaos.rs", text, &[]);
         check(
-            "src/app.rs",
+            "crates/node/src/app.rs",
             text,
             &["1: uses `ractor`, which only `actors/…` may use"],
         );
@@ -211,14 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_api_and_the_examples_use_http() {
-        check("src/events/api.rs", "use axum::Router;", &[]);
-        check("examples/orders/shop/src/main.rs", "use axum::Router;", &[]);
-        check(
-            "src/cli.rs",
-            "use axum::{Router, Json};",
-            &["1: uses `axum`, which only `src/api…` and `src/*/api…` and `examples/…` may use"],
-        );
+    fn only_the_nats_files_of_the_bus_name_its_client() {
         check("crates/bus/src/nats.rs", "use async_nats::Client;", &[]);
         check(
             "crates/bus/src/file.rs",
@@ -232,13 +210,13 @@ mod tests {
     #[test]
     fn services_name_their_parts_and_build_none() {
         let parts = "use orlog_actors::System;\nuse orlog_store::Reader;\nuse orlog_bus::Bus;\n";
-        check("src/replay.rs", parts, &[]);
+        check("crates/node/src/replay.rs", parts, &[]);
         let expected = [
-            "3: joins orlog_actors, orlog_bus, orlog_store; only `src/app.rs` may join 3 crates with side effects",
+            "3: joins orlog_actors, orlog_bus, orlog_store; only `crates/node/src/app.rs` may join 3 crates with side effects",
         ];
-        check("src/replay/api.rs", parts, &expected);
+        check("crates/api/src/resources/replay.rs", parts, &expected);
         check(
-            "src/replay.rs",
+            "crates/node/src/replay.rs",
             &format!("{parts}fn f() {{ Bus::open() }}"),
             &expected,
         );
@@ -247,12 +225,12 @@ mod tests {
     #[test]
     fn only_app_rs_uses_several_side_effect_crates() {
         let text = "use orlog_actors::System;\nuse orlog_store::Reader;\nuse orlog_bus::Bus;\n";
-        check("src/app.rs", text, &[]);
+        check("crates/node/src/app.rs", text, &[]);
         check(
             "src/cli/run.rs",
             text,
             &[
-                "3: joins orlog_actors, orlog_bus, orlog_store; only `src/app.rs` may join 3 crates with side effects",
+                "3: joins orlog_actors, orlog_bus, orlog_store; only `crates/node/src/app.rs` may join 3 crates with side effects",
             ],
         );
         check(
@@ -261,7 +239,7 @@ mod tests {
             &[],
         );
         check(
-            "src/replay.rs",
+            "crates/node/src/replay.rs",
             "use orlog_actors::System;\nuse orlog_store::Error;\nuse orlog_bus::Bus;\n",
             &[],
         );

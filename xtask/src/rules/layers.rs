@@ -24,7 +24,7 @@ const ALLOWED_FOR_ACTORS: &[&str] = &[
     "orlog-engine",
 ];
 const ALLOWED_FOR_SIMULATOR: &[&str] = &["orlog-model", "orlog-program", "orlog-engine"];
-const ALLOWED_FOR_ROOT: &[&str] = &[
+const ALLOWED_FOR_NODE: &[&str] = &[
     "orlog-model",
     "orlog-journal",
     "orlog-program",
@@ -37,9 +37,37 @@ const ALLOWED_FOR_ROOT: &[&str] = &[
     "orlog-simulator",
     "orlog-workflow",
 ];
+const ALLOWED_FOR_API: &[&str] = &[
+    "orlog-model",
+    "orlog-journal",
+    "orlog-program",
+    "orlog-store",
+    "orlog-bus",
+    "orlog-effect",
+    "orlog-engine",
+    "orlog-actors",
+    "orlog-signature",
+    "orlog-simulator",
+    "orlog-node",
+];
+const ALLOWED_FOR_ROOT: &[&str] = &[
+    "orlog-model",
+    "orlog-journal",
+    "orlog-program",
+    "orlog-store",
+    "orlog-bus",
+    "orlog-effect",
+    "orlog-engine",
+    "orlog-actors",
+    "orlog-signature",
+    "orlog-simulator",
+    "orlog-workflow",
+    "orlog-node",
+    "orlog-api",
+];
 
 /// Layers from bottom to top: a crate and its allowed dependencies.
-const LAYERS: [(&str, &[&str]); 17] = [
+const LAYERS: [(&str, &[&str]); 19] = [
     ("orlog-model", &[]),
     ("orlog-journal", &[]),
     ("orlog-guest", &[]),
@@ -60,8 +88,10 @@ const LAYERS: [(&str, &[&str]); 17] = [
     ),
     ("orlog-actors", ALLOWED_FOR_ACTORS),
     ("orlog-simulator", ALLOWED_FOR_SIMULATOR),
+    ("orlog-node", ALLOWED_FOR_NODE),
+    ("orlog-api", ALLOWED_FOR_API),
     ("orlog", ALLOWED_FOR_ROOT),
-    ("orlog-testkit", ALLOWED_FOR_ROOT),
+    ("orlog-testkit", ALLOWED_FOR_NODE),
     ("xtask", &[]),
     ("orlog-compare", &[]),
     ("orlog-workflow-bench", &["orlog-workflow"]),

@@ -1,0 +1,444 @@
+//! `/v1/actors`: actors, their keys, and the invitations to enroll them.
+
+mod view;
+
+use std::ops::Bound;
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::extract::{FromRequest as _, Path, Request};
+use axum::response::{IntoResponse as _, Response};
+use axum::{Extension, Json};
+use orlog_model::{ActorId, Timestamp};
+use serde::Deserialize;
+use utoipa::IntoParams;
+
+use super::contexts::ListQuery;
+use super::invalid_body;
+use super::keys::{ActorKeyBody, AddActorKeyBody, check_is_free, confirm_owner};
+use crate::server::body::{JsonBody, ObjectOf};
+use crate::server::context::ApiState;
+use crate::server::errors::invalid_parameter;
+use crate::server::extract::{QueryParams, duration, page_limits};
+use crate::server::page::{EncodedJson, PageBuilder};
+use crate::server::problem::{Code, Problem};
+use crate::server::request_info::{ENROLL_ROUTE, RequestId};
+use crate::server::{audit_guard, authorize};
+use orlog_node::access::{
+    Actor, InvitationToken, KEY_OVERLAP, Key, KeyError, Keyed as _, Stored, WriteError,
+};
+use orlog_node::auth::Caller;
+use view::{
+    ActorBody, ActorPage, ActorView, AddressesBody, EnrollBody, InvitationBody, InvitationView,
+    check_addresses,
+};
+
+/// Default validity of an invitation.
+const INVITATION_TTL: Duration = Duration::from_hours(24);
+/// Maximum validity of an invitation.
+const MAX_INVITATION_TTL: Duration = Duration::from_hours(720);
+/// Maximum number of attempts to change a record that other requests change at the same time.
+const MAX_ATTEMPTS: usize = 5;
+
+/// Path of an actor.
+#[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Path)]
+pub(crate) struct ActorPath {
+    /// Id of the actor, percent-encoded
+    actor: String,
+}
+
+/// Path of a key.
+#[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Path)]
+pub(crate) struct KeyPath {
+    /// Id of the actor, percent-encoded
+    actor: String,
+    /// Id of the key, percent-encoded
+    key: String,
+}
+
+/// List actors
+///
+/// Ordered by id.
+#[utoipa::path(
+    get,
+    path = "/v1/actors",
+    operation_id = "list",
+    tag = "actors",
+    params(ListQuery),
+    responses((status = 200, description = "A page", body = ActorPage))
+)]
+pub(crate) async fn list(
+    api: ApiState,
+    QueryParams(query): QueryParams<ListQuery>,
+) -> Result<EncodedJson, Problem> {
+    let start = match query.cursor.map(ActorId::new) {
+        None => Bound::Unbounded,
+        Some(Ok(after)) => Bound::Excluded(after),
+        Some(Err(error)) => return Err(invalid_parameter("cursor", error.to_string())),
+    };
+    let limits = page_limits(query.limit, &api);
+
+    api.read_json(move |app| {
+        let directory = app.access.directory();
+        let now = app.clock.now();
+        let mut page = PageBuilder::new(limits);
+        for (id, stored) in directory.actors.range((start, Bound::Unbounded)) {
+            if let Some(actor) = &stored.value
+                && !page.push(ActorView::of(id, actor, now), id.to_string())
+            {
+                break;
+            }
+        }
+
+        let page = page.finish(None);
+        Ok(ActorPage {
+            items: page.entries,
+            next_cursor: page.next,
+        })
+    })
+    .await
+}
+
+/// Create an actor
+#[utoipa::path(
+    post,
+    path = "/v1/actors",
+    operation_id = "create",
+    tag = "actors",
+    request_body = ActorBody,
+    responses((status = 200, description = "Durable", body = ActorView))
+)]
+pub(crate) async fn create(
+    api: ApiState,
+    Extension(caller): Extension<Caller>,
+    JsonBody(ObjectOf(body)): JsonBody<ObjectOf<ActorBody>>,
+) -> Result<Json<ActorView>, Problem> {
+    let id = ActorId::for_path(body.id.as_str())
+        .map_err(|error| invalid_body("/id", error.to_string()))?;
+    check_addresses(&body.addresses)?;
+    let now = api.app.clock.now();
+    let (mut actor, mut keys) = (Actor::new(now), Vec::new());
+    for (index, key) in body.keys.into_iter().enumerate() {
+        let key = key.into_key(&api, &id, &format!("/keys/{index}"))?;
+        check_is_free(&api, &format!("actor {id}"), &key, Code::ActorExists)?;
+        actor.add_key(key.clone(), now, caller.name.clone())?;
+        keys.push(key);
+    }
+    actor.replace_addresses(body.addresses, now, caller.name);
+    let stored = match api.app.access.put_actor(&id, actor, 0).await {
+        Err(WriteError::Conflict) => {
+            return Err(Problem::new(
+                Code::ActorExists,
+                format!("the actor {id:?} exists; add keys to it"),
+            ));
+        }
+        stored => stored?,
+    };
+    for key in &keys {
+        confirm(&api, &id, key).await?;
+    }
+    view(&id, &stored, now)
+}
+
+/// Show an actor
+#[utoipa::path(
+    get,
+    path = "/v1/actors/{actor}",
+    operation_id = "show",
+    tag = "actors",
+    params(ActorPath),
+    responses((status = 200, description = "The actor", body = ActorView))
+)]
+pub(crate) async fn show(
+    api: ApiState,
+    Path(path): Path<ActorPath>,
+) -> Result<Json<ActorView>, Problem> {
+    let id = actor_id(&path.actor)?;
+    let directory = api.app.access.directory();
+    let stored = directory.actors.get(&id).ok_or_else(|| not_found(&id))?;
+    view(&id, stored, api.app.clock.now())
+}
+
+/// Replace the addresses of an actor
+#[utoipa::path(
+    put,
+    path = "/v1/actors/{actor}",
+    operation_id = "put",
+    tag = "actors",
+    params(ActorPath),
+    request_body = AddressesBody,
+    responses((status = 200, description = "Durable", body = ActorView))
+)]
+pub(crate) async fn put(
+    api: ApiState,
+    Extension(caller): Extension<Caller>,
+    Path(path): Path<ActorPath>,
+    JsonBody(ObjectOf(body)): JsonBody<ObjectOf<AddressesBody>>,
+) -> Result<Json<ActorView>, Problem> {
+    check_addresses(&body.addresses)?;
+    let apply = |actor: &mut Actor, now| {
+        Ok(actor.replace_addresses(body.addresses.clone(), now, caller.name.clone()))
+    };
+    change(&api, &actor_id(&path.actor)?, apply).await
+}
+
+/// Add a key, or rotate one
+///
+/// With `replaces`, the other key ends after `overlap`, so that both are valid meanwhile.
+#[utoipa::path(
+    post,
+    path = "/v1/actors/{actor}/keys",
+    operation_id = "add_key",
+    tag = "actors",
+    params(ActorPath),
+    request_body = AddActorKeyBody,
+    responses((status = 200, description = "Durable", body = ActorView))
+)]
+pub(crate) async fn add_key(
+    api: ApiState,
+    Extension(caller): Extension<Caller>,
+    Path(path): Path<ActorPath>,
+    JsonBody(ObjectOf(body)): JsonBody<ObjectOf<AddActorKeyBody>>,
+) -> Result<Json<ActorView>, Problem> {
+    let id = actor_id(&path.actor)?;
+    let overlap = duration("overlap", body.overlap.as_deref())?.unwrap_or(KEY_OVERLAP);
+    let key = body.key.into_key(&api, &id, "/key")?;
+    check_is_free(&api, &format!("actor {id}"), &key, Code::ActorExists)?;
+    let apply = |actor: &mut Actor, now: Timestamp| {
+        if let Some(replaced) = &body.replaces {
+            actor.keys.retire(
+                format_args!("actor {id}"),
+                replaced,
+                now.saturating_add(overlap),
+            )?;
+        }
+        actor
+            .add_key(key.clone(), now, caller.name.clone())
+            .map(|()| true)
+    };
+    add(&api, &id, &key, apply).await
+}
+
+/// Revoke a key
+///
+/// The key is invalid from now on. It stays in the list, and cannot be added again.
+#[utoipa::path(
+    post,
+    path = "/v1/actors/{actor}/keys/{key}/revoke",
+    operation_id = "revoke_key",
+    tag = "actors",
+    params(KeyPath),
+    responses((status = 200, description = "Durable", body = ActorView))
+)]
+pub(crate) async fn revoke_key(
+    api: ApiState,
+    Extension(caller): Extension<Caller>,
+    Path(path): Path<KeyPath>,
+) -> Result<Json<ActorView>, Problem> {
+    let id = actor_id(&path.actor)?;
+    let apply = |actor: &mut Actor, now| actor.revoke_key(&id, &path.key, now, caller.name.clone());
+    change(&api, &id, apply).await
+}
+
+/// Invite an actor
+///
+/// Creates the actor if it does not exist. The token enrolls one key. A later invitation of the actor replaces this one.
+#[utoipa::path(
+    post,
+    path = "/v1/actors/{actor}/invitation",
+    operation_id = "invite",
+    tag = "actors",
+    params(ActorPath),
+    request_body = InvitationBody,
+    responses((status = 200, description = "Durable", body = InvitationView))
+)]
+pub(crate) async fn invite(
+    api: ApiState,
+    Extension(caller): Extension<Caller>,
+    Path(path): Path<ActorPath>,
+    JsonBody(ObjectOf(body)): JsonBody<ObjectOf<InvitationBody>>,
+) -> Result<Json<InvitationView>, Problem> {
+    let id = actor_id(&path.actor)?;
+    let ttl = duration("expires_in", body.expires_in.as_deref())?.unwrap_or(INVITATION_TTL);
+    if ttl.is_zero() || ttl > MAX_INVITATION_TTL {
+        return Err(invalid_body(
+            "/expires_in",
+            "an invitation is valid for at most 720h",
+        ));
+    }
+    let token = InvitationToken::random()
+        .map_err(|error| Problem::new(Code::Unavailable, error.to_string()))?;
+    let expires_at = api.app.clock.now().saturating_add(ttl);
+    let apply = |actor: &mut Actor, now| {
+        actor.invite(&token, expires_at, now, caller.name.clone());
+        Ok(true)
+    };
+    write(&api, &id, Some(Actor::new), apply).await?;
+    let (actor, token) = (id.to_string(), token.expose().to_owned());
+    Ok(Json(InvitationView {
+        actor,
+        token,
+        expires_at: expires_at.to_string(),
+    }))
+}
+
+/// Enroll the key of an invited actor
+///
+/// The token of the invitation authenticates the request.
+#[utoipa::path(
+    post,
+    path = "/v1/actors/{actor}/enroll",
+    operation_id = "enroll",
+    tag = "actors",
+    params(ActorPath),
+    request_body = EnrollBody,
+    responses((status = 200, description = "Durable", body = ActorView))
+)]
+pub(crate) async fn enroll(
+    api: ApiState,
+    Path(path): Path<ActorPath>,
+    Extension(RequestId(request_id)): Extension<RequestId>,
+    request: Request,
+) -> Result<Response, Problem> {
+    let (parts, body) = request.into_parts();
+    let recorded = Request::from_parts(parts.clone(), Body::empty());
+    let body =
+        JsonBody::<ObjectOf<EnrollBody>>::from_request(Request::from_parts(parts, body), &api)
+            .await?;
+    let JsonBody(ObjectOf(EnrollBody { token, key })) = body;
+    let (id, key) = match check_invitation(&api, path.actor, &token, key) {
+        Ok(invited) => invited,
+        Err(problem) => {
+            // Anyone can send such a request: it is counted, and has no record.
+            let response = problem.into_response();
+            audit_guard::deny(&api, ENROLL_ROUTE, &recorded, &response);
+            return Ok(response);
+        }
+    };
+    let enrolled = async |_| {
+        let apply = |actor: &mut Actor, now| actor.enroll(&token, key.clone(), now);
+        add(&api, &id, &key, apply).await.into_response()
+    };
+    Ok(authorize::audit(&api, (ENROLL_ROUTE, &request_id), recorded, enrolled).await)
+}
+
+/// Checks the token of an invitation, and the key to enroll. A caller without a valid token learns nothing about actors and keys.
+fn check_invitation(
+    api: &ApiState,
+    id: String,
+    token: &str,
+    key: ActorKeyBody,
+) -> Result<(ActorId, Key), Problem> {
+    let denied = || Problem::from(KeyError::Invitation);
+    let id = ActorId::new(id).map_err(|_| denied())?;
+    let key = key.into_key(api, &id, "/key")?;
+    let directory = api.app.access.directory();
+    let actor = directory
+        .actors
+        .get(&id)
+        .and_then(|stored| stored.value.clone());
+    actor
+        .ok_or_else(denied)?
+        .enroll(token, key.clone(), api.app.clock.now())?;
+    check_is_free(api, &format!("actor {id}"), &key, Code::ActorExists)?;
+    Ok((id, key))
+}
+
+/// Adds a key with a change; returns the actor when the change is durable, and the key has no other owner.
+async fn add(
+    api: &ApiState,
+    id: &ActorId,
+    key: &Key,
+    apply: impl FnMut(&mut Actor, Timestamp) -> Result<bool, KeyError>,
+) -> Result<Json<ActorView>, Problem> {
+    let added = change(api, id, apply).await?;
+    confirm(api, id, key).await?;
+    Ok(added)
+}
+
+async fn confirm(api: &ApiState, id: &ActorId, key: &Key) -> Result<(), Problem> {
+    let remove = async || {
+        let apply = |actor: &mut Actor, now| Ok(actor.withdraw_key(&key.id, now));
+        write(api, id, None, apply).await.map(drop)
+    };
+    confirm_owner(api, key, Code::ActorExists, remove).await
+}
+
+/// Changes an existing actor; returns it when the change is durable.
+async fn change(
+    api: &ApiState,
+    id: &ActorId,
+    apply: impl FnMut(&mut Actor, Timestamp) -> Result<bool, KeyError>,
+) -> Result<Json<ActorView>, Problem> {
+    let stored = write(api, id, None, apply).await?;
+    view(id, &stored, api.app.clock.now())
+}
+
+/// Applies a change to the current record, again if another request changes it at the same time. `create` creates a missing
+/// actor. `apply` returns whether it changed the actor.
+async fn write(
+    api: &ApiState,
+    id: &ActorId,
+    create: Option<fn(Timestamp) -> Actor>,
+    mut apply: impl FnMut(&mut Actor, Timestamp) -> Result<bool, KeyError>,
+) -> Result<Stored<Actor>, Problem> {
+    for _ in 0..MAX_ATTEMPTS {
+        let (directory, now) = (api.app.access.directory(), api.app.clock.now());
+        let stored = directory.actors.get(id);
+        let known = stored
+            .map(|stored| stored.value.clone().ok_or_else(|| unreadable(id)))
+            .transpose()?;
+        let mut actor = known
+            .or_else(|| create.map(|create| create(now)))
+            .ok_or_else(|| not_found(id))?;
+        let seen = stored.map_or(0, |stored| stored.revision);
+        if !apply(&mut actor, now)? {
+            return Ok(Stored {
+                revision: seen,
+                value: Some(actor),
+            });
+        }
+        match api.app.access.put_actor(id, actor, seen).await {
+            Err(WriteError::Conflict) => {}
+            result => return Ok(result?),
+        }
+    }
+    let detail = format!("other requests change the actor {id:?} constantly; try again");
+    Err(Problem::new(Code::RevisionMismatch, detail))
+}
+
+fn actor_id(text: &str) -> Result<ActorId, Problem> {
+    ActorId::for_path(text).map_err(|error| invalid_parameter("actor", error.to_string()))
+}
+
+fn view(id: &ActorId, stored: &Stored<Actor>, now: Timestamp) -> Result<Json<ActorView>, Problem> {
+    let actor = stored.value.as_ref().ok_or_else(|| unreadable(id))?;
+    Ok(Json(ActorView::of(id, actor, now)))
+}
+
+impl From<KeyError> for Problem {
+    fn from(error: KeyError) -> Self {
+        let code = match &error {
+            KeyError::Exists(_) | KeyError::TooMany => Code::ActorExists,
+            KeyError::Missing { .. } => Code::ActorNotFound,
+            KeyError::Invitation => Code::InvalidInvitation,
+        };
+        Problem::new(code, error.to_string())
+    }
+}
+
+fn not_found(id: &ActorId) -> Problem {
+    Problem::new(
+        Code::ActorNotFound,
+        format!("no actor {id:?}; create it with POST /v1/actors, or invite it"),
+    )
+}
+
+fn unreadable(id: &ActorId) -> Problem {
+    let detail = format!(
+        "the record of the actor {id:?} cannot be read by this release; the log has the reason"
+    );
+    Problem::new(Code::Unavailable, detail)
+}

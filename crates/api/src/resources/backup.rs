@@ -1,0 +1,176 @@
+//! `/admin/backup`: backup of the stores of a running node, downloaded file by file.
+
+use std::io::{self, Read as _};
+use std::path::Path;
+
+use axum::Json;
+use axum::body::{Body, Bytes};
+use axum::extract::Path as PathParts;
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use utoipa::{IntoParams, ToSchema};
+use uuid::Uuid;
+
+use crate::server::context::ApiState;
+use crate::server::errors::invalid_parameter;
+use crate::server::extract::{LastSegment, QueryParams};
+use crate::server::problem::{Code, Problem};
+use orlog_node::backup::BackupFailure;
+use orlog_node::backup::service::{BackupError, BackupHandle};
+
+/// Bytes per chunk of a download.
+const CHUNK_BYTES: usize = 256 * 1024;
+
+/// Options of a backup.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct BackupOptions {
+    /// Delete a previous backup that was not fetched.
+    #[serde(default)]
+    replace: bool,
+}
+
+/// Backup that is ready for download.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct BackupResponse {
+    /// Backup id; the files are at `/admin/backup/{id}/files/{path}`.
+    #[schema(format = "uuid")]
+    id: String,
+    /// Manifest: format, position of each shard, definitions, files with their checksums.
+    manifest: Value,
+}
+
+impl From<BackupError> for Problem {
+    fn from(error: BackupError) -> Self {
+        let code = match &error {
+            BackupError::AlreadyExists
+            | BackupError::Failed(BackupFailure::Replicated | BackupFailure::NoShards) => {
+                Code::BackupUnavailable
+            }
+            BackupError::Failed(BackupFailure::OutOfSpace { .. }) => Code::InsufficientStorage,
+            BackupError::ShuttingDown | BackupError::Failed(_) => Code::Unavailable,
+        };
+        Problem::new(code, error.to_string())
+    }
+}
+
+/// Create a backup
+///
+/// Copies the shards and the event stream of this node while it runs, consistent for each shard.
+/// Responds when the copy is complete. Fetch its files, then delete it: the node keeps one backup at a
+/// time, and none after a restart.
+#[utoipa::path(
+    post,
+    path = "/admin/backup",
+    operation_id = "create_backup",
+    tag = "node",
+    params(BackupOptions),
+    responses((status = 200, description = "The backup is ready for download", body = BackupResponse))
+)]
+pub(crate) async fn create(
+    api: ApiState,
+    QueryParams(how): QueryParams<BackupOptions>,
+) -> Result<Json<BackupResponse>, Problem> {
+    let BackupHandle { id, manifest, .. } = api.app.services.backups.create(how.replace).await?;
+    let manifest = serde_json::to_value(manifest).expect("a manifest serializes to JSON");
+    Ok(Json(BackupResponse {
+        id: id.to_string(),
+        manifest,
+    }))
+}
+
+/// Download a file of a backup
+#[utoipa::path(
+    get,
+    path = "/admin/backup/{id}/files/{path}",
+    operation_id = "backup_file",
+    tag = "node",
+    params(
+        ("id" = Uuid, Path, description = "Backup id from the response"),
+        ("path" = String, Path, description = "Path in the manifest, percent-encoded; also `manifest.json`, `SHA256SUMS`")
+    ),
+    responses((status = 200, description = "The file", body = Vec<u8>, content_type = "application/octet-stream"))
+)]
+pub(crate) async fn file(
+    api: ApiState,
+    PathParts((id, path)): PathParts<(String, String)>,
+) -> Result<Response, Problem> {
+    let backup = api
+        .app
+        .services
+        .backups
+        .get(read_id(&id)?)
+        .ok_or_else(not_found)?;
+    let path = backup
+        .file(&path)
+        .ok_or_else(|| invalid_parameter("path", "the manifest does not list this file"))?;
+    let opened = api.read(move |_| open(&path)).await?;
+    let (file, bytes) = opened;
+    let headers = [
+        (header::CONTENT_TYPE, "application/octet-stream".to_owned()),
+        (header::CONTENT_LENGTH, bytes.to_string()),
+    ];
+    Ok((headers, Body::from_stream(pieces(file))).into_response())
+}
+
+/// Delete a backup
+#[utoipa::path(
+    delete,
+    path = "/admin/backup/{id}",
+    operation_id = "discard_backup",
+    tag = "node",
+    params(("id" = Uuid, Path, description = "Backup id from the response")),
+    responses((status = 204, description = "The backup was deleted"))
+)]
+pub(crate) async fn discard(
+    api: ApiState,
+    LastSegment(id): LastSegment,
+) -> Result<StatusCode, Problem> {
+    let id = read_id(&id)?;
+    let dropped = api
+        .read(move |app| Ok(app.services.backups.delete(id)))
+        .await?;
+    if dropped {
+        Ok(StatusCode::NO_CONTENT)
+    } else {
+        Err(not_found())
+    }
+}
+
+fn read_id(text: &str) -> Result<Uuid, Problem> {
+    text.parse()
+        .map_err(|_| invalid_parameter("id", "not a backup id"))
+}
+
+fn not_found() -> Problem {
+    Problem::new(
+        Code::RouteNotFound,
+        "backup not found: it was deleted or replaced, or the node was restarted",
+    )
+}
+
+fn open(path: &Path) -> Result<(std::fs::File, u64), Problem> {
+    let opened = std::fs::File::open(path).and_then(|file| {
+        let bytes = file.metadata()?.len();
+        Ok((file, bytes))
+    });
+    opened
+        .map_err(|error| Problem::new(Code::Unavailable, format!("cannot read the file: {error}")))
+}
+
+/// Reads the file in chunks on threads that may block.
+fn pieces(file: std::fs::File) -> impl futures::Stream<Item = io::Result<Bytes>> {
+    futures::stream::try_unfold(file, |mut file| async move {
+        let read = tokio::task::spawn_blocking(move || {
+            let mut piece = vec![0; CHUNK_BYTES];
+            let count = file.read(&mut piece)?;
+            piece.truncate(count);
+            Ok::<_, io::Error>((Bytes::from(piece), file))
+        });
+        let (piece, file) = read.await.map_err(io::Error::other)??;
+        Ok((!piece.is_empty()).then_some((piece, file)))
+    })
+}

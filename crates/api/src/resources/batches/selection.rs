@@ -1,0 +1,72 @@
+//! Searches for the instances of a batch.
+
+use std::time::Duration;
+
+use orlog_model::TenantId;
+use orlog_program::batch::Selection;
+use orlog_store::InstanceQuery;
+
+use crate::resources::sagas::instance_pages::parse_cursor;
+use crate::resources::sagas::search::{InstanceSearch, SearchResult, compile_filter, search};
+use crate::server::problem::Problem;
+use crate::server::read_scope::ReadScope;
+
+/// Part of a search.
+pub(super) struct Part<'a> {
+    /// The cursor of the previous part.
+    pub(super) cursor: Option<&'a str>,
+    /// Maximum number of instances; 0: they are only counted.
+    pub(super) limit: usize,
+    /// The only shard to search, in an order that no change of an instance changes; `None`: all shards of this process.
+    pub(super) shard: Option<u16>,
+}
+
+/// Searches for the next part of a selection. Blocks.
+///
+/// # Errors
+/// If the filter is invalid, or a store cannot be read.
+pub(super) fn next(
+    app: &ReadScope,
+    tenant: &TenantId,
+    selection: &Selection,
+    part: &Part<'_>,
+) -> Result<SearchResult, Problem> {
+    let (start, cursor) = parse_cursor(part.cursor)?;
+    let filter = selection
+        .filter
+        .as_deref()
+        .map(compile_filter)
+        .transpose()?;
+    let query = InstanceQuery {
+        tenant: tenant.clone(),
+        saga: Some(selection.saga.clone()),
+        statuses: selection.statuses.clone(),
+        prefix: selection.prefix.clone(),
+        updated_from: selection.updated_from,
+        updated_until: selection.updated_until,
+        created_from: selection.created_from,
+        created_until: selection.created_until,
+        variable: None,
+        cursor,
+        limit: part.limit,
+        scan_limit: app.config.http.scan_limit,
+    };
+    let start_shard = part.shard.map_or(start, usize::from);
+    let (count, timeout) = (part.limit == 0, timeout(app));
+    search(
+        app,
+        InstanceSearch {
+            query,
+            start_shard,
+            only: part.shard,
+            filter,
+            count,
+            timeout,
+        },
+    )
+}
+
+/// Returns the maximum duration of a part; the other half of a request is for waiting for a thread.
+pub(super) fn timeout(app: &ReadScope) -> Duration {
+    app.config.http.request_timeout / 2
+}

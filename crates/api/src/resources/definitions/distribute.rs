@@ -1,0 +1,108 @@
+//! Distribution of a deployment: the pod that receives it repeats it on the other pods.
+
+use axum::body::Bytes;
+use axum::http::HeaderMap;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use orlog_model::TenantId;
+use serde_json::{Value, json};
+
+use crate::server::context::ApiState;
+use crate::server::forward;
+
+/// Result of the distribution.
+#[derive(Default)]
+struct Distribution {
+    warnings: Vec<String>,
+    applied: Vec<AppliedPlan>,
+}
+
+/// Plan of a pod that has compared the deployment with its own.
+struct AppliedPlan {
+    pod: String,
+    plan: Value,
+}
+
+/// Repeats the current deployment of an owner on the other pods and returns the warnings. `None`
+/// are the shared definitions.
+///
+/// All pods keep the newest deployment, in any order of the requests: it has the highest number. A
+/// pod that misses it applies it when it acquires a shard.
+pub(super) async fn repeat(
+    api: &ApiState,
+    headers: &HeaderMap,
+    owner: Option<&TenantId>,
+) -> Vec<String> {
+    let active = api.app.definitions.of(owner);
+    let Some(deployment) = active.deployment else {
+        return Vec::new();
+    };
+
+    let definitions = active.definitions.iter().filter_map(|definition| {
+        let name = definition
+            .file
+            .as_ref()?
+            .file_name()?
+            .to_string_lossy()
+            .into_owned();
+        Some(file(&name, definition.source.as_ref()?))
+    });
+    let schedules = deployment
+        .schedules
+        .iter()
+        .filter(|schedule| !schedule.removed)
+        .map(|schedule| file(&schedule.file, schedule.source.as_bytes()));
+    let files: Vec<_> = definitions.chain(schedules).collect();
+    let bundle = json!({ "user": deployment.deployed_by, "files": files });
+
+    let path = match owner {
+        None => "/admin/deploy".to_owned(),
+        Some(context) => {
+            orlog_node::url_path::path(&["v1", "contexts", context.as_str(), "definitions"])
+        }
+    };
+    let number = deployment.number;
+    let at = deployment.at.as_millis();
+    let path = format!("{path}?allow_downgrade=true&number={number}&at={at}");
+    let sent = send(api, headers, &path, bundle.to_string().into()).await;
+
+    let mut warnings = sent.warnings;
+    for AppliedPlan { pod, plan } in sent.applied {
+        if let Some(newer) = plan["number"].as_u64().filter(|newer| *newer > number) {
+            warnings.push(format!(
+                "pod {pod} has the newer deployment {newer}, which replaces this one on all pods"
+            ));
+        }
+    }
+    warnings
+}
+
+fn file(name: &str, bytes: &[u8]) -> Value {
+    json!({ "name": name, "base64": STANDARD.encode(bytes) })
+}
+
+/// Sends a deployment to the other pods.
+async fn send(api: &ApiState, headers: &HeaderMap, path: &str, bundle: Bytes) -> Distribution {
+    let mut distribution = Distribution::default();
+    for pod in api.app.routing.other_pods() {
+        match forward::forward_post(api, (&pod, path), headers, bundle.clone()).await {
+            Ok((status, body)) if status.is_success() => {
+                distribution.applied.push(AppliedPlan {
+                    pod: pod.name,
+                    plan: serde_json::from_slice(&body).unwrap_or_default(),
+                });
+            }
+            Ok((status, _)) => {
+                distribution.warnings.push(format!(
+                    "pod {} rejected the definitions ({status}); see its log",
+                    pod.name
+                ));
+            }
+            Err(error) => distribution.warnings.push(format!(
+                "pod {} did not respond: {error}; deploy again",
+                pod.name
+            )),
+        }
+    }
+    distribution
+}

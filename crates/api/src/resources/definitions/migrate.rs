@@ -1,0 +1,325 @@
+//! `POST /v1/definitions/{saga}/migrate`: migrates instances of a tenant to another definition of their
+//! saga.
+
+use std::sync::Arc;
+
+use axum::{Extension, Json};
+use orlog_engine::MigrationPlan;
+use orlog_model::{
+    CorrelationId, DefinitionRef, Instance, InstanceKey, SagaName, Status, TenantId,
+};
+use orlog_program::Program;
+use orlog_store::InstanceQuery;
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use super::deploy::user_name;
+use crate::resources::sagas::instance_pages::{find, parse_cursor};
+use crate::server::body::JsonBody;
+use crate::server::context::ApiState;
+use crate::server::errors::invalid_parameter;
+use crate::server::extract::{LastSegment, Tenant, page_limit};
+use crate::server::problem::{Code, Problem};
+use crate::server::read_scope::ReadScope;
+use orlog_node::app::App;
+use orlog_node::auth::Caller;
+use orlog_node::definitions::migrate::{MigrateRequest, MigrateResult};
+
+/// Minimum length of a hash prefix.
+const SHORTEST_HASH: usize = 6;
+/// Statuses of live instances.
+const LIVE: [Status; 3] = [Status::Running, Status::Compensating, Status::Stuck];
+
+/// Instances and target of a migration.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct MigrateBody {
+    /// Current definition: version or hash prefix.
+    from: String,
+    /// Target definition: version or hash prefix. Default: the active one.
+    to: Option<String>,
+    /// Migrate only these instances, by correlation id.
+    #[serde(default)]
+    #[schema(value_type = Vec<String>)]
+    only: Vec<CorrelationId>,
+    /// Return the plan without migrating.
+    #[serde(default)]
+    dry_run: bool,
+    /// User name recorded in the history.
+    user: Option<String>,
+    /// Maximum number of instances of a page. Default: 100.
+    limit: Option<usize>,
+    /// The `next` of the previous page.
+    cursor: Option<String>,
+}
+
+/// Page of instances with their results.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct MigratePage {
+    /// Version of the target definition.
+    to_version: u32,
+    /// Hash of the target definition, in hexadecimal.
+    to_hash: String,
+    /// Instances of the definition in `from`.
+    items: Vec<MigratedInstance>,
+    /// Cursor of the next page; absent after the last one.
+    next_cursor: Option<String>,
+}
+
+/// Result for one instance.
+#[derive(Debug, Serialize, ToSchema)]
+struct MigratedInstance {
+    correlation: String,
+    /// `safe`: no renamed elements. `mapped`: some elements are renamed or removed. `blocked`: it cannot
+    /// migrate.
+    class: &'static str,
+    /// The instance was migrated to the target definition.
+    migrated: bool,
+    /// Reasons why the migration is blocked.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    reasons: Vec<String>,
+}
+
+impl MigratedInstance {
+    fn of(moved: MigrateResult) -> Self {
+        let (class, reasons) = match moved.plan {
+            MigrationPlan::Safe => ("safe", Vec::new()),
+            MigrationPlan::Mapped => ("mapped", Vec::new()),
+            MigrationPlan::Blocked(reasons) => ("blocked", reasons),
+        };
+        Self {
+            correlation: moved.key.correlation.to_string(),
+            class,
+            migrated: moved.done,
+            reasons,
+        }
+    }
+}
+
+/// Migrate instances to another definition
+///
+/// Applies to live instances of the definition in `from`. Each instance migrates by its own control
+/// request, which its history records. Blocked instances stay unchanged, with reasons. A page can be
+/// short and still have a `next`. The request is idempotent: migrated instances are skipped.
+#[utoipa::path(
+    post,
+    path = "/v1/definitions/{saga}/migrate",
+    tag = "definitions",
+    params(("saga" = String, Path, description = "Its name")),
+    request_body = MigrateBody,
+    responses((status = 200, description = "A page", body = MigratePage))
+)]
+pub(crate) async fn migrate(
+    api: ApiState,
+    Extension(caller): Extension<Caller>,
+    Tenant(tenant): Tenant,
+    LastSegment(saga): LastSegment,
+    JsonBody(migration): JsonBody<MigrateBody>,
+) -> Result<Json<MigratePage>, Problem> {
+    let saga = SagaName::new(saga).map_err(|error| invalid_parameter("saga", error.to_string()))?;
+    let (limit, scan_limit) = (
+        page_limit(migration.limit, &api),
+        api.app.config.http.scan_limit,
+    );
+    let by = user_name(caller.check_user(migration.user.clone())?)?;
+    let dry_run = migration.dry_run;
+    let found = api
+        .read(move |app| concerned(app, tenant, saga, &migration, (limit, scan_limit)))
+        .await?;
+    let MigrationBatch {
+        to,
+        instances,
+        next,
+    } = found;
+    let reference = to.definition_ref().clone();
+    let moved = api
+        .app
+        .services
+        .migrations
+        .migrate(
+            instances,
+            MigrateRequest {
+                to,
+                user: by,
+                dry_run,
+            },
+        )
+        .await?;
+    Ok(Json(MigratePage {
+        to_version: reference.version,
+        to_hash: hex::encode(reference.hash),
+        items: moved.into_iter().map(MigratedInstance::of).collect(),
+        next_cursor: next,
+    }))
+}
+
+struct MigrationBatch {
+    to: Arc<dyn Program>,
+    instances: Vec<(InstanceKey, Instance)>,
+    next: Option<String>,
+}
+
+fn concerned(
+    app: &ReadScope,
+    tenant: TenantId,
+    saga: SagaName,
+    migration: &MigrateBody,
+    (limit, scan_limit): (usize, usize),
+) -> Result<MigrationBatch, Problem> {
+    let to = target(app, (&tenant, &saga), migration.to.as_deref())?;
+    let from = DefinitionSelector::read("from", &migration.from)?;
+    let is_concerned = |instance: &Instance| {
+        from.names(&instance.definition)
+            && instance.definition.hash != to.definition_ref().hash
+            && !instance.status.is_final()
+    };
+    if !migration.only.is_empty() {
+        let mut instances = Vec::new();
+        for correlation in &migration.only {
+            let key = InstanceKey {
+                tenant: tenant.clone(),
+                saga: saga.clone(),
+                correlation: correlation.clone(),
+            };
+            let missing = || Problem::new(Code::InstanceNotFound, format!("no instance {key}"));
+            let reader = app.reader(&key).ok_or_else(missing)?;
+            let instance = reader.instance(&key)?.ok_or_else(missing)?;
+            instances.push((key, instance));
+        }
+        instances.retain(|(_, instance)| is_concerned(instance));
+        return Ok(MigrationBatch {
+            to,
+            instances,
+            next: None,
+        });
+    }
+    let (shard, cursor) = parse_cursor(migration.cursor.as_deref())?;
+    let (saga, statuses) = (Some(saga), LIVE.to_vec());
+    let query = InstanceQuery {
+        tenant,
+        saga,
+        statuses,
+        cursor,
+        limit,
+        scan_limit,
+        ..InstanceQuery::default()
+    };
+    let page = find(app, query, shard)?;
+    let instances = page
+        .items
+        .into_iter()
+        .map(|located| (located.found.key, located.found.instance));
+    let instances = instances
+        .filter(|(_, instance)| is_concerned(instance))
+        .collect();
+    Ok(MigrationBatch {
+        to,
+        instances,
+        next: page.next,
+    })
+}
+
+/// Returns the target definition: one of the context of the tenant, or a shared one.
+pub(crate) fn target(
+    app: &App,
+    (tenant, saga): (&TenantId, &SagaName),
+    named: Option<&str>,
+) -> Result<Arc<dyn Program>, Problem> {
+    let missing = |detail: String| Problem::new(Code::DefinitionNotFound, detail);
+    let Some(named) = named else {
+        let active = app.definitions.usable(tenant);
+        let found = active.iter().find(|definition| definition.saga() == saga);
+        let program = found.map(|definition| Arc::clone(&definition.program));
+        return program.ok_or_else(|| {
+            missing(format!(
+                "saga {saga} has no active definition; set the target with `to`"
+            ))
+        });
+    };
+    let which = DefinitionSelector::read("to", named)?;
+    let mut programs = app.programs.usable(tenant);
+    programs.retain(|program| {
+        program.definition_ref().saga == *saga && which.names(program.definition_ref())
+    });
+    match &programs[..] {
+        [program] => Ok(Arc::clone(program)),
+        [] => Err(missing(format!("no definition {named} of saga {saga}"))),
+        several => {
+            let hashes: Vec<_> = several
+                .iter()
+                .map(|program| hex::encode(program.definition_ref().hash))
+                .collect();
+            Err(invalid_parameter(
+                "to",
+                format!("{named} is ambiguous; matches: {}", hashes.join(", ")),
+            ))
+        }
+    }
+}
+
+/// Selector of a definition of a saga.
+enum DefinitionSelector {
+    Version(u32),
+    Hash(String),
+}
+
+impl DefinitionSelector {
+    /// Parses a selector. A number is a version; six or more hexadecimal digits that are not a small number
+    /// are a hash prefix.
+    fn read(parameter: &str, text: &str) -> Result<Self, Problem> {
+        let is_hash = text.len() >= SHORTEST_HASH && text.chars().all(|c| c.is_ascii_hexdigit());
+        match text.parse() {
+            Ok(version) if text.len() <= SHORTEST_HASH => Ok(Self::Version(version)),
+            _ if is_hash => Ok(Self::Hash(text.to_ascii_lowercase())),
+            _ => {
+                let known = format!("a hash prefix of {SHORTEST_HASH} or more digits");
+                Err(invalid_parameter(
+                    parameter,
+                    format!("{text:?} is neither a version nor {known}"),
+                ))
+            }
+        }
+    }
+
+    fn names(&self, program: &DefinitionRef) -> bool {
+        match self {
+            DefinitionSelector::Version(version) => program.version == *version,
+            DefinitionSelector::Hash(beginning) => hex::encode(program.hash).starts_with(beginning),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn definition_is_selected_by_version_or_hash() {
+        let program = DefinitionRef {
+            saga: SagaName::new("order").unwrap(),
+            version: 12,
+            hash: [0x12; 16],
+        };
+        for (text, names) in [
+            ("12", true),
+            ("1", false),
+            ("1212121", true),
+            ("121212aa", false),
+            ("12121212", true),
+        ] {
+            assert_eq!(
+                DefinitionSelector::read("from", text)
+                    .unwrap()
+                    .names(&program),
+                names,
+                "{text}"
+            );
+        }
+        for invalid in ["", "v1", "-1", "abc", "12 "] {
+            assert!(
+                DefinitionSelector::read("from", invalid).is_err(),
+                "{invalid}"
+            );
+        }
+    }
+}

@@ -1,0 +1,212 @@
+//! `POST /v1/events`: publishes one event or a batch. Accepted events are durable before the response.
+
+mod decoding;
+#[expect(dead_code, reason = "the types only describe requests")]
+mod schema;
+mod signed;
+
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::http::{HeaderMap, StatusCode};
+use axum::{Extension, Json};
+use orlog_bus::Message;
+use orlog_bus::codec::DecodeDefaults;
+use orlog_model::Event;
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+
+use crate::server::body;
+use crate::server::context::ApiState;
+use crate::server::extract::{QueryParams, Tenant, request_trace};
+use crate::server::problem::{Code, Problem};
+use crate::server::read_scope::ReadScope;
+use decoding::{BodyFormat, decode, format, inherit};
+use orlog_node::auth::Caller;
+use schema::PublishedEvents;
+use signed::Received;
+
+/// Accepted events, in the order of the request.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct AcceptedEvents {
+    accepted: Vec<AcceptedEvent>,
+}
+
+/// Durable event.
+#[derive(Debug, Serialize, ToSchema)]
+struct AcceptedEvent {
+    /// Event id.
+    id: String,
+    /// Sequence in the stream.
+    sequence: u64,
+    /// The event was accepted before and has no further effect.
+    duplicate: bool,
+    /// Number of sagas whose active definitions consume the event type, at the time of the request; with 0, the event
+    /// has no effect.
+    matched: usize,
+    /// With `existing=true`, for a start event: whether an instance existed before the request. Then the event starts
+    /// nothing. Absent if that is unknown, because the shard of the instance runs in another pod.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    existing: Option<bool>,
+}
+
+/// Options of a publication.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct PublishQuery {
+    /// Whether to report for each start event whether its instance exists. It reads the store for each event.
+    #[serde(default)]
+    existing: bool,
+}
+
+/// Publish one event or a batch
+///
+/// Accepts CloudEvents 1.0 (structured, binary, batch) and the Aggregate envelope (an object or an
+/// array). A batch is atomic: one invalid event rejects the batch. A repeated event with the same id
+/// and source is a duplicate without effect. The extension attribute `orloguser` is the authenticated
+/// user; only an admin can state another one. Without authentication, it is the stated user.
+#[utoipa::path(
+    post,
+    path = "/v1/events",
+    tag = "events",
+    params(PublishQuery),
+    request_body(
+        content = PublishedEvents,
+        description = "One event, or a batch. Also as `application/cloudevents+json` and `application/cloudevents-batch+json`; in binary mode, the headers contain the attributes, and the body is the data"
+    ),
+    responses((status = 202, description = "The events are durable; processing is asynchronous", body = AcceptedEvents))
+)]
+pub(crate) async fn publish(
+    api: ApiState,
+    Extension(caller): Extension<Caller>,
+    Tenant(tenant): Tenant,
+    QueryParams(query): QueryParams<PublishQuery>,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<(StatusCode, Json<AcceptedEvents>), Problem> {
+    takes_work(&api)?;
+    let http = &api.app.config.http;
+    let format = format(&headers)?;
+    let limit = match format {
+        BodyFormat::Batch | BodyFormat::Plain => http.max_batch_size.max(http.max_body_size),
+        BodyFormat::Structured | BodyFormat::Binary => http.max_body_size,
+    };
+    let body = body::read(&api, &headers, body, limit).await?;
+    let now = api.app.clock.now();
+    let signed_events = api
+        .app
+        .signed_events
+        .is_required(&tenant, now)
+        .then(|| Arc::clone(&api.app.signed_events));
+    let defaults = DecodeDefaults {
+        tenant: Some(tenant),
+        now,
+    };
+    let (trace, single_limit) = (request_trace(&headers), http.max_body_size);
+    let decoded = move |bytes: &[u8]| {
+        let mut events = decode(format, &headers, bytes, single_limit, &defaults)?;
+        inherit(&mut events, trace.as_ref());
+        if let Some(signed_events) = signed_events {
+            let received = Received {
+                format,
+                headers: &headers,
+                bytes,
+            };
+            let messages =
+                signed::authenticate(&signed_events, (&caller, now), &received, &mut events)?;
+            return Ok((events, messages));
+        }
+        for event in &mut events {
+            event.user = caller.check_user(event.user.take())?;
+        }
+        Ok((events, Vec::new()))
+    };
+    // The body stays in the budget until its events are durable.
+    let (events, signed) = api.bodies.parse(&body, decoded).await?;
+    let consumers = |event: &Event| api.app.programs.consumers(&event.tenant, &event.kind);
+    let matches: Vec<_> = events
+        .iter()
+        .map(|event| (event.id.to_string(), consumers(event)))
+        .collect();
+    let existing = if query.existing {
+        let of = events.clone();
+        api.read(move |app| of.iter().map(|event| has_instance(app, event)).collect())
+            .await?
+    } else {
+        vec![None; events.len()]
+    };
+    let receipts = if events.is_empty() {
+        Vec::new()
+    } else if signed.is_empty() {
+        api.app.publish(events).await?
+    } else {
+        let message = |(signed, event): (Option<Message>, &Event)| match signed {
+            Some(message) => api.app.vouched(message),
+            None => api.app.message_of(event),
+        };
+        api.app
+            .publish_messages(signed.into_iter().zip(&events).map(message).collect())
+            .await?
+    };
+    let accepted = matches.into_iter().zip(existing).zip(receipts);
+    let accepted = accepted.map(|(((id, matched), existing), receipt)| AcceptedEvent {
+        id,
+        sequence: receipt.sequence,
+        duplicate: receipt.duplicate,
+        matched,
+        existing,
+    });
+    Ok((
+        StatusCode::ACCEPTED,
+        Json(AcceptedEvents {
+            accepted: accepted.collect(),
+        }),
+    ))
+}
+
+/// Returns whether an instance exists that a start event would start; `None` if the event is no start event, or another
+/// pod runs the shard.
+fn has_instance(app: &ReadScope, event: &Event) -> Result<Option<bool>, Problem> {
+    let mut found = None;
+    for key in app.programs.route(event).into_iter().flatten() {
+        let program = app.programs.active(&key.tenant, &key.saga);
+        let starts =
+            program.is_some_and(|program| program.start_event(Some(&event.kind)).is_some());
+        if let Some(reader) = app.reader(&key).filter(|_| starts) {
+            found = Some(reader.instance(&key)?.is_some() || found == Some(true));
+        }
+    }
+    Ok(found)
+}
+
+impl From<orlog_bus::Error> for Problem {
+    fn from(error: orlog_bus::Error) -> Self {
+        use orlog_bus::Error;
+        let code = match &error {
+            Error::Full(_) => Code::InsufficientStorage,
+            Error::TooLarge { .. } => Code::TooLarge,
+            Error::InvalidSubject { .. } => Code::InvalidEvent,
+            Error::InUse(_) | Error::Unavailable(_) => Code::Unavailable,
+        };
+        Problem::new(code, error.to_string())
+    }
+}
+
+/// Rejects a request before its body is read, if the node accepts no events.
+pub(crate) fn takes_work(api: &ApiState) -> Result<(), Problem> {
+    let health = api.app.runtime.health();
+    if !health.accepting {
+        return Err(Problem::new(
+            Code::Draining,
+            "the node is draining and accepts no new events",
+        ));
+    }
+    if !health.has_capacity {
+        return Err(Problem::new(
+            Code::InsufficientStorage,
+            "the store is full; events are accepted when space is available",
+        ));
+    }
+    Ok(())
+}

@@ -1,0 +1,203 @@
+//! Reads a part of the export: first a snapshot, shard by shard, then the changes since its start.
+
+use std::collections::BTreeSet;
+use std::time::Instant;
+
+use orlog_model::TenantId;
+use orlog_store::{FeedEntityKind, FeedQuery, Reader};
+
+use super::cursor::{ExportCursor, ScanPosition};
+use super::line;
+use crate::server::problem::{Code, Problem};
+use crate::server::read_scope::ReadScope;
+use orlog_node::app::App;
+
+/// Approximate maximum response size in bytes.
+const BYTES: usize = 4 << 20;
+
+/// Requested export.
+#[derive(Clone, Debug)]
+pub(crate) struct ExportRequest {
+    pub(crate) tenant: Option<TenantId>,
+    /// Tenants that the caller may not read.
+    pub(crate) closed: BTreeSet<TenantId>,
+    pub(crate) kinds: Vec<FeedEntityKind>,
+    pub(crate) cursor: Option<ExportCursor>,
+    pub(crate) limit: usize,
+}
+
+/// Part of an export.
+pub(crate) struct ExportPart {
+    pub(crate) lines: String,
+    pub(crate) cursor: ExportCursor,
+    /// More lines are available immediately.
+    pub(crate) more: bool,
+}
+
+impl ExportRequest {
+    /// Returns the stores to read, with their shard numbers.
+    pub(crate) fn shards(&self, app: &App) -> Result<Vec<(u16, Reader)>, Problem> {
+        let mut here = app.runtime.numbered_readers().collect::<Vec<_>>();
+        let expected = app.routing.shards_of(self.tenant.as_ref());
+        here.retain(|(shard, _)| expected.contains(shard));
+        if here.len() == expected.len() {
+            return Ok(here);
+        }
+        let missing = expected
+            .iter()
+            .filter(|shard| here.iter().all(|(index, _)| index != *shard));
+        let missing: Vec<_> = missing.map(ToString::to_string).collect();
+        let detail = format!(
+            "shard {} is not on this node; an export requires all its shards on one node",
+            missing.join(", ")
+        );
+        Err(Problem::new(Code::Unavailable, detail))
+    }
+}
+
+/// Reads the next part. Blocks.
+pub(crate) fn read(
+    app: &ReadScope,
+    order: &ExportRequest,
+    shards: &[(u16, Reader)],
+) -> Result<ExportPart, Problem> {
+    let shards: Vec<_> = shards
+        .iter()
+        .map(|(shard, reader)| (*shard, app.cancelling(reader)))
+        .collect();
+    let start = || {
+        let feed_offsets = shards
+            .iter()
+            .map(|(shard, reader)| Ok((*shard, reader.feed_head()?)));
+        let feed_offsets = feed_offsets.collect::<Result<_, orlog_store::Error>>()?;
+        Ok::<_, Problem>(ExportCursor::start(
+            order.tenant.clone(),
+            order.kinds.clone(),
+            feed_offsets,
+        ))
+    };
+    let cursor = order.cursor.clone().map_or_else(start, Ok)?;
+    cursor.is_of(shards.iter().map(|(shard, _)| *shard))?;
+    for ((_, reader), ((_, feed_offset), read_offset)) in shards
+        .iter()
+        .zip(cursor.offsets.iter().zip(&cursor.last_read_at))
+    {
+        reader.check_feed_offset(feed_offset)?;
+        reader.check_feed_offset(read_offset)?;
+    }
+    let lines = if order.cursor.is_none() {
+        line::reset_line()
+    } else {
+        String::new()
+    };
+    let mut reading = ExportReader {
+        app,
+        order,
+        shards: &shards,
+        cursor,
+        lines,
+        count: 0,
+        started: Instant::now(),
+    };
+    reading.scan()?;
+    let more = reading.cursor.is_scanning() || reading.follow()?;
+    Ok(ExportPart {
+        lines: reading.lines,
+        cursor: reading.cursor,
+        more,
+    })
+}
+
+/// Reader that fills a part.
+struct ExportReader<'a> {
+    app: &'a App,
+    order: &'a ExportRequest,
+    shards: &'a [(u16, Reader)],
+    cursor: ExportCursor,
+    lines: String,
+    count: usize,
+    started: Instant,
+}
+
+impl ExportReader<'_> {
+    fn query(&self, limit: usize) -> FeedQuery {
+        let (tenant, kinds) = (self.order.tenant.clone(), self.order.kinds.clone());
+        FeedQuery {
+            tenant,
+            kinds,
+            limit,
+            bytes: BYTES.saturating_sub(self.lines.len()),
+        }
+    }
+
+    fn is_full(&self) -> bool {
+        self.count >= self.order.limit
+            || self.lines.len() >= BYTES
+            || self.started.elapsed() >= self.app.config.http.request_timeout / 2
+    }
+
+    /// Continues the snapshot within the size limit.
+    fn scan(&mut self) -> Result<(), Problem> {
+        let shards = self.shards;
+        while let Some(ScanPosition { shard, place }) = self.cursor.scan.clone() {
+            let Some((number, reader)) = shards.get(shard) else {
+                self.cursor.scan = None;
+                break;
+            };
+            if self.is_full() {
+                break;
+            }
+            let page =
+                reader.feed_scan(&self.query(self.order.limit - self.count), place.as_ref())?;
+            self.emit(*number, &page.items);
+            self.cursor.last_read_at[shard] = page.as_of;
+            let next = if page.next.is_some() {
+                shard
+            } else {
+                shard + 1
+            };
+            self.cursor.scan = Some(ScanPosition {
+                shard: next,
+                place: page.next,
+            });
+        }
+        Ok(())
+    }
+
+    /// Reads the changes; each shard gets an equal share of the size limit. Returns whether there are more.
+    fn follow(&mut self) -> Result<bool, Problem> {
+        let shards = self.shards;
+        let (share, mut more) = (self.order.limit.div_ceil(shards.len()), false);
+        for (index, (number, reader)) in shards.iter().enumerate() {
+            let mut emitted = 0;
+            loop {
+                if emitted >= share || self.is_full() {
+                    more = true;
+                    break;
+                }
+                let page =
+                    reader.feed(&self.query(share - emitted), self.cursor.offsets[index].1)?;
+                (
+                    self.cursor.offsets[index].1,
+                    self.cursor.last_read_at[index],
+                ) = (page.next, page.as_of);
+                emitted += page.items.len();
+                self.emit(*number, &page.items);
+                if !page.more {
+                    break;
+                }
+            }
+        }
+        Ok(more)
+    }
+
+    fn emit(&mut self, shard: u16, items: &[orlog_store::FeedItem]) {
+        self.count += items.len();
+        let is_open =
+            |touched: &&orlog_store::FeedItem| !self.order.closed.contains(line::tenant(touched));
+        for touched in items.iter().filter(is_open) {
+            self.lines
+                .push_str(&line::entity_line(self.app, shard, touched));
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! `GET /v1/flows/{id}/lines`: lines that the jobs of a flow wrote, as a page or as server-sent events.
+
+mod follow;
+mod page;
+
+use axum::extract::Path;
+use axum::http::HeaderMap;
+use axum::response::{IntoResponse, Response};
+use axum::{Extension, Json};
+use serde::Deserialize;
+use tokio::time::Instant;
+use utoipa::IntoParams;
+
+pub(crate) use self::page::LinePage;
+use self::page::{LineRequest, next};
+use super::{FlowPath, key};
+use crate::resources::sagas::result::wait;
+use crate::server::admission::{AccessWatch, Admission};
+use crate::server::context::ApiState;
+use crate::server::extract::{QueryParams, Tenant, accepts_events, page_limits};
+use crate::server::problem::Problem;
+
+/// Options of a request for lines.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct LinesQuery {
+    /// Job whose lines are returned. Default: all.
+    job: Option<String>,
+    /// Number after which lines are returned. Default: 0, or the header `Last-Event-ID`.
+    after: Option<u64>,
+    /// Approximate maximum number of lines. Default: 100.
+    limit: Option<usize>,
+    /// Maximum wait for a line, for example `30s`; at most `60s`. Default: no wait.
+    #[param(format = "duration")]
+    wait: Option<String>,
+}
+
+/// Show the lines that the jobs of a flow wrote
+///
+/// With `Accept: text/event-stream`, the response is a stream of events `line`, and of one event `end` after the last line of an ended
+/// flow. `Last-Event-ID` continues it. Every pod serves the stream, also while the shard of the flow moves.
+#[utoipa::path(
+    get,
+    path = "/v1/flows/{id}/lines",
+    tag = "flows",
+    params(FlowPath, LinesQuery),
+    responses((status = 200, description = "Lines", body = LinePage))
+)]
+pub(crate) async fn lines(
+    api: ApiState,
+    admission: Option<Extension<Admission>>,
+    Tenant(tenant): Tenant,
+    Path(path): Path<FlowPath>,
+    QueryParams(query): QueryParams<LinesQuery>,
+    headers: HeaderMap,
+) -> Result<Response, Problem> {
+    let wait = wait(query.wait.as_deref())?.unwrap_or_default();
+    let last_event = headers
+        .get("last-event-id")
+        .and_then(|id| id.to_str().ok()?.parse().ok());
+    let mut request = LineRequest {
+        key: key(tenant, &path.id)?,
+        job: query.job,
+        after: query.after.or(last_event).unwrap_or_default(),
+        limits: page_limits(query.limit, &api),
+    };
+    if accepts_events(&headers) {
+        let permit = api.quotas.begin_long_poll(api.scope.caller.as_ref())?;
+        let access = AccessWatch::new(&api.app, admission.map(|Extension(admission)| admission));
+        return Ok(follow::stream(api, request, headers, (permit, access)).await);
+    }
+    let _permits = if wait.is_zero() {
+        None
+    } else {
+        Some(api.begin_wait()?)
+    };
+    Ok(Json(next(&api, &mut request, Instant::now() + wait).await?).into_response())
+}

@@ -1,0 +1,336 @@
+//! `/v1/work`: job API for external workers. `docs/workers.md` describes the protocol.
+
+mod claimed_job;
+pub(crate) mod exchange;
+pub(crate) mod list;
+pub(crate) mod other_boards;
+mod pods;
+mod report;
+pub(crate) mod runners;
+pub(crate) mod waiting;
+
+use std::time::Duration;
+
+use axum::http::{HeaderMap, Method, StatusCode};
+use axum::response::{IntoResponse as _, Response};
+use axum::{Extension, Json};
+use orlog_effect::worker::{ClaimLost, ClaimRejection, ReportAck, ResultAck};
+use orlog_model::{EffectName, TenantId};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+use uuid::Uuid;
+
+use crate::server::body::JsonBody;
+use crate::server::context::ApiState;
+use crate::server::errors::invalid_parameter;
+use crate::server::extract::{LastSegment, Tenant};
+use crate::server::forward;
+use crate::server::problem::{Code, Problem};
+use crate::server::quotas::LongPollPermit;
+use claimed_job::{
+    AvailableJobView, ClaimedJobView, MAX_CLAIM, MAX_WAIT_SECONDS, board_for, claim_request,
+    job_claim_request,
+};
+use orlog_node::auth::Caller;
+use orlog_node::url_path;
+use pods::{JobOrder, OfferedJob, Take, credentials, other_pods, take_jobs};
+use report::{
+    HeartbeatBody, JobLogBody, JobResultBody, ReportBody as _, ReportSender, apply_one, claim_lost,
+    send_to_owner, stored,
+};
+
+/// Claim request of a worker.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ClaimBody {
+    /// Effects that the worker executes; all of one upstream.
+    #[schema(value_type = Vec<String>)]
+    effects: Vec<EffectName>,
+    /// Display name of the worker.
+    worker: String,
+    /// Maximum number of jobs. Default: the setting of the upstream.
+    max: Option<usize>,
+    /// Maximum wait for work in seconds. Maximum and default: 25.
+    wait_seconds: Option<u64>,
+    /// The worker determines the outcome of earlier attempts before it executes a job with `in_doubt`.
+    #[serde(default)]
+    probes: bool,
+}
+
+/// Jobs that the worker claimed; empty if there was no work.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct ClaimResponse {
+    #[schema(value_type = Vec<ClaimedJobView>)]
+    jobs: Vec<OfferedJob>,
+}
+
+/// Jobs that the worker can claim; empty if there was no work.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct FetchResponse {
+    #[schema(value_type = Vec<AvailableJobView>)]
+    jobs: Vec<OfferedJob>,
+}
+
+/// Claim request of a worker for one job.
+#[derive(Debug, Deserialize, Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct JobClaimBody {
+    /// Display name of the worker.
+    worker: String,
+    /// The worker determines the outcome of earlier attempts before it executes a job with `in_doubt`.
+    #[serde(default)]
+    probes: bool,
+}
+
+/// New expiry of the claim.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct HeartbeatResponse {
+    #[schema(format = "date-time")]
+    expires_at: String,
+}
+
+/// Whether the result was accepted.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct JobResultResponse {
+    /// The claim already has a result, and that result applies.
+    duplicate: bool,
+}
+
+/// Claim jobs
+///
+/// Waits until a job is available, or the wait time expires.
+#[utoipa::path(
+    post,
+    path = "/v1/work/claim",
+    tag = "work",
+    request_body = ClaimBody,
+    responses((status = 200, description = "The claimed jobs", body = ClaimResponse))
+)]
+pub(crate) async fn claim(
+    api: ApiState,
+    Tenant(tenant): Tenant,
+    headers: HeaderMap,
+    JsonBody(body): JsonBody<ClaimBody>,
+) -> Result<Json<ClaimResponse>, Problem> {
+    let jobs = take(&api, &tenant, &headers, Take::Claim, body).await?;
+    Ok(Json(ClaimResponse { jobs }))
+}
+
+/// Fetch jobs without claiming them
+///
+/// Returns jobs that the worker can claim. Waits until one is available, or the wait time expires.
+#[utoipa::path(
+    post,
+    path = "/v1/work/fetch",
+    tag = "work",
+    request_body = ClaimBody,
+    responses((status = 200, description = "Available jobs: by priority, then oldest first", body = FetchResponse))
+)]
+pub(crate) async fn fetch(
+    api: ApiState,
+    Tenant(tenant): Tenant,
+    headers: HeaderMap,
+    JsonBody(body): JsonBody<ClaimBody>,
+) -> Result<Json<FetchResponse>, Problem> {
+    let jobs = take(&api, &tenant, &headers, Take::Fetch, body).await?;
+    Ok(Json(FetchResponse { jobs }))
+}
+
+/// Claim one job
+///
+/// Claims a job that the worker has fetched. Rejected with OR0030 if it is not available any more, and with OR0031 if the worker is a
+/// runner that holds as many jobs as its capacity allows.
+#[utoipa::path(
+    post,
+    path = "/v1/work/jobs/{job}/claim",
+    tag = "work",
+    params(("job" = String, Path, description = "The job")),
+    request_body = JobClaimBody,
+    responses((status = 200, description = "The claimed job", body = ClaimedJobView))
+)]
+pub(crate) async fn claim_job(
+    api: ApiState,
+    Tenant(tenant): Tenant,
+    LastSegment(job): LastSegment,
+    headers: HeaderMap,
+    JsonBody(body): JsonBody<JobClaimBody>,
+) -> Result<Response, Problem> {
+    let repeated = serde_json::to_vec(&body).expect("a claim request serializes to JSON");
+    let job = id(&job)?;
+    let request = job_claim_request(&api, &tenant, job, body.worker, body.probes)?;
+    for (board, terms, _) in api.app.catalog.job_boards() {
+        match board.claim_job(api.app.clock.as_ref(), &request, terms) {
+            Ok(claimed) => return Ok(Json(ClaimedJobView::from(claimed)).into_response()),
+            Err(ClaimRejection::Lost(_)) => {}
+            Err(full @ ClaimRejection::AtCapacity { .. }) => {
+                let detail =
+                    format!("{full}; report a result first, or register a higher capacity");
+                return Err(Problem::new(Code::QuotaExceeded, detail));
+            }
+        }
+    }
+
+    // Only the pod that has the job knows it.
+    let path = job_path(job, "claim");
+    for pod in other_pods(&api, &tenant, &headers) {
+        let request = (Method::POST, path.as_str(), credentials(&headers));
+        let response = forward::send_body(&api, &pod, request, repeated.clone().into()).await?;
+        if response.status() != StatusCode::CONFLICT {
+            return Ok(response);
+        }
+    }
+    Err(claim_lost(ClaimLost))
+}
+
+fn job_path(job: Uuid, action: &str) -> String {
+    url_path::path(&["v1", "work", "jobs", &job.to_string(), action])
+}
+
+/// Takes jobs for a worker as soon as there are some, within the wait of its request.
+async fn take(
+    api: &ApiState,
+    tenant: &TenantId,
+    headers: &HeaderMap,
+    kind: Take,
+    body: ClaimBody,
+) -> Result<Vec<OfferedJob>, Problem> {
+    let request = claim_request(api, tenant, body.worker, body.effects, body.probes)?;
+    let (_, terms) = board_for(api, &request)?;
+    let limit = body.max.unwrap_or(terms.max_batch).clamp(1, MAX_CLAIM);
+    let seconds = body.wait_seconds.unwrap_or(MAX_WAIT_SECONDS);
+    let wait = Duration::from_secs(seconds.min(MAX_WAIT_SECONDS));
+    let _long_poll = begin_wait(api, wait)?;
+    let order = JobOrder {
+        request: &request,
+        take: kind,
+        limit,
+        wait,
+        headers,
+    };
+    tokio::select! {
+        biased;
+        jobs = take_jobs(api, &order) => jobs,
+        // The process is shutting down and would wait for this response.
+        () = api.app.drained() => Ok(Vec::new()),
+    }
+}
+
+/// Counts a request that waits against the quota of its caller.
+fn begin_wait(api: &ApiState, wait: Duration) -> Result<Option<LongPollPermit>, Problem> {
+    (!wait.is_zero())
+        .then(|| api.quotas.begin_long_poll(api.scope.caller.as_ref()))
+        .transpose()
+}
+
+/// Extend a claim
+#[utoipa::path(
+    post,
+    path = "/v1/work/jobs/{job}/heartbeat",
+    tag = "work",
+    params(("job" = Uuid, Path, description = "The job")),
+    request_body = HeartbeatBody,
+    responses((status = 200, description = "The claim is extended", body = HeartbeatResponse))
+)]
+pub(crate) async fn heartbeat(
+    api: ApiState,
+    Extension(caller): Extension<Caller>,
+    Tenant(tenant): Tenant,
+    LastSegment(job): LastSegment,
+    headers: HeaderMap,
+    JsonBody(report): JsonBody<HeartbeatBody>,
+) -> Result<Response, Problem> {
+    let job = id(&job)?;
+    let path = job_path(job, "heartbeat");
+    if let Some(response) = send_to_owner(&api, &tenant, &headers, &path, &report).await? {
+        return Ok(response);
+    }
+    let sender = ReportSender {
+        api: &api,
+        tenant: &tenant,
+        caller: &caller,
+    };
+    let report = report.about(job, &sender)?;
+    let ReportAck::Extended(until) = apply_one(&api, &tenant, report).await? else {
+        unreachable!("a heartbeat extends its claim")
+    };
+    let extended = HeartbeatResponse {
+        expires_at: until.to_string(),
+    };
+    Ok(Json(extended).into_response())
+}
+
+/// Append log lines of a job
+#[utoipa::path(
+    post,
+    path = "/v1/work/jobs/{job}/logs",
+    tag = "work",
+    params(("job" = Uuid, Path, description = "The job")),
+    request_body = JobLogBody,
+    responses((status = 204, description = "The lines are kept in memory for some time after the job ends"))
+)]
+pub(crate) async fn append_log(
+    api: ApiState,
+    Extension(caller): Extension<Caller>,
+    Tenant(tenant): Tenant,
+    LastSegment(job): LastSegment,
+    headers: HeaderMap,
+    JsonBody(report): JsonBody<JobLogBody>,
+) -> Result<Response, Problem> {
+    let job = id(&job)?;
+    let path = job_path(job, "logs");
+    if let Some(response) = send_to_owner(&api, &tenant, &headers, &path, &report).await? {
+        return Ok(response);
+    }
+    let sender = ReportSender {
+        api: &api,
+        tenant: &tenant,
+        caller: &caller,
+    };
+    apply_one(&api, &tenant, report.about(job, &sender)?).await?;
+    Ok(StatusCode::NO_CONTENT.into_response())
+}
+
+/// Complete a job with its result
+///
+/// Responds when the result is stored.
+#[utoipa::path(
+    post,
+    path = "/v1/work/jobs/{job}/result",
+    tag = "work",
+    params(("job" = Uuid, Path, description = "The job")),
+    request_body = JobResultBody,
+    responses((status = 200, description = "The job is completed", body = JobResultResponse))
+)]
+pub(crate) async fn complete(
+    api: ApiState,
+    Extension(caller): Extension<Caller>,
+    Tenant(tenant): Tenant,
+    LastSegment(job): LastSegment,
+    headers: HeaderMap,
+    JsonBody(report): JsonBody<JobResultBody>,
+) -> Result<Response, Problem> {
+    let job = id(&job)?;
+    let path = job_path(job, "result");
+    if let Some(response) = send_to_owner(&api, &tenant, &headers, &path, &report).await? {
+        return Ok(response);
+    }
+    let sender = ReportSender {
+        api: &api,
+        tenant: &tenant,
+        caller: &caller,
+    };
+    let ack = apply_one(&api, &tenant, report.about(job, &sender)?).await?;
+    let ReportAck::Completed(ack, receipt) = ack else {
+        unreachable!("a result completes its job")
+    };
+    stored(&api, &[&receipt]).await.pop().unwrap_or(Ok(()))?;
+    let completed = JobResultResponse {
+        duplicate: ack == ResultAck::Duplicate,
+    };
+    Ok(Json(completed).into_response())
+}
+
+fn id(text: &str) -> Result<Uuid, Problem> {
+    text.parse()
+        .map_err(|_| invalid_parameter("job", format!("{text:?} is not a job id")))
+}

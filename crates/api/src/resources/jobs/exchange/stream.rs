@@ -1,0 +1,302 @@
+//! Stream of exchanges over a WebSocket: the worker sends messages without waiting for the responses, and receives jobs
+//! as soon as they are available.
+
+use std::time::Duration;
+
+use axum::Extension;
+use axum::extract::ws::rejection::WebSocketUpgradeRejection;
+use axum::extract::ws::{CloseFrame, Message, WebSocket, WebSocketUpgrade, close_code};
+use axum::http::HeaderMap;
+use axum::response::Response;
+use futures::StreamExt as _;
+use futures::future::BoxFuture;
+use futures::stream::FuturesOrdered;
+use orlog_effect::worker::ClaimRequest;
+use orlog_model::TenantId;
+use serde::Serialize;
+use tokio::time::Instant;
+
+use super::{
+    AppliedReports, ExchangeBody, ExchangeResponse, MAX_CREDIT, claim_jobs, missing_effects,
+};
+use crate::resources::jobs::report::ReportSender;
+use crate::server::admission::{AccessWatch, Admission};
+use crate::server::connections::UpgradedConnection;
+use crate::server::context::ApiState;
+use crate::server::errors::invalid_parameter;
+use crate::server::extract::Tenant;
+use crate::server::problem::Problem;
+use crate::server::{body, forward};
+use orlog_node::auth::Caller;
+
+/// Time after which the node closes a stream, so that the credentials of the worker are checked again.
+const MAX_AGE: Duration = Duration::from_mins(15);
+
+/// Maximum number of messages whose results are not stored yet. The node reads no further ones meanwhile.
+const MAX_UNACKNOWLEDGED: usize = 16;
+
+/// Bytes that a message may exceed the limit of a body, so that the worker receives a problem.
+const EXCESS_BYTES: usize = 64 << 10;
+
+/// Maximum wait for jobs, after which the stream looks for the job board again.
+const CLAIM_WAIT: Duration = Duration::from_mins(1);
+
+/// Open a stream of exchanges
+///
+/// A WebSocket whose text messages are `ExchangeBody` and `ExchangeResponse`. The node acknowledges each message that
+/// contains reports, in order, and sends jobs as long as the worker has credit, which each message increases. After an
+/// error it sends `{"problem": …}` and closes the stream.
+#[utoipa::path(
+    get,
+    path = "/v1/work/exchange",
+    tag = "work",
+    responses((status = 101, description = "The stream is open"))
+)]
+pub(crate) async fn open(
+    api: ApiState,
+    Extension(caller): Extension<Caller>,
+    Tenant(tenant): Tenant,
+    headers: HeaderMap,
+    admission: Option<Extension<Admission>>,
+    connection: Option<Extension<UpgradedConnection>>,
+    upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
+) -> Result<Response, Problem> {
+    let (Ok(upgrade), Some(Extension(connection))) = (upgrade, connection) else {
+        let detail =
+            "GET opens a stream and requires a WebSocket handshake; send a single exchange as POST";
+        return Err(invalid_parameter("upgrade", detail));
+    };
+    // A stream counts as a request that waits.
+    let long_poll = api.quotas.begin_long_poll(api.scope.caller.as_ref())?;
+    let limit = usize::try_from(api.app.config.http.max_body_size).unwrap_or(usize::MAX);
+    let limit = limit.saturating_add(EXCESS_BYTES);
+    let access = AccessWatch::new(&api.app, admission.map(|Extension(admission)| admission));
+    let (request, unacknowledged) = (None, FuturesOrdered::new());
+    // The signature of the handshake covers none of the messages that follow.
+    let caller = Caller {
+        key: None,
+        ..caller
+    };
+    let stream = WorkStream {
+        api,
+        tenant,
+        caller,
+        headers,
+        request,
+        credit: 0,
+        unacknowledged,
+    };
+    Ok(upgrade
+        .max_message_size(limit)
+        .max_frame_size(limit)
+        .on_upgrade(move |socket| async move {
+            connection.set_busy();
+            stream.serve(socket, connection, access).await;
+            drop(long_poll);
+        }))
+}
+
+/// Stream of one worker.
+struct WorkStream {
+    api: ApiState,
+    tenant: TenantId,
+    /// Sender of the messages, without a signature.
+    caller: Caller,
+    /// Headers of the handshake, with the credentials of the worker.
+    headers: HeaderMap,
+    /// The last claim request of the worker.
+    request: Option<ClaimRequest>,
+    /// Number of jobs that the worker still accepts.
+    credit: usize,
+    /// Messages whose results are not stored yet.
+    unacknowledged: FuturesOrdered<BoxFuture<'static, ExchangeResponse>>,
+}
+
+/// Next action of a stream.
+enum Action {
+    Send(Box<ExchangeResponse>),
+    Ping,
+    Wait,
+}
+
+/// End of a stream.
+enum StreamEnd {
+    /// The worker closed it, or the connection is lost.
+    Closed,
+    /// The node closes it for this reason; the worker can connect again.
+    Leave(&'static str),
+    /// The worker sent an invalid message.
+    Rejected(Problem),
+}
+
+/// Last message to the worker after an error.
+#[derive(Serialize)]
+struct StreamProblem<'a> {
+    problem: &'a Problem,
+}
+
+impl WorkStream {
+    async fn serve(
+        mut self,
+        mut socket: WebSocket,
+        connection: UpgradedConnection,
+        access: AccessWatch,
+    ) {
+        match self.exchange(&mut socket, connection, access).await {
+            StreamEnd::Closed => {}
+            StreamEnd::Leave(reason) => close(&mut socket, close_code::AWAY, reason).await,
+            StreamEnd::Rejected(problem) => {
+                let message = serde_json::to_string(&StreamProblem { problem: &problem });
+                let message = Message::text(message.expect("a problem serializes to JSON"));
+                // An error means that the connection is lost.
+                if socket.send(message).await.is_ok() {
+                    close(&mut socket, close_code::POLICY, problem.code()).await;
+                }
+            }
+        }
+    }
+
+    /// Exchanges messages until the stream ends.
+    async fn exchange(
+        &mut self,
+        socket: &mut WebSocket,
+        mut connection: UpgradedConnection,
+        mut access: AccessWatch,
+    ) -> StreamEnd {
+        let max_silence = self.api.app.config.http.request_timeout;
+        let (end, mut received_at, mut is_pinged) =
+            (Instant::now() + MAX_AGE, Instant::now(), false);
+        while forward::is_local(&self.api, &self.tenant) {
+            let silent_until = received_at
+                + if is_pinged {
+                    max_silence
+                } else {
+                    max_silence / 2
+                };
+            let action = tokio::select! {
+                () = connection.must_close() => return StreamEnd::Leave("the node is stopping"),
+                () = self.api.app.drained() => return StreamEnd::Leave("the node is drained"),
+                () = access.revoked() => {
+                    return StreamEnd::Leave("the access to the context was revoked");
+                }
+                () = tokio::time::sleep_until(end) => return StreamEnd::Leave("maximum age of a stream"),
+                () = tokio::time::sleep_until(silent_until) => {
+                    if is_pinged {
+                        return StreamEnd::Leave("no response to a ping");
+                    }
+                    is_pinged = true;
+                    Ok(Action::Ping)
+                }
+                received = socket.recv(), if self.unacknowledged.len() < MAX_UNACKNOWLEDGED => {
+                    (received_at, is_pinged) = (Instant::now(), false);
+                    match received {
+                        Some(Ok(Message::Text(text))) => self.receive(text.as_bytes()).await,
+                        Some(Ok(Message::Binary(bytes))) => self.receive(&bytes).await,
+                        Some(Ok(Message::Ping(_) | Message::Pong(_))) => Ok(Action::Wait),
+                        Some(Ok(Message::Close(_)) | Err(_)) | None => return StreamEnd::Closed,
+                    }
+                }
+                Some(response) = self.unacknowledged.next() => Ok(Action::Send(Box::new(response))),
+                jobs = claim(&self.api, self.request.as_ref(), self.credit, &self.headers), if self.credit > 0 => {
+                    jobs.map(|response| {
+                        self.credit -= response.jobs.len();
+                        Action::Send(Box::new(response))
+                    })
+                }
+            };
+            if let Err(end) = act(socket, action).await {
+                return end;
+            }
+        }
+        StreamEnd::Leave("the shard of the tenant moved to another pod")
+    }
+
+    /// Applies a message of the worker.
+    async fn receive(&mut self, bytes: &[u8]) -> Result<Action, Problem> {
+        let (api, caller) = (&self.api, self.api.scope.caller.as_ref());
+        let _request = api.quotas.begin_message(caller)?;
+        let limit = api.app.config.http.max_body_size;
+        if bytes.len() as u64 > limit {
+            return Err(body::too_large(
+                &format!("the message has {} bytes", bytes.len()),
+                limit,
+            ));
+        }
+        let mut received = api.bodies.receive(caller);
+        received.add(bytes)?;
+        let body::ObjectOf(message) = api
+            .bodies
+            .parse(
+                &received.finish(),
+                body::parse::<body::ObjectOf<ExchangeBody>>,
+            )
+            .await?;
+        message.check_limits()?;
+        let request = message
+            .claim_request(api, &self.tenant)?
+            .or_else(|| self.request.take());
+        let credit = self.credit + message.credit;
+        if credit > MAX_CREDIT {
+            return Err(invalid_parameter(
+                "credit",
+                format!("at most {MAX_CREDIT} in total"),
+            ));
+        }
+        if credit > 0 && request.is_none() {
+            return Err(missing_effects());
+        }
+        (self.request, self.credit) = (request, credit);
+        let sender = ReportSender {
+            api,
+            tenant: &self.tenant,
+            caller: &self.caller,
+        };
+        let applied = AppliedReports::apply(&sender, &self.headers, message).await;
+        if !applied.is_empty() {
+            let (api, headers) = (api.clone(), self.headers.clone());
+            self.unacknowledged.push_back(Box::pin(async move {
+                applied.acknowledge(&api, &headers).await
+            }));
+        }
+        Ok(Action::Wait)
+    }
+}
+
+/// Waits for jobs of a worker.
+async fn claim(
+    api: &ApiState,
+    request: Option<&ClaimRequest>,
+    credit: usize,
+    headers: &HeaderMap,
+) -> Result<ExchangeResponse, Problem> {
+    let request = request.ok_or_else(missing_effects)?;
+    loop {
+        let jobs = claim_jobs(api, request, credit, CLAIM_WAIT, headers).await?;
+        if !jobs.is_empty() {
+            return Ok(ExchangeResponse {
+                jobs,
+                ..ExchangeResponse::default()
+            });
+        }
+    }
+}
+
+async fn act(socket: &mut WebSocket, action: Result<Action, Problem>) -> Result<(), StreamEnd> {
+    let message = match action.map_err(StreamEnd::Rejected)? {
+        Action::Wait => return Ok(()),
+        Action::Ping => Message::Ping(axum::body::Bytes::new()),
+        Action::Send(response) => {
+            Message::text(serde_json::to_string(&response).expect("a response serializes to JSON"))
+        }
+    };
+    socket.send(message).await.map_err(|_| StreamEnd::Closed)
+}
+
+async fn close(socket: &mut WebSocket, code: u16, reason: &'static str) {
+    let frame = CloseFrame {
+        code,
+        reason: reason.into(),
+    };
+    // An error means that the connection is lost.
+    drop(socket.send(Message::Close(Some(frame))).await);
+}

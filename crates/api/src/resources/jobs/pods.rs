@@ -1,0 +1,361 @@
+//! Jobs of key-sharded tenants, which wait on the boards of several pods.
+//!
+//! The jobs of such a tenant are on the board of the pod that owns their shard, and a worker may be connected to any pod. The
+//! pod that receives a request for jobs takes them from its own board and from the pods whose boards have jobs for the
+//! worker, in turn, so that no board starves. A pod is asked for jobs only if it has some: as long as workers of a tenant
+//! ask for jobs, each pod follows the boards of the others with one request for each of them. Reports are sent to the owner
+//! of the shard, which the id of the claim contains.
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use axum::body::Bytes;
+use axum::http::{HeaderMap, Method, StatusCode, header};
+use orlog_bus::membership::Pod;
+use orlog_effect::worker::ClaimRequest;
+use orlog_model::{JobClaim, TenantId};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use tokio::time::Instant;
+use uuid::Uuid;
+
+use super::claimed_job::{
+    AvailableJobView, ClaimedJobView, MAX_CLAIM, board_for, with_registration,
+};
+use super::other_boards::{Credentials, Source, TenantBoards};
+use super::waiting::{MAX_WAIT as FOLLOW_WAIT, WaitingPage};
+use crate::server::context::{ApiState, WeakApiState};
+use crate::server::forward;
+use crate::server::problem::Problem;
+use orlog_node::app::SlotOwner;
+
+/// Minimum interval of the requests with which a board is followed.
+const FOLLOW_INTERVAL: Duration = Duration::from_millis(20);
+/// Delay before a pod is asked again that did not respond.
+const RETRY_DELAY: Duration = Duration::from_secs(1);
+
+/// Kind of a request for jobs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Take {
+    /// Claims the jobs.
+    Claim,
+    /// Returns jobs without claiming them.
+    Fetch,
+}
+
+impl Take {
+    fn path(self) -> &'static str {
+        match self {
+            Self::Claim => "/v1/work/claim",
+            Self::Fetch => "/v1/work/fetch",
+        }
+    }
+}
+
+/// Job in a response: of a board of this pod, or of another pod.
+#[derive(Debug, Serialize)]
+#[serde(untagged)]
+pub(super) enum OfferedJob {
+    Claimed(Box<ClaimedJobView>),
+    Available(Box<AvailableJobView>),
+    OfOtherPod(Value),
+}
+
+/// Request of a worker for jobs.
+pub(super) struct JobOrder<'a> {
+    pub(super) request: &'a ClaimRequest,
+    pub(super) take: Take,
+    /// Maximum number of jobs.
+    pub(super) limit: usize,
+    /// Maximum wait for the first job.
+    pub(super) wait: Duration,
+    /// Headers of the worker, with its credentials.
+    pub(super) headers: &'a HeaderMap,
+}
+
+/// Takes jobs as soon as there are some; returns none after the wait.
+///
+/// # Errors
+/// If no upstream has jobs of these effects.
+pub(super) async fn take_jobs(
+    api: &ApiState,
+    order: &JobOrder<'_>,
+) -> Result<Vec<OfferedJob>, Problem> {
+    let Some(others) = follow_others(api, &order.request.tenant, order.headers) else {
+        return take_own(api, order, order.limit, order.wait).await;
+    };
+    let until = Instant::now() + order.wait;
+    let mut arrivals = others.arrivals.subscribe();
+    loop {
+        arrivals.mark_unchanged();
+        let jobs = take_in_turn(api, &others, order).await?;
+        let remaining = until.saturating_duration_since(Instant::now());
+        if !jobs.is_empty() || remaining.is_zero() {
+            return Ok(jobs);
+        }
+
+        tokio::select! {
+            biased;
+            jobs = take_own(api, order, order.limit, remaining) => return jobs,
+            // An error is impossible: `others` has the sender.
+            _ = arrivals.changed() => {}
+        }
+    }
+}
+
+/// Takes jobs from the boards that have some now. Each request begins at another board.
+async fn take_in_turn(
+    api: &ApiState,
+    others: &TenantBoards,
+    order: &JobOrder<'_>,
+) -> Result<Vec<OfferedJob>, Problem> {
+    let mut jobs = Vec::new();
+    let request = with_registration(api, order.request)?;
+    for source in others.sources(&request) {
+        let limit = order.limit.min(MAX_CLAIM) - jobs.len();
+        if limit == 0 {
+            break;
+        }
+        match source {
+            Source::Own => jobs.extend(take_own(api, order, limit, Duration::ZERO).await?),
+            Source::Other(pod, requests) => {
+                let Ok(_turn) = requests.acquire().await else {
+                    continue;
+                };
+                if !others.has_jobs(&pod.name, &request) {
+                    // Another request has taken them meanwhile.
+                    continue;
+                }
+                let taken = take_from(api, &pod, order, limit).await;
+                if taken.len() < limit {
+                    others.emptied(&pod.name, &request);
+                }
+                jobs.extend(taken.into_iter().map(OfferedJob::OfOtherPod));
+            }
+        }
+    }
+    Ok(jobs)
+}
+
+async fn take_own(
+    api: &ApiState,
+    order: &JobOrder<'_>,
+    limit: usize,
+    wait: Duration,
+) -> Result<Vec<OfferedJob>, Problem> {
+    let (board, terms) = board_for(api, order.request)?;
+    // The runner may have registered since the start of a stream, which can outlive the registration.
+    let request = with_registration(api, order.request)?;
+    let clock = api.app.clock.as_ref();
+    match order.take {
+        Take::Claim => {
+            let claimed = board.claim(clock, &request, limit, terms, wait).await;
+            let views = claimed.into_iter().map(ClaimedJobView::from);
+            Ok(views.map(Box::new).map(OfferedJob::Claimed).collect())
+        }
+        Take::Fetch => {
+            let available = board.fetch(clock, &request, limit, wait).await;
+            let views = available.into_iter().map(AvailableJobView::from);
+            Ok(views.map(Box::new).map(OfferedJob::Available).collect())
+        }
+    }
+}
+
+/// Jobs in the response of another pod.
+#[derive(Deserialize)]
+struct TakenJobs {
+    jobs: Vec<Value>,
+}
+
+/// Takes jobs from the board of another pod. Without a response there are none: those that it has claimed are available
+/// again when their claims expire.
+async fn take_from(api: &ApiState, pod: &Pod, order: &JobOrder<'_>, limit: usize) -> Vec<Value> {
+    let JobOrder {
+        request,
+        take,
+        headers,
+        ..
+    } = order;
+    let body = json!({
+        "effects": request.effects,
+        "worker": request.worker,
+        "probes": request.probes,
+        "max": limit,
+        "wait_seconds": 0,
+    });
+    let target = (pod, take.path());
+    let response =
+        forward::forward_post(api, target, &credentials(headers), body.to_string().into()).await;
+    match response {
+        Ok((StatusCode::OK, body)) => serde_json::from_slice::<TakenJobs>(&body)
+            .map_or_else(|_| Vec::new(), |taken| taken.jobs),
+        Ok((status, _)) => {
+            tracing::debug!(pod = pod.name, %status, "no jobs of another pod");
+            Vec::new()
+        }
+        Err(error) => {
+            tracing::debug!(pod = pod.name, %error, "no jobs of another pod");
+            Vec::new()
+        }
+    }
+}
+
+/// Returns the pod that has the job of a claim; `None` if that is this one.
+///
+/// # Errors
+/// If the shard of the job has no owner at this moment, or if it is not the pod to which another one has forwarded the
+/// request.
+pub(super) fn pod_of_claim(
+    api: &ApiState,
+    tenant: &TenantId,
+    headers: &HeaderMap,
+    claim: Uuid,
+) -> Result<Option<Pod>, Problem> {
+    if !is_spread(api, tenant) {
+        return Ok(None);
+    }
+    let Some(slot) = JobClaim::slot_in(claim) else {
+        return Ok(None);
+    };
+    match api.app.routing.owner(slot) {
+        SlotOwner::Local => Ok(None),
+        SlotOwner::Pod(pod) if !forward::is_forwarded(headers) => Ok(Some(pod)),
+        SlotOwner::Pod(_) | SlotOwner::None => Err(Problem::moving()),
+    }
+}
+
+/// Returns the other pods that may have jobs of a tenant; none if another pod has forwarded the request.
+pub(super) fn other_pods(api: &ApiState, tenant: &TenantId, headers: &HeaderMap) -> Vec<Pod> {
+    if is_spread(api, tenant) && !forward::is_forwarded(headers) {
+        api.app.routing.other_pods()
+    } else {
+        Vec::new()
+    }
+}
+
+/// Repeats a request of a runner on the other pods, whose boards apply its labels and its capacity. A pod that does not
+/// respond receives the next one: registrations are repeated.
+pub(super) async fn repeat_on_others(
+    api: &ApiState,
+    tenant: &TenantId,
+    headers: &HeaderMap,
+    (method, path): (Method, &str),
+    body: Bytes,
+) {
+    let pods = other_pods(api, tenant, headers);
+    let headers = credentials(headers);
+    let sent = pods.iter().map(|pod| {
+        let request = (method.clone(), path, headers.clone());
+        forward::send_body(api, pod, request, body.clone())
+    });
+    for result in futures::future::join_all(sent).await {
+        if let Err(problem) = result {
+            tracing::debug!(
+                error = problem.detail(),
+                "runner not registered at another pod"
+            );
+        }
+    }
+}
+
+/// Returns whether the jobs of a tenant are on the boards of several pods.
+fn is_spread(api: &ApiState, tenant: &TenantId) -> bool {
+    let routing = &api.app.routing;
+    routing.is_clustered() && routing.slots().is_key_sharded(tenant)
+}
+
+/// Returns the headers of a worker for a request of this pod with another body.
+pub(super) fn credentials(headers: &HeaderMap) -> HeaderMap {
+    let mut headers = headers.clone();
+    for name in [
+        header::CONTENT_ENCODING,
+        header::ACCEPT_ENCODING,
+        header::EXPECT,
+        header::SEC_WEBSOCKET_KEY,
+        header::SEC_WEBSOCKET_VERSION,
+        header::SEC_WEBSOCKET_PROTOCOL,
+        header::SEC_WEBSOCKET_EXTENSIONS,
+    ] {
+        headers.remove(name);
+    }
+    headers
+}
+
+/// Follows the boards of the other pods for a worker of a tenant; `None` if they have no jobs of the tenant.
+fn follow_others(
+    api: &ApiState,
+    tenant: &TenantId,
+    headers: &HeaderMap,
+) -> Option<Arc<TenantBoards>> {
+    let pods = other_pods(api, tenant, headers);
+    if pods.is_empty() {
+        return None;
+    }
+    let boards = api.other_boards.of(tenant);
+    let added = boards.note_request(pods, || Credentials {
+        headers: credentials(headers),
+        key: api.scope.key,
+    });
+    for name in added {
+        tokio::spawn(follow_board(api.downgrade(), Arc::downgrade(&boards), name));
+    }
+    Some(boards)
+}
+
+/// Follows the board of another pod as long as workers of the tenant ask for jobs.
+async fn follow_board(api: WeakApiState, boards: Weak<TenantBoards>, name: String) {
+    let mut revision = None;
+    loop {
+        let (Some(mut api), Some(boards)) = (api.upgrade(), boards.upgrade()) else {
+            return;
+        };
+        let Some(Credentials { headers, key }) = boards.credentials(&name) else {
+            return;
+        };
+        api.scope.key = key;
+        let pods = api.app.routing.other_pods();
+        let Some(pod) = pods.into_iter().find(|pod| pod.name == name) else {
+            boards.remove(&name);
+            return;
+        };
+
+        let page = tokio::select! {
+            biased;
+            () = api.app.drained() => return,
+            page = waiting_jobs(&api, &pod, &headers, revision) => page,
+        };
+        drop(api);
+        let delay = match page {
+            Ok(page) => {
+                revision = Some(page.revision);
+                boards.set(pod, page.jobs);
+                FOLLOW_INTERVAL
+            }
+            Err(error) => {
+                tracing::debug!(pod = name, tenant = %boards.tenant, error, "board not followed");
+                revision = None;
+                boards.set(pod, Vec::new());
+                RETRY_DELAY
+            }
+        };
+        drop(boards);
+        tokio::time::sleep(delay).await;
+    }
+}
+
+/// Returns the jobs that wait on the board of another pod, as soon as they differ from those of a revision.
+async fn waiting_jobs(
+    api: &ApiState,
+    pod: &Pod,
+    headers: &HeaderMap,
+    revision: Option<i64>,
+) -> Result<WaitingPage, String> {
+    let after = revision.map_or_else(String::new, |revision| format!("after={revision}&"));
+    let path = format!("/v1/work/waiting?{after}wait_seconds={FOLLOW_WAIT}");
+    let response = forward::forward_get(api, (pod, &path), headers).await;
+    let (status, body) = response.map_err(|error| error.to_string())?;
+    if status != StatusCode::OK {
+        return Err(format!("the pod responded with the status {status}"));
+    }
+    serde_json::from_slice(&body).map_err(|error| error.to_string())
+}

@@ -1,0 +1,386 @@
+//! Reports of workers about their jobs: heartbeats, log lines and results, and the job boards that receive them.
+
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use axum::http::{HeaderMap, Method};
+use axum::response::Response;
+use orlog_effect::worker::{
+    ClaimLost, JobReport, ReportAck, ReportContent, ReportRejection, ReportRules, Reports,
+    ResultAck,
+};
+use orlog_effect::{ProviderError, ReceiptWatch, RemoteResult, Reply};
+use orlog_model::{EventType, Fact, TenantId, TraceParent};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use tokio::time::{Instant, timeout_at};
+use utoipa::ToSchema;
+use uuid::Uuid;
+
+use super::pods::{credentials, pod_of_claim};
+use crate::resources::access::{check_signed, invalid_body};
+use crate::server::context::ApiState;
+use crate::server::errors::invalid_parameter;
+use crate::server::forward;
+use crate::server::problem::{Code, Problem};
+use orlog_node::auth::{Caller, Right};
+
+/// Maximum number of log lines of one request.
+pub(super) const MAX_LOG_LINES: usize = 1000;
+
+/// Maximum time in which the response waits until results are stored.
+const RESULT_TIMEOUT: Duration = Duration::from_secs(15);
+
+/// Body of a report: the claim, and the content.
+pub(super) trait ReportBody: Serialize {
+    /// Returns the claim.
+    fn claim(&self) -> Uuid;
+
+    /// Converts the body to a report about a job.
+    ///
+    /// # Errors
+    /// If it exceeds a limit, or contains facts that the sender may not emit.
+    fn about(self, job: Uuid, sender: &ReportSender<'_>) -> Result<JobReport, Problem>;
+}
+
+/// Worker that sends reports.
+pub(super) struct ReportSender<'a> {
+    pub(super) api: &'a ApiState,
+    pub(super) tenant: &'a TenantId,
+    pub(super) caller: &'a Caller,
+}
+
+impl ReportSender<'_> {
+    /// Rejects facts in a context that requires signed events, unless the sender signed them and
+    /// may publish events.
+    fn check_facts(&self) -> Result<(), Problem> {
+        let Self {
+            api,
+            tenant,
+            caller,
+        } = self;
+        check_signed(api, caller, tenant)?;
+
+        let now = api.app.clock.now();
+        let is_required = api.app.signed_events.is_required(tenant, now);
+        if is_required && !caller.roles.allow(Right::Publish) {
+            let detail = "the context requires signed events, and facts are events: a worker that \
+                          emits facts needs the right to publish; send the result without facts, \
+                          or as an admin of the context";
+            return Err(Problem::new(Code::Forbidden, detail));
+        }
+        Ok(())
+    }
+}
+
+/// Heartbeat of a worker.
+#[derive(Debug, Deserialize, Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct HeartbeatBody {
+    #[schema(value_type = String, format = "uuid")]
+    claim: Uuid,
+}
+
+/// Log lines of a job.
+#[derive(Debug, Deserialize, Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct JobLogBody {
+    #[schema(value_type = String, format = "uuid")]
+    claim: Uuid,
+    log: Vec<String>,
+}
+
+/// Result of a job.
+#[derive(Debug, Deserialize, Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct JobResultBody {
+    #[schema(value_type = String, format = "uuid")]
+    claim: Uuid,
+    result: JobResultKind,
+    /// Result payload.
+    #[serde(default)]
+    payload: Value,
+    /// Schema version of the payload of a success, from 1. Default: 1.
+    #[schema(value_type = Option<u32>)]
+    version: Option<NonZeroU32>,
+    /// Event that the saga receives.
+    #[schema(value_type = Option<String>)]
+    event: Option<EventType>,
+    /// Facts to publish, independent of how the saga handles the result.
+    #[serde(default)]
+    facts: Vec<FactBody>,
+    /// Code of a failure.
+    code: Option<String>,
+    /// Message of a failure.
+    message: Option<String>,
+    /// Delay before another attempt, in seconds.
+    retry_after_seconds: Option<u64>,
+    /// W3C trace context of the span in which the worker executed the job.
+    traceparent: Option<String>,
+}
+
+/// Fact to publish.
+#[derive(Debug, Deserialize, Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct FactBody {
+    /// Event type.
+    #[serde(rename = "type")]
+    #[schema(value_type = String)]
+    kind: EventType,
+    #[serde(default)]
+    data: Value,
+}
+
+/// Kind of a job result.
+#[derive(Clone, Copy, Debug, Deserialize, Serialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+enum JobResultKind {
+    /// The job succeeded.
+    Succeeded,
+    /// The job failed permanently.
+    Failed,
+    /// The job failed; another attempt may succeed.
+    Retry,
+    /// The worker cannot determine whether an earlier attempt executed the job, and executed nothing.
+    Unknown,
+}
+
+impl JobLogBody {
+    /// Returns the number of lines.
+    pub(super) fn lines(&self) -> usize {
+        self.log.len()
+    }
+}
+
+impl ReportBody for HeartbeatBody {
+    fn claim(&self) -> Uuid {
+        self.claim
+    }
+
+    fn about(self, job: Uuid, _: &ReportSender<'_>) -> Result<JobReport, Problem> {
+        Ok(JobReport {
+            job,
+            claim: self.claim,
+            content: ReportContent::Heartbeat,
+        })
+    }
+}
+
+impl ReportBody for JobLogBody {
+    fn claim(&self) -> Uuid {
+        self.claim
+    }
+
+    fn about(self, job: Uuid, _: &ReportSender<'_>) -> Result<JobReport, Problem> {
+        if self.log.len() > MAX_LOG_LINES {
+            return Err(invalid_parameter(
+                "log",
+                format!("at most {MAX_LOG_LINES} lines per request"),
+            ));
+        }
+        Ok(JobReport {
+            job,
+            claim: self.claim,
+            content: ReportContent::Log(self.log),
+        })
+    }
+}
+
+impl ReportBody for JobResultBody {
+    fn claim(&self) -> Uuid {
+        self.claim
+    }
+
+    fn about(self, job: Uuid, sender: &ReportSender<'_>) -> Result<JobReport, Problem> {
+        if !self.facts.is_empty() {
+            sender.check_facts()?;
+        }
+
+        let claim = self.claim;
+        let trace = self.traceparent.as_deref().and_then(TraceParent::new);
+        let result = RemoteResult {
+            trace,
+            ..RemoteResult::from(reply(self))
+        };
+        Ok(JobReport {
+            job,
+            claim,
+            content: ReportContent::Result(Box::new(result)),
+        })
+    }
+}
+
+fn reply(report: JobResultBody) -> Result<Reply, ProviderError> {
+    let code = report.code.unwrap_or_else(|| "worker_failed".to_owned());
+    let message = report
+        .message
+        .unwrap_or_else(|| "the worker sent no message".to_owned());
+    let facts: Vec<_> = report
+        .facts
+        .into_iter()
+        .map(|fact| Fact::new(fact.kind, fact.data))
+        .collect();
+    let error = match (report.result, report.event) {
+        (JobResultKind::Succeeded, event) => {
+            let schema_version = report.version.map_or(1, NonZeroU32::get);
+            return Ok(Reply {
+                event,
+                payload: report.payload,
+                schema_version,
+                facts,
+            });
+        }
+        (JobResultKind::Failed, Some(event)) => {
+            ProviderError::permanent_with_event(event, code, message)
+        }
+        (JobResultKind::Failed, None) => ProviderError::permanent(code, message),
+        (JobResultKind::Retry, _) => ProviderError::unavailable(code, message),
+        (JobResultKind::Unknown, _) => ProviderError::undetermined(code, message),
+    };
+    let error = error.with_payload(report.payload).with_facts(facts);
+    Err(match report.retry_after_seconds {
+        Some(seconds) => error.with_retry_after(Duration::from_secs(seconds)),
+        None => error,
+    })
+}
+
+/// Gives reports to the job boards, and returns their acknowledgements in the same order. A result that is stored already
+/// is a duplicate, also after a restart.
+pub(super) async fn apply(
+    api: &ApiState,
+    tenant: &TenantId,
+    reports: Vec<JobReport>,
+) -> Vec<Result<ReportAck, ReportRejection>> {
+    let results: Vec<_> = reports
+        .iter()
+        .map(|report| {
+            let is_result = matches!(report.content, ReportContent::Result(_));
+            is_result.then_some((report.job, report.claim))
+        })
+        .collect();
+    let mut acks = apply_to_boards(api, tenant, reports);
+
+    let lost = acks.iter().zip(results).enumerate();
+    let lost: Vec<_> = lost
+        .filter_map(|(index, (ack, result))| {
+            let is_lost = matches!(ack, Err(ReportRejection::Lost(_)));
+            is_lost.then_some((index, result?))
+        })
+        .collect();
+    for index in stored_before(api, tenant, lost).await {
+        let stored = ReportAck::Completed(ResultAck::Duplicate, ReceiptWatch::of_stored());
+        acks[index] = Ok(stored);
+    }
+    acks
+}
+
+/// Returns the indices of the results that the stores of this pod contain.
+async fn stored_before(
+    api: &ApiState,
+    tenant: &TenantId,
+    results: Vec<(usize, (Uuid, Uuid))>,
+) -> Vec<usize> {
+    if results.is_empty() {
+        return Vec::new();
+    }
+    let tenant = tenant.clone();
+    let read = api.read(move |app| {
+        let now = app.clock.now();
+        let mut stored = Vec::new();
+        for (index, (job, claim)) in results {
+            for reader in app.readers() {
+                if reader.has_job_result(&tenant, job, claim, now)? {
+                    stored.push(index);
+                    break;
+                }
+            }
+        }
+        Ok(stored)
+    });
+    // Without an answer of the store, the claim is lost: the worker cannot do anything else.
+    read.await.unwrap_or_default()
+}
+
+fn apply_to_boards(
+    api: &ApiState,
+    tenant: &TenantId,
+    reports: Vec<JobReport>,
+) -> Vec<Result<ReportAck, ReportRejection>> {
+    let mut reports = Reports::new(reports);
+    for (board, terms, executor) in api.app.catalog.job_boards() {
+        if reports.is_complete() {
+            break;
+        }
+        let rules = ReportRules {
+            claim_ttl: terms.claim_ttl,
+            facts: &executor.upstream().facts,
+        };
+        board.report(api.app.clock.as_ref(), tenant, rules, &mut reports);
+    }
+    reports.into_acks()
+}
+
+/// Gives one report to the job boards.
+///
+/// # Errors
+/// If the claim is lost, or the board rejects the content.
+pub(super) async fn apply_one(
+    api: &ApiState,
+    tenant: &TenantId,
+    report: JobReport,
+) -> Result<ReportAck, Problem> {
+    let mut acks = apply(api, tenant, vec![report]).await;
+    let ack = acks.pop().unwrap_or(Err(ClaimLost.into()));
+    ack.map_err(|rejection| rejected(&rejection))
+}
+
+/// Sends a report to the pod that has the job, and returns the response; `None` if that is this pod.
+///
+/// # Errors
+/// If no pod has the job at this moment, or the pod does not respond.
+pub(super) async fn send_to_owner(
+    api: &ApiState,
+    tenant: &TenantId,
+    headers: &HeaderMap,
+    path: &str,
+    report: &impl ReportBody,
+) -> Result<Option<Response>, Problem> {
+    let Some(pod) = pod_of_claim(api, tenant, headers, report.claim())? else {
+        return Ok(None);
+    };
+    let body = serde_json::to_vec(report).expect("a report serializes to JSON");
+    let request = (Method::POST, path, credentials(headers));
+    let response = forward::send_body(api, &pod, request, body.into()).await?;
+    Ok(Some(response))
+}
+
+/// Creates the problem of a report that a board rejects.
+pub(super) fn rejected(rejection: &ReportRejection) -> Problem {
+    match rejection {
+        ReportRejection::Lost(lost) => claim_lost(*lost),
+        ReportRejection::UndeclaredFact(_) => invalid_body("/facts", rejection.to_string()),
+    }
+}
+
+/// Creates the problem of a lost claim.
+pub(super) fn claim_lost(lost: ClaimLost) -> Problem {
+    Problem::new(Code::ClaimLost, lost.to_string())
+}
+
+/// Waits until results are stored; an error means that a result is not stored, and that the worker must send it again.
+pub(super) async fn stored(api: &ApiState, receipts: &[&ReceiptWatch]) -> Vec<Result<(), Problem>> {
+    let until = Instant::now() + RESULT_TIMEOUT.min(api.app.config.http.request_timeout / 2);
+    let mut results = Vec::with_capacity(receipts.len());
+    for receipt in receipts {
+        let is_stored = timeout_at(until, receipt.is_stored())
+            .await
+            .unwrap_or(false);
+        let detail = "the result is not stored yet; send it again";
+        results.push(if is_stored {
+            Ok(())
+        } else {
+            Err(Problem::new(Code::Unavailable, detail))
+        });
+    }
+    results
+}

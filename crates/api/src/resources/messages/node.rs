@@ -1,0 +1,257 @@
+//! This node and the other nodes, as messages address them.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use axum::http::{HeaderValue, Method, header};
+use orlog_bus::membership::Pod;
+use orlog_effect::ProviderError;
+use orlog_model::{NodeName, SteadyTime};
+use serde_json::Value;
+
+use crate::server::context::ApiState;
+use crate::server::problem::{Code, Problem};
+use crate::server::request_info::FORWARDED_BY;
+use orlog_node::http_client::{bounded_body, sign};
+use orlog_node::messages::peer_message::{PATH, PeerMessage};
+use orlog_node::peers::PeerError;
+
+/// Delay after the first failure of a node; it doubles.
+const FIRST_DELAY: Duration = Duration::from_millis(200);
+/// Maximum delay.
+const MAX_DELAY: Duration = Duration::from_secs(30);
+/// Maximum size of a response of a pod, in bytes.
+const MAX_RESPONSE: usize = 1 << 20;
+/// Rejections of a message or a report itself, which a repetition has too. Every other one can come from a fault of a pod, a proxy or a
+/// configuration, which ends.
+const FINAL: [Code; 7] = [
+    Code::TooLarge,
+    Code::DeadLettered,
+    Code::InvalidFlow,
+    Code::MessageDenied,
+    Code::MessageNotFound,
+    Code::MessageExists,
+    Code::InvalidMessage,
+];
+
+/// Returns the name of this node.
+///
+/// # Errors
+/// If it has no identity.
+pub(super) fn own_node(api: &ApiState) -> Result<NodeName, Problem> {
+    let identity = api.app.peers.identity().map_err(PeerError::from)?;
+    Ok(identity.name.clone())
+}
+
+/// Checks whether a node is this one or a peer.
+///
+/// # Errors
+/// If this node does not know it, or has no identity.
+pub(super) fn check_node(api: &ApiState, node: &NodeName) -> Result<(), Problem> {
+    if *node == own_node(api)? || api.app.peers.address(node).is_some() {
+        return Ok(());
+    }
+    Err(Problem::new(
+        Code::UnknownNode,
+        PeerError::Unknown(node.clone()).to_string(),
+    ))
+}
+
+/// Nodes that could not be reached, and when the next attempt is made. Many messages can wait for the same node: without this, each one
+/// would hold a place until its own connection times out.
+#[derive(Default)]
+pub(super) struct Unreachable(Mutex<HashMap<NodeName, Outage>>);
+
+#[derive(Clone, Copy)]
+struct Outage {
+    delay: Duration,
+    next_attempt: SteadyTime,
+    failed_at: SteadyTime,
+}
+
+impl Unreachable {
+    /// Posts a request to a peer, unless it could not be reached a short time ago.
+    pub(super) async fn post(
+        &self,
+        api: &ApiState,
+        node: &NodeName,
+        request: &PeerMessage,
+    ) -> Result<Value, ProviderError> {
+        if let Some(delay) = self.delay(node, api.app.clock.steady()) {
+            let reason = format!("{node} could not be reached; the next attempt follows");
+            return Err(
+                ProviderError::unavailable("peer_unavailable", reason).with_retry_after(delay)
+            );
+        }
+        let body = serde_json::to_vec(request).expect("a request is plain data");
+        let started = api.app.clock.steady();
+        let response = api.app.peer_client.post_json(node, PATH, body).await;
+        let is_reached = matches!(
+            response,
+            Ok(_) | Err(PeerError::Rejected { .. } | PeerError::Invalid { .. })
+        );
+        self.record(node, is_reached, (started, api.app.clock.steady()));
+        response.map_err(|error| failed(&error))
+    }
+
+    /// Returns the time until the next attempt. The caller that gets none makes it, and others wait for its result.
+    fn delay(&self, node: &NodeName, now: SteadyTime) -> Option<Duration> {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let outage = all.get_mut(node)?;
+        if outage.next_attempt > now {
+            return Some(outage.next_attempt.duration_since(now));
+        }
+        outage.next_attempt = now.saturating_add(outage.delay);
+        None
+    }
+
+    /// Records the outcome of a request with its start and end. A link that is cut fails all requests in flight: those that started before the
+    /// last failure do not count again.
+    fn record(&self, node: &NodeName, is_reached: bool, (started, now): (SteadyTime, SteadyTime)) {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if is_reached {
+            all.remove(node);
+            return;
+        }
+        let delay = match all.get(node) {
+            Some(outage) if started < outage.failed_at => return,
+            Some(outage) => MAX_DELAY.min(outage.delay * 2),
+            None => FIRST_DELAY,
+        };
+        let outage = Outage {
+            delay,
+            next_attempt: now.saturating_add(delay),
+            failed_at: now,
+        };
+        all.insert(node.clone(), outage);
+    }
+}
+
+/// Returns whether a rejection with this code is final: it concerns the message or the report itself.
+pub(super) fn is_final(code: &str) -> bool {
+    FINAL.iter().any(|known| known.as_str() == code)
+}
+
+/// Returns the error of an attempt.
+fn failed(error: &PeerError) -> ProviderError {
+    match error {
+        PeerError::Rejected { code, reason, .. } if is_final(code) => {
+            ProviderError::permanent(code, reason)
+        }
+        _ => ProviderError::unavailable("peer_unavailable", error.to_string()),
+    }
+}
+
+/// Posts a request to another pod of this node, signed with the key of the node.
+pub(super) async fn post_to_pod(
+    api: &ApiState,
+    pod: &Pod,
+    request: &PeerMessage,
+) -> Result<Value, ProviderError> {
+    let unavailable = |reason: String| {
+        ProviderError::unavailable("pod_unavailable", format!("{}: {reason}", pod.name))
+    };
+    let identity = api
+        .app
+        .peers
+        .identity()
+        .map_err(|error| unavailable(error.to_string()))?;
+    let body = serde_json::to_vec(request).expect("a request is plain data");
+    let builder = api
+        .request_to(pod, Method::POST, PATH)
+        .map_err(|error| unavailable(error.to_string()))?;
+    let builder = builder
+        .header(header::CONTENT_TYPE, "application/json")
+        .body(body);
+    let own = HeaderValue::from_str(&api.app.config.node_name())
+        .unwrap_or(HeaderValue::from_static("pod"));
+    let (client, request) = builder.header(FORWARDED_BY, own).build_split();
+    let mut request = request.map_err(|error| unavailable(error.without_url().to_string()))?;
+    sign(&identity.key, &mut request, api.app.clock.now())
+        .map_err(|error| unavailable(error.to_string()))?;
+    let response = client
+        .execute(request)
+        .await
+        .map_err(|error| unavailable(error.without_url().to_string()))?;
+    let status = response.status();
+    let body = bounded_body(response, MAX_RESPONSE)
+        .await
+        .map_err(|error| unavailable(format!("{error:#}")))?;
+    let body: Value =
+        serde_json::from_slice(&body).map_err(|error| unavailable(error.to_string()))?;
+    if status.is_success() {
+        return Ok(body);
+    }
+    let (code, detail) = (
+        body["code"].as_str().unwrap_or_default(),
+        body["detail"].as_str().unwrap_or_default(),
+    );
+    if is_final(code) {
+        return Err(ProviderError::permanent(code, detail));
+    }
+    Err(unavailable(format!("{code}: {detail}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_rejection_of_the_message_itself_is_final() {
+        let is_final = |code: &str| {
+            let (address, reason) = ("https://b.example".parse().unwrap(), "x".to_owned());
+            let error = PeerError::Rejected {
+                address,
+                status: 403,
+                code: code.to_owned(),
+                reason,
+            };
+            matches!(failed(&error), ProviderError::Permanent { .. })
+        };
+        let found: Vec<_> = Code::ALL
+            .iter()
+            .map(|code| code.as_str())
+            .filter(|code| is_final(code))
+            .collect();
+        assert_eq!(
+            found,
+            [
+                "OR0005", "OR0015", "OR0092", "OR0111", "OR0112", "OR0113", "OR0114"
+            ]
+        );
+        // A server that is no node returns no code.
+        assert!(!is_final("") && !is_final("denied"));
+    }
+
+    #[test]
+    fn one_attempt_at_a_time_reaches_for_a_node_that_is_away() {
+        let (node, start) = (NodeName::new("b").unwrap(), SteadyTime::from_millis(0));
+        let nodes = Unreachable::default();
+        assert_eq!(nodes.delay(&node, start), None);
+        let failed = start.saturating_add(Duration::from_secs(5));
+        for _ in 0..20 {
+            nodes.record(&node, false, (start, failed));
+        }
+        assert_eq!(
+            nodes.delay(&node, failed),
+            Some(FIRST_DELAY),
+            "requests in flight fail together"
+        );
+        let next = failed.saturating_add(FIRST_DELAY);
+        assert_eq!(nodes.delay(&node, next), None, "one attempt");
+        assert_eq!(
+            nodes.delay(&node, next),
+            Some(FIRST_DELAY),
+            "others wait for it"
+        );
+        nodes.record(&node, false, (next, next));
+        assert_eq!(nodes.delay(&node, next), Some(2 * FIRST_DELAY));
+        for _ in 0..20 {
+            nodes.record(&node, false, (next, next));
+        }
+        assert_eq!(nodes.delay(&node, next), Some(MAX_DELAY));
+        nodes.record(&node, true, (next, next));
+        assert_eq!(nodes.delay(&node, next), None);
+    }
+}

@@ -1,0 +1,56 @@
+//! `/info`, `/admin/drain`: node information and drain.
+
+pub(crate) mod inspect;
+pub(crate) mod log;
+pub(crate) mod mailboxes;
+
+use std::time::Duration;
+
+use axum::Json;
+use serde::Serialize;
+use serde_json::Value;
+use utoipa::ToSchema;
+
+use crate::server::context::ApiState;
+use crate::server::problem::Problem;
+
+/// Maximum time that a request waits for the bus.
+const BUS_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Show the node: build, definitions, effects, upstreams, durability, limits
+#[utoipa::path(
+    get,
+    path = "/info",
+    tag = "node",
+    responses((status = 200, description = "Node information", body = Value))
+)]
+pub(crate) async fn info(api: ApiState) -> Result<Json<Value>, Problem> {
+    let consumers = tokio::time::timeout(BUS_TIMEOUT, api.app.job_consumers()).await;
+    let consumers = consumers.unwrap_or_else(|_| api.app.job_consumer_states());
+    let info = api
+        .read(move |app| Ok(serde_json::to_value(app.info(&consumers))))
+        .await?;
+    Ok(Json(info.expect("node information serializes to JSON")))
+}
+
+/// Result of a drain.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct DrainResponse {
+    /// The drain completed; otherwise remaining work resumes at the next start.
+    drained: bool,
+}
+
+/// Drain the node: reject new work, finish in-flight work
+///
+/// Responds after the drain, or when `drain.timeout` expires. Then the process stops.
+#[utoipa::path(
+    post,
+    path = "/admin/drain",
+    tag = "node",
+    responses((status = 200, description = "The node accepts no new work", body = DrainResponse))
+)]
+pub(crate) async fn drain(api: ApiState) -> Json<DrainResponse> {
+    Json(DrainResponse {
+        drained: api.app.drain().await,
+    })
+}

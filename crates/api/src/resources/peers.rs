@@ -1,0 +1,435 @@
+//! `/v1/peers`: the peers of this node, their keys, and checks of a connection. A response to a change arrives after it is
+//! durable.
+
+pub(crate) mod exchange;
+pub(crate) mod over_nats;
+mod problems;
+mod view;
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+
+use axum::extract::Path;
+use axum::http::StatusCode;
+use axum::{Extension, Json};
+use orlog_model::{NodeName, Timestamp};
+use serde::Deserialize;
+use utoipa::IntoParams;
+
+use crate::resources::access::contexts::ListQuery;
+use crate::resources::access::invalid_body;
+use crate::resources::access::keys::{AddKeyBody, check_is_free, confirm_owner};
+use crate::server::body::{JsonBody, ObjectOf};
+use crate::server::context::ApiState;
+use crate::server::errors::invalid_parameter;
+use crate::server::extract::{QueryParams, duration, page_limits};
+use crate::server::page::{EncodedJson, PageBuilder};
+use crate::server::problem::{Code, Problem};
+use orlog_node::access::{KEY_OVERLAP, Key, KeyError, Keyed as _, Peer, Stored, WriteError};
+use orlog_node::auth::Caller;
+use orlog_node::config::{NATS_REQUIRED, NodeAddress};
+use problems::{in_configuration, key_problem, missing, not_found, unreadable};
+use view::{AddressBody, PeerBody, PeerPage, PeerView};
+
+/// Maximum number of attempts to change a record that other requests change at the same time.
+const MAX_ATTEMPTS: usize = 5;
+
+/// Path of a peer.
+#[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Path)]
+pub(crate) struct PeerPath {
+    /// Name of the peer
+    peer: String,
+}
+
+/// Path of a key.
+#[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Path)]
+pub(crate) struct KeyPath {
+    /// Name of the peer
+    peer: String,
+    /// Id of the key
+    key: String,
+}
+
+/// List peers
+///
+/// Ordered by name, with those of the configuration.
+#[utoipa::path(
+    get,
+    path = "/v1/peers",
+    operation_id = "list",
+    tag = "peers",
+    params(ListQuery),
+    responses((status = 200, description = "A page", body = PeerPage))
+)]
+pub(crate) async fn list(
+    api: ApiState,
+    QueryParams(query): QueryParams<ListQuery>,
+) -> Result<EncodedJson, Problem> {
+    let start = match query.cursor.map(NodeName::new) {
+        None => Bound::Unbounded,
+        Some(Ok(after)) => Bound::Excluded(after),
+        Some(Err(error)) => return Err(invalid_parameter("cursor", error.to_string())),
+    };
+    let limits = page_limits(query.limit, &api);
+
+    api.read_json(move |app| {
+        let now = app.clock.now();
+        let stored = &app.access.directory().peers;
+        let stored = stored
+            .iter()
+            .filter_map(|(name, stored)| Some((name, stored.value.as_ref()?)));
+        let mut all: BTreeMap<_, _> = stored
+            .map(|(name, peer)| (name.clone(), PeerView::of(name, peer, now)))
+            .collect();
+        let configured = app.peers.all_configured();
+        all.extend(
+            configured
+                .iter()
+                .map(|(name, peer)| (name.clone(), PeerView::configured(name, peer, now))),
+        );
+
+        let mut page = PageBuilder::new(limits);
+        for (name, view) in all.range((start, Bound::Unbounded)) {
+            if !page.push(view.clone(), name.to_string()) {
+                break;
+            }
+        }
+
+        let page = page.finish(None);
+        Ok(PeerPage {
+            items: page.entries,
+            next_cursor: page.next,
+        })
+    })
+    .await
+}
+
+/// Add a peer
+///
+/// The node then accepts its requests, and sends requests to its address.
+#[utoipa::path(
+    post,
+    path = "/v1/peers",
+    operation_id = "create",
+    tag = "peers",
+    request_body = PeerBody,
+    responses((status = 200, description = "Durable", body = PeerView))
+)]
+pub(crate) async fn create(
+    api: ApiState,
+    Extension(caller): Extension<Caller>,
+    JsonBody(ObjectOf(body)): JsonBody<ObjectOf<PeerBody>>,
+) -> Result<Json<PeerView>, Problem> {
+    let PeerBody {
+        name,
+        address,
+        keys,
+    } = body;
+    if api.app.config.identity_name().is_ok_and(|own| own == name) {
+        let detail =
+            format!("{name} is the name of this node (identity.name); a peer has another one");
+        return Err(Problem::new(Code::PeerConflict, detail));
+    }
+    if api.app.peers.configured(&name).is_some() {
+        return Err(in_configuration(&name));
+    }
+    if keys.is_empty() {
+        return Err(invalid_body("/keys", "a peer has at least one key"));
+    }
+    check_reachable(&api, &address)?;
+    let now = api.app.clock.now();
+    let (mut peer, mut added) = (Peer::new(address, now), Vec::new());
+    for (index, key) in keys.into_iter().enumerate() {
+        let key = key.into_key(now, &format!("/keys/{index}"))?;
+        check_is_free(&api, &format!("peer {name}"), &key, Code::PeerConflict)?;
+        peer.add_key(key.clone(), now, caller.name.clone())
+            .map_err(|error| key_problem(&error))?;
+        added.push(key);
+    }
+    let stored = match api.app.access.put_peer(&name, Some(peer), 0).await {
+        Err(WriteError::Conflict) => {
+            let detail = format!("the peer {name} exists; add keys to it, or remove it first");
+            return Err(Problem::new(Code::PeerConflict, detail));
+        }
+        stored => stored?,
+    };
+    confirm(&api, &name, &added).await?;
+    view(&name, &stored, now)
+}
+
+/// Show a peer
+#[utoipa::path(
+    get,
+    path = "/v1/peers/{peer}",
+    operation_id = "show",
+    tag = "peers",
+    params(PeerPath),
+    responses((status = 200, description = "The peer", body = PeerView))
+)]
+pub(crate) async fn show(
+    api: ApiState,
+    Path(path): Path<PeerPath>,
+) -> Result<Json<PeerView>, Problem> {
+    let (name, now) = (peer_name(&path.peer)?, api.app.clock.now());
+    if let Some(peer) = api.app.peers.configured(&name) {
+        return Ok(Json(PeerView::configured(&name, &peer, now)));
+    }
+    let directory = api.app.access.directory();
+    view(
+        &name,
+        directory.peers.get(&name).ok_or_else(|| not_found(&name))?,
+        now,
+    )
+}
+
+/// Replace the address of a peer
+#[utoipa::path(
+    put,
+    path = "/v1/peers/{peer}",
+    operation_id = "put",
+    tag = "peers",
+    params(PeerPath),
+    request_body = AddressBody,
+    responses((status = 200, description = "Durable", body = PeerView))
+)]
+pub(crate) async fn put(
+    api: ApiState,
+    Extension(caller): Extension<Caller>,
+    Path(path): Path<PeerPath>,
+    JsonBody(ObjectOf(body)): JsonBody<ObjectOf<AddressBody>>,
+) -> Result<Json<PeerView>, Problem> {
+    check_reachable(&api, &body.address)?;
+    let apply = |peer: &mut Peer, now| {
+        Ok(peer.replace_address(body.address.clone(), now, caller.name.clone()))
+    };
+    change(&api, &peer_name(&path.peer)?, apply).await
+}
+
+/// Remove a peer
+///
+/// The node accepts no further requests of it, and sends it none.
+#[utoipa::path(
+    delete,
+    path = "/v1/peers/{peer}",
+    operation_id = "delete",
+    tag = "peers",
+    params(PeerPath),
+    responses((status = 204, description = "Durable"))
+)]
+pub(crate) async fn delete(
+    api: ApiState,
+    Path(path): Path<PeerPath>,
+) -> Result<StatusCode, Problem> {
+    let name = peer_name(&path.peer)?;
+    let found = api
+        .app
+        .access
+        .directory()
+        .peers
+        .get(&name)
+        .map(|stored| stored.revision);
+    let found = found.ok_or_else(|| missing(&api, &name))?;
+    api.app.access.put_peer(&name, None, found).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// Add a key, or rotate one
+///
+/// With `replaces`, the other key ends after `overlap`, so that both are valid meanwhile.
+#[utoipa::path(
+    post,
+    path = "/v1/peers/{peer}/keys",
+    operation_id = "add_key",
+    tag = "peers",
+    params(PeerPath),
+    request_body = AddKeyBody,
+    responses((status = 200, description = "Durable", body = PeerView))
+)]
+pub(crate) async fn add_key(
+    api: ApiState,
+    Extension(caller): Extension<Caller>,
+    Path(path): Path<PeerPath>,
+    JsonBody(ObjectOf(body)): JsonBody<ObjectOf<AddKeyBody>>,
+) -> Result<Json<PeerView>, Problem> {
+    let name = peer_name(&path.peer)?;
+    let overlap = duration("overlap", body.overlap.as_deref())?.unwrap_or(KEY_OVERLAP);
+    let owner = format!("peer {name}");
+    let key = body.key.into_key(api.app.clock.now(), "/key")?;
+    check_is_free(&api, &owner, &key, Code::PeerConflict)?;
+    let apply = |peer: &mut Peer, now: Timestamp| {
+        if let Some(replaced) = &body.replaces {
+            peer.keys
+                .retire(&owner, replaced, now.saturating_add(overlap))?;
+        }
+        peer.add_key(key.clone(), now, caller.name.clone())
+            .map(|()| true)
+    };
+    let added = change(&api, &name, apply).await?;
+    confirm(&api, &name, std::slice::from_ref(&key)).await?;
+    Ok(added)
+}
+
+/// Revoke a key
+///
+/// The key is invalid from now on. It stays in the list, and cannot be added again.
+#[utoipa::path(
+    post,
+    path = "/v1/peers/{peer}/keys/{key}/revoke",
+    operation_id = "revoke_key",
+    tag = "peers",
+    params(KeyPath),
+    responses((status = 200, description = "Durable", body = PeerView))
+)]
+pub(crate) async fn revoke_key(
+    api: ApiState,
+    Extension(caller): Extension<Caller>,
+    Path(path): Path<KeyPath>,
+) -> Result<Json<PeerView>, Problem> {
+    let name = peer_name(&path.peer)?;
+    let apply = |peer: &mut Peer, now| peer.revoke_key(&name, &path.key, now, caller.name.clone());
+    change(&api, &name, apply).await
+}
+
+/// Read the keys of a peer again
+///
+/// Reads the document at its address, which a key that this node knows must have signed. New keys are added; a key that the
+/// document omits ends after 1h.
+#[utoipa::path(
+    post,
+    path = "/v1/peers/{peer}/refresh",
+    operation_id = "refresh",
+    tag = "peers",
+    params(PeerPath),
+    responses((status = 200, description = "Durable", body = PeerView))
+)]
+pub(crate) async fn refresh(
+    api: ApiState,
+    Extension(caller): Extension<Caller>,
+    Path(path): Path<PeerPath>,
+) -> Result<Json<PeerView>, Problem> {
+    let name = peer_name(&path.peer)?;
+    let directory = api.app.access.directory();
+    let known = directory
+        .peers
+        .get(&name)
+        .ok_or_else(|| missing(&api, &name))?;
+    let known = known.value.as_ref().ok_or_else(|| unreadable(&name))?;
+    let (document, keys) = api.app.peer_client.document(&known.address).await?;
+    if document.name != name {
+        let detail = format!(
+            "{}: it is the document of {}, not of {name}",
+            known.address, document.name
+        );
+        return Err(Problem::new(Code::InvalidNodeDocument, detail));
+    }
+    let stated: Vec<_> = keys
+        .iter()
+        .map(|key| Key::new(*key, api.app.clock.now()))
+        .collect();
+    for key in &stated {
+        check_is_free(&api, &format!("peer {name}"), key, Code::PeerConflict)?;
+    }
+    let apply = |peer: &mut Peer, now| {
+        let is_known = |key: &&Key| key.is_valid(now) && keys.contains(&key.public_key);
+        if !peer.keys.iter().any(|key| is_known(&key)) {
+            return Ok(None);
+        }
+        let by = caller.name.clone();
+        let is_moved = peer.replace_address(document.address_from(&peer.address), now, by.clone());
+        Ok(Some(peer.replace_keys(&keys, now, by)? || is_moved))
+    };
+    let stored = write(&api, &name, apply).await?;
+    let stored = stored.ok_or_else(|| {
+        let detail = format!(
+            "{}: no valid key of the peer {name} signed the document; compare its fingerprint with the administrator of \
+             the peer, then add the key with `orlog peer key add`",
+            known.address
+        );
+        Problem::new(Code::InvalidNodeDocument, detail)
+    })?;
+    confirm(&api, &name, &stated).await?;
+    view(&name, &stored, api.app.clock.now())
+}
+
+/// Checks that no other request has given added keys to another owner at the same time; otherwise it removes them again.
+async fn confirm(api: &ApiState, name: &NodeName, added: &[Key]) -> Result<(), Problem> {
+    for key in added {
+        let remove = async || {
+            let apply = |peer: &mut Peer, now| Ok(Some(peer.remove_key(&key.id, now)));
+            write(api, name, apply).await.map(drop)
+        };
+        confirm_owner(api, key, Code::PeerConflict, remove).await?;
+    }
+    Ok(())
+}
+
+/// Changes an existing peer; returns it when the change is durable.
+async fn change(
+    api: &ApiState,
+    name: &NodeName,
+    mut apply: impl FnMut(&mut Peer, Timestamp) -> Result<bool, KeyError>,
+) -> Result<Json<PeerView>, Problem> {
+    let stored = write(api, name, |peer, now| apply(peer, now).map(Some)).await?;
+    view(
+        name,
+        &stored.ok_or_else(|| not_found(name))?,
+        api.app.clock.now(),
+    )
+}
+
+/// Applies a change to the current record, again if another request changes it at the same time. `apply` returns whether it
+/// changed the peer; `None` rejects the change.
+async fn write(
+    api: &ApiState,
+    name: &NodeName,
+    mut apply: impl FnMut(&mut Peer, Timestamp) -> Result<Option<bool>, KeyError>,
+) -> Result<Option<Stored<Peer>>, Problem> {
+    for _ in 0..MAX_ATTEMPTS {
+        let (directory, now) = (api.app.access.directory(), api.app.clock.now());
+        let stored = directory
+            .peers
+            .get(name)
+            .ok_or_else(|| missing(api, name))?;
+        let mut peer = stored.value.clone().ok_or_else(|| unreadable(name))?;
+        match apply(&mut peer, now).map_err(|error| key_problem(&error))? {
+            None => return Ok(None),
+            Some(false) => {
+                return Ok(Some(Stored {
+                    revision: stored.revision,
+                    value: Some(peer),
+                }));
+            }
+            Some(true) => {}
+        }
+        match api
+            .app
+            .access
+            .put_peer(name, Some(peer), stored.revision)
+            .await
+        {
+            Err(WriteError::Conflict) => {}
+            result => return Ok(Some(result?)),
+        }
+    }
+    let detail = format!("other requests change the peer {name} constantly; try again");
+    Err(Problem::new(Code::RevisionMismatch, detail))
+}
+
+fn peer_name(text: &str) -> Result<NodeName, Problem> {
+    NodeName::new(text).map_err(|error| invalid_parameter("peer", error.to_string()))
+}
+
+/// Checks whether this node has what requests to the address need.
+fn check_reachable(api: &ApiState, address: &NodeAddress) -> Result<(), Problem> {
+    if address.subject().is_none() || api.app.transport.connection().is_some() {
+        return Ok(());
+    }
+    Err(invalid_body("/address", NATS_REQUIRED))
+}
+
+fn view(name: &NodeName, stored: &Stored<Peer>, now: Timestamp) -> Result<Json<PeerView>, Problem> {
+    let peer = stored.value.as_ref().ok_or_else(|| unreadable(name))?;
+    Ok(Json(PeerView::of(name, peer, now)))
+}

@@ -1,0 +1,191 @@
+//! Requests of other nodes over NATS: those of HTTP, on the subject of this node.
+//!
+//! - Only the routes for peers and the document of the node are reachable, only headers that these need are kept.
+//! - The authority of a request is the name of this node, so that no signature for another node is valid.
+//! - The response to a signed request is signed with the key of this node.
+//! - The pods of the node share the requests; each has a limit of requests in progress.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::{Body, to_bytes};
+use axum::extract::Request;
+use axum::http::{HeaderValue, Uri, header};
+use axum::response::{IntoResponse as _, Response};
+use hyper::service::Service as _;
+use hyper_util::service::TowerToHyperService;
+use orlog_bus::Message;
+use orlog_bus::nats::{ReceivedRequest, Requests};
+use orlog_bus::requests;
+use orlog_model::NodeName;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use crate::server::permissions::{self, Permission};
+use crate::server::problem::{Code, Problem};
+use crate::server::request_info::OverNats;
+use orlog_node::app::App;
+use orlog_node::config::node_subject;
+use orlog_node::peers::document::DOCUMENT_PATH;
+use orlog_node::peers::nats::{
+    HTTP_HEADERS, REQUEST_HEADER, RESPONSE_SIGNATURE_HEADER, STATUS_HEADER, is_signed,
+    sign_response,
+};
+use orlog_node::peers::{PeerError, Peers};
+
+/// Queue group of the pods of a node.
+const QUEUE_GROUP: &str = "orlog";
+/// Maximum number of requests in progress. Above it, a request is rejected at once, because the sender would wait for its timeout.
+const MAX_IN_PROGRESS: usize = 128;
+/// Maximum size of a response in bytes.
+const MAX_RESPONSE: usize = 1 << 20;
+/// Grace period of requests in progress when the server stops.
+const GRACE: Duration = Duration::from_secs(5);
+
+/// Server of the requests of other nodes.
+struct Server {
+    peers: Arc<Peers>,
+    service: TowerToHyperService<Router>,
+    places: Arc<Semaphore>,
+}
+
+/// Serves until `shutdown` resolves and the requests in progress end, or their grace period expires. Returns at once without NATS, without
+/// sagas, and without an identity, by which peers know the node.
+pub(crate) async fn serve(app: &App, router: Router, shutdown: impl Future<Output = ()>) {
+    let (Some(connection), Ok(identity)) = (app.transport.connection(), app.peers.identity())
+    else {
+        return;
+    };
+    if !app.config.role.runs_sagas() {
+        return;
+    }
+    let subject = node_subject(&identity.name);
+    let mut requests = match connection.requests(&subject, QUEUE_GROUP).await {
+        Ok(requests) => requests,
+        Err(error) => {
+            tracing::error!(subject, %error, "requests of peers over NATS are not received");
+            return;
+        }
+    };
+    tracing::info!(subject, "serving peers over NATS");
+    let server = Arc::new(Server {
+        peers: Arc::clone(&app.peers),
+        service: TowerToHyperService::new(router),
+        places: Arc::new(Semaphore::new(MAX_IN_PROGRESS)),
+    });
+    tokio::select! {
+        () = server.receive(&mut requests) => {}
+        () = shutdown => {}
+    }
+    requests.drain().await;
+    let rest = async {
+        server.receive(&mut requests).await;
+        let all = u32::try_from(MAX_IN_PROGRESS).expect("the number is small");
+        drop(server.places.acquire_many(all).await);
+    };
+    if tokio::time::timeout(GRACE, rest).await.is_err() {
+        tracing::warn!("server stopped with requests of peers in progress");
+    }
+}
+
+impl Server {
+    /// Answers requests until the subscription ends.
+    async fn receive(self: &Arc<Self>, requests: &mut Requests) {
+        while let Some(request) = requests.next().await {
+            let (server, place) = (
+                Arc::clone(self),
+                Arc::clone(&self.places).try_acquire_owned().ok(),
+            );
+            tokio::spawn(async move { server.answer(request, place).await });
+        }
+    }
+
+    async fn answer(&self, request: ReceivedRequest, place: Option<OwnedSemaphorePermit>) {
+        let response = match place {
+            Some(_) => self.respond(&request.message).await,
+            None => busy().into_response(),
+        };
+        let status = response.status().as_u16();
+        let payload = match to_bytes(response.into_body(), MAX_RESPONSE).await {
+            Ok(payload) => payload,
+            Err(error) => {
+                tracing::warn!(status, %error, "response to a peer is incomplete");
+                return;
+            }
+        };
+        let mut headers = vec![(STATUS_HEADER.into(), status.to_string().into())];
+        if is_signed(&request.message)
+            && let Ok(own) = self.peers.identity()
+        {
+            let signature = sign_response(&own.key, &request.message, status, &payload);
+            headers.push((RESPONSE_SIGNATURE_HEADER.into(), signature.into()));
+        }
+        if let Err(error) = request
+            .respond(requests::Response { headers, payload })
+            .await
+        {
+            tracing::warn!(status, %error, "response to a peer not sent");
+        }
+        drop(place);
+    }
+
+    async fn respond(&self, message: &Message) -> Response {
+        let own = self
+            .peers
+            .identity()
+            .map_err(|error| PeerError::from(error).into());
+        match own.and_then(|own| http_request(&own.name, message)) {
+            Ok(request) => self
+                .service
+                .call(request)
+                .await
+                .unwrap_or_else(|never| match never {}),
+            Err(problem) => problem.into_response(),
+        }
+    }
+}
+
+fn busy() -> Problem {
+    let detail =
+        format!("{MAX_IN_PROGRESS} requests of peers over NATS are in progress; retry later");
+    Problem::new(Code::Unavailable, detail)
+}
+
+/// Returns the request that a message carries.
+fn http_request(node: &NodeName, message: &Message) -> Result<Request, Problem> {
+    let mut headers = message.headers.iter();
+    let target = headers
+        .find(|(name, _)| name == REQUEST_HEADER)
+        .map(|(_, target)| target.as_str());
+    let unreachable = || {
+        let found: String = target.unwrap_or_default().chars().take(100).collect();
+        let detail =
+            format!("{found:?} is not reachable over NATS; only requests between peers are");
+        Problem::new(Code::RouteNotFound, detail)
+    };
+    let (method, path) = target
+        .and_then(|target| target.split_once(' '))
+        .ok_or_else(unreachable)?;
+    let is_document = (method, path) == ("GET", DOCUMENT_PATH);
+    if !is_document && permissions::required_permission(method, path, &[]) != Permission::Peer {
+        return Err(unreachable());
+    }
+    let mut request = Request::new(Body::from(message.payload.clone()));
+    *request.method_mut() = method.parse().map_err(|_| unreachable())?;
+    *request.uri_mut() = Uri::try_from(path).map_err(|_| unreachable())?;
+    for (name, value) in &message.headers {
+        if let Some(name) = HTTP_HEADERS
+            .iter()
+            .find(|known| known.as_str() == name.as_str())
+        {
+            let value = HeaderValue::from_str(value);
+            request
+                .headers_mut()
+                .append(name, value.map_err(|_| unreachable())?);
+        }
+    }
+    let host = HeaderValue::from_str(node.as_str()).expect("the name of a node is ASCII");
+    request.headers_mut().insert(header::HOST, host);
+    request.extensions_mut().insert(OverNats);
+    Ok(request)
+}

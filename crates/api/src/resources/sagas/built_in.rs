@@ -1,0 +1,135 @@
+//! Instances of built-in sagas as resources: lists, reads, and the signals that change them.
+
+use axum::http::{HeaderMap, HeaderValue};
+use orlog_model::{ControlAction, EventType, Instance, InstanceKey, SagaName, TenantId};
+use orlog_store::InstanceQuery;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use utoipa::IntoParams;
+use uuid::Uuid;
+
+use super::instance_pages::{find, parse_cursor};
+use super::start::IDEMPOTENCY_KEY;
+use crate::server::context::ApiState;
+use crate::server::errors::invalid_parameter;
+use crate::server::extract::page_limits;
+use crate::server::page::{BuiltPage, EncodedJson, PageBuilder};
+use crate::server::problem::Problem;
+use crate::server::read_scope::ReadScope;
+
+/// Page of a list, ordered by name or id.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct ListQuery {
+    /// Filter by prefix of the name or id.
+    prefix: Option<String>,
+    /// Maximum number of entries. Default: 100.
+    limit: Option<usize>,
+    /// The `next_cursor` of the previous page.
+    cursor: Option<String>,
+}
+
+/// Returns a page of views, encoded as `response` arranges it. An instance without a view is omitted.
+pub(crate) async fn list<V, P, F>(
+    api: &ApiState,
+    (tenant, saga): (TenantId, &'static str),
+    params: ListQuery,
+    view: F,
+    response: fn(BuiltPage<V>) -> P,
+) -> Result<EncodedJson, Problem>
+where
+    V: Serialize + 'static,
+    P: Serialize + 'static,
+    F: Fn(&ReadScope, &InstanceKey, &Instance) -> Result<Option<V>, Problem> + Send + 'static,
+{
+    let (shard, cursor) = parse_cursor(params.cursor.as_deref())?;
+    let limits = page_limits(params.limit, api);
+    let query = InstanceQuery {
+        tenant,
+        saga: Some(SagaName::new(saga).expect("the name is short")),
+        prefix: params.prefix,
+        cursor,
+        limit: limits.entries,
+        scan_limit: api.app.config.http.scan_limit,
+        ..InstanceQuery::default()
+    };
+
+    api.read_json(move |app| {
+        let found = find(app, query, shard)?;
+        let mut page = PageBuilder::new(limits);
+        for located in &found.items {
+            let view = view(app, &located.found.key, &located.found.instance)?;
+            if let Some(view) = view
+                && !page.push(view, located.cursor())
+            {
+                break;
+            }
+        }
+        Ok(response(page.finish(found.next)))
+    })
+    .await
+}
+
+/// Returns the view of one instance; `missing` creates the problem if there is none.
+pub(crate) async fn show<V, F>(
+    api: &ApiState,
+    key: InstanceKey,
+    missing: fn(&InstanceKey) -> Problem,
+    view: F,
+) -> Result<V, Problem>
+where
+    V: Send + 'static,
+    F: Fn(&ReadScope, &InstanceKey, &Instance) -> Result<Option<V>, Problem> + Send + 'static,
+{
+    let view = api.read(move |app| {
+        // The shard was here when the request arrived.
+        let reader = app.reader(&key).ok_or_else(Problem::moving)?;
+        let instance = reader.instance(&key)?.ok_or_else(|| missing(&key))?;
+        view(app, &key, &instance)?.ok_or_else(|| missing(&key))
+    });
+    view.await
+}
+
+/// Returns the signal that changes an instance.
+pub(crate) fn signal(kind: &str, data: Value) -> ControlAction {
+    ControlAction::Signal {
+        kind: EventType::new(kind).expect("the name is short"),
+        data,
+        due_at: None,
+    }
+}
+
+/// Returns the key of a new instance: its id is the idempotency key of the request. A new id becomes the idempotency key, so that another
+/// pod uses it, too.
+///
+/// # Errors
+/// If the id is invalid, or the body states another id than the header.
+pub(crate) fn identified(
+    stated: Option<String>,
+    headers: &mut HeaderMap,
+    key: impl Fn(&str) -> Result<InstanceKey, String>,
+) -> Result<InstanceKey, Problem> {
+    let invalid =
+        |reason: String| invalid_parameter(IDEMPOTENCY_KEY, format!("{IDEMPOTENCY_KEY}: {reason}"));
+    let header = headers.get(IDEMPOTENCY_KEY).map(|value| value.to_str());
+    let header = header
+        .transpose()
+        .map_err(|_| invalid("the header is not printable ASCII".to_owned()))?;
+    let id = match (stated, header) {
+        (Some(stated), Some(header)) if stated != header => {
+            return Err(invalid(format!(
+                "the header is {header:?}, and the id in the body is {stated:?}; send one"
+            )));
+        }
+        (Some(stated), _) => return key(&stated).map_err(|error| invalid_parameter("id", error)),
+        (None, Some(header)) => header.to_owned(),
+        (None, None) => Uuid::now_v7().to_string(),
+    };
+    let key = key(&id).map_err(invalid)?;
+    headers.insert(
+        IDEMPOTENCY_KEY,
+        HeaderValue::from_str(&id).expect("a header or a UUID is a valid header"),
+    );
+    Ok(key)
+}

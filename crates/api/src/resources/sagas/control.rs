@@ -1,0 +1,296 @@
+//! `POST /v1/sagas/{saga}/{correlation}/…`: control requests to one instance. The response arrives
+//! after the commit is durable.
+
+use std::borrow::Cow;
+
+use axum::{Extension, Json};
+use orlog_actors::{ControlError, ControlResult};
+use orlog_engine::Rejection;
+use orlog_model::{
+    ControlAction, ControlRequest, EventId, EventType, InstanceKey, StartSignal, Timestamp,
+    WaitToken,
+};
+use orlog_program::is_built_in;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use utoipa::ToSchema;
+use uuid::Uuid;
+
+use super::start::{StartBody, with_signal};
+use crate::resources::access::check_signed;
+use crate::resources::events::takes_work;
+use crate::server::body::{self, CheckedBody};
+use crate::server::context::ApiState;
+use crate::server::errors::invalid_parameter;
+use crate::server::extract::{InstanceParams, InstancePath};
+use crate::server::problem::{Code, Problem};
+use orlog_node::auth::Caller;
+
+/// Options of a control request. All fields, and the body itself, are optional.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ControlBody {
+    /// Idempotency key of the request. Default: a new id.
+    #[schema(value_type = Option<String>)]
+    id: Option<EventId>,
+    /// User name recorded in the history.
+    user: Option<String>,
+    /// Reason recorded in the history.
+    reason: Option<String>,
+    /// Reject the request unless the instance has this version.
+    expected_version: Option<u64>,
+    /// Reject the request unless the instance waits under this token.
+    #[schema(value_type = Option<String>)]
+    wait_token: Option<WaitToken>,
+}
+
+/// Event that is delivered to one instance only.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct SignalBody {
+    /// Idempotency key of the request. Default: a new id.
+    #[schema(value_type = Option<String>)]
+    id: Option<EventId>,
+    /// Event type.
+    #[serde(rename = "type")]
+    #[schema(value_type = String)]
+    kind: EventType,
+    /// Event payload.
+    #[serde(default)]
+    data: Value,
+    /// User name recorded in the history.
+    user: Option<String>,
+    /// Reason recorded in the history.
+    reason: Option<String>,
+    /// Reject the request unless the instance has this version.
+    expected_version: Option<u64>,
+    /// Reject the request unless the instance waits under this token. It is checked again when a later signal is due.
+    #[schema(value_type = Option<String>)]
+    wait_token: Option<WaitToken>,
+    /// Time of the delivery (RFC 3339). Default: at once. The end of the instance cancels a later signal.
+    #[schema(format = "date-time")]
+    due_at: Option<String>,
+    /// Starts the instance if it does not exist, then delivers the signal to it, in one durable request.
+    start: Option<StartBody>,
+}
+
+/// User and options of a control request.
+pub(crate) struct ControlCaller {
+    pub(crate) id: Option<EventId>,
+    pub(crate) user: Option<String>,
+    pub(crate) reason: Option<String>,
+    pub(crate) expected_version: Option<u64>,
+    pub(crate) wait_token: Option<WaitToken>,
+}
+
+/// Result of a control request.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct ControlResponse {
+    /// The request changed the instance; false for a duplicate or a request without effect.
+    applied: bool,
+    /// Reason, if the request had no effect.
+    reason: Option<String>,
+    /// State version of the instance.
+    version: u64,
+    /// Status of the instance.
+    status: &'static str,
+    /// Whether the instance is paused.
+    paused: bool,
+}
+
+impl From<ControlResult> for ControlResponse {
+    fn from(controlled: ControlResult) -> Self {
+        let ControlResult {
+            applied,
+            reason: why,
+            version,
+            status,
+            paused,
+        } = controlled;
+        Self {
+            applied,
+            reason: why.map(Cow::into_owned),
+            version,
+            status: status.as_str(),
+            paused,
+        }
+    }
+}
+
+impl From<ControlError> for Problem {
+    fn from(error: ControlError) -> Self {
+        let code = match &error {
+            ControlError::Rejected(Rejection::NotFound) => Code::InstanceNotFound,
+            ControlError::Rejected(Rejection::VersionMismatch { .. }) => Code::VersionConflict,
+            ControlError::Rejected(Rejection::WaitEnded { .. }) => Code::WaitEnded,
+            ControlError::Rejected(Rejection::InvalidStatus { .. }) => Code::InvalidStatus,
+            ControlError::Rejected(Rejection::Quarantined { .. }) => Code::InstanceQuarantined,
+            ControlError::Rejected(Rejection::TaskNotFound { .. }) => Code::TaskNotFound,
+            ControlError::Rejected(Rejection::TaskConflict { .. }) => Code::TaskConflict,
+            ControlError::Rejected(Rejection::MigrationBlocked { .. }) => Code::MigrationBlocked,
+            ControlError::Rejected(Rejection::Exists { .. }) => Code::InstanceExists,
+            ControlError::Rejected(Rejection::StartRejected { .. }) => Code::StartRejected,
+            ControlError::DeadLettered(_) => Code::DeadLettered,
+            ControlError::Unavailable => Code::Unavailable,
+        };
+        Problem::new(code, error.to_string())
+    }
+}
+
+/// Send an event to one instance only
+///
+/// With `start`, the instance is started first if it does not exist. One commit stores the start and the signal.
+#[utoipa::path(
+    post,
+    path = "/v1/sagas/{saga}/{correlation}/signal",
+    tag = "sagas",
+    params(InstanceParams),
+    request_body = SignalBody,
+    responses((status = 200, description = "Durable", body = ControlResponse))
+)]
+pub(crate) async fn signal(
+    api: ApiState,
+    Extension(caller): Extension<Caller>,
+    InstancePath(key): InstancePath,
+    CheckedBody(body): CheckedBody,
+) -> Result<Json<ControlResponse>, Problem> {
+    if is_built_in(key.saga.as_str()) {
+        let detail = format!("{} is a built-in saga; use its own routes", key.saga);
+        return Err(invalid_parameter("saga", detail));
+    }
+    check_signed(&api, &caller, &key.tenant)?;
+    let signal: SignalBody = api.bodies.parse(&body, body::parse).await?;
+    let SignalBody {
+        id,
+        kind,
+        data,
+        user,
+        reason,
+        expected_version,
+        wait_token,
+        due_at,
+        start,
+    } = signal;
+    let due_at = due_at.map(|text| Timestamp::parse(&text)).transpose();
+    let due_at =
+        due_at.map_err(|error| Problem::new(Code::InvalidBody, format!("due_at: {error}")))?;
+    let action = match start {
+        Some(start) => {
+            takes_work(&api)?;
+            ControlAction::Start(Box::new(with_signal(
+                &api,
+                &key,
+                start,
+                StartSignal { kind, data, due_at },
+            )?))
+        }
+        None => ControlAction::Signal { kind, data, due_at },
+    };
+    let provided = ControlCaller {
+        id,
+        user,
+        reason,
+        expected_version,
+        wait_token,
+    };
+    send_control(&api, &caller, &key, provided, action).await
+}
+
+macro_rules! verbs {
+    ($($(#[doc = $doc:literal])+ $verb:ident $path:literal => $action:expr;)+) => {$(
+        $(#[doc = $doc])+
+        #[utoipa::path(
+            post,
+            path = $path,
+            tag = "sagas",
+            params(InstanceParams),
+            request_body(content = Option<ControlBody>),
+            responses((status = 200, description = "Durable", body = ControlResponse))
+        )]
+        pub(crate) async fn $verb(
+            api: ApiState,
+            Extension(caller): Extension<Caller>,
+            InstancePath(key): InstancePath,
+            body: CheckedBody,
+        ) -> Result<Json<ControlResponse>, Problem> {
+            instruct((&api, &caller), &key, &body, $action).await
+        }
+    )+};
+}
+
+verbs! {
+    /// Cancel an instance and compensate its completed steps
+    cancel "/v1/sagas/{saga}/{correlation}/cancel" => |reason| ControlAction::Cancel { reason };
+    /// Pause an instance: buffer inputs without applying them
+    pause "/v1/sagas/{saga}/{correlation}/pause" => |_| ControlAction::Pause;
+    /// Resume an instance: apply the buffered inputs and continue
+    resume "/v1/sagas/{saga}/{correlation}/resume" => |_| ControlAction::Resume;
+    /// Retry the failed action of a stuck instance
+    retry "/v1/sagas/{saga}/{correlation}/retry" => |_| ControlAction::Retry;
+    /// Skip the failed compensation of a stuck instance and continue
+    skip "/v1/sagas/{saga}/{correlation}/skip" => |_| ControlAction::Skip;
+    /// Force-complete a stuck instance: end it without further steps or compensations
+    force_complete "/v1/sagas/{saga}/{correlation}/force-complete" => |_| ControlAction::ForceComplete;
+    /// Delete a quarantined instance, whose stored data cannot be read
+    drop_instance "/v1/sagas/{saga}/{correlation}/drop" => |_| ControlAction::Drop;
+}
+
+/// Sends a control request with the options of a body.
+pub(crate) async fn instruct(
+    (api, caller): (&ApiState, &Caller),
+    key: &InstanceKey,
+    body: &CheckedBody,
+    action: impl FnOnce(String) -> ControlAction,
+) -> Result<Json<ControlResponse>, Problem> {
+    let ControlBody {
+        id,
+        user,
+        reason,
+        expected_version,
+        wait_token,
+    } = body.optional()?;
+    let action = action(reason.clone().unwrap_or_default());
+    let provided = ControlCaller {
+        id,
+        user,
+        reason,
+        expected_version,
+        wait_token,
+    };
+    send_control(api, caller, key, provided, action).await
+}
+
+/// Sends a control request; returns after its commit is durable.
+pub(crate) async fn send_control(
+    api: &ApiState,
+    caller: &Caller,
+    key: &InstanceKey,
+    provided: ControlCaller,
+    action: ControlAction,
+) -> Result<Json<ControlResponse>, Problem> {
+    let new = || {
+        EventId::new(format!("control:{}", Uuid::now_v7()))
+            .expect("an id in this format is short ASCII")
+    };
+    let ControlCaller {
+        id,
+        user: by,
+        reason,
+        expected_version,
+        wait_token,
+    } = provided;
+    let id = id.map(|id| EventId::for_input(id.as_str())).transpose();
+    let id = id.map_err(|error| Problem::new(Code::InvalidBody, format!("id: {error}")))?;
+    let control = ControlRequest {
+        id: id.unwrap_or_else(new),
+        action,
+        expected_version,
+        at: api.app.clock.now(),
+        user: caller.check_user(by)?,
+        reason: reason.filter(|reason| !reason.is_empty()),
+        trace: api.scope.trace.clone(),
+        wait_token,
+    };
+    let controlled = api.app.runtime.control(key, control).await?;
+    Ok(Json(controlled.into()))
+}

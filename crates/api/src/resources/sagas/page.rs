@@ -1,0 +1,62 @@
+//! Page of instances in API responses.
+
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use super::search::SearchResult;
+use super::state::hidden_values;
+use super::view::InstanceSummary;
+use crate::server::page::{PageBuilder, PageLimits};
+use orlog_node::app::App;
+
+/// Page of instances.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct InstancePage {
+    items: Vec<InstanceSummary>,
+    /// Cursor of the next page; null after the last one.
+    next_cursor: Option<String>,
+    /// Number of scanned instances.
+    scanned: usize,
+    /// Number of matching instances, if requested.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    count: Option<InstanceCount>,
+    /// Number of instances for which the filter failed.
+    filter_errors: u64,
+    /// Reason of the first filter error.
+    first_filter_error: Option<String>,
+}
+
+/// Number of instances.
+#[derive(Debug, Serialize, ToSchema)]
+struct InstanceCount {
+    /// Number of matches, from the cursor on.
+    value: u64,
+    /// All instances were scanned; otherwise there may be more matches.
+    exact: bool,
+}
+
+impl InstancePage {
+    pub(crate) fn of(app: &App, result: SearchResult, limits: PageLimits, counted: bool) -> Self {
+        let mut page = PageBuilder::new(limits);
+        for located in &result.items {
+            let found = &located.found;
+            let hidden = hidden_values(app, &found.instance);
+            let summary = InstanceSummary::of(&found.key, &found.instance, &hidden);
+            if !page.push(summary, located.cursor()) {
+                break;
+            }
+        }
+
+        let page = page.finish(result.next);
+        let (value, exact) = result.count;
+        let (failed, failure) = result.filter_errors;
+        Self {
+            items: page.entries,
+            next_cursor: page.next,
+            scanned: result.scanned,
+            count: counted.then_some(InstanceCount { value, exact }),
+            filter_errors: failed,
+            first_filter_error: failure,
+        }
+    }
+}

@@ -1,0 +1,365 @@
+//! Search of instances with a condition: scanned in chunks, within limits of rows, time and evaluation
+//! cost.
+
+use std::time::{Duration, Instant};
+
+use orlog_model::{Instance, InstanceKey, Name, SagaName, StatusSnapshot, Timestamp};
+use orlog_program::{ComparisonOperator, Filter, FilterEvalError};
+use orlog_store::{FoundInstance, InstanceQuery, VariableCondition};
+use serde_json::{Map, Value, json};
+
+use super::instance_pages::LocatedInstance;
+use super::state::{displayed_state, hidden_values};
+use super::view::{DefinitionRefView, OpenTaskView, ParentView, WaitView, reference_view};
+use super::work::LastErrorView;
+use crate::server::errors::invalid_parameter;
+use crate::server::problem::Problem;
+use crate::server::read_scope::ReadScope;
+use orlog_node::app::App;
+use orlog_node::app::component_config::indexed_value;
+use orlog_node::redact::{HiddenValues, Redaction};
+
+/// Instances per read; the tables are not locked during the evaluation.
+const CHUNK: usize = 256;
+/// Size of the states of the instances of a page in bytes at which it ends: they are in memory until the page is encoded.
+const MAX_STATE_BYTES: usize = 8 << 20;
+/// Maximum evaluation cost of the conditions of one request: about one second.
+const MAX_FILTER_COST: u64 = 20_000_000;
+/// Prefix of the parts of the business reference in conditions and in the names of indexes.
+const REFERENCE_PREFIX: &str = "reference.";
+/// Variables with times.
+const TIMES: [&str; 3] = ["created_at", "updated_at", "now"];
+
+/// Parameters of a search.
+pub(crate) struct InstanceSearch {
+    /// Conditions that the store evaluates, the position of the last page, and the limits.
+    pub(crate) query: InstanceQuery,
+    /// Shard in which the last page ended.
+    pub(crate) start_shard: usize,
+    /// The only shard to search. Its instances have an order that no change of an instance changes, so that pages neither miss
+    /// nor repeat an instance. `None`: all shards of this process, in the order of the fastest index.
+    pub(crate) only: Option<u16>,
+    pub(crate) filter: Option<Filter>,
+    /// Whether matches after the page are counted.
+    pub(crate) count: bool,
+    /// Timeout of the search.
+    pub(crate) timeout: Duration,
+}
+
+/// Result of a search.
+#[derive(Default)]
+pub(crate) struct SearchResult {
+    pub(crate) items: Vec<LocatedInstance>,
+    /// Size of the states of these instances, in bytes.
+    bytes: usize,
+    /// Cursor after the page; `None` while it is not full.
+    pub(crate) next: Option<String>,
+    pub(crate) scanned: usize,
+    /// Number of matches from the cursor on, and whether all instances were scanned.
+    pub(crate) count: (u64, bool),
+    /// Number of instances for which the condition failed, and the reason of the first failure.
+    pub(crate) filter_errors: (u64, Option<String>),
+}
+
+/// Compiles the condition of a request.
+///
+/// # Errors
+/// If the condition is invalid; the text names the location.
+pub(crate) fn compile_filter(source: &str) -> Result<Filter, Problem> {
+    let invalid_filter =
+        |error: orlog_program::FilterError| invalid_parameter("filter", error.to_string());
+    Filter::compile(source, &example(), &TIMES).map_err(invalid_filter)
+}
+
+/// Returns the condition of a search for a business reference: `part=text` selects by a part, another text by the name.
+/// `filter` applies in addition.
+pub(crate) fn reference_condition(reference: &str, filter: Option<&str>) -> String {
+    let is_part = |name: &str| {
+        !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+    };
+    let own = match reference.split_once('=').filter(|(name, _)| is_part(name)) {
+        Some((name, text)) => format!("{REFERENCE_PREFIX}{name} == {}", json!(text)),
+        None => format!("reference == {}", json!(reference)),
+    };
+    filter.map_or_else(|| own.clone(), |filter| format!("{own} && ({filter})"))
+}
+
+/// Returns an example row with the variables that all sagas have.
+fn example() -> Map<String, Value> {
+    let time = "2026-01-01T00:00:00Z";
+    let example = json!({
+        "saga": "order", "correlation": "o-1", "reference": null, "status": "running", "paused": false, "version": 1,
+        "definition": { "version": 1, "hash": "00" }, "created_at": time, "updated_at": time, "now": time,
+        "attention": null, "waits": null, "tasks": null, "last_error": null, "node": "node-1", "parent": null,
+        "state": null, "vars": null,
+    });
+    example.as_object().cloned().unwrap_or_default()
+}
+
+/// Scans the shards in sequence. Blocks.
+///
+/// # Errors
+/// If a store cannot be read, or the condition is not Boolean.
+pub(crate) fn search(app: &ReadScope, search: InstanceSearch) -> Result<SearchResult, Problem> {
+    let InstanceSearch {
+        mut query,
+        start_shard: first,
+        only,
+        filter,
+        count,
+        timeout: timeout_after,
+    } = search;
+    let statuses = match (&filter, only) {
+        (Some(filter), None) => {
+            narrow(&mut query, filter, app);
+            Vec::new()
+        }
+        // The index orders the instances of one status by key. An instance can move between the ranges of several statuses.
+        (_, Some(_)) if query.statuses.len() > 1 => std::mem::take(&mut query.statuses),
+        (_, _) => Vec::new(),
+    };
+    let sieve = FilterEvaluator {
+        app,
+        filter: filter.as_ref(),
+        now: app.clock.now(),
+    };
+    let (limit, scan_limit, until) = (
+        query.limit,
+        query.scan_limit,
+        Instant::now() + timeout_after,
+    );
+    let mut sifted = SearchResult::default();
+    let mut units = 0;
+    let is_over = |units| units > MAX_FILTER_COST || Instant::now() > until || app.is_cancelled();
+    let from_the_beginning = first == 0 && query.cursor.is_none();
+    let shards = app
+        .numbered_readers()
+        .skip_while(|(index, _)| usize::from(*index) < first);
+    for (index, reader) in shards.filter(|(index, _)| only.is_none_or(|only| only == *index)) {
+        if usize::from(index) != first {
+            query.cursor = None;
+        }
+        loop {
+            if sifted.scanned >= scan_limit || is_over(units) {
+                let here = format!("{index}.{}", query.cursor.as_deref().unwrap_or_default());
+                sifted.next.get_or_insert(here);
+                return Ok(sifted);
+            }
+            query.limit = CHUNK;
+            query.scan_limit = CHUNK.min(scan_limit - sifted.scanned);
+            let chunk = reader.instances(&query)?;
+            sifted.scanned += chunk.scanned;
+            let is_named = |found: &FoundInstance| {
+                statuses.is_empty() || statuses.contains(&found.instance.status)
+            };
+            for found in chunk.items.into_iter().filter(is_named) {
+                let (holds, cost) = sieve.holds(&found.key, &found.instance)?;
+                units += u64::from(cost);
+                let here = is_over(units).then(|| format!("{index}.{}", found.cursor()));
+                match holds {
+                    Ok(true) => take(&mut sifted, index, limit, found),
+                    Ok(false) => {}
+                    Err(reason) => {
+                        sifted.filter_errors.0 += 1;
+                        sifted.filter_errors.1.get_or_insert(reason);
+                    }
+                }
+                let stopped = here.is_some();
+                sifted.next = sifted.next.or(here);
+                if stopped || (sifted.next.is_some() && !count) {
+                    return Ok(sifted);
+                }
+            }
+            match chunk.next {
+                Some(next) => query.cursor = Some(next),
+                None => break,
+            }
+        }
+    }
+    sifted.count.1 = from_the_beginning;
+    Ok(sifted)
+}
+
+/// Adds the comparisons of a condition that an index or a range of keys answers. The condition is still evaluated
+/// for each instance found.
+fn narrow(query: &mut InstanceQuery, filter: &Filter, app: &App) {
+    let comparisons = filter.comparisons();
+    let saga = comparisons
+        .iter()
+        .find(|c| c.path == "saga" && c.operator == ComparisonOperator::Equal);
+    if query.saga.is_none() {
+        query.saga = saga.and_then(|c| SagaName::new(c.value.as_str()?).ok());
+    }
+    let Some(saga) = &query.saga else { return };
+    let active = app.definitions.usable(&query.tenant);
+    let definition = active
+        .iter()
+        .find(|definition| definition.program.definition_ref().saga == *saga);
+    // The number of instances read would reveal values that are not displayed.
+    let redact = &app.config.redact;
+    let reference = definition
+        .and_then(|definition| definition.program.as_compiled())
+        .and_then(|compiled| compiled.definition().reference.as_ref());
+    let is_readable = |name: &Name| match name.as_str().strip_prefix(REFERENCE_PREFIX) {
+        Some(part) => !reference.is_some_and(|parts| reads_hidden(&parts[part], redact)),
+        None => !redact.hides_variable(name.as_str()),
+    };
+    let indexed = definition
+        .into_iter()
+        .flat_map(|definition| &definition.program.manifest().indexed);
+    let conditions = indexed.filter(|name| is_readable(name)).filter_map(|name| {
+        let is_part = name.as_str().starts_with(REFERENCE_PREFIX);
+        let path = if is_part {
+            name.to_string()
+        } else {
+            format!("vars.{name}")
+        };
+        let mut condition = VariableCondition {
+            name: name.clone(),
+            lower: None,
+            upper: None,
+        };
+        for comparison in comparisons
+            .iter()
+            .filter(|comparison| comparison.path == path)
+        {
+            let value = indexed_value(&comparison.value)?;
+            if comparison.operator != ComparisonOperator::AtMost {
+                condition.lower = Some(value.clone());
+            }
+            if comparison.operator != ComparisonOperator::AtLeast {
+                condition.upper = Some(value);
+            }
+        }
+        (condition.lower.is_some() || condition.upper.is_some()).then_some(condition)
+    });
+    // An equality finds the fewest instances.
+    query.variable = conditions.min_by_key(|condition| condition.lower != condition.upper);
+}
+
+/// Returns whether a part of a business reference can contain a value that is not displayed: of a hidden variable, or of
+/// an expression whose variables are not named.
+fn reads_hidden(template: &Value, redact: &Redaction) -> bool {
+    let text = template.to_string();
+    let is_hidden = |rest: &str| {
+        let name = rest.strip_prefix('.').and_then(|name| {
+            name.split(|c: char| !c.is_alphanumeric() && c != '_')
+                .next()
+        });
+        name.is_none_or(|name| name.is_empty() || redact.hides_variable(name))
+    };
+    redact.is_active() && (text.contains("results") || text.split("vars").skip(1).any(is_hidden))
+}
+
+/// Counts a match, and adds it to the page unless the page is full.
+fn take(result: &mut SearchResult, shard: u16, limit: usize, found: FoundInstance) {
+    result.count.0 += 1;
+    if result.next.is_some() || result.items.len() >= limit {
+        return;
+    }
+
+    result.bytes += found.instance.state.len();
+    let located = LocatedInstance { shard, found };
+    if result.items.len() + 1 == limit || result.bytes >= MAX_STATE_BYTES {
+        result.next = Some(located.cursor());
+    }
+    result.items.push(located);
+}
+
+/// Evaluator of the condition for each instance.
+struct FilterEvaluator<'a> {
+    app: &'a App,
+    filter: Option<&'a Filter>,
+    now: Timestamp,
+}
+
+impl FilterEvaluator<'_> {
+    fn holds(
+        &self,
+        key: &InstanceKey,
+        instance: &Instance,
+    ) -> Result<(Result<bool, String>, u32), Problem> {
+        let Some(filter) = self.filter else {
+            return Ok((Ok(true), 0));
+        };
+        match filter.holds(&self.values(filter, key, instance)) {
+            (Ok(holds), units) => Ok((Ok(holds), units)),
+            (Err(FilterEvalError::NoValue(reason)), units) => {
+                Ok((Err(format!("{key}: {reason}")), units))
+            }
+            (Err(FilterEvalError::NotBoolean(reason)), _) => {
+                Err(invalid_parameter("filter", reason))
+            }
+        }
+    }
+
+    /// Returns only the variables that the condition uses; an unused state is not read.
+    fn values(
+        &self,
+        filter: &Filter,
+        key: &InstanceKey,
+        instance: &Instance,
+    ) -> Map<String, Value> {
+        let mut values = Map::new();
+        let redact = &self.app.config.redact;
+        // Redacted, so that a condition cannot read values that are not displayed.
+        let hidden = ["reference", "last_error"]
+            .iter()
+            .any(|name| filter.uses(name));
+        let hidden = if hidden {
+            hidden_values(self.app, instance)
+        } else {
+            HiddenValues::default()
+        };
+        let mut set = |name: &str, value: &dyn Fn() -> Value| {
+            if filter.uses(name) {
+                values.insert(name.to_owned(), value());
+            }
+        };
+        set("saga", &|| key.saga.as_str().into());
+        set("correlation", &|| key.correlation.as_str().into());
+        set("reference", &|| to_json(&reference_view(instance, &hidden)));
+        set("status", &|| instance.status.as_str().into());
+        set("paused", &|| instance.paused.into());
+        set("attention", &|| {
+            StatusSnapshot::from_instance(instance).attention().into()
+        });
+        set("version", &|| instance.version.into());
+        set("definition", &|| {
+            to_json(&DefinitionRefView::of(&instance.definition))
+        });
+        set("created_at", &|| instance.created_at.to_string().into());
+        set("updated_at", &|| instance.updated_at.to_string().into());
+        set("now", &|| self.now.to_string().into());
+        set("waits", &|| to_json(&WaitView::all(instance)));
+        set("tasks", &|| {
+            to_json(
+                &instance
+                    .tasks
+                    .iter()
+                    .map(|task| OpenTaskView::of(task, redact))
+                    .collect::<Vec<_>>(),
+            )
+        });
+        set("last_error", &|| {
+            to_json(&LastErrorView::of(instance, &hidden))
+        });
+        set("node", &|| instance.node.as_str().into());
+        set("parent", &|| {
+            to_json(&instance.parent.as_deref().map(ParentView::of))
+        });
+        if filter.uses("state") || filter.uses("vars") {
+            let state = redact.redact(displayed_state(self.app, instance));
+            values.insert(
+                "vars".to_owned(),
+                state.get("vars").cloned().unwrap_or(Value::Null),
+            );
+            values.insert("state".to_owned(), state);
+        }
+        values
+    }
+}
+
+fn to_json<T: serde::Serialize>(view: &T) -> Value {
+    serde_json::to_value(view).expect("a view serializes to JSON")
+}

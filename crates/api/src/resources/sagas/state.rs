@@ -1,0 +1,74 @@
+//! State of an instance in responses, and the values in it that no text may quote.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use orlog_model::{Instance, InstanceKey};
+use serde_json::{Value, json};
+
+use orlog_node::app::App;
+use orlog_node::redact::HiddenValues;
+
+/// Returns the state of an instance as rendered by its program, or as JSON if it is readable; not redacted.
+pub(crate) fn displayed_state(app: &App, instance: &Instance) -> Value {
+    let program = app.programs.by_hash(&instance.definition.hash);
+    program
+        .and_then(|program| program.view_state(&instance.state))
+        .unwrap_or_else(|| state(&instance.state))
+}
+
+/// Returns the values of a stored instance that no text about it may quote; none if it cannot be read.
+pub(crate) fn stored_hidden_values(app: &App, key: &InstanceKey) -> HiddenValues {
+    if !app.config.redact.is_active() {
+        return HiddenValues::default();
+    }
+    let instance = app
+        .runtime
+        .reader(key)
+        .and_then(|reader| reader.instance(key).ok().flatten());
+    instance
+        .map(|instance| hidden_values(app, &instance))
+        .unwrap_or_default()
+}
+
+/// Returns the values of an instance that no text about it may quote.
+pub(crate) fn hidden_values(app: &App, instance: &Instance) -> HiddenValues {
+    let redact = &app.config.redact;
+    if !redact.is_active() {
+        return HiddenValues::default();
+    }
+    let state = displayed_state(app, instance);
+    redact.hidden_values(task_data(instance).chain([&state]))
+}
+
+/// Returns the data of the open tasks of an instance.
+pub(super) fn task_data(instance: &Instance) -> impl Iterator<Item = &Value> {
+    instance.tasks.iter().map(|task| &task.spec.data)
+}
+
+/// Decodes a state that no program renders. If the decoder stops before the end, the result is invalid.
+fn state(bytes: &[u8]) -> Value {
+    let packed = || {
+        let mut rest = bytes;
+        rmp_serde::from_read::<_, Value>(&mut rest)
+            .ok()
+            .filter(|_| rest.is_empty())
+    };
+    let readable = serde_json::from_slice(bytes).ok().or_else(packed);
+    readable.unwrap_or_else(|| json!({ "base64": STANDARD.encode(bytes) }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn decodable_state_is_rendered_as_json() {
+        assert_eq!(state(br#"{"a":1}"#), json!({"a": 1}));
+        assert_eq!(
+            state(&rmp_serde::to_vec(&json!(["x", 1, null])).unwrap()),
+            json!(["x", 1, null])
+        );
+        assert_eq!(state(b"{\xff"), json!({"base64": "e/8="}));
+        assert_eq!(state(b""), json!({"base64": ""}));
+    }
+}

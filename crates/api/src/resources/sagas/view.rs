@@ -1,0 +1,306 @@
+//! Instances in API responses: times as RFC 3339, the state as rendered by its program, or as JSON if
+//! it is readable.
+
+use orlog_model::{
+    DefinitionRef, HistoryEntry, Instance, InstanceKey, OutboxKey, ParentRef, Reference,
+    StatusSnapshot, Task, Wait, WorkItem,
+};
+use serde::Serialize;
+use serde_json::Value;
+use utoipa::ToSchema;
+
+use super::context::{BreakerView, BufferedInputView};
+use super::flow::{JobWork, show_claims};
+use super::history::HistoryPageView;
+use super::result::SagaResultView;
+use super::state::{displayed_state, task_data};
+use super::work::{AttemptView, LastErrorView, OutboxView, kind};
+use crate::resources::dead_letters::DeadLetterView;
+use crate::resources::tasks::TaskSpecView;
+use crate::server::page::PageLimits;
+use orlog_node::app::App;
+use orlog_node::redact::{HiddenValues, Redaction};
+
+/// Instance in a list.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct InstanceSummary {
+    saga: String,
+    correlation: String,
+    /// Business reference: a text, or an object with its parts.
+    #[schema(value_type = Option<Value>)]
+    reference: Option<Reference>,
+    /// `running`, `compensating`, `completed`, `failed`, `cancelled` or `stuck`.
+    status: &'static str,
+    /// Inputs are buffered, not applied.
+    paused: bool,
+    /// Why it requires an operator: `stuck`, `unapplied_result` (a result of its work became a dead letter) or `paused`;
+    /// null if it does not.
+    attention: Option<&'static str>,
+    /// State version; increases by one with every transition.
+    version: u64,
+    /// Definition to which it is pinned.
+    definition: DefinitionRefView,
+    /// Inputs that it waits for.
+    waits: Vec<WaitView>,
+    /// Last error, and the one that caused the compensation.
+    last_error: Option<LastErrorView>,
+    /// Time of the first transition.
+    #[schema(format = "date-time")]
+    created_at: String,
+    /// Time of the last transition.
+    #[schema(format = "date-time")]
+    updated_at: String,
+}
+
+/// Reference to a definition.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct DefinitionRefView {
+    /// Version number set by the author.
+    version: u32,
+    /// Hash of the definition, in hexadecimal.
+    hash: String,
+}
+
+/// Input that an instance waits for.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct WaitView {
+    /// `event`, `work_result`, `timer`, `operator`, `task` or `saga`.
+    kind: &'static str,
+    name: String,
+    /// Deadline, if there is one.
+    #[schema(format = "date-time")]
+    until: Option<String>,
+    /// Identifies this wait: a later wait for the same has another token. See `wait_token` of signals.
+    token: String,
+}
+
+/// All details of an instance.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct InstanceDetail {
+    tenant: String,
+    #[serde(flatten)]
+    summary: InstanceSummary,
+    /// State as rendered by the program. For a definition: `phase`, `steps` (a list of `id`, `state`,
+    /// `until`, and `job`, the status of a job), `vars`, `failure`. If the program cannot render it or is not loaded: the JSON state, else
+    /// `{"base64": …}`.
+    state: Value,
+    /// Result of an ended instance: the last fact that it emitted at its end; null before, and if it emitted none.
+    result: Option<SagaResultView>,
+    timers: Vec<TimerView>,
+    /// Work without a result.
+    pending_work: Vec<PendingWorkView>,
+    /// Open human tasks.
+    tasks: Vec<OpenTaskView>,
+    /// Parent saga that started it.
+    parent: Option<ParentView>,
+    pub(crate) outbox: OutboxView,
+    /// Failed attempts, oldest first: the last 50 attempts since the start of this node. The history has the attempts of
+    /// completed work.
+    pub(crate) attempts: Vec<AttemptView>,
+    /// Number of inputs that are stored and not applied yet.
+    pub(crate) buffered_inputs: usize,
+    /// These inputs, oldest first; at most 100.
+    pub(crate) buffered: Vec<BufferedInputView>,
+    /// Dead letters of the instance, oldest first; at most 100.
+    pub(crate) dead_letters: Vec<DeadLetterView>,
+    /// All dead letters of the tenant were scanned; otherwise there may be more.
+    pub(crate) dead_letters_complete: bool,
+    /// Upstreams that the instance waits for and whose circuit breaker is not closed.
+    pub(crate) breakers: Vec<BreakerView>,
+    /// Input of the last transition.
+    last_input_id: String,
+    /// Node of the last transition.
+    node: String,
+    /// Trace that started it.
+    trace_id: Option<String>,
+    history: HistoryPageView,
+}
+
+/// Armed timer.
+#[derive(Debug, Serialize, ToSchema)]
+struct TimerView {
+    name: String,
+    #[schema(format = "date-time")]
+    due: String,
+    /// Hash of the input that armed it.
+    token: u64,
+    /// Event type of the signal that it delivers.
+    signal: Option<String>,
+}
+
+/// Pending work item.
+#[derive(Debug, Serialize, ToSchema)]
+struct PendingWorkView {
+    /// Idempotency key.
+    #[schema(format = "uuid")]
+    id: String,
+    /// `command`, `effect`, `fact` or `saga`.
+    kind: &'static str,
+    /// Label set by the program.
+    tag: String,
+    /// Dead letter of its result, if the result could not be applied.
+    #[schema(format = "uuid")]
+    dead_letter: Option<String>,
+}
+
+/// Open task.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct OpenTaskView {
+    #[schema(format = "uuid")]
+    id: String,
+    #[serde(flatten)]
+    form: TaskSpecView,
+}
+
+/// Parent saga of an instance.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct ParentView {
+    saga: String,
+    correlation: String,
+    /// Work item that started it.
+    #[schema(format = "uuid")]
+    work_id: String,
+    /// Number of ancestor sagas.
+    depth: u16,
+}
+
+impl InstanceSummary {
+    /// Creates the view. `hidden` are the values that its texts must not quote.
+    pub(crate) fn of(key: &InstanceKey, instance: &Instance, hidden: &HiddenValues) -> Self {
+        let program = &instance.definition;
+        Self {
+            saga: key.saga.to_string(),
+            correlation: key.correlation.to_string(),
+            reference: reference_view(instance, hidden),
+            status: instance.status.as_str(),
+            paused: instance.paused,
+            attention: StatusSnapshot::from_instance(instance).attention(),
+            version: instance.version,
+            definition: DefinitionRefView::of(program),
+            waits: WaitView::all(instance),
+            last_error: LastErrorView::of(instance, hidden),
+            created_at: instance.created_at.to_string(),
+            updated_at: instance.updated_at.to_string(),
+        }
+    }
+}
+
+/// Returns the business reference of an instance without the values that it must not quote.
+pub(crate) fn reference_view(instance: &Instance, hidden: &HiddenValues) -> Option<Reference> {
+    instance
+        .reference
+        .as_ref()
+        .map(|reference| reference.map(|text| hidden.remove_from(text)))
+}
+
+impl InstanceDetail {
+    /// Creates the view without outbox, attempts and buffered inputs. `history` has one entry more than the limit if
+    /// there is a next page. `work` is the work of the instance in the outbox.
+    pub(crate) fn of(
+        app: &App,
+        key: &InstanceKey,
+        instance: &Instance,
+        history: &[HistoryEntry],
+        limits: PageLimits,
+        work: &[(OutboxKey, WorkItem)],
+    ) -> Self {
+        let redact = &app.config.redact;
+        let mut state = displayed_state(app, instance);
+        let pending = work.iter().filter_map(|(_, item)| JobWork::of(item));
+        show_claims(app, key, pending, &mut state);
+        let hidden = redact.hidden_values(task_data(instance).chain([&state]));
+        let timers = instance.timers.iter().map(|timer| TimerView {
+            name: timer.name.to_string(),
+            due: timer.due.to_string(),
+            token: timer.token,
+            signal: timer
+                .signal
+                .as_ref()
+                .map(|signal| signal.event.kind.to_string()),
+        });
+        let open = instance.pending_work.iter().map(|work| PendingWorkView {
+            id: work.id.to_string(),
+            kind: kind(work.kind),
+            tag: work.tag.to_string(),
+            dead_letter: work.dead_letter.map(|id| id.to_string()),
+        });
+        Self {
+            tenant: key.tenant.to_string(),
+            summary: InstanceSummary::of(key, instance, &hidden),
+            state: redact.redact(state),
+            result: instance
+                .result
+                .as_deref()
+                .map(|result| SagaResultView::of(result, redact)),
+            timers: timers.collect(),
+            pending_work: open.collect(),
+            tasks: instance
+                .tasks
+                .iter()
+                .map(|task| OpenTaskView::of(task, redact))
+                .collect(),
+            parent: instance.parent.as_deref().map(ParentView::of),
+            outbox: OutboxView::default(),
+            attempts: Vec::new(),
+            buffered_inputs: 0,
+            buffered: Vec::new(),
+            dead_letters: Vec::new(),
+            dead_letters_complete: true,
+            breakers: Vec::new(),
+            last_input_id: instance.last_input.to_string(),
+            node: instance.node.clone().into(),
+            trace_id: instance
+                .trace
+                .as_ref()
+                .map(|trace| trace.trace_id().to_owned()),
+            history: HistoryPageView::of(history, limits, &hidden, redact),
+        }
+    }
+}
+
+impl DefinitionRefView {
+    pub(crate) fn of(program: &DefinitionRef) -> Self {
+        Self {
+            version: program.version,
+            hash: hex::encode(program.hash),
+        }
+    }
+}
+
+impl OpenTaskView {
+    pub(crate) fn of(task: &Task, redact: &Redaction) -> Self {
+        Self {
+            id: task.id.to_string(),
+            form: TaskSpecView::of(task, redact),
+        }
+    }
+}
+
+impl ParentView {
+    pub(crate) fn of(parent: &ParentRef) -> Self {
+        let ParentRef {
+            key,
+            work_id,
+            depth,
+        } = parent;
+        Self {
+            saga: key.saga.to_string(),
+            correlation: key.correlation.to_string(),
+            work_id: work_id.to_string(),
+            depth: *depth,
+        }
+    }
+}
+
+impl WaitView {
+    /// Creates the views of the waits of an instance.
+    pub(crate) fn all(instance: &Instance) -> Vec<Self> {
+        let view = |wait: &Wait| Self {
+            kind: wait.kind.as_str(),
+            name: wait.name.to_string(),
+            until: wait.until.map(|at| at.to_string()),
+            token: instance.wait_token(wait).to_string(),
+        };
+        instance.waits.iter().map(view).collect()
+    }
+}

@@ -1,0 +1,208 @@
+//! `POST /v1/webhooks/{name}`: receives a webhook. Its event is durable before the response.
+
+mod mapping;
+
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::extract::{Path, Request};
+use axum::http::{HeaderMap, HeaderValue, StatusCode};
+use axum::response::{IntoResponse, Response};
+use axum::{Extension, Json};
+use orlog_model::Event;
+use serde::Serialize;
+use serde_json::{Map, Value};
+use utoipa::ToSchema;
+
+use crate::resources::events::takes_work;
+use crate::server::body_budget::RequestBody;
+use crate::server::context::ApiState;
+use crate::server::extract::{TENANT_HEADER, request_trace};
+use crate::server::problem::{Code, Problem};
+use crate::server::request_info::{RequestId, WEBHOOK_ROUTE};
+use crate::server::{audit_guard, authorize, body, tenant_storage};
+use mapping::{MappingError, ReceivedBody};
+use orlog_node::auth::Caller;
+use orlog_node::webhooks::Webhook;
+use orlog_node::webhooks::signature::{self, SignatureError};
+
+const FORM: &str = "application/x-www-form-urlencoded";
+/// Response to all requests that are not authentic. It does not disclose which check failed.
+const NOT_AUTHENTIC: &str =
+    "the signature is missing, invalid or expired; the log of the node has the reason";
+
+/// Durable event of a webhook.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct AcceptedWebhook {
+    /// Event id: `webhook:`, the name of the webhook, `:` and the delivery id.
+    id: String,
+    /// The delivery was accepted before and has no further effect.
+    duplicate: bool,
+}
+
+/// Receive a webhook
+///
+/// The request requires no token: the signature of the sender authenticates it, as `[webhooks.<name>]` in the
+/// configuration describes. The configuration also determines the tenant, and maps the body and the headers to an
+/// event. A repeated delivery is a duplicate without effect.
+#[utoipa::path(
+    post,
+    path = "/v1/webhooks/{name}",
+    tag = "events",
+    params(("name" = String, Path, description = "Name of the webhook")),
+    request_body(content = Value, description = "Body as the sender signed it, also as `application/x-www-form-urlencoded`"),
+    responses((status = 202, description = "The event is durable; processing is asynchronous", body = AcceptedWebhook))
+)]
+pub(crate) async fn receive(
+    api: ApiState,
+    Path(name): Path<String>,
+    Extension(RequestId(id)): Extension<RequestId>,
+    request: Request,
+) -> Result<Response, Problem> {
+    takes_work(&api)?;
+    let webhook = api.app.webhooks.get(&name).ok_or_else(|| {
+        let name: String = name.chars().take(64).collect();
+        Problem::new(
+            Code::WebhookNotFound,
+            format!("no webhook {name:?} is configured"),
+        )
+    })?;
+    let (parts, body) = request.into_parts();
+    let body = body::read(
+        &api,
+        &parts.headers,
+        body,
+        api.app.config.http.max_body_size,
+    )
+    .await?;
+    let mut request = Request::from_parts(parts, Body::empty());
+    if let Err(problem) = verify(&api, &webhook, request.headers(), &body).await {
+        let response = problem.into_response();
+        audit_guard::deny(&api, WEBHOOK_ROUTE, &request, &response);
+        return Ok(response);
+    }
+    let (caller, tenant) = (
+        Caller::webhook(&name, &webhook.config.tenant),
+        &webhook.config.tenant,
+    );
+    let span = tracing::Span::current();
+    span.record("tenant", tenant.as_str());
+    span.record("who", caller.name.as_deref());
+    request.extensions_mut().insert(caller);
+    if let Ok(tenant) = HeaderValue::from_str(tenant.as_str()) {
+        request.headers_mut().insert(TENANT_HEADER, tenant);
+    }
+    let accept = async |request: Request| {
+        accept(&api, webhook, request.into_parts().0.headers, &body)
+            .await
+            .into_response()
+    };
+    Ok(authorize::audit(&api, (WEBHOOK_ROUTE, &id), request, accept).await)
+}
+
+/// Verifies the signature of a request.
+async fn verify(
+    api: &ApiState,
+    webhook: &Arc<Webhook>,
+    headers: &HeaderMap,
+    body: &RequestBody,
+) -> Result<(), Problem> {
+    let (webhook, headers, now) = (Arc::clone(webhook), headers.clone(), api.app.clock.now());
+    let verified =
+        move |bytes: &[u8]| match signature::verify(&webhook.config, &headers, bytes, now) {
+            Ok(()) => {
+                webhook.end_rejections();
+                Ok(())
+            }
+            Err(SignatureError::Unavailable(error)) => {
+                Err(Problem::new(Code::Unavailable, error.log()))
+            }
+            Err(error) => {
+                webhook.log_rejection(&error);
+                Err(Problem::new(Code::InvalidSignature, NOT_AUTHENTIC))
+            }
+        };
+    api.bodies.parse(body, verified).await
+}
+
+/// Publishes the event of an authentic request.
+async fn accept(
+    api: &ApiState,
+    webhook: Arc<Webhook>,
+    headers: HeaderMap,
+    body: &RequestBody,
+) -> Result<(StatusCode, Json<AcceptedWebhook>), Problem> {
+    tenant_storage::check(&api.app, &webhook.config.tenant)?;
+    let now = api.app.clock.now();
+    let mapped = move |bytes: &[u8]| -> Result<Event, Problem> {
+        let value = parse(&headers, bytes)?;
+        let received = ReceivedBody {
+            bytes,
+            value: &value,
+        };
+        let mut event = mapping::event(&webhook, &headers, received, now)?;
+        event.trace = request_trace(&headers);
+        Ok(event)
+    };
+    let event = api.bodies.parse(body, mapped).await?;
+    let id = event.id.to_string();
+    let receipts = api.app.publish(vec![event]).await?;
+    let duplicate = receipts.iter().any(|receipt| receipt.duplicate);
+    Ok((
+        StatusCode::ACCEPTED,
+        Json(AcceptedWebhook { id, duplicate }),
+    ))
+}
+
+/// Parses the body as JSON or as a form.
+fn parse(headers: &HeaderMap, bytes: &[u8]) -> Result<Value, Problem> {
+    let content_type = body::content_type(headers)?;
+    match content_type.as_str() {
+        FORM => Ok(Value::Object(form(bytes))),
+        "" | "application/json" => body::parse(bytes),
+        json if json.ends_with("+json") => body::parse(bytes),
+        other => {
+            let other: String = other.chars().take(64).collect();
+            let detail = format!("{other:?} is not supported; send application/json or {FORM}");
+            Err(Problem::new(Code::UnsupportedMediaType, detail))
+        }
+    }
+}
+
+/// Returns the fields of a form: texts, and lists of texts for repeated fields.
+fn form(bytes: &[u8]) -> Map<String, Value> {
+    let mut fields = Map::new();
+    for (name, value) in form_urlencoded::parse(bytes) {
+        let value = Value::from(value.into_owned());
+        match fields.get_mut(name.as_ref()) {
+            Some(Value::Array(values)) => values.push(value),
+            Some(first) => *first = Value::Array(vec![first.take(), value]),
+            None => {
+                fields.insert(name.into_owned(), value);
+            }
+        }
+    }
+    fields
+}
+
+impl From<MappingError> for Problem {
+    fn from(error: MappingError) -> Self {
+        Problem::new(Code::WebhookNotMapped, error.to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn repeated_form_fields_are_a_list() {
+        let fields = form(b"a=1&b=x+y%26z&a=2&a=3&c=");
+        assert_eq!(
+            Value::Object(fields),
+            json!({ "a": ["1", "2", "3"], "b": "x y&z", "c": "" })
+        );
+    }
+}

@@ -1,0 +1,222 @@
+//! State that every handler receives.
+
+use std::convert::Infallible;
+use std::ops::Deref;
+use std::sync::{Arc, Weak};
+
+use axum::extract::FromRequestParts;
+use axum::http::request::Parts;
+use axum::http::{Extensions, Method};
+use orlog_bus::membership::Pod;
+use orlog_model::TraceParent;
+use orlog_signature::KeyId;
+use orlog_store::Cancellation;
+use serde::Serialize;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use super::allowed_hosts::AllowedHosts;
+use super::blocking::run_blocking;
+use super::body_budget::BodyBudget;
+use super::health::bus_check::BusCheck;
+use super::page::EncodedJson;
+use super::pod_client::{self, PodClient};
+use super::problem::{Code, Problem};
+use super::query_limit::QueryLimit;
+use super::quotas::{CallerBudgets, LongPollPermit, Quotas};
+use super::read_pool::ReadPool;
+use super::read_scope::ReadScope;
+use super::request_metrics::RequestMetrics;
+use crate::resources::jobs::other_boards::OtherBoards;
+use crate::resources::sagas::overview::cache::OverviewCache;
+use orlog_node::app::App;
+use orlog_node::config::MIN_CONNECTIONS;
+use orlog_node::descriptors;
+
+/// Path of the API description.
+pub(crate) const OPENAPI_PATH: &str = "/openapi.json";
+
+/// What the layers before a handler know of its request.
+#[derive(Clone, Default)]
+pub(crate) struct RequestScope {
+    /// Shares of the caller; `None`: no quotas apply.
+    pub(crate) caller: Option<CallerBudgets>,
+    /// Trace that the work of the request continues.
+    pub(crate) trace: Option<TraceParent>,
+    /// Key that signed the request.
+    pub(crate) key: Option<KeyId>,
+    /// Name of the authenticated caller.
+    pub(crate) user: Option<String>,
+}
+
+/// Node, state of the API, and the scope of a request. As an extractor it has the scope of its request.
+#[derive(Clone)]
+pub(crate) struct ApiState {
+    shared: Arc<SharedState>,
+    pub(crate) scope: RequestScope,
+}
+
+/// Node, and state that all requests share.
+pub(crate) struct SharedState {
+    pub(crate) app: Arc<App>,
+    pub(crate) requests: Arc<RequestMetrics>,
+    pub(crate) description: Arc<str>,
+    pub(crate) overview_cache: Arc<OverviewCache>,
+    pub(crate) hosts: Arc<AllowedHosts>,
+    pub(crate) bus_check: Arc<BusCheck>,
+    reads: ReadPool,
+    pub(crate) queries: QueryLimit,
+    pub(crate) bodies: BodyBudget,
+    /// Client for requests to other pods.
+    pods: PodClient,
+    pub(crate) quotas: Quotas,
+    /// Places of requests that wait for the results of instances.
+    result_waits: Arc<Semaphore>,
+    /// Jobs of key-sharded tenants on the boards of other pods.
+    pub(crate) other_boards: OtherBoards,
+}
+
+/// Reference to the state of the API, for work of the node that must not keep it.
+pub(crate) struct WeakApiState(Weak<SharedState>);
+
+impl WeakApiState {
+    /// Returns the state without a request; `None` if the API has ended.
+    pub(crate) fn upgrade(&self) -> Option<ApiState> {
+        self.0.upgrade().map(|shared| ApiState {
+            shared,
+            scope: RequestScope::default(),
+        })
+    }
+}
+
+impl Deref for ApiState {
+    type Target = SharedState;
+
+    fn deref(&self) -> &SharedState {
+        &self.shared
+    }
+}
+
+impl FromRequestParts<ApiState> for ApiState {
+    type Rejection = Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, api: &ApiState) -> Result<Self, Infallible> {
+        Ok(api.for_request(&parts.extensions))
+    }
+}
+
+impl ApiState {
+    pub(crate) fn new(app: Arc<App>, description: String) -> Self {
+        let pods = PodClient::new();
+        let description = description.into();
+        let reads = ReadPool::new(
+            app.config.http.max_concurrent_reads,
+            app.config.http.request_timeout,
+        );
+        let queries = QueryLimit::new(app.config.http.max_concurrent_queries);
+        let connections = descriptors::max_connections(&app.config).unwrap_or(MIN_CONNECTIONS);
+        let quotas = Quotas::new(&app.config.http, connections);
+        let bodies = BodyBudget::new(app.config.http.max_bytes_in_flight, quotas.clone());
+        let hosts = Arc::new(AllowedHosts::new(&app.config));
+        let requests = Arc::new(RequestMetrics::new(&quotas, app.authenticator.signed()));
+        let (overview_cache, bus_check) = Default::default();
+        let shared = SharedState {
+            app,
+            requests,
+            description,
+            overview_cache,
+            hosts,
+            bus_check,
+            reads,
+            queries,
+            bodies,
+            pods,
+            quotas,
+            result_waits: Arc::new(Semaphore::new(connections / 2)),
+            other_boards: OtherBoards::default(),
+        };
+        Self {
+            shared: Arc::new(shared),
+            scope: RequestScope::default(),
+        }
+    }
+
+    /// Returns the state with the scope of a request.
+    pub(crate) fn for_request(&self, extensions: &Extensions) -> Self {
+        let scope = extensions
+            .get::<RequestScope>()
+            .cloned()
+            .unwrap_or_default();
+        Self {
+            shared: Arc::clone(&self.shared),
+            scope,
+        }
+    }
+
+    /// Returns the state for work that does not belong to a request, and to no caller.
+    pub(crate) fn detached(&self) -> Self {
+        Self {
+            shared: Arc::clone(&self.shared),
+            scope: RequestScope::default(),
+        }
+    }
+
+    /// Returns a reference that does not keep the state.
+    pub(crate) fn downgrade(&self) -> WeakApiState {
+        WeakApiState(Arc::downgrade(&self.shared))
+    }
+
+    /// Creates a request to another pod.
+    pub(crate) fn request_to(
+        &self,
+        pod: &Pod,
+        method: Method,
+        target: &str,
+    ) -> Result<reqwest::RequestBuilder, pod_client::Error> {
+        let transport = (
+            self.app.services.keys.tls.as_deref(),
+            &self.app.config.cluster,
+        );
+        self.pods.request(transport, pod, method, target)
+    }
+
+    /// Begins to wait for the result of an instance; ends on drop. At most half of the connections wait.
+    pub(crate) fn begin_wait(&self) -> Result<(LongPollPermit, OwnedSemaphorePermit), Problem> {
+        let long_poll = self.quotas.begin_long_poll(self.scope.caller.as_ref())?;
+        let place = Arc::clone(&self.result_waits).try_acquire_owned().map_err(|_| {
+            let detail = "half of the connections wait for results (http.max_connections); ask again later";
+            Problem::new(Code::Unavailable, detail)
+        })?;
+        Ok((long_poll, place))
+    }
+
+    /// Reads the stores on a thread that may block. At most `http.max_concurrent_reads` requests read at the
+    /// same time; another one waits up to `http.request_timeout`. Scans end when the request ends.
+    pub(crate) async fn read<T, F>(&self, read: F) -> Result<T, Problem>
+    where
+        T: Send + 'static,
+        F: FnOnce(&ReadScope) -> Result<T, Problem> + Send + 'static,
+    {
+        let (app, permit) = (
+            Arc::clone(&self.app),
+            self.reads.acquire(self.scope.caller.as_ref()).await?,
+        );
+        let cancellation = Cancellation::default();
+        let _request = cancellation.on_drop();
+        run_blocking(move || {
+            let _permit = permit;
+            read(&ReadScope::new(app, cancellation))
+        })
+        .await
+    }
+
+    /// Reads as [`ApiState::read`], and encodes the response on the same thread: the size of a page is no work for the threads
+    /// that serve all requests.
+    pub(crate) async fn read_json<T, F>(&self, read: F) -> Result<EncodedJson, Problem>
+    where
+        T: Serialize + 'static,
+        F: FnOnce(&ReadScope) -> Result<T, Problem> + Send + 'static,
+    {
+        self.read(move |scope| read(scope).map(|response| EncodedJson::of(&response)))
+            .await
+    }
+}

@@ -1,0 +1,380 @@
+//! Request forwarding: with many pods, each pod accepts any request and forwards it to the owner of the
+//! shard.
+//!
+//! The data of a tenant are in one shard, except for key-sharded tenants. For those, a request about
+//! one instance is forwarded to its owner; a list contains the instances of this pod, and headers name the
+//! other pods.
+
+use axum::body::{Body, Bytes};
+use axum::extract::{Request, State};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, header};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use orlog_bus::membership::Pod;
+use orlog_model::{CorrelationId, InstanceKey, SagaName, Slot, TenantId};
+use percent_encoding::{
+    AsciiSet, CONTROLS, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode,
+};
+
+use super::body;
+use super::body_budget::RequestBody;
+use super::context::ApiState;
+use super::extract::{TENANT_HEADER, accepts_events};
+use super::pod_client;
+use super::problem::{Code, Problem};
+use super::request_info::FORWARDED_BY;
+use super::signed_request;
+use orlog_node::app::SlotOwner;
+use orlog_node::{batches, flows, messages, schedules, shadows};
+
+/// Header of a list of a key-sharded tenant: the list contains the instances of one pod.
+const PARTIAL: HeaderName = HeaderName::from_static("x-orlog-partial");
+/// Header of such a list: the names of the pods with the other instances, percent-encoded and separated by commas.
+const MISSING_PODS: HeaderName = HeaderName::from_static("x-orlog-missing-pods");
+/// Characters of a name that the header encodes, in addition to those that are not ASCII.
+const LISTED_NAME: &AsciiSet = &CONTROLS.add(b' ').add(b',').add(b'%');
+/// Routes that are scoped to a tenant.
+const TENANT_SCOPED_ROUTES: [&str; 15] = [
+    "/v1/runners",
+    "/v1/sagas",
+    "/v1/flows",
+    "/v1/messages",
+    "/v1/batches",
+    "/v1/schedules",
+    "/v1/shadows",
+    "/v1/tasks",
+    "/v1/dead-letters",
+    "/v1/export",
+    "/v1/timers",
+    "/v1/work",
+    "/v1/inspect",
+    "/v1/overview",
+    "/v1/replays",
+];
+/// Headers that apply to one connection only, and those that this pod has checked (`origin.rs`).
+const HOP_BY_HOP: [HeaderName; 8] = [
+    header::CONNECTION,
+    header::TRANSFER_ENCODING,
+    header::UPGRADE,
+    header::CONTENT_LENGTH,
+    header::HOST,
+    header::ORIGIN,
+    HeaderName::from_static("sec-fetch-site"),
+    HeaderName::from_static("sec-fetch-mode"),
+];
+
+/// Handles the request, or forwards it to the pod that owns the shard.
+pub(crate) async fn forward(State(api): State<ApiState>, request: Request, next: Next) -> Response {
+    let api = api.for_request(request.extensions());
+    if !api.app.routing.is_clustered() {
+        return next.run(request).await;
+    }
+    if follows_lines(&request) {
+        // The handler reads each page from the owner, which may change.
+        return next.run(request).await;
+    }
+    let Some(tenant) = concerned(&request) else {
+        return next.run(request).await;
+    };
+    let Some(slot) = slot(&api, &tenant, request.uri().path()) else {
+        if is_start(&request) {
+            // The handler finds the instance in the body.
+            return next.run(request).await;
+        }
+        let is_partial = !is_about_jobs(&request);
+        let mut response = next.run(request).await;
+        if is_partial {
+            state_missing_parts(&api, &tenant, response.headers_mut());
+        }
+        return response;
+    };
+    match api.app.routing.owner(slot) {
+        SlotOwner::Local => next.run(request).await,
+        SlotOwner::Pod(pod) if request.headers().contains_key(header::UPGRADE) => {
+            let detail = format!(
+                "streams are not forwarded; the pod {} at {} owns the shard of the tenant: open the stream there",
+                pod.name, pod.url
+            );
+            Problem::new(Code::Unavailable, detail).into_response()
+        }
+        SlotOwner::Pod(pod) if !is_forwarded(request.headers()) => send(&api, &pod, request)
+            .await
+            .unwrap_or_else(IntoResponse::into_response),
+        SlotOwner::Pod(_) | SlotOwner::None => Problem::moving().into_response(),
+    }
+}
+
+/// States which pods have data of a key-sharded tenant that the response lacks. No header: it lacks none.
+fn state_missing_parts(api: &ApiState, tenant: &TenantId, headers: &mut HeaderMap) {
+    let missing = api.app.routing.missing_parts(tenant);
+    if missing.is_empty() {
+        return;
+    }
+
+    let names = missing.iter().map(|name| {
+        let encoded = utf8_percent_encode(name, LISTED_NAME);
+        encoded.to_string()
+    });
+    let names = names.collect::<Vec<_>>().join(",");
+    headers.insert(PARTIAL, HeaderValue::from_static("true"));
+    let names = HeaderValue::from_str(&names).expect("encoded names are ASCII");
+    headers.insert(MISSING_PODS, names);
+}
+
+/// Returns whether the request is one of a worker, whose handler takes jobs from all pods.
+fn is_about_jobs(request: &Request) -> bool {
+    request.uri().path().starts_with("/v1/work/")
+}
+
+/// Returns whether the request is for a stream of the lines of a flow.
+fn follows_lines(request: &Request) -> bool {
+    let path = request.uri().path();
+    accepts_events(request.headers()) && path.starts_with("/v1/flows/") && path.ends_with("/lines")
+}
+
+/// Returns the tenant of a tenant-scoped request. The handler rejects malformed requests.
+fn concerned(request: &Request) -> Option<TenantId> {
+    let path = request.uri().path();
+    let is_below = |root: &&str| {
+        path.strip_prefix(*root)
+            .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    };
+    // The owner of the shard looks for instances before it deletes a context.
+    let is_deletion = request.method() == Method::DELETE && path.starts_with("/v1/contexts/");
+    if !is_deletion {
+        TENANT_SCOPED_ROUTES.iter().find(|root| is_below(root))?;
+    }
+    let tenant = request
+        .headers()
+        .get(TENANT_HEADER)
+        .map_or(Ok(""), HeaderValue::to_str)
+        .ok()?;
+    TenantId::new(tenant).ok()
+}
+
+/// Returns the slot; `None` if the tenant is key-sharded and the request is not about one instance.
+fn slot(api: &ApiState, tenant: &TenantId, path: &str) -> Option<Slot> {
+    let slots = api.app.routing.slots();
+    slots.tenant_slot(tenant).or_else(|| {
+        let decoded = |part: &str| {
+            percent_decode_str(part)
+                .decode_utf8()
+                .ok()
+                .map(String::from)
+        };
+        if let Some(rest) = path.strip_prefix("/v1/flows/") {
+            let key = flows::key(tenant.clone(), &decoded(rest.split('/').next()?)?).ok()?;
+            return Some(slots.slot_of(&key));
+        }
+        if let Some(rest) = path.strip_prefix("/v1/messages/") {
+            let key = messages::key(tenant.clone(), &decoded(rest.split('/').next()?)?).ok()?;
+            return Some(slots.slot_of(&key));
+        }
+        if let Some(rest) = path.strip_prefix("/v1/batches/") {
+            let key = batches::key(tenant.clone(), &decoded(rest.split('/').next()?)?).ok()?;
+            return Some(slots.slot_of(&key));
+        }
+        if let Some(rest) = path.strip_prefix("/v1/schedules/") {
+            let key = schedules::key(tenant.clone(), &decoded(rest.split('/').next()?)?).ok()?;
+            return Some(slots.slot_of(&key));
+        }
+        if let Some(rest) = path.strip_prefix("/v1/shadows/") {
+            let key = shadows::key(tenant.clone(), &decoded(rest.split('/').next()?)?).ok()?;
+            return Some(slots.slot_of(&key));
+        }
+        let mut parts = path.strip_prefix("/v1/sagas/")?.split('/');
+        let mut part = || decoded(parts.next()?);
+        let (saga, correlation) = (
+            SagaName::new(part()?).ok()?,
+            CorrelationId::new(part()?).ok()?,
+        );
+        Some(slots.slot_of(&InstanceKey {
+            tenant: tenant.clone(),
+            saga,
+            correlation,
+        }))
+    })
+}
+
+/// Returns whether the request starts an instance or a shadow, submits a flow, sends a message, or creates a batch.
+fn is_start(request: &Request) -> bool {
+    let path = request.uri().path();
+    let saga = path.strip_prefix("/v1/sagas/");
+    request.method() == Method::POST
+        && (matches!(
+            path,
+            "/v1/flows" | "/v1/messages" | "/v1/batches" | "/v1/shadows"
+        ) || saga.is_some_and(|saga| !saga.contains('/')))
+}
+
+/// Forwards the start of an instance to the owner of its shard; `None` if that is this pod. `generated` is the
+/// correlation id that the owner cannot find in the request.
+pub(crate) async fn to_owner(
+    api: &ApiState,
+    key: &InstanceKey,
+    (uri, generated): (&Uri, Option<&CorrelationId>),
+    headers: &HeaderMap,
+    body: &RequestBody,
+) -> Result<Option<Response>, Problem> {
+    let routing = &api.app.routing;
+    if !routing.is_clustered() {
+        return Ok(None);
+    }
+    match routing.owner(routing.slots().slot_of(key)) {
+        SlotOwner::Local => Ok(None),
+        SlotOwner::Pod(pod) if !is_forwarded(headers) => {
+            let mut target = uri
+                .path_and_query()
+                .map_or("/", |target| target.as_str())
+                .to_owned();
+            if let Some(correlation) = generated {
+                target.push(if uri.query().is_some() { '&' } else { '?' });
+                target.push_str("correlation=");
+                target.extend(utf8_percent_encode(correlation.as_str(), NON_ALPHANUMERIC));
+            }
+            let request = (Method::POST, target.as_str(), headers.clone());
+            send_body(api, &pod, request, body.bytes()).await.map(Some)
+        }
+        SlotOwner::Pod(_) | SlotOwner::None => Err(Problem::moving()),
+    }
+}
+
+/// Sends a GET request of a caller to another pod, which authenticates the caller again.
+pub(crate) async fn get(
+    api: &ApiState,
+    pod: &Pod,
+    target: &str,
+    headers: HeaderMap,
+) -> Result<Response, Problem> {
+    send_body(api, pod, (Method::GET, target, headers), Bytes::new()).await
+}
+
+async fn send(api: &ApiState, pod: &Pod, request: Request) -> Result<Response, Problem> {
+    let (parts, body) = request.into_parts();
+    let target = parts
+        .uri
+        .path_and_query()
+        .map_or("/", |target| target.as_str());
+    let body = body::read(
+        api,
+        &parts.headers,
+        body,
+        api.app.config.http.max_batch_size,
+    )
+    .await?;
+    send_body(
+        api,
+        pod,
+        (parts.method, target, parts.headers),
+        body.bytes(),
+    )
+    .await
+}
+
+/// Sends a request of a caller to another pod, and returns its response.
+pub(crate) async fn send_body(
+    api: &ApiState,
+    pod: &Pod,
+    (method, target, headers): (Method, &str, HeaderMap),
+    body: Bytes,
+) -> Result<Response, Problem> {
+    let mut headers = without_hops(headers);
+    headers.insert(FORWARDED_BY, node(api));
+    if let Some(key) = api.scope.key {
+        signed_request::grant(api, key, (&method, target), &mut headers, &body).await?;
+    }
+    let unavailable = |reason: pod_client::Error| {
+        tracing::warn!(pod = pod.name, url = pod.url, %reason, "request not forwarded");
+        Problem::new(
+            Code::Unavailable,
+            "the request cannot be forwarded to the owner of the shard; the log of this pod has the reason",
+        )
+    };
+    let forwarded_request = api.request_to(pod, method, target).map_err(unavailable)?;
+    let forwarded_request = forwarded_request.headers(headers).body(body);
+    let pod_response = forwarded_request
+        .send()
+        .await
+        .map_err(|error| unavailable(error.into()))?;
+    let (status, headers) = (
+        pod_response.status(),
+        without_hops(pod_response.headers().clone()),
+    );
+    let body = pod_response
+        .bytes()
+        .await
+        .map_err(|error| unavailable(error.into()))?;
+    let mut response = Response::new(Body::from(body));
+    *response.status_mut() = status;
+    *response.headers_mut() = headers;
+    Ok(response)
+}
+
+/// Returns whether this pod serves the jobs of a tenant, or a part of them.
+pub(crate) fn is_local(api: &ApiState, tenant: &TenantId) -> bool {
+    let routing = &api.app.routing;
+    let slot = routing
+        .is_clustered()
+        .then(|| routing.slots().tenant_slot(tenant))
+        .flatten();
+    slot.is_none_or(|slot| matches!(routing.owner(slot), SlotOwner::Local))
+}
+
+/// Returns whether another pod forwarded this request.
+pub(crate) fn is_forwarded(headers: &HeaderMap) -> bool {
+    headers.contains_key(FORWARDED_BY)
+}
+
+/// Forwards a POST request to another pod, which authenticates the caller again: by its credentials, or by a grant for
+/// its signature. Returns the status and the body of the response.
+pub(crate) async fn forward_post(
+    api: &ApiState,
+    (pod, path): (&Pod, &str),
+    headers: &HeaderMap,
+    body: Bytes,
+) -> Result<(StatusCode, Bytes), pod_client::Error> {
+    let mut headers = headers.clone();
+    headers.insert(
+        header::CONTENT_TYPE,
+        HeaderValue::from_static("application/json"),
+    );
+    status_and_body(api, pod, (Method::POST, path), headers, body).await
+}
+
+/// Sends a GET request of a caller to another pod as [`forward_post`].
+pub(crate) async fn forward_get(
+    api: &ApiState,
+    (pod, path): (&Pod, &str),
+    headers: &HeaderMap,
+) -> Result<(StatusCode, Bytes), pod_client::Error> {
+    status_and_body(api, pod, (Method::GET, path), headers.clone(), Bytes::new()).await
+}
+
+async fn status_and_body(
+    api: &ApiState,
+    pod: &Pod,
+    (method, path): (Method, &str),
+    headers: HeaderMap,
+    body: Bytes,
+) -> Result<(StatusCode, Bytes), pod_client::Error> {
+    let mut headers = without_hops(headers);
+    headers.insert(FORWARDED_BY, node(api));
+    if let Some(key) = api.scope.key {
+        let granted = signed_request::grant(api, key, (&method, path), &mut headers, &body).await;
+        granted.map_err(|error| pod_client::Error::Request(error.into()))?;
+    }
+    let request = api.request_to(pod, method, path)?;
+    let pod_response = request.headers(headers).body(body).send().await?;
+    Ok((pod_response.status(), pod_response.bytes().await?))
+}
+
+fn node(api: &ApiState) -> HeaderValue {
+    HeaderValue::from_str(&api.app.config.node_name()).unwrap_or(HeaderValue::from_static("pod"))
+}
+
+fn without_hops(mut headers: HeaderMap) -> HeaderMap {
+    for name in &HOP_BY_HOP {
+        headers.remove(name);
+    }
+    headers
+}

@@ -1,0 +1,113 @@
+//! Metrics of the stores: pending rows, sizes, logs.
+
+use std::time::Duration;
+
+use orlog_actors::MetricSink as _;
+use orlog_model::{Timestamp, WorkKind};
+use orlog_store::{Error, Reader, Stats};
+
+use super::types::{LabeledMetrics, StaticHistograms, int_gauge};
+use orlog_node::app::App;
+use orlog_node::telemetry::MetricsRegistry;
+
+/// Maximum number of due timers to count.
+const MAX_DUE_COUNTED: usize = 1000;
+
+/// Registers the metrics.
+pub(super) fn register(app: &App, registry: &mut MetricsRegistry) {
+    let (mut gauges, now) = (LabeledMetrics::default(), app.clock.now());
+    let (mut fsync, mut append) = (StaticHistograms::default(), StaticHistograms::default());
+    for (shard, reader) in app.runtime.numbered_readers() {
+        let (stats, label) = (reader.stats(), shard.to_string());
+        size(&label, &stats, &mut gauges);
+        fsync.add(shard, &stats.fsync);
+        if let Some(log) = &stats.replication {
+            append.add(shard, &log.append);
+        }
+        // A store that closes at this moment has no metrics; a later read finds it on its new owner, or not at
+        // all.
+        if let Err(error) = contents(&label, &reader, now, &mut gauges) {
+            tracing::debug!(shard, %error, "store statistics unavailable");
+        }
+    }
+    gauges.register(registry);
+    registry.register("store_fsync_seconds", fsync);
+    registry.register("log_append_seconds", append);
+    if let Ok(disk) = rustix::fs::statvfs(&app.config.data_dir) {
+        registry.register("disk_free_bytes", int_gauge(disk.f_bavail * disk.f_frsize));
+        registry.register("disk_size_bytes", int_gauge(disk.f_blocks * disk.f_frsize));
+    }
+}
+
+fn contents(
+    shard: &str,
+    reader: &Reader,
+    now: Timestamp,
+    gauges: &mut LabeledMetrics,
+) -> Result<(), Error> {
+    let label = &[("shard", shard)];
+    let oldest = reader.oldest_work()?;
+    for (kind, depth) in reader.outbox_depths()? {
+        let labels = &[("shard", shard), ("kind", kind_name(kind))];
+        gauges.set("outbox_depth", labels, depth);
+        let age = oldest
+            .get(&kind)
+            .map_or(Duration::ZERO, |at| now.duration_since(*at));
+        gauges.set_duration("outbox_oldest_age_seconds", labels, age);
+    }
+    let (due, first) = reader.timers_overdue(now, MAX_DUE_COUNTED)?;
+    gauges.set("timers_armed", label, reader.timers_armed()?);
+    gauges.set("timers_due", label, due as u64);
+    let overdue = first.map_or(Duration::ZERO, |first| now.duration_since(first));
+    gauges.set_duration("timers_oldest_overdue_seconds", label, overdue);
+    let pages = reader.pages()?;
+    gauges.set("store_pages", label, pages.total);
+    gauges.set("store_free_pages", label, pages.free);
+    gauges.set("store_readers", label, pages.readers);
+    Ok(())
+}
+
+fn size(shard: &str, stats: &Stats, gauges: &mut LabeledMetrics) {
+    let mut set = |name, value| gauges.set(name, &[("shard", shard)], value);
+    set("store_position", stats.position);
+    set(
+        "store_unflushed_commits",
+        stats.position.saturating_sub(stats.flushed_position),
+    );
+    set(
+        "store_flush_failing",
+        u64::from(stats.flush_failure.is_some()),
+    );
+    set("store_memtable_bytes", stats.memtable_bytes);
+    set("store_journal_bytes", stats.journal_bytes);
+    set("store_tables_bytes", stats.tables_bytes);
+    set("store_tables_max_bytes", stats.tables_max_bytes);
+    set("store_dedupe_backlog", stats.dedupe_backlog);
+    set("store_damaged_reads", stats.damaged_reads);
+    if let Some(log) = &stats.replication {
+        set("log_epoch", log.epoch);
+        set("log_unavailable", u64::from(log.unavailable.is_some()));
+        set("log_unsnapshotted_commits", log.commits_behind_snapshot);
+        set("log_unsnapshotted_bytes", log.bytes_behind_snapshot);
+        set(
+            "log_snapshot_failing",
+            u64::from(log.snapshot_failure.is_some()),
+        );
+    }
+    for table in &stats.tables {
+        gauges.set(
+            "store_rows",
+            &[("shard", shard), ("table", table.name)],
+            table.rows,
+        );
+    }
+}
+
+fn kind_name(kind: WorkKind) -> &'static str {
+    match kind {
+        WorkKind::Command => "command",
+        WorkKind::Effect => "effect",
+        WorkKind::Fact => "fact",
+        WorkKind::Saga => "saga",
+    }
+}

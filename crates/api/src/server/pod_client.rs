@@ -1,0 +1,330 @@
+//! Client for requests to other pods. The lease bucket contains their addresses, which are not trusted:
+//! with TLS, only a verified pod receives a request; without TLS, only loopback addresses do, unless the
+//! configuration allows others.
+
+use axum::extract::Request;
+use axum::http::{HeaderName, HeaderValue, Method};
+use orlog_bus::membership::Pod;
+use subtle::ConstantTimeEq as _;
+
+use super::problem::{Code, Problem};
+use super::request_info::{FORWARDED_BY, is_granted};
+use orlog_node::app::App;
+use orlog_node::config::{ClusterConfig, is_loopback_url};
+use orlog_node::tls::NodeTls;
+use orlog_node::tls::pods::{self, PodCertificate};
+
+/// Header of a request between pods without TLS: the token of the receiver, its incarnation in the
+/// lease bucket. Only pods read the bucket.
+const POD_TOKEN: HeaderName = HeaderName::from_static("x-orlog-pod-token");
+
+/// Client for requests to other pods.
+#[derive(Clone)]
+pub(crate) struct PodClient {
+    plaintext: reqwest::Client,
+}
+
+/// Reason why a request is not sent to a pod, or has no response.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Error {
+    /// The address has no TLS.
+    #[error("the address {0} is not https, and cluster.tls requires it")]
+    Plaintext(String),
+    /// The address has TLS, and this pod cannot verify it.
+    #[error("this pod has no certificates to verify {0}; set [http.tls] and [cluster.tls]")]
+    Unverifiable(String),
+    /// The address is not loopback, and the configuration does not allow HTTP.
+    #[error(
+        "HTTP to {0} is not allowed; set [http.tls] and [cluster.tls], or cluster.allow_plaintext"
+    )]
+    Forbidden(String),
+    /// The certificates cannot be used.
+    #[error(transparent)]
+    Tls(#[from] pods::Error),
+    /// The pod did not respond, or its identity is not the expected one.
+    #[error("{0:#}")]
+    Request(anyhow::Error),
+}
+
+impl From<reqwest::Error> for Error {
+    fn from(error: reqwest::Error) -> Self {
+        Self::Request(error.without_url().into())
+    }
+}
+
+impl PodClient {
+    pub(crate) fn new() -> Self {
+        let plaintext = orlog_effect::http::client().build();
+        Self {
+            plaintext: plaintext.expect("a client with default options is valid"),
+        }
+    }
+
+    /// Creates a request to a pod.
+    ///
+    /// # Errors
+    /// If the address of the pod does not permit it.
+    pub(crate) fn request(
+        &self,
+        (tls, cluster): (Option<&NodeTls>, &ClusterConfig),
+        pod: &Pod,
+        method: Method,
+        target: &str,
+    ) -> Result<reqwest::RequestBuilder, Error> {
+        let url = format!("{}{target}", pod.url);
+        let (is_https, is_http) = (
+            pod.url.starts_with("https://"),
+            pod.url.starts_with("http://"),
+        );
+        if let Some(trust) = tls.and_then(NodeTls::pods) {
+            if !is_https {
+                return Err(Error::Plaintext(pod.url.clone()));
+            }
+            return Ok(trust.client(&pod.name)?.request(method, url));
+        }
+        if !is_http {
+            return Err(Error::Unverifiable(pod.url.clone()));
+        }
+        if !cluster.allow_plaintext && !is_loopback_url(&pod.url) {
+            return Err(Error::Forbidden(pod.url.clone()));
+        }
+        let request = self.plaintext.request(method, url);
+        Ok(request.header(POD_TOKEN, pod.incarnation.to_string()))
+    }
+}
+
+/// Checks that a pod sent a forwarded request. With TLS, a request of a client that is not the pod
+/// that it names is rejected. Without TLS, the header is removed unless the sender knows the token
+/// of this pod: the request is that of a client.
+pub(crate) fn check_sender(app: &App, request: &mut Request) -> Result<(), Problem> {
+    let token = request.headers_mut().remove(POD_TOKEN);
+    let Some(name) = request.headers().get(FORWARDED_BY) else {
+        return Ok(());
+    };
+    let Some(trust) = app.services.keys.tls.as_ref().and_then(|tls| tls.pods()) else {
+        if !knows_token(app, token.as_ref()) && !is_granted(request.headers()) {
+            request.headers_mut().remove(FORWARDED_BY);
+        }
+        return Ok(());
+    };
+    let certificate = request.extensions().get::<PodCertificate>();
+    let name = name.to_str().unwrap_or_default();
+    if certificate.is_some_and(|certificate| trust.is_pod(certificate, name)) {
+        return Ok(());
+    }
+    let detail = format!(
+        "{FORWARDED_BY} requires the client certificate of a pod; only pods send this header"
+    );
+    Err(Problem::new(Code::UnverifiedPod, detail))
+}
+
+/// Returns whether the sender of a request has read the record of this pod in the lease bucket.
+fn knows_token(app: &App, token: Option<&HeaderValue>) -> bool {
+    let (Some(cluster), Some(token)) = (&app.routing.cluster, token) else {
+        return false;
+    };
+    let own = cluster.incarnation().to_string();
+    token.as_bytes().ct_eq(own.as_bytes()).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::{Path, PathBuf};
+    use std::sync::Arc;
+
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::TcpListener;
+    use tokio_rustls::TlsAcceptor;
+
+    use super::*;
+    use orlog_node::config::Config;
+
+    const NAME: &str = "pods.orlog.internal";
+
+    fn file(name: &str) -> PathBuf {
+        Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join("../../tests/certs")
+            .join(name)
+    }
+
+    /// Returns the configuration of a node; with `ca`, of a pod.
+    fn config(certificate: &str, ca: Option<&str>) -> Config {
+        let mut config = Config {
+            node_name: "a".to_owned(),
+            ..Config::default()
+        };
+        config.http.tls.certificate = Some(file(&format!("{certificate}.pem")));
+        config.http.tls.key = Some(file(&format!("{certificate}.key")));
+        config.cluster.tls.ca = ca.map(file);
+        NAME.clone_into(&mut config.cluster.tls.peer_name);
+        config
+    }
+
+    fn load(config: &Config) -> Result<Arc<NodeTls>, String> {
+        let loaded = NodeTls::load(config).map_err(|error| error.to_string())?;
+        Ok(loaded.expect("TLS is enabled"))
+    }
+
+    fn pod(url: String) -> Pod {
+        Pod {
+            name: "b".to_owned(),
+            incarnation: uuid::Uuid::nil(),
+            url,
+            draining: false,
+            node_keys: Vec::new(),
+        }
+    }
+
+    /// Accepts one connection; returns the bytes that it receives, and whether the client is the pod `a`.
+    async fn accept(listener: TcpListener, tls: Option<Arc<NodeTls>>) -> (String, bool) {
+        let mut received = vec![0; 4096];
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let Some(tls) = tls else {
+            let count = stream.read(&mut received).await.unwrap();
+            return (
+                String::from_utf8_lossy(&received[..count]).into_owned(),
+                false,
+            );
+        };
+        let certificates = tls.certificates();
+        let acceptor = TlsAcceptor::from(Arc::clone(&certificates.server));
+        let Ok(mut stream) = acceptor.accept(stream).await else {
+            return (String::new(), false);
+        };
+        let chain = stream.get_ref().1.peer_certificates();
+        let certificate = certificates
+            .pods
+            .as_ref()
+            .and_then(|pods| pods.verify(chain));
+        let is_pod = certificate.is_some_and(|certificate| {
+            certificates
+                .pods
+                .as_ref()
+                .unwrap()
+                .is_pod(&certificate, "a")
+        });
+        let count = stream.read(&mut received).await.unwrap_or_default();
+        if count > 0 {
+            let response = "HTTP/1.1 200 OK\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
+            stream.write_all(response.as_bytes()).await.unwrap();
+        }
+        (
+            String::from_utf8_lossy(&received[..count]).into_owned(),
+            is_pod,
+        )
+    }
+
+    /// Sends a request with a token from a pod with TLS to this server.
+    async fn send(server: Option<Arc<NodeTls>>) -> (Result<u16, Error>, (String, bool)) {
+        let own = config("pod", Some("ca.pem"));
+        let tls = load(&own).unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let scheme = if server.is_some() { "https" } else { "http" };
+        let to = pod(format!("{scheme}://{}", listener.local_addr().unwrap()));
+        let accepted = tokio::spawn(accept(listener, server));
+        let request =
+            PodClient::new().request((Some(&*tls), &own.cluster), &to, Method::GET, "/v1/sagas");
+        let response = match request {
+            Ok(request) => {
+                let response = request
+                    .header("authorization", "Bearer canary")
+                    .send()
+                    .await;
+                response
+                    .map(|response| response.status().as_u16())
+                    .map_err(Error::from)
+            }
+            Err(error) => {
+                accepted.abort();
+                return (Err(error), (String::new(), false));
+            }
+        };
+        (response, accepted.await.unwrap())
+    }
+
+    #[tokio::test]
+    async fn pods_verify_each_other() {
+        let (response, (received, is_pod)) =
+            send(Some(load(&config("pod", Some("ca.pem"))).unwrap())).await;
+        assert_eq!(response.unwrap(), 200);
+        assert!(
+            received.contains("authorization: Bearer canary"),
+            "{received}"
+        );
+        assert!(is_pod, "the sender presented its certificate");
+    }
+
+    #[tokio::test]
+    async fn an_unverified_pod_receives_no_token() {
+        // Another name of the same CA, the expected name of another CA, and a server for clients only.
+        for (certificate, reason) in [
+            ("stranger", "not valid for name"),
+            ("other", "UnknownIssuer"),
+            ("server", "not valid for name"),
+        ] {
+            let (response, (received, _)) =
+                send(Some(load(&config(certificate, None)).unwrap())).await;
+            let error = response.unwrap_err().to_string();
+            assert!(error.contains(reason), "{certificate}: {error}");
+            assert_eq!(received, "", "{certificate}");
+        }
+        let (response, (received, _)) = send(None).await;
+        assert!(matches!(response, Err(Error::Plaintext(_))), "{response:?}");
+        assert_eq!(received, "");
+    }
+
+    #[test]
+    fn a_pod_without_tls_sends_requests_to_loopback_only_unless_allowed() {
+        let request = |url: &str, allow_plaintext: bool| {
+            let cluster = ClusterConfig {
+                allow_plaintext,
+                ..ClusterConfig::default()
+            };
+            PodClient::new()
+                .request((None, &cluster), &pod(url.to_owned()), Method::GET, "/")
+                .map(|_| ())
+        };
+        assert!(request("http://127.0.0.1:7070", false).is_ok());
+        assert!(matches!(
+            request("http://10.0.0.7:7070", false),
+            Err(Error::Forbidden(_))
+        ));
+        assert!(request("http://10.0.0.7:7070", true).is_ok());
+        assert!(matches!(
+            request("https://10.0.0.7:7070", true),
+            Err(Error::Unverifiable(_))
+        ));
+        assert!(matches!(
+            request("ftp://10.0.0.7", true),
+            Err(Error::Unverifiable(_))
+        ));
+    }
+
+    #[test]
+    fn a_certificate_that_other_pods_would_reject_prevents_the_start() {
+        let error = |certificate: &str, ca: &str| {
+            load(&config(certificate, Some(ca)))
+                .err()
+                .unwrap_or_default()
+        };
+        assert_eq!(error("pod", "ca.pem"), "");
+        for (certificate, ca) in [
+            ("pod", "other-ca.pem"),
+            ("stranger", "ca.pem"),
+            ("server", "ca.pem"),
+        ] {
+            let error = error(certificate, ca);
+            assert!(
+                error.contains("other pods would reject it") && error.contains(NAME),
+                "{error}"
+            );
+        }
+        let mut by_name = config("pod", Some("ca.pem"));
+        "{pod}".clone_into(&mut by_name.cluster.tls.peer_name);
+        assert!(load(&by_name).err().unwrap().contains("the name \"a\""));
+        NAME.clone_into(&mut by_name.node_name);
+        load(&by_name).unwrap();
+        "a b".clone_into(&mut by_name.node_name);
+        assert!(load(&by_name).err().unwrap().contains("not a valid name"));
+    }
+}

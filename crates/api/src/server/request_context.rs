@@ -1,0 +1,179 @@
+//! Request context: request id, span, metrics, and recovery from handler panics.
+
+use std::panic::AssertUnwindSafe;
+use std::time::Instant;
+
+use axum::extract::{MatchedPath, Request, State};
+use axum::http::{HeaderMap, HeaderValue};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use futures::FutureExt as _;
+use orlog_model::{TraceParent, format_duration};
+use tracing::{Instrument, field};
+use uuid::Uuid;
+
+use super::authorize;
+use super::context::{ApiState, RequestScope};
+use super::extract::{TRACEPARENT, request_trace};
+use super::problem::{Code, Problem};
+use super::request_info::{NO_ROUTE, RequestId, is_over_nats, known_method};
+use super::security_headers;
+use orlog_node::telemetry::RequestSpan;
+
+const REQUEST_ID: &str = "x-request-id";
+/// Maximum length of a request id of a caller, in bytes.
+const MAX_REQUEST_ID_BYTES: usize = 128;
+/// Routes whose duration is unbounded.
+const LONG_RUNNING_ROUTES: [&str; 5] = [
+    "/admin/backup",
+    "/admin/drain",
+    "/v1/replays",
+    // They end by themselves: their waits have a limit.
+    "/v1/sagas/{saga}",
+    "/v1/sagas/{saga}/{correlation}/result",
+];
+
+/// Runs a request with its context.
+pub(crate) async fn with_request_context(
+    State(api): State<ApiState>,
+    mut request: Request,
+    next: Next,
+) -> Response {
+    let started = Instant::now();
+    let id = request_id(request.headers());
+    let route = request
+        .extensions()
+        .get::<MatchedPath>()
+        .map_or(NO_ROUTE, MatchedPath::as_str)
+        .to_owned();
+    let method = known_method(request.method().as_str());
+    let trace = request_trace(request.headers());
+    let exported = follow(&api, &mut request, (method, &route), trace.as_ref());
+    let trace = exported.trace().cloned().or(trace);
+    let span = tracing::info_span!(
+        "request",
+        method,
+        route,
+        request_id = id.to_str().unwrap_or_default(),
+        tenant = field::Empty,
+        who = field::Empty,
+        trace_id = trace.as_ref().map(TraceParent::trace_id),
+    );
+    let handler = |request| respond(&api, &route, request, next);
+    request.extensions_mut().insert(RequestScope {
+        trace,
+        ..RequestScope::default()
+    });
+    request.extensions_mut().insert(RequestId(id.clone()));
+    let guarded =
+        authorize::authorize(&api, (&route, &id), request, handler).instrument(span.clone());
+    let mut response = guarded.instrument(exported.span().clone()).await;
+    let (status, took) = (response.status(), started.elapsed());
+    api.requests.record(&route, method, status.as_u16(), took);
+    let log = || {
+        if status.is_server_error() {
+            tracing::warn!(status = status.as_u16(), ?took, "request failed");
+        } else {
+            tracing::debug!(status = status.as_u16(), ?took, "request completed");
+        }
+    };
+    exported.span().in_scope(|| span.in_scope(log));
+    exported.finish(status.as_u16());
+    response.headers_mut().insert(REQUEST_ID, id);
+    security_headers::add(response.headers_mut());
+    response
+}
+
+/// Starts the exported span of the request; work of the request continues its trace. A request that changes
+/// state and has no trace starts one, except for job claims of workers.
+fn follow(
+    api: &ApiState,
+    request: &mut Request,
+    (method, route): (&str, &str),
+    trace: Option<&TraceParent>,
+) -> RequestSpan {
+    let changes = method != "GET" && route.starts_with("/v1/") && !route.starts_with("/v1/work/");
+    let scheme = match (is_over_nats(request), api.app.config.http.tls.is_enabled()) {
+        (true, _) => "nats",
+        (false, true) => "https",
+        (false, false) => "http",
+    };
+    let name = (method, route, request.uri().path(), scheme);
+    let exported = RequestSpan::start(
+        api.app.telemetry.spans.as_ref(),
+        name,
+        changes,
+        trace,
+        request.headers(),
+    );
+    if let Some(own) = exported.trace() {
+        let value = HeaderValue::try_from(own.as_str()).expect("a traceparent is ASCII");
+        request.headers_mut().insert(TRACEPARENT, value);
+    }
+    exported
+}
+
+/// Returns the response of the handler, or a problem if the handler panics or times out.
+async fn respond(api: &ApiState, route: &str, request: Request, next: Next) -> Response {
+    let handled = AssertUnwindSafe(next.run(request)).catch_unwind();
+    let deadline_after = api.app.config.http.request_timeout;
+    let handled = if LONG_RUNNING_ROUTES.contains(&route) {
+        Ok(handled.await)
+    } else {
+        // The body can take the same time; the rest is for the work.
+        tokio::time::timeout(deadline_after * 2, handled).await
+    };
+    match handled {
+        Ok(Ok(response)) => response,
+        Ok(Err(panic)) => {
+            tracing::error!(panic = text_of(panic.as_ref()), "handler panicked");
+            let detail = "internal error; see the server log for this x-request-id";
+            Problem::new(Code::Internal, detail).into_response()
+        }
+        Err(_) => {
+            let limit = format_duration(deadline_after * 2);
+            let detail = format!("no response within {limit}; the outcome is unknown");
+            Problem::new(Code::Unavailable, detail).into_response()
+        }
+    }
+}
+
+fn text_of(panic: &(dyn std::any::Any + Send)) -> &str {
+    let text = panic.downcast_ref::<&'static str>().copied();
+    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str))
+        .unwrap_or("no text")
+}
+
+/// Returns the request id of the caller if it is short and printable, else a new one.
+fn request_id(headers: &HeaderMap) -> HeaderValue {
+    let printable = |value: &&HeaderValue| {
+        let bytes = value.as_bytes();
+        (1..=MAX_REQUEST_ID_BYTES).contains(&bytes.len()) && bytes.iter().all(u8::is_ascii_graphic)
+    };
+    let new = || HeaderValue::try_from(Uuid::now_v7().to_string()).expect("an id is ASCII");
+    headers
+        .get(REQUEST_ID)
+        .filter(printable)
+        .cloned()
+        .unwrap_or_else(new)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn with(value: &[u8]) -> HeaderMap {
+        HeaderMap::from_iter([(
+            REQUEST_ID.parse().unwrap(),
+            HeaderValue::from_bytes(value).unwrap(),
+        )])
+    }
+
+    #[test]
+    fn accepts_short_printable_request_ids_only() {
+        assert_eq!(request_id(&with(b"abc-1")), "abc-1");
+        for strange in [&b""[..], b"a b", &[0xff], &[b'x'; 129]] {
+            assert_eq!(request_id(&with(strange)).len(), 36);
+        }
+    }
+}

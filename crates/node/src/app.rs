@@ -1,0 +1,490 @@
+//! Composition root of a node: builds all components in dependency order and owns their handles.
+//!
+//! A start scans no instances, so its cost does not depend on their number.
+
+mod admitted_tenants;
+pub(crate) mod background;
+mod callers;
+mod certificates;
+pub(crate) mod cluster;
+pub mod component_config;
+pub(crate) mod effects;
+pub(crate) mod layout;
+mod observers;
+mod overrides;
+mod publishing;
+mod registry;
+mod reload;
+pub mod replication;
+mod services;
+mod shard_startup;
+mod slot_owner;
+pub(crate) mod stores;
+pub(crate) mod transport;
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use anyhow::Context;
+use orlog_actors::{
+    AttemptMetrics, JobConsumer, ProgramRegistry, Runtime, RuntimeDependencies, WorkerPool,
+};
+use orlog_bus::Bus;
+use orlog_effect::Catalog;
+use orlog_model::{Clock, Timestamp};
+use tokio::sync::watch;
+
+use crate::access::{AccessRegistry, SignedEvents};
+use crate::audit::AuditTrail;
+use crate::auth::Authenticator;
+use crate::backup::service::claim_dir;
+use crate::clock::SystemClock;
+use crate::config::{Config, ConfigSource};
+use crate::dead_letters;
+use crate::definitions::change::DefinitionLocks;
+use crate::definitions::closed::VisibleDefinitions;
+use crate::definitions::numbers::DeploymentNumbers;
+use crate::definitions::{DefinitionSet, initial};
+use crate::doctor::check::CheckResult;
+use crate::doctor::diagnostics::NodeParts;
+use crate::jobs::runners::Runners;
+use crate::node::info::{self, Info};
+use crate::peers::{NodeIdentity, PeerClient, Peers};
+use crate::sagas::attempts::RecentAttempts;
+use crate::sagas::pages::BuiltInPages;
+use crate::telemetry::{MetricsRegistry, TelemetryHandle};
+use crate::tls::NodeTls;
+use crate::webhooks::Webhooks;
+use admitted_tenants::AdmittedTenants;
+use background::BackgroundTasks;
+use callers::Callers;
+use cluster::Cluster;
+use effects::EffectParts;
+use observers::{InitialMetrics, Observers};
+use services::{OwnParts, Parts, Services};
+use slot_owner::Routing;
+use stores::{LocalStorage, NodeStorage};
+use transport::Transport;
+
+pub use cluster::{ClusterInfo, PodInfo};
+pub use effects::{arrange_consumers, probe_dependencies};
+pub use layout::{check_data_dir, durable_positions, shard_dir, shard_name};
+pub use overrides::AppOverrides;
+pub use slot_owner::SlotOwner;
+pub use stores::ReadOnlyStores;
+pub use transport::{BusInfo, connect, streams};
+
+/// Time to store the lines of jobs at the stop. A store without free space, or without its log, does not respond.
+const LINES_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// A running node: its parts, and the services that use them.
+pub struct App {
+    /// The actor runtime.
+    pub runtime: Arc<Runtime>,
+    /// The source of events.
+    pub bus: Arc<dyn Bus>,
+    /// The programs, including those of retired definitions.
+    pub programs: Arc<ProgramRegistry>,
+    /// The upstreams.
+    pub catalog: Arc<Catalog>,
+    /// The clock.
+    pub clock: Arc<dyn Clock>,
+    /// The configuration at the start of the node.
+    pub config: Arc<Config>,
+    /// The active definitions.
+    pub definitions: Arc<DefinitionSet>,
+    /// The services of the features.
+    pub services: Services,
+    /// Owners of the slots.
+    pub routing: Routing,
+    /// The metrics registry.
+    pub metrics_registry: Mutex<MetricsRegistry>,
+    /// Start time of the node.
+    pub started_at: Timestamp,
+    /// Recent failed attempts by instance.
+    pub attempts: Arc<RecentAttempts>,
+    /// Counters of attempts.
+    pub attempt_metrics: Arc<AttemptMetrics>,
+    /// Registered runners.
+    pub runners: Runners,
+    /// The authenticator of callers.
+    pub authenticator: Authenticator,
+    /// The contexts, actors and peers.
+    pub access: Arc<AccessRegistry>,
+    /// The identity of the node, and its peers.
+    pub peers: Arc<Peers>,
+    /// The client for requests to peers.
+    pub peer_client: PeerClient,
+    /// The verification of signed events.
+    pub signed_events: Arc<SignedEvents>,
+    /// The pages of the built-in sagas.
+    pub pages: BuiltInPages,
+    /// The received webhooks.
+    pub webhooks: Arc<Webhooks>,
+    config_source: Option<Arc<ConfigSource>>,
+    /// The audit log.
+    pub audit: Arc<AuditTrail>,
+    /// The telemetry export.
+    pub telemetry: TelemetryHandle,
+    /// The tenants that the node admits.
+    pub tenants: Arc<AdmittedTenants>,
+    /// The bus with the streams of this node.
+    pub transport: Arc<Transport>,
+    workers: Option<Arc<WorkerPool>>,
+    drain_state: watch::Sender<bool>,
+    locks: Arc<DefinitionLocks>,
+    background: Arc<BackgroundTasks>,
+}
+
+/// State that the API reads.
+struct Observed {
+    registry: MetricsRegistry,
+    started_at: Timestamp,
+    attempts: Arc<RecentAttempts>,
+    counted: Arc<AttemptMetrics>,
+    callers: Callers,
+    pages: BuiltInPages,
+    webhooks: Arc<Webhooks>,
+    config_source: Option<Arc<ConfigSource>>,
+    telemetry: TelemetryHandle,
+}
+
+impl App {
+    /// Starts a node.
+    ///
+    /// # Errors
+    /// If the data directory is in use or damaged, or if definitions or upstreams are invalid.
+    pub async fn start(config: Config) -> anyhow::Result<Arc<Self>> {
+        Self::start_with(config, AppOverrides::default()).await
+    }
+
+    /// Starts a node with overridden components.
+    ///
+    /// # Errors
+    /// Same as [`App::start`].
+    pub async fn start_with(config: Config, overrides: AppOverrides) -> anyhow::Result<Arc<Self>> {
+        Box::pin(Self::build(config, overrides)).await
+    }
+
+    async fn build(config: Config, overrides: AppOverrides) -> anyhow::Result<Arc<Self>> {
+        let config = Arc::new(config);
+        let clock = overrides.clock.unwrap_or_else(|| Arc::new(SystemClock));
+        let started_at = clock.now();
+        let tls = NodeTls::load(&config)?;
+        let local = LocalStorage::claim(&config, overrides.disk, overrides.accept_data_loss)?;
+        let NodeStorage {
+            mut stores,
+            transport,
+            access,
+        } = Box::pin(NodeStorage::open(&config, &local, &clock)).await?;
+        let Observers {
+            tracer,
+            attempts,
+            counted,
+            lines,
+            first,
+        } = observers::build_observers(&overrides.telemetry, overrides.effect_observer);
+        let connection = transport.connection();
+        let callers = Callers::open(&config, connection, &clock, &access, overrides.session);
+        let callers = Box::pin(callers).await?;
+        let webhooks = Arc::new(Webhooks::new(&config)?);
+        let audit = Arc::new(AuditTrail::open(&component_config::audit(&config))?);
+        let backup_dir = claim_dir(&config)?;
+        let EffectParts {
+            upstreams,
+            catalog,
+            pages,
+        } = Box::pin(EffectParts::build(
+            &config,
+            connection,
+            overrides.upstreams,
+            &clock,
+            &first,
+        ))
+        .await?;
+        let dir = config
+            .definitions_dir
+            .clone()
+            .filter(|_| config.role.runs_sagas());
+        let definitions = Arc::new(DefinitionSet::new(dir, overrides.programs));
+        let occasion = (started_at, config.role.runs_sagas());
+        let programs = Arc::new(initial::activate(
+            &definitions,
+            &catalog,
+            &mut stores,
+            occasion,
+        )?);
+        let dependencies = RuntimeDependencies {
+            bus: transport.bus(),
+            sources: transport.sources(&callers.signed_events),
+            catalog: Arc::clone(&catalog),
+            programs: Arc::clone(&programs),
+            clock: Arc::clone(&clock),
+            dead_letter_encoder: dead_letters::view::publishable(config.redact.clone()),
+            shards: stores::shards(&config, stores),
+            observer: overrides.observer,
+            tracer: tracer.clone(),
+        };
+        let runtime = Box::pin(Runtime::start(dependencies, local.runtime_config(&config))).await?;
+        let workers = effects::workers(
+            &config,
+            connection,
+            &catalog,
+            &clock,
+            runtime.metrics(),
+            tracer,
+        );
+        let workers = Box::pin(workers).await?.map(Arc::new);
+        let InitialMetrics {
+            registry,
+            collected,
+            purges,
+        } = InitialMetrics::of(&runtime, &counted, &overrides.telemetry);
+        let numbers = Arc::new(DeploymentNumbers::new(&config, connection));
+        let parts = Parts {
+            config,
+            clock,
+            runtime: Arc::new(runtime),
+            bus: transport.bus(),
+            transport,
+            programs,
+            catalog,
+            definitions,
+            workers,
+            audit,
+            locks: Arc::default(),
+            background: Arc::default(),
+            local,
+            access,
+            signed_events: Arc::clone(&callers.signed_events),
+            numbers,
+        };
+        let diagnosis = overrides.diagnosis;
+        let own = OwnParts {
+            upstreams,
+            tls,
+            backup_dir,
+            collected,
+            purges,
+            diagnosis,
+            lines,
+        };
+        let state = Observed {
+            registry,
+            started_at,
+            attempts,
+            counted,
+            callers,
+            pages,
+            webhooks,
+            config_source: overrides.config_source.map(Arc::new),
+            telemetry: overrides.telemetry,
+        };
+        Box::pin(Self::join(parts, own, state)).await
+    }
+
+    /// Starts the services, and joins the cluster if it is configured.
+    async fn join(parts: Parts, own: OwnParts, state: Observed) -> anyhow::Result<Arc<Self>> {
+        let services = Services::build(&parts, own);
+        services.run_in(&parts.background);
+        let identity = state.callers.peer_client.peers().identity();
+        let node_keys = identity.map(NodeIdentity::key_ids).unwrap_or_default();
+        let routing = Routing::join(&parts, node_keys).await?;
+        let tenants = parts.transport.admitted_tenants().unwrap_or_else(|| {
+            let configured = parts.config.tenants.clone();
+            Arc::new(AdmittedTenants::new(configured))
+        });
+        if let Some(deployment) = parts.definitions.deployment() {
+            parts.numbers.raise(deployment.number).await;
+        }
+        Ok(Arc::new(Self {
+            runtime: parts.runtime,
+            bus: parts.bus,
+            programs: parts.programs,
+            catalog: parts.catalog,
+            clock: parts.clock,
+            config: parts.config,
+            definitions: parts.definitions,
+            services,
+            routing,
+            metrics_registry: Mutex::new(state.registry),
+            started_at: state.started_at,
+            attempts: state.attempts,
+            attempt_metrics: state.counted,
+            runners: Runners::default(),
+            authenticator: state.callers.authenticator,
+            access: parts.access,
+            peers: Arc::clone(state.callers.peer_client.peers()),
+            peer_client: state.callers.peer_client,
+            signed_events: parts.signed_events,
+            pages: state.pages,
+            webhooks: state.webhooks,
+            config_source: state.config_source,
+            audit: parts.audit,
+            telemetry: state.telemetry,
+            tenants,
+            transport: parts.transport,
+            workers: parts.workers,
+            drain_state: watch::Sender::new(false),
+            locks: parts.locks,
+            background: parts.background,
+        }))
+    }
+
+    /// Checks the components of the running node. Blocks.
+    #[must_use]
+    pub fn diagnostics(&self, last_sequence: Option<u64>) -> Vec<CheckResult> {
+        self.diagnostics_for(&VisibleDefinitions::all(&self.programs), last_sequence)
+    }
+
+    /// Checks the components for a caller who may know these definitions. Blocks.
+    pub fn diagnostics_for(
+        &self,
+        definitions: &VisibleDefinitions,
+        last_sequence: Option<u64>,
+    ) -> Vec<CheckResult> {
+        let parts = NodeParts {
+            config: &self.config,
+            runtime: &self.runtime,
+            catalog: &self.catalog,
+            cluster: self.routing.cluster.as_ref().map(Cluster::info),
+            obstacles: self.routing.obstacles(),
+            trend: self.services.trends.read(),
+            limits: self.services.diagnosis,
+            workers: self.workers.as_deref(),
+            now: self.clock.now(),
+            definitions,
+        };
+        parts.diagnose(last_sequence)
+    }
+
+    /// Waits for the deployment, migration or replay that is in progress, and prevents the next one until the
+    /// guard is dropped.
+    pub async fn lock_definitions(&self) -> tokio::sync::MutexGuard<'_, ()> {
+        self.locks.deploying.lock().await
+    }
+
+    /// Rejects new work and waits until no work is in flight, up to the configured timeout. Returns `false`
+    /// if work is still in flight; it continues at the next start.
+    pub async fn drain(&self) -> bool {
+        let deadline = self.config.drain.timeout;
+        let workers = async {
+            match &self.workers {
+                Some(workers) => workers.drain(deadline).await,
+                None => true,
+            }
+        };
+        let sagas = async {
+            let end = tokio::time::Instant::now() + deadline;
+            if let Some(cluster) = &self.routing.cluster {
+                cluster.drain(deadline).await;
+            }
+            self.runtime.drain(end - tokio::time::Instant::now()).await
+        };
+        let (sagas, workers) = tokio::join!(sagas, workers);
+        let drained = sagas && workers;
+        self.drain_state.send_replace(true);
+        drained
+    }
+
+    /// Waits until the node is drained and can stop.
+    pub async fn drained(&self) {
+        // The sender lives as long as `self`.
+        drop(
+            self.drain_state
+                .subscribe()
+                .wait_for(|drained| *drained)
+                .await,
+        );
+    }
+
+    /// Waits until a component has failed too often.
+    pub async fn has_failed(&self) {
+        let workers = async {
+            match &self.workers {
+                Some(workers) => workers.ended().await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            () = self.runtime.ended() => {}
+            () = workers => {}
+        }
+    }
+
+    /// Returns whether the effect workers are running; `true` if the node has none.
+    #[must_use]
+    pub fn workers_running(&self) -> bool {
+        self.workers.as_deref().is_none_or(WorkerPool::is_running)
+    }
+
+    /// Returns why the effect workers do not receive the jobs of an effect; `None`: they receive all, or the node has none.
+    pub fn failing_subscription(&self) -> Option<String> {
+        self.workers.as_deref()?.failing_subscription()
+    }
+
+    /// Reads the consumers of the effect workers, with their backlogs; empty if the node has none.
+    pub async fn job_consumers(&self) -> Vec<JobConsumer> {
+        match &self.workers {
+            Some(workers) => workers.consumers().await,
+            None => Vec::new(),
+        }
+    }
+
+    /// Returns the consumers of the effect workers without their backlogs.
+    pub fn job_consumer_states(&self) -> Vec<JobConsumer> {
+        let workers = self.workers.as_deref();
+        workers.map(WorkerPool::consumer_states).unwrap_or_default()
+    }
+
+    /// Stops all components and flushes the files.
+    ///
+    /// # Errors
+    /// Fails if the store cannot be flushed. Committed data is safe in its journal.
+    pub async fn stop(&self) -> anyhow::Result<()> {
+        self.background.stop().await;
+        if tokio::time::timeout(LINES_TIMEOUT, self.services.lines.save())
+            .await
+            .is_err()
+        {
+            tracing::warn!("lines of jobs are lost: their shards cannot store them");
+        }
+        if tokio::time::timeout(LINES_TIMEOUT, self.services.claims.save())
+            .await
+            .is_err()
+        {
+            tracing::warn!("claims of jobs are not stored: their shards cannot store them");
+        }
+        if let Some(workers) = &self.workers {
+            workers.stop().await;
+        }
+        if let Some(cluster) = &self.routing.cluster {
+            cluster.leave().await;
+        }
+        let stopped = self.runtime.stop().await;
+        self.transport.close().await?;
+        self.services.positions.store().await;
+        self.authenticator.signed().close();
+        stopped.context("the tables could not be flushed; the journal is complete")
+    }
+
+    /// Returns information about the node, with the consumers of its effect workers.
+    #[must_use]
+    pub fn info(&self, consumers: &[JobConsumer]) -> Info {
+        let reloaded = self.config_source.as_ref();
+        let limits = reloaded.map_or_else(|| self.config.limits.clone(), |source| source.limits());
+        info::collect(info::InfoSources {
+            config: &self.config,
+            limits,
+            runtime: &self.runtime,
+            catalog: &self.catalog,
+            definitions: &self.definitions,
+            stream: self.bus.stream_id().to_string(),
+            bus: self.transport.info(),
+            cluster: self.routing.cluster.as_ref().map(Cluster::info),
+            started_at: self.started_at,
+            identity: self.peers.identity().ok(),
+            consumers,
+        })
+    }
+}

@@ -1,0 +1,34 @@
+//! Tenants that the node admits. A reload replaces them.
+
+use std::sync::{PoisonError, RwLock};
+
+use orlog_actors::TenantAdmission;
+use orlog_model::TenantId;
+
+use crate::config::TenantsConfig;
+
+/// Mode and list of the tenants that the node admits.
+pub struct AdmittedTenants(RwLock<TenantsConfig>);
+
+impl AdmittedTenants {
+    pub(crate) fn new(config: TenantsConfig) -> Self {
+        Self(RwLock::new(config))
+    }
+
+    /// Returns whether a tenant is admitted.
+    pub fn admits(&self, tenant: &TenantId) -> bool {
+        let config = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        config.admits(tenant)
+    }
+
+    /// Applies the list of a reload.
+    pub fn replace(&self, config: TenantsConfig) {
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = config;
+    }
+}
+
+impl TenantAdmission for AdmittedTenants {
+    fn admits(&self, tenant: &TenantId) -> bool {
+        AdmittedTenants::admits(self, tenant)
+    }
+}

@@ -1,0 +1,3 @@
+//! Dead letters: inputs and messages that could not be applied, to be redriven or discarded.
+
+pub mod view;

@@ -1,0 +1,3 @@
+//! The node itself: information, drain, log filter, stored rows and mailboxes.
+
+pub(crate) mod info;

@@ -1,0 +1,209 @@
+//! TLS between pods: clients that verify the pod that receives a request, and the check of the pod that sent one.
+//!
+//! A pod proves its identity with a certificate of the cluster CA that contains an expected name. Requests contain the
+//! credentials of their callers; they are sent only after the verification.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rustls::client::WebPkiServerVerifier;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::client::verify_server_name;
+use rustls::crypto::{CryptoProvider, ring};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::server::danger::ClientCertVerifier;
+use rustls::server::{ParsedCertificate, WebPkiClientVerifier};
+use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
+
+/// Placeholder of the name of a pod in `cluster.tls.peer_name`.
+const POD: &str = "{pod}";
+/// Maximum number of clients that are kept; names of former pods are among them.
+const MAX_CLIENTS: usize = 64;
+
+/// Trust between the pods of a cluster.
+pub struct PodTrust {
+    servers: Arc<WebPkiServerVerifier>,
+    senders: Arc<dyn ClientCertVerifier>,
+    chain: Vec<CertificateDer<'static>>,
+    key: PrivateKeyDer<'static>,
+    peer_name: String,
+    /// Clients by the name that they expect.
+    clients: Mutex<BTreeMap<String, reqwest::Client>>,
+}
+
+/// Client certificate that the cluster CA has issued.
+#[derive(Clone, Debug)]
+pub struct PodCertificate(CertificateDer<'static>);
+
+/// Error of a pod that cannot be reached with a verified identity.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The expected name is no DNS name and no address.
+    #[error("{0:?} is not a valid name in a certificate; set cluster.tls.peer_name")]
+    Name(String),
+    /// The verifier rejects the CA.
+    #[error("cluster.tls.ca: {0}")]
+    Ca(rustls::server::VerifierBuilderError),
+    /// The certificate of this node does not identify a pod.
+    #[error(
+        "http.tls.certificate: other pods would reject it ({reason}); it needs an issuer in cluster.tls.ca, the name \
+         {name:?} (cluster.tls.peer_name), and the usages server and client authentication"
+    )]
+    OwnCertificate {
+        /// Name that the certificates of all pods must have.
+        name: String,
+        /// Reason of the TLS library.
+        reason: rustls::Error,
+    },
+    /// The TLS library rejects the configuration.
+    #[error("no TLS client: {0}")]
+    Tls(#[from] rustls::Error),
+    /// The HTTP client cannot be built.
+    #[error("no HTTP client: {0}")]
+    Client(#[from] reqwest::Error),
+}
+
+impl PodTrust {
+    /// Creates the trust of a pod, and verifies its certificate as other pods do.
+    pub(super) fn new(
+        roots: RootCertStore,
+        (chain, key): (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>),
+        (peer_name, pod): (&str, &str),
+    ) -> Result<Self, Error> {
+        let roots = Arc::new(roots);
+        let servers = WebPkiServerVerifier::builder_with_provider(Arc::clone(&roots), provider());
+        let senders = WebPkiClientVerifier::builder_with_provider(roots, provider());
+        let trust = Self {
+            servers: servers.build().map_err(Error::Ca)?,
+            senders: senders.build().map_err(Error::Ca)?,
+            chain,
+            key,
+            peer_name: peer_name.to_owned(),
+            clients: Mutex::default(),
+        };
+        trust.check_own(pod)?;
+        Ok(trust)
+    }
+
+    fn check_own(&self, pod: &str) -> Result<(), Error> {
+        let name = self.name_of(pod);
+        let (now, server) = (UnixTime::now(), server_name(&name)?);
+        let (leaf, intermediates) = self
+            .chain
+            .split_first()
+            .expect("a certificate file has a certificate");
+        let verified = self
+            .servers
+            .verify_server_cert(leaf, intermediates, &server, &[], now);
+        let verified = verified.and_then(|_| {
+            self.senders
+                .verify_client_cert(leaf, intermediates, now)
+                .map(|_| ())
+        });
+        verified.map_err(|reason| Error::OwnCertificate { name, reason })
+    }
+
+    /// Returns a client that sends requests to this pod only.
+    pub fn client(&self, pod: &str) -> Result<reqwest::Client, Error> {
+        let name = self.name_of(pod);
+        let mut clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(client) = clients.get(&name) {
+            return Ok(client.clone());
+        }
+        let verifier = PeerVerifier {
+            servers: Arc::clone(&self.servers),
+            name: server_name(&name)?,
+        };
+        let config = ClientConfig::builder_with_provider(provider())
+            .with_safe_default_protocol_versions()?;
+        let config = config
+            .dangerous()
+            .with_custom_certificate_verifier(Arc::new(verifier));
+        let config = config.with_client_auth_cert(self.chain.clone(), self.key.clone_key())?;
+        let client = orlog_effect::http::client()
+            .https_only(true)
+            .tls_backend_preconfigured(config)
+            .build()?;
+        if clients.len() >= MAX_CLIENTS {
+            clients.clear();
+        }
+        clients.insert(name, client.clone());
+        Ok(client)
+    }
+
+    /// Returns the certificate of a client if the cluster CA has issued it.
+    pub fn verify(&self, chain: Option<&[CertificateDer<'static>]>) -> Option<PodCertificate> {
+        let (leaf, intermediates) = chain?.split_first()?;
+        self.senders
+            .verify_client_cert(leaf, intermediates, UnixTime::now())
+            .ok()?;
+        Some(PodCertificate(leaf.clone()))
+    }
+
+    /// Returns whether a verified certificate identifies this pod.
+    pub fn is_pod(&self, certificate: &PodCertificate, pod: &str) -> bool {
+        let certificate = ParsedCertificate::try_from(&certificate.0);
+        let (Ok(certificate), Ok(name)) = (certificate, server_name(&self.name_of(pod))) else {
+            return false;
+        };
+        verify_server_name(&certificate, &name).is_ok()
+    }
+
+    fn name_of(&self, pod: &str) -> String {
+        self.peer_name.replace(POD, pod)
+    }
+}
+
+/// Returns the cryptography of all TLS connections of the API.
+pub(super) fn provider() -> Arc<CryptoProvider> {
+    Arc::new(ring::default_provider())
+}
+
+fn server_name(name: &str) -> Result<ServerName<'static>, Error> {
+    ServerName::try_from(name.to_owned()).map_err(|_| Error::Name(name.to_owned()))
+}
+
+/// Verifies that a server is the expected pod, at whatever address.
+#[derive(Debug)]
+struct PeerVerifier {
+    servers: Arc<WebPkiServerVerifier>,
+    name: ServerName<'static>,
+}
+
+impl ServerCertVerifier for PeerVerifier {
+    fn verify_server_cert(
+        &self,
+        leaf: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        _address: &ServerName<'_>,
+        ocsp: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        self.servers
+            .verify_server_cert(leaf, intermediates, &self.name, ocsp, now)
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.servers
+            .verify_tls12_signature(message, certificate, signature)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.servers
+            .verify_tls13_signature(message, certificate, signature)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.servers.supported_verify_schemes()
+    }
+}

@@ -1,4 +1,0 @@
-//! Events: published by the API and by `orlog publish`.
-
-pub(crate) mod api;
-pub(crate) mod cli;

@@ -1,4 +1,0 @@
-//! Human tasks: list, claim, assign and complete.
-
-pub(crate) mod api;
-pub(crate) mod cli;

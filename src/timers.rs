@@ -1,4 +1,0 @@
-//! Timers of instances by due time.
-
-pub(crate) mod api;
-pub(crate) mod cli;
