@@ -90,7 +90,7 @@ impl RawMessages {
                 .chain(found)
                 .min_by_key(|message| message.sequence);
         }
-        first.map(stored_message).transpose()
+        first.as_ref().map(stored_message).transpose()
     }
 
     /// Returns the publish time of a message; `None` if the stream does not have it any more.
@@ -121,13 +121,18 @@ impl RawMessages {
 }
 
 /// Converts a message as the client does. If the client cannot, the message has a defect, and the headers that are readable.
-fn stored_message(raw: RawMessage) -> Result<StoredMessage, Error> {
+fn stored_message(raw: &RawMessage) -> Result<StoredMessage, Error> {
     let parsed = StreamMessage::try_from(raw.clone());
     convert(raw, parsed.map_err(|error| chain(&*error)))
 }
 
-fn convert(raw: RawMessage, parsed: Result<StreamMessage, String>) -> Result<StoredMessage, Error> {
-    let (sequence, published_at) = (raw.sequence, timestamp(raw.time));
+fn convert(
+    raw: &RawMessage,
+    parsed: Result<StreamMessage, String>,
+) -> Result<StoredMessage, Error> {
+    let sequence = raw.sequence;
+    let published_at = timestamp(raw.time);
+
     let error = match parsed {
         Ok(parsed) => {
             let message = from_parts(&raw.subject, Some(&parsed.headers), parsed.payload);
@@ -139,6 +144,7 @@ fn convert(raw: RawMessage, parsed: Result<StreamMessage, String>) -> Result<Sto
         }
         Err(error) => error,
     };
+
     let payload = STANDARD.decode(&raw.payload).map_err(unavailable)?;
     let headers = STANDARD
         .decode(raw.headers.as_deref().unwrap_or_default())
@@ -194,8 +200,10 @@ mod tests {
 
     #[test]
     fn readable_message_is_converted_like_a_delivered_one() {
-        let stored =
-            stored_message(raw("NATS/1.0\r\nNats-Msg-Id: m\r\nce-type: Placed\r\n\r\n")).unwrap();
+        let stored = stored_message(&raw(
+            "NATS/1.0\r\nNats-Msg-Id: m\r\nce-type: Placed\r\n\r\n",
+        ))
+        .unwrap();
         assert_eq!(stored.sequence, 7);
         assert_eq!(stored.published_at.as_millis(), 1_767_323_045_006);
         assert_eq!(stored.defect, None);
@@ -210,7 +218,7 @@ mod tests {
         // The parser of the client is replaced: its result alone decides.
         let parsed = Err("malformed header line".to_owned());
         let raw = raw("NATS/1.0\r\nce-type: Placed\r\n\r\n");
-        let stored = convert(raw, parsed).unwrap();
+        let stored = convert(&raw, parsed).unwrap();
         let defect = stored.defect.as_deref().unwrap();
         assert!(defect.contains("malformed header line"), "{defect}");
         let message = &stored.message;
