@@ -26,6 +26,7 @@ pub fn sent_key(tenant: TenantId, id: &str) -> Result<InstanceKey, String> {
 }
 
 /// Returns the instance of a message at its receiver.
+#[must_use]
 pub fn received_key(message: &Message) -> InstanceKey {
     let id = message::inbox_id(&message.from, &message.id);
     instance(message.to.context.clone(), message::INBOX_SAGA, id)

@@ -10,6 +10,7 @@ const PATH_SEGMENT: AsciiSet = NON_ALPHANUMERIC
     .remove(b'~');
 
 /// Joins path segments and escapes each one.
+#[must_use]
 pub fn path(parts: &[&str]) -> String {
     parts
         .iter()

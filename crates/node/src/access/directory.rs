@@ -76,6 +76,7 @@ impl Directory {
     }
 
     /// Parses the records that differ from those of `last`.
+    #[must_use]
     pub fn of(view: &RegistryView, last: &Self) -> Self {
         let mut directory = Self::default();
         for (key, record) in &view.records {

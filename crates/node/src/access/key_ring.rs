@@ -93,11 +93,17 @@ pub mod public_key {
     use super::{Deserialize as _, Deserializer, PublicKey, Serializer, de, parse_public_key};
 
     /// Writes `ed25519:` and the key in base64.
+    ///
+    /// # Errors
+    /// If the serializer fails.
     pub fn serialize<S: Serializer>(key: &PublicKey, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(key)
     }
 
     /// Reads what [`serialize`] writes.
+    ///
+    /// # Errors
+    /// If the text is not such a key.
     pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<PublicKey, D::Error> {
         parse_public_key(&String::deserialize(deserializer)?).map_err(de::Error::custom)
     }

@@ -226,6 +226,7 @@ impl EventAuthority for SignedEvents {
 }
 
 /// Returns whether an event has the signature of an actor, which may be invalid.
+#[must_use]
 pub fn is_signed(event: &Event) -> bool {
     let name = &EVENT_SIGNATURE["ce-".len()..];
     event

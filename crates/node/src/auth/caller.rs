@@ -124,6 +124,7 @@ impl Caller {
     }
 
     /// Returns the caller of a request with the valid signature of a webhook.
+    #[must_use]
     pub fn webhook(name: &str, tenant: &TenantId) -> Self {
         let tenants = TenantScope::Only(BTreeSet::from([tenant.clone()]));
         Self {

@@ -59,6 +59,7 @@ pub struct ActorKeyConfig {
 
 impl ActorKeyConfig {
     /// Returns whether signatures of the key are accepted at a time.
+    #[must_use]
     pub fn is_valid(&self, at: Timestamp) -> bool {
         !self.revoked
             && self.not_before.is_none_or(|from| from <= at)

@@ -200,6 +200,7 @@ impl WebhookSignatureConfig {
 impl WebhookConfig {
     /// Returns whether the signature covers neither a header nor a time, so that a recorded request
     /// stays valid with other headers.
+    #[must_use]
     pub fn signs_body_only(&self) -> bool {
         match self.scheme {
             WebhookScheme::Github => true,

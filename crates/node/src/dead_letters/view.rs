@@ -34,6 +34,7 @@ fn to_json(dead_letter: &DeadLetter, redact: &Redaction) -> Value {
 }
 
 /// Returns the error message without the hidden values of the original.
+#[must_use]
 pub fn message(dead_letter: &DeadLetter, redact: &Redaction) -> String {
     let values = match &dead_letter.original {
         _ if !redact.is_active() => None,
@@ -46,6 +47,7 @@ pub fn message(dead_letter: &DeadLetter, redact: &Redaction) -> String {
 }
 
 /// Returns the label of the original: the event type or the subject.
+#[must_use]
 pub fn label(dead_letter: &DeadLetter) -> &str {
     match &dead_letter.original {
         DeadLetterOriginal::Input(input) => input.label(),
@@ -88,6 +90,7 @@ fn cloud_event(event: &Event, redact: &Redaction) -> Value {
 
 /// Renders the original: events as CloudEvents; other inputs as stored; messages with their body as
 /// text if it is text, redacted.
+#[must_use]
 pub fn original(original: &DeadLetterOriginal, redact: &Redaction) -> Value {
     match original {
         DeadLetterOriginal::Input(input) => match input.as_ref() {

@@ -41,6 +41,7 @@ impl Providers<'_> {
     }
 
     /// Returns `did you mean …?` if an upstream executes an effect with a similar name.
+    #[must_use]
     pub fn similar_effect(&self, effect: &str) -> Option<String> {
         let effects = self.catalog.effects();
         let effects = effects.iter().map(|(name, _)| name.as_str());

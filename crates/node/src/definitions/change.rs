@@ -67,6 +67,9 @@ pub(crate) fn stored_definitions(
 }
 
 /// Returns the numbers of instances by pinned definition, of one tenant or of all. Blocks.
+///
+/// # Errors
+/// If a store cannot be read.
 pub fn pins(
     readers: impl Iterator<Item = Reader>,
     tenant: Option<&TenantId>,

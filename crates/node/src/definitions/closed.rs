@@ -57,12 +57,14 @@ impl VisibleDefinitions {
     }
 
     /// Returns the name of a version of a saga; `None` if the version is not loaded.
+    #[must_use]
     pub fn version<'a>(&self, saga: &'a SagaName, version: u32) -> Option<&'a str> {
         let is_visible = *self.versions.get(&(saga.clone(), version))?;
         Some(if is_visible { saga.as_str() } else { OTHER })
     }
 
     /// Returns the name of a saga; `None` if no version is loaded.
+    #[must_use]
     pub fn saga<'a>(&self, saga: &'a SagaName) -> Option<&'a str> {
         let is_visible = *self.sagas.get(saga)?;
         Some(if is_visible { saga.as_str() } else { OTHER })
@@ -93,6 +95,7 @@ impl VisibleDefinitions {
     }
 
     /// Returns the name of the saga of an instance, whose definition can be missing.
+    #[must_use]
     pub fn of_instance<'a>(&self, tenant: &TenantId, saga: &'a SagaName) -> &'a str {
         let is_closed = self.closed.contains(tenant);
         self.saga(saga)

@@ -8,6 +8,7 @@ use orlog_program::Diagnostic;
 use super::files::{LoadedDefinition, problem};
 
 /// Returns a diagnostic for each saga with several definitions. The definitions are sorted by saga.
+#[must_use]
 pub fn sagas(definitions: &[LoadedDefinition]) -> Vec<Diagnostic> {
     definitions
         .windows(2)

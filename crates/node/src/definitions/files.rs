@@ -56,6 +56,7 @@ pub fn list_files(dir: &Path) -> Vec<Result<PathBuf, Vec<Diagnostic>>> {
 }
 
 /// Returns whether a file with this name can be deployed: a definition or a schedule.
+#[must_use]
 pub fn is_deployable(name: &str) -> bool {
     is_definition(name) || is_schedule(name)
 }

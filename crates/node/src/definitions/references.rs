@@ -25,6 +25,7 @@ pub(crate) fn warnings(definitions: &[LoadedDefinition]) -> Vec<Vec<LintWarning>
 }
 
 /// Returns the warnings of each definition, also about fields that no sample has.
+#[must_use]
 pub fn warnings_with(
     definitions: &[LoadedDefinition],
     samples: DataSamples,

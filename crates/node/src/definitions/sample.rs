@@ -16,6 +16,7 @@ use super::files::{TEST_SUFFIX, list_matching};
 const CORRELATION: &str = "demo-1";
 
 /// Returns the event as text for single quotes of a shell.
+#[must_use]
 pub fn event(definitions: &[LoadedDefinition]) -> String {
     let start_event = definitions.iter().find_map(|definition| {
         let starts = definition
@@ -44,6 +45,7 @@ pub fn event(definitions: &[LoadedDefinition]) -> String {
 
 /// Returns the newest accepted version of a start event, and its data: every field that the variables, the business
 /// name and the correlation rule of the definition read.
+#[must_use]
 pub fn start_data(compiled: &CompiledDefinition, kind: &EventType) -> (u32, Value) {
     let mut data = json!({});
     let form = compiled.definition();
@@ -125,6 +127,7 @@ fn tested_data(definition: &Path, kind: &EventType, version: u32) -> Option<Map<
 }
 
 /// Returns a value for each field that a step reads from its result.
+#[must_use]
 pub fn fields_of_step(definition: &Definition, step: &Step) -> Map<String, Value> {
     // Without the other steps, the values fulfil the conditions of this one.
     let alone = Definition {

@@ -128,6 +128,7 @@ impl NodeDocument {
 
     /// Returns the address of the node for one who read the document at `from`: the stated one of its API. An address over NATS stays,
     /// because it depends on the account of the reader.
+    #[must_use]
     pub fn address_from(&self, from: &NodeAddress) -> NodeAddress {
         let is_of_api = |address: &&NodeAddress| address.subject().is_none();
         let stated = self

@@ -162,6 +162,7 @@ impl ScheduleFile {
 }
 
 /// Returns whether a file with this name is a schedule.
+#[must_use]
 pub fn is_schedule(name: &str) -> bool {
     name.ends_with(SUFFIX)
 }

@@ -38,6 +38,9 @@ pub struct Case {
 }
 
 /// Reads the instances that ended after a position, and before `until`. `None` while the index is built.
+///
+/// # Errors
+/// If the store cannot be read.
 pub fn ended(
     reader: &Reader,
     (tenant, spec): (&TenantId, &ShadowSpec),
@@ -94,6 +97,9 @@ pub fn ended(
 }
 
 /// Reads the instances that have not ended. `None` while the index is built.
+///
+/// # Errors
+/// If the store cannot be read.
 pub fn unfinished(
     reader: &Reader,
     (tenant, spec): (&TenantId, &ShadowSpec),

@@ -39,6 +39,7 @@ pub struct Comparator<'a> {
 
 impl Comparator<'_> {
     /// Compares instances that ended, until the time of a page is over.
+    #[must_use]
     pub fn ended(&self, cases: Cases, events: &AdditionalEvents) -> PageOutcome {
         let started = Instant::now();
         let mut outcome = PageOutcome {
@@ -58,6 +59,7 @@ impl Comparator<'_> {
     }
 
     /// Compares instances that have not ended, as far as the time allows.
+    #[must_use]
     pub fn unfinished(&self, cases: &Cases, events: &AdditionalEvents) -> PageOutcome {
         let started = Instant::now();
         let mut outcome = PageOutcome::default();

@@ -32,6 +32,9 @@ pub fn additional_types(live: &dyn Program, candidate: &dyn Program) -> BTreeSet
 }
 
 /// Reads the events of these types of the instances, each within the times of its instance.
+///
+/// # Errors
+/// If a stream cannot be read.
 pub async fn additional_events(
     sources: &[EventSource],
     tenant: &TenantId,
@@ -88,6 +91,7 @@ pub async fn additional_events(
 }
 
 /// Returns the event of a message if it has one of the types, and if its context accepts it. A signal has an address and is no event of a type.
+#[must_use]
 pub fn event(
     (source, delivery): (&EventSource, &Delivery),
     types: &BTreeSet<EventType>,

@@ -95,11 +95,13 @@ impl RequestSpan {
     }
 
     /// Returns the `tracing` span.
+    #[must_use]
     pub fn span(&self) -> &Span {
         &self.span
     }
 
     /// Returns the trace context for the work of the request; `None` if the request has no span.
+    #[must_use]
     pub fn trace(&self) -> Option<&TraceParent> {
         self.trace.as_ref()
     }

@@ -104,6 +104,9 @@ impl PodTrust {
     }
 
     /// Returns a client that sends requests to this pod only.
+    ///
+    /// # Errors
+    /// If the name of the pod is no DNS name, or the TLS library rejects the configuration.
     pub fn client(&self, pod: &str) -> Result<reqwest::Client, Error> {
         let name = self.name_of(pod);
         let mut clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
