@@ -11,6 +11,7 @@ use crate::cli::console::{Console, note};
 use crate::cli::exit::{CommandError, CommandExit};
 use orlog_node::backup::offline::backup_offline;
 use orlog_node::backup::{self, BackupFailure, MANIFEST, Manifest, SUMS};
+use orlog_node::layout::InterruptedRestore;
 
 /// Source and target of a backup.
 #[derive(Debug, clap::Args)]
@@ -106,6 +107,10 @@ pub(crate) async fn restore(args: Restore, console: &Console) -> Result<(), Comm
 }
 
 pub(crate) fn failed(error: anyhow::Error) -> CommandError {
+    let error = match error.downcast::<InterruptedRestore>() {
+        Ok(interrupted) => return BackupFailure::from(interrupted).into(),
+        Err(error) => error,
+    };
     match error.downcast::<BackupFailure>() {
         Ok(error) => error.into(),
         Err(error) => error.into(),

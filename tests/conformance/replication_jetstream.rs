@@ -7,10 +7,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use orlog::app::App;
-use orlog::app::replication::{self, SnapshotPolicy};
 use orlog::config::{
     BusConfig, BusKind, ClusterMode, Config, NatsConfig, ReplicationMode, StoreConfig,
 };
+use orlog::replication::{self, SnapshotPolicy};
 use orlog_bus::nats::{self, Connection, Options, ShardLog, Snapshots};
 use orlog_model::{Event, EventId, EventType, TenantId, Timestamp};
 use orlog_store::{Error, Reader, Writer};

@@ -111,7 +111,7 @@ mod on_nats {
         let connection = runtime
             .block_on(Connection::open(&options))
             .expect("it was just started");
-        let plan = orlog::app::replication::stream_specs(1);
+        let plan = orlog::replication::stream_specs(1);
         let made =
             orlog_bus::nats::apply(&connection, &plan, orlog_model::Timestamp::from_millis(0));
         runtime.block_on(made).expect("it is empty");
@@ -127,12 +127,12 @@ mod on_nats {
         let servers = SERVERS.lock().expect("no case panics here");
         let dir = tempfile::tempdir().expect("a directory");
         let shard = servers.next.fetch_add(1, Ordering::Relaxed);
-        let pace = orlog::app::replication::SnapshotPolicy {
+        let pace = orlog::replication::SnapshotPolicy {
             commits: 2,
             bytes: 1 << 30,
         };
         let (store_dir, options) = (dir.path().to_owned(), StoreFixture::options());
-        let opening = orlog::app::replication::open(
+        let opening = orlog::replication::open(
             &servers.connection,
             (shard, None, tokio::sync::watch::channel(false).1),
             store_dir,

@@ -2,25 +2,14 @@
 //!
 //! A start scans no instances, so its cost does not depend on their number.
 
-mod admitted_tenants;
-pub(crate) mod background;
 mod callers;
-mod certificates;
-pub(crate) mod cluster;
-pub mod component_config;
-pub(crate) mod effects;
-pub(crate) mod layout;
 mod observers;
 mod overrides;
 mod publishing;
-mod registry;
 mod reload;
-pub mod replication;
 mod services;
 mod shard_startup;
 mod slot_owner;
-pub(crate) mod stores;
-pub(crate) mod transport;
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -35,10 +24,13 @@ use orlog_model::{Clock, Timestamp};
 use tokio::sync::watch;
 
 use crate::access::{AccessRegistry, SignedEvents};
+use crate::admitted_tenants::AdmittedTenants;
 use crate::audit::AuditTrail;
 use crate::auth::Authenticator;
+use crate::background::BackgroundTasks;
 use crate::backup::service::claim_dir;
 use crate::clock::SystemClock;
+use crate::cluster::Cluster;
 use crate::config::{Config, ConfigSource};
 use crate::dead_letters;
 use crate::definitions::change::DefinitionLocks;
@@ -47,32 +39,29 @@ use crate::definitions::numbers::DeploymentNumbers;
 use crate::definitions::{DefinitionSet, initial};
 use crate::doctor::check::CheckResult;
 use crate::doctor::diagnostics::NodeParts;
+use crate::effects::EffectParts;
 use crate::jobs::runners::Runners;
 use crate::node::info::{self, Info};
 use crate::peers::{NodeIdentity, PeerClient, Peers};
 use crate::sagas::attempts::RecentAttempts;
 use crate::sagas::pages::BuiltInPages;
+use crate::stores::{LocalStorage, NodeStorage};
 use crate::telemetry::{MetricsRegistry, TelemetryHandle};
 use crate::tls::NodeTls;
+use crate::transport::Transport;
 use crate::webhooks::Webhooks;
-use admitted_tenants::AdmittedTenants;
-use background::BackgroundTasks;
 use callers::Callers;
-use cluster::Cluster;
-use effects::EffectParts;
 use observers::{InitialMetrics, Observers};
 use services::{OwnParts, Parts, Services};
 use slot_owner::Routing;
-use stores::{LocalStorage, NodeStorage};
-use transport::Transport;
 
-pub use cluster::{ClusterInfo, PodInfo};
-pub use effects::{arrange_consumers, probe_dependencies};
-pub use layout::{check_data_dir, durable_positions, shard_dir, shard_name};
+pub use crate::cluster::{ClusterInfo, PodInfo};
+pub use crate::effects::{arrange_consumers, probe_dependencies};
+pub use crate::layout::{check_data_dir, durable_positions, shard_dir, shard_name};
+pub use crate::stores::ReadOnlyStores;
+pub use crate::transport::{BusInfo, connect, streams};
 pub use overrides::AppOverrides;
 pub use slot_owner::SlotOwner;
-pub use stores::ReadOnlyStores;
-pub use transport::{BusInfo, connect, streams};
 
 /// Time to store the lines of jobs at the stop. A store without free space, or without its log, does not respond.
 const LINES_TIMEOUT: Duration = Duration::from_secs(5);

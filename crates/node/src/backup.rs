@@ -22,7 +22,7 @@ pub use error::BackupFailure;
 pub use files::{FileChecksum, MANIFEST, SUMS, free_bytes, new_dir};
 pub use manifest::{BusBackup, FORMAT, Manifest, ShardBackup};
 use manifest::{Checkpoint, DefinitionEntry};
-pub use verify::{RESTORING, copy_shard, restore, verify, verify_fetched};
+pub use verify::{copy_shard, restore, verify, verify_fetched};
 
 /// Source of a backup.
 pub struct BackupSource<'a> {

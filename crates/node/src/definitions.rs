@@ -26,6 +26,7 @@ mod plan;
 pub mod references;
 mod retired;
 pub mod sample;
+pub mod schedules;
 mod target;
 mod unreadable;
 mod warnings;
@@ -50,7 +51,7 @@ use active::ActiveDefinitions;
 use availability::Providers;
 use retired::{RetiredProgram, RetiredPrograms};
 
-use crate::schedules::file::is_schedule;
+use crate::definitions::schedules::file::is_schedule;
 
 pub use active::OwnedDefinitions;
 pub use files::LoadedDefinition;

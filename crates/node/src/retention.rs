@@ -14,7 +14,7 @@ use orlog_store::{PURGE_BATCH, Reader, SweepCursor, SweepPage};
 use prometheus_client::metrics::counter::Counter;
 use uuid::Uuid;
 
-use crate::app::background::BackgroundTasks;
+use crate::background::BackgroundTasks;
 use crate::config::Config;
 use crate::definitions::change::DeployError;
 

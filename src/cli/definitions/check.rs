@@ -14,8 +14,8 @@ use super::test::files::read;
 use crate::cli::console::Console;
 use crate::cli::exit::CommandError;
 use orlog_node::definitions::files::TEST_SUFFIX;
+use orlog_node::definitions::schedules::file::{ScheduleFile, is_schedule};
 use orlog_node::definitions::{self, LoadedDefinition, references};
-use orlog_node::schedules::file::{ScheduleFile, is_schedule};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {

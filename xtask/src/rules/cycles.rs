@@ -1,4 +1,5 @@
-//! The files of a crate form no cycle: of two files, at least one can be read without the other.
+//! The files of a crate form no cycle: of two files, at least one can be read without the other. Nor do
+//! its folders: a module of the crate root is one folder, with all files below it.
 //!
 //! A dependency goes from a file to the file that defines a name it uses. Names are resolved from
 //! `crate::`, `super::`, `self::` and the declared modules, through re-exports, to their definition.
@@ -21,6 +22,15 @@ const RULE: LintRule = LintRule {
     reason: "files in a cycle are effectively one file; none can be read, tested or moved alone",
     remedy: "move the shared code into a separate file below them, or pass it in as an argument",
 };
+
+const FOLDERS: LintRule = LintRule {
+    name: "folder-cycle",
+    reason: "folders in a cycle are effectively one folder; a reader who opens one must know all of them",
+    remedy: "move what the lower one uses down to it or below both, or pass it in as an argument",
+};
+
+/// Crates whose folders form no cycle. In the other crates, a cycle is a warning.
+const WITHOUT_FOLDER_CYCLES: [&str; 3] = ["crates/api/src/", "crates/node/src/", "src/"];
 
 /// Map from a file to the files it uses, each with the first line of the use.
 type Dependencies = BTreeMap<usize, BTreeMap<usize, usize>>;
@@ -75,7 +85,68 @@ fn check_crate(dir: &str, files: &[&Source]) -> Vec<Violation> {
         violations.push(Violation::new(&RULE, &files[start].path, line, path));
         reported.extend(cycle);
     }
+    violations.extend(folder_cycles(dir, files, &arrows));
     violations
+}
+
+/// Returns the cycles of the modules of the crate root. A cycle contains the first file that closes it.
+fn folder_cycles(dir: &str, files: &[&Source], arrows: &Dependencies) -> Vec<Violation> {
+    let folder_of = |file: usize| folder(files[file].path.strip_prefix(dir).unwrap_or_default());
+    let names: BTreeSet<&str> = (0..files.len()).filter_map(folder_of).collect();
+    let names: Vec<&str> = names.into_iter().collect();
+    let number_of = |name: &str| names.binary_search(&name).expect("all names are listed");
+
+    let mut folders: Dependencies = (0..names.len())
+        .map(|name| (name, BTreeMap::new()))
+        .collect();
+    for (from, uses) in arrows {
+        for used in uses.keys() {
+            let (Some(user), Some(target)) = (folder_of(*from), folder_of(*used)) else {
+                continue;
+            };
+            if user != target {
+                let uses = folders.entry(number_of(user)).or_default();
+                uses.entry(number_of(target)).or_insert(*from);
+            }
+        }
+    }
+
+    let mut reported = BTreeSet::new();
+    let mut violations = Vec::new();
+    for start in 0..names.len() {
+        let Some(cycle) = shortest_cycle(&folders, start) else {
+            continue;
+        };
+        if cycle.iter().any(|name| reported.contains(name)) {
+            continue;
+        }
+        let next = *cycle.get(1).unwrap_or(&start);
+        let user = folders[&start][&next];
+        let target = arrows[&user]
+            .iter()
+            .find(|(used, _)| folder_of(**used) == Some(names[next]));
+        let line = target.map_or(1, |(_, line)| *line);
+        let path: Vec<&str> = cycle
+            .iter()
+            .chain([&start])
+            .map(|name| names[*name])
+            .collect();
+        let file = &files[user].path;
+        let message = path.join(" → ");
+        violations.push(if WITHOUT_FOLDER_CYCLES.contains(&dir) {
+            Violation::new(&FOLDERS, file, line, message)
+        } else {
+            Violation::warning(&FOLDERS, file, line, message)
+        });
+        reported.extend(cycle);
+    }
+    violations
+}
+
+/// Returns the module of the crate root to which a file belongs; `None` for the root itself.
+fn folder(path: &str) -> Option<&str> {
+    let name = path.split('/').next()?.trim_end_matches(".rs");
+    (!matches!(name, "lib" | "main")).then_some(name)
 }
 
 /// Returns the files of the shortest cycle through `start`, by breadth-first search.
@@ -118,6 +189,20 @@ mod tests {
             .map(|(path, text)| fixture(path, text))
             .collect();
         assert_eq!(violation_lines(&check_cycles(&sources)), expected);
+    }
+
+    #[test]
+    fn folders_form_no_cycle_although_their_files_form_none() {
+        check(
+            &[
+                ("src/lib.rs", "mod a;\nmod b;"),
+                ("src/a.rs", "pub mod low;\npub struct A;"),
+                ("src/a/low.rs", "use crate::b::B;\npub struct Low(B);"),
+                ("src/b.rs", "pub mod high;\npub struct B;"),
+                ("src/b/high.rs", "\nuse crate::a::A;\npub struct High(A);"),
+            ],
+            &["1: a → b → a"],
+        );
     }
 
     #[test]

@@ -3,7 +3,6 @@
 mod claimed_job;
 pub(crate) mod exchange;
 pub(crate) mod list;
-pub(crate) mod other_boards;
 mod pods;
 mod report;
 pub(crate) mod runners;

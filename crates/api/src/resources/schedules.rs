@@ -20,7 +20,7 @@ use crate::server::extract::{QueryParams, Tenant};
 use crate::server::page::EncodedJson;
 use crate::server::problem::{Code, Problem, ProblemDetail};
 use orlog_node::auth::Caller;
-use orlog_node::schedules;
+use orlog_node::definitions::schedules;
 use view::{ScheduleBody, SchedulePage, ScheduleView};
 
 /// Default number of the next start times in a response.

@@ -25,7 +25,8 @@ use super::problem::{Code, Problem};
 use super::request_info::FORWARDED_BY;
 use super::signed_request;
 use orlog_node::app::SlotOwner;
-use orlog_node::{batches, flows, messages, schedules, shadows};
+use orlog_node::definitions::schedules;
+use orlog_node::{batches, flows, messages, shadows};
 
 /// Header of a list of a key-sharded tenant: the list contains the instances of one pod.
 const PARTIAL: HeaderName = HeaderName::from_static("x-orlog-partial");

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use orlog_bus::{Message, PublishAck, codec};
 use orlog_model::Event;
 
-use super::{App, component_config};
+use super::App;
+use crate::component_config;
 
 impl App {
     /// Publishes events; returns when they are durable.

@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use orlog_program::Diagnostic;
 
-use super::{App, component_config};
+use super::App;
 use crate::auth::ConfiguredKeys;
+use crate::component_config;
 use crate::config::NextConfig;
 use crate::definitions::change::DeployError;
 use crate::definitions::deploy::{DeployPolicy, ReloadedConfig};

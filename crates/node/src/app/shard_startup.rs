@@ -12,15 +12,15 @@ use orlog_model::{Change, Clock, Deployment, TenantId};
 use orlog_store::{Reader, Writer};
 use tokio::sync::watch;
 
-use super::cluster::ShardHost;
-use super::stores::LocalStorage;
-use super::transport::Transport;
-use super::{component_config, layout, replication, stores};
+use crate::cluster::ShardHost;
 use crate::config::Config;
 use crate::definitions::change::{self, DefinitionLocks};
 use crate::definitions::initial;
 use crate::definitions::numbers::DeploymentNumbers;
 use crate::definitions::{DefinitionSet, ValidatedDefinitions};
+use crate::stores::LocalStorage;
+use crate::transport::Transport;
+use crate::{component_config, layout, replication, stores};
 
 /// Timeout of the wait for another change of the active definitions, and of the commits of one.
 const ACTIVATION_TIMEOUT: Duration = Duration::from_secs(15);

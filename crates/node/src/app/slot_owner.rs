@@ -8,9 +8,9 @@ use orlog_actors::Runtime;
 use orlog_bus::membership::Pod;
 use orlog_model::{InstanceKey, Slot, SlotAssigner, TenantId};
 
-use super::cluster::{Cluster, ShardObstacles};
-use super::component_config;
 use super::services::{Parts, shard_host};
+use crate::cluster::{Cluster, ShardObstacles};
+use crate::component_config;
 use crate::config::Config;
 
 /// Owner of a slot.

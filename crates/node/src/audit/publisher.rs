@@ -7,7 +7,7 @@ use anyhow::Context as _;
 use orlog_bus::{Bus, Message};
 
 use super::AuditTrail;
-use crate::app::background::BackgroundTasks;
+use crate::background::BackgroundTasks;
 
 /// Delay until new lines are published.
 const INTERVAL: Duration = Duration::from_secs(1);

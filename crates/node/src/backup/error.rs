@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use crate::layout::InterruptedRestore;
+
 /// Error of a backup or restore.
 #[derive(Debug, thiserror::Error)]
 pub enum BackupFailure {
@@ -67,6 +69,6 @@ pub enum BackupFailure {
     #[error("{} is not empty; no changes made, use a new directory", .0.display())]
     NotEmpty(PathBuf),
     /// A restore was interrupted.
-    #[error("{} contains an interrupted restore; empty it and restore again", .0.display())]
-    Interrupted(PathBuf),
+    #[error(transparent)]
+    Interrupted(#[from] InterruptedRestore),
 }

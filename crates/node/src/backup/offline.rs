@@ -7,10 +7,10 @@ use anyhow::{Context as _, anyhow, bail};
 use orlog_bus::embedded::JournalRegistry;
 use orlog_store::{DurablePosition, Error, RebuildBase, RebuiltTables};
 
-use crate::app::stores::ReadOnlyStores;
-use crate::app::{component_config, layout};
 use crate::backup::{self, Manifest};
 use crate::config::Config;
+use crate::stores::ReadOnlyStores;
+use crate::{component_config, layout};
 
 /// Builds the tables of a shard again: from its journal, or from a backup and the journal after it. Blocks.
 ///

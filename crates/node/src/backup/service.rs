@@ -9,10 +9,10 @@ use orlog_model::Clock;
 use uuid::Uuid;
 
 use crate::access::AccessRegistry;
-use crate::app::layout;
-use crate::app::transport::Transport;
 use crate::backup::{self, BackupFailure, Manifest};
 use crate::config::{ClusterMode, Config};
+use crate::layout;
+use crate::transport::Transport;
 
 /// Name prefix of the directories that are removed at the start.
 const PREFIX: &str = "orlog-backup-";

@@ -8,6 +8,7 @@ use super::files::{
     FileChecksum, MANIFEST, SUMS, below, checksum, io_error, new_dir, sync_dir, sync_tree,
 };
 use super::manifest::Manifest;
+use crate::layout::{InterruptedRestore, RESTORING};
 
 /// Reads every file of a backup and compares it with its checksum. Blocks.
 ///
@@ -77,9 +78,6 @@ pub fn verify_fetched(to: &Path) -> Result<Manifest, BackupFailure> {
     Ok(manifest)
 }
 
-/// Marker file of an unfinished restore. A node does not start on a directory that contains it.
-pub const RESTORING: &str = "restoring";
-
 /// Restores a valid backup into a data directory. If `to` is not an empty directory, it is not changed.
 /// On error, `to` is restored to its previous state. Blocks.
 ///
@@ -88,7 +86,7 @@ pub const RESTORING: &str = "restoring";
 pub fn restore(from: &Path, to: &Path) -> Result<Manifest, BackupFailure> {
     let (was_there, part) = (to.exists(), to.join(RESTORING));
     if part.exists() {
-        return Err(BackupFailure::Interrupted(to.to_owned()));
+        return Err(InterruptedRestore(to.to_owned()).into());
     }
     if was_there {
         new_dir(to)?;

@@ -19,11 +19,11 @@ pub use super::plan::DeployPolicy;
 use super::plan::{self, ScheduleChange};
 use super::target::TargetDefinitions;
 use super::{initial, references};
+use crate::definitions::schedules::deployed::DeployedSchedules;
 use crate::definitions::{
     self, DefinitionErrors, DefinitionSet, DeploymentPlan, LoadedDefinition, SourceFile,
     UsageContext, ValidatedDefinitions,
 };
-use crate::schedules::deployed::DeployedSchedules;
 use crate::upstreams::UpstreamSources;
 
 /// Request to deploy definitions of one owner.

@@ -9,7 +9,7 @@ use orlog_model::{DeployedSchedule, TenantId};
 use orlog_program::{CompiledDefinition, Diagnostic, Program, is_built_in};
 use sha2::{Digest as _, Sha256};
 
-use crate::schedules::file::{ScheduleFile, is_schedule};
+use crate::definitions::schedules::file::{ScheduleFile, is_schedule};
 
 /// Suffixes of definition files: YAML text, WebAssembly module.
 pub const SUFFIXES: [&str; 2] = [".saga.yaml", ".saga.wasm"];

@@ -14,7 +14,7 @@ use orlog_model::{Change, DefinitionRef, Deployment, TenantId};
 use prometheus_client::metrics::counter::Counter;
 
 use super::change::{DefinitionLocks, DeployError, pins};
-use crate::app::background::BackgroundTasks;
+use crate::background::BackgroundTasks;
 use crate::definitions::{DefinitionSet, UsageContext};
 
 /// Delay between the start of a node and the first garbage collection.

@@ -186,7 +186,7 @@ mod tests {
 
     use super::*;
     use crate::definitions;
-    use crate::schedules::file::is_schedule;
+    use crate::definitions::schedules::file::is_schedule;
 
     struct Silent;
 

@@ -11,9 +11,9 @@ use rustix::fs::{Access, Mode};
 use rustix::io::Errno;
 
 use super::check::{CheckResult, CheckStatus};
-use crate::app::{self, layout};
 use crate::backup::free_bytes;
 use crate::config::{BusKind, Config};
+use crate::layout;
 
 const DATA_DIR: &str = "data directory";
 const PERMISSIONS: &str = "permissions";
@@ -41,7 +41,7 @@ pub(super) fn check_data_dir(config: &Config) -> Vec<CheckResult> {
     if !data.is_dir() {
         return findings;
     }
-    if let Err(error) = app::check_data_dir(config) {
+    if let Err(error) = layout::check_data_dir(config) {
         findings.push(CheckResult::error(
             DATA_DIR,
             format!("{error:#}"),
@@ -49,10 +49,10 @@ pub(super) fn check_data_dir(config: &Config) -> Vec<CheckResult> {
         ));
     }
     // An unreadable file was reported above.
-    let durable = app::durable_positions(data).unwrap_or_default();
+    let durable = layout::durable_positions(data).unwrap_or_default();
     for shard in 0..config.shards {
-        let expected = durable.get(&app::shard_name(shard)).copied();
-        findings.extend(store(&app::shard_dir(data, shard), shard, expected));
+        let expected = durable.get(&layout::shard_name(shard)).copied();
+        findings.extend(store(&layout::shard_dir(data, shard), shard, expected));
     }
     if config.bus.kind == BusKind::Embedded {
         findings.extend(events(&data.join("bus"), durable.get("bus").copied()));
@@ -87,7 +87,7 @@ pub(super) fn check_rights(config: &Config) -> CheckResult {
             format!("change the owner: chown {user} {}", path.display()),
         );
     }
-    let shards = (0..config.shards).map(|shard| app::shard_dir(data, shard));
+    let shards = (0..config.shards).map(|shard| layout::shard_dir(data, shard));
     match shards
         .chain([data.join("bus")])
         .find_map(|dir| first_inaccessible(&dir))
@@ -212,7 +212,8 @@ fn locked_inodes() -> BTreeSet<u64> {
 /// Returns whether a node uses the data directory.
 pub(super) fn is_in_use(config: &Config) -> bool {
     is_locked(&config.data_dir.join("bus/log"), &locked_inodes())
-        || (0..config.shards).any(|shard| is_store_in_use(&app::shard_dir(&config.data_dir, shard)))
+        || (0..config.shards)
+            .any(|shard| is_store_in_use(&layout::shard_dir(&config.data_dir, shard)))
 }
 
 /// Returns whether a node has the store in this directory open.

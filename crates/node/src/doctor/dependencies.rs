@@ -9,10 +9,11 @@ use toml::Value;
 
 use super::check::CheckResult;
 use super::clock;
-use crate::app;
 use crate::auth;
 use crate::clock::SystemClock;
 use crate::config::{AuthMode, Config};
+use crate::effects;
+use crate::transport;
 use crate::upstreams::RemoteDependencies;
 
 /// Timeout per host. Default: 3s.
@@ -24,7 +25,7 @@ pub(super) async fn check_bus(
     config: &Config,
     findings: &mut Vec<CheckResult>,
 ) -> Option<RemoteDependencies> {
-    let result = tokio::time::timeout(CHECK_TIMEOUT * 3, app::connect(config)).await;
+    let result = tokio::time::timeout(CHECK_TIMEOUT * 3, transport::connect(config)).await;
     let connection = match result {
         Ok(Ok(connection)) => connection,
         Ok(Err(error)) => {
@@ -48,7 +49,7 @@ pub(super) async fn check_bus(
         BUS,
         format!("NATS {} answers", connection.server_version()),
     ));
-    match app::streams(&connection, config, SystemClock.now(), false).await {
+    match transport::streams(&connection, config, SystemClock.now(), false).await {
         Ok(differences) => findings.extend(differences.iter().map(|difference| {
             let remedy = match &difference.rejected {
                 Some(_) => "recreate the stream or change the configuration (docs/nats.md)",
@@ -64,7 +65,7 @@ pub(super) async fn check_bus(
             ));
         }
     }
-    app::probe_dependencies(config, &connection).await
+    effects::probe_dependencies(config, &connection).await
 }
 
 /// Checks that every secret in the configuration and in the upstream files is readable.

@@ -8,8 +8,8 @@ use tokio::process::Command;
 
 use super::check::{CheckResult, CheckStatus};
 use super::data_dir;
-use crate::app;
 use crate::config::Config;
+use crate::layout;
 
 /// Internal command of the child process.
 pub const COMMAND: &str = "check-tables";
@@ -119,7 +119,7 @@ pub(super) async fn check_all(config: &Config) -> Vec<CheckResult> {
 }
 
 fn stores(config: &Config) -> impl Iterator<Item = (u16, PathBuf)> {
-    let dirs = (0..config.shards).map(|shard| (shard, app::shard_dir(&config.data_dir, shard)));
+    let dirs = (0..config.shards).map(|shard| (shard, layout::shard_dir(&config.data_dir, shard)));
     dirs.filter(|(_, dir)| config.role.runs_sagas() && dir.join("tables/mdbx.dat").exists())
 }
 

@@ -10,7 +10,7 @@ use orlog_actors::{DefinitionTotals, Runtime};
 use orlog_model::{Clock, SagaName, SteadyTime};
 use orlog_store::BOUNDS_SECONDS;
 
-use crate::app::background::BackgroundTasks;
+use crate::background::BackgroundTasks;
 
 /// Window of the trends.
 pub(crate) const WINDOW: Duration = Duration::from_mins(5);

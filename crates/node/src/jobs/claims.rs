@@ -14,7 +14,7 @@ use orlog_model::{Clock, JobClaimUpdate};
 use tokio::sync::Mutex;
 use uuid::Uuid;
 
-use crate::app::background::BackgroundTasks;
+use crate::background::BackgroundTasks;
 
 /// Interval of the passes.
 const INTERVAL: Duration = Duration::from_secs(1);

@@ -16,7 +16,7 @@ use orlog_model::{InstanceKey, JobLogAppend, JobLogChunk, LogLine, TraceParent, 
 use orlog_program::flow;
 use tokio::sync::Notify;
 
-use crate::app::background::BackgroundTasks;
+use crate::background::BackgroundTasks;
 
 /// Time in which lines are collected before they are stored.
 const COALESCE: Duration = Duration::from_millis(100);

@@ -9,12 +9,12 @@ use orlog_model::Timestamp;
 use orlog_program::{Program, is_built_in};
 use serde::Serialize;
 
-use crate::app::cluster::ClusterInfo;
-use crate::app::component_config;
-use crate::app::transport::BusInfo;
+use crate::cluster::ClusterInfo;
+use crate::component_config;
 use crate::config::{self, BusKind, Config, LimitsConfig, node_subject};
 use crate::definitions::DefinitionSet;
 use crate::peers::NodeIdentity;
+use crate::transport::BusInfo;
 
 /// Response of `/info`.
 #[derive(Clone, Debug, Serialize)]

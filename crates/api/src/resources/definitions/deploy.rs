@@ -24,8 +24,8 @@ use orlog_node::definitions::change::DeployError;
 use orlog_node::definitions::deploy::{DeployPolicy, DeployRequest};
 use orlog_node::definitions::files::is_deployable;
 use orlog_node::definitions::gc::CollectResult;
+use orlog_node::definitions::schedules::file::SUFFIX;
 use orlog_node::definitions::{DeploymentPlan, SUFFIXES, SourceFile};
-use orlog_node::schedules::file::SUFFIX;
 
 /// Maximum body size of a deployment in bytes: all files together, as JSON.
 pub(crate) const MAX_DEPLOY_BYTES: u64 = 64 << 20;

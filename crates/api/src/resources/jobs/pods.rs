@@ -22,10 +22,10 @@ use uuid::Uuid;
 use super::claimed_job::{
     AvailableJobView, ClaimedJobView, MAX_CLAIM, board_for, with_registration,
 };
-use super::other_boards::{Credentials, Source, TenantBoards};
 use super::waiting::{MAX_WAIT as FOLLOW_WAIT, WaitingPage};
 use crate::server::context::{ApiState, WeakApiState};
 use crate::server::forward;
+use crate::server::other_boards::{Credentials, Source, TenantBoards};
 use crate::server::problem::Problem;
 use orlog_node::app::SlotOwner;
 

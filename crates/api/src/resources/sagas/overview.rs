@@ -1,7 +1,6 @@
 //! `GET /v1/overview`: state of a node and counts of a tenant in one response, cheap enough to poll
 //! every few seconds.
 
-pub(crate) mod cache;
 pub(crate) mod counts;
 
 use axum::Json;
@@ -13,9 +12,9 @@ use utoipa::ToSchema;
 use super::work::kind;
 use crate::server::context::ApiState;
 use crate::server::extract::{NodeAccess, Tenant};
+use crate::server::overview_cache::{DeadLetterCounts, TaskCounts, TenantCounts};
 use crate::server::problem::Problem;
 use crate::server::read_scope::ReadScope;
-use cache::{DeadLetterCounts, TaskCounts, TenantCounts};
 use orlog_node::app::App;
 
 /// Maximum number of destinations in the response.

@@ -16,7 +16,7 @@ use crate::server::errors::invalid_parameter;
 use crate::server::problem::Problem;
 use crate::server::read_scope::ReadScope;
 use orlog_node::app::App;
-use orlog_node::app::component_config::indexed_value;
+use orlog_node::component_config::indexed_value;
 use orlog_node::redact::{HiddenValues, Redaction};
 
 /// Instances per read; the tables are not locked during the evaluation.

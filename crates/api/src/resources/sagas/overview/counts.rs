@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 use orlog_model::{TaskStatus, TenantId};
 use orlog_store::{InstanceCounts, TaskQuery};
 
-use super::cache::{DeadLetterCounts, TaskCounts, TenantCounts, evict_oldest};
 use crate::resources::dead_letters::causes;
 use crate::server::context::ApiState;
+use crate::server::overview_cache::{DeadLetterCounts, TaskCounts, TenantCounts, evict_oldest};
 use crate::server::problem::Problem;
 use crate::server::read_scope::ReadScope;
 

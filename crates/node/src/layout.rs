@@ -16,11 +16,18 @@ use orlog_model::TenantId;
 use orlog_store::{DurablePosition, Reader};
 use serde::{Deserialize, Serialize};
 
-use crate::backup::{BackupFailure as Cut, RESTORING};
 use crate::config::{Config, TenantsConfig};
 use crate::private_file;
 
 const FILE: &str = "layout.toml";
+/// Marker file of an unfinished restore. A node does not start on a directory that contains it.
+pub const RESTORING: &str = "restoring";
+
+/// A directory contains an incomplete copy of a backup.
+#[derive(Debug, thiserror::Error)]
+#[error("{} contains an interrupted restore; empty it and restore again", .0.display())]
+pub struct InterruptedRestore(pub PathBuf);
+
 /// Directory of the embedded log, and its name in the layout.
 pub(crate) const BUS: &str = "bus";
 /// Directory of the registry of contexts and actors, and its name in the layout.
@@ -308,7 +315,7 @@ pub(crate) fn stored_config(data: &Path) -> anyhow::Result<Config> {
 /// Rejects a directory with an incomplete restore.
 fn whole(data: &Path) -> anyhow::Result<()> {
     if data.join(RESTORING).exists() {
-        bail!(Cut::Interrupted(data.to_owned()));
+        return Err(InterruptedRestore(data.to_owned()).into());
     }
     Ok(())
 }

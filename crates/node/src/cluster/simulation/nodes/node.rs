@@ -30,11 +30,11 @@ use uuid::Uuid;
 
 use super::links::{Link, OwnerLog, PodBus, PodClock};
 use super::{NodeDefect, REAL_LIMIT, TENANTS, World, programs, slots, tenant};
-use crate::app::cluster::controller::{ControllerCommand, ControllerStatus, ShardController};
-use crate::app::cluster::host::ShardHost;
-use crate::app::cluster::simulation::servers::{Connection, Servers};
-use crate::app::cluster::simulation::{SHARDS, TTL};
-use crate::app::component_config;
+use crate::cluster::controller::{ControllerCommand, ControllerStatus, ShardController};
+use crate::cluster::host::ShardHost;
+use crate::cluster::simulation::servers::{Connection, Servers};
+use crate::cluster::simulation::{SHARDS, TTL};
+use crate::component_config;
 use crate::config::{ClusterConfig, ClusterMode, Config};
 
 /// Pause before the store of a crashed process is opened again.

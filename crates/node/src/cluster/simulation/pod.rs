@@ -15,8 +15,8 @@ use uuid::Uuid;
 
 use super::servers::{Connection, Servers};
 use super::{SHARDS, TTL};
-use crate::app::cluster::controller::{ControllerCommand, ControllerStatus, ShardController};
-use crate::app::cluster::host::ShardHost;
+use crate::cluster::controller::{ControllerCommand, ControllerStatus, ShardController};
+use crate::cluster::host::ShardHost;
 use crate::config::{ClusterConfig, ClusterMode, Config};
 
 /// Pause of a shard without events.

@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use uuid::Uuid;
 
 use super::file::ScheduleFile;
-use crate::app::background::BackgroundTasks;
+use crate::background::BackgroundTasks;
 use crate::definitions::DefinitionSet;
 
 /// User of the changes.

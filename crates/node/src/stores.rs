@@ -15,9 +15,9 @@ use tokio::sync::watch;
 use super::background::BackgroundTasks;
 use super::layout::DurablePositions;
 use super::transport::{LogExpectation, Transport};
-use super::{component_config, layout, registry, replication, stores};
 use crate::access::AccessRegistry;
 use crate::config::{ClusterMode, Config};
+use crate::{component_config, layout, registry, replication};
 
 /// Stores of an offline data directory, opened to read them. No other process can open them meanwhile.
 pub struct ReadOnlyStores(Vec<(Writer, Reader)>);

@@ -19,9 +19,9 @@ use serde::Serialize;
 
 use super::admitted_tenants::AdmittedTenants;
 use super::layout::StoredPosition;
-use super::{component_config, layout};
 use crate::access::SignedEvents;
 use crate::config::{BusKind, Config};
+use crate::{component_config, layout};
 
 /// Timeout of retries against unavailable servers when a node starts.
 const STARTUP_TIMEOUT: Duration = Duration::from_secs(30);

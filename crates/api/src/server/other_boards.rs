@@ -24,11 +24,11 @@ const MAX_REQUESTS: usize = 4;
 pub(crate) struct OtherBoards(Mutex<BTreeMap<TenantId, Arc<TenantBoards>>>);
 
 /// Boards of the other pods, as far as they have jobs of one tenant.
-pub(super) struct TenantBoards {
-    pub(super) tenant: TenantId,
+pub(crate) struct TenantBoards {
+    pub(crate) tenant: TenantId,
     state: Mutex<TenantState>,
     /// Changes when a board has new jobs.
-    pub(super) arrivals: watch::Sender<u64>,
+    pub(crate) arrivals: watch::Sender<u64>,
 }
 
 #[derive(Default)]
@@ -51,11 +51,11 @@ struct LastRequest {
 
 /// Credentials of a worker.
 #[derive(Clone)]
-pub(super) struct Credentials {
+pub(crate) struct Credentials {
     /// Headers of its request.
-    pub(super) headers: HeaderMap,
+    pub(crate) headers: HeaderMap,
     /// Key that signed the request.
-    pub(super) key: Option<KeyId>,
+    pub(crate) key: Option<KeyId>,
 }
 
 struct OtherBoard {
@@ -65,14 +65,14 @@ struct OtherBoard {
 }
 
 /// Board that a request takes jobs from.
-pub(super) enum Source {
+pub(crate) enum Source {
     Own,
     Other(Pod, Arc<Semaphore>),
 }
 
 impl OtherBoards {
     /// Returns the boards of a tenant.
-    pub(super) fn of(&self, tenant: &TenantId) -> Arc<TenantBoards> {
+    pub(crate) fn of(&self, tenant: &TenantId) -> Arc<TenantBoards> {
         let mut tenants = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let boards = tenants.entry(tenant.clone()).or_insert_with(|| {
             Arc::new(TenantBoards {
@@ -88,7 +88,7 @@ impl OtherBoards {
 impl TenantBoards {
     /// Notes a request for jobs, and returns the names of the pods whose boards are not followed yet; the caller must follow
     /// them. `credentials` are those of the request.
-    pub(super) fn note_request(
+    pub(crate) fn note_request(
         &self,
         pods: Vec<Pod>,
         credentials: impl FnOnce() -> Credentials,
@@ -128,7 +128,7 @@ impl TenantBoards {
 
     /// Returns the credentials with which a board is followed; `None`, and removes the board, if no worker has asked for jobs
     /// for some time.
-    pub(super) fn credentials(&self, pod: &str) -> Option<Credentials> {
+    pub(crate) fn credentials(&self, pod: &str) -> Option<Credentials> {
         let mut state = self.lock();
         let last = state.last.as_ref();
         let found = last
@@ -141,12 +141,12 @@ impl TenantBoards {
     }
 
     /// Removes the board of a pod that has left.
-    pub(super) fn remove(&self, pod: &str) {
+    pub(crate) fn remove(&self, pod: &str) {
         self.lock().boards.remove(pod);
     }
 
     /// Returns the boards that have jobs for a request. Each request begins at another board.
-    pub(super) fn sources(&self, request: &ClaimRequest) -> Vec<Source> {
+    pub(crate) fn sources(&self, request: &ClaimRequest) -> Vec<Source> {
         let mut state = self.lock();
         let mut sources = vec![Source::Own];
         for board in state.boards.values() {
@@ -162,21 +162,21 @@ impl TenantBoards {
     }
 
     /// Returns whether the board of a pod has jobs for a request.
-    pub(super) fn has_jobs(&self, pod: &str, request: &ClaimRequest) -> bool {
+    pub(crate) fn has_jobs(&self, pod: &str, request: &ClaimRequest) -> bool {
         let state = self.lock();
         let board = state.boards.get(pod);
         board.is_some_and(|board| board.has_jobs(request))
     }
 
     /// Removes the jobs of a board that a request would take: it has no more of them.
-    pub(super) fn emptied(&self, pod: &str, request: &ClaimRequest) {
+    pub(crate) fn emptied(&self, pod: &str, request: &ClaimRequest) {
         if let Some(board) = self.lock().boards.get_mut(pod) {
             board.waiting.retain(|waiting| !waiting.is_for(request));
         }
     }
 
     /// Sets the jobs that wait on the board of a pod.
-    pub(super) fn set(&self, pod: Pod, waiting: Vec<WaitingJobs>) {
+    pub(crate) fn set(&self, pod: Pod, waiting: Vec<WaitingJobs>) {
         let has_jobs = !waiting.is_empty();
         if let Some(board) = self.lock().boards.get_mut(&pod.name) {
             board.pod = pod;

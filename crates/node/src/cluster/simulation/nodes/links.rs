@@ -20,7 +20,7 @@ use orlog_testkit::memory_log::{AppendFault, MemoryLog};
 use tokio::time::Instant;
 use uuid::Uuid;
 
-use crate::app::cluster::simulation::servers::Servers;
+use crate::cluster::simulation::servers::Servers;
 
 /// Delay of a request that fails.
 const BUS_TIMEOUT: Duration = Duration::from_secs(1);
