@@ -7,8 +7,9 @@ pub mod cli;
 
 pub use orlog_api as api;
 pub use orlog_node::{
-    App, AppOverrides, Config, SystemClock, access, app, audit, auth, backup, clock, config,
-    dead_letters, definitions, doctor, redact, replay, retention, sagas, telemetry, upstreams,
+    App, AppOverrides, Config, SystemClock, access, app, audit, auth, backup, clock, cluster,
+    config, dead_letters, definitions, doctor, effects, layout, redact, replay, replication,
+    retention, sagas, stores, telemetry, transport, upstreams,
 };
 /// Workflows as a library, independent of nodes.
 pub use orlog_workflow as workflow;

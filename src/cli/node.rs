@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::cli::client::{ApiClient, ServerArgs, path};
 use crate::cli::console::{Console, items, note, text};
 use crate::cli::exit::{CommandError, CommandExit};
-use orlog_node::app::ReadOnlyStores;
+use orlog_node::stores::ReadOnlyStores;
 
 /// Path of the log filter resource.
 const LOG_PATH: &str = "/admin/log";

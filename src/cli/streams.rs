@@ -2,9 +2,9 @@
 //! differences.
 
 use orlog_model::Clock as _;
-use orlog_node::app;
 use orlog_node::clock::SystemClock;
 use orlog_node::config::BusKind;
+use orlog_node::{effects, transport};
 
 use super::config_flags::ConfigFlags;
 use super::console::Console;
@@ -38,10 +38,10 @@ pub(crate) async fn run(command: Command, console: &Console) -> Result<(), Comma
              bus.kind = \"nats\" (--config)",
         ));
     }
-    let connection = app::connect(&config).await?;
-    let found = app::streams(&connection, &config, SystemClock.now(), change).await;
+    let connection = transport::connect(&config).await?;
+    let found = transport::streams(&connection, &config, SystemClock.now(), change).await;
     let mut found = found.map_err(anyhow::Error::from)?;
-    let consumers = app::arrange_consumers(&connection, &config, change).await;
+    let consumers = effects::arrange_consumers(&connection, &config, change).await;
     found.extend(consumers.map_err(anyhow::Error::from)?);
     let left = found
         .iter()

@@ -16,7 +16,10 @@ use crate::resources::{
 use crate::server::connections::ConnectionLimits;
 use crate::server::context::ApiState;
 use crate::server::serve::Server;
-use crate::server::{errors, forward, openapi, request_context, serve, tenant_storage};
+use crate::server::{
+    caller, errors, forward, health, index, login, metrics, openapi, request_context, serve,
+    tenant_storage, ui,
+};
 use orlog_node::app::App;
 use orlog_node::config::MIN_CONNECTIONS;
 use orlog_node::descriptors;

@@ -50,16 +50,12 @@ use crate::telemetry::{MetricsRegistry, TelemetryHandle};
 use crate::tls::NodeTls;
 use crate::transport::Transport;
 use crate::webhooks::Webhooks;
+use crate::{component_config, effects, stores};
 use callers::Callers;
 use observers::{InitialMetrics, Observers};
 use services::{OwnParts, Parts, Services};
 use slot_owner::Routing;
 
-pub use crate::cluster::{ClusterInfo, PodInfo};
-pub use crate::effects::{arrange_consumers, probe_dependencies};
-pub use crate::layout::{check_data_dir, durable_positions, shard_dir, shard_name};
-pub use crate::stores::ReadOnlyStores;
-pub use crate::transport::{BusInfo, connect, streams};
 pub use overrides::AppOverrides;
 pub use slot_owner::SlotOwner;
 

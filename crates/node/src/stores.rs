@@ -211,7 +211,7 @@ impl NodeStorage {
         clock: &Arc<dyn Clock>,
     ) -> anyhow::Result<Self> {
         // First, so that a directory that is in use is reported before any other error.
-        let mut stores = stores::local(config, local).await?;
+        let mut stores = self::local(config, local).await?;
         let log = LogExpectation {
             durable: local.positions.get(layout::BUS),
             checkpoints: log_checkpoints(&stores)?,
@@ -226,7 +226,7 @@ impl NodeStorage {
         let access =
             Arc::new(Box::pin(registry::open(config, expected, transport.connection())).await?);
         local.positions.confirm()?;
-        let replicated = stores::replicated(config, &transport, local.accept_data_loss);
+        let replicated = self::replicated(config, &transport, local.accept_data_loss);
         stores.extend(Box::pin(replicated).await?);
         Ok(Self {
             stores,

@@ -38,7 +38,9 @@ const SOURCES: [(&str, SubjectKind); 4] = [
 
 /// Opened transport.
 pub enum Transport {
+    /// The log of this process.
     Embedded(Arc<Embedded>),
+    /// Streams on NATS servers.
     Nats(Box<NatsTransport>),
 }
 

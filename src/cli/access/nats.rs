@@ -10,8 +10,8 @@ use crate::cli::config_flags::ConfigFlags;
 use crate::cli::console::Console;
 use crate::cli::exit::CommandError;
 use orlog_node::access::{Directory, nats_authorization, nats_consumers};
-use orlog_node::app;
 use orlog_node::config::BusKind;
+use orlog_node::transport;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
@@ -47,7 +47,7 @@ pub(crate) async fn run(command: Command, console: &Console) -> Result<(), Comma
             "`bus.kind` is \"embedded\"; state the configuration of a node with bus.kind = \"nats\" (--config)",
         ));
     }
-    let connection = app::connect(&config).await?;
+    let connection = transport::connect(&config).await?;
     let registry = NatsRegistry::open(&connection)
         .await
         .map_err(anyhow::Error::from)?;

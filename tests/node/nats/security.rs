@@ -293,7 +293,7 @@ async fn node_with_the_documented_account_exchanges_requests_with_peers() {
         config.nats.password = Some(format!("file:{}", password.display()).parse().unwrap());
     });
     let operator = connect(&server, account("operator")).await;
-    orlog::app::streams(&operator, &builder.config, Timestamp::default(), true)
+    orlog::transport::streams(&operator, &builder.config, Timestamp::default(), true)
         .await
         .unwrap();
     let node = builder.start().await;
@@ -458,17 +458,19 @@ async fn a_server_without_tls_outside_loopback_is_rejected_at_start_unless_allow
     config.nats.servers = vec![format!("nats://0.0.0.0:{}", server.port)];
     let error = format!(
         "{:#}",
-        orlog::app::connect(&config).await.expect_err("plain text")
+        orlog::transport::connect(&config)
+            .await
+            .expect_err("plain text")
     );
     assert!(
         error.contains("does not offer TLS") && error.contains("nats.tls.allow_plaintext"),
         "{error}"
     );
     config.nats.tls.allow_plaintext = true;
-    orlog::app::connect(&config).await.unwrap();
+    orlog::transport::connect(&config).await.unwrap();
     config.nats.tls.allow_plaintext = false;
     config.nats.servers = vec![server.url()];
-    orlog::app::connect(&config).await.unwrap();
+    orlog::transport::connect(&config).await.unwrap();
 }
 
 #[test]

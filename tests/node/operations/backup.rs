@@ -460,7 +460,7 @@ async fn corrupt_backup_is_rejected() {
     assert_eq!(std::fs::read_dir(&to).unwrap().count(), 1);
     std::fs::remove_file(to.join("mine")).unwrap();
     // An incomplete restore is distinguished from an empty directory and from a data directory.
-    std::fs::create_dir(to.join(backup::RESTORING)).unwrap();
+    std::fs::create_dir(to.join(orlog::layout::RESTORING)).unwrap();
     let (code, _, errors) = run(orlog(&args)).await;
     assert_eq!(code, 4, "{errors}");
     assert!(
@@ -480,7 +480,7 @@ async fn corrupt_backup_is_rejected() {
         errors.contains("contains an interrupted restore; empty it and restore again"),
         "{errors}"
     );
-    std::fs::remove_dir(to.join(backup::RESTORING)).unwrap();
+    std::fs::remove_dir(to.join(orlog::layout::RESTORING)).unwrap();
     assert_eq!(
         std::fs::read_dir(&to).unwrap().count(),
         0,
@@ -489,7 +489,7 @@ async fn corrupt_backup_is_rejected() {
     // The root of a file system contains an entry.
     std::fs::create_dir(to.join("lost+found")).unwrap();
     assert_eq!(run(orlog(&args)).await.0, 0);
-    assert!(to.join("layout.toml").exists() && !to.join(backup::RESTORING).exists());
+    assert!(to.join("layout.toml").exists() && !to.join(orlog::layout::RESTORING).exists());
     assert_eq!(
         std::fs::metadata(&from).unwrap().permissions().mode() & 0o777,
         0o700

@@ -1,5 +1,5 @@
 //! The files of a crate form no cycle: of two files, at least one can be read without the other. Nor do
-//! its folders: a module of the crate root is one folder, with all files below it.
+//! its directories: a module of the crate root is one directory, with all files below it.
 //!
 //! A dependency goes from a file to the file that defines a name it uses. Names are resolved from
 //! `crate::`, `super::`, `self::` and the declared modules, through re-exports, to their definition.
@@ -23,14 +23,14 @@ const RULE: LintRule = LintRule {
     remedy: "move the shared code into a separate file below them, or pass it in as an argument",
 };
 
-const FOLDERS: LintRule = LintRule {
-    name: "folder-cycle",
-    reason: "folders in a cycle are effectively one folder; a reader who opens one must know all of them",
+const DIRECTORIES: LintRule = LintRule {
+    name: "directory-cycle",
+    reason: "directories in a cycle are effectively one directory; a reader who opens one must know all of them",
     remedy: "move what the lower one uses down to it or below both, or pass it in as an argument",
 };
 
-/// Crates whose folders form no cycle. In the other crates, a cycle is a warning.
-const WITHOUT_FOLDER_CYCLES: [&str; 3] = ["crates/api/src/", "crates/node/src/", "src/"];
+/// Crates whose directories form no cycle. In the other crates, a cycle is a warning.
+const WITHOUT_DIRECTORY_CYCLES: [&str; 3] = ["crates/api/src/", "crates/node/src/", "src/"];
 
 /// Map from a file to the files it uses, each with the first line of the use.
 type Dependencies = BTreeMap<usize, BTreeMap<usize, usize>>;
@@ -85,27 +85,28 @@ fn check_crate(dir: &str, files: &[&Source]) -> Vec<Violation> {
         violations.push(Violation::new(&RULE, &files[start].path, line, path));
         reported.extend(cycle);
     }
-    violations.extend(folder_cycles(dir, files, &arrows));
+    violations.extend(directory_cycles(dir, files, &arrows));
     violations
 }
 
 /// Returns the cycles of the modules of the crate root. A cycle contains the first file that closes it.
-fn folder_cycles(dir: &str, files: &[&Source], arrows: &Dependencies) -> Vec<Violation> {
-    let folder_of = |file: usize| folder(files[file].path.strip_prefix(dir).unwrap_or_default());
-    let names: BTreeSet<&str> = (0..files.len()).filter_map(folder_of).collect();
+fn directory_cycles(dir: &str, files: &[&Source], arrows: &Dependencies) -> Vec<Violation> {
+    let directory_of =
+        |file: usize| directory(files[file].path.strip_prefix(dir).unwrap_or_default());
+    let names: BTreeSet<&str> = (0..files.len()).filter_map(directory_of).collect();
     let names: Vec<&str> = names.into_iter().collect();
     let number_of = |name: &str| names.binary_search(&name).expect("all names are listed");
 
-    let mut folders: Dependencies = (0..names.len())
+    let mut directories: Dependencies = (0..names.len())
         .map(|name| (name, BTreeMap::new()))
         .collect();
     for (from, uses) in arrows {
         for used in uses.keys() {
-            let (Some(user), Some(target)) = (folder_of(*from), folder_of(*used)) else {
+            let (Some(user), Some(target)) = (directory_of(*from), directory_of(*used)) else {
                 continue;
             };
             if user != target {
-                let uses = folders.entry(number_of(user)).or_default();
+                let uses = directories.entry(number_of(user)).or_default();
                 uses.entry(number_of(target)).or_insert(*from);
             }
         }
@@ -114,17 +115,17 @@ fn folder_cycles(dir: &str, files: &[&Source], arrows: &Dependencies) -> Vec<Vio
     let mut reported = BTreeSet::new();
     let mut violations = Vec::new();
     for start in 0..names.len() {
-        let Some(cycle) = shortest_cycle(&folders, start) else {
+        let Some(cycle) = shortest_cycle(&directories, start) else {
             continue;
         };
         if cycle.iter().any(|name| reported.contains(name)) {
             continue;
         }
         let next = *cycle.get(1).unwrap_or(&start);
-        let user = folders[&start][&next];
+        let user = directories[&start][&next];
         let target = arrows[&user]
             .iter()
-            .find(|(used, _)| folder_of(**used) == Some(names[next]));
+            .find(|(used, _)| directory_of(**used) == Some(names[next]));
         let line = target.map_or(1, |(_, line)| *line);
         let path: Vec<&str> = cycle
             .iter()
@@ -133,10 +134,10 @@ fn folder_cycles(dir: &str, files: &[&Source], arrows: &Dependencies) -> Vec<Vio
             .collect();
         let file = &files[user].path;
         let message = path.join(" → ");
-        violations.push(if WITHOUT_FOLDER_CYCLES.contains(&dir) {
-            Violation::new(&FOLDERS, file, line, message)
+        violations.push(if WITHOUT_DIRECTORY_CYCLES.contains(&dir) {
+            Violation::new(&DIRECTORIES, file, line, message)
         } else {
-            Violation::warning(&FOLDERS, file, line, message)
+            Violation::warning(&DIRECTORIES, file, line, message)
         });
         reported.extend(cycle);
     }
@@ -144,7 +145,7 @@ fn folder_cycles(dir: &str, files: &[&Source], arrows: &Dependencies) -> Vec<Vio
 }
 
 /// Returns the module of the crate root to which a file belongs; `None` for the root itself.
-fn folder(path: &str) -> Option<&str> {
+fn directory(path: &str) -> Option<&str> {
     let name = path.split('/').next()?.trim_end_matches(".rs");
     (!matches!(name, "lib" | "main")).then_some(name)
 }
@@ -192,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn folders_form_no_cycle_although_their_files_form_none() {
+    fn directories_form_no_cycle_although_their_files_form_none() {
         check(
             &[
                 ("src/lib.rs", "mod a;\nmod b;"),

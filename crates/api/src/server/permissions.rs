@@ -190,7 +190,7 @@ mod tests {
 
     #[test]
     fn every_route_declares_its_permission() {
-        let description = serde_json::to_value(super::super::openapi()).unwrap();
+        let description = serde_json::to_value(crate::openapi()).unwrap();
         let mut routes = BTreeSet::new();
         for (path, item) in description["paths"].as_object().unwrap() {
             let methods = item
