@@ -28,7 +28,8 @@ pub struct ContextAddress {
 pub enum AddressError {
     /// The name of the node has another form.
     #[error(
-        "{0:?} is no name of a node; use letters, digits, \".\", \"-\" and \"_\", at most 128, and start with a letter or a digit"
+        "{0:?} is no name of a node; use letters, digits, \".\", \"-\" and \"_\", at most 128, and \
+        start with a letter or a digit"
     )]
     Node(String),
     /// The address has no `@`.

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// Point in time: milliseconds since 1970-01-01T00:00:00Z, without leap seconds. Displayed as RFC 3339.
+/// Point in time: milliseconds since 1970-01-01T00:00:00Z, without leap seconds. Displayed as RFC
+/// 3339.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
 )]
@@ -91,8 +92,9 @@ impl fmt::Display for Timestamp {
     }
 }
 
-/// Point in time on a clock that is never set: milliseconds since an arbitrary start. Valid only within
-/// one process. Durations are measured with it; [`Timestamp`] is for stored and displayed times.
+/// Point in time on a clock that is never set: milliseconds since an arbitrary start. Valid only
+/// within one process. Durations are measured with it; [`Timestamp`] is for stored and displayed
+/// times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct SteadyTime(i64);
 
@@ -108,7 +110,8 @@ pub trait Clock: Send + Sync + 'static {
     /// Resolves at `at` or as soon as possible after it; immediately if `at` is in the past.
     fn sleep_until(&self, at: SteadyTime) -> Pin<Box<dyn Future<Output = ()> + Send + '_>>;
 
-    /// Resolves when the wall clock reaches `due`, or when the time that remained at the call has passed.
+    /// Resolves when the wall clock reaches `due`, or when the time that remained at the call has
+    /// passed.
     fn sleep_until_due(&self, due: Timestamp) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
         Box::pin(async move {
             let end = self.steady_at(due);
@@ -139,7 +142,8 @@ pub trait Clock: Send + Sync + 'static {
     }
 }
 
-/// Interval at which a long sleep rereads the wall clock, so that it detects that the clock was set forward.
+/// Interval at which a long sleep rereads the wall clock, so that it detects that the clock was set
+/// forward.
 const REREAD_INTERVAL: Duration = Duration::from_secs(30);
 
 #[cfg(test)]

@@ -1,4 +1,5 @@
-//! Transitions, the results of program inputs, and commits: all changes of one input, stored atomically.
+//! Transitions, the results of program inputs, and commits: all changes of one input, stored
+//! atomically.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -31,8 +32,8 @@ pub struct Transition {
     pub reference: Option<Reference>,
     /// Failure, if any.
     pub failure: Option<Box<TransitionFailure>>,
-    /// Variables that the transition sets, with their values before and after it. Empty if the program has no
-    /// variables.
+    /// Variables that the transition sets, with their values before and after it. Empty if the
+    /// program has no variables.
     pub variables: Vec<VariableChange>,
     /// Short note for the history: `charge: ok`.
     pub note: String,
@@ -43,8 +44,9 @@ pub struct Transition {
 /// Change of the run of an instance.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RunChange {
-    /// Position in the work at which a new run begins, if the transition begins one. The instance has no pending
-    /// work of the old run that must be compensated, no tasks and no timers of the old run.
+    /// Position in the work at which a new run begins, if the transition begins one. The instance
+    /// has no pending work of the old run that must be compensated, no tasks and no timers of the
+    /// old run.
     pub begins_at: Option<usize>,
     /// Version of a history entry of an old run that is deleted.
     pub forgets: Option<u64>,
@@ -90,8 +92,8 @@ pub struct Commit {
     pub dedupe_key: Option<DedupeKey>,
     /// Input to buffer, because the instance is paused or does not exist yet.
     pub buffer: Option<Box<Input>>,
-    /// Input to store behind all buffered and spilled inputs, because the queue of the instance in memory is
-    /// full. It passes the duplicate check when it is applied.
+    /// Input to store behind all buffered and spilled inputs, because the queue of the instance in
+    /// memory is full. It passes the duplicate check when it is applied.
     pub spill: Option<Arc<Input>>,
     /// Buffered and spilled inputs that this commit applied or deleted.
     pub unbuffer: Vec<u64>,
@@ -147,8 +149,8 @@ impl Commit {
     }
 }
 
-/// Instance as rebuilt by a replay. It replaces the buffered inputs, history and timers; dedupe keys of
-/// applied inputs remain.
+/// Instance as rebuilt by a replay. It replaces the buffered inputs, history and timers; dedupe
+/// keys of applied inputs remain.
 #[derive(Clone, Debug, PartialEq)]
 pub struct InstanceReplacement {
     /// Key of the instance.
@@ -217,23 +219,23 @@ pub enum Change {
         /// Sequence of the copy in its outbox.
         sequence: u64,
     },
-    /// Starts to delete dedupe keys whose window ended before this time. This group and later ones each delete
-    /// some of them, oldest first, until none remains.
+    /// Starts to delete dedupe keys whose window ended before this time. This group and later ones
+    /// each delete some of them, oldest first, until none remains.
     PurgeDedupe {
         /// End of the oldest window to keep.
         before: Timestamp,
     },
-    /// Deletes an ended instance that still has this version, history first, a limited number of rows at a
-    /// time. While the snapshot exists, more rows remain. The group must not contain a commit of the
-    /// instance.
+    /// Deletes an ended instance that still has this version, history first, a limited number of
+    /// rows at a time. While the snapshot exists, more rows remain. The group must not contain a
+    /// commit of the instance.
     PurgeInstance {
         /// Key of the instance.
         key: InstanceKey,
         /// Expected version.
         version: u64,
     },
-    /// Deletes an instance whose stored data cannot be read, with its history and its buffered inputs. The
-    /// group must not contain a commit of the instance.
+    /// Deletes an instance whose stored data cannot be read, with its history and its buffered
+    /// inputs. The group must not contain a commit of the instance.
     DropInstance {
         /// Key of the instance.
         key: InstanceKey,
@@ -245,12 +247,13 @@ pub enum Change {
         /// Ids of the tasks. Tasks of a new instance with the same key remain.
         tasks: Vec<Uuid>,
     },
-    /// Appends lines to the job log of an instance; no change if the instance does not exist. The group must not
-    /// contain another append to the instance.
+    /// Appends lines to the job log of an instance; no change if the instance does not exist. The
+    /// group must not contain another append to the instance.
     AppendJobLog(Box<JobLogAppend>),
     /// Stores or deletes claims of jobs; no change for jobs of instances that do not exist.
     UpdateJobClaims(Vec<JobClaimUpdate>),
-    /// Records that the result of a claim is stored with the next change, for as long as dedupe keys are.
+    /// Records that the result of a claim is stored with the next change, for as long as dedupe
+    /// keys are.
     JobResult {
         /// Tenant of the job.
         tenant: TenantId,

@@ -1,5 +1,6 @@
-//! Counts of the operations that a saga costs, for the price list `benches/price.md`. They are compiled
-//! only with the feature `count`, which the tests of the price list enable; otherwise they cost nothing.
+//! Counts of the operations that a saga costs, for the price list `benches/price.md`. They are
+//! compiled only with the feature `count`, which the tests of the price list enable; otherwise they
+//! cost nothing.
 
 /// Operation that is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -8,7 +9,8 @@ pub enum Operation {
     ActorStart,
     /// Message to an actor of a shard.
     ActorMessage,
-    /// Acquisition of a lock on the path of an event: a mailbox, a queue between actors, a limit, the store.
+    /// Acquisition of a lock on the path of an event: a mailbox, a queue between actors, a limit,
+    /// the store.
     Lock,
     /// Event decoded from a bus message.
     EventDecode,

@@ -67,7 +67,8 @@ pub enum DeadLetterReason {
     StateTooLarge,
     /// The bus rejects the message permanently, for example because it is too large.
     BusRejected,
-    /// The instance rejects a signal of the bus, or one that was buffered: a condition of the signal does not hold.
+    /// The instance rejects a signal of the bus, or one that was buffered: a condition of the
+    /// signal does not hold.
     SignalRejected,
     /// The context requires signed events, and the message has no valid signature.
     Unauthenticated,

@@ -7,8 +7,8 @@ use uuid::Uuid;
 use crate::ids::digest;
 use crate::{ControlAction, ControlRequest, Event, Input};
 
-/// Identity of an input within its instance: a 128-bit hash. CloudEvents identifies an event by its source
-/// and its id together, so two sources may use the same id.
+/// Identity of an input within its instance: a 128-bit hash. CloudEvents identifies an event by its
+/// source and its id together, so two sources may use the same id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct DedupeKey(Uuid);
 
@@ -63,8 +63,8 @@ impl Event {
 }
 
 impl Input {
-    /// Returns the dedupe key. Work results and timers need none: the id of the work and the token of the
-    /// timer detect a second delivery.
+    /// Returns the dedupe key. Work results and timers need none: the id of the work and the token
+    /// of the timer detect a second delivery.
     #[must_use]
     pub fn dedupe_key(&self) -> Option<DedupeKey> {
         self.has_dedupe_key().then(|| self.identity())

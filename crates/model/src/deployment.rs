@@ -1,11 +1,12 @@
-//! Deployments: the active definitions of an owner, their activation times and the users who deployed them.
+//! Deployments: the active definitions of an owner, their activation times and the users who
+//! deployed them.
 
 use serde::{Deserialize, Serialize};
 
 use crate::{DefinitionRef, EventType, TenantId, Timestamp};
 
-/// Definitions of one owner that were activated together: the shared definitions, or those of a context. It is one row,
-/// so that a crash leaves either the old or the new set.
+/// Definitions of one owner that were activated together: the shared definitions, or those of a
+/// context. It is one row, so that a crash leaves either the old or the new set.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Deployment {
     /// Number of the deployment, starting at 1 and incremented by one.
@@ -21,8 +22,8 @@ pub struct Deployment {
     /// Schedules of files, including removed ones, ordered by tenant and name.
     #[serde(default)]
     pub schedules: Vec<DeployedSchedule>,
-    /// Context that owns the definitions; `None`: they are shared. It is the last field and absent if they are shared, because
-    /// rows are read by position.
+    /// Context that owns the definitions; `None`: they are shared. It is the last field and absent
+    /// if they are shared, because rows are read by position.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub context: Option<TenantId>,
 }
@@ -55,8 +56,9 @@ pub struct DeployedDefinition {
     pub deployed_by: String,
     /// Time since which it accepts no new instances; `None` while it is active.
     pub retired_at: Option<Timestamp>,
-    /// Event types that it consumes, if it belongs to a context: its events are not lost if a later release cannot load it. It is the
-    /// last field and absent if it is shared, because rows are read by position.
+    /// Event types that it consumes, if it belongs to a context: its events are not lost if a later
+    /// release cannot load it. It is the last field and absent if it is shared, because rows are
+    /// read by position.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub events: Vec<EventType>,
 }
@@ -69,8 +71,9 @@ impl Deployment {
             .filter(|definition| definition.retired_at.is_none())
     }
 
-    /// Returns whether it replaces another deployment of the same owner. Pods that deploy at the same time choose the same number;
-    /// then the later one counts, and of two in the same millisecond that with the higher hashes.
+    /// Returns whether it replaces another deployment of the same owner. Pods that deploy at the
+    /// same time choose the same number; then the later one counts, and of two in the same
+    /// millisecond that with the higher hashes.
     #[must_use]
     pub fn is_newer_than(&self, other: Option<&Self>) -> bool {
         let content = |deployment: &Self| {

@@ -55,7 +55,8 @@ pub struct InstanceFailure {
     /// Time of the transition; `None` if an earlier release recorded the failure.
     #[serde(default)]
     pub at: Option<Timestamp>,
-    /// Whether the instance stopped running forward with this failure: it compensates, or it is stuck.
+    /// Whether the instance stopped running forward with this failure: it compensates, or it is
+    /// stuck.
     #[serde(default)]
     pub is_cause: bool,
     /// Failure with which the instance stopped running forward, if this one came later.

@@ -1,4 +1,5 @@
-//! History entries: one for each transition of an instance, with what caused it, what it requested and why it failed.
+//! History entries: one for each transition of an instance, with what caused it, what it requested
+//! and why it failed.
 
 use compact_str::CompactString;
 use serde::ser::SerializeStruct as _;
@@ -86,10 +87,11 @@ pub struct InputOrigin {
     pub kind: Option<InputKind>,
     /// Node that decided the input.
     pub node: CompactString,
-    /// Delay between the input and its decision, in milliseconds; for a timer, the delay after its due
-    /// time.
+    /// Delay between the input and its decision, in milliseconds; for a timer, the delay after its
+    /// due time.
     pub delay_ms: Option<u64>,
-    /// Further attributes of an event, if there are any. It is the last field, because rows are read by position.
+    /// Further attributes of an event, if there are any. It is the last field, because rows are
+    /// read by position.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attributes: Option<Box<EventAttributes>>,
 }

@@ -1,8 +1,9 @@
 //! Validated identifiers.
 //!
-//! Every id is short, printable text: no control characters, and a maximum length in bytes. `new` and
-//! deserialization validate an id once; `for_input` and `for_path` also reject texts that stored ids may have. A valid id may be used in a key, a log record or,
-//! percent-encoded, a subject.
+//! Every id is short, printable text: no control characters, and a maximum length in bytes. `new`
+//! and deserialization validate an id once; `for_input` and `for_path` also reject texts that
+//! stored ids may have. A valid id may be used in a key, a log record or, percent-encoded, a
+//! subject.
 
 use std::fmt;
 
@@ -32,7 +33,8 @@ pub enum IdError {
         /// Maximum length, in bytes.
         limit: usize,
     },
-    /// The text is `.` or `..`, which URLs cannot contain as a segment: parsers remove it, also if it is encoded.
+    /// The text is `.` or `..`, which URLs cannot contain as a segment: parsers remove it, also if
+    /// it is encoded.
     #[error("{kind} must not be \".\" or \"..\", because no URL can contain it")]
     Dots {
         /// Kind of the id.
@@ -60,8 +62,8 @@ pub enum IdError {
     },
 }
 
-/// Returns whether a character is invisible and changes the displayed order of other characters, so that a text reads
-/// like another one (Unicode `Bidi_Control`).
+/// Returns whether a character is invisible and changes the displayed order of other characters, so
+/// that a text reads like another one (Unicode `Bidi_Control`).
 #[must_use]
 pub fn is_direction_control(character: char) -> bool {
     matches!(character, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
@@ -102,15 +104,16 @@ macro_rules! id {
             /// Validates the text and creates the id.
             ///
             /// # Errors
-            /// The text is empty (if that is not allowed), too long, or contains a control character.
+            /// The text is empty (if that is not allowed), too long, or contains a control
+            /// character.
             pub fn new(text: impl Into<CompactString>) -> Result<Self, IdError> {
                 let text = text.into();
                 check($kind, &text, $max, $empty)?;
                 Ok(Self(text))
             }
 
-            /// Validates the text like `new`, and rejects bidirectional controls: an id of a new event. Ids of stored
-            /// data are not rejected.
+            /// Validates the text like `new`, and rejects bidirectional controls: an id of a new
+            /// event. Ids of stored data are not rejected.
             ///
             /// # Errors
             /// The errors of `new`, and [`IdError::Direction`].
@@ -122,8 +125,8 @@ macro_rules! id {
                 }
             }
 
-            /// Validates the text like `for_input`, and rejects `.` and `..`: an id in the path of a URL. Ids of stored
-            /// data are not rejected.
+            /// Validates the text like `for_input`, and rejects `.` and `..`: an id in the path of
+            /// a URL. Ids of stored data are not rejected.
             ///
             /// # Errors
             /// The errors of `for_input`, and [`IdError::Dots`].
@@ -180,7 +183,8 @@ id!(
     TenantId, "tenant id", 64, empty: true
 );
 id!(
-    /// Id of an actor: an identity with keys, independent of tenants. It is the user name of its requests.
+    /// Id of an actor: an identity with keys, independent of tenants. It is the user name of its
+    /// requests.
     ActorId, "actor id", 64, empty: false
 );
 id!(
@@ -188,7 +192,8 @@ id!(
     SagaName, "saga name", 64, empty: false
 );
 id!(
-    /// Correlation id: identifier that all events of one instance share, for example the order number.
+    /// Correlation id: identifier that all events of one instance share, for example the order
+    /// number.
     CorrelationId, "correlation id", 256, empty: false
 );
 id!(
@@ -239,8 +244,8 @@ impl fmt::Display for InstanceKey {
     }
 }
 
-/// Returns a UUID v7 with the time `at` and a hash of `parts`: the same inputs always produce the same
-/// id.
+/// Returns a UUID v7 with the time `at` and a hash of `parts`: the same inputs always produce the
+/// same id.
 #[must_use]
 pub fn derive_id(at: Timestamp, parts: &[&[u8]]) -> Uuid {
     with_time(

@@ -1,4 +1,5 @@
-//! Inputs of a saga instance: events in the form of CloudEvents 1.0, work results, timers, control requests.
+//! Inputs of a saga instance: events in the form of CloudEvents 1.0, work results, timers, control
+//! requests.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -38,7 +39,8 @@ pub struct Event {
     /// Authenticated user who published the event, if known. The API sets it.
     #[serde(default)]
     pub user: Option<String>,
-    /// Further attributes, if there are any. It is the last field, because rows are read by position.
+    /// Further attributes, if there are any. It is the last field, because rows are read by
+    /// position.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attributes: Option<Box<EventAttributes>>,
 }
@@ -74,8 +76,8 @@ pub struct EarlyInput {
 pub struct TimerFired {
     /// Name of the timer.
     pub name: Name,
-    /// Hash of the input that armed the timer and of its name. A rearmed timer has another token, which makes
-    /// the old one stale.
+    /// Hash of the input that armed the timer and of its name. A rearmed timer has another token,
+    /// which makes the old one stale.
     pub token: u64,
     /// Due time.
     pub due: Timestamp,
@@ -154,8 +156,8 @@ pub enum ControlAction {
         /// Roles of the user, as reported by the gateway.
         roles: Vec<String>,
     },
-    /// Replace the instance with the state that a replay of its inputs produces. The request does not
-    /// contain that state.
+    /// Replace the instance with the state that a replay of its inputs produces. The request does
+    /// not contain that state.
     Replay,
     /// Migrate to another definition of the same saga.
     Migrate {
@@ -218,8 +220,8 @@ impl Input {
         }
     }
 
-    /// Returns the id of the input, for records. Events of different sources can have the same id; see
-    /// [`Input::identity`].
+    /// Returns the id of the input, for records. Events of different sources can have the same id;
+    /// see [`Input::identity`].
     ///
     /// Derived ids are short ASCII, so they are always valid event ids.
     #[must_use]
@@ -285,7 +287,8 @@ impl Input {
         }
     }
 
-    /// Returns the number of attempts of the work item that has this result; 0 for an input that is no result.
+    /// Returns the number of attempts of the work item that has this result; 0 for an input that is
+    /// no result.
     #[must_use]
     pub fn attempts(&self) -> u32 {
         match self {
@@ -295,7 +298,8 @@ impl Input {
         }
     }
 
-    /// Returns the display label: event type, outcome, timer name, control action or workflow action.
+    /// Returns the display label: event type, outcome, timer name, control action or workflow
+    /// action.
     #[must_use]
     pub fn label(&self) -> &str {
         match self {

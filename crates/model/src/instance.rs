@@ -58,8 +58,8 @@ pub struct Instance {
     /// Users of the instance; `None` if it was stored by a release that recorded none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub users: Option<InstanceUsers>,
-    /// Result of the run; `None` while it is active, and if it ended without a fact. An instance with a result has
-    /// users: values have no field names, and absent fields are at the end.
+    /// Result of the run; `None` while it is active, and if it ended without a fact. An instance
+    /// with a result has users: values have no field names, and absent fields are at the end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub result: Option<Box<SagaResult>>,
 }
@@ -82,8 +82,9 @@ impl Instance {
             .any(|work| work.dead_letter.is_some())
     }
 
-    /// Returns the token of one of its waits. It is the same while the wait lasts, and another one for a later wait for
-    /// the same condition. A wait for an event ends when an event of its type is applied.
+    /// Returns the token of one of its waits. It is the same while the wait lasts, and another one
+    /// for a later wait for the same condition. A wait for an event ends when an event of its type
+    /// is applied.
     #[must_use]
     pub fn wait_token(&self, wait: &Wait) -> WaitToken {
         let (id, at) = self
@@ -104,8 +105,8 @@ impl Instance {
         self.waits.iter().any(|wait| self.wait_token(wait) == token)
     }
 
-    /// Returns the identity of the work, timer or task for which an instance waits; `None` if it waits for an event or
-    /// for an operator.
+    /// Returns the identity of the work, timer or task for which an instance waits; `None` if it
+    /// waits for an event or for an operator.
     #[must_use]
     pub fn subject_of(&self, wait: &Wait) -> Option<(u128, Timestamp)> {
         match wait.kind {
@@ -128,7 +129,8 @@ impl Instance {
         }
     }
 
-    /// Returns the signal that a fired timer delivers; `None` if the timer is stale or delivers none.
+    /// Returns the signal that a fired timer delivers; `None` if the timer is stale or delivers
+    /// none.
     #[must_use]
     pub fn scheduled_signal(&self, fired: &TimerFired) -> Option<&ScheduledSignal> {
         self.timers
@@ -138,7 +140,8 @@ impl Instance {
             .as_deref()
     }
 
-    /// Returns whether the instance has ended, has no pending work or child sagas, and is not paused.
+    /// Returns whether the instance has ended, has no pending work or child sagas, and is not
+    /// paused.
     #[must_use]
     pub fn is_finished(&self) -> bool {
         self.status.is_final()
@@ -202,7 +205,8 @@ impl Status {
         Status::Stuck,
     ];
 
-    /// Returns whether the status is final: no further action, neither automatic nor by an operator.
+    /// Returns whether the status is final: no further action, neither automatic nor by an
+    /// operator.
     #[must_use]
     pub fn is_final(self) -> bool {
         matches!(self, Status::Completed | Status::Failed | Status::Cancelled)
@@ -250,8 +254,8 @@ impl StatusSnapshot {
         self.attention().is_some()
     }
 
-    /// Returns why the instance requires an operator: it is stuck, a result of its work could not be applied, or it
-    /// is paused.
+    /// Returns why the instance requires an operator: it is stuck, a result of its work could not
+    /// be applied, or it is paused.
     #[must_use]
     pub fn attention(self) -> Option<&'static str> {
         if self.status == Status::Stuck {
@@ -275,11 +279,12 @@ pub struct Wait {
     pub name: Name,
     /// Deadline, if any.
     pub until: Option<Timestamp>,
-    /// Whether the program began to wait in this transition, although it waited for the same before. Not stored.
+    /// Whether the program began to wait in this transition, although it waited for the same
+    /// before. Not stored.
     #[serde(skip)]
     pub is_new: bool,
-    /// Hash of the input with which a wait began that neither work, a timer nor a task identifies; 0 if the run began
-    /// with it. It is the last field, because rows are read by position.
+    /// Hash of the input with which a wait began that neither work, a timer nor a task identifies;
+    /// 0 if the run began with it. It is the last field, because rows are read by position.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub origin: u32,
 }
@@ -305,7 +310,8 @@ impl Wait {
         }
     }
 
-    /// Returns whether both are waits for the same condition; one may have begun after the end of the other.
+    /// Returns whether both are waits for the same condition; one may have begun after the end of
+    /// the other.
     #[must_use]
     pub fn is_like(&self, other: &Self) -> bool {
         self.kind == other.kind && self.name == other.name && self.until == other.until

@@ -30,8 +30,8 @@ pub struct JobClaimUpdate {
 }
 
 impl JobClaim {
-    /// Returns the id of a claim of a job of this instance: a random one, with the slot that the instance has if its tenant is
-    /// key-sharded. Every pod finds the shard of the job by it.
+    /// Returns the id of a claim of a job of this instance: a random one, with the slot that the
+    /// instance has if its tenant is key-sharded. Every pod finds the shard of the job by it.
     #[must_use]
     pub fn id_for(instance: &InstanceKey, random: Uuid) -> Uuid {
         let Slot(slot) = SlotAssigner::slot_of_key(instance);

@@ -16,8 +16,8 @@ pub enum WorkOutcome {
         event: Option<EventType>,
         /// Response of the upstream.
         payload: Value,
-        /// Schema version of the payload; [`CURRENT_SCHEMA`]: the one that the definition expects. It is the last field
-        /// and absent if it is 1, because rows are read by position.
+        /// Schema version of the payload; [`CURRENT_SCHEMA`]: the one that the definition expects.
+        /// It is the last field and absent if it is 1, because rows are read by position.
         #[serde(default = "first_version", skip_serializing_if = "is_first_version")]
         schema_version: u32,
     },

@@ -1,7 +1,8 @@
-//! Payloads of a history entry: the data of the input and of the requested work, as JSON text in one buffer.
+//! Payloads of a history entry: the data of the input and of the requested work, as JSON text in
+//! one buffer.
 //!
-//! The buffer is one allocation per transition, and a payload costs its JSON text and one or two bytes. A payload
-//! is a header, the full size if the text is cut, and the text:
+//! The buffer is one allocation per transition, and a payload costs its JSON text and one or two
+//! bytes. A payload is a header, the full size if the text is cut, and the text:
 //!
 //! | header (LEB128) | content |
 //! |---|---|
@@ -33,8 +34,8 @@ pub struct VariableChange {
     pub after: Value,
 }
 
-/// Payloads of a history entry, in order: input, changed variables, then one for each requested work item.
-/// Empty if payloads are not recorded.
+/// Payloads of a history entry, in order: input, changed variables, then one for each requested
+/// work item. Empty if payloads are not recorded.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct RecordedPayloads(#[serde(with = "serde_bytes")] Vec<u8>);
@@ -63,7 +64,8 @@ impl RecordedPayloads {
         self.0.is_empty()
     }
 
-    /// Adds a payload of which at most `limit` bytes are recorded; with the limit 0, records nothing.
+    /// Adds a payload of which at most `limit` bytes are recorded; with the limit 0, records
+    /// nothing.
     pub fn push<T: Serialize + ?Sized>(&mut self, payload: Option<&T>, limit: usize) {
         if limit == 0 {
             return;
@@ -100,7 +102,8 @@ impl RecordedPayloads {
             .splice(start..start, header.bytes[..header.length].iter().copied());
     }
 
-    /// Adds the changed variables as `{"total": [null, 125]}`: the values before and after the transition.
+    /// Adds the changed variables as `{"total": [null, 125]}`: the values before and after the
+    /// transition.
     pub fn push_variables(&mut self, variables: &[VariableChange], limit: usize) {
         let changes = Changes(variables);
         self.push(

@@ -15,13 +15,14 @@ pub struct PendingWork {
     pub kind: WorkKind,
     /// Tag that the program assigned.
     pub tag: Name,
-    /// Time of the transition that requested it last. The same work can be requested again under its id.
+    /// Time of the transition that requested it last. The same work can be requested again under
+    /// its id.
     pub requested_at: Timestamp,
-    /// Whether its success is applied after the instance has ended, because it must be compensated. False for
-    /// a command that an event confirms: its acceptance is no success.
+    /// Whether its success is applied after the instance has ended, because it must be compensated.
+    /// False for a command that an event confirms: its acceptance is no success.
     pub survives_end: bool,
-    /// Dead letter of its result, if the result could not be applied. The work stays pending until the dead letter is
-    /// redriven.
+    /// Dead letter of its result, if the result could not be applied. The work stays pending until
+    /// the dead letter is redriven.
     #[serde(default)]
     pub dead_letter: Option<Uuid>,
     /// Whether the instance no longer waits for its result. A late success is still applied.

@@ -1,8 +1,8 @@
 //! Priority of work: three classes, and the weighted turns in which they are served.
 //!
-//! Weighted round robin: of 21 items, 16 are of the class `high`, 4 `normal` and 1 `low`, if each class has
-//! waiting items. A class without items leaves its turns to the others, so that no turn is unused and no
-//! class starves. The queues of Asynq and Sidekiq are served in the same way.
+//! Weighted round robin: of 21 items, 16 are of the class `high`, 4 `normal` and 1 `low`, if each
+//! class has waiting items. A class without items leaves its turns to the others, so that no turn
+//! is unused and no class starves. The queues of Asynq and Sidekiq are served in the same way.
 
 use std::collections::VecDeque;
 use std::str::FromStr;
@@ -86,7 +86,8 @@ pub struct PriorityTurns {
 }
 
 impl PriorityTurns {
-    /// Returns the next class, one that has items, and the maximum number of its items to take in a row. Call [`PriorityTurns::take`] with the number that was taken.
+    /// Returns the next class, one that has items, and the maximum number of its items to take in a
+    /// row. Call [`PriorityTurns::take`] with the number that was taken.
     pub fn next(&mut self, has_items: impl Fn(Priority) -> bool) -> Option<(Priority, usize)> {
         let waiting = Priority::ALL.map(&has_items);
         let priority = self.first(waiting).or_else(|| {

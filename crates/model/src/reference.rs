@@ -5,7 +5,8 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// Business reference: the name of an instance for users, for example an order number, or named parts.
+/// Business reference: the name of an instance for users, for example an order number, or named
+/// parts.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Reference {

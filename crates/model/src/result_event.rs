@@ -5,8 +5,9 @@ use uuid::Uuid;
 
 use crate::{AttemptLog, EffectName, Timestamp, WorkOutcome, derive_child_id};
 
-/// Result of an effect that the node publishes on behalf of its instance. It is stored in the outbox by the commit
-/// that receives the result; the time of the result is the time of that transition.
+/// Result of an effect that the node publishes on behalf of its instance. It is stored in the
+/// outbox by the commit that receives the result; the time of the result is the time of that
+/// transition.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ResultEvent {
     /// Id of the work item of the effect.
@@ -21,13 +22,15 @@ pub struct ResultEvent {
     pub has_payload_of_fact: bool,
     /// Number of attempts since the last start of the process.
     pub attempts: u32,
-    /// Attempts, if the first one did not succeed. It is the last field, because rows are read by position.
+    /// Attempts, if the first one did not succeed. It is the last field, because rows are read by
+    /// position.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attempt_log: Option<Box<AttemptLog>>,
 }
 
 impl ResultEvent {
-    /// Returns the id of the event. A work item that is requested again under its id has another result.
+    /// Returns the id of the event. A work item that is requested again under its id has another
+    /// result.
     #[must_use]
     pub fn id(&self) -> Uuid {
         derive_child_id(

@@ -11,8 +11,8 @@ use crate::ids::digest;
 /// Number of parts of the whole: the resolution of a rate is 0.0001 %.
 const WHOLE: u32 = 1_000_000;
 
-/// Share of the instances, more than 0 % and at most 100 %. Every process selects the same instances, and a higher rate
-/// selects all instances of a lower one.
+/// Share of the instances, more than 0 % and at most 100 %. Every process selects the same
+/// instances, and a higher rate selects all instances of a lower one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
 pub struct SampleRate(u32);

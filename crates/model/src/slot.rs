@@ -14,8 +14,8 @@ pub const SLOTS: u16 = 1024;
 #[serde(transparent)]
 pub struct Slot(pub u16);
 
-/// Returns FNV-1a, 32 bit, of the concatenated tokens, as NATS `partition()` computes it. The function
-/// never changes.
+/// Returns FNV-1a, 32 bit, of the concatenated tokens, as NATS `partition()` computes it. The
+/// function never changes.
 #[must_use]
 pub fn fnv1a(tokens: &[&str]) -> u32 {
     let bytes = tokens.iter().flat_map(|t| t.bytes());
@@ -31,8 +31,8 @@ pub struct SlotAssigner {
 }
 
 impl SlotAssigner {
-    /// Assigns every tenant to one slot, except the key-sharded ones, whose instances are distributed by
-    /// (tenant, saga, correlation).
+    /// Assigns every tenant to one slot, except the key-sharded ones, whose instances are
+    /// distributed by (tenant, saga, correlation).
     #[must_use]
     pub fn with_key_sharded(tenants: impl IntoIterator<Item = TenantId>) -> Self {
         Self {
@@ -72,7 +72,8 @@ impl SlotAssigner {
         self.key_sharded.contains(tenant)
     }
 
-    /// Returns the slot for data that belongs to a tenant and to no instance, for key-sharded tenants too.
+    /// Returns the slot for data that belongs to a tenant and to no instance, for key-sharded
+    /// tenants too.
     #[must_use]
     pub fn home_slot(&self, tenant: &TenantId) -> Slot {
         slot(&[tenant.as_str()])

@@ -88,7 +88,8 @@ impl ExcludedUser {
         }
     }
 
-    /// Returns the users whom the rule excludes from the tasks of an instance with these users; `None`: no user.
+    /// Returns the users whom the rule excludes from the tasks of an instance with these users;
+    /// `None`: no user.
     #[must_use]
     pub fn resolve(self, users: Option<&InstanceUsers>) -> Option<Exclusion<'_>> {
         let user = match (self, users) {

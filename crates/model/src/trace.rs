@@ -21,8 +21,8 @@ const LENGTH: usize = 55;
 pub struct TraceParent([u8; LENGTH]);
 
 impl TraceParent {
-    /// Parses a well-formed header of version 00. Returns `None` for other text, as the W3C recommendation
-    /// requires.
+    /// Parses a well-formed header of version 00. Returns `None` for other text, as the W3C
+    /// recommendation requires.
     #[must_use]
     pub fn new(text: &str) -> Option<Self> {
         let bytes: [u8; LENGTH] = text.as_bytes().try_into().ok()?;
@@ -75,8 +75,8 @@ impl TraceParent {
         read_hex(&self.0[36..52])
     }
 
-    /// Returns whether the spans of the trace are sampled. It is meaningless for a header whose ids are all
-    /// zero.
+    /// Returns whether the spans of the trace are sampled. It is meaningless for a header whose ids
+    /// are all zero.
     #[must_use]
     pub fn is_sampled(&self) -> bool {
         b"13579bdf".contains(&self.0[LENGTH - 1]) && self.is_valid()
@@ -192,7 +192,8 @@ impl SpanId {
         Self::of_instance(kind, key, input.as_bytes())
     }
 
-    /// Returns the span id of a work item, from dispatch to outcome: the half of its id that is a hash.
+    /// Returns the span id of a work item, from dispatch to outcome: the half of its id that is a
+    /// hash.
     #[must_use]
     pub fn for_work(id: Uuid) -> Self {
         Self::new(id.as_u64_pair().1.to_be_bytes())
@@ -224,8 +225,8 @@ impl fmt::Display for SpanId {
     }
 }
 
-/// Returns the trace id of an event or request that arrived without one: the same on every node and at
-/// every delivery.
+/// Returns the trace id of an event or request that arrived without one: the same on every node and
+/// at every delivery.
 #[must_use]
 pub fn derive_trace_id(parts: &[&[u8]]) -> [u8; 16] {
     let mut id: [u8; 16] = *digest(parts.iter().copied())

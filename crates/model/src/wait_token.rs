@@ -8,7 +8,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::ids::digest;
 
-/// Identity of one wait of an instance: a hash of what began it. A request with the token of an earlier wait is stale.
+/// Identity of one wait of an instance: a hash of what began it. A request with the token of an
+/// earlier wait is stale.
 ///
 /// It is displayed as 16 hexadecimal digits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -18,7 +19,8 @@ pub struct WaitToken(u64);
 /// Error for a text that is no wait token.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "a wait token has 16 hexadecimal digits, such as 0f3a91c2b4d5e678; copy it from the waits of the instance"
+    "a wait token has 16 hexadecimal digits, such as 0f3a91c2b4d5e678; copy it from the waits of \
+    the instance"
 )]
 pub struct WaitTokenError;
 

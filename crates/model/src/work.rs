@@ -30,14 +30,16 @@ pub enum Work {
     CancelChild(CancelChild),
     /// Notifies the parent of this saga about its end.
     NotifyParent(NotifyParent),
-    /// Publishes the result of an effect, if no fact is published with it. Programs never request it.
+    /// Publishes the result of an effect, if no fact is published with it. Programs never request
+    /// it.
     PublishResult(Box<ResultEvent>),
 }
 
 /// Command to an aggregate. Its result is an event of the aggregate, not a work result.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Command {
-    /// Tag that the program assigned. A rejection and, if requested, the acceptance have the same tag.
+    /// Tag that the program assigned. A rejection and, if requested, the acceptance have the same
+    /// tag.
     pub tag: Name,
     /// Round of the tag. See [`WorkItem::id`].
     #[serde(skip)]
@@ -52,8 +54,8 @@ pub struct Command {
     pub payload: Value,
     /// Gateway responses that become inputs.
     pub confirmation: Confirmation,
-    /// Timeout from the time of the transition, after which the command is not sent; `None`: retried until
-    /// accepted or rejected.
+    /// Timeout from the time of the transition, after which the command is not sent; `None`:
+    /// retried until accepted or rejected.
     pub timeout: Option<Duration>,
     /// Priority class, stored in the work item.
     #[serde(skip)]
@@ -81,12 +83,13 @@ pub struct Effect {
     pub name: EffectName,
     /// Arguments.
     pub payload: Value,
-    /// Timeout of all attempts together, from the time of the transition; `None`: the timeout of the
-    /// provider.
+    /// Timeout of all attempts together, from the time of the transition; `None`: the timeout of
+    /// the provider.
     pub timeout: Option<Duration>,
     /// Retry policy of the definition; `None`: the policy of the provider.
     pub retry: Option<RetryPolicy>,
-    /// Policy of the definition for an attempt with an unknown outcome; `None`: the policy of the provider.
+    /// Policy of the definition for an attempt with an unknown outcome; `None`: the policy of the
+    /// provider.
     #[serde(default)]
     pub in_doubt: Option<InDoubtPolicy>,
     /// Schema version of the arguments.
@@ -98,7 +101,8 @@ pub struct Effect {
 }
 
 impl Serialize for Effect {
-    /// Rows are read by position: a last field is absent if it has its default and no later field is present.
+    /// Rows are read by position: a last field is absent if it has its default and no later field
+    /// is present.
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let has_version = self.schema_version != first_version();
         let has_in_doubt = has_version || self.in_doubt.is_some();
@@ -119,8 +123,8 @@ impl Serialize for Effect {
     }
 }
 
-/// Policy for an attempt with an unknown outcome, if a status query of the upstream does not determine
-/// it either.
+/// Policy for an attempt with an unknown outcome, if a status query of the upstream does not
+/// determine it either.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum InDoubtPolicy {
@@ -151,12 +155,12 @@ pub struct Fact {
     pub kind: EventType,
     /// Payload.
     pub data: Value,
-    /// Identity of the fact within its run, next to its type: the same key is the same event. Default: the
-    /// input that caused it, and its position in the transition.
+    /// Identity of the fact within its run, next to its type: the same key is the same event.
+    /// Default: the input that caused it, and its position in the transition.
     #[serde(skip)]
     pub key: Option<CompactString>,
-    /// Result of the effect that caused the fact; it is published with the fact. Programs never set it. It is the last
-    /// field, because rows are read by position.
+    /// Result of the effect that caused the fact; it is published with the fact. Programs never set
+    /// it. It is the last field, because rows are read by position.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub result: Option<Box<ResultEvent>>,
 }
@@ -229,8 +233,8 @@ pub enum WorkKind {
     Saga,
 }
 
-/// Destination of work: kind, tenant, name and priority. Work of one destination is dispatched in order and
-/// blocks no other destination.
+/// Destination of work: kind, tenant, name and priority. Work of one destination is dispatched in
+/// order and blocks no other destination.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Destination {
     /// Kind of the work.
@@ -239,7 +243,8 @@ pub struct Destination {
     pub tenant: TenantId,
     /// Aggregate type, effect name or saga name; empty for facts and results.
     pub name: CompactString,
-    /// Priority class. It is the last field and absent if it is normal, because rows are read by position.
+    /// Priority class. It is the last field and absent if it is normal, because rows are read by
+    /// position.
     #[serde(default, skip_serializing_if = "Priority::is_normal")]
     pub priority: Priority,
 }
@@ -258,9 +263,9 @@ pub struct OutboxKey {
 pub struct WorkItem {
     /// UUID v7: the idempotency key of all attempts.
     ///
-    /// It derives from the run, the tag and the round. A request with the same tag and round has the same
-    /// id, before and after a crash, a takeover or the restore of a backup. A program begins a new round when
-    /// it is certain that the work of the previous one was not executed.
+    /// It derives from the run, the tag and the round. A request with the same tag and round has
+    /// the same id, before and after a crash, a takeover or the restore of a backup. A program
+    /// begins a new round when it is certain that the work of the previous one was not executed.
     pub id: Uuid,
     /// Requesting instance.
     pub instance: InstanceKey,
@@ -274,8 +279,8 @@ pub struct WorkItem {
     pub trace: Option<TraceParent>,
     /// Time of the transition.
     pub created_at: Timestamp,
-    /// Priority class: the order in which work of a tenant that waits for an upstream is executed. It is the
-    /// last field and absent if it is normal, because rows are read by position.
+    /// Priority class: the order in which work of a tenant that waits for an upstream is executed.
+    /// It is the last field and absent if it is normal, because rows are read by position.
     #[serde(default, skip_serializing_if = "Priority::is_normal")]
     pub priority: Priority,
 }

@@ -23,14 +23,15 @@ pub struct WorkResult {
     /// Facts that are published with the result.
     #[serde(default)]
     pub facts: Vec<Fact>,
-    /// Whether the commit of the result publishes it as an event. It is not stored: the commit that buffers or
-    /// dead-letters a result has published it.
+    /// Whether the commit of the result publishes it as an event. It is not stored: the commit that
+    /// buffers or dead-letters a result has published it.
     #[serde(skip)]
     pub publishes: bool,
     /// Span of the last attempt, if it is traced.
     #[serde(default)]
     pub trace: Option<TraceParent>,
-    /// Attempts, if the first one did not succeed. It is the last field, because rows are read by position.
+    /// Attempts, if the first one did not succeed. It is the last field, because rows are read by
+    /// position.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attempt_log: Option<Box<AttemptLog>>,
 }

@@ -1,8 +1,8 @@
 //! Commands between sagas: start, cancel, and the result of a child.
 //!
-//! The bus transports these commands, addressed to one instance, so the sender does not depend on the
-//! process that owns the instance. Each command has the id of its work item: a second delivery has no
-//! effect.
+//! The bus transports these commands, addressed to one instance, so the sender does not depend on
+//! the process that owns the instance. Each command has the id of its work item: a second delivery
+//! has no effect.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
