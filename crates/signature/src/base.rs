@@ -22,7 +22,8 @@ const SIGNED_HEADERS: [&str; 6] = [
     "x-tenant-id",
 ];
 
-/// Returns whether a signature must cover a header that the request has: it changes the effect of the request.
+/// Returns whether a signature must cover a header that the request has: it changes the effect of
+/// the request.
 #[must_use]
 pub fn is_signed_header(name: &HeaderName) -> bool {
     SIGNED_HEADERS.contains(&name.as_str()) || name.as_str().starts_with("ce-")
@@ -63,8 +64,8 @@ impl RequestTarget<'_> {
     }
 }
 
-/// Returns the authority without a default port. The scheme is unknown behind a proxy, so both default ports are equal
-/// to none.
+/// Returns the authority without a default port. The scheme is unknown behind a proxy, so both
+/// default ports are equal to none.
 fn normalized(authority: &str) -> &str {
     authority
         .strip_suffix(":443")
@@ -118,8 +119,8 @@ pub(crate) fn push_params(base: &mut Vec<u8>, params: &str) {
     base.extend_from_slice(params.as_bytes());
 }
 
-/// Returns the SHA-256 of what a signature of the request covers, except the authority: equal for a request that another
-/// node forwards unchanged.
+/// Returns the SHA-256 of what a signature of the request covers, except the authority: equal for a
+/// request that another node forwards unchanged.
 #[must_use]
 pub fn fingerprint(target: &RequestTarget<'_>, headers: &HeaderMap) -> [u8; 32] {
     let mut signed: Vec<&str> = headers

@@ -16,7 +16,8 @@ impl ContentDigest {
         Self::from_hash(digest(&SHA256, body))
     }
 
-    /// Reads the value of the header; `None` if it has no valid `sha-256`. Other algorithms are ignored.
+    /// Reads the value of the header; `None` if it has no valid `sha-256`. Other algorithms are
+    /// ignored.
     #[must_use]
     pub fn parse(header: &[u8]) -> Option<Self> {
         let digests: Dictionary = Parser::new(header).parse().ok()?;

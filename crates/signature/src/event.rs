@@ -1,10 +1,11 @@
 //! Signed events: Ed25519 over the subject, the attributes and the data of a message on the bus.
 //!
-//! The signature is the attribute [`EVENT_SIGNATURE`] of the event: `v1.<key id>.<created>.<expires>.<signature>`, times in
-//! seconds since 1970, the signature in base64url. It covers the key id, the times, the subject, each header of an attribute
-//! (`ce-…`), `content-type`, `traceparent`, and the bytes of the data. The id and the source of the event are among the
-//! attributes, so an event needs no nonce: a repetition is a duplicate. The attribute [`USER`] is not covered, because the user
-//! of a signed event is its signer.
+//! The signature is the attribute [`EVENT_SIGNATURE`] of the event:
+//! `v1.<key id>.<created>.<expires>.<signature>`, times in seconds since 1970, the signature in
+//! base64url. It covers the key id, the times, the subject, each header of an attribute (`ce-…`),
+//! `content-type`, `traceparent`, and the bytes of the data. The id and the source of the event are
+//! among the attributes, so an event needs no nonce: a repetition is a duplicate. The attribute
+//! [`USER`] is not covered, because the user of a signed event is its signer.
 
 use std::time::Duration;
 
@@ -53,7 +54,8 @@ pub struct EventSignature {
 pub enum EventSignatureError {
     /// The attribute has another form.
     #[error(
-        "the attribute orlogsignature {0:?} is malformed; expected v1.<key id>.<created>.<expires>.<signature>"
+        "the attribute orlogsignature {0:?} is malformed; expected \
+        v1.<key id>.<created>.<expires>.<signature>"
     )]
     Malformed(String),
     /// The attribute occurs several times.
@@ -112,8 +114,9 @@ impl EventSignature {
 }
 
 impl SigningKey {
-    /// Returns the value of the header [`EVENT_SIGNATURE`] for a message. Later changes of the subject, of a signed header or
-    /// of the data make it invalid. `created` is in seconds since 1970; the signature expires after `lifetime`.
+    /// Returns the value of the header [`EVENT_SIGNATURE`] for a message. Later changes of the
+    /// subject, of a signed header or of the data make it invalid. `created` is in seconds since
+    /// 1970; the signature expires after `lifetime`.
     ///
     /// # Examples
     /// ```
@@ -155,8 +158,8 @@ impl SigningKey {
     }
 }
 
-/// Returns the signed bytes: the SHA-256 of all parts, each preceded by its length, so that no part can be shifted into
-/// another one.
+/// Returns the signed bytes: the SHA-256 of all parts, each preceded by its length, so that no part
+/// can be shifted into another one.
 fn signed_bytes<'a>(
     parameters: [&str; 3],
     EventMessage {

@@ -13,7 +13,8 @@ use ring::signature::{ED25519, Ed25519KeyPair, KeyPair as _, UnparsedPublicKey};
 const PREFIX: &str = "ed25519:";
 const PEM_BEGIN: &str = "-----BEGIN PRIVATE KEY-----";
 const PEM_END: &str = "-----END PRIVATE KEY-----";
-/// Start of an Ed25519 key in PKCS#8 without its public key (RFC 8410), which every library reads. The seed follows.
+/// Start of an Ed25519 key in PKCS#8 without its public key (RFC 8410), which every library reads.
+/// The seed follows.
 const PKCS8_PREFIX: [u8; 16] = [
     0x30, 0x2e, 0x02, 0x01, 0x00, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x04, 0x22, 0x04, 0x20,
 ];
@@ -23,7 +24,8 @@ const PKCS8_PREFIX: [u8; 16] = [
 pub enum KeyError {
     /// The text of a public key has another form.
     #[error(
-        "{0:?} is not a public key; expected ed25519: and 32 bytes in base64url, as `orlog key show` prints it"
+        "{0:?} is not a public key; expected ed25519: and 32 bytes in base64url, as `orlog key \
+        show` prints it"
     )]
     Public(String),
     /// The text of a key id has another form.
@@ -150,7 +152,8 @@ impl SigningKey {
         Ok(pem)
     }
 
-    /// Reads a key in PKCS#8 PEM, also without its public key (`openssl genpkey -algorithm ed25519`).
+    /// Reads a key in PKCS#8 PEM, also without its public key
+    /// (`openssl genpkey -algorithm ed25519`).
     ///
     /// # Errors
     /// If the text is no such key.
@@ -186,8 +189,9 @@ impl SigningKey {
         self.id
     }
 
-    /// Returns the signature of a message, which [`PublicKey::verifies`] accepts. A message of another kind than a request
-    /// starts with its purpose, so that its signature is none of a request.
+    /// Returns the signature of a message, which [`PublicKey::verifies`] accepts. A message of
+    /// another kind than a request starts with its purpose, so that its signature is none of a
+    /// request.
     #[must_use]
     pub fn sign_message(&self, message: &[u8]) -> Vec<u8> {
         self.pair.sign(message).as_ref().to_vec()

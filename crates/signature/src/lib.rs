@@ -1,9 +1,11 @@
-//! Signatures of actors: HTTP requests, by HTTP Message Signatures (RFC 9421) with Ed25519 and Content-Digest (RFC 9530), and
-//! events on the bus. Proofs that an actor holds the private key of a public key.
+//! Signatures of actors: HTTP requests, by HTTP Message Signatures (RFC 9421) with Ed25519 and
+//! Content-Digest (RFC 9530), and events on the bus. Proofs that an actor holds the private key of
+//! a public key.
 //!
-//! The signature of a request covers the method, the authority, the path, the query, and each header of [`is_signed_header`] that the
-//! request has; the digest of the body is one of them. It has a time of creation, an expiry, a nonce and the id of the
-//! key. No I/O and no clock: time is an argument, and the caller stores the nonces.
+//! The signature of a request covers the method, the authority, the path, the query, and each
+//! header of [`is_signed_header`] that the request has; the digest of the body is one of them. It
+//! has a time of creation, an expiry, a nonce and the id of the key. No I/O and no clock: time is
+//! an argument, and the caller stores the nonces.
 
 mod base;
 mod digest;

@@ -1,7 +1,8 @@
 //! Proof of possession: shows that an actor who states a public key holds its private key.
 //!
-//! The text is `v1.<created>.<signature>`: the time in seconds since 1970, the signature in base64url. It covers the id of the
-//! actor, the id of the key and the time, so it proves nothing for another actor or another key.
+//! The text is `v1.<created>.<signature>`: the time in seconds since 1970, the signature in
+//! base64url. It covers the id of the actor, the id of the key and the time, so it proves nothing
+//! for another actor or another key.
 
 use std::fmt;
 use std::str::FromStr;
@@ -21,7 +22,8 @@ const DOMAIN: &[u8] = b"orlog.key.v1";
 /// Error of a text that is no proof.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{0:?} is not a proof of possession; expected v1.<created>.<signature>, as `orlog key prove` prints it"
+    "{0:?} is not a proof of possession; expected v1.<created>.<signature>, as `orlog key prove` \
+    prints it"
 )]
 pub struct ProofError(String);
 

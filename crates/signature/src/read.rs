@@ -51,7 +51,8 @@ pub enum ReadError {
     Algorithm(String),
     /// The signature covers a component that this profile does not support.
     #[error(
-        "the component {0:?} is not supported, or occurs twice; use @method, @authority, @path, @query and headers"
+        "the component {0:?} is not supported, or occurs twice; use @method, @authority, @path, \
+        @query and headers"
     )]
     Component(String),
     /// The signature covers a header that the request does not have.
@@ -66,10 +67,12 @@ pub enum ReadError {
 }
 
 impl RequestSignature {
-    /// Reads the signature of a request; `None` if it has none of this profile. The result is not verified.
+    /// Reads the signature of a request; `None` if it has none of this profile. The result is not
+    /// verified.
     ///
     /// # Errors
-    /// If the signature is malformed, or if it does not cover everything that the effect of the request depends on.
+    /// If the signature is malformed, or if it does not cover everything that the effect of the
+    /// request depends on.
     pub fn read(
         target: &RequestTarget<'_>,
         headers: &HeaderMap,

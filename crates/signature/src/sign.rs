@@ -25,9 +25,9 @@ pub enum SignError {
 }
 
 impl SigningKey {
-    /// Signs a request: adds the headers `signature-input` and `signature`, and `content-digest` if there is a body.
-    /// Later changes of the target, the body or a signed header make the signature invalid. `created` is in seconds
-    /// since 1970; the signature expires after `lifetime`.
+    /// Signs a request: adds the headers `signature-input` and `signature`, and `content-digest` if
+    /// there is a body. Later changes of the target, the body or a signed header make the signature
+    /// invalid. `created` is in seconds since 1970; the signature expires after `lifetime`.
     ///
     /// # Errors
     /// If the operating system provides no random bytes.

@@ -24,7 +24,8 @@ pub enum TimeError {
     },
     /// It is too old.
     #[error(
-        "it is {seconds}s old, the limit is {limit}s; sign each request when you send it, and check the clock of the client"
+        "it is {seconds}s old, the limit is {limit}s; sign each request when you send it, and \
+        check the clock of the client"
     )]
     TooOld {
         /// Age in seconds.
@@ -80,8 +81,8 @@ impl TimeWindow {
         }
     }
 
-    /// Returns the longest time for which a signature that is accepted now can be accepted again. Its times are whole seconds: it is
-    /// accepted until its last second has passed.
+    /// Returns the longest time for which a signature that is accepted now can be accepted again.
+    /// Its times are whole seconds: it is accepted until its last second has passed.
     #[must_use]
     pub fn replay_time(&self) -> Duration {
         self.max_age + self.leeway + Duration::from_secs(1)
