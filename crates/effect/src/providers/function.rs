@@ -1,9 +1,9 @@
 //! Effects that are Rust functions in this process.
 //!
 //! A function that only computes or writes to memory is registered with
-//! [`FunctionProvider::sync_effect`] and borrows the work item. An async function is registered with
-//! [`FunctionProvider::effect`] and owns its call. A panic counts as a failure that may be retried: it
-//! does not stop the process.
+//! [`FunctionProvider::sync_effect`] and borrows the work item. An async function is registered
+//! with [`FunctionProvider::effect`] and owns its call. A panic counts as a failure that may be
+//! retried: it does not stop the process.
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -98,8 +98,8 @@ impl FunctionProvider {
         )
     }
 
-    /// Adds an asynchronous function with typed arguments and result. Arguments of another type fail
-    /// permanently with the code `invalid_payload`.
+    /// Adds an asynchronous function with typed arguments and result. Arguments of another type
+    /// fail permanently with the code `invalid_payload`.
     ///
     /// # Panics
     /// As [`FunctionProvider::effect`].
@@ -147,11 +147,12 @@ impl FunctionProvider {
         )
     }
 
-    /// Adds a function that returns whether an earlier call of the effect under the same key was executed. It
-    /// must not execute the effect.
+    /// Adds a function that returns whether an earlier call of the effect under the same key was
+    /// executed. It must not execute the effect.
     ///
     /// # Panics
-    /// If the effect is not registered, or already has such a function: both are bugs of the caller.
+    /// If the effect is not registered, or already has such a function: both are bugs of the
+    /// caller.
     #[must_use]
     #[track_caller]
     pub fn probe<F, Fut>(mut self, name: &str, function: F) -> Self

@@ -31,8 +31,8 @@ upstream_config! {
         /// Path; may contain `{aggregate_type}`, `{aggregate_id}` and `{name}`.
         #[serde(default = "default_path")]
         pub path: String,
-        /// NATS subject of requests instead; may contain `{tenant}`, `{aggregate_type}`, `{aggregate_id}` and
-        /// `{name}`.
+        /// NATS subject of requests instead; may contain `{tenant}`, `{aggregate_type}`,
+        /// `{aggregate_id}` and `{name}`.
         pub subject: Option<String>,
     }
 }
@@ -46,7 +46,8 @@ impl GatewayConfig {
         let reason = match (&self.base_url, &self.subject) {
             (Some(base_url), None) => return Ok(self.over(self.http(base_url)?)),
             (None, Some(_)) => {
-                "the subject requires NATS; set bus.kind = \"nats\" and add [nats] to the configuration"
+                "the subject requires NATS; set bus.kind = \"nats\" and add [nats] to the \
+                configuration"
             }
             (Some(_), Some(_)) => "base_url and subject are mutually exclusive; remove one",
             (None, None) => "base_url or subject is required",
@@ -156,7 +157,8 @@ pub mod gateway_message {
     use crate::provider::{ProviderError, Reply};
     use crate::template::TextTemplate;
 
-    /// Subject of requests with the placeholders `{tenant}`, `{aggregate_type}`, `{aggregate_id}` and `{name}`.
+    /// Subject of requests with the placeholders `{tenant}`, `{aggregate_type}`, `{aggregate_id}`
+    /// and `{name}`.
     #[derive(Clone, Debug, PartialEq, Eq)]
     pub struct SubjectTemplate(TextTemplate);
 

@@ -72,8 +72,8 @@ pub(crate) enum DescriptorSource {
 
 /// Provider of the effects of one gRPC upstream.
 ///
-/// Every call has the metadata `idempotency-key` (the id of the work item), `x-tenant-id` (not for the
-/// default tenant), `x-correlation-id` and, if known, `traceparent`, encoded as over HTTP, and
+/// Every call has the metadata `idempotency-key` (the id of the work item), `x-tenant-id` (not for
+/// the default tenant), `x-correlation-id` and, if known, `traceparent`, encoded as over HTTP, and
 /// `grpc-timeout`.
 pub struct Grpc {
     line: GrpcChannel,
@@ -248,8 +248,8 @@ impl Grpc {
         }
     }
 
-    /// Maps a reflection error. Nothing was executed yet; effects wait until the operator corrects the
-    /// upstream.
+    /// Maps a reflection error. Nothing was executed yet; effects wait until the operator corrects
+    /// the upstream.
     fn unknown(&self, name: &MethodName, reason: ReflectionError) -> ProviderError {
         let upstream = &self.operations.upstream;
         let useless = |reason: String| {
@@ -420,7 +420,8 @@ impl Provider for Grpc {
         let mut scrub = SecretScrubber::default();
         let exchange = match self.context(item, &probe.message, timing, &mut scrub) {
             Ok(mut context) => {
-                // An upstream that replays responses by key would replay the response of the attempt.
+                // An upstream that replays responses by key would replay the response of the
+                // attempt.
                 context.headers.remove(IDEMPOTENCY_KEY);
                 self.authorized(&mut context, &mut scrub).await
             }

@@ -1,10 +1,10 @@
 //! Effects that are HTTP requests.
 //!
 //! One provider calls one upstream. Each effect is a method and an address with placeholders. The
-//! arguments are the body unless the effect specifies another one. The rules of the effect classify a
-//! response, otherwise its status does: 2xx is success; 408, 425, 429, 5xx and transport errors may be
-//! retried; everything else is permanent, including redirects. Redirects are not followed by default,
-//! because only the configuration decides where a request may go.
+//! arguments are the body unless the effect specifies another one. The rules of the effect classify
+//! a response, otherwise its status does: 2xx is success; 408, 425, 429, 5xx and transport errors
+//! may be retried; everything else is permanent, including redirects. Redirects are not followed by
+//! default, because only the configuration decides where a request may go.
 
 mod config;
 mod probe;
@@ -45,9 +45,9 @@ pub(crate) struct HttpOperation {
 /// Provider of the effects of one HTTP upstream.
 ///
 /// Every request has `idempotency-key` (the id of the work item; the header name is configurable),
-/// `x-tenant-id` (not for the default tenant), `x-correlation-id` and, if known, `traceparent`. Ids are
-/// percent-encoded as CloudEvents requires for HTTP headers: everything except printable ASCII, and
-/// spaces, `"` and `%`.
+/// `x-tenant-id` (not for the default tenant), `x-correlation-id` and, if known, `traceparent`. Ids
+/// are percent-encoded as CloudEvents requires for HTTP headers: everything except printable ASCII,
+/// and spaces, `"` and `%`.
 pub struct Http {
     client: HttpClient,
     operations: Operations<HttpOperation>,

@@ -14,7 +14,8 @@ upstream_config! {
     NatsConfig {
         /// Effect names.
         pub effects: BTreeSet<EffectName>,
-        /// Time without a response after which a command is dispatched again. Default: the value of the node.
+        /// Time without a response after which a command is dispatched again. Default: the value of
+        /// the node.
         #[serde(default, with = "crate::duration::option")]
         pub redispatch_after: Option<Duration>,
         /// Types of the facts that workers may emit. Default: none.
@@ -28,7 +29,8 @@ impl UpstreamConfig for NatsConfig {
         let invalid = |reason: &str| Error::upstream(site.name, reason);
         let queue = site.queue.ok_or_else(|| {
             invalid(
-                "kind = \"nats\" requires NATS; set bus.kind = \"nats\" and add [nats] to the configuration",
+                "kind = \"nats\" requires NATS; set bus.kind = \"nats\" and add [nats] to the \
+                configuration",
             )
         })?;
         if self.effects.is_empty() {

@@ -2,14 +2,14 @@
 //!
 //! A job runs in its own directory, with resource limits and an environment of only its configured
 //! variables. As far as the kernel supports it, the job has no network and a read-only file system
-//! outside its directory. Its input is JSON, its standard output is the result, its standard error is
-//! the log. On timeout, cancellation and exit of Orlog, all processes of the job are terminated: see
-//! [`run_if_helper`].
+//! outside its directory. Its input is JSON, its standard output is the result, its standard error
+//! is the log. On timeout, cancellation and exit of Orlog, all processes of the job are terminated:
+//! see [`run_if_helper`].
 //!
-//! Between Orlog and a script stand helper processes: a *supervisor* of the job, and those that sandbox
-//! themselves before they become the interpreter. They are the current program with a hidden argument.
-//! Self-restriction of a process is safe in Rust. The same code between `fork` and `exec` of a
-//! multi-threaded program is not.
+//! Between Orlog and a script stand helper processes: a *supervisor* of the job, and those that
+//! sandbox themselves before they become the interpreter. They are the current program with a
+//! hidden argument. Self-restriction of a process is safe in Rust. The same code between `fork` and
+//! `exec` of a multi-threaded program is not.
 
 mod config;
 mod descriptors;

@@ -1,9 +1,10 @@
 //! Effects that are emails.
 //!
-//! One provider sends emails to one server. An email depends only on its templates and the arguments:
-//! its `Message-ID` is derived from the id of the work item, and its date from the transition. All
-//! attempts therefore send the same bytes, and receivers can detect duplicates. SMTP has no request for
-//! the state of an email; many servers have an HTTP API that finds it by its `Message-ID`, for probes.
+//! One provider sends emails to one server. An email depends only on its templates and the
+//! arguments: its `Message-ID` is derived from the id of the work item, and its date from the
+//! transition. All attempts therefore send the same bytes, and receivers can detect duplicates.
+//! SMTP has no request for the state of an email; many servers have an HTTP API that finds it by
+//! its `Message-ID`, for probes.
 
 mod attachment;
 mod config;

@@ -1,10 +1,10 @@
 //! Effects that are statements in a database.
 //!
-//! Statements are only in the configuration. The payload supplies the values of their parameters, which
-//! are bound and never inserted into the text. The statements of an effect run in one transaction that
-//! also writes a *marker*, a row with the id of the work item as its key. A second delivery finds the
-//! marker and returns the first result, so the effect is executed exactly once. After a lost response
-//! the marker shows whether it was executed.
+//! Statements are only in the configuration. The payload supplies the values of their parameters,
+//! which are bound and never inserted into the text. The statements of an effect run in one
+//! transaction that also writes a *marker*, a row with the id of the work item as its key. A second
+//! delivery finds the marker and returns the first result, so the effect is executed exactly once.
+//! After a lost response the marker shows whether it was executed.
 
 mod config;
 mod database;
@@ -197,7 +197,8 @@ impl SqlProvider {
         let upstream = &self.operations.upstream;
         if error::is_missing_table(error) {
             let message = format!(
-                "{upstream} has no table orlog_effect; create it (docs/providers/sql.md) or set create_marker = true"
+                "{upstream} has no table orlog_effect; create it (docs/providers/sql.md) or set \
+                create_marker = true"
             );
             return ProviderError::unavailable("marker_missing", message);
         }

@@ -1,9 +1,10 @@
-//! Effects that notify a receiver: HTTP POST requests that are signed as Standard Webhooks requires.
+//! Effects that notify a receiver: HTTP POST requests that are signed as Standard Webhooks
+//! requires.
 //!
 //! A request has the headers `webhook-id` (the id of the work item, equal for all attempts),
 //! `webhook-timestamp` (the time of the attempt) and `webhook-signature`: one HMAC-SHA256 of
-//! `id.timestamp.body` for each secret, so that a receiver can replace its secret without a gap. The
-//! client, the templates and the classification of responses are those of [`super::http`].
+//! `id.timestamp.body` for each secret, so that a receiver can replace its secret without a gap.
+//! The client, the templates and the classification of responses are those of [`super::http`].
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroUsize;
@@ -53,7 +54,8 @@ pub struct WebhookEffectConfig {
     pub body: Option<Value>,
     /// Response rules; the first match decides.
     pub responses: Vec<HttpResponseRule>,
-    /// Contexts whose own definitions may request it, of those that the upstream permits; `*` for all. Default: all of these.
+    /// Contexts whose own definitions may request it, of those that the upstream permits; `*` for
+    /// all. Default: all of these.
     pub contexts: Option<BTreeSet<TenantId>>,
 }
 

@@ -1,9 +1,10 @@
 //! Effects that external workers execute, in any language.
 //!
-//! An attempt is a job on a [`JobBoard`]. A worker claims it for a limited time, sends heartbeats and
-//! completes it with a result. A claim that is not renewed expires, and another worker claims the job
-//! under the same idempotency key. The job itself is not durable. After a crash of this process it is
-//! posted again from the outbox, and the worker of an earlier claim may still complete it.
+//! An attempt is a job on a [`JobBoard`]. A worker claims it for a limited time, sends heartbeats
+//! and completes it with a result. A claim that is not renewed expires, and another worker claims
+//! the job under the same idempotency key. The job itself is not durable. After a crash of this
+//! process it is posted again from the outbox, and the worker of an earlier claim may still
+//! complete it.
 
 mod board_job;
 mod board_state;
@@ -57,8 +58,8 @@ upstream_config! {
         pub heartbeat_interval: Option<Duration>,
         /// Maximum number of jobs per claim request if the worker specifies none. Default: 1.
         pub max_batch: Option<NonZeroUsize>,
-        /// Whether workers determine the outcome of earlier attempts before they execute a job in doubt. Only
-        /// workers that state so receive these jobs. Default: false.
+        /// Whether workers determine the outcome of earlier attempts before they execute a job in
+        /// doubt. Only workers that state so receive these jobs. Default: false.
         #[serde(default)]
         pub probes: bool,
         /// Types of the facts that workers may emit. Default: none.
@@ -67,12 +68,14 @@ upstream_config! {
     }
 }
 
-/// Name of the upstream of jobs that runners execute. It is not the name of a file, so no configured upstream has it.
+/// Name of the upstream of jobs that runners execute. It is not the name of a file, so no
+/// configured upstream has it.
 pub const RUNNERS: &str = "orlog.jobs";
 
-/// Returns the upstream of jobs whose type no configured upstream serves: runners of the type claim them. As for scripts, a
-/// failed job is not repeated unless the definition or the flow says so. Jobs that wait for a runner take no place of others: only the windows of
-/// the relay limit the jobs of a tenant. Runners emit no facts: no file declares their types.
+/// Returns the upstream of jobs whose type no configured upstream serves: runners of the type claim
+/// them. As for scripts, a failed job is not repeated unless the definition or the flow says so.
+/// Jobs that wait for a runner take no place of others: only the windows of the relay limit the
+/// jobs of a tenant. Runners emit no facts: no file declares their types.
 #[must_use]
 pub fn runners() -> Upstream {
     let board = Arc::new(JobBoard::of_runners());

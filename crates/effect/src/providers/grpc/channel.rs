@@ -131,7 +131,8 @@ impl GrpcChannel {
             .await
             .map_err(fault)?
             .into_inner();
-        // The size limit applies only here: a status before the first message comes from the upstream.
+        // The size limit applies only here: a status before the first message comes from the
+        // upstream.
         let response = responses
             .message()
             .await
@@ -205,7 +206,8 @@ async fn dial(
     tokio::time::timeout(CONNECT_TIMEOUT, connected).await?
 }
 
-/// Messages of a status that stands for the HTTP status of a proxy, which may have forwarded the call.
+/// Messages of a status that stands for the HTTP status of a proxy, which may have forwarded the
+/// call.
 const STATUS_OF_PROXY: [&str; 2] = [
     "grpc-status header missing, mapped from HTTP status code 502",
     "grpc-status header missing, mapped from HTTP status code 504",

@@ -72,7 +72,8 @@ pub struct GrpcEffectConfig {
     pub responses: Vec<GrpcResponseRule>,
     /// Call that asks whether an attempt in doubt was executed.
     pub probe: Option<GrpcProbeConfig>,
-    /// Contexts whose own definitions may request it, of those that the upstream permits; `*` for all. Default: all of these.
+    /// Contexts whose own definitions may request it, of those that the upstream permits; `*` for
+    /// all. Default: all of these.
     pub contexts: Option<BTreeSet<TenantId>>,
 }
 

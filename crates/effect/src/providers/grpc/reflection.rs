@@ -23,8 +23,8 @@ const VERSIONS: [&str; 2] = ["v1", "v1alpha"];
 /// Maximum number of files that one service may require.
 const MAX_FILES: usize = 1000;
 
-/// Cache of service descriptors. It fetches them on demand, and again after a configuration reload or
-/// if they turn out to be outdated.
+/// Cache of service descriptors. It fetches them on demand, and again after a configuration reload
+/// or if they turn out to be outdated.
 #[derive(Default)]
 pub(crate) struct Reflection {
     epoch: AtomicU64,
@@ -59,8 +59,8 @@ impl Reflection {
         self.epoch.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Returns the descriptors of a service and their fetch time. One caller at a time fetches; the others
-    /// wait for it.
+    /// Returns the descriptors of a service and their fetch time. One caller at a time fetches; the
+    /// others wait for it.
     pub(crate) async fn schema(
         &self,
         service: &str,
@@ -105,8 +105,8 @@ impl ReflectionCall<'_> {
         Err(ReflectionError::Useless(useless))
     }
 
-    /// Returns the file of the service and all its dependencies. Some servers send them together, some one
-    /// by one.
+    /// Returns the file of the service and all its dependencies. Some servers send them together,
+    /// some one by one.
     async fn files(
         &self,
         version: &str,

@@ -124,8 +124,8 @@ pub(crate) fn encode(kind: &MessageDescriptor, json: &Value) -> Result<Vec<u8>, 
     }
 }
 
-/// Decodes a message to JSON. Fields without presence have their defaults, so that expressions can read
-/// them.
+/// Decodes a message to JSON. Fields without presence have their defaults, so that expressions can
+/// read them.
 pub(crate) fn decode(kind: &MessageDescriptor, bytes: &[u8]) -> Result<Value, String> {
     let message = DynamicMessage::decode(kind.clone(), bytes).map_err(|error| error.to_string())?;
     let options = SerializeOptions::new().skip_default_fields(false);

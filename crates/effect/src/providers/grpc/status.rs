@@ -172,8 +172,8 @@ impl GrpcStatus {
         }
     }
 
-    /// Classifies the response to a probe by the first matching rule. Without one, the probe has no answer if the
-    /// status may change, and the outcome is unknown otherwise.
+    /// Classifies the response to a probe by the first matching rule. Without one, the probe has no
+    /// answer if the status may change, and the outcome is unknown otherwise.
     pub(crate) fn classify_probe(&self, rules: &[GrpcProbeRule]) -> ProbeResult {
         if let Some(rule) = self.matching(rules) {
             return rule.probe_result(self.context());

@@ -75,7 +75,8 @@ pub struct HttpEffectConfig {
     pub responses: Vec<HttpResponseRule>,
     /// Request that asks whether an attempt in doubt was executed.
     pub probe: Option<HttpProbeConfig>,
-    /// Contexts whose own definitions may request it, of those that the upstream permits; `*` for all. Default: all of these.
+    /// Contexts whose own definitions may request it, of those that the upstream permits; `*` for
+    /// all. Default: all of these.
     pub contexts: Option<BTreeSet<TenantId>>,
 }
 

@@ -68,8 +68,8 @@ impl HttpProbeConfig {
 }
 
 impl HttpProbe {
-    /// Sends the request, without the idempotency key: an upstream that replays responses by key would replay the
-    /// response of the attempt, or reject the request.
+    /// Sends the request, without the idempotency key: an upstream that replays responses by key
+    /// would replay the response of the attempt, or reject the request.
     pub(crate) async fn send(
         &self,
         client: &HttpClient,

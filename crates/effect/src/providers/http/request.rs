@@ -1,4 +1,5 @@
-//! Template of an HTTP request: the method, the address, the headers and the body, with placeholders.
+//! Template of an HTTP request: the method, the address, the headers and the body, with
+//! placeholders.
 
 use std::collections::BTreeMap;
 
@@ -36,8 +37,8 @@ pub(super) struct RequestConfig<'a> {
 pub(crate) struct RequestLimits {
     pub(crate) has_base: bool,
     pub(crate) has_credentials: bool,
-    /// Whether the configuration names the hosts that a payload may choose. Hosts of single tenants do not
-    /// suffice: without `allow`, other tenants may choose any host.
+    /// Whether the configuration names the hosts that a payload may choose. Hosts of single tenants
+    /// do not suffice: without `allow`, other tenants may choose any host.
     pub(crate) lists_hosts: bool,
 }
 
@@ -47,7 +48,8 @@ enum UrlTemplate {
     Path(PathTemplate),
     /// Complete URL: scheme and host, then path and query.
     Url {
-        /// `https://api.example.com`, with placeholders in the host, or a placeholder of a whole URL.
+        /// `https://api.example.com`, with placeholders in the host, or a placeholder of a whole
+        /// URL.
         origin: TextTemplate,
         /// Path and query; may be empty.
         suffix: PathTemplate,
@@ -147,7 +149,8 @@ impl UrlTemplate {
         matches!(self, Self::Url { dynamic: true, .. })
     }
 
-    /// Parses a complete URL. The host is static if the first `/` or `?` after it precedes the first placeholder.
+    /// Parses a complete URL. The host is static if the first `/` or `?` after it precedes the
+    /// first placeholder.
     fn parse_url(text: &str) -> Result<Self, String> {
         let invalid = |reason: String| format!("invalid url: {reason}");
         let template = TextTemplate::parse(text).map_err(invalid)?;
@@ -190,7 +193,8 @@ impl UrlTemplate {
                 suffix,
                 dynamic,
             } => {
-                // A placeholder at the start of the URL is not encoded: it contains scheme and host.
+                // A placeholder at the start of the URL is not encoded: it contains scheme and
+                // host.
                 let encode = |index: usize, value: String| match index {
                     0 => value,
                     _ => utf8_percent_encode(&value, NON_ALPHANUMERIC)

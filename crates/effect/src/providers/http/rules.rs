@@ -25,8 +25,8 @@ pub struct StatusRange {
     last: u16,
 }
 
-/// Classifies a response by the first matching rule, otherwise by its status alone. A success has the schema version of
-/// its header.
+/// Classifies a response by the first matching rule, otherwise by its status alone. A success has
+/// the schema version of its header.
 pub(crate) fn classify(
     rules: &[HttpResponseRule],
     summary: RequestSummary<'_>,
@@ -51,8 +51,8 @@ fn classify_by_rules(
     }
 }
 
-/// Classifies the response to a probe by the first matching rule. Without one, the probe has no answer if the status
-/// may change, and the outcome is unknown otherwise.
+/// Classifies the response to a probe by the first matching rule. Without one, the probe has no
+/// answer if the status may change, and the outcome is unknown otherwise.
 pub(crate) fn classify_probe(
     rules: &[HttpProbeRule],
     summary: RequestSummary<'_>,

@@ -18,8 +18,8 @@ use crate::policy::Policy;
 use crate::template::TextTemplate;
 use crate::upstream::Upstream;
 
-/// Default paths that jobs may read, if they exist. Of `/etc` only what interpreters and libraries need: it often
-/// contains the configuration and secrets of services, also of Orlog.
+/// Default paths that jobs may read, if they exist. Of `/etc` only what interpreters and libraries
+/// need: it often contains the configuration and secrets of services, also of Orlog.
 const READ: [&str; 33] = [
     "/bin",
     "/etc/alternatives",
@@ -95,7 +95,8 @@ upstream_config! {
         pub user: Option<u32>,
         /// Maximum size of the result of a job, in bytes. Default: 1048576.
         pub max_output_bytes: Option<NonZeroUsize>,
-        /// Program that supervises jobs, for programs that embed Orlog. Default: the current program.
+        /// Program that supervises jobs, for programs that embed Orlog. Default: the current
+        /// program.
         pub helper: Option<PathBuf>,
     }
 }
@@ -110,7 +111,8 @@ pub struct ScriptEffectConfig {
     pub script: Option<String>,
     /// Environment variables, in addition to those of the payload.
     pub env: BTreeMap<String, String>,
-    /// Contexts whose own definitions may request it, of those that the upstream permits; `*` for all. Default: all of these.
+    /// Contexts whose own definitions may request it, of those that the upstream permits; `*` for
+    /// all. Default: all of these.
     pub contexts: Option<BTreeSet<TenantId>>,
 }
 
@@ -193,11 +195,14 @@ impl ScriptConfig {
             .or_else(|| effect.as_str().strip_prefix("job."));
         let named = named.ok_or("interpreter is missing; example: interpreter = \"python\"")?;
         let interpreter = self.interpreter(named).ok_or_else(|| {
-            let known =
-                KNOWN.iter().map(|(name, ..)| *name).chain(self.interpreters.keys().map(String::as_str));
+            let known = KNOWN
+                .iter()
+                .map(|(name, ..)| *name)
+                .chain(self.interpreters.keys().map(String::as_str));
             let known = known.collect::<Vec<_>>().join(", ");
             format!(
-                "unknown interpreter {named:?}; available: {known}; add others under [interpreters.{named}]"
+                "unknown interpreter {named:?}; available: {known}; add others under \
+                [interpreters.{named}]"
             )
         })?;
         let env = config.env.iter().map(|(name, text)| {

@@ -116,7 +116,8 @@ impl NewRoot {
     }
 }
 
-/// Returns the readable paths that exist, without `/proc`, parents first; for a link, also its target.
+/// Returns the readable paths that exist, without `/proc`, parents first; for a link, also its
+/// target.
 fn readable(spec: &SandboxSpec) -> Vec<PathBuf> {
     let mut paths: Vec<PathBuf> = spec
         .read
@@ -177,7 +178,8 @@ fn existing_flags(path: &str) -> io::Result<MountFlags> {
     Ok(kept.fold(MountFlags::empty(), |all, flag| all | flag))
 }
 
-/// Returns a path of `mountinfo`, in which spaces, tabs, line feeds and backslashes are octal numbers.
+/// Returns a path of `mountinfo`, in which spaces, tabs, line feeds and backslashes are octal
+/// numbers.
 fn unescape(text: &str) -> PathBuf {
     let escapes = [
         ("\\040", " "),

@@ -1,11 +1,12 @@
 //! Namespaces of a job: its own user, mounts, processes, System V IPC, and network.
 //!
-//! Two processes stand between the supervisor and the process of [`super::sandbox`]. The first one creates the
-//! namespaces. The second one is the first process in them: it mounts only the paths that the job may use, reaps all
-//! processes, and writes how the job ended to a file that the job cannot reach. When it ends, the kernel kills all
-//! processes of the job.
+//! Two processes stand between the supervisor and the process of [`super::sandbox`]. The first one
+//! creates the namespaces. The second one is the first process in them: it mounts only the paths
+//! that the job may use, reaps all processes, and writes how the job ended to a file that the job
+//! cannot reach. When it ends, the kernel kills all processes of the job.
 //!
-//! If the system does not permit the namespaces, the second process reports that instead, and the job has not started.
+//! If the system does not permit the namespaces, the second process reports that instead, and the
+//! job has not started.
 
 use std::fs::File;
 use std::io::{self, Write as _};

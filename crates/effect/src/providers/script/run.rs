@@ -39,7 +39,8 @@ pub(super) enum RunError {
     Lost(String),
 }
 
-/// Supervisor process. Dropping it terminates the job with all its processes and removes its directory.
+/// Supervisor process. Dropping it terminates the job with all its processes and removes its
+/// directory.
 struct SupervisorProcess {
     child: Option<(Child, PathBuf)>,
     /// Closing it signals the supervisor that the job is cancelled.

@@ -1,8 +1,8 @@
 //! Sandbox of a job: the process restricts itself and becomes the interpreter.
 //!
-//! Order: its own session and process group; Landlock, which makes the file system read-only except its
-//! directory; seccomp, which permits the system calls of a list and denies sockets; resource limits; `exec`. All child processes inherit the
-//! restrictions, which cannot be removed.
+//! Order: its own session and process group; Landlock, which makes the file system read-only except
+//! its directory; seccomp, which permits the system calls of a list and denies sockets; resource
+//! limits; `exec`. All child processes inherit the restrictions, which cannot be removed.
 
 use std::fs::File;
 use std::io;
@@ -46,7 +46,8 @@ pub(super) fn run() -> ExitCode {
         Ok(input) => confine(File::from(input)),
         Err(error) => error.to_string(),
     };
-    // The directory belongs to the job; the supervisor's caller checks this file before the exit code.
+    // The directory belongs to the job; the supervisor's caller checks this file before the exit
+    // code.
     std::fs::write(FAILED, &error).ok();
     ExitCode::FAILURE
 }
@@ -186,8 +187,8 @@ fn mute() -> Result<(), String> {
         .map_err(|error| format!("seccomp: {error}"))
 }
 
-/// `socket` and `io_uring_setup`, also of the x32 ABI, which has the same architecture. Other ABIs of the processor have
-/// another architecture, for which the filter kills the process.
+/// `socket` and `io_uring_setup`, also of the x32 ABI, which has the same architecture. Other ABIs
+/// of the processor have another architecture, for which the filter kills the process.
 #[cfg(target_arch = "x86_64")]
 const SILENCED: [i64; 4] = [41, 425, X32 + 41, X32 + 425];
 #[cfg(target_arch = "x86_64")]

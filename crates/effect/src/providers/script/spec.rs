@@ -134,8 +134,8 @@ pub(super) enum JobEnd {
     NoNamespaces(String),
 }
 
-/// Returns the reason for which a job was not started, from a file that the job can replace: neither a link nor a pipe
-/// is read.
+/// Returns the reason for which a job was not started, from a file that the job can replace:
+/// neither a link nor a pipe is read.
 pub(super) fn read_failure(path: &Path) -> Option<String> {
     let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
     let file = File::options()

@@ -1,8 +1,9 @@
 //! Supervisor of a job: starts it, and terminates all its processes at the end.
 //!
-//! A process below the supervisor that loses its parent becomes a child of the supervisor, even outside
-//! the process group of the job. The supervisor kills all remaining processes when the job ends, when
-//! Orlog closes the supervisor's input because the job was cancelled, and when Orlog exits.
+//! A process below the supervisor that loses its parent becomes a child of the supervisor, even
+//! outside the process group of the job. The supervisor kills all remaining processes when the job
+//! ends, when Orlog closes the supervisor's input because the job was cancelled, and when Orlog
+//! exits.
 
 use std::fs::File;
 use std::io::{self, Read as _, Write as _};
@@ -45,7 +46,8 @@ pub(super) fn run() -> ExitCode {
 fn supervise(mut spec: Spec, mut control: File) -> io::Result<()> {
     set_child_subreaper(Some(getpid()))?;
     let user = spec.user.unwrap_or_else(|| geteuid().as_raw());
-    // Outside namespaces, the limit counts all processes of this user, so the running ones are added.
+    // Outside namespaces, the limit counts all processes of this user, so the running ones are
+    // added.
     spec.confined.running = threads_of(user);
     let spec = Arc::new(spec);
     let dir = spec.dir.clone();
@@ -136,8 +138,8 @@ fn start(spec: &Spec, argument: &str) -> io::Result<Child> {
         .env_clear()
         .current_dir(spec.dir.join(WORK))
         .stdin(Stdio::piped());
-    // Libraries with fork handlers (such as libmdbx) may write to standard error in between; it is reserved
-    // for the job.
+    // Libraries with fork handlers (such as libmdbx) may write to standard error in between; it is
+    // reserved for the job.
     let errors = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stderr(), 3)?;
     let own = rustix::io::fcntl_dupfd_cloexec(&errors, 3)?;
     rustix::stdio::dup2_stderr(nowhere()?)?;
@@ -150,8 +152,8 @@ fn start(spec: &Spec, argument: &str) -> io::Result<Child> {
     job
 }
 
-/// Writes the specification once for each process before the job, then the input. A job may ignore it; the broken pipe
-/// is not an error.
+/// Writes the specification once for each process before the job, then the input. A job may ignore
+/// it; the broken pipe is not an error.
 fn feed(job: &mut Child, spec: Arc<Spec>, copies: usize) {
     let Some(mut stdin) = job.stdin.take() else {
         return;

@@ -1,9 +1,11 @@
-//! System calls of a job: an allow-list, so that a call that a newer kernel adds is not permitted by default.
+//! System calls of a job: an allow-list, so that a call that a newer kernel adds is not permitted
+//! by default.
 //!
-//! The list contains what interpreters and their libraries use. It does not contain calls that create namespaces, mount,
-//! trace, load code into the kernel, use keys, handles, `io_uring` or `userfaultfd`, or change the system. A call that is
-//! not in the list fails with `ENOSYS`, as on an older kernel, so that libraries fall back: `clone3`, whose flags a filter
-//! cannot read, to `clone`. A call of another ABI of the processor ends the process, or fails too (x32).
+//! The list contains what interpreters and their libraries use. It does not contain calls that
+//! create namespaces, mount, trace, load code into the kernel, use keys, handles, `io_uring` or
+//! `userfaultfd`, or change the system. A call that is not in the list fails with `ENOSYS`, as on
+//! an older kernel, so that libraries fall back: `clone3`, whose flags a filter cannot read, to
+//! `clone`. A call of another ABI of the processor ends the process, or fails too (x32).
 
 use std::collections::BTreeMap;
 

@@ -98,7 +98,8 @@ pub struct EmailEffectConfig {
     pub markdown: Option<String>,
     /// List of attachments: `{ name, type, file | url | base64 }`.
     pub attachments: Option<Value>,
-    /// Contexts whose own definitions may request it, of those that the upstream permits; `*` for all. Default: all of these.
+    /// Contexts whose own definitions may request it, of those that the upstream permits; `*` for
+    /// all. Default: all of these.
     pub contexts: Option<BTreeSet<TenantId>>,
 }
 

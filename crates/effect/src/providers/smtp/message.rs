@@ -158,8 +158,8 @@ impl EmailFields {
 }
 
 impl EmailContent {
-    /// Builds the email; equal origins and contents result in equal bytes. The time grows with the size of
-    /// the email, so async code calls it on a blocking thread.
+    /// Builds the email; equal origins and contents result in equal bytes. The time grows with the
+    /// size of the email, so async code calls it on a blocking thread.
     pub(crate) fn build(
         mut self,
         sender: &EmailSender,
@@ -284,8 +284,8 @@ impl EmailContent {
         })
     }
 
-    /// Returns the MIME boundary. It is equal for all attempts, and derived from all parts, so that no part
-    /// contains it.
+    /// Returns the MIME boundary. It is equal for all attempts, and derived from all parts, so that
+    /// no part contains it.
     fn boundary(&self, origin: EmailOrigin, enclosed: &[EmailAttachment]) -> String {
         let mut digest = Sha256::new();
         digest.update(origin.id.as_bytes());
@@ -340,7 +340,8 @@ pub(crate) fn mailbox(field: &str, text: &str) -> Result<Mailbox, String> {
     let text = line(field, text)?;
     text.parse().map_err(|_| {
         format!(
-            "{field}: {text:?} is not a valid email address; example: Ada <ada@example.org>; one address per string"
+            "{field}: {text:?} is not a valid email address; example: Ada <ada@example.org>; one \
+            address per string"
         )
     })
 }

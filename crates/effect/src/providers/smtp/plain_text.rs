@@ -1,7 +1,7 @@
 //! Plain text that is written from the elements of a document.
 
-/// Maximum number of levels by which an item of a list is indented. Without a limit, a line of nested
-/// lists would have a result of quadratic size.
+/// Maximum number of levels by which an item of a list is indented. Without a limit, a line of
+/// nested lists would have a result of quadratic size.
 const MAX_INDENTATION: usize = 8;
 
 /// Plain text: lines, gaps between blocks, items of lists, and links with their addresses.

@@ -63,7 +63,8 @@ pub struct SqlEffectConfig {
     /// Whether to write an idempotency marker.
     #[serde(default = "yes")]
     pub marker: bool,
-    /// Contexts whose own definitions may request it, of those that the upstream permits; `*` for all. Default: all of these.
+    /// Contexts whose own definitions may request it, of those that the upstream permits; `*` for
+    /// all. Default: all of these.
     pub contexts: Option<BTreeSet<TenantId>>,
 }
 
@@ -89,7 +90,8 @@ impl UpstreamConfig for SqlConfig {
                 .map_err(|reason| Error::upstream(site.name, reason))?,
             size: PoolLimits {
                 connections: u32::try_from(policy.max_concurrency).unwrap_or(u32::MAX),
-                // The wait must end before the attempt does: then it is certain that nothing was executed.
+                // The wait must end before the attempt does: then it is certain that nothing was
+                // executed.
                 acquire_timeout: (policy.attempt_timeout / 2).min(CONNECT_TIMEOUT),
             },
             create_marker: self.create_marker,

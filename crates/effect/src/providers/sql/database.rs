@@ -15,8 +15,8 @@ const CANCEL: Duration = Duration::from_secs(10);
 /// Connections to one database.
 #[async_trait]
 pub(crate) trait Database: Send + Sync {
-    /// Begins a transaction. Writing transactions are isolated from other writers. Statements are limited
-    /// to `timeout` if the database supports it.
+    /// Begins a transaction. Writing transactions are isolated from other writers. Statements are
+    /// limited to `timeout` if the database supports it.
     async fn start_transaction(
         &self,
         writes: bool,
@@ -114,8 +114,8 @@ where
     Ok(found)
 }
 
-/// Runs a cancellation of a dropped session in the background, and then closes its connection, which is
-/// not reused before. Outside a runtime, only the connection is closed.
+/// Runs a cancellation of a dropped session in the background, and then closes its connection,
+/// which is not reused before. Outside a runtime, only the connection is closed.
 pub(crate) fn cancel_in_background<C: Send + 'static>(
     connection: C,
     cancel: impl Future<Output = Result<(), sqlx::Error>> + Send + 'static,

@@ -29,23 +29,29 @@ impl Dialect {
     pub(crate) fn create_marker(self) -> &'static str {
         match self {
             Self::Postgres => {
-                "CREATE TABLE IF NOT EXISTS orlog_effect (command_id uuid PRIMARY KEY, effect text NOT NULL, done_at timestamptz NOT NULL DEFAULT now(), answer text)"
+                "CREATE TABLE IF NOT EXISTS orlog_effect (command_id uuid PRIMARY KEY, effect text \
+                NOT NULL, done_at timestamptz NOT NULL DEFAULT now(), answer text)"
             }
             Self::MySql => {
-                "CREATE TABLE IF NOT EXISTS orlog_effect (command_id char(36) PRIMARY KEY, effect varchar(255) NOT NULL, done_at timestamp(6) NOT NULL DEFAULT CURRENT_TIMESTAMP(6), answer longtext) ENGINE=InnoDB"
+                "CREATE TABLE IF NOT EXISTS orlog_effect (command_id char(36) PRIMARY KEY, effect \
+                varchar(255) NOT NULL, done_at timestamp(6) NOT NULL DEFAULT CURRENT_TIMESTAMP(6), \
+                answer longtext) ENGINE=InnoDB"
             }
             Self::Sqlite => {
-                "CREATE TABLE IF NOT EXISTS orlog_effect (command_id text PRIMARY KEY, effect text NOT NULL, done_at text NOT NULL DEFAULT (strftime('%Y-%m-%dT%H:%M:%fZ', 'now')), answer text)"
+                "CREATE TABLE IF NOT EXISTS orlog_effect (command_id text PRIMARY KEY, effect text \
+                NOT NULL, done_at text NOT NULL DEFAULT (strftime('%Y-%m-%dT%H:%M:%fZ', 'now')), \
+                answer text)"
             }
         }
     }
 
-    /// Returns the statement that writes a marker. For an existing marker it affects no row; in MySQL it
-    /// violates the key, which does not end a transaction there.
+    /// Returns the statement that writes a marker. For an existing marker it affects no row; in
+    /// MySQL it violates the key, which does not end a transaction there.
     pub(crate) fn insert_marker(self) -> &'static str {
         match self {
             Self::Postgres | Self::Sqlite => {
-                "INSERT INTO orlog_effect (command_id, effect) VALUES (:id, :effect) ON CONFLICT DO NOTHING"
+                "INSERT INTO orlog_effect (command_id, effect) VALUES (:id, :effect) ON CONFLICT \
+                DO NOTHING"
             }
             Self::MySql => "INSERT INTO orlog_effect (command_id, effect) VALUES (:id, :effect)",
         }

@@ -1,7 +1,7 @@
 //! MySQL and MariaDB.
 //!
-//! Values are bound by their JSON types, and the server converts them to the column types. JSON lists
-//! and objects are bound as text. A decimal is read as text, so that it keeps its digits.
+//! Values are bound by their JSON types, and the server converts them to the column types. JSON
+//! lists and objects are bound as text. A decimal is read as text, so that it keeps its digits.
 
 use std::str::FromStr as _;
 use std::time::Duration;
@@ -62,7 +62,8 @@ impl Database for MySqlDatabase {
         };
         let timeout_secs = timeout.as_secs().clamp(1, 1 << 30);
         let start_transaction = format!(
-            "SET SESSION innodb_lock_wait_timeout = {timeout_secs}; START TRANSACTION; SELECT CAST(CONNECTION_ID() AS CHAR)"
+            "SET SESSION innodb_lock_wait_timeout = {timeout_secs}; START TRANSACTION; SELECT \
+            CAST(CONNECTION_ID() AS CHAR)"
         );
         let rows = sqlx::raw_sql(AssertSqlSafe(start_transaction))
             .fetch_all(open.conn())
@@ -136,8 +137,8 @@ impl Session for MySqlSession {
     }
 }
 
-/// Kills the running statement over a second connection, as in PostgreSQL, and closes this one, which
-/// is not reused before.
+/// Kills the running statement over a second connection, as in PostgreSQL, and closes this one,
+/// which is not reused before.
 impl Drop for MySqlSession {
     fn drop(&mut self) {
         // In no case back to the pool: the transaction is open, or begins with the next response.
@@ -210,8 +211,8 @@ fn value(row: &MySqlRow, at: usize) -> Result<Value, sqlx::Error> {
     })
 }
 
-/// Parses year, month, day, hour, minute, second and microseconds; trailing zero fields are omitted.
-/// Follows the length.
+/// Parses year, month, day, hour, minute, second and microseconds; trailing zero fields are
+/// omitted. Follows the length.
 fn moment(bytes: &[u8]) -> String {
     let bytes = bytes.get(1..).unwrap_or_default();
     let (at, micros) = (

@@ -182,8 +182,8 @@ impl Session for PostgresSession {
     }
 }
 
-/// Cancels the running statement over a second connection and closes this one. The connection is not
-/// reused before, so no statement of another caller is cancelled.
+/// Cancels the running statement over a second connection and closes this one. The connection is
+/// not reused before, so no statement of another caller is cancelled.
 impl Drop for PostgresSession {
     fn drop(&mut self) {
         // In no case back to the pool: the transaction is open, or begins with the next response.

@@ -1,8 +1,8 @@
 //! Parser of configured statements with named parameters.
 //!
-//! `:sku` and `:item.sku` are parameters outside quotes and comments; `::`, `:=` and a colon before a
-//! blank are not. The parser supports the quotes of each database: doubled quotes, backslashes, `$tag$`
-//! quotes, nested comments, backticks, brackets.
+//! `:sku` and `:item.sku` are parameters outside quotes and comments; `::`, `:=` and a colon before
+//! a blank are not. The parser supports the quotes of each database: doubled quotes, backslashes,
+//! `$tag$` quotes, nested comments, backticks, brackets.
 
 use super::dialect::Dialect;
 

@@ -1,7 +1,7 @@
 //! SQLite: a file. Writers are serialized; cancelled statements are interrupted.
 //!
-//! Values are bound by their JSON types; lists and objects as text. Values are read with their stored
-//! types, except for columns that are declared as boolean.
+//! Values are bound by their JSON types; lists and objects as text. Values are read with their
+//! stored types, except for columns that are declared as boolean.
 
 use std::str::FromStr as _;
 use std::sync::Arc;
@@ -66,7 +66,8 @@ impl Database for SqliteDatabase {
             .lock_handle()
             .await?
             .set_progress_handler(PROGRESS_INTERVAL, may_continue);
-        // A transaction that reads first and then writes would be rejected after a concurrent write.
+        // A transaction that reads first and then writes would be rejected after a concurrent
+        // write.
         let start_transaction = if writes { "BEGIN IMMEDIATE" } else { "BEGIN" };
         sqlx::raw_sql(start_transaction)
             .execute(open.conn())

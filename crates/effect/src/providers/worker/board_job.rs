@@ -114,7 +114,8 @@ impl BoardJob {
         (self.item.priority, self.position)
     }
 
-    /// Ends the attempt without a result. It is in doubt if a worker may have executed the job, or still does.
+    /// Ends the attempt without a result. It is in doubt if a worker may have executed the job, or
+    /// still does.
     pub(super) fn end(self) {
         let in_doubt = self.options.in_doubt || self.claim.is_some();
         let error = ProviderError::unavailable(

@@ -1,7 +1,8 @@
-//! State of a job board: its jobs, the queue of each effect of a tenant, the expiry times of claims, and the claim
-//! requests that wait.
+//! State of a job board: its jobs, the queue of each effect of a tenant, the expiry times of
+//! claims, and the claim requests that wait.
 //!
-//! If a queue has both jobs and waiting requests, at least one of these requests was notified and did not run yet.
+//! If a queue has both jobs and waiting requests, at least one of these requests was notified and
+//! did not run yet.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -52,7 +53,8 @@ pub(super) struct BoardState {
 }
 
 impl BoardState {
-    /// Adds a job and returns its position; it replaces an earlier one of the same item. A closed board ends it.
+    /// Adds a job and returns its position; it replaces an earlier one of the same item. A closed
+    /// board ends it.
     pub(super) fn post(
         &mut self,
         item: Arc<WorkItem>,
@@ -95,7 +97,8 @@ impl BoardState {
         position
     }
 
-    /// Returns the changes of the stored claims since the last call. Claims of jobs that ended in between are not among them.
+    /// Returns the changes of the stored claims since the last call. Claims of jobs that ended in
+    /// between are not among them.
     pub(super) fn take_claim_updates(&mut self, clock: &dyn Clock) -> Vec<JobClaimUpdate> {
         let mut updates = std::mem::take(&mut self.ended_claims);
         for id in std::mem::take(&mut self.changed_claims) {
@@ -121,9 +124,10 @@ impl BoardState {
         }
     }
 
-    /// Withdraws a job that its saga no longer awaits. A job without a claim ends at once. A claimed one, whose worker may be
-    /// executing it, ends with its result, with the next heartbeat or log line, which tells the worker to stop, or with
-    /// the claim. Returns false if the job is not here.
+    /// Withdraws a job that its saga no longer awaits. A job without a claim ends at once. A
+    /// claimed one, whose worker may be executing it, ends with its result, with the next heartbeat
+    /// or log line, which tells the worker to stop, or with the claim. Returns false if the job is
+    /// not here.
     pub(super) fn withdraw(&mut self, now: SteadyTime, tenant: &TenantId, job: Uuid) -> bool {
         let Some(found) = self
             .jobs
@@ -210,7 +214,8 @@ impl BoardState {
             .ok_or(ClaimLost)?)
     }
 
-    /// Returns jobs that the worker of a request can claim: of the higher priority first, then the oldest.
+    /// Returns jobs that the worker of a request can claim: of the higher priority first, then the
+    /// oldest.
     pub(super) fn available(
         &mut self,
         now: SteadyTime,
@@ -287,7 +292,8 @@ impl BoardState {
         Some(&claim.worker)
     }
 
-    /// Removes a job from its queue and gives it to a worker; `None` if the job belongs to another process now.
+    /// Removes a job from its queue and gives it to a worker; `None` if the job belongs to another
+    /// process now.
     fn hand_over(
         &mut self,
         clock: &dyn Clock,
@@ -367,7 +373,8 @@ impl BoardState {
         oldest[priority as usize].map(|(_, id)| id)
     }
 
-    /// Lets a request wait for jobs of its effects, or for the end of a claim if its worker has reached its capacity.
+    /// Lets a request wait for jobs of its effects, or for the end of a claim if its worker has
+    /// reached its capacity.
     pub(super) fn wait(&mut self, request: &ClaimRequest, waiter: u64, wake: &Arc<Notify>) {
         if self.held.free(request) == 0 {
             // It may have been notified of a job, which another request can claim.
@@ -379,7 +386,8 @@ impl BoardState {
         self.queues.wait(request, waiter, wake);
     }
 
-    /// Ends the wait of a request. The next one is notified, because this one may have been instead.
+    /// Ends the wait of a request. The next one is notified, because this one may have been
+    /// instead.
     pub(super) fn leave(&mut self, request: &ClaimRequest, waiter: u64) {
         self.held.leave(&request.tenant, &request.worker, waiter);
         self.queues.leave(request, waiter);
@@ -519,7 +527,8 @@ impl BoardState {
             } else if let Some(job) = self.remove(id) {
                 let worker = job.claim.map(|active| active.worker).unwrap_or_default();
                 let message = format!("worker {worker} claimed it and sent nothing since");
-                // An error means that the posting task was cancelled; the job is then dispatched again.
+                // An error means that the posting task was cancelled; the job is then dispatched
+                // again.
                 drop(
                     job.reply
                         .send(Err(ProviderError::response_lost("claim_expired", message)).into()),

@@ -27,8 +27,8 @@ impl Default for ClaimOptions {
 }
 
 impl ClaimOptions {
-    /// Creates options with this duration of a claim. The heartbeat interval is two fifths of it: if one
-    /// heartbeat is lost, the next one arrives in time.
+    /// Creates options with this duration of a claim. The heartbeat interval is two fifths of it:
+    /// if one heartbeat is lost, the next one arrives in time.
     #[must_use]
     pub fn new(claim_ttl: Duration) -> Self {
         Self {

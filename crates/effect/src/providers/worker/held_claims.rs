@@ -1,4 +1,5 @@
-//! Claims that each worker holds, and the claim requests that wait because their worker has reached its capacity.
+//! Claims that each worker holds, and the claim requests that wait because their worker has reached
+//! its capacity.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -9,11 +9,13 @@
 //! | claimed, and withdrawn | – | lost: the job leaves the board in doubt | accepted |
 //! | completed or abandoned | – | lost | a duplicate if the claim is the same, else lost |
 //!
-//! If workers probe, a job that may have been executed is available only to workers that state so. Otherwise, if the
-//! definition of a job or its upstream forbids a retry (`in_doubt: fail` or `ask`), a second worker never receives it: it
-//! returns in doubt when its claim has expired and a worker requests jobs.
+//! If workers probe, a job that may have been executed is available only to workers that state so.
+//! Otherwise, if the definition of a job or its upstream forbids a retry (`in_doubt: fail` or
+//! `ask`), a second worker never receives it: it returns in doubt when its claim has expired and a
+//! worker requests jobs.
 //!
-//! Every call locks the board once, also for many jobs, and takes time for the jobs that it concerns only.
+//! Every call locks the board once, also for many jobs, and takes time for the jobs that it
+//! concerns only.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -34,7 +36,8 @@ use crate::attempt_start::AttemptStart;
 use crate::job_logs::JobLogs;
 use crate::provider::RemoteResult;
 
-/// Maximum number of recorded tenants whose workers requested effects, and of the effects of each: one tenant takes no space of another.
+/// Maximum number of recorded tenants whose workers requested effects, and of the effects of each:
+/// one tenant takes no space of another.
 const MAX_TENANTS: usize = 10_000;
 const MAX_EFFECTS: usize = 1000;
 
@@ -58,7 +61,8 @@ pub struct JobView {
 pub struct JobBoard {
     state: Mutex<BoardState>,
     lines: Arc<JobLogs>,
-    /// Effects of each tenant that a worker has requested since the start, if they decide about the route of jobs.
+    /// Effects of each tenant that a worker has requested since the start, if they decide about the
+    /// route of jobs.
     requested: Option<Mutex<BTreeMap<TenantId, BTreeSet<String>>>>,
 }
 
@@ -121,8 +125,8 @@ impl JobBoard {
         result.expect("a job leaves the board with a result while its posting task waits")
     }
 
-    /// Claims up to `limit` jobs as soon as one is available, oldest first within turns of the priorities; returns none
-    /// after `wait`. Dropping the future claims none.
+    /// Claims up to `limit` jobs as soon as one is available, oldest first within turns of the
+    /// priorities; returns none after `wait`. Dropping the future claims none.
     pub async fn claim(
         &self,
         clock: &dyn Clock,
@@ -137,8 +141,8 @@ impl JobBoard {
         .await
     }
 
-    /// Returns up to `limit` jobs that the worker can claim, as soon as one is available; returns none after `wait`.
-    /// Claims none.
+    /// Returns up to `limit` jobs that the worker can claim, as soon as one is available; returns
+    /// none after `wait`. Claims none.
     pub async fn fetch(
         &self,
         clock: &dyn Clock,
@@ -159,8 +163,8 @@ impl JobBoard {
     /// Claims one job.
     ///
     /// # Errors
-    /// If it is not available, because another worker has claimed it or it is completed or abandoned, or if the worker has
-    /// reached its capacity.
+    /// If it is not available, because another worker has claimed it or it is completed or
+    /// abandoned, or if the worker has reached its capacity.
     pub fn claim_job(
         &self,
         clock: &dyn Clock,
@@ -170,8 +174,9 @@ impl JobBoard {
         self.lock().claim_job(clock, request, terms)
     }
 
-    /// Withdraws a job that its saga no longer awaits. It leaves the board at once, or, if a worker has claimed it, with
-    /// its result, the next heartbeat or log line, or the claim. Returns false if it is not on this board.
+    /// Withdraws a job that its saga no longer awaits. It leaves the board at once, or, if a worker
+    /// has claimed it, with its result, the next heartbeat or log line, or the claim. Returns false
+    /// if it is not on this board.
     #[must_use]
     pub fn withdraw(&self, now: SteadyTime, tenant: &TenantId, job: Uuid) -> bool {
         self.lock().withdraw(now, tenant, job)
@@ -223,8 +228,8 @@ impl JobBoard {
         self.lock().waiting(now, tenant, max_kinds)
     }
 
-    /// Returns the changes of the stored claims since the last call. A claim that ended in between is not among them: short
-    /// jobs are not stored.
+    /// Returns the changes of the stored claims since the last call. A claim that ended in between
+    /// is not among them: short jobs are not stored.
     #[must_use]
     pub fn take_claim_updates(&self, clock: &dyn Clock) -> Vec<JobClaimUpdate> {
         self.lock().take_claim_updates(clock)
@@ -328,7 +333,8 @@ impl JobBoard {
         self.page(clock, tenant, None, usize::MAX)
     }
 
-    /// Returns the jobs of a tenant after a position, oldest first, at most `limit`. Their logs are in [`JobBoard::job_logs`].
+    /// Returns the jobs of a tenant after a position, oldest first, at most `limit`. Their logs are
+    /// in [`JobBoard::job_logs`].
     #[must_use]
     pub fn page(
         &self,

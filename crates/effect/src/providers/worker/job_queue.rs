@@ -1,4 +1,5 @@
-//! Queues of a job board: the jobs of one effect of a tenant that no worker has claimed, and the requests that wait.
+//! Queues of a job board: the jobs of one effect of a tenant that no worker has claimed, and the
+//! requests that wait.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -143,7 +144,8 @@ impl JobQueue {
         Some((place.1, *id))
     }
 
-    /// Returns places and ids of jobs: a limited number of those of all workers, and of those that name a runner and are meant.
+    /// Returns places and ids of jobs: a limited number of those of all workers, and of those that
+    /// name a runner and are meant.
     pub(super) fn places(
         &self,
         limit: usize,

@@ -21,8 +21,9 @@ pub struct WorkerProvider {
 }
 
 impl WorkerProvider {
-    /// Creates a provider that posts its attempts on this board. `probes`: workers determine the outcome of earlier
-    /// attempts of a job in doubt. `in_doubt`: policy for jobs whose effect has none.
+    /// Creates a provider that posts its attempts on this board. `probes`: workers determine the
+    /// outcome of earlier attempts of a job in doubt. `in_doubt`: policy for jobs whose effect has
+    /// none.
     #[must_use]
     pub fn new(board: Arc<JobBoard>, probes: bool, in_doubt: InDoubtPolicy) -> Self {
         Self {

@@ -1,4 +1,5 @@
-//! Reports of workers about the jobs that they claimed: heartbeats, log lines and results, in batches.
+//! Reports of workers about the jobs that they claimed: heartbeats, log lines and results, in
+//! batches.
 
 use std::time::Duration;
 
@@ -75,8 +76,8 @@ pub enum ResultAck {
     Duplicate,
 }
 
-/// Reports of one worker, and their acknowledgements in the same order. Each board acknowledges the reports about its
-/// own jobs.
+/// Reports of one worker, and their acknowledgements in the same order. Each board acknowledges the
+/// reports about its own jobs.
 #[derive(Debug)]
 pub struct Reports {
     pub(super) pending: Vec<(usize, JobReport)>,

@@ -1,4 +1,5 @@
-//! Results that workers have reported, to identify duplicates. A result that was lost is not a duplicate.
+//! Results that workers have reported, to identify duplicates. A result that was lost is not a
+//! duplicate.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -17,7 +18,8 @@ pub(super) struct ResultLog {
 }
 
 impl ResultLog {
-    /// Returns the receipt of the result of a claim; `None` if there is no result, or if it was lost.
+    /// Returns the receipt of the result of a claim; `None` if there is no result, or if it was
+    /// lost.
     pub(super) fn get(&self, job: Uuid, claim: Uuid) -> Option<ReceiptWatch> {
         self.receipts
             .get(&(job, claim))

@@ -14,7 +14,8 @@ pub(super) struct RunnerSelector {
 }
 
 impl RunnerSelector {
-    /// Returns the selection of a job; `None` if every runner of its type may claim it. Other effects have none.
+    /// Returns the selection of a job; `None` if every runner of its type may claim it. Other
+    /// effects have none.
     pub(super) fn of(effect: &Effect) -> Option<Self> {
         let stated = effect
             .payload

@@ -1,4 +1,5 @@
-//! Kinds of jobs that wait for a worker: what another process must know to decide whether a worker can claim some.
+//! Kinds of jobs that wait for a worker: what another process must know to decide whether a worker
+//! can claim some.
 
 use orlog_model::EffectName;
 use serde::{Deserialize, Serialize};

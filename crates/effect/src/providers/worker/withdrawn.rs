@@ -38,7 +38,8 @@ pub(crate) fn withdrawn_failure() -> Failure {
     }
 }
 
-/// Returns the result of the attempt of a withdrawn job. It is in doubt if a worker may have executed the job.
+/// Returns the result of the attempt of a withdrawn job. It is in doubt if a worker may have
+/// executed the job.
 pub(super) fn withdrawn(in_doubt: bool) -> RemoteResult {
     let Failure { code, message } = withdrawn_failure();
     RemoteResult {

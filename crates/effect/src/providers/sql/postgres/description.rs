@@ -1,9 +1,9 @@
 //! Descriptions of statements by the server, for all connections of a pool.
 //!
-//! Statements are only in the configuration, so the number of descriptions is bounded. A description
-//! with columns of types that were created in the database is not shared: each connection must read
-//! the types before the statement. Otherwise the driver reads them in between, and so replaces the
-//! statement, which has no name.
+//! Statements are only in the configuration, so the number of descriptions is bounded. A
+//! description with columns of types that were created in the database is not shared: each
+//! connection must read the types before the statement. Otherwise the driver reads them in between,
+//! and so replaces the statement, which has no name.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

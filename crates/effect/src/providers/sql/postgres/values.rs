@@ -182,8 +182,8 @@ fn numeric(bytes: &[u8]) -> Result<String, BoxDynError> {
     Ok(format!("{sign}{whole}{point}{fraction}"))
 }
 
-/// Parses the number of dimensions, the NULL flag and the element type; the length and lower bound of
-/// each dimension; and the elements.
+/// Parses the number of dimensions, the NULL flag and the element type; the length and lower bound
+/// of each dimension; and the elements.
 fn array(element: &PgTypeInfo, bytes: &[u8]) -> Result<Value, BoxDynError> {
     let mut rest = bytes;
     let dimensions = usize::try_from(take(&mut rest)?)?;
