@@ -45,9 +45,10 @@ impl AttemptWindow {
     }
 }
 
-/// Makes one attempt within its window; `None`: it did not end in time. The timeout of work in another process counts
-/// from the start of the work: until then, only the deadline ends the attempt, and nothing was executed. Such work is
-/// recalled when the dispatcher stops: the next owner of the shard offers it again.
+/// Makes one attempt within its window; `None`: it did not end in time. The timeout of work in
+/// another process counts from the start of the work: until then, only the deadline ends the
+/// attempt, and nothing was executed. Such work is recalled when the dispatcher stops: the next
+/// owner of the shard offers it again.
 pub(crate) async fn execute(
     upstream: &Upstream,
     clock: &dyn Clock,

@@ -147,8 +147,8 @@ impl Catalog {
         renewal
     }
 
-    /// Invalidates data that providers fetched from their upstreams. Called after a configuration reload,
-    /// even if nothing changed here.
+    /// Invalidates data that providers fetched from their upstreams. Called after a configuration
+    /// reload, even if nothing changed here.
     pub fn refresh(&self) {
         self.table()
             .upstreams
@@ -156,16 +156,16 @@ impl Catalog {
             .for_each(|executor| executor.upstream().provider.refresh());
     }
 
-    /// Returns an executor of the destination for at least one tenant; `None`: there is none. The bus
-    /// handles facts.
+    /// Returns an executor of the destination for at least one tenant; `None`: there is none. The
+    /// bus handles facts.
     #[must_use]
     pub fn executor_for_name(&self, kind: WorkKind, name: &str) -> Option<Arc<EffectExecutor>> {
         self.route(kind, name, |_| true)
     }
 
-    /// Returns the executor of the work items of a destination; an upstream that names the tenant has
-    /// precedence over one for all tenants. Jobs without an upstream go to the runners if one has requested jobs of the
-    /// type, otherwise to the fallback.
+    /// Returns the executor of the work items of a destination; an upstream that names the tenant
+    /// has precedence over one for all tenants. Jobs without an upstream go to the runners if one
+    /// has requested jobs of the type, otherwise to the fallback.
     #[must_use]
     pub fn executor_for(&self, to: &Destination) -> Option<Arc<EffectExecutor>> {
         let is_requested = |runners: &Arc<EffectExecutor>| {
@@ -181,15 +181,16 @@ impl Catalog {
             .or_else(|| self.job_executor(to, |_| true))
     }
 
-    /// Returns the executor of the work items of a flow. As [`Catalog::executor_for`], but the fallback never executes a job
-    /// that runners can execute: no definition describes its result.
+    /// Returns the executor of the work items of a flow. As [`Catalog::executor_for`], but the
+    /// fallback never executes a job that runners can execute: no definition describes its result.
     #[must_use]
     pub fn executor_for_flow(&self, to: &Destination) -> Option<Arc<EffectExecutor>> {
         self.job_executor(to, |_| true)
             .or_else(|| self.executor_for(to))
     }
 
-    /// Returns the executor of a job: an upstream of the effect, or the runners if they are to execute it.
+    /// Returns the executor of a job: an upstream of the effect, or the runners if they are to
+    /// execute it.
     fn job_executor(
         &self,
         to: &Destination,
@@ -234,8 +235,8 @@ impl Catalog {
         }
     }
 
-    /// Executes a work item until it has a result. Work without an executor fails at once with the code
-    /// `effect_unknown` or `no_gateway`.
+    /// Executes a work item until it has a result. Work without an executor fails at once with the
+    /// code `effect_unknown` or `no_gateway`.
     pub async fn execute(&self, item: &WorkItem) -> ExecutionResult {
         match self.executor_for(&item.destination()) {
             Some(executor) => executor.execute(item).await,
@@ -304,9 +305,9 @@ impl Catalog {
         Arc::clone(&self.table.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Returns the result of work without an executor: it ends at once with the code `effect_unknown` or `no_gateway`.
-    /// It failed, or timed out if an attempt under an earlier executor is in doubt. If the definition does not allow a
-    /// retry, the code is then `in_doubt`.
+    /// Returns the result of work without an executor: it ends at once with the code
+    /// `effect_unknown` or `no_gateway`. It failed, or timed out if an attempt under an earlier
+    /// executor is in doubt. If the definition does not allow a retry, the code is then `in_doubt`.
     #[must_use]
     pub fn unroutable_result(
         &self,

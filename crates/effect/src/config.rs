@@ -1,4 +1,5 @@
-//! Configuration that all kinds of upstreams share: the common keys, the contract of a kind, errors.
+//! Configuration that all kinds of upstreams share: the common keys, the contract of a kind,
+//! errors.
 //!
 //! ```toml
 //! [upstreams.payments]
@@ -10,8 +11,8 @@
 //! ```
 //!
 //! Every kind of upstream has its own keys, and all kinds have those of the policy. A separate file
-//! specifies `kind` unless it is HTTP. Every key except the URLs and the paths has a default; an unknown
-//! key is rejected.
+//! specifies `kind` unless it is HTTP. Every key except the URLs and the paths has a default; an
+//! unknown key is rejected.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -72,8 +73,8 @@ pub struct UpstreamSite<'a> {
     pub name: &'a str,
     /// Directory to which paths of files are relative.
     pub dir: &'a Path,
-    /// Creates a provider that sends commands to other processes through a queue, and again after this
-    /// duration without a response. Default: the value of the node. `None` without NATS.
+    /// Creates a provider that sends commands to other processes through a queue, and again after
+    /// this duration without a response. Default: the value of the node. `None` without NATS.
     pub queue: Option<&'a dyn Fn(Option<Duration>) -> Arc<dyn Provider>>,
 }
 
@@ -124,10 +125,12 @@ pub(crate) fn narrow<'a>(
 ) -> Result<Upstream, Error> {
     let mut stated = effects.filter_map(|(effect, contexts)| Some((effect, contexts.as_ref()?)));
     stated.try_fold(upstream, |upstream, (effect, contexts)| {
-        let is_unknown = |context: &&TenantId| context.as_str() != "*" && !upstream.permits_any(context);
+        let is_unknown =
+            |context: &&TenantId| context.as_str() != "*" && !upstream.permits_any(context);
         if let Some(context) = contexts.iter().find(is_unknown) {
             let reason = format!(
-                "contexts lists {context}, which the upstream does not permit; add it to contexts of the upstream"
+                "contexts lists {context}, which the upstream does not permit; add it to contexts \
+                of the upstream"
             );
             return Err(Error::effect(&upstream.name, effect, reason));
         }
@@ -135,10 +138,11 @@ pub(crate) fn narrow<'a>(
     })
 }
 
-/// Declares the configuration of a kind of upstream: its own keys and the common keys, in one table.
+/// Declares the configuration of a kind of upstream: its own keys and the common keys, in one
+/// table.
 ///
-/// An absent common key has the default of the kind. Serde can flatten structs, but then it loses the
-/// line numbers of errors and cannot reject unknown keys.
+/// An absent common key has the default of the kind. Serde can flatten structs, but then it loses
+/// the line numbers of errors and cannot reject unknown keys.
 macro_rules! upstream_config {
     ($(#[$meta:meta])* $name:ident { $($own:tt)* }) => {
         $(#[$meta])*
@@ -150,7 +154,8 @@ macro_rules! upstream_config {
             pub kind: Option<String>,
             /// Tenants that the upstream serves. Default: all tenants.
             pub tenants: Option<std::collections::BTreeSet<orlog_model::TenantId>>,
-            /// Contexts whose own definitions may request its work; `*` for all. Default: those in `tenants`.
+            /// Contexts whose own definitions may request its work; `*` for all. Default: those in
+            /// `tenants`.
             #[serde(default)]
             pub contexts: std::collections::BTreeSet<orlog_model::TenantId>,
             /// Maximum number of concurrent attempts.
@@ -197,8 +202,8 @@ macro_rules! upstream_config {
                 }
             }
 
-            /// Adds the common keys and the text of this configuration to an upstream. The text contains
-            /// references to secrets, not secrets.
+            /// Adds the common keys and the text of this configuration to an upstream. The text
+            /// contains references to secrets, not secrets.
             pub(crate) fn finish(&self, upstream: $crate::Upstream) -> $crate::Upstream {
                 let origin = serde_json::to_string(self).expect("a configuration is plain data");
                 upstream.for_tenants(self.tenants.clone()).for_contexts(self.contexts.clone()).with_origin(origin)

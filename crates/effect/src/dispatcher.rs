@@ -8,8 +8,8 @@ use orlog_model::{JobClaim, WorkItem};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-/// End of the lease of this process. A process that was suspended reads it before any message about its
-/// end arrives. Without a begin, it does not end.
+/// End of the lease of this process. A process that was suspended reads it before any message about
+/// its end arrives. Without a begin, it does not end.
 #[derive(Clone, Debug, Default)]
 pub struct LeaseEnd(Arc<Mutex<Option<Instant>>>);
 
@@ -79,9 +79,9 @@ impl StopToken {
     }
 }
 
-/// Component that dispatched an item. It learns when the item waits for its next attempt, so that other
-/// items can use its place meanwhile. It belongs to the execution: if that is dropped during a wait, so is
-/// the dispatcher.
+/// Component that dispatched an item. It learns when the item waits for its next attempt, so that
+/// other items can use its place meanwhile. It belongs to the execution: if that is dropped during
+/// a wait, so is the dispatcher.
 pub trait Dispatcher: Send + Sync {
     /// The item waits for its next attempt.
     fn wait_started(&self);
@@ -97,14 +97,16 @@ pub trait Dispatcher: Send + Sync {
         None
     }
 
-    /// Returns the recorder of starts; `None`: [`ExecutionProgress::in_doubt`] alone states the doubt.
+    /// Returns the recorder of starts; `None`: [`ExecutionProgress::in_doubt`] alone states the
+    /// doubt.
     ///
     /// [`ExecutionProgress::in_doubt`]: crate::ExecutionProgress::in_doubt
     fn start_recorder(&self) -> Option<&dyn StartRecorder> {
         None
     }
 
-    /// Returns whether the saga no longer awaits the result of the item. A job is then not offered to workers any more.
+    /// Returns whether the saga no longer awaits the result of the item. A job is then not offered
+    /// to workers any more.
     fn is_abandoned(&self, _item: &WorkItem) -> bool {
         false
     }
@@ -113,9 +115,9 @@ pub trait Dispatcher: Send + Sync {
 /// Durable record of the first attempt of an item, which executions in several processes share.
 #[async_trait]
 pub trait StartRecorder: Send + Sync {
-    /// Records that the first attempt of this execution starts, before it is made; retries until the record is durable.
-    /// Returns whether another execution recorded its start before: its attempt is then in doubt. A repeated call of the
-    /// same execution returns the same.
+    /// Records that the first attempt of this execution starts, before it is made; retries until
+    /// the record is durable. Returns whether another execution recorded its start before: its
+    /// attempt is then in doubt. A repeated call of the same execution returns the same.
     async fn record_start(&self, item: &WorkItem) -> bool;
 }
 

@@ -13,7 +13,8 @@ use crate::provider::{ProbeResult, ProviderError, RemoteResult, Reply, Transient
 use crate::receipt::ResultReceipt;
 use crate::retry::{self, Backoff, FailedAttempt, RetryDecision, RetryLimits};
 
-/// Maximum number of probes without an answer after one attempt. With the default backoff, they take 2 minutes.
+/// Maximum number of probes without an answer after one attempt. With the default backoff, they
+/// take 2 minutes.
 const MAX_PROBES: u8 = 10;
 
 /// Progress of a work item under an earlier executor.
@@ -145,7 +146,8 @@ impl EffectExecution {
         }
     }
 
-    /// Records how an attempt ended. A success at the first attempt is not recorded and allocates nothing.
+    /// Records how an attempt ended. A success at the first attempt is not recorded and allocates
+    /// nothing.
     pub(crate) fn record_attempt(&mut self, report: &AttemptReport<'_>) {
         let has_failed = report.outcome != AttemptOutcome::Succeeded || self.attempt_log.is_some();
         if has_failed && !self.is_recorded {
@@ -173,7 +175,8 @@ impl EffectExecution {
                 .is_some_and(|max| self.attempts >= max)
     }
 
-    /// Returns the outcome of an attempt in doubt that is not retried. `probe` is why the probe has no answer.
+    /// Returns the outcome of an attempt in doubt that is not retried. `probe` is why the probe has
+    /// no answer.
     pub(crate) fn unknown(
         &mut self,
         item: &WorkItem,
@@ -204,8 +207,8 @@ impl EffectExecution {
         }
     }
 
-    /// Keeps the receipt and the doubt of an attempt, and returns its result and the span of the process that executed it; `None`:
-    /// the attempt has no result.
+    /// Keeps the receipt and the doubt of an attempt, and returns its result and the span of the
+    /// process that executed it; `None`: the attempt has no result.
     pub(crate) fn receive(
         &mut self,
         remote: Option<RemoteResult>,
@@ -236,8 +239,8 @@ impl EffectExecution {
         }
     }
 
-    /// Records the span of the last attempt. A remote span is accepted only if it belongs to the same
-    /// trace.
+    /// Records the span of the last attempt. A remote span is accepted only if it belongs to the
+    /// same trace.
     pub(crate) fn record_span(&mut self, own: Option<&TraceParent>, theirs: Option<TraceParent>) {
         let theirs =
             theirs.filter(|theirs| own.is_some_and(|own| own.trace_id() == theirs.trace_id()));
@@ -278,8 +281,8 @@ impl EffectExecution {
         retry::decide_retry(backoff, tried, limits, now, &mut self.rng(item))
     }
 
-    /// Decides about a retry. The jitter is derived from the item and the attempt number: items differ, and
-    /// repeated runs have equal delays.
+    /// Decides about a retry. The jitter is derived from the item and the attempt number: items
+    /// differ, and repeated runs have equal delays.
     pub(crate) fn next_attempt(
         &self,
         backoff: &Backoff,

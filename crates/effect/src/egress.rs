@@ -1,9 +1,9 @@
 //! Egress rules for addresses from a payload or a redirect.
 //!
-//! Static addresses in the configuration are trusted. Any other address must be in the allow-list, if
-//! there is one, and must not resolve to a private, loopback, link-local or otherwise special address.
-//! Names are checked by their resolved addresses, and the connection uses exactly the checked
-//! addresses. This prevents DNS rebinding.
+//! Static addresses in the configuration are trusted. Any other address must be in the allow-list,
+//! if there is one, and must not resolve to a private, loopback, link-local or otherwise special
+//! address. Names are checked by their resolved addresses, and the connection uses exactly the
+//! checked addresses. This prevents DNS rebinding.
 
 use std::collections::BTreeMap;
 use std::error::Error as StdError;
@@ -41,7 +41,8 @@ pub enum EgressDenied {
     NotAllowed(String),
     /// The address is not public.
     #[error(
-        "{host} resolves to {address}, which is not a public address; set egress.private = true to allow it"
+        "{host} resolves to {address}, which is not a public address; set egress.private = true to \
+        allow it"
     )]
     Private {
         /// Requested host.
@@ -55,7 +56,8 @@ pub enum EgressDenied {
 }
 
 impl Egress {
-    /// Checks a URL before a connection is made. The resolver of the client checks the resolved addresses.
+    /// Checks a URL before a connection is made. The resolver of the client checks the resolved
+    /// addresses.
     ///
     /// # Errors
     /// The reason of the denial.

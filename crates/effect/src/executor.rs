@@ -1,8 +1,9 @@
-//! The effect executor: executes the work items of one upstream, attempt by attempt, until an outcome.
+//! The effect executor: executes the work items of one upstream, attempt by attempt, until an
+//! outcome.
 //!
 //! Each item passes admission (retry budget, rates, concurrency permit, breaker) and then makes an
-//! attempt with a timeout. The outcome, or a delay and the next attempt, follows. While the breaker is
-//! open, items wait; they do not fail. No attempt starts after the deadline. Dropping the future
+//! attempt with a timeout. The outcome, or a delay and the next attempt, follows. While the breaker
+//! is open, items wait; they do not fail. No attempt starts after the deadline. Dropping the future
 //! releases all its permits.
 
 use std::pin::{Pin, pin};
@@ -47,7 +48,8 @@ impl EffectExecutor {
         Self::with_observer(upstream, clock, Arc::new(NoopObserver))
     }
 
-    /// Creates an executor that reports every attempt and every change of the breaker to `observer`.
+    /// Creates an executor that reports every attempt and every change of the breaker to
+    /// `observer`.
     #[must_use]
     pub fn with_observer(
         upstream: Upstream,
@@ -71,8 +73,8 @@ impl EffectExecutor {
         })
     }
 
-    /// Returns an id that distinguishes executors of one upstream: after a reload an old and a new one may
-    /// exist.
+    /// Returns an id that distinguishes executors of one upstream: after a reload an old and a new
+    /// one may exist.
     #[must_use]
     pub fn id(&self) -> u64 {
         self.serial
@@ -112,15 +114,15 @@ impl EffectExecutor {
         }
     }
 
-    /// Executes an item until it has an outcome, even if the executor is retired meanwhile. Dropping the
-    /// future cancels.
+    /// Executes an item until it has an outcome, even if the executor is retired meanwhile.
+    /// Dropping the future cancels.
     pub async fn execute(&self, item: &WorkItem) -> ExecutionResult {
         self.run_to_completion(item.clone(), ExecutionProgress::default())
             .await
     }
 
-    /// Executes an item whose earlier attempt may have been in flight when the process stopped: it probes
-    /// the provider for the result first.
+    /// Executes an item whose earlier attempt may have been in flight when the process stopped: it
+    /// probes the provider for the result first.
     pub async fn resume(&self, item: &WorkItem) -> ExecutionResult {
         self.run_to_completion(
             item.clone(),
@@ -132,8 +134,9 @@ impl EffectExecutor {
         .await
     }
 
-    /// Continues after another executor. If this one is retired meanwhile, it returns the progress as soon
-    /// as no attempt is in flight. During an attempt the trace of the item is the span of the attempt.
+    /// Continues after another executor. If this one is retired meanwhile, it returns the progress
+    /// as soon as no attempt is in flight. During an attempt the trace of the item is the span of
+    /// the attempt.
     ///
     /// # Errors
     /// The progress, if another executor must continue.
@@ -187,7 +190,8 @@ impl EffectExecutor {
                 .await;
             let Some(admitted) = admitted else { continue };
             let next = match self.step(item, &mut execution, admitted, dispatcher).await {
-                // Without the delay of a retry: after a restart before its end is stored, a job is in doubt.
+                // Without the delay of a retry: after a restart before its end is stored, a job is
+                // in doubt.
                 NextStep::Retry(_) if self.is_withdrawn(item, dispatcher) => {
                     NextStep::Finish(Box::pin(self.withdrawn(item, &mut execution)).await)
                 }
@@ -233,8 +237,8 @@ impl EffectExecutor {
         self.observer.facts_rejected(upstream, rejected);
     }
 
-    /// Returns the limits of an item. The deadline is converted once in a process: a wall clock that is set
-    /// back later does not extend it.
+    /// Returns the limits of an item. The deadline is converted once in a process: a wall clock
+    /// that is set back later does not extend it.
     fn retry_limits(&self, item: &WorkItem, progress: &ExecutionProgress) -> RetryLimits {
         let policy = &self.upstream.policy;
         let deadline = || {
@@ -248,7 +252,8 @@ impl EffectExecutor {
         }
     }
 
-    /// Waits for the delay of a retry, then until the retry budget allows it or the deadline has passed.
+    /// Waits for the delay of a retry, then until the retry budget allows it or the deadline has
+    /// passed.
     async fn wait_for_retry(
         &self,
         item: &WorkItem,
@@ -267,15 +272,16 @@ impl EffectExecutor {
             if now >= deadline {
                 return;
             }
-            // Items without budget do not wait in order: the items of one tenant would delay all others.
+            // Items without budget do not wait in order: the items of one tenant would delay all
+            // others.
             delay = execution.budget_delay(&self.upstream.policy.backoff_for(item), item);
             delay = delay
                 .max(available.map_or(Duration::ZERO, |available| available.duration_since(now)));
         }
     }
 
-    /// Runs a future; returns `None` if the executor is retired or the dispatcher stops it first. A future
-    /// that is ready at once always completes.
+    /// Runs a future; returns `None` if the executor is retired or the dispatcher stops it first. A
+    /// future that is ready at once always completes.
     async fn unless_interrupted<T>(
         &self,
         dispatcher: Option<&dyn Dispatcher>,
@@ -351,7 +357,8 @@ impl EffectExecutor {
         self.evaluate(item, execution, result).await
     }
 
-    /// Records the start of the first attempt, unless a doubt about it would change nothing. Returns whether it did.
+    /// Records the start of the first attempt, unless a doubt about it would change nothing.
+    /// Returns whether it did.
     async fn record_start(
         &self,
         item: &WorkItem,
@@ -536,8 +543,8 @@ impl EffectExecutor {
         self.exhausted(item, execution).await
     }
 
-    /// Returns the outcome without a further attempt. The work timed out if an attempt may have reached the
-    /// upstream; otherwise it failed.
+    /// Returns the outcome without a further attempt. The work timed out if an attempt may have
+    /// reached the upstream; otherwise it failed.
     async fn exhausted(
         &self,
         item: &WorkItem,

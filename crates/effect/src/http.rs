@@ -1,5 +1,5 @@
-//! The HTTP client that providers share: connections, certificates, authorization, redirects, and the
-//! classification of responses by their status.
+//! The HTTP client that providers share: connections, certificates, authorization, redirects, and
+//! the classification of responses by their status.
 
 mod auth;
 mod client;

@@ -29,7 +29,8 @@ pub(crate) enum Doubt {
     ProbeAgain(Duration),
 }
 
-/// Probes the earlier attempts of an execution in doubt, and applies the policy if they stay unknown.
+/// Probes the earlier attempts of an execution in doubt, and applies the policy if they stay
+/// unknown.
 pub(crate) async fn resolve(
     upstream: &Upstream,
     (clock, observer): (&dyn Clock, &dyn EffectObserver),

@@ -1,5 +1,5 @@
-//! Logs that jobs write while they run: for users, in memory, bounded, and retained for some time after
-//! the job.
+//! Logs that jobs write while they run: for users, in memory, bounded, and retained for some time
+//! after the job.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;

@@ -12,8 +12,8 @@ use crate::provider::{ProbeResult, ProviderError};
 
 /// Receives events of the executor. Calls are synchronous: they must be fast and must not block.
 pub trait EffectObserver: Send + Sync + 'static {
-    /// Called before an attempt. Returns the span of the attempt, a child of the item's span; `None` if
-    /// tracing is disabled or the item has no span.
+    /// Called before an attempt. Returns the span of the attempt, a child of the item's span;
+    /// `None` if tracing is disabled or the item has no span.
     fn attempt_started(&self, _item: &WorkItem) -> Option<TraceParent> {
         None
     }

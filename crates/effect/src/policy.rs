@@ -19,9 +19,9 @@ pub struct Policy {
     pub max_attempts: Option<u32>,
     /// Timeout of one attempt; [`Duration::MAX`]: unlimited.
     pub attempt_timeout: Duration,
-    /// Time limit of all attempts together, from the transition that requested the effect. `None`: the
-    /// deadline of the item, or unlimited. The time of the transition is stored in the outbox before the
-    /// first attempt, so a crash does not reset the limit.
+    /// Time limit of all attempts together, from the transition that requested the effect. `None`:
+    /// the deadline of the item, or unlimited. The time of the transition is stored in the outbox
+    /// before the first attempt, so a crash does not reset the limit.
     pub deadline: Option<Duration>,
     /// Delays between attempts.
     pub backoff: Backoff,
@@ -95,8 +95,8 @@ impl Policy {
         }
     }
 
-    /// Returns the policy of scripts: one attempt by default, a timeout of one hour, and a concurrency for
-    /// small machines.
+    /// Returns the policy of scripts: one attempt by default, a timeout of one hour, and a
+    /// concurrency for small machines.
     #[must_use]
     pub fn script() -> Self {
         Self {
@@ -119,8 +119,8 @@ impl Policy {
         }
     }
 
-    /// Returns the policy of external workers: an attempt lasts while workers renew claims, until the
-    /// deadline of the item.
+    /// Returns the policy of external workers: an attempt lasts while workers renew claims, until
+    /// the deadline of the item.
     #[must_use]
     pub fn worker() -> Self {
         Self {
@@ -142,8 +142,8 @@ impl Policy {
         }
     }
 
-    /// Returns the policy for an unknown outcome of an item if the upstream cannot be probed. The item has
-    /// precedence over the policy.
+    /// Returns the policy for an unknown outcome of an item if the upstream cannot be probed. The
+    /// item has precedence over the policy.
     pub(crate) fn in_doubt(&self, item: &WorkItem) -> InDoubtPolicy {
         item.work
             .effect()
@@ -151,8 +151,8 @@ impl Policy {
             .unwrap_or(self.in_doubt)
     }
 
-    /// Returns the maximum number of attempts for an item: hints of the item have precedence over the
-    /// policy.
+    /// Returns the maximum number of attempts for an item: hints of the item have precedence over
+    /// the policy.
     pub(crate) fn max_attempts(&self, item: &WorkItem) -> Option<u32> {
         retry(item).map_or(self.max_attempts, |hint| hint.max_attempts)
     }

@@ -42,8 +42,8 @@ pub trait Provider: Send + Sync + 'static {
         false
     }
 
-    /// Invalidates data that was fetched from the upstream. Called after a configuration reload, even if
-    /// nothing changed here.
+    /// Invalidates data that was fetched from the upstream. Called after a configuration reload,
+    /// even if nothing changed here.
     fn refresh(&self) {}
 
     /// Checks at the start of a node whether the system supports what the configuration requires.
@@ -54,19 +54,21 @@ pub trait Provider: Send + Sync + 'static {
         Ok(())
     }
 
-    /// Returns whether [`Provider::probe`] can determine the result of an earlier attempt of this effect.
+    /// Returns whether [`Provider::probe`] can determine the result of an earlier attempt of this
+    /// effect.
     fn can_probe(&self, _effect: &EffectName) -> bool {
         false
     }
 
-    /// Probes the upstream for the result of an earlier attempt whose response was lost. It must not execute
-    /// the effect. Called any number of times; the caller enforces the timeout of an attempt.
+    /// Probes the upstream for the result of an earlier attempt whose response was lost. It must
+    /// not execute the effect. Called any number of times; the caller enforces the timeout of an
+    /// attempt.
     async fn probe(&self, _item: &WorkItem, _probe: Probe) -> ProbeResult {
         ProbeResult::Unknown
     }
 
-    /// Called with the final outcome when the item is not retried any more. If a result already exists
-    /// elsewhere, the provider returns it, and it replaces the outcome.
+    /// Called with the final outcome when the item is not retried any more. If a result already
+    /// exists elsewhere, the provider returns it, and it replaces the outcome.
     async fn abandon(&self, _item: &WorkItem, _outcome: &WorkOutcome) -> ProbeResult {
         ProbeResult::Unknown
     }
@@ -76,8 +78,8 @@ pub trait Provider: Send + Sync + 'static {
 #[async_trait]
 pub trait RemoteProvider: Send + Sync {
     /// Makes one attempt, as [`Provider::execute`]. Its timeout counts from the last call of
-    /// [`AttemptStart::start`]; without a call, only the deadline of the item ends the attempt, and the item was not
-    /// executed. When the future is dropped, the work cannot start any more.
+    /// [`AttemptStart::start`]; without a call, only the deadline of the item ends the attempt, and
+    /// the item was not executed. When the future is dropped, the work cannot start any more.
     async fn execute_remotely(
         &self,
         item: &WorkItem,
@@ -85,7 +87,8 @@ pub trait RemoteProvider: Send + Sync {
         start: &AttemptStart,
     ) -> RemoteResult;
 
-    /// Ends the current attempt of an item if its work has not started: another process continues with the item.
+    /// Ends the current attempt of an item if its work has not started: another process continues
+    /// with the item.
     fn recall(&self, _item: &WorkItem) {}
 }
 
@@ -131,8 +134,8 @@ impl From<Result<Reply, ProviderError>> for RemoteResult {
 /// Current attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Attempt {
-    /// Attempt number, from 1 for the first since the process started; a reload of the upstream does not
-    /// reset it.
+    /// Attempt number, from 1 for the first since the process started; a reload of the upstream
+    /// does not reset it.
     pub number: u32,
     /// Timeout of this attempt; the caller enforces it.
     pub timeout: Duration,
@@ -189,8 +192,8 @@ impl Reply {
         }
     }
 
-    /// Adds facts to publish. The facts of the final attempt are published exactly once when its result is
-    /// stored, even if the saga rejects the result.
+    /// Adds facts to publish. The facts of the final attempt are published exactly once when its
+    /// result is stored, even if the saga rejects the result.
     #[must_use]
     pub fn with_facts(mut self, facts: impl IntoIterator<Item = Fact>) -> Self {
         self.facts.extend(facts);
@@ -250,8 +253,8 @@ pub enum TransientCause {
     Unavailable,
     /// The response was lost: in doubt. The executor probes before the next attempt.
     ResponseLost,
-    /// The attempt could not determine whether an earlier one was executed, and executed nothing: in doubt.
-    /// The `in_doubt` policy decides.
+    /// The attempt could not determine whether an earlier one was executed, and executed nothing:
+    /// in doubt. The `in_doubt` policy decides.
     Undetermined,
 }
 
@@ -297,7 +300,8 @@ impl ProviderError {
         Self::transient(TransientCause::ResponseLost, code, message)
     }
 
-    /// Creates a transient error: unknown whether an earlier attempt was executed; this one executed nothing.
+    /// Creates a transient error: unknown whether an earlier attempt was executed; this one
+    /// executed nothing.
     pub fn undetermined(code: impl Into<String>, message: impl Into<String>) -> Self {
         Self::transient(TransientCause::Undetermined, code, message)
     }
@@ -396,8 +400,8 @@ pub enum ProbeResult {
     Failed(ProviderError),
     /// The effect was not executed.
     NotDone,
-    /// There is no result yet. Another process may execute the effect, and another attempt is harmless: it
-    /// determines itself whether an earlier one was executed.
+    /// There is no result yet. Another process may execute the effect, and another attempt is
+    /// harmless: it determines itself whether an earlier one was executed.
     Pending,
     /// The upstream could not be asked, or has no final answer yet. The executor probes again.
     Unanswered {
@@ -411,7 +415,8 @@ pub enum ProbeResult {
 }
 
 impl ProbeResult {
-    /// Returns the result of a probe that failed: unanswered after a transient error, otherwise unknown.
+    /// Returns the result of a probe that failed: unanswered after a transient error, otherwise
+    /// unknown.
     #[must_use]
     pub fn from_error(error: ProviderError) -> Self {
         match error {

@@ -1,8 +1,8 @@
 //! The kinds of upstreams: a module for each, and the registry.
 //!
-//! A kind is a module below this one with its configuration, its client, the classification of responses
-//! and the lookup of earlier attempts. To add a kind, add its module and one line to the registry below,
-//! from which its name, its parser and the errors for an unknown kind follow.
+//! A kind is a module below this one with its configuration, its client, the classification of
+//! responses and the lookup of earlier attempts. To add a kind, add its module and one line to the
+//! registry below, from which its name, its parser and the errors for an unknown kind follow.
 
 pub mod function;
 pub mod gateway;
@@ -28,7 +28,8 @@ use crate::upstream::Upstream;
 use gateway::GatewayConfig;
 use http::HttpConfig;
 
-/// Declares the kinds: name, description and configuration, and the Cargo feature of an optional one.
+/// Declares the kinds: name, description and configuration, and the Cargo feature of an optional
+/// one.
 macro_rules! registry {
     ($($(#[$meta:meta])* $kind:ident($name:literal, $text:literal) => $config:ty $(, feature $feature:literal)?;)*) => {
         /// Kind of an upstream.

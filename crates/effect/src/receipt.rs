@@ -1,7 +1,7 @@
 //! Receipt of a reported result: tells the worker that reported it when the result is stored.
 //!
-//! The receipt travels with the result: job board → executor → saga → commit. Dropping it on the path means that the
-//! result is not stored; the effect is then executed again under the same key.
+//! The receipt travels with the result: job board → executor → saga → commit. Dropping it on the
+//! path means that the result is not stored; the effect is then executed again under the same key.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -18,7 +18,8 @@ const LOST: u8 = 2;
 pub enum ReceiptState {
     /// The commit of the result is not durable yet.
     Pending,
-    /// The commit of the result is durable, or the result requires none: the effect is executed again.
+    /// The commit of the result is durable, or the result requires none: the effect is executed
+    /// again.
     Stored,
     /// The shard stopped before it stored the result.
     Lost,

@@ -125,8 +125,8 @@ impl<S, C> ResponseRule<S, C> {
         }
     }
 
-    /// Returns the event. An invalid event name in the body is ignored: the conditions of the definition
-    /// decide then.
+    /// Returns the event. An invalid event name in the body is ignored: the conditions of the
+    /// definition decide then.
     fn event(&self, body: &Value) -> Option<EventType> {
         EventType::new(text(self.event.as_ref(), body)?).ok()
     }
@@ -214,8 +214,8 @@ pub(crate) fn check_rules<S, C>(rules: &[ResponseRule<S, C>]) -> Result<(), Stri
     })
 }
 
-/// Checks the rules of a probe. A status alone does not tell whether the effect was executed, so that at least one
-/// rule is required.
+/// Checks the rules of a probe. A status alone does not tell whether the effect was executed, so
+/// that at least one rule is required.
 pub(crate) fn check_probe_rules<S>(
     rules: &[ResponseRule<S, ProbeClass>],
     example: &str,

@@ -1,8 +1,8 @@
 //! Retry decisions: the delay before the next attempt, and the limits of retries.
 //!
-//! A pure function of its arguments. Delays follow *decorrelated jitter* (M. Brooker, AWS, 2015): each
-//! is drawn between the initial delay and a multiple of the previous one, so that clients that failed
-//! together do not retry together.
+//! A pure function of its arguments. Delays follow *decorrelated jitter* (M. Brooker, AWS, 2015):
+//! each is drawn between the initial delay and a multiple of the previous one, so that clients that
+//! failed together do not retry together.
 
 use std::time::Duration;
 
@@ -63,14 +63,15 @@ pub(crate) struct RetryLimits {
 pub(crate) enum RetryDecision {
     /// Retry after this delay.
     Retry(Duration),
-    /// Stop retrying: the attempts are used up, or no further attempt could start before the deadline.
+    /// Stop retrying: the attempts are used up, or no further attempt could start before the
+    /// deadline.
     Abandon,
 }
 
 /// Decides what follows an attempt that failed at `now`.
 ///
-/// The `Retry-After` of the upstream is a minimum, plus a little jitter. The backoff delay is at most
-/// half of the remaining time, so that a long delay leaves time for a last attempt.
+/// The `Retry-After` of the upstream is a minimum, plus a little jitter. The backoff delay is at
+/// most half of the remaining time, so that a long delay leaves time for a last attempt.
 pub(crate) fn decide_retry(
     backoff: &Backoff,
     tried: FailedAttempt,

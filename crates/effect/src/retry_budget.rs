@@ -1,12 +1,12 @@
 //! The retry budget of an upstream: retries are a share of first attempts, so that retries do not
 //! amplify an outage.
 //!
-//! Every first attempt deposits a share of a retry; every retry withdraws a whole one. A small amount
-//! is added over time, so that an idle upstream can be retried too. Retries without budget wait. After
-//! Finagle's `RetryBudget`. A pure state machine; time is an argument.
+//! Every first attempt deposits a share of a retry; every retry withdraws a whole one. A small
+//! amount is added over time, so that an idle upstream can be retried too. Retries without budget
+//! wait. After Finagle's `RetryBudget`. A pure state machine; time is an argument.
 //!
-//! In any period of `s` seconds: retries ≤ `percent` / 100 × first attempts + `min_per_second` × s +
-//! `max_saved`.
+//! In any period of `s` seconds: retries ≤ `percent` / 100 × first attempts + `min_per_second` × s
+//! + `max_saved`.
 
 use std::time::Duration;
 
@@ -59,8 +59,8 @@ impl RetryBudget {
         self.balance / WHOLE
     }
 
-    /// Records a first attempt; returns `true` if a whole retry becomes available and there was none
-    /// before.
+    /// Records a first attempt; returns `true` if a whole retry becomes available and there was
+    /// none before.
     pub(crate) fn deposit(&mut self) -> bool {
         let before = self.balance;
         self.balance =
@@ -71,7 +71,8 @@ impl RetryBudget {
     /// Withdraws a retry at `now`.
     ///
     /// # Errors
-    /// If none is available: the time at which one is available without further deposits; `None`: never.
+    /// If none is available: the time at which one is available without further deposits; `None`:
+    /// never.
     pub(crate) fn withdraw(&mut self, now: SteadyTime) -> Result<(), Option<SteadyTime>> {
         let flow = u64::from(self.options.min_per_second);
         if now > self.at {

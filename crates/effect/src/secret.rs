@@ -1,8 +1,8 @@
 //! Secrets by reference: `env:NAME`, `file:/path` or `command:…`, read on use and never displayed.
 //!
-//! A reference is not secret and may be displayed to operators. It resolves to a [`Secret`], which is formatted and
-//! serialized as `[secret]`. A changed file is read again, and a command runs again before its lease ends, so a secret
-//! can be rotated without a reload.
+//! A reference is not secret and may be displayed to operators. It resolves to a [`Secret`], which
+//! is formatted and serialized as `[secret]`. A changed file is read again, and a command runs
+//! again before its lease ends, so a secret can be rotated without a reload.
 
 mod command;
 mod value;
@@ -65,7 +65,8 @@ impl SecretRef {
     /// Reads the secret, or returns the loaded value if the file has not changed.
     ///
     /// # Errors
-    /// If the variable is not set, if the file cannot be read, if the command fails, or if the secret is empty.
+    /// If the variable is not set, if the file cannot be read, if the command fails, or if the
+    /// secret is empty.
     pub fn resolve(&self) -> Result<Secret, SecretUnavailable> {
         let found = match &self.source {
             // The text of the error would contain the value.
@@ -180,7 +181,8 @@ impl Serialize for SecretRef {
 }
 
 impl SecretUnavailable {
-    /// Logs the error, and returns a text without the reference, for users who may not see the configuration.
+    /// Logs the error, and returns a text without the reference, for users who may not see the
+    /// configuration.
     #[must_use]
     pub fn log(self) -> &'static str {
         tracing::error!(error = %self, "secret unavailable");

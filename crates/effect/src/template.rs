@@ -8,9 +8,9 @@
 //! | `{env:NAME}` `{file:/path}` `{command:/path}` | a secret; headers only |
 //! | `{{` `}}` | braces |
 //!
-//! Each use passes its escaping: percent-encoding for URLs, tokens for subjects, HTML for emails. In JSON,
-//! a text of a single placeholder is replaced by the field with its type. Statements of a database have
-//! parameters instead, whose values are JSON templates.
+//! Each use passes its escaping: percent-encoding for URLs, tokens for subjects, HTML for emails.
+//! In JSON, a text of a single placeholder is replaced by the field with its type. Statements of a
+//! database have parameters instead, whose values are JSON templates.
 
 use std::borrow::Cow;
 
@@ -260,7 +260,8 @@ fn placeholder(name: &str) -> Result<Part, String> {
     })
 }
 
-/// Template of the part of a URL after its host: a path, a query, or both, `/orders/{order.id}?lang={lang}`.
+/// Template of the part of a URL after its host: a path, a query, or both,
+/// `/orders/{order.id}?lang={lang}`.
 ///
 /// Values are percent-encoded and can neither add nor remove a path segment.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -309,7 +310,8 @@ impl PathTemplate {
     /// Fills the placeholders from `payload`.
     ///
     /// # Errors
-    /// If a field is missing, is not a text, number or boolean, or would change the structure of the path.
+    /// If a field is missing, is not a text, number or boolean, or would change the structure of
+    /// the path.
     pub(crate) fn render(&self, payload: &Value) -> Result<String, String> {
         self.fill_with(|name| field(payload, name).map(Cow::Borrowed))
     }

@@ -28,7 +28,8 @@ pub struct Upstream {
     pub policy: Policy,
     /// Served tenants; `None`: all tenants.
     pub tenants: Option<BTreeSet<TenantId>>,
-    /// Contexts whose own definitions may request its work, in addition to those in `tenants`; `*`: all contexts.
+    /// Contexts whose own definitions may request its work, in addition to those in `tenants`; `*`:
+    /// all contexts.
     pub contexts: BTreeSet<TenantId>,
     /// Contexts of the effects that only some of these may request; `*`: all of these.
     pub effect_contexts: BTreeMap<String, BTreeSet<TenantId>>,
@@ -105,8 +106,8 @@ impl Upstream {
         Self::new(name.into(), UpstreamScope::Fallback, provider, policy)
     }
 
-    /// Returns whether an attempt in doubt changes what happens to an item: the upstream is probed, or the policy
-    /// prevents the next attempt. Otherwise the item is attempted again in any case.
+    /// Returns whether an attempt in doubt changes what happens to an item: the upstream is probed,
+    /// or the policy prevents the next attempt. Otherwise the item is attempted again in any case.
     #[must_use]
     pub fn is_doubt_decisive(&self, item: &WorkItem) -> bool {
         let is_probed = |effect: &EffectName| self.provider.can_probe(effect);
@@ -148,15 +149,16 @@ impl Upstream {
         self
     }
 
-    /// Permits only these contexts, of those that it permits, to request an effect; `*`: all of them.
+    /// Permits only these contexts, of those that it permits, to request an effect; `*`: all of
+    /// them.
     #[must_use]
     pub fn for_contexts_of(mut self, effect: &EffectName, contexts: BTreeSet<TenantId>) -> Self {
         self.effect_contexts.insert(effect.to_string(), contexts);
         self
     }
 
-    /// Returns whether the own definitions of a context may request work with this name. Jobs are executed by the workers of
-    /// their tenant, so that every context may request them.
+    /// Returns whether the own definitions of a context may request work with this name. Jobs are
+    /// executed by the workers of their tenant, so that every context may request them.
     #[must_use]
     pub fn permits(&self, context: &TenantId, name: &str) -> bool {
         self.permits_any(context)
@@ -219,7 +221,8 @@ impl Upstream {
         self
     }
 
-    /// Returns whether both have the same configuration, so that a reload does not affect work in flight.
+    /// Returns whether both have the same configuration, so that a reload does not affect work in
+    /// flight.
     pub(crate) fn has_same_config(&self, other: &Self) -> bool {
         let provider = Arc::ptr_eq(&self.provider, &other.provider)
             || (self.origin.is_some() && self.origin == other.origin);

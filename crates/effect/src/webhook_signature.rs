@@ -1,5 +1,5 @@
-//! Signatures of webhooks: HMAC-SHA256, and the headers and keys of Standard Webhooks. Sent and received webhooks share
-//! them.
+//! Signatures of webhooks: HMAC-SHA256, and the headers and keys of Standard Webhooks. Sent and
+//! received webhooks share them.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;

@@ -19,8 +19,8 @@ use crate::webhook_signature::{
     WEBHOOK_ID, WEBHOOK_SIGNATURE, WEBHOOK_TIMESTAMP, hmac_sha256, standard_webhooks_key,
 };
 
-/// A token is refreshed this long before its expiry, or a tenth of its lifetime before, whichever is
-/// shorter.
+/// A token is refreshed this long before its expiry, or a tenth of its lifetime before, whichever
+/// is shorter.
 const REFRESH_MARGIN: Duration = Duration::from_secs(30);
 
 /// Default lifetime of a token if the issuer specifies none.
@@ -256,8 +256,8 @@ pub(crate) fn sensitive_header(secret: &Secret) -> Result<HeaderValue, ProviderE
     Ok(value)
 }
 
-/// Returns the Standard Webhooks headers of a message: its id, the time of the attempt, and a signature
-/// (HMAC-SHA256) by each key, so that a receiver can replace its key.
+/// Returns the Standard Webhooks headers of a message: its id, the time of the attempt, and a
+/// signature (HMAC-SHA256) by each key, so that a receiver can replace its key.
 ///
 /// A key is `whsec_` and base64, or any text.
 pub(crate) fn webhook_signature(

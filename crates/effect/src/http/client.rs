@@ -131,7 +131,8 @@ impl HttpClient {
             base(text).map_err(|reason| {
                 let url: String = text.chars().take(128).collect();
                 Error::new(format!(
-                    "invalid base URL {url:?} of upstream {upstream}: {reason}; example: http://127.0.0.1:8081"
+                    "invalid base URL {url:?} of upstream {upstream}: {reason}; example: \
+                    http://127.0.0.1:8081"
                 ))
             })
         });
@@ -276,8 +277,8 @@ impl HttpClient {
         self.follow(item, call, summary, &pair).await
     }
 
-    /// Sends the request and follows redirects up to the limit. A request that writes was executed if its answer is 303: it is in doubt
-    /// if its result cannot be read then.
+    /// Sends the request and follows redirects up to the limit. A request that writes was executed
+    /// if its answer is 303: it is in doubt if its result cannot be read then.
     async fn follow(
         &self,
         item: &WorkItem,
@@ -305,8 +306,9 @@ impl HttpClient {
         }
     }
 
-    /// Configured credentials, headers and signatures are sent only to the original origin. If a payload determines it and the
-    /// request has credentials, the configuration lists its host (`HttpConfig`), which the egress rules check.
+    /// Configured credentials, headers and signatures are sent only to the original origin. If a
+    /// payload determines it and the request has credentials, the configuration lists its host
+    /// (`HttpConfig`), which the egress rules check.
     async fn send_and_follow(
         &self,
         item: &WorkItem,
@@ -409,8 +411,9 @@ impl HttpClient {
     }
 }
 
-/// Returns the target and method of a redirect; `None` if there is none or if it may not be followed. A
-/// request with a body is repeated only if the status permits it, and never over plain HTTP after TLS.
+/// Returns the target and method of a redirect; `None` if there is none or if it may not be
+/// followed. A request with a body is repeated only if the status permits it, and never over plain
+/// HTTP after TLS.
 fn redirect(response: &Response, method: &Method, from: &Url) -> Option<(Url, Method)> {
     let is_read = [Method::GET, Method::HEAD].contains(method);
     let method = match response.status().as_u16() {

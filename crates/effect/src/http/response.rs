@@ -98,8 +98,8 @@ pub(crate) fn classify_status(
     })
 }
 
-/// Returns the schema version of a response: 1 without a header. A header that is no version is a version that no
-/// definition accepts.
+/// Returns the schema version of a response: 1 without a header. A header that is no version is a
+/// version that no definition accepts.
 pub(crate) fn data_version(headers: &HeaderMap) -> u32 {
     let text = headers
         .get(&DATA_VERSION)
@@ -113,9 +113,11 @@ pub(crate) fn data_version(headers: &HeaderMap) -> u32 {
     })
 }
 
-/// Returns the body as JSON: the parsed value, `null` if it is empty, `{"text": …}` for other content.
+/// Returns the body as JSON: the parsed value, `null` if it is empty, `{"text": …}` for other
+/// content.
 ///
-/// A body above the limit is not a failure: the effect was executed, only its response is incomplete.
+/// A body above the limit is not a failure: the effect was executed, only its response is
+/// incomplete.
 pub(crate) fn payload(body: &ResponseBody) -> Value {
     if body.cut {
         return json!({ "text": text(&body.bytes), "truncated": true });

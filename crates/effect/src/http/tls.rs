@@ -15,11 +15,12 @@ use crate::secret::{Secret, SecretRef};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Returns a client builder with the TLS crypto provider installed. All HTTP clients of the process use
-/// it: reqwest panics without a crypto provider.
+/// Returns a client builder with the TLS crypto provider installed. All HTTP clients of the process
+/// use it: reqwest panics without a crypto provider.
 ///
-/// Only the configuration decides where requests and their credentials go: proxies of the environment are ignored,
-/// and redirects are not followed. The policies of upstreams retry requests, so the client copies none for a retry.
+/// Only the configuration decides where requests and their credentials go: proxies of the
+/// environment are ignored, and redirects are not followed. The policies of upstreams retry
+/// requests, so the client copies none for a retry.
 #[expect(clippy::disallowed_methods, reason = "the only builder of clients")]
 pub fn client() -> ClientBuilder {
     // An error means that a provider is already installed.

@@ -1,9 +1,9 @@
 //! Admission of an attempt: rate of the tenant, concurrency permit, rate of the upstream, breaker.
 //!
-//! The order ensures that an item that waits for its own tenant rate holds no permit that others could
-//! use. Tenants get permits, and thereby the rate of the upstream, in fair order; the items of one tenant
-//! take turns by priority. Every wait costs one timer for all waiting items, and is cancelled by dropping
-//! it.
+//! The order ensures that an item that waits for its own tenant rate holds no permit that others
+//! could use. Tenants get permits, and thereby the rate of the upstream, in fair order; the items
+//! of one tenant take turns by priority. Every wait costs one timer for all waiting items, and is
+//! cancelled by dropping it.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -34,7 +34,8 @@ pub(crate) struct AdmissionPermit<'a> {
 }
 
 impl AdmissionPermit<'_> {
-    /// Reports the health of the upstream to the breaker; `error` is the message of an unhealthy call.
+    /// Reports the health of the upstream to the breaker; `error` is the message of an unhealthy
+    /// call.
     pub(crate) fn report(self, health: CallHealth, error: Option<&str>) {
         if let Some(pass) = self.pass {
             pass.report(health, error);
@@ -76,7 +77,8 @@ impl Admission {
     /// Subtracts a retry from the retry budget.
     ///
     /// # Errors
-    /// If the budget is empty: the time at which a retry is available without first attempts, if any.
+    /// If the budget is empty: the time at which a retry is available without first attempts, if
+    /// any.
     pub(crate) fn withdraw_retry(&self, now: SteadyTime) -> Result<(), Option<SteadyTime>> {
         self.with_budget(|budget| budget.withdraw(now))
             .unwrap_or(Ok(()))

@@ -9,7 +9,8 @@
 //! | half-open, no probe | allow one probe | – | – | – |
 //! | half-open, one probe | reject | → closed | → open | no probe |
 //!
-//! The result of a call that started before the last change of state is outdated and is not counted.
+//! The result of a call that started before the last change of state is outdated and is not
+//! counted.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -47,7 +48,8 @@ impl Default for BreakerOptions {
 pub struct FailureRate {
     /// Unhealthy results in percent.
     pub percent: u8,
-    /// Number of latest results that are evaluated; the rate is not evaluated before there are so many.
+    /// Number of latest results that are evaluated; the rate is not evaluated before there are so
+    /// many.
     #[serde(deserialize_with = "crate::duration::positive")]
     pub window: u32,
 }

@@ -108,7 +108,8 @@ impl BreakerGate {
     }
 
     fn lock(&self) -> MutexGuard<'_, Breaker> {
-        // The breaker is consistent after every statement: a panic elsewhere leaves no partial update.
+        // The breaker is consistent after every statement: a panic elsewhere leaves no partial
+        // update.
         self.breaker.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,6 +1,6 @@
-//! Concurrency limits of an upstream: in total and per tenant; waiting requests are admitted in fair
-//! order between tenants, and by priority within a tenant. If the upstream has a rate, one request at a time has its turn to wait for it, so that the
-//! rate is also shared in fair order.
+//! Concurrency limits of an upstream: in total and per tenant; waiting requests are admitted in
+//! fair order between tenants, and by priority within a tenant. If the upstream has a rate, one
+//! request at a time has its turn to wait for it, so that the rate is also shared in fair order.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -106,9 +106,9 @@ impl ConcurrencyLimiter {
         }
     }
 
-    /// Grants free permits in fair order. It sends them outside the lock. The permit of a cancelled waiter
-    /// is granted to the next waiter here: dropping it would call this function again, once per cancelled
-    /// waiter.
+    /// Grants free permits in fair order. It sends them outside the lock. The permit of a cancelled
+    /// waiter is granted to the next waiter here: dropping it would call this function again, once
+    /// per cancelled waiter.
     fn admit(self: &Arc<Self>) {
         while let Some((waiter, permit)) = self.next() {
             if let Err(permit) = waiter.send(permit) {

@@ -1,9 +1,9 @@
 //! Fair queue of the tenants that share the permits of an upstream.
 //!
 //! Deficit round robin (M. Shreedhar, G. Varghese, 1996) with a cost of one: each tenant in turn
-//! receives as many permits as its weight. A tenant with ten thousand items therefore does not block
-//! one with a single item. Within the share of a tenant, the priorities take turns. The queue is plain
-//! data; [`crate::limits::concurrency`] grants the permits.
+//! receives as many permits as its weight. A tenant with ten thousand items therefore does not
+//! block one with a single item. Within the share of a tenant, the priorities take turns. The queue
+//! is plain data; [`crate::limits::concurrency`] grants the permits.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -52,8 +52,8 @@ impl<W> FairQueue<W> {
         self.round.push_back(tenant.clone());
     }
 
-    /// Returns the next request of a tenant for which `may` is true; any other tenant loses the rest of its
-    /// turn.
+    /// Returns the next request of a tenant for which `may` is true; any other tenant loses the
+    /// rest of its turn.
     pub(crate) fn pop(
         &mut self,
         weight: impl Fn(&TenantId) -> u32,

@@ -1,7 +1,8 @@
 //! Secrets that a command prints: the command lines of vaults and clouds.
 //!
-//! The command runs without a shell. Its output is the secret for a lease. After half of the lease the command runs again in the
-//! background; while it fails, the last secret applies until its lease ends.
+//! The command runs without a shell. Its output is the secret for a lease. After half of the lease
+//! the command runs again in the background; while it fails, the last secret applies until its
+//! lease ends.
 
 use std::fmt;
 use std::io::{self, Read as _};
@@ -108,7 +109,8 @@ impl FromStr for SecretCommand {
 }
 
 impl SecretCommand {
-    /// Returns the secret: the last output, or that of a new run if there is none or if its lease has ended. Blocks during a run.
+    /// Returns the secret: the last output, or that of a new run if there is none or if its lease
+    /// has ended. Blocks during a run.
     pub(super) fn secret(&self) -> Result<Secret, String> {
         if let Some(secret) = self.leased() {
             return Ok(secret);
@@ -128,7 +130,8 @@ impl SecretCommand {
         })
     }
 
-    /// Returns the last output if its lease has not ended; starts a run in the background after half of the lease.
+    /// Returns the last output if its lease has not ended; starts a run in the background after
+    /// half of the lease.
     fn leased(&self) -> Option<Secret> {
         let mut state = self.state();
         let age = state
@@ -174,7 +177,8 @@ impl SecretCommand {
         found
     }
 
-    /// Runs the command. Errors contain neither its output nor its messages, which can contain the secret.
+    /// Runs the command. Errors contain neither its output nor its messages, which can contain the
+    /// secret.
     fn run(&self) -> Result<Secret, String> {
         let mut command = Command::new(&self.argv[0]);
         command.args(&self.argv[1..]).process_group(0);
