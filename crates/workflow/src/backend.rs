@@ -34,14 +34,17 @@ pub const NEVER_MS: u64 = i64::MAX.cast_unsigned();
 ///
 /// Contract:
 /// - A method that returns `Ok` has made its change durable, as far as the backend is durable.
-/// - The *epoch* of an instance grows with each claim. [`Backend::save`] and [`Backend::extend`] have no effect for another epoch
-///   than the current one: a former holder cannot write.
-/// - An instance is *available* at a time if it has not ended, and it is unclaimed and due or its claim has expired.
-///   [`Backend::fetch`] lists available instances and does not change them.
-/// - A signal makes an unclaimed instance due. The numbers of signals grow. A signal is stored until a save consumes it.
-/// - The [`Hub`] reports each change that a worker, an instance or a client may wait for, including changes by other processes.
+/// - The *epoch* of an instance grows with each claim. [`Backend::save`] and [`Backend::extend`]
+///   have no effect for another epoch than the current one: a former holder cannot write.
+/// - An instance is *available* at a time if it has not ended, and it is unclaimed and due or its
+///   claim has expired. [`Backend::fetch`] lists available instances and does not change them.
+/// - A signal makes an unclaimed instance due. The numbers of signals grow. A signal is stored
+///   until a save consumes it.
+/// - The [`Hub`] reports each change that a worker, an instance or a client may wait for, including
+///   changes by other processes.
 ///
-/// Times are passed as arguments. Claims compare the clocks of workers, so these may differ by less than the time to live.
+/// Times are passed as arguments. Claims compare the clocks of workers, so these may differ by less
+/// than the time to live.
 #[async_trait]
 pub trait Backend: Send + Sync + 'static {
     /// Stores a new instance, unless the id exists; returns whether it was stored.
@@ -56,7 +59,8 @@ pub trait Backend: Send + Sync + 'static {
     /// [`BackendError::Fenced`] if the epoch is not the current one.
     async fn save(&self, save: Save) -> Result<(), BackendError>;
 
-    /// Returns instances that are available, the longest due first, and the next time at which one becomes available.
+    /// Returns instances that are available, the longest due first, and the next time at which one
+    /// becomes available.
     async fn fetch(&self, limit: usize, now_ms: u64) -> Result<Fetched, BackendError>;
 
     /// Claims those of the instances that are available, and returns them.
@@ -66,7 +70,8 @@ pub trait Backend: Send + Sync + 'static {
         claim: &Claim,
     ) -> Result<Vec<StoredInstance>, BackendError>;
 
-    /// Claims an instance that has not ended, also if another holder has a valid claim; `None` if there is no such instance.
+    /// Claims an instance that has not ended, also if another holder has a valid claim; `None` if
+    /// there is no such instance.
     async fn take_over(
         &self,
         id: &str,
@@ -163,7 +168,8 @@ pub struct Save {
 pub enum After {
     /// The holder keeps the claim.
     Keep,
-    /// The claim is released; the instance is due at a time, or at once if it has signals that the snapshot does not contain.
+    /// The claim is released; the instance is due at a time, or at once if it has signals that the
+    /// snapshot does not contain.
     Release {
         /// Time at which the instance is due.
         wake_ms: u64,

@@ -69,7 +69,8 @@ impl<In, Out: Data, Last> Builder<In, Out, Last> {
         self.with()
     }
 
-    /// Adds a step that a handler performs. Its success event is the output; a node publishes the events of the step.
+    /// Adds a step that a handler performs. Its success event is the output; a node publishes the
+    /// events of the step.
     pub fn handle<H: Handler<Command = Out>>(
         mut self,
         name: impl Into<String>,
@@ -80,7 +81,8 @@ impl<In, Out: Data, Last> Builder<In, Out, Last> {
         self.with()
     }
 
-    /// Adds a step whose contract is performed elsewhere, like [`Builder::remote`]. A node publishes the events of the step.
+    /// Adds a step whose contract is performed elsewhere, like [`Builder::remote`]. A node
+    /// publishes the events of the step.
     pub fn handled_elsewhere<C: Contract<Command = Out>>(
         mut self,
         name: impl Into<String>,
@@ -90,8 +92,9 @@ impl<In, Out: Data, Last> Builder<In, Out, Last> {
         self.with()
     }
 
-    /// Adds a task that is performed elsewhere: by an upstream or a worker of a node, as the effect with this name. The payload of
-    /// the effect is the input of the step, its result the output. Other runners fail at this step.
+    /// Adds a task that is performed elsewhere: by an upstream or a worker of a node, as the effect
+    /// with this name. The payload of the effect is the input of the step, its result the output.
+    /// Other runners fail at this step.
     pub fn remote<Next: Data>(
         mut self,
         name: impl Into<String>,
@@ -102,7 +105,8 @@ impl<In, Out: Data, Last> Builder<In, Out, Last> {
         self.with()
     }
 
-    /// Executes one of two bodies: the first one if the condition holds, [`When::otherwise`] if not.
+    /// Executes one of two bodies: the first one if the condition holds, [`When::otherwise`] if
+    /// not.
     pub fn when<Next: Data, L>(
         mut self,
         name: impl Into<String>,
@@ -122,7 +126,8 @@ impl<In, Out: Data, Last> Builder<In, Out, Last> {
         }
     }
 
-    /// Executes a body concurrently for each element of a list. The output is the list of the results, in the same order.
+    /// Executes a body concurrently for each element of a list. The output is the list of the
+    /// results, in the same order.
     pub fn each<E: Data, Next: Data, L>(
         mut self,
         name: impl Into<String>,
@@ -143,7 +148,8 @@ impl<In, Out: Data, Last> Builder<In, Out, Last> {
         self.with()
     }
 
-    /// Executes a body in rounds while a condition holds. If it still holds after `max_rounds` rounds, the workflow fails.
+    /// Executes a body in rounds while a condition holds. If it still holds after `max_rounds`
+    /// rounds, the workflow fails.
     pub fn repeat<L>(
         mut self,
         name: impl Into<String>,
@@ -174,7 +180,8 @@ impl<In, Out: Data, Last> Builder<In, Out, Last> {
         self.with()
     }
 
-    /// Waits for a signal with the name of the step. The output is the value and the payload of the signal.
+    /// Waits for a signal with the name of the step. The output is the value and the payload of the
+    /// signal.
     pub fn signal<S: Data>(mut self, name: impl Into<String>) -> Builder<In, (Out, S), SignalStep> {
         let (kind, function) = (
             StepKind::Signal { timeout_ms: None },
@@ -185,8 +192,8 @@ impl<In, Out: Data, Last> Builder<In, Out, Last> {
         self.with()
     }
 
-    /// Executes another workflow as a part of this one: its steps have the prefix `name/`, and a failure compensates the steps
-    /// of both.
+    /// Executes another workflow as a part of this one: its steps have the prefix `name/`, and a
+    /// failure compensates the steps of both.
     pub fn child<Next: Data>(
         mut self,
         name: impl Into<String>,
@@ -214,7 +221,8 @@ impl<In, Out: Data, Last> Builder<In, Out, Last> {
         self
     }
 
-    /// States that a step has a new name, so that instances that were stored with the previous name continue.
+    /// States that a step has a new name, so that instances that were stored with the previous name
+    /// continue.
     pub fn renamed(mut self, previous: impl Into<String>, name: impl Into<String>) -> Self {
         self.renamed.insert(previous.into(), name.into());
         self
@@ -223,7 +231,8 @@ impl<In, Out: Data, Last> Builder<In, Out, Last> {
     /// Builds the workflow.
     ///
     /// # Errors
-    /// All problems: names that occur twice, policies without an attempt, a workflow without a step.
+    /// All problems: names that occur twice, policies without an attempt, a workflow without a
+    /// step.
     pub fn build(self) -> Result<Workflow<In, Out>, BuildError> {
         let graph = Graph {
             name: self.name,
@@ -250,9 +259,10 @@ impl<In, Out: Data, Last> Builder<In, Out, Last> {
 }
 
 impl<In, Out, Last: HasTimeout> Builder<In, Out, Last> {
-    /// Limits the duration of one attempt of a task, or of the wait for a signal. The deadline is stored before the task starts.
-    /// When it expires, the future of the task is dropped and the workflow fails: no further attempt is made, because it is
-    /// unknown whether the task had its effect. [`Builder::undo_unknown`] compensates it.
+    /// Limits the duration of one attempt of a task, or of the wait for a signal. The deadline is
+    /// stored before the task starts. When it expires, the future of the task is dropped and the
+    /// workflow fails: no further attempt is made, because it is unknown whether the task had its
+    /// effect. [`Builder::undo_unknown`] compensates it.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.part.timeout(timeout);
         self
@@ -268,28 +278,30 @@ impl<In, Out, Last: HasRetry> Builder<In, Out, Last> {
 }
 
 impl<In, Input: Data, Out: Data> Builder<In, Out, TaskStep<Input>> {
-    /// Sets the compensation of the task. It is executed if a later step fails or the workflow is cancelled. Default: 5
-    /// attempts ([`Builder::undo_retry`]).
+    /// Sets the compensation of the task. It is executed if a later step fails or the workflow is
+    /// cancelled. Default: 5 attempts ([`Builder::undo_retry`]).
     pub fn undo<U: Compensation<Input, Out>>(mut self, compensation: U) -> Self {
         self.part.undo(Typed::<U, Input, Out>::new(compensation));
         self
     }
 
-    /// Sets a compensation that is performed elsewhere, as the effect with this name. Its payload is `{input, output}`.
+    /// Sets a compensation that is performed elsewhere, as the effect with this name. Its payload
+    /// is `{input, output}`.
     pub fn undo_remote(mut self, effect: impl Into<String>) -> Self {
         self.part.undo(Remote::new(effect.into()));
         self
     }
 
-    /// Sets the compensation for an unknown outcome: the task timed out, or was cancelled while it was running. It receives the
-    /// input only.
+    /// Sets the compensation for an unknown outcome: the task timed out, or was cancelled while it
+    /// was running. It receives the input only.
     pub fn undo_unknown<U: Task<Input, Out = ()>>(mut self, compensation: U) -> Self {
         self.part
             .undo_unknown(WithoutOutput::<U, Input>::new(compensation));
         self
     }
 
-    /// Sets the attempts of the compensations that precede it. When they fail for good, the instance is stuck.
+    /// Sets the attempts of the compensations that precede it. When they fail for good, the
+    /// instance is stuck.
     pub fn undo_retry(mut self, retry: Retry) -> Self {
         self.part.undo_retry(retry);
         self
@@ -306,8 +318,8 @@ pub struct When<In, Out, Next> {
 }
 
 impl<In, Out: Data, Next: Data> When<In, Out, Next> {
-    /// Sets the body that is executed if the condition does not hold. `|b| b` continues with the value, if both bodies have the
-    /// same output.
+    /// Sets the body that is executed if the condition does not hold. `|b| b` continues with the
+    /// value, if both bodies have the same output.
     pub fn otherwise<L>(
         mut self,
         body: impl FnOnce(Builder<Out, Out>) -> Builder<Out, Next, L>,

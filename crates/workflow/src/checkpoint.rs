@@ -55,7 +55,8 @@ pub(crate) struct Snapshots {
 }
 
 impl Snapshots {
-    /// `watcher` was created before the instance was claimed, so that no signal is missed in between.
+    /// `watcher` was created before the instance was claimed, so that no signal is missed in
+    /// between.
     pub(crate) fn new(
         backend: Arc<dyn Backend>,
         stored: &StoredInstance,
@@ -78,7 +79,8 @@ impl Snapshots {
 }
 
 impl Snapshots {
-    /// Checks whether another process has taken the instance over: its end is a notification without a signal.
+    /// Checks whether another process has taken the instance over: its end is a notification
+    /// without a signal.
     async fn check_claim(&self) -> Result<(), BackendError> {
         let stored = self.backend.load(&self.id).await?;
         if stored.is_some_and(|stored| stored.epoch == self.epoch) {

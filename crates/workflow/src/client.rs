@@ -57,7 +57,8 @@ impl Client {
     /// Waits for the end of an instance and returns its output.
     ///
     /// # Errors
-    /// [`RunError::NotFound`]; the end without an output; [`RunError::Value`] and [`RunError::Backend`].
+    /// [`RunError::NotFound`]; the end without an output; [`RunError::Value`] and
+    /// [`RunError::Backend`].
     pub async fn outcome<Out: Data>(&self, id: &str) -> Result<Out, RunError> {
         let backend = self.submitter.backend();
         let id = InstanceId::from(id);
@@ -66,8 +67,8 @@ impl Client {
             let stored = backend.load(&id).await?.ok_or_else(|| not_found(&id))?;
             let state =
                 State::decode(&stored.state).map_err(|reason| RunError::Value { reason })?;
-            // An operator may have decided about a stuck instance, which has not read the signal yet. Nothing else reads signals
-            // after its end.
+            // An operator may have decided about a stuck instance, which has not read the signal
+            // yet. Nothing else reads signals after its end.
             let is_decided = state.phase == Phase::Stuck && stored.last_signal != state.last_signal;
             if state.phase.is_ended() && !is_decided {
                 return typed_output(output(&state));
@@ -79,7 +80,8 @@ impl Client {
     /// Sends a signal to the step with this name. It is stored until the step waits for it.
     ///
     /// # Errors
-    /// [`RunError::NotFound`] if the instance does not exist or has ended; [`RunError::Value`] and [`RunError::Backend`].
+    /// [`RunError::NotFound`] if the instance does not exist or has ended; [`RunError::Value`] and
+    /// [`RunError::Backend`].
     pub async fn signal<S: Data>(&self, id: &str, step: &str, payload: &S) -> Result<(), RunError> {
         self.send(
             id,

@@ -8,8 +8,8 @@ use crate::retry::millis;
 
 /// Clock of a runner. Deadlines, delays and claims count from it.
 ///
-/// [`Clock::default`] is the wall clock. [`Clock::virtual_time`] follows the clock of Tokio, which a test can pause: delays and
-/// timeouts then take no time.
+/// [`Clock::default`] is the wall clock. [`Clock::virtual_time`] follows the clock of Tokio, which
+/// a test can pause: delays and timeouts then take no time.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Clock {
     origin: Option<(u64, Instant)>,
@@ -33,8 +33,8 @@ impl Clock {
         }
     }
 
-    /// Waits until a time, in milliseconds since the Unix epoch. The wall clock may be set meanwhile, so the caller compares
-    /// again.
+    /// Waits until a time, in milliseconds since the Unix epoch. The wall clock may be set
+    /// meanwhile, so the caller compares again.
     pub(crate) async fn wait_until(&self, due_ms: u64) {
         tokio::time::sleep(Duration::from_millis(due_ms.saturating_sub(self.now_ms()))).await;
     }

@@ -73,7 +73,8 @@ impl Context {
         &self.path.step
     }
 
-    /// Returns the number of the attempt, counted from 1. An attempt that a crash interrupted has the same number again.
+    /// Returns the number of the attempt, counted from 1. An attempt that a crash interrupted has
+    /// the same number again.
     #[must_use]
     pub fn attempt(&self) -> u32 {
         self.attempt
@@ -98,8 +99,8 @@ impl Context {
         })
     }
 
-    /// Emits a fact in addition to the result. A node publishes it once, when the result is stored; facts of an attempt that is
-    /// retried are discarded. The other runners discard facts.
+    /// Emits a fact in addition to the result. A node publishes it once, when the result is stored;
+    /// facts of an attempt that is retried are discarded. The other runners discard facts.
     ///
     /// # Errors
     /// A permanent error if the event has no JSON form.
@@ -117,9 +118,10 @@ impl Context {
         Ok(())
     }
 
-    /// Returns a key that is equal for all attempts of this step of this instance, and for the compensation of the step. An
-    /// upstream that stores it executes the task once: a crash between the effect of a task and its snapshot repeats the task. On a
-    /// node it is the id of the work item, so a compensation has a key of its own.
+    /// Returns a key that is equal for all attempts of this step of this instance, and for the
+    /// compensation of the step. An upstream that stores it executes the task once: a crash between
+    /// the effect of a task and its snapshot repeats the task. On a node it is the id of the work
+    /// item, so a compensation has a key of its own.
     #[must_use]
     pub fn idempotency_key(&self) -> String {
         if let Some(key) = self.key {

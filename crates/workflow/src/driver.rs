@@ -1,7 +1,8 @@
 //! Driver: executes one instance until it ends, waits or stops.
 //!
-//! All runners use it. They differ in where snapshots and inputs come from ([`Checkpoint`]), and in whether an instance that only
-//! waits is released. After each event the state is stored; only then the next tasks start.
+//! All runners use it. They differ in where snapshots and inputs come from ([`Checkpoint`]), and in
+//! whether an instance that only waits is released. After each event the state is stored; only then
+//! the next tasks start.
 
 use std::sync::Arc;
 
@@ -41,7 +42,8 @@ pub(crate) struct Input {
 
 /// Storage of one instance.
 pub(crate) trait Checkpoint: Send {
-    /// Stores the state. With `is_idle`, nothing is executed until the next due time or input: the instance may be released.
+    /// Stores the state. With `is_idle`, nothing is executed until the next due time or input: the
+    /// instance may be released.
     fn save(
         &mut self,
         state: &State,
@@ -73,7 +75,8 @@ pub(crate) struct Driver<C> {
     pub(crate) is_changed: bool,
 }
 
-/// Attempts that have not ended. Most attempts end at their first poll: the queue is created for the first that does not.
+/// Attempts that have not ended. Most attempts end at their first poll: the queue is created for
+/// the first that does not.
 #[derive(Default)]
 struct Running(Option<FuturesUnordered<Execution>>);
 
@@ -96,7 +99,8 @@ impl Running {
 }
 
 impl<C: Checkpoint> Driver<C> {
-    /// Executes the instance until it ends, until it waits and is released, or until the runner stops.
+    /// Executes the instance until it ends, until it waits and is released, or until the runner
+    /// stops.
     pub(crate) async fn drive(mut self) -> Result<State, RunError> {
         let mut running = Running::default();
         let mut immediate = 0_u32;
@@ -146,13 +150,15 @@ impl<C: Checkpoint> Driver<C> {
         is_waiting && self.checkpoint.releases_idle() && !self.checkpoint.has_inputs()
     }
 
-    /// Returns whether nothing follows. The decision of an operator about a stuck instance is an input.
+    /// Returns whether nothing follows. The decision of an operator about a stuck instance is an
+    /// input.
     fn has_ended(&self) -> bool {
         self.state.phase.is_ended()
             && !(self.state.phase == Phase::Stuck && self.checkpoint.has_inputs())
     }
 
-    /// Lets other Tokio tasks run and applies inputs: a loop of tasks that are ready at once neither waits nor returns.
+    /// Lets other Tokio tasks run and applies inputs: a loop of tasks that are ready at once
+    /// neither waits nor returns.
     async fn receive_waiting(&mut self, running: &mut Running) -> Result<(), RunError> {
         tokio::task::yield_now().await;
         if self.checkpoint.has_inputs() {
@@ -163,7 +169,8 @@ impl<C: Checkpoint> Driver<C> {
         Ok(())
     }
 
-    /// Starts attempts. An attempt that is alone is polled at once: most trivial tasks are ready then.
+    /// Starts attempts. An attempt that is alone is polled at once: most trivial tasks are ready
+    /// then.
     fn launch(&mut self, attempts: Vec<Attempt>, running: &mut Running) -> Option<Done> {
         let is_concurrent = attempts.len() + running.len() > 1;
         for mut attempt in attempts {
@@ -196,8 +203,8 @@ impl<C: Checkpoint> Driver<C> {
         }
     }
 
-    /// Waits for the next event, applies it and returns its time. `is_stopping` is the decision that the caller has applied: a stop
-    /// since then is an event.
+    /// Waits for the next event, applies it and returns its time. `is_stopping` is the decision
+    /// that the caller has applied: a stop since then is an event.
     async fn wait(&mut self, running: &mut Running, is_stopping: bool) -> Result<u64, RunError> {
         let due = self.state.next_due_ms();
         let (clock, last_signal) = (self.clock, self.state.last_signal);

@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 
 /// Error of a task: retried according to the retry policy of its step, unless it is permanent.
 ///
-/// Each error type converts into a retryable error, so `?` works in tasks. This type therefore does not implement
-/// [`std::error::Error`].
+/// Each error type converts into a retryable error, so `?` works in tasks. This type therefore does
+/// not implement [`std::error::Error`].
 ///
 /// ```
 /// use orlog_workflow::TaskError;
@@ -124,7 +124,8 @@ pub enum Failure {
         /// Bound.
         rounds: u32,
     },
-    /// The workflow itself is wrong at this step: a condition panicked, or a stored value has another type.
+    /// The workflow itself is wrong at this step: a condition panicked, or a stored value has
+    /// another type.
     #[error("step \"{step}\" cannot be decided: {message}")]
     Invalid {
         /// Path of the step.

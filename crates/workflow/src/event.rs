@@ -44,7 +44,8 @@ impl Event for NoFailure {
 }
 
 impl TaskError {
-    /// Returns a permanent error that is an event. Its `message` or `reason` is the message of the error.
+    /// Returns a permanent error that is an event. Its `message` or `reason` is the message of the
+    /// error.
     pub fn event<E: Event>(event: &E) -> Self {
         let data = match serde_json::to_value(event) {
             Ok(data) => data,

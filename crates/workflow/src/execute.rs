@@ -41,7 +41,8 @@ pub(crate) struct Limited<T> {
 
 pub(crate) struct AbortOnDrop(tokio::task::JoinHandle<Done>);
 
-/// Returns the future of an attempt. A concurrent attempt is a Tokio task of its own; dropping the future aborts it.
+/// Returns the future of an attempt. A concurrent attempt is a Tokio task of its own; dropping the
+/// future aborts it.
 pub(crate) fn execute(attempt: Attempt, clock: Clock, is_concurrent: bool) -> Execution {
     let execution = match attempt {
         Attempt::Task(attempt) => {

@@ -1,7 +1,8 @@
 //! Workflow as data: its steps, without their functions.
 //!
-//! A graph is a list of bodies. A body is a sequence of steps; body 0 is the workflow itself, the others are branches of forks,
-//! conditions, lists, loops and child workflows. A graph can be stored, compared by its hash and drawn.
+//! A graph is a list of bodies. A body is a sequence of steps; body 0 is the workflow itself, the
+//! others are branches of forks, conditions, lists, loops and child workflows. A graph can be
+//! stored, compared by its hash and drawn.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -31,7 +32,8 @@ pub struct Body {
 /// Step of a workflow.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Step {
-    /// Name, unique in the workflow. The steps of a child workflow have its name as a prefix: `ship/label`.
+    /// Name, unique in the workflow. The steps of a child workflow have its name as a prefix:
+    /// `ship/label`.
     pub name: String,
     /// Kind of the step, with its policies.
     pub kind: StepKind,
@@ -140,7 +142,8 @@ impl Graph {
         self.bodies.iter().flat_map(|body| &body.steps)
     }
 
-    /// Returns the hash of names, types and structure. Policies and metadata may change without a new hash.
+    /// Returns the hash of names, types and structure. Policies and metadata may change without a
+    /// new hash.
     #[must_use]
     pub fn hash(&self) -> String {
         let mut hash = Sha256::new();
@@ -203,7 +206,8 @@ impl Graph {
         problems
     }
 
-    /// Each body except the first belongs to exactly one step of an earlier body, so that the bodies form a tree.
+    /// Each body except the first belongs to exactly one step of an earlier body, so that the
+    /// bodies form a tree.
     fn body_problem(&self) -> Option<String> {
         let mut owners = vec![0_usize; self.bodies.len()];
         for (at, body) in self.bodies.iter().enumerate() {

@@ -20,7 +20,8 @@ pub(crate) enum Inputs {
     Stored(Arc<dyn Backend>),
 }
 
-/// Handle of an instance that a runner executes in the background. Dropping it does not stop the instance.
+/// Handle of an instance that a runner executes in the background. Dropping it does not stop the
+/// instance.
 pub struct Handle<Out> {
     id: InstanceId,
     task: JoinHandle<Result<Value, RunError>>,
@@ -58,8 +59,8 @@ impl<Out: Data> Handle<Out> {
         &self.id
     }
 
-    /// Returns the progress of the instance: the first call from the start on, later calls from now on. A consumer that is more
-    /// than 1024 events behind misses the oldest.
+    /// Returns the progress of the instance: the first call from the start on, later calls from now
+    /// on. A consumer that is more than 1024 events behind misses the oldest.
     pub fn events(&self) -> impl Stream<Item = Progress> + Send + Unpin + use<Out> {
         let first = self
             .first
@@ -72,7 +73,8 @@ impl<Out: Data> Handle<Out> {
     /// Sends a signal to the step with this name. It is stored until the step waits for it.
     ///
     /// # Errors
-    /// [`RunError::NotFound`] if the instance has ended; [`RunError::Value`] and [`RunError::Backend`].
+    /// [`RunError::NotFound`] if the instance has ended; [`RunError::Value`] and
+    /// [`RunError::Backend`].
     pub async fn signal<S: Data>(&self, name: &str, payload: &S) -> Result<(), RunError> {
         let payload = encode(payload).map_err(|reason| RunError::Value { reason })?;
         self.send(name, payload).await

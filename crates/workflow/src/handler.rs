@@ -17,8 +17,8 @@ pub trait Contract: Send + Sync + 'static {
     type Fail: Event;
 }
 
-/// Handler of a step. It must be idempotent: a repeated call returns the same result. One handler performs one step of one
-/// workflow; a node checks it at the start.
+/// Handler of a step. It must be idempotent: a repeated call returns the same result. One handler
+/// performs one step of one workflow; a node checks it at the start.
 ///
 /// ```
 /// use orlog_workflow::{Context, Contract, Event, Handler, HandlerError, Workflow};
@@ -57,15 +57,17 @@ pub trait Handler: Contract {
     /// Performs the step.
     ///
     /// # Errors
-    /// [`HandlerError::Failure`] if the step fails by decision, [`HandlerError::Fault`] for any other reason.
+    /// [`HandlerError::Failure`] if the step fails by decision, [`HandlerError::Fault`] for any
+    /// other reason.
     fn handle(
         &self,
         context: &Context,
         command: Self::Command,
     ) -> impl Future<Output = Result<Self::Ok, HandlerError<Self::Fail>>> + Send;
 
-    /// Returns whether an earlier call under the same idempotency key was executed, without executing the step. A node calls it after
-    /// a crash and after an attempt with an unknown outcome. Facts of the earlier call must be emitted again. Default: unknown.
+    /// Returns whether an earlier call under the same idempotency key was executed, without
+    /// executing the step. A node calls it after a crash and after an attempt with an unknown
+    /// outcome. Facts of the earlier call must be emitted again. Default: unknown.
     ///
     /// # Errors
     /// A retryable error repeats the probe. After a permanent one the outcome is unknown.

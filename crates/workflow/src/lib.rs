@@ -1,10 +1,12 @@
-//! Typed workflows in Rust: one workflow, executed in process, with checkpoints, or with pooled workers.
+//! Typed workflows in Rust: one workflow, executed in process, with checkpoints, or with pooled
+//! workers.
 //!
-//! A workflow is a sequence of steps whose types the compiler checks. A step can have retries, a durable timeout and a
-//! compensation. The same workflow runs with each of three runners:
+//! A workflow is a sequence of steps whose types the compiler checks. A step can have retries, a
+//! durable timeout and a compensation. The same workflow runs with each of three runners:
 //!
 //! - [`InProcessRunner`]: nothing is stored.
-//! - [`CheckpointingRunner`]: one process stores a snapshot after each task and resumes after a crash.
+//! - [`CheckpointingRunner`]: one process stores a snapshot after each task and resumes after a
+//!   crash.
 //! - [`PooledWorker`]: many processes share a [`Backend`] and claim its instances.
 //!
 //! ```
@@ -36,8 +38,9 @@
 //! # }
 //! ```
 //!
-//! Implementation: the builder compiles a workflow to a graph (`graph.rs`); the state machine (`machine.rs`) applies events to the
-//! state of an instance without I/O; the driver (`driver.rs`) executes tasks and stores snapshots for all runners.
+//! Implementation: the builder compiles a workflow to a graph (`graph.rs`); the state machine
+//! (`machine.rs`) applies events to the state of an instance without I/O; the driver (`driver.rs`)
+//! executes tasks and stores snapshots for all runners.
 
 pub mod backend;
 pub mod builder;

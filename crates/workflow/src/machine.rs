@@ -1,7 +1,8 @@
 //! State machine of an instance: `(state, event) → state`, without I/O and without a clock.
 //!
-//! The machine calls conditions and list functions of the workflow once and stores their result in the state; nothing is
-//! replayed. A runner stores the state after each event, starts the tasks that are ready, and reports how they ended.
+//! The machine calls conditions and list functions of the workflow once and stores their result in
+//! the state; nothing is replayed. A runner stores the state after each event, starts the tasks
+//! that are ready, and reports how they ended.
 
 mod base;
 mod compensate;
@@ -42,7 +43,8 @@ impl Machine<'_> {
         self.settle();
     }
 
-    /// Applies the passage of time: delays end, waits for signals time out. Returns whether anything was due.
+    /// Applies the passage of time: delays end, waits for signals time out. Returns whether
+    /// anything was due.
     pub(crate) fn tick(&mut self) -> bool {
         let now = self.now_ms;
         let is_due = |work: &Work| match work {
@@ -98,7 +100,8 @@ impl Machine<'_> {
         self.settle();
     }
 
-    /// Applies a cancellation: tasks stop, completed ones are compensated. Has no effect once compensation has started.
+    /// Applies a cancellation: tasks stop, completed ones are compensated. Has no effect once
+    /// compensation has started.
     pub(crate) fn cancel(&mut self) {
         if !matches!(self.state.phase, Phase::Running | Phase::Draining) {
             return;
@@ -128,7 +131,8 @@ impl Machine<'_> {
         self.settle();
     }
 
-    /// Applies a cancellation where started tasks cannot be withdrawn: they end before the compensation starts.
+    /// Applies a cancellation where started tasks cannot be withdrawn: they end before the
+    /// compensation starts.
     #[cfg(feature = "program")]
     pub(crate) fn cancel_after_started(&mut self) {
         if self.state.phase == Phase::Running {
@@ -138,8 +142,9 @@ impl Machine<'_> {
         }
     }
 
-    /// Prepares a stored state: deadlines that expired fail the instance before a task is executed again. A task whose attempt
-    /// may have started before is considered started. Returns whether anything has expired or was due.
+    /// Prepares a stored state: deadlines that expired fail the instance before a task is executed
+    /// again. A task whose attempt may have started before is considered started. Returns whether
+    /// anything has expired or was due.
     pub(crate) fn recover(&mut self) -> bool {
         let mut expired = Vec::new();
         for branch in &mut self.state.branches {

@@ -15,7 +15,8 @@ pub enum RunError {
     /// The workflow was cancelled. Its completed tasks are compensated.
     #[error("the workflow was cancelled")]
     Cancelled,
-    /// A compensation failed for good. Retry or skip it (`Client::retry_compensation`, `Client::skip_compensation`).
+    /// A compensation failed for good. Retry or skip it (`Client::retry_compensation`,
+    /// `Client::skip_compensation`).
     #[error("the compensation is stuck: {0}")]
     Stuck(Failure),
     /// The runner stopped before the end. The instance continues when a runner resumes it.
@@ -33,7 +34,8 @@ pub enum RunError {
         /// Id of the instance.
         id: String,
     },
-    /// The stored instance needs functions that this process does not have, or it started with another version.
+    /// The stored instance needs functions that this process does not have, or it started with
+    /// another version.
     #[error("instance \"{id}\" cannot continue: {reason}")]
     Incompatible {
         /// Id of the instance.

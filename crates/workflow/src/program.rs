@@ -1,7 +1,9 @@
-//! Workflows on a node: a workflow is a program of its registry, and each of its tasks is an effect.
+//! Workflows on a node: a workflow is a program of its registry, and each of its tasks is an
+//! effect.
 //!
-//! The program applies inputs with the same state machine as the runners. Retries, attempts, deadlines, timers, signals and history
-//! are those of the node, so that an instance appears in the API, the web UI and the command line like any other.
+//! The program applies inputs with the same state machine as the runners. Retries, attempts,
+//! deadlines, timers, signals and history are those of the node, so that an instance appears in the
+//! API, the web UI and the command line like any other.
 
 mod compiled;
 mod decide;
@@ -76,8 +78,8 @@ impl<In: Data, Out: Data> Workflow<In, Out> {
 }
 
 impl<In: Trigger, Out: Data> Workflow<In, Out> {
-    /// Returns the workflow for a deployment to a node, like [`Workflow::on_node`]. Its input is the start event, with the identifier
-    /// in its field as the correlation id.
+    /// Returns the workflow for a deployment to a node, like [`Workflow::on_node`]. Its input is
+    /// the start event, with the identifier in its field as the correlation id.
     pub fn on_node_by_event(&self) -> NodeWorkflow {
         NodeWorkflow {
             check_identifier: |text| In::Id::from_text(text).map(drop),
@@ -120,35 +122,37 @@ pub fn start_event<T: Trigger>(
 }
 
 impl NodeWorkflow {
-    /// Sets the version. Instances continue with the version that they started with: increase it when names, types or structure
-    /// change, and deploy the previous version too while it has instances.
+    /// Sets the version. Instances continue with the version that they started with: increase it
+    /// when names, types or structure change, and deploy the previous version too while it has
+    /// instances.
     pub fn version(mut self, version: u32) -> Self {
         self.version = version;
         self
     }
 
-    /// Sets the type of the event whose data is the input of the workflow. Default: `<workflow>.start`.
+    /// Sets the type of the event whose data is the input of the workflow. Default:
+    /// `<workflow>.start`.
     pub fn start_event(mut self, kind: impl Into<String>) -> Self {
         self.start_event = kind.into();
         self
     }
 
-    /// Sets the field of the start event that is the correlation id, a path with dots. Default: the correlation id of the
-    /// envelope.
+    /// Sets the field of the start event that is the correlation id, a path with dots. Default: the
+    /// correlation id of the envelope.
     pub fn correlate(mut self, field: impl Into<String>) -> Self {
         self.correlate = Some(field.into());
         self
     }
 
-    /// Sets the type of the event that is published when an instance has completed; its data is the output. Default:
-    /// `<workflow>.completed`.
+    /// Sets the type of the event that is published when an instance has completed; its data is the
+    /// output. Default: `<workflow>.completed`.
     pub fn completed_event(mut self, kind: impl Into<String>) -> Self {
         self.completed_event = kind.into();
         self
     }
 
-    /// Sets the type of the event that is published when an instance has failed and its tasks are compensated; its data has `step`,
-    /// `code` and `message`. Default: `<workflow>.failed`.
+    /// Sets the type of the event that is published when an instance has failed and its tasks are
+    /// compensated; its data has `step`, `code` and `message`. Default: `<workflow>.failed`.
     pub fn failed_event(mut self, kind: impl Into<String>) -> Self {
         self.failed_event = kind.into();
         self

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use crate::error::Failure;
 
-/// Event in the execution of an instance. The step is its path: the name, and the indexes of elements and rounds.
+/// Event in the execution of an instance. The step is its path: the name, and the indexes of
+/// elements and rounds.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Progress {
@@ -34,7 +35,8 @@ pub enum Progress {
         /// Path of the step.
         step: String,
     },
-    /// A step that is not a task has ended: a delay, a wait, a fork, a condition, a list, a loop or a child workflow.
+    /// A step that is not a task has ended: a delay, a wait, a fork, a condition, a list, a loop or
+    /// a child workflow.
     StepCompleted {
         /// Path of the step.
         step: String,

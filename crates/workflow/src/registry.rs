@@ -17,8 +17,9 @@ use crate::workflow::Workflow;
 
 /// Functions that a process can execute, by name.
 ///
-/// A registry with the functions executes any workflow that consists of them, also one that another process built: the backend
-/// stores its graph. A function is found under `workflow/step`, then under `step`.
+/// A registry with the functions executes any workflow that consists of them, also one that another
+/// process built: the backend stores its graph. A function is found under `workflow/step`, then
+/// under `step`.
 ///
 /// ```
 /// use orlog_workflow::{Context, Graph, InProcessRunner, TaskError, TaskRegistry, Workflow};
@@ -69,8 +70,8 @@ impl TaskRegistry {
         Self::default()
     }
 
-    /// Adds a workflow and its functions. Several versions of a workflow can be registered: each instance continues with the
-    /// version that it started with.
+    /// Adds a workflow and its functions. Several versions of a workflow can be registered: each
+    /// instance continues with the version that it started with.
     #[must_use]
     pub fn workflow<In, Out>(mut self, workflow: &Workflow<In, Out>) -> Self {
         let definition = &workflow.definition;
@@ -197,10 +198,12 @@ impl TaskRegistry {
         self
     }
 
-    /// Returns the workflow of a graph, with the functions of the registry. The types are those of the caller.
+    /// Returns the workflow of a graph, with the functions of the registry. The types are those of
+    /// the caller.
     ///
     /// # Errors
-    /// All functions that are missing or have other types than the graph, and all problems of the graph.
+    /// All functions that are missing or have other types than the graph, and all problems of the
+    /// graph.
     pub fn assemble<In, Out>(&self, graph: Graph) -> Result<Workflow<In, Out>, AssembleError> {
         self.definition(graph).map(Workflow::new)
     }
@@ -244,7 +247,8 @@ impl TaskRegistry {
         })?;
         if found.signature != step.signature {
             return Err(format!(
-                "function \"{name}\" is registered as `{}`, the workflow needs `{}`; register it under another name",
+                "function \"{name}\" is registered as `{}`, the workflow needs `{}`; register it \
+                under another name",
                 found.signature, step.signature
             ));
         }

@@ -34,7 +34,8 @@ impl Default for Retry {
 }
 
 impl Retry {
-    /// Returns a policy with a maximum number of attempts, the first one included. Delays: from 100 ms to 1 min.
+    /// Returns a policy with a maximum number of attempts, the first one included. Delays: from 100
+    /// ms to 1 min.
     #[must_use]
     pub const fn attempts(attempts: u32) -> Self {
         Self {
@@ -69,7 +70,8 @@ impl Retry {
         (attempt < self.attempts).then_some(Duration::from_millis(delay))
     }
 
-    /// Returns the time limit of all attempts, if each can last as long as a timeout and the delays between them are the longest.
+    /// Returns the time limit of all attempts, if each can last as long as a timeout and the delays
+    /// between them are the longest.
     #[cfg(feature = "program")]
     pub(crate) fn longest(&self, timeout: Duration) -> Duration {
         let delays = self

@@ -1,8 +1,8 @@
 //! State of an instance: data that a snapshot contains.
 //!
-//! An instance is a tree of branches. Each branch executes the steps of one body; a step with bodies starts child branches and
-//! waits for their results. The state refers to steps by position, and is valid only for graphs with the hash that it started
-//! with.
+//! An instance is a tree of branches. Each branch executes the steps of one body; a step with
+//! bodies starts child branches and waits for their results. The state refers to steps by position,
+//! and is valid only for graphs with the hash that it started with.
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};

@@ -10,10 +10,12 @@ use crate::outcome::RunError;
 use crate::state::State;
 use crate::value::encode;
 
-/// Maximum length of the id of an instance, in bytes: notifications and subjects of the backends contain it.
+/// Maximum length of the id of an instance, in bytes: notifications and subjects of the backends
+/// contain it.
 const MAX_ID_BYTES: usize = 512;
 
-/// Stores new instances. The graph of a workflow is stored once per process, before its first instance.
+/// Stores new instances. The graph of a workflow is stored once per process, before its first
+/// instance.
 #[derive(Clone)]
 pub(crate) struct Submitter {
     backend: Arc<dyn Backend>,
@@ -80,13 +82,14 @@ impl Submitter {
     }
 }
 
-/// Checks the id of a new instance. A backend stores many instances in one statement, so that one with an id that the backend does not
-/// accept would fail the others.
+/// Checks the id of a new instance. A backend stores many instances in one statement, so that one
+/// with an id that the backend does not accept would fail the others.
 fn check_id(id: &str) -> Result<(), RunError> {
     if id.is_empty() || id.len() > MAX_ID_BYTES || id.chars().any(char::is_control) {
         let shown: String = id.chars().take(40).collect();
         let reason = format!(
-            "the id {shown:?} must have 1 to {MAX_ID_BYTES} bytes and no control characters; use another one"
+            "the id {shown:?} must have 1 to {MAX_ID_BYTES} bytes and no control characters; use \
+            another one"
         );
         return Err(RunError::Value { reason });
     }

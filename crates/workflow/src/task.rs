@@ -13,10 +13,11 @@ use crate::event::Event as _;
 use crate::handler::Contract;
 use crate::value::{Data, Value};
 
-/// Task that takes `In`: an `async fn(&Context, In) -> Result<Out, TaskError>`, or a type with state.
+/// Task that takes `In`: an `async fn(&Context, In) -> Result<Out, TaskError>`, or a type with
+/// state.
 ///
-/// A task can be executed more than once: after an error according to its retry policy, and after a crash. Use
-/// [`Context::idempotency_key`] for calls that must have one effect.
+/// A task can be executed more than once: after an error according to its retry policy, and after a
+/// crash. Use [`Context::idempotency_key`] for calls that must have one effect.
 ///
 /// ```
 /// use orlog_workflow::{Context, Task, TaskError};
@@ -55,7 +56,8 @@ pub trait Task<In>: Send + Sync + 'static {
     ) -> impl Future<Output = Result<Self::Out, TaskError>> + Send;
 }
 
-/// Function whose future may borrow the context: `async fn(&Context, In) -> Result<Out, TaskError>`.
+/// Function whose future may borrow the context:
+/// `async fn(&Context, In) -> Result<Out, TaskError>`.
 pub trait TaskFn<'a, In>: Send + Sync + 'static {
     /// Output of the function.
     type Out;
@@ -96,8 +98,8 @@ where
     }
 }
 
-/// Compensation of a task: an `async fn(&Context, In, Out) -> Result<(), TaskError>` with input and output of the task, or a
-/// type with state.
+/// Compensation of a task: an `async fn(&Context, In, Out) -> Result<(), TaskError>` with input and
+/// output of the task, or a type with state.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a compensation of a task from `{In}` to `{Out}`",
     label = "not a compensation with the input `{In}` and the output `{Out}`",
@@ -219,7 +221,8 @@ pub(crate) enum Probed {
 
 /// Compensation without types. The output is `None` if the outcome of the task is unknown.
 pub(crate) trait ErasedUndo: Send + Sync {
-    /// Returns the effect that performs the compensation elsewhere; `None`: this process performs it.
+    /// Returns the effect that performs the compensation elsewhere; `None`: this process performs
+    /// it.
     #[cfg(feature = "program")]
     fn remote(&self) -> Option<&str> {
         None

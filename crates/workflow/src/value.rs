@@ -1,8 +1,8 @@
 //! Values between steps: typed in memory, encoded when an instance is stored.
 //!
-//! A value is encoded at most once, when a snapshot needs it; a workflow that is not stored encodes nothing. Encoded values
-//! are MessagePack with field names, so that a type can get optional fields. In a human-readable format, which nodes use, they
-//! are JSON.
+//! A value is encoded at most once, when a snapshot needs it; a workflow that is not stored encodes
+//! nothing. Encoded values are MessagePack with field names, so that a type can get optional
+//! fields. In a human-readable format, which nodes use, they are JSON.
 
 use std::any::Any;
 use std::sync::{Arc, OnceLock};

@@ -1,9 +1,11 @@
-//! Version check: a stored instance continues only under the graph that it started with, apart from new names.
+//! Version check: a stored instance continues only under the graph that it started with, apart from
+//! new names.
 
 use crate::definition::Definition;
 use crate::graph::Graph;
 
-/// Returns whether instances of a stored graph can continue with a definition: the graphs are equal after steps are renamed.
+/// Returns whether instances of a stored graph can continue with a definition: the graphs are equal
+/// after steps are renamed.
 ///
 /// # Errors
 /// The first difference, with its remedy.
@@ -14,7 +16,8 @@ pub(crate) fn check(stored: &Graph, definition: &Definition) -> Result<(), Strin
     }
     let difference = difference(&renamed, &definition.graph);
     Err(format!(
-        "it started with another version of workflow \"{}\": {difference}; register that version too, or map its names with `renamed`",
+        "it started with another version of workflow \"{}\": {difference}; register that version \
+        too, or map its names with `renamed`",
         stored.name
     ))
 }

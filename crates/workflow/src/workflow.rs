@@ -48,7 +48,8 @@ impl<In, Out> Workflow<In, Out> {
         &self.definition.graph
     }
 
-    /// Returns the hash of names, types and structure. A stored instance continues only under the hash that it started with.
+    /// Returns the hash of names, types and structure. A stored instance continues only under the
+    /// hash that it started with.
     #[must_use]
     pub fn hash(&self) -> &str {
         &self.definition.hash

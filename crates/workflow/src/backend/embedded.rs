@@ -1,8 +1,9 @@
 //! Backend in a directory: instances in memory, and a journal that makes each change durable.
 //!
-//! One thread owns the table and the journal. It applies all waiting requests, appends the changed rows as one record, syncs it and
-//! then answers all of them: a group commit. A row in the journal is complete, so the last one of each instance counts. The journal
-//! is compacted when most of its rows are outdated.
+//! One thread owns the table and the journal. It applies all waiting requests, appends the changed
+//! rows as one record, syncs it and then answers all of them: a group commit. A row in the journal
+//! is complete, so the last one of each instance counts. The journal is compacted when most of its
+//! rows are outdated.
 //!
 //! Ended instances stay in memory until they are purged ([`Backend::purge`]).
 
@@ -66,7 +67,8 @@ impl EmbeddedBackend {
     /// Opens the backend in a directory, or creates it.
     ///
     /// # Errors
-    /// [`BackendError::Unavailable`] if another process uses the directory or the disk fails; [`BackendError::Corrupt`].
+    /// [`BackendError::Unavailable`] if another process uses the directory or the disk fails;
+    /// [`BackendError::Corrupt`].
     pub fn open(dir: impl AsRef<Path>) -> Result<Self, BackendError> {
         let unavailable = |error: orlog_journal::Error| BackendError::Unavailable {
             action: "open the directory",
@@ -158,7 +160,8 @@ impl Changes {
     fn replay(&mut self, record: &[u8]) -> Result<(), String> {
         let record: Record<Row> =
             rmp_serde::from_slice(record).map_err(|error| error.to_string())?;
-        // An id that was removed can be that of a new instance of the same record; an instance that was removed last has no row.
+        // An id that was removed can be that of a new instance of the same record; an instance that
+        // was removed last has no row.
         record.removed.iter().for_each(|id| self.table.remove(id));
         record.rows.into_iter().for_each(|row| self.table.put(row));
         self.table.graphs.extend(record.graphs);
@@ -195,7 +198,8 @@ fn options() -> Options {
     }
 }
 
-/// Returns the number of appended bytes that causes a compaction: two thirds of the journal are outdated then.
+/// Returns the number of appended bytes that causes a compaction: two thirds of the journal are
+/// outdated then.
 fn compact_at(table: &Table) -> u64 {
     COMPACT_BYTES.max(2 * table.bytes())
 }
@@ -207,7 +211,8 @@ struct Writer {
     /// Bytes since the last compaction, and the number of bytes that causes the next one.
     appended_bytes: u64,
     compact_at_bytes: u64,
-    /// First failure of the journal. The table may contain changes that are not durable, so each later request fails.
+    /// First failure of the journal. The table may contain changes that are not durable, so each
+    /// later request fails.
     failure: Option<String>,
 }
 

@@ -1,4 +1,5 @@
-//! Backend in NATS JetStream: one stream with the last row of each instance, mirrored in the memory of each process.
+//! Backend in NATS JetStream: one stream with the last row of each instance, mirrored in the memory
+//! of each process.
 //!
 //! | subject | message |
 //! |---|---|
@@ -6,8 +7,8 @@
 //! | `<stream>.signal.<id>.<unique>` | signal, until it is consumed |
 //! | `<stream>.graph.<hash>` | graph of a workflow |
 //!
-//! A process changes a row with the sequence of the row that it has read; the server rejects the change if another process was faster.
-//! Ids are encoded as hexadecimal numbers.
+//! A process changes a row with the sequence of the row that it has read; the server rejects the
+//! change if another process was faster. Ids are encoded as hexadecimal numbers.
 
 mod mirror;
 
@@ -41,7 +42,8 @@ const RECONNECT_DELAY: Duration = Duration::from_secs(1);
 
 /// Backend in a stream of NATS JetStream. Processes that use the same stream share its instances.
 ///
-/// Each process has all instances in memory. Ended instances remain until they are purged ([`Backend::purge`]).
+/// Each process has all instances in memory. Ended instances remain until they are purged
+/// ([`Backend::purge`]).
 #[derive(Debug)]
 pub struct NatsBackend {
     jetstream: Context,
@@ -69,8 +71,9 @@ impl NatsBackend {
         Self::new(client, name).await
     }
 
-    /// Uses the stream `name`. If it is missing, it is created with one replica; create it before with more replicas for a cluster:
-    /// subjects `<name>.>`, one message for each subject, direct access allowed.
+    /// Uses the stream `name`. If it is missing, it is created with one replica; create it before
+    /// with more replicas for a cluster: subjects `<name>.>`, one message for each subject, direct
+    /// access allowed.
     ///
     /// # Errors
     /// [`BackendError::Unavailable`] if the server does not respond, or has no JetStream.
@@ -104,7 +107,8 @@ impl NatsBackend {
         })
     }
 
-    /// Applies a change to a row until it is stored, or until it does not apply. Another process may change the row meanwhile.
+    /// Applies a change to a row until it is stored, or until it does not apply. Another process
+    /// may change the row meanwhile.
     async fn change<T>(
         &self,
         action: &'static str,
@@ -158,7 +162,8 @@ impl NatsBackend {
         Ok(stored.is_some())
     }
 
-    /// Replaces the last message of a subject, unless the subject has another sequence; returns the sequence of the new message.
+    /// Replaces the last message of a subject, unless the subject has another sequence; returns the
+    /// sequence of the new message.
     async fn replace(
         &self,
         action: &'static str,
@@ -392,8 +397,9 @@ impl Backend for NatsBackend {
         let payload = rmp_serde::to_vec(&signal).map_err(|error| unavailable(action, error))?;
         let subject = self.mirror.signal_subject(id);
         let number = self.publish(action, subject, payload.into()).await?;
-        // Not applied here: an earlier signal of another process may not be in the mirror yet, and an instance that receives a signal
-        // has no earlier one. The signal is durable, also if the reader does not reach it in time.
+        // Not applied here: an earlier signal of another process may not be in the mirror yet, and
+        // an instance that receives a signal has no earlier one. The signal is durable, also if the
+        // reader does not reach it in time.
         tokio::time::timeout(READ_TIMEOUT, self.mirror.read_until(number))
             .await
             .ok();
@@ -441,7 +447,8 @@ impl Backend for NatsBackend {
             let filter = self.mirror.signal_subjects(id);
             let purged = self.stream.purge().filter(filter).await;
             purged.map_err(|error| unavailable(action, error))?;
-            // An empty message deletes the row in the other processes, unless one of them has purged the instance before.
+            // An empty message deletes the row in the other processes, unless one of them has
+            // purged the instance before.
             let (subject, sequence) = (self.mirror.row_subject(id), self.mirror.sequence(id));
             if let Some(sequence) = self
                 .replace(action, subject.clone(), Bytes::new(), sequence)

@@ -34,7 +34,8 @@ const RECONNECT_DELAY: Duration = Duration::from_secs(1);
 /// Maximum time until a notification arrives.
 const NOTIFICATION_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Backend in PostgreSQL. Processes that connect to the same database and schema share its instances.
+/// Backend in PostgreSQL. Processes that connect to the same database and schema share its
+/// instances.
 #[derive(Debug)]
 pub struct PostgresBackend {
     pool: PgPool,
@@ -158,7 +159,8 @@ async fn listen(pool: PgPool, mut current: PgListener, hub: Hub) {
     }
 }
 
-/// Connects again. The listener receives each notification from now on, so consumers that look afterwards miss none.
+/// Connects again. The listener receives each notification from now on, so consumers that look
+/// afterwards miss none.
 async fn reconnect(pool: &PgPool) -> PgListener {
     loop {
         tokio::time::sleep(RECONNECT_DELAY).await;

@@ -1,4 +1,5 @@
-//! Instances in memory, with the rules of claims: the core of the backends in memory and in a directory.
+//! Instances in memory, with the rules of claims: the core of the backends in memory and in a
+//! directory.
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
@@ -71,7 +72,8 @@ impl Row {
     }
 }
 
-/// Transitions of a row. Each returns whether, or with what result, it applies; a row is unchanged if it does not.
+/// Transitions of a row. Each returns whether, or with what result, it applies; a row is unchanged
+/// if it does not.
 impl Row {
     pub(super) fn new(new: NewInstance) -> Self {
         Self {
@@ -322,7 +324,8 @@ impl Table {
         ended.map(|row| Arc::clone(&row.id)).collect()
     }
 
-    /// Writes a row that another process may have written; the signals that it does not contain remain.
+    /// Writes a row that another process may have written; the signals that it does not contain
+    /// remain.
     #[cfg(feature = "nats")]
     pub(super) fn mirror(&mut self, mut row: Row, signals: Vec<Signal>) {
         let known = self

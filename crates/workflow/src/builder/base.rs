@@ -39,8 +39,8 @@ pub trait HasRetry {}
 impl<In> HasRetry for TaskStep<In> {}
 impl HasRetry for ClosureStep {}
 
-/// Builder of a workflow with the input `In`, whose last step has the output `Out`. `Last` is the kind of the last step: it
-/// decides which policies can follow.
+/// Builder of a workflow with the input `In`, whose last step has the output `Out`. `Last` is the
+/// kind of the last step: it decides which policies can follow.
 #[must_use = "call `build`"]
 pub struct Builder<In, Out, Last = NoPolicy> {
     pub(super) name: String,

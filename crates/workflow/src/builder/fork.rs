@@ -15,7 +15,8 @@ use crate::task::{Closure, Compensation, Task, Typed, WithoutOutput};
 use crate::value::{Data, Value, short_name};
 
 impl<In, Out: Data, Last> Builder<In, Out, Last> {
-    /// Executes branches concurrently, each with a copy of the value. [`Joining::join`] receives their results as a tuple.
+    /// Executes branches concurrently, each with a copy of the value. [`Joining::join`] receives
+    /// their results as a tuple.
     pub fn fork<R>(self, branches: impl FnOnce(Fork<Out, ()>) -> R) -> Joining<In, R::Results>
     where
         R: IntoFork,
@@ -29,8 +30,8 @@ impl<In, Out: Data, Last> Builder<In, Out, Last> {
     }
 }
 
-/// Branches of a fork with the input `In` and the tuple `Results` of their outputs. `Last` is the output of the last branch, if
-/// it is a task.
+/// Branches of a fork with the input `In` and the tuple `Results` of their outputs. `Last` is the
+/// output of the last branch, if it is a task.
 #[must_use = "return it from the closure of `fork`"]
 pub struct Fork<In, Results, Last = NoPolicy> {
     branches: Vec<(String, Part)>,

@@ -45,7 +45,8 @@ impl<'a> Machine<'a> {
         }
     }
 
-    /// Ends the forward execution. Tasks that have started end first: their outcome decides about their compensation.
+    /// Ends the forward execution. Tasks that have started end first: their outcome decides about
+    /// their compensation.
     pub(super) fn fail(&mut self, failure: Failure) {
         self.state.failure.get_or_insert(failure);
         self.drain();

@@ -64,7 +64,8 @@ impl State {
 }
 
 impl Machine<'_> {
-    /// Marks the attempts that can start now as started, refreshes their deadlines, and returns them.
+    /// Marks the attempts that can start now as started, refreshes their deadlines, and returns
+    /// them.
     pub(crate) fn start_ready(&mut self, instance: &Arc<str>) -> Vec<Attempt> {
         match self.state.phase {
             Phase::Running | Phase::Draining => (0..self.state.branches.len())

@@ -76,14 +76,16 @@ pub(super) fn stored_graph(graph: &Graph) -> Result<Vec<u8>, String> {
     .map_err(|error| error.to_string())
 }
 
-/// Returns the first difference between a stored graph and a workflow; `None` if the record is no graph, or is equal.
+/// Returns the first difference between a stored graph and a workflow; `None` if the record is no
+/// graph, or is equal.
 pub(super) fn difference(record: &[u8], definition: &Definition) -> Option<String> {
     let stored: StoredGraph = serde_json::from_slice(record).ok()?;
     (stored.workflow != definition.graph)
         .then(|| version::difference(&stored.workflow, &definition.graph))
 }
 
-/// Returns whether a stored definition is the graph of a workflow, whose functions only a process has.
+/// Returns whether a stored definition is the graph of a workflow, whose functions only a process
+/// has.
 #[must_use]
 pub fn is_stored_graph(source: &[u8]) -> bool {
     source.starts_with(b"{\"workflow\":")

@@ -132,15 +132,16 @@ impl WorkflowProgram {
             (None, WorkOutcome::Failed { failure, .. }) => {
                 Err(Fault::Error(TaskError::permanent(&failure.message)))
             }
-            // The task may have had its effect, also if it violated its contract: its output is unknown.
+            // The task may have had its effect, also if it violated its contract: its output is
+            // unknown.
             (None, _) => Err(Fault::TimedOut),
         };
         machine.finished(branch, result);
         Decision::Applied(end)
     }
 
-    /// Returns the output of a task; `None` if it has none. A result that contradicts the types or the events of the step violates its
-    /// contract.
+    /// Returns the output of a task; `None` if it has none. A result that contradicts the types or
+    /// the events of the step violates its contract.
     fn answer(&self, step: StepId, path: &str, outcome: &WorkOutcome) -> (Option<Value>, WorkEnd) {
         let effects = self.effects(step);
         let failed = |failure: Failure, event| {

@@ -1,4 +1,5 @@
-//! Steps of a workflow in the form that nodes draw: a definition without expressions. It is never executed.
+//! Steps of a workflow in the form that nodes draw: a definition without expressions. It is never
+//! executed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -60,7 +61,8 @@ struct Drawing<'a> {
 }
 
 impl Drawing<'_> {
-    /// Draws a body after these steps; returns the steps at its end. `list` is the list that the body is executed for.
+    /// Draws a body after these steps; returns the steps at its end. `list` is the list that the
+    /// body is executed for.
     fn body(
         &mut self,
         body: usize,

@@ -100,8 +100,8 @@ impl WorkflowProgram {
     }
 }
 
-/// Returns the retry policy of an effect; `None` is that of the upstream, which applies to an effect that is performed elsewhere unless
-/// the workflow sets another policy than the default.
+/// Returns the retry policy of an effect; `None` is that of the upstream, which applies to an
+/// effect that is performed elsewhere unless the workflow sets another policy than the default.
 fn hint(retry: Retry, default: Retry, effect: &TaskEffect) -> Option<RetryPolicy> {
     let policy = RetryPolicy {
         max_attempts: Some(retry.max_attempts()),

@@ -224,8 +224,8 @@ impl LocalFunction {
         }
     }
 
-    /// Returns the error of an attempt that did not end in time. The outcome of a task is unknown then, so it has no further attempt;
-    /// a compensation is repeated.
+    /// Returns the error of an attempt that did not end in time. The outcome of a task is unknown
+    /// then, so it has no further attempt; a compensation is repeated.
     fn timed_out(&self, timeout: Duration) -> ProviderError {
         let step = self.definition.step_name(self.step);
         let message = format!("\"{step}\" did not end within {}", format_duration(timeout));

@@ -62,7 +62,8 @@ impl NodeParts {
     /// Returns the parts of these workflows, which can be several versions of one.
     ///
     /// # Errors
-    /// Names that a node does not accept, an effect of two steps, and different workflows with one version.
+    /// Names that a node does not accept, an effect of two steps, and different workflows with one
+    /// version.
     pub fn of(workflows: impl IntoIterator<Item = NodeWorkflow>) -> Result<Self, DeployError> {
         let mut collected = Collected::default();
         for workflow in workflows {
@@ -128,7 +129,8 @@ impl Collected {
         if let Some(other) = self.programs.iter().find(same) {
             let difference = version::difference(&other.definition.graph, &definition.graph);
             return Err(format!(
-                "version {version} is deployed twice, and {difference}; deploy it once, or set another version"
+                "version {version} is deployed twice, and {difference}; deploy it once, or set \
+                another version"
             ));
         }
         let effects = self.effects(&definition, version)?;
@@ -186,7 +188,8 @@ impl Collected {
         Ok(())
     }
 
-    /// Returns the effects of all tasks, and registers the functions of those that this process performs.
+    /// Returns the effects of all tasks, and registers the functions of those that this process
+    /// performs.
     fn effects(
         &mut self,
         definition: &Arc<Definition>,
@@ -281,7 +284,8 @@ impl Collected {
             .insert((effect.clone(), version), function);
         if first != own || earlier.is_some() {
             return Err(format!(
-                "the effect {effect} is performed by {first} and by {own}; a function performs one step, give each its own effect"
+                "the effect {effect} is performed by {first} and by {own}; a function performs one \
+                step, give each its own effect"
             ));
         }
         Ok(())

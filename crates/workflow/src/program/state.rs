@@ -1,4 +1,5 @@
-//! State of an instance on a node: that of the state machine, and what people see of ended steps. Stored as JSON.
+//! State of an instance on a node: that of the state machine, and what people see of ended steps.
+//! Stored as JSON.
 
 use std::collections::BTreeMap;
 

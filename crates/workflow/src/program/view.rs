@@ -1,4 +1,5 @@
-//! Readable view of the state of an instance, with the fields that the API, the web UI and the command line show.
+//! Readable view of the state of an instance, with the fields that the API, the web UI and the
+//! command line show.
 
 use serde_json::{Map, Value as Json, json};
 

@@ -31,8 +31,9 @@ const RESUME_PAGE: usize = 1000;
 
 /// Runner that stores a snapshot after each task.
 ///
-/// After a crash, [`CheckpointingRunner::resume`] continues an instance: completed tasks are not executed again, the task that
-/// was interrupted is. The instances belong to one process at a time: resuming an instance fences off its previous runner.
+/// After a crash, [`CheckpointingRunner::resume`] continues an instance: completed tasks are not
+/// executed again, the task that was interrupted is. The instances belong to one process at a time:
+/// resuming an instance fences off its previous runner.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -91,7 +92,8 @@ impl CheckpointingRunner {
     /// Executes a new instance to its end. Dropping the future stops it; it can be resumed.
     ///
     /// # Errors
-    /// [`RunError::Exists`] if the id exists; the end of the workflow without an output; [`RunError::Backend`].
+    /// [`RunError::Exists`] if the id exists; the end of the workflow without an output;
+    /// [`RunError::Backend`].
     pub async fn run<In: Data, Out: Data>(
         &self,
         workflow: &Workflow<In, Out>,
@@ -123,8 +125,8 @@ impl CheckpointingRunner {
     /// Continues an instance to its end. If it has ended, its output is returned.
     ///
     /// # Errors
-    /// [`RunError::NotFound`]; [`RunError::Incompatible`] if the instance started with another version of the workflow; the end
-    /// of the workflow without an output; [`RunError::Backend`].
+    /// [`RunError::NotFound`]; [`RunError::Incompatible`] if the instance started with another
+    /// version of the workflow; the end of the workflow without an output; [`RunError::Backend`].
     pub async fn resume<In: Data, Out: Data>(
         &self,
         workflow: &Workflow<In, Out>,
@@ -139,10 +141,12 @@ impl CheckpointingRunner {
         typed_output(output(&prepared.drive().await?))
     }
 
-    /// Continues all instances that have not ended, also those of other processes, and waits for their ends.
+    /// Continues all instances that have not ended, also those of other processes, and waits for
+    /// their ends.
     ///
     /// # Errors
-    /// [`RunError::Backend`] if the instances cannot be listed. Errors of single instances are in the result.
+    /// [`RunError::Backend`] if the instances cannot be listed. Errors of single instances are in
+    /// the result.
     pub async fn resume_all(&self, registry: &TaskRegistry) -> Result<Vec<Resumed>, RunError> {
         let mut ids: Vec<InstanceId> = Vec::new();
         loop {
@@ -184,8 +188,8 @@ impl CheckpointingRunner {
         Ok(running.join_all().await)
     }
 
-    /// Stops the runner and its clones: started tasks end and are stored, no other task starts. Runs return
-    /// [`RunError::Suspended`].
+    /// Stops the runner and its clones: started tasks end and are stored, no other task starts.
+    /// Runs return [`RunError::Suspended`].
     pub fn shutdown(&self) {
         self.stop.send_replace(true);
     }

@@ -70,8 +70,8 @@ impl Claims {
         }
     }
 
-    /// Extends the claims until the future is dropped. An instance whose claim expired or is lost is stopped at once: another
-    /// worker may execute it.
+    /// Extends the claims until the future is dropped. An instance whose claim expired or is lost
+    /// is stopped at once: another worker may execute it.
     pub(super) async fn keep(self) {
         let mut beat_ms = self.clock.now_ms().saturating_add(millis(self.interval));
         loop {
@@ -100,7 +100,8 @@ impl Claims {
         let expires_ms = self.lock().values().map(|held| held.valid_until_ms).min();
         let Some(expires_ms) = expires_ms else { return };
         let until_ms = now_ms.saturating_add(millis(self.ttl));
-        // Not longer than the claims are valid: a backend that does not respond must not delay their end.
+        // Not longer than the claims are valid: a backend that does not respond must not delay
+        // their end.
         let limit = Duration::from_millis(expires_ms.saturating_sub(now_ms));
         match tokio::time::timeout(limit, self.backend.extend(&claims, until_ms)).await {
             Ok(Ok(lost)) => self.extended(&claims, &lost, until_ms),

@@ -22,16 +22,18 @@ use crate::registry::TaskRegistry;
 use crate::retry::millis;
 use crate::state::State;
 
-/// Delay after an error of the backend, and before other workers see an instance that this worker cannot execute.
+/// Delay after an error of the backend, and before other workers see an instance that this worker
+/// cannot execute.
 const ERROR_DELAY: Duration = Duration::from_secs(5);
 /// Delay after other workers claimed all instances that this worker fetched.
 const CONTENTION_DELAY: Duration = Duration::from_millis(5);
 
 /// Worker that claims instances of a backend and executes them.
 ///
-/// A worker fetches available instances, then claims them; another worker may claim them in between. It executes an instance until
-/// it ends or waits. Heartbeats extend the claims. If a worker crashes, its claims expire and other workers continue its instances
-/// from the last snapshot. A former holder cannot write.
+/// A worker fetches available instances, then claims them; another worker may claim them in
+/// between. It executes an instance until it ends or waits. Heartbeats extend the claims. If a
+/// worker crashes, its claims expire and other workers continue its instances from the last
+/// snapshot. A former holder cannot write.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -95,7 +97,8 @@ impl PooledWorker {
         self
     }
 
-    /// Sets the interval of heartbeats, which extend the claims: at most half of the time of [`Self::claim_ttl`]. Default: 2 min.
+    /// Sets the interval of heartbeats, which extend the claims: at most half of the time of
+    /// [`Self::claim_ttl`]. Default: 2 min.
     #[must_use]
     pub fn heartbeat_interval(mut self, interval: Duration) -> Self {
         self.heartbeat_interval = interval;
@@ -163,7 +166,8 @@ pub struct WorkerHandle {
 }
 
 impl WorkerHandle {
-    /// Stops the worker: it claims nothing more, its started tasks end and are stored, and it releases its instances.
+    /// Stops the worker: it claims nothing more, its started tasks end and are stored, and it
+    /// releases its instances.
     pub fn shutdown(&self) {
         self.stop.send_replace(true);
     }
@@ -298,7 +302,8 @@ impl Running {
         let (ready, is_ready) = tokio::sync::oneshot::channel::<()>();
         let task = self.instances.spawn(async move {
             is_ready.await.ok();
-            // Values of the user can panic while they are serialized. The claim must not be extended then.
+            // Values of the user can panic while they are serialized. The claim must not be
+            // extended then.
             if let Err(panic) = AssertUnwindSafe(instance.execute(stored, watcher)).catch_unwind().await {
                 let reason = panic_message(&*panic);
                 error!(instance = %claimed_id, reason, "instance interrupted; it continues after its claim has expired");
@@ -364,8 +369,9 @@ impl Instance {
         driver.drive().await.map(drop)
     }
 
-    /// Releases an instance that this worker cannot execute, for workers with other functions. It does so after a delay, because this
-    /// worker may claim it again. The instance is due after those that were available meanwhile, so that it delays none of them twice.
+    /// Releases an instance that this worker cannot execute, for workers with other functions. It
+    /// does so after a delay, because this worker may claim it again. The instance is due after
+    /// those that were available meanwhile, so that it delays none of them twice.
     async fn release(mut self, stored: StoredInstance) -> Result<(), BackendError> {
         let retry_ms = self.clock.now_ms().saturating_add(millis(ERROR_DELAY));
         tokio::select! {

@@ -1,6 +1,7 @@
 //! Mirror of the stream in memory: rows with the sequences of their messages, and signals.
 //!
-//! Only the reader adds signals, in the order of the stream: an instance receives them in this order.
+//! Only the reader adds signals, in the order of the stream: an instance receives them in this
+//! order.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

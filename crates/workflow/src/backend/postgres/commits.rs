@@ -1,8 +1,9 @@
 //! Group commits: creations, snapshots and heartbeats of one process, many in each statement.
 //!
-//! A statement without a transaction is a transaction of its own, so a commit takes one round trip. The instances are divided
-//! among queues, each with one commit in flight: requests that arrive meanwhile form the next one. An instance belongs to one queue,
-//! so the commits of a process never wait for each other. Claims of other processes skip locked rows.
+//! A statement without a transaction is a transaction of its own, so a commit takes one round trip.
+//! The instances are divided among queues, each with one commit in flight: requests that arrive
+//! meanwhile form the next one. An instance belongs to one queue, so the commits of a process never
+//! wait for each other. Claims of other processes skip locked rows.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -76,7 +77,8 @@ struct Group {
 #[derive(Default)]
 struct Changed {
     created: HashSet<String>,
-    /// With the epoch: a group can have requests of the holder and of a former holder of an instance.
+    /// With the epoch: a group can have requests of the holder and of a former holder of an
+    /// instance.
     saved: HashMap<String, i64>,
     extended: HashMap<String, i64>,
 }
@@ -99,7 +101,8 @@ async fn commit_all(mut session: Session, mut requests: mpsc::Receiver<Request>)
                 }
             }
         }
-        // In one order in all processes: those that create the same instances wait for each other, but not in a circle.
+        // In one order in all processes: those that create the same instances wait for each other,
+        // but not in a circle.
         group
             .creates
             .sort_by(|(one, _), (other, _)| one.id.cmp(&other.id));

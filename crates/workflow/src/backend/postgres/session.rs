@@ -1,4 +1,5 @@
-//! Connection that one task keeps: a pool tests a connection each time that it gives and takes it, which costs two round trips.
+//! Connection that one task keeps: a pool tests a connection each time that it gives and takes it,
+//! which costs two round trips.
 
 use std::time::{Duration, Instant};
 
@@ -19,8 +20,8 @@ impl Session {
         Self { pool, kept: None }
     }
 
-    /// Returns the connection. The caller keeps it after a success, so that a connection with an error returns to the pool, which
-    /// tests it.
+    /// Returns the connection. The caller keeps it after a success, so that a connection with an
+    /// error returns to the pool, which tests it.
     pub(super) async fn take(&mut self) -> Result<PoolConnection<Postgres>, sqlx::Error> {
         match self.kept.take() {
             Some((connection, used)) if used.elapsed() < IDLE => Ok(connection),

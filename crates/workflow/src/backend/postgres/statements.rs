@@ -1,6 +1,7 @@
 //! Tables and statements of the backend in PostgreSQL.
 //!
-//! The column `available` is the time at which an instance becomes available: the end of its claim, or its due time.
+//! The column `available` is the time at which an instance becomes available: the end of its claim,
+//! or its due time.
 
 /// Lock that serializes concurrent creation of the tables.
 pub(super) const SCHEMA_LOCK: &str = "SELECT pg_advisory_xact_lock(7310596)";
@@ -17,7 +18,8 @@ pub(super) const SCHEMA: [&str; 4] = [
         state bytea NOT NULL,
         signal_count bigint NOT NULL DEFAULT 0
     ) WITH (fillfactor = 70)"#,
-    "CREATE INDEX IF NOT EXISTS orlog_workflow_available ON orlog_workflow_instances (available) WHERE ended IS NULL",
+    "CREATE INDEX IF NOT EXISTS orlog_workflow_available ON orlog_workflow_instances (available) \
+    WHERE ended IS NULL",
     r#"CREATE TABLE IF NOT EXISTS orlog_workflow_signals (
         id text COLLATE "C" NOT NULL,
         number bigint NOT NULL,
@@ -32,10 +34,12 @@ pub(super) const SCHEMA: [&str; 4] = [
 pub(super) const CREATED: i32 = 0;
 pub(super) const SAVED: i32 = 1;
 
-/// Stores new instances ($1 to $6) and snapshots ($7 to $13), deletes the signals that the snapshots contain, and notifies: the id of
-/// each instance that is released or has ended, and the empty text if one became available.
+/// Stores new instances ($1 to $6) and snapshots ($7 to $13), deletes the signals that the
+/// snapshots contain, and notifies: the id of each instance that is released or has ended, and the
+/// empty text if one became available.
 ///
-/// `then`: 0 keeps the claim, 1 releases it, 2 ends the instance. $14 is the time at which nothing is due.
+/// `then`: 0 keeps the claim, 1 releases it, 2 ends the instance. $14 is the time at which nothing
+/// is due.
 pub(super) const WRITE: &str = "WITH created AS (
         INSERT INTO orlog_workflow_instances (id, workflow, hash, epoch, holder, available, state)
         SELECT id, workflow, hash, CASE WHEN holder IS NULL THEN 0 ELSE 1 END, holder, available, state
