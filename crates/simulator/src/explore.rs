@@ -1,5 +1,5 @@
-//! Random runs of a definition, checked against invariants: results, failures, timeouts, duplicates,
-//! late and early events, control requests, in any order.
+//! Random runs of a definition, checked against invariants: results, failures, timeouts,
+//! duplicates, late and early events, control requests, in any order.
 //!
 //! Runs are seeded: the same seed produces the same runs. A violation is shrunk to the fewest steps
 //! that still cause it, and reported as a test case for `orlog test`.
@@ -284,8 +284,8 @@ pub fn end_is_reachable(runner: &ScenarioRunner) -> Result<(), Violation> {
 }
 
 impl Counterexample {
-    /// Formats the counterexample as a test file. `definition` is the path of the definition relative to
-    /// the test, `finder` the command that found it.
+    /// Formats the counterexample as a test file. `definition` is the path of the definition
+    /// relative to the test, `finder` the command that found it.
     #[must_use]
     pub fn test_case(&self, definition: &str, finder: &str) -> String {
         let steps: Vec<_> = self
@@ -296,7 +296,8 @@ impl Counterexample {
         let steps = steps.concat();
         let comment = self.violation.message.replace('\n', " ");
         format!(
-            "# {comment}\nsaga: {}\ntests:\n  - name: found by {finder}\n    given:\n{steps}    expect: {{ invariants: true }}\n",
+            "# {comment}\nsaga: {}\ntests:\n  - name: found by {finder}\n    given:\n{steps}    \
+            expect: {{ invariants: true }}\n",
             Value::from(definition),
         )
     }

@@ -1,7 +1,7 @@
 //! Graphs of a definition as Mermaid text and SVG, optionally with the state of an instance.
 //!
-//! Steps are boxes from top to bottom, each below the steps that it waits for. Text from the definition
-//! is escaped. The graphs contain no scripts and load no resources.
+//! Steps are boxes from top to bottom, each below the steps that it waits for. Text from the
+//! definition is escaped. The graphs contain no scripts and load no resources.
 
 mod flow;
 mod icons;
@@ -27,7 +27,8 @@ pub struct InstanceOverlay {
 }
 
 impl InstanceOverlay {
-    /// Reads the step states from the view of a state: `phase` and `steps`, each with `id` and `state`.
+    /// Reads the step states from the view of a state: `phase` and `steps`, each with `id` and
+    /// `state`.
     #[must_use]
     pub fn of(view: &Value) -> Self {
         let steps = view["steps"].as_array().into_iter().flatten();

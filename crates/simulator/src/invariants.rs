@@ -2,13 +2,13 @@
 //!
 //! - The same input on the same snapshot produces the same commit.
 //! - A completed step with a compensation is compensated once, in reverse order, one step after
-//!   another. No other step is compensated. No step before a completed pivot is compensated. No success
-//!   is lost.
-//! - Work in doubt is not requested again before an operator reports that it was not executed, if the
-//!   definition requires this.
+//!   another. No other step is compensated. No step before a completed pivot is compensated. No
+//!   success is lost.
+//! - Work in doubt is not requested again before an operator reports that it was not executed, if
+//!   the definition requires this.
 //! - After compensation starts, only compensations are requested.
-//! - At the end nothing is left open; the final fact is emitted once. If the saga did not complete, none of its
-//!   changes remains, unless a comment of the definition allows it.
+//! - At the end nothing is left open; the final fact is emitted once. If the saga did not complete,
+//!   none of its changes remains, unless a comment of the definition allows it.
 //! - An effect that may have been executed is requested again only under its idempotency key.
 //! - A second result of the same work changes nothing.
 //! - Timers are armed only for work in progress; the size of the state is bounded.

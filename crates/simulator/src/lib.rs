@@ -1,9 +1,11 @@
-//! Simulation of definitions without a runner: no store, no bus, no clock; in memory and virtual time.
+//! Simulation of definitions without a runner: no store, no bus, no clock; in memory and virtual
+//! time.
 //!
 //! [`Simulator`] acts as the runner around `orlog_engine::decide`. It is the base of [`test_file`]
-//! (test files of definitions), [`simulate`] (recorded events), [`explore`] (random runs with invariants) and
-//! [`prove`] (all runs of small definitions). [`shadow`] compares two definitions with the recorded inputs of an instance. [`graph`] (graphs of definitions) does not use it. The crate does no I/O: its inputs
-//! are texts and its outputs are reports.
+//! (test files of definitions), [`simulate`] (recorded events), [`explore`] (random runs with
+//! invariants) and [`prove`] (all runs of small definitions). [`shadow`] compares two definitions
+//! with the recorded inputs of an instance. [`graph`] (graphs of definitions) does not use it. The
+//! crate does no I/O: its inputs are texts and its outputs are reports.
 
 pub mod explore;
 pub mod graph;

@@ -223,7 +223,8 @@ fn swap(work: &mut orlog_model::Work) {
     }
 }
 
-/// Changes the idempotency key with each attempt: the length of the state differs between the attempts.
+/// Changes the idempotency key with each attempt: the length of the state differs between the
+/// attempts.
 fn change_key(transition: &mut Transition) {
     let length = u64::try_from(transition.state.len()).unwrap();
     for work in &mut transition.work {

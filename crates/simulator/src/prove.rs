@@ -1,9 +1,11 @@
-//! Exhaustive proof of a definition: every order of every response, timer and failure, checked against invariants.
+//! Exhaustive proof of a definition: every order of every response, timer and failure, checked
+//! against invariants.
 //!
-//! The search is breadth first over the states of one instance and its real decisions, each visited once. The first
-//! violation therefore has the fewest inputs; it is reported as a test case for `orlog test`. A crash before a commit
-//! is an input that arrives later, one of the orders. After a commit, the input arrives again, and work that has its
-//! result returns another one: both must change nothing. Memory is bounded: a visited state stores how it was reached.
+//! The search is breadth first over the states of one instance and its real decisions, each visited
+//! once. The first violation therefore has the fewest inputs; it is reported as a test case for
+//! `orlog test`. A crash before a commit is an input that arrives later, one of the orders. After a
+//! commit, the input arrives again, and work that has its result returns another one: both must
+//! change nothing. Memory is bounded: a visited state stores how it was reached.
 
 mod expand;
 mod graph;
@@ -31,7 +33,8 @@ pub use report::{ProofOutcome, ProveReport};
 use search::Search;
 use state::ProofState;
 
-/// Proves a program that was compiled from a definition. Returns `None` for other programs: they have no steps.
+/// Proves a program that was compiled from a definition. Returns `None` for other programs: they
+/// have no steps.
 #[must_use]
 pub fn prove(program: &Arc<dyn Program>, options: ProveOptions) -> Option<ProveReport> {
     prove_with(program, options, Exploration::Reduced)

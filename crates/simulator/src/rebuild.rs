@@ -1,7 +1,7 @@
 //! Rebuild of one instance from the inputs that a stream still contains.
 //!
-//! Work ids do not depend on time, so work in flight still matches the rebuilt instance, and work that is
-//! sent again keeps its id.
+//! Work ids do not depend on time, so work in flight still matches the rebuilt instance, and work
+//! that is sent again keeps its id.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -46,8 +46,8 @@ pub struct RecordedResult {
 /// Time mode of a rebuild.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TimeMode {
-    /// Recorded time: each input is applied at its arrival time, and timers fire in between, up to the
-    /// current time.
+    /// Recorded time: each input is applied at its arrival time, and timers fire in between, up to
+    /// the current time.
     Recorded(Timestamp),
     /// All inputs are applied at this time, as after an outage; no timer fires.
     Immediate(Timestamp),

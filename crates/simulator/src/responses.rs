@@ -1,5 +1,5 @@
-//! Responses to the work of a tag, as the definition specifies: an event, an acceptance, an outcome or
-//! a user.
+//! Responses to the work of a tag, as the definition specifies: an event, an acceptance, an outcome
+//! or a user.
 
 use orlog_model::{EventType, InDoubtPolicy};
 use orlog_program::{Action, AnswerForm as ResultMatcher, Definition, Step, TimeLimit};
@@ -70,8 +70,8 @@ pub struct ResponseSpec<'d> {
     pub timeout: Option<&'d TimeLimit>,
 }
 
-/// Returns the response specification of a tag; `None` if the definition has no such step, or the step
-/// has no compensation.
+/// Returns the response specification of a tag; `None` if the definition has no such step, or the
+/// step has no compensation.
 #[must_use]
 pub fn response_spec<'d>(definition: &'d Definition, tag: &str) -> Option<ResponseSpec<'d>> {
     let tag = WorkTag::parse(tag);

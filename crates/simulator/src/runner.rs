@@ -116,8 +116,8 @@ impl ScenarioRunner {
         }
     }
 
-    /// Fires a timer of the instance under test, also before others that are due earlier. Returns whether the timer
-    /// was armed.
+    /// Fires a timer of the instance under test, also before others that are due earlier. Returns
+    /// whether the timer was armed.
     pub(crate) fn fire_timer(&mut self, name: &Name, observer: &mut dyn DecisionObserver) -> bool {
         // Before the start, the timer belongs to the instance that stores early events.
         let key = self

@@ -1,8 +1,10 @@
 //! Shadows: the recorded inputs of a live instance, applied to another definition of its saga.
 //!
-//! Both definitions decide the same inputs at the same times, in memory: nothing is executed. The ids of work derive from the run, the
-//! step and the round, so a request of the candidate has the id of its counterpart, and the recorded result of the live instance is also the
-//! result of the candidate. A request without a counterpart has no result: the instance has *diverged*, and the comparison ends there.
+//! Both definitions decide the same inputs at the same times, in memory: nothing is executed. The
+//! ids of work derive from the run, the step and the round, so a request of the candidate has the
+//! id of its counterpart, and the recorded result of the live instance is also the result of the
+//! candidate. A request without a counterpart has no result: the instance has *diverged*, and the
+//! comparison ends there.
 //!
 //! | what the candidate does | continues |
 //! |---|---|
@@ -22,10 +24,12 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 pub use case::{Comparison, Difference, ShadowCase};
 use run::{CandidateRun, LiveRun};
 
-/// Compares the candidate with a recorded instance. `is_over` ends a computation that takes too long.
+/// Compares the candidate with a recorded instance. `is_over` ends a computation that takes too
+/// long.
 #[must_use]
 pub fn compare(case: &ShadowCase<'_>, is_over: &dyn Fn() -> bool) -> Comparison {
-    // A panic of the candidate in a decision is a difference; any other one must not reach the page.
+    // A panic of the candidate in a decision is a difference; any other one must not reach the
+    // page.
     catch_unwind(AssertUnwindSafe(|| compared(case, is_over)))
         .unwrap_or(Comparison::Skipped("its comparison panicked"))
 }

@@ -1,9 +1,9 @@
 //! Simulation of recorded events against definitions in virtual time.
 //!
 //! Events are applied in the order of their times. Timers fire in between, each at its due time. A
-//! policy responds immediately to effects, jobs and accepted commands. A command that is completed by
-//! an event gets it from the recording, or from the policy if the policy names one. Memory holds one
-//! snapshot per instance, and nothing else of ended instances.
+//! policy responds immediately to effects, jobs and accepted commands. A command that is completed
+//! by an event gets it from the recording, or from the policy if the policy names one. Memory holds
+//! one snapshot per instance, and nothing else of ended instances.
 
 mod compare;
 mod report;
@@ -26,8 +26,8 @@ use report::SimulationCounters;
 pub use report::{DurationStats, SimulationReport};
 pub use responses::{ResponsePolicy, SimulatedResponse};
 
-/// Maximum number of consecutive responses without an event or a timer between them. Stops sagas that
-/// loop.
+/// Maximum number of consecutive responses without an event or a timer between them. Stops sagas
+/// that loop.
 const MAX_RESPONSES: usize = 10_000;
 
 /// Options of a simulation.

@@ -1,9 +1,10 @@
 //! In-memory simulator: instances, their timers and pending work, driven by `orlog_engine::decide`.
 //!
 //! It gives the guarantees of a runner except durability. An input is applied once, inputs of an
-//! instance in order, timers in the order of their due times. Inputs of a paused instance are buffered.
-//! Facts are delivered to the other sagas that consume them. A child saga runs here if its definition
-//! is loaded; otherwise the caller must provide its result. Time advances only on request.
+//! instance in order, timers in the order of their due times. Inputs of a paused instance are
+//! buffered. Facts are delivered to the other sagas that consume them. A child saga runs here if
+//! its definition is loaded; otherwise the caller must provide its result. Time advances only on
+//! request.
 
 mod consequences;
 mod instance;
@@ -27,8 +28,8 @@ use timers::TimerQueue;
 
 /// Node name in histories.
 const NODE_NAME: &str = "simulator";
-/// Maximum number of inputs that one input may cause, including inputs of other sagas. Stops sagas that
-/// start each other without end.
+/// Maximum number of inputs that one input may cause, including inputs of other sagas. Stops sagas
+/// that start each other without end.
 const MAX_CONSEQUENCES: usize = 10_000;
 
 /// Reason why a second delivery is ignored.
@@ -108,8 +109,8 @@ impl Simulator {
         }
     }
 
-    /// Disables histories and records of past work, so that memory does not grow with the number of inputs. An
-    /// ended instance retains only its snapshot.
+    /// Disables histories and records of past work, so that memory does not grow with the number of
+    /// inputs. An ended instance retains only its snapshot.
     #[must_use]
     pub fn without_history(self) -> Self {
         Self {
@@ -184,8 +185,8 @@ impl Simulator {
 
     /// Delivers an event to its instances.
     ///
-    /// The first result is that of the first saga by name. An empty list means that no saga consumes the
-    /// event.
+    /// The first result is that of the first saga by name. An empty list means that no saga
+    /// consumes the event.
     pub fn publish(
         &mut self,
         event: &Event,
@@ -237,8 +238,8 @@ impl Simulator {
         self.timers.first().map(|timer| timer.due)
     }
 
-    /// Advances the time. Timers that become due fire in order, each at its own time. Returns the number of
-    /// fired timers.
+    /// Advances the time. Timers that become due fire in order, each at its own time. Returns the
+    /// number of fired timers.
     pub fn advance_to(&mut self, time: Timestamp, observer: &mut dyn DecisionObserver) -> usize {
         let mut fired = 0;
         while let Some(timer) = self.timers.take_due(time) {
@@ -254,8 +255,8 @@ impl Simulator {
         self.timers.iter()
     }
 
-    /// Fires a timer of an instance, also before others that are due earlier. The time advances to its due time.
-    /// Returns whether the timer was armed.
+    /// Fires a timer of an instance, also before others that are due earlier. The time advances to
+    /// its due time. Returns whether the timer was armed.
     pub(crate) fn fire_timer(
         &mut self,
         key: &InstanceKey,

@@ -2,10 +2,12 @@
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-/// Key of a state: a hash, and hashes of records that later inputs can only remove, in ascending order.
+/// Key of a state: a hash, and hashes of records that later inputs can only remove, in ascending
+/// order.
 ///
-/// A state covers another one with the same core and a part of its optional records: it receives the same inputs in the
-/// same way, and more. A result that nothing waits for can arrive at any time, thus also never.
+/// A state covers another one with the same core and a part of its optional records: it receives
+/// the same inputs in the same way, and more. A result that nothing waits for can arrive at any
+/// time, thus also never.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct StateKey {
     pub(crate) core: u128,

@@ -30,7 +30,8 @@ pub enum SimulationStep {
         tag: String,
         /// Name of the failure.
         event: Option<EventType>,
-        /// Machine-readable reason. With a code, a command is rejected instead of completed by an event.
+        /// Machine-readable reason. With a code, a command is rejected instead of completed by an
+        /// event.
         code: Option<String>,
         /// Reason for users.
         message: Option<String>,
@@ -282,8 +283,8 @@ fn fields<const N: usize>(verb: &str, of: &str, more: [(&str, Option<Value>); N]
     Value::Object(map)
 }
 
-/// Writes flow YAML. JSON is flow YAML; only the outer braces get spaces. The map keeps the order of
-/// names; the verb is found by its name.
+/// Writes flow YAML. JSON is flow YAML; only the outer braces get spaces. The map keeps the order
+/// of names; the verb is found by its name.
 fn write_flow(item: &Value, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     let Value::Object(map) = item else {
         return write!(f, "{item}");

@@ -1,8 +1,8 @@
 //! Test files of definitions (`*.saga.test.yaml`): inputs and expectations.
 //!
 //! [`TestFile::parse`] parses a file; every diagnostic has file, line, column and, if available, a
-//! suggestion. [`run`] runs one case on its own simulator. A failed case reports all mismatches and the
-//! history of the instance.
+//! suggestion. [`run`] runs one case on its own simulator. A failed case reports all mismatches and
+//! the history of the instance.
 
 mod check;
 mod diff;
@@ -55,8 +55,8 @@ pub struct TestCase {
 pub struct TestStep {
     /// Line of the step.
     pub line: usize,
-    /// Target instance: a correlation id, or a saga and a correlation id. Default: the first instance of
-    /// the saga.
+    /// Target instance: a correlation id, or a saga and a correlation id. Default: the first
+    /// instance of the saga.
     pub instance: Option<String>,
     /// Kind of the step.
     pub kind: TestStepKind,
@@ -162,7 +162,8 @@ impl ExpectedDeadLetters {
         new.map(|DeadLetter { reason, message, .. }| {
             let reason = reason.as_str();
             format!(
-                "dead-lettered: {reason}: {message}; correct the input, or expect `dead_letters: [{reason}]`"
+                "dead-lettered: {reason}: {message}; correct the input, or expect `dead_letters: \
+                [{reason}]`"
             )
         })
         .collect()
@@ -188,8 +189,8 @@ fn instance(
     Ok(Some(runner.simulator.key(&saga, correlation)))
 }
 
-/// Checks the result of a step. A rejected control request or an event without a target is an error of
-/// the test unless it is expected.
+/// Checks the result of a step. A rejected control request or an event without a target is an error
+/// of the test unless it is expected.
 fn check_step(result: &StepResult, rejected: Option<&str>) -> Result<(), String> {
     let reason = match result {
         StepResult::TimeAdvanced(_) => None,

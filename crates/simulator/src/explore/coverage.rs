@@ -179,8 +179,8 @@ fn of_step(definition: &Definition, step: &Step) -> Vec<String> {
     parts
 }
 
-/// Returns the term of the report for a step state. A completed step that is being compensated counts
-/// as compensated.
+/// Returns the term of the report for a step state. A completed step that is being compensated
+/// counts as compensated.
 fn term(state: &str) -> String {
     match state {
         "running" => "started".to_owned(),

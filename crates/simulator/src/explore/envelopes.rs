@@ -15,7 +15,8 @@ const MAX_COMBINATIONS: usize = 8;
 /// Value of an extension that no expression compares with a text.
 const OTHER: &str = "x";
 
-/// Candidate texts of each attribute that expressions read, by its path: `source`, `extensions.region`.
+/// Candidate texts of each attribute that expressions read, by its path: `source`,
+/// `extensions.region`.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct EnvelopeSamples(BTreeMap<String, Vec<String>>);
 

@@ -127,7 +127,8 @@ impl StepGenerator<'_> {
         }
     }
 
-    /// Returns an event for an instance that stays active and whose steps have finished; half of them may end it.
+    /// Returns an event for an instance that stays active and whose steps have finished; half of
+    /// them may end it.
     pub(super) fn idle_event(&self, instance: &Instance, rng: &mut Rng) -> Option<SimulationStep> {
         let waits = instance
             .waits
@@ -283,8 +284,8 @@ impl StepGenerator<'_> {
         by_result && work.is_some_and(|work| work.completed)
     }
 
-    /// Returns whether the tag can be in doubt. If the definition requires no decision, an unknown outcome
-    /// is a timeout.
+    /// Returns whether the tag can be in doubt. If the definition requires no decision, an unknown
+    /// outcome is a timeout.
     fn can_be_in_doubt(&self, tag: &str) -> bool {
         self.definition()
             .is_some_and(|definition| opens_in_doubt_task(definition, tag))

@@ -1,5 +1,5 @@
-//! Reachability of an end: all pending work gets a response and an operator resolves stuck instances;
-//! no other input occurs.
+//! Reachability of an end: all pending work gets a response and an operator resolves stuck
+//! instances; no other input occurs.
 
 use fastrand::Rng;
 use orlog_model::{Instance, Status, WaitKind};
@@ -11,7 +11,8 @@ use crate::invariants::{Invariant, StepStates, Violation, is_in_doubt, is_in_pro
 use crate::runner::ScenarioRunner;
 use crate::step::{OperatorAction, SimulationStep};
 
-/// Maximum number of responses per step. A step with `foreach` has as many elements as there are tags.
+/// Maximum number of responses per step. A step with `foreach` has as many elements as there are
+/// tags.
 const MAX_STEPS_PER_TAG: usize = 12;
 /// Number of responses without effect after which another kind of response is tried.
 const MAX_IDLE_ROUNDS: usize = 12;

@@ -1,5 +1,5 @@
-//! Payloads for which conditions can be true and false: the fields that expressions read, with values
-//! near the constants in comparisons.
+//! Payloads for which conditions can be true and false: the fields that expressions read, with
+//! values near the constants in comparisons.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -213,7 +213,8 @@ impl PayloadSamples {
     }
 }
 
-/// Returns the usual value of each event field that the expressions of a definition read, by its path.
+/// Returns the usual value of each event field that the expressions of a definition read, by its
+/// path.
 #[must_use]
 pub fn usual_fields(definition: &Definition) -> BTreeMap<String, Value> {
     let samples = PayloadSamples::of(definition).fields.into_iter();

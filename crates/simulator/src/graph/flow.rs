@@ -172,8 +172,8 @@ fn condition(repeat: &RepeatAction) -> Option<String> {
         .map(|(keyword, condition)| format!("{keyword} {}", expression_text(condition)))
 }
 
-/// Returns the positions of the predecessors of a step, each with the condition of the case if it is a
-/// switch.
+/// Returns the positions of the predecessors of a step, each with the condition of the case if it
+/// is a switch.
 fn before(definition: &Definition, index: usize) -> Vec<(usize, Option<String>)> {
     let step = &definition.steps[index];
     let position = |id: &str| {

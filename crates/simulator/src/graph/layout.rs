@@ -1,9 +1,10 @@
 //! Layered layout from top to bottom with few crossings and edges around boxes.
 //!
-//! The algorithm is that of Sugiyama. Each node is one layer below its lowest predecessor. A long edge
-//! gets a bend in every layer that it crosses. The order in a layer follows the median of the
-//! neighbors, in several passes down and up. Then each node moves as close to its neighbors as space
-//! permits. The code uses plain loops over vectors: the same definition produces the same graph.
+//! The algorithm is that of Sugiyama. Each node is one layer below its lowest predecessor. A long
+//! edge gets a bend in every layer that it crosses. The order in a layer follows the median of the
+//! neighbors, in several passes down and up. Then each node moves as close to its neighbors as
+//! space permits. The code uses plain loops over vectors: the same definition produces the same
+//! graph.
 
 use super::flow::Graph;
 
@@ -42,7 +43,8 @@ pub(super) struct Layout {
 impl Layout {
     /// Computes the layout of nodes with these sizes.
     ///
-    /// `label_widths` are the widths of the edge labels, above the first element that an edge reaches.
+    /// `label_widths` are the widths of the edge labels, above the first element that an edge
+    /// reaches.
     pub(super) fn of(graph: &Graph, sizes: &[(f64, f64)], label_widths: &[f64]) -> Self {
         let layers = layers(graph);
         let mut nodes: Vec<_> = sizes
@@ -84,8 +86,8 @@ fn node(width: f64, height: f64, layer: usize) -> LayoutNode {
     }
 }
 
-/// Returns the layer of each node: the longest path from the start. Edges form no cycle in a compiled
-/// definition; the number of rounds is bounded for others.
+/// Returns the layer of each node: the longest path from the start. Edges form no cycle in a
+/// compiled definition; the number of rounds is bounded for others.
 fn layers(graph: &Graph) -> Vec<usize> {
     let mut layers = vec![0_usize; graph.nodes.len()];
     for _ in 0..graph.nodes.len() {
@@ -128,8 +130,8 @@ fn rows(nodes: &[LayoutNode]) -> Vec<Vec<usize>> {
     rows
 }
 
-/// Sorts each row by the median position of its neighbors, alternating down and up, and keeps the order
-/// with the fewest crossings.
+/// Sorts each row by the median position of its neighbors, alternating down and up, and keeps the
+/// order with the fewest crossings.
 fn order(rows: &mut Vec<Vec<usize>>, nodes: &[LayoutNode]) {
     let mut best = rows.clone();
     let mut fewest = crossings(rows, nodes);
@@ -210,7 +212,8 @@ fn crossings(rows: &[Vec<usize>], nodes: &[LayoutNode]) -> usize {
     count
 }
 
-/// Packs each row, then moves each element towards the center of its neighbors as far as space permits.
+/// Packs each row, then moves each element towards the center of its neighbors as far as space
+/// permits.
 fn place(rows: &[Vec<usize>], nodes: &mut [LayoutNode]) {
     for row in rows {
         let targets: Vec<f64> = vec![0.0; row.len()];

@@ -130,8 +130,8 @@ fn shaped(node: &Node, overlay: Option<&InstanceOverlay>) -> String {
     }
 }
 
-/// Escapes a text: Mermaid reads `#name;` as a character. Replaces characters with a meaning in HTML or
-/// Mermaid.
+/// Escapes a text: Mermaid reads `#name;` as a character. Replaces characters with a meaning in
+/// HTML or Mermaid.
 fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for c in text.chars() {

@@ -67,7 +67,8 @@ pub fn svg(definition: &Definition, current: Option<&InstanceOverlay>) -> String
     line(
         &mut text,
         format_args!(
-            "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width:.0}\" height=\"{height:.0}\" viewBox=\"0 0 {width:.0} {height:.0}\" role=\"img\">"
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width:.0}\" height=\"{height:.0}\" \
+            viewBox=\"0 0 {width:.0} {height:.0}\" role=\"img\">"
         ),
     );
     line(
@@ -171,8 +172,8 @@ fn cut(text: &str) -> String {
     format!("{}\u{2026}", escape(&short))
 }
 
-/// Draws a smooth line through the elements, from the bottom of the first to the top of the last, with
-/// an arrowhead.
+/// Draws a smooth line through the elements, from the bottom of the first to the top of the last,
+/// with an arrowhead.
 fn draw_edge(text: &mut String, elements: &[usize], layout_nodes: &[LayoutNode]) {
     let Some((first, rest)) = elements.split_first() else {
         return;
@@ -251,7 +252,9 @@ fn draw_label(text: &mut String, edge: &Edge, layout_nodes: &[&LayoutNode]) {
     line(
         text,
         format_args!(
-            "<g><title>{}</title><rect class=\"lb\" x=\"{:.1}\" y=\"{:.1}\" width=\"{width:.1}\" height=\"15\" rx=\"3\"/><text class=\"l\" text-anchor=\"middle\" x=\"{x:.1}\" y=\"{:.1}\">{}</text></g>",
+            "<g><title>{}</title><rect class=\"lb\" x=\"{:.1}\" y=\"{:.1}\" width=\"{width:.1}\" \
+            height=\"15\" rx=\"3\"/><text class=\"l\" text-anchor=\"middle\" x=\"{x:.1}\" \
+            y=\"{:.1}\">{}</text></g>",
             escape(label),
             x - width / 2.0,
             y - 9.0,
@@ -289,7 +292,8 @@ fn draw_node(
         Shape::Diamond => line(
             text,
             format_args!(
-                "<path class=\"b\" d=\"M{left:.1} {middle:.1}L{:.1} {:.1}L{:.1} {middle:.1}L{:.1} {:.1}z\"/>",
+                "<path class=\"b\" d=\"M{left:.1} {middle:.1}L{:.1} {:.1}L{:.1} {middle:.1}L{:.1} \
+                {:.1}z\"/>",
                 layout_node.x,
                 layout_node.y,
                 left + layout_node.width,
@@ -306,7 +310,8 @@ fn draw_node(
             line(
                 text,
                 format_args!(
-                    "<rect class=\"b\" x=\"{left:.1}\" y=\"{:.1}\" width=\"{:.1}\" height=\"{:.1}\" rx=\"{radius:.1}\"/>",
+                    "<rect class=\"b\" x=\"{left:.1}\" y=\"{:.1}\" width=\"{:.1}\" \
+                    height=\"{:.1}\" rx=\"{radius:.1}\"/>",
                     layout_node.y, layout_node.width, layout_node.height,
                 ),
             );
@@ -329,7 +334,8 @@ fn draw_node(
                 line(
                     text,
                     format_args!(
-                        "<text class=\"m\" text-anchor=\"middle\" x=\"{:.1}\" y=\"{y:.1}\">{}</text>",
+                        "<text class=\"m\" text-anchor=\"middle\" x=\"{:.1}\" \
+                        y=\"{y:.1}\">{}</text>",
                         layout_node.x,
                         escape(state),
                     ),

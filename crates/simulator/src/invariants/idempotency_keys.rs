@@ -1,4 +1,5 @@
-//! Invariant of idempotency keys: an effect that may have been executed is requested again only under its key.
+//! Invariant of idempotency keys: an effect that may have been executed is requested again only
+//! under its key.
 
 use std::collections::BTreeMap;
 
@@ -37,7 +38,8 @@ impl IdempotencyKeys {
             let earlier = self.0.insert(tag.to_string(), item.id);
             if earlier.is_some_and(|earlier| earlier != item.id) {
                 let message = format!(
-                    "{tag} may have been executed and was requested again under another idempotency key"
+                    "{tag} may have been executed and was requested again under another \
+                    idempotency key"
                 );
                 violations.push(Violation {
                     rule: Invariant::IdempotencyKeyKept,

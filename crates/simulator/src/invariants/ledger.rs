@@ -25,8 +25,8 @@ use crate::state_key::KeyHasher;
 /// Recorded work of one instance.
 #[derive(Clone, Debug, Default)]
 pub(super) struct WorkLedger {
-    /// Tags of requested work without a result, by work id. Unlike the pending work of the instance, an entry
-    /// stays until the result arrives.
+    /// Tags of requested work without a result, by work id. Unlike the pending work of the
+    /// instance, an entry stays until the result arrives.
     requested_work: BTreeMap<Uuid, String>,
     /// Tags of completed work with a compensation, in the order of completion.
     completed: Vec<String>,
@@ -40,7 +40,8 @@ pub(super) struct WorkLedger {
     is_past_pivot: bool,
     /// Facts about the whole saga, by name.
     final_facts: BTreeMap<String, usize>,
-    /// Steps without a compensation that completed while the saga ran forward and whose change must not remain.
+    /// Steps without a compensation that completed while the saga ran forward and whose change must
+    /// not remain.
     irreversible: BTreeSet<String>,
     /// Last state of the program and its steps.
     last: Option<(Vec<u8>, StepStates)>,
@@ -118,9 +119,10 @@ impl WorkLedger {
         self.last.as_ref().map(|(_, step_states)| step_states)
     }
 
-    /// Hashes the record without the ids of work, which differ between equal runs. Of the order of completion, only
-    /// the part that was not compensated counts. Work that nothing waits for, the keys of effects with an unknown
-    /// outcome, and rules that operators can disable are optional: they can only cause violations.
+    /// Hashes the record without the ids of work, which differ between equal runs. Of the order of
+    /// completion, only the part that was not compensated counts. Work that nothing waits for, the
+    /// keys of effects with an unknown outcome, and rules that operators can disable are optional:
+    /// they can only cause violations.
     pub(super) fn hash_without_ids(&self, key: &mut KeyHasher, has_result: &dyn Fn(&str) -> bool) {
         let step_states = self.step_states_after();
         let mut open: Vec<_> = self
@@ -236,7 +238,8 @@ impl WorkLedger {
         (is_success && step.ok.is_empty() && !tag.starts_with("compensate:")).then(|| tag.clone())
     }
 
-    /// Returns the tag of work without a result that may have been executed according to this input.
+    /// Returns the tag of work without a result that may have been executed according to this
+    /// input.
     fn timed_out(&self, seen: &ObservedDecision<'_>) -> Option<String> {
         let Input::WorkResult(result) = seen.input else {
             return None;
@@ -322,8 +325,8 @@ impl WorkLedger {
         }
     }
 
-    /// Checks that a new compensation belongs to the last completed step and that no other compensation is
-    /// in progress.
+    /// Checks that a new compensation belongs to the last completed step and that no other
+    /// compensation is in progress.
     fn check_reverse_order(
         &self,
         tag: &str,

@@ -89,7 +89,8 @@ impl StepStates {
         format!("{} {}", self.phase, states.join(" "))
     }
 
-    /// Returns whether the step of this tag has elements or rounds. If so, these count instead of the step.
+    /// Returns whether the step of this tag has elements or rounds. If so, these count instead of
+    /// the step.
     pub(crate) fn has_elements(&self, tag: &str) -> bool {
         let first = format!("{tag}[");
         self.by_tag

@@ -125,8 +125,8 @@ pub(super) fn check_timers(
     }
 }
 
-/// Returns the steps without a compensation that the transition completes while the saga runs forward, unless a comment
-/// of the definition allows their change to remain.
+/// Returns the steps without a compensation that the transition completes while the saga runs
+/// forward, unless a comment of the definition allows their change to remain.
 pub(super) fn newly_irreversible(view: &DecisionView<'_>) -> Vec<String> {
     let runs_forward = view
         .previous_state()
@@ -153,8 +153,8 @@ pub(super) fn newly_irreversible(view: &DecisionView<'_>) -> Vec<String> {
     completed.map(ToOwned::to_owned).collect()
 }
 
-/// Checks that a saga that did not complete leaves no change of a step that completed before it failed: the step has a
-/// compensation, or a comment of the definition allows its change to remain.
+/// Checks that a saga that did not complete leaves no change of a step that completed before it
+/// failed: the step has a compensation, or a comment of the definition allows its change to remain.
 pub(super) fn check_all_or_nothing(
     view: &DecisionView<'_>,
     irreversible: &BTreeSet<String>,

@@ -176,7 +176,8 @@ impl Prover<'_> {
             })
     }
 
-    /// Converts moves to the steps of a test that fails. Returns `None` if no clock produces the order of its timers.
+    /// Converts moves to the steps of a test that fails. Returns `None` if no clock produces the
+    /// order of its timers.
     pub(super) fn counterexample(
         &self,
         start: &ProofState,
@@ -196,7 +197,8 @@ impl Prover<'_> {
     }
 }
 
-/// Delivers the input of a move again, as after a crash. Returns the violation if this changes the instance.
+/// Delivers the input of a move again, as after a crash. Returns the violation if this changes the
+/// instance.
 fn deliver_again(state: &mut ProofState, proof_move: &Move) -> Option<Violation> {
     let Move::Step(step) = proof_move else {
         return None;

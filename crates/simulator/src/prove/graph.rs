@@ -60,8 +60,8 @@ impl StateGraph {
         self.node(state).disturbances
     }
 
-    /// Records a transition. Returns the state if it is new: no visited state covers its key with at most as many
-    /// disturbances.
+    /// Records a transition. Returns the state if it is new: no visited state covers its key with
+    /// at most as many disturbances.
     pub(super) fn reach(&mut self, from: StateId, to: &Reached) -> Option<StateId> {
         let StateKey { core, optional } = &to.key;
         let known = self
@@ -138,8 +138,8 @@ impl StateGraph {
         path
     }
 
-    /// Returns the states from which no recorded transitions lead to an end, nor to a state that is not expanded; first
-    /// those that were reached first.
+    /// Returns the states from which no recorded transitions lead to an end, nor to a state that is
+    /// not expanded; first those that were reached first.
     pub(super) fn dead_ends(&self) -> Vec<StateId> {
         let mut predecessors: Vec<_> = self.edges.iter().map(|(from, to)| (*to, *from)).collect();
         predecessors.sort_unstable();

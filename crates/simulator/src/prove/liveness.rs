@@ -1,7 +1,9 @@
-//! Live variables of a definition: those that a later decision reads. The others only multiply the states.
+//! Live variables of a definition: those that a later decision reads. The others only multiply the
+//! states.
 //!
-//! A variable is not read by a payload that contains it unchanged: the value decides nothing, and its evaluation cannot
-//! fail. When the saga no longer runs forward, only results, compensations and handlers read variables.
+//! A variable is not read by a payload that contains it unchanged: the value decides nothing, and
+//! its evaluation cannot fail. When the saga no longer runs forward, only results, compensations
+//! and handlers read variables.
 
 use std::collections::BTreeSet;
 

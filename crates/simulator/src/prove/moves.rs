@@ -1,4 +1,5 @@
-//! Moves of a state: every response to its work, every timer that can fire, and inputs that nothing requested.
+//! Moves of a state: every response to its work, every timer that can fire, and inputs that nothing
+//! requested.
 
 use orlog_model::{EventType, Instance, Name, Status, WaitKind, Work};
 use orlog_program::in_doubt::NOT_EXECUTED;
@@ -30,8 +31,8 @@ pub(super) enum MoveClass {
     Disturbance,
     /// Cancellation: a disturbance that is no progress.
     Cancellation,
-    /// Result that nothing waits for: it is late, or it rejects a command that an event confirms. It is no progress:
-    /// it may never arrive.
+    /// Result that nothing waits for: it is late, or it rejects a command that an event confirms.
+    /// It is no progress: it may never arrive.
     Unawaited,
 }
 
@@ -123,10 +124,11 @@ impl Moves<'_> {
             .collect()
     }
 
-    /// Returns the moves of the work that is walked through: a compensation between its first and its last attempt. The
-    /// other moves are made before and after, with the same result: they neither depend on the number of attempts nor
-    /// change it. An armed timer of other work would restrict their order. Returns `None` if there is no such work, or if
-    /// none of its moves is possible.
+    /// Returns the moves of the work that is walked through: a compensation between its first and
+    /// its last attempt. The other moves are made before and after, with the same result: they
+    /// neither depend on the number of attempts nor change it. An armed timer of other work would
+    /// restrict their order. Returns `None` if there is no such work, or if none of its moves is
+    /// possible.
     pub(super) fn walked(&self, all: &[OfferedMove], step_states: &StepStates) -> Option<String> {
         let (unit, _) = step_states
             .iter()
@@ -157,8 +159,8 @@ impl Moves<'_> {
         }
     }
 
-    /// Returns results of work that is not pending: after a crash, work can be executed again. `of` limits them to the
-    /// work of one tag.
+    /// Returns results of work that is not pending: after a crash, work can be executed again. `of`
+    /// limits them to the work of one tag.
     pub(super) fn second_results(&self, state: &ProofState, of: Option<&str>) -> Vec<Move> {
         let requested = state
             .entry()
@@ -239,7 +241,8 @@ impl Moves<'_> {
         }
     }
 
-    /// Adds events that no step waits for. Before the start they are early; a start event is then none of them.
+    /// Adds events that no step waits for. Before the start they are early; a start event is then
+    /// none of them.
     fn events(&self, started: bool, moves: &mut Vec<SimulationStep>) {
         for subscription in &self.program.manifest().subscriptions {
             if subscription.starts && !started {
@@ -270,7 +273,8 @@ impl Moves<'_> {
         events.into_iter().map(SimulationStep::Event)
     }
 
-    /// Returns whether a handler or a step waits for an event that no work causes. Signals have these types.
+    /// Returns whether a handler or a step waits for an event that no work causes. Signals have
+    /// these types.
     fn is_addressed(&self, kind: &EventType) -> bool {
         let awaits = |step: &Step| matches!(&step.action, Action::Event(event) if event.events.contains(kind));
         self.definition.on.iter().any(|on| on.event.contains(kind))
@@ -378,8 +382,8 @@ impl Moves<'_> {
         }
     }
 
-    /// Adds the decisions about open tasks. An effect that was not executed is requested again, without a limit: this decision
-    /// is a disturbance.
+    /// Adds the decisions about open tasks. An effect that was not executed is requested again,
+    /// without a limit: this decision is a disturbance.
     fn tasks(
         &self,
         state: &ProofState,

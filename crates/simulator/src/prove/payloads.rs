@@ -116,8 +116,8 @@ impl Payloads {
         self.usual.clone()
     }
 
-    /// Returns the payloads for an input that the given part of the definition reads: the usual one, then variants of
-    /// the fields that decide a condition.
+    /// Returns the payloads for an input that the given part of the definition reads: the usual
+    /// one, then variants of the fields that decide a condition.
     fn for_reader(&self, reader: &impl Serialize) -> Vec<Value> {
         let reads: BTreeSet<String> = texts(reader)
             .iter()
@@ -177,7 +177,8 @@ fn decisive_values(chain: &str, method: Option<&str>, rest: &str, text: &str) ->
 
 const OPERATORS: [&str; 7] = ["==", "!=", "<=", ">=", "<", ">", "in "];
 
-/// Returns the values on both sides of a comparison, and both values of a condition that is only the field.
+/// Returns the values on both sides of a comparison, and both values of a condition that is only
+/// the field.
 fn compared_values(chain: &str, rest: &str, text: &str) -> Vec<Value> {
     let behind = rest.trim_start();
     if text.trim_start_matches('!') == chain

@@ -22,7 +22,8 @@ pub struct ProveReport {
     pub ends: BTreeMap<String, usize>,
     /// Steps that completed in no visited state.
     pub never_completed: Vec<String>,
-    /// Steps without a compensation whose late success can remain after the saga failed or was cancelled.
+    /// Steps without a compensation whose late success can remain after the saga failed or was
+    /// cancelled.
     pub remaining: Vec<String>,
     /// Outcome of the proof.
     pub outcome: ProofOutcome,

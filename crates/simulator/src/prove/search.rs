@@ -12,7 +12,8 @@ use crate::invariants::{Invariant, Violation};
 
 /// Number of states that are expanded before they are recorded.
 const BATCH: usize = 128;
-/// Maximum number of reached states that are kept until they are expanded. The others are reached again from the start.
+/// Maximum number of reached states that are kept until they are expanded. The others are reached
+/// again from the start.
 const MAX_KEPT: usize = 2_048;
 /// Maximum number of dead ends that are examined.
 const MAX_DEAD_ENDS: usize = 64;
@@ -182,7 +183,8 @@ impl<'s, 'p> Search<'s, 'p> {
             if self.graph.len() >= self.options.max_states {
                 let limit = self.options.max_states;
                 return Some(self.limit(&format!(
-                    "the limit of {limit} states was reached; increase --max-states or reduce --disturbances"
+                    "the limit of {limit} states was reached; increase --max-states or reduce \
+                    --disturbances"
                 )));
             }
         }
@@ -270,7 +272,8 @@ impl<'s, 'p> Search<'s, 'p> {
         let waits: Vec<_> = waits.iter().map(|wait| wait.name.as_str()).collect();
         let moves: Vec<_> = path.iter().map(ToString::to_string).collect();
         format!(
-            "the instance waits for {}, and no payload with the values of the definition leads to an end; check the conditions. Inputs: {}",
+            "the instance waits for {}, and no payload with the values of the definition leads to \
+            an end; check the conditions. Inputs: {}",
             if waits.is_empty() {
                 "nothing".to_owned()
             } else {

@@ -1,4 +1,5 @@
-//! State of a proof: the instance under test with its checked invariants, and the moves that change it.
+//! State of a proof: the instance under test with its checked invariants, and the moves that change
+//! it.
 
 use std::fmt;
 
@@ -22,7 +23,8 @@ pub(super) enum Move {
 }
 
 impl Move {
-    /// Returns the tag of the work that the move concerns: the one that a result reports or a timer limits or retries.
+    /// Returns the tag of the work that the move concerns: the one that a result reports or a timer
+    /// limits or retries.
     pub(super) fn tag(&self) -> Option<&str> {
         match self {
             Move::Timer(name) => {
@@ -97,9 +99,10 @@ impl ProofState {
             .and_then(|key| self.runner.simulator.simulated_instance(key))
     }
 
-    /// Returns the key of the state. Its core is equal for states that receive the same later inputs in the same way. It
-    /// excludes times, versions and ids; it includes the order in which timers were armed, and their delays unless
-    /// `is_absolute`. Open work counts only if it `has_result`: an event completes other work.
+    /// Returns the key of the state. Its core is equal for states that receive the same later
+    /// inputs in the same way. It excludes times, versions and ids; it includes the order in which
+    /// timers were armed, and their delays unless `is_absolute`. Open work counts only if it
+    /// `has_result`: an event completes other work.
     pub(super) fn key(
         &self,
         is_absolute: impl Fn(&str) -> bool,
@@ -152,7 +155,8 @@ fn hash_entry(
                 continue;
             }
             key.add_optional(record);
-            // Only an abandoned step is compensated after a timeout; the canonical form of a failed step is equal.
+            // Only an abandoned step is compensated after a timeout; the canonical form of a failed
+            // step is equal.
             if step_states.is_some_and(|states| states.get(work.tag.as_str()) == "abandoned") {
                 key.add_optional(("abandoned", &work.tag));
             }

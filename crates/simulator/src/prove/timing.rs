@@ -1,8 +1,9 @@
 //! Time of a proof: which timers can fire next, and times at which a sequence of moves is possible.
 //!
-//! A result can arrive at any time, so a state has no time, only the order in which its timers were armed and their
-//! delays. A timer cannot fire before another one that was armed earlier with at most the same delay. This permits
-//! every order that a clock produces. It may permit others; [`schedule`] finds these.
+//! A result can arrive at any time, so a state has no time, only the order in which its timers were
+//! armed and their delays. A timer cannot fire before another one that was armed earlier with at
+//! most the same delay. This permits every order that a clock produces. It may permit others;
+//! [`schedule`] finds these.
 
 use std::time::Duration;
 
@@ -12,8 +13,8 @@ use super::state::{Move, ProofState};
 use crate::simulator::{SimulatedTimer, Simulator};
 use crate::step::SimulationStep;
 
-/// Returns the timers that can fire next. A timer `is_absolute` if its due time does not depend on the time at which
-/// it was armed.
+/// Returns the timers that can fire next. A timer `is_absolute` if its due time does not depend on
+/// the time at which it was armed.
 pub(super) fn next_timers(simulator: &Simulator, is_absolute: impl Fn(&str) -> bool) -> Vec<Name> {
     let timers: Vec<_> = simulator.armed_timers().collect();
     let relative = |timer: &SimulatedTimer| !is_absolute(timer.name.as_str());
@@ -54,8 +55,8 @@ struct TimerSpan {
     delay: i64,
 }
 
-/// Converts moves to steps of a test file: times are chosen so that the timers fire in the order of the moves. Returns
-/// `None` if no times have this order.
+/// Converts moves to steps of a test file: times are chosen so that the timers fire in the order of
+/// the moves. Returns `None` if no times have this order.
 pub(super) fn schedule(
     start: &ProofState,
     moves: &[Move],

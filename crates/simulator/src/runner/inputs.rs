@@ -17,8 +17,8 @@ use crate::step::EventStep;
 
 /// User of an event, if the step states none.
 const STARTER: &str = "starter";
-/// Users who complete tasks alternately, if the step states none, so that tasks which exclude the user of the
-/// previous task can be completed.
+/// Users who complete tasks alternately, if the step states none, so that tasks which exclude the
+/// user of the previous task can be completed.
 const USERS: [&str; 2] = ["user", "other-user"];
 
 /// Response specification of a tag, with the first names of success and failure.
@@ -354,8 +354,8 @@ impl InputFactory<'_> {
         step.is_some_and(|step| matches!(step.action, Action::Event(_)))
     }
 
-    /// Returns an event for this instance, regardless of its data. If the definition correlates by a data
-    /// field that is absent, the field is set.
+    /// Returns an event for this instance, regardless of its data. If the definition correlates by
+    /// a data field that is absent, the field is set.
     fn event_for(&mut self, key: &InstanceKey, kind: EventType, data: &Value) -> Input {
         let mut event = self.event_from(&EventStep::new(kind, data.clone()), Some(key));
         let program = self.program(key);

@@ -37,7 +37,8 @@ pub enum Comparison {
 /// Difference between the live instance and the candidate.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Difference {
-    /// Kind, equal for the same difference of other instances: `step charge: payload of payments.charge differs at .amount`.
+    /// Kind, equal for the same difference of other instances: `step charge: payload of
+    /// payments.charge differs at .amount`.
     pub kind: String,
     /// Names of the fields that contain the values.
     pub path: Vec<String>,

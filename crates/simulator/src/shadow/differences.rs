@@ -1,4 +1,5 @@
-//! Differences between the live run and the run of the candidate: requests, messages, tasks, timers, and the end.
+//! Differences between the live run and the run of the candidate: requests, messages, tasks,
+//! timers, and the end.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -134,7 +135,8 @@ fn add(subject: &str, live: &Value, candidate: &Value, found: &mut Vec<Differenc
     ));
 }
 
-/// Compares facts and messages to other sagas, which have no results: of the same name, the first with the first.
+/// Compares facts and messages to other sagas, which have no results: of the same name, the first
+/// with the first.
 fn messages(live: &Run<'_>, candidate: &Run<'_>, until: Timestamp, found: &mut Vec<Difference>) {
     let named = |run: &Run<'_>| {
         let mut named: BTreeMap<String, Vec<Value>> = BTreeMap::new();
@@ -191,8 +193,8 @@ fn tasks(live: &Run<'_>, candidate: &Run<'_>, until: Timestamp, found: &mut Vec<
     });
 }
 
-/// Compares the timers: of the same name, the first with the first. A timer of work that only one run requests is no
-/// difference of its own.
+/// Compares the timers: of the same name, the first with the first. A timer of work that only one
+/// run requests is no difference of its own.
 fn timers(
     live: &Run<'_>,
     candidate: &Run<'_>,
@@ -223,7 +225,8 @@ fn timers(
     });
 }
 
-/// Passes the first value of each name with the first of the other side, then the second ones, and so on.
+/// Passes the first value of each name with the first of the other side, then the second ones, and
+/// so on.
 fn pairs(
     live: BTreeMap<String, Vec<Value>>,
     mut candidate: BTreeMap<String, Vec<Value>>,

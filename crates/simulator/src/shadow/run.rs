@@ -139,7 +139,8 @@ impl<'a> LiveRun<'a> {
 pub(super) struct CandidateRun<'a> {
     pub(super) run: Run<'a>,
     pub(super) found: Vec<Difference>,
-    /// Time of the request that has no counterpart, or of the failure. Nothing after it is compared.
+    /// Time of the request that has no counterpart, or of the failure. Nothing after it is
+    /// compared.
     pub(super) diverged_at: Option<Timestamp>,
     own_timers: usize,
 }
@@ -207,7 +208,8 @@ impl<'a> CandidateRun<'a> {
         Ok(this)
     }
 
-    /// Fires the timers that are due before `until`, unless the live instance has them too: these fire when its timers did.
+    /// Fires the timers that are due before `until`, unless the live instance has them too: these
+    /// fire when its timers did.
     fn fire_own_timers(
         &mut self,
         until: Timestamp,
@@ -278,7 +280,8 @@ impl<'a> CandidateRun<'a> {
         }
     }
 
-    /// Decides an input that the live instance applied; it is a difference if the candidate does not.
+    /// Decides an input that the live instance applied; it is a difference if the candidate does
+    /// not.
     fn require(&mut self, at: Timestamp, input: &Input, live: &LiveRun<'_>) {
         let Some(reason) = self.decide(at, input, live).map(|reason| json!(reason)) else {
             return;

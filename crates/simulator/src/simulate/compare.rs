@@ -1,4 +1,5 @@
-//! Comparison of two simulations of the same events: instances with a different end or different work.
+//! Comparison of two simulations of the same events: instances with a different end or different
+//! work.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -46,7 +46,8 @@ pub struct SimulationReport {
     pub dead_letters: BTreeMap<String, usize>,
     /// Dead-lettered inputs by their message, of the first distinct messages.
     pub dead_letter_causes: BTreeMap<String, usize>,
-    /// Number of instances that did not complete, by saga and failure, of the first distinct failures.
+    /// Number of instances that did not complete, by saga and failure, of the first distinct
+    /// failures.
     pub failures: BTreeMap<String, BTreeMap<String, usize>>,
     /// Number of instances that have not ended, by saga and what they wait for.
     pub waits: BTreeMap<String, BTreeMap<String, usize>>,

@@ -55,9 +55,9 @@ impl ResponsePolicy {
         }
     }
 
-    /// Parses a policy. It maps work names (`payments.charge`, `inventory.ReserveStock`, `*` for all
-    /// others) to `ok`, `none`, `in_doubt` (of an effect or a job), `{ ok: payload }`, `{ fail: code }` or
-    /// `{ event: type, data: payload }`.
+    /// Parses a policy. It maps work names (`payments.charge`, `inventory.ReserveStock`, `*` for
+    /// all others) to `ok`, `none`, `in_doubt` (of an effect or a job), `{ ok: payload }`,
+    /// `{ fail: code }` or `{ event: type, data: payload }`.
     ///
     /// # Errors
     /// All diagnostics of the policy.

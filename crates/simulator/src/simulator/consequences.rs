@@ -1,5 +1,5 @@
-//! Immediate follow-ups of the work of a commit: delivery of facts, start and cancellation of child sagas,
-//! notification of parents.
+//! Immediate follow-ups of the work of a commit: delivery of facts, start and cancellation of child
+//! sagas, notification of parents.
 
 use orlog_model::{
     Event, EventId, EventType, Input, Instance, InstanceKey, ParentRef, Work, WorkItem,
@@ -18,8 +18,8 @@ pub(super) struct FollowUp {
     pub(super) was_buffered: bool,
 }
 
-/// Returns the inputs that follow from a work item of an instance. A saga that is not loaded receives none;
-/// the caller must provide the result of such a child.
+/// Returns the inputs that follow from a work item of an instance. A saga that is not loaded
+/// receives none; the caller must provide the result of such a child.
 pub(super) fn follow_ups(
     item: &WorkItem,
     instance: Option<&Instance>,

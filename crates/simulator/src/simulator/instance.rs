@@ -137,8 +137,8 @@ impl SimulatedInstance {
             .for_each(|requested| requested.completed = true);
     }
 
-    /// Applies the part of a commit that concerns the instance itself; its work and timers are applied
-    /// elsewhere.
+    /// Applies the part of a commit that concerns the instance itself; its work and timers are
+    /// applied elsewhere.
     pub(super) fn apply(&mut self, input: &Input, commit: Commit, records_history: bool) {
         if let Some(completed) = &commit.settles {
             self.requested

@@ -44,8 +44,8 @@ impl SimulatorPrograms {
         self.by_saga.values()
     }
 
-    /// Returns the target instances of an event; for an event without correlation id, the saga and the
-    /// reason.
+    /// Returns the target instances of an event; for an event without correlation id, the saga and
+    /// the reason.
     #[must_use]
     pub fn route(&self, event: &Event) -> Vec<Result<InstanceKey, (SagaName, String)>> {
         let consumers = self

@@ -261,8 +261,8 @@ fn check_state(
     (!found.is_empty()).then(|| block("state", &found))
 }
 
-/// Converts the list of steps to a map by name, so that a test names only the relevant ones: `steps: {
-/// ship: completed }`.
+/// Converts the list of steps to a map by name, so that a test names only the relevant ones:
+/// `steps: { ship: completed }`.
 fn by_step(state: &Value) -> Value {
     let mut state = state.clone();
     let Some(steps) = state.get_mut("steps") else {

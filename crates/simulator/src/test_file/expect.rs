@@ -51,8 +51,9 @@ pub struct TimerExpectation {
 /// Work item.
 #[derive(Clone, Debug, PartialEq)]
 pub struct WorkExpectation {
-    /// Line of the work: `command inventory.ReserveStock`, `effect payments.charge`, `timer charge`, `fact
-    /// OrderCancelled`, `task approve`, `start_child equipment`, `cancel_child equipment`.
+    /// Line of the work: `command inventory.ReserveStock`, `effect payments.charge`,
+    /// `timer charge`, `fact OrderCancelled`, `task approve`, `start_child
+    /// equipment`, `cancel_child equipment`.
     pub line: String,
     /// Subset of the payload.
     pub data: Option<Value>,
@@ -62,8 +63,8 @@ pub struct WorkExpectation {
     pub tag: Option<String>,
 }
 
-/// Returns whether `expected` is a subset of `actual`: named fields must be present, lists must have
-/// the same length.
+/// Returns whether `expected` is a subset of `actual`: named fields must be present, lists must
+/// have the same length.
 pub(super) fn is_subset(expected: &Value, actual: &Value) -> bool {
     match (expected, actual) {
         (Value::Object(expected), Value::Object(actual)) => expected

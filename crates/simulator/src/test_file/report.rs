@@ -93,7 +93,8 @@ pub fn junit(results: &[TestResult]) -> String {
 fn case(xml: &mut String, result: &TestResult, file: &str) {
     let (name, seconds) = (escape(&result.name), result.duration.as_secs_f64());
     let head = format!(
-        "    <testcase classname=\"{file}\" name=\"{name}\" file=\"{file}\" line=\"{}\" time=\"{seconds:.6}\"",
+        "    <testcase classname=\"{file}\" name=\"{name}\" file=\"{file}\" line=\"{}\" \
+        time=\"{seconds:.6}\"",
         result.line
     );
     match result.mismatches.first() {
