@@ -4,8 +4,8 @@
     reason = "the runner passes addresses in the memory of the module"
 )]
 
-/// Allocates memory for the runner to write to. It is never freed: each transition has its own module
-/// instance.
+/// Allocates memory for the runner to write to. It is never freed: each transition has its own
+/// module instance.
 #[must_use]
 pub fn alloc(length: usize) -> *mut u8 {
     Vec::with_capacity(length).leak().as_mut_ptr()
@@ -25,7 +25,7 @@ fn bytes(address: *const u8, length: usize) -> &'static [u8] {
     if length == 0 {
         return &[];
     }
-    // SAFETY: the runner wrote this many bytes to memory that `alloc` returned, and no code frees or
-    // changes them.
+    // SAFETY: the runner wrote this many bytes to memory that `alloc` returned, and no code frees
+    // or changes them.
     unsafe { std::slice::from_raw_parts(address, length) }
 }

@@ -142,8 +142,8 @@ impl WorkResult {
     }
 }
 
-/// Serialized form of an input: `kind` selects the field that is present. (A tagged enum would copy the
-/// payload.)
+/// Serialized form of an input: `kind` selects the field that is present. (A tagged enum would copy
+/// the payload.)
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct RawInput {

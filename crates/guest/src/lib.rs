@@ -1,8 +1,8 @@
 //! Saga interface for WebAssembly modules in Rust: inputs from the runner, and transitions.
 //!
-//! A saga is a type with one function, and a manifest that lists the events it consumes. [`export!`]
-//! generates the functions and the custom section that the runner requires. It does so for `wasm32`
-//! only, so that the tests of the saga run on the host.
+//! A saga is a type with one function, and a manifest that lists the events it consumes.
+//! [`export!`] generates the functions and the custom section that the runner requires. It does so
+//! for `wasm32` only, so that the tests of the saga run on the host.
 //!
 //! ```
 //! use orlog_guest::{Input, InputBody, Saga, SagaDecision, TransitionBuilder};
@@ -51,9 +51,9 @@ pub use input::{Context, Event, Failure, Input, InputBody, WorkOutcome, WorkResu
 pub use saga::{Migration, MigrationSource, Saga, SagaDecision, apply, migrate};
 pub use transition::{Command, Effect, ExcludedUser, Status, TaskSpec, TransitionBuilder};
 
-/// Exports a saga from a module: `export!(MySaga, MANIFEST)`. The manifest is a constant string (JSON,
-/// see `docs/wasm.md`), for example `include_str!("manifest.json")`. On targets other than `wasm32` it
-/// only checks the types.
+/// Exports a saga from a module: `export!(MySaga, MANIFEST)`. The manifest is a constant string
+/// (JSON, see `docs/wasm.md`), for example `include_str!("manifest.json")`. On targets other than
+/// `wasm32` it only checks the types.
 #[macro_export]
 macro_rules! export {
     ($saga:ty, $manifest:expr) => {

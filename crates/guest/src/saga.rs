@@ -79,8 +79,8 @@ struct TransitionOutput<'a, S> {
     transition: &'a TransitionBuilder,
 }
 
-/// Runs the runner's call `apply`: converts the state (empty if there is none) and the input into the
-/// output.
+/// Runs the runner's call `apply`: converts the state (empty if there is none) and the input into
+/// the output.
 ///
 /// # Panics
 /// Panics if the runner and the saga use different ABI versions. In a module that is a trap, which

@@ -5,8 +5,8 @@ use serde_json::Value;
 
 use crate::input::Failure;
 
-/// Collects the actions of a transition. If a name is invalid or missing from the manifest, the runner
-/// dead-letters the input with this reason and pauses the instance.
+/// Collects the actions of a transition. If a name is invalid or missing from the manifest, the
+/// runner dead-letters the input with this reason and pauses the instance.
 #[derive(Debug, Default, Serialize)]
 pub struct TransitionBuilder {
     status: Status,
@@ -237,8 +237,8 @@ impl TransitionBuilder {
         });
     }
 
-    /// Arms a timer that is due this many milliseconds after the transition. It replaces a timer of the
-    /// same name.
+    /// Arms a timer that is due this many milliseconds after the transition. It replaces a timer of
+    /// the same name.
     pub fn arm_timer(&mut self, name: &str, after_ms: u64) {
         self.timers.push(TimerAction::Arm {
             name: name.to_owned(),
