@@ -55,6 +55,7 @@ impl NodeName {
             .bytes()
             .next()
             .is_some_and(|byte| byte.is_ascii_alphanumeric());
+
         if starts && text.len() <= Self::MAX_BYTES && text.bytes().all(is_valid) {
             Ok(Self(text))
         } else {
@@ -90,6 +91,7 @@ impl FromStr for ContextAddress {
         let (context, node) = text
             .rsplit_once('@')
             .ok_or_else(|| AddressError::Form(shortened(text)))?;
+
         Ok(Self {
             context: TenantId::for_input(context)?,
             node: NodeName::new(node)?,

@@ -93,19 +93,21 @@ impl AttemptLog {
     /// Adds the latest attempt.
     pub fn push(&mut self, record: AttemptRecord) {
         if self.records.len() >= Self::MAX_RECORDS {
+            // The first attempt is kept, because it has the original failure; the oldest of the
+            // others goes.
             self.records.remove(1);
             self.omitted = self.omitted.saturating_add(1);
         }
+
         self.records.push(record);
     }
 
     /// Adds the attempts that followed in another process, with bounded texts.
     pub fn extend(&mut self, later: Self) {
         self.omitted = self.omitted.saturating_add(later.omitted);
-        later
-            .records
-            .into_iter()
-            .for_each(|record| self.push(record.bounded()));
+        for record in later.records {
+            self.push(record.bounded());
+        }
     }
 }
 

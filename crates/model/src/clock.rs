@@ -115,6 +115,9 @@ pub trait Clock: Send + Sync + 'static {
     fn sleep_until_due(&self, due: Timestamp) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
         Box::pin(async move {
             let end = self.steady_at(due);
+
+            // Either clock can pass `due` first: the wall clock if it is set forward, the steady
+            // clock if it is set back. Neither may delay a timer.
             loop {
                 let left = due
                     .duration_since(self.now())
@@ -122,6 +125,7 @@ pub trait Clock: Send + Sync + 'static {
                 if left.is_zero() {
                     return;
                 }
+
                 self.sleep_until(self.steady().saturating_add(left.min(REREAD_INTERVAL)))
                     .await;
             }

@@ -117,10 +117,12 @@ impl Commit {
                 .flat_map(|instance| &instance.pending_work);
             work.filter(|work| work.abandoned).map(|work| work.id)
         }
+
         let now: Vec<_> = abandoned(self.instance.as_ref()).collect();
         if now.is_empty() {
             return now;
         }
+
         let before: BTreeSet<_> = abandoned(self.before.as_ref()).collect();
         now.into_iter().filter(|id| !before.contains(id)).collect()
     }

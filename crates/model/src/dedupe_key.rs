@@ -85,6 +85,8 @@ impl Input {
     pub fn identity(&self) -> DedupeKey {
         match self {
             Input::Event(event) => event.dedupe_key(),
+            // A signal over the bus carries an event, and both have one identity: a second delivery
+            // is a no-op, also if it arrives the other way.
             Input::Control(ControlRequest {
                 action: ControlAction::Deliver { event, .. },
                 ..

@@ -76,21 +76,29 @@ impl Deployment {
     /// millisecond that with the higher hashes.
     #[must_use]
     pub fn is_newer_than(&self, other: Option<&Self>) -> bool {
-        let content = |deployment: &Self| {
-            let hashes: Vec<_> = deployment
-                .active()
-                .map(|definition| definition.program.hash)
-                .collect();
-            let schedules = deployment.schedules.iter();
-            let schedules = schedules.map(|schedule| (schedule.source.clone(), schedule.removed));
-            (hashes, schedules.collect::<Vec<_>>())
-        };
         other.is_none_or(|other| {
             let order = (self.number, self.at).cmp(&(other.number, other.at));
+
+            // Equal numbers occur only between deployments of releases without the counter of the
+            // cluster. All pods must then choose the same one, so the content decides.
             order
-                .then_with(|| content(self).cmp(&content(other)))
+                .then_with(|| self.content().cmp(&other.content()))
                 .is_gt()
         })
+    }
+
+    /// Returns the hashes of the active definitions, and the schedules.
+    fn content(&self) -> (Vec<[u8; 16]>, Vec<(String, bool)>) {
+        let hashes = self
+            .active()
+            .map(|definition| definition.program.hash)
+            .collect();
+        let schedules = self
+            .schedules
+            .iter()
+            .map(|schedule| (schedule.source.clone(), schedule.removed))
+            .collect();
+        (hashes, schedules)
     }
 
     /// Returns the deployed definition with this hash.

@@ -22,6 +22,7 @@ pub fn format_duration(duration: Duration) -> String {
     if days >= 2 && duration == Duration::from_secs(days * DAY) {
         return format!("{days}d");
     }
+
     let signed = SignedDuration::try_from(duration).unwrap_or(SignedDuration::MAX);
     format!("{signed:#}")
 }

@@ -45,11 +45,14 @@ pub struct HistoryEntry {
 /// Rows are read by position: absent fields at the end are not written.
 impl Serialize for HistoryEntry {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        // The last fields are absent if they are empty. A present field needs all fields before it,
+        // because the decoder has only their positions.
         let fields = 9 + if self.input.is_some() {
             2
         } else {
             usize::from(self.failure.is_some())
         };
+
         let mut entry = serializer.serialize_struct("HistoryEntry", fields)?;
         entry.serialize_field("version", &self.version)?;
         entry.serialize_field("at", &self.at)?;
@@ -60,12 +63,14 @@ impl Serialize for HistoryEntry {
         entry.serialize_field("work", &self.work)?;
         entry.serialize_field("origin", &self.origin)?;
         entry.serialize_field("payloads", &self.payloads)?;
+
         if fields > 9 {
             entry.serialize_field("failure", &self.failure)?;
         }
         if fields > 10 {
             entry.serialize_field("input", &self.input)?;
         }
+
         entry.end()
     }
 }
@@ -102,6 +107,7 @@ impl InputOrigin {
     pub fn new(input: &Input, node: &str, now: Timestamp) -> Self {
         let waited = u64::try_from(now.duration_since(input.at()).as_millis()).unwrap_or(u64::MAX);
         let attributes = input.event().and_then(|event| event.attributes.clone());
+
         Self {
             kind: Some(input.kind()),
             node: node.into(),

@@ -66,7 +66,10 @@ pub enum IdError {
 /// that a text reads like another one (Unicode `Bidi_Control`).
 #[must_use]
 pub fn is_direction_control(character: char) -> bool {
-    matches!(character, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    matches!(
+        character,
+        '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}'
+    )
 }
 
 fn check(kind: &'static str, text: &str, limit: usize, may_be_empty: bool) -> Result<(), IdError> {
@@ -80,6 +83,7 @@ fn check(kind: &'static str, text: &str, limit: usize, may_be_empty: bool) -> Re
             limit,
         });
     }
+
     match text.char_indices().find(|(_, c)| c.is_control()) {
         Some((position, character)) => Err(IdError::Control {
             kind,
@@ -119,8 +123,16 @@ macro_rules! id {
             /// The errors of `new`, and [`IdError::Direction`].
             pub fn for_input(text: impl Into<CompactString>) -> Result<Self, IdError> {
                 let id = Self::new(text)?;
-                match id.as_str().char_indices().find(|(_, character)| is_direction_control(*character)) {
-                    Some((position, character)) => Err(IdError::Direction { kind: $kind, character, position }),
+                let control = id
+                    .as_str()
+                    .char_indices()
+                    .find(|(_, character)| is_direction_control(*character));
+                match control {
+                    Some((position, character)) => Err(IdError::Direction {
+                        kind: $kind,
+                        character,
+                        position,
+                    }),
                     None => Ok(id),
                 }
             }
@@ -132,7 +144,10 @@ macro_rules! id {
             /// The errors of `for_input`, and [`IdError::Dots`].
             pub fn for_path(text: impl Into<CompactString>) -> Result<Self, IdError> {
                 let id = Self::for_input(text)?;
-                if matches!(id.as_str(), "." | "..") { Err(IdError::Dots { kind: $kind }) } else { Ok(id) }
+                if matches!(id.as_str(), "." | "..") {
+                    return Err(IdError::Dots { kind: $kind });
+                }
+                Ok(id)
             }
 
             /// Returns the text.
@@ -281,6 +296,7 @@ fn with_time<'a>(millis: u64, parts: impl Iterator<Item = &'a [u8]>) -> Uuid {
 /// Returns the SHA-256 of the parts and their lengths.
 pub(crate) fn digest<'a>(parts: impl Iterator<Item = &'a [u8]>) -> [u8; 32] {
     let mut hash = Sha256::new();
+    // The lengths keep the boundaries of the parts: `ab` and `c` must not equal `a` and `bc`.
     for part in parts {
         hash.update((part.len() as u64).to_le_bytes());
         hash.update(part);

@@ -87,9 +87,13 @@ impl Instance {
     /// is applied.
     #[must_use]
     pub fn wait_token(&self, wait: &Wait) -> WaitToken {
+        // A wait for an event or an operator has no work, timer or task. The hash of the input that
+        // began it takes their place. The version does not: after a restore, other inputs lead to
+        // the same version.
         let (id, at) = self
             .subject_of(wait)
             .unwrap_or((wait.origin.into(), Timestamp::default()));
+
         WaitToken::of(&[
             self.run_id.as_bytes(),
             wait.kind.as_str().as_bytes(),
@@ -373,21 +377,25 @@ impl ArmedTimer {
 /// Rows are read by position: absent fields at the end are not written.
 impl Serialize for ArmedTimer {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        // The last fields are absent if they are empty; a present field needs all fields before it.
         let fields = 3 + if self.signal.is_some() {
             2
         } else {
             usize::from(self.trace.is_some())
         };
+
         let mut timer = serializer.serialize_struct("ArmedTimer", fields)?;
         timer.serialize_field("name", &self.name)?;
         timer.serialize_field("token", &self.token)?;
         timer.serialize_field("due", &self.due)?;
+
         if fields > 3 {
             timer.serialize_field("trace", &self.trace)?;
         }
         if fields > 4 {
             timer.serialize_field("signal", &self.signal)?;
         }
+
         timer.end()
     }
 }

@@ -43,9 +43,11 @@ impl JobClaim {
     /// Returns the slot in the id of a claim; `None` if it has none.
     #[must_use]
     pub fn slot_in(id: Uuid) -> Option<Slot> {
+        // The last bytes of an id of another version are random.
         if id.get_version_num() != 8 {
             return None;
         }
+
         let bytes = id.as_bytes();
         let slot = u16::from_be_bytes([bytes[14], bytes[15]]);
         Some(Slot(slot)).filter(|slot| slot.0 < crate::SLOTS)

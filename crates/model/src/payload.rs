@@ -73,6 +73,7 @@ impl RecordedPayloads {
         if self.0.capacity() == 0 {
             self.0.reserve_exact(INITIAL_CAPACITY);
         }
+
         let start = self.0.len();
         let mut writer = BoundedWriter {
             buffer: &mut self.0,
@@ -82,17 +83,24 @@ impl RecordedPayloads {
         let is_written =
             payload.is_some_and(|payload| serde_json::to_writer(&mut writer, payload).is_ok());
         let size = writer.size;
+
         if !is_written {
             self.0.truncate(start);
             return self.0.push(NONE);
         }
+
+        // The limit can divide a character. A text in the buffer is always valid UTF-8.
         let length = valid_length(&self.0[start..]);
         self.0.truncate(start + length);
+
         let is_cut = (length as u64) < size;
         if !is_cut && self.is_input(start) {
             self.0.truncate(start);
             return self.0.push(SAME_AS_INPUT);
         }
+
+        // The header is inserted afterwards, because the length is known only now. Writing the text
+        // in place needs no second buffer.
         let mut header = Header::default();
         header.push(TEXT + 2 * length as u64 + u64::from(is_cut));
         if is_cut {
@@ -118,12 +126,16 @@ impl RecordedPayloads {
         let header = read_number(&mut rest)
             .filter(|header| *header >= TEXT && (header - TEXT).is_multiple_of(2));
         let length = header.and_then(|header| usize::try_from((header - TEXT) / 2).ok());
+
+        // A cut text is never equal: the part that is missing may differ.
         length.and_then(|length| rest.get(..length)) == Some(&self.0[start..])
     }
 
     /// Returns the payloads in order; `None` for an input or a work item without one.
     pub fn iter(&self) -> impl Iterator<Item = Option<RecordedPayload<'_>>> {
-        let (mut rest, mut input) = (self.0.as_slice(), None);
+        let mut rest = self.0.as_slice();
+        let mut input = None;
+
         std::iter::from_fn(move || {
             let is_input = rest.len() == self.0.len();
             let payload = match read_number(&mut rest)? {
@@ -145,6 +157,7 @@ impl RecordedPayloads {
                     })
                 }
             };
+
             if is_input {
                 input.clone_from(&payload);
             }

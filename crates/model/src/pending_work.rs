@@ -33,23 +33,27 @@ pub struct PendingWork {
 /// Rows are read by position: absent fields at the end are not written.
 impl Serialize for PendingWork {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        // The last fields are absent if they are empty; a present field needs all fields before it.
         let fields = 5 + if self.abandoned {
             2
         } else {
             usize::from(self.dead_letter.is_some())
         };
+
         let mut work = serializer.serialize_struct("PendingWork", fields)?;
         work.serialize_field("id", &self.id)?;
         work.serialize_field("kind", &self.kind)?;
         work.serialize_field("tag", &self.tag)?;
         work.serialize_field("requested_at", &self.requested_at)?;
         work.serialize_field("survives_end", &self.survives_end)?;
+
         if fields > 5 {
             work.serialize_field("dead_letter", &self.dead_letter)?;
         }
         if fields > 6 {
             work.serialize_field("abandoned", &self.abandoned)?;
         }
+
         work.end()
     }
 }

@@ -90,19 +90,21 @@ impl PriorityTurns {
     /// row. Call [`PriorityTurns::take`] with the number that was taken.
     pub fn next(&mut self, has_items: impl Fn(Priority) -> bool) -> Option<(Priority, usize)> {
         let waiting = Priority::ALL.map(&has_items);
+        // A class without items leaves its turns to the others, also if it has turns left in the
+        // round.
         let priority = self.first(waiting).or_else(|| {
             self.left = Priority::ALL.map(Priority::weight);
             self.first(waiting)
         })?;
+
+        // A class that waits alone delays no other one: its items need no turns.
         let is_alone = waiting.into_iter().filter(|waits| *waits).count() == 1;
-        Some((
-            priority,
-            if is_alone {
-                usize::MAX
-            } else {
-                self.left[priority as usize]
-            },
-        ))
+        let limit = if is_alone {
+            usize::MAX
+        } else {
+            self.left[priority as usize]
+        };
+        Some((priority, limit))
     }
 
     /// Uses turns of a class.
@@ -146,6 +148,7 @@ impl<T> PriorityQueue<T> {
         let (priority, _) = self
             .turns
             .next(|class| !classes[class as usize].is_empty())?;
+
         self.turns.take(priority, 1);
         classes[priority as usize].pop_front()
     }

@@ -34,18 +34,23 @@ impl SampleRate {
         if self == Self::ALL {
             return true;
         }
+
+        // The digest is stable across nodes and releases, so a sample contains the same instances
+        // after a takeover.
         let parts = [
             "sample",
             key.tenant.as_str(),
             key.saga.as_str(),
             key.correlation.as_str(),
         ];
+
         let digest = digest(parts.iter().map(|part| part.as_bytes()));
         let number = u64::from_le_bytes(
             *digest
                 .first_chunk()
                 .expect("a digest is longer than a number"),
         );
+
         number % u64::from(WHOLE) < u64::from(self.0)
     }
 }
@@ -60,22 +65,28 @@ impl FromStr for SampleRate {
             .strip_suffix('%')
             .ok_or_else(invalid)?
             .trim_end();
+
         let (percent, fraction) = number.split_once('.').unwrap_or((number, "0"));
-        let is_number = |digits: &str, most: usize| {
-            (1..=most).contains(&digits.len()) && digits.bytes().all(|byte| byte.is_ascii_digit())
-        };
         if !is_number(percent, 3) || !is_number(fraction, 4) {
             return Err(invalid());
         }
+
+        // Four digits of a fraction are millionths: no floating point rounds a configured share.
         let parts: u32 = format!("{percent}{fraction:0<4}")
             .parse()
             .map_err(|_| invalid())?;
+
         if (1..=WHOLE).contains(&parts) {
             Ok(Self(parts))
         } else {
             Err(invalid())
         }
     }
+}
+
+/// Returns whether a text has 1 to `max_digits` decimal digits, and nothing else.
+fn is_number(text: &str, max_digits: usize) -> bool {
+    (1..=max_digits).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_digit())
 }
 
 impl TryFrom<String> for SampleRate {

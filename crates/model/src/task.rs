@@ -92,17 +92,16 @@ impl ExcludedUser {
     /// `None`: no user.
     #[must_use]
     pub fn resolve(self, users: Option<&InstanceUsers>) -> Option<Exclusion<'_>> {
-        let user = match (self, users) {
-            (
-                Self::Previous,
-                Some(InstanceUsers {
-                    last_task_user: None,
-                    ..
-                }),
-            ) => return None,
-            (Self::Starter, users) => users.and_then(|users| users.started_by.as_deref()),
-            (Self::Previous, users) => users.and_then(|users| users.last_task_user.as_deref()),
+        let user = match self {
+            Self::Starter => users.and_then(|users| users.started_by.as_deref()),
+            Self::Previous => match users {
+                // No task was completed yet, so there is no user to exclude.
+                Some(users) if users.last_task_user.is_none() => return None,
+                users => users.and_then(|users| users.last_task_user.as_deref()),
+            },
         };
+
+        // An unknown user could be any user. The rule of four eyes must not become void.
         Some(user.map_or(Exclusion::AllUsers, Exclusion::User))
     }
 }

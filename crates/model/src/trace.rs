@@ -26,11 +26,11 @@ impl TraceParent {
     #[must_use]
     pub fn new(text: &str) -> Option<Self> {
         let bytes: [u8; LENGTH] = text.as_bytes().try_into().ok()?;
-        let fits = |(index, byte): (usize, &u8)| match index {
+        let is_valid = bytes.iter().enumerate().all(|(index, byte)| match index {
             2 | 35 | 52 => *byte == b'-',
             _ => matches!(byte, b'0'..=b'9' | b'a'..=b'f'),
-        };
-        (bytes.starts_with(b"00") && bytes.iter().enumerate().all(fits)).then_some(Self(bytes))
+        });
+        (bytes.starts_with(b"00") && is_valid).then_some(Self(bytes))
     }
 
     /// Creates the root of a trace.
@@ -242,6 +242,7 @@ pub fn derive_trace_id(parts: &[&[u8]]) -> [u8; 16] {
 pub fn tenant_baggage(key: &InstanceKey) -> Option<String> {
     let tenant = key.tenant.as_str();
     let is_unreserved = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte);
+
     let mut value = String::from("tenant=");
     for byte in tenant.bytes() {
         if is_unreserved(byte) {
@@ -251,6 +252,7 @@ pub fn tenant_baggage(key: &InstanceKey) -> Option<String> {
             write!(value, "%{byte:02X}").ok();
         }
     }
+
     (!tenant.is_empty()).then_some(value)
 }
 

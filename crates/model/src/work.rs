@@ -104,21 +104,25 @@ impl Serialize for Effect {
     /// Rows are read by position: a last field is absent if it has its default and no later field
     /// is present.
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        // A present field needs all fields before it.
         let has_version = self.schema_version != first_version();
         let has_in_doubt = has_version || self.in_doubt.is_some();
         let fields = 5 + usize::from(has_in_doubt) + usize::from(has_version);
+
         let mut row = serializer.serialize_struct("Effect", fields)?;
         row.serialize_field("tag", &self.tag)?;
         row.serialize_field("name", &self.name)?;
         row.serialize_field("payload", &self.payload)?;
         row.serialize_field("timeout", &self.timeout)?;
         row.serialize_field("retry", &self.retry)?;
+
         if has_in_doubt {
             row.serialize_field("in_doubt", &self.in_doubt)?;
         }
         if has_version {
             row.serialize_field("schema_version", &self.schema_version)?;
         }
+
         row.end()
     }
 }
@@ -297,10 +301,10 @@ impl WorkItem {
             Work::CancelChild(s) => s.saga.as_str(),
             Work::NotifyParent(e) => e.to.saga.as_str(),
         };
-        let (kind, tenant) = (self.work.kind(), self.instance.tenant.clone());
+
         Destination {
-            kind,
-            tenant,
+            kind: self.work.kind(),
+            tenant: self.instance.tenant.clone(),
             name: CompactString::from(name),
             priority: self.priority,
         }
