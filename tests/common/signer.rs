@@ -124,7 +124,8 @@ impl Signer {
                 &target,
                 &mut draft.headers,
                 draft.body.as_bytes(),
-                (created, LIFETIME),
+                created,
+                LIFETIME,
             )
             .unwrap();
         draft

@@ -35,7 +35,8 @@ pub fn sign(key: &SigningKey, request: &mut Request, now: Timestamp) -> Result<(
         &target,
         request.headers_mut(),
         &body,
-        (created(now), SIGNATURE_LIFETIME),
+        created(now),
+        SIGNATURE_LIFETIME,
     )
 }
 

@@ -45,7 +45,8 @@ fn sign(bencher: Bencher, size: usize) {
                 &TARGET,
                 &mut headers,
                 black_box(&body),
-                (1000, Duration::from_mins(5)),
+                1000,
+                Duration::from_mins(5),
             )
             .expect("signed");
             headers
@@ -56,7 +57,7 @@ fn sign(bencher: Bencher, size: usize) {
 #[divan::bench(args = SIZES)]
 fn verify(bencher: Bencher, size: usize) {
     let (key, body, mut headers) = (key(), vec![b'x'; size], headers());
-    key.sign(&TARGET, &mut headers, &body, (1000, Duration::from_mins(5)))
+    key.sign(&TARGET, &mut headers, &body, 1000, Duration::from_mins(5))
         .expect("signed");
     let public = key.public_key();
     bencher.counter(BytesCount::new(size)).bench(|| {

@@ -52,8 +52,10 @@ impl RequestTarget<'_> {
                     .bytes()
                     .map(|b| b.to_ascii_lowercase()),
             ),
+            // RFC 9421 normalizes an empty path.
             "@path" if self.path.is_empty() => base.push(b'/'),
             "@path" => base.extend_from_slice(self.path.as_bytes()),
+            // RFC 9421 keeps the `?`, also without a query.
             "@query" => {
                 base.push(b'?');
                 base.extend_from_slice(self.query.unwrap_or_default().as_bytes());
@@ -92,10 +94,13 @@ pub(crate) fn push_component(
     base.push(b'"');
     base.extend_from_slice(component.as_bytes());
     base.extend_from_slice(b"\": ");
+
     if !target.write(component, base) {
         if component.starts_with('@') || component.bytes().any(|byte| byte.is_ascii_uppercase()) {
             return Err(NoValue::Unsupported);
         }
+
+        // Several headers of one name are one list, as RFC 9421 joins them.
         let mut values = headers.get_all(component).iter();
         base.extend_from_slice(
             values
@@ -109,6 +114,7 @@ pub(crate) fn push_component(
             base.extend_from_slice(value.as_bytes().trim_ascii());
         }
     }
+
     base.push(b'\n');
     Ok(())
 }
@@ -123,17 +129,21 @@ pub(crate) fn push_params(base: &mut Vec<u8>, params: &str) {
 /// request that another node forwards unchanged.
 #[must_use]
 pub fn fingerprint(target: &RequestTarget<'_>, headers: &HeaderMap) -> [u8; 32] {
+    // Sorted, because a proxy can change the order of the headers.
     let mut signed: Vec<&str> = headers
         .keys()
         .filter(|name| is_signed_header(name))
         .map(HeaderName::as_str)
         .collect();
+
     signed.sort_unstable();
+
     let mut base = Vec::with_capacity(512);
     for component in ["@method", "@path", "@query"].into_iter().chain(signed) {
         push_component(&mut base, component, target, headers)
             .expect("the request has the component");
     }
+
     digest(&SHA256, &base)
         .as_ref()
         .try_into()

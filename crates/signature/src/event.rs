@@ -75,12 +75,16 @@ impl EventSignature {
             .headers
             .clone()
             .filter(|(name, _)| name.eq_ignore_ascii_case(EVENT_SIGNATURE));
+
         let Some((_, text)) = found.next() else {
             return Ok(None);
         };
+
+        // Two signatures could be verified by two readers in different ways.
         if found.next().is_some() {
             return Err(EventSignatureError::Several);
         }
+
         let read = Self::parse(text.trim(), message);
         read.map(Some)
             .ok_or_else(|| EventSignatureError::Malformed(shortened(text)))
@@ -92,11 +96,16 @@ impl EventSignature {
     ) -> Option<Self> {
         let mut parts = text.split('.');
         let mut next = || parts.next();
-        let (version, key, created, expires, signature) =
-            (next()?, next()?, next()?, next()?, next()?);
+        let version = next()?;
+        let key = next()?;
+        let created = next()?;
+        let expires = next()?;
+        let signature = next()?;
+
         if version != VERSION || parts.next().is_some() {
             return None;
         }
+
         Some(Self {
             key_id: key.parse().ok()?,
             created: created.parse().ok()?,
@@ -133,7 +142,7 @@ impl SigningKey {
     /// let (subject, data) = ("tenant.acme.workflow_event.event.o-1", br#"{"orderId":"o-1"}"#);
     /// let created = std::time::UNIX_EPOCH.elapsed()?.as_secs().cast_signed();
     /// let message = EventMessage { subject, headers: headers.iter().copied(), data };
-    /// let signature = key.sign_event(message, (created, std::time::Duration::from_mins(1)));
+    /// let signature = key.sign_event(message, created, std::time::Duration::from_mins(1));
     /// headers.push((EVENT_SIGNATURE, &signature));
     /// // Publish the data with these headers under the subject.
     /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -142,14 +151,15 @@ impl SigningKey {
     pub fn sign_event<'a>(
         &self,
         message: EventMessage<'a, impl Iterator<Item = (&'a str, &'a str)>>,
-        (created, lifetime): (i64, Duration),
+        created: i64,
+        lifetime: Duration,
     ) -> String {
         let expires = created.saturating_add(i64::try_from(lifetime.as_secs()).unwrap_or(i64::MAX));
-        let [key, created, expires] = [
-            self.key_id().to_string(),
-            created.to_string(),
-            expires.to_string(),
-        ];
+        let key = self.key_id().to_string();
+        let created = created.to_string();
+        let expires = expires.to_string();
+
+        // The text of the times is signed, not their value: a verifier hashes what it has received.
         let signature = self.sign_bytes(&signed_bytes([&key, &created, &expires], message));
         format!(
             "{VERSION}.{key}.{created}.{expires}.{}",
@@ -162,30 +172,35 @@ impl SigningKey {
 /// can be shifted into another one.
 fn signed_bytes<'a>(
     parameters: [&str; 3],
-    EventMessage {
-        subject,
-        headers,
-        data,
-    }: EventMessage<'a, impl Iterator<Item = (&'a str, &'a str)>>,
+    message: EventMessage<'a, impl Iterator<Item = (&'a str, &'a str)>>,
 ) -> Vec<u8> {
     let mut hash = Context::new(&SHA256);
     let mut put = |part: &[u8]| {
         hash.update(&u64::try_from(part.len()).unwrap_or(u64::MAX).to_be_bytes());
         hash.update(part);
     };
-    parameters
-        .into_iter()
-        .chain([subject])
-        .for_each(|part| put(part.as_bytes()));
-    let signed = headers.map(|(name, value)| (name.to_ascii_lowercase(), value.trim()));
-    let mut signed: Vec<_> = signed.filter(|(name, _)| is_covered(name)).collect();
+
+    for parameter in parameters {
+        put(parameter.as_bytes());
+    }
+    put(message.subject.as_bytes());
+
+    // A bus can change the order and the case of the headers, and the space around their values.
+    let mut signed: Vec<_> = message
+        .headers
+        .map(|(name, value)| (name.to_ascii_lowercase(), value.trim()))
+        .filter(|(name, _)| is_covered(name))
+        .collect();
     signed.sort_unstable();
+
+    // The number of headers separates them from the data: no header can be taken for it.
     put(signed.len().to_string().as_bytes());
     for (name, value) in &signed {
         put(name.as_bytes());
         put(value.as_bytes());
     }
-    put(data);
+    put(message.data);
+
     [DOMAIN, hash.finish().as_ref()].concat()
 }
 
@@ -245,7 +260,7 @@ mod tests {
                 headers,
                 data: br#"{"orderId":"o-1","total":5}"#.to_vec(),
             };
-            let signature = key.sign_event(sent.message(), (1000, Duration::from_mins(5)));
+            let signature = key.sign_event(sent.message(), 1000, Duration::from_mins(5));
             sent.headers.push((EVENT_SIGNATURE.to_owned(), signature));
             sent
         }

@@ -146,6 +146,7 @@ impl SigningKey {
             .fill(&mut seed)
             .map_err(|_| KeyError::NoRandomBytes)?;
         der.extend_from_slice(&seed);
+
         let mut pem = format!("{PEM_BEGIN}\n{}\n", STANDARD.encode(der));
         pem.push_str(PEM_END);
         pem.push('\n');
@@ -161,15 +162,18 @@ impl SigningKey {
         let (_, rest) = pem.split_once(PEM_BEGIN).ok_or(KeyError::Private)?;
         let (body, _) = rest.split_once(PEM_END).ok_or(KeyError::Private)?;
         let body: String = body.split_ascii_whitespace().collect();
+
         let der = STANDARD.decode(body).map_err(|_| KeyError::Private)?;
         let pair =
             Ed25519KeyPair::from_pkcs8_maybe_unchecked(&der).map_err(|_| KeyError::Private)?;
+
         let public = pair
             .public_key()
             .as_ref()
             .try_into()
             .map(PublicKey)
             .map_err(|_| KeyError::Private)?;
+
         Ok(Self {
             pair,
             public,

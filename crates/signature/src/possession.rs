@@ -63,18 +63,20 @@ impl FromStr for PossessionProof {
     type Err = ProofError;
 
     fn from_str(text: &str) -> Result<Self, ProofError> {
-        let read = || {
-            let (created, signature) = text
-                .strip_prefix(VERSION)?
-                .strip_prefix('.')?
-                .split_once('.')?;
-            let (created, signature) = (
-                created.parse().ok()?,
-                URL_SAFE_NO_PAD.decode(signature).ok()?,
-            );
-            Some(Self { created, signature })
-        };
-        read().ok_or_else(|| ProofError(shortened(text)))
+        Self::parse(text).ok_or_else(|| ProofError(shortened(text)))
+    }
+}
+
+impl PossessionProof {
+    fn parse(text: &str) -> Option<Self> {
+        let (created, signature) = text
+            .strip_prefix(VERSION)?
+            .strip_prefix('.')?
+            .split_once('.')?;
+        Some(Self {
+            created: created.parse().ok()?,
+            signature: URL_SAFE_NO_PAD.decode(signature).ok()?,
+        })
     }
 }
 
@@ -101,6 +103,8 @@ impl SigningKey {
 /// Returns the signed bytes: the SHA-256 of all parts, each preceded by its length.
 fn signed_bytes(actor: &str, key: &PublicKey, created: i64) -> Vec<u8> {
     let mut hash = Context::new(&SHA256);
+
+    // The lengths keep the boundaries of the parts.
     for part in [actor, &key.key_id().to_string(), &created.to_string()] {
         hash.update(&u64::try_from(part.len()).unwrap_or(u64::MAX).to_be_bytes());
         hash.update(part.as_bytes());

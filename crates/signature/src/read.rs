@@ -84,32 +84,42 @@ impl RequestSignature {
         let Ok(inputs) = Parser::new(&input).parse::<Dictionary>() else {
             return Err(ReadError::Malformed(SIGNATURE_INPUT));
         };
+
+        // A request can have further signatures, for example of a proxy. They have no meaning here.
         let mut tagged = inputs.into_iter().filter_map(|(label, entry)| match entry {
             ListEntry::InnerList(list) if text(&list.params, "tag") == Some(TAG) => {
                 Some((label, list))
             }
             ListEntry::InnerList(_) | ListEntry::Item(_) => None,
         });
+
         let Some((label, list)) = tagged.next() else {
             return Ok(None);
         };
+
+        // A verifier that chose one of several could be made to choose the one that covers less.
         if tagged.next().is_some() {
             return Err(ReadError::Several);
         }
+
         let signature =
             signature(headers, label.as_str()).ok_or(ReadError::Malformed(SIGNATURE))?;
-        Self::of(list, signature, target, (headers, has_body)).map(Some)
+        Self::of(list, signature, target, headers, has_body).map(Some)
     }
 
     fn of(
         list: InnerList,
         signature: Vec<u8>,
         target: &RequestTarget<'_>,
-        (headers, has_body): (&HeaderMap, bool),
+        headers: &HeaderMap,
+        has_body: bool,
     ) -> Result<Self, ReadError> {
         let (key_id, nonce, created, expires) = parameters(&list.params)?;
         let components = components(&list.items)?;
         let is_covered = |name: &str| components.contains(&name);
+
+        // A header that the signature does not cover could be added or changed on the way, and with
+        // it the effect of the request.
         let mut required = TARGET_COMPONENTS
             .into_iter()
             .chain(has_body.then_some(CONTENT_DIGEST))
@@ -122,6 +132,9 @@ impl RequestSignature {
         if let Some(missing) = required.find(|name| !is_covered(name)) {
             return Err(ReadError::NotCovered(missing.to_owned()));
         }
+
+        // The signature is verified later, by a caller that knows the key: only the bytes are
+        // needed.
         let mut base = Vec::with_capacity(512);
         for component in &components {
             base::push_component(&mut base, component, target, headers).map_err(|reason| {
@@ -131,6 +144,7 @@ impl RequestSignature {
                 }
             })?;
         }
+
         let digest = if is_covered(CONTENT_DIGEST) {
             let header = combined(headers, CONTENT_DIGEST);
             Some(
@@ -142,11 +156,13 @@ impl RequestSignature {
         } else {
             None
         };
+
         let list: List = vec![ListEntry::InnerList(list)];
         let params = list
             .serialize()
             .ok_or(ReadError::Malformed(SIGNATURE_INPUT))?;
         base::push_params(&mut base, &params);
+
         Ok(Self {
             key_id,
             nonce,
@@ -172,14 +188,18 @@ fn parameters(params: &Parameters) -> Result<(KeyId, String, i64, i64), ReadErro
         let text = algorithm.as_string().map_or("", sfv::StringRef::as_str);
         return Err(ReadError::Algorithm(shortened(text)));
     }
+
     let number = |name| {
         let value = params.get(name).and_then(BareItem::as_integer);
         value.map(i64::from).ok_or(ReadError::Parameter(name))
     };
+
     let key_id = text(params, "keyid").and_then(|id| id.parse().ok());
     let key_id = key_id.ok_or(ReadError::Parameter("keyid"))?;
+
     let nonce = text(params, "nonce").filter(|nonce| (1..=MAX_NONCE).contains(&nonce.len()));
     let nonce = nonce.ok_or(ReadError::Parameter("nonce"))?.to_owned();
+
     Ok((key_id, nonce, number("created")?, number("expires")?))
 }
 
@@ -264,7 +284,7 @@ mod tests {
             header("accept", "*/*"),
         ];
         let mut headers = HeaderMap::from_iter(headers);
-        key.sign(&TARGET, &mut headers, BODY, (1000, Duration::from_mins(5)))
+        key.sign(&TARGET, &mut headers, BODY, 1000, Duration::from_mins(5))
             .unwrap();
         headers
     }
@@ -514,7 +534,7 @@ mod tests {
     fn body_requires_a_digest() {
         let key = key();
         let mut headers = HeaderMap::new();
-        key.sign(&TARGET, &mut headers, b"", (1000, Duration::from_mins(5)))
+        key.sign(&TARGET, &mut headers, b"", 1000, Duration::from_mins(5))
             .unwrap();
         let read = RequestSignature::read(&TARGET, &headers, false)
             .unwrap()

@@ -36,28 +36,36 @@ impl SigningKey {
         target: &RequestTarget<'_>,
         headers: &mut HeaderMap,
         body: &[u8],
-        (created, lifetime): (i64, Duration),
+        created: i64,
+        lifetime: Duration,
     ) -> Result<(), SignError> {
         let mut nonce = [0; NONCE_BYTES];
         SystemRandom::new()
             .fill(&mut nonce)
             .map_err(|_| SignError::NoRandomBytes)?;
+
+        // The digest is inserted first, because it is one of the signed headers.
         if !body.is_empty() {
             headers.insert(CONTENT_DIGEST, ascii(&ContentDigest::of(body).header()));
         }
+
         let expires = created.saturating_add(i64::try_from(lifetime.as_secs()).unwrap_or(i64::MAX));
         let params = format!(
-            ";created={created};expires={expires};nonce=\"{}\";keyid=\"{}\";alg=\"ed25519\";tag=\"{TAG}\"",
+            ";created={created};expires={expires};nonce=\"{}\";keyid=\"{}\";alg=\"ed25519\";\
+            tag=\"{TAG}\"",
             URL_SAFE_NO_PAD.encode(nonce),
             self.key_id()
         );
+
         let signed = headers
             .keys()
             .filter(|name| is_signed_header(name))
             .map(HeaderName::as_str);
         let components: Vec<&str> = TARGET_COMPONENTS.into_iter().chain(signed).collect();
+
         let (input, base) = self::base(&components, &params, target, headers);
         let signature = STANDARD.encode(self.sign_bytes(&base));
+
         headers.insert(SIGNATURE_INPUT, ascii(&format!("{TAG}={input}")));
         headers.insert(SIGNATURE, ascii(&format!("{TAG}=:{signature}:")));
         Ok(())
@@ -79,6 +87,7 @@ fn base(
         let separator = if input.len() > 1 { " " } else { "" };
         write!(input, "{separator}\"{component}\"").expect("writing to a string does not fail");
     }
+
     input.push(')');
     input.push_str(params);
     base::push_params(&mut base, &input);

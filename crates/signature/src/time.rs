@@ -58,6 +58,9 @@ impl TimeWindow {
         let limit = seconds(self.max_age);
         let lifetime = expires.saturating_sub(created);
         let age = now.saturating_sub(created);
+
+        // The first reason wins. A request that is too old is reported as such, also if it has
+        // expired: the clock of the client may be wrong.
         if age < -seconds(self.leeway) {
             Err(TimeError::Ahead {
                 seconds: age.saturating_neg(),

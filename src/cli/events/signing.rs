@@ -51,7 +51,7 @@ fn signed(
         headers,
         data: &message.payload,
     };
-    let signature = key.sign_event(covered, (now.as_millis().div_euclid(1000), lifetime));
+    let signature = key.sign_event(covered, now.as_millis().div_euclid(1000), lifetime);
     message.headers.retain(|(name, _)| name != EVENT_SIGNATURE);
     message
         .headers

@@ -218,7 +218,7 @@ fn signed(signer: &Signer, mut message: Message, offset: i64) -> Message {
     let created = now().as_millis() / 1000 + offset;
     let signature = signer
         .key
-        .sign_event(covered, (created, Duration::from_mins(1)));
+        .sign_event(covered, created, Duration::from_mins(1));
     message
         .headers
         .push((EVENT_SIGNATURE.into(), signature.into()));

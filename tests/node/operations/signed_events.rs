@@ -177,8 +177,10 @@ fn message(signer: &Signer, event: &Value, offset: i64) -> Message {
         &event,
         codec::subject_with_kind(&event, SubjectKind::WorkflowEvent),
     );
-    let times = (now.as_millis() / 1000 + offset, Duration::from_mins(1));
-    let signature = signer.key.sign_event(covered(&message), times);
+    let created = now.as_millis() / 1000 + offset;
+    let signature = signer
+        .key
+        .sign_event(covered(&message), created, Duration::from_mins(1));
     message
         .headers
         .push((EVENT_SIGNATURE.into(), signature.into()));

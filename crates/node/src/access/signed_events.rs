@@ -350,7 +350,7 @@ mod tests {
             };
             let signature = self
                 .key
-                .sign_event(message, (created, Duration::from_mins(5)));
+                .sign_event(message, created, Duration::from_mins(5));
             let signature = [(EVENT_SIGNATURE, signature.as_str())];
             let headers = headers.into_iter().chain(signature);
             let headers = headers

@@ -126,8 +126,13 @@ fn message(subject: &str, request: &NodeRequest<'_>) -> Result<Message, SignErro
             path,
             query: None,
         };
-        let times = (created(signature.now), SIGNATURE_LIFETIME);
-        signature.key.sign(&target, &mut headers, body, times)?;
+        signature.key.sign(
+            &target,
+            &mut headers,
+            body,
+            created(signature.now),
+            SIGNATURE_LIFETIME,
+        )?;
     }
     let text = |value: &HeaderValue| value.to_str().expect("the headers are ASCII").into();
     let of_http = headers
