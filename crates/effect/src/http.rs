@@ -17,5 +17,5 @@ pub(crate) use client::{HttpClient, HttpClientOptions, Request, RequestTarget};
 pub(crate) use headers::{IDEMPOTENCY_KEY, context_headers};
 pub(crate) use headers::{fill_headers, parse_headers};
 #[cfg(any(feature = "grpc", feature = "smtp"))]
-pub(crate) use tls::{Certificates, Clients, OfCertificates};
+pub(crate) use tls::{CertificateCache, Certificates, Clients};
 pub use tls::{TlsConfig, client};

@@ -81,6 +81,8 @@ impl SecretRef {
             SecretSource::File(path) => self.file(path).map_err(|error| error.to_string()),
             SecretSource::Command(command) => command.secret(),
         };
+
+        // An empty variable or file is a mistake of the deployment, never a secret.
         let found = found.and_then(|secret| {
             if secret.expose().is_empty() {
                 Err("it is empty".to_owned())
@@ -88,6 +90,7 @@ impl SecretRef {
                 Ok(secret)
             }
         });
+
         found.map_err(|reason| SecretUnavailable {
             reference: self.to_string(),
             reason,
@@ -100,7 +103,10 @@ impl SecretRef {
         if let Some((_, secret)) = read.as_ref().filter(|(known, _)| *known == version) {
             return Ok(secret.clone());
         }
+
         let text = std::fs::read_to_string(path)?;
+
+        // Most tools end a file with a line break.
         let secret = Secret::new(text.trim_end_matches(['\n', '\r']));
         *read = Some((version, secret.clone()));
         Ok(secret)
@@ -131,6 +137,7 @@ impl FromStr for SecretRef {
             Some(("command", command)) => SecretSource::Command(command.parse()?),
             Some(_) | None => return Err(InvalidSecretRef),
         };
+
         Ok(Self {
             source,
             read: Arc::default(),
@@ -205,6 +212,8 @@ impl SecretScrubber {
     pub fn of_url(url: &Secret) -> Self {
         let mut scrub = Self::default();
         scrub.add(url);
+
+        // The URL and the password alone can be in messages of the driver, the latter also decoded.
         if let Ok(parsed) = reqwest::Url::parse(url.expose())
             && let Some(password) = parsed.password()
         {
@@ -222,15 +231,21 @@ impl SecretScrubber {
 
     pub(crate) fn add(&mut self, secret: &Secret) {
         let text = secret.expose();
+
+        // A short text occurs by chance: removing it would make messages unreadable.
         if text.len() < Self::SHORTEST {
             return;
         }
+
         self.0.push(secret.clone());
+
+        // In a JSON text, the secret has escapes.
         let quoted = serde_json::Value::from(text).to_string();
         let escaped = &quoted[1..quoted.len() - 1];
         if escaped != text {
             self.0.push(Secret::new(escaped));
         }
+
         // Logs are scrubbed line by line.
         let lines = text
             .lines()
@@ -272,6 +287,7 @@ impl SecretScrubber {
         let bytes = self.0.iter().fold(bytes, |bytes, secret| {
             replaced(bytes, secret.expose().as_bytes())
         });
+
         if self.is_empty() || !bytes.contains(&b'\\') {
             return bytes;
         }
@@ -279,6 +295,7 @@ impl SecretScrubber {
         let Ok(value) = serde_json::from_slice::<Value>(&bytes) else {
             return bytes;
         };
+
         let clean = self.scrub_json(value.clone());
         if clean == value {
             bytes
@@ -292,7 +309,9 @@ fn replaced(bytes: Vec<u8>, secret: &[u8]) -> Vec<u8> {
     if !bytes.windows(secret.len()).any(|window| window == secret) {
         return bytes;
     }
-    let (mut clean, mut at) = (Vec::with_capacity(bytes.len()), 0);
+
+    let mut clean = Vec::with_capacity(bytes.len());
+    let mut at = 0;
     while at < bytes.len() {
         if bytes[at..].starts_with(secret) {
             clean.extend_from_slice(HIDDEN.as_bytes());
@@ -302,6 +321,7 @@ fn replaced(bytes: Vec<u8>, secret: &[u8]) -> Vec<u8> {
             at += 1;
         }
     }
+
     clean
 }
 

@@ -131,10 +131,13 @@ impl HttpAuth {
         if !matches!(self.config, HttpAuthConfig::OAuth2(_)) {
             return false;
         }
+
         let mut token = self.token.lock().await;
-        let is_current =
-            |token: &Token| value.expose().strip_prefix("Bearer ") == Some(token.secret.expose());
-        if token.as_ref().is_some_and(is_current) {
+
+        // Another attempt may have fetched a new token meanwhile. That one is kept.
+        if token.as_ref().is_some_and(|token: &Token| {
+            value.expose().strip_prefix("Bearer ") == Some(token.secret.expose())
+        }) {
             *token = None;
         }
         true
@@ -152,6 +155,7 @@ impl HttpAuth {
         if let Some(token) = token.as_ref().filter(|token| now < token.until) {
             return Ok(token.secret.clone());
         }
+
         let fresh = oauth2.fetch(client, now, scrub).await?;
         let secret = fresh.secret.clone();
         *token = Some(fresh);
@@ -173,8 +177,11 @@ impl OAuth2Config {
                 .as_deref()
                 .map(|audience| ("audience", audience)),
         );
+
         let secret = resolve_secret(&self.client_secret, scrub)?;
         let mut call = client.post(&self.token_url);
+
+        // RFC 6749 permits the credentials in the header or in the body. Issuers differ.
         if self.in_body {
             form.extend([
                 ("client_id", self.client_id.as_str()),
@@ -184,30 +191,41 @@ impl OAuth2Config {
             let value = basic_value(&self.client_id, &self.client_secret, scrub)?;
             call = call.header(AUTHORIZATION, sensitive_header(&value)?);
         }
-        let pair =
-            |(key, value): &(&str, &str)| format!("{key}={}", utf8_percent_encode(value, RESERVED));
-        let body: Vec<_> = form.iter().map(pair).collect();
+
+        let body: Vec<_> = form
+            .iter()
+            .map(|(key, value)| format!("{key}={}", utf8_percent_encode(value, RESERVED)))
+            .collect();
         let call = call.header("content-type", "application/x-www-form-urlencoded");
+
         // Effects wait until the operator corrects the cause, or until their deadline.
         let failed = |reason: String| {
             ProviderError::unavailable("oauth2", format!("{} {reason}", self.token_url))
         };
+
         let response = call.body(body.join("&")).send().await;
         let response = response
             .map_err(|error| failed(format!("returned no token: {}", error.without_url())))?;
+
         let status = response.status();
         if !status.is_success() {
             return Err(failed(format!("returned {}", status.as_u16())));
         }
+
         let body = ResponseBody::read(response, MAX_TOKEN_RESPONSE).await;
         let body =
             body.map_err(|error| failed(format!("returned no token: {}", error.without_url())))?;
+
         let token_response: TokenResponse = serde_json::from_slice(&body.bytes)
             .map_err(|_| failed("returned no access_token".to_owned()))?;
+
+        // A token is renewed before it expires, so that no request arrives with one that has just
+        // expired.
         let lifetime = token_response
             .expires_in
             .map_or(DEFAULT_TOKEN_LIFETIME, Duration::from_secs);
         let until = now.saturating_add(lifetime.saturating_sub(REFRESH_MARGIN.min(lifetime / 10)));
+
         Ok(Token {
             secret: Secret::new(token_response.access_token),
             until,
@@ -276,9 +294,11 @@ pub(crate) fn webhook_signature(
         let signature = hmac_sha256(&key, &[format!("{id}.{seconds}.").as_bytes(), body]);
         Ok(format!("v1,{}", STANDARD.encode(signature)))
     });
+
     let signatures = signatures
         .collect::<Result<Vec<_>, ProviderError>>()?
         .join(" ");
+
     let value =
         |text: String| HeaderValue::try_from(text).expect("ids, numbers and base64 are ASCII");
     let name = HeaderName::from_static;

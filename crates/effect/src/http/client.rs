@@ -137,13 +137,16 @@ impl HttpClient {
             })
         });
         let url = url.transpose()?;
+
         // An upstream without TLS must not require the root certificates of the system.
         let is_plaintext = url.as_ref().is_some_and(|url| url.scheme() == "http")
             && options.redirects == 0
             && !matches!(options.auth, Some(HttpAuthConfig::OAuth2(_)));
+
         let clients = Clients::of_upstream(upstream, &options.tls, !is_plaintext)?;
         let auth = options.auth.clone().map(HttpAuth::new);
         let base = url.map(|url| url.as_str().trim_end_matches('/').to_owned());
+
         Ok(Self {
             upstream: upstream.to_owned(),
             base,
@@ -170,12 +173,15 @@ impl HttpClient {
             is_probe,
         } = request;
         let (to, path) = self.destination(to)?;
+
         let summary = RequestSummary {
             upstream: &self.upstream,
             method: method.as_str(),
             path: &path,
         };
-        let (method, body) = (method.clone(), body.map(Bytes::from));
+
+        let method = method.clone();
+        let body = body.map(Bytes::from);
         let call = Call {
             method,
             to,
@@ -184,6 +190,8 @@ impl HttpClient {
             content_type,
             is_probe,
         };
+
+        // A response can repeat what was sent, for example on an error page.
         match self.authorized(item, call, at, &mut scrub, summary).await {
             Ok(response) if scrub.is_empty() => Ok(HttpExchange { response, path }),
             Ok(mut response) => {
@@ -220,12 +228,14 @@ impl HttpClient {
             RequestTarget::Path(path) => {
                 let base = self.base.as_deref().unwrap_or_default();
                 let url = Url::parse(&format!("{base}{path}"));
-                let invalid = |error| {
-                    ProviderError::permanent("bad_request", format!("{}: {error}", self.upstream))
-                };
                 Ok((
                     Destination {
-                        url: url.map_err(invalid)?,
+                        url: url.map_err(|error| {
+                            ProviderError::permanent(
+                                "bad_request",
+                                format!("{}: {error}", self.upstream),
+                            )
+                        })?,
                         is_guarded: false,
                     },
                     path,
@@ -245,10 +255,16 @@ impl HttpClient {
     ) -> Result<HttpResponse, ProviderError> {
         let pair = self.clients.pair()?;
         let mut headers = context_headers(item, self.options.key_header.clone());
+        // A probe is a read. An upstream that stores responses by key would repeat the response of
+        // the attempt.
         if call.is_probe {
             headers.remove(&self.options.key_header);
         }
+
         headers.extend(call.headers);
+
+        // The signature covers the body and the id, so each attempt is signed anew: receivers
+        // reject an old time.
         let keys = self.options.signing_keys.as_slice();
         if !keys.is_empty() {
             let body = call.body.as_deref().unwrap_or_default();
@@ -261,16 +277,22 @@ impl HttpClient {
             )?);
         }
         call.headers = headers;
+
         let Some(auth) = &self.auth else {
             return self.follow(item, call, summary, &pair).await;
         };
+
         let mut value = auth.header_value(&pair.open, at, scrub).await?;
         call.headers
             .insert(AUTHORIZATION, auth::sensitive_header(&value)?);
+
         let response = self.follow(item, call.clone(), summary, &pair).await?;
+
+        // A token can be revoked before it expires.
         if response.status != StatusCode::UNAUTHORIZED || !auth.invalidate(&value).await {
             return Ok(response);
         }
+
         value = auth.header_value(&pair.open, at, scrub).await?;
         call.headers
             .insert(AUTHORIZATION, auth::sensitive_header(&value)?);
@@ -318,6 +340,8 @@ impl HttpClient {
         was_executed: &mut bool,
     ) -> Result<HttpResponse, ProviderError> {
         let mut remaining = self.options.redirects;
+
+        // Without redirects, the request is sent once and need not be copied.
         if remaining == 0 {
             let client = self.client(item, &call.to, pair, summary)?;
             let sent = client.execute(call.into_request()).await;
@@ -326,7 +350,9 @@ impl HttpClient {
                 .await;
         }
         let origin = call.to.url.origin();
+
         loop {
+            // The certificate of the client is a credential too.
             let is_original = call.to.url.origin() == origin;
             let pair = if is_original {
                 pair
@@ -334,11 +360,13 @@ impl HttpClient {
                 pair.without_identity()
             };
             let client = self.client(item, &call.to, pair, summary)?;
+
             let request = if is_original {
                 call.clone()
             } else {
                 call.without_headers()
             };
+
             let sent = client.execute(request.into_request()).await;
             let response = sent.map_err(|error| match transport(summary, error) {
                 // The request before the redirect may have been executed.
@@ -358,17 +386,21 @@ impl HttpClient {
                 }
                 error => error,
             })?;
+
             let next = redirect(&response, &call.method, &call.to.url).filter(|_| remaining > 0);
             let Some((url, method)) = next else {
                 return self.read_response(response, summary).await;
             };
             remaining -= 1;
+
             let is_guarded = call.to.is_guarded || url.origin() != origin;
             if method != call.method {
+                // The other method only reads the result of the one that was executed.
                 *was_executed = true;
                 call.body = None;
             }
-            (call.to, call.method) = (Destination { url, is_guarded }, method);
+            call.to = Destination { url, is_guarded };
+            call.method = method;
         }
     }
 
@@ -380,9 +412,11 @@ impl HttpClient {
         pair: &'a ClientPair,
         summary: RequestSummary<'_>,
     ) -> Result<&'a Client, ProviderError> {
+        // A configured address is trusted.
         if !to.is_guarded {
             return Ok(&pair.open);
         }
+
         let egress = &self.options.egress;
         egress
             .check(&item.instance.tenant, &to.url)
@@ -399,7 +433,8 @@ impl HttpClient {
         mut response: Response,
         summary: RequestSummary<'_>,
     ) -> Result<HttpResponse, ProviderError> {
-        let (status, headers) = (response.status(), std::mem::take(response.headers_mut()));
+        let status = response.status();
+        let headers = std::mem::take(response.headers_mut());
         let body = ResponseBody::read(response, self.options.max_response)
             .await
             .map_err(|error| transport(summary, error))?;
@@ -423,15 +458,18 @@ fn redirect(response: &Response, method: &Method, from: &Url) -> Option<(Url, Me
         303 => Method::GET,
         _ => return None,
     };
+
     let to = from
         .join(response.headers().get(LOCATION)?.to_str().ok()?)
         .ok()?;
+
     let fits = match (from.scheme(), to.scheme()) {
         ("https", "https") | ("http", "http" | "https") => {
             to.username().is_empty() && to.password().is_none()
         }
         _ => false,
     };
+
     fits.then_some((to, method))
 }
 
@@ -452,9 +490,11 @@ fn base(text: &str) -> Result<Url, String> {
         "http" | "https" => {}
         other => return Err(format!("the scheme {other:?} is not http or https")),
     }
+
     if !url.username().is_empty() || url.password().is_some() {
         return Err("it contains a user name or a password".to_owned());
     }
+
     if url.query().is_some() || url.fragment().is_some() {
         return Err("it contains a query or a fragment".to_owned());
     }
@@ -467,6 +507,8 @@ fn transport(summary: RequestSummary<'_>, error: reqwest::Error) -> ProviderErro
     if let Some(denied) = egress::egress_error(&error) {
         return forbidden(summary, denied);
     }
+
+    // The summary names the address already.
     let connecting = error.is_connect();
     let ours = error.is_builder();
     let error = error.without_url();
@@ -474,6 +516,7 @@ fn transport(summary: RequestSummary<'_>, error: reqwest::Error) -> ProviderErro
         .map(ToString::to_string)
         .collect::<Vec<_>>()
         .join(": ");
+
     if ours {
         ProviderError::permanent("bad_request", format!("{summary}: {text}"))
     } else if connecting {

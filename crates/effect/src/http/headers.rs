@@ -24,13 +24,17 @@ pub(crate) const DATA_VERSION: HeaderName = HeaderName::from_static("ce-datavers
 pub(crate) fn context_headers(item: &WorkItem, key_header: HeaderName) -> HeaderMap {
     let mut headers = HeaderMap::with_capacity(6);
     headers.insert(key_header, header(&item.id.to_string()));
+
     if !item.instance.tenant.as_str().is_empty() {
         headers.insert(TENANT, header(item.instance.tenant.as_str()));
     }
+
     headers.insert(CORRELATION, header(item.instance.correlation.as_str()));
     if let Some(trace) = &item.trace {
         headers.insert(TRACE, header(trace.as_str()));
     }
+
+    // Version 1 has no header: a service that does not use versions receives none.
     if let Some(version) = item
         .work
         .effect()
@@ -39,11 +43,13 @@ pub(crate) fn context_headers(item: &WorkItem, key_header: HeaderName) -> Header
     {
         headers.insert(DATA_VERSION, HeaderValue::from(version));
     }
+
     // Already escaped by its own rules; valid in a header.
     let baggage = orlog_model::trace::tenant_baggage(&item.instance);
     if let Some(value) = baggage.and_then(|text| HeaderValue::try_from(text).ok()) {
         headers.insert(BAGGAGE, value);
     }
+
     headers
 }
 
@@ -74,17 +80,21 @@ pub(crate) fn parse_headers(
 fn parse_header(name: &str, value: &str) -> Result<(HeaderName, TextTemplate), String> {
     let parsed =
         HeaderName::try_from(name).map_err(|_| format!("{name:?} is not a valid header name"))?;
+
     if is_reserved(&parsed) {
         return Err(format!("the header {name:?} is reserved for Orlog"));
     }
+
     if value.parse::<SecretRef>().is_ok() {
         return Err(format!(
             "the header {name:?} would send the reference itself; use {{env:…}} for the secret"
         ));
     }
+
     if value.chars().any(char::is_control) {
         return Err(format!("the value of {name:?} is not a valid header value"));
     }
+
     Ok((
         parsed,
         TextTemplate::parse(value)

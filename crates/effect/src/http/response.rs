@@ -80,9 +80,11 @@ pub(crate) fn classify_status(
         headers,
         body,
     } = response;
+
     if status.is_success() {
         return Ok(Reply::from(payload(body)));
     }
+
     let code = format!("http_{}", status.as_u16());
     let message = message(summary, response);
     let error = match status.as_u16() {
@@ -91,6 +93,7 @@ pub(crate) fn classify_status(
         500..=599 => ProviderError::response_lost(code, message),
         _ => ProviderError::permanent(code, message),
     };
+
     let error = error.with_payload(payload(body));
     Err(match retry_after(headers) {
         Some(delay) => error.with_retry_after(delay),
@@ -138,6 +141,7 @@ pub(crate) fn message(summary: RequestSummary<'_>, response: &HttpResponse) -> S
         headers,
         body,
     } = response;
+
     if status.is_redirection() {
         let location = named(headers, &LOCATION).unwrap_or("nowhere");
         return format!(
@@ -145,6 +149,8 @@ pub(crate) fn message(summary: RequestSummary<'_>, response: &HttpResponse) -> S
             status.as_u16()
         );
     }
+
+    // A control character could forge a line of a log.
     let quote: String = text(&body.bytes)
         .chars()
         .filter(|c| !c.is_control())
@@ -161,6 +167,8 @@ pub(crate) fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     if let Ok(seconds) = text.parse::<u64>() {
         return Some(Duration::from_secs(seconds));
     }
+
+    // Both times are of one clock. The local clock can differ from it by more than the delay.
     let until = rfc2822::parse(text).ok()?.timestamp();
     let now = rfc2822::parse(named(headers, &DATE)?).ok()?.timestamp();
     Duration::try_from(until.duration_since(now)).ok()

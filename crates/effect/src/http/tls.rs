@@ -25,6 +25,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 pub fn client() -> ClientBuilder {
     // An error means that a provider is already installed.
     drop(rustls::crypto::ring::default_provider().install_default());
+
     let without_retries = retry::never().max_retries_per_request(0);
     Client::builder()
         .no_proxy()
@@ -81,23 +82,23 @@ impl ClientPair {
 /// The clients; recreated after a change of certificates.
 pub(crate) struct Clients {
     roots: bool,
-    made: OfCertificates<Arc<ClientPair>>,
+    cache: CertificateCache<Arc<ClientPair>>,
 }
 
 /// Loaded certificates: trusted CA, client certificate, private key.
 pub(crate) type Certificates = [Option<Secret>; 3];
 
-/// Value that is made of the current certificates, and made again after a change.
-pub(crate) struct OfCertificates<T> {
+/// Value that depends on the current certificates, and is created again after a change.
+pub(crate) struct CertificateCache<T> {
     tls: TlsConfig,
-    made: Mutex<Option<(Certificates, T)>>,
+    entry: Mutex<Option<(Certificates, T)>>,
 }
 
-impl<T: Clone> OfCertificates<T> {
+impl<T: Clone> CertificateCache<T> {
     pub(crate) fn new(tls: TlsConfig) -> Self {
         Self {
             tls,
-            made: Mutex::new(None),
+            entry: Mutex::new(None),
         }
     }
 
@@ -107,14 +108,15 @@ impl<T: Clone> OfCertificates<T> {
         create: impl FnOnce(&Certificates) -> Result<T, String>,
     ) -> Result<T, ProviderError> {
         let read = self.tls.read()?;
-        let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((_, value)) = made.as_ref().filter(|(known, _)| *known == read) {
+        let mut entry = self.entry.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, value)) = entry.as_ref().filter(|(known, _)| *known == read) {
             return Ok(value.clone());
         }
-        let invalid =
-            |reason| ProviderError::unavailable("tls", format!("invalid certificates: {reason}"));
-        let value = create(&read).map_err(invalid)?;
-        *made = Some((read, value.clone()));
+
+        let value = create(&read).map_err(|reason| {
+            ProviderError::unavailable("tls", format!("invalid certificates: {reason}"))
+        })?;
+        *entry = Some((read, value.clone()));
         Ok(value)
     }
 }
@@ -130,14 +132,19 @@ impl Clients {
 
     /// Creates the clients; `roots`: whether the certificates of the system are required.
     pub(crate) fn new(tls: TlsConfig, roots: bool) -> Result<Self, reqwest::Error> {
-        let (usual, made) = (tls == TlsConfig::default(), OfCertificates::new(tls));
-        let clients = Self { roots, made };
-        if usual {
+        let is_default = tls == TlsConfig::default();
+        let clients = Self {
+            roots,
+            cache: CertificateCache::new(tls),
+        };
+
+        // Without configured certificates, nothing is read later: an error belongs to the start.
+        if is_default {
             let none = Certificates::default();
             let pair = Arc::new(clients.make(&none)?);
             *clients
-                .made
-                .made
+                .cache
+                .entry
                 .lock()
                 .unwrap_or_else(PoisonError::into_inner) = Some((none, pair));
         }
@@ -145,7 +152,7 @@ impl Clients {
     }
 
     pub(crate) fn pair(&self) -> Result<Arc<ClientPair>, ProviderError> {
-        self.made.get(|read| {
+        self.cache.get(|read| {
             self.make(read)
                 .map(Arc::new)
                 .map_err(|error| error.without_url().to_string())
@@ -157,9 +164,13 @@ impl Clients {
         let (Some(cert), Some(key)) = (cert, key) else {
             return self.clients(read, None);
         };
+
         let identity =
             Identity::from_pem(format!("{}\n{}", cert.expose(), key.expose()).as_bytes())?;
+
+        // The target of a redirect must not receive the identity.
         let anonymous = Some(Box::new(self.clients(read, None)?));
+
         Ok(ClientPair {
             anonymous,
             ..self.clients(read, Some(&identity))?
@@ -185,6 +196,7 @@ impl Clients {
                 None => builder,
             })
         };
+
         let guarded = builder()?.dns_resolver(Arc::new(GuardedResolver));
         Ok(ClientPair {
             open: builder()?.build()?,

@@ -77,6 +77,7 @@ impl FromStr for SecretCommand {
                 ..CommandForm::default()
             }),
         };
+
         let form = form.map_err(|_| InvalidSecretRef)?;
         let positive = |found: Option<String>, default| {
             found.map_or(Ok(default), |found| {
@@ -89,6 +90,7 @@ impl FromStr for SecretCommand {
                     .ok_or(InvalidSecretRef)
             })
         };
+
         let is_valid = form
             .argv
             .first()
@@ -97,6 +99,7 @@ impl FromStr for SecretCommand {
         if !is_valid {
             return Err(InvalidSecretRef);
         }
+
         Ok(Self {
             reference: text.to_owned(),
             timeout: positive(form.timeout, TIMEOUT)?,
@@ -115,17 +118,24 @@ impl SecretCommand {
         if let Some(secret) = self.leased() {
             return Ok(secret);
         }
+
+        // The command can take seconds. Of the threads that need the secret, one runs it; the
+        // others wait for its output.
         in_blocking_thread(|| {
             let _alone = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
             // Meanwhile another thread can have run the command.
             if let Some(secret) = self.leased() {
                 return Ok(secret);
             }
+
+            // While the vault is unavailable, each effect asks for the secret. They must not all
+            // run the command.
             if let Some((at, reason)) = &self.state().failed
                 && at.elapsed() < RETRY_DELAY
             {
                 return Err(reason.clone());
             }
+
             self.run_and_store()
         })
     }
@@ -139,30 +149,39 @@ impl SecretCommand {
             .as_ref()
             .map(|last| last.at.elapsed())
             .filter(|age| *age < self.lease)?;
+
         let may_retry = state
             .failed
             .as_ref()
             .is_none_or(|(at, _)| at.elapsed() >= RETRY_DELAY);
+
         if age >= self.lease / 2 && !state.is_refreshing && may_retry {
             let command = self.clone();
             let refresh = move || {
                 let _alone = command.turn.lock().unwrap_or_else(PoisonError::into_inner);
                 if let Err(reason) = command.run_and_store() {
-                    tracing::warn!(secret = %command.program(), reason, "secret not renewed; its lease continues");
+                    tracing::warn!(
+                        secret = %command.program(),
+                        reason,
+                        "secret not renewed; its lease continues"
+                    );
                 }
                 command.state().is_refreshing = false;
             };
+
             let thread = std::thread::Builder::new()
                 .name("orlog-secret".to_owned())
                 .spawn(refresh);
             state.is_refreshing = thread.is_ok();
         }
+
         state.last.as_ref().map(|last| last.secret.clone())
     }
 
     fn run_and_store(&self) -> Result<Secret, String> {
         let at = Instant::now();
         let found = self.run();
+
         let mut state = self.state();
         match &found {
             Ok(secret) => {
@@ -174,6 +193,7 @@ impl SecretCommand {
             }
             Err(reason) => state.failed = Some((at, reason.clone())),
         }
+
         found
     }
 
@@ -182,37 +202,47 @@ impl SecretCommand {
     fn run(&self) -> Result<Secret, String> {
         let mut command = Command::new(&self.argv[0]);
         command.args(&self.argv[1..]).process_group(0);
+
         command
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::null());
+
         let child = command
             .spawn()
             .map_err(|error| format!("it cannot be started: {}", error.kind()))?;
+
+        // The process is waited for in a thread, because only that wait can be abandoned at the
+        // timeout.
         let group = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
         let (sender, receiver) = mpsc::channel();
         // An error means that the run has timed out.
-        let wait = move || drop(sender.send(output(child, group)));
         let thread = std::thread::Builder::new()
             .name("orlog-secret".to_owned())
-            .spawn(wait);
+            .spawn(move || drop(sender.send(output(child, group))));
+
         let ended = thread
             .map_err(|error| error.kind().to_string())
             .map(|_| receiver.recv_timeout(self.timeout))?;
+
         let Ok(ended) = ended else {
             kill(group);
             return Err(format!("it did not end within {:?}", self.timeout));
         };
+
         let (bytes, status) = ended.map_err(|error| error.kind().to_string())?;
+
         if bytes.len() as u64 > MAX_OUTPUT {
             return Err(format!("it printed more than {MAX_OUTPUT} bytes"));
         }
         if !status.success() {
             return Err(format!("it failed: {status}"));
         }
+
         let text =
             String::from_utf8(bytes).map_err(|_| "its output is not valid UTF-8".to_owned())?;
         let text = text.trim_end_matches(['\n', '\r']);
+
         if text.is_empty() {
             Err("it printed nothing".to_owned())
         } else {
@@ -233,10 +263,13 @@ impl SecretCommand {
 fn output(mut child: Child, group: Option<Pid>) -> io::Result<(Vec<u8>, ExitStatus)> {
     let mut bytes = Vec::new();
     let stdout = child.stdout.take().expect("standard output is a pipe");
+
     let read = stdout.take(MAX_OUTPUT + 1).read_to_end(&mut bytes);
+
     if read.is_err() || bytes.len() as u64 > MAX_OUTPUT {
         kill(group);
     }
+
     let status = child.wait()?;
     read.map(|_| (bytes, status))
 }

@@ -18,7 +18,7 @@ use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity
 use tonic::{Code, ConnectError, Request, Status};
 
 use crate::egress::{self, EgressDenied};
-use crate::http::{Certificates, OfCertificates, TlsConfig};
+use crate::http::{CertificateCache, Certificates, TlsConfig};
 use crate::provider::ProviderError;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -42,7 +42,7 @@ pub(crate) struct GrpcEndpoint {
 /// Connection to one upstream; created on first use, and recreated after a change of certificates.
 pub(crate) struct GrpcChannel {
     endpoint: GrpcEndpoint,
-    made: OfCertificates<Channel>,
+    connections: CertificateCache<Channel>,
 }
 
 pub(crate) struct GrpcCall {
@@ -98,39 +98,48 @@ impl GrpcError {
 
 impl GrpcChannel {
     pub(crate) fn new(endpoint: GrpcEndpoint) -> Self {
-        let made = OfCertificates::new(endpoint.tls.clone());
-        Self { endpoint, made }
+        let connections = CertificateCache::new(endpoint.tls.clone());
+        Self {
+            endpoint,
+            connections,
+        }
     }
 
     pub(crate) fn channel(&self) -> Result<Channel, ProviderError> {
-        self.made
+        self.connections
             .get(|read| self.endpoint.channel(read).map_err(|error| chain(&error)))
     }
 
     /// Sends a message and waits for the response message.
     pub(crate) async fn call(&self, channel: Channel, call: GrpcCall) -> Result<Bytes, GrpcError> {
         if call.message.len() > self.endpoint.max_request {
-            let (length, limit) = (call.message.len(), self.endpoint.max_request);
+            let length = call.message.len();
+            let limit = self.endpoint.max_request;
             return Err(GrpcError::Oversized(format!(
                 "the request has {length} bytes, the limit is {limit}"
             )));
         }
+
         let path: PathAndQuery = call
             .path
             .parse()
             .expect("service and method names are valid paths");
+
         let mut request = Request::new(Bytes::from(call.message));
         *request.metadata_mut() = MetadataMap::from_headers(call.headers);
         request.set_timeout(call.timeout.min(LONGEST));
+
         let mut grpc = Grpc::new(channel).max_decoding_message_size(self.endpoint.max_response);
         grpc.ready()
             .await
             .map_err(|error| fault(Status::from_error(Box::new(error))))?;
+
         let mut responses = grpc
             .server_streaming(request, path, BytesCodec)
             .await
             .map_err(fault)?
             .into_inner();
+
         // The size limit applies only here: a status before the first message comes from the
         // upstream.
         let response = responses
@@ -142,6 +151,9 @@ impl GrpcChannel {
                 }
                 _ => fault(status),
             })?;
+
+        // A unary call has one message. A second one means that the method streams, or that the
+        // upstream is broken: in either case the call was executed.
         match (response, responses.message().await.map_err(fault)?) {
             (Some(response), None) => Ok(response),
             (None, _) => Err(GrpcError::ConnectionLost(
@@ -161,6 +173,7 @@ impl GrpcEndpoint {
                 .user_agent(concat!("orlog/", env!("CARGO_PKG_VERSION")))?
                 .http2_keep_alive_interval(KEEP_ALIVE)
                 .keep_alive_timeout(KEEP_ALIVE);
+
         if self.endpoint.scheme() == "https" {
             let tls = ClientTlsConfig::new().timeout(CONNECT_TIMEOUT);
             let tls = match ca {
@@ -175,6 +188,9 @@ impl GrpcEndpoint {
             };
             endpoint = endpoint.tls_config(tls)?;
         }
+
+        // The connection is established with the first call: a start of the node does not wait for
+        // its upstreams.
         let guarded = self.guarded;
         let dial = tower::service_fn(move |uri: Uri| dial(uri, guarded));
         Ok(endpoint.connect_with_connector_lazy(dial))
@@ -194,15 +210,19 @@ async fn dial(
         } else {
             80
         });
+
     let connected = async {
         let found: Vec<SocketAddr> = tokio::net::lookup_host((host, port)).await?.collect();
         if guarded {
             egress::check_addresses(host, &found)?;
         }
         let stream = TcpStream::connect(found.as_slice()).await?;
+
+        // Nagle's algorithm would delay small messages.
         stream.set_nodelay(true)?;
         Ok(TokioIo::new(stream))
     };
+
     tokio::time::timeout(CONNECT_TIMEOUT, connected).await?
 }
 
@@ -215,15 +235,20 @@ const STATUS_OF_PROXY: [&str; 2] = [
 
 /// Maps a status. A local status has a source, a status of the upstream has none.
 fn fault(status: Status) -> GrpcError {
+    // The client library creates this status. It has no source, and would count as one of the
+    // upstream.
     if STATUS_OF_PROXY.contains(&status.message()) {
         return GrpcError::ConnectionLost(status.message().to_owned());
     }
+
     let Some(source) = status.source() else {
         return GrpcError::Status(Box::new(status));
     };
+
     if let Some(denied) = egress::egress_error(source) {
         return GrpcError::Forbidden(denied.clone());
     }
+
     if egress::causes(source).any(<dyn StdError>::is::<ConnectError>) {
         GrpcError::Unreachable(chain(source))
     } else {

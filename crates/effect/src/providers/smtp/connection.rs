@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 
 use super::message::EmailMessage;
 use crate::egress::causes;
-use crate::http::{Certificates, OfCertificates, TlsConfig};
+use crate::http::{CertificateCache, Certificates, TlsConfig};
 use crate::secret::{Secret, SecretRef, SecretScrubber};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -62,7 +62,7 @@ pub(crate) struct SmtpEndpoint {
 pub(crate) struct SmtpConnectionPool {
     endpoint: SmtpEndpoint,
     idle: Mutex<Vec<(Instant, AsyncSmtpConnection)>>,
-    parameters: OfCertificates<TlsParameters>,
+    parameters: CertificateCache<TlsParameters>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -92,7 +92,7 @@ pub(crate) enum SendError {
 
 impl SmtpConnectionPool {
     pub(crate) fn new(endpoint: SmtpEndpoint) -> Self {
-        let parameters = OfCertificates::new(endpoint.tls.clone());
+        let parameters = CertificateCache::new(endpoint.tls.clone());
         Self {
             endpoint,
             idle: Mutex::default(),
@@ -106,13 +106,15 @@ impl SmtpConnectionPool {
         mail: &EmailMessage,
         scrub: &mut SecretScrubber,
     ) -> Result<SmtpReply, SendError> {
-        // An idle connection may be dead without notice.
+        // An idle connection may be dead without notice. If it breaks, the email goes over the next
+        // one, and over a new one at last.
         while let Some(connection) = self.idle() {
             match self.hand_over(connection, mail).await {
                 Err(SendError::Broken(_)) => {}
                 result => return result,
             }
         }
+
         self.hand_over(self.connect(scrub).await?, mail).await
     }
 
@@ -135,16 +137,19 @@ impl SmtpConnectionPool {
         mail: &EmailMessage,
     ) -> Result<SmtpReply, SendError> {
         let result = transact(&mut connection, mail).await;
+
         match &result {
             Ok(_) => self.release(connection),
             // With 421 the server closes the connection.
             Err(SendError::Rejected { reply, .. }) if reply.code != 421 => {
+                // After RSET, the connection is usable for the next email.
                 if connection.command(Rset).await.is_ok() {
                     self.release(connection);
                 }
             }
             Err(_) => {}
         }
+
         result
     }
 
@@ -152,12 +157,14 @@ impl SmtpConnectionPool {
         let SmtpEndpoint {
             host, port, mode, ..
         } = &self.endpoint;
+
         let hello = ClientId::Domain(self.endpoint.hello.clone());
         let tls = if *mode == TlsMode::None {
             None
         } else {
             Some(self.parameters()?)
         };
+
         let wrapped = tls.clone().filter(|_| *mode == TlsMode::Wrapper);
         let connecting = AsyncSmtpConnection::connect_tokio1(
             (host.as_str(), *port),
@@ -166,6 +173,7 @@ impl SmtpConnectionPool {
             wrapped,
             None,
         );
+
         let mut connection = connecting.await.map_err(|error| {
             if is_tls(&error) {
                 SendError::Unavailable("tls", error.to_string())
@@ -173,12 +181,16 @@ impl SmtpConnectionPool {
                 SendError::Unavailable("unreachable", error.to_string())
             }
         })?;
+
         let upgrade = match mode {
             TlsMode::Required => true,
             TlsMode::Opportunistic => connection.can_starttls(),
             TlsMode::Wrapper | TlsMode::None => false,
         };
+
         if let Some(tls) = tls.filter(|_| upgrade) {
+            // A server, or an attacker on the path, that removes the offer must not receive the
+            // email in plain text.
             if !connection.can_starttls() {
                 return Err(SendError::Unavailable(
                     "tls",
@@ -191,6 +203,7 @@ impl SmtpConnectionPool {
                 .await
                 .map_err(|error| SendError::Unavailable("tls", error.to_string()))?;
         }
+
         self.authenticate(&mut connection, scrub).await?;
         Ok(connection)
     }
@@ -203,12 +216,16 @@ impl SmtpConnectionPool {
         let Some(Login { user, password }) = &self.endpoint.user else {
             return Ok(());
         };
+
         let read = |reference: &SecretRef| {
             reference
                 .resolve()
                 .map_err(|error| SendError::Unavailable("secret", error.log().to_owned()))
         };
-        let (user, password) = (read(user)?, read(password)?);
+        let user = read(user)?;
+        let password = read(password)?;
+
+        // A server can repeat the credentials in its reply, in the form in which they were sent.
         scrub.add(&password);
         let together = format!("\0{}\0{}", user.expose(), password.expose());
         for encoded in [
@@ -217,10 +234,12 @@ impl SmtpConnectionPool {
         ] {
             scrub.add(&Secret::new(encoded));
         }
+
         let credentials = Credentials::new(user.expose().to_owned(), password.expose().to_owned());
         let response = connection
             .auth(&[Mechanism::Plain, Mechanism::Login], &credentials)
             .await;
+
         response.map(drop).map_err(|error| match reply(&error) {
             // Overloaded or shutting down.
             Some(reply) if reply.code == 421 => {
@@ -245,12 +264,14 @@ impl SmtpConnectionPool {
             builder = builder.certificate_store(CertificateStore::None);
             builder = builder.add_root_certificate(Certificate::from_pem(ca.expose().as_bytes())?);
         }
+
         if let (Some(cert), Some(key)) = (cert, key) {
             builder = builder.identify_with(Identity::from_pem(
                 cert.expose().as_bytes(),
                 key.expose().as_bytes(),
             )?);
         }
+
         builder.build_rustls()
     }
 }
@@ -261,6 +282,7 @@ async fn transact(
 ) -> Result<SmtpReply, SendError> {
     let mut parameters = Vec::new();
     let mut addresses = mail.envelope.to().iter().chain(mail.envelope.from());
+
     if !addresses.all(|address| address.to_string().is_ascii()) {
         if !connection
             .server_info()
@@ -272,22 +294,28 @@ async fn transact(
         }
         parameters.push(MailParameter::SmtpUtfEight);
     }
+
     if !mail.bytes.is_ascii() {
         parameters.push(MailParameter::Body(MailBodyParameter::EightBitMime));
     }
+
     let from = MailFrom::new(mail.envelope.from().cloned(), parameters);
     connection
         .command(from)
         .await
         .map_err(|error| before(&error, None))?;
+
     for to in mail.envelope.to() {
         let response = connection.command(Rcpt::new(to.clone(), Vec::new())).await;
         response.map_err(|error| before(&error, Some(to.to_string())))?;
     }
+
     connection
         .command(Data)
         .await
         .map_err(|error| before(&error, None))?;
+
+    // From here on, a lost connection leaves the outcome unknown.
     let response = connection
         .message(&mail.bytes)
         .await
@@ -295,6 +323,7 @@ async fn transact(
             Some(reply) => SendError::Rejected { reply, to: None },
             None => SendError::Lost(error.to_string()),
         })?;
+
     Ok(SmtpReply::of(&response))
 }
 
