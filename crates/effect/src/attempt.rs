@@ -26,6 +26,8 @@ impl AttemptWindow {
     /// Creates the window of an attempt that starts now.
     pub(crate) fn new(policy: &Policy, clock: &dyn Clock, deadline: Option<SteadyTime>) -> Self {
         let allowed = policy.attempt_timeout;
+
+        // Functions in this process have neither limit. They must not cost a read of the clock.
         if deadline.is_none() && allowed == Duration::MAX {
             return Self {
                 timeout: allowed,
@@ -33,10 +35,12 @@ impl AttemptWindow {
                 deadline,
             };
         }
+
         let now = clock.steady();
         let until = now
             .saturating_add(allowed)
             .min(deadline.unwrap_or(SteadyTime::MAX));
+
         Self {
             timeout: until.duration_since(now),
             until: Some(until),
@@ -53,7 +57,8 @@ pub(crate) async fn execute(
     upstream: &Upstream,
     clock: &dyn Clock,
     item: &WorkItem,
-    (attempt, window): (Attempt, AttemptWindow),
+    attempt: Attempt,
+    window: AttemptWindow,
     claim: Option<Box<StoredClaim>>,
     dispatcher: Option<&dyn Dispatcher>,
 ) -> Option<RemoteResult> {
@@ -63,22 +68,31 @@ pub(crate) async fn execute(
             .await
             .map(Into::into);
     };
+
     let mut stop = dispatcher.and_then(Dispatcher::stop_token);
     let start = AttemptStart::until(stop).with_claim(claim);
     let mut work = remote.execute_remotely(item, attempt, &start);
     let mut until = window.deadline;
+
     loop {
         tokio::select! {
             biased;
+
+            // A result that is ready counts, also if its time has passed.
             result = before(clock, until, work.as_mut()) => {
                 // Afterwards the work cannot start any more.
                 drop(work);
-                return result.or_else(|| (!start.has_started()).then(|| Err(not_claimed(&upstream.name)).into()));
+                return result.or_else(|| {
+                    (!start.has_started()).then(|| Err(not_claimed(&upstream.name)).into())
+                });
             }
+
+            // From now on, the timeout of the work itself counts.
             () = start.started() => until = match start.end() {
                 Some(end) => Some(until.map_or(end, |until| until.min(end))),
                 None => AttemptWindow::new(&upstream.policy, clock, window.deadline).until,
             },
+            // The next owner of the shard offers the work again.
             () = stopped(stop) => {
                 remote.recall(item);
                 stop = None;
@@ -102,8 +116,11 @@ pub(crate) async fn before<T>(
     let Some(until) = until else {
         return Some(work.await);
     };
+
     tokio::select! {
         biased;
+
+        // A result that is ready counts, also if its time has passed.
         out = work => Some(out),
         () = async { clock.sleep_until(until).await } => None,
     }

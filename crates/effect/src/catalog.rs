@@ -73,7 +73,11 @@ impl Catalog {
     /// # Errors
     /// As [`Catalog::new`].
     pub fn rebuild(&self, upstreams: Vec<Upstream>) -> Result<Self, Error> {
-        let (present, mut table) = (self.table(), RoutingTable::default());
+        let present = self.table();
+        let mut table = RoutingTable::default();
+
+        // An unchanged upstream is not created again: its breaker and its budget would start from
+        // zero with each reload.
         for upstream in upstreams {
             let existing = present.upstreams.get(&upstream.name);
             table.add(match existing {
@@ -86,6 +90,7 @@ impl Catalog {
                 None => self.create_executor(upstream),
             })?;
         }
+
         Ok(Self {
             table: RwLock::new(Arc::new(table)),
             clock: Arc::clone(&self.clock),
@@ -113,38 +118,47 @@ impl Catalog {
     /// Returns the names of the upstreams that differ in `next`, in order.
     #[must_use]
     pub fn changed_in(&self, next: &Self) -> Vec<String> {
-        let (previous, next) = (self.table(), next.table());
-        let changed = next
-            .without(&previous)
-            .into_iter()
-            .chain(previous.without(&next));
-        let names: BTreeSet<_> = changed
-            .map(|executor| executor.upstream().name.clone())
-            .collect();
+        let previous = self.table();
+        let next = next.table();
+
+        // A changed upstream is in both differences. The set names it once.
+        let mut names = BTreeSet::new();
+        for executor in next.without(&previous) {
+            names.insert(executor.upstream().name.clone());
+        }
+        for executor in previous.without(&next) {
+            names.insert(executor.upstream().name.clone());
+        }
         names.into_iter().collect()
     }
 
     /// Activates another catalog and retires the executors that it lacks.
     pub fn replace_with(&self, next: &Self) -> CatalogChange {
         let next = next.table();
+
+        // The lock is held for the exchange only; executors retire without it.
         let previous = {
             let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
             std::mem::replace(&mut *table, Arc::clone(&next))
         };
-        let renewal = CatalogChange {
+
+        let change = CatalogChange {
             added: next.without(&previous),
             retired: previous.without(&next),
         };
-        renewal
-            .retired
-            .iter()
-            .for_each(|executor| executor.retire());
-        let is_retained =
-            |board: &Arc<JobBoard>| next.boards().any(|(other, _)| Arc::ptr_eq(other, board));
-        for (board, _) in previous.boards().filter(|(board, _)| !is_retained(board)) {
-            board.close();
+        for executor in &change.retired {
+            executor.retire();
         }
-        renewal
+
+        // A changed upstream inherits the board of its predecessor, with the jobs that workers
+        // hold. Only a board without a successor is closed.
+        for (board, _) in previous.boards() {
+            let is_retained = next.boards().any(|(other, _)| Arc::ptr_eq(other, board));
+            if !is_retained {
+                board.close();
+            }
+        }
+        change
     }
 
     /// Invalidates data that providers fetched from their upstreams. Called after a configuration
@@ -172,6 +186,7 @@ impl Catalog {
             let board = runners.upstream().board.as_ref();
             board.is_some_and(|(board, _)| board.is_requested(&to.tenant, &to.name))
         };
+
         self.job_executor(to, is_requested)
             .or_else(|| {
                 self.route(to.kind, to.name.as_str(), |executor| {
@@ -199,6 +214,7 @@ impl Catalog {
         if to.kind != WorkKind::Effect || !is_job(&to.name) {
             return None;
         }
+
         let table = self.table();
         let own = table
             .effects
@@ -206,6 +222,7 @@ impl Catalog {
             .into_iter()
             .flatten()
             .find(|executor| serves(executor, &to.tenant));
+
         own.or(table
             .jobs
             .as_ref()
@@ -222,6 +239,7 @@ impl Catalog {
         let table = self.table();
         match kind {
             WorkKind::Effect => {
+                // The table has the upstreams that name their tenants first.
                 let own = table
                     .effects
                     .get(name)
@@ -253,12 +271,16 @@ impl Catalog {
     /// Returns the effects with the upstreams of each, ordered by name.
     #[must_use]
     pub fn effects(&self) -> Vec<(String, Vec<String>)> {
-        let name = |executor: &Arc<EffectExecutor>| executor.upstream().name.clone();
         let table = self.table();
-        let effects = table.effects.iter();
+        let mut effects = Vec::with_capacity(table.effects.len());
+        for (effect, executors) in &table.effects {
+            let upstreams = executors
+                .iter()
+                .map(|executor| executor.upstream().name.clone())
+                .collect();
+            effects.push((effect.clone(), upstreams));
+        }
         effects
-            .map(|(effect, all)| (effect.clone(), all.iter().map(name).collect()))
-            .collect()
     }
 
     /// Returns the status of each upstream, ordered by name.
@@ -315,6 +337,8 @@ impl Catalog {
         progress: ExecutionProgress,
     ) -> ExecutionResult {
         let mut failure = self.unroutable(item);
+        // The upstream may have executed it. A definition that forbids a second attempt must not
+        // see an ordinary failure.
         let outcome = if progress.in_doubt {
             let policy = item.work.effect().and_then(|effect| effect.in_doubt);
             if matches!(policy, Some(InDoubtPolicy::Fail | InDoubtPolicy::Ask)) {
@@ -332,6 +356,7 @@ impl Catalog {
                 payload: Value::Null,
             }
         };
+
         let ExecutionProgress {
             attempts,
             attempt_log,
@@ -356,6 +381,7 @@ impl Catalog {
                 "facts and sagas are published, not executed".to_owned(),
             ),
         };
+
         Failure {
             code: code.to_owned(),
             message,
@@ -367,6 +393,8 @@ impl Catalog {
         if table.effects.contains_key(name) {
             return format!("no upstream serves {name} for this tenant");
         }
+
+        // The name may be misspelled, and the message is all that the operator has.
         let near = table
             .effects
             .keys()
@@ -374,6 +402,7 @@ impl Catalog {
         let nearest = near
             .max_by(|(a, _), (b, _)| a.total_cmp(b))
             .filter(|(likeness, _)| *likeness > 0.8);
+
         match nearest {
             Some((_, known)) => format!("no upstream serves {name}; did you mean {known}?"),
             None => format!("no upstream serves {name}"),
@@ -389,13 +418,13 @@ impl RoutingTable {
     }
 
     fn without(&self, other: &Self) -> Vec<Arc<EffectExecutor>> {
-        let is_there = |executor: &Arc<EffectExecutor>| {
-            let there = other.upstreams.get(&executor.upstream().name);
-            there.is_some_and(|there| Arc::ptr_eq(there, executor))
+        let is_in_other = |executor: &Arc<EffectExecutor>| {
+            let namesake = other.upstreams.get(&executor.upstream().name);
+            namesake.is_some_and(|namesake| Arc::ptr_eq(namesake, executor))
         };
         self.upstreams
             .values()
-            .filter(|executor| !is_there(executor))
+            .filter(|executor| !is_in_other(executor))
             .cloned()
             .collect()
     }
@@ -412,6 +441,7 @@ impl RoutingTable {
             UpstreamScope::Jobs => claim(&mut self.jobs, &executor, "upstreams of all jobs")?,
             UpstreamScope::Commands => claim(&mut self.gateway, &executor, "gateways")?,
         }
+
         match self.upstreams.insert(name.clone(), executor) {
             Some(_) => Err(Error(format!("duplicate upstream {name:?}; rename one"))),
             None => Ok(()),
@@ -426,11 +456,14 @@ impl RoutingTable {
     ) -> Result<(), Error> {
         let all = self.effects.entry(effect.to_string()).or_default();
         if let Some(first) = all.iter().find(|first| contend(first, executor)) {
-            let (first, second) = (&first.upstream().name, &executor.upstream().name);
+            let first = &first.upstream().name;
+            let second = &executor.upstream().name;
             return Err(Error(format!(
                 "effect {effect} is configured in {first:?} and {second:?}; remove it from one"
             )));
         }
+
+        // Lookups take the first executor that serves the tenant.
         match executor.upstream().tenants {
             Some(_) => all.insert(0, Arc::clone(executor)),
             None => all.push(Arc::clone(executor)),
@@ -446,7 +479,8 @@ fn claim(
     role: &str,
 ) -> Result<(), Error> {
     if let Some(first) = place.replace(Arc::clone(executor)) {
-        let (first, second) = (&first.upstream().name, &executor.upstream().name);
+        let first = &first.upstream().name;
+        let second = &executor.upstream().name;
         return Err(Error(format!(
             "{first:?} and {second:?} are both {role}; remove one"
         )));
@@ -467,6 +501,7 @@ fn contend(a: &EffectExecutor, b: &EffectExecutor) -> bool {
     match (&a.upstream().tenants, &b.upstream().tenants) {
         (None, None) => true,
         (Some(a), Some(b)) => !a.is_disjoint(b),
+        // The upstream that names the tenant has precedence.
         (Some(_), None) | (None, Some(_)) => false,
     }
 }

@@ -120,22 +120,24 @@ impl From<InDoubtConfig> for InDoubtPolicy {
 /// # Errors
 /// If an effect lists a context that the upstream does not permit.
 pub(crate) fn narrow<'a>(
-    upstream: Upstream,
+    mut upstream: Upstream,
     effects: impl Iterator<Item = (&'a EffectName, &'a Option<BTreeSet<TenantId>>)>,
 ) -> Result<Upstream, Error> {
-    let mut stated = effects.filter_map(|(effect, contexts)| Some((effect, contexts.as_ref()?)));
-    stated.try_fold(upstream, |upstream, (effect, contexts)| {
-        let is_unknown =
-            |context: &&TenantId| context.as_str() != "*" && !upstream.permits_any(context);
-        if let Some(context) = contexts.iter().find(is_unknown) {
+    for (effect, contexts) in effects {
+        let Some(contexts) = contexts else { continue };
+        let unknown = contexts
+            .iter()
+            .find(|context| context.as_str() != "*" && !upstream.permits_any(context));
+        if let Some(context) = unknown {
             let reason = format!(
                 "contexts lists {context}, which the upstream does not permit; add it to contexts \
                 of the upstream"
             );
             return Err(Error::effect(&upstream.name, effect, reason));
         }
-        Ok(upstream.for_contexts_of(effect, contexts.clone()))
-    })
+        upstream = upstream.for_contexts_of(effect, contexts.clone());
+    }
+    Ok(upstream)
 }
 
 /// Declares the configuration of a kind of upstream: its own keys and the common keys, in one
@@ -187,7 +189,10 @@ macro_rules! upstream_config {
             #[must_use]
             pub fn policy(&self, kind: $crate::Policy) -> $crate::Policy {
                 $crate::Policy {
-                    max_attempts: self.max_attempts.map(std::num::NonZeroU32::get).or(kind.max_attempts),
+                    max_attempts: self
+                        .max_attempts
+                        .map(std::num::NonZeroU32::get)
+                        .or(kind.max_attempts),
                     attempt_timeout: self.attempt_timeout.unwrap_or(kind.attempt_timeout),
                     deadline: self.deadline.or(kind.deadline),
                     backoff: self.backoff.unwrap_or(kind.backoff),
@@ -206,7 +211,10 @@ macro_rules! upstream_config {
             /// contains references to secrets, not secrets.
             pub(crate) fn finish(&self, upstream: $crate::Upstream) -> $crate::Upstream {
                 let origin = serde_json::to_string(self).expect("a configuration is plain data");
-                upstream.for_tenants(self.tenants.clone()).for_contexts(self.contexts.clone()).with_origin(origin)
+                upstream
+                    .for_tenants(self.tenants.clone())
+                    .for_contexts(self.contexts.clone())
+                    .with_origin(origin)
             }
         }
     };

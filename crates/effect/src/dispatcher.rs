@@ -23,6 +23,7 @@ impl LeaseEnd {
     #[must_use]
     pub fn extend(&self, end: Instant) -> bool {
         let mut current = self.lock();
+
         // No other thread sees the end pass between the check and the change.
         let is_valid = current.is_some_and(|current| Instant::now() < current);
         if is_valid {

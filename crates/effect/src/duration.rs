@@ -20,6 +20,7 @@ impl TryFrom<String> for DurationText {
             Ok(_) => "it must be greater than zero",
             Err(_) => "it must consist of numbers with units",
         };
+
         Err(format!(
             "{text:?} is not a valid duration: {reason}; examples: 100ms, 2s, 1h30m"
         ))

@@ -98,6 +98,7 @@ impl EffectExecution {
             attempt_log,
             ..
         } = progress;
+
         Self {
             limits,
             attempts,
@@ -135,6 +136,7 @@ impl EffectExecution {
             attempt_log,
             ..
         } = self;
+
         ExecutionResult {
             outcome,
             attempts,
@@ -150,6 +152,8 @@ impl EffectExecution {
     /// nothing.
     pub(crate) fn record_attempt(&mut self, report: &AttemptReport<'_>) {
         let has_failed = report.outcome != AttemptOutcome::Succeeded || self.attempt_log.is_some();
+
+        // A remote process that sent its own log has recorded the attempt there.
         if has_failed && !self.is_recorded {
             self.attempt_log
                 .get_or_insert_default()
@@ -163,6 +167,8 @@ impl EffectExecution {
         if let Some(log) = &mut self.attempt_log {
             log.records.pop();
         }
+
+        // An empty log would cause that a success at the next attempt is recorded.
         drop(self.attempt_log.take_if(|log| log.records.is_empty()));
     }
 
@@ -187,6 +193,7 @@ impl EffectExecution {
             || "the process stopped while an attempt was in flight".to_owned(),
             |last| format!("{}: {}", last.code, last.message),
         );
+
         let probe = probe.map(|probe| {
             let plural = if self.probes == 1 { "" } else { "s" };
             format!(
@@ -194,11 +201,14 @@ impl EffectExecution {
                 self.probes, probe.code, probe.message
             )
         });
+
         let message = format!(
-            "unknown whether {upstream} executed the effect under the key {}; not retried: {last}{}",
+            "unknown whether {upstream} executed the effect under the key {}; not retried: \
+            {last}{}",
             item.id,
             probe.unwrap_or_default()
         );
+
         WorkOutcome::TimedOut {
             failure: Failure {
                 code: IN_DOUBT.to_owned(),
@@ -217,6 +227,7 @@ impl EffectExecution {
         let Some(remote) = remote else {
             return (None, None);
         };
+
         let RemoteResult {
             result,
             trace,
@@ -224,8 +235,11 @@ impl EffectExecution {
             attempt_log,
             in_doubt,
         } = remote;
+
+        // The doubt of an earlier attempt stays: a later one says nothing about it.
         self.in_doubt |= in_doubt;
-        (self.receipt, self.is_recorded) = (receipt, attempt_log.is_some());
+        self.receipt = receipt;
+        self.is_recorded = attempt_log.is_some();
         if let Some(theirs) = attempt_log {
             self.attempt_log.get_or_insert_default().extend(*theirs);
         }
@@ -274,6 +288,7 @@ impl EffectExecution {
             delay: self.delay,
             retry_after,
         };
+
         let limits = RetryLimits {
             max_attempts: Some(MAX_PROBES.into()),
             ..self.limits
@@ -331,6 +346,8 @@ pub(crate) fn success(item: &WorkItem, reply: Reply) -> FinishedExecution {
             };
             FinishedExecution { outcome, facts }
         }
+
+        // A gateway reports only that it has accepted the command.
         None => WorkOutcome::Accepted.into(),
     }
 }
@@ -410,11 +427,14 @@ pub(crate) fn attempts_exhausted(
 ) -> Failure {
     let plural = if attempts == 1 { "" } else { "s" };
     let outcome = if in_doubt { "timed out" } else { "failed" };
+
+    // Providers begin their messages with the upstream. It is named once.
     let reason = last
         .message
         .strip_prefix(upstream)
         .and_then(|rest| rest.strip_prefix(": "));
     let reason = reason.unwrap_or(&last.message);
+
     Failure {
         message: format!("{upstream}: {outcome} after {attempts} attempt{plural}; last: {reason}"),
         code: last.code,
@@ -439,6 +459,7 @@ pub(crate) fn attempt_outcome(result: &Result<Reply, ProviderError>) -> AttemptO
 
 pub(crate) fn call_health(result: &Result<Reply, ProviderError>) -> CallHealth {
     match attempt_outcome(result) {
+        // The upstream has responded, whatever it has decided.
         AttemptOutcome::Succeeded | AttemptOutcome::Rejected | AttemptOutcome::Throttled => {
             CallHealth::Healthy
         }

@@ -78,9 +78,13 @@ impl Egress {
             .host_str()
             .ok_or(EgressDenied::NoHost)?
             .trim_matches(['[', ']']);
+
         if allowed.is_some_and(|allowed| !allowed.iter().any(|pattern| pattern.covers(host))) {
             return Err(EgressDenied::NotAllowed(host.to_owned()));
         }
+
+        // A name is checked by the resolver of the connection, because its addresses can change
+        // until then.
         match host.parse() {
             Ok(address) if !self.private && !is_public(address) => Err(EgressDenied::Private {
                 host: host.to_owned(),
@@ -107,15 +111,18 @@ impl FromStr for Host {
     fn from_str(text: &str) -> Result<Self, String> {
         let lower = text.to_ascii_lowercase();
         let name = lower.strip_prefix("*.").unwrap_or(&lower);
-        let fits = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'-' | b'_' | b':');
+
         if name.is_empty()
-            || !name.bytes().all(fits)
+            || !name
+                .bytes()
+                .all(|b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'-' | b'_' | b':'))
             || (name.contains(':') && name.parse::<Ipv6Addr>().is_err())
         {
             return Err(format!(
                 "{text:?} is not a valid host; examples: hooks.acme.com, *.acme.com"
             ));
         }
+
         Ok(Self(lower))
     }
 }
@@ -149,6 +156,7 @@ impl Resolve for GuardedResolver {
             let found: Vec<SocketAddr> =
                 tokio::net::lookup_host((name.as_str(), 0)).await?.collect();
             check_addresses(name.as_str(), &found)?;
+
             Ok(Box::new(found.into_iter()) as Addrs)
         })
     }

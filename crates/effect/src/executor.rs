@@ -62,6 +62,7 @@ impl EffectExecutor {
             &clock,
             Arc::clone(&observer),
         );
+
         let serial = SERIAL.fetch_add(1, Ordering::Relaxed);
         Arc::new(Self {
             upstream,
@@ -102,6 +103,7 @@ impl EffectExecutor {
     pub fn status(&self) -> UpstreamStatus {
         let state = self.admission.breaker();
         let tenants = self.upstream.tenants.as_ref();
+
         UpstreamStatus {
             upstream: self.upstream.name.clone(),
             breaker: state.map(|(state, _)| state),
@@ -169,10 +171,14 @@ impl EffectExecutor {
         let mut execution = EffectExecution::new(limits, item.trace.clone(), progress);
         // A retry under an earlier executor did not subtract from the budget of this one.
         let mut retry_delay = (execution.attempts > 0).then_some(Duration::ZERO);
+
         loop {
+            // A retired executor hands over between attempts only. A caller without a dispatcher
+            // has no other executor to continue with.
             if dispatcher.is_some() && self.is_retired() || is_stopped(dispatcher) {
                 return Err(execution.into_progress());
             }
+
             if let Some(delay) = retry_delay.take() {
                 dispatcher.inspect(|dispatcher| dispatcher.wait_started());
                 let wait = pin!(self.wait_for_retry(item, &mut execution, delay));
@@ -182,13 +188,17 @@ impl EffectExecutor {
                     continue;
                 }
             }
+
+            // A first attempt adds to the retry budget once, not again after a probe.
             if execution.attempts == 0 && execution.probes == 0 {
                 self.admission.deposit_first();
             }
+
             let admitted = self
                 .unless_interrupted(dispatcher, pin!(self.admission(item, &execution)))
                 .await;
             let Some(admitted) = admitted else { continue };
+
             let next = match self.step(item, &mut execution, admitted, dispatcher).await {
                 // Without the delay of a retry: after a restart before its end is stored, a job is
                 // in doubt.
@@ -197,6 +207,7 @@ impl EffectExecutor {
                 }
                 next => next,
             };
+
             match next {
                 NextStep::Finish(mut finished) => {
                     self.reject_undeclared(item, &mut finished);
@@ -231,6 +242,7 @@ impl EffectExecutor {
             fact = %first,
             "fact of a worker not published; add its type to facts of the upstream"
         );
+
         let all = finished.facts.len();
         finished.facts.retain(|fact| types.permit(&fact.kind));
         let rejected = all - finished.facts.len();
@@ -246,6 +258,7 @@ impl EffectExecutor {
                 .deadline(item)
                 .map(|deadline| self.clock.steady_at(deadline))
         };
+
         RetryLimits {
             max_attempts: policy.max_attempts(item),
             deadline: progress.deadline.or_else(deadline),
@@ -265,13 +278,17 @@ impl EffectExecutor {
             self.clock
                 .sleep_until(self.clock.steady().saturating_add(delay).min(deadline))
                 .await;
+
             let now = self.clock.steady();
+            // A budget that allows nothing is no reason to wait beyond the deadline: the item then
+            // ends.
             let Err(available) = self.admission.withdraw_retry(now) else {
                 return;
             };
             if now >= deadline {
                 return;
             }
+
             // Items without budget do not wait in order: the items of one tenant would delay all
             // others.
             delay = execution.budget_delay(&self.upstream.policy.backoff_for(item), item);
@@ -290,6 +307,7 @@ impl EffectExecutor {
         let Some(dispatcher) = dispatcher else {
             return Some(work.await);
         };
+
         tokio::select! {
             biased;
             out = work => Some(out),
@@ -307,18 +325,22 @@ impl EffectExecutor {
         dispatcher: Option<&dyn Dispatcher>,
     ) -> NextStep {
         let was_recorded = self.record_start(item, execution, dispatcher).await;
+
         // The record can take until after the deadline.
         let admitted = admitted.filter(|_| !was_recorded || !self.is_late(execution));
         let Some(admitted) = admitted else {
             return NextStep::Finish(Box::pin(self.finish_late(item, execution)).await);
         };
+
         if self.is_withdrawn(item, dispatcher) {
             return NextStep::Finish(Box::pin(self.withdrawn(item, execution)).await);
         }
+
         let claim = self.stored_claim(item, execution, dispatcher);
         let is_claimed = claim
             .as_ref()
             .is_some_and(|claim| claim.until > self.clock.steady());
+
         // A worker that holds the claim still executes the job: its result is awaited.
         if !is_stopped(dispatcher) && !is_claimed {
             match self.resolve_in_doubt(item, execution).await {
@@ -330,11 +352,15 @@ impl EffectExecutor {
                 Doubt::AttemptAllowed => {}
             }
         }
+
         if is_stopped(dispatcher) {
             return NextStep::Stop;
         }
-        (execution.attempts, execution.probes) = (execution.attempts + 1, 0);
+
+        execution.attempts += 1;
+        execution.probes = 0;
         let result = self.attempt(item, execution, claim, dispatcher).await;
+
         admitted.report(
             call_health(&result),
             result
@@ -342,6 +368,7 @@ impl EffectExecutor {
                 .err()
                 .map(|error| error.failure().message.as_str()),
         );
+
         let is_closed = result
             .as_ref()
             .is_err_and(|error| error.failure().code == BOARD_CLOSED);
@@ -349,11 +376,13 @@ impl EffectExecutor {
             // The next owner of the shard makes the attempt.
             return NextStep::Stop;
         }
+
         if is_closed && dispatcher.is_some() && !execution.in_doubt && self.is_retired() {
             // No worker had the job: its next upstream makes the attempt.
             execution.undo_attempt();
             return NextStep::Stop;
         }
+
         self.evaluate(item, execution, result).await
     }
 
@@ -368,10 +397,12 @@ impl EffectExecutor {
         let Some(recorder) = dispatcher.and_then(Dispatcher::start_recorder) else {
             return false;
         };
+
         let is_first = execution.attempts == 0 && !execution.in_doubt;
         if !is_first || !self.upstream.is_doubt_decisive(item) {
             return false;
         }
+
         execution.in_doubt = recorder.record_start(item).await;
         true
     }
@@ -390,6 +421,7 @@ impl EffectExecutor {
         if self.is_late(execution) {
             return None;
         }
+
         let deadline = execution.limits.deadline;
         let admitted = pin!(self.admission.admit(&item.instance.tenant, item.priority));
         before(self.clock.as_ref(), deadline, admitted).await
@@ -406,6 +438,7 @@ impl EffectExecutor {
         if !execution.in_doubt || execution.attempts > 0 {
             return None;
         }
+
         let claim = dispatcher?.stored_claim(item)?;
 
         // The clock of the process that stored the claim may be ahead.
@@ -426,27 +459,38 @@ impl EffectExecutor {
             self.clock.as_ref(),
             execution.limits.deadline,
         );
+
         let started = Instant::now();
-        let (number, in_doubt) = (execution.attempts, execution.in_doubt);
         let attempt = Attempt {
-            number,
+            number: execution.attempts,
             timeout: window.timeout,
             at: self.clock.now(),
-            in_doubt,
+            in_doubt: execution.in_doubt,
         };
+
+        // The upstream receives the span of the attempt as the parent of its own.
         let parent = self
             .observer
             .attempt_started(item)
             .and_then(|span| item.trace.replace(span));
-        let timed = (attempt, window);
-        let clock = self.clock.as_ref();
-        let remote = attempt::execute(&self.upstream, clock, item, timed, claim, dispatcher).await;
+
+        let remote = attempt::execute(
+            &self.upstream,
+            self.clock.as_ref(),
+            item,
+            attempt,
+            window,
+            claim,
+            dispatcher,
+        )
+        .await;
         let (result, remote_span) = execution.receive(remote);
         let outcome = result
             .as_ref()
             .map_or(AttemptOutcome::TimedOut, attempt_outcome);
         let result =
             result.unwrap_or_else(|| Err(no_response(&self.upstream.name, attempt.timeout)));
+
         let report = AttemptReport {
             upstream: &self.upstream.name,
             item,
@@ -458,9 +502,12 @@ impl EffectExecutor {
             at: attempt.at,
             duration: started.elapsed(),
         };
+
         self.observer.attempt_finished(&report);
         execution.record_attempt(&report);
         execution.record_span(item.trace.as_ref(), remote_span);
+
+        // The next attempt is a sibling of this one, not its child.
         if parent.is_some() {
             item.trace = parent;
         }
@@ -480,22 +527,28 @@ impl EffectExecutor {
                 Err(transient) => transient,
             },
         };
+
         execution.in_doubt |= matches!(
             trouble,
             TransientCause::ResponseLost | TransientCause::Undetermined
         );
         execution.last = Some(failure);
+
+        // The attempt could not find out whether an earlier one was executed. Another one would not
+        // either, so the policy decides now.
         if trouble == TransientCause::Undetermined
             && let Doubt::Ended(end) =
                 in_doubt::unknown(&self.upstream, item, execution, None).await
         {
             return NextStep::Finish(end);
         }
+
         let tried = FailedAttempt {
             attempts: execution.attempts,
             delay: execution.delay,
             retry_after,
         };
+
         let backoff = self.upstream.policy.backoff_for(item);
         match execution.next_attempt(&backoff, tried, item, self.clock.steady()) {
             RetryDecision::Retry(delay) => NextStep::Retry(delay),
@@ -534,6 +587,7 @@ impl EffectExecutor {
         execution: &mut EffectExecution,
     ) -> FinishedExecution {
         execution.last.get_or_insert_with(withdrawn_failure);
+
         if execution.in_doubt
             && let Doubt::Ended(end) =
                 in_doubt::unknown(&self.upstream, item, execution, None).await
@@ -561,6 +615,7 @@ impl EffectExecutor {
                 )
             },
         );
+
         let outcome = if execution.in_doubt {
             WorkOutcome::TimedOut { failure }
         } else {
@@ -570,6 +625,7 @@ impl EffectExecutor {
                 payload: serde_json::Value::Null,
             }
         };
+
         in_doubt::report_outcome(self.upstream.provider.as_ref(), item, outcome).await
     }
 
@@ -578,8 +634,15 @@ impl EffectExecutor {
         if !execution.in_doubt {
             return Doubt::AttemptAllowed;
         }
+
         // Rare, and large: without the box, every execution would have the size of its future.
-        let parts = (self.clock.as_ref(), self.observer.as_ref());
-        Box::pin(in_doubt::resolve(&self.upstream, parts, item, execution)).await
+        Box::pin(in_doubt::resolve(
+            &self.upstream,
+            self.clock.as_ref(),
+            self.observer.as_ref(),
+            item,
+            execution,
+        ))
+        .await
     }
 }

@@ -5,7 +5,7 @@
 //! | executed, failed | ends with this result |
 //! | not executed | the next attempt |
 //! | no result yet; the next attempt determines it | the next attempt |
-//! | no answer | another probe after a delay, at most 10 in a row and before the deadline; then as unknown |
+//! | no answer | another probe after a delay, at most 10 before the deadline; then as unknown |
 //! | unknown | the policy: the next attempt, or ends as timed out with the code `in_doubt` |
 
 use std::time::Duration;
@@ -33,7 +33,8 @@ pub(crate) enum Doubt {
 /// unknown.
 pub(crate) async fn resolve(
     upstream: &Upstream,
-    (clock, observer): (&dyn Clock, &dyn EffectObserver),
+    clock: &dyn Clock,
+    observer: &dyn EffectObserver,
     item: &WorkItem,
     execution: &mut EffectExecution,
 ) -> Doubt {
@@ -42,10 +43,13 @@ pub(crate) async fn resolve(
         .work
         .effect()
         .is_some_and(|effect| upstream.provider.can_probe(&effect.name));
+    // A provider without probes answers `unknown` at once. That is no probe, so the metrics do not
+    // count it.
     let outcome = ProbeOutcome::from(&result);
     if can_probe || outcome != ProbeOutcome::Unknown {
         observer.probe_finished(&upstream.name, outcome);
     }
+
     match result {
         ProbeResult::NotDone => {
             execution.in_doubt = false;
@@ -57,7 +61,13 @@ pub(crate) async fn resolve(
             failure,
             retry_after,
         } => {
-            tracing::debug!(upstream = upstream.name, item = %item.id, %failure, "probe without an answer");
+            tracing::debug!(
+                upstream = upstream.name,
+                item = %item.id,
+                %failure,
+                "probe without an answer"
+            );
+
             execution.probes += 1;
             let backoff = upstream.policy.backoff_for(item);
             match execution.next_probe(&backoff, retry_after, item, clock.steady()) {
@@ -81,6 +91,7 @@ pub(crate) async fn unknown(
     if upstream.policy.in_doubt(item) == InDoubtPolicy::Retry {
         return Doubt::AttemptAllowed;
     }
+
     let outcome = execution.unknown(item, &upstream.name, probe);
     Doubt::Ended(report_outcome(upstream.provider.as_ref(), item, outcome).await)
 }
@@ -99,10 +110,12 @@ pub(crate) async fn report_outcome(
 async fn ask(upstream: &Upstream, clock: &dyn Clock, item: &WorkItem) -> ProbeResult {
     let timeout = upstream.policy.attempt_timeout;
     let until = (timeout != Duration::MAX).then(|| clock.steady().saturating_add(timeout));
+
     let probe = Probe {
         timeout,
         at: clock.now(),
     };
+
     before(clock, until, upstream.provider.probe(item, probe).as_mut())
         .await
         .unwrap_or_else(|| {

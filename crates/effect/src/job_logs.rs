@@ -91,14 +91,18 @@ struct JobBuffer {
 impl JobLogs {
     /// Appends lines to the log of a job.
     pub fn append(&self, item: &WorkItem, at: Timestamp, texts: &[String]) {
-        let line = |text: &String| LogLine {
-            at,
-            text: text.chars().take(MAX_LINE_BYTES).collect(),
-        };
-        let lines: Vec<_> = texts.iter().map(line).collect();
+        let mut lines = Vec::with_capacity(texts.len());
+        for text in texts {
+            lines.push(LogLine {
+                at,
+                text: text.chars().take(MAX_LINE_BYTES).collect(),
+            });
+        }
+
         if let Some(observer) = self.observer.get() {
             observer.job_logged(item, &lines);
         }
+
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let state = &mut *state;
         let buffer = state.jobs.entry(item.id).or_insert_with(|| {
@@ -110,6 +114,7 @@ impl JobLogs {
                 lines: VecDeque::new(),
             }
         });
+
         for line in lines {
             state.bytes += size(&line);
             buffer.lines.push_back(line);
@@ -117,11 +122,14 @@ impl JobLogs {
                 state.bytes -= buffer.lines.pop_front().as_ref().map_or(0, size);
             }
         }
+
+        // The oldest jobs are forgotten first, but never the one that writes.
         while state.bytes > MAX_TOTAL_BYTES && state.order.len() > 1 {
             let first = state
                 .order
                 .pop_front()
                 .and_then(|first| state.jobs.remove(&first));
+
             let freed = first.map_or(0, |job| {
                 JOB_BYTES + job.lines.iter().map(size).sum::<usize>()
             });
@@ -150,16 +158,19 @@ impl JobLogs {
     #[must_use]
     pub fn jobs_of(&self, instance: &InstanceKey) -> Vec<LoggedJob> {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let jobs = state
-            .order
-            .iter()
-            .filter_map(|id| Some((*id, state.jobs.get(id)?)));
-        let jobs = jobs.filter(|(_, job)| job.instance == *instance);
-        jobs.map(|(id, job)| LoggedJob {
-            job: id,
-            effect: job.effect.clone(),
-        })
-        .collect()
+        let mut jobs = Vec::new();
+        for id in &state.order {
+            let Some(job) = state.jobs.get(id) else {
+                continue;
+            };
+            if job.instance == *instance {
+                jobs.push(LoggedJob {
+                    job: *id,
+                    effect: job.effect.clone(),
+                });
+            }
+        }
+        jobs
     }
 }
 

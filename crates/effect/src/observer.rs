@@ -131,6 +131,7 @@ impl AttemptReport<'_> {
     pub fn record(&self) -> AttemptRecord {
         let bounded = |text: &str| beginning(text, AttemptRecord::MAX_TEXT_BYTES).to_owned();
         let failure = self.error.map(ProviderError::failure);
+
         AttemptRecord {
             number: self.number,
             at: self.at,
@@ -158,6 +159,7 @@ fn response_text(payload: &Value) -> Option<String> {
             .keys()
             .all(|name| name == "text" || name == "truncated")
     });
+
     match text.and_then(|fields| fields.get("text")) {
         Some(Value::String(text)) => Some(text.clone()),
         Some(_) | None if payload.is_null() => None,

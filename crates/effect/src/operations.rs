@@ -22,15 +22,17 @@ impl<O> Operations<O> {
         effects: &BTreeMap<EffectName, C>,
         compile: impl Fn(&EffectName, &C) -> Result<O, String>,
     ) -> Result<Self, Error> {
-        let by_effect = effects.iter().map(|(effect, config)| {
-            let operation = compile(effect, config);
-            let operation = operation.map_err(|reason| Error::effect(upstream, effect, reason))?;
-            Ok((effect.clone(), operation))
-        });
+        let mut by_effect = BTreeMap::new();
+        for (effect, config) in effects {
+            let operation = compile(effect, config)
+                .map_err(|reason| Error::effect(upstream, effect, reason))?;
+            by_effect.insert(effect.clone(), operation);
+        }
+
         Ok(Self {
             upstream: upstream.to_owned(),
             noun,
-            by_effect: by_effect.collect::<Result<_, Error>>()?,
+            by_effect,
         })
     }
 
@@ -53,6 +55,7 @@ impl<O> Operations<O> {
             let message = format!("{} has no {} for {}", self.upstream, self.noun, effect.name);
             ProviderError::permanent("effect_unknown", message)
         })?;
+
         Ok((effect, operation))
     }
 }

@@ -163,9 +163,11 @@ impl Policy {
         let own = self
             .deadline
             .map(|deadline| item.created_at.saturating_add(deadline));
+
+        // The timeout of a step can shorten the deadline of its upstream, but not extend it.
         match (own, item.deadline) {
-            (Some(own), Some(theirs)) => Some(own.min(theirs)),
-            (own, theirs) => own.or(theirs),
+            (Some(own), Some(of_item)) => Some(own.min(of_item)),
+            (own, of_item) => own.or(of_item),
         }
     }
 
@@ -173,6 +175,7 @@ impl Policy {
         let first = retry(item)
             .and_then(|hint| hint.initial_backoff)
             .unwrap_or(self.backoff.initial);
+
         Backoff {
             initial: first,
             ..self.backoff

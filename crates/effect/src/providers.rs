@@ -31,7 +31,12 @@ use http::HttpConfig;
 /// Declares the kinds: name, description and configuration, and the Cargo feature of an optional
 /// one.
 macro_rules! registry {
-    ($($(#[$meta:meta])* $kind:ident($name:literal, $text:literal) => $config:ty $(, feature $feature:literal)?;)*) => {
+    (
+        $(
+            $(#[$meta:meta])*
+            $kind:ident($name:literal, $text:literal) => $config:ty $(, feature $feature:literal)?;
+        )*
+    ) => {
         /// Kind of an upstream.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
         pub enum UpstreamKind {
@@ -104,19 +109,24 @@ impl EffectsConfig {
     /// # Errors
     /// If one of them is invalid; the text gives its name and the location.
     pub fn upstreams(&self) -> Result<Vec<Upstream>, Error> {
-        let named = self.upstreams.iter().map(|(name, config)| match config.kind.as_deref() {
-            None | Some("http") => config.upstream(UpstreamSite::new(name)),
-            Some(kind) => {
-                let reason = format!(
-                    "kind {kind:?}: upstreams in the main configuration must have the kind \"http\"; define others in \
-                     files of `upstreams_dir`"
-                );
-                Err(Error::upstream(name, reason))
+        let mut upstreams = Vec::with_capacity(self.upstreams.len() + 1);
+        for (name, config) in &self.upstreams {
+            match config.kind.as_deref() {
+                None | Some("http") => upstreams.push(config.upstream(UpstreamSite::new(name))?),
+                Some(kind) => {
+                    let reason = format!(
+                        "kind {kind:?}: upstreams in the main configuration must have the kind \
+                        \"http\"; define others in files of `upstreams_dir`"
+                    );
+                    return Err(Error::upstream(name, reason));
+                }
             }
-        });
-        named
-            .chain(self.gateway.iter().map(GatewayConfig::upstream))
-            .collect()
+        }
+
+        if let Some(gateway) = &self.gateway {
+            upstreams.push(gateway.upstream()?);
+        }
+        Ok(upstreams)
     }
 }
 

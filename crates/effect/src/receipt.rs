@@ -51,6 +51,7 @@ impl ResultReceipt {
             state: AtomicU8::new(PENDING),
             changed: Notify::new(),
         });
+
         let receipt = Self {
             cell: Arc::clone(&cell),
             claim: None,
@@ -126,8 +127,10 @@ impl ReceiptWatch {
     /// Waits until the result is stored or lost; returns whether it is stored.
     pub async fn is_stored(&self) -> bool {
         loop {
+            // Registered before the state is read, so that a change in between is not missed.
             let mut changed = std::pin::pin!(self.0.changed.notified());
             changed.as_mut().enable();
+
             match self.state() {
                 ReceiptState::Pending => changed.await,
                 state => return state == ReceiptState::Stored,

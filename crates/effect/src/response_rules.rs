@@ -81,15 +81,18 @@ struct ResponseFields {
 impl<S, C> ResponseRule<S, C> {
     /// Checks rules across keys.
     fn check(&self) -> Result<(), String> {
-        let pointers = self.when.keys().chain(&self.payload);
-        if let Some(invalid) = pointers
-            .into_iter()
-            .find(|pointer| !pointer.is_empty() && !is_pointer(pointer))
-        {
+        let invalid = self
+            .when
+            .keys()
+            .chain(&self.payload)
+            .find(|pointer| !pointer.is_empty() && !is_pointer(pointer));
+        if let Some(invalid) = invalid {
             return Err(format!(
                 "{invalid:?} is not a valid JSON pointer; example: /error/code"
             ));
         }
+
+        // An event at a pointer is known only with a response.
         match self
             .event
             .as_deref()
@@ -114,10 +117,12 @@ impl<S, C> ResponseRule<S, C> {
             || body.clone(),
             |pointer| body.pointer(pointer).cloned().unwrap_or(Value::Null),
         );
+
         let failure = Failure {
             code: text(self.code.as_ref(), body).unwrap_or(usual.code),
             message: text(self.message.as_ref(), body).unwrap_or(usual.message),
         };
+
         ResponseFields {
             event: self.event(body),
             failure,
@@ -144,6 +149,7 @@ impl<S> ResponseRule<S> {
             failure,
             payload,
         } = self.fields(body, usual);
+
         let trouble = match self.result {
             ResponseClass::Succeeded => {
                 return Ok(Reply {
@@ -163,6 +169,7 @@ impl<S> ResponseRule<S> {
             ResponseClass::Throttled => TransientCause::Throttled,
             ResponseClass::ResponseLost => TransientCause::ResponseLost,
         };
+
         Err(ProviderError::Transient {
             failure,
             trouble,
@@ -184,6 +191,7 @@ impl<S> ResponseRule<S, ProbeClass> {
             failure,
             payload,
         } = self.fields(body, usual);
+
         match self.result {
             ProbeClass::Executed => ProbeResult::Done(Reply {
                 event,

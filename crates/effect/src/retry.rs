@@ -82,19 +82,25 @@ pub(crate) fn decide_retry(
     if limits.max_attempts.is_some_and(|max| tried.attempts >= max) {
         return RetryDecision::Abandon;
     }
+
     let remaining = limits
         .deadline
         .map_or(Duration::MAX, |deadline| deadline.duration_since(now));
+
+    // At most half of the remaining time, so that a long delay leaves time for a last attempt.
     let own = draw_delay(backoff, tried.delay, rng).min((remaining / 2).max(first(backoff)));
-    let delay = match tried
+    let requested = tried
         .retry_after
-        .map(|requested| requested.min(LONGEST_RETRY_AFTER))
-    {
+        .map(|requested| requested.min(LONGEST_RETRY_AFTER));
+
+    // The jitter is added, never subtracted: before that time the upstream would reject the call.
+    let delay = match requested {
         Some(requested) if requested > own => {
             requested + between(Duration::ZERO, first(backoff).min(requested / 10), rng)
         }
         _ => own,
     };
+
     if delay >= remaining {
         RetryDecision::Abandon
     } else {

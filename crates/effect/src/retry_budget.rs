@@ -84,10 +84,12 @@ impl RetryBudget {
                 .min(capacity(self.options));
             self.at = now;
         }
+
         if self.balance >= WHOLE {
             self.balance -= WHOLE;
             return Ok(());
         }
+
         let missing = (WHOLE - self.balance).div_ceil(flow.max(1));
         Err((flow > 0).then(|| self.at.saturating_add(Duration::from_millis(missing))))
     }

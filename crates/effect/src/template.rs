@@ -4,7 +4,8 @@
 //! |---|---|
 //! | `{a.b.0}` | a field of the arguments; required |
 //! | `{a.b?}` | the same, optional; empty, or `null` in JSON, if it is absent |
-//! | `{@id}` `{@tenant}` `{@saga}` `{@correlation}` `{@effect}` | idempotency key, instance, effect |
+//! | `{@id}` `{@effect}` | idempotency key, name of the effect |
+//! | `{@tenant}` `{@saga}` `{@correlation}` | key of the instance |
 //! | `{env:NAME}` `{file:/path}` `{command:/path}` | a secret; headers only |
 //! | `{{` `}}` | braces |
 //!
@@ -42,6 +43,7 @@ impl<'a> PlaceholderScope<'a> {
         let Some(keyword) = name.strip_prefix('@') else {
             return field(self.payload, name).map(Cow::Borrowed);
         };
+
         let instance = &self.item.instance;
         let text = match keyword {
             "id" => self.item.id.to_string(),
@@ -115,7 +117,10 @@ impl TextTemplate {
     /// # Errors
     /// The reason, with a remedy.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
-        let (mut parts, mut plain, mut rest) = (Vec::new(), String::new(), text);
+        let mut parts = Vec::new();
+        let mut plain = String::new();
+        let mut rest = text;
+
         while let Some(position) = rest.find(['{', '}']) {
             plain.push_str(&rest[..position]);
             let tail = &rest[position..];
@@ -124,22 +129,26 @@ impl TextTemplate {
                 rest = &tail[2..];
                 continue;
             }
+
             let inner = tail
                 .strip_prefix('{')
                 .ok_or("a } has no {; write }} for a literal brace")?;
             let (name, after) = inner
                 .split_once('}')
                 .ok_or("a { has no }; use {{ for a literal brace")?;
+
             if !plain.is_empty() {
                 parts.push(Part::Plain(std::mem::take(&mut plain)));
             }
             parts.push(placeholder(name)?);
             rest = after;
         }
+
         plain.push_str(rest);
         if !plain.is_empty() {
             parts.push(Part::Plain(plain));
         }
+
         Ok(Self(parts))
     }
 
@@ -173,8 +182,11 @@ impl TextTemplate {
         values: &Value,
         encode: impl Fn(String) -> String,
     ) -> Result<String, String> {
-        let find = |name: &str| field(values, name).map(Cow::Borrowed);
-        let filled = self.fill_with(find, &mut SecretScrubber::default(), |_, text| encode(text));
+        let filled = self.fill_with(
+            |name: &str| field(values, name).map(Cow::Borrowed),
+            &mut SecretScrubber::default(),
+            |_, text| encode(text),
+        );
         filled.map_err(|(FillError::Payload(reason) | FillError::Secret(reason))| reason)
     }
 
@@ -239,9 +251,11 @@ fn placeholder(name: &str) -> Result<Part, String> {
             .map(Part::Secret)
             .map_err(|error| format!("a placeholder: {error}"));
     }
+
     let (name, optional) = name
         .strip_suffix('?')
         .map_or((name, false), |name| (name, true));
+
     if let Some(keyword) = name
         .strip_prefix('@')
         .filter(|keyword| !RESERVED_NAMES.contains(keyword))
@@ -251,9 +265,11 @@ fn placeholder(name: &str) -> Result<Part, String> {
             RESERVED_NAMES.map(|w| format!("@{w}")).join(", ")
         ));
     }
+
     if name.contains('{') || name.split('.').any(str::is_empty) {
         return Err(format!("{{{name}}} is not a valid field name"));
     }
+
     Ok(Part::Field {
         name: name.to_owned(),
         optional,
@@ -291,16 +307,21 @@ impl PathTemplate {
                 "it contains a space, a control character or #",
             ));
         }
+
         let template = TextTemplate::parse(text).map_err(|reason| malformed(text, &reason))?;
+
+        // URLs appear in logs, also in those of proxies.
         if template.has_secrets() {
             return Err(malformed(
                 text,
                 "a secret is not allowed in a path; send it in a header",
             ));
         }
+
         if has_dots(text) {
             return Err(malformed(text, "a segment is . or .."));
         }
+
         Ok(Self {
             text: text.to_owned(),
             template,
@@ -325,10 +346,12 @@ impl PathTemplate {
         &self,
         find: impl Fn(&str) -> Option<Cow<'a, Value>>,
     ) -> Result<String, String> {
-        let (mut path, mut is_query) = (String::with_capacity(self.text.len() + 32), false);
+        let mut path = String::with_capacity(self.text.len() + 32);
+        let mut is_query = false;
         let unfit = |name: &str, reason| {
             format!("field {name:?} is not allowed in {:?}: {reason}", self.text)
         };
+
         for part in &self.template.0 {
             let Part::Field { name, optional } = part else {
                 if let Part::Plain(text) = part {
@@ -337,6 +360,7 @@ impl PathTemplate {
                 }
                 continue;
             };
+
             let value = match find(name).as_deref() {
                 None | Some(Value::Null) if *optional => String::new(),
                 None => {
@@ -348,11 +372,14 @@ impl PathTemplate {
                 Some(found) => plain(found)
                     .ok_or_else(|| unfit(name, "it is not a string, number or boolean"))?,
             };
+
+            // An empty segment would change which resource the path names.
             if value.is_empty() && !is_query {
                 return Err(unfit(name, "it is empty"));
             }
             path.extend(utf8_percent_encode(&value, RESERVED));
         }
+
         if has_dots(&path) {
             Err(unfit("", "a segment becomes . or .."))
         } else {
@@ -406,10 +433,11 @@ impl JsonTemplate {
                 Self::List(items.iter().map(Self::parse).collect::<Result<_, _>>()?)
             }
             Value::Object(fields) => {
-                let parsed = fields
-                    .iter()
-                    .map(|(key, value)| Ok((key.clone(), Self::parse(value)?)));
-                Self::Map(parsed.collect::<Result<_, String>>()?)
+                let mut parsed = Vec::with_capacity(fields.len());
+                for (key, value) in fields {
+                    parsed.push((key.clone(), Self::parse(value)?));
+                }
+                Self::Map(parsed)
             }
             Value::Null | Value::Bool(_) | Value::Number(_) => Self::Plain(value.clone()),
         })
@@ -437,10 +465,11 @@ impl JsonTemplate {
                     .collect::<Result<_, _>>()?,
             ),
             Self::Map(fields) => {
-                let filled = fields
-                    .iter()
-                    .map(|(key, value)| Ok((key.clone(), value.fill(scope)?)));
-                Value::Object(filled.collect::<Result<Map<_, _>, FillError>>()?)
+                let mut filled = Map::new();
+                for (key, value) in fields {
+                    filled.insert(key.clone(), value.fill(scope)?);
+                }
+                Value::Object(filled)
             }
         })
     }

@@ -226,6 +226,7 @@ impl Upstream {
     pub(crate) fn has_same_config(&self, other: &Self) -> bool {
         let provider = Arc::ptr_eq(&self.provider, &other.provider)
             || (self.origin.is_some() && self.origin == other.origin);
+
         provider
             && self.name == other.name
             && self.scope == other.scope

@@ -86,20 +86,28 @@ impl Admission {
 
     /// Waits for all limits of an attempt, except the retry budget.
     pub(crate) async fn admit(&self, tenant: &TenantId, priority: Priority) -> AdmissionPermit<'_> {
+        // An item that waits for the rate of its own tenant holds no permit that others could use.
         if let Some(rate) = self.tenant_rate {
             let TenantRate { turns, meter } = &*self.tenant(tenant, rate);
             let _turn = turns.acquire(tenant, priority).await;
             meter.pass(self.clock.as_ref()).await;
         }
+
         let mut permit = self.concurrency.acquire(tenant, priority).await;
+
         if let Some(meter) = &self.rate {
             meter.pass(self.clock.as_ref()).await;
+
+            // The next tenant can wait for the rate.
             permit.end_turn();
         }
+
+        // The breaker is last: it admits a single probe, which must start at once.
         let pass = match &self.breaker {
             Some(gate) => Some(gate.acquire().await),
             None => None,
         };
+
         AdmissionPermit {
             _permit: permit,
             pass,
@@ -139,11 +147,15 @@ impl Admission {
         if let Some(metered) = tenants.get(tenant) {
             return Arc::clone(metered);
         }
+
+        // One turn at a time: the waiting items of a tenant need one timer, and take turns by
+        // priority.
         let turns = ConcurrencyLimiter::new(1, TenantLimits::default(), false);
         let metered = Arc::new(TenantRate {
             turns,
             meter: RateMeter::new(rate),
         });
+
         tenants.insert(tenant.clone(), Arc::clone(&metered));
         metered
     }

@@ -148,13 +148,14 @@ impl Breaker {
         match &mut self.phase {
             Phase::Closed(_) => self.go(),
             Phase::Open { until } if now < *until => BreakerDecision::Wait(Some(*until)),
+            // The pause is over. One call probes the upstream.
             Phase::Open { .. } => {
                 self.change(Phase::HalfOpen { probing: true });
                 self.go()
             }
             Phase::HalfOpen { probing: true } => BreakerDecision::Wait(None),
-            Phase::HalfOpen { probing: asked } => {
-                *asked = true;
+            Phase::HalfOpen { probing } => {
+                *probing = true;
                 self.go()
             }
         }
@@ -162,9 +163,11 @@ impl Breaker {
 
     /// Records the result of a call at `now`.
     pub(crate) fn record(&mut self, ticket: CallToken, health: CallHealth, now: SteadyTime) {
+        // The call started before the last change of state: its result is outdated.
         if ticket.generation != self.generation {
             return;
         }
+
         match (&mut self.phase, health) {
             (Phase::Closed(window), CallHealth::Healthy | CallHealth::Unhealthy) => {
                 if window.count(health == CallHealth::Unhealthy, &self.options) {
@@ -175,7 +178,7 @@ impl Breaker {
                 self.change(Phase::Closed(Window::default()));
             }
             (Phase::HalfOpen { .. }, CallHealth::Unhealthy) => self.open(now),
-            (Phase::HalfOpen { probing: asked }, CallHealth::Unknown) => *asked = false,
+            (Phase::HalfOpen { probing }, CallHealth::Unknown) => *probing = false,
             (Phase::Closed(_), CallHealth::Unknown) | (Phase::Open { .. }, _) => {}
         }
     }
@@ -217,11 +220,14 @@ impl Window {
 
     fn share(&mut self, unhealthy: bool, rate: FailureRate) -> bool {
         let window = rate.window.max(1) as usize;
+
         self.latest.push_back(unhealthy);
         self.unhealthy += u32::from(unhealthy);
         if self.latest.len() > window && self.latest.pop_front() == Some(true) {
             self.unhealthy -= 1;
         }
+
+        // A share of a window that is not full says little: one of two calls is 50 %.
         self.latest.len() == window
             && u64::from(self.unhealthy) * 100 >= u64::from(rate.percent.max(1)) * window as u64
     }

@@ -29,14 +29,11 @@ impl BreakerGate {
         clock: Arc<dyn Clock>,
         observer: Arc<dyn EffectObserver>,
     ) -> Self {
-        let breaker = Mutex::new(Breaker::new(options));
-        let (upstream, last_error, changed) =
-            (upstream.to_owned(), Mutex::default(), Notify::new());
         Self {
-            upstream,
-            breaker,
-            last_error,
-            changed,
+            upstream: upstream.to_owned(),
+            breaker: Mutex::new(Breaker::new(options)),
+            last_error: Mutex::default(),
+            changed: Notify::new(),
             clock,
             observer,
         }
@@ -45,8 +42,10 @@ impl BreakerGate {
     /// Waits until a call is allowed. Dropping the future cancels the wait.
     pub(crate) async fn acquire(&self) -> BreakerPermit<'_> {
         loop {
+            // Registered before the state is read, so that a change in between is not missed.
             let mut changed = std::pin::pin!(self.changed.notified());
             changed.as_mut().enable();
+
             match self.update(|breaker| breaker.admit(self.clock.steady())) {
                 BreakerDecision::Allow(ticket) => {
                     return BreakerPermit {
@@ -89,11 +88,13 @@ impl BreakerGate {
 
     /// Runs an operation on the breaker and notifies all waiters if the state changed.
     fn update<T>(&self, act: impl FnOnce(&mut Breaker) -> T) -> T {
+        // The observer is called without the lock: it must not delay other items.
         let (result, before, after) = {
             let mut breaker = self.lock();
             let before = breaker.state();
             (act(&mut breaker), before, breaker.state())
         };
+
         if before != after {
             tracing::info!(
                 upstream = self.upstream,
@@ -131,6 +132,7 @@ impl BreakerPermit<'_> {
                 .unwrap_or_else(PoisonError::into_inner);
             *last = Some(error.to_owned());
         }
+
         if let Some(ticket) = self.ticket.take() {
             self.gate.record(ticket, health);
         }

@@ -46,6 +46,7 @@ impl ConcurrencyLimiter {
             waiting: FairQueue::default(),
             acquired: BTreeMap::new(),
         };
+
         Arc::new(Self {
             capacity,
             share,
@@ -62,6 +63,7 @@ impl ConcurrencyLimiter {
     ) -> ConcurrencyPermit {
         let turn = {
             let mut state = self.lock();
+            // A free permit is not enough: requests that wait come first.
             if state.free > 0
                 && !state.is_turn_taken
                 && state.waiting.is_empty()
@@ -69,10 +71,14 @@ impl ConcurrencyLimiter {
             {
                 return self.take(&mut state, tenant);
             }
+
             let (sender, turn) = oneshot::channel();
             state.waiting.push(tenant, priority, sender);
             turn
         };
+
+        // The state may have changed between the check and the push by the last permit that became
+        // free.
         self.admit();
         turn.await
             .expect("the limiter owns the queue and outlives its waiters")
@@ -94,11 +100,14 @@ impl ConcurrencyLimiter {
 
     fn take(self: &Arc<Self>, state: &mut State, tenant: &TenantId) -> ConcurrencyPermit {
         state.free -= 1;
+
         let counted = self.share.max_concurrency.map(|_| tenant.clone());
         if let Some(tenant) = &counted {
             *state.acquired.entry(tenant.clone()).or_default() += 1;
         }
+
         state.is_turn_taken = self.takes_turns;
+
         ConcurrencyPermit {
             limiter: Some(Arc::clone(self)),
             tenant: counted,
@@ -122,14 +131,18 @@ impl ConcurrencyLimiter {
         let mut state = self.lock();
         state.free += 1;
         state.is_turn_taken &= !has_turn;
+
         if let Some(tenant) = tenant
             && let Some(count) = state.acquired.get_mut(tenant)
         {
             *count -= 1;
+
+            // Tenants come and go: one without a permit needs no entry.
             if *count == 0 {
                 state.acquired.remove(tenant);
             }
         }
+
         !state.waiting.is_empty()
     }
 
@@ -138,12 +151,15 @@ impl ConcurrencyLimiter {
         if state.free == 0 || state.is_turn_taken || state.waiting.is_empty() {
             return None;
         }
+
+        // Taken out for the call: its closures borrow the rest of the state.
         let mut waiting = std::mem::take(&mut state.waiting);
         let popped = waiting.pop(
             |tenant| self.share.weight(tenant),
             |tenant| self.may(&state, tenant),
         );
         state.waiting = waiting;
+
         let (tenant, waiter) = popped?;
         let permit = self.take(&mut state, &tenant);
         Some((waiter, permit))

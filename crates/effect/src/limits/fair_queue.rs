@@ -45,10 +45,13 @@ impl<W> FairQueue<W> {
             queue.waiting.push(priority, waiter);
             return;
         }
+
         let mut waiting = PriorityQueue::default();
         waiting.push(priority, waiter);
         self.queues
             .insert(tenant.clone(), TenantQueue { waiting, turn: 0 });
+
+        // A new tenant is the last one of the round.
         self.round.push_back(tenant.clone());
     }
 
@@ -65,19 +68,24 @@ impl<W> FairQueue<W> {
                 .queues
                 .get_mut(&tenant)
                 .expect("a tenant in the round has a queue");
+
+            // A tenant at its limit must not block the others.
             if !may(&tenant) {
                 queue.turn = 0;
                 self.round.rotate_left(1);
                 continue;
             }
+
             if queue.turn == 0 {
                 queue.turn = weight(&tenant).max(1);
             }
             queue.turn -= 1;
+
             let waiter = queue
                 .waiting
                 .pop()
                 .expect("an empty queue leaves the round");
+
             if queue.waiting.is_empty() {
                 self.queues.remove(&tenant);
                 self.round.pop_front();

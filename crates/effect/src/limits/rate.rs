@@ -45,6 +45,7 @@ impl RateLimiter {
     pub(crate) fn new(rate: RateLimit) -> Self {
         let per = i128::try_from(rate.per.as_nanos()).unwrap_or(i128::MAX / 2);
         let interval = (per / i128::from(rate.count.get())).max(1_000);
+
         Self {
             interval,
             tolerance: interval * i128::from(rate.burst.get() - 1),
@@ -60,12 +61,15 @@ impl RateLimiter {
         let at = i128::from(now.as_millis()) * NANOS;
         let idle_at = self.idle_at.max(at);
         let earliest = idle_at - self.tolerance;
+
         if earliest > at {
+            // Rounded up: a caller that returns a moment too early would wait again.
             let millis = (earliest + NANOS - 1).div_euclid(NANOS);
             return Err(SteadyTime::from_millis(
                 i64::try_from(millis).unwrap_or(i64::MAX),
             ));
         }
+
         self.idle_at = idle_at + self.interval;
         Ok(())
     }
