@@ -122,7 +122,9 @@ impl FunctionProvider {
                         format!("invalid arguments of {}: {error}", call.effect),
                     )
                 })?;
+                // Released before the function runs, which can take long.
                 call.payload = Value::Null;
+
                 let output = function(input, call).await?;
                 serde_json::to_value(output)
                     .map_err(|error| ProviderError::permanent("invalid_result", error.to_string()))
@@ -165,10 +167,12 @@ impl FunctionProvider {
             .keys()
             .find(|effect| effect.as_str() == name)
             .cloned();
+
         let effect = registered.expect("a probe belongs to a registered effect");
         let earlier = self
             .probes
             .insert(effect, Box::new(move |call| function(call).boxed()));
+
         assert!(earlier.is_none(), "the effect {name} has two probes");
         self
     }
@@ -205,6 +209,8 @@ impl Provider for FunctionProvider {
 
     async fn execute(&self, item: &WorkItem, attempt: Attempt) -> Result<Reply, ProviderError> {
         let effect = effect_of(item)?;
+
+        // A panic must not stop the process.
         let outcome = match self.functions.get(&effect.name) {
             Some(Function::Sync(function)) => catch_unwind(AssertUnwindSafe(|| {
                 function(SyncFunctionCall {
@@ -224,6 +230,7 @@ impl Provider for FunctionProvider {
                 ));
             }
         };
+
         outcome.unwrap_or_else(|panic| Err(panicked(effect, panic.as_ref())))
     }
 
@@ -237,12 +244,15 @@ impl Provider for FunctionProvider {
         let Some((effect, function)) = found else {
             return ProbeResult::Unknown;
         };
+
         let attempt = Attempt {
             number: 0,
             timeout: probe.timeout,
             at: probe.at,
             in_doubt: true,
         };
+
+        // A panic of the probe says nothing about the effect.
         let call = AssertUnwindSafe(async { function(owned(item, effect, attempt)).await });
         let result = call.catch_unwind().await;
         result.unwrap_or_else(|panic| ProbeResult::from_error(panicked(effect, panic.as_ref())))
@@ -268,6 +278,7 @@ fn panicked(effect: &Effect, panic: &(dyn std::any::Any + Send)) -> ProviderErro
     let text = text
         .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
         .unwrap_or("no message");
+
     ProviderError::response_lost(
         "panicked",
         format!("the function of {} panicked: {text}", effect.name),

@@ -52,6 +52,7 @@ impl GatewayConfig {
             (Some(_), Some(_)) => "base_url and subject are mutually exclusive; remove one",
             (None, None) => "base_url or subject is required",
         };
+
         Err(Error::upstream(GATEWAY, reason))
     }
 
@@ -87,12 +88,14 @@ impl Provider for HttpGateway {
                 format!("{} is not a command", item.work.label()),
             ));
         };
+
         let path = self.path.render(&address(item, command)).map_err(|error| {
             ProviderError::permanent(
                 "bad_command",
                 format!("invalid path of {}: {error}", item.work.label()),
             )
         })?;
+
         let request = Request {
             method: &Method::POST,
             to: RequestTarget::Path(path),
@@ -102,10 +105,12 @@ impl Provider for HttpGateway {
             at: attempt.at,
             is_probe: false,
         };
+
         let received = self
             .client
             .send(item, request, SecretScrubber::default())
             .await?;
+
         let summary = RequestSummary {
             upstream: GATEWAY,
             method: "POST",
@@ -131,9 +136,11 @@ fn envelope(item: &WorkItem, command: &Command) -> Value {
         "correlation_id": item.instance.correlation,
         "causation_id": item.causation,
     });
+
     if let Some(trace) = &item.trace {
         metadata["trace_id"] = Value::from(trace.trace_id());
     }
+
     json!({
         "tenant_id": item.instance.tenant,
         "command_id": item.id,
@@ -170,11 +177,10 @@ pub mod gateway_message {
         /// # Errors
         /// If it contains another placeholder; the text lists the valid ones.
         pub fn parse(text: &str) -> Result<Self, String> {
-            let is_known = |template: &TextTemplate| {
+            let template = TextTemplate::parse(text).ok().filter(|template| {
                 !template.has_secrets()
                     && template.fields().all(|name| PLACEHOLDERS.contains(&name))
-            };
-            let template = TextTemplate::parse(text).ok().filter(is_known);
+            });
             template.map(Self).ok_or_else(|| {
                 let known = PLACEHOLDERS.map(|name| format!("{{{name}}}")).join(", ");
                 format!("invalid subject {text:?}: allowed placeholders are {known}")
@@ -226,21 +232,24 @@ pub mod gateway_message {
         retry_after: Option<&str>,
         payload: &[u8],
     ) -> Result<Reply, ProviderError> {
-        let status =
-            match status.map(|text| text.trim().parse::<u16>().ok().map(StatusCode::from_u16)) {
-                None => StatusCode::OK,
-                Some(Some(Ok(status))) => status,
-                Some(_) => {
-                    let status = status.unwrap_or_default();
-                    let message =
-                        format!("gateway: {subject} responded with the invalid status {status:?}");
-                    return Err(ProviderError::response_lost("bad_status", message));
-                }
-            };
+        let parsed = status.map(|text| text.trim().parse::<u16>().ok().map(StatusCode::from_u16));
+        let status = match parsed {
+            None => StatusCode::OK,
+            Some(Some(Ok(status))) => status,
+            // The gateway received the command: whether it accepted it is unknown.
+            Some(_) => {
+                let status = status.unwrap_or_default();
+                let message =
+                    format!("gateway: {subject} responded with the invalid status {status:?}");
+                return Err(ProviderError::response_lost("bad_status", message));
+            }
+        };
+
         let mut headers = HeaderMap::new();
         if let Some(value) = retry_after.and_then(|text| HeaderValue::from_str(text).ok()) {
             headers.insert(RETRY_AFTER, value);
         }
+
         let body = ResponseBody {
             bytes: payload.to_vec(),
             cut: false,
@@ -250,6 +259,7 @@ pub mod gateway_message {
             method: "request",
             path: subject,
         };
+
         super::accepted_before(
             item,
             response::classify_status(
@@ -287,6 +297,7 @@ fn accepted_before(
     result: Result<Reply, ProviderError>,
 ) -> Result<Reply, ProviderError> {
     match result {
+        // The gateway has the command since an earlier attempt.
         Err(ProviderError::Permanent {
             failure, payload, ..
         }) if failure.code == "http_409"

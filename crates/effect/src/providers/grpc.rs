@@ -94,7 +94,10 @@ struct CallContext<'a> {
 }
 
 /// Response with the descriptors of its method.
-type GrpcExchange = (CachedMethod, Result<bytes::Bytes, GrpcError>);
+struct GrpcExchange {
+    method: CachedMethod,
+    result: Result<bytes::Bytes, GrpcError>,
+}
 
 impl Grpc {
     pub(crate) fn new(
@@ -104,13 +107,14 @@ impl Grpc {
         operations: Operations<GrpcOperation>,
     ) -> Result<Self, Error> {
         // HTTP is used only for the token issuer.
+
         let roots = matches!(auth, Some(HttpAuthConfig::OAuth2(_)));
         let clients = Clients::of_upstream(&operations.upstream, &endpoint.tls, roots)?;
-        let (line, auth) = (GrpcChannel::new(endpoint), auth.map(HttpAuth::new));
+
         Ok(Self {
-            line,
+            line: GrpcChannel::new(endpoint),
             source,
-            auth,
+            auth: auth.map(HttpAuth::new),
             clients,
             operations,
         })
@@ -129,11 +133,14 @@ impl Grpc {
             item,
             payload: &effect.payload,
         };
+
         let metadata = http::fill_headers(&template.metadata, scope, scrub);
         let metadata =
             metadata.map_err(|reason| reason.into_provider_error("the metadata", &effect.name))?;
+
         let mut headers = http::context_headers(item, IDEMPOTENCY_KEY);
         headers.extend(metadata);
+
         let Probe { timeout, at } = timing;
         Ok(CallContext {
             item,
@@ -155,19 +162,27 @@ impl Grpc {
         let Some(auth) = &self.auth else {
             return self.send_message(context).await;
         };
-        let mut tried = false;
+
+        let mut is_retry = false;
         loop {
             let pair = self.clients.pair()?;
             let value = auth.header_value(&pair.open, context.at, scrub).await?;
+
             context
                 .headers
                 .insert(AUTHORIZATION, http::sensitive_header(&value)?);
-            let (method, result) = self.send_message(context).await?;
-            let rejected = matches!(&result, Err(GrpcError::Status(status)) if status.code() == Code::Unauthenticated);
-            if !rejected || tried || !auth.invalidate(&value).await {
-                return Ok((method, result));
+
+            let exchange = self.send_message(context).await?;
+            let is_rejected = matches!(
+                &exchange.result,
+                Err(GrpcError::Status(status)) if status.code() == Code::Unauthenticated
+            );
+
+            // A second rejection does not concern the token.
+            if !is_rejected || is_retry || !auth.invalidate(&value).await {
+                return Ok(exchange);
             }
-            tried = true;
+            is_retry = true;
         }
     }
 
@@ -177,6 +192,7 @@ impl Grpc {
             item: context.item,
             payload: &context.effect.payload,
         };
+
         let template = context.template;
         let filled = template
             .body
@@ -186,15 +202,19 @@ impl Grpc {
         let filled = filled
             .map_err(|reason| reason.into_provider_error("the body", &context.effect.name))?;
         let mut json = filled.unwrap_or_else(|| context.effect.payload.clone());
+
         let unfit = |reason: String| {
             ProviderError::permanent(
                 "invalid_payload",
                 format!("invalid message of {}: {reason}", context.effect.name),
             )
         };
+
         if let Some(path) = &template.key_field {
             schema::put(&mut json, path, context.item.id.to_string()).map_err(unfit)?;
         }
+
+        // The upstream may have been deployed with another schema since its descriptors were read.
         let mut described = self.describe(context).await?;
         let mut message = schema::encode(&described.method.input(), &json);
         if message.is_err() && described.is_old(context.at) {
@@ -202,19 +222,20 @@ impl Grpc {
             described = self.describe(context).await?;
             message = schema::encode(&described.method.input(), &json);
         }
+
         let message = message.map_err(unfit)?;
-        let path = format!("/{}", template.method);
-        let (headers, timeout) = (context.headers.clone(), context.timeout);
         let call = GrpcCall {
-            path,
-            headers,
+            path: format!("/{}", template.method),
+            headers: context.headers.clone(),
             message,
-            timeout,
+            timeout: context.timeout,
         };
-        Ok((
-            described,
-            self.line.call(context.channel.clone(), call).await,
-        ))
+
+        let result = self.line.call(context.channel.clone(), call).await;
+        Ok(GrpcExchange {
+            method: described,
+            result,
+        })
     }
 
     async fn describe(&self, context: &CallContext<'_>) -> Result<CachedMethod, ProviderError> {
@@ -236,6 +257,7 @@ impl Grpc {
                 (schema, Some(at))
             }
         };
+
         match schema.method(name) {
             Ok(method) => Ok(CachedMethod { schema, method, at }),
             Err(reason) => {
@@ -255,6 +277,7 @@ impl Grpc {
         let useless = |reason: String| {
             ProviderError::unavailable("reflection", format!("{upstream}: {reason}"))
         };
+
         match reason {
             ReflectionError::NoService => {
                 let message = format!("{upstream}: reflection has no service {}", name.service);
@@ -270,7 +293,8 @@ impl Grpc {
                     useless("reflection response exceeds the size limit".to_owned())
                 }
                 GrpcError::Status(status) => {
-                    let (code, message) = (status::name(status.code()), status.message());
+                    let code = status::name(status.code());
+                    let message = status.message();
                     useless(format!("reflection returned {code}: {message}"))
                 }
             },
@@ -284,18 +308,19 @@ impl Grpc {
     fn classify_result(
         &self,
         operation: &GrpcOperation,
-        (described, result): GrpcExchange,
+        exchange: GrpcExchange,
         scrub: &SecretScrubber,
     ) -> Result<Reply, ProviderError> {
         let call_label = self.call_label(&operation.message);
         let rules = &operation.responses;
-        let bytes = match result {
+
+        let bytes = match exchange.result {
             Ok(bytes) => bytes,
             Err(GrpcError::Status(status)) => {
                 if status.code() == Code::Unimplemented {
                     self.refresh();
                 }
-                return GrpcStatus::new(&call_label, &status, &described.schema, scrub)
+                return GrpcStatus::new(&call_label, &status, &exchange.method.schema, scrub)
                     .classify(rules);
             }
             // The call succeeded, but its response is not stored.
@@ -304,7 +329,8 @@ impl Grpc {
             }
             Err(fault) => return Err(fault.into_provider_error(&call_label)),
         };
-        let body = match schema::decode(&described.method.output(), &bytes) {
+
+        let body = match schema::decode(&exchange.method.method.output(), &bytes) {
             Ok(body) => scrub.scrub_json(body),
             // The call succeeded too, but its response does not match the descriptors.
             Err(reason) => {
@@ -312,6 +338,7 @@ impl Grpc {
                 return Ok(Reply::from(json!({ "unreadable": reason })));
             }
         };
+
         match rules
             .iter()
             .find(|rule| rule.matches(|codes| codes.cover(Code::Ok), &body))
@@ -328,26 +355,28 @@ impl Grpc {
     fn classify_probe(
         &self,
         probe: &GrpcProbe,
-        (described, result): GrpcExchange,
+        exchange: GrpcExchange,
         scrub: &SecretScrubber,
     ) -> ProbeResult {
         let call_label = self.call_label(&probe.message);
-        let bytes = match result {
+        let bytes = match exchange.result {
             Ok(bytes) => bytes,
             Err(GrpcError::Status(status)) => {
-                let status = GrpcStatus::new(&call_label, &status, &described.schema, scrub);
+                let status = GrpcStatus::new(&call_label, &status, &exchange.method.schema, scrub);
                 return status.classify_probe(&probe.responses);
             }
             Err(fault) => return ProbeResult::from_error(fault.into_provider_error(&call_label)),
         };
-        let body =
-            schema::decode(&described.method.output(), &bytes).map(|body| scrub.scrub_json(body));
+
+        let body = schema::decode(&exchange.method.method.output(), &bytes)
+            .map(|body| scrub.scrub_json(body));
         let rule = body.as_ref().ok().and_then(|body| {
             probe
                 .responses
                 .iter()
                 .find(|rule| rule.matches(|codes| codes.cover(Code::Ok), body))
         });
+
         match (rule, &body) {
             (Some(rule), Ok(body)) => rule.probe_result(ResponseContext {
                 body,
@@ -395,6 +424,7 @@ impl Provider for Grpc {
             timeout: attempt.timeout,
             at: attempt.at,
         };
+
         let mut context = self.context(item, &operation.message, timing, &mut scrub)?;
         let exchange = self.authorized(&mut context, &mut scrub).await;
         let result =
@@ -417,6 +447,7 @@ impl Provider for Grpc {
         let Some(probe) = probe else {
             return ProbeResult::Unknown;
         };
+
         let mut scrub = SecretScrubber::default();
         let exchange = match self.context(item, &probe.message, timing, &mut scrub) {
             Ok(mut context) => {
@@ -427,6 +458,7 @@ impl Provider for Grpc {
             }
             Err(error) => Err(error),
         };
+
         match exchange {
             Ok(exchange) => self.classify_probe(probe, exchange, &scrub),
             Err(error) => {

@@ -60,7 +60,8 @@ impl Http {
         operations: Operations<HttpOperation>,
         policy: Policy,
     ) -> Upstream {
-        let (name, effects) = (operations.upstream.clone(), operations.effects());
+        let name = operations.upstream.clone();
+        let effects = operations.effects();
         Upstream::effects(name, effects, Arc::new(Self { client, operations }), policy)
     }
 }
@@ -72,11 +73,13 @@ impl Provider for Http {
         let mut scrub = SecretScrubber::default();
         let request = operation.request.fill(item, attempt.at, &mut scrub)?;
         let exchange = self.client.send(item, request, scrub).await?;
+
         let summary = RequestSummary {
             upstream: &self.operations.upstream,
             method: operation.request.method.as_str(),
             path: &exchange.path,
         };
+
         rules::classify(&operation.responses, summary, &exchange.response)
     }
 
@@ -92,6 +95,7 @@ impl Provider for Http {
             .find(item)
             .ok()
             .and_then(|(_, operation)| operation.probe.as_ref());
+
         match operation {
             Some(operation) => {
                 operation

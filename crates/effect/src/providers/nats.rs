@@ -33,14 +33,17 @@ impl UpstreamConfig for NatsConfig {
                 configuration",
             )
         })?;
+
         if self.effects.is_empty() {
             return Err(invalid(
                 "effects are missing; example: effects = [\"media.cut\"]",
             ));
         }
-        let (effects, provider) = (self.effects.iter().cloned(), queue(self.redispatch_after));
+
+        let effects = self.effects.iter().cloned().collect();
+        let provider = queue(self.redispatch_after);
         let policy = self.policy(Policy::worker());
-        let upstream = Upstream::effects(site.name, effects.collect(), provider, policy);
+        let upstream = Upstream::effects(site.name, effects, provider, policy);
         Ok(self.finish(upstream).with_facts(self.facts.clone()))
     }
 

@@ -72,6 +72,7 @@ impl UpstreamConfig for WebhookConfig {
                 "effects are missing; example: [effects.\"shop.notify\"]",
             ));
         }
+
         let tls = self.tls.clone().unwrap_or_default();
         tls.check().map_err(|reason| invalid(&reason))?;
         let limits = RequestLimits {
@@ -79,12 +80,14 @@ impl UpstreamConfig for WebhookConfig {
             has_credentials: tls.cert.is_some(),
             lists_hosts: lists_hosts(self.egress.as_ref()),
         };
+
         let compile = |_: &EffectName, config: &WebhookEffectConfig| {
             let url = config.url.as_ref().or(self.url.as_ref());
             let url = url.ok_or("the url is missing; set it for the effect or the upstream")?;
             config.request(url).operation(limits)
         };
         let operations = Operations::new(site.name, "webhook", &self.effects, compile)?;
+
         let usual = HttpClientOptions::default();
         let options = HttpClientOptions {
             tls,
@@ -95,12 +98,14 @@ impl UpstreamConfig for WebhookConfig {
             signing_keys: self.secrets.clone(),
             ..usual
         };
+
         let client = HttpClient::new(site.name, None, options)?;
         let upstream = self.finish(Http::upstream(
             client,
             operations,
             self.policy(Policy::default()),
         ));
+
         narrow(
             upstream,
             self.effects

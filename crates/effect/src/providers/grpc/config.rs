@@ -111,15 +111,19 @@ impl UpstreamConfig for GrpcConfig {
     fn upstream(&self, site: UpstreamSite<'_>) -> Result<Upstream, Error> {
         let invalid = |reason: String| Error::upstream(site.name, reason);
         let endpoint = self.grpc_endpoint().map_err(invalid)?;
+
         self.auth
             .as_ref()
             .map_or(Ok(()), HttpAuthConfig::check)
             .map_err(invalid)?;
+
         let (source, fingerprint) = self.source(site.dir).map_err(invalid)?;
         let compile = |_: &EffectName, config: &GrpcEffectConfig| config.operation(&source);
         let operations = Operations::new(site.name, "method", &self.effects, compile)?;
+
         let effects = operations.effects();
         let grpc = Grpc::new(endpoint, source, self.auth.clone(), operations)?;
+
         let policy = self.policy(Policy::default());
         let mut upstream = self.finish(Upstream::effects(
             site.name,
@@ -127,10 +131,13 @@ impl UpstreamConfig for GrpcConfig {
             Arc::new(grpc),
             policy,
         ));
+
+        // A changed descriptor file is a changed upstream: a reload must replace its executor.
         upstream
             .origin
             .get_or_insert_default()
             .push_str(&fingerprint);
+
         narrow(
             upstream,
             self.effects
@@ -146,11 +153,14 @@ impl GrpcConfig {
             let displayed: String = self.endpoint.chars().take(128).collect();
             format!("invalid endpoint {displayed:?}: {reason}; example: http://127.0.0.1:50051")
         })?;
+
         let tls = self.tls.clone().unwrap_or_default();
         tls.check()?;
         if tls != TlsConfig::default() && endpoint.scheme() == "http" {
             return Err("tls requires an endpoint with the scheme https://".to_owned());
         }
+        // The endpoint is fixed, so the rules are checked at the start. For a name, the addresses
+        // are checked with each connection.
         if let Some(egress) = &self.egress {
             let checked = match &self.tenants {
                 Some(tenants) => tenants
@@ -160,8 +170,10 @@ impl GrpcConfig {
             };
             checked.map_err(|denied| format!("invalid endpoint: {denied}"))?;
         }
+
         let limit_or_default =
             |limit: Option<NonZeroUsize>| limit.map_or(MAX_MESSAGE, NonZeroUsize::get);
+
         Ok(GrpcEndpoint {
             endpoint,
             tls,
@@ -189,14 +201,17 @@ impl GrpcConfig {
                 ),
             };
         };
+
         let path = dir.join(file);
         let displayed = path.display();
         let remedy = "generate them with protoc --include_imports --descriptor_set_out";
+
         let bytes = std::fs::read(&path).map_err(|error| {
             format!("cannot read the descriptors {displayed}: {error}; {remedy}")
         })?;
         let schema = Schema::decode(&bytes)
             .map_err(|reason| format!("invalid descriptors {displayed}: {reason}; {remedy}"))?;
+
         Ok((
             DescriptorSource::File(Arc::new(schema)),
             hex::encode(Sha256::digest(&bytes)),
@@ -212,6 +227,7 @@ impl GrpcEffectConfig {
             body: self.body.as_ref(),
             key_field: self.key_field.as_ref(),
         };
+
         let message = message.compile(source)?;
         check_rules(&self.responses)?;
         let probe = self
@@ -220,6 +236,7 @@ impl GrpcEffectConfig {
             .map(|probe| probe.compile(source))
             .transpose();
         let probe = probe.map_err(|reason| format!("probe: {reason}"))?;
+
         Ok(GrpcOperation {
             message,
             responses: self.responses.clone(),
@@ -238,6 +255,7 @@ impl GrpcProbeConfig {
             key_field: self.key_field.as_ref(),
         };
         let message = message.compile(source)?;
+
         check_probe_rules(&self.responses, PROBE_EXAMPLE)?;
         Ok(GrpcProbe {
             message,
@@ -254,17 +272,19 @@ impl MessageConfig<'_> {
             self.key_field
                 .map_or(Ok(()), |path| check_path(&described.input(), path))?;
         }
-        let is_reserved = |name: &&String| {
+
+        if let Some(name) = self.metadata.keys().find(|name: &&String| {
             name.starts_with("grpc-")
                 || name.ends_with("-bin")
                 || ["te", "user-agent"].contains(&name.as_str())
-        };
-        if let Some(name) = self.metadata.keys().find(is_reserved) {
+        }) {
             return Err(format!("metadata {name:?} is reserved for gRPC or binary"));
         }
+
         let metadata = parse_headers(self.metadata)?;
         let body = self.body.map(JsonTemplate::parse).transpose();
         let body = body.map_err(|reason| format!("invalid body: {reason}"))?;
+
         Ok(MessageTemplate {
             method,
             metadata,
@@ -276,15 +296,18 @@ impl MessageConfig<'_> {
 
 fn endpoint(text: &str) -> Result<Url, String> {
     let url = Url::parse(text).map_err(|error| error.to_string())?;
+
     if !matches!(url.scheme(), "http" | "https") {
         return Err(format!(
             "the scheme {:?} is not http or https",
             url.scheme()
         ));
     }
+
     if !url.username().is_empty() || url.password().is_some() {
         return Err("it contains a user name or a password".to_owned());
     }
+
     if url.path() != "/" || url.query().is_some() || url.fragment().is_some() {
         return Err(
             "it contains a path, a query or a fragment, which gRPC does not support".to_owned(),

@@ -67,10 +67,13 @@ impl Reflection {
         call: &ReflectionCall<'_>,
     ) -> Result<(Arc<Schema>, Timestamp), ReflectionError> {
         let mut cache = self.cache.lock().await;
+
+        // A refresh increases the epoch, so that earlier entries are stale.
         let epoch = self.epoch.load(Ordering::Relaxed);
         if let Some(known) = cache.get(service).filter(|known| known.epoch == epoch) {
             return Ok((Arc::clone(&known.schema), known.at));
         }
+
         let schema = Arc::new(call.service(service).await?);
         cache.insert(
             service.to_owned(),
@@ -94,6 +97,7 @@ impl ReflectionCall<'_> {
                         .map(Schema::new)
                         .map_err(ReflectionError::Useless);
                 }
+                // An older server. The next version has the same messages.
                 Err(ReflectionError::Fault(GrpcError::Status(status)))
                     if status.code() == Code::Unimplemented =>
                 {
@@ -116,13 +120,16 @@ impl ReflectionCall<'_> {
             symbol: Some(service.to_owned()),
             ..Request::default()
         };
+
         let first = self
             .query(version, &request)
             .await?
             .ok_or(ReflectionError::NoService)?;
+
         let mut files: BTreeMap<String, FileDescriptorProto> = BTreeMap::new();
         let mut requested = BTreeSet::new();
         let mut fresh = first;
+
         loop {
             files.extend(fresh.into_iter().map(|file| (file.name().to_owned(), file)));
             let needed = files.values().flat_map(|file| &file.dependency);
@@ -130,11 +137,13 @@ impl ReflectionCall<'_> {
                 .filter(|name| !files.contains_key(*name))
                 .find(|name| requested.insert((*name).clone()));
             let Some(name) = missing.cloned() else { break };
+            // A server that invents dependencies must not keep this loop running.
             if files.len() > MAX_FILES {
                 return Err(ReflectionError::Useless(format!(
                     "{service} requires more than {MAX_FILES} files"
                 )));
             }
+
             let request = Request {
                 file: Some(name.clone()),
                 ..Request::default()
@@ -145,6 +154,7 @@ impl ReflectionCall<'_> {
                 None => well_known(&name).into_iter().collect(),
             };
         }
+
         Ok(files.into_values().collect())
     }
 
@@ -160,14 +170,16 @@ impl ReflectionCall<'_> {
             message: request.encode_to_vec(),
             timeout: self.timeout,
         };
+
         let bytes = match self.line.call(self.channel.clone(), call).await {
             // Some servers report it in the response, some by the status.
             Err(GrpcError::Status(status)) if status.code() == Code::NotFound => return Ok(None),
             result => result.map_err(ReflectionError::Fault)?,
         };
-        let senseless =
+
+        let invalid =
             |error| ReflectionError::Useless(format!("invalid reflection response: {error}"));
-        let response = Response::decode(bytes).map_err(senseless)?;
+        let response = Response::decode(bytes).map_err(invalid)?;
         if let Some(error) = response.error {
             if error.code == Code::NotFound as i32 {
                 return Ok(None);
@@ -177,11 +189,16 @@ impl ReflectionCall<'_> {
                 error.message
             )));
         }
-        let files = response.files.unwrap_or_default().files;
-        let files = files
+
+        response
+            .files
+            .unwrap_or_default()
+            .files
             .iter()
-            .map(|file| FileDescriptorProto::decode(file.as_slice()));
-        files.collect::<Result<_, _>>().map(Some).map_err(senseless)
+            .map(|file| FileDescriptorProto::decode(file.as_slice()))
+            .collect::<Result<_, _>>()
+            .map(Some)
+            .map_err(invalid)
     }
 }
 

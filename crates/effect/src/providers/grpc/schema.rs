@@ -21,18 +21,9 @@ impl FromStr for MethodName {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let is_name = |text: &str| {
-            let is_identifier = |identifier: &str| {
-                !identifier.is_empty()
-                    && identifier
-                        .bytes()
-                        .all(|b| b.is_ascii_alphanumeric() || b == b'_')
-            };
-            text.split('.').all(is_identifier)
-        };
         match text.trim_start_matches('/').split_once('/') {
             Some((service, method))
-                if is_name(service) && is_name(method) && !method.contains('.') =>
+                if is_full_name(service) && is_full_name(method) && !method.contains('.') =>
             {
                 Ok(Self {
                     service: service.to_owned(),
@@ -46,6 +37,15 @@ impl FromStr for MethodName {
     }
 }
 
+/// Returns whether a text consists of identifiers with dots between them.
+fn is_full_name(text: &str) -> bool {
+    text.split('.').all(|identifier| {
+        !identifier.is_empty()
+            && identifier
+                .bytes()
+                .all(|b| b.is_ascii_alphanumeric() || b == b'_')
+    })
+}
 impl fmt::Display for MethodName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}", self.service, self.method)
@@ -86,12 +86,14 @@ impl Schema {
                 .methods()
                 .map(|method| method.name().to_owned())
                 .collect();
-            let (service, method) = (&name.service, &name.method);
+            let service = &name.service;
+            let method = &name.method;
             return Err(format!(
                 "{service} has no method {method}; methods: {}",
                 all.join(", ")
             ));
         };
+
         if method.is_client_streaming() || method.is_server_streaming() {
             return Err(format!(
                 "{name} is a streaming method; an effect requires a unary method"
@@ -107,9 +109,13 @@ impl Schema {
 pub(crate) fn encode(kind: &MessageDescriptor, json: &Value) -> Result<Vec<u8>, String> {
     let empty = Value::Object(Map::new());
     let json = if json.is_null() { &empty } else { json };
+
     let mut track = serde_path_to_error::Track::new();
     let deserializer = serde_path_to_error::Deserializer::new(json, &mut track);
+    // A field that the message does not have is a mistake of the definition. Ignored, it would be
+    // lost silently.
     let options = DeserializeOptions::new().deny_unknown_fields(true);
+
     match DynamicMessage::deserialize_with_options(kind.clone(), deserializer, &options) {
         Ok(message) => Ok(message.encode_to_vec()),
         Err(error) => {
@@ -141,6 +147,7 @@ pub(crate) fn put(json: &mut Value, path: &str, text: String) -> Result<(), Stri
         if location.is_null() {
             *location = Value::Object(Map::new());
         }
+
         let Value::Object(fields) = location else {
             return Err(format!(
                 "cannot write the idempotency key to {path:?}: a part of the path is not an object"
@@ -148,6 +155,7 @@ pub(crate) fn put(json: &mut Value, path: &str, text: String) -> Result<(), Stri
         };
         location = fields.entry(name).or_insert(Value::Null);
     }
+
     *location = Value::String(text);
     Ok(())
 }
@@ -160,6 +168,7 @@ pub(crate) fn check_path(kind: &MessageDescriptor, path: &str) -> Result<(), Str
         let field = kind
             .get_field_by_name(name)
             .or_else(|| kind.get_field_by_json_name(name));
+
         let Some(field) = field.filter(|field| !field.is_list() && !field.is_map()) else {
             return Err(format!(
                 "key_field {path:?}: {} has no singular field {name:?}",

@@ -71,26 +71,27 @@ impl<'de> Deserialize<'de> for Codes {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         #[derive(Deserialize)]
         #[serde(untagged)]
-        enum RawRule {
+        enum OneOrMany {
             One(String),
             Many(Vec<String>),
         }
-        let texts = match RawRule::deserialize(deserializer)? {
-            RawRule::One(text) => vec![text],
-            RawRule::Many(texts) => texts,
+
+        let texts = match OneOrMany::deserialize(deserializer)? {
+            OneOrMany::One(text) => vec![text],
+            OneOrMany::Many(texts) => texts,
         };
-        let code = |text: &String| {
-            let found = NAMES
-                .iter()
-                .find(|(_, name)| name == text)
-                .map(|(code, _)| *code);
-            found.ok_or_else(|| {
+
+        let mut codes = Vec::with_capacity(texts.len());
+        for text in &texts {
+            let known = NAMES.iter().find(|(_, name)| name == text);
+            let (code, _) = known.ok_or_else(|| {
                 D::Error::custom(format!(
                     "{text:?} is not a valid status code; example: NOT_FOUND"
                 ))
-            })
-        };
-        texts.iter().map(code).collect::<Result<_, _>>().map(Self)
+            })?;
+            codes.push(*code);
+        }
+        Ok(Self(codes))
     }
 }
 
@@ -129,7 +130,7 @@ pub(crate) struct GrpcStatus {
 }
 
 impl GrpcStatus {
-    /// Creates the status; `asked` is the prefix of the message.
+    /// Creates the status; `prefix` is the beginning of the message.
     pub(crate) fn new(
         prefix: &str,
         status: &Status,
@@ -144,6 +145,7 @@ impl GrpcStatus {
             .take(MAX_QUOTE)
             .collect();
         let colon = if quote.is_empty() { "" } else { ": " };
+
         let details = RpcStatus::decode(status.details())
             .unwrap_or_default()
             .details;
@@ -151,11 +153,17 @@ impl GrpcStatus {
             .iter()
             .map(|detail| detail_json(detail, schema))
             .collect();
-        let body = json!({ "code": name(code), "message": message, "details": scrub.scrub_json(detail_json) });
+        let body = json!({
+            "code": name(code),
+            "message": message,
+            "details": scrub.scrub_json(detail_json),
+        });
+
         let retry_after = details
             .iter()
             .find_map(retry_info)
             .or_else(|| pushback(status));
+
         Self {
             code,
             message: format!("{prefix} returned {}{colon}{quote}", name(code)),
@@ -178,6 +186,7 @@ impl GrpcStatus {
         if let Some(rule) = self.matching(rules) {
             return rule.probe_result(self.context());
         }
+
         tracing::warn!(
             message = self.message,
             "response to a probe matches no rule"
@@ -232,6 +241,7 @@ impl GrpcStatus {
             | Code::Unimplemented
             | Code::Unauthenticated => ProviderError::permanent(code, message),
         };
+
         let provider_error = provider_error.with_payload(self.body.clone());
         match self.retry_after {
             Some(delay) => provider_error.with_retry_after(delay),
@@ -273,6 +283,7 @@ fn retry_info(detail: &Any) -> Option<Duration> {
     if kind(detail) != "google.rpc.RetryInfo" {
         return None;
     }
+
     RetryInfo::decode(detail.value.as_slice())
         .ok()?
         .retry_delay?
@@ -292,16 +303,19 @@ fn pushback(status: &Status) -> Option<Duration> {
 /// Converts a detail to JSON if its type is in the descriptors or well known; otherwise returns its
 /// bytes.
 fn detail_json(detail: &Any, schema: &Schema) -> Value {
-    let (name, bytes) = (kind(detail), detail.value.as_slice());
+    let name = kind(detail);
+    let bytes = detail.value.as_slice();
+
     let described = schema.pool().get_message_by_name(name);
     let fields = described.and_then(|described| schema::decode(&described, bytes).ok());
-    let fields = fields.or_else(|| usual(name, bytes));
+    let fields = fields.or_else(|| well_known_detail(name, bytes));
+
     let mut detail_json = fields.unwrap_or_else(|| json!({ "value": STANDARD.encode(bytes) }));
     detail_json["@type"] = json!(name);
     detail_json
 }
 
-fn usual(name: &str, bytes: &[u8]) -> Option<Value> {
+fn well_known_detail(name: &str, bytes: &[u8]) -> Option<Value> {
     match name {
         "google.rpc.ErrorInfo" => {
             let ErrorInfo {

@@ -88,23 +88,28 @@ impl UpstreamConfig for HttpConfig {
                 "the configuration is empty; set base_url and effects",
             ));
         }
+
         let limits = RequestLimits {
             has_base: self.base_url.is_some(),
             has_credentials: self.auth.is_some()
                 || self.tls.as_ref().is_some_and(|tls| tls.cert.is_some()),
             lists_hosts: lists_hosts(self.egress.as_ref()),
         };
+
         let compile = |_: &EffectName, config: &HttpEffectConfig| config.operation(limits);
         let operations = Operations::new(site.name, "operation", &self.effects, compile)?;
+
         let options = self
             .client_options()
             .map_err(|reason| Error::upstream(site.name, reason))?;
         let client = HttpClient::new(site.name, self.base_url.as_deref(), options)?;
+
         let upstream = self.finish(Http::upstream(
             client,
             operations,
             self.policy(Policy::default()),
         ));
+
         narrow(
             upstream,
             self.effects
@@ -120,12 +125,14 @@ impl HttpConfig {
         let tls = self.tls.clone().unwrap_or_default();
         tls.check()?;
         self.auth.as_ref().map_or(Ok(()), HttpAuthConfig::check)?;
+
         let key_header = match &self.idempotency_header {
             Some(header) => header
                 .parse()
                 .map_err(|_| format!("{header:?} is not a valid header name"))?,
             None => usual.key_header,
         };
+
         Ok(HttpClientOptions {
             tls,
             egress: self.egress.clone().unwrap_or_default(),
@@ -153,6 +160,7 @@ impl HttpEffectConfig {
             headers: &self.headers,
             body: self.body.as_ref(),
         };
+
         let request = RequestTemplate::compile(&request, limits)?;
         check_rules(&self.responses)?;
         let probe = self
@@ -160,6 +168,7 @@ impl HttpEffectConfig {
             .as_ref()
             .map(|probe| probe.compile(limits))
             .transpose()?;
+
         Ok(HttpOperation {
             request,
             responses: self.responses.clone(),

@@ -55,15 +55,16 @@ impl HttpProbeConfig {
             headers: &self.headers,
             body: self.body.as_ref(),
         };
-        let compile = || {
-            let request = RequestTemplate::compile(&request, limits)?;
-            check_probe_rules(&self.responses, EXAMPLE)?;
-            Ok(HttpProbe {
-                request,
-                responses: self.responses.clone(),
+
+        RequestTemplate::compile(&request, limits)
+            .and_then(|request| {
+                check_probe_rules(&self.responses, EXAMPLE)?;
+                Ok(HttpProbe {
+                    request,
+                    responses: self.responses.clone(),
+                })
             })
-        };
-        compile().map_err(|reason: String| format!("probe: {reason}"))
+            .map_err(|reason: String| format!("probe: {reason}"))
     }
 }
 
@@ -85,6 +86,7 @@ impl HttpProbe {
             }
             Err(error) => Err(error),
         };
+
         match exchange {
             Ok(exchange) => {
                 let method = self.request.method.as_str();

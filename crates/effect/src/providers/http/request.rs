@@ -76,6 +76,7 @@ impl RequestTemplate {
             .method
             .parse()
             .map_err(|_| format!("invalid method {:?}; example: POST", config.method))?;
+
         let address = match (config.path, config.url) {
             (Some(_), None) if !limits.has_base => {
                 return Err("a path requires a base_url of the upstream".to_owned());
@@ -87,18 +88,24 @@ impl RequestTemplate {
             }
             (None, None) => return Err("path or url is required".to_owned()),
         };
+
         let headers = parse_headers(config.headers)?;
         let has_credentials =
             limits.has_credentials || headers.iter().any(|(_, value)| value.has_secrets());
+        // A payload must not be able to send the credentials of the upstream to a host of its
+        // choice.
         if address.is_dynamic() && !limits.lists_hosts && has_credentials {
             return Err(
-                "the payload determines the host of the url, and the request has credentials (auth, tls.cert or a \
-                 secret in a header); list the hosts that may receive them in egress.allow"
+                "the payload determines the host of the url, and the request has credentials \
+                (auth, tls.cert or a secret in a header); list the hosts that may receive them in \
+                egress.allow"
                     .to_owned(),
             );
         }
+
         let body = BodyTemplate::parse(config.body, &method)
             .map_err(|reason| format!("invalid body: {reason}"))?;
+
         Ok(Self {
             method,
             address,
@@ -119,18 +126,21 @@ impl RequestTemplate {
             item,
             payload: &effect.payload,
         };
+
         let unfilled =
             |label: &str, reason: FillError| reason.into_provider_error(label, &effect.name);
         let to = self
             .address
             .fill(scope)
             .map_err(|reason| unfilled("the address", reason))?;
+
         let headers = fill_headers(&self.headers, scope, scrub)
             .map_err(|reason| unfilled("a header", reason))?;
         let (body, content_type) = self
             .body
             .fill(scope)
             .map_err(|reason| unfilled("the body", reason))?;
+
         Ok(Request {
             method: &self.method,
             to,
@@ -154,9 +164,11 @@ impl UrlTemplate {
     fn parse_url(text: &str) -> Result<Self, String> {
         let invalid = |reason: String| format!("invalid url: {reason}");
         let template = TextTemplate::parse(text).map_err(invalid)?;
+        // Messages about a request contain its address.
         if template.has_secrets() {
             return Err("a secret is not allowed in a url; send it in a header".to_owned());
         }
+
         let scheme = ["http://", "https://"]
             .into_iter()
             .find(|scheme| text.starts_with(scheme));
@@ -165,6 +177,8 @@ impl UrlTemplate {
                 "the url {text:?} must start with http://, https:// or a placeholder"
             ));
         }
+
+        // The `?` of an optional placeholder, `{host?}`, does not end the host.
         let host = scheme.map_or(0, str::len);
         let mut depth = 0_usize;
         let end = text[host..].find(|c| {
@@ -175,9 +189,11 @@ impl UrlTemplate {
             }
             depth == 0 && matches!(c, '/' | '?' | '\\' | '#')
         });
+
         let (origin, suffix) = text.split_at(end.map_or(text.len(), |end| host + end));
         let origin = TextTemplate::parse(origin).map_err(invalid)?;
         let suffix = PathTemplate::suffix(suffix).map_err(invalid)?;
+
         Ok(Self::Url {
             dynamic: !origin.is_plain(),
             origin,
@@ -201,10 +217,13 @@ impl UrlTemplate {
                         .to_string()
                         .replace("%2E", "."),
                 };
+
                 let origin = origin.fill(scope, &mut SecretScrubber::default(), encode)?;
                 let suffix = suffix.fill(scope)?;
                 let url = Url::parse(&format!("{origin}{suffix}"));
                 let url = url.map_err(|error| FillError::Payload(error.to_string()))?;
+
+                // The values determine the address, so it is checked again when it is complete.
                 let invalid = |reason: &str| Err(FillError::Payload(reason.to_owned()));
                 if !matches!(url.scheme(), "http" | "https") {
                     return invalid("the scheme is not http or https");
@@ -212,6 +231,7 @@ impl UrlTemplate {
                 if !url.username().is_empty() || url.password().is_some() {
                     return invalid("the URL contains a user name or a password");
                 }
+
                 Ok(RequestTarget::Url {
                     url,
                     dynamic: *dynamic,
@@ -243,6 +263,7 @@ impl BodyTemplate {
         scope: PlaceholderScope<'_>,
     ) -> Result<(Option<Vec<u8>>, &'static str), FillError> {
         let json = |value: &Value| (Some(value.to_string().into_bytes()), "application/json");
+
         Ok(match self {
             Self::Nothing => (None, ""),
             Self::Arguments => json(scope.payload),

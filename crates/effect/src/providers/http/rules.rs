@@ -44,6 +44,7 @@ fn classify_by_rules(
     if rules.is_empty() {
         return response::classify_status(summary, http_response);
     }
+
     let body = response::payload(&http_response.body);
     match matching(rules, http_response, &body) {
         Some(rule) => rule.classify(context(summary, http_response, &body)),
@@ -66,6 +67,7 @@ pub(crate) fn classify_probe(
             other => other,
         };
     }
+
     let message = response::message(summary, http_response);
     tracing::warn!(
         upstream = summary.upstream,
@@ -82,8 +84,12 @@ fn matching<'a, C>(
     body: &Value,
 ) -> Option<&'a ResponseRule<StatusRange, C>> {
     let status = http_response.status.as_u16();
-    let covers = |statuses: &StatusRange| (statuses.first..=statuses.last).contains(&status);
-    rules.iter().find(|rule| rule.matches(covers, body))
+    rules.iter().find(|rule| {
+        rule.matches(
+            |statuses: &StatusRange| (statuses.first..=statuses.last).contains(&status),
+            body,
+        )
+    })
 }
 
 fn context<'a>(
@@ -107,21 +113,24 @@ impl FromStr for StatusRange {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let invalid_range =
-            || format!("invalid status range {text:?}; examples: 402, \"4xx\", \"400-409\"");
-        let whole = |text: &str| {
+        let status = |text: &str| {
             text.parse::<u16>()
                 .ok()
                 .filter(|code| (100..=999).contains(code))
         };
+
         let range = match (text.strip_suffix("xx"), text.split_once('-')) {
-            (Some(hundreds), _) => whole(&format!("{hundreds}00")).map(|first| (first, first + 99)),
-            (None, Some((first, last))) => whole(first).zip(whole(last)),
-            (None, None) => whole(text).map(|code| (code, code)),
+            (Some(hundreds), _) => {
+                status(&format!("{hundreds}00")).map(|first| (first, first + 99))
+            }
+            (None, Some((first, last))) => status(first).zip(status(last)),
+            (None, None) => status(text).map(|code| (code, code)),
         };
-        let (first, last) = range
-            .filter(|(first, last)| first <= last)
-            .ok_or_else(invalid_range)?;
+
+        let (first, last) = range.filter(|(first, last)| first <= last).ok_or_else(|| {
+            format!("invalid status range {text:?}; examples: 402, \"4xx\", \"400-409\"")
+        })?;
+
         Ok(Self { first, last })
     }
 }
@@ -140,6 +149,7 @@ impl<'de> Deserialize<'de> for StatusRange {
             Number(u16),
             Text(String),
         }
+
         let text = match RawRule::deserialize(deserializer)? {
             RawRule::Number(code) => code.to_string(),
             RawRule::Text(text) => text,
