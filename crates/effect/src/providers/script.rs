@@ -97,7 +97,8 @@ impl ScriptProvider {
         logs: Arc<JobLogs>,
     ) -> Self {
         if options.isolation != Isolation::None {
-            let (landlock, as_user) = (sandbox::landlock(), options.user);
+            let landlock = sandbox::landlock();
+            let as_user = options.user;
             tracing::info!(
                 upstream = operations.upstream,
                 landlock,
@@ -105,6 +106,7 @@ impl ScriptProvider {
                 "scripts run in a sandbox as far as the kernel supports it"
             );
         }
+
         Self {
             options,
             operations,
@@ -134,12 +136,13 @@ impl Provider for ScriptProvider {
         let Ok(program) = self.program() else {
             return Ok(());
         };
+
         let probe = run::run(&program, self.options.probe(), |_| ());
         match tokio::time::timeout(CHECK_TIMEOUT, probe).await {
             Ok(Err(RunError::Confinement(reason))) if !reason.starts_with(spec::NO_COMMAND) => {
                 Err(format!(
-                    "{reason}; permit user namespaces, use Linux 6.12, or set isolation = \"best_effort\" \
-                 (docs/providers/script.md#isolation)"
+                    "{reason}; permit user namespaces, use Linux 6.12, or set isolation = \
+                    \"best_effort\" (docs/providers/script.md#isolation)"
                 ))
             }
             // Another error does not concern the sandbox; each job reports it.
@@ -152,10 +155,15 @@ impl Provider for ScriptProvider {
         let mut scrub = SecretScrubber::default();
         let job = operation.job(&self.options, item, effect, attempt, &mut scrub)?;
         let program = self.program()?;
-        let (started, mut last, mut logged) = (Instant::now(), String::new(), 0);
+
+        let started = Instant::now();
+        let mut last = String::new();
+        let mut logged = 0;
         let ended = run::run(&program, job, |line| {
             let line = scrub.scrub_text(line);
             let at = attempt.at.saturating_add(started.elapsed());
+            // A job that writes millions of lines must not fill the log of the node. The job log
+            // has its own limit.
             if logged < LOGGED {
                 let InstanceKey {
                     tenant,
@@ -163,10 +171,19 @@ impl Provider for ScriptProvider {
                     correlation,
                 } = &item.instance;
                 let trace_id = item.trace.as_ref().map(TraceParent::trace_id);
-                let (id, effect) = (&item.id, &effect.name);
-                tracing::info!(%tenant, %saga, %correlation, trace_id, %id, %effect, line, "job log line");
+                tracing::info!(
+                    %tenant,
+                    %saga,
+                    %correlation,
+                    trace_id,
+                    id = %item.id,
+                    effect = %effect.name,
+                    line,
+                    "job log line"
+                );
                 logged += 1;
             }
+
             self.logs.append(item, at, std::slice::from_ref(&line));
             if !line.is_empty() {
                 last = line;
@@ -175,6 +192,8 @@ impl Provider for ScriptProvider {
         let mut ended = ended
             .await
             .map_err(|trouble| self.provider_error(trouble, effect))?;
+
+        // The variables of the job can contain secrets, and the job can print them.
         ended.output = scrub.scrub_bytes(ended.output);
         result::classify_exit(&ended, effect.name.as_str(), &last)
     }
@@ -217,6 +236,7 @@ pub fn run_if_helper() -> Option<ExitCode> {
         SANDBOX_COMMAND => sandbox::run,
         _ => return None,
     };
+
     // The sandbox fails if this is not possible.
     close_on_exec().ok();
     Some(run())

@@ -124,6 +124,7 @@ impl UpstreamConfig for ScriptConfig {
                 "effects are missing; example: [effects.\"job.python\"]".to_owned(),
             ));
         }
+
         let mut paths = self.read.iter().chain(&self.write).chain(&self.helper);
         if let Some(path) = paths.find(|path| !path.is_absolute()) {
             return Err(invalid(format!(
@@ -131,6 +132,7 @@ impl UpstreamConfig for ScriptConfig {
                 path.display()
             )));
         }
+
         if let Some((name, _)) = self
             .interpreters
             .iter()
@@ -140,17 +142,21 @@ impl UpstreamConfig for ScriptConfig {
                 "interpreters.{name} has no command; example: command = [\"ruby\"]"
             )));
         }
+
         let compile =
             |effect: &EffectName, config: &ScriptEffectConfig| self.operation(effect, config);
         let operations = Operations::new(site.name, "script", &self.effects, compile)?;
-        let (effects, job_logs) = (operations.effects(), Arc::<JobLogs>::default());
+        let effects = operations.effects();
+        let job_logs = Arc::<JobLogs>::default();
         let script = ScriptProvider::new(self.script_options(), operations, Arc::clone(&job_logs));
+
         let policy = self.policy(Policy::script());
         let upstream = Upstream::effects(site.name, effects, Arc::new(script), policy);
         let upstream = Upstream {
             job_logs: Some(job_logs),
             ..self.finish(upstream)
         };
+
         narrow(
             upstream,
             self.effects
@@ -194,6 +200,7 @@ impl ScriptConfig {
             .as_deref()
             .or_else(|| effect.as_str().strip_prefix("job."));
         let named = named.ok_or("interpreter is missing; example: interpreter = \"python\"")?;
+
         let interpreter = self.interpreter(named).ok_or_else(|| {
             let known = KNOWN
                 .iter()
@@ -205,16 +212,19 @@ impl ScriptConfig {
                 [interpreters.{named}]"
             )
         })?;
-        let env = config.env.iter().map(|(name, text)| {
+
+        let mut env = Vec::with_capacity(config.env.len());
+        for (name, text) in &config.env {
             is_variable(name).map_err(|reason| format!("env: {reason}"))?;
             let text =
                 TextTemplate::parse(text).map_err(|reason| format!("env.{name}: {reason}"))?;
-            Ok((name.clone(), text))
-        });
+            env.push((name.clone(), text));
+        }
+
         Ok(ScriptOperation {
             interpreter,
             script: config.script.clone(),
-            env: env.collect::<Result<_, String>>()?,
+            env,
         })
     }
 
@@ -222,7 +232,9 @@ impl ScriptConfig {
         if let Some(interpreter) = self.interpreters.get(name) {
             return Some(interpreter.clone());
         }
+
         let (_, command, suffix) = KNOWN.iter().find(|(known, ..)| *known == name)?;
+
         Some(Interpreter {
             command: vec![(*command).to_owned()],
             suffix: (*suffix).to_owned(),

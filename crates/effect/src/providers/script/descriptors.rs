@@ -26,6 +26,7 @@ pub fn close_on_exec() -> io::Result<()> {
             libc::CLOSE_RANGE_CLOEXEC,
         )
     };
+
     if code == 0 {
         Ok(())
     } else {

@@ -30,15 +30,18 @@ impl ScriptOperation {
         let invalid = |reason: String| {
             ProviderError::permanent("invalid_payload", format!("{}: {reason}", effect.name))
         };
+
         let payload = &effect.payload;
         let (script, input) = match (&self.script, payload.get("script")) {
             (Some(script), _) => (script.clone(), payload.clone()),
             (None, Some(Value::String(script))) => (script.clone(), input_fields(payload)),
             (None, _) => return Err(invalid("the payload has no string \"script\"".to_owned())),
         };
+
         let name = format!("script{}", self.interpreter.suffix);
         let mut command = self.interpreter.command.clone();
         command.push(name.clone());
+
         let mut env = context_env(item, attempt);
         let scope = PlaceholderScope { item, payload };
         for (key, text) in &self.env {
@@ -47,9 +50,13 @@ impl ScriptOperation {
                 value.map_err(|reason| reason.labeled(&format!("{}: env.{key}", effect.name)))?;
             env.push((key.clone(), value));
         }
+
+        // Only the script of a flow brings its own variables. A payload must not set `PATH` or
+        // `LD_PRELOAD` for a configured script.
         if self.script.is_none() {
             env.extend(payload_env(payload).map_err(invalid)?);
         }
+
         Ok(options.run(
             command,
             env,
@@ -86,6 +93,7 @@ impl ScriptOptions {
             read: self.read.clone(),
             write: self.write.clone(),
         };
+
         ScriptRun {
             source,
             input,
@@ -99,12 +107,11 @@ impl ScriptOptions {
 /// Returns the input of a job: the payload without the source and the environment.
 fn input_fields(payload: &Value) -> Value {
     let fields = payload.as_object().into_iter().flatten();
-    let input_fields = fields.filter(|(name, _)| !matches!(name.as_str(), "script" | "env"));
-    Value::Object(
-        input_fields
-            .map(|(name, value)| (name.clone(), value.clone()))
-            .collect::<Map<_, _>>(),
-    )
+    let input: Map<_, _> = fields
+        .filter(|(name, _)| !matches!(name.as_str(), "script" | "env"))
+        .map(|(name, value)| (name.clone(), value.clone()))
+        .collect();
+    Value::Object(input)
 }
 
 /// Returns the environment variables of every job.
@@ -118,16 +125,16 @@ fn context_env(item: &WorkItem, attempt: Attempt) -> Vec<(String, String)> {
         ("EFFECT", item.work.label().into()),
         ("ATTEMPT", attempt.number.to_string()),
     ];
-    let usual = [("PATH", PATH), ("LANG", "C.UTF-8")];
-    let usual = usual
-        .into_iter()
-        .map(|(name, value)| (name.to_owned(), value.to_owned()));
-    usual
-        .chain(
-            own.into_iter()
-                .map(|(name, value)| (format!("{OWN}{name}"), value)),
-        )
-        .collect()
+
+    let mut env = vec![
+        ("PATH".to_owned(), PATH.to_owned()),
+        ("LANG".to_owned(), "C.UTF-8".to_owned()),
+    ];
+    env.extend(
+        own.into_iter()
+            .map(|(name, value)| (format!("{OWN}{name}"), value)),
+    );
+    env
 }
 
 fn payload_env(payload: &Value) -> Result<Vec<(String, String)>, String> {
@@ -136,31 +143,36 @@ fn payload_env(payload: &Value) -> Result<Vec<(String, String)>, String> {
         Some(Value::Object(env)) => env,
         Some(other) => return Err(format!("\"env\" must be an object, got {other}")),
     };
-    let variables = env
-        .iter()
-        .filter(|(_, value)| !value.is_null())
-        .map(|(name, value)| {
-            is_variable(name)?;
-            let text = match value {
-                Value::String(text) => text.clone(),
-                other => other.to_string(),
-            };
-            if text.contains('\0') {
-                Err(format!("env.{name} contains a NUL byte"))
-            } else {
-                Ok((name.clone(), text))
-            }
-        });
-    variables.collect()
+
+    let mut variables = Vec::with_capacity(env.len());
+    for (name, value) in env {
+        if value.is_null() {
+            continue;
+        }
+        is_variable(name)?;
+        let text = match value {
+            Value::String(text) => text.clone(),
+            other => other.to_string(),
+        };
+        if text.contains('\0') {
+            return Err(format!("env.{name} contains a NUL byte"));
+        }
+        variables.push((name.clone(), text));
+    }
+    Ok(variables)
 }
 
 /// Checks that a name is a valid variable name and not reserved for Orlog.
 pub(crate) fn is_variable(name: &str) -> Result<(), String> {
-    let fits = |c: char| c.is_ascii_alphanumeric() || c == '_';
-    if name.is_empty() || name.starts_with(|c: char| c.is_ascii_digit()) || !name.chars().all(fits)
+    if name.is_empty()
+        || name.starts_with(|c: char| c.is_ascii_digit())
+        || !name
+            .chars()
+            .all(|c: char| c.is_ascii_alphanumeric() || c == '_')
     {
         return Err(format!("{name:?} is not a valid variable name"));
     }
+
     if name.starts_with(OWN) {
         Err(format!("{name:?} is reserved for Orlog"))
     } else {

@@ -35,23 +35,33 @@ struct NewRoot(PathBuf);
 pub(super) fn isolate(spec: &SandboxSpec) -> Result<(), String> {
     let at = |what: &'static str| move |error: io::Error| format!("{what}: {error}");
     let work = std::env::current_dir().map_err(at("the directory of the job"))?;
+
+    // Mounts below must not become visible in the namespace of the node.
     mount_change(
         "/",
         MountPropagationFlags::PRIVATE | MountPropagationFlags::REC,
     )
     .map_err(|error| at("mount namespaces are not permitted")(error.into()))?;
+
     let base = work.parent().unwrap_or(&work).join(ROOT);
     let options = CString::new("mode=0755,size=1m").expect("the options have no NUL byte");
     let flags = MountFlags::NOSUID | MountFlags::NODEV;
     mount("tmpfs", &base, "tmpfs", flags, options.as_c_str())
         .map_err(|error| at("cannot mount a root")(error.into()))?;
+
     let root = NewRoot(base);
     root.build(spec, &work)?;
+
     std::env::set_current_dir(&root.0).map_err(at("the new root"))?;
+    // Both paths are the same: the old root is then mounted over the new one, and needs no
+    // directory in it.
     rustix::process::pivot_root(".", ".")
         .map_err(|error| at("cannot change the root")(error.into()))?;
     unmount(".", UnmountFlags::DETACH)
         .map_err(|error| at("cannot remove the old root")(error.into()))?;
+
+    // The directory of the job is at the same path in the new root. The process still has the one
+    // of the old root.
     std::env::set_current_dir(&work).map_err(at("the directory of the job"))
 }
 
@@ -61,6 +71,7 @@ impl NewRoot {
             let path = path.display().to_string();
             move |error: io::Error| format!("cannot mount {path}: {error}")
         };
+
         for path in readable(spec) {
             self.bind(&path, true).map_err(named(&path))?;
         }
@@ -71,10 +82,13 @@ impl NewRoot {
             std::os::unix::fs::symlink(target, self.0.join(link))
                 .map_err(named(Path::new(link)))?;
         }
+
         for path in spec.write.iter().filter(|path| path.exists()) {
             self.bind(path, false).map_err(named(path))?;
         }
+
         self.bind(work, false).map_err(named(work))?;
+
         let proc = self.0.join("proc");
         std::fs::create_dir_all(&proc).map_err(named(Path::new("/proc")))?;
         let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
@@ -88,6 +102,7 @@ impl NewRoot {
         if let Some(parent) = target.parent() {
             std::fs::create_dir_all(parent)?;
         }
+
         let kind = std::fs::symlink_metadata(path)?;
         if kind.is_symlink() {
             return match std::os::unix::fs::symlink(std::fs::read_link(path)?, &target) {
@@ -95,11 +110,14 @@ impl NewRoot {
                 linked => linked,
             };
         }
+
+        // A mount needs a target of the same kind.
         if kind.is_dir() {
             std::fs::create_dir_all(&target)?;
         } else if !target.exists() {
             File::create(&target)?;
         }
+
         mount_bind_recursive(path, &target)?;
         if is_read_only {
             protect(&target)
@@ -125,14 +143,18 @@ fn readable(spec: &SandboxSpec) -> Vec<PathBuf> {
         .filter(|path| path.exists())
         .cloned()
         .collect();
+
     let targets: Vec<_> = paths
         .iter()
         .filter_map(|path| path.canonicalize().ok())
         .collect();
     paths.extend(targets);
+    // The job has its own `/proc`, with only its own processes. The root would make everything
+    // visible.
     paths.retain(|path| !path.starts_with("/proc") && path != Path::new("/"));
     paths.sort();
     paths.dedup();
+
     let all = paths.clone();
     // The mount of a directory contains what is below it.
     let is_below = |path: &PathBuf| {
@@ -149,10 +171,12 @@ fn protect(target: &Path) -> io::Result<()> {
     let points = mounts
         .lines()
         .filter_map(|line| Some(unescape(line.split(' ').nth(4)?)));
+
     for point in points.filter(|point| point.starts_with(target)) {
         // Opened, so that a mount over this one does not matter.
         let place = File::open(&point);
         let Ok(place) = place else { continue };
+
         let path = format!("/proc/self/fd/{}", place.as_raw_fd());
         let flags =
             MountFlags::BIND | MountFlags::RDONLY | MountFlags::NOSUID | existing_flags(&path)?;
@@ -171,11 +195,14 @@ fn existing_flags(path: &str) -> io::Result<MountFlags> {
         (StatVfsMountFlags::NODIRATIME, MountFlags::NODIRATIME),
         (StatVfsMountFlags::RELATIME, MountFlags::RELATIME),
     ];
-    let kept = pairs
-        .into_iter()
-        .filter(|(flag, _)| found.contains(*flag))
-        .map(|(_, flag)| flag);
-    Ok(kept.fold(MountFlags::empty(), |all, flag| all | flag))
+
+    let mut flags = MountFlags::empty();
+    for (found_flag, flag) in pairs {
+        if found.contains(found_flag) {
+            flags |= flag;
+        }
+    }
+    Ok(flags)
 }
 
 /// Returns a path of `mountinfo`, in which spaces, tabs, line feeds and backslashes are octal

@@ -47,10 +47,16 @@ fn enter() -> Result<(), String> {
     let mut input = stdin().map_err(|error| text("cannot read the job", error))?;
     let spec: SandboxSpec =
         spec::read(&mut input).map_err(|error| text("cannot read the job", error))?;
+
+    // If the supervisor is killed, nothing must survive it.
     set_parent_process_death_signal(Some(Signal::KILL))
         .map_err(|error| text("prctl", error.into()))?;
     rustix::process::setsid().map_err(|error| text("cannot create a session", error.into()))?;
-    let (user, group) = (geteuid().as_raw(), getegid().as_raw());
+
+    // Read before the process has its own user namespace, in which it has no user until the maps
+    // are written.
+    let user = geteuid().as_raw();
+    let group = getegid().as_raw();
     let network = if spec.network {
         UnshareFlags::empty()
     } else {
@@ -58,12 +64,16 @@ fn enter() -> Result<(), String> {
     };
     let all =
         UnshareFlags::NEWUSER | UnshareFlags::NEWNS | UnshareFlags::NEWPID | UnshareFlags::NEWIPC;
+
     #[expect(
         deprecated,
-        reason = "the replacement is unsafe because of FILES, which is not set; this process has one thread"
+        reason = "the replacement is unsafe because of FILES, which is not set; this process has \
+                  one thread"
     )]
     rustix::thread::unshare(all | UnshareFlags::NEWUTS | network)
         .map_err(|error| text("user namespaces are not permitted", error.into()))?;
+
+    // The kernel permits a map of groups only if `setgroups` is denied.
     let map = |file: &str, line: String| {
         std::fs::write(format!("/proc/self/{file}"), line)
             .map_err(|error| text(&format!("cannot write {file}"), error))
@@ -71,12 +81,15 @@ fn enter() -> Result<(), String> {
     map("setgroups", "deny".to_owned())?;
     map("uid_map", format!("{user} {user} 1"))?;
     map("gid_map", format!("{group} {group} 1"))?;
+
     keep_mount_right().map_err(|error| text("cannot keep the right to mount", error))?;
+
     let mut first = Command::new("/proc/self/exe");
     first.arg(INIT_COMMAND).env_clear();
     let ended = first
         .status()
         .map_err(|error| text("cannot start a process in the namespaces", error))?;
+
     if ended.success() {
         Ok(())
     } else {
@@ -114,6 +127,7 @@ pub(super) fn run_first() -> ExitCode {
         }
         Err(reason) => JobEnd::NoNamespaces(reason),
     };
+
     match report(status, &end) {
         Ok(()) => ExitCode::SUCCESS,
         Err(_) => ExitCode::FAILURE,
@@ -124,28 +138,28 @@ fn isolate() -> Result<(), String> {
     let mut input = stdin().map_err(|error| error.to_string())?;
     let spec: SandboxSpec =
         spec::read(&mut input).map_err(|error| format!("cannot read the job: {error}"))?;
-    let prepare = || -> io::Result<()> {
-        set_parent_process_death_signal(Some(Signal::KILL))?;
+
+    set_parent_process_death_signal(Some(Signal::KILL))
         // The job cannot trace this process, which is outside its sandbox.
-        set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
-        Ok(())
-    };
-    prepare().map_err(|error| format!("prctl: {error}"))?;
+        .and_then(|()| set_dumpable_behavior(DumpableBehavior::NotDumpable))
+        .map_err(|error| format!("prctl: {}", io::Error::from(error)))?;
+
     mounts::isolate(&spec)?;
-    let drop_rights = || -> io::Result<()> {
-        clear_ambient_capability_set()?;
-        let none = CapabilitySet::empty();
-        set_capabilities(
-            None,
-            CapabilitySets {
-                effective: none,
-                permitted: none,
-                inheritable: none,
-            },
-        )?;
-        Ok(())
-    };
     drop_rights().map_err(|error| format!("cannot drop the right to mount: {error}"))
+}
+
+fn drop_rights() -> io::Result<()> {
+    clear_ambient_capability_set()?;
+    let none = CapabilitySet::empty();
+    set_capabilities(
+        None,
+        CapabilitySets {
+            effective: none,
+            permitted: none,
+            inheritable: none,
+        },
+    )?;
+    Ok(())
 }
 
 fn run_job() -> io::Result<JobEnd> {
@@ -155,21 +169,28 @@ fn run_job() -> io::Result<JobEnd> {
         .env_clear()
         .stdin(Stdio::inherit());
     let job = Pid::from_child(&job.spawn()?);
+
     // This process must not keep the input and the output of the job open.
     let nothing = File::options().read(true).write(true).open("/dev/null")?;
     rustix::stdio::dup2_stdin(&nothing)?;
     rustix::stdio::dup2_stdout(&nothing)?;
     rustix::stdio::dup2_stderr(&nothing)?;
+
+    // As the first process of its namespace, it also inherits the orphans of the job, and reaps
+    // them.
     let end = loop {
         match wait(WaitOptions::empty()) {
             Ok(Some((process, status))) if process == job => {
-                let signal = || Report::Signal(status.terminating_signal().unwrap_or_default());
-                break status.exit_status().map_or_else(signal, Report::Exit);
+                break status.exit_status().map_or_else(
+                    || Report::Signal(status.terminating_signal().unwrap_or_default()),
+                    Report::Exit,
+                );
             }
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(error) => return Err(error.into()),
         }
     };
+
     Ok(match read_failure(Path::new(FAILED)) {
         Some(reason) => JobEnd::Failed(reason),
         None => JobEnd::Ended(end),

@@ -32,13 +32,12 @@ pub(super) fn classify_exit(
         .take(MAX_QUOTE)
         .collect();
     let colon = if quote.is_empty() { "" } else { ": " };
+
     match ended.report {
         Report::Exit(0) => Ok(Reply::from(output)),
         Report::Exit(status) => {
-            let (code, message) = (
-                format!("exit_{status}"),
-                format!("{effect} exited with {status}{colon}{quote}"),
-            );
+            let code = format!("exit_{status}");
+            let message = format!("{effect} exited with {status}{colon}{quote}");
             let error = match status {
                 64 | 65 => ProviderError::permanent(code, message),
                 69 => ProviderError::unavailable(code, message),
@@ -53,6 +52,7 @@ pub(super) fn classify_exit(
                 25 => " (file size limit exceeded)",
                 _ => "",
             };
+
             let message =
                 format!("{effect} was terminated by signal {signal}{reason}{colon}{quote}");
             Err(ProviderError::throttled(
@@ -70,6 +70,7 @@ fn payload(output: &[u8]) -> Value {
     if text.is_empty() {
         return Value::Null;
     }
+
     let last = text.lines().next_back().unwrap_or_default();
     let json_of = |text: &str| serde_json::from_str(text).ok();
     json_of(text).or_else(|| json_of(last)).unwrap_or_else(|| {

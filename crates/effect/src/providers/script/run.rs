@@ -75,6 +75,7 @@ pub(super) async fn run(
     let home = dir.join(WORK).display().to_string();
     let own = ["HOME", "TMPDIR"].map(|name| (name.to_owned(), home.clone()));
     job.confined.env.splice(0..0, own);
+
     let mut command = Command::new(program);
     command
         .arg(SUPERVISE_COMMAND)
@@ -85,16 +86,21 @@ pub(super) async fn run(
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
+
     let spawned = command.spawn();
     let mut child = spawned.map_err(|error| {
         std::fs::remove_dir_all(&dir).ok();
         RunError::NotStarted(format!("{}: {error}", program.display()))
     })?;
-    let (mut output, errors) = (child.stdout.take(), child.stderr.take());
+
+    let mut output = child.stdout.take();
+    let errors = child.stderr.take();
+
     let mut supervisor = SupervisorProcess {
         control: child.stdin.take(),
         child: Some((child, dir.clone())),
     };
+
     let spec = Spec {
         dir: dir.clone(),
         input: job.input,
@@ -105,20 +111,26 @@ pub(super) async fn run(
     if let Some(control) = &mut supervisor.control {
         control.write_all(&message).await.map_err(not_started)?;
     }
+
+    // Both pipes are read at the same time: a job that fills one of them would otherwise stop.
     let max_bytes = job.max_output;
     let (output, ()) =
         tokio::try_join!(async { gather(output.as_mut(), max_bytes).await }, async {
             lines(errors, line).await;
             Ok(())
         },)?;
-    let failed = tokio::fs::read_to_string(dir.join(FAILED)).await;
-    if let Ok(reason) = failed {
+
+    let sandbox_failure = tokio::fs::read_to_string(dir.join(FAILED)).await;
+    if let Ok(reason) = sandbox_failure {
         return Err(RunError::Confinement(reason));
     }
+
     let report = tokio::fs::read(dir.join(REPORT)).await.ok();
     let report = report.and_then(|report| serde_json::from_slice(&report).ok());
+
     // The report was read; the supervisor may exit and remove the directory.
     drop(supervisor.control.take());
+
     let (child, _) = supervisor
         .child
         .as_mut()
@@ -127,6 +139,7 @@ pub(super) async fn run(
         .wait()
         .await
         .map_err(|error| RunError::Lost(error.to_string()))?;
+
     let report =
         report.ok_or_else(|| RunError::Lost(format!("its supervisor exited with {status}")))?;
     supervisor.child = None;
@@ -139,17 +152,23 @@ fn prepare(job: &ScriptRun) -> io::Result<PathBuf> {
     let work = dir.path().join(WORK);
     std::fs::create_dir(&work)?;
     std::fs::set_permissions(&work, std::fs::Permissions::from_mode(0o700))?;
+
     let file = work.join(&job.source.name);
     std::fs::write(&file, &job.source.text)?;
+
+    // Beside the directory of the job: the job cannot reach them.
     std::fs::create_dir(dir.path().join(ROOT))?;
     let status = dir.path().join(STATUS);
     std::fs::write(&status, "")?;
+
+    // The user of the job reaches its directory, but cannot list this one.
     if let Some(user) = job.user {
         chown(&status, Some(user), Some(user))?;
         chown(&file, Some(user), Some(user))?;
         chown(&work, Some(user), Some(user))?;
         std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o711))?;
     }
+
     Ok(dir.keep())
 }
 
@@ -158,6 +177,7 @@ async fn gather(
     max_bytes: usize,
 ) -> Result<Vec<u8>, RunError> {
     let mut read = Vec::new();
+    // One byte more than allowed shows that there is more, without reading it.
     if let Some(output) = output {
         let limit = u64::try_from(max_bytes)
             .unwrap_or(u64::MAX)
@@ -168,6 +188,7 @@ async fn gather(
             .await
             .map_err(|error| RunError::Lost(error.to_string()))?;
     }
+
     if read.len() > max_bytes {
         Err(RunError::Output)
     } else {
@@ -179,11 +200,15 @@ async fn gather(
 async fn lines(errors: Option<impl AsyncRead + Unpin>, mut line: impl FnMut(String)) {
     let Some(mut errors) = errors else { return };
     // A character has four bytes at most.
-    let (mut chunk, mut current, max_bytes) = (vec![0; 8192], Vec::new(), MAX_LINE_BYTES * 4);
+    let max_bytes = MAX_LINE_BYTES * 4;
+    let mut chunk = vec![0; 8192];
+    let mut current = Vec::new();
+
     let mut emit = |current: &mut Vec<u8>| {
         line(String::from_utf8_lossy(current).trim_end().to_owned());
         current.clear();
     };
+
     while let Ok(length @ 1..) = errors.read(&mut chunk).await {
         for byte in &chunk[..length] {
             match byte {
@@ -193,6 +218,7 @@ async fn lines(errors: Option<impl AsyncRead + Unpin>, mut line: impl FnMut(Stri
             }
         }
     }
+
     if !current.is_empty() {
         emit(&mut current);
     }

@@ -58,39 +58,54 @@ fn confine(input: File) -> String {
         Ok(confined) => confined,
         Err(error) => return format!("cannot read the job: {error}"),
     };
+
+    // This is a copy. The input of the job remains at standard input.
     drop(input);
+
     if let Err(error) = setsid()
         .map(drop)
         .and_then(|()| set_parent_process_death_signal(Some(Signal::KILL)))
     {
         return format!("cannot create a session: {error}");
     }
+
     let in_namespaces = std::env::args_os()
         .nth(2)
         .is_some_and(|argument| argument == IN_NAMESPACES);
+
     if confined.isolation != Isolation::None {
-        let fenced = match fence(&confined) {
+        let filesystem = match restrict_files(&confined) {
             // The namespaces restrict files, processes and the network without Landlock.
             Err(_) if in_namespaces => Ok(()),
-            fenced => fenced,
+            restricted => restricted,
         };
-        let restricted = fenced
+
+        let restricted = filesystem
             .and_then(|()| system_calls::restrict())
-            .and_then(|()| if confined.network { Ok(()) } else { mute() });
+            .and_then(|()| {
+                if confined.network {
+                    Ok(())
+                } else {
+                    deny_sockets()
+                }
+            });
         if let Err(error) = restricted
             && confined.isolation == Isolation::Required
         {
             return format!("isolation = \"required\" is not possible: {error}");
         }
     }
+
     let [program, arguments @ ..] = confined.command.as_slice() else {
         return NO_COMMAND.to_owned();
     };
+
     let mut command = Command::new(program);
     command
         .args(arguments)
         .env_clear()
         .envs(confined.env.iter().map(|(name, value)| (name, value)));
+
     let others = if in_namespaces {
         OF_NAMESPACES
     } else {
@@ -99,12 +114,14 @@ fn confine(input: File) -> String {
     if let Err(error) = limit(confined.limits, others) {
         return format!("cannot set a resource limit: {error}");
     }
+
     // Also without isolation: a descriptor that a parent left open is no right of the job.
     if let Err(error) = close_on_exec()
         && confined.isolation == Isolation::Required
     {
         return format!("cannot close inherited descriptors: {error}");
     }
+
     let error = command.exec();
     let path = confined
         .env
@@ -115,38 +132,8 @@ fn confine(input: File) -> String {
 }
 
 /// Restricts the file system, and the network as far as Landlock supports it.
-fn fence(confined: &SandboxSpec) -> Result<(), String> {
-    let restrict = || -> Result<RulesetStatus, landlock::RulesetError> {
-        let here = PathBuf::from(".");
-        let mut ruleset = Ruleset::default()
-            .set_compatibility(CompatLevel::BestEffort)
-            .handle_access(AccessFs::from_all(REQUESTED_ABI))?
-            .scope(Scope::from_all(REQUESTED_ABI))?;
-        if !confined.network {
-            ruleset = ruleset.handle_access(AccessNet::from_all(REQUESTED_ABI))?;
-        }
-        let status = ruleset
-            .create()?
-            .add_rules(path_beneath_rules(
-                &confined.read,
-                AccessFs::from_read(REQUESTED_ABI),
-            ))?
-            .add_rules(path_beneath_rules(
-                DEVICES,
-                AccessFs::from_file(REQUESTED_ABI),
-            ))?
-            .add_rules(path_beneath_rules(
-                &confined.write,
-                AccessFs::from_all(REQUESTED_ABI),
-            ))?
-            .add_rules(path_beneath_rules(
-                [here],
-                AccessFs::from_all(REQUESTED_ABI),
-            ))?
-            .restrict_self()?;
-        Ok(status.ruleset)
-    };
-    match restrict() {
+fn restrict_files(confined: &SandboxSpec) -> Result<(), String> {
+    match apply_ruleset(confined) {
         Ok(RulesetStatus::FullyEnforced) => Ok(()),
         Ok(RulesetStatus::PartiallyEnforced) => {
             Err("the kernel supports only a part of Landlock (Linux 6.12 supports all)".to_owned())
@@ -156,31 +143,65 @@ fn fence(confined: &SandboxSpec) -> Result<(), String> {
     }
 }
 
+fn apply_ruleset(confined: &SandboxSpec) -> Result<RulesetStatus, landlock::RulesetError> {
+    let mut ruleset = Ruleset::default()
+        .set_compatibility(CompatLevel::BestEffort)
+        .handle_access(AccessFs::from_all(REQUESTED_ABI))?
+        .scope(Scope::from_all(REQUESTED_ABI))?;
+    if !confined.network {
+        ruleset = ruleset.handle_access(AccessNet::from_all(REQUESTED_ABI))?;
+    }
+
+    let status = ruleset
+        .create()?
+        .add_rules(path_beneath_rules(
+            &confined.read,
+            AccessFs::from_read(REQUESTED_ABI),
+        ))?
+        .add_rules(path_beneath_rules(
+            DEVICES,
+            AccessFs::from_file(REQUESTED_ABI),
+        ))?
+        .add_rules(path_beneath_rules(
+            &confined.write,
+            AccessFs::from_all(REQUESTED_ABI),
+        ))?
+        .add_rules(path_beneath_rules(
+            [PathBuf::from(".")],
+            AccessFs::from_all(REQUESTED_ABI),
+        ))?
+        .restrict_self()?;
+    Ok(status.ruleset)
+}
+
 /// Returns the Landlock support of this kernel, for the log.
 pub(super) fn landlock() -> &'static str {
-    let has = |abi| {
+    let has_files = |abi| {
         let ruleset = Ruleset::default()
             .set_compatibility(CompatLevel::HardRequirement)
             .handle_access(AccessFs::from_all(abi));
         ruleset.and_then(Ruleset::create).is_ok()
     };
-    let has_all = || {
-        let ruleset = Ruleset::default()
-            .set_compatibility(CompatLevel::HardRequirement)
-            .handle_access(AccessFs::from_all(REQUESTED_ABI))?
-            .handle_access(AccessNet::from_all(REQUESTED_ABI))?
-            .scope(Scope::from_all(REQUESTED_ABI))?;
-        ruleset.create()
-    };
-    match (has_all().is_ok(), has(ABI::V1)) {
+
+    match (has_all_restrictions(), has_files(ABI::V1)) {
         (true, _) => "whole",
         (false, true) => "in part",
         (false, false) => "none",
     }
 }
 
+fn has_all_restrictions() -> bool {
+    Ruleset::default()
+        .set_compatibility(CompatLevel::HardRequirement)
+        .handle_access(AccessFs::from_all(REQUESTED_ABI))
+        .and_then(|ruleset| ruleset.handle_access(AccessNet::from_all(REQUESTED_ABI)))
+        .and_then(|ruleset| ruleset.scope(Scope::from_all(REQUESTED_ABI)))
+        .and_then(Ruleset::create)
+        .is_ok()
+}
+
 /// Denies all sockets, and `io_uring`, which could create sockets without this filter.
-fn mute() -> Result<(), String> {
+fn deny_sockets() -> Result<(), String> {
     let calls = SILENCED.iter().map(|call| (*call, Vec::new())).collect();
     let deny = SeccompAction::Errno(rustix::io::Errno::ACCESS.raw_os_error().cast_unsigned());
     system_calls::install(calls, SeccompAction::Allow, deny)
@@ -198,8 +219,10 @@ const SILENCED: [i64; 2] = [198, 425];
 
 fn limit(limits: ResourceLimits, others: u64) -> io::Result<()> {
     let set = |resource, max_value| {
+        // A limit of the node itself, such as that of its unit, cannot be raised.
         let allowed = rustix::process::getrlimit(resource).maximum;
         let max_value = Some(allowed.map_or(max_value, |allowed: u64| allowed.min(max_value)));
+
         setrlimit(
             resource,
             Rlimit {
@@ -208,6 +231,7 @@ fn limit(limits: ResourceLimits, others: u64) -> io::Result<()> {
             },
         )
     };
+
     if let Some(cpu) = limits.cpu {
         // The limit has whole seconds. Rounded up: a script may use the time that is configured.
         let seconds = whole_seconds(cpu).max(1);
@@ -220,6 +244,7 @@ fn limit(limits: ResourceLimits, others: u64) -> io::Result<()> {
             },
         )?;
     }
+
     set(Resource::Core, 0)?;
     set(Resource::Fsize, limits.file_bytes.get())?;
     set(Resource::Nofile, limits.open_files.get())?;

@@ -143,9 +143,11 @@ pub(super) fn read_failure(path: &Path) -> Option<String> {
         .custom_flags(flags.bits().cast_signed())
         .open(path)
         .ok()?;
+
     if !file.metadata().ok()?.is_file() {
         return None;
     }
+
     let mut text = Vec::new();
     file.take(MAX_FAILURE_BYTES).read_to_end(&mut text).ok()?;
     Some(String::from_utf8_lossy(&text).into_owned())
@@ -159,6 +161,8 @@ pub(super) fn write(mut to: impl Write, message: &impl Serialize) -> io::Result<
 
 pub(super) fn encode_framed(message: &impl Serialize) -> io::Result<Vec<u8>> {
     let mut text = vec![0; 8];
+    // The length is known only when the text is complete. Its place is reserved, so that the text
+    // is not copied.
     serde_json::to_writer(&mut text, message)?;
     let length = (text.len() - 8) as u64;
     text[..8].copy_from_slice(&length.to_be_bytes());
@@ -168,6 +172,8 @@ pub(super) fn encode_framed(message: &impl Serialize) -> io::Result<Vec<u8>> {
 pub(super) fn read<T: DeserializeOwned>(mut from: impl Read) -> io::Result<T> {
     let mut length = [0; 8];
     from.read_exact(&mut length)?;
+
+    // A damaged length must not exhaust the memory.
     let length = usize::try_from(u64::from_be_bytes(length))
         .ok()
         .filter(|length| *length <= MAX_MESSAGE_BYTES);

@@ -9,7 +9,6 @@ use std::fs::File;
 use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
-use std::path::Path;
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -34,6 +33,7 @@ pub(super) fn run() -> ExitCode {
     else {
         return ExitCode::FAILURE;
     };
+
     match spec::read::<Spec>(&mut control).and_then(|spec| supervise(spec, control)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -44,16 +44,21 @@ pub(super) fn run() -> ExitCode {
 }
 
 fn supervise(mut spec: Spec, mut control: File) -> io::Result<()> {
+    // Processes that lose their parent become children of this one, which can then find and kill
+    // them.
     set_child_subreaper(Some(getpid()))?;
+
     let user = spec.user.unwrap_or_else(|| geteuid().as_raw());
     // Outside namespaces, the limit counts all processes of this user, so the running ones are
     // added.
     spec.confined.running = threads_of(user);
+
     let spec = Arc::new(spec);
     let dir = spec.dir.clone();
     // Locked while a process starts and while all are killed; it contains the process group.
     let group = Arc::new(Mutex::new(None));
     let cancelled = Arc::clone(&group);
+
     let waiting = std::thread::spawn(move || {
         // No data is ever sent; it closes after the report was read, or when the job is cancelled.
         control.read_to_end(&mut Vec::new()).ok();
@@ -62,10 +67,14 @@ fn supervise(mut spec: Spec, mut control: File) -> io::Result<()> {
         std::fs::remove_dir_all(dir).ok();
         std::process::exit(0);
     });
+
+    // Without namespaces, only the sandbox of the process remains. The specification decides
+    // whether that is enough.
     let ended = match in_namespaces(&spec, &group)? {
         JobEnd::NoNamespaces(reason) => directly(&spec, &group, &reason)?,
         ended => ended,
     };
+
     let report = match ended {
         JobEnd::Ended(report) => report,
         JobEnd::Failed(reason) | JobEnd::NoNamespaces(reason) => {
@@ -73,10 +82,13 @@ fn supervise(mut spec: Spec, mut control: File) -> io::Result<()> {
             Report::Exit(1)
         }
     };
+
     std::fs::write(spec.dir.join(REPORT), serde_json::to_vec(&report)?)?;
+
     // The result is complete: no other process has the pipe open.
     rustix::stdio::dup2_stdout(nowhere()?)?;
     rustix::stdio::dup2_stderr(nowhere()?)?;
+
     waiting
         .join()
         .map_err(|_| io::Error::other("the control thread panicked"))
@@ -87,6 +99,7 @@ fn in_namespaces(spec: &Arc<Spec>, group: &Mutex<Option<Pid>>) -> io::Result<Job
     if spec.confined.isolation == Isolation::None {
         return Ok(JobEnd::NoNamespaces(String::new()));
     }
+
     let ended = run_to_end(spec, NAMESPACES_COMMAND, group)?;
     let status = std::fs::read(spec.dir.join(STATUS))?;
     // Empty if the process was killed before it could report.
@@ -106,20 +119,27 @@ fn directly(spec: &Arc<Spec>, group: &Mutex<Option<Pid>>, unavailable: &str) -> 
 /// Runs a process with the job to its end, and kills all processes that it leaves.
 fn run_to_end(spec: &Arc<Spec>, command: &str, group: &Mutex<Option<Pid>>) -> io::Result<Report> {
     let lock = || group.lock().unwrap_or_else(PoisonError::into_inner);
+    // Cancellation waits for the lock: a process that starts must be in the group before all are
+    // killed.
     let mut job = {
         let mut group = lock();
         let job = start(spec, command)?;
         *group = Some(Pid::from_child(&job));
         job
     };
+
+    // Each process before the job reads the specification once: three with namespaces.
     feed(
         &mut job,
         Arc::clone(spec),
         if command == NAMESPACES_COMMAND { 3 } else { 1 },
     );
+
     let status = job.wait();
+
     // Never acquired after a cancellation.
     kill_all(lock().take());
+
     let status = status?;
     Ok(status.code().map_or_else(
         || Report::Signal(status.signal().unwrap_or_default()),
@@ -133,20 +153,24 @@ fn nowhere() -> io::Result<File> {
 
 fn start(spec: &Spec, argument: &str) -> io::Result<Child> {
     let mut command = Command::new("/proc/self/exe");
+
     command
         .arg(argument)
         .env_clear()
         .current_dir(spec.dir.join(WORK))
         .stdin(Stdio::piped());
+
     // Libraries with fork handlers (such as libmdbx) may write to standard error in between; it is
     // reserved for the job.
     let errors = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stderr(), 3)?;
     let own = rustix::io::fcntl_dupfd_cloexec(&errors, 3)?;
     rustix::stdio::dup2_stderr(nowhere()?)?;
     command.stderr(errors);
+
     if let Some(user) = spec.user {
         command.uid(user).gid(user);
     }
+
     let job = command.spawn();
     rustix::stdio::dup2_stderr(own)?;
     job
@@ -172,9 +196,13 @@ fn kill_all(group: Option<Pid>) {
         if let Some(group) = group {
             kill_process_group(group, Signal::KILL).ok();
         }
+
         for process in descendants() {
             kill_process(process, Signal::KILL).ok();
         }
+
+        // The killed processes are reaped, because a process that waits to be reaped is still found
+        // in `/proc`.
         loop {
             match wait(WaitOptions::NOHANG) {
                 Ok(Some(_)) | Err(Errno::INTR) => {}
@@ -182,6 +210,7 @@ fn kill_all(group: Option<Pid>) {
                 Err(_) => return,
             }
         }
+
         std::thread::park_timeout(POLL_INTERVAL);
     }
 }
@@ -191,6 +220,8 @@ fn descendants() -> Vec<Pid> {
     let parents: Vec<(i32, i32)> = processes()
         .filter_map(|pid| Some((pid, parent(pid)?)))
         .collect();
+
+    // The list grows while it is read: the children of each found process follow it.
     let mut found = vec![getpid().as_raw_pid()];
     let mut next = 0;
     while let Some(parent) = found.get(next).copied() {
@@ -202,6 +233,7 @@ fn descendants() -> Vec<Pid> {
         );
         next += 1;
     }
+
     found
         .into_iter()
         .skip(1)
@@ -226,11 +258,13 @@ fn parent(pid: i32) -> Option<i32> {
 }
 
 fn threads_of(user: u32) -> u64 {
-    let of_user = |path: &Path| std::fs::metadata(path).is_ok_and(|data| data.uid() == user);
-    let threads = processes()
-        .map(|pid| format!("/proc/{pid}"))
-        .filter(|path| of_user(Path::new(path)));
+    let mut threads = 0;
+    for pid in processes() {
+        let path = format!("/proc/{pid}");
+        let is_of_user = std::fs::metadata(&path).is_ok_and(|data| data.uid() == user);
+        if is_of_user {
+            threads += std::fs::read_dir(path + "/task").map_or(0, |tasks| tasks.count() as u64);
+        }
+    }
     threads
-        .map(|path| std::fs::read_dir(path + "/task").map_or(0, |tasks| tasks.count() as u64))
-        .sum()
 }

@@ -320,11 +320,13 @@ pub(super) fn restrict() -> Result<(), String> {
 }
 
 fn apply() -> Result<(), String> {
-    let calls = ALLOWED
+    let mut rules: BTreeMap<_, _> = ALLOWED
         .iter()
         .chain(ALLOWED_HERE)
-        .map(|call| (*call, Vec::new()));
-    let mut rules: BTreeMap<_, _> = calls.collect();
+        .map(|call| (*call, Vec::new()))
+        .collect();
+
+    // Threads need `clone`. With the flag of a namespace it would create one.
     let operator = SeccompCmpOp::MaskedEq(NAMESPACE_FLAGS);
     let condition = SeccompCondition::new(0, SeccompCmpArgLen::Qword, operator, 0)
         .and_then(|condition| SeccompRule::new(vec![condition]));
@@ -332,6 +334,7 @@ fn apply() -> Result<(), String> {
         libc::SYS_clone,
         vec![condition.map_err(|error| error.to_string())?],
     );
+
     install(
         rules,
         SeccompAction::Errno(libc::ENOSYS.cast_unsigned()),
@@ -339,15 +342,17 @@ fn apply() -> Result<(), String> {
     )
 }
 
-/// Applies a filter to this process: `usual` is the action for calls without a rule.
+/// Applies a filter to this process: `default_action` is the action for calls without a rule.
 pub(super) fn install(
     rules: BTreeMap<i64, Vec<SeccompRule>>,
-    usual: SeccompAction,
+    default_action: SeccompAction,
     matched: SeccompAction,
 ) -> Result<(), String> {
     let text = |error: seccompiler::BackendError| error.to_string();
     let arch = std::env::consts::ARCH.try_into().map_err(text)?;
-    let filter = SeccompFilter::new(rules, usual, matched, arch).map_err(text)?;
+
+    let filter = SeccompFilter::new(rules, default_action, matched, arch).map_err(text)?;
     let program: BpfProgram = filter.try_into().map_err(text)?;
+
     seccompiler::apply_filter(&program).map_err(|error| error.to_string())
 }
