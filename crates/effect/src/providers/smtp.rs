@@ -51,17 +51,19 @@ struct SmtpProvider {
 impl Provider for SmtpProvider {
     async fn execute(&self, item: &WorkItem, _attempt: Attempt) -> Result<Reply, ProviderError> {
         let (effect, template) = self.templates.find(item)?;
-        let unfit = |reason: String| {
+        let invalid = |reason: String| {
             ProviderError::permanent(
                 "invalid_payload",
                 format!("invalid email of {}: {reason}", effect.name),
             )
         };
+
         let email = template.fill(PlaceholderScope {
             item,
             payload: &effect.payload,
         });
         let email = email.map_err(|reason| reason.into_provider_error("the mail", &effect.name))?;
+
         let attachments = self
             .attachments
             .fetch(&item.instance.tenant, &email.attachments)
@@ -78,14 +80,16 @@ impl Provider for SmtpProvider {
         let mail = building
             .await
             .map_err(|error| ProviderError::throttled("mail", error.to_string()))?
-            .map_err(unfit)?;
+            .map_err(invalid)?;
+
         if mail.bytes.len() > self.max_size {
-            return Err(unfit(format!(
+            return Err(invalid(format!(
                 "it has {} bytes, the limit is {}",
                 mail.bytes.len(),
                 self.max_size
             )));
         }
+
         let mut scrub = SecretScrubber::default();
         let sent = self.connections.send(&mail, &mut scrub).await;
         let result = reply::classify_reply(&self.templates.upstream, &mail.id, sent, self.delay);
@@ -93,6 +97,7 @@ impl Provider for SmtpProvider {
             payload: scrub.scrub_json(reply.payload),
             ..reply
         });
+
         result.map_err(|error| http::scrub_error(error, &scrub))
     }
 

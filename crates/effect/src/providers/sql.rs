@@ -88,11 +88,13 @@ impl SqlProvider {
         let own = |text| {
             ParsedStatement::parse(text, options.dialect).expect("built-in statements are valid")
         };
+
         let markers = MarkerStatements {
             insert: own(options.dialect.insert_marker()),
             find: own("SELECT answer FROM orlog_effect WHERE command_id = :id"),
             response: own("UPDATE orlog_effect SET answer = :answer WHERE command_id = :id"),
         };
+
         Self {
             options,
             markers,
@@ -102,7 +104,8 @@ impl SqlProvider {
     }
 
     fn opened(&self) -> Result<Arc<OpenPool>, ProviderError> {
-        let (upstream, dialect) = (&self.operations.upstream, self.options.dialect);
+        let upstream = &self.operations.upstream;
+        let dialect = self.options.dialect;
         let url = match &self.options.address {
             DatabaseUrl::Plain(url) => Secret::new(url.as_str()),
             DatabaseUrl::Secret(reference) => reference.resolve().map_err(|error| {
@@ -112,13 +115,17 @@ impl SqlProvider {
                 )
             })?,
         };
+
+        // A secret can change. The pool of the old URL then ends with its last session.
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(open) = open.as_ref().filter(|open| open.url == url) {
             return Ok(Arc::clone(open));
         }
+
         let to_error = |reason: String| {
             ProviderError::unavailable("bad_url", format!("the url of {upstream} {reason}"))
         };
+
         if !dialect
             .schemes()
             .iter()
@@ -129,9 +136,11 @@ impl SqlProvider {
                 dialect.schemes()[0]
             )));
         }
+
         // Errors must not contain the URL and its password.
         let scrub = SecretScrubber::of_url(&url);
-        let (text, size) = (url.expose(), self.options.size);
+        let text = url.expose();
+        let size = self.options.size;
         let database: Result<Box<dyn Database>, sqlx::Error> = match dialect {
             Dialect::Postgres => {
                 postgres::PostgresDatabase::open(text, size).map(|open| Box::new(open) as _)
@@ -143,8 +152,10 @@ impl SqlProvider {
                 sqlite::SqliteDatabase::open(text, size).map(|open| Box::new(open) as _)
             }
         };
+
         let database =
             database.map_err(|error| to_error(scrub.scrub_text(format!("is invalid: {error}"))))?;
+
         let opened = Arc::new(OpenPool {
             url,
             database,
@@ -162,12 +173,14 @@ impl SqlProvider {
         operation: &SqlOperation,
         timeout: Duration,
     ) -> Result<Box<dyn Session>, sqlx::Error> {
+        // Once for each pool, not for each transaction.
         if operation.marker && self.options.create_marker {
             opened
                 .has_marker
                 .get_or_try_init(|| self.create(opened, timeout))
                 .await?;
         }
+
         opened
             .database
             .start_transaction(operation.marker, timeout)
@@ -178,6 +191,7 @@ impl SqlProvider {
         let text = self.options.dialect.create_marker();
         let create = ParsedStatement::parse(text, self.options.dialect)
             .expect("built-in statements are valid");
+
         let mut session = opened.database.start_transaction(true, timeout).await?;
         match session.run(&create, &[], 0).await {
             Ok(_) => session.end(TransactionEnd::Commit).await,
@@ -195,6 +209,7 @@ impl SqlProvider {
 
     fn at_marker(&self, opened: &OpenPool, error: &sqlx::Error) -> ProviderError {
         let upstream = &self.operations.upstream;
+
         if error::is_missing_table(error) {
             let message = format!(
                 "{upstream} has no table orlog_effect; create it (docs/providers/sql.md) or set \
@@ -202,6 +217,7 @@ impl SqlProvider {
             );
             return ProviderError::unavailable("marker_missing", message);
         }
+
         self.provider_error(opened, error, &format!("{upstream}: the marker"))
     }
 
@@ -214,6 +230,8 @@ impl SqlProvider {
         effect: &Effect,
         operation: &SqlOperation,
     ) -> Result<TransactionResult, ProviderError> {
+        // The marker is first: a concurrent transaction for the same item waits for it, and
+        // executes nothing.
         if operation.marker
             && let Some(before) = self
                 .write_marker(session, item, &effect.name)
@@ -222,6 +240,7 @@ impl SqlProvider {
         {
             return Ok(TransactionResult::AlreadyExecuted(before));
         }
+
         let mut last = Rows::default();
         for (index, step) in operation.steps.iter().enumerate() {
             let label = format!(
@@ -230,6 +249,7 @@ impl SqlProvider {
                 index + 1,
                 effect.name
             );
+
             let values = step.values(
                 PlaceholderScope {
                     item,
@@ -237,10 +257,12 @@ impl SqlProvider {
                 },
                 &label,
             )?;
+
             let ran = session
                 .run(&step.statement, &values, self.options.max_rows)
                 .await;
             last = ran.map_err(|error| self.provider_error(opened, &error, &label))?;
+
             if last.rows.len() > self.options.max_rows {
                 let message = format!(
                     "{label} returns more than {} rows (max_rows)",
@@ -248,10 +270,12 @@ impl SqlProvider {
                 );
                 return Err(ProviderError::permanent("too_many_rows", message));
             }
+
             if let Some(expect) = &step.expect {
                 expect.check(&last, &label)?;
             }
         }
+
         let response = operation.response.of(last);
         if operation.marker {
             let values = [
@@ -261,6 +285,7 @@ impl SqlProvider {
             let stored = session.run(&self.markers.response, &values, 0).await;
             stored.map_err(|error| self.at_marker(opened, &error))?;
         }
+
         Ok(TransactionResult::Executed(Reply::from(response)))
     }
 
@@ -273,6 +298,7 @@ impl SqlProvider {
         effect: &EffectName,
     ) -> Result<Option<Reply>, sqlx::Error> {
         let id = Value::from(item.id.to_string());
+        // Inserted, not read before: only the key of the table decides between two transactions.
         match session
             .run(
                 &self.markers.insert,
@@ -286,6 +312,7 @@ impl SqlProvider {
             Err(error) if error::is_duplicate(&error) => {}
             Err(error) => return Err(error),
         }
+
         let found = session.run(&self.markers.find, &[id], 1).await?;
         let stored = found
             .text()
@@ -299,16 +326,22 @@ impl SqlProvider {
         if !operation.marker {
             return Ok(ProbeResult::Unknown);
         }
+
         let opened = self.opened()?;
         let to_error = |error: sqlx::Error| self.at_marker(&opened, &error);
+
         let mut session = self
             .start_transaction(&opened, operation, self.options.size.acquire_timeout)
             .await
             .map_err(to_error)?;
+
+        // The write waits for a transaction in flight, whose commit may be on its way. A read would
+        // miss it.
         let before = self
             .write_marker(session.as_mut(), item, &effect.name)
             .await
             .map_err(to_error)?;
+
         session
             .end(TransactionEnd::Rollback)
             .await
@@ -323,10 +356,12 @@ impl Provider for SqlProvider {
         let (effect, operation) = self.operations.find(item)?;
         let opened = self.opened()?;
         let label = &self.operations.upstream;
+
         let mut session = self
             .start_transaction(&opened, operation, attempt.timeout)
             .await
             .map_err(|error| self.provider_error(&opened, &error, label))?;
+
         match self
             .run_statements(&opened, session.as_mut(), item, effect, operation)
             .await
@@ -334,6 +369,7 @@ impl Provider for SqlProvider {
             Ok(TransactionResult::Executed(reply)) => {
                 match session.end(TransactionEnd::Commit).await {
                     Ok(()) => Ok(reply),
+                    // After the commit was sent, a lost connection leaves the outcome unknown.
                     Err(error) => Err(error::into_provider_error(
                         self.options.dialect,
                         &error,
@@ -343,6 +379,8 @@ impl Provider for SqlProvider {
                     )),
                 }
             }
+
+            // The stored result is that of the first execution. This transaction wrote nothing.
             Ok(TransactionResult::AlreadyExecuted(reply)) => {
                 rolled_back(session).await;
                 Ok(reply)

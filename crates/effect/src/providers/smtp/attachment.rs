@@ -53,8 +53,9 @@ impl AttachmentStore {
         tenant: &TenantId,
         references: &[AttachmentRef],
     ) -> Result<Vec<EmailAttachment>, ProviderError> {
-        let (mut enclosed, mut remaining_bytes) =
-            (Vec::with_capacity(references.len()), self.max_bytes);
+        let mut enclosed = Vec::with_capacity(references.len());
+        let mut remaining_bytes = self.max_bytes;
+
         for reference in references {
             let bytes = match (&reference.file, &reference.url, &reference.base64) {
                 (Some(file), None, None) => self.file(file, remaining_bytes).await?,
@@ -66,9 +67,11 @@ impl AttachmentStore {
                     ));
                 }
             };
+            // The limit holds for all attachments together, and before the next one is read.
             remaining_bytes = remaining_bytes
                 .checked_sub(bytes.len())
                 .ok_or_else(|| self.too_much())?;
+
             let name = reference
                 .name
                 .clone()
@@ -81,6 +84,7 @@ impl AttachmentStore {
                 .unwrap_or_else(|| "application/octet-stream".to_owned());
             enclosed.push(EmailAttachment { name, kind, bytes });
         }
+
         Ok(enclosed)
     }
 
@@ -91,6 +95,8 @@ impl AttachmentStore {
                 "no attachment directory is configured; set attachments = { dir = \"…\" }",
             ));
         };
+
+        // Only names: no `..`, and no absolute path.
         if file.is_empty()
             || !Path::new(file)
                 .components()
@@ -100,23 +106,29 @@ impl AttachmentStore {
                 "{file:?} is not a path below the attachment directory"
             )));
         }
+
         let path = dir.join(file);
         let reading = tokio::task::spawn_blocking(move || {
-            let (dir, path) = (dir.canonicalize()?, path.canonicalize()?);
+            // Links are resolved before the comparison: one that leads outside is rejected.
+            let dir = dir.canonicalize()?;
+            let path = path.canonicalize()?;
             if !path.starts_with(&dir) || !path.is_file() {
                 return Err(std::io::Error::other(
                     "not a file of the attachment directory",
                 ));
             }
+
             let mut bytes = Vec::new();
             let max_bytes = u64::try_from(remaining_bytes)
                 .unwrap_or(u64::MAX)
                 .saturating_add(1);
+
             std::fs::File::open(path)?
                 .take(max_bytes)
                 .read_to_end(&mut bytes)?;
             Ok(bytes)
         });
+
         let read = reading
             .await
             .map_err(|_| ProviderError::throttled("attachment", "node is shutting down"))?;
@@ -133,6 +145,7 @@ impl AttachmentStore {
     ) -> Result<Vec<u8>, ProviderError> {
         let url = Url::parse(text)
             .map_err(|error| unfit(&format!("invalid attachment URL {text:?}: {error}")))?;
+
         if !matches!(url.scheme(), "http" | "https")
             || !url.username().is_empty()
             || url.password().is_some()
@@ -141,30 +154,37 @@ impl AttachmentStore {
                 "an attachment URL requires http or https, without a user name or a password",
             ));
         }
+
         let label = format!("{}{}", url.host_str().unwrap_or_default(), url.path());
         let denied = |denied: &egress::EgressDenied| {
             ProviderError::permanent("egress_denied", format!("attachment {label}: {denied}"))
         };
+
         self.egress
             .check(tenant, &url)
             .map_err(|error| denied(&error))?;
-        let made = self.clients.get_or_init(|| {
+
+        // Created with the first download: most upstreams have none.
+        let clients = self.clients.get_or_init(|| {
             Clients::new(TlsConfig::default(), true)
                 .map_err(|error| error.without_url().to_string())
         });
+
         // The error does not concern the mail server.
         let later = |reason: String| {
             ProviderError::throttled("attachment", format!("attachment {label}: {reason}"))
         };
-        let pair = made
+        let pair = clients
             .as_ref()
             .map_err(|error| later(error.clone()))?
             .pair()?;
+
         let client = if self.egress.private {
             &pair.open
         } else {
             &pair.guarded
         };
+
         let response = client
             .get(url)
             .send()
@@ -173,14 +193,19 @@ impl AttachmentStore {
                 Some(found) => denied(found),
                 None => later(error.without_url().to_string()),
             })?;
+
         let status = response.status();
+
+        // These may succeed later, and nothing was sent yet.
         if status.is_server_error() || matches!(status.as_u16(), 408 | 425 | 429) {
             return Err(later(format!("status {}", status.as_u16())));
         }
+
         if !status.is_success() {
             let message = format!("attachment {label}: status {}", status.as_u16());
             return Err(ProviderError::permanent("attachment", message));
         }
+
         let body = ResponseBody::read(response, remaining_bytes).await;
         let body = body.map_err(|error| later(error.without_url().to_string()))?;
         if body.cut {
@@ -200,11 +225,13 @@ fn inline(text: &str) -> Result<Vec<u8>, ProviderError> {
         .decode(text)
         .map_err(|_| unfit("an attachment is not valid base64"))?;
     if bytes.len() > MAX_INLINE_BYTES {
-        let (length, max_bytes) = (bytes.len(), MAX_INLINE_BYTES);
+        let length = bytes.len();
+        let max_bytes = MAX_INLINE_BYTES;
         return Err(unfit(&format!(
             "a base64 attachment has {length} bytes, the limit is {max_bytes}; use file or url"
         )));
     }
+
     Ok(bytes)
 }
 

@@ -111,17 +111,21 @@ impl UpstreamConfig for SmtpConfig {
             .domain
             .clone()
             .unwrap_or_else(|| from.email.domain().to_owned());
+
         if !is_domain(&domain) {
             return Err(invalid(format!(
                 "invalid domain {domain:?}; example: example.com"
             )));
         }
+
         let policy = self.policy(Policy::default());
         let endpoint = self
             .smtp_endpoint(&domain, policy.max_concurrency)
             .map_err(invalid)?;
+
         let compile = |_: &EffectName, config: &EmailEffectConfig| config.template();
         let templates = Operations::new(site.name, "email", &self.effects, compile)?;
+
         let max_size = self.max_message_bytes.map_or(MAX_MAIL, NonZeroUsize::get);
         let attachments = AttachmentStore {
             dir: self
@@ -133,6 +137,7 @@ impl UpstreamConfig for SmtpConfig {
             max_bytes: max_size,
             clients: OnceLock::new(),
         };
+
         let effects = templates.effects();
         let smtp = SmtpProvider {
             connections: SmtpConnectionPool::new(endpoint),
@@ -147,6 +152,7 @@ impl UpstreamConfig for SmtpConfig {
                 .map(|probe| probe.compile(site.name))
                 .transpose()?,
         };
+
         let upstream = self.finish(Upstream::effects(
             site.name,
             effects,
@@ -174,9 +180,11 @@ impl SmtpConfig {
                 self.host
             ));
         }
+
         let tls = self.certificates.clone().unwrap_or_default();
         tls.check()
             .map_err(|reason| reason.replace("tls.", "certificates."))?;
+
         let user = match (&self.user, &self.password) {
             (Some(user), Some(password)) => Some(Login {
                 user: user.clone(),
@@ -185,25 +193,28 @@ impl SmtpConfig {
             (None, None) => None,
             _ => return Err("user and password require each other".to_owned()),
         };
+        // With opportunistic TLS, an attacker can remove the offer of the server and read the
+        // password.
         let is_encrypted = matches!(self.tls, TlsMode::Required | TlsMode::Wrapper);
         if user.is_some() && !is_encrypted && !is_loopback(&self.host) {
             return Err(
                 "a password requires TLS; set tls = \"required\" or \"wrapper\"".to_owned(),
             );
         }
+
         let port = self.port.unwrap_or(match self.tls {
             TlsMode::Required | TlsMode::Opportunistic => 587,
             TlsMode::Wrapper => 465,
             TlsMode::None => 25,
         });
-        let (host, hello) = (self.host.clone(), domain.to_owned());
+
         Ok(SmtpEndpoint {
-            host,
+            host: self.host.clone(),
             port,
             mode: self.tls,
             tls,
             user,
-            hello,
+            hello: domain.to_owned(),
             kept: max_idle,
         })
     }
@@ -225,22 +236,20 @@ fn is_domain(text: &str) -> bool {
 
 impl EmailEffectConfig {
     fn template(&self) -> Result<EmailFields, String> {
-        let lists = [
+        let mut lists = Vec::new();
+        for (name, value) in [
             ("to", &self.to),
             ("cc", &self.cc),
             ("bcc", &self.bcc),
             ("reply_to", &self.reply_to),
             ("attachments", &self.attachments),
-        ];
-        let lists = lists.into_iter().filter_map(|(name, value)| {
-            let template = value.as_ref().map(JsonTemplate::parse)?;
-            Some(
-                template
-                    .map(|template| (name, template))
-                    .map_err(|reason| format!("{name}: {reason}")),
-            )
-        });
-        let lists = lists.collect::<Result<Vec<_>, String>>()?;
+        ] {
+            let Some(value) = value else { continue };
+            let template =
+                JsonTemplate::parse(value).map_err(|reason| format!("{name}: {reason}"))?;
+            lists.push((name, template));
+        }
+
         let templates = EmailFields {
             subject: text("subject", self.subject.as_ref())?,
             text: text("text", self.text.as_ref())?,
@@ -248,9 +257,12 @@ impl EmailEffectConfig {
             markdown: text("markdown", self.markdown.as_ref())?,
             lists,
         };
+
+        // Without any template, the payload is the email.
         if templates.is_empty() {
             return Ok(templates);
         }
+
         if !templates
             .lists
             .iter()
@@ -258,6 +270,7 @@ impl EmailEffectConfig {
         {
             return Err("recipient is missing; set to, cc or bcc".to_owned());
         }
+
         check_body(
             templates.text.is_some(),
             templates.html.is_some(),
@@ -272,6 +285,7 @@ fn text(name: &str, template: Option<&String>) -> Result<Option<TextTemplate>, S
         return Ok(None);
     };
     let text = TextTemplate::parse(template).map_err(|reason| format!("{name}: {reason}"))?;
+
     if text.has_secrets() {
         return Err(format!("{name}: a secret is not allowed in an email"));
     }

@@ -82,6 +82,7 @@ pub(crate) fn clean(html: &str) -> CleanHtml {
     let input = BufferQueue::default();
     input.push_back(StrTendril::from(html));
     // The sink asks for no script, at which the tokenizer would stop.
+
     let _finished = tokenizer.feed(&input);
     tokenizer.end();
     tokenizer.sink.0.into_inner().finish()
@@ -197,6 +198,8 @@ struct Writer {
 impl Writer {
     fn start(&mut self, tag: &Tag) {
         let name = &*tag.name;
+
+        // Their content is no text of the message, so it is removed too.
         if REMOVED.contains(&name) {
             if !tag.self_closing {
                 self.removed = Some(Removed {
@@ -206,6 +209,7 @@ impl Writer {
             }
             return;
         }
+
         let Some(element) = position(name) else {
             return;
         };
@@ -264,6 +268,7 @@ impl Writer {
         let Some(element) = position(name) else {
             return;
         };
+
         if !self.open.is_closed_by(element) {
             return;
         }
@@ -307,6 +312,7 @@ impl Writer {
         let Some(removed) = &mut self.removed else {
             return;
         };
+
         if *removed.name != *tag.name {
             return;
         }
@@ -315,6 +321,7 @@ impl Writer {
             TagKind::StartTag => removed.depth += 1,
             TagKind::EndTag => removed.depth -= 1,
         }
+
         if removed.depth == 0 {
             self.removed = None;
         }
@@ -324,6 +331,7 @@ impl Writer {
         if self.removed.is_some() {
             return;
         }
+
         self.html.push_str(&escaped(text));
         if self.open.contains("pre") {
             self.plain.push(text);

@@ -13,7 +13,7 @@ fn events(markdown: &str) -> Parser<'_> {
 
 /// Converts to HTML. Raw HTML is escaped, and links may only have web or mail addresses.
 pub(crate) fn html(markdown: &str) -> String {
-    let tame = events(markdown).map(|event| match event {
+    let safe_events = events(markdown).map(|event| match event {
         Event::Html(text) | Event::InlineHtml(text) => Event::Text(text),
         Event::Start(Tag::Link {
             link_type,
@@ -39,8 +39,9 @@ pub(crate) fn html(markdown: &str) -> String {
         }),
         other => other,
     });
+
     let mut page = String::new();
-    html::push_html(&mut page, tame);
+    html::push_html(&mut page, safe_events);
     page
 }
 

@@ -67,15 +67,15 @@ impl<'de> Deserialize<'de> for OneOrMany {
             Value::Array(items) => items,
             other => vec![other],
         };
-        let text = |value| match value {
-            Value::String(text) => Ok(text),
-            other => Err(serde::de::Error::custom(format!(
-                "{other} is not an address"
-            ))),
-        };
+
         texts
             .into_iter()
-            .map(text)
+            .map(|value| match value {
+                Value::String(text) => Ok(text),
+                other => Err(serde::de::Error::custom(format!(
+                    "{other} is not an address"
+                ))),
+            })
             .collect::<Result<_, _>>()
             .map(Self)
     }
@@ -115,7 +115,10 @@ impl EmailFields {
         } else {
             Value::Object(self.values(scope)?)
         };
+
         let mut track = serde_path_to_error::Track::new();
+
+        // The path of the error names the field, which the text of serde does not.
         let read =
             EmailContent::deserialize(serde_path_to_error::Deserializer::new(&value, &mut track));
         read.map_err(|error| match track.path().to_string().as_str() {
@@ -129,6 +132,7 @@ impl EmailFields {
         for (name, template) in &self.lists {
             fields.insert((*name).to_owned(), template.fill(scope)?);
         }
+
         let identity: fn(String) -> String = |text| text;
         let texts = [
             ("subject", &self.subject, identity),
@@ -136,6 +140,7 @@ impl EmailFields {
             ("html", &self.html, |text| html::escaped(&text)),
             ("markdown", &self.markdown, |text| markdown::escaped(&text)),
         ];
+
         for (name, template, encode) in texts {
             let Some(template) = template else { continue };
             // A template of a single field is not escaped: the saga wrote the whole text.
@@ -144,11 +149,13 @@ impl EmailFields {
             } else {
                 encode
             };
+
             let text = template.fill(scope, &mut SecretScrubber::default(), |_, text| {
                 encode(text)
             })?;
             fields.insert(name.to_owned(), Value::String(text));
         }
+
         // The author of a value can be another one than that of the template.
         if let Some(sanitize) = scope.payload.get("sanitize").filter(|it| !it.is_null()) {
             fields.insert("sanitize".to_owned(), sanitize.clone());
@@ -167,6 +174,7 @@ impl EmailContent {
         enclosed: Vec<EmailAttachment>,
     ) -> Result<EmailMessage, String> {
         self.resolve_body()?;
+
         let from = &sender.from;
         let id = format!("<{}@{}>", origin.id, sender.domain);
         let millis = u64::try_from(origin.created_at.as_millis()).unwrap_or_default();
@@ -179,6 +187,7 @@ impl EmailContent {
                 HeaderName::new_from_ascii_str("Auto-Submitted"),
                 "auto-generated".to_owned(),
             ));
+
         let mut receivers: Vec<Address> = Vec::new();
         for (name, list) in [
             ("to", &self.to),
@@ -188,6 +197,7 @@ impl EmailContent {
         ] {
             for text in &list.0 {
                 let mailbox = mailbox(name, text)?;
+                // A receiver that is in two lists gets the email once.
                 if name != "reply_to" && !receivers.contains(&mailbox.email) {
                     receivers.push(mailbox.email.clone());
                 }
@@ -200,18 +210,22 @@ impl EmailContent {
                 };
             }
         }
+
         if receivers.is_empty() {
             return Err("recipient is missing; set to, cc or bcc".to_owned());
         }
+
         let envelope = Envelope::new(Some(from.email.clone()), receivers)
             .map_err(|error| error.to_string())?;
         let builder = builder.envelope(envelope.clone());
+
         let boundary = self.boundary(origin, &enclosed);
         let message = match (self.part(&boundary)?, enclosed.is_empty()) {
             (Part::Single(part), true) => builder.singlepart(part),
             (Part::Multi(part), true) => builder.multipart(part),
             (part, false) => builder.multipart(mixed(part, &boundary, enclosed)?),
         };
+
         let bytes = message.map_err(|error| error.to_string())?.formatted();
         Ok(EmailMessage {
             id,
@@ -236,11 +250,13 @@ impl EmailContent {
                 }
             }
         }
+
         check_body(
             self.text.is_some(),
             self.html.is_some(),
             self.markdown.is_some(),
         )?;
+
         if self.sanitize {
             self.sanitize();
         }
@@ -253,6 +269,7 @@ impl EmailContent {
             self.text.get_or_insert_with(|| markdown::text(&markdown));
             self.html = Some(markdown::html(&markdown));
         }
+
         if let Some(html) = &mut self.html {
             let cleaned = html::clean(html);
             *html = cleaned.html;
@@ -269,6 +286,7 @@ impl EmailContent {
             .text
             .clone()
             .or_else(|| self.markdown.as_deref().map(markdown::text));
+
         Ok(match (text, html) {
             (Some(text), None) => Part::Single(SinglePart::plain(text)),
             (None, Some(html)) => Part::Single(SinglePart::html(html)),
@@ -295,9 +313,11 @@ impl EmailContent {
         {
             digest.update(text);
         }
+
         for enclosed in enclosed {
             digest.update(&enclosed.bytes);
         }
+
         format!("orlog-{}", hex::encode(&digest.finalize()[..16]))
     }
 }
@@ -322,13 +342,16 @@ fn mixed(part: Part, boundary: &str, enclosed: Vec<EmailAttachment>) -> Result<M
         Part::Single(part) => parts.singlepart(part),
         Part::Multi(part) => parts.multipart(part),
     };
+
     for EmailAttachment { name, kind, bytes } in enclosed {
         let kind = line("attachment type", &kind)?;
         let kind = ContentType::parse(&kind)
             .map_err(|_| format!("{kind:?} is not a valid content type"))?;
+
         let name = line("attachment name", &name)?;
         let encoded =
             lettre::message::Body::new_with_encoding(bytes, ContentTransferEncoding::Base64);
+
         let body = encoded.map_err(|_| "cannot encode an attachment".to_owned())?;
         parts = parts.singlepart(Attachment::new(name).body(body, kind));
     }

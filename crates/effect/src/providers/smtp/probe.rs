@@ -31,12 +31,14 @@ impl SmtpProbeConfig {
     pub(super) fn compile(&self, upstream: &str) -> Result<SmtpProbe, Error> {
         let invalid = |reason: String| Error::upstream(upstream, reason);
         let tls = self.tls.clone().unwrap_or_default();
+
         tls.check()
             .map_err(|reason| invalid(format!("probe: {reason}")))?;
         self.auth
             .as_ref()
             .map_or(Ok(()), HttpAuthConfig::check)
             .map_err(invalid)?;
+
         let has_credentials = self.auth.is_some() || tls.cert.is_some();
         let limits = RequestLimits {
             has_base: true,
@@ -44,11 +46,13 @@ impl SmtpProbeConfig {
             lists_hosts: false,
         };
         let request = self.request.compile(limits).map_err(invalid)?;
+
         let options = HttpClientOptions {
             tls,
             auth: self.auth.clone(),
             ..HttpClientOptions::default()
         };
+
         Ok(SmtpProbe {
             client: HttpClient::new(upstream, Some(&self.base_url), options)?,
             request,

@@ -67,10 +67,9 @@ fn rejection(
         .take(MAX_QUOTE)
         .collect();
     let recipient = to.map_or_else(String::new, |to| format!(" for {to}"));
-    let (code, message) = (
-        format!("smtp_{}", reply.code),
-        format!("{upstream} returned {quote}{recipient}"),
-    );
+    let code = format!("smtp_{}", reply.code);
+    let message = format!("{upstream} returned {quote}{recipient}");
+
     match reply.code {
         421 => ProviderError::unavailable(code, message),
         450 | 451 => ProviderError::throttled(code, message)
@@ -82,7 +81,12 @@ fn rejection(
         // The sender is not authorized; effects wait until the operator corrects it.
         530 | 534 | 535 | 538 => ProviderError::unavailable("smtp_auth", message),
         _ => {
-            let payload: Value = json!({ "code": reply.code, "enhanced": enhanced(&reply.text), "response": reply.to_string(), "recipient": to });
+            let payload: Value = json!({
+                "code": reply.code,
+                "enhanced": enhanced(&reply.text),
+                "response": reply.to_string(),
+                "recipient": to,
+            });
             ProviderError::permanent(code, message).with_payload(payload)
         }
     }
@@ -92,8 +96,8 @@ fn rejection(
 fn enhanced(text: &str) -> Option<&str> {
     let code = text.split_whitespace().next()?;
     let mut parts = code.split('.');
-    let is_number = |part: &str| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit());
-    let fits = parts.clone().count() == 3 && parts.all(is_number);
+    let fits = parts.clone().count() == 3
+        && parts.all(|part: &str| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit()));
     fits.then_some(code)
 }
 
@@ -108,6 +112,7 @@ fn requested_delay(text: &str) -> Option<Duration> {
             .parse()
             .ok()
             .filter(|_| ["in", "for", "after"].contains(before))?;
+
         match *unit {
             "s" | "sec" | "secs" | "second" | "seconds" => Some(Duration::from_secs(number)),
             "m" | "min" | "mins" | "minute" | "minutes" => {

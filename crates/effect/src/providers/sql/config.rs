@@ -83,6 +83,7 @@ impl UpstreamConfig for SqlConfig {
         let compile = |_: &EffectName, config: &SqlEffectConfig| config.operation(self.database);
         let operations = Operations::new(site.name, "statement", &self.effects, compile)?;
         let policy = self.policy(Policy::sql());
+
         let options = SqlOptions {
             dialect: self.database,
             address: self
@@ -97,7 +98,9 @@ impl UpstreamConfig for SqlConfig {
             create_marker: self.create_marker,
             max_rows: self.max_rows.map_or(MAX_ROWS, NonZeroUsize::get),
         };
-        let (effects, sql) = (operations.effects(), SqlProvider::new(options, operations));
+
+        let effects = operations.effects();
+        let sql = SqlProvider::new(options, operations);
         let upstream = self.finish(Upstream::effects(site.name, effects, Arc::new(sql), policy));
         narrow(
             upstream,
@@ -114,6 +117,7 @@ impl SqlConfig {
         if let Ok(reference) = self.url.parse() {
             return Ok(DatabaseUrl::Secret(reference));
         }
+
         if self.database == Dialect::Sqlite {
             return match self.url.strip_prefix("sqlite:") {
                 Some(path) if path.starts_with('/') => Ok(DatabaseUrl::Plain(self.url.clone())),
@@ -122,6 +126,7 @@ impl SqlConfig {
                 }
             };
         }
+
         Err("a url with a password must be a reference; use env:DATABASE_URL or file:/absolute/path"
             .to_owned())
     }
@@ -149,21 +154,27 @@ impl SqlEffectConfig {
                 );
             }
         };
-        let steps = texts.into_iter().map(|(field, text, expect)| {
-            self.step(text, expect.as_ref(), dialect)
-                .map_err(|reason| format!("{field}: {reason}"))
-        });
-        let steps = steps.collect::<Result<Vec<_>, String>>()?;
+
+        let mut steps = Vec::with_capacity(texts.len());
+        for (field, text, expect) in texts {
+            let step = self
+                .step(text, expect.as_ref(), dialect)
+                .map_err(|reason| format!("{field}: {reason}"))?;
+            steps.push(step);
+        }
+
         let is_used = |name: &str| {
             steps
                 .iter()
                 .any(|step| step.statement.names().iter().any(|n| n == name))
         };
+
         if let Some(name) = self.params.keys().find(|name| !is_used(name)) {
             return Err(format!(
                 "unused parameter params.{name}: no statement contains :{name}"
             ));
         }
+
         Ok(SqlOperation {
             steps,
             marker: self.marker,
@@ -178,12 +189,14 @@ impl SqlEffectConfig {
         dialect: Dialect,
     ) -> Result<StatementStep, String> {
         let statement = ParsedStatement::parse(text, dialect)?;
-        let values = statement.names().iter().map(|name| {
-            let usual = Value::from(format!("{{{name}}}"));
-            let template = JsonTemplate::parse(self.params.get(name).unwrap_or(&usual));
-            template.map_err(|reason| format!("params.{name}: {reason}"))
-        });
-        let values = values.collect::<Result<_, String>>()?;
+        let mut values = Vec::with_capacity(statement.names().len());
+        for name in statement.names() {
+            let default = Value::from(format!("{{{name}}}"));
+            let template = JsonTemplate::parse(self.params.get(name).unwrap_or(&default))
+                .map_err(|reason| format!("params.{name}: {reason}"))?;
+            values.push(template);
+        }
+
         Ok(StatementStep {
             statement,
             values,

@@ -95,22 +95,27 @@ pub(crate) async fn read_rows<S, Q, R>(
 where
     S: Stream<Item = Result<Either<Q, R>, sqlx::Error>> + Send,
 {
-    let (mut found, mut touched) = (Rows::default(), 0);
+    let mut found = Rows::default();
+    let mut affected_rows = 0;
     let mut results = std::pin::pin!(results);
     while let Some(result) = results.try_next().await? {
         match result {
-            Either::Left(done) => touched += affected(&done),
+            Either::Left(done) => affected_rows += affected(&done),
             Either::Right(row) => found.rows.push(read(&row)?),
         }
+
+        // One row more shows that there are too many.
         if found.rows.len() > max_rows {
             break;
         }
     }
+
     found.count = if returns {
         found.rows.len() as u64
     } else {
-        touched
+        affected_rows
     };
+
     Ok(found)
 }
 
@@ -123,6 +128,7 @@ pub(crate) fn cancel_in_background<C: Send + 'static>(
     let Ok(runtime) = tokio::runtime::Handle::try_current() else {
         return;
     };
+
     runtime.spawn(async move {
         if let Ok(Err(error)) = tokio::time::timeout(CANCEL, cancel).await {
             tracing::debug!(%error, "statement cancellation failed");

@@ -56,7 +56,11 @@ pub(super) const STATES: &[Row<&str>] = &[
     row("22", Failed, "Invalid value"),
     row("23", Failed, "Constraint violation"),
     row("24", Failed, "Invalid cursor state: error in a function"),
-    row("25", Unavailable, "Invalid transaction state; 25006: a read-only server, for example a standby"),
+    row(
+        "25",
+        Unavailable,
+        "Invalid transaction state; 25006: a read-only server, for example a standby",
+    ),
     row("25001", Throttled, "Not inside a transaction; the other effects of the upstream work"),
     row("26", Throttled, "Unknown prepared statement: a pooler changed the connection"),
     row("27", Failed, "Triggered data change violation"),

@@ -57,6 +57,7 @@ pub(crate) fn is_missing_table(error: &sqlx::Error) -> bool {
     let Some(error) = error.as_database_error() else {
         return false;
     };
+
     matches!(error.code().as_deref(), Some("42P01" | "42S02"))
         || error.message().starts_with("no such table")
 }
@@ -87,6 +88,7 @@ impl Class {
 
 fn classify(dialect: Dialect, error: &dyn DatabaseError) -> Class {
     let code = error.code().unwrap_or(Cow::Borrowed(""));
+
     match dialect {
         Dialect::Postgres => Class::new(&*code, decide_sqlstate(&code)),
         Dialect::MySql => {

@@ -40,6 +40,7 @@ impl MySqlDatabase {
         let pool = MySqlPoolOptions::new()
             .max_connections(size.connections)
             .acquire_timeout(size.acquire_timeout);
+
         Ok(Self {
             pool: pool.connect_lazy_with(options.clone()),
             options,
@@ -55,20 +56,26 @@ impl Database for MySqlDatabase {
         timeout: Duration,
     ) -> Result<Box<dyn Session>, sqlx::Error> {
         let conn = self.pool.acquire().await?;
+
+        // Created before the first statement: if it fails or is cancelled, dropping the session
+        // closes the connection.
         let mut open = MySqlSession {
             conn: Some(conn),
             id: None,
             options: self.options.clone(),
         };
+        // A statement must not wait for a lock for longer than the attempt may take.
         let timeout_secs = timeout.as_secs().clamp(1, 1 << 30);
         let start_transaction = format!(
             "SET SESSION innodb_lock_wait_timeout = {timeout_secs}; START TRANSACTION; SELECT \
             CAST(CONNECTION_ID() AS CHAR)"
         );
+
         let rows = sqlx::raw_sql(AssertSqlSafe(start_transaction))
             .fetch_all(open.conn())
             .await?;
         let id: Option<String> = rows.first().map(|row| row.try_get(0)).transpose()?;
+
         open.id = id.and_then(|id| id.parse().ok());
         Ok(Box::new(open))
     }
@@ -102,11 +109,13 @@ impl Session for MySqlSession {
             .conn()
             .prepare(AssertSqlSafe(sql.clone()).into_sql_str())
             .await?;
+
         for column in prepared.columns() {
             if column.type_info().name() == "GEOMETRY" {
                 return Err(unsupported_type(column.name(), column.type_info().name()));
             }
         }
+
         let returns = !prepared.columns().is_empty();
         let mut arguments = MySqlArguments::default();
         for value in statement
@@ -115,6 +124,7 @@ impl Session for MySqlSession {
         {
             bind(&mut arguments, value).map_err(sqlx::Error::Encode)?;
         }
+
         let query = sqlx::query_with(AssertSqlSafe(sql), arguments);
         read_rows(
             self.conn().fetch_many(query),
@@ -145,6 +155,7 @@ impl Drop for MySqlSession {
         let Some(connection) = self.conn.take().map(PoolConnection::detach) else {
             return;
         };
+
         let Some(id) = self.id else {
             return;
         };
@@ -185,6 +196,7 @@ fn value(row: &MySqlRow, at: usize) -> Result<Value, sqlx::Error> {
     if raw.is_null() {
         return Ok(Value::Null);
     }
+
     let kind = raw.type_info();
     Ok(match kind.name() {
         "BOOLEAN" => Value::from(row.try_get_unchecked::<bool, _>(at)?),
@@ -215,16 +227,15 @@ fn value(row: &MySqlRow, at: usize) -> Result<Value, sqlx::Error> {
 /// omitted. Follows the length.
 fn moment(bytes: &[u8]) -> String {
     let bytes = bytes.get(1..).unwrap_or_default();
-    let (at, micros) = (
-        |index: usize| bytes.get(index).copied().unwrap_or_default(),
-        micros(bytes, 7),
-    );
+    let at = |index: usize| bytes.get(index).copied().unwrap_or_default();
+    let micros = micros(bytes, 7);
     let date = format!(
         "{:04}-{:02}-{:02}",
         u16::from_le_bytes([at(0), at(1)]),
         at(2),
         at(3)
     );
+
     if bytes.len() <= 4 {
         date
     } else {
@@ -235,10 +246,9 @@ fn moment(bytes: &[u8]) -> String {
 /// Parses sign, days, hour, minute, second, microseconds.
 fn time(bytes: &[u8]) -> String {
     let bytes = bytes.get(1..).unwrap_or_default();
-    let (at, micros) = (
-        |index: usize| bytes.get(index).copied().unwrap_or_default(),
-        micros(bytes, 8),
-    );
+    let at = |index: usize| bytes.get(index).copied().unwrap_or_default();
+    let micros = micros(bytes, 8);
+
     let sign = if at(0) == 1 { "-" } else { "" };
     let hours = u32::from_le_bytes([at(1), at(2), at(3), at(4)]) * 24 + u32::from(at(5));
     format!("{sign}{hours:02}:{:02}:{:02}{micros}", at(6), at(7))
@@ -249,6 +259,7 @@ fn micros(bytes: &[u8], from: usize) -> String {
         .get(from..from + 4)
         .and_then(|four| four.try_into().ok())
         .map_or(0, u32::from_le_bytes);
+
     if micros == 0 {
         String::new()
     } else {

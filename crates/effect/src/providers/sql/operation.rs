@@ -124,6 +124,7 @@ impl RowExpectation {
         if is_met {
             return Ok(());
         }
+
         let message = format!("{label} has {} rows, expected {expected}", rows.count);
         Err(match &self.event {
             Some(event) => {

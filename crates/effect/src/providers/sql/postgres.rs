@@ -50,9 +50,11 @@ impl PostgresDatabase {
             // digits.
             .extra_float_digits(None)
             .disable_statement_logging();
+
         let pool = PgPoolOptions::new()
             .max_connections(size.connections)
             .acquire_timeout(size.acquire_timeout);
+
         Ok(Self {
             pool: pool.connect_lazy_with(options.clone()),
             options,
@@ -69,19 +71,27 @@ impl Database for PostgresDatabase {
         timeout: Duration,
     ) -> Result<Box<dyn Session>, sqlx::Error> {
         let conn = self.pool.acquire().await?;
+
+        // Created before the first statement: if it fails or is cancelled, dropping the session
+        // closes the connection.
         let mut open = PostgresSession {
             conn: Some(conn),
             backend: None,
             options: self.options.clone(),
             descriptions: Arc::clone(&self.descriptions),
         };
+
+        // The database ends a slow statement itself. Cancelling it from here needs a second
+        // connection.
         let maximum = u128::from(i32::MAX.unsigned_abs());
         let limit = timeout.as_millis().clamp(1, maximum);
         let start_transaction =
             format!("BEGIN; SET LOCAL statement_timeout = {limit}; SELECT pg_backend_pid()");
+
         let rows = sqlx::raw_sql(AssertSqlSafe(start_transaction))
             .fetch_all(open.conn())
             .await?;
+
         open.backend = rows.first().map(|row| row.try_get(0)).transpose()?;
         Ok(Box::new(open))
     }
@@ -117,6 +127,8 @@ impl PostgresSession {
             .await?;
         let description = Arc::new(Description::of(statement, &prepared)?);
 
+        // A transaction pooler runs the next transaction on another connection, which does not have
+        // the statement.
         self.close_named_statements().await?;
         self.descriptions.insert(sql, &description);
         Ok(description)
@@ -208,14 +220,15 @@ impl Drop for PostgresSession {
 }
 
 fn row(row: &PgRow) -> Result<Map<String, Value>, sqlx::Error> {
-    let columns = row.columns().iter();
-    let values = columns.map(|column| {
-        let value = values::value(&row.try_get_raw(column.ordinal())?);
-        let value = value.map_err(|source| sqlx::Error::ColumnDecode {
-            index: column.name().to_owned(),
-            source,
+    let mut values = Map::new();
+    for column in row.columns() {
+        let value = values::value(&row.try_get_raw(column.ordinal())?).map_err(|source| {
+            sqlx::Error::ColumnDecode {
+                index: column.name().to_owned(),
+                source,
+            }
         })?;
-        Ok((column.name().to_owned(), value))
-    });
-    values.collect()
+        values.insert(column.name().to_owned(), value);
+    }
+    Ok(values)
 }

@@ -26,9 +26,11 @@ impl ParsedStatement {
     pub(crate) fn parse(text: &str, dialect: Dialect) -> Result<Self, String> {
         let text = text.trim();
         let text = text.strip_suffix(';').unwrap_or(text).trim_end();
+
         if text.is_empty() {
             return Err("it is empty".to_owned());
         }
+
         let first: String = text.chars().take_while(char::is_ascii_alphabetic).collect();
         if CONTROL
             .iter()
@@ -38,6 +40,7 @@ impl ParsedStatement {
                 "{first} is not allowed in a statement: Orlog starts and ends the transaction"
             ));
         }
+
         Scanner {
             text,
             at: 0,
@@ -63,11 +66,14 @@ impl ParsedStatement {
     }
 
     pub(crate) fn render(&self, placeholder: impl Fn(usize) -> String) -> String {
-        let text = self.parts.iter().map(|part| match part {
-            Part::Text(text) => text.clone(),
-            Part::Param(index) => placeholder(*index),
-        });
-        text.collect()
+        let mut text = String::new();
+        for part in &self.parts {
+            match part {
+                Part::Text(plain) => text.push_str(plain),
+                Part::Param(index) => text.push_str(&placeholder(*index)),
+            }
+        }
+        text
     }
 }
 
@@ -98,6 +104,7 @@ impl Scanner<'_> {
                 self.copy(quoted);
                 continue;
             }
+
             match next {
                 ':' => self.colon(),
                 ';' => {
@@ -111,9 +118,11 @@ impl Scanner<'_> {
                 other => self.copy(other.len_utf8()),
             }
         }
+
         if !self.plain.is_empty() {
             self.parts.push(Part::Text(std::mem::take(&mut self.plain)));
         }
+
         Ok(ParsedStatement {
             parts: self.parts,
             names: self.names,
@@ -141,15 +150,20 @@ impl Scanner<'_> {
         if self.rest().starts_with("::") {
             return self.copy(2);
         }
+
+        // A colon without a name is no parameter.
         let length = name(&self.rest()[1..]);
         if length == 0 {
             return self.copy(1);
         }
+
         let name = self.rest()[1..=length].to_owned();
         self.at += length + 1;
         if !self.plain.is_empty() {
             self.parts.push(Part::Text(std::mem::take(&mut self.plain)));
         }
+
+        // A name that occurs twice has one value, so it is one parameter.
         let known = self.names.iter().position(|known| *known == name);
         let index = known.unwrap_or_else(|| {
             self.names.push(name);
@@ -160,8 +174,10 @@ impl Scanner<'_> {
 
     /// Returns the length of the quote or comment that starts here; 0 if there is none.
     fn quoted(&self, next: char) -> Result<usize, String> {
-        let (rest, dialect) = (self.rest(), self.dialect);
+        let rest = self.rest();
+        let dialect = self.dialect;
         let escapes = dialect == Dialect::MySql;
+
         match next {
             '\'' => {
                 let is_escape = dialect == Dialect::Postgres && self.is_escape_string();
@@ -208,11 +224,13 @@ fn name(text: &str) -> usize {
     {
         return 0;
     }
+
     let is_name_byte = |at: usize| {
         bytes
             .get(at)
             .is_some_and(|b| b.is_ascii_alphanumeric() || *b == b'_')
     };
+
     let mut end = 1;
     while is_name_byte(end) || (bytes.get(end) == Some(&b'.') && is_name_byte(end + 1)) {
         end += 1;
@@ -242,6 +260,8 @@ fn dollars(text: &str) -> Result<usize, String> {
     let Some(end) = text[1..].find('$') else {
         return Ok(0);
     };
+
+    // The tag is an identifier. `$1` begins a parameter, not a quote.
     let tag = &text[..end + 2];
     let ident = &tag[1..=end];
     if ident.starts_with(|c: char| c.is_ascii_digit())
@@ -249,6 +269,7 @@ fn dollars(text: &str) -> Result<usize, String> {
     {
         return Ok(0);
     }
+
     let close = text[tag.len()..].find(tag);
     close
         .map(|close| tag.len() * 2 + close)
@@ -267,7 +288,9 @@ fn blank_after_dashes(text: &str) -> bool {
 }
 
 fn comment(text: &str, nests: bool) -> Result<usize, String> {
-    let (mut depth, mut at) = (0_usize, 0);
+    let mut depth = 0_usize;
+    let mut at = 0;
+
     while at < text.len() {
         let rest = &text.as_bytes()[at..];
         if rest.starts_with(b"/*") && (nests || depth == 0) {

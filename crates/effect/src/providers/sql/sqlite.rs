@@ -39,9 +39,11 @@ impl SqliteDatabase {
         let options = SqliteConnectOptions::from_str(url)?
             .busy_timeout(size.acquire_timeout)
             .disable_statement_logging();
+
         let pool = SqlitePoolOptions::new()
             .max_connections(size.connections)
             .acquire_timeout(size.acquire_timeout);
+
         Ok(Self {
             pool: pool.connect_lazy_with(options),
         })
@@ -60,15 +62,19 @@ impl Database for SqliteDatabase {
             conn: Some(conn),
             closed: Arc::default(),
         };
+
+        // SQLite runs in the process, so no second connection can cancel a statement. It asks this
+        // function instead, and stops when the session was dropped.
         let closed = Arc::clone(&open.closed);
-        let may_continue = move || !closed.load(Ordering::Relaxed);
         open.conn()
             .lock_handle()
             .await?
-            .set_progress_handler(PROGRESS_INTERVAL, may_continue);
+            .set_progress_handler(PROGRESS_INTERVAL, move || !closed.load(Ordering::Relaxed));
+
         // A transaction that reads first and then writes would be rejected after a concurrent
         // write.
         let start_transaction = if writes { "BEGIN IMMEDIATE" } else { "BEGIN" };
+
         sqlx::raw_sql(start_transaction)
             .execute(open.conn())
             .await?;
@@ -102,11 +108,13 @@ impl Session for SqliteSession {
             .conn()
             .prepare(AssertSqlSafe(sql.clone()).into_sql_str())
             .await?;
+
         let returns = !prepared.columns().is_empty();
         let mut arguments = SqliteArguments::default();
         for value in values.iter().take(statement.names().len()) {
             bind(&mut arguments, value).map_err(sqlx::Error::Encode)?;
         }
+
         let query = sqlx::query_with(AssertSqlSafe(sql), arguments);
         read_rows(
             self.conn().fetch_many(query),
@@ -163,6 +171,7 @@ fn value(row: &SqliteRow, at: usize, declared: &str) -> Result<Value, sqlx::Erro
     if raw.is_null() {
         return Ok(Value::Null);
     }
+
     let stored = raw.type_info();
     Ok(match stored.name() {
         "INTEGER" | "BOOLEAN" => match row.try_get_unchecked::<i64, _>(at)? {

@@ -67,18 +67,21 @@ pub(super) fn value(value: &PgValueRef<'_>) -> Result<Value, BoxDynError> {
     if value.is_null() {
         return Ok(Value::Null);
     }
+
     let kind = value.type_info();
     read(&kind, value.as_bytes()?)
 }
 
 fn read(kind: &PgTypeInfo, bytes: &[u8]) -> Result<Value, BoxDynError> {
     let text = |bytes: &[u8]| Ok(Value::from(std::str::from_utf8(bytes)?));
+
     match kind.kind() {
         PgTypeKind::Domain(inner) => return read(inner, bytes),
         PgTypeKind::Array(inner) => return array(inner, bytes),
         PgTypeKind::Enum(_) => return text(bytes),
         _ => {}
     }
+
     Ok(match kind.name() {
         "BOOL" => Value::from(bytes == [1]),
         "INT2" => Value::from(i16::from_be_bytes(bytes.try_into()?)),
@@ -151,7 +154,10 @@ fn numeric(bytes: &[u8]) -> Result<String, BoxDynError> {
             .ok_or("numeric value is truncated")?;
         Ok(i16::from_be_bytes(int.try_into()?))
     };
-    let (count, weight, scale) = (int(0)?, i32::from(int(1)?), usize::try_from(int(3)?)?);
+
+    let count = int(0)?;
+    let weight = i32::from(int(1)?);
+    let scale = usize::try_from(int(3)?)?;
     let sign = match int(2)?.cast_unsigned() {
         0x0000 => "",
         0x4000 => "-",
@@ -159,18 +165,23 @@ fn numeric(bytes: &[u8]) -> Result<String, BoxDynError> {
         0xf000 => return Ok("-Infinity".to_owned()),
         _ => return Ok("NaN".to_owned()),
     };
+
+    // Zero digits at the start and at the end are not sent.
     let digit = |place: i32| -> Result<i16, BoxDynError> {
         match usize::try_from(weight - place) {
             Ok(index) if index < usize::try_from(count)? => int(4 + index),
             Ok(_) | Err(_) => Ok(0),
         }
     };
+
     let mut text = String::new();
     for place in (0..=weight.max(0)).rev() {
         write!(text, "{:04}", digit(place)?)?;
     }
+
     let whole = text.trim_start_matches('0');
     let whole = if whole.is_empty() { "0" } else { whole };
+
     let mut fraction = String::new();
     let mut place = -1;
     while fraction.len() < scale {
@@ -178,6 +189,7 @@ fn numeric(bytes: &[u8]) -> Result<String, BoxDynError> {
         place -= 1;
     }
     fraction.truncate(scale);
+
     let point = if scale == 0 { "" } else { "." };
     Ok(format!("{sign}{whole}{point}{fraction}"))
 }
@@ -189,11 +201,13 @@ fn array(element: &PgTypeInfo, bytes: &[u8]) -> Result<Value, BoxDynError> {
     let dimensions = usize::try_from(take(&mut rest)?)?;
     take(&mut rest)?;
     take(&mut rest)?;
+
     let mut lengths = Vec::new();
     for _ in 0..dimensions {
         lengths.push(usize::try_from(take(&mut rest)?)?);
         take(&mut rest)?;
     }
+
     if lengths.is_empty() {
         Ok(Value::Array(Vec::new()))
     } else {
@@ -206,6 +220,7 @@ fn nested(element: &PgTypeInfo, lengths: &[usize], rest: &mut &[u8]) -> Result<V
         let Ok(length) = usize::try_from(take(rest)?) else {
             return Ok(Value::Null);
         };
+
         let (bytes, after) = rest
             .split_at_checked(length)
             .ok_or("array value is truncated")?;
@@ -231,6 +246,7 @@ pub(super) fn to_text(value: &Value, kind: &PgTypeInfo) -> Result<Option<String>
     if value.is_null() {
         return Ok(None);
     }
+
     match (kind.name(), kind.kind(), value) {
         ("JSON" | "JSONB", _, value) => Ok(Some(value.to_string())),
         (_, PgTypeKind::Array(element), Value::Array(items)) => {
