@@ -84,9 +84,11 @@ pub fn runners() -> Upstream {
         max_concurrency: 1 << 20,
         ..Policy::worker()
     };
+
     let provider = WorkerProvider::new(Arc::clone(&board), false, policy.in_doubt);
     let job_logs = Some(board.job_logs());
     let upstream = Upstream::jobs(RUNNERS, Arc::new(provider), policy);
+
     Upstream {
         job_logs,
         board: Some((board, ClaimOptions::default())),
@@ -101,6 +103,7 @@ impl UpstreamConfig for WorkerConfig {
             let reason = "effects are missing; example: effects = [\"media.cut\"]";
             return Err(Error::upstream(site.name, reason));
         }
+
         let usual = self
             .claim_ttl
             .map_or_else(ClaimOptions::default, ClaimOptions::new);
@@ -110,6 +113,8 @@ impl UpstreamConfig for WorkerConfig {
             max_batch: self.max_batch.map_or(usual.max_batch, NonZeroUsize::get),
             probes: self.probes,
         };
+
+        // Each claim would expire before its first heartbeat.
         if terms.heartbeat_interval >= terms.claim_ttl {
             let reason = format!(
                 "heartbeat_interval ({:?}) must be shorter than claim_ttl ({:?})",
@@ -117,11 +122,18 @@ impl UpstreamConfig for WorkerConfig {
             );
             return Err(Error::upstream(site.name, reason));
         }
+
         let board = Arc::<JobBoard>::default();
-        let (effects, policy) = (self.effects.iter().cloned(), self.policy(Policy::worker()));
+        let policy = self.policy(Policy::worker());
         let provider = WorkerProvider::new(Arc::clone(&board), self.probes, policy.in_doubt);
-        let upstream = Upstream::effects(site.name, effects.collect(), Arc::new(provider), policy);
         let job_logs = Some(board.job_logs());
+        let upstream = Upstream::effects(
+            site.name,
+            self.effects.iter().cloned().collect(),
+            Arc::new(provider),
+            policy,
+        );
+
         Ok(Upstream {
             job_logs,
             board: Some((board, terms)),

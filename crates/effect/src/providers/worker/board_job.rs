@@ -3,13 +3,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use orlog_model::{
-    Clock, EffectName, JobClaim, JobClaimUpdate, Priority, SteadyTime, TenantId, WorkItem,
-};
+use orlog_model::{Clock, EffectName, JobClaim, JobClaimUpdate, SteadyTime, TenantId, WorkItem};
 use tokio::sync::oneshot;
 use uuid::Uuid;
 
-use super::job_queue::QueueKey;
+use super::job_queue::{QueueKey, QueuePlace};
 use super::selector::RunnerSelector;
 use super::withdrawn::withdrawn;
 use crate::attempt_start::AttemptStart;
@@ -63,7 +61,9 @@ impl BoardJob {
         reply: oneshot::Sender<RemoteResult>,
     ) -> Self {
         let posted = item.work.effect().expect("only effects are posted");
-        let (effect, selector) = (posted.name.clone(), RunnerSelector::of(posted));
+        let effect = posted.name.clone();
+        let selector = RunnerSelector::of(posted);
+
         Self {
             position,
             item,
@@ -110,8 +110,11 @@ impl BoardJob {
     }
 
     /// Returns its place in its queue.
-    pub(super) fn place(&self) -> (Priority, u64) {
-        (self.item.priority, self.position)
+    pub(super) fn place(&self) -> QueuePlace {
+        QueuePlace {
+            priority: self.item.priority,
+            position: self.position,
+        }
     }
 
     /// Ends the attempt without a result. It is in doubt if a worker may have executed the job, or
@@ -122,6 +125,7 @@ impl BoardJob {
             BOARD_CLOSED,
             "its upstream was removed, or its shard has moved",
         );
+
         // An error means that the posting task was cancelled.
         drop(self.reply.send(RemoteResult {
             in_doubt,

@@ -62,21 +62,28 @@ impl BoardState {
         start: AttemptStart,
         reply: oneshot::Sender<RemoteResult>,
     ) -> u64 {
-        let (id, position) = (item.id, self.next_number());
+        let id = item.id;
+        let position = self.next_number();
+
+        // The later posting task executes the item now. The earlier one must not wait for ever.
         if let Some(earlier) = self.remove(id) {
             earlier.end();
         }
+
         if self.withdrawn.take(id) {
             // An error means that the posting task was cancelled.
             drop(reply.send(withdrawn(options.in_doubt)));
             return position;
         }
+
         let stored = start.claim().cloned();
         let mut job = BoardJob::new(position, item, options, start, reply);
+
         if self.is_closed {
             job.end();
             return position;
         }
+
         let Some(StoredClaim { claim, until }) = stored else {
             self.jobs.insert(id, job);
             self.enqueue(id);
@@ -129,6 +136,7 @@ impl BoardState {
     /// or log line, which tells the worker to stop, or with the claim. Returns false if the job is
     /// not here.
     pub(super) fn withdraw(&mut self, now: SteadyTime, tenant: &TenantId, job: Uuid) -> bool {
+        // A job can be withdrawn before it is posted: see `JobBoard::withdraw_later`.
         let Some(found) = self
             .jobs
             .get_mut(&job)
@@ -136,12 +144,14 @@ impl BoardState {
         else {
             return false;
         };
+
         match found
             .claim
             .as_ref()
             .map(|claim| claim.until)
             .filter(|until| *until > now)
         {
+            // The worker may be executing the job. Its next heartbeat tells it to stop.
             Some(until) => {
                 found.is_withdrawn = true;
                 found.start.end_at(until);
@@ -178,12 +188,15 @@ impl BoardState {
         terms: ClaimOptions,
     ) -> Vec<ClaimedJob> {
         self.expire(clock.steady());
-        let (mut claimed, limit) = (Vec::new(), limit.min(self.held.free(request)));
+
+        let limit = limit.min(self.held.free(request));
+        let mut claimed = Vec::new();
         while claimed.len() < limit
             && let Some(id) = self.next(request)
         {
             claimed.extend(self.hand_over(clock, id, &request.worker, terms));
         }
+
         claimed
     }
 
@@ -195,6 +208,7 @@ impl BoardState {
         terms: ClaimOptions,
     ) -> Result<ClaimedJob, ClaimRejection> {
         self.expire(clock.steady());
+
         let job = self.jobs.get(&request.job).ok_or(ClaimLost)?;
         let key = job.queue();
         let is_queued = self
@@ -202,13 +216,16 @@ impl BoardState {
             .get(&key)
             .is_some_and(|queue| queue.contains(&job.place()));
         let is_meant = job.is_meant_for(&request.worker, &request.labels);
+
         let (tenant, _, requires_probe) = key;
         if tenant != request.tenant || !is_queued || !is_meant || requires_probe && !request.probes
         {
             return Err(ClaimLost.into());
         }
+
         self.held
             .check(&request.tenant, &request.worker, request.capacity)?;
+
         Ok(self
             .hand_over(clock, request.job, &request.worker, terms)
             .ok_or(ClaimLost)?)
@@ -223,27 +240,32 @@ impl BoardState {
         limit: usize,
     ) -> Vec<AvailableJob> {
         self.expire(now);
+
         let limit = limit.min(self.held.free(request));
-        let queues = self.queues.of(request);
-        let is_meant = |id: &Uuid| {
-            self.jobs
-                .get(id)
-                .is_some_and(|job| job.is_meant_for(&request.worker, &request.labels))
-        };
-        let mut places: Vec<_> = queues
-            .flat_map(|queue| queue.places(limit, is_meant))
+        let mut places: Vec<_> = self
+            .queues
+            .of(request)
+            .flat_map(|queue| {
+                queue.places(limit, |id: &Uuid| {
+                    self.jobs
+                        .get(id)
+                        .is_some_and(|job| job.is_meant_for(&request.worker, &request.labels))
+                })
+            })
             .collect();
         places.sort_unstable();
-        let view = |(_, id): (_, Uuid)| {
-            let job = self.jobs.get(&id)?;
-            let (item, in_doubt) = (Arc::clone(&job.item), job.options.in_doubt);
-            Some(AvailableJob {
-                item,
-                claim_count: job.claims,
-                in_doubt,
-            })
-        };
-        places.into_iter().take(limit).filter_map(view).collect()
+
+        let mut available = Vec::with_capacity(places.len().min(limit));
+        for (_, id) in places.into_iter().take(limit) {
+            if let Some(job) = self.jobs.get(&id) {
+                available.push(AvailableJob {
+                    item: Arc::clone(&job.item),
+                    claim_count: job.claims,
+                    in_doubt: job.options.in_doubt,
+                });
+            }
+        }
+        available
     }
 
     /// Returns the number of jobs that no worker has claimed.
@@ -260,6 +282,7 @@ impl BoardState {
         max_kinds: usize,
     ) -> Vec<WaitingJobs> {
         self.expire(now);
+
         let mut kinds = BTreeSet::new();
         for ((_, effect, requires_probe), queue) in self.queues.of_tenant(tenant) {
             let kind = |runner| WaitingJobs {
@@ -270,6 +293,7 @@ impl BoardState {
             if !queue.jobs.is_empty() {
                 kinds.insert(kind(None));
             }
+
             let selective = queue.selective.values().filter_map(|id| self.jobs.get(id));
             for job in selective {
                 if kinds.len() >= max_kinds {
@@ -278,6 +302,7 @@ impl BoardState {
                 kinds.insert(kind(job.selector.clone()));
             }
         }
+
         kinds.into_iter().take(max_kinds).collect()
     }
 
@@ -303,14 +328,18 @@ impl BoardState {
     ) -> Option<ClaimedJob> {
         self.unqueue(id);
         let until = clock.steady().saturating_add(terms.claim_ttl);
+
         let job = self
             .jobs
             .get_mut(&id)
             .expect("a queue contains jobs of the board");
+
+        // The shard may have moved since the job was posted. Its new owner offers the job, too.
         if !job.start.is_allowed() {
             self.remove(id)?.end();
             return None;
         }
+
         let claim = JobClaim::id_for(&job.item.instance, Uuid::new_v4());
         job.claims += 1;
         job.claim = Some(Claim {
@@ -319,6 +348,7 @@ impl BoardState {
             until,
         });
         job.start.start();
+
         let claimed = ClaimedJob {
             item: Arc::clone(&job.item),
             claim,
@@ -327,6 +357,7 @@ impl BoardState {
             expires_at: clock.wall_at(until),
             heartbeat_interval: terms.heartbeat_interval,
         };
+
         self.begin_claim(until, id);
         self.changed_claims.insert(id);
         Some(claimed)
@@ -337,9 +368,11 @@ impl BoardState {
         let Some(job) = self.jobs.get(&id) else {
             return;
         };
+
         if let Some(claim) = &job.claim {
             self.held.add(&job.item.instance.tenant, &claim.worker);
         }
+
         if self.next_expiry().is_none_or(|next| until < next) {
             // A request that waits knows a later expiry only.
             self.queues.notify(&job.queue());
@@ -350,15 +383,18 @@ impl BoardState {
     /// Returns the next waiting job for a request, and uses the turn of its priority.
     fn next(&mut self, request: &ClaimRequest) -> Option<Uuid> {
         let queues: Vec<_> = self.queues.of(request).collect();
+
+        // Jobs for certain runners first: no other worker can claim them.
         let mut selective = queues.iter().flat_map(|queue| queue.selective.values());
-        let is_meant = |id: &&Uuid| {
+        let meant = selective.find(|id| {
             self.jobs
                 .get(id)
                 .is_some_and(|job| job.is_meant_for(&request.worker, &request.labels))
-        };
-        if let Some(id) = selective.find(is_meant) {
+        });
+        if let Some(id) = meant {
             return Some(*id);
         }
+
         let oldest = |priority| {
             queues
                 .iter()
@@ -366,7 +402,9 @@ impl BoardState {
                 .min()
         };
         let oldest = Priority::ALL.map(oldest);
+
         oldest.iter().flatten().next()?;
+
         let turns = self.turns.entry(request.tenant.clone()).or_default();
         let (priority, _) = turns.next(|priority| oldest[priority as usize].is_some())?;
         turns.take(priority, 1);
@@ -420,14 +458,19 @@ impl BoardState {
             .claim
             .as_mut()
             .ok_or(ClaimLost)?;
-        let (before, until) = (active.until, active.until.max(until));
+        let before = active.until;
+        let until = before.max(until);
         active.until = until;
+
+        // The claim had expired, and the job waits again. The worker is still alive, so it keeps
+        // the job.
         if !self.expiries.remove(&(before, job)) {
             if let Some(claim) = self.jobs.get(&job).and_then(|job| job.claim.as_ref()) {
                 self.held.add(tenant, &claim.worker);
             }
             self.unqueue(job);
         }
+
         self.expiries.insert((until, job));
         self.changed_claims.insert(job);
         Ok(until)
@@ -445,10 +488,12 @@ impl BoardState {
             .get(&job)
             .filter(|found| found.is_claimed(tenant, claim))
             .ok_or(ClaimLost)?;
+
         if held.is_withdrawn {
             self.end_withdrawn(job);
             return Err(ClaimLost);
         }
+
         self.jobs
             .get_mut(&job)
             .filter(|job| !job.reply.is_closed())
@@ -466,6 +511,9 @@ impl BoardState {
         if let Some(receipt) = self.results.get(job, claim) {
             return Ok((ResultAck::Duplicate, receipt));
         }
+
+        // A job without a claim also accepts the result of a claim before a crash, a claimed one
+        // only that of its own claim.
         let found = self
             .jobs
             .get(&job)
@@ -478,11 +526,14 @@ impl BoardState {
         {
             return Err(ClaimLost);
         }
+
         let (receipt, watch) = ResultReceipt::of_claim(claim);
         result.receipt = Some(receipt);
         let removed = self.remove(job).ok_or(ClaimLost)?;
+
         // The worker knows the outcome of its claim, not of the earlier ones.
         result.in_doubt |= removed.options.in_doubt;
+
         // The posting task may be cancelled; the result is then lost, as after a lost connection.
         removed.reply.send(result).map_err(|_| ClaimLost)?;
         self.results.add(job, claim, watch.clone());
@@ -503,9 +554,11 @@ impl BoardState {
     /// Removes all jobs; their attempts end, and so do those of later jobs.
     pub(super) fn close(&mut self) {
         self.is_closed = true;
+
         while let Some(&(until, id)) = self.expiries.first() {
             self.end_claim(until, id);
         }
+
         self.queues.remove_jobs();
         std::mem::take(&mut self.jobs)
             .into_values()
@@ -522,6 +575,7 @@ impl BoardState {
             if job.is_withdrawn {
                 self.end_withdrawn(id);
             } else if job.may_be_repeated() {
+                // The worker may have executed it.
                 job.options.in_doubt = true;
                 self.enqueue(id);
             } else if let Some(job) = self.remove(id) {
@@ -548,12 +602,15 @@ impl BoardState {
         let Some(job) = self.jobs.get(&id) else {
             return;
         };
+
         self.arrivals.send_modify(|number| *number += 1);
         let queue = self.queues.queue(job.queue());
+
         if job.selector.is_some() {
             queue.selective.insert(job.place(), id);
             return queue.notify_all();
         }
+
         queue.jobs.insert(job.place(), id);
         queue.notify();
     }
@@ -570,8 +627,10 @@ impl BoardState {
         if !until.is_some_and(|until| self.end_claim(until, id)) {
             self.unqueue(id);
         }
+
         let removed = self.jobs.remove(&id)?;
         self.changed_claims.remove(&id);
+
         // After the end of its shard the job is posted again, and the claim is still valid.
         if removed.is_claim_stored && removed.start.is_allowed() {
             self.ended_claims.push(JobClaimUpdate {

@@ -66,13 +66,8 @@ impl HeldClaims {
                 self.counts.remove(&holder);
             }
         }
-        for wake in self
-            .waiters
-            .remove(&holder)
-            .into_iter()
-            .flatten()
-            .map(|(_, wake)| wake)
-        {
+
+        for (_, wake) in self.waiters.remove(&holder).into_iter().flatten() {
             wake.notify_one();
         }
     }
@@ -96,6 +91,7 @@ impl HeldClaims {
         if self.waiters.is_empty() {
             return;
         }
+
         let holder = holder(tenant, worker);
         if let Some(waiters) = self.waiters.get_mut(&holder) {
             waiters.remove(&waiter);

@@ -2,7 +2,7 @@
 //!
 //! | job state | claim | heartbeat, log lines | result |
 //! |---|---|---|---|
-//! | waiting | claimed | lost | accepted: the effect was executed, maybe under a claim before a crash |
+//! | waiting | claimed | lost | accepted: maybe executed under a claim before a crash |
 //! | claimed by the caller | – | extended | accepted |
 //! | claimed by another | – | lost | lost |
 //! | claim expired | claimed again, or in doubt | extended, if no other worker has it | accepted |
@@ -90,10 +90,14 @@ impl JobBoard {
         let Some(requested) = &self.requested else {
             return;
         };
+
         let mut requested = requested.lock().unwrap_or_else(PoisonError::into_inner);
+
+        // Workers choose the names that they request, so the memory for them is bounded.
         if requested.len() >= MAX_TENANTS && !requested.contains_key(&request.tenant) {
             return;
         }
+
         let of_tenant = requested.entry(request.tenant.clone()).or_default();
         for effect in &request.effects {
             if of_tenant.len() < MAX_EFFECTS && !of_tenant.contains(effect.as_str()) {
@@ -114,12 +118,15 @@ impl JobBoard {
         let position = self
             .lock()
             .post(Arc::new(item.clone()), options, start.clone(), reply);
+
         let mut posted = PostedJob {
             board: self,
             job: item.id,
             position: Some(position),
         };
+
         let result = result.await;
+
         // The sender of the result removed the job.
         posted.position = None;
         result.expect("a job leaves the board with a result while its posting task waits")
@@ -150,8 +157,10 @@ impl JobBoard {
         limit: usize,
         wait: Duration,
     ) -> Vec<AvailableJob> {
-        let available = |state: &mut BoardState| state.available(clock.steady(), request, limit);
-        self.when_available(clock, request, wait, available).await
+        self.when_available(clock, request, wait, |state: &mut BoardState| {
+            state.available(clock.steady(), request, limit)
+        })
+        .await
     }
 
     /// Returns whether the worker of a request can claim a job now.
@@ -244,9 +253,12 @@ impl JobBoard {
         take: impl Fn(&mut BoardState) -> Vec<T>,
     ) -> Vec<T> {
         self.note_request(request);
+
         let until = clock.steady().saturating_add(wait);
         let mut waiter: Option<Waiter<'_>> = None;
         loop {
+            // Taking jobs and starting to wait are one step under the lock: a job that is posted in
+            // between would not be noticed.
             let expiry = {
                 let mut state = self.lock();
                 let claimed = take(&mut state);
@@ -261,9 +273,11 @@ impl JobBoard {
                 state.wait(request, waiter.id, &waiter.wake);
                 state.next_expiry()
             };
+
             let waiter = waiter
                 .as_ref()
                 .expect("the loop continues only with a waiter");
+
             tokio::select! {
                 () = waiter.wake.notified() => {}
                 () = clock.sleep_until(expiry.map_or(until, |expiry| expiry.min(until))) => {}
@@ -281,8 +295,10 @@ impl JobBoard {
     ) {
         let until = clock.steady().saturating_add(rules.claim_ttl);
         let mut state = self.lock();
+
         let Reports { pending, acks } = reports;
         let all = std::mem::take(pending);
+
         for (index, report) in all {
             let JobReport {
                 job,
@@ -298,8 +314,10 @@ impl JobBoard {
                         content,
                     },
                 ));
+
                 continue;
             }
+
             acks[index] = match content {
                 ReportContent::Heartbeat => {
                     let extended = state.extend(tenant, job, claim, until);
@@ -345,21 +363,21 @@ impl JobBoard {
     ) -> Vec<JobView> {
         let state = self.lock();
         let now = clock.steady();
-        let view = |job: &BoardJob| JobView {
-            item: Arc::clone(&job.item),
-            claim: job
-                .claim
-                .as_ref()
-                .filter(|c| c.until > now)
-                .map(|c| (c.worker.clone(), clock.wall_at(c.until))),
-            claims: job.claims,
-            is_withdrawn: job.is_withdrawn,
-            position: job.position,
-        };
+
         let jobs = state.of_tenant(tenant).into_iter();
         jobs.skip_while(|job| after.is_some_and(|after| job.position <= after))
             .take(limit)
-            .map(view)
+            .map(|job: &BoardJob| JobView {
+                item: Arc::clone(&job.item),
+                claim: job
+                    .claim
+                    .as_ref()
+                    .filter(|c| c.until > now)
+                    .map(|c| (c.worker.clone(), clock.wall_at(c.until))),
+                claims: job.claims,
+                is_withdrawn: job.is_withdrawn,
+                position: job.position,
+            })
             .collect()
     }
 

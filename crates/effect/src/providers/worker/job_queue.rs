@@ -13,13 +13,21 @@ use super::claim::ClaimRequest;
 /// Tenant, effect, and whether the jobs require a worker that probes.
 pub(super) type QueueKey = (TenantId, EffectName, bool);
 
+/// Place of a job in its queue: the higher priority first, then in posting order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct QueuePlace {
+    pub(super) priority: Priority,
+    /// Position of the job on its board.
+    pub(super) position: u64,
+}
+
 /// Jobs of one effect of a tenant that no worker has claimed, and the requests that wait for them.
 #[derive(Default)]
 pub(super) struct JobQueue {
     /// By priority, in posting order.
-    pub(super) jobs: BTreeMap<(Priority, u64), Uuid>,
+    pub(super) jobs: BTreeMap<QueuePlace, Uuid>,
     /// Jobs that name a runner, in the same order. They are claimed before the others.
-    pub(super) selective: BTreeMap<(Priority, u64), Uuid>,
+    pub(super) selective: BTreeMap<QueuePlace, Uuid>,
     /// In order of arrival.
     pub(super) waiters: BTreeMap<u64, Arc<Notify>>,
 }
@@ -35,12 +43,12 @@ fn keys(request: &ClaimRequest) -> impl Iterator<Item = QueueKey> {
     } else {
         &[false]
     };
-    let of_effect = move |effect| {
+
+    request.effects.iter().flat_map(move |effect| {
         kinds
             .iter()
             .map(move |probes| key(request, effect, *probes))
-    };
-    request.effects.iter().flat_map(of_effect)
+    })
 }
 
 fn key(request: &ClaimRequest, effect: &EffectName, requires_probe: bool) -> QueueKey {
@@ -71,7 +79,7 @@ impl JobQueues {
     }
 
     /// Removes a job from its queue.
-    pub(super) fn remove(&mut self, key: &QueueKey, place: &(Priority, u64)) {
+    pub(super) fn remove(&mut self, key: &QueueKey, place: &QueuePlace) {
         if let Some(queue) = self.0.get_mut(key) {
             queue.jobs.remove(place);
             queue.selective.remove(place);
@@ -110,6 +118,7 @@ impl JobQueues {
             let Some(queue) = self.0.get_mut(&key) else {
                 continue;
             };
+
             queue.waiters.remove(&waiter);
             if !queue.jobs.is_empty() {
                 queue.notify();
@@ -137,11 +146,16 @@ impl JobQueue {
 
     /// Returns the position and the id of the oldest job of a priority.
     pub(super) fn first(&self, priority: Priority) -> Option<(u64, Uuid)> {
-        let (place, id) = self
-            .jobs
-            .range((priority, 0)..=(priority, u64::MAX))
-            .next()?;
-        Some((place.1, *id))
+        let first = QueuePlace {
+            priority,
+            position: 0,
+        };
+        let last = QueuePlace {
+            priority,
+            position: u64::MAX,
+        };
+        let (place, id) = self.jobs.range(first..=last).next()?;
+        Some((place.position, *id))
     }
 
     /// Returns places and ids of jobs: a limited number of those of all workers, and of those that
@@ -150,12 +164,13 @@ impl JobQueue {
         &self,
         limit: usize,
         is_meant: impl Fn(&Uuid) -> bool,
-    ) -> impl Iterator<Item = ((Priority, u64), Uuid)> {
+    ) -> impl Iterator<Item = (QueuePlace, Uuid)> {
         let selective = self
             .selective
             .iter()
             .filter(move |(_, id)| is_meant(id))
             .take(limit);
+
         self.jobs
             .iter()
             .take(limit)
@@ -164,7 +179,7 @@ impl JobQueue {
     }
 
     /// Returns whether a job waits at this place.
-    pub(super) fn contains(&self, place: &(Priority, u64)) -> bool {
+    pub(super) fn contains(&self, place: &QueuePlace) -> bool {
         self.jobs.contains_key(place) || self.selective.contains_key(place)
     }
 

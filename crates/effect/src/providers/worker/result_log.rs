@@ -32,6 +32,7 @@ impl ResultLog {
         if self.receipts.insert((job, claim), receipt).is_some() {
             return;
         }
+
         self.order.push_back((job, claim));
         if self.order.len() > MAX_RESULTS
             && let Some(oldest) = self.order.pop_front()

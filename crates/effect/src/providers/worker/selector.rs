@@ -21,6 +21,7 @@ impl RunnerSelector {
             .payload
             .get("runner")
             .filter(|_| effect.name.as_str().starts_with("job."))?;
+
         let selector = Self::deserialize(stated).ok()?;
         (selector != Self::default()).then_some(selector)
     }

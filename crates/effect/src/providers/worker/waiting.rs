@@ -22,9 +22,10 @@ impl WaitingJobs {
     /// Returns whether the worker of a request may claim the jobs.
     #[must_use]
     pub fn is_for(&self, request: &ClaimRequest) -> bool {
-        let is_meant = |runner: &RunnerSelector| runner.admits(&request.worker, &request.labels);
         request.effects.contains(&self.effect)
             && (request.probes || !self.requires_probe)
-            && self.runner.as_ref().is_none_or(is_meant)
+            && self.runner.as_ref().is_none_or(|runner: &RunnerSelector| {
+                runner.admits(&request.worker, &request.labels)
+            })
     }
 }
