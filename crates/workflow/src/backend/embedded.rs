@@ -75,11 +75,13 @@ impl EmbeddedBackend {
             reason: error.to_string(),
         };
         let (journal, _) = Journal::open(dir, options()).map_err(unavailable)?;
+
         let hub = Hub::default();
         let mut changes = Changes {
             hub: hub.clone(),
             ..Changes::default()
         };
+
         let reader = journal.reader();
         reader
             .for_each(reader.first_sequence(), |_, record| {
@@ -89,6 +91,7 @@ impl EmbeddedBackend {
                 ReplayError::Journal(error) => unavailable(error),
                 ReplayError::Record(reason) => BackendError::Corrupt { reason },
             })?;
+
         let (requests, receiver) = mpsc::channel();
         let compact_at_bytes = compact_at(&changes.table);
         let writer = Writer {
@@ -98,6 +101,7 @@ impl EmbeddedBackend {
             compact_at_bytes,
             failure: None,
         };
+
         let thread = std::thread::Builder::new()
             .name("orlog-workflow".to_owned())
             .spawn(move || writer.run(&receiver))
@@ -105,6 +109,7 @@ impl EmbeddedBackend {
                 action: "start its thread",
                 reason: error.to_string(),
             })?;
+
         Ok(Self {
             requests: Some(requests),
             thread: Some(thread),
@@ -124,8 +129,10 @@ impl EmbeddedBackend {
             // The caller may have stopped to wait.
             Box::new(move |durable| drop(sender.send(durable.map(|()| result))))
         });
+
         let unavailable = |reason| BackendError::Unavailable { action, reason };
         let stopped = || unavailable("its thread has stopped".to_owned());
+
         self.requests
             .as_ref()
             .ok_or_else(stopped)?
@@ -137,6 +144,7 @@ impl EmbeddedBackend {
 
 impl Drop for EmbeddedBackend {
     fn drop(&mut self) {
+        // The thread ends when its channel is closed.
         self.requests = None;
         if let Some(thread) = self.thread.take() {
             // A panic of the thread was reported to the callers.
@@ -160,6 +168,7 @@ impl Changes {
     fn replay(&mut self, record: &[u8]) -> Result<(), String> {
         let record: Record<Row> =
             rmp_serde::from_slice(record).map_err(|error| error.to_string())?;
+
         // An id that was removed can be that of a new instance of the same record; an instance that
         // was removed last has no row.
         record.removed.iter().for_each(|id| self.table.remove(id));
@@ -173,6 +182,7 @@ impl Changes {
         if self.rows.is_empty() && self.removed.is_empty() && self.graphs.is_empty() {
             return Ok(None);
         }
+
         let ids = std::mem::take(&mut self.rows);
         let removed = std::mem::take(&mut self.removed);
         let record = Record {
@@ -219,13 +229,16 @@ struct Writer {
 impl Writer {
     fn run(mut self, requests: &mpsc::Receiver<Request>) {
         while let Ok(first) = requests.recv() {
+            // All requests that wait share one record and one sync.
             let mut answers = vec![first(&mut self.changes)];
             while answers.len() < GROUP
                 && let Ok(request) = requests.try_recv()
             {
                 answers.push(request(&mut self.changes));
             }
+
             let durable = self.commit();
+
             for answer in answers {
                 answer(durable.clone());
             }
@@ -236,7 +249,10 @@ impl Writer {
         if let Some(failure) = &self.failure {
             return Err(failure.clone());
         }
+
         let result = self.write();
+        // After a failed write, the end of the journal is unknown. Further records behind it could
+        // be lost, so none is accepted.
         if let Err(reason) = &result {
             let reason = format!("{reason}; reopen the backend after the cause is removed");
             tracing::error!(reason, "the journal of the workflows failed");
@@ -250,8 +266,10 @@ impl Writer {
         let Some(record) = self.changes.take_record()? else {
             return Ok(());
         };
+
         self.append(&record)?;
         self.journal.sync().map_err(|error| error.to_string())?;
+
         if self.appended_bytes > self.compact_at_bytes {
             self.compact()?;
         }
@@ -275,11 +293,15 @@ impl Writer {
             .iter()
             .map(|(hash, graph)| (hash.clone(), graph.clone()))
             .collect();
+
+        // The graphs come first: a row is read only after the graph that it refers to.
         let mut records = vec![encode(&Record {
             rows: Vec::new(),
             removed: Vec::new(),
             graphs,
         })?];
+
+        // Several records, because a record has a maximum size.
         let mut rows = Vec::new();
         let mut bytes = 0;
         for row in self.changes.table.rows().collect::<Vec<_>>() {
@@ -294,18 +316,23 @@ impl Writer {
                 bytes = 0;
             }
         }
+
         records.push(encode(&Record {
             rows,
             removed: Vec::new(),
             graphs: Vec::new(),
         })?);
+
         for record in records {
             self.append(&record)?;
         }
+
+        // The old records are dropped only after the new ones are durable.
         self.journal.sync().map_err(|error| error.to_string())?;
         self.journal
             .truncate_before(first)
             .map_err(|error| error.to_string())?;
+
         self.appended_bytes = 0;
         self.compact_at_bytes = compact_at(&self.changes.table);
         Ok(())
@@ -315,15 +342,15 @@ impl Writer {
 #[async_trait]
 impl Backend for EmbeddedBackend {
     async fn create(&self, instance: NewInstance) -> Result<bool, BackendError> {
-        let create = move |changes: &mut Changes| {
+        self.request("store an instance", move |changes: &mut Changes| {
             let id = InstanceId::clone(&instance.id);
             let is_created = changes.table.create(instance, &changes.hub);
             if is_created {
                 changes.rows.insert(id);
             }
             is_created
-        };
-        self.request("store an instance", create).await
+        })
+        .await
     }
 
     async fn load(&self, id: &str) -> Result<Option<StoredInstance>, BackendError> {
@@ -333,13 +360,13 @@ impl Backend for EmbeddedBackend {
     }
 
     async fn save(&self, save: Save) -> Result<(), BackendError> {
-        let apply = move |changes: &mut Changes| {
+        self.request("store a snapshot", move |changes: &mut Changes| {
             let id = InstanceId::clone(&save.id);
             changes.table.save(save, &changes.hub)?;
             changes.rows.insert(id);
             Ok(())
-        };
-        self.request("store a snapshot", apply).await?
+        })
+        .await?
     }
 
     async fn fetch(&self, limit: usize, now_ms: u64) -> Result<Fetched, BackendError> {
@@ -354,8 +381,9 @@ impl Backend for EmbeddedBackend {
         ids: &[InstanceId],
         claim: &Claim,
     ) -> Result<Vec<StoredInstance>, BackendError> {
-        let (ids, claim) = (ids.to_vec(), claim.clone());
-        let apply = move |changes: &mut Changes| {
+        let ids = ids.to_vec();
+        let claim = claim.clone();
+        self.request("claim instances", move |changes: &mut Changes| {
             let claimed = changes.table.claim(&ids, &claim);
             changes.rows.extend(
                 claimed
@@ -363,8 +391,8 @@ impl Backend for EmbeddedBackend {
                     .map(|instance| InstanceId::clone(&instance.id)),
             );
             claimed
-        };
-        self.request("claim instances", apply).await
+        })
+        .await
     }
 
     async fn take_over(
@@ -372,8 +400,9 @@ impl Backend for EmbeddedBackend {
         id: &str,
         holder: &str,
     ) -> Result<Option<StoredInstance>, BackendError> {
-        let (id, holder) = (id.to_owned(), holder.to_owned());
-        let apply = move |changes: &mut Changes| {
+        let id = id.to_owned();
+        let holder = holder.to_owned();
+        self.request("claim an instance", move |changes: &mut Changes| {
             let claimed = changes.table.take_over(&id, &holder);
             changes.rows.extend(
                 claimed
@@ -381,8 +410,8 @@ impl Backend for EmbeddedBackend {
                     .map(|instance| InstanceId::clone(&instance.id)),
             );
             claimed
-        };
-        self.request("claim an instance", apply).await
+        })
+        .await
     }
 
     async fn extend(
@@ -391,12 +420,12 @@ impl Backend for EmbeddedBackend {
         until_ms: u64,
     ) -> Result<Vec<InstanceId>, BackendError> {
         let claims = claims.to_vec();
-        let apply = move |changes: &mut Changes| {
+        self.request("extend claims", move |changes: &mut Changes| {
             let lost = changes.table.extend(&claims, until_ms);
             changes.rows.extend(claims.into_iter().map(|(id, _)| id));
             lost
-        };
-        self.request("extend claims", apply).await
+        })
+        .await
     }
 
     async fn send_signal(
@@ -405,15 +434,16 @@ impl Backend for EmbeddedBackend {
         name: &str,
         payload: Bytes,
     ) -> Result<bool, BackendError> {
-        let (id, name) = (InstanceId::from(id), name.to_owned());
-        let apply = move |changes: &mut Changes| {
+        let id = InstanceId::from(id);
+        let name = name.to_owned();
+        self.request("store a signal", move |changes: &mut Changes| {
             let is_sent = changes.table.send_signal(&id, &name, payload, &changes.hub);
             if is_sent {
                 changes.rows.insert(id);
             }
             is_sent
-        };
-        self.request("store a signal", apply).await
+        })
+        .await
     }
 
     async fn signals(&self, id: &str, after: u64) -> Result<Vec<Signal>, BackendError> {
@@ -438,7 +468,7 @@ impl Backend for EmbeddedBackend {
 
     async fn put_graph(&self, hash: &str, graph: Bytes) -> Result<(), BackendError> {
         let hash = hash.to_owned();
-        let apply = move |changes: &mut Changes| {
+        self.request("store a graph", move |changes: &mut Changes| {
             if changes
                 .table
                 .graphs
@@ -447,8 +477,8 @@ impl Backend for EmbeddedBackend {
             {
                 changes.graphs.push((hash, graph));
             }
-        };
-        self.request("store a graph", apply).await
+        })
+        .await
     }
 
     async fn graph(&self, hash: &str) -> Result<Option<Bytes>, BackendError> {
@@ -460,16 +490,17 @@ impl Backend for EmbeddedBackend {
     }
 
     async fn purge(&self, ended_before_ms: u64) -> Result<u64, BackendError> {
-        let apply = move |changes: &mut Changes| {
+        self.request("purge instances", move |changes: &mut Changes| {
             let ended = changes.table.ended_before(ended_before_ms);
             for id in &ended {
                 changes.table.remove(id);
             }
             let count = ended.len() as u64;
+
             changes.removed.extend(ended);
             count
-        };
-        self.request("purge instances", apply).await
+        })
+        .await
     }
 
     fn hub(&self) -> &Hub {

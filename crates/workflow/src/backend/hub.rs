@@ -75,9 +75,13 @@ impl Hub {
     pub fn watch(&self, id: &InstanceId) -> Watcher {
         let mut watched = self.inner.instances.entry(Arc::clone(id)).or_default();
         watched.watchers += 1;
+
         let changes = Arc::clone(&watched.changes);
         drop(watched);
+
+        // The count is read after the registration, so a notification in between is received.
         let seen = changes.count.load(Ordering::Acquire);
+
         Watcher {
             id: Arc::clone(id),
             changes,
@@ -124,6 +128,7 @@ impl Drop for Watcher {
         else {
             return;
         };
+
         entry.get_mut().watchers -= 1;
         if entry.get().watchers == 0 {
             entry.remove();

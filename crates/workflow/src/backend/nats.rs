@@ -79,12 +79,18 @@ impl NatsBackend {
     /// [`BackendError::Unavailable`] if the server does not respond, or has no JetStream.
     pub async fn new(client: async_nats::Client, name: &str) -> Result<Self, BackendError> {
         let jetstream = async_nats::jetstream::new(client);
-        let created = jetstream.get_or_create_stream(config(name)).await;
-        created.map_err(|error| unavailable("create its stream", error))?;
-        let stream = jetstream.get_stream_no_info(name).await;
-        let stream = stream.map_err(|error| unavailable("open its stream", error))?;
+        jetstream
+            .get_or_create_stream(config(name))
+            .await
+            .map_err(|error| unavailable("create its stream", error))?;
+        let stream = jetstream
+            .get_stream_no_info(name)
+            .await
+            .map_err(|error| unavailable("open its stream", error))?;
+
         let hub = Hub::default();
         let mirror = Mirror::new(name, hub.clone());
+
         let mut tasks = JoinSet::new();
         let (ready, is_ready) = tokio::sync::oneshot::channel();
         tasks.spawn(read_all(
@@ -93,10 +99,13 @@ impl NatsBackend {
             mirror.clone(),
             ready,
         ));
-        let is_ready = is_ready
+
+        // Until the mirror is complete, instances would seem to be missing.
+        is_ready
             .await
-            .unwrap_or_else(|_| Err("the reader has stopped".to_owned()));
-        is_ready.map_err(|reason| unavailable("read its stream", reason))?;
+            .unwrap_or_else(|_| Err("the reader has stopped".to_owned()))
+            .map_err(|reason| unavailable("read its stream", reason))?;
+
         Ok(Self {
             jetstream,
             stream,
@@ -131,9 +140,11 @@ impl NatsBackend {
                 is_fresh = true;
                 continue;
             };
+
             if self.store(action, row, sequence).await? {
                 return Ok(Some(result));
             }
+
             self.refresh(action, id).await?;
             is_fresh = true;
         }
@@ -148,6 +159,7 @@ impl NatsBackend {
     ) -> Result<bool, BackendError> {
         let payload = rmp_serde::to_vec(&row.without_signals())
             .map_err(|error| unavailable(action, error))?;
+
         let stored = self
             .replace(
                 action,
@@ -156,6 +168,7 @@ impl NatsBackend {
                 sequence,
             )
             .await?;
+
         if let Some(sequence) = stored {
             self.mirror.put(row, sequence);
         }
@@ -174,7 +187,9 @@ impl NatsBackend {
         let message = PublishMessage::build()
             .payload(payload)
             .expected_last_subject_sequence(sequence);
+
         let sent = self.jetstream.send_publish(subject, message).await;
+
         match async { sent?.await }.await {
             Ok(ack) => Ok(Some(ack.sequence)),
             Err(error) if error.kind() == PublishErrorKind::WrongLastSequence => Ok(None),
@@ -255,10 +270,12 @@ async fn read(
         filter_subject: filter.to_owned(),
         ..OrderedConfig::default()
     };
+
     let consumer = stream
         .create_consumer(config)
         .await
         .map_err(|error| error.to_string())?;
+
     let mut pending = consumer.cached_info().num_pending;
     let mut messages = consumer
         .messages()
@@ -274,8 +291,10 @@ async fn read(
         let Some(message) = messages.next().await else {
             return Ok(());
         };
+
         let message = message.map_err(|error| error.to_string())?;
         let info = message.info().map_err(|error| error.to_string())?;
+
         pending = info.pending;
         mirror.apply(&message.subject, &message.payload, info.stream_sequence);
         mirror.set_read(info.stream_sequence);
@@ -285,7 +304,9 @@ async fn read(
 #[async_trait]
 impl Backend for NatsBackend {
     async fn create(&self, instance: NewInstance) -> Result<bool, BackendError> {
-        let (action, row) = ("store an instance", Row::new(instance));
+        let action = "store an instance";
+        let row = Row::new(instance);
+
         while self.mirror.row(&row.id).is_none() {
             if self
                 .store(action, row.clone(), self.mirror.sequence(&row.id))
@@ -303,20 +324,27 @@ impl Backend for NatsBackend {
         if let Some(stored) = self.mirror.load(id) {
             return Ok(Some(stored));
         }
+
         self.refresh("read an instance", id).await?;
         Ok(self.mirror.load(id))
     }
 
     async fn save(&self, save: Save) -> Result<(), BackendError> {
+        // Read before the change, which removes the signals from the mirror.
         let consumed = self.mirror.consumed(&save.id, save.last_signal);
+
         let saved = self
             .change("store a snapshot", &save.id, |row| {
                 row.save(save.clone()).then_some(())
             })
             .await?;
+
         saved.ok_or_else(|| BackendError::Fenced {
             id: InstanceId::clone(&save.id),
         })?;
+
+        // The row is stored, and states which signals are consumed. If the process stops here, they
+        // remain without effect.
         self.delete_signals(consumed).await;
         Ok(())
     }
@@ -330,14 +358,18 @@ impl Backend for NatsBackend {
         ids: &[InstanceId],
         claim: &Claim,
     ) -> Result<Vec<StoredInstance>, BackendError> {
+        // One round trip for each instance: they are independent of each other, so they are in
+        // flight together.
         let claims: Vec<_> = ids
             .iter()
             .map(|id| self.change("claim an instance", id, |row| row.claim(claim)))
             .collect();
+
         let claimed: Vec<_> = futures::stream::iter(claims)
             .buffer_unordered(CONCURRENCY)
             .try_collect()
             .await?;
+
         Ok(claimed.into_iter().flatten().collect())
     }
 
@@ -355,16 +387,18 @@ impl Backend for NatsBackend {
         claims: &[(InstanceId, u64)],
         until_ms: u64,
     ) -> Result<Vec<InstanceId>, BackendError> {
-        let extend = |(id, epoch): &(InstanceId, u64)| {
-            let (id, epoch) = (InstanceId::clone(id), *epoch);
-            async move {
+        let mut extends = Vec::with_capacity(claims.len());
+        for (id, epoch) in claims {
+            let id = InstanceId::clone(id);
+            let epoch = *epoch;
+            extends.push(async move {
                 let extended = self.change("extend a claim", &id, |row| {
                     row.extend(epoch, until_ms).then_some(())
                 });
                 Ok::<_, BackendError>(extended.await?.is_none().then_some(id))
-            }
-        };
-        let extends: Vec<_> = claims.iter().map(extend).collect();
+            });
+        }
+
         let lost: Vec<_> = futures::stream::iter(extends)
             .buffer_unordered(CONCURRENCY)
             .try_collect()
@@ -379,9 +413,11 @@ impl Backend for NatsBackend {
         payload: Bytes,
     ) -> Result<bool, BackendError> {
         let action = "store a signal";
+        // The mirror may not have the new instance of another process yet.
         if self.mirror.row(id).is_none() {
             self.refresh(action, id).await?;
         }
+
         if self
             .mirror
             .row(id)
@@ -389,14 +425,18 @@ impl Backend for NatsBackend {
         {
             return Ok(false);
         }
+
         let signal = Signal {
+            // The number is the sequence of the message, which is not known yet.
             number: 0,
             name: name.to_owned(),
             payload,
         };
         let payload = rmp_serde::to_vec(&signal).map_err(|error| unavailable(action, error))?;
+
         let subject = self.mirror.signal_subject(id);
         let number = self.publish(action, subject, payload.into()).await?;
+
         // Not applied here: an earlier signal of another process may not be in the mirror yet, and
         // an instance that receives a signal has no earlier one. The signal is durable, also if the
         // reader does not reach it in time.
@@ -444,12 +484,18 @@ impl Backend for NatsBackend {
         let action = "purge instances";
         let ended = self.mirror.ended_before(ended_before_ms);
         for id in &ended {
+            // The signals first: without its row, an instance is not found again.
             let filter = self.mirror.signal_subjects(id);
-            let purged = self.stream.purge().filter(filter).await;
-            purged.map_err(|error| unavailable(action, error))?;
+            self.stream
+                .purge()
+                .filter(filter)
+                .await
+                .map_err(|error| unavailable(action, error))?;
+
             // An empty message deletes the row in the other processes, unless one of them has
             // purged the instance before.
-            let (subject, sequence) = (self.mirror.row_subject(id), self.mirror.sequence(id));
+            let subject = self.mirror.row_subject(id);
+            let sequence = self.mirror.sequence(id);
             if let Some(sequence) = self
                 .replace(action, subject.clone(), Bytes::new(), sequence)
                 .await?
@@ -470,6 +516,7 @@ fn config(name: &str) -> Config {
     Config {
         name: name.to_owned(),
         subjects: vec![format!("{name}.>")],
+        // Only the last row of an instance counts.
         max_messages_per_subject: 1,
         allow_direct: true,
         deny_purge: false,
@@ -489,6 +536,7 @@ fn unavailable(action: &'static str, error: impl Display) -> BackendError {
 fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
+
     while let Some(error) = source {
         text.push_str(": ");
         text.push_str(&error.to_string());

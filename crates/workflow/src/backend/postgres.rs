@@ -12,7 +12,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use sqlx::PgPool;
-use sqlx::postgres::{PgConnectOptions, PgListener, PgPoolOptions, PgRow};
+use sqlx::postgres::{PgConnectOptions, PgListener, PgPoolOptions};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 use tracing::warn;
@@ -58,6 +58,7 @@ impl PostgresBackend {
         let options = PgConnectOptions::from_str(url)
             .map_err(connect)?
             .extra_float_digits(None);
+
         let pool = PgPoolOptions::new()
             .max_connections(8)
             .connect_with(options)
@@ -76,6 +77,7 @@ impl PostgresBackend {
         let (reads, receiver) = mpsc::channel(QUEUE);
         tasks.spawn(read_all(pool.clone(), receiver));
         tasks.spawn(listen(pool.clone(), listener, hub.clone()));
+
         Ok(Self {
             pool,
             commits,
@@ -106,7 +108,9 @@ async fn send<R, T>(
         action,
         reason: "the backend is stopped".to_owned(),
     };
+
     let (sender, receiver) = oneshot::channel();
+
     queue.send(request(sender)).await.map_err(|_| stopped())?;
     receiver.await.map_err(|_| stopped())?
 }
@@ -118,11 +122,13 @@ async fn check_notifications(pool: &PgPool, listener: &mut PgListener) -> Result
         sqlx::raw_sql(statements::NOTIFY_ALL).execute(pool).await?;
         listener.recv().await
     };
+
     let reason = match tokio::time::timeout(NOTIFICATION_TIMEOUT, notified).await {
         Ok(Ok(_)) => return Ok(()),
         Ok(Err(error)) => error.to_string(),
         Err(_) => format!("none arrived within {NOTIFICATION_TIMEOUT:?}"),
     };
+
     Err(BackendError::Unavailable {
         action: "receive notifications of PostgreSQL",
         reason: format!(
@@ -134,12 +140,15 @@ async fn check_notifications(pool: &PgPool, listener: &mut PgListener) -> Result
 
 async fn create_tables(pool: &PgPool) -> Result<(), sqlx::Error> {
     let mut transaction = pool.begin().await?;
+    // Two processes that create the same table at the same time fail, also with `IF NOT EXISTS`.
     sqlx::query(statements::SCHEMA_LOCK)
         .execute(&mut *transaction)
         .await?;
+
     for statement in statements::SCHEMA {
         sqlx::query(statement).execute(&mut *transaction).await?;
     }
+
     transaction.commit().await
 }
 
@@ -203,13 +212,14 @@ impl Backend for PostgresBackend {
     }
 
     async fn fetch(&self, limit: usize, now_ms: u64) -> Result<Fetched, BackendError> {
+        // One more row than requested shows when the next instance becomes available.
         let rows = sqlx::query(statements::FETCH)
             .bind(rows_limit(limit.saturating_add(1)))
-            .bind(big(NEVER_MS));
-        let rows = rows
+            .bind(big(NEVER_MS))
             .fetch_all(&self.pool)
             .await
             .map_err(|error| unavailable("list instances", &error))?;
+
         let mut fetched = Fetched {
             ids: Vec::new(),
             next_ms: NEVER_MS,
@@ -222,6 +232,7 @@ impl Backend for PostgresBackend {
             }
             fetched.ids.push(get::<String>(&row, 0)?.into());
         }
+
         Ok(fetched)
     }
 
@@ -249,9 +260,10 @@ impl Backend for PostgresBackend {
         let row = sqlx::query(statements::TAKE_OVER)
             .bind(id)
             .bind(holder)
-            .bind(big(NEVER_MS));
-        let row = row.fetch_optional(&self.pool).await;
-        let row = row.map_err(|error| unavailable("claim an instance", &error))?;
+            .bind(big(NEVER_MS))
+            .fetch_optional(&self.pool)
+            .await
+            .map_err(|error| unavailable("claim an instance", &error))?;
         row.as_ref().map(stored).transpose()
     }
 
@@ -269,11 +281,14 @@ impl Backend for PostgresBackend {
             })
         });
         let extended = futures::future::try_join_all(extended).await?;
-        let lost = claims
-            .iter()
-            .zip(extended)
-            .filter(|(_, is_extended)| !is_extended);
-        Ok(lost.map(|((id, _), _)| InstanceId::clone(id)).collect())
+
+        let mut lost = Vec::new();
+        for ((id, _), is_extended) in claims.iter().zip(extended) {
+            if !is_extended {
+                lost.push(InstanceId::clone(id));
+            }
+        }
+        Ok(lost)
     }
 
     async fn send_signal(
@@ -284,16 +299,18 @@ impl Backend for PostgresBackend {
     ) -> Result<bool, BackendError> {
         let store = |error: sqlx::Error| unavailable("store a signal", &error);
         let mut transaction = self.pool.begin().await.map_err(store)?;
-        let stored = sqlx::query(statements::SIGNAL)
+
+        let is_stored = sqlx::query(statements::SIGNAL)
             .bind(id)
             .bind(name)
-            .bind(payload.to_vec());
-        let is_stored = stored
+            .bind(payload.to_vec())
             .execute(&mut *transaction)
             .await
             .map_err(store)?
             .rows_affected()
             > 0;
+
+        // In the transaction of the signal: the notification is sent when it commits.
         if is_stored {
             let notified = vec![id.to_owned(), String::new()];
             sqlx::query(statements::NOTIFY)
@@ -302,6 +319,7 @@ impl Backend for PostgresBackend {
                 .await
                 .map_err(store)?;
         }
+
         transaction.commit().await.map_err(store)?;
         Ok(is_stored)
     }
@@ -311,16 +329,18 @@ impl Backend for PostgresBackend {
             .bind(id)
             .bind(big(after))
             .fetch_all(&self.pool)
-            .await;
-        let rows = rows.map_err(|error| unavailable("read signals", &error))?;
-        let signal = |row: &PgRow| {
-            Ok(Signal {
+            .await
+            .map_err(|error| unavailable("read signals", &error))?;
+
+        let mut signals = Vec::with_capacity(rows.len());
+        for row in &rows {
+            signals.push(Signal {
                 number: get::<i64>(row, 0)?.cast_unsigned(),
                 name: get(row, 1)?,
                 payload: get::<Vec<u8>>(row, 2)?.into(),
-            })
-        };
-        rows.iter().map(signal).collect()
+            });
+        }
+        Ok(signals)
     }
 
     async fn unended(
@@ -332,20 +352,19 @@ impl Backend for PostgresBackend {
             .bind(after)
             .bind(rows_limit(limit))
             .fetch_all(&self.pool)
-            .await;
-        let rows = rows.map_err(|error| unavailable("list instances", &error))?;
+            .await
+            .map_err(|error| unavailable("list instances", &error))?;
         rows.iter()
             .map(|row| get::<String>(row, 0).map(Into::into))
             .collect()
     }
 
     async fn put_graph(&self, hash: &str, graph: Bytes) -> Result<(), BackendError> {
-        let stored = sqlx::query(statements::PUT_GRAPH)
+        sqlx::query(statements::PUT_GRAPH)
             .bind(hash)
             .bind(graph.to_vec())
             .execute(&self.pool)
-            .await;
-        stored
+            .await
             .map(drop)
             .map_err(|error| unavailable("store a graph", &error))
     }
@@ -354,8 +373,8 @@ impl Backend for PostgresBackend {
         let row = sqlx::query(statements::GRAPH)
             .bind(hash)
             .fetch_optional(&self.pool)
-            .await;
-        let row = row.map_err(|error| unavailable("read a graph", &error))?;
+            .await
+            .map_err(|error| unavailable("read a graph", &error))?;
         row.map(|row| get::<Vec<u8>>(&row, 0).map(Into::into))
             .transpose()
     }
@@ -364,8 +383,8 @@ impl Backend for PostgresBackend {
         let row = sqlx::query(statements::PURGE)
             .bind(big(ended_before_ms))
             .fetch_one(&self.pool)
-            .await;
-        let row = row.map_err(|error| unavailable("purge instances", &error))?;
+            .await
+            .map_err(|error| unavailable("purge instances", &error))?;
         Ok(get::<i64>(&row, 0)?.cast_unsigned())
     }
 

@@ -43,6 +43,7 @@ impl Row {
             (Some(_), _) => NEVER_MS,
             (None, Some(_)) => self.claimed_until_ms,
             (None, None) if self.signals.is_empty() => self.wake_ms,
+            // A signal waits for the instance.
             (None, None) => 0,
         }
     }
@@ -96,15 +97,22 @@ impl Row {
         if !self.is_held(save.epoch) {
             return false;
         }
+
         self.consumed = self.consumed.max(save.last_signal);
         self.signals
             .retain(|signal| signal.number > save.last_signal);
-        (self.state, self.hash) = (save.state, save.hash);
+        self.state = save.state;
+        self.hash = save.hash;
+
         match save.then {
             After::Keep => {}
-            After::Release { wake_ms } => (self.holder, self.wake_ms) = (None, wake_ms),
+            After::Release { wake_ms } => {
+                self.holder = None;
+                self.wake_ms = wake_ms;
+            }
             After::End { at_ms } => {
-                (self.holder, self.ended_ms) = (None, Some(at_ms));
+                self.holder = None;
+                self.ended_ms = Some(at_ms);
                 self.signals.clear();
             }
         }
@@ -138,6 +146,8 @@ impl Row {
             .signals
             .iter()
             .any(|known| known.number == signal.number);
+        // Signals arrive in another order than their numbers, and the same signal twice: by the
+        // change of this process, and by the stream.
         if self.ended_ms.is_none() && signal.number > self.consumed && !is_known {
             self.last_signal = self.last_signal.max(signal.number);
             self.signals.push(signal);
@@ -191,9 +201,11 @@ impl Table {
         let Entry::Vacant(entry) = self.rows.entry(Arc::clone(&new.id)) else {
             return false;
         };
+
         let row = entry.insert(Box::new(Row::new(new)));
         let is_available = row.holder.is_none();
         index(&mut self.due, &mut self.unended, row);
+
         if is_available {
             hub.notify_available();
         }
@@ -223,7 +235,9 @@ impl Table {
     pub(super) fn save(&mut self, save: Save, hub: &Hub) -> Result<(), BackendError> {
         let id = Arc::clone(&save.id);
         let then = save.then;
+
         let changed = self.change(&id, |row| row.save(save));
+
         match (changed, then) {
             (Some(true), After::Keep) => {}
             (Some(true), After::Release { .. }) => {
@@ -239,11 +253,14 @@ impl Table {
     pub(super) fn fetch(&self, limit: usize, now_ms: u64) -> Fetched {
         let due = self.due.iter().take_while(|(time, _)| *time <= now_ms);
         let ids: Vec<_> = due.take(limit).map(|(_, id)| Arc::clone(id)).collect();
+
+        // The instance behind the returned ones is the next to become available.
         let next = self
             .due
             .iter()
             .nth(ids.len())
             .map_or(NEVER_MS, |(time, _)| *time);
+
         Fetched { ids, next_ms: next }
     }
 
@@ -288,6 +305,7 @@ impl Table {
             });
             true
         });
+
         if sent == Some(true) {
             hub.notify(id);
             hub.notify_available();
@@ -367,14 +385,18 @@ impl Table {
     fn change<R>(&mut self, id: &str, change: impl FnOnce(&mut Row) -> R) -> Option<R> {
         let row = self.rows.get_mut(id)?;
         let before = row.available_ms();
+
         let result = change(row);
         let after = row.available_ms();
+
+        // Most changes keep the place of the instance in the index.
         if before != after {
             self.due.remove(&(before, Arc::clone(&row.id)));
             if after != NEVER_MS {
                 self.due.insert((after, Arc::clone(&row.id)));
             }
         }
+
         if row.ended_ms.is_some() {
             let id = Arc::clone(&row.id);
             self.unended.remove(&id);
@@ -386,6 +408,7 @@ impl Table {
 /// Adds a new row to the indexes.
 fn index(due: &mut BTreeSet<(u64, InstanceId)>, unended: &mut BTreeSet<InstanceId>, row: &Row) {
     let available = row.available_ms();
+
     if row.ended_ms.is_none() {
         unended.insert(Arc::clone(&row.id));
         if available != NEVER_MS {

@@ -90,8 +90,11 @@ impl Mirror {
         let Some(key) = subject.strip_prefix(&self.prefix) else {
             return;
         };
+
         let mut tokens = key.split('.');
-        let (kind, id) = (tokens.next(), tokens.next().and_then(decode_id));
+        let kind = tokens.next();
+        let id = tokens.next().and_then(decode_id);
+
         match (kind, id) {
             (Some("row"), Some(id)) if payload.is_empty() => self.remove(&id, sequence),
             // A process reads its own changes again.
@@ -120,6 +123,8 @@ impl Mirror {
     pub(super) fn put(&self, row: Row, sequence: u64) {
         let mut state = self.lock();
         let id = InstanceId::clone(&row.id);
+        // The reader and the changes of this process are not ordered: the later message of the
+        // stream counts.
         if state
             .sequences
             .get(&id)
@@ -127,11 +132,16 @@ impl Mirror {
         {
             return;
         }
+
         state.sequences.insert(InstanceId::clone(&id), sequence);
+        // Signals can precede the row, because they are other subjects.
         let early = state.early.remove(&id).unwrap_or_default();
-        let (is_claimed, has_ended) = (row.is_claimed(), row.has_ended());
+        let is_claimed = row.is_claimed();
+        let has_ended = row.has_ended();
         state.table.mirror(row, early);
         drop(state);
+
+        // Consumers that are notified read the state, so it is unlocked before.
         if !is_claimed && !has_ended {
             self.hub.notify_available();
         }
@@ -142,6 +152,8 @@ impl Mirror {
 
     fn remove(&self, id: &InstanceId, sequence: u64) {
         let mut state = self.lock();
+
+        // An instance that was created again under the id stays.
         if state
             .sequences
             .get(id)

@@ -101,11 +101,13 @@ async fn commit_all(mut session: Session, mut requests: mpsc::Receiver<Request>)
                 }
             }
         }
+
         // In one order in all processes: those that create the same instances wait for each other,
         // but not in a circle.
         group
             .creates
             .sort_by(|(one, _), (other, _)| one.id.cmp(&other.id));
+
         let changed = group.commit(&mut session).await;
         group.answer(changed);
     }
@@ -115,6 +117,7 @@ impl Group {
     async fn commit(&self, session: &mut Session) -> Result<Changed, sqlx::Error> {
         let mut connection = session.take().await?;
         let mut changed = Changed::default();
+
         if !self.creates.is_empty() || !self.saves.is_empty() {
             self.write(&mut connection, &mut changed).await?;
         }
@@ -122,6 +125,8 @@ impl Group {
         if !self.extends.is_empty() {
             self.extend(&mut connection, &mut changed).await?;
         }
+
+        // After an error the connection returns to the pool, which tests it.
         session.keep(connection);
         Ok(changed)
     }
@@ -133,19 +138,19 @@ impl Group {
         changed: &mut Changed,
     ) -> Result<(), sqlx::Error> {
         let new = || self.creates.iter().map(|(new, _)| new);
-        let available = |new: &NewInstance| {
-            if new.holder.is_some() {
-                NEVER_MS
-            } else {
-                new.wake_ms
-            }
+        let available = |new: &NewInstance| match new.holder {
+            Some(_) => NEVER_MS,
+            None => new.wake_ms,
         };
+
         let saves = || self.saves.iter().map(|(save, _)| save);
         let then = |save: &Save| match save.then {
             After::Keep => (0, 0),
             After::Release { wake_ms } => (1, big(wake_ms)),
             After::End { at_ms } => (2, big(at_ms)),
         };
+        // Arrays instead of rows of values: the text of the statement is the same for each number
+        // of requests, so it is prepared once.
         let rows = sqlx::query(statements::WRITE)
             .bind(new().map(|new| &*new.id).collect::<Vec<_>>())
             .bind(new().map(|new| &*new.workflow).collect::<Vec<_>>())
@@ -167,6 +172,7 @@ impl Group {
             .bind(big(NEVER_MS))
             .fetch_all(connection)
             .await?;
+
         for row in rows {
             match row.try_get(0)? {
                 statements::CREATED => drop(changed.created.insert(row.try_get(1)?)),
@@ -204,6 +210,7 @@ impl Group {
             )
             .fetch_all(connection)
             .await?;
+
         for row in rows {
             changed.extended.insert(row.try_get(0)?, row.try_get(1)?);
         }

@@ -46,6 +46,7 @@ async fn read(
         .bind(ids)
         .fetch_all(&mut *connection)
         .await?;
+
     session.keep(connection);
     rows.into_iter()
         .map(|row| Ok((row.try_get(0)?, row)))

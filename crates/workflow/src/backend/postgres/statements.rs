@@ -27,7 +27,8 @@ pub(super) const SCHEMA: [&str; 4] = [
         payload bytea NOT NULL,
         PRIMARY KEY (id, number)
     )"#,
-    "CREATE TABLE IF NOT EXISTS orlog_workflow_graphs (hash text PRIMARY KEY, graph bytea NOT NULL)",
+    "CREATE TABLE IF NOT EXISTS orlog_workflow_graphs (hash text PRIMARY KEY, graph bytea NOT \
+    NULL)",
 ];
 
 /// Kinds of the rows that [`WRITE`] returns.
@@ -42,7 +43,8 @@ pub(super) const SAVED: i32 = 1;
 /// is due.
 pub(super) const WRITE: &str = "WITH created AS (
         INSERT INTO orlog_workflow_instances (id, workflow, hash, epoch, holder, available, state)
-        SELECT id, workflow, hash, CASE WHEN holder IS NULL THEN 0 ELSE 1 END, holder, available, state
+        SELECT id, workflow, hash, CASE WHEN holder IS NULL THEN 0 ELSE 1 END, holder, available,
+            state
         FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::bigint[], $6::bytea[])
             AS u (id, workflow, hash, holder, available, state)
         ON CONFLICT (id) DO NOTHING RETURNING id, holder),
@@ -57,7 +59,8 @@ pub(super) const WRITE: &str = "WITH created AS (
                 WHEN i.signal_count > u.last_signal THEN 0
                 ELSE u.time END,
             ended = CASE u.then WHEN 2 THEN u.time END
-        FROM unnest($7::text[], $8::bigint[], $9::text[], $10::bytea[], $11::bigint[], $12::int[], $13::bigint[])
+        FROM unnest($7::text[], $8::bigint[], $9::text[], $10::bytea[], $11::bigint[], $12::int[],
+                $13::bigint[])
             AS u (id, epoch, hash, state, last_signal, \"then\", time)
         WHERE i.id = u.id AND i.epoch = u.epoch AND i.holder IS NOT NULL AND i.ended IS NULL
         RETURNING i.id, i.epoch, u.last_signal, u.then),
@@ -82,7 +85,8 @@ pub(super) const NOTIFY: &str =
 /// Wakes the consumers of all processes.
 pub(super) const NOTIFY_ALL: &str = "SELECT pg_notify('orlog_workflow', '')";
 
-pub(super) const LOAD: &str = "SELECT id, workflow, hash, epoch, state, signal_count FROM orlog_workflow_instances WHERE id = ANY($1)";
+pub(super) const LOAD: &str = "SELECT id, workflow, hash, epoch, state, signal_count \
+    FROM orlog_workflow_instances WHERE id = ANY($1)";
 
 pub(super) const FETCH: &str = "SELECT id, available FROM orlog_workflow_instances
     WHERE ended IS NULL AND available < $2 ORDER BY available LIMIT $1";
@@ -104,9 +108,11 @@ pub(super) const SIGNAL: &str = "WITH woken AS (
         UPDATE orlog_workflow_instances SET signal_count = signal_count + 1,
             available = CASE WHEN holder IS NULL THEN 0 ELSE available END
         WHERE id = $1 AND ended IS NULL RETURNING signal_count)
-    INSERT INTO orlog_workflow_signals (id, number, name, payload) SELECT $1, signal_count, $2, $3 FROM woken";
+    INSERT INTO orlog_workflow_signals (id, number, name, payload)
+    SELECT $1, signal_count, $2, $3 FROM woken";
 
-pub(super) const SIGNALS: &str = "SELECT number, name, payload FROM orlog_workflow_signals WHERE id = $1 AND number > $2 ORDER BY number";
+pub(super) const SIGNALS: &str = "SELECT number, name, payload FROM orlog_workflow_signals \
+    WHERE id = $1 AND number > $2 ORDER BY number";
 
 pub(super) const UNENDED: &str = "SELECT id FROM orlog_workflow_instances
     WHERE ended IS NULL AND ($1::text IS NULL OR id > $1) ORDER BY id LIMIT $2";
