@@ -48,7 +48,9 @@ impl<In, Out: Data, Last> Builder<In, Out, Last> {
     ///
     /// ```
     /// # use orlog_workflow::Workflow;
-    /// let _ = Workflow::builder("greet").map("greet", |name: String| async move { Ok(format!("Hello {name}")) });
+    /// let _ = Workflow::builder("greet").map("greet", |name: String| async move {
+    ///     Ok(format!("Hello {name}"))
+    /// });
     /// ```
     pub fn map<F, Fut, Next>(
         mut self,
@@ -138,6 +140,7 @@ impl<In, Out: Data, Last> Builder<In, Out, Last> {
         let body = self
             .part
             .attach("each", body(Builder::empty(name.clone())).part);
+
         let function = Function::each::<Out, E, Next>(elements);
         self.part.step(
             name,
@@ -161,6 +164,7 @@ impl<In, Out: Data, Last> Builder<In, Out, Last> {
         let body = self
             .part
             .attach("repeat", body(Builder::empty(name.clone())).part);
+
         let kind = StepKind::Repeat { body, max_rounds };
         self.part
             .step(name, kind, short_name::<Out>(), Function::condition(holds));
@@ -183,10 +187,8 @@ impl<In, Out: Data, Last> Builder<In, Out, Last> {
     /// Waits for a signal with the name of the step. The output is the value and the payload of the
     /// signal.
     pub fn signal<S: Data>(mut self, name: impl Into<String>) -> Builder<In, (Out, S), SignalStep> {
-        let (kind, function) = (
-            StepKind::Signal { timeout_ms: None },
-            Function::signal::<Out, S>(),
-        );
+        let kind = StepKind::Signal { timeout_ms: None };
+        let function = Function::signal::<Out, S>();
         self.part
             .step(name, kind, short_name::<(Out, S)>(), function);
         self.with()
@@ -204,6 +206,7 @@ impl<In, Out: Data, Last> Builder<In, Out, Last> {
         let body = self
             .part
             .attach_child(&name, &definition.graph, definition.function_table());
+
         let kind = StepKind::Child {
             workflow: workflow.name().to_owned(),
             body,
@@ -238,18 +241,21 @@ impl<In, Out: Data, Last> Builder<In, Out, Last> {
             name: self.name,
             bodies: self.part.bodies,
         };
+
         let problems: Vec<_> = self
             .part
             .problems
             .into_iter()
             .chain(graph.problems())
             .collect();
+
         if !problems.is_empty() {
             return Err(BuildError {
                 workflow: graph.name,
                 problems,
             });
         }
+
         Ok(Workflow::new(Definition::new(
             graph,
             self.part.functions,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tokio::sync::mpsc;
 
 use crate::backend::{
-    After, Backend, BackendError, InstanceId, NEVER_MS, Save, Signal, StoredInstance, Watcher,
+    After, Backend, BackendError, InstanceId, NEVER_MS, Save, StoredInstance, Watcher,
 };
 use crate::driver::{Checkpoint, Input};
 use crate::outcome::RunError;
@@ -96,15 +96,18 @@ impl Checkpoint for Snapshots {
     async fn save(&mut self, state: &State, is_idle: bool, now_ms: u64) -> Result<(), RunError> {
         let then = match state.phase {
             Phase::Completed | Phase::Failed | Phase::Cancelled => After::End { at_ms: now_ms },
+            // Only the decision of an operator continues it.
             Phase::Stuck if is_idle => After::Release { wake_ms: NEVER_MS },
             Phase::Running | Phase::Draining | Phase::Compensating if is_idle => After::Release {
                 wake_ms: state.next_due_ms().unwrap_or(NEVER_MS),
             },
             Phase::Running | Phase::Draining | Phase::Compensating | Phase::Stuck => After::Keep,
         };
+
         let encoded = state
             .encode()
             .map_err(|reason| RunError::Value { reason })?;
+
         let save = Save {
             id: Arc::clone(&self.id),
             epoch: self.epoch,
@@ -121,17 +124,26 @@ impl Checkpoint for Snapshots {
             self.watcher.changed().await;
             self.has_signals = true;
         }
+
         let signals = self.backend.signals(&self.id, after).await?;
+
+        // A notification without a signal: a process that takes the instance over notifies its
+        // former holder.
         if signals.is_empty() {
             self.check_claim().await?;
         }
+
         self.has_signals = false;
-        let input = |signal: Signal| Input {
-            name: signal.name,
-            payload: signal.payload,
-            number: signal.number,
-        };
-        Ok(signals.into_iter().map(input).collect())
+
+        let mut inputs = Vec::with_capacity(signals.len());
+        for signal in signals {
+            inputs.push(Input {
+                name: signal.name,
+                payload: signal.payload,
+                number: signal.number,
+            });
+        }
+        Ok(inputs)
     }
 
     fn has_inputs(&self) -> bool {

@@ -63,16 +63,19 @@ impl Client {
         let backend = self.submitter.backend();
         let id = InstanceId::from(id);
         let mut watcher = backend.hub().watch(&id);
+
         loop {
             let stored = backend.load(&id).await?.ok_or_else(|| not_found(&id))?;
             let state =
                 State::decode(&stored.state).map_err(|reason| RunError::Value { reason })?;
+
             // An operator may have decided about a stuck instance, which has not read the signal
             // yet. Nothing else reads signals after its end.
             let is_decided = state.phase == Phase::Stuck && stored.last_signal != state.last_signal;
             if state.phase.is_ended() && !is_decided {
                 return typed_output(output(&state));
             }
+
             watcher.changed().await;
         }
     }

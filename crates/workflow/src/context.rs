@@ -111,6 +111,7 @@ impl Context {
         let data = serde_json::to_value(event).map_err(|error| {
             TaskError::permanent(format!("{} has no JSON form: {error}", E::TYPE))
         })?;
+
         facts
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
@@ -127,6 +128,7 @@ impl Context {
         if let Some(key) = self.key {
             return key.to_string();
         }
+
         format!(
             "{}/{}/{}",
             self.workflow,

@@ -28,8 +28,9 @@ impl Definition {
         functions: Vec<Vec<Function>>,
         renamed: BTreeMap<String, String>,
     ) -> Self {
-        let names = graph.bodies.iter();
-        let names = names
+        let names = graph
+            .bodies
+            .iter()
             .map(|body| {
                 body.steps
                     .iter()
@@ -37,6 +38,7 @@ impl Definition {
                     .collect()
             })
             .collect();
+
         Self {
             hash: graph.hash().into(),
             name: graph.name.as_str().into(),

@@ -105,24 +105,34 @@ impl<C: Checkpoint> Driver<C> {
         let mut running = Running::default();
         let mut immediate = 0_u32;
         let mut now_ms = self.clock.now_ms();
+
         debug!(instance = %self.instance, workflow = %self.definition.name, "workflow starts");
+
         loop {
             let is_stopping = self.stop.as_ref().is_some_and(|stop| *stop.borrow());
+            // A runner that stops starts no attempt, and waits only for those that run.
             let attempts = if is_stopping {
                 Vec::new()
             } else {
                 self.start_ready(now_ms)
             };
+
             let is_idle = running.len() == 0 && attempts.is_empty();
             let leaves = self.has_ended() || is_idle && (is_stopping || self.is_released(now_ms));
+
+            // An attempt with a deadline starts only after the deadline is stored: after a crash,
+            // the task has not more time than before.
             if self.is_changed || leaves || attempts.iter().any(has_new_deadline) {
                 self.checkpoint.save(&self.state, leaves, now_ms).await?;
                 self.is_changed = false;
             }
+
             if leaves {
                 self.log_end();
                 return Ok(self.state);
             }
+
+            // A task was ready at once: its result is applied without waiting.
             if let Some(done) = self.launch(attempts, &mut running) {
                 now_ms = self.clock.now_ms();
                 self.finished(done, now_ms);
@@ -132,6 +142,7 @@ impl<C: Checkpoint> Driver<C> {
                 }
                 continue;
             }
+
             now_ms = self.wait(&mut running, is_stopping).await?;
         }
     }
@@ -161,6 +172,7 @@ impl<C: Checkpoint> Driver<C> {
     /// neither waits nor returns.
     async fn receive_waiting(&mut self, running: &mut Running) -> Result<(), RunError> {
         tokio::task::yield_now().await;
+        // Signals and cancellations reach the instance also if it never waits.
         if self.checkpoint.has_inputs() {
             for input in self.checkpoint.inputs(self.state.last_signal).await? {
                 self.input(input, running);
@@ -189,11 +201,14 @@ impl<C: Checkpoint> Driver<C> {
         let Attempt::Task(attempt) = attempt else {
             return;
         };
+
         let (Some(deadline), Some(timeout)) = (&mut attempt.deadline_ms, attempt.timeout_ms) else {
             return;
         };
+
         *deadline = self.clock.now_ms().saturating_add(timeout);
         attempt.context.deadline_ms = Some(*deadline);
+
         if let Some(Work::Task { deadline_ms, .. }) = self
             .state
             .branch_mut(attempt.branch)
@@ -207,24 +222,31 @@ impl<C: Checkpoint> Driver<C> {
     /// that the caller has applied: a stop since then is an event.
     async fn wait(&mut self, running: &mut Running, is_stopping: bool) -> Result<u64, RunError> {
         let due = self.state.next_due_ms();
-        let (clock, last_signal) = (self.clock, self.state.last_signal);
+        let clock = self.clock;
+        let last_signal = self.state.last_signal;
+
         tokio::select! {
             biased;
             Some(done) = running.next(), if running.len() > 0 => {
                 let now_ms = clock.now_ms();
                 self.finished(done, now_ms);
+                // All results that are there share one snapshot.
                 while let Some(Some(done)) = running.next().now_or_never() {
                     self.finished(done, now_ms);
                 }
                 Ok(now_ms)
             }
+
+            // Inputs precede timers: a signal that has arrived does not time out.
             inputs = self.checkpoint.inputs(last_signal) => {
                 for input in inputs? {
                     self.input(input, running);
                 }
                 Ok(clock.now_ms())
             }
-            () = async { clock.wait_until(due.unwrap_or(u64::MAX)).await }, if due.is_some() && !is_stopping => {
+            () = async { clock.wait_until(due.unwrap_or(u64::MAX)).await },
+                if due.is_some() && !is_stopping =>
+            {
                 let now_ms = clock.now_ms();
                 self.is_changed |= self.machine(now_ms, |machine, _| machine.tick());
                 Ok(now_ms)
@@ -243,6 +265,7 @@ impl<C: Checkpoint> Driver<C> {
 
     fn input(&mut self, input: Input, running: &mut Running) {
         self.is_changed = true;
+
         self.state.last_signal = self.state.last_signal.max(input.number);
         let had_tasks = !matches!(self.state.phase, Phase::Compensating | Phase::Stuck);
         self.machine(self.clock.now_ms(), |machine, _| {
@@ -253,6 +276,7 @@ impl<C: Checkpoint> Driver<C> {
                 _ => machine.signal(input.name, Value::Encoded(input.payload)),
             }
         });
+
         if had_tasks && !self.state.branches.iter().any(|branch| branch.is_running) {
             // A cancellation removes the branches; dropping the futures stops the tasks.
             running.clear();
@@ -266,10 +290,13 @@ impl<C: Checkpoint> Driver<C> {
         change: impl FnOnce(&mut Machine<'_>, &Arc<str>) -> R,
     ) -> R {
         let mut progress = Vec::new();
+        // Progress is a string per step. Without a receiver, it is not built.
         let is_observed = self.progress.is_some() || tracing::enabled!(tracing::Level::INFO);
         let sink = is_observed.then_some(&mut progress);
+
         let mut machine = Machine::new(&self.definition, &mut self.state, now_ms, sink);
         let result = change(&mut machine, &self.instance);
+
         for event in progress {
             self.log(&event);
             if let Some(sender) = &self.progress {
@@ -281,7 +308,9 @@ impl<C: Checkpoint> Driver<C> {
     }
 
     fn log(&self, event: &Progress) {
-        let (instance, workflow) = (&self.instance, &self.definition.name);
+        let instance = &self.instance;
+        let workflow = &self.definition.name;
+
         match event {
             Progress::TaskFailed {
                 step,
@@ -295,7 +324,14 @@ impl<C: Checkpoint> Driver<C> {
                 message,
                 retry_in,
             } => {
-                warn!(%instance, %workflow, step, error = message, ?retry_in, "compensation failed");
+                warn!(
+                    %instance,
+                    %workflow,
+                    step,
+                    error = message,
+                    ?retry_in,
+                    "compensation failed"
+                );
             }
             Progress::Compensating { tasks } => {
                 info!(%instance, %workflow, tasks, "compensation starts");
@@ -305,7 +341,12 @@ impl<C: Checkpoint> Driver<C> {
     }
 
     fn log_end(&self) {
-        debug!(instance = %self.instance, workflow = %self.definition.name, phase = ?self.state.phase, "workflow leaves the runner");
+        debug!(
+            instance = %self.instance,
+            workflow = %self.definition.name,
+            phase = ?self.state.phase,
+            "workflow leaves the runner"
+        );
     }
 }
 

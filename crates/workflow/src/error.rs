@@ -14,7 +14,8 @@ use serde::{Deserialize, Serialize};
 /// use orlog_workflow::TaskError;
 ///
 /// fn parse(text: &str) -> Result<u32, TaskError> {
-///     text.parse().map_err(|error| TaskError::permanent(format!("invalid number {text:?}: {error}")))
+///     text.parse()
+///         .map_err(|error| TaskError::permanent(format!("invalid number {text:?}: {error}")))
 /// }
 /// assert!(parse("x").unwrap_err().is_permanent());
 /// ```

@@ -51,9 +51,11 @@ impl TaskError {
             Ok(data) => data,
             Err(error) => return Self::permanent(format!("{} has no JSON form: {error}", E::TYPE)),
         };
+
         let reason = ["message", "reason"]
             .iter()
             .find_map(|field| data.get(field)?.as_str());
+
         let message = reason.unwrap_or(E::TYPE).to_owned();
         Self::with_event(message, E::TYPE, data)
     }

@@ -59,6 +59,8 @@ pub(crate) fn execute(attempt: Attempt, clock: Clock, is_concurrent: bool) -> Ex
             Execution::Undo(limited(future, attempt.deadline_ms, clock))
         }
     };
+    // Attempts of one instance that run at the same time use several threads. A single one needs
+    // none of its own.
     if is_concurrent {
         return Execution::Spawned(AbortOnDrop(tokio::spawn(execution.in_current_span())));
     }
@@ -104,6 +106,7 @@ impl<T> Future for Limited<T> {
     type Output = Result<T, Fault>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        // The task precedes its deadline: a result that is ready counts.
         match catch_unwind(AssertUnwindSafe(|| self.future.poll_unpin(context))) {
             Ok(Poll::Ready(result)) => return Poll::Ready(result.map_err(Fault::Error)),
             Err(panic) => {

@@ -147,10 +147,13 @@ impl Graph {
     #[must_use]
     pub fn hash(&self) -> String {
         let mut hash = Sha256::new();
+
+        // The lengths keep the boundaries of the parts.
         let mut add = |part: &str| {
             hash.update(part.len().to_be_bytes());
             hash.update(part);
         };
+
         add(&self.name);
         for body in &self.bodies {
             add(&format!("{} {}", body.label, body.steps.len()));
@@ -160,6 +163,7 @@ impl Graph {
                 add(&step.kind.structure());
             }
         }
+
         hex::encode(&hash.finalize()[..16])
     }
 
@@ -172,6 +176,7 @@ impl Graph {
                     step.name.clone_from(name);
                 }
             }
+
             if let Some(label) = names.get(&body.label) {
                 body.label.clone_from(label);
             }
@@ -182,12 +187,15 @@ impl Graph {
     /// Returns what is wrong with the graph.
     pub(crate) fn problems(&self) -> Vec<String> {
         let mut problems = Vec::new();
+
         if self.name.is_empty() {
             problems.push("the workflow has no name; name it in `Workflow::builder`".to_owned());
         }
+
         if self.bodies.first().is_none_or(|body| body.steps.is_empty()) {
             problems.push("the workflow has no step; add one with `then`".to_owned());
         }
+
         let mut names = BTreeSet::new();
         for step in self.steps() {
             if step.name.is_empty() || !names.insert(&step.name) {
@@ -196,12 +204,14 @@ impl Graph {
                     step.name
                 ));
             }
+
             problems.extend(
                 step.kind
                     .problem()
                     .map(|problem| format!("step \"{}\": {problem}", step.name)),
             );
         }
+
         problems.extend(self.body_problem());
         problems
     }
@@ -222,6 +232,7 @@ impl Graph {
                 }
             }
         }
+
         let wrong = owners.iter().skip(1).position(|count| *count != 1)?;
         Some(format!(
             "body {} does not belong to exactly one step",

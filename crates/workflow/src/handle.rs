@@ -108,6 +108,7 @@ impl<Out: Data> Handle<Out> {
                 .is_ok(),
             Inputs::Stored(backend) => backend.send_signal(&self.id, name, payload).await?,
         };
+
         if is_sent {
             Ok(())
         } else {
@@ -123,6 +124,7 @@ fn stream(receiver: broadcast::Receiver<Progress>) -> impl Stream<Item = Progres
         loop {
             match receiver.recv().await {
                 Ok(progress) => return Some((progress, receiver)),
+                // The oldest events are lost; the next one follows.
                 Err(broadcast::error::RecvError::Lagged(_)) => {}
                 Err(broadcast::error::RecvError::Closed) => return None,
             }

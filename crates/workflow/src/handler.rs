@@ -42,7 +42,11 @@ pub trait Contract: Send + Sync + 'static {
 /// }
 ///
 /// impl Handler for Charge {
-///     async fn handle(&self, _: &Context, amount: u32) -> Result<Charged, HandlerError<Declined>> {
+///     async fn handle(
+///         &self,
+///         _: &Context,
+///         amount: u32,
+///     ) -> Result<Charged, HandlerError<Declined>> {
 ///         if amount > 100 {
 ///             return Err(HandlerError::Failure(Declined { reason: "limit exceeded".to_owned() }));
 ///         }

@@ -26,6 +26,7 @@ impl Machine<'_> {
         let Some(found) = self.state.branch_mut(branch) else {
             return;
         };
+
         found.is_running = false;
         let Work::Task {
             attempt,
@@ -35,11 +36,13 @@ impl Machine<'_> {
         else {
             return;
         };
+
         match result {
             Ok(output) => self.completed(branch, output),
             Err(Fault::TimedOut) => self.timed_out(branch, deadline_ms.unwrap_or(self.now_ms)),
             Err(Fault::Error(error)) => self.task_failed(branch, attempt, &error),
         }
+
         self.settle();
     }
 
@@ -52,6 +55,7 @@ impl Machine<'_> {
             Work::Signal { until_ms } => until_ms.is_some_and(|until| until <= now),
             Work::Task { .. } | Work::Children { .. } => false,
         };
+
         let due: Vec<u32> = self
             .state
             .branches
@@ -59,11 +63,15 @@ impl Machine<'_> {
             .filter(|branch| is_due(&branch.work))
             .map(|branch| branch.id)
             .collect();
+
         let is_changed = !due.is_empty();
+
         for branch in due {
+            // A failure in between removes the waits of other branches.
             let Some(found) = self.state.branch(branch) else {
                 continue;
             };
+
             if let (Work::Signal { .. }, Some(StepKind::Signal { timeout_ms })) =
                 (&found.work, self.kind(found.at))
             {
@@ -74,6 +82,7 @@ impl Machine<'_> {
                 self.next(branch);
             }
         }
+
         self.settle();
         is_changed
     }
@@ -83,20 +92,23 @@ impl Machine<'_> {
         if self.state.phase != Phase::Running {
             return;
         }
+
         let waits = |branch: &&Branch| {
             matches!(branch.work, Work::Signal { .. })
                 && *self.definition.step_name(branch.at) == *name
         };
-        match self
+        let waiting = self
             .state
             .branches
             .iter()
             .find(waits)
-            .map(|branch| branch.id)
-        {
+            .map(|branch| branch.id);
+        match waiting {
             Some(branch) => self.receive(branch, payload),
+            // The step that waits for it may start later.
             None => self.state.buffered.push((name, payload)),
         }
+
         self.settle();
     }
 
@@ -106,7 +118,10 @@ impl Machine<'_> {
         if !matches!(self.state.phase, Phase::Running | Phase::Draining) {
             return;
         }
+
+        // An instance that has failed before ends as failed.
         self.state.cancelled = self.state.failure.is_none();
+
         let started = |work: &Work| {
             matches!(
                 work,
@@ -116,6 +131,7 @@ impl Machine<'_> {
                 }
             )
         };
+
         let unknown: Vec<u32> = self
             .state
             .branches
@@ -123,9 +139,13 @@ impl Machine<'_> {
             .filter(|branch| started(&branch.work))
             .map(|branch| branch.id)
             .collect();
+
         for branch in unknown {
             self.record_unknown(branch);
         }
+
+        // The runner drops the futures of the tasks, so their branches are removed without waiting
+        // for them.
         self.state.branches.clear();
         self.state.phase = Phase::Draining;
         self.settle();
@@ -163,6 +183,7 @@ impl Machine<'_> {
                 );
             }
         }
+
         let has_expired = !expired.is_empty();
         for (branch, deadline_ms) in expired {
             self.timed_out(branch, deadline_ms);
@@ -175,13 +196,16 @@ impl Machine<'_> {
             let step = self.path(branch).display();
             self.emit(Progress::TaskCompleted { step });
         }
+
         self.record(branch, Some(output.clone()));
+
         if self.state.phase == Phase::Running {
             if let Some(found) = self.state.branch_mut(branch) {
                 found.value = output;
             }
             self.next(branch);
         } else {
+            // The instance ends: the output is recorded for the compensation only.
             self.state.remove_branch(branch);
         }
     }
@@ -189,15 +213,20 @@ impl Machine<'_> {
     fn task_failed(&mut self, branch: u32, attempt: u32, error: &TaskError) {
         let step = self.path(branch).display();
         let message = error.message().to_owned();
+
+        // A task that failed while the instance ends is not repeated: its result would only be
+        // compensated.
         let retry = self.policy(branch).retry;
         let delay = retry
             .delay_after(attempt)
             .filter(|_| !error.is_permanent() && self.state.phase == Phase::Running);
+
         self.emit(Progress::TaskFailed {
             step: step.clone(),
             message: message.clone(),
             retry_in: delay,
         });
+
         let not_before = delay.map(|delay| self.now_ms.saturating_add(millis(delay)));
         if not_before.is_some()
             && let Some(found) = self.state.branch_mut(branch)
@@ -227,6 +256,8 @@ impl Machine<'_> {
             message,
             retry_in: None,
         });
+
+        // The task may have had its effect, so it is compensated as one with an unknown outcome.
         self.record_unknown(branch);
         self.state.remove_branch(branch);
         self.fail(Failure::TaskTimedOut { step, deadline_ms });

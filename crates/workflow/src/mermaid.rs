@@ -11,10 +11,12 @@ pub(crate) fn to_mermaid(graph: &Graph) -> String {
         text: "flowchart TD\n".to_owned(),
         next: 0,
     };
+
     let start = chart.node("([", "start", "])");
     let ends = chart.body(0, vec![(start, String::new())]);
     let end = chart.node("([", "end", "])");
     chart.edges(&ends, end);
+
     chart.text
 }
 
@@ -37,8 +39,10 @@ impl Chart<'_> {
                 StepKind::Delay { ms } => format!("{}: {ms} ms", step.name),
                 _ => step.name.clone(),
             };
+
             let node = self.node(open, &text, close);
             self.edges(&from, node);
+
             let inside = |label: &str| vec![(node, label.to_owned())];
             from = match &step.kind {
                 StepKind::Task(_) | StepKind::Delay { .. } | StepKind::Signal { .. } => inside(""),

@@ -86,6 +86,7 @@ impl TaskRegistry {
             self.functions
                 .insert(format!("{}/{}", definition.name, step.name), registered);
         }
+
         self.workflows
             .insert(Arc::clone(&definition.hash), Arc::clone(definition));
         self
@@ -124,6 +125,7 @@ impl TaskRegistry {
             undo: Some(undo),
             undo_unknown: None,
         };
+
         let signature = format!("{} -> {}", short_name::<In>(), short_name::<T::Out>());
         self.add(name, signature, Function::Task(functions))
     }
@@ -139,6 +141,7 @@ impl TaskRegistry {
             closure,
             take: |value: Value| value.into_list().and_then(R::take),
         };
+
         let signature = format!("{} -> {}", short_name::<R>(), short_name::<Out>());
         self.add(name, signature, Function::task(Arc::new(closure)))
     }
@@ -211,15 +214,21 @@ impl TaskRegistry {
     fn definition(&self, graph: Graph) -> Result<Definition, AssembleError> {
         let mut problems = graph.problems();
         let mut functions = Vec::with_capacity(graph.bodies.len());
+
         for body in &graph.bodies {
-            let of_step = |step| {
-                self.function(&graph.name, step).unwrap_or_else(|problem| {
-                    problems.push(problem);
-                    Function::None
-                })
-            };
-            functions.push(body.steps.iter().map(of_step).collect());
+            functions.push(
+                body.steps
+                    .iter()
+                    .map(|step| {
+                        self.function(&graph.name, step).unwrap_or_else(|problem| {
+                            problems.push(problem);
+                            Function::None
+                        })
+                    })
+                    .collect(),
+            );
         }
+
         if problems.is_empty() {
             Ok(Definition::new(graph, functions, BTreeMap::new()))
         } else {
@@ -238,6 +247,8 @@ impl TaskRegistry {
         ) {
             return Ok(Function::None);
         }
+
+        // A function of this workflow precedes one that all workflows share.
         let found = self
             .functions
             .get(&format!("{workflow}/{name}"))
@@ -252,6 +263,7 @@ impl TaskRegistry {
                 found.signature, step.signature
             ));
         }
+
         match (&step.kind, &found.function) {
             (StepKind::Task(policy), Function::Task(functions)) => {
                 check_undo(name, policy, functions)?;
@@ -278,11 +290,13 @@ impl TaskRegistry {
         if let Some(definition) = self.workflows.get(&stored.hash) {
             return Ok(Arc::clone(definition));
         }
+
         let graph = stored_graph(stored, backend).await?;
         let incompatible = |reason| RunError::Incompatible {
             id: stored.id.to_string(),
             reason,
         };
+
         let versions = self
             .workflows
             .values()
@@ -294,6 +308,8 @@ impl TaskRegistry {
                 Err(difference) => reason = Some(difference),
             }
         }
+
+        // Without a registered version, the single functions may still have the types of its steps.
         let assembled = self.definition(graph).map(Arc::new);
         assembled.map_err(|error| incompatible(reason.unwrap_or_else(|| error.to_string())))
     }
@@ -320,9 +336,11 @@ async fn stored_graph(stored: &StoredInstance, backend: &dyn Backend) -> Result<
         id: stored.id.to_string(),
         reason,
     };
+
     let bytes = backend.graph(&stored.hash).await?;
     let bytes =
         bytes.ok_or_else(|| incompatible(format!("the backend has no graph {}", stored.hash)))?;
+
     rmp_serde::from_slice(&bytes)
         .map_err(|error| incompatible(format!("its graph cannot be read: {error}")))
 }

@@ -67,6 +67,7 @@ impl Retry {
             .checked_shl(attempt.saturating_sub(1))
             .unwrap_or(u64::MAX);
         let delay = self.delay_ms.saturating_mul(factor).min(self.max_delay_ms);
+
         (attempt < self.attempts).then_some(Duration::from_millis(delay))
     }
 

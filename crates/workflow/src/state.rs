@@ -163,6 +163,7 @@ impl State {
                 Some(self.undo.not_before_ms.unwrap_or(0))
             };
         }
+
         self.branches
             .iter()
             .filter_map(|branch| match branch.work {
@@ -183,6 +184,7 @@ impl State {
         let mut bytes = Vec::with_capacity(ENCODED_BYTES);
         bytes.push(FORMAT);
         rmp_serde::encode::write(&mut bytes, self).map_err(|error| error.to_string())?;
+
         // Without spare capacity: backends keep the snapshots of all instances in memory.
         Ok(bytes.into_boxed_slice().into())
     }

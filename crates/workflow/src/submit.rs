@@ -45,6 +45,8 @@ impl Submitter {
     ) -> Result<StoredInstance, RunError> {
         check_id(id)?;
         self.store_graph(definition).await?;
+
+        // The graph is stored before the first instance that refers to it.
         let encoded = state
             .encode()
             .map_err(|reason| RunError::Value { reason })?;
@@ -56,6 +58,7 @@ impl Submitter {
             wake_ms: state.next_due_ms().unwrap_or(0),
             holder,
         };
+
         let stored = StoredInstance {
             id: Arc::clone(&instance.id),
             workflow: Arc::clone(&instance.workflow),
@@ -64,6 +67,7 @@ impl Submitter {
             state: instance.state.clone(),
             last_signal: 0,
         };
+
         if !self.backend.create(instance).await? {
             return Err(RunError::Exists { id: id.to_string() });
         }
@@ -72,11 +76,15 @@ impl Submitter {
 
     async fn store_graph(&self, definition: &Definition) -> Result<(), RunError> {
         let graphs = || self.graphs.lock().unwrap_or_else(PoisonError::into_inner);
+
+        // Once for each process: the backend keeps graphs.
         if graphs().contains(&definition.hash) {
             return Ok(());
         }
+
         let graph = encode(&definition.graph).map_err(|reason| RunError::Value { reason })?;
         self.backend.put_graph(&definition.hash, graph).await?;
+
         graphs().insert(Arc::clone(&definition.hash));
         Ok(())
     }

@@ -36,13 +36,17 @@ use crate::value::{Data, Value};
 ///     }
 /// }
 ///
-/// let _ = orlog_workflow::Workflow::builder("sum").then("double", double).then("add", Add(1)).build()?;
+/// let _ = orlog_workflow::Workflow::builder("sum")
+///     .then("double", double)
+///     .then("add", Add(1))
+///     .build()?;
 /// # Ok::<(), orlog_workflow::BuildError>(())
 /// ```
 #[diagnostic::on_unimplemented(
     message = "this step receives `{In}`, but `{Self}` is not a task for `{In}`",
     label = "not a task with the input `{In}`",
-    note = "a task is `async fn(&Context, {In}) -> Result<Out, TaskError>`; its input is the output of the step before it"
+    note = "a task is `async fn(&Context, {In}) -> Result<Out, TaskError>`; its input is the \
+            output of the step before it"
 )]
 pub trait Task<In>: Send + Sync + 'static {
     /// Output of the task.

@@ -54,6 +54,7 @@ impl<T: Data> Erased for Cell<T> {
         if let Some(bytes) = self.bytes.get() {
             return Ok(bytes);
         }
+
         let bytes = encode(&self.value)?;
         Ok(self.bytes.get_or_init(|| bytes))
     }
@@ -107,6 +108,7 @@ impl Value {
             Self::Json(json) => *self = Self::new::<T>(from_json(json.take())?),
             Self::Typed(_) | Self::List(_) => {}
         }
+
         match self {
             Self::Typed(erased) => erased.as_any().downcast_ref().ok_or_else(mismatch::<T>),
             Self::Encoded(_) | Self::Json(_) | Self::List(_) => Err(mismatch::<T>()),
@@ -180,6 +182,7 @@ impl Serialize for Value {
                 value => StoredRef::Value(value.json().map_err(error)?).serialize(serializer),
             };
         }
+
         let stored = match self {
             Self::Typed(erased) => {
                 StoredRef::Value(serde_bytes::Bytes::new(erased.encoded().map_err(error)?))
@@ -203,6 +206,7 @@ impl<'de> Deserialize<'de> for Value {
                 Stored::List(values) => Self::List(values),
             });
         }
+
         Ok(match Stored::deserialize(deserializer)? {
             Stored::Value(bytes) => Self::Encoded(bytes),
             Stored::List(values) => Self::List(values),
@@ -249,6 +253,7 @@ pub(crate) fn short_name<T: ?Sized>() -> String {
     let mut start = 0;
     for character in std::any::type_name::<T>().chars() {
         name.push(character);
+
         if name.ends_with("::") {
             name.truncate(start);
         } else if !character.is_alphanumeric() && character != '_' && character != ':' {

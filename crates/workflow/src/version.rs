@@ -14,6 +14,7 @@ pub(crate) fn check(stored: &Graph, definition: &Definition) -> Result<(), Strin
     if *renamed.hash() == *definition.hash {
         return Ok(());
     }
+
     let difference = difference(&renamed, &definition.graph);
     Err(format!(
         "it started with another version of workflow \"{}\": {difference}; register that version \
@@ -37,6 +38,7 @@ pub(crate) fn difference(stored: &Graph, current: &Graph) -> String {
             Some(_) => {}
         }
     }
+
     match current
         .steps()
         .find(|step| find(stored, &step.name).is_none())

@@ -170,6 +170,7 @@ impl<In, Results: Branches> Joining<In, Results> {
             .into_iter()
             .map(|(name, branch)| part.attach(&name, branch))
             .collect();
+
         Self {
             name,
             part,
@@ -200,6 +201,7 @@ impl<In, Results: Branches> Joining<In, Results> {
             short_name::<Results>(),
             Function::None,
         );
+
         let closure = Closure {
             closure,
             take: |value| value.into_list().and_then(Results::take),
@@ -208,6 +210,7 @@ impl<In, Results: Branches> Joining<In, Results> {
         let kind = StepKind::Task(TaskPolicy::default());
         self.part
             .step(name, kind, signature, Function::task(Arc::new(closure)));
+
         Builder {
             name: self.name,
             part: self.part,
@@ -252,7 +255,11 @@ macro_rules! tuples {
         impl<$($name: Data),+> Branches for ($($name,)+) {
             fn take(values: Vec<Value>) -> Result<Self, TaskError> {
                 let mut values = values.into_iter();
-                let mut next = || values.next().ok_or_else(|| TaskError::permanent("a branch has no result"));
+                let mut next = || {
+                    values
+                        .next()
+                        .ok_or_else(|| TaskError::permanent("a branch has no result"))
+                };
                 Ok(($(next()?.take::<$name>()?,)+))
             }
         }

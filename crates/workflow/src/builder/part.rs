@@ -23,6 +23,7 @@ impl Default for Part {
             label: String::new(),
             steps: Vec::new(),
         };
+
         Self {
             bodies: vec![body],
             functions: vec![Vec::new()],
@@ -62,6 +63,7 @@ impl Part {
 
     /// Adds the bodies of another part; returns the number of its first body.
     pub(crate) fn attach(&mut self, label: &str, part: Self) -> usize {
+        // The numbers of the other bodies are shifted behind the own ones.
         let first = self.bodies.len();
         self.bodies
             .extend(part.bodies.into_iter().map(|body| shifted(body, first)));
@@ -125,16 +127,18 @@ impl Part {
     }
 
     pub(crate) fn undo_retry(&mut self, retry: Retry) {
-        let mut found = false;
+        let mut has_undo = false;
         self.policy(|policy| {
             for undo in [&mut policy.undo, &mut policy.undo_unknown]
                 .into_iter()
                 .flatten()
             {
-                (*undo, found) = (retry, true);
+                *undo = retry;
+                has_undo = true;
             }
         });
-        if !found {
+
+        if !has_undo {
             let name = self
                 .last()
                 .map(|step| step.name.clone())

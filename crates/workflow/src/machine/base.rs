@@ -71,20 +71,21 @@ impl<'a> Machine<'a> {
         let Some(found) = self.state.branch(branch) else {
             return;
         };
+
         let Some(functions) = self.definition.task(found.at) else {
             return;
         };
+
         let has_undo = if output.is_some() {
             functions.undo.is_some()
         } else {
             functions.undo_unknown.is_some()
         };
         if has_undo {
-            let (step, indexes, input) = (found.at, found.indexes.clone(), found.value.clone());
             self.state.compensations.push(Completed {
-                step,
-                indexes,
-                input,
+                step: found.at,
+                indexes: found.indexes.clone(),
+                input: found.value.clone(),
                 output,
             });
         }
@@ -146,6 +147,7 @@ pub(super) fn guarded<T>(call: impl FnOnce() -> Result<T, TaskError>) -> Result<
 pub(crate) fn panic_message(panic: &(dyn std::any::Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
     let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
+
     format!(
         "panicked: {}",
         text.unwrap_or_else(|| "no message".to_owned())

@@ -12,6 +12,7 @@ impl Machine<'_> {
     pub(super) fn start_compensation(&mut self) {
         self.state.phase = Phase::Compensating;
         self.state.buffered.clear();
+
         let tasks = self.state.compensations.len();
         if tasks > 0 {
             self.emit(Progress::Compensating { tasks });
@@ -30,6 +31,7 @@ impl Machine<'_> {
         else {
             return;
         };
+
         let step = self.path_of(last).display();
         let error = match result {
             Ok(()) => {
@@ -41,22 +43,26 @@ impl Machine<'_> {
             }
             Err(Fault::Error(error)) => error,
         };
+
         let attempts = self.state.undo.failed + 1;
         let delay = self
             .undo_retry(last)
             .delay_after(attempts)
             .filter(|_| !error.is_permanent());
+
         let message = error.message().to_owned();
         self.emit(Progress::CompensationFailed {
             step: step.clone(),
             message: message.clone(),
             retry_in: delay,
         });
+
         let failure = Failure::TaskFailed {
             step,
             message,
             attempts,
         };
+
         let not_before_ms = delay.map(|delay| self.now_ms.saturating_add(millis(delay)));
         self.state.undo = UndoAttempt {
             failed: attempts,
@@ -64,6 +70,8 @@ impl Machine<'_> {
             error: Some(failure.clone()),
             is_running: false,
         };
+
+        // An operator decides: retry, skip or complete by force.
         if delay.is_none() {
             self.state.phase = Phase::Stuck;
             self.emit(Progress::Stuck(failure));
@@ -106,12 +114,13 @@ impl Machine<'_> {
         if !self.state.compensations.is_empty() {
             return;
         }
-        let ended = match self.state.failure.clone().filter(|_| !self.state.cancelled) {
+
+        let (phase, event) = match self.state.failure.clone().filter(|_| !self.state.cancelled) {
             Some(failure) => (Phase::Failed, Progress::Failed(failure)),
             None => (Phase::Cancelled, Progress::Cancelled),
         };
-        self.state.phase = ended.0;
-        self.emit(ended.1);
+        self.state.phase = phase;
+        self.emit(event);
     }
 
     fn undo_retry(&self, completed: &Completed) -> Retry {
@@ -119,11 +128,14 @@ impl Machine<'_> {
             Some(StepKind::Task(policy)) => policy.clone(),
             _ => return Retry::default(),
         };
+
+        // Without an output, the outcome of the task is unknown.
         let retry = if completed.output.is_some() {
             policy.undo
         } else {
             policy.undo_unknown
         };
+
         retry.unwrap_or_default()
     }
 }

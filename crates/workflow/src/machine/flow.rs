@@ -21,10 +21,12 @@ impl Machine<'_> {
             .state
             .branch(branch)
             .and_then(|found| self.kind(found.at));
+
         if self.progress.is_some() && !matches!(step, None | Some(StepKind::Task(_))) {
             let step = self.path(branch).display();
             self.emit(Progress::StepCompleted { step });
         }
+
         if let Some(found) = self.state.branch_mut(branch) {
             found.at.index += 1;
             found.rounds = 0;
@@ -34,16 +36,22 @@ impl Machine<'_> {
 
     /// Starts all steps that can start, then compensation if it is due.
     pub(super) fn settle(&mut self) {
+        // A queue instead of recursion: a long chain of steps without a task must not exhaust the
+        // stack.
         while self.state.phase == Phase::Running {
             let Some(branch) = self.queue.pop() else {
                 break;
             };
             if let Err(error) = self.enter(branch) {
-                let (step, message) = (self.path(branch).display(), error.message().to_owned());
+                let step = self.path(branch).display();
+                let message = error.message().to_owned();
                 self.fail(Failure::Invalid { step, message });
             }
         }
+
         self.queue.clear();
+
+        // A step that failed can leave other branches in the queue. They start nothing any more.
         if self.state.phase == Phase::Draining && self.state.branches.is_empty() {
             self.start_compensation();
         }
@@ -55,18 +63,21 @@ impl Machine<'_> {
         let Some(found) = self.state.branch_mut(branch) else {
             return;
         };
+
         let value = found.value.clone();
         let received = match definition.function(found.at) {
             Function::Signal(signal) => guarded(|| (signal.add)(value, payload)),
             other => Err(wrong_function("signal", other)),
         };
+
         match received {
             Ok(value) => {
                 found.value = value;
                 self.next(branch);
             }
             Err(error) => {
-                let (step, message) = (self.path(branch).display(), error.message().to_owned());
+                let step = self.path(branch).display();
+                let message = error.message().to_owned();
                 self.fail(Failure::Invalid { step, message });
             }
         }
@@ -78,11 +89,13 @@ impl Machine<'_> {
         let Some(found) = self.state.branch(branch) else {
             return Ok(());
         };
+
         let at = found.at;
         let Some(kind) = self.kind(at) else {
             self.end(branch);
             return Ok(());
         };
+
         match kind {
             // The start of the task sets the deadline: the instance may wait for a worker before.
             StepKind::Task(_) => self.work(
@@ -135,12 +148,14 @@ impl Machine<'_> {
         let Some(found) = self.state.branch(branch) else {
             return;
         };
+
         let name = self.definition.step_name(found.at);
         let buffered = self
             .state
             .buffered
             .iter()
             .position(|(signal, _)| **signal == *name);
+
         if let Some(at) = buffered {
             let (_, payload) = self.state.buffered.remove(at);
             self.receive(branch, payload);
@@ -156,9 +171,11 @@ impl Machine<'_> {
             self.next(branch);
             return Ok(());
         }
+
         let Some(found) = self.state.branch_mut(branch) else {
             return Ok(());
         };
+
         if found.rounds == max_rounds {
             let step = self.path(branch).display();
             self.fail(Failure::LoopBound {
@@ -167,6 +184,7 @@ impl Machine<'_> {
             });
             return Ok(());
         }
+
         let round = found.rounds;
         found.rounds += 1;
         self.single_child(branch, body, Some(round));
@@ -201,11 +219,13 @@ impl Machine<'_> {
         let Some(found) = self.state.branch_mut(branch) else {
             return;
         };
+
         let value = found.value.clone();
         found.work = Work::Children {
             results: vec![None],
             open: 1,
         };
+
         self.spawn(Some((branch, 0)), index, body, value);
     }
 
@@ -218,10 +238,13 @@ impl Machine<'_> {
                 open,
             },
         );
+
         for (slot, (body, value)) in children.into_iter().enumerate() {
             let index = u32::try_from(slot).ok().filter(|_| are_elements);
             self.spawn(Some((branch, slot)), index, body, value);
         }
+
+        // An empty list has no branch that could end.
         if open == 0 {
             self.joined(branch);
         }
@@ -236,16 +259,20 @@ impl Machine<'_> {
     ) {
         let id = self.state.next_branch;
         self.state.next_branch += 1;
+
         let above = parent.and_then(|(parent, _)| self.state.branch(parent));
         let mut indexes = above
             .map(|parent| parent.indexes.clone())
             .unwrap_or_default();
         indexes.extend(index);
+
+        // Until it enters its first step, a branch waits for no child.
         let work = Work::Children {
             results: Vec::new(),
             open: 0,
         };
         let at = StepId { body, index: 0 };
+
         self.state.branches.push(Branch {
             id,
             parent,
@@ -256,6 +283,7 @@ impl Machine<'_> {
             work,
             is_running: false,
         });
+
         self.queue.push(id);
     }
 
@@ -264,19 +292,24 @@ impl Machine<'_> {
         let Some(Branch { parent, value, .. }) = self.state.remove_branch(branch) else {
             return;
         };
+
         let Some((parent, slot)) = parent else {
             self.state.output = Some(value);
+
+            // A workflow that has completed is not compensated.
             self.state.compensations.clear();
             self.state.buffered.clear();
             self.state.phase = Phase::Completed;
             self.emit(Progress::Completed);
             return;
         };
+
         let Some(Work::Children { results, open }) =
             self.state.branch_mut(parent).map(|parent| &mut parent.work)
         else {
             return;
         };
+
         results[slot] = Some(value);
         *open -= 1;
         if *open == 0 {
@@ -292,8 +325,10 @@ impl Machine<'_> {
         let Work::Children { results, .. } = &mut found.work else {
             return;
         };
+
         let mut values: Vec<Value> = std::mem::take(results).into_iter().flatten().collect();
         let at = found.at;
+
         let value = match (self.kind(at), self.definition.function(at)) {
             (Some(StepKind::Fork { .. }), _) => Ok(Value::List(values)),
             (Some(StepKind::Each { .. }), Function::Each { collect, .. }) => collect(values),
@@ -301,9 +336,11 @@ impl Machine<'_> {
                 .pop()
                 .ok_or_else(|| TaskError::permanent("a body has no result")),
         };
+
         match value {
             Err(error) => {
-                let (step, message) = (self.path(branch).display(), error.message().to_owned());
+                let step = self.path(branch).display();
+                let message = error.message().to_owned();
                 self.fail(Failure::Invalid { step, message });
             }
             Ok(value) => {
@@ -311,6 +348,7 @@ impl Machine<'_> {
                 if let Some(found) = self.state.branch_mut(branch) {
                     found.value = value;
                 }
+                // A loop evaluates its condition again, a step that ended does not.
                 if is_loop {
                     self.queue.push(branch);
                 } else {

@@ -98,18 +98,27 @@ impl Machine<'_> {
         else {
             return None;
         };
+
+        // The delay of a retry is not over.
         if not_before_ms.is_some_and(|time| time > now) {
             return None;
         }
+
         let timeout_ms = match self.definition.step(found.at).map(|step| &step.kind) {
             Some(StepKind::Task(policy)) => policy.timeout_ms,
             _ => None,
         };
         let deadline = timeout_ms.map(|timeout| now.saturating_add(timeout));
         let is_deadline_new = deadline.is_some() && deadline_ms.is_none();
-        (*is_started, *deadline_ms, *not_before_ms) = (true, deadline, None);
-        let (attempt, input, branch, at) = (*attempt, found.value.clone(), found.id, found.at);
+        *is_started = true;
+        *deadline_ms = deadline;
+        *not_before_ms = None;
+        let attempt = *attempt;
+        let input = found.value.clone();
+        let branch = found.id;
+        let at = found.at;
         found.is_running = true;
+
         let path = StepPath {
             step: self.definition.step_name(at),
             indexes: found.indexes.clone(),
@@ -120,12 +129,14 @@ impl Machine<'_> {
                 attempt,
             });
         }
+
         let functions = self
             .definition
             .task(at)
             .expect("a definition has a function for each task");
         let task = Arc::clone(&functions.task);
         let context = self.context(instance, path, attempt, deadline);
+
         Some(TaskAttempt {
             branch,
             task,
@@ -142,12 +153,15 @@ impl Machine<'_> {
         if undo.is_running || undo.not_before_ms.is_some_and(|time| time > self.now_ms) {
             return None;
         }
+
         let attempt = undo.failed + 1;
         let last = self.state.compensations.last()?;
         let functions = self
             .definition
             .task(last.step)
             .expect("a definition has a function for each task");
+
+        // Without an output, the outcome of the task is unknown.
         let function = if last.output.is_some() {
             &functions.undo
         } else {
@@ -156,18 +170,19 @@ impl Machine<'_> {
         let function = function
             .as_ref()
             .expect("only tasks with a compensation are recorded");
+
         let timeout = match self.kind(last.step) {
             Some(StepKind::Task(TaskPolicy { timeout_ms, .. })) => *timeout_ms,
             _ => None,
         };
         let deadline_ms = timeout.map(|timeout| self.now_ms.saturating_add(timeout));
         let context = self.context(instance, self.path_of(last), attempt, deadline_ms);
-        let (undo, input, output) = (
-            Arc::clone(function),
-            last.input.clone(),
-            last.output.clone(),
-        );
+        let undo = Arc::clone(function);
+        let input = last.input.clone();
+        let output = last.output.clone();
+
         self.state.undo.is_running = true;
+
         Some(UndoRun {
             undo,
             context,
@@ -184,10 +199,9 @@ impl Machine<'_> {
         attempt: u32,
         deadline_ms: Option<u64>,
     ) -> Context {
-        let (instance, workflow) = (Arc::clone(instance), Arc::clone(&self.definition.name));
         Context {
-            instance,
-            workflow,
+            instance: Arc::clone(instance),
+            workflow: Arc::clone(&self.definition.name),
             path,
             attempt,
             deadline_ms,

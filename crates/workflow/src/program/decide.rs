@@ -42,6 +42,7 @@ impl WorkflowProgram {
             ProgramInput::WorkResult { tag, outcome } => return self.result(machine, tag, outcome),
             ProgramInput::Timer { .. } if machine.tick() => {}
             ProgramInput::Timer { .. } => return ignored("nothing is due"),
+            // A node cannot withdraw an effect that was requested.
             ProgramInput::Cancel { .. } if phase == Phase::Running => {
                 machine.cancel_after_started();
             }
@@ -67,6 +68,7 @@ impl WorkflowProgram {
         if event.kind == self.start_event {
             return ignored("the instance has started");
         }
+
         let mut steps = self
             .definition
             .functions()
@@ -74,9 +76,11 @@ impl WorkflowProgram {
         let Some((_, Function::Signal(functions))) = steps.next() else {
             return ignored("the workflow has no signal of this name");
         };
+
         if machine.state.phase != Phase::Running {
             return ignored("the workflow does not run forward");
         }
+
         let mut payload = Value::Json(event.data.clone());
         if let Err(error) = (functions.check)(&mut payload) {
             let reason = format!(
@@ -85,6 +89,7 @@ impl WorkflowProgram {
             );
             return Decision::Unchanged(ProgramOutput::Rejected(reason.into()));
         }
+
         machine.signal(name.to_owned(), payload);
         Decision::Applied(WorkEnd::default())
     }
@@ -101,18 +106,19 @@ impl WorkflowProgram {
                 return ignored("the compensation is no longer awaited");
             }
             // All attempts are used up.
-            let error = |failure: &Failure| Fault::Error(TaskError::permanent(&failure.message));
-            machine.compensated(
-                outcome
-                    .failure()
-                    .map_or(Ok(()), |failure| Err(error(failure))),
-            );
+            let result = match outcome.failure() {
+                None => Ok(()),
+                Some(failure) => Err(Fault::Error(TaskError::permanent(&failure.message))),
+            };
+            machine.compensated(result);
+
             let failure = outcome.failure().cloned();
             return Decision::Applied(WorkEnd {
                 failure,
                 event: None,
             });
         }
+
         let is_of = |branch: &&Branch| {
             matches!(
                 branch.work,
@@ -122,10 +128,14 @@ impl WorkflowProgram {
                 }
             ) && self.definition.path(branch) == tag
         };
+
         let Some(branch) = machine.state.branches.iter().find(is_of) else {
             return ignored("the task is no longer awaited");
         };
-        let (branch, at) = (branch.id, branch.at);
+
+        let at = branch.at;
+        let branch = branch.id;
+
         let (output, end) = self.answer(at, tag, outcome);
         let result = match (output, outcome) {
             (Some(output), _) => Ok(output),
@@ -136,6 +146,7 @@ impl WorkflowProgram {
             // unknown.
             (None, _) => Err(Fault::TimedOut),
         };
+
         machine.finished(branch, result);
         Decision::Applied(end)
     }
@@ -166,11 +177,13 @@ impl WorkflowProgram {
             key: Some(CompactString::from(path)),
             ..Fact::new(kind.clone(), data.clone())
         };
+
         let (expected, found) = match outcome {
             WorkOutcome::Succeeded { event, .. } => (&effects.ok, event),
             WorkOutcome::Failed { event, .. } => (&effects.fail, event),
             WorkOutcome::Accepted | WorkOutcome::TimedOut { .. } => (&None, &None),
         };
+
         if let (Some(expected), Some(found)) = (expected, found)
             && expected != found
         {
@@ -178,6 +191,7 @@ impl WorkflowProgram {
                 "step \"{path}\" was answered with {found}, not {expected}"
             ));
         }
+
         match outcome {
             WorkOutcome::Accepted => (Some(Value::Json(Json::Null)), WorkEnd::default()),
             WorkOutcome::Succeeded { payload, .. } => {

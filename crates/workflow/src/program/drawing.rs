@@ -28,7 +28,9 @@ pub(super) fn draw(
         effects,
         steps: Vec::new(),
     };
+
     drawing.body(0, &BTreeSet::new(), None);
+
     Definition {
         saga: reference.saga.clone(),
         version: reference.version,
@@ -73,6 +75,7 @@ impl Drawing<'_> {
         for (index, found) in self.graph.bodies[body].steps.iter().enumerate() {
             let name = name(&found.name);
             let own = BTreeSet::from([name.clone()]);
+
             match &found.kind {
                 StepKind::Task(policy) => {
                     let effects = &self.effects[&StepId { body, index }];
@@ -108,7 +111,7 @@ impl Drawing<'_> {
                         .collect();
                 }
                 StepKind::When { then, otherwise } => {
-                    ends = self.when(name, (*then, *otherwise), &ends, list);
+                    ends = self.when(name, *then, *otherwise, &ends, list);
                 }
                 StepKind::Each { body } => {
                     let each = Foreach {
@@ -140,7 +143,8 @@ impl Drawing<'_> {
     fn when(
         &mut self,
         name: Name,
-        (then, otherwise): (usize, usize),
+        then: usize,
+        otherwise: usize,
         after: &BTreeSet<Name>,
         list: Option<&Foreach>,
     ) -> BTreeSet<Name> {
@@ -148,12 +152,15 @@ impl Drawing<'_> {
             when: when.map(ToOwned::to_owned),
             then,
         };
+
         let cases = vec![
             case(Some("yes"), self.firsts(then)),
             case(Some("no"), self.firsts(otherwise)),
         ];
+
         self.add(name.clone(), Action::Switch(cases), after, list);
         let after = BTreeSet::from([name]);
+
         let mut ends = self.body(then, &after, list);
         ends.extend(self.body(otherwise, &after, list));
         ends
@@ -164,6 +171,7 @@ impl Drawing<'_> {
         let Some(first) = self.graph.bodies[body].steps.first() else {
             return Vec::new();
         };
+
         match &first.kind {
             StepKind::Fork { branches } => branches
                 .iter()

@@ -35,17 +35,21 @@ impl WorkflowProgram {
                         .map(|timeout| now.saturating_add(timeout))
                         .map(millis);
                 }
+
                 let effect = &self.effects(branch.at).task;
                 let tag = attempt.context.path.display();
                 let retry = hint(policy.retry, Retry::default(), effect);
-                self.effect(effect, &tag, json_of(&attempt.input)?, (timeout, retry))
+                let payload = json_of(&attempt.input)?;
+                self.effect(effect, &tag, payload, timeout, retry)
             }
             Attempt::Undo(attempt) => {
                 let last = state
                     .compensations
                     .last()
                     .expect("a compensation is in progress");
-                let (policy, effects) = (self.policy(last.step), self.effects(last.step));
+                let policy = self.policy(last.step);
+                let effects = self.effects(last.step);
+
                 let is_known = last.output.is_some();
                 let effect = if is_known {
                     &effects.undo
@@ -58,16 +62,19 @@ impl WorkflowProgram {
                     policy.undo_unknown
                 }
                 .unwrap_or_default();
+
                 let effect = effect
                     .as_ref()
                     .expect("only tasks with a compensation are recorded");
+
                 let mut payload = json!({ "input": json_of(&attempt.input)? });
                 if let Some(output) = &attempt.output {
                     payload["output"] = json_of(output)?;
                 }
+
                 let tag = format!("{COMPENSATE}{}", attempt.context.path.display());
                 let timeout = limit(policy.timeout_ms, retry);
-                self.effect(effect, &tag, payload, (timeout, hint(retry, UNDO, effect)))
+                self.effect(effect, &tag, payload, timeout, hint(retry, UNDO, effect))
             }
         }
     }
@@ -77,10 +84,13 @@ impl WorkflowProgram {
         effect: &TaskEffect,
         tag: &str,
         payload: Json,
-        (timeout, retry): (Option<Duration>, Option<RetryPolicy>),
+        timeout: Option<Duration>,
+        retry: Option<RetryPolicy>,
     ) -> Result<Work, ProgramError> {
         let evaluation = |error: String| ProgramError::Evaluation(format!("step {tag}: {error}"));
+        // A payload that the node cannot store must fail this step, not the commit.
         check_payload(&payload).map_err(|large| evaluation(large.to_string()))?;
+
         Ok(Work::Effect(Effect {
             tag: Name::new(tag).map_err(|error| evaluation(error.to_string()))?,
             round: 0,

@@ -65,6 +65,7 @@ impl Provider for TaskProvider {
             at: probe.at,
             in_doubt: true,
         };
+
         match self.function(item) {
             Ok((function, effect)) => function
                 .probe(item, effect, attempt)
@@ -84,16 +85,19 @@ impl TaskProvider {
             .work
             .effect()
             .ok_or_else(|| ProviderError::permanent("no_effect", "not an effect"))?;
+
         let function = self
             .functions
             .get(&(effect.name.clone(), effect.schema_version));
         let function = function.ok_or_else(|| {
-            let (name, version) = (&effect.name, effect.schema_version);
+            let name = &effect.name;
+            let version = effect.schema_version;
             let message = format!(
                 "no workflow of version {version} that performs {name} is deployed; deploy it too"
             );
             ProviderError::permanent("effect_unknown", message)
         })?;
+
         Ok((function, effect))
     }
 }
@@ -105,20 +109,23 @@ impl LocalFunction {
         effect: &Effect,
         attempt: Attempt,
     ) -> Result<Reply, ProviderError> {
-        let (facts, ok) = (
-            Facts::default(),
-            self.contract().map(|contract| contract.ok),
-        );
+        let facts = Facts::default();
+        let ok = self.contract().map(|contract| contract.ok);
+
         let call = AssertUnwindSafe(self.call(effect, self.context(item, effect, attempt, &facts)))
             .catch_unwind();
+
         let result = match self.timeout() {
             None => call.await,
             Some(timeout) => tokio::time::timeout(timeout, call)
                 .await
                 .map_err(|_| self.timed_out(timeout))?,
         };
+
+        // A panic says nothing about the effect of the task, so the attempt can be repeated.
         let result =
             result.unwrap_or_else(|panic| Err(TaskError::retryable(panic_message(&*panic))));
+
         match result {
             Ok(output) => reply(ok, &output, &facts),
             Err(error) => Err(failed(&error, effect, attempt, &facts)),
@@ -132,18 +139,18 @@ impl LocalFunction {
         effect: &Effect,
         attempt: Attempt,
     ) -> Result<ProbeResult, ProviderError> {
-        let (facts, ok) = (
-            Facts::default(),
-            self.contract().map(|contract| contract.ok),
-        );
+        let facts = Facts::default();
+        let ok = self.contract().map(|contract| contract.ok);
         let context = self.context(item, effect, attempt, &facts);
         let task = self.functions().task.clone();
         let Some(probe) = task.probe(context, Value::Json(effect.payload.clone())) else {
             return Ok(ProbeResult::Unknown);
         };
+
         let probed = AssertUnwindSafe(probe).catch_unwind().await;
         let probed =
             probed.unwrap_or_else(|panic| Err(TaskError::retryable(panic_message(&*panic))));
+
         Ok(
             match probed.map_err(|error| failed(&error, effect, attempt, &facts))? {
                 Probed::Executed(output) => ProbeResult::Done(reply(ok, &output, &facts)?),
@@ -164,6 +171,7 @@ impl LocalFunction {
         let functions = self.functions().clone();
         let payload =
             |field: &str| Value::Json(effect.payload.get(field).cloned().unwrap_or_default());
+
         let (undo, output) = match self.role {
             Role::Task => {
                 return functions
@@ -173,6 +181,7 @@ impl LocalFunction {
             Role::Undo => (functions.undo, Some(payload("output"))),
             Role::UndoUnknown => (functions.undo_unknown, None),
         };
+
         let undo = undo.expect("only compensations that exist are registered");
         let result = undo.run(context, payload("input"), output);
         result
@@ -203,6 +212,7 @@ impl LocalFunction {
         let step = self.definition.step_name(self.step);
         let tag = effect.tag.as_str();
         let indexes = StepPath::indexes(tag.strip_prefix(COMPENSATE).unwrap_or(tag), &step);
+
         Context {
             instance: item.instance.correlation.as_str().into(),
             workflow: Arc::clone(&self.definition.name),
@@ -229,6 +239,7 @@ impl LocalFunction {
     fn timed_out(&self, timeout: Duration) -> ProviderError {
         let step = self.definition.step_name(self.step);
         let message = format!("\"{step}\" did not end within {}", format_duration(timeout));
+
         match self.role {
             Role::Task => ProviderError::Abandoned {
                 failure: Failure {
@@ -246,10 +257,12 @@ fn reply(ok: Option<&str>, output: &Value, facts: &Facts) -> Result<Reply, Provi
     let payload = output
         .json()
         .map_err(|error| ProviderError::permanent("invalid_result", error))?;
+
     let reply = Reply {
         event: ok.map(event_type).transpose()?,
         ..Reply::from(payload)
     };
+
     Ok(reply.with_facts(taken(facts)?))
 }
 
@@ -257,10 +270,12 @@ fn reply(ok: Option<&str>, output: &Value, facts: &Facts) -> Result<Reply, Provi
 fn failed(error: &TaskError, effect: &Effect, attempt: Attempt, facts: &Facts) -> ProviderError {
     let max_attempts = effect.retry.and_then(|retry| retry.max_attempts);
     let is_last = max_attempts.is_some_and(|max| attempt.number >= max);
+
     let facts = match taken(facts) {
         Ok(facts) => facts,
         Err(error) => return error,
     };
+
     match error.failure_event() {
         Some((kind, data)) => match event_type(kind) {
             Ok(event) => ProviderError::permanent_with_event(event, kind, error.message())

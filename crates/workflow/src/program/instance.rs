@@ -56,32 +56,41 @@ impl Program for WorkflowProgram {
             return self.start(input, context);
         };
         let mut state = NodeState::decode(state)?;
-        let (mut progress, timers) = (Vec::new(), state.due_times(&self.definition));
+
+        let timers = state.due_times(&self.definition);
+        let mut progress = Vec::new();
+
         // A clock that was set back can be behind the timer.
         let due = timers.iter().filter(
             |(name, _)| matches!(input, ProgramInput::Timer { name: fired } if name == fired),
         );
         let now_ms = due.map(|(_, due)| *due).fold(millis(context.now), u64::max);
+
         let machine = Machine::new(
             &self.definition,
             &mut state.workflow,
             now_ms,
             Some(&mut progress),
         );
+
         let WorkEnd { failure, event } = match self.decide(machine, input) {
             Decision::Applied(end) => end,
             Decision::Unchanged(output) => return Ok(output),
         };
         if let ProgramInput::Cancel { reason } = input {
-            let (code, message) = ("cancelled".to_owned(), (*reason).to_owned());
             state.cause = Some(Cause {
-                code,
-                message,
+                code: "cancelled".to_owned(),
+                message: (*reason).to_owned(),
                 step: None,
             });
         }
-        let failure = reported_failure(&mut state, failure, input);
-        self.transition(state, progress, &timers, (failure, event, input), context)
+
+        let applied = AppliedInput {
+            failure: reported_failure(&mut state, failure, input),
+            event,
+            input,
+        };
+        self.transition(state, progress, &timers, applied, context)
     }
 
     fn view_state(&self, state: &[u8]) -> Option<Json> {
@@ -101,6 +110,13 @@ impl Program for WorkflowProgram {
     }
 }
 
+/// Input that was applied, and what the transition reports about it.
+struct AppliedInput<'a> {
+    failure: Option<Box<TransitionFailure>>,
+    event: Option<Fact>,
+    input: &'a ProgramInput<'a>,
+}
+
 impl WorkflowProgram {
     fn start(
         &self,
@@ -111,13 +127,7 @@ impl WorkflowProgram {
             ProgramInput::Event(event) if event.kind == self.start_event => event,
             _ => return Ok(ProgramOutput::Ignored("the instance does not exist".into())),
         };
-        let invalid = |error: TaskError| {
-            let name = &self.definition.name;
-            ProgramError::SchemaMismatch(format!(
-                "invalid input of workflow \"{name}\": {}",
-                error.message()
-            ))
-        };
+
         let mut data = Value::Json(event.data.clone());
         let mut checked = (self.check_input)(&mut data);
         if checked.is_err() && event.data == json!({}) {
@@ -125,7 +135,14 @@ impl WorkflowProgram {
             data = Value::Json(Json::Null);
             checked = (self.check_input)(&mut data).or(checked);
         }
-        checked.map_err(invalid)?;
+        checked.map_err(|error: TaskError| {
+            let name = &self.definition.name;
+            ProgramError::SchemaMismatch(format!(
+                "invalid input of workflow \"{name}\": {}",
+                error.message()
+            ))
+        })?;
+
         let mut state = NodeState::new(State::empty());
         let mut progress = Vec::new();
         Machine::new(
@@ -135,8 +152,13 @@ impl WorkflowProgram {
             Some(&mut progress),
         )
         .begin(data);
-        let failure = reported_failure(&mut state, None, input);
-        self.transition(state, progress, &[], (failure, None, input), context)
+
+        let applied = AppliedInput {
+            failure: reported_failure(&mut state, None, input),
+            event: None,
+            input,
+        };
+        self.transition(state, progress, &[], applied, context)
     }
 
     /// Returns the transition after an input: requests the attempts that are ready.
@@ -145,11 +167,7 @@ impl WorkflowProgram {
         mut state: NodeState,
         mut progress: Vec<Progress>,
         timers: &[(String, u64)],
-        (failure, event, input): (
-            Option<Box<TransitionFailure>>,
-            Option<Fact>,
-            &ProgramInput<'_>,
-        ),
+        applied: AppliedInput<'_>,
         context: &Context<'_>,
     ) -> Result<ProgramOutput, ProgramError> {
         let id: Arc<str> = context.key.correlation.as_str().into();
@@ -160,25 +178,27 @@ impl WorkflowProgram {
             Some(&mut progress),
         );
         let attempts = machine.start_ready(&id);
-        let requests = attempts
-            .into_iter()
-            .map(|attempt| self.request(attempt, &mut state.workflow, context.now));
-        let mut work = requests.collect::<Result<Vec<_>, _>>()?;
+
+        let mut work = Vec::with_capacity(attempts.len());
+        for attempt in attempts {
+            work.push(self.request(attempt, &mut state.workflow, context.now)?);
+        }
+
         state.record(&progress);
-        work.extend(
-            event
-                .into_iter()
-                .chain(self.end(&state, &progress)?)
-                .map(Work::Fact),
-        );
+        let facts = applied
+            .event
+            .into_iter()
+            .chain(self.end(&state, &progress)?);
+        work.extend(facts.map(Work::Fact));
+
         Ok(ProgramOutput::Applied(Box::new(Transition {
             status: status(state.workflow.phase),
             timers: timer_changes(timers, &state.due_times(&self.definition))?,
             waits: self.waits(&state.workflow)?,
-            note: note(&progress).unwrap_or_else(|| label(input)),
+            note: note(&progress).unwrap_or_else(|| label(applied.input)),
             state: state.encode()?,
             work,
-            failure,
+            failure: applied.failure,
             tasks: Vec::new(),
             reference: None,
             variables: Vec::new(),
@@ -211,6 +231,7 @@ impl WorkflowProgram {
         let name = |text: &str| {
             Name::new(text).map_err(|error| ProgramError::Evaluation(error.to_string()))
         };
+
         let mut waits = Vec::new();
         for branch in &state.branches {
             let path = self.definition.path(branch);
@@ -222,6 +243,7 @@ impl WorkflowProgram {
             };
             waits.push(Wait::new(kind, name(wait)?, until.map(timestamp)));
         }
+
         let kind = match state.phase {
             Phase::Compensating => WaitKind::WorkResult,
             Phase::Stuck => WaitKind::Operator,
@@ -247,6 +269,8 @@ fn reported_failure(
             step: step.and_then(|step| Name::new(step).ok()),
         })
     };
+
+    // The first failure is the cause, whatever the compensations report later.
     if state.cause.is_none()
         && let Some(failure) = &state.workflow.failure
     {
@@ -258,6 +282,7 @@ fn reported_failure(
         };
         return Some(reported(failure, cause.step.as_deref()));
     }
+
     match input {
         ProgramInput::WorkResult { tag, .. } => result
             .map(|failure| reported(failure, Some(tag.strip_prefix(COMPENSATE).unwrap_or(tag)))),
@@ -281,39 +306,48 @@ fn timer_changes(
 ) -> Result<Vec<TimerChange>, ProgramError> {
     let name =
         |text: &str| Name::new(text).map_err(|error| ProgramError::Evaluation(error.to_string()));
-    let ended = before
-        .iter()
-        .filter(|(path, _)| after.iter().all(|(other, _)| other != path));
-    let new = after.iter().filter(|timer| !before.contains(timer));
-    ended
-        .map(|(path, _)| Ok(TimerChange::Cancel { name: name(path)? }))
-        .chain(new.map(|(path, due)| {
-            Ok(TimerChange::Arm {
+
+    let mut changes = Vec::new();
+    for (path, _) in before {
+        let is_ended = after.iter().all(|(other, _)| other != path);
+        if is_ended {
+            changes.push(TimerChange::Cancel { name: name(path)? });
+        }
+    }
+    for timer in after {
+        let (path, due) = timer;
+        if !before.contains(timer) {
+            changes.push(TimerChange::Arm {
                 name: name(path)?,
                 due: timestamp(*due),
-            })
-        }))
-        .collect()
+            });
+        }
+    }
+    Ok(changes)
 }
 
 /// Returns the note of the history entry; `None` if nothing has ended.
 fn note(progress: &[Progress]) -> Option<String> {
-    let notes = progress.iter().filter_map(|event| match event {
-        Progress::TaskCompleted { step } | Progress::StepCompleted { step } => {
-            Some(format!("{step}: completed"))
+    let mut notes = Vec::new();
+    for event in progress {
+        match event {
+            Progress::TaskCompleted { step } | Progress::StepCompleted { step } => {
+                notes.push(format!("{step}: completed"));
+            }
+            Progress::TaskFailed { step, .. } => notes.push(format!("{step}: failed")),
+            Progress::Compensated { step } => notes.push(format!("{step}: compensated")),
+            Progress::CompensationFailed { step, .. } => {
+                notes.push(format!("{step}: compensation failed"));
+            }
+            Progress::Completed => notes.push("completed".to_owned()),
+            Progress::Failed(_) => notes.push("failed".to_owned()),
+            Progress::Cancelled => notes.push("cancelled".to_owned()),
+            Progress::Stuck(_) => notes.push("stuck".to_owned()),
+            Progress::TaskStarted { .. }
+            | Progress::Waiting { .. }
+            | Progress::Compensating { .. } => {}
         }
-        Progress::TaskFailed { step, .. } => Some(format!("{step}: failed")),
-        Progress::Compensated { step } => Some(format!("{step}: compensated")),
-        Progress::CompensationFailed { step, .. } => Some(format!("{step}: compensation failed")),
-        Progress::Completed => Some("completed".to_owned()),
-        Progress::Failed(_) => Some("failed".to_owned()),
-        Progress::Cancelled => Some("cancelled".to_owned()),
-        Progress::Stuck(_) => Some("stuck".to_owned()),
-        Progress::TaskStarted { .. } | Progress::Waiting { .. } | Progress::Compensating { .. } => {
-            None
-        }
-    });
-    let notes: Vec<_> = notes.collect();
+    }
     (!notes.is_empty()).then(|| notes.join(", "))
 }
 

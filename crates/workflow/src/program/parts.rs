@@ -74,6 +74,8 @@ impl NodeParts {
                     .push(format!("workflow \"{name}\": {problem}"));
             }
         }
+
+        // All problems are reported at once: a deployment is corrected in one pass.
         let Collected {
             programs,
             provider,
@@ -81,22 +83,30 @@ impl NodeParts {
             problems,
             steps,
         } = collected;
+
         if !problems.is_empty() {
             return Err(DeployError { problems });
         }
+
         let mut effects: Vec<_> = provider
             .functions
             .keys()
             .map(|(effect, _)| effect.clone())
             .collect();
         effects.dedup();
+
+        // The longest delay of any task: the upper limit belongs to the upstream, which all
+        // workflows share.
         let mut policy = Policy::in_process();
         policy.backoff.max = policy.backoff.max.max(longest_delay);
+
         let upstream = (!effects.is_empty())
             .then(|| Upstream::effects(UPSTREAM, effects, Arc::new(provider), policy));
+
         let programs = programs
             .into_iter()
             .map(|program| Arc::new(program) as Arc<dyn Program>);
+
         Ok(Self {
             programs: programs.collect(),
             upstream,
@@ -118,11 +128,13 @@ struct Collected {
 
 impl Collected {
     fn add(&mut self, workflow: NodeWorkflow) -> Result<(), String> {
-        let (definition, version) = (Arc::clone(&workflow.definition), workflow.version);
+        let definition = Arc::clone(&workflow.definition);
+        let version = workflow.version;
         let saga = SagaName::for_path(&*definition.name).map_err(|error| error.to_string())?;
         if version == 0 {
             return Err("versions begin with 1; set another with `version`".to_owned());
         }
+
         let same = |program: &&WorkflowProgram| {
             (&program.reference.saga, program.reference.version) == (&saga, version)
         };
@@ -133,9 +145,11 @@ impl Collected {
                 another version"
             ));
         }
+
         let effects = self.effects(&definition, version)?;
         let event = |kind: &str| EventType::for_input(kind).map_err(|error| error.to_string());
         let start_event = event(&workflow.start_event)?;
+
         let all = effects.values().flat_map(|effects| {
             [
                 Some(&effects.task),
@@ -146,6 +160,7 @@ impl Collected {
         let mut names: Vec<_> = all.flatten().map(|effect| effect.name.clone()).collect();
         names.sort();
         names.dedup();
+
         let manifest = Manifest {
             subscriptions: vec![EventSubscription {
                 kind: start_event.clone(),
@@ -154,16 +169,17 @@ impl Collected {
             effects: names,
             ..Manifest::default()
         };
+
+        // The hash covers the version: a new version is another program, also with the same graph.
         let hash = Sha256::digest(format!("workflow:{saga}:{version}:{}", definition.hash));
         let reference = DefinitionRef {
             saga,
             version,
             hash: std::array::from_fn(|index| hash[index]),
         };
-        let (completed_event, failed_event) = (
-            event(&workflow.completed_event)?,
-            event(&workflow.failed_event)?,
-        );
+        let completed_event = event(&workflow.completed_event)?;
+        let failed_event = event(&workflow.failed_event)?;
+
         let drawing = super::drawing::draw(
             &definition.graph,
             &reference,
@@ -171,6 +187,7 @@ impl Collected {
             &completed_event,
             &effects,
         );
+
         self.programs.push(WorkflowProgram {
             reference,
             manifest,
@@ -206,6 +223,7 @@ impl Collected {
                 }
                 continue;
             };
+
             self.longest_delay = self.longest_delay.max(longest_delay(policy));
             let TaskFunctions {
                 task,
@@ -213,8 +231,11 @@ impl Collected {
                 undo_unknown,
             } = functions;
             let contract = task.contract();
+
+            // An effect has the name of its step, unless a contract names it.
             let own = format!("{}.{}", definition.name, step.name);
             let named = contract.map_or_else(|| own.clone(), |contract| contract.effect.to_owned());
+
             let mut add = |remote: Option<&str>, local: String, role| {
                 let name = EffectName::for_input(remote.map_or(local, ToOwned::to_owned));
                 let name = name.map_err(|error| format!("step \"{}\": {error}", step.name))?;
@@ -231,10 +252,12 @@ impl Collected {
                     is_remote: remote.is_some(),
                 })
             };
+
             let event = |kind: &str| {
                 EventType::for_input(kind)
                     .map_err(|error| format!("step \"{}\": {error}", step.name))
             };
+
             let effects = TaskEffects {
                 task: add(task.remote(), named, Role::Task)?,
                 undo: undo
@@ -257,6 +280,7 @@ impl Collected {
                     .map(event)
                     .transpose()?,
             };
+
             all.insert(id, effects);
         }
         Ok(all)
@@ -273,15 +297,19 @@ impl Collected {
             workflow: function.definition.name.to_string(),
             step: step.to_owned(),
         };
+
         let first = self
             .steps
             .entry(effect.clone())
             .or_insert_with(|| own.clone())
             .clone();
+
         let earlier = self
             .provider
             .functions
             .insert((effect.clone(), version), function);
+
+        // A second version of a workflow registers the same step again, under its version.
         if first != own || earlier.is_some() {
             return Err(format!(
                 "the effect {effect} is performed by {first} and by {own}; a function performs one \
@@ -302,6 +330,7 @@ fn check_name(name: &str) -> Result<(), String> {
             "the name contains {character:?}, which a node uses in paths; rename the step"
         ));
     }
+
     Name::for_input(name)
         .map(drop)
         .map_err(|error: IdError| error.to_string())

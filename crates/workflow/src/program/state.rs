@@ -59,6 +59,8 @@ impl NodeState {
     pub(super) fn decode(bytes: &[u8]) -> Result<Self, ProgramError> {
         let mut state: Self = serde_json::from_slice(bytes)
             .map_err(|error| ProgramError::InvalidState(error.to_string()))?;
+        // A state of a newer release may have fields that this one would lose when it stores the
+        // state again.
         if state.format > FORMAT {
             let message = format!(
                 "format {} is newer than this release, which reads {FORMAT}",
@@ -66,6 +68,9 @@ impl NodeState {
             );
             return Err(ProgramError::InvalidState(message));
         }
+
+        // Whether an attempt runs is not part of the snapshots of the runners. On a node, each
+        // started task is pending work.
         for branch in &mut state.workflow.branches {
             branch.is_running = matches!(
                 branch.work,
@@ -75,6 +80,7 @@ impl NodeState {
                 }
             );
         }
+
         state.workflow.undo.is_running = state.workflow.phase == Phase::Compensating;
         Ok(state)
     }
@@ -119,15 +125,18 @@ impl NodeState {
 
     /// Returns the delays and limited waits with their due times, by path of the step.
     pub(super) fn due_times(&self, definition: &Definition) -> Vec<(String, u64)> {
-        let due = self.workflow.branches.iter().filter_map(|branch| {
+        let mut due = Vec::new();
+        for branch in &self.workflow.branches {
             let until = match branch.work {
-                Work::Delay { until_ms } => until_ms,
-                Work::Signal { until_ms } => until_ms?,
-                Work::Task { .. } | Work::Children { .. } => return None,
+                Work::Delay { until_ms } => Some(until_ms),
+                Work::Signal { until_ms } => until_ms,
+                Work::Task { .. } | Work::Children { .. } => None,
             };
-            Some((definition.path(branch), until))
-        });
-        due.collect()
+            if let Some(until) = until {
+                due.push((definition.path(branch), until));
+            }
+        }
+        due
     }
 }
 
@@ -141,12 +150,15 @@ impl Cause {
             Failure::LoopBound { step, .. } => ("too_many_rounds", step),
             Failure::Invalid { step, .. } => ("invalid_step", step),
         };
+
+        // The result has the code of the upstream, which says more than that of the state machine.
         let (code, message) = match (failure, result) {
             (Failure::TaskFailed { .. } | Failure::TaskTimedOut { .. }, Some(result)) => {
                 (result.code.clone(), result.message.clone())
             }
             _ => (code.to_owned(), failure.to_string()),
         };
+
         Self {
             code,
             message,

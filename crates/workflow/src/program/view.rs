@@ -15,21 +15,22 @@ pub(super) fn view(program: &WorkflowProgram, state: &NodeState) -> Json {
     let path = |branch: &&Branch| definition.path(branch);
     let is_leaf = |branch: &&Branch| !matches!(branch.work, Work::Children { .. });
     let leaves = || state.workflow.branches.iter().filter(is_leaf);
+
     let steps: Vec<_> = definition
         .graph
         .steps()
         .map(|step| step_view(program, state, step))
         .collect();
-    let is_completed = |step: &&Step| state.ended.get(&step.name) == Some(&StepEnd::Completed);
     let completed: Vec<_> = definition
         .graph
         .steps()
-        .filter(is_completed)
+        .filter(|step| state.ended.get(&step.name) == Some(&StepEnd::Completed))
         .map(|step| &step.name)
         .collect();
     let values: Map<_, _> = leaves()
         .filter_map(|branch| Some((path(&branch), branch.value.json().ok()?)))
         .collect();
+
     let mut fields = json!({
         "phase": status(state.workflow.phase).as_str(),
         "steps": steps,
@@ -38,6 +39,7 @@ pub(super) fn view(program: &WorkflowProgram, state: &NodeState) -> Json {
         "vars": values,
         "failure": state.cause,
     });
+
     if !state.workflow.buffered.is_empty() {
         let names: Vec<_> = state
             .workflow
@@ -63,16 +65,21 @@ fn compensating(program: &WorkflowProgram, state: &NodeState) -> Option<String> 
 }
 
 fn step_view(program: &WorkflowProgram, state: &NodeState, step: &Step) -> Json {
-    let is_at = |branch: &&Branch| *program.definition.step_name(branch.at) == *step.name;
-    let branch = state.workflow.branches.iter().find(is_at);
+    let branch = state
+        .workflow
+        .branches
+        .iter()
+        .find(|branch: &&Branch| *program.definition.step_name(branch.at) == *step.name);
     let is_compensating =
         compensating(program, state).is_some_and(|path| name_of(&path) == step.name);
+
     let until = branch.and_then(|branch| match branch.work {
         Work::Task { deadline_ms, .. } => deadline_ms,
         Work::Delay { until_ms } => Some(until_ms),
         Work::Signal { until_ms } => until_ms,
         Work::Children { .. } => None,
     });
+
     let name = match (branch, state.ended.get(&step.name)) {
         (Some(_), _) => "running",
         (None, _) if is_compensating && state.workflow.phase == Phase::Compensating => {
@@ -84,5 +91,10 @@ fn step_view(program: &WorkflowProgram, state: &NodeState, step: &Step) -> Json 
         (None, Some(StepEnd::CompensationFailed)) => "compensation_failed",
         (None, None) => "pending",
     };
-    json!({ "id": step.name, "state": name, "until": until.map(|until| timestamp(until).to_string()) })
+
+    json!({
+        "id": step.name,
+        "state": name,
+        "until": until.map(|until| timestamp(until).to_string()),
+    })
 }

@@ -116,6 +116,7 @@ impl CheckpointingRunner {
     ) -> Result<Handle<Out>, RunError> {
         let (sender, progress) = broadcast::channel(PROGRESS_BUFFER);
         let driver = self.create(workflow, id, input, Some(sender)).await?;
+
         let id = Arc::clone(&driver.instance);
         let task = tokio::spawn(async move { output(&driver.drive().await?) });
         let inputs = Inputs::Stored(Arc::clone(self.submitter.backend()));
@@ -135,6 +136,7 @@ impl CheckpointingRunner {
         let backend = self.submitter.backend();
         let stored = backend.load(id).await?.ok_or_else(|| not_found(id))?;
         check_version(&stored, &workflow.definition, backend.as_ref()).await?;
+
         let prepared = self
             .prepare(stored, Arc::clone(&workflow.definition))
             .await?;
@@ -160,13 +162,13 @@ impl CheckpointingRunner {
             }
             ids.extend(page);
         }
-        let prepare = |id: InstanceId| async move {
-            let prepared = self.prepare_registered(&id, registry).await;
-            (id, prepared)
-        };
         let mut prepared = stream::iter(ids)
-            .map(prepare)
+            .map(|id| async move {
+                let prepared = self.prepare_registered(&id, registry).await;
+                (id, prepared)
+            })
             .buffer_unordered(PREPARE_CONCURRENCY);
+
         // All instances at once: one that waits must not block others.
         let mut running = JoinSet::new();
         while let Some((id, prepared)) = prepared.next().await {
@@ -185,6 +187,7 @@ impl CheckpointingRunner {
                 }
             });
         }
+
         Ok(running.join_all().await)
     }
 
@@ -203,12 +206,14 @@ impl CheckpointingRunner {
     ) -> Result<Driver<Snapshots>, RunError> {
         let id: InstanceId = id.into();
         let watcher = self.submitter.backend().hub().watch(&id);
+        // The watcher is created before the instance exists, so it misses nothing.
         let definition = &workflow.definition;
         let state = State::start(definition, Value::new(input), self.clock.now_ms());
         let stored = self
             .submitter
             .submit(definition, &id, &state, Some(Arc::clone(&self.holder)))
             .await?;
+
         let mut driver = self.driver(Arc::clone(definition), &stored, state, watcher);
         driver.progress = progress;
         Ok(driver)
@@ -239,15 +244,20 @@ impl CheckpointingRunner {
         if state.phase.is_ended() && stored.last_signal == state.last_signal {
             return Ok(Prepared::Ended(state));
         }
+
         let backend = self.submitter.backend();
+
+        // Before the claim, so that no signal is missed in between.
         let watcher = backend.hub().watch(&stored.id);
         let Some(stored) = backend.take_over(&stored.id, &self.holder).await? else {
+            // It has ended meanwhile.
             let ended = backend
                 .load(&stored.id)
                 .await?
                 .ok_or_else(|| not_found(&stored.id))?;
             return decode(&ended).map(Prepared::Ended);
         };
+
         let mut state = decode(&stored)?;
         recover(&definition, &mut state, self.clock.now_ms());
         let mut driver = self.driver(definition, &stored, state, watcher);
@@ -265,6 +275,7 @@ impl CheckpointingRunner {
         let backend = Arc::clone(self.submitter.backend());
         let hash = Arc::clone(&definition.hash);
         let checkpoint = Snapshots::new(backend, stored, hash, &state, watcher, false);
+
         Driver {
             definition,
             instance: Arc::clone(&stored.id),

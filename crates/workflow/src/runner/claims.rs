@@ -74,6 +74,7 @@ impl Claims {
     /// is stopped at once: another worker may execute it.
     pub(super) async fn keep(self) {
         let mut beat_ms = self.clock.now_ms().saturating_add(millis(self.interval));
+
         loop {
             let expires_ms = self
                 .lock()
@@ -81,8 +82,12 @@ impl Claims {
                 .map(|held| held.valid_until_ms)
                 .min()
                 .unwrap_or(NEVER_MS);
+
             self.clock.wait_until(beat_ms.min(expires_ms)).await;
+
             let now = self.clock.now_ms();
+
+            // Before the extension: another worker may have the instance of an expired claim.
             self.stop_expired(now);
             if now >= beat_ms {
                 self.extend(now).await;
@@ -97,9 +102,12 @@ impl Claims {
             .iter()
             .map(|(id, held)| (Arc::clone(id), held.epoch))
             .collect();
+
         let expires_ms = self.lock().values().map(|held| held.valid_until_ms).min();
         let Some(expires_ms) = expires_ms else { return };
+
         let until_ms = now_ms.saturating_add(millis(self.ttl));
+
         // Not longer than the claims are valid: a backend that does not respond must not delay
         // their end.
         let limit = Duration::from_millis(expires_ms.saturating_sub(now_ms));

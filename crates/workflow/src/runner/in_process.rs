@@ -81,6 +81,7 @@ impl InProcessRunner {
         let (inputs, receiver) = mpsc::unbounded_channel();
         let (sender, progress) = broadcast::channel(PROGRESS_BUFFER);
         let id = instance_id();
+
         let driver = self.driver(
             workflow,
             Arc::clone(&id),
@@ -88,6 +89,7 @@ impl InProcessRunner {
             Some(receiver),
             Some(sender),
         );
+
         let task = tokio::spawn(async move { output(&driver.drive().await?) });
         Handle::new(id, task, Inputs::Volatile(inputs), progress)
     }
@@ -102,6 +104,7 @@ impl InProcessRunner {
     ) -> Driver<Volatile> {
         let definition = Arc::clone(&workflow.definition);
         let state = State::start(&definition, Value::new(input), self.clock.now_ms());
+
         Driver {
             definition,
             instance,

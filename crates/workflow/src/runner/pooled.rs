@@ -37,7 +37,9 @@ const CONTENTION_DELAY: Duration = Duration::from_millis(5);
 ///
 /// ```
 /// use std::sync::Arc;
-/// use orlog_workflow::{Client, Context, MemoryBackend, PooledWorker, TaskError, TaskRegistry, Workflow};
+/// use orlog_workflow::{
+///     Client, Context, MemoryBackend, PooledWorker, TaskError, TaskRegistry, Workflow,
+/// };
 ///
 /// async fn double(_: &Context, number: u32) -> Result<u32, TaskError> {
 ///     Ok(number * 2)
@@ -130,6 +132,7 @@ impl PooledWorker {
     #[must_use]
     pub fn spawn(self) -> WorkerHandle {
         let stop = watch::Sender::new(false);
+        // At least two heartbeats in the life of a claim, so that one can be lost.
         let interval = self.heartbeat_interval.min(self.claim_ttl / 2);
         let claims = Claims::new(
             Arc::clone(&self.backend),
@@ -137,6 +140,7 @@ impl PooledWorker {
             self.claim_ttl,
             interval,
         );
+
         let task = tokio::spawn(
             Running {
                 stop: stop.subscribe(),
@@ -146,6 +150,7 @@ impl PooledWorker {
             }
             .run(),
         );
+
         WorkerHandle { stop, task }
     }
 }
@@ -211,18 +216,24 @@ impl Running {
         let mut heartbeats = JoinSet::new();
         heartbeats.spawn(self.claims.clone().keep());
         let mut available = self.worker.backend.hub().available();
+
         debug!(worker = %self.worker.name, "worker starts");
+
         while !*self.stop.borrow() {
+            // Instances that have ended free their places.
             while self.instances.try_join_next().is_some() {}
             let has_capacity = self.instances.len() < self.worker.concurrency;
             let mut until_ms = NEVER_MS;
+
             if has_capacity {
+                // Before the instances are fetched, so that a notification in between is not lost.
                 available.borrow_and_update();
                 match self.fetch().await {
                     Fetch::Claimed => continue,
                     Fetch::Nothing { until_ms: next } => until_ms = next,
                 }
             }
+
             tokio::select! {
                 // Without a handle, nothing stops the worker.
                 Ok(()) = self.stop.changed() => {}
@@ -231,6 +242,8 @@ impl Running {
                 () = self.worker.clock.wait_until(until_ms), if until_ms != NEVER_MS => {}
             }
         }
+
+        // The instances end their running tasks, and are released.
         while self.instances.join_next().await.is_some() {}
         debug!(worker = %self.worker.name, "worker stops");
     }
@@ -253,19 +266,23 @@ impl Running {
             .worker
             .batch
             .min(self.worker.concurrency - self.instances.len());
+
         let backend = Arc::clone(&self.worker.backend);
         let fetched = backend.fetch(limit, self.worker.clock.now_ms()).await?;
+
         if fetched.ids.is_empty() {
             return Ok(Fetch::Nothing {
                 until_ms: fetched.next_ms,
             });
         }
+
         // Before the claims, so that no signal is missed in between.
         let mut watchers: Vec<(InstanceId, Watcher)> = fetched
             .ids
             .iter()
             .map(|id| (Arc::clone(id), backend.hub().watch(id)))
             .collect();
+
         let now_ms = self.worker.clock.now_ms();
         let until_ms = now_ms.saturating_add(millis(self.worker.claim_ttl));
         let claim = Claim {
@@ -273,12 +290,15 @@ impl Running {
             now_ms,
             until_ms,
         };
+
         let claimed = backend.claim(&fetched.ids, &claim).await?;
+        // Other workers claimed them at the same time. The next instances are available at once.
         if claimed.is_empty() {
             return Ok(Fetch::Nothing {
                 until_ms: self.after(CONTENTION_DELAY),
             });
         }
+
         for stored in claimed {
             let Some(at) = watchers.iter().position(|(id, _)| *id == stored.id) else {
                 continue;
@@ -290,26 +310,35 @@ impl Running {
     }
 
     fn start(&mut self, stored: StoredInstance, watcher: Watcher, until_ms: u64) {
-        let (id, epoch) = (Arc::clone(&stored.id), stored.epoch);
+        let id = Arc::clone(&stored.id);
+        let epoch = stored.epoch;
         let instance = Instance {
             backend: Arc::clone(&self.worker.backend),
             registry: Arc::clone(&self.worker.registry),
             clock: self.worker.clock,
             stop: self.stop.clone(),
         };
-        let (claims, claimed_id) = (self.claims.clone(), Arc::clone(&id));
+        let claims = self.claims.clone();
+        let claimed_id = Arc::clone(&id);
+
         // The task waits for its claim to be stored: it must not end before.
         let (ready, is_ready) = tokio::sync::oneshot::channel::<()>();
         let task = self.instances.spawn(async move {
             is_ready.await.ok();
             // Values of the user can panic while they are serialized. The claim must not be
             // extended then.
-            if let Err(panic) = AssertUnwindSafe(instance.execute(stored, watcher)).catch_unwind().await {
+            let execution = AssertUnwindSafe(instance.execute(stored, watcher));
+            if let Err(panic) = execution.catch_unwind().await {
                 let reason = panic_message(&*panic);
-                error!(instance = %claimed_id, reason, "instance interrupted; it continues after its claim has expired");
+                error!(
+                    instance = %claimed_id,
+                    reason,
+                    "instance interrupted; it continues after its claim has expired"
+                );
             }
             claims.remove(&claimed_id, epoch);
         });
+
         self.claims.add(id, epoch, until_ms, task);
         // The task was aborted if it does not wait.
         ready.send(()).ok();
@@ -332,7 +361,11 @@ impl Instance {
     async fn execute(self, stored: StoredInstance, watcher: Watcher) {
         let id = Arc::clone(&stored.id);
         if let Err(error) = self.try_execute(stored, watcher).await {
-            error!(instance = %id, %error, "instance interrupted; it continues after its claim has expired");
+            error!(
+                instance = %id,
+                %error,
+                "instance interrupted; it continues after its claim has expired"
+            );
         }
     }
 
@@ -344,9 +377,11 @@ impl Instance {
                 return Ok(self.release(stored).await?);
             }
         };
+
         let mut state =
             State::decode(&stored.state).map_err(|reason| RunError::Value { reason })?;
         let is_changed = recover(&definition, &mut state, self.clock.now_ms());
+
         let hash = Arc::clone(&definition.hash);
         let checkpoint = Snapshots::new(
             Arc::clone(&self.backend),
@@ -356,6 +391,7 @@ impl Instance {
             watcher,
             true,
         );
+
         let driver = Driver {
             definition,
             instance: stored.id,
@@ -378,21 +414,17 @@ impl Instance {
             () = self.clock.wait_until(retry_ms) => {}
             Ok(_) = self.stop.wait_for(|stop| *stop) => {}
         }
-        let (state, then) = (
-            stored.state,
-            After::Release {
-                wake_ms: self.clock.now_ms(),
-            },
-        );
-        // No signal is consumed.
-        let last_signal = 0;
+
         let save = Save {
             id: stored.id,
             epoch: stored.epoch,
             hash: stored.hash,
-            state,
-            last_signal,
-            then,
+            state: stored.state,
+            // No signal is consumed.
+            last_signal: 0,
+            then: After::Release {
+                wake_ms: self.clock.now_ms(),
+            },
         };
         self.backend.save(save).await
     }
