@@ -101,7 +101,9 @@ pub fn explore(program: &Arc<dyn Program>, options: ExploreOptions) -> ExploreRe
     let samples = definition.map(PayloadSamples::of).unwrap_or_default();
     let mut coverage = definition.map(Coverage::of).unwrap_or_default();
     let mut found = ExploreState::default();
+
     for run in 0..options.max_runs {
+        // The seed of a run depends on its number only, so a run can be repeated alone.
         let mut rng = Rng::with_seed(options.seed.wrapping_add(run as u64));
         if let Err((violation, steps)) = explore_run(
             program,
@@ -116,6 +118,8 @@ pub fn explore(program: &Arc<dyn Program>, options: ExploreOptions) -> ExploreRe
             let steps = shrink(steps, violation.rule, |steps| {
                 replay(program, &programs, steps)
             });
+
+            // The shortened steps may violate the rule with another message.
             let violation = replay(program, &programs, &steps).unwrap_or(violation);
             found.counterexample = Some(Counterexample {
                 violation,
@@ -126,6 +130,7 @@ pub fn explore(program: &Arc<dyn Program>, options: ExploreOptions) -> ExploreRe
             break;
         }
     }
+
     let (covered, not_covered) = coverage.split();
     ExploreReport {
         options,
@@ -174,8 +179,12 @@ fn explore_run(
         checker: InvariantChecker::new(),
         coverage,
     };
+
     let mut steps = Vec::new();
+
+    // Frequent faults would end each run early. Half of the runs reach later steps.
     let mostly_successful = rng.bool();
+
     for _ in 0..max_steps {
         let step = StepGenerator {
             program: program.as_ref(),
@@ -184,9 +193,12 @@ fn explore_run(
             mostly_successful,
         }
         .next_step(rng);
+
+        // A step that cannot be executed changes nothing.
         let Ok(violation) = run_checked(&mut runner, &step, &mut observer) else {
             continue;
         };
+
         found.steps += 1;
         steps.push(step);
         if let Some(violation) =
@@ -194,7 +206,10 @@ fn explore_run(
         {
             return Err((violation, steps));
         }
+
         let step_states = step_states(program.as_ref(), &runner);
+
+        // A dead end depends on the state of the steps, so a few checks for each state suffice.
         let times = found.signatures.entry(step_states.signature()).or_default();
         *times += 1;
         if *times <= REACHABILITY_CHECKS
@@ -203,11 +218,11 @@ fn explore_run(
             return Err((violation, steps));
         }
     }
+
     let status = runner
         .instance()
         .and_then(|key| runner.simulator.instance(key))
-        .map(|instance| instance.status);
-    let status = status.map_or("not started", |status| status.as_str());
+        .map_or("not started", |instance| instance.status.as_str());
     *found.statuses.entry(status.to_owned()).or_default() += 1;
     Ok(())
 }
@@ -230,11 +245,14 @@ fn run_checked(
     if *step != SimulationStep::Duplicate {
         return runner.run_step(step, None, observer).map(|_| None);
     }
+
     let before = snapshot(runner);
     let second_result: StepResult = runner.run_step(step, None, observer)?;
+
     if snapshot(runner) == before {
         return Ok(None);
     }
+
     let message = format!("a duplicate of the last input was not ignored: {second_result:?}");
     Ok(Some(Violation {
         rule: Invariant::DuplicateHarmless,
@@ -255,12 +273,14 @@ pub(crate) fn replay(
 ) -> Option<Violation> {
     let mut runner = scenario_runner(program, programs);
     let mut checker = InvariantChecker::new();
+
     for step in steps {
         let violation = run_checked(&mut runner, step, &mut checker).ok().flatten();
         if let Some(violation) = violation.or_else(|| checker.violations().first().cloned()) {
             return Some(violation);
         }
     }
+
     let samples = program
         .as_compiled()
         .map(|compiled| PayloadSamples::of(compiled.definition()))
@@ -276,6 +296,7 @@ pub fn end_is_reachable(runner: &ScenarioRunner) -> Result<(), Violation> {
     let Some(program) = runner.simulator.programs().of(runner.saga()) else {
         return Ok(());
     };
+
     let samples = program
         .as_compiled()
         .map(|compiled| PayloadSamples::of(compiled.definition()))
@@ -295,6 +316,7 @@ impl Counterexample {
             .collect();
         let steps = steps.concat();
         let comment = self.violation.message.replace('\n', " ");
+
         format!(
             "# {comment}\nsaga: {}\ntests:\n  - name: found by {finder}\n    given:\n{steps}    \
             expect: {{ invariants: true }}\n",
@@ -344,9 +366,11 @@ pub(super) fn shrink(
 ) -> Vec<SimulationStep> {
     let still_violates =
         |steps: &[SimulationStep]| replay(steps).is_some_and(|violation| violation.rule == rule);
+    // A violation that the replay does not show cannot be shortened.
     if !still_violates(&steps) {
         return steps;
     }
+
     let mut size = steps.len().div_ceil(2).max(1);
     loop {
         let mut dropped = false;
@@ -361,6 +385,7 @@ pub(super) fn shrink(
                 at = end;
             }
         }
+
         match (dropped, size) {
             (false, 1) => return steps,
             (false, _) => size = size.div_ceil(2),

@@ -36,14 +36,18 @@ impl InstanceOverlay {
             phase: view["phase"].as_str().map(ToOwned::to_owned),
             ..Self::default()
         };
+
         for step in steps {
             let (Some(id), Some(state)) = (step["id"].as_str(), step["state"].as_str()) else {
                 continue;
             };
+
+            // Of a step with rounds, the last one is displayed.
             let current = step["rounds"]
                 .as_array()
                 .and_then(|rounds| rounds.last())
                 .unwrap_or(step);
+
             let round = current["round"].as_u64().filter(|round| *round > 0);
             let label = round.map_or_else(
                 || state.to_owned(),

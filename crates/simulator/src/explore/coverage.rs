@@ -27,6 +27,7 @@ impl Coverage {
             .iter()
             .flat_map(|step| of_step(definition, step))
             .collect();
+
         parts.extend(definition.timeout.as_ref().map(|_| "timer saga".to_owned()));
         parts.extend(
             definition
@@ -36,8 +37,10 @@ impl Coverage {
                 .map(|event| format!("on {event}")),
         );
         parts.extend(["completed", "failed", "cancelled"].map(|status| format!("status {status}")));
+
         let mut seen = BTreeSet::new();
         parts.retain(|item| seen.insert(item.clone()));
+
         Self {
             parts,
             reached: BTreeSet::new(),
@@ -62,9 +65,11 @@ impl DecisionObserver for Coverage {
         let Some(after) = &commit.instance else {
             return;
         };
+
         let program = seen.context.program;
         let before = StepStates::of(program, seen.context.instance);
         let step_states = StepStates::of(program, Some(after));
+
         for (tag, state) in step_states
             .iter()
             .filter(|(tag, state)| before.get(tag) != *state)
@@ -79,6 +84,7 @@ impl DecisionObserver for Coverage {
                     .insert(format!("{step} {} by {}", term(state), event.kind));
             }
         }
+
         match seen.input {
             Input::Timer(timer) => {
                 self.reached
@@ -98,6 +104,7 @@ impl DecisionObserver for Coverage {
             | Input::Workflow(_)
             | Input::Early(_) => {}
         }
+
         if seen
             .context
             .instance
@@ -124,16 +131,18 @@ fn of_step(definition: &Definition, step: &Step) -> Vec<String> {
         return vec![RESTARTED.to_owned()];
     }
     let mut parts = vec![format!("{id} completed")];
-    let response = response_spec(definition, id);
-    if let Some(how) = response.filter(|how| how.source == ResponseSource::Event) {
+    let response =
+        response_spec(definition, id).filter(|spec| spec.source == ResponseSource::Event);
+    if let Some(spec) = response {
         let by = |term: &'static str| {
             move |(event, _): (&orlog_model::EventType, Option<&str>)| {
                 format!("{id} {term} by {event}")
             }
         };
-        parts.extend(how.ok.iter().copied().map(by("completed")));
-        parts.extend(how.fail.iter().copied().map(by("failed")));
+        parts.extend(spec.ok.iter().copied().map(by("completed")));
+        parts.extend(spec.fail.iter().copied().map(by("failed")));
     }
+
     let fails = match &step.action {
         Action::Repeat(repeat) => repeat.on_max == OnMaxRounds::Fail,
         action => !matches!(
@@ -141,9 +150,11 @@ fn of_step(definition: &Definition, step: &Step) -> Vec<String> {
             Action::Wait(_) | Action::Switch(_) | Action::Event(_) | Action::Restart(_)
         ),
     };
+
     parts.extend((fails || !step.fail.is_empty()).then(|| format!("{id} failed")));
     parts.extend(step.when.as_ref().map(|_| format!("{id} skipped")));
     parts.extend((step.in_doubt == Some(InDoubtPolicy::Ask)).then(|| format!("{id} in doubt")));
+
     if let Some(compensation) = &step.compensate {
         parts.push(format!("{id} compensated"));
         parts.extend(
@@ -157,7 +168,9 @@ fn of_step(definition: &Definition, step: &Step) -> Vec<String> {
                 .map(|_| format!("timer compensate:{id}")),
         );
     }
+
     parts.extend(step.timeout.as_ref().map(|_| format!("timer {id}")));
+
     if let Action::Human(human) = &step.action {
         parts.extend(
             human

@@ -25,21 +25,23 @@ impl EnvelopeSamples {
     pub(crate) fn of(definition: &Definition) -> Self {
         let mut found = BTreeMap::<String, Vec<String>>::new();
         for text in texts(definition) {
-            let compared = literals(&text);
-            let compared = compared
+            let mut candidates: Vec<String> = literals(&text)
                 .iter()
                 .filter_map(|literal| literal.as_str())
-                .filter(|text| !text.is_empty());
-            let candidates: Vec<_> = compared.chain([OTHER]).map(str::to_owned).collect();
+                .filter(|text| !text.is_empty())
+                .map(str::to_owned)
+                .collect();
+            // A text that no expression compares with, so that conditions can also be false.
+            candidates.push(OTHER.to_owned());
+
             for path in paths(&text) {
-                let all = found.entry(path).or_default();
-                all.extend(
-                    candidates
-                        .iter()
-                        .filter(|candidate| !all.contains(candidate))
-                        .cloned()
-                        .collect::<Vec<_>>(),
-                );
+                let known = found.entry(path).or_default();
+                let new: Vec<_> = candidates
+                    .iter()
+                    .filter(|candidate| !known.contains(candidate))
+                    .cloned()
+                    .collect();
+                known.extend(new);
             }
         }
         Self(found)
@@ -56,14 +58,18 @@ impl EnvelopeSamples {
     pub(crate) fn combinations(&self, event: &EventStep) -> Vec<EventStep> {
         let mut events = vec![event.clone()];
         for (path, candidates) in &self.0 {
-            let combined = events.iter().flat_map(|event| {
-                candidates.iter().map(|text| {
+            let mut combined = Vec::new();
+            for event in &events {
+                for text in candidates {
                     let mut event = event.clone();
                     set(&mut event, path, text);
-                    event
-                })
-            });
-            events = combined.take(MAX_COMBINATIONS).collect();
+                    combined.push(event);
+                }
+            }
+
+            // Attributes multiply, so not all combinations are tried.
+            combined.truncate(MAX_COMBINATIONS);
+            events = combined;
         }
         events
     }

@@ -34,18 +34,23 @@ impl StepGenerator<'_> {
         let Some(instance) = instance else {
             return self.start_step(rng);
         };
+
         let step_states = StepStates::of(self.program, Some(instance));
+
         // A mostly successful run has a tenth of the faults.
         let roll = if self.mostly_successful && rng.u8(0..10) > 0 {
             0
         } else {
             rng.u8(0..100)
         };
+
+        // Only an operator continues an instance that is paused or stuck.
         let chosen = match (instance.paused, instance.status) {
             (true, _) if roll < 60 => Some(SimulationStep::Operator(OperatorAction::Resume)),
             (false, Status::Stuck) if roll < 60 => Some(Self::operator_decision(rng)),
             _ => None,
         };
+
         chosen.unwrap_or_else(|| match roll {
             0..=59 => self
                 .response(&step_states, rng)
@@ -69,13 +74,13 @@ impl StepGenerator<'_> {
         if rng.u8(0..10) == 0 {
             return self.any_event(rng);
         }
-        let starts = self
+
+        let starts: Vec<_> = self
             .program
             .manifest()
             .subscriptions
             .iter()
-            .filter(|subscription| subscription.starts);
-        let starts: Vec<_> = starts
+            .filter(|subscription| subscription.starts)
             .map(|subscription| subscription.kind.clone())
             .collect();
         match rng.choice(starts) {
@@ -94,22 +99,28 @@ impl StepGenerator<'_> {
 
     fn event(&self, kind: EventType, rng: &mut Rng) -> SimulationStep {
         let mut event = EventStep::new(kind, self.samples.payload(rng));
+
+        // All events concern the instance under test.
         event.correlation = Some("o1".to_owned());
         self.samples.envelopes.set_random(&mut event, rng);
+
         if let Some(event_spec) = self
             .definition()
             .and_then(|definition| definition.events.get(&event.kind))
         {
+            // Also a version that the definition does not accept.
             let known = event_spec
                 .accepts
                 .iter()
                 .chain(event_spec.upcast.keys())
                 .copied();
             let unknown = event_spec.accepts.iter().max().copied().unwrap_or(1) + 1;
+
             event.version = rng
                 .choice(known.chain([unknown]).collect::<Vec<_>>())
                 .unwrap_or(1);
         }
+
         SimulationStep::Event(event)
     }
 
@@ -121,6 +132,7 @@ impl StepGenerator<'_> {
             .subscriptions
             .iter()
             .map(|subscription| subscription.kind.clone());
+
         match rng.choice(kinds.collect::<Vec<_>>()) {
             Some(kind) => self.event(kind, rng),
             None => self.advance_step(rng),
@@ -130,13 +142,13 @@ impl StepGenerator<'_> {
     /// Returns an event for an instance that stays active and whose steps have finished; half of
     /// them may end it.
     pub(super) fn idle_event(&self, instance: &Instance, rng: &mut Rng) -> Option<SimulationStep> {
-        let waits = instance
+        let ends: Vec<_> = instance
             .waits
             .iter()
-            .filter(|wait| wait.kind == WaitKind::Event);
-        let ends: Vec<_> = waits
+            .filter(|wait| wait.kind == WaitKind::Event)
             .filter_map(|wait| EventType::new(wait.name.as_str()).ok())
             .collect();
+
         let is_idle = self
             .definition()
             .is_some_and(|definition| definition.keep_active)
@@ -144,6 +156,7 @@ impl StepGenerator<'_> {
         if !is_idle {
             return None;
         }
+
         if rng.bool() {
             Some(self.any_event(rng))
         } else {
@@ -160,10 +173,12 @@ impl StepGenerator<'_> {
         let requested = instance
             .into_iter()
             .flat_map(SimulatedInstance::requested_work);
+
         let is_open = |tag: &Name, requested: &RequestedWork| {
             let is_child = matches!(requested.item.work, Work::StartChild(_));
             is_child && !requested.completed && tag.as_str().starts_with("on:")
         };
+
         let open: Vec<_> = requested
             .filter(|(tag, work)| is_open(tag, work))
             .map(|(tag, _)| tag.to_string())
@@ -178,6 +193,7 @@ impl StepGenerator<'_> {
             .subscriptions
             .iter()
             .map(|subscription| subscription.kind.clone());
+
         match rng.choice(kinds.collect::<Vec<_>>()) {
             Some(kind) => SimulationStep::Signal {
                 kind,
@@ -194,6 +210,7 @@ impl StepGenerator<'_> {
             .simulator
             .next_due()
             .map(|due| due.duration_since(self.runner.simulator.now()));
+
         match due {
             Some(due) if rng.u8(0..10) < 6 => SimulationStep::Advance(due),
             Some(_) | None => SimulationStep::Advance(Duration::from_secs(rng.u64(0..7200))),
@@ -202,19 +219,28 @@ impl StepGenerator<'_> {
 
     /// Returns a response to pending work or to a pending compensation.
     fn response(&self, step_states: &StepStates, rng: &mut Rng) -> Option<SimulationStep> {
-        let open = step_states
-            .iter()
-            .filter(|(tag, _)| !step_states.has_elements(tag));
-        let open = open.filter_map(|(tag, state)| match state {
-            state if is_in_progress(state) || is_in_doubt(state) => {
-                Some((tag.to_owned(), is_in_doubt(state)))
+        let mut open = Vec::new();
+        for (tag, state) in step_states.iter() {
+            if step_states.has_elements(tag) {
+                continue;
             }
-            state if is_compensation(state) => Some((format!("compensate:{tag}"), false)),
-            _ => None,
-        });
-        let open = open.filter(|(tag, in_doubt)| *in_doubt || !self.has_result(tag));
-        let open = open.chain(self.open_children().map(|tag| (tag, false)));
-        let (tag, in_doubt) = rng.choice(open.collect::<Vec<_>>())?;
+            let response = if is_in_progress(state) || is_in_doubt(state) {
+                (tag.to_owned(), is_in_doubt(state))
+            } else if is_compensation(state) {
+                (format!("compensate:{tag}"), false)
+            } else {
+                continue;
+            };
+
+            // Work has one result. Only the decision of an operator can follow it.
+            let (tag, in_doubt) = &response;
+            if *in_doubt || !self.has_result(tag) {
+                open.push(response);
+            }
+        }
+        open.extend(self.open_children().map(|tag| (tag, false)));
+
+        let (tag, in_doubt) = rng.choice(open)?;
         Some(if in_doubt {
             self.in_doubt_decision(tag, rng)
         } else {
@@ -229,6 +255,7 @@ impl StepGenerator<'_> {
         } else {
             NOT_EXECUTED
         };
+
         let outcome = Some(EventType::new(decision).expect("the decision is a valid event type"));
         SimulationStep::Task {
             tag,
@@ -242,6 +269,7 @@ impl StepGenerator<'_> {
         if self.can_be_in_doubt(&tag) && rng.u8(0..4) == 0 {
             return SimulationStep::InDoubt { tag };
         }
+
         let kinds = if self.mostly_successful { 14 } else { 20 };
         match rng.u8(0..kinds) {
             0..=12 => self.ok(tag, rng),
@@ -252,13 +280,14 @@ impl StepGenerator<'_> {
 
     /// Returns a response to work that is no longer awaited.
     fn late_response(&self, step_states: &StepStates, rng: &mut Rng) -> Option<SimulationStep> {
-        let late = step_states
+        let late: Vec<_> = step_states
             .iter()
-            .filter(|(_, state)| matches!(*state, "failed" | "abandoned" | "retrying"));
-        let late = late
+            .filter(|(_, state)| matches!(*state, "failed" | "abandoned" | "retrying"))
             .map(|(tag, _)| tag.to_owned())
-            .filter(|tag| !self.has_result(tag));
-        let tag = rng.choice(late.collect::<Vec<_>>())?;
+            .filter(|tag| !self.has_result(tag))
+            .collect();
+        let tag = rng.choice(late)?;
+
         Some(match rng.u8(0..4) {
             0 => SimulationStep::Timeout { tag },
             1 if self.can_be_in_doubt(&tag) => SimulationStep::InDoubt { tag },
@@ -276,6 +305,7 @@ impl StepGenerator<'_> {
             source,
             Some(ResponseSource::Acceptance | ResponseSource::Outcome)
         );
+
         let instance = self
             .runner
             .instance()
@@ -295,7 +325,7 @@ impl StepGenerator<'_> {
         let spec = self
             .definition()
             .and_then(|definition| response_spec(definition, &tag));
-        let by = spec
+        let source = spec
             .as_ref()
             .map_or(ResponseSource::Outcome, |spec| spec.source);
         let names = spec
@@ -304,7 +334,8 @@ impl StepGenerator<'_> {
             .map(|(event, _)| event.clone());
         let event = rng.choice(names.collect::<Vec<_>>());
         let data = self.samples.payload(rng);
-        match by {
+
+        match source {
             ResponseSource::User => SimulationStep::Task {
                 tag,
                 outcome: event,
@@ -328,7 +359,7 @@ impl StepGenerator<'_> {
         let spec = self
             .definition()
             .and_then(|definition| response_spec(definition, &tag));
-        let by = spec
+        let source = spec
             .as_ref()
             .map_or(ResponseSource::Outcome, |spec| spec.source);
         let names = spec
@@ -337,7 +368,8 @@ impl StepGenerator<'_> {
             .map(|(event, _)| event.clone());
         let event = rng.choice(names.collect::<Vec<_>>());
         let data = self.samples.payload(rng);
-        match by {
+
+        match source {
             ResponseSource::User => SimulationStep::Task {
                 tag,
                 outcome: event,

@@ -24,9 +24,12 @@ pub(super) fn can_reach_end(
     samples: &PayloadSamples,
 ) -> Result<(), Violation> {
     let mut runner = runner.clone();
+    // The same seed each time: a state is judged in the same way in each run.
     let mut rng = Rng::with_seed(1);
-    let (mut idle, mut remaining) = (0, 60);
+    let mut idle = 0;
+    let mut remaining = 60;
     let mut extended = false;
+
     while remaining > 0 {
         let Some(instance) = focus(&runner) else {
             return Ok(());
@@ -34,25 +37,34 @@ pub(super) fn can_reach_end(
         if instance.status.is_final() {
             return Ok(());
         }
+
         let step_states = StepStates::of(program, Some(instance));
+
+        // The budget grows with the number of steps.
         if !extended {
             remaining += step_states.iter().count() * MAX_STEPS_PER_TAG;
             extended = true;
         }
+
         let version = instance.version;
         let step = next(program, &runner, samples, &step_states, idle, &mut rng);
         // A step that cannot be executed is equivalent to a step without effect.
         drop(runner.run_step(&step, None, &mut ()));
+
         idle = if focus(&runner).is_some_and(|now| now.version > version) {
             0
         } else {
             idle + 1
         };
+
         remaining -= 1;
+
+        // Neither responses, time, a cancellation nor an operator have an effect.
         if idle > MAX_IDLE_ROUNDS * 3 {
             break;
         }
     }
+
     if idle == 0 && repeats(program) {
         // Each response led further; many rounds of a loop, or runs, take longer than this check.
         return Ok(());
@@ -66,12 +78,13 @@ fn is_requested(state: &str) -> bool {
 }
 
 fn repeats(program: &dyn Program) -> bool {
-    let steps = program
-        .as_compiled()
-        .into_iter()
-        .flat_map(|compiled| &compiled.definition().steps);
-    steps
-        .into_iter()
+    let Some(compiled) = program.as_compiled() else {
+        return false;
+    };
+    compiled
+        .definition()
+        .steps
+        .iter()
         .any(|step| matches!(step.action, Action::Repeat(_) | Action::Restart(_)))
 }
 
@@ -94,9 +107,11 @@ fn next(
     let Some(instance) = focus(runner) else {
         return SimulationStep::Operator(OperatorAction::Resume);
     };
+
     if instance.paused {
         return SimulationStep::Operator(OperatorAction::Resume);
     }
+
     if instance.status == Status::Stuck {
         return SimulationStep::Operator(match idle {
             0 if rng.bool() => OperatorAction::Retry,
@@ -104,11 +119,13 @@ fn next(
             _ => OperatorAction::ForceComplete,
         });
     }
+
     let to_next = runner
         .simulator
         .next_due()
         .map(|due| SimulationStep::Advance(due.duration_since(runner.simulator.now())));
     let definition = program.as_compiled().map(CompiledDefinition::definition);
+
     let pending: Vec<_> = step_states
         .iter()
         .filter(|(tag, _)| !step_states.has_elements(tag))
@@ -117,13 +134,16 @@ fn next(
         .iter()
         .find(|(_, state)| *state == "compensating")
         .map(|(tag, _)| format!("compensate:{tag}"));
+
     let running = pending
         .iter()
         .filter(|(tag, state)| is_requested(state) && !waits_for_time(definition, tag));
+
     let waits = pending.iter().any(|(tag, state)| {
         matches!(*state, "retrying" | "compensation_retrying")
             || (is_in_progress(state) && waits_for_time(definition, tag))
     });
+
     let generator = StepGenerator {
         program,
         samples,
@@ -134,20 +154,24 @@ fn next(
         .map(|(tag, _)| (*tag).to_owned())
         .chain(generator.open_children())
         .collect();
+
     let in_doubt: Vec<_> = pending
         .iter()
         .filter(|(_, state)| is_in_doubt(state))
         .map(|(tag, _)| (*tag).to_owned())
         .collect();
+
     if let Some(tag) = rng.choice(in_doubt).filter(|_| compensation.is_none()) {
         return generator.in_doubt_decision(tag, rng);
     }
+
     if let Some(event) = generator
         .idle_event(instance, rng)
         .filter(|_| idle < MAX_IDLE_ROUNDS)
     {
         return event;
     }
+
     let response = compensation.or_else(|| rng.choice(running));
     match (response, to_next) {
         (_, Some(advance)) if waits && rng.bool() => advance,
@@ -170,6 +194,7 @@ fn check_end(runner: &ScenarioRunner) -> Result<(), Violation> {
     let Some(instance) = focus(runner).filter(|instance| !instance.status.is_final()) else {
         return Ok(());
     };
+
     let waits_for_event = instance
         .waits
         .iter()
@@ -177,6 +202,7 @@ fn check_end(runner: &ScenarioRunner) -> Result<(), Violation> {
     if waits_for_event && instance.status == Status::Running {
         return Ok(());
     }
+
     let waits: Vec<_> = instance
         .waits
         .iter()
@@ -187,6 +213,7 @@ fn check_end(runner: &ScenarioRunner) -> Result<(), Violation> {
     } else {
         waits.join(", ")
     };
+
     let message = format!(
         "the instance is {}, waits for {waits}, and no input leads to an end",
         instance.status

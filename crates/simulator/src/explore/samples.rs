@@ -34,17 +34,22 @@ impl PayloadSamples {
             envelopes: EnvelopeSamples::of(definition),
             ..Self::default()
         };
+
         let texts = texts(definition);
         let aliases = aliases(definition);
         let items = item_fields(definition, &texts);
         let conditions = conditions(definition);
+
         for text in &texts {
             for (chain, rest) in chains(text) {
                 let is_truth = conditions.contains(text) && is_operand(&chain, rest, text);
                 this.read(&chain, rest, text, is_truth, &aliases);
             }
         }
+
         for (list, fields) in items {
+            // Lists of two, no, one and four elements: conditions about the size and about each
+            // element can be true and false.
             let element = |n: usize| fields.element(n);
             let lists = [
                 vec![element(1), element(2)],
@@ -52,11 +57,13 @@ impl PayloadSamples {
                 vec![element(1)],
                 (0..4).map(element).collect(),
             ];
+
             for path in paths(&list, &aliases) {
                 this.fields
                     .insert(path, lists.iter().cloned().map(Value::Array).collect());
             }
         }
+
         this.moments(definition, &aliases);
         this.limits(definition, &aliases);
         this.correlations(definition);
@@ -72,9 +79,10 @@ impl PayloadSamples {
         aliases: &BTreeMap<String, Vec<String>>,
     ) {
         let (fields, method) = method(chain, rest);
+
         for path in paths(fields, aliases) {
             let values = self.fields.entry(path).or_insert_with(|| vec![json!(7)]);
-            let (fits, perhaps) = match method {
+            let (certain, possible) = match method {
                 Some("size" | "map" | "filter" | "all" | "exists" | "exists_one") => (
                     vec![json!([1, 2]), json!([]), json!([7, 1000, 0])],
                     Vec::new(),
@@ -93,12 +101,14 @@ impl PayloadSamples {
                 None if is_joined(chain, rest, text) => (vec![json!("text")], Vec::new()),
                 None => (compared(rest), around(&literals(text))),
             };
+
             // Certain candidates precede possible ones.
             let old = std::mem::take(values);
-            values.extend(fits.into_iter().take(MAX_CANDIDATES));
+            values.extend(certain.into_iter().take(MAX_CANDIDATES));
             values.extend(old);
-            values.extend(perhaps.into_iter().take(MAX_CANDIDATES));
+            values.extend(possible.into_iter().take(MAX_CANDIDATES));
             values.extend([json!(1000), json!(0), json!("x"), json!(true)]);
+
             let mut seen = BTreeSet::new();
             values.retain(|value| seen.insert(value.to_string()));
         }
@@ -116,6 +126,7 @@ impl PayloadSamples {
                 ),
                 _ => continue,
             };
+
             for (chain, _) in chains(template.as_str().unwrap_or_default()) {
                 for path in paths(&chain, aliases) {
                     self.fields.insert(path, values.clone());
@@ -126,24 +137,24 @@ impl PayloadSamples {
 
     /// Fields that are time limits by themselves, such as `=vars.limit`.
     fn limits(&mut self, definition: &Definition, aliases: &BTreeMap<String, Vec<String>>) {
-        let steps = definition.steps.iter();
-        let steps = steps.flat_map(|step| [step.timeout.as_ref(), backoff(step.retry.as_ref())]);
-        let undo = definition
-            .steps
-            .iter()
-            .filter_map(|step| step.compensate.as_ref());
-        let undo = undo.flat_map(|undo| [undo.timeout.as_ref(), backoff(undo.retry.as_ref())]);
-        for limit in steps
-            .chain(undo)
-            .chain([definition.timeout.as_ref()])
-            .flatten()
-        {
+        let mut limits = vec![definition.timeout.as_ref()];
+        for step in &definition.steps {
+            limits.push(step.timeout.as_ref());
+            limits.push(backoff(step.retry.as_ref()));
+            if let Some(undo) = &step.compensate {
+                limits.push(undo.timeout.as_ref());
+                limits.push(backoff(undo.retry.as_ref()));
+            }
+        }
+
+        for limit in limits.into_iter().flatten() {
             let Some(chain) = limit
                 .expression()
                 .map(|text| text.trim_start_matches('=').trim())
             else {
                 continue;
             };
+
             if chains(chain)
                 .iter()
                 .any(|(read, rest)| read == chain && rest.is_empty())
@@ -161,6 +172,7 @@ impl PayloadSamples {
             CorrelationSpec::Field(field) => vec![field],
             CorrelationSpec::ByType(fields) => fields.values().collect(),
         };
+
         for field in fields {
             match field.strip_prefix('=') {
                 None => drop(self.correlation.insert(field.clone())),
@@ -178,15 +190,17 @@ impl PayloadSamples {
     pub(super) fn payload(&self, rng: &mut Rng) -> Value {
         let mut data = Value::Object(Map::new());
         for (path, values) in &self.fields {
-            let usual = values.len().min(if rng.bool() { 1 } else { 3 });
+            let likely = values.len().min(if rng.bool() { 1 } else { 3 });
             let limit = if rng.u8(0..10) < 9 {
-                usual
+                likely
             } else {
                 values.len()
             };
+
             let pick = rng.usize(0..limit);
             set(&mut data, path, values[pick].clone());
         }
+
         self.correlate(&mut data);
         data
     }
@@ -237,6 +251,7 @@ impl ItemFields {
         if self.0.is_empty() {
             return json!(format!("i{number}"));
         }
+
         let mut element = Value::Object(Map::new());
         for path in &self.0 {
             set(&mut element, path, json!(number));
@@ -247,30 +262,28 @@ impl ItemFields {
 
 /// Returns the element fields that expressions read, for each list that a step iterates.
 fn item_fields(definition: &Definition, texts: &[String]) -> Vec<(String, ItemFields)> {
-    let each = definition
-        .steps
-        .iter()
-        .filter_map(|step| step.foreach.as_ref());
-    each.filter_map(|each| {
+    let mut lists = Vec::new();
+    for step in &definition.steps {
+        let Some(each) = &step.foreach else { continue };
+        let Some((list, _)) = chains(&each.list).into_iter().next() else {
+            continue;
+        };
+
         let prefix = format!("{}.", each.name);
         let mut fields = ItemFields::default();
         for text in texts {
             for (start, _) in text.match_indices(&prefix) {
-                let alone =
+                let is_alone =
                     !text[..start].ends_with(|c: char| c.is_alphanumeric() || c == '_' || c == '.');
                 let chain = chain_at(&text[start + prefix.len()..]);
-                if alone && !chain.is_empty() {
+                if is_alone && !chain.is_empty() {
                     fields.0.insert(chain.to_owned());
                 }
             }
         }
-        let list = chains(&each.list)
-            .into_iter()
-            .next()
-            .map(|(chain, _)| chain);
-        list.map(|list| (list, fields))
-    })
-    .collect()
+        lists.push((list, fields));
+    }
+    lists
 }
 
 /// Returns the event fields from which each variable is saved.
@@ -278,12 +291,14 @@ pub(crate) fn aliases(definition: &Definition) -> BTreeMap<String, Vec<String>> 
     let saves = definition.steps.iter().flat_map(|step| &step.save);
     let handlers = definition.on.iter().flat_map(|handler| &handler.save);
     let mut aliases: BTreeMap<String, Vec<String>> = BTreeMap::new();
+
     for (name, template) in definition.vars.iter().chain(saves).chain(handlers) {
         let found = template
             .as_str()
             .and_then(|text| text.strip_prefix('='))
             .map(chains)
             .unwrap_or_default();
+
         let paths = found
             .into_iter()
             .filter_map(|(chain, _)| Some(chain.strip_prefix("event.")?.to_owned()));
@@ -300,17 +315,23 @@ pub(crate) fn paths(chain: &str, aliases: &BTreeMap<String, Vec<String>>) -> Vec
     let Some(rest) = chain.strip_prefix("vars.") else {
         return Vec::new();
     };
+
     let (name, more) = rest
         .split_once('.')
         .map_or((rest, ""), |(name, more)| (name, more));
-    let full = |path: &String| {
-        if more.is_empty() {
-            path.clone()
-        } else {
-            format!("{path}.{more}")
-        }
-    };
-    aliases.get(name).into_iter().flatten().map(full).collect()
+
+    aliases
+        .get(name)
+        .into_iter()
+        .flatten()
+        .map(|path: &String| {
+            if more.is_empty() {
+                path.clone()
+            } else {
+                format!("{path}.{more}")
+            }
+        })
+        .collect()
 }
 
 /// Returns the field chains of an expression, each with the text that follows it.
@@ -318,10 +339,11 @@ pub(crate) fn chains(text: &str) -> Vec<(String, &str)> {
     let mut found = Vec::new();
     for root in ["event.", "vars."] {
         for (start, _) in text.match_indices(root) {
-            let alone =
+            // Not the end of a longer name, such as `myevent.`.
+            let is_alone =
                 !text[..start].ends_with(|c: char| c.is_alphanumeric() || c == '_' || c == '.');
             let fields = chain_at(&text[start + root.len()..]);
-            if alone && !fields.is_empty() {
+            if is_alone && !fields.is_empty() {
                 let end = start + root.len() + fields.len();
                 found.push((text[start..end].to_owned(), &text[end..]));
             }
@@ -342,6 +364,7 @@ fn conditions(definition: &Definition) -> BTreeSet<String> {
             Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
         }
     }
+
     let mut found = Vec::new();
     collect_conditions(
         &serde_json::to_value(definition).unwrap_or_default(),
@@ -356,6 +379,7 @@ fn is_operand(chain: &str, rest: &str, text: &str) -> bool {
         .trim_end_matches(chain)
         .trim_end_matches([' ', '(', '!']);
     let rest = rest.trim_start_matches([' ', ')']);
+
     let starts =
         before.is_empty() || before == "=" || before.ends_with("&&") || before.ends_with("||");
     starts
@@ -371,10 +395,12 @@ fn is_joined(chain: &str, rest: &str, text: &str) -> bool {
         .trim_start()
         .strip_prefix('+')
         .is_some_and(|more| more.trim_start().starts_with(['"', '\'']));
+
     let before = text
         .find(chain)
         .map_or("", |start| text[..start].trim_end());
     let before = before.strip_suffix('+').map_or("", str::trim_end);
+
     behind || before.ends_with(['"', '\''])
 }
 
@@ -401,10 +427,12 @@ fn compared(rest: &str) -> Vec<Value> {
         .into_iter()
         .find_map(|operator| rest.strip_prefix(operator));
     let behind = behind.map_or("", str::trim_start);
+
     let is_literal = behind
         .starts_with(|c: char| c.is_ascii_digit() || matches!(c, '\'' | '"' | '['))
         || behind.starts_with("true")
         || behind.starts_with("false");
+
     let end = behind.find(['&', '|']).unwrap_or(behind.len());
     if is_literal {
         around(&literals(&behind[..end]))
@@ -435,6 +463,7 @@ fn set(data: &mut Value, path: &str, value: Value) {
         let Value::Object(fields) = at else { return };
         at = fields.entry(field).or_insert(Value::Null);
     }
+
     // A path that is a prefix of other paths stays an object.
     if !at.is_object() || value.is_array() {
         *at = value;

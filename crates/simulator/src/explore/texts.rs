@@ -29,6 +29,7 @@ pub(crate) fn literals(text: &str) -> Vec<Value> {
     let mut rest = text;
     let mut before = ' ';
     while let Some(c) = rest.chars().next() {
+        // A digit or a word within a name is no literal.
         let in_identifier = before.is_alphanumeric() || matches!(before, '_' | '.');
         let parsed = match c {
             '\'' | '"' => rest[1..]
@@ -46,6 +47,7 @@ pub(crate) fn literals(text: &str) -> Vec<Value> {
             'f' if !in_identifier && rest.starts_with("false") => Some((json!(false), 5)),
             _ => None,
         };
+
         let length = match parsed {
             Some((value, length)) => {
                 found.push(value);
@@ -53,6 +55,7 @@ pub(crate) fn literals(text: &str) -> Vec<Value> {
             }
             None => c.len_utf8(),
         };
+
         before = rest[..length].chars().next_back().unwrap_or(' ');
         rest = &rest[length..];
     }

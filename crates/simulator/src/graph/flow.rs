@@ -58,15 +58,19 @@ impl Graph {
         let starts: Vec<_> = definition.start.iter().map(AsRef::<str>::as_ref).collect();
         let mut nodes = vec![pill(starts.join(" or "))];
         nodes.extend(definition.steps.iter().map(step));
+
         let end = nodes.len();
         let end_label = definition
             .completed
             .as_ref()
             .map_or("completed", |fact| fact.fact.as_str());
         nodes.push(pill(end_label.to_owned()));
+
         let mut edges = Vec::new();
         for index in 0..definition.steps.len() {
             let before = before(definition, index);
+
+            // A step without a predecessor starts with the instance.
             if before.is_empty() {
                 edges.push(Edge {
                     from: 0,
@@ -80,23 +84,24 @@ impl Graph {
                 label,
             }));
         }
-        let restarts = |node: usize| {
-            let step = node
+
+        // A restart leads back to the start, not to the end.
+        let label = ends(definition);
+        for from in 0..end {
+            let step = from
                 .checked_sub(1)
                 .map(|step| &definition.steps[step].action);
-            matches!(step, Some(Action::Restart(_)))
-        };
-        let last =
-            (0..end).filter(|node| !restarts(*node) && edges.iter().all(|edge| edge.from != *node));
-        let label = ends(definition);
-        let end_edges: Vec<_> = last
-            .map(|from| Edge {
-                from,
-                to: end,
-                label: label.clone(),
-            })
-            .collect();
-        edges.extend(end_edges);
+            let is_restart = matches!(step, Some(Action::Restart(_)));
+            let is_last = edges.iter().all(|edge| edge.from != from);
+            if is_last && !is_restart {
+                edges.push(Edge {
+                    from,
+                    to: end,
+                    label: label.clone(),
+                });
+            }
+        }
+
         Self {
             nodes,
             edges,
@@ -107,11 +112,10 @@ impl Graph {
 
 /// Returns the events that complete an instance which stays active.
 fn ends(definition: &Definition) -> Option<String> {
-    let handlers = definition
+    let events: Vec<_> = definition
         .on
         .iter()
-        .filter(|on| on.then == AfterHandler::Complete);
-    let events: Vec<_> = handlers
+        .filter(|on| on.then == AfterHandler::Complete)
         .flat_map(|on| &on.event)
         .map(AsRef::<str>::as_ref)
         .collect();
@@ -140,6 +144,7 @@ fn back_edges(definition: &Definition) -> Vec<Edge> {
             .iter()
             .position(|step| step.id.as_str() == id)
     };
+
     let mut edges = Vec::new();
     for (end, step) in definition.steps.iter().enumerate() {
         if let Action::Restart(_) = step.action {
@@ -149,9 +154,11 @@ fn back_edges(definition: &Definition) -> Vec<Edge> {
                 label: None,
             });
         }
+
         let Action::Repeat(repeat) = &step.action else {
             continue;
         };
+
         let firsts = repeat
             .from
             .iter()
@@ -182,6 +189,7 @@ fn before(definition: &Definition, index: usize) -> Vec<(usize, Option<String>)>
             .iter()
             .position(|step| step.id.as_str() == id)
     };
+
     let edges: Vec<_> = definition
         .steps
         .iter()
@@ -189,12 +197,14 @@ fn before(definition: &Definition, index: usize) -> Vec<(usize, Option<String>)>
         .flat_map(|(at, step)| switch_edges(at, step))
         .collect();
     let label = |from: usize| {
-        let labels = edges
+        let labels: Vec<_> = edges
             .iter()
-            .filter(|(at, to, _)| *at == from && *to == definition.steps[index].id.as_str());
-        let labels: Vec<_> = labels.map(|(_, _, label)| label.clone()).collect();
+            .filter(|(at, to, _)| *at == from && *to == step.id.as_str())
+            .map(|(_, _, label)| label.clone())
+            .collect();
         (!labels.is_empty()).then(|| labels.join(" or "))
     };
+
     let mut found: Vec<usize> = if let Some(after) = &step.after {
         after
             .steps
@@ -213,6 +223,7 @@ fn before(definition: &Definition, index: usize) -> Vec<(usize, Option<String>)>
             from
         }
     };
+
     if let Action::Job(job) = &step.action {
         found.extend(
             job.prerequisites
@@ -221,6 +232,7 @@ fn before(definition: &Definition, index: usize) -> Vec<(usize, Option<String>)>
                 .filter_map(|id| position(id.as_str())),
         );
     }
+
     found.sort_unstable();
     found.dedup();
     found.into_iter().map(|from| (from, label(from))).collect()
@@ -231,17 +243,14 @@ fn switch_edges(at: usize, step: &Step) -> Vec<(usize, &str, String)> {
     let Action::Switch(cases) = &step.action else {
         return Vec::new();
     };
-    let edges = cases.iter().flat_map(|case| {
-        let label = case
-            .when
-            .as_deref()
-            .map_or("otherwise", expression_text)
-            .to_owned();
-        case.then
-            .iter()
-            .map(move |to| (at, to.as_str(), label.clone()))
-    });
-    edges.collect()
+    let mut edges = Vec::new();
+    for case in cases {
+        let label = case.when.as_deref().map_or("otherwise", expression_text);
+        for to in &case.then {
+            edges.push((at, to.as_str(), label.to_owned()));
+        }
+    }
+    edges
 }
 
 fn expression_text(expression: &str) -> &str {
@@ -261,6 +270,7 @@ fn step(step: &Step) -> Node {
             .as_ref()
             .map(|when| format!("if {}", expression_text(when))),
     );
+
     if let Action::Repeat(repeat) = &step.action {
         notes.extend(condition(repeat));
         notes.push(format!("at most {} rounds", repeat.max));
@@ -269,11 +279,13 @@ fn step(step: &Step) -> Node {
         TimeLimit::Constant(timeout) => format!("within {}", duration(*timeout)),
         TimeLimit::Computed(expression) => format!("within {}", expression_text(expression)),
     }));
+
     let join = step.after.as_ref().and_then(|after| match after.join {
         Join::All => None,
         Join::AtLeast(1) => Some("any".to_owned()),
         Join::AtLeast(count) => Some(format!("{count} of {}", after.steps.len())),
     });
+
     if let Action::Event(event) = &step.action {
         notes.extend(event.count.map(|count| format!("{count} events")));
         notes.extend(
@@ -283,6 +295,7 @@ fn step(step: &Step) -> Node {
                 .map(|until| format!("until {}", expression_text(until))),
         );
     }
+
     let is_switch = matches!(step.action, Action::Switch(_));
     Node {
         shape: if is_switch {

@@ -57,13 +57,18 @@ impl Layout {
             .iter()
             .map(|edge| path(&mut nodes, edge.from, edge.to))
             .collect();
+
+        // A label is beside its edge, above the first element that the edge reaches. That element
+        // keeps the space free.
         for (path, label_widths) in paths.iter().zip(label_widths) {
             nodes[path[1]].required_width = nodes[path[1]].required_width.max(*label_widths);
         }
+
         let mut rows = rows(&nodes);
         order(&mut rows, &nodes);
         place(&rows, &mut nodes);
         let (width, height) = shift(&rows, &mut nodes);
+
         Self {
             nodes,
             paths,
@@ -135,6 +140,7 @@ fn rows(nodes: &[LayoutNode]) -> Vec<Vec<usize>> {
 fn order(rows: &mut Vec<Vec<usize>>, nodes: &[LayoutNode]) {
     let mut best = rows.clone();
     let mut fewest = crossings(rows, nodes);
+
     for round in 0..ROUNDS {
         let down = round % 2 == 0;
         let count = rows.len();
@@ -156,18 +162,22 @@ fn order(rows: &mut Vec<Vec<usize>>, nodes: &[LayoutNode]) {
                     Some(mean(&neighbor_positions))
                 }
             };
+
             let own = positions(&rows[row], nodes.len());
             rows[row].sort_by(|a, b| {
                 let key = |index: usize| middle(index).or(own[index]).unwrap_or_default();
                 key(*a).total_cmp(&key(*b))
             });
         }
+
+        // The medians can also make an order worse, so the best one of all passes is kept.
         let found = crossings(rows, nodes);
         if found < fewest {
             fewest = found;
             best.clone_from(rows);
         }
     }
+
     *rows = best;
 }
 
@@ -219,6 +229,7 @@ fn place(rows: &[Vec<usize>], nodes: &mut [LayoutNode]) {
         let targets: Vec<f64> = vec![0.0; row.len()];
         arrange(row, &targets, nodes);
     }
+
     for round in 0..ROUNDS * 2 {
         let down = round % 2 == 0;
         for step in 0..rows.len() {
@@ -246,6 +257,7 @@ fn place(rows: &[Vec<usize>], nodes: &mut [LayoutNode]) {
 /// overlap form a block, which is centered on the mean of the target positions.
 fn arrange(row: &[usize], targets: &[f64], nodes: &mut [LayoutNode]) {
     // A block: offsets of its members from its position, the position, and its weight.
+
     type Block = (Vec<(usize, f64)>, f64, f64);
     let mut blocks: Vec<Block> = Vec::new();
     for (index, target) in row.iter().zip(targets) {
@@ -255,23 +267,29 @@ fn arrange(row: &[usize], targets: &[f64], nodes: &mut [LayoutNode]) {
             let (right, right_offset) = block.0[0];
             let needed =
                 f64::midpoint(nodes[left].required_width, nodes[right].required_width) + GAP_X;
+
+            // The blocks do not overlap.
             if (block.1 + right_offset) - (last.1 + left_offset) >= needed {
                 break;
             }
+
             let (mut members, at, weight) = blocks.pop().expect("the last block exists");
             let shift = left_offset + needed - right_offset;
             let together = weight + block.2;
             let place = (at * weight + (block.1 - shift) * block.2) / together;
+
             members.extend(
                 block
                     .0
                     .iter()
                     .map(|(member, offset)| (*member, offset + shift)),
             );
+
             block = (members, place, together);
         }
         blocks.push(block);
     }
+
     for (members, at, _) in blocks {
         for (member, offset) in members {
             nodes[member].x = at + offset;
@@ -286,6 +304,7 @@ fn shift(rows: &[Vec<usize>], nodes: &mut [LayoutNode]) -> (f64, f64) {
         .iter()
         .map(|node| node.x - node.required_width / 2.0)
         .fold(f64::MAX, f64::min);
+
     let mut top = 0.0;
     for row in rows {
         let height = row
@@ -305,6 +324,7 @@ fn shift(rows: &[Vec<usize>], nodes: &mut [LayoutNode]) -> (f64, f64) {
         }
         top += height + GAP_Y;
     }
+
     let right = nodes
         .iter()
         .map(|node| node.x + node.required_width / 2.0)

@@ -46,6 +46,7 @@ pub fn mermaid(definition: &Definition, overlay: Option<&InstanceOverlay>) -> St
             format_args!("  n{index}{}", shaped(node, overlay)),
         );
     }
+
     for edge in &graph.edges {
         let label = edge
             .label
@@ -56,6 +57,7 @@ pub fn mermaid(definition: &Definition, overlay: Option<&InstanceOverlay>) -> St
             format_args!("  n{} -->{label} n{}", edge.from, edge.to),
         );
     }
+
     for edge in &graph.back_edges {
         let label = edge
             .label
@@ -66,6 +68,7 @@ pub fn mermaid(definition: &Definition, overlay: Option<&InstanceOverlay>) -> St
             format_args!("  n{} -.->{label} n{}", edge.from, edge.to),
         );
     }
+
     for (index, _) in graph
         .nodes
         .iter()
@@ -74,6 +77,7 @@ pub fn mermaid(definition: &Definition, overlay: Option<&InstanceOverlay>) -> St
     {
         line(&mut text, format_args!("  style n{index} stroke-width:4px"));
     }
+
     if let Some(overlay) = overlay {
         for (node_style, style) in STYLES {
             line(
@@ -103,6 +107,7 @@ fn shaped(node: &Node, overlay: Option<&InstanceOverlay>) -> String {
         .icon
         .map(|icon| format!("{} ", icon.alt_text()))
         .unwrap_or_default();
+
     lines.extend(Some(format!("{kind}{}", escape(&node.label))).filter(|label| !label.is_empty()));
     lines.extend(
         node.join
@@ -116,13 +121,16 @@ fn shaped(node: &Node, overlay: Option<&InstanceOverlay>) -> String {
             .map(|compensation| format!("↩ {}", escape(compensation))),
     );
     lines.extend(node.pivot.then(|| "pivot".to_owned()));
+
     let state = node
         .step
         .as_ref()
         .zip(overlay)
         .and_then(|(step, overlay)| overlay.label(step));
     lines.extend(state.map(|state| format!("({})", escape(state))));
+
     let label = lines.join("<br/>");
+
     match node.shape {
         Shape::Pill => format!("([\"{label}\"])"),
         Shape::Box => format!("[\"{label}\"]"),

@@ -25,19 +25,30 @@ const LONGEST: usize = 40;
 
 /// Colors for a light background, and for a dark one if the user prefers it.
 const STYLE: &str = "\
-text{font:12px system-ui,sans-serif;fill:#27272a}.t{font-weight:600;font-size:13px}.s{fill:#71717a}.u{fill:#b45309}\
-.b{fill:#fff;stroke:#a1a1aa;stroke-width:1.5}.a{fill:none;stroke:#71717a;stroke-width:1.4}.h{fill:#71717a}\
-.i{fill:none;stroke:#52525b;stroke-width:1.3;stroke-linejoin:round;stroke-linecap:round}.p{stroke:#7c3aed;stroke-width:4}\
+text{font:12px system-ui,sans-serif;fill:#27272a}.t{font-weight:600;font-size:13px}.s{fill:#71717a}\
+.u{fill:#b45309}\
+.b{fill:#fff;stroke:#a1a1aa;stroke-width:1.5}.a{fill:none;stroke:#71717a;stroke-width:1.4}\
+.h{fill:#71717a}\
+.i{fill:none;stroke:#52525b;stroke-width:1.3;stroke-linejoin:round;stroke-linecap:round}\
+.p{stroke:#7c3aed;stroke-width:4}\
 .pt{fill:#7c3aed;font-size:11px}.l{fill:#3f3f46;font-size:11px}.lb{fill:#fafafa}.bg{fill:#fafafa}\
-.pending .b{fill:#fff}.running .b{fill:#dbeafe;stroke:#2563eb;stroke-width:2.5}.completed .b{fill:#dcfce7;stroke:#16a34a}\
-.failed .b{fill:#fee2e2;stroke:#dc2626;stroke-width:2.5}.compensated .b{fill:#fef3c7;stroke:#d97706}\
+.pending .b{fill:#fff}.running .b{fill:#dbeafe;stroke:#2563eb;stroke-width:2.5}\
+.completed .b{fill:#dcfce7;stroke:#16a34a}\
+.failed .b{fill:#fee2e2;stroke:#dc2626;stroke-width:2.5}\
+.compensated .b{fill:#fef3c7;stroke:#d97706}\
 .skipped .b{fill:#f4f4f5;stroke-dasharray:4 3}.skipped text{fill:#a1a1aa}\
-.running .m{fill:#1d4ed8}.completed .m{fill:#15803d}.failed .m{fill:#b91c1c}.compensated .m{fill:#b45309}.m{font-size:11px;fill:#71717a}\
-@media (prefers-color-scheme:dark){text{fill:#e4e4e7}.s,.h{fill:#a1a1aa}.u{fill:#fbbf24}.b{fill:#27272a;stroke:#71717a}\
-.a{stroke:#a1a1aa}.i{stroke:#d4d4d8}.l{fill:#d4d4d8}.lb,.bg{fill:#18181b}.p{stroke:#a78bfa}.pt{fill:#a78bfa}\
-.pending .b{fill:#27272a}.running .b{fill:#1e3a8a;stroke:#60a5fa}.completed .b{fill:#14532d;stroke:#4ade80}\
-.failed .b{fill:#7f1d1d;stroke:#f87171}.compensated .b{fill:#713f12;stroke:#fbbf24}.skipped .b{fill:#18181b}\
-.skipped text{fill:#71717a}.m{fill:#a1a1aa}.running .m{fill:#93c5fd}.completed .m{fill:#86efac}.failed .m{fill:#fca5a5}\
+.running .m{fill:#1d4ed8}.completed .m{fill:#15803d}.failed .m{fill:#b91c1c}\
+.compensated .m{fill:#b45309}.m{font-size:11px;fill:#71717a}\
+@media (prefers-color-scheme:dark){text{fill:#e4e4e7}.s,.h{fill:#a1a1aa}.u{fill:#fbbf24}\
+.b{fill:#27272a;stroke:#71717a}\
+.a{stroke:#a1a1aa}.i{stroke:#d4d4d8}.l{fill:#d4d4d8}.lb,.bg{fill:#18181b}.p{stroke:#a78bfa}\
+.pt{fill:#a78bfa}\
+.pending .b{fill:#27272a}.running .b{fill:#1e3a8a;stroke:#60a5fa}\
+.completed .b{fill:#14532d;stroke:#4ade80}\
+.failed .b{fill:#7f1d1d;stroke:#f87171}.compensated .b{fill:#713f12;stroke:#fbbf24}\
+.skipped .b{fill:#18181b}\
+.skipped text{fill:#71717a}.m{fill:#a1a1aa}.running .m{fill:#93c5fd}.completed .m{fill:#86efac}\
+.failed .m{fill:#fca5a5}\
 .compensated .m{fill:#fcd34d}}";
 
 /// Returns a complete SVG document.
@@ -51,19 +62,20 @@ pub fn svg(definition: &Definition, current: Option<&InstanceOverlay>) -> String
         .map(|edge| edge.label.as_deref().map_or(0.0, label_width))
         .collect();
     let layout = Layout::of(&graph, &sizes, &label_widths);
+
     let loops_width = graph
         .back_edges
         .iter()
         .fold(0.0, |width, _| width + LOOP_GAP);
-    let (width, height) = (
-        layout.width + loops_width + 2.0 * MARGIN,
-        layout.height + 2.0 * MARGIN + LINE,
-    );
+    let width = layout.width + loops_width + 2.0 * MARGIN;
+    let height = layout.height + 2.0 * MARGIN + LINE;
+
     let mut text = String::new();
     let name = escape(&format!(
         "{} version {}",
         definition.saga, definition.version
     ));
+
     line(
         &mut text,
         format_args!(
@@ -79,6 +91,7 @@ pub fn svg(definition: &Definition, current: Option<&InstanceOverlay>) -> String
         &mut text,
         format_args!("<rect class=\"bg\" width=\"100%\" height=\"100%\"/>"),
     );
+
     let phase = current
         .and_then(|current| current.phase.as_ref())
         .map(|phase| format!(": {phase}"));
@@ -91,11 +104,14 @@ pub fn svg(definition: &Definition, current: Option<&InstanceOverlay>) -> String
         &mut text,
         format_args!("<g transform=\"translate({MARGIN} {:.0})\">", MARGIN + LINE),
     );
+
+    // Edges are drawn first, so that boxes cover their ends.
     for (edge, elements) in graph.edges.iter().zip(&layout.paths) {
         draw_edge(&mut text, elements, &layout.nodes);
         let layout_nodes: Vec<_> = elements.iter().map(|index| &layout.nodes[*index]).collect();
         draw_label(&mut text, edge, &layout_nodes);
     }
+
     let mut right = layout.width;
     for edge in &graph.back_edges {
         right += LOOP_GAP;
@@ -106,9 +122,11 @@ pub fn svg(definition: &Definition, current: Option<&InstanceOverlay>) -> String
             right,
         );
     }
+
     for (node, layout_node) in graph.nodes.iter().zip(&layout.nodes) {
         draw_node(&mut text, node, layout_node, current);
     }
+
     text.push_str("</g>\n</svg>\n");
     text
 }
@@ -142,12 +160,14 @@ fn size(node: &Node, current: Option<&InstanceOverlay>) -> (f64, f64) {
     let icon = if node.icon.is_some() { 22.0 } else { 0.0 };
     let state = state(node, current).map_or(0.0, |state| wide(state, CHARACTER) + 14.0);
     let title = wide(&node.title, BOLD) + icon + state;
+
     let longest = details
         .iter()
         .map(|(text, _)| wide(text, CHARACTER))
         .fold(title, f64::max);
     let lines = details.iter().fold(1.0, |count, _| count + 1.0);
     let pivot = if node.pivot { 16.0 } else { 0.0 };
+
     match node.shape {
         Shape::Pill => (title + 40.0, 30.0),
         Shape::Box => (
@@ -168,6 +188,7 @@ fn cut(text: &str) -> String {
     if text.chars().count() <= LONGEST {
         return escape(text);
     }
+
     let short: String = text.chars().take(LONGEST - 1).collect();
     format!("{}\u{2026}", escape(&short))
 }
@@ -178,18 +199,22 @@ fn draw_edge(text: &mut String, elements: &[usize], layout_nodes: &[LayoutNode])
     let Some((first, rest)) = elements.split_first() else {
         return;
     };
+
     let mut from = (
         layout_nodes[*first].x,
         layout_nodes[*first].y + layout_nodes[*first].height,
     );
     let mut path = format!("M{:.1} {:.1}", from.0, from.1);
+
     for (current, index) in rest.iter().enumerate() {
-        let (layout_node, last) = (&layout_nodes[*index], current + 1 == rest.len());
+        let layout_node = &layout_nodes[*index];
+        let last = current + 1 == rest.len();
         let end = if last {
             layout_node.y - 7.0
         } else {
             layout_node.y
         };
+
         let half = (end - from.1) / 2.0;
         let curve = format!(
             " C{:.1} {:.1} {:.1} {:.1} {:.1} {end:.1}",
@@ -200,12 +225,16 @@ fn draw_edge(text: &mut String, elements: &[usize], layout_nodes: &[LayoutNode])
             layout_node.x
         );
         path.push_str(&curve);
+
         from = (layout_node.x, end);
+
+        // A bend crosses its layer vertically, so that the edge intersects no box.
         if !last {
             from.1 = layout_node.y + layout_node.height;
             path.extend([format!("V{:.1}", from.1)]);
         }
     }
+
     line(text, format_args!("<path class=\"a\" d=\"{path}\"/>"));
     line(
         text,
@@ -220,8 +249,10 @@ fn draw_edge(text: &mut String, elements: &[usize], layout_nodes: &[LayoutNode])
 /// Draws a line from the end of a loop to its first step, right of all nodes, with an arrowhead.
 fn draw_back_edge(text: &mut String, from: &LayoutNode, to: &LayoutNode, right: f64) {
     let side = |node: &LayoutNode| (node.x + node.width / 2.0, node.y + node.height / 2.0);
-    let ((from_x, from_y), (to_x, to_y)) = (side(from), side(to));
+    let (from_x, from_y) = side(from);
+    let (to_x, to_y) = side(to);
     let end = to_x + 7.0;
+
     line(
         text,
         format_args!(
@@ -248,7 +279,10 @@ fn draw_label(text: &mut String, edge: &Edge, layout_nodes: &[&LayoutNode]) {
     let (Some(label), [_, to, ..]) = (&edge.label, layout_nodes) else {
         return;
     };
-    let (x, y, width) = (to.x, to.y - 20.0, label_width(label));
+
+    let x = to.x;
+    let y = to.y - 20.0;
+    let width = label_width(label);
     line(
         text,
         format_args!(
@@ -277,10 +311,9 @@ fn draw_node(
         .zip(current)
         .and_then(|(step, current)| current.style(step));
     let class = style.map_or("plain", NodeStyle::class);
-    let (left, middle) = (
-        layout_node.x - layout_node.width / 2.0,
-        layout_node.y + layout_node.height / 2.0,
-    );
+    let left = layout_node.x - layout_node.width / 2.0;
+    let middle = layout_node.y + layout_node.height / 2.0;
+
     line(
         text,
         format_args!(
@@ -288,6 +321,7 @@ fn draw_node(
             tooltip(node, state)
         ),
     );
+
     match node.shape {
         Shape::Diamond => line(
             text,
@@ -317,6 +351,7 @@ fn draw_node(
             );
         }
     }
+
     match node.shape {
         Shape::Box => draw_box(text, node, layout_node, state),
         Shape::Pill | Shape::Diamond => {
@@ -343,6 +378,7 @@ fn draw_node(
             }
         }
     }
+
     if let Some(join) = &node.join {
         line(
             text,
@@ -354,16 +390,16 @@ fn draw_node(
             ),
         );
     }
+
     text.push_str("</g>\n");
 }
 
 fn draw_box(text: &mut String, node: &Node, layout_node: &LayoutNode, state: Option<&str>) {
-    let (left, right) = (
-        layout_node.x - layout_node.width / 2.0 + PAD,
-        layout_node.x + layout_node.width / 2.0 - PAD,
-    );
+    let left = layout_node.x - layout_node.width / 2.0 + PAD;
+    let right = layout_node.x + layout_node.width / 2.0 - PAD;
     let mut y = layout_node.y + PAD + 11.0;
     let mut x = left;
+
     if let Some(icon) = node.icon {
         line(
             text,
@@ -375,6 +411,7 @@ fn draw_box(text: &mut String, node: &Node, layout_node: &LayoutNode, state: Opt
         );
         x += 22.0;
     }
+
     line(
         text,
         format_args!(
@@ -382,6 +419,7 @@ fn draw_box(text: &mut String, node: &Node, layout_node: &LayoutNode, state: Opt
             cut(&node.title)
         ),
     );
+
     if let Some(state) = state {
         line(
             text,
@@ -391,6 +429,7 @@ fn draw_box(text: &mut String, node: &Node, layout_node: &LayoutNode, state: Opt
             ),
         );
     }
+
     for (detail, class) in details(node) {
         y += LINE;
         line(
@@ -401,6 +440,7 @@ fn draw_box(text: &mut String, node: &Node, layout_node: &LayoutNode, state: Opt
             ),
         );
     }
+
     if node.pivot {
         let bottom = layout_node.y + layout_node.height;
         line(
@@ -426,6 +466,7 @@ fn tooltip(node: &Node, state: Option<&str>) -> String {
         .icon
         .map(|icon| format!("{} ", icon.alt_text()))
         .unwrap_or_default();
+
     let mut lines = vec![format!("{kind}{}", node.title)];
     lines.extend(details(node).into_iter().map(|(text, _)| text));
     lines.extend(state.map(ToOwned::to_owned));
