@@ -77,10 +77,12 @@ impl InvariantChecker {
 
 impl DecisionObserver for InvariantChecker {
     fn on_decision(&mut self, seen: &ObservedDecision<'_>) {
+        // A second decision about the same input must not depend on anything else.
         if decide(&seen.context, seen.input) != *seen.decision {
             let message = format!("two decisions about {} differ", seen.input.label());
             self.report(Invariant::Deterministic, message);
         }
+
         if is_second_result(seen) {
             let message = format!(
                 "{} changed the instance although it has its result",
@@ -88,6 +90,7 @@ impl DecisionObserver for InvariantChecker {
             );
             self.report(Invariant::SecondResultHarmless, message);
         }
+
         let ledger = self.ledgers.entry(seen.context.key.clone()).or_default();
         let mut violations = Vec::new();
         match seen.decision {
@@ -106,6 +109,7 @@ impl DecisionObserver for InvariantChecker {
             Decision::Ignore { reason, .. } => ledger.check_ignored(seen, reason, &mut violations),
             Decision::Reject(_) => {}
         }
+
         self.violations.extend(violations);
     }
 }
@@ -115,6 +119,7 @@ fn is_second_result(seen: &ObservedDecision<'_>) -> bool {
     let Input::WorkResult(result) = seen.input else {
         return false;
     };
+
     let mut pending = seen
         .context
         .instance

@@ -48,18 +48,24 @@ fn prove_with(
     let compiled = program.as_compiled()?;
     let definition = compiled.definition();
     let programs = Arc::new(SimulatorPrograms::new([Arc::clone(program)]));
+
     let moves = Moves {
         program: program.as_ref(),
         definition,
         payloads: Payloads::of(definition),
     };
+
+    // A proof needs no histories, and each of its states is a copy of the simulator.
     let mut runner = scenario_runner(program, &programs);
     runner.simulator = runner.simulator.without_records();
-    let irreversible = definition.steps.iter().map(|step| step.id.to_string());
-    let irreversible = irreversible
+    let irreversible = definition
+        .steps
+        .iter()
+        .map(|step| step.id.to_string())
         .filter(|step| remains_after_failure(compiled, step))
         .collect();
     let live = LiveVariables::of(definition);
+
     let prover = Prover {
         program,
         programs: &programs,
@@ -68,11 +74,15 @@ fn prove_with(
         live,
         exploration,
     };
+
     let mut search = Search::new(&prover, ProofState::new(runner), options);
     let stop = search.run();
     let outcome = search.outcome(stop);
-    let never_completed = definition.steps.iter().map(|step| step.id.to_string());
-    let never_completed = never_completed
+
+    let never_completed = definition
+        .steps
+        .iter()
+        .map(|step| step.id.to_string())
         .filter(|step| !search.completed.contains(step))
         .collect();
     Some(ProveReport {

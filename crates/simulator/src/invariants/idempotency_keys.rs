@@ -31,10 +31,12 @@ impl IdempotencyKeys {
             let (Work::Effect(_), Some(tag)) = (&item.work, item.work.tag()) else {
                 continue;
             };
+
             // Each event of a handler requests its own work.
             if tag.as_str().starts_with("on:") {
                 continue;
             }
+
             let earlier = self.0.insert(tag.to_string(), item.id);
             if earlier.is_some_and(|earlier| earlier != item.id) {
                 let message = format!(

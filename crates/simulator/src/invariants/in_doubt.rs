@@ -24,6 +24,7 @@ pub(super) fn check_in_doubt(
             message,
         });
     };
+
     for tag in commit
         .work
         .iter()
@@ -37,17 +38,20 @@ pub(super) fn check_in_doubt(
             ));
         }
     }
+
     if let Some(tag) = tag_left_in_doubt(view)
         .filter(|tag| matches!(view.before.get(tag), "running" | "abandoned"))
         && !view.after.get(&tag).starts_with("in_doubt")
     {
         report(format!("{tag} is in doubt without an open task"));
     }
+
     let Some((tag, _)) =
         decision.filter(|(tag, outcome)| outcome == EXECUTED && is_in_doubt(view.before.get(tag)))
     else {
         return;
     };
+
     // A result whose values cannot be saved, or that means failure, reports this.
     let after = view.after.get(&tag);
     if view.has_compensation(&tag)
@@ -71,6 +75,7 @@ fn decision(view: &DecisionView<'_>) -> Option<(String, String)> {
     else {
         return None;
     };
+
     let TaskAction::Complete {
         outcome: Some(outcome),
         ..
@@ -78,6 +83,7 @@ fn decision(view: &DecisionView<'_>) -> Option<(String, String)> {
     else {
         return None;
     };
+
     let task = view
         .seen
         .context
@@ -96,6 +102,7 @@ fn tag_left_in_doubt(view: &DecisionView<'_>) -> Option<String> {
     let WorkOutcome::TimedOut { failure } = &outcome.outcome else {
         return None;
     };
+
     let open = view
         .seen
         .context
@@ -103,6 +110,7 @@ fn tag_left_in_doubt(view: &DecisionView<'_>) -> Option<String> {
         .pending_work
         .iter()
         .find(|open| open.id == outcome.work_id)?;
+
     let needs_decision =
         failure.code == IN_DOUBT && opens_in_doubt_task(view.definition?, open.tag.as_str());
     needs_decision.then(|| open.tag.to_string())

@@ -70,6 +70,7 @@ impl WorkLedger {
             // The steps of an earlier run are final.
             *self = Self::default();
         }
+
         let view = DecisionView {
             seen,
             definition: program.as_compiled().map(CompiledDefinition::definition),
@@ -77,25 +78,34 @@ impl WorkLedger {
             after: StepStates::of(program, Some(after)),
             status: after.status,
         };
+
         self.last = Some((after.state.clone(), view.after.clone()));
         self.forced |= is_forced(seen.input);
         self.force_completed |= is_action(seen.input, "force-complete");
+        // Before the work of the input is removed from the record.
         let success = self.success_of(seen);
         let timed_out = self.timed_out(seen);
+
         self.record_requested(seen.input, &commit.work);
         self.record_completed(&view);
         self.irreversible.extend(newly_irreversible(&view));
         self.check_compensations(&view, &commit.work, violations);
         self.record_compensated(&view, violations);
+
+        // An operator who completes an instance by force accepts what remains.
         if !self.force_completed {
             check_success_recorded(&view, success.as_deref(), violations);
             check_unknown_compensated(&view, timed_out.as_deref(), violations);
             check_in_doubt(&view, commit, violations);
             self.keys.check(seen, &commit.work, violations);
         }
+
+        // Compensations that were skipped by an operator, and those before a pivot, leave changes
+        // on purpose.
         if !self.forced && !self.is_past_pivot {
             check_all_or_nothing(&view, &self.irreversible, violations);
         }
+
         check_no_new_work(&view, commit, violations);
         check_timers(&view, after, violations);
         self.check_facts_emitted_once(&view, commit, violations);
@@ -131,6 +141,7 @@ impl WorkLedger {
             .filter(|tag| has_result(tag))
             .collect();
         open.sort_unstable();
+
         for tag in open {
             let is_optional = step_states.is_some_and(|states| !states.awaits(tag));
             if is_optional {
@@ -139,11 +150,16 @@ impl WorkLedger {
                 key.add(("requested", tag));
             }
         }
+
         key.add_omitted(&self.completed);
-        let is_open =
-            |tag: &&String| !self.requested.contains(*tag) && !self.pivoted.contains(*tag);
-        let order: Vec<_> = self.completed.iter().filter(is_open).collect();
+
+        let order: Vec<_> = self
+            .completed
+            .iter()
+            .filter(|tag: &&String| !self.requested.contains(*tag) && !self.pivoted.contains(*tag))
+            .collect();
         let completed: BTreeSet<_> = self.completed.iter().collect();
+
         key.add((
             order,
             completed,
@@ -151,6 +167,7 @@ impl WorkLedger {
             &self.compensated,
             &self.pivoted,
         ));
+
         let is_compensated = |tag: &&String| {
             tag.starts_with("compensate:") && step_states.is_some_and(|states| !states.awaits(tag))
         };
@@ -158,7 +175,9 @@ impl WorkLedger {
             .tags()
             .filter(|tag| !is_compensated(tag))
             .for_each(|tag| key.add_optional(("key", tag)));
+
         key.add((&self.irreversible, &self.final_facts, self.is_past_pivot));
+
         for (rule, is_checked) in [
             ("unforced", !self.forced),
             ("not ended", !self.force_completed),
@@ -180,11 +199,13 @@ impl WorkLedger {
         let success = self.success_of(seen);
         self.record_requested(seen.input, &[]);
         let Some(tag) = success else { return };
+
         let step = seen
             .context
             .program
             .as_compiled()
             .and_then(|c| step_of(c.definition(), WorkTag::parse(&tag).step));
+
         if step.is_some_and(|step| step.compensate.is_some())
             && matches!(
                 step_states.get(&tag),
@@ -208,6 +229,7 @@ impl WorkLedger {
         if let Some(id) = input.completed_work_id() {
             self.requested_work.remove(&id);
         }
+
         let tagged = work
             .iter()
             .filter_map(|item| Some((item.id, item.work.tag()?.to_string())));
@@ -219,6 +241,7 @@ impl WorkLedger {
         let tag = self.requested_work.get(&seen.input.completed_work_id()?)?;
         let definition = seen.context.program.as_compiled()?.definition();
         let step = step_of(definition, WorkTag::parse(tag).step)?;
+
         let is_success = match (seen.input, &step.action) {
             (Input::WorkResult(result), Action::Effect(_) | Action::Job(_) | Action::Saga(_)) => {
                 matches!(result.outcome, WorkOutcome::Succeeded { event: None, .. })
@@ -235,6 +258,7 @@ impl WorkLedger {
             ) => ended.failure.is_none(),
             (_, _) => false,
         };
+
         (is_success && step.ok.is_empty() && !tag.starts_with("compensate:")).then(|| tag.clone())
     }
 
@@ -247,6 +271,7 @@ impl WorkLedger {
         let WorkOutcome::TimedOut { .. } = &result.outcome else {
             return None;
         };
+
         self.requested_work
             .get(&result.work_id)
             .filter(|tag| !tag.starts_with("compensate:"))
@@ -254,26 +279,34 @@ impl WorkLedger {
     }
 
     fn record_completed(&mut self, view: &DecisionView<'_>) {
-        let newly_completed = view.after.iter().filter(|(tag, state)| {
-            was_completed(state)
-                && !was_completed(view.before.get(tag))
-                && !view.after.has_elements(tag)
-                && view.has_compensation(tag)
-        });
-        let mut newly_completed: Vec<_> = newly_completed.map(|(tag, _)| tag.to_owned()).collect();
+        let mut newly_completed: Vec<_> = view
+            .after
+            .iter()
+            .filter(|(tag, state)| {
+                was_completed(state)
+                    && !was_completed(view.before.get(tag))
+                    && !view.after.has_elements(tag)
+                    && view.has_compensation(tag)
+            })
+            .map(|(tag, _)| tag.to_owned())
+            .collect();
+
         // Early events can complete several steps in one transition, in their order.
         newly_completed.sort_by_key(|tag| view.position(tag));
         self.completed.extend(newly_completed);
+
         let pivots = view
             .definition
             .into_iter()
             .flat_map(|d| &d.steps)
             .filter(|step| step.pivot);
+
         // A late success of a pivot does not end the compensation.
         let mut passed_pivots = pivots.filter(|step| {
             let id = step.id.as_str();
             view.after.get(id) == "completed" && !was_completed(view.before.get(id))
         });
+
         if passed_pivots.next().is_some() {
             self.is_past_pivot = true;
             let open = self
@@ -291,12 +324,15 @@ impl WorkLedger {
         violations: &mut Vec<Violation>,
     ) {
         let mut now = BTreeSet::new();
-        let tags = work
+        let compensated = work
             .iter()
             .filter_map(|item| item.work.tag())
-            .map(ToString::to_string);
-        for tag in tags.filter_map(|tag| tag.strip_prefix("compensate:").map(ToOwned::to_owned)) {
+            .filter_map(|tag| tag.as_str().strip_prefix("compensate:"))
+            .map(ToOwned::to_owned);
+
+        for tag in compensated {
             let mut report = |rule, message| violations.push(Violation { rule, message });
+
             if !now.insert(tag.clone()) {
                 report(
                     Invariant::CompensatedOnce,
@@ -339,6 +375,7 @@ impl WorkLedger {
                 message,
             });
         };
+
         let other = view.after.iter().find(|(other, state)| {
             // One that is requested later in the same transition is checked then.
             *other != tag
@@ -352,21 +389,24 @@ impl WorkLedger {
                 "the compensation of {tag} was requested while {other} is compensating"
             ));
         }
+
         if view.status == Status::Running {
             return;
         }
+
+        // Steps that completed later must be compensated before.
         let index = self
             .completed
             .iter()
             .position(|completed| completed == tag)
             .unwrap_or_default();
-        let later = self.completed[index + 1..].iter();
-        let open = |completed: &&String| {
+
+        let later = self.completed[index + 1..].iter().rev().find(|completed| {
             !self.requested.contains(*completed)
                 && !self.pivoted.contains(*completed)
                 && view.after.get(completed) != "compensated"
-        };
-        if let Some(later) = later.rev().find(open) {
+        });
+        if let Some(later) = later {
             report(format!(
                 "{tag} is compensated before {later}, which completed after it"
             ));
@@ -381,10 +421,12 @@ impl WorkLedger {
         {
             let before = view.before.get(tag);
             let elements = view.after.has_elements(tag);
+
             if elements || state == before {
                 continue;
             }
             let is_requested = self.requested.contains(tag);
+
             if state == "compensating" && !is_requested {
                 let message =
                     format!("{tag} is compensating, but its compensation was never requested");
@@ -393,6 +435,7 @@ impl WorkLedger {
                     message,
                 });
             }
+
             if state == "compensated" && self.completed.iter().any(|completed| completed == tag) {
                 if !self.requested.contains(tag) && !self.forced {
                     let message =
@@ -413,11 +456,13 @@ impl WorkLedger {
         commit: &Commit,
         violations: &mut Vec<Violation>,
     ) {
-        let final_facts = view
+        let final_facts: Vec<_> = view
             .definition
             .into_iter()
-            .flat_map(|d| d.completed.iter().chain(&d.failed));
-        let final_facts: Vec<_> = final_facts.map(|fact| fact.fact.as_str()).collect();
+            .flat_map(|d| d.completed.iter().chain(&d.failed))
+            .map(|fact| fact.fact.as_str())
+            .collect();
+
         for item in &commit.work {
             let Work::Fact(fact) = &item.work else {
                 continue;
@@ -425,6 +470,7 @@ impl WorkLedger {
             if !final_facts.contains(&fact.kind.as_str()) {
                 continue;
             }
+
             let count = self.final_facts.entry(fact.kind.to_string()).or_default();
             *count += 1;
             if *count > 1 {
@@ -446,12 +492,14 @@ impl WorkLedger {
         if !view.status.is_final() || view.previous_state().is_some_and(Status::is_final) {
             return;
         }
+
         let mut report = |message| {
             violations.push(Violation {
                 rule: Invariant::NothingLeftOpen,
                 message,
             });
         };
+
         if let Some(timer) = after.timers.first() {
             report(format!(
                 "the instance is {}, and the timer {} is still armed",
@@ -464,15 +512,12 @@ impl WorkLedger {
                 view.status, wait.name
             ));
         }
+
+        // An operator may end an instance with open work.
         if self.forced {
             return;
         }
-        let is_busy = |state: &str| {
-            is_in_progress(state)
-                || is_compensation(state)
-                || is_in_doubt(state)
-                || state == "compensation_pending"
-        };
+
         let busy = view.after.iter().find(|(_, state)| is_busy(state));
         if let Some((tag, state)) = busy {
             report(format!(
@@ -480,6 +525,7 @@ impl WorkLedger {
                 view.status
             ));
         }
+
         if view.status != Status::Completed {
             let uncompensated = self
                 .completed
@@ -501,4 +547,12 @@ fn is_action(input: &Input, label: &str) -> bool {
 
 fn is_forced(input: &Input) -> bool {
     is_action(input, "skip") || is_action(input, "force-complete")
+}
+
+/// Returns whether a step of this state has work or a wait that has not ended.
+fn is_busy(state: &str) -> bool {
+    is_in_progress(state)
+        || is_compensation(state)
+        || is_in_doubt(state)
+        || state == "compensation_pending"
 }

@@ -21,6 +21,7 @@ impl StepStates {
         let view = instance
             .and_then(|instance| program.view_state(&instance.state))
             .unwrap_or(Value::Null);
+
         let mut states = Self {
             phase: view["phase"].as_str().unwrap_or_default().to_owned(),
             ..Self::default()
@@ -30,6 +31,7 @@ impl StepStates {
                 continue;
             };
             states.add(id.to_owned(), step);
+
             for (index, element) in step["elements"]
                 .as_array()
                 .into_iter()
@@ -38,10 +40,12 @@ impl StepStates {
             {
                 states.add(format!("{id}[{index}]"), element);
             }
+            // A round is named like an element: both are the unit that has results.
             for unit in step["rounds"].as_array().into_iter().flatten() {
                 states.add(format!("{id}[{}]", unit["round"]), unit);
             }
         }
+
         states
     }
 
@@ -68,6 +72,7 @@ impl StepStates {
         if let Some(step) = tag.strip_prefix("compensate:") {
             return is_compensation(self.get(step)) || self.get(step).is_empty();
         }
+
         let state = self.get(tag);
         !(was_completed(state) || matches!(state, "failed" | "abandoned" | "skipped" | "bypassed"))
     }
@@ -86,6 +91,7 @@ impl StepStates {
             .iter()
             .map(|(tag, state)| format!("{tag}={state}"))
             .collect();
+
         format!("{} {}", self.phase, states.join(" "))
     }
 

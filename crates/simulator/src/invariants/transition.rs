@@ -13,7 +13,10 @@ use super::view::DecisionView;
 
 /// Returns whether the step ignores the result of a child saga that it has abandoned.
 pub(super) fn ignores_late_result(step: &Step) -> bool {
-    matches!(&step.action, Action::Saga(child) if child.on_parent_end == Some(ParentEndPolicy::Abandon))
+    matches!(
+        &step.action,
+        Action::Saga(child) if child.on_parent_end == Some(ParentEndPolicy::Abandon)
+    )
 }
 
 pub(super) fn check_success_recorded(
@@ -22,14 +25,19 @@ pub(super) fn check_success_recorded(
     violations: &mut Vec<Violation>,
 ) {
     let Some(tag) = success else { return };
-    let (before, after) = (view.before.get(tag), view.after.get(tag));
+    let before = view.before.get(tag);
+    let after = view.after.get(tag);
+
     // A success whose values cannot be saved fails its step with a message.
+
     let was_awaited = matches!(
         before,
         "running" | "retrying" | "failed" | "abandoned" | "child_awaited"
     );
     let is_lost = matches!(after, "running" | "pending" | "abandoned" | "child_awaited");
+
     let ignored = before == "abandoned" && view.step(tag).is_some_and(ignores_late_result);
+
     if was_awaited && view.has_compensation(tag) && is_lost && !ignored {
         let message = format!("{tag} succeeded, but its state is {after}");
         violations.push(Violation {
@@ -47,6 +55,7 @@ pub(super) fn check_unknown_compensated(
     let Some(tag) = tag.filter(|tag| view.has_compensation(tag)) else {
         return;
     };
+
     if view.after.get(tag) == "abandoned" && !view.step(tag).is_some_and(ignores_late_result) {
         let message = format!("{tag} may have been executed and is not compensated");
         violations.push(Violation {
@@ -69,6 +78,7 @@ pub(super) fn check_no_new_work(
     if !was_compensating {
         return;
     }
+
     let tags = commit.work.iter().filter_map(|item| item.work.tag());
     for tag in tags.filter(|tag| !tag.as_str().starts_with("compensate:")) {
         let retried = view.previous_state() == Some(Status::Stuck) && is_retry(view.seen.input);
@@ -99,6 +109,8 @@ pub(super) fn check_timers(
 ) {
     for timer in &after.timers {
         let name = timer.name.as_str();
+
+        // A timer has the tag of its work, with its purpose as a prefix.
         let name = name
             .strip_prefix("retry:")
             .or_else(|| name.strip_prefix("escalate:"))
@@ -106,12 +118,14 @@ pub(super) fn check_timers(
         let (tag, compensating) = name
             .strip_prefix("compensate:")
             .map_or((name, false), |tag| (tag, true));
+
         let state = view.after.get(tag);
         let is_expected = if compensating {
             is_compensation(state)
         } else {
             is_in_progress(state)
         };
+
         if !state.is_empty() && !is_expected {
             let message = format!(
                 "the timer {} is armed although {tag} is {state}",
@@ -140,6 +154,7 @@ pub(super) fn newly_irreversible(view: &DecisionView<'_>) -> Vec<String> {
     else {
         return Vec::new();
     };
+
     let completed = compiled
         .definition()
         .steps

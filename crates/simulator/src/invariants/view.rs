@@ -40,7 +40,9 @@ impl DecisionView<'_> {
     }
 
     pub(super) fn has_compensation(&self, tag: &str) -> bool {
-        let (tag, step) = (WorkTag::parse(tag), self.step(tag));
+        let step = self.step(tag);
+        let tag = WorkTag::parse(tag);
+
         // A `foreach` step is compensated by element.
         let step = step.filter(|step| step.foreach.is_none() || tag.index.is_some());
         step.and_then(|step| step.compensate.as_ref())

@@ -65,9 +65,8 @@ impl Prover<'_> {
             Exploration::Reduced => KeyHasher::default(),
             Exploration::Full => KeyHasher::full(),
         };
-        let is_absolute = |timer: &str| self.moves.is_absolute(timer);
         state.key(
-            is_absolute,
+            |timer: &str| self.moves.is_absolute(timer),
             |tag| self.moves.has_result(tag),
             &self.live,
             hasher,
@@ -83,36 +82,45 @@ impl Prover<'_> {
     ) -> Expansion {
         let step_states = self.moves.step_states(state);
         let mut expansion = Expansion::default();
-        let completed = step_states
+
+        expansion.completed = step_states
             .iter()
             .filter(|(_, state)| was_completed(state))
-            .map(|(tag, _)| tag);
-        expansion.completed = completed.map(ToOwned::to_owned).collect();
+            .map(|(tag, _)| tag.to_owned())
+            .collect();
         let is_compensated = state
             .instance()
             .is_some_and(|i| matches!(i.status, Status::Failed | Status::Cancelled));
         if is_compensated {
-            let remaining = self
+            expansion.remaining = self
                 .irreversible
                 .iter()
-                .filter(|step| expansion.completed.contains(*step));
-            expansion.remaining = remaining.cloned().collect();
+                .filter(|step| expansion.completed.contains(*step))
+                .cloned()
+                .collect();
         }
+
         if let Some((violation, second)) = self.check_second_results(state, None) {
             expansion.violation = Some((violation, vec![second]));
             return expansion;
         }
+
         let mut all = self.moves.of(state, &step_states);
+
+        // Other moves have the same result before the first and after the last attempt.
         if self.exploration == Exploration::Reduced
             && let Some(tag) = self.moves.walked(&all, &step_states)
         {
             all.retain(|offered| offered.proof_move.tag() == Some(tag.as_str()));
         }
+
         for offered in all {
             let is_disturbance = matches!(
                 offered.class,
                 MoveClass::Disturbance | MoveClass::Cancellation
             );
+
+            // Without a limit, unexpected inputs would make the number of states infinite.
             let is_permitted = match offered.class {
                 MoveClass::Expected => true,
                 MoveClass::Disturbance => disturbances < limits.disturbances,
@@ -121,22 +129,27 @@ impl Prover<'_> {
                 }
                 MoveClass::Unawaited => !limits.only_progress,
             };
+
             if !is_permitted {
                 continue;
             }
+
             let mut next = state.clone();
             if !next.apply(&offered.proof_move) {
                 continue;
             }
+
             if let Some(violation) = next.violation() {
                 expansion.violation = Some((violation.clone(), vec![offered.proof_move]));
                 return expansion;
             }
+
             if let Some(violation) = deliver_again(&mut next, &offered.proof_move) {
                 let duplicate = Move::Step(SimulationStep::Duplicate);
                 expansion.violation = Some((violation, vec![offered.proof_move, duplicate]));
                 return expansion;
             }
+
             // The state may not be visited, because it has fewer results to come.
             if offered.class == MoveClass::Unawaited
                 && let Some((violation, second)) =
@@ -145,6 +158,7 @@ impl Prover<'_> {
                 expansion.violation = Some((violation, vec![offered.proof_move, second]));
                 return expansion;
             }
+
             let status = next.instance().map(|instance| instance.status);
             let reached = Reached {
                 proof_move: offered.proof_move,
@@ -153,6 +167,7 @@ impl Prover<'_> {
                 ended: status.is_some_and(Status::is_final),
                 is_progress: matches!(offered.class, MoveClass::Expected | MoveClass::Disturbance),
             };
+
             expansion.reached.push((reached, status, next));
         }
         expansion
@@ -187,6 +202,7 @@ impl Prover<'_> {
         let steps = schedule(start, moves, |timer: &str| self.moves.is_absolute(timer))?;
         let violation =
             replay(self.program, self.programs, &steps).filter(|found| found.rule == rule)?;
+
         let original_steps = steps.len();
         Some(Counterexample {
             violation,
@@ -203,14 +219,18 @@ fn deliver_again(state: &mut ProofState, proof_move: &Move) -> Option<Violation>
     let Move::Step(step) = proof_move else {
         return None;
     };
+
+    // A crash after the commit and before its acknowledgment delivers the input again.
     let before = state
         .instance()
         .map(|instance| (instance.version, instance.paused));
+
     state.apply(&Move::Step(SimulationStep::Duplicate));
     let changed = state
         .instance()
         .map(|instance| (instance.version, instance.paused))
         != before;
+
     let message = format!("a second delivery of {step} was not ignored");
     let violation = changed.then_some(Violation {
         rule: Invariant::DuplicateHarmless,

@@ -68,37 +68,35 @@ impl StateGraph {
             .visited
             .range((*core, 0)..=(*core, to.disturbances))
             .flat_map(|(_, states)| states);
-        let covers = |state: &&StateId| is_subset(optional, &self.node(**state).optional);
-        let known = known.copied().find(|state| covers(&state));
-        let is_new = known.is_none();
-        let state = known.unwrap_or_else(|| {
-            let state =
-                StateId::try_from(self.nodes.len()).expect("the number of states is limited");
-            let from_parent = self.move_id(&to.proof_move);
-            let Reached {
-                disturbances,
-                ended,
-                ..
-            } = *to;
-            let optional = optional.clone();
-            self.nodes.push(Node {
-                parent: from,
-                from_parent,
-                optional,
-                disturbances,
-                ended,
-                expanded: false,
-            });
-            self.visited
-                .entry((*core, to.disturbances))
-                .or_default()
-                .push(state);
-            state
-        });
+        let covering = known
+            .copied()
+            .find(|state| is_subset(optional, &self.node(*state).optional));
+        let state = covering.unwrap_or_else(|| self.add(from, to));
+
+        // A result that nothing waits for is no progress towards an end.
         if to.is_progress && state != from {
             self.edges.push((from, state));
         }
-        is_new.then_some(state)
+        covering.is_none().then_some(state)
+    }
+
+    /// Adds a state that is reached for the first time.
+    fn add(&mut self, from: StateId, to: &Reached) -> StateId {
+        let state = StateId::try_from(self.nodes.len()).expect("the number of states is limited");
+        let from_parent = self.move_id(&to.proof_move);
+        self.nodes.push(Node {
+            parent: from,
+            from_parent,
+            optional: to.key.optional.clone(),
+            disturbances: to.disturbances,
+            ended: to.ended,
+            expanded: false,
+        });
+        self.visited
+            .entry((to.key.core, to.disturbances))
+            .or_default()
+            .push(state);
+        state
     }
 
     fn move_id(&mut self, proof_move: &Move) -> u32 {
@@ -134,6 +132,7 @@ impl StateGraph {
             path.push(proof_move.clone());
             at = self.parent(at);
         }
+
         path.reverse();
         path
     }
@@ -141,13 +140,16 @@ impl StateGraph {
     /// Returns the states from which no recorded transitions lead to an end, nor to a state that is
     /// not expanded; first those that were reached first.
     pub(super) fn dead_ends(&self) -> Vec<StateId> {
+        // Backward from the ends: each state is visited once, however many paths lead from it.
         let mut predecessors: Vec<_> = self.edges.iter().map(|(from, to)| (*to, *from)).collect();
         predecessors.sort_unstable();
+
         let mut leads: Vec<bool> = self
             .nodes
             .iter()
             .map(|node| node.ended || !node.expanded)
             .collect();
+
         let mut queue: Vec<_> = (0..self.nodes.len()).filter(|at| leads[*at]).collect();
         while let Some(at) = queue.pop() {
             let to = StateId::try_from(at).expect("the number of states is limited");
@@ -158,6 +160,7 @@ impl StateGraph {
                 }
             }
         }
+
         (START..)
             .zip(leads)
             .filter(|(_, leads)| !leads)

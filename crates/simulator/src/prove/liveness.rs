@@ -22,21 +22,25 @@ impl LiveVariables {
     /// Collects the variables that the expressions of a definition read.
     pub(super) fn of(definition: &Definition) -> Self {
         let mut definition = definition.clone();
+
+        // The reference is for users: no decision reads it.
         definition.reference = None;
-        let facts = definition
+        for fact in definition
             .completed
             .iter_mut()
-            .chain(&mut definition.failed);
-        facts.for_each(|fact| remove_copies(&mut fact.data));
-        for step in &mut definition.steps {
-            let compensation = step
-                .compensate
-                .iter_mut()
-                .map(|compensation| &mut compensation.action);
-            std::iter::once(&mut step.action)
-                .chain(compensation)
-                .for_each(remove_copies_of_action);
+            .chain(&mut definition.failed)
+        {
+            remove_copies(&mut fact.data);
         }
+
+        // Copying a variable into a payload decides nothing, and cannot fail.
+        for step in &mut definition.steps {
+            remove_copies_of_action(&mut step.action);
+            if let Some(compensation) = &mut step.compensate {
+                remove_copies_of_action(&mut compensation.action);
+            }
+        }
+
         let backward = |step: &Step| {
             let awaited = Some(&step.action).filter(|action| matches!(action, Action::Event(_)));
             texts(&(
@@ -48,6 +52,7 @@ impl LiveVariables {
                 &step.priority,
             ))
         };
+
         let shared = texts(&(
             &definition.env,
             &definition.on,
@@ -55,6 +60,7 @@ impl LiveVariables {
             &definition.failed,
         ));
         let after_failure = definition.steps.iter().flat_map(backward).chain(shared);
+
         Self {
             forward: variables(texts(&definition)),
             backward: variables(after_failure),
@@ -110,11 +116,13 @@ fn variables(texts: impl IntoIterator<Item = String>) -> Option<BTreeSet<String>
             if text[..start].ends_with(is_name) || rest.starts_with(is_name) {
                 continue;
             }
+
             let name: String = rest
                 .strip_prefix('.')?
                 .chars()
                 .take_while(|c| is_name(*c))
                 .collect();
+
             if name.is_empty() {
                 return None;
             }

@@ -47,25 +47,31 @@ impl Moves<'_> {
     /// Returns whether the due time of a timer may not depend on the time at which it was armed.
     pub(super) fn is_absolute(&self, timer: &str) -> bool {
         let is_computed = |limit: &Option<TimeLimit>| matches!(limit, Some(TimeLimit::Computed(_)));
+
         if timer == "saga" {
             return is_computed(&self.definition.timeout);
         }
+
         let (retries, tag) = timer
             .strip_prefix("retry:")
             .map_or((false, timer), |tag| (true, tag));
+
         let tag = WorkTag::parse(tag);
         let Some(step) = step_of(self.definition, tag.step) else {
             return false;
         };
+
         let (timeout, retry) = match &step.compensate {
             Some(undo) if tag.is_compensation => (&undo.timeout, &undo.retry),
             _ => (&step.timeout, &step.retry),
         };
+
         if retries {
             return retry
                 .as_ref()
                 .is_some_and(|retry| is_computed(&retry.initial_backoff));
         }
+
         is_computed(timeout)
             || (!tag.is_compensation && matches!(step.action, Action::Wait(TimeSpec::Until(_))))
     }
@@ -78,7 +84,9 @@ impl Moves<'_> {
     /// Returns all moves of a state.
     pub(super) fn of(&self, state: &ProofState, step_states: &StepStates) -> Vec<OfferedMove> {
         let mut expected = Vec::new();
-        let (mut disturbances, mut unawaited) = (Vec::new(), Vec::new());
+        let mut disturbances = Vec::new();
+        let mut unawaited = Vec::new();
+
         match state.instance() {
             None => {
                 self.starts(&mut expected);
@@ -101,17 +109,19 @@ impl Moves<'_> {
                 self.events(true, &mut disturbances);
             }
         }
+
         let timers = next_timers(&state.runner.simulator, |timer| self.is_absolute(timer));
         let timers = timers
             .into_iter()
             .map(Move::Timer)
             .map(|timer| offered(timer, MoveClass::Expected));
         let of_class = |class| move |step: SimulationStep| offered(Move::Step(step), class);
+
         let cancel = state
             .instance()
-            .filter(|instance| !instance.paused && !instance.status.is_final());
-        let cancel =
-            cancel.map(|_| SimulationStep::Operator(OperatorAction::Cancel("proof".to_owned())));
+            .filter(|instance| !instance.paused && !instance.status.is_final())
+            .map(|_| SimulationStep::Operator(OperatorAction::Cancel("proof".to_owned())));
+
         timers
             .chain(expected.into_iter().map(of_class(MoveClass::Expected)))
             .chain(unawaited.into_iter().map(of_class(MoveClass::Unawaited)))
@@ -133,9 +143,11 @@ impl Moves<'_> {
         let (unit, _) = step_states
             .iter()
             .find(|(unit, state)| self.is_walked(unit, state, step_states))?;
+
         let tag = format!("compensate:{unit}");
         let is_timer = |offered: &OfferedMove| matches!(offered.proof_move, Move::Timer(_));
         let own = |offered: &OfferedMove| offered.proof_move.tag() == Some(tag.as_str());
+
         let applies =
             all.iter().any(own) && all.iter().filter(|offered| is_timer(offered)).all(own);
         applies.then_some(tag)
@@ -143,14 +155,15 @@ impl Moves<'_> {
 
     fn is_walked(&self, unit: &str, state: &str, step_states: &StepStates) -> bool {
         let step = step_of(self.definition, WorkTag::parse(unit).step);
-        let compensation = step.and_then(|step| step.compensate.as_ref());
-        let compensation =
-            compensation.filter(|compensation| matches!(compensation.action, Action::Command(_)));
+        let compensation = step
+            .and_then(|step| step.compensate.as_ref())
+            .filter(|compensation| matches!(compensation.action, Action::Command(_)));
         let Some(max) =
             compensation.and_then(|compensation| compensation.retry.as_ref()?.max_attempts)
         else {
             return false;
         };
+
         let attempts = step_states.attempts(unit);
         match state {
             "compensating" => attempts > 1 && attempts < u64::from(max),
@@ -166,11 +179,13 @@ impl Moves<'_> {
             .entry()
             .into_iter()
             .flat_map(SimulatedInstance::requested_work);
+
         let settled = requested.filter(|(tag, requested)| {
             of.is_none_or(|of| tag.as_str() == of)
                 && !is_pending(state, requested.item.id)
                 && self.has_result(tag.as_str())
         });
+
         settled
             .flat_map(|(tag, _)| [ok(tag, None, self.payloads.usual()), rejection(tag)])
             .map(Move::Step)
@@ -188,22 +203,23 @@ impl Moves<'_> {
 
     /// Adds the events that end an instance which stays active, when it waits for nothing else.
     fn ends(&self, instance: &Instance, moves: &mut Vec<SimulationStep>) {
-        let ends = self
+        if !self.definition.keep_active {
+            return;
+        }
+
+        let kinds = self
             .definition
             .on
             .iter()
-            .filter(|on| on.then != AfterHandler::Continue);
-        let awaited = |kind: &&EventType| {
-            let mut waits = instance
-                .waits
-                .iter()
-                .filter(|wait| wait.kind == WaitKind::Event);
-            waits.any(|wait| wait.name.as_str() == kind.as_str())
-        };
-        let kinds = ends
+            .filter(|on| on.then != AfterHandler::Continue)
             .flat_map(|on| &on.event)
-            .filter(awaited)
-            .filter(|_| self.definition.keep_active);
+            .filter(|kind: &&EventType| {
+                let mut waits = instance
+                    .waits
+                    .iter()
+                    .filter(|wait| wait.kind == WaitKind::Event);
+                waits.any(|wait| wait.name.as_str() == kind.as_str())
+            });
         for kind in kinds {
             moves.extend(
                 self.payloads
@@ -228,6 +244,7 @@ impl Moves<'_> {
                     .iter()
                     .flat_map(|data| self.deliveries(kind, data)),
             );
+
             let Some(versions) = self.definition.events.get(kind) else {
                 continue;
             };
@@ -255,6 +272,7 @@ impl Moves<'_> {
                     .iter()
                     .flat_map(|data| self.deliveries(kind, data)),
             );
+
             if started && self.is_addressed(kind) {
                 moves.push(SimulationStep::Signal {
                     kind: kind.clone(),
@@ -276,7 +294,10 @@ impl Moves<'_> {
     /// Returns whether a handler or a step waits for an event that no work causes. Signals have
     /// these types.
     fn is_addressed(&self, kind: &EventType) -> bool {
-        let awaits = |step: &Step| matches!(&step.action, Action::Event(event) if event.events.contains(kind));
+        let awaits = |step: &Step| match &step.action {
+            Action::Event(event) => event.events.contains(kind),
+            _ => false,
+        };
         self.definition.on.iter().any(|on| on.event.contains(kind))
             || self.definition.steps.iter().any(awaits)
     }
@@ -296,12 +317,14 @@ impl Moves<'_> {
             let timers = state
                 .instance()
                 .map_or(&[][..], |instance| &instance.timers);
+
             let pending = PendingResponse {
                 tag,
                 work: &requested.item.work,
                 is_open: !requested.completed && is_pending(state, requested.item.id),
                 has_timer: timers.iter().any(|timer| timer.name == *tag),
             };
+
             match response_spec(self.definition, tag.as_str()) {
                 Some(spec) if spec.source == ResponseSource::Event => {
                     if awaits_event(tag.as_str(), step_states) {
@@ -319,6 +342,7 @@ impl Moves<'_> {
                 None => {}
             }
         }
+
         // A step that waits for an event requests no work.
         for (tag, _) in step_states
             .iter()
@@ -328,6 +352,7 @@ impl Moves<'_> {
             if !step.is_some_and(|step| matches!(step.action, Action::Event(_))) {
                 continue;
             }
+
             if let (Some(spec), Ok(name)) = (response_spec(self.definition, tag), Name::new(tag)) {
                 self.events_of(&name, &spec, moves);
             }
@@ -433,7 +458,9 @@ impl PendingResponse<'_> {
         if !self.is_open {
             return;
         }
+
         moves.push(rejection(self.tag));
+
         let tag = self.tag.to_string();
         if matches!(self.work, Work::Effect(_)) {
             moves.push(SimulationStep::InDoubt { tag });

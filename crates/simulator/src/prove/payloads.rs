@@ -39,21 +39,25 @@ impl Payloads {
                 let values = decisive_values(&chain, method, rest, &text);
                 for path in paths(fields, &aliases) {
                     let all = decisive.entry(path).or_default();
-                    values
+                    let new: Vec<_> = values
                         .iter()
                         .filter(|value| !all.contains(value))
                         .cloned()
-                        .collect::<Vec<_>>()
-                        .into_iter()
-                        .for_each(|value| all.push(value));
+                        .collect();
+                    all.extend(new);
                 }
             }
         }
-        let lists = definition
+
+        // A loop over a list is decided by whether the list has elements.
+        for each in definition
             .steps
             .iter()
-            .filter_map(|step| step.foreach.as_ref());
-        for (chain, _) in lists.filter_map(|each| chains(&each.list).into_iter().next()) {
+            .filter_map(|step| step.foreach.as_ref())
+        {
+            let Some((chain, _)) = chains(&each.list).into_iter().next() else {
+                continue;
+            };
             for path in paths(&chain, &aliases) {
                 decisive.insert(
                     path.clone(),
@@ -61,34 +65,39 @@ impl Payloads {
                 );
             }
         }
+
         let mut usual = samples.usual();
         for (path, values) in &decisive {
             if let Some(first) = values.first() {
                 set_field(&mut usual, path, first.clone());
             }
         }
+
+        // The payload belongs to the instance, whatever the conditions read.
         samples.correlate(&mut usual);
+
         let mut this = Self {
             usual,
             decisive,
             envelopes: samples.envelopes,
             ..Self::default()
         };
+
         this.of_start = this.for_reader(&(&definition.vars, &definition.reference));
-        let steps = definition.steps.iter();
-        this.by_step = steps
-            .map(|step| (step.id.to_string(), this.for_reader(step)))
-            .collect();
-        let handled = definition.on.iter().flat_map(|on| &on.event);
-        let payloads = handled.map(|kind| {
+        for step in &definition.steps {
+            let payloads = this.for_reader(step);
+            this.by_step.insert(step.id.to_string(), payloads);
+        }
+        for kind in definition.on.iter().flat_map(|on| &on.event) {
             let handlers: Vec<_> = definition
                 .on
                 .iter()
                 .filter(|on| on.event.contains(kind))
                 .collect();
-            (kind.to_string(), this.for_reader(&handlers))
-        });
-        this.by_event = payloads.collect();
+            let payloads = this.for_reader(&handlers);
+            this.by_event.insert(kind.to_string(), payloads);
+        }
+
         this
     }
 
@@ -119,21 +128,20 @@ impl Payloads {
     /// Returns the payloads for an input that the given part of the definition reads: the usual
     /// one, then variants of the fields that decide a condition.
     fn for_reader(&self, reader: &impl Serialize) -> Vec<Value> {
-        let reads: BTreeSet<String> = texts(reader)
-            .iter()
-            .flat_map(|text| {
-                chains(text)
-                    .into_iter()
-                    .map(|(chain, rest)| method(&chain, rest).0.to_owned())
-                    .collect::<Vec<_>>()
-            })
-            .filter_map(|chain| Some(chain.strip_prefix("event.")?.to_owned()))
-            .collect();
+        let mut reads = BTreeSet::new();
+        for text in texts(reader) {
+            for (chain, rest) in chains(&text) {
+                let (fields, _) = method(&chain, rest);
+                reads.extend(fields.strip_prefix("event.").map(str::to_owned));
+            }
+        }
+
         let fields: Vec<_> = self
             .decisive
             .iter()
             .filter(|(path, values)| reads.contains(*path) && values.len() > 1)
             .collect();
+
         let combinations: usize = fields.iter().map(|(_, values)| values.len()).product();
         let mut payloads = vec![self.usual.clone()];
         for (path, values) in fields {
@@ -152,6 +160,7 @@ impl Payloads {
                 payloads.push(payload);
             }
         }
+
         payloads.truncate(MAX_PAYLOADS);
         payloads
     }
@@ -186,11 +195,15 @@ fn compared_values(chain: &str, rest: &str, text: &str) -> Vec<Value> {
     {
         return vec![json!(true), json!(false)];
     }
+
     let operator = OPERATORS
         .iter()
         .find(|operator| behind.starts_with(**operator));
+
     if let Some(operator) = operator {
         let operand = behind[operator.len()..].trim_start();
+
+        // A field that is present, and one that is absent.
         if operand.starts_with("null") {
             return vec![json!(7), Value::Null];
         }
@@ -204,6 +217,7 @@ fn compared_values(chain: &str, rest: &str, text: &str) -> Vec<Value> {
             None => vec![json!(7), json!(8)],
         };
     }
+
     let before = text[..text.len() - rest.len() - chain.len()].trim_end();
     if !OPERATORS
         .iter()
@@ -211,6 +225,7 @@ fn compared_values(chain: &str, rest: &str, text: &str) -> Vec<Value> {
     {
         return Vec::new();
     }
+
     literals(before).last().map_or_else(Vec::new, |literal| {
         let mut values = neighbors("<", literal);
         values.extend(neighbors(">", literal).into_iter().skip(1));

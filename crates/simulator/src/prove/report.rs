@@ -64,6 +64,7 @@ impl ProveReport {
             ProofOutcome::NotProved { reason } => (Some(reason), None),
             ProofOutcome::Violated(found) => (None, Some(found.to_json())),
         };
+
         json!({
             "outcome": self.outcome.as_str().to_lowercase().replace(' ', "_"),
             "reason": reason,

@@ -67,6 +67,7 @@ impl<'s, 'p> Search<'s, 'p> {
 
     /// Visits all states. Returns why it stopped early.
     pub(super) fn run(&mut self) -> Option<Stop> {
+        // Level by level, so that the first violation has the fewest inputs.
         let mut level = vec![(START, Some(self.start.clone()))];
         while !level.is_empty() {
             if self.depth == self.options.max_steps {
@@ -75,6 +76,7 @@ impl<'s, 'p> Search<'s, 'p> {
                     "the limit of {limit} steps was reached; increase --max-steps"
                 )));
             }
+
             let mut next = Vec::new();
             for batch in level.chunks(BATCH) {
                 let expansions = self.expand_all(batch);
@@ -84,6 +86,7 @@ impl<'s, 'p> Search<'s, 'p> {
                     }
                 }
             }
+
             level = next;
             self.depth += usize::from(!level.is_empty());
         }
@@ -92,6 +95,7 @@ impl<'s, 'p> Search<'s, 'p> {
 
     /// Returns the end at a limit, with the bound within which everything was checked.
     fn limit(&self, reason: &str) -> Stop {
+        // A violation whose times were not found may be real, so nothing is claimed.
         if self.unscheduled.is_some() {
             return Stop::Limit(reason.to_owned());
         }
@@ -107,17 +111,22 @@ impl<'s, 'p> Search<'s, 'p> {
         if threads <= 1 {
             return self.expand_chunk(states);
         }
+
+        // The order of the results does not depend on the number of threads.
         std::thread::scope(|scope| {
             let chunks = states.chunks(states.len().div_ceil(threads));
             let workers: Vec<_> = chunks
                 .map(|chunk| scope.spawn(|| self.expand_chunk(chunk)))
                 .collect();
-            let join = |worker: std::thread::ScopedJoinHandle<'_, Vec<Expansion>>| {
-                worker
-                    .join()
-                    .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-            };
-            workers.into_iter().flat_map(join).collect()
+
+            workers
+                .into_iter()
+                .flat_map(|worker| {
+                    worker
+                        .join()
+                        .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+                })
+                .collect()
         })
     }
 
@@ -126,26 +135,30 @@ impl<'s, 'p> Search<'s, 'p> {
             disturbances: self.options.disturbances,
             only_progress: self.stops_at_end,
         };
+
         // States with the same parent follow one another.
         let mut parent = (START, self.start.clone());
-        let expand = |(state, kept): &ToExpand| {
+        let mut expansions = Vec::with_capacity(states.len());
+        for (state, kept) in states {
+            let disturbances = self.graph.disturbances(*state);
             if let Some(kept) = kept {
-                return self
-                    .prover
-                    .expand(kept, self.graph.disturbances(*state), limits);
+                expansions.push(self.prover.expand(kept, disturbances, limits));
+                continue;
             }
+
             let origin = self.graph.parent(*state);
             if parent.0 != origin {
                 parent = (origin, self.start.after(&self.graph.path(origin)));
             }
+
+            // The state was not kept, so its last move is made again.
             let from_parent = self.graph.move_from_parent(*state);
-            let expanded = parent
+            let made_again = parent
                 .1
                 .after(from_parent.map_or(&[], std::slice::from_ref));
-            self.prover
-                .expand(&expanded, self.graph.disturbances(*state), limits)
-        };
-        states.iter().map(expand).collect()
+            expansions.push(self.prover.expand(&made_again, disturbances, limits));
+        }
+        expansions
     }
 
     fn record(
@@ -156,7 +169,10 @@ impl<'s, 'p> Search<'s, 'p> {
     ) -> Option<Stop> {
         self.completed.extend(expansion.completed);
         self.remaining.extend(expansion.remaining);
+
         if let Some((violation, moves)) = expansion.violation {
+            // An order of timers that no clock produces is no counterexample. The search continues,
+            // and the result is at most "not proved".
             let path = [self.graph.path(state), moves].concat();
             if let Some(found) = self
                 .prover
@@ -167,6 +183,7 @@ impl<'s, 'p> Search<'s, 'p> {
             self.unscheduled.get_or_insert(violation);
             return None;
         }
+
         self.transitions += expansion.reached.len();
         for (reached, status, after) in expansion.reached {
             let Some(new) = self.graph.reach(state, &reached) else {
@@ -178,8 +195,11 @@ impl<'s, 'p> Search<'s, 'p> {
                     return Some(Stop::Ended);
                 }
             }
+
+            // A state has kilobytes. Its moves are made again in microseconds.
             let is_kept = next.len() < MAX_KEPT;
             next.push((new, is_kept.then_some(after)));
+
             if self.graph.len() >= self.options.max_states {
                 let limit = self.options.max_states;
                 return Some(self.limit(&format!(
@@ -188,6 +208,7 @@ impl<'s, 'p> Search<'s, 'p> {
                 )));
             }
         }
+
         self.graph.set_expanded(state);
         None
     }
@@ -198,9 +219,14 @@ impl<'s, 'p> Search<'s, 'p> {
             Some(Stop::Limit(reason)) => Some(reason),
             Some(Stop::Ended) | None => None,
         };
+
         let unscheduled = self.unscheduled.as_ref().map(|violation| {
-            format!("{violation}, in an order of timers for which no times were found; check it with `orlog explore`")
+            format!(
+                "{violation}, in an order of timers for which no times were found; check it with \
+                `orlog explore`"
+            )
         });
+
         match self.check_dead_ends() {
             DeadEnds::Violated(found) => ProofOutcome::Violated(found),
             DeadEnds::Unproved(reason) => ProofOutcome::NotProved {
@@ -222,26 +248,31 @@ impl<'s, 'p> Search<'s, 'p> {
             .take(MAX_DEAD_ENDS)
             .map(|state| self.graph.path(*state))
             .collect();
-        let counterexample = |path: &Vec<Move>| {
+        let counterexample = paths.iter().find_map(|path| {
             self.prover
                 .counterexample(&self.start, path, Invariant::EndReachable)
-        };
-        if let Some(found) = paths.iter().find_map(counterexample) {
+        });
+        if let Some(found) = counterexample {
             return DeadEnds::Violated(Box::new(found));
         }
+
+        // A dead end may only need an event that no step waits for. The limit of disturbances can
+        // have excluded it.
         let unproved: Vec<_> = paths
             .iter()
             .filter(|path| !self.ends_with_disturbances(path))
             .collect();
-        let waits = |path: &&&Vec<Move>| {
+
+        let waiting = unproved.iter().find(|path| {
             self.start
                 .after(path)
                 .instance()
                 .is_some_and(|instance| !instance.waits.is_empty())
-        };
-        if let Some(path) = unproved.iter().find(waits).or(unproved.first()) {
+        });
+        if let Some(path) = waiting.or(unproved.first()) {
             return DeadEnds::Unproved(self.describe_dead_end(path));
         }
+
         if dead_ends.len() > MAX_DEAD_ENDS {
             return DeadEnds::Unproved(format!(
                 "{} states reach an end only with more disturbances; increase --disturbances",
@@ -259,6 +290,7 @@ impl<'s, 'p> Search<'s, 'p> {
             disturbances: self.options.disturbances.max(1),
             ..self.options
         };
+
         let mut search = Search {
             stops_at_end: true,
             ..Search::new(self.prover, start, options)
@@ -270,7 +302,9 @@ impl<'s, 'p> Search<'s, 'p> {
         let state = self.start.after(path);
         let waits = state.instance().map_or(&[][..], |instance| &instance.waits);
         let waits: Vec<_> = waits.iter().map(|wait| wait.name.as_str()).collect();
+
         let moves: Vec<_> = path.iter().map(ToString::to_string).collect();
+
         format!(
             "the instance waits for {}, and no payload with the values of the definition leads to \
             an end; check the conditions. Inputs: {}",

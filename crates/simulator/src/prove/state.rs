@@ -113,12 +113,15 @@ impl ProofState {
         for (instance, entry) in self.runner.simulator.simulated_instances() {
             hash_entry(entry, self.checker.step_states(instance), live, &mut key);
         }
+
         let mut last_commit = 0;
+        // Delays and order, not due times: a state has no time.
         for timer in self.runner.simulator.armed_timers() {
             let delay = (!is_absolute(timer.name.as_str())).then(|| timer.delay());
             key.add((&timer.name, delay, timer.commit == last_commit));
             last_commit = timer.commit;
         }
+
         key.add(self.runner.instance().is_some());
         self.checker.hash_without_ids(&mut key, &has_result);
         key.finish()
@@ -133,14 +136,17 @@ fn hash_entry(
 ) {
     if let Some(instance) = entry.instance() {
         key.add((instance.status, instance.paused));
+
         let is_full = key.is_full();
         let is_live = |name: &str, forward| is_full || live.contains(name, forward);
         let canonical = canonical_state(&instance.state, is_live);
         key.add_omitted(step_states);
         key.add(canonical.as_ref().unwrap_or(&instance.state));
+
         for work in &instance.pending_work {
             let requested = entry.requested_work_by_tag(work.tag.as_str());
             let last = requested.filter(|requested| requested.item.id == work.id);
+
             let is_open = last.map(|requested| !requested.completed);
             let record = (
                 &work.tag,
@@ -148,12 +154,14 @@ fn hash_entry(
                 work.dead_letter.is_some(),
                 is_open,
             );
+
             let is_optional = !work.survives_end
                 && step_states.is_some_and(|states| !states.awaits(work.tag.as_str()));
             if !is_optional {
                 key.add(record);
                 continue;
             }
+
             key.add_optional(record);
             // Only an abandoned step is compensated after a timeout; the canonical form of a failed
             // step is equal.
@@ -161,11 +169,13 @@ fn hash_entry(
                 key.add_optional(("abandoned", &work.tag));
             }
         }
+
         for task in &instance.tasks {
             key.add((&task.spec.tag, &task.spec.assignee, &task.claimed_by));
         }
         key.add(format!("{:?}", instance.users));
     }
+
     for input in entry.buffered_inputs() {
         hash_buffered(input, key);
     }

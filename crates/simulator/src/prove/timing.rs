@@ -18,25 +18,27 @@ use crate::step::SimulationStep;
 pub(super) fn next_timers(simulator: &Simulator, is_absolute: impl Fn(&str) -> bool) -> Vec<Name> {
     let timers: Vec<_> = simulator.armed_timers().collect();
     let relative = |timer: &SimulatedTimer| !is_absolute(timer.name.as_str());
-    let precedes = |(at, timer): (usize, &SimulatedTimer),
-                    (other_at, other): (usize, &SimulatedTimer)| {
+    let precedes = |at: usize, timer: &SimulatedTimer, other_at: usize, other: &SimulatedTimer| {
         if timer.commit == other.commit {
             (timer.delay(), at) < (other.delay(), other_at)
         } else {
             timer.commit < other.commit && timer.delay() <= other.delay()
         }
     };
-    let can_fire = |at: usize, timer: &SimulatedTimer| {
-        let mut others = timers.iter().enumerate().filter(|(other, _)| *other != at);
-        !others.any(|(other_at, other)| {
-            relative(timer) && relative(other) && precedes((other_at, other), (at, timer))
-        })
-    };
-    let next = timers
-        .iter()
-        .enumerate()
-        .filter(|(at, timer)| can_fire(*at, timer));
-    next.map(|(_, timer)| timer.name.clone()).collect()
+
+    let mut next = Vec::new();
+    for (at, timer) in timers.iter().enumerate() {
+        let is_preceded = timers.iter().enumerate().any(|(other_at, other)| {
+            other_at != at
+                && relative(timer)
+                && relative(other)
+                && precedes(other_at, other, at, timer)
+        });
+        if !is_preceded {
+            next.push(timer.name.clone());
+        }
+    }
+    next
 }
 
 /// Lower bound of the difference of two times: `to - from >= milliseconds`.
@@ -65,20 +67,25 @@ pub(super) fn schedule(
     let mut state = start.clone();
     let origin = state.runner.simulator.now();
     let mut spans: Vec<TimerSpan> = Vec::new();
+
     let mut bounds = Vec::new();
     for (index, proof_move) in moves.iter().enumerate() {
         let now = index + 1;
+        // Moves have the order in which they were made; several can have the same time.
         bounds.push(Bound {
             from: index,
             to: now,
             millis: 0,
         });
+
         let fired = match proof_move {
             Move::Timer(name) => spans.iter().position(|span| span.name == *name),
             Move::Step(_) => None,
         };
+
         for (at, span) in spans.iter().enumerate() {
             match fired {
+                // It fires exactly when it is due.
                 Some(fired) if fired == at => {
                     bounds.push(Bound {
                         from: span.armed,
@@ -99,6 +106,8 @@ pub(super) fn schedule(
                         millis: -span.delay,
                     });
                 }
+
+                // It is due later.
                 Some(_) | None => bounds.push(Bound {
                     from: now,
                     to: span.armed,
@@ -106,15 +115,18 @@ pub(super) fn schedule(
                 }),
             }
         }
+
         if !state.apply(proof_move) {
             return None;
         }
+
         let armed: Vec<_> = state.runner.simulator.armed_timers().collect();
         spans.retain(|span| {
             armed
                 .iter()
                 .any(|timer| timer.name == span.name && timer.commit == span.commit)
         });
+
         for timer in &armed {
             if spans
                 .iter()
@@ -122,6 +134,7 @@ pub(super) fn schedule(
             {
                 continue;
             }
+
             let (armed, since) = if is_absolute(timer.name.as_str()) {
                 (0, origin)
             } else {
@@ -135,6 +148,7 @@ pub(super) fn schedule(
             });
         }
     }
+
     let times = solve(&bounds, moves.len() + 1)?;
     Some(steps(moves, &times))
 }
@@ -159,6 +173,7 @@ fn solve(bounds: &[Bound], count: usize) -> Option<Vec<i64>> {
             return (times[0] == 0).then_some(times);
         }
     }
+
     None
 }
 
