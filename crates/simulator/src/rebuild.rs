@@ -76,10 +76,13 @@ pub struct RebuiltInstance {
 #[must_use]
 pub fn rebuild(request: &RebuildInput<'_>, mode: TimeMode) -> RebuiltInstance {
     let (TimeMode::Recorded(now) | TimeMode::Immediate(now)) = mode;
+
+    // With recorded times, the run begins at its first input.
     let start = match mode {
         TimeMode::Recorded(now) => request.inputs.first().map_or(now, |(at, _)| *at),
         TimeMode::Immediate(now) => now,
     };
+
     let programs = SimulatorPrograms::new([Arc::clone(&request.program)]);
     let observer = RebuildObserver {
         key: request.key,
@@ -87,6 +90,7 @@ pub fn rebuild(request: &RebuildInput<'_>, mode: TimeMode) -> RebuiltInstance {
     };
     let simulator =
         Simulator::new(Arc::new(programs), start).with_payloads(request.history_payload_bytes);
+
     let mut run = RebuildRun {
         request,
         simulator,
@@ -94,14 +98,18 @@ pub fn rebuild(request: &RebuildInput<'_>, mode: TimeMode) -> RebuiltInstance {
         applied: BTreeSet::new(),
         mode,
     };
+
     for (at, input) in request.inputs {
         run.apply_results_until(*at);
         run.advance_to(*at);
         run.simulator.deliver(request.key, input, &mut run.observer);
     }
+
+    // The timers that fire last can request work whose results are recorded.
     run.apply_results_until(now);
     run.advance_to(now);
     run.apply_results_until(now);
+
     run.end()
 }
 
@@ -140,6 +148,7 @@ impl RebuildRun<'_> {
             .simulated_instance(self.request.key)?
             .requested_work()
             .map(|(_, requested)| requested);
+
         let outcome = |requested: &crate::RequestedWork| {
             let known = self.request.results.get(&requested.item.id)?;
             Some(WorkResult {
@@ -156,12 +165,12 @@ impl RebuildRun<'_> {
                 attempt_log: known.attempt_log.clone(),
             })
         };
-        let without_result = requested
-            .filter(|requested| !requested.completed && !self.applied.contains(&requested.item.id));
-        let known = without_result
+
+        requested
+            .filter(|requested| !requested.completed && !self.applied.contains(&requested.item.id))
             .filter_map(outcome)
-            .filter(|outcome| outcome.at <= until);
-        known.min_by_key(|outcome| outcome.at)
+            .filter(|outcome| outcome.at <= until)
+            .min_by_key(|outcome| outcome.at)
     }
 
     fn end(self) -> RebuiltInstance {
@@ -177,7 +186,9 @@ impl RebuildRun<'_> {
             .iter()
             .flat_map(|it| it.pending_work.iter().map(|open| open.id))
             .collect();
-        let is_included = |item: &WorkItem| match item.work {
+
+        let RebuildObserver { mut seen, .. } = observer;
+        seen.work.retain(|item| match item.work {
             Work::Effect(_) | Work::StartChild(_) => {
                 open.contains(&item.id) && !applied.contains(&item.id)
             }
@@ -186,9 +197,7 @@ impl RebuildRun<'_> {
             | Work::CancelChild(_)
             | Work::NotifyParent(_)
             | Work::PublishResult(_) => true,
-        };
-        let RebuildObserver { mut seen, .. } = observer;
-        seen.work.retain(is_included);
+        });
         seen.instance = instance;
         seen
     }

@@ -23,8 +23,11 @@ impl<'t> WorkTag<'t> {
             Some(rest) => (true, rest),
             None => (false, text),
         };
+
+        // An element of a list or a round of a loop has its number in brackets: `pay[2]`.
         let element = rest.strip_suffix(']').and_then(|rest| rest.split_once('['));
         let element = element.and_then(|(step, index)| Some((step, index.parse().ok()?)));
+
         match element {
             Some((step, index)) => Self {
                 is_compensation: compensation,
@@ -85,6 +88,7 @@ pub fn response_spec<'d>(definition: &'d Definition, tag: &str) -> Option<Respon
             compensation.timeout.as_ref(),
         ));
     }
+
     Some(of(
         &step.action,
         &step.ok,
@@ -117,6 +121,7 @@ fn of<'d>(
             .map(|response| (&response.event, response.when.as_deref()))
             .collect()
     };
+
     let (by, ok) = match action {
         Action::Command(_) if ok.is_empty() => (ResponseSource::Acceptance, Vec::new()),
         Action::Command(_) => (ResponseSource::Event, choices(ok)),
@@ -138,6 +143,7 @@ fn of<'d>(
             (ResponseSource::None, Vec::new())
         }
     };
+
     ResponseSpec {
         source: by,
         ok,

@@ -125,6 +125,7 @@ impl ScenarioRunner {
             .armed_timers()
             .find(|timer| timer.name == *name)
             .map(|timer| timer.key.clone());
+
         key.is_some_and(|key| self.simulator.fire_timer(&key, name, observer))
     }
 
@@ -184,6 +185,7 @@ impl ScenarioRunner {
                 ));
             }
         };
+
         Ok(self.deliver(key, input, observer))
     }
 
@@ -202,6 +204,7 @@ impl ScenarioRunner {
         if self.last.is_empty() {
             return Err(StepError::NothingToDuplicate);
         }
+
         let last = self.last.clone();
         Ok(StepResult::Delivered(
             last.iter()
@@ -223,23 +226,29 @@ impl ScenarioRunner {
         let event = self.inputs().event_from(step, focus);
         let routes = self.simulator.programs().route(&event);
         let keys: Vec<_> = routes.iter().flatten().cloned().collect();
+
+        // The first start event determines the instance under test.
         if self.focus.is_none() {
             let of_saga = keys.iter().find(|key| key.saga == self.saga);
             self.focus = of_saga
                 .filter(|_| self.inputs().starts(&event.kind))
                 .cloned();
         }
+
+        // An event that one saga cannot correlate is an error, also if another one receives it.
         if let Some(Err((saga, reason))) = routes.iter().find(|route| route.is_err()) {
             return StepResult::NoInstance(format!("{saga}: {reason}"));
         }
         if keys.is_empty() {
             return StepResult::NoInstance(format!("no definition consumes {}", event.kind));
         }
+
         let input = Input::Event(event);
         let delivered = keys
             .iter()
             .map(|key| self.simulator.deliver(key, &input, observer))
             .collect();
+
         self.last = keys.into_iter().map(|key| (key, input.clone())).collect();
         StepResult::Delivered(delivered)
     }
@@ -250,6 +259,7 @@ impl ScenarioRunner {
         tag: &str,
         observer: &mut dyn DecisionObserver,
     ) -> Result<StepResult, StepError> {
+        // A timer limits steps with a time limit. Other work times out by its result.
         let due = self.simulator.instance(key).and_then(|instance| {
             instance
                 .timers
@@ -257,14 +267,17 @@ impl ScenarioRunner {
                 .find(|timer| timer.name.as_str() == tag)
                 .map(|timer| timer.due)
         });
+
         if let Some(due) = due {
             return Ok(self.advance_to(due.max(self.simulator.now()), observer));
         }
+
         let message = format!("{tag} did not complete in time");
         let failure = Failure {
             code: "timeout".to_owned(),
             message,
         };
+
         let input = self
             .inputs()
             .outcome(key, tag, WorkOutcome::TimedOut { failure })?;

@@ -8,7 +8,7 @@
 //!
 //! | what the candidate does | continues |
 //! |---|---|
-//! | requests the same work with another payload or other options | yes, with the result of the live instance |
+//! | requests the same work with another payload or options | yes, with the recorded result |
 //! | requests other work, or more work that has a result | no |
 //! | requests less work, other facts, timers or tasks | yes |
 //! | does not consume, correlate or apply an input | yes, without it |
@@ -43,6 +43,7 @@ fn compared(case: &ShadowCase<'_>, is_over: &dyn Fn() -> bool) -> Comparison {
         Ok(candidate) => candidate,
         Err(reason) => return Comparison::Skipped(reason),
     };
+
     let found = differences::all(case, &live, candidate);
     if found.is_empty() {
         Comparison::Equal

@@ -70,10 +70,12 @@ pub fn simulate(
         responses: &options.responses,
         counters: SimulationCounters::new(options.record_work),
     };
+
     for event in events {
         run.wait_until(event.time);
         run.publish(event);
     }
+
     let end = run.simulator.now().saturating_add(options.run_on_for);
     run.wait_until(end);
     run.counters.finish(&run.simulator, events.len())
@@ -121,6 +123,7 @@ impl SimulateRun<'_> {
         if results.is_empty() {
             self.counters.ignored("no definition consumes the event");
         }
+
         for result in &results {
             match result {
                 Err((_, message)) => self.counters.dead_lettered("schema_mismatch", message),
@@ -149,6 +152,7 @@ impl SimulateRun<'_> {
             .simulator
             .simulated_instance(key)?
             .requested_work_by_tag(item.work.tag()?.as_str())?;
+
         let awaits_event = self
             .simulator
             .programs()

@@ -194,13 +194,14 @@ impl Simulator {
     ) -> Vec<Result<(InstanceKey, InputResult), (SagaName, String)>> {
         let routes = self.programs.route(event);
         let input = Input::Event(event.clone());
-        let deliver = |route: Result<InstanceKey, (SagaName, String)>| {
-            route.map(|key| {
+        let mut results = Vec::with_capacity(routes.len());
+        for route in routes {
+            results.push(route.map(|key| {
                 let result = self.deliver(&key, &input, observer);
                 (key, result)
-            })
-        };
-        routes.into_iter().map(deliver).collect()
+            }));
+        }
+        results
     }
 
     /// Delivers an input to an instance, then all immediate follow-ups.
@@ -223,6 +224,7 @@ impl Simulator {
             was_buffered,
         }) = self.queue.pop_front()
         {
+            // Sagas that send facts to each other could go on for ever.
             if left == 0 {
                 self.queue.clear();
                 return;
@@ -290,6 +292,8 @@ impl Simulator {
         let Some(program) = self.programs.of(&key.saga) else {
             return InputResult::Ignored(format!("no definition of {}", key.saga));
         };
+
+        // A buffered input is in the record since it was buffered.
         if !was_buffered
             && self
                 .entries
@@ -298,6 +302,8 @@ impl Simulator {
         {
             return InputResult::Ignored(DUPLICATE.to_owned());
         }
+
+        // The instance is taken out instead of copied. `apply_decision` puts it back.
         let entry = self.entries.get_mut(key);
         let (before, early) = entry.map_or_else(Default::default, |entry| {
             (entry.instance.take(), entry.buffered())
@@ -311,6 +317,7 @@ impl Simulator {
             buffered: &early,
             history_payload_bytes: self.history_payload_bytes,
         };
+
         let decision = decide(&subject, input);
         observer.on_decision(&ObservedDecision {
             context: subject,
@@ -337,6 +344,7 @@ impl Simulator {
             }
             Decision::Reject(rejection) => (None, InputResult::Rejected(rejection)),
         };
+
         match commit {
             Some(commit) => self.apply(key, before, input, *commit),
             None => {
@@ -356,18 +364,22 @@ impl Simulator {
         input: &Input,
         mut commit: Commit,
     ) {
+        // Before the timers are armed: a commit can replace one.
         for timer in commit.disarm.drain(..) {
             self.timers.disarm(key, timer);
         }
+
         self.commits += 1;
         for timer in commit.arm.drain(..) {
             self.timers.arm(key, timer, self.now, self.commits);
         }
+
         let entry = self.entries.entry(key.clone()).or_default();
         let previous = PreviousStatus::of(before.as_ref());
         entry.instance = before;
         let work = std::mem::take(&mut commit.work);
         entry.apply(input, commit, self.records_history);
+
         for item in work {
             self.sequence += 1;
             self.queue
@@ -385,6 +397,7 @@ impl Simulator {
                 self.records_history,
             );
         }
+
         self.schedule_follow_ups(key, input, &previous);
     }
 
@@ -400,10 +413,15 @@ impl Simulator {
         {
             entry.complete(ended.work_id);
         }
+
         let Some(instance) = &entry.instance else {
             return;
         };
+
         let ended = instance.status.is_final() && !previous.ended;
+
+        // In front of the other follow-ups: the instance applies its buffered inputs before later
+        // ones.
         if !instance.paused && (previous.paused || !previous.existed) {
             let buffered = std::mem::take(&mut entry.buffered);
             for input in buffered.into_values().rev() {
@@ -414,6 +432,7 @@ impl Simulator {
                 });
             }
         }
+
         if ended && self.forgets_ended {
             entry.clear();
         }

@@ -49,6 +49,7 @@ impl KeyHasher {
         if self.is_full {
             return self.add(record);
         }
+
         let mut hasher = DefaultHasher::new();
         record.hash(&mut hasher);
         self.optional.push(hasher.finish());

@@ -202,6 +202,7 @@ impl fmt::Display for SimulationStep {
             }
             SimulationStep::Duplicate => return f.write_str("duplicate"),
         };
+
         write_flow(&item, f)
     }
 }
@@ -209,14 +210,18 @@ impl fmt::Display for SimulationStep {
 impl fmt::Display for EventStep {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let minimal = Self::new(self.kind.clone(), self.data.clone());
+
+        // A type that is a keyword of the notation would be read as one.
         if *self == minimal && !RESERVED.contains(&self.kind.as_str()) {
             return write_flow(&json!({ self.kind.as_str(): self.data }), f);
         }
+
         let StepEnvelope {
             source,
             subject,
             attributes,
         } = &*self.envelope;
+
         let extensions = Some(&attributes.extensions).filter(|extensions| !extensions.is_empty());
         let more = [
             (
@@ -240,6 +245,7 @@ impl fmt::Display for EventStep {
             ("extensions", extensions.map(|extensions| json!(extensions))),
             ("data", some(&self.data)),
         ];
+
         write_flow(&fields("event", self.kind.as_str(), more), f)
     }
 }
@@ -289,6 +295,7 @@ fn write_flow(item: &Value, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     let Value::Object(map) = item else {
         return write!(f, "{item}");
     };
+
     f.write_str("{ ")?;
     for (index, (name, value)) in map.iter().enumerate() {
         if index > 0 {
@@ -296,11 +303,13 @@ fn write_flow(item: &Value, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         }
         write!(f, "{}: {value}", Value::from(name.as_str()))?;
     }
+
     f.write_str(" }")
 }
 
 /// Formats a duration in the notation of the language: `1h30m`.
 pub(crate) fn duration(duration: Duration) -> String {
+    // The largest unit first, so that each count is below the next larger unit.
     let mut millis = duration.as_millis();
     let mut text = String::new();
     for (unit, size) in [
@@ -317,6 +326,7 @@ pub(crate) fn duration(duration: Duration) -> String {
             text += unit;
         }
     }
+
     if text.is_empty() {
         "0s".to_owned()
     } else {

@@ -96,14 +96,17 @@ pub fn run(case: &TestCase, saga: &SagaName, programs: &Arc<SimulatorPrograms>) 
     let mut mismatches = Vec::new();
     let mut dead_letters = ExpectedDeadLetters::of(case);
     let mismatch = |line, message| Mismatch { line, message };
+
     for step in &case.steps {
         let at = match instance(step, saga, &runner) {
             Ok(at) => at,
             Err(message) => {
+                // The later steps depend on this one.
                 mismatches.push(mismatch(step.line, message));
                 break;
             }
         };
+
         match &step.kind {
             TestStepKind::Step {
                 step: input,
@@ -118,6 +121,7 @@ pub fn run(case: &TestCase, saga: &SagaName, programs: &Arc<SimulatorPrograms>) 
                     mismatches.push(mismatch(step.line, message));
                     break;
                 }
+
                 let unexpected = dead_letters.unexpected(&runner.simulator).into_iter();
                 mismatches.extend(unexpected.map(|message| mismatch(step.line, message)));
             }
@@ -143,9 +147,12 @@ struct ExpectedDeadLetters {
 
 impl ExpectedDeadLetters {
     fn of(case: &TestCase) -> Self {
-        let names_them = |step: &TestStep| matches!(&step.kind, TestStepKind::Expect(e) if e.dead_letters.is_some());
+        let is_checked = case.steps.iter().any(|step| match &step.kind {
+            TestStepKind::Expect(expect) => expect.dead_letters.is_some(),
+            TestStepKind::Step { .. } => false,
+        });
         Self {
-            is_checked: case.steps.iter().any(names_them),
+            is_checked,
             seen: BTreeSet::new(),
         }
     }
@@ -155,18 +162,26 @@ impl ExpectedDeadLetters {
         if self.is_checked {
             return Vec::new();
         }
-        let all = simulator
-            .simulated_instances()
-            .flat_map(|(_, entry)| entry.dead_letters());
-        let new = all.filter(|dead_letter| self.seen.insert(dead_letter.id));
-        new.map(|DeadLetter { reason, message, .. }| {
-            let reason = reason.as_str();
-            format!(
-                "dead-lettered: {reason}: {message}; correct the input, or expect `dead_letters: \
-                [{reason}]`"
-            )
-        })
-        .collect()
+
+        let mut messages = Vec::new();
+        for (_, entry) in simulator.simulated_instances() {
+            for DeadLetter {
+                id,
+                reason,
+                message,
+                ..
+            } in entry.dead_letters()
+            {
+                if self.seen.insert(*id) {
+                    let reason = reason.as_str();
+                    messages.push(format!(
+                        "dead-lettered: {reason}: {message}; correct the input, or expect \
+                        `dead_letters: [{reason}]`"
+                    ));
+                }
+            }
+        }
+        messages
     }
 }
 
@@ -178,6 +193,7 @@ fn instance(
     let Some(instance) = &step.instance else {
         return Ok(None);
     };
+
     let (saga, correlation) = match instance.split_once('/') {
         Some((saga, correlation)) => (
             SagaName::new(saga).map_err(|error| error.to_string())?,
@@ -185,6 +201,7 @@ fn instance(
         ),
         None => (saga.clone(), instance.as_str()),
     };
+
     let correlation = CorrelationId::new(correlation).map_err(|error| error.to_string())?;
     Ok(Some(runner.simulator.key(&saga, correlation)))
 }
@@ -203,6 +220,7 @@ fn check_step(result: &StepResult, rejected: Option<&str>) -> Result<(), String>
             | InputResult::DeadLettered(..) => None,
         }),
     };
+
     match (reason, rejected) {
         (None, None) => Ok(()),
         (None, Some(_)) => Err("expected a rejection, but it was not rejected".to_owned()),
@@ -225,6 +243,7 @@ pub fn history_of(
         Simulator::new(Arc::clone(programs), case.start_time),
         saga.clone(),
     );
+
     for step in &case.steps {
         let (TestStepKind::Step { step: input, .. }, Ok(at)) =
             (&step.kind, instance(step, saga, &runner))
@@ -235,6 +254,7 @@ pub fn history_of(
             break;
         }
     }
+
     let entry = runner
         .instance()
         .and_then(|key| runner.simulator.simulated_instance(key));

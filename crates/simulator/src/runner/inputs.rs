@@ -83,10 +83,10 @@ impl InputFactory<'_> {
             .correlation
             .as_ref()
             .and_then(|text| CorrelationId::new(text.as_str()).ok());
-        let default = || CorrelationId::new("1").expect("a digit is a valid correlation id");
         let correlation = explicit
             .or_else(|| focus.map(|key| key.correlation.clone()))
-            .unwrap_or_else(default);
+            .unwrap_or_else(|| CorrelationId::new("1").expect("a digit is a valid correlation id"));
+
         Event {
             id: step.id.clone().unwrap_or_else(|| self.next_id()),
             tenant: self.simulator.tenant().clone(),
@@ -121,6 +121,7 @@ impl InputFactory<'_> {
         data: &Value,
     ) -> Result<Input, StepError> {
         let choice = self.choice(key, tag);
+
         match choice.by {
             ResponseSource::Event => {
                 self.check_requested(key, tag)?;
@@ -160,6 +161,7 @@ impl InputFactory<'_> {
             FailureName::Event(event) => Some(event.clone()),
             FailureName::Code | FailureName::Nothing => None,
         };
+
         match (choice.by, failure_name) {
             (ResponseSource::Event | ResponseSource::Acceptance, FailureName::Event(kind)) => {
                 Ok(self.event_for(key, kind.clone(), data))
@@ -183,12 +185,11 @@ impl InputFactory<'_> {
                 )
             }
             (ResponseSource::User, _) => {
-                let error = || {
+                let chosen = event.or(choice.fail).ok_or_else(|| {
                     StepError::InvalidPayload(format!(
                         "a user cannot reject `{tag}`: it has no `fail`"
                     ))
-                };
-                let chosen = event.or(choice.fail).ok_or_else(error)?;
+                })?;
                 self.task(key, tag, Some(&chosen), None, data)
             }
             (ResponseSource::Timer | ResponseSource::None, _) => {
@@ -208,6 +209,7 @@ impl InputFactory<'_> {
                 "`{tag}` is neither an effect nor a job and is never in doubt"
             )));
         }
+
         let message = format!("the outcome of {tag} is unknown");
         let failure = Failure {
             code: IN_DOUBT.to_owned(),
@@ -228,6 +230,7 @@ impl InputFactory<'_> {
             .simulator
             .simulated_instance(key)
             .and_then(|entry| entry.tasks().find(|task| task.spec.tag.as_str() == tag));
+
         let Some(task) = open.cloned() else {
             let open = self
                 .simulator
@@ -240,33 +243,39 @@ impl InputFactory<'_> {
                 open,
             });
         };
+
         let usual = self
             .choice(key, tag)
             .ok
             .filter(|ok| task.spec.outcomes.contains(ok));
+
         let chosen = outcome
             .cloned()
             .or(usual)
             .or(task.spec.outcomes.first().cloned());
+
         let last_user = self
             .simulator
             .instance(key)
             .and_then(|i| i.users.as_ref()?.last_task_user.as_deref());
+        // A rule of four eyes may exclude the user of the last task.
         let admitted = USERS
             .into_iter()
             .find(|user| Some(*user) != last_user)
             .map(ToOwned::to_owned);
-        let default_user = || {
+
+        let user = user.map(ToOwned::to_owned).or_else(|| {
             task.claimed_by
                 .clone()
                 .or(task.spec.assignee.clone())
                 .or(admitted)
-        };
-        let user = user.map(ToOwned::to_owned).or_else(default_user);
+        });
+
         let order = TaskAction::Complete {
             outcome: chosen,
             data: data.clone(),
         };
+
         Ok(self.control_by(
             user,
             ControlAction::Task {
@@ -282,12 +291,11 @@ impl InputFactory<'_> {
     }
 
     fn control_by(&mut self, user: Option<String>, action: ControlAction) -> Input {
-        let (id, at) = (self.next_id(), self.simulator.now());
         Input::Control(ControlRequest {
-            id,
+            id: self.next_id(),
             action,
             expected_version: None,
-            at,
+            at: self.simulator.now(),
             user,
             reason: None,
             trace: None,
@@ -306,16 +314,16 @@ impl InputFactory<'_> {
             .simulator
             .simulated_instance(key)
             .and_then(|entry| entry.requested_work_by_tag(tag));
-        let error = || {
+
+        let requested = requested.ok_or_else(|| {
             StepError::InvalidPayload(format!(
                 "`{tag}` is completed by an event, not by an outcome"
             ))
-        };
-        let requested = requested.ok_or_else(error)?;
-        let (work_id, outbox) = (requested.item.id, requested.outbox.clone());
+        })?;
+
         Ok(Input::WorkResult(WorkResult {
-            work_id,
-            outbox_key: outbox,
+            work_id: requested.item.id,
+            outbox_key: requested.outbox.clone(),
             outcome: work_outcome,
             requested_at: requested.item.created_at,
             attempts: 1,
@@ -334,10 +342,10 @@ impl InputFactory<'_> {
         if requested || self.only_awaits_event(key, tag) {
             return Ok(());
         }
+
         let open = entry
             .into_iter()
-            .flat_map(crate::simulator::SimulatedInstance::requested_work);
-        let open = open
+            .flat_map(crate::simulator::SimulatedInstance::requested_work)
             .filter(|(_, requested)| !requested.completed)
             .map(|(tag, _)| tag.to_string())
             .collect();

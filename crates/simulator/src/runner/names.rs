@@ -55,6 +55,7 @@ pub(crate) fn set_if_absent(data: &mut Value, path: &str, text: &str) {
         let Value::Object(fields) = at else { return };
         at = fields.entry(field).or_insert(Value::Null);
     }
+
     if at.is_null() {
         *at = Value::from(text);
     }

@@ -4,7 +4,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use orlog_model::{Instance, Task, Timer, Timestamp, Work, WorkItem};
-use orlog_program::Program;
 use serde_json::{Map, Value, json};
 use uuid::Uuid;
 
@@ -31,15 +30,18 @@ pub(super) fn all(
     if run.instance.is_none() {
         return found;
     }
+
     let one_sided = requests(live, &run, until, &mut found);
     messages(&live.run, &run, until, &mut found);
     tasks(&live.run, &run, until, &mut found);
     if diverged_at.is_none() {
         timers(&live.run, &run, &one_sided, &mut found);
         if let (Some(old), Some(new)) = (&live.run.instance, &run.instance) {
-            ends((old, case.live), (new, case.candidate), &mut found);
+            ends(case, old, new, &mut found);
         }
     }
+
+    // The same difference can occur in each round and element. The first one has the values.
     let mut kinds = BTreeSet::new();
     found.retain(|difference| kinds.insert(difference.kind.clone()));
     found
@@ -66,15 +68,18 @@ fn requests(
             _ => drop(one_sided.insert(tag.to_string())),
         }
     }
+
     for item in live.run.work.iter().filter(|item| item.created_at <= until) {
         let Some(tag) = item.work.tag() else { continue };
         if requested.insert(item.id) {
             one_sided.insert(tag.to_string());
-            let (place, label) = (place(tag.as_str()), item.work.label());
+            let place = place(tag.as_str());
+            let label = item.work.label();
             let kind = format!("{place}: the live instance calls {label}, the candidate does not");
             found.push(Difference::new(kind, item.work.payload().cloned(), None));
         }
     }
+
     one_sided
 }
 
@@ -82,6 +87,7 @@ fn requests(
 fn request(tag: &str, live: &WorkItem, candidate: &WorkItem, found: &mut Vec<Difference>) {
     let label = live.work.label();
     let payload = |item: &WorkItem| item.work.payload().cloned().unwrap_or_default();
+
     let place = place(tag);
     add(
         &format!("{place}: payload of {label}"),
@@ -89,6 +95,7 @@ fn request(tag: &str, live: &WorkItem, candidate: &WorkItem, found: &mut Vec<Dif
         &payload(candidate),
         found,
     );
+
     add(
         &format!("{place}: options of {label}"),
         &options(live),
@@ -103,6 +110,7 @@ fn options(item: &WorkItem) -> Value {
     let Value::Object(variant) = work else {
         return Value::Null;
     };
+
     let mut fields = variant
         .into_iter()
         .next()
@@ -110,6 +118,7 @@ fn options(item: &WorkItem) -> Value {
             Value::Object(fields) => fields,
             _ => Map::new(),
         });
+
     fields.retain(|name, _| !OTHER_FIELDS.contains(&name.as_str()));
     fields.insert("priority".to_owned(), json!(item.priority));
     Value::Object(fields)
@@ -140,11 +149,10 @@ fn add(subject: &str, live: &Value, candidate: &Value, found: &mut Vec<Differenc
 fn messages(live: &Run<'_>, candidate: &Run<'_>, until: Timestamp, found: &mut Vec<Difference>) {
     let named = |run: &Run<'_>| {
         let mut named: BTreeMap<String, Vec<Value>> = BTreeMap::new();
-        for item in run
-            .work
-            .iter()
-            .filter(|item| is_message(&item.work) && item.created_at <= until)
-        {
+        for item in &run.work {
+            if !is_message(&item.work) || item.created_at > until {
+                continue;
+            }
             let data = item.work.payload().cloned().unwrap_or_default();
             named
                 .entry(message_name(&item.work))
@@ -153,10 +161,17 @@ fn messages(live: &Run<'_>, candidate: &Run<'_>, until: Timestamp, found: &mut V
         }
         named
     };
-    pairs(named(live), named(candidate), |name, pair| match pair {
-        (Some(live), Some(candidate)) => add(&format!("{name}: data"), &live, &candidate, found),
-        (live, candidate) => found.push(one_sided(&name, live, candidate)),
-    });
+
+    pairs(
+        named(live),
+        named(candidate),
+        |name, live, candidate| match (live, candidate) {
+            (Some(live), Some(candidate)) => {
+                add(&format!("{name}: data"), &live, &candidate, found);
+            }
+            (live, candidate) => found.push(one_sided(&name, live, candidate)),
+        },
+    );
 }
 
 fn message_name(work: &Work) -> String {
@@ -172,8 +187,12 @@ fn tasks(live: &Run<'_>, candidate: &Run<'_>, until: Timestamp, found: &mut Vec<
         let mut named: BTreeMap<String, Vec<Value>> = BTreeMap::new();
         for Task {
             spec, opened_at, ..
-        } in run.tasks.iter().filter(|task| task.opened_at <= until)
+        } in &run.tasks
         {
+            if *opened_at > until {
+                continue;
+            }
+
             let mut value = json!(spec);
             // A due time in relation to the opening does not depend on the time of the transition.
             value["due"] = json!(
@@ -187,10 +206,15 @@ fn tasks(live: &Run<'_>, candidate: &Run<'_>, until: Timestamp, found: &mut Vec<
         }
         named
     };
-    pairs(named(live), named(candidate), |name, pair| match pair {
-        (Some(live), Some(candidate)) => add(&name, &live, &candidate, found),
-        (live, candidate) => found.push(one_sided(&name, live, candidate)),
-    });
+
+    pairs(
+        named(live),
+        named(candidate),
+        |name, live, candidate| match (live, candidate) {
+            (Some(live), Some(candidate)) => add(&name, &live, &candidate, found),
+            (live, candidate) => found.push(one_sided(&name, live, candidate)),
+        },
+    );
 }
 
 /// Compares the timers: of the same name, the first with the first. A timer of work that only one
@@ -211,18 +235,23 @@ fn timers(
         }
         named
     };
-    pairs(named(live), named(candidate), |name, pair| match pair {
-        (Some(live), Some(candidate)) if live != candidate => {
-            found.push(Difference::new(
-                format!("timer {name}: is due at another time"),
-                Some(live),
-                Some(candidate),
-            ));
-        }
-        (Some(_), Some(_)) => {}
-        (_, _) if one_sided_tags.contains(&name) => {}
-        (live, candidate) => found.push(one_sided(&format!("timer {name}"), live, candidate)),
-    });
+
+    pairs(
+        named(live),
+        named(candidate),
+        |name, live, candidate| match (live, candidate) {
+            (Some(live), Some(candidate)) if live != candidate => {
+                found.push(Difference::new(
+                    format!("timer {name}: is due at another time"),
+                    Some(live),
+                    Some(candidate),
+                ));
+            }
+            (Some(_), Some(_)) => {}
+            (_, _) if one_sided_tags.contains(&name) => {}
+            (live, candidate) => found.push(one_sided(&format!("timer {name}"), live, candidate)),
+        },
+    );
 }
 
 /// Passes the first value of each name with the first of the other side, then the second ones, and
@@ -230,20 +259,21 @@ fn timers(
 fn pairs(
     live: BTreeMap<String, Vec<Value>>,
     mut candidate: BTreeMap<String, Vec<Value>>,
-    mut pass: impl FnMut(String, (Option<Value>, Option<Value>)),
+    mut pass: impl FnMut(String, Option<Value>, Option<Value>),
 ) {
     for (name, values) in live {
         let mut others = candidate.remove(&name).unwrap_or_default().into_iter();
         for value in values {
-            pass(name.clone(), (Some(value), others.next()));
+            pass(name.clone(), Some(value), others.next());
         }
         for other in others {
-            pass(name.clone(), (None, Some(other)));
+            pass(name.clone(), None, Some(other));
         }
     }
+
     for (name, values) in candidate {
         for value in values {
-            pass(name.clone(), (None, Some(value)));
+            pass(name.clone(), None, Some(value));
         }
     }
 }
@@ -258,11 +288,7 @@ fn one_sided(subject: &str, live: Option<Value>, candidate: Option<Value>) -> Di
 }
 
 /// Compares the ends: status, result, business reference, steps and variables.
-fn ends(
-    (live, live_program): (&Instance, &dyn Program),
-    (candidate, program): (&Instance, &dyn Program),
-    found: &mut Vec<Difference>,
-) {
+fn ends(case: &ShadowCase<'_>, live: &Instance, candidate: &Instance, found: &mut Vec<Difference>) {
     let status = |instance: &Instance| {
         format!(
             "{}{}",
@@ -278,6 +304,7 @@ fn ends(
             Some(json!(status(candidate))),
         ));
     }
+
     add(
         "result",
         &json!(live.result),
@@ -290,16 +317,18 @@ fn ends(
         &json!(candidate.reference),
         found,
     );
-    let views = (
-        live_program.view_state(&live.state),
-        program.view_state(&candidate.state),
-    );
-    let (Some(mut live), Some(mut candidate)) = views else {
+
+    let live_view = case.live.view_state(&live.state);
+    let candidate_view = case.candidate.view_state(&candidate.state);
+    let (Some(mut live), Some(mut candidate)) = (live_view, candidate_view) else {
         return;
     };
+
+    // Programs in Rust and WebAssembly have states of their own form.
     if live.get("vars").is_none() || candidate.get("vars").is_none() {
         return add("state", &live, &candidate, found);
     }
+
     steps(&live["steps"], &candidate["steps"], found);
     let vars = |view: &mut Value| json!({ "vars": view["vars"].take() });
     for difference in json_diff::diff(&vars(&mut live), &vars(&mut candidate)) {
@@ -316,17 +345,16 @@ fn ends(
 
 /// Compares the states of the steps that both definitions have.
 fn steps(live: &Value, candidate: &Value, found: &mut Vec<Difference>) {
-    let states = |steps: &Value| -> BTreeMap<String, String> {
-        let steps = steps.as_array().into_iter().flatten();
-        steps
-            .filter_map(|step| {
-                Some((
-                    step["id"].as_str()?.to_owned(),
-                    step["state"].as_str()?.to_owned(),
-                ))
-            })
-            .collect()
+    let states = |steps: &Value| {
+        let mut states = BTreeMap::new();
+        for step in steps.as_array().into_iter().flatten() {
+            if let (Some(id), Some(state)) = (step["id"].as_str(), step["state"].as_str()) {
+                states.insert(id.to_owned(), state.to_owned());
+            }
+        }
+        states
     };
+
     let others = states(candidate);
     for (id, state) in states(live) {
         let Some(other) = others.get(&id).filter(|other| **other != state) else {

@@ -24,14 +24,15 @@ pub(super) fn diff(left: &Value, right: &Value) -> Vec<JsonDifference> {
 
 /// Returns a path as it is displayed: `.items[].price`.
 pub(super) fn display(path: &[String]) -> String {
-    let element = |name: &String| {
-        if name == ITEM {
-            name.clone()
-        } else {
-            format!(".{name}")
-        }
-    };
-    path.iter().map(element).collect()
+    path.iter()
+        .map(|name: &String| {
+            if name == ITEM {
+                name.clone()
+            } else {
+                format!(".{name}")
+            }
+        })
+        .collect()
 }
 
 fn collect(
@@ -40,9 +41,11 @@ fn collect(
     path: &mut Vec<String>,
     found: &mut Vec<JsonDifference>,
 ) {
+    // A reader needs no complete list of values that differ everywhere.
     if left == right || found.len() >= MAX {
         return;
     }
+
     match (left, right) {
         (Some(Value::Object(left)), Some(Value::Object(right))) => {
             let added = right.keys().filter(|name| !left.contains_key(*name));

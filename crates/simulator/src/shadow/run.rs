@@ -58,6 +58,7 @@ impl<'a> Run<'a> {
         }
         self.work.extend(commit.work);
         self.armed.extend(commit.arm);
+
         let opened = commit
             .tasks
             .into_iter()
@@ -104,6 +105,8 @@ impl<'a> LiveRun<'a> {
             {
                 return Err("it was migrated or replaced");
             }
+
+            // Timers that the live instance also has fire with its recorded inputs.
             timers.push(run.timers().iter().map(fired).collect());
             match run.decide(*at, input) {
                 Decision::Commit(commit) if commit.instance.is_some() => run.follow(*commit),
@@ -112,6 +115,7 @@ impl<'a> LiveRun<'a> {
                 }
             }
         }
+
         let stored = case.instance;
         let is_reproduced = |instance: &Instance| {
             (instance.status, instance.run_id, &instance.state)
@@ -120,12 +124,14 @@ impl<'a> LiveRun<'a> {
         if !run.instance.as_ref().is_some_and(is_reproduced) {
             return Err("its record does not reproduce it");
         }
+
         let by_id = run
             .work
             .iter()
             .enumerate()
             .map(|(index, item)| (item.id, index))
             .collect();
+
         Ok(Self { run, by_id, timers })
     }
 
@@ -169,6 +175,7 @@ impl<'a> CandidateRun<'a> {
             diverged_at: None,
             own_timers: 0,
         };
+
         let recorded = case
             .inputs
             .iter()
@@ -178,17 +185,24 @@ impl<'a> CandidateRun<'a> {
             .additional
             .iter()
             .map(|(at, event)| (*at, Step::Additional(event)));
+
+        // Of the same time, a recorded input precedes an additional event, because the sort is
+        // stable.
         let mut steps: Vec<_> = recorded.chain(additional).collect();
+
         steps.sort_by_key(|(at, _)| *at);
+
         let mut live_timers: &[TimerFired] = &[];
         for (at, step) in &steps {
             if let Step::Recorded(index, _) = step {
                 live_timers = &live.timers[*index];
             }
+
             this.fire_own_timers(*at, live_timers, live, is_over)?;
             if this.diverged_at.is_some() {
                 break;
             }
+
             match step {
                 Step::Recorded(_, input) => this.apply(case, *at, input, live),
                 Step::Additional(event) => {
@@ -198,6 +212,7 @@ impl<'a> CandidateRun<'a> {
             if is_over() {
                 return Err(TOO_SLOW);
             }
+
             if this.run.instance.is_none() && this.diverged_at.is_none() {
                 this.does_not_start(*at, &step.label(), None);
             }
@@ -218,14 +233,20 @@ impl<'a> CandidateRun<'a> {
         is_over: &dyn Fn() -> bool,
     ) -> Result<(), &'static str> {
         while self.diverged_at.is_none() {
-            let own = self.run.timers().iter().map(fired);
-            let own = own.filter(|timer| timer.due < until && !live_timers.contains(timer));
-            let Some(timer) = own.min_by_key(|timer| timer.due) else {
+            let own = self
+                .run
+                .timers()
+                .iter()
+                .map(fired)
+                .filter(|timer| timer.due < until && !live_timers.contains(timer))
+                .min_by_key(|timer| timer.due);
+            let Some(timer) = own else {
                 break;
             };
             if is_over() {
                 return Err(TOO_SLOW);
             }
+
             self.own_timers += 1;
             if self.own_timers > MAX_OWN_TIMERS {
                 let kind = format!(
@@ -234,6 +255,7 @@ impl<'a> CandidateRun<'a> {
                 self.diverge(timer.due, Difference::new(kind, None, None));
                 break;
             }
+
             self.decide(timer.due, &Input::Timer(timer.clone()), live);
             if let Some(instance) = &mut self.run.instance {
                 // A timer fires once, also if its transition did not change the instance.
@@ -255,6 +277,7 @@ impl<'a> CandidateRun<'a> {
             }
             return;
         }
+
         match input {
             Input::Event(event) => match rejection_of(case, event) {
                 Some(difference) => self.found.push(difference),
@@ -286,6 +309,7 @@ impl<'a> CandidateRun<'a> {
         let Some(reason) = self.decide(at, input, live).map(|reason| json!(reason)) else {
             return;
         };
+
         if self.run.instance.is_some() {
             let kind = format!("{}: not applied", named(input));
             self.found.push(Difference::new(kind, None, Some(reason)));
@@ -308,6 +332,7 @@ impl<'a> CandidateRun<'a> {
             );
             return None;
         };
+
         match decision {
             Decision::Commit(commit) => {
                 if let Some(letter) = &commit.dead_letter {
@@ -315,12 +340,14 @@ impl<'a> CandidateRun<'a> {
                     self.diverge(at, Difference::new(kind, None, Some(json!(letter.message))));
                     return None;
                 }
+
                 let is_transition = commit.instance.is_some();
                 let others: Vec<_> = commit
                     .work
                     .iter()
                     .filter_map(|item| without_counterpart(item, live))
                     .collect();
+
                 self.run.follow(*commit);
                 for other in others {
                     self.diverge(at, other);
@@ -368,10 +395,12 @@ fn rejection_of(case: &ShadowCase<'_>, event: &Event) -> Option<Difference> {
             .iter()
             .any(|one| one.kind == event.kind)
     };
+
     // Other events are signals, which have an address.
     if !consumes(case.live) {
         return None;
     }
+
     if !consumes(case.candidate) {
         return Some(Difference::new(
             format!("event {}: not consumed", event.kind),
@@ -379,6 +408,7 @@ fn rejection_of(case: &ShadowCase<'_>, event: &Event) -> Option<Difference> {
             None,
         ));
     }
+
     let own = &case.key.correlation;
     let is_routed = case.live.correlate(event).is_ok_and(|id| id == *own);
     let other = match case.candidate.correlate(event) {
@@ -386,6 +416,7 @@ fn rejection_of(case: &ShadowCase<'_>, event: &Event) -> Option<Difference> {
         Ok(id) => id.to_string(),
         Err(error) => error.to_string(),
     };
+
     let kind = format!("event {}: belongs to another instance", event.kind);
     is_routed.then(|| Difference::new(kind, Some(json!(own.as_str())), Some(json!(other))))
 }

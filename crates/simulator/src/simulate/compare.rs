@@ -47,7 +47,8 @@ pub fn compare(
     let mut found = SimulationDiff::default();
     let keys: BTreeSet<_> = before.runs.keys().chain(after.runs.keys()).collect();
     for key in keys {
-        let (old, new) = (before.runs.get(key), after.runs.get(key));
+        let old = before.runs.get(key);
+        let new = after.runs.get(key);
         match (old, new) {
             (Some(old), Some(new)) if old == new => {
                 found.same += 1;
@@ -63,6 +64,7 @@ pub fn compare(
             (Some(_), None) => found.only_before += 1,
             (None, _) => found.only_after += 1,
         }
+
         if found.examples.len() < max_examples {
             found.examples.push(InstanceDiff {
                 saga: key.saga.to_string(),

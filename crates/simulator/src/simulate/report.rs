@@ -83,6 +83,7 @@ impl DurationStats {
             let rank = (millis.len() * percent).div_ceil(100).max(1);
             millis.get(rank - 1).copied().unwrap_or_default()
         };
+
         Self {
             count: millis.len(),
             p50_millis: at(50),
@@ -138,6 +139,7 @@ impl SimulationCounters {
         for item in work {
             let name = name_of(&item.work);
             count(&mut self.work, &name);
+
             if let Some(work_by_instance) = &mut self.work_by_instance {
                 let next = u32::try_from(self.names.len()).unwrap_or(u32::MAX);
                 let number = *self.names.entry(name).or_insert(next);
@@ -159,6 +161,7 @@ impl SimulationCounters {
         if before.is_some_and(|before| before.status.is_final()) {
             return;
         }
+
         let duration: Duration = after.updated_at.duration_since(after.created_at);
         let saga = after.definition.saga.to_string();
         self.durations
@@ -177,6 +180,8 @@ impl SimulationCounters {
             events,
             ..SimulationReport::default()
         };
+
+        // Work is recorded by number, because the same names occur in all instances.
         let names: BTreeMap<u32, &String> = self
             .names
             .iter()
@@ -184,13 +189,16 @@ impl SimulationCounters {
             .collect();
         let mut work_by_instance = self.work_by_instance.take().unwrap_or_default();
         let has_work = !self.names.is_empty();
+
         for (key, entry) in simulator.simulated_instances() {
             let Some(instance) = entry.instance() else {
                 continue;
             };
+
             report.instances += 1;
             let statuses = report.statuses.entry(key.saga.to_string()).or_default();
             count(statuses, instance.status.as_str());
+
             if let Some(failure) = instance
                 .last_error
                 .as_ref()
@@ -199,12 +207,14 @@ impl SimulationCounters {
                 let failures = report.failures.entry(key.saga.to_string()).or_default();
                 count_cause(failures, &format!("{}: {}", failure.code, failure.message));
             }
+
             if !instance.status.is_final() {
                 let waits = report.waits.entry(key.saga.to_string()).or_default();
                 instance.waits.iter().for_each(|wait| {
                     count(waits, &format!("{} {}", wait_label(wait.kind), wait.name));
                 });
             }
+
             let view = simulator
                 .programs()
                 .of(&key.saga)
@@ -219,6 +229,7 @@ impl SimulationCounters {
                     count(steps.entry(id.to_owned()).or_default(), state);
                 }
             }
+
             if has_work {
                 let numbers = work_by_instance.remove(key).unwrap_or_default();
                 let work = numbers
@@ -229,15 +240,15 @@ impl SimulationCounters {
                     .insert(key.clone(), (instance.status.to_string(), work.collect()));
             }
         }
+
         report.work = self.work;
         report.timers_fired = self.timers;
         report.dead_letters = self.dead_letters;
         report.dead_letter_causes = self.dead_letter_causes;
         report.ignored = self.ignored;
-        let durations = self.durations.into_iter();
-        report.durations = durations
-            .map(|(saga, millis)| (saga, DurationStats::of(millis)))
-            .collect();
+        for (saga, millis) in self.durations {
+            report.durations.insert(saga, DurationStats::of(millis));
+        }
         report
     }
 }

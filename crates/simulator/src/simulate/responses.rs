@@ -67,6 +67,7 @@ impl ResponsePolicy {
         let entries = root
             .map()
             .ok_or_else(|| vec![root.type_error("a map of work names to responses")])?;
+
         let mut this = Self::ok();
         let mut problems = Vec::new();
         for Entry { name, item, .. } in &entries {
@@ -76,6 +77,7 @@ impl ResponsePolicy {
                 (Err(problem), _) => problems.push(problem),
             }
         }
+
         if problems.is_empty() {
             Ok(this)
         } else {
@@ -92,6 +94,7 @@ impl ResponsePolicy {
     ) -> Option<Input> {
         let item = &requested.item;
         let named = self.by_name.get(item.work.label().as_str());
+
         let outcome = match named.unwrap_or(&self.other) {
             SimulatedResponse::None => return None,
             SimulatedResponse::Event(kind, data) => {
@@ -129,10 +132,10 @@ impl ResponsePolicy {
                 }
             }
         };
-        let outbox = requested.outbox.clone();
+
         Some(Input::WorkResult(WorkResult {
             work_id: item.id,
-            outbox_key: outbox,
+            outbox_key: requested.outbox.clone(),
             outcome,
             requested_at: item.created_at,
             attempts: 1,
@@ -153,15 +156,18 @@ fn reply(item: &Item<'_>) -> Result<SimulatedResponse, Diagnostic> {
         Some("fail") => return Ok(SimulatedResponse::Fail("failed".to_owned())),
         Some(_) | None => {}
     }
+
     let fields = item.map().ok_or_else(|| {
         item.type_error("ok, fail, in_doubt, none, or a map with ok, fail or event")
     })?;
+
     if let Some(unknown) = fields
         .iter()
         .find(|field| !["ok", "fail", "event", "data"].contains(&field.name))
     {
         return Err(unknown.unknown_field(&["ok", "fail", "event", "data"]));
     }
+
     let find = |name: &str| {
         fields
             .iter()
@@ -169,6 +175,7 @@ fn reply(item: &Item<'_>) -> Result<SimulatedResponse, Diagnostic> {
             .map(|field| &field.item)
     };
     let data = find("data").map_or(Value::Null, Item::json);
+
     match (find("ok"), find("fail"), find("event")) {
         (Some(payload), None, None) => Ok(SimulatedResponse::Ok(payload.json())),
         (None, Some(code), None) => code

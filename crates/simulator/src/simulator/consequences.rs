@@ -31,6 +31,7 @@ pub(super) fn follow_ups(
         saga: saga.clone(),
         correlation: correlation.clone(),
     };
+
     let (to, action) = match &item.work {
         Work::Command(_) | Work::Effect(_) | Work::PublishResult(_) => return Vec::new(),
         Work::Fact(kind) => {
@@ -54,11 +55,10 @@ pub(super) fn follow_ups(
                 work_id: item.id,
                 depth,
             };
-            let (event, data) = (start.event.clone(), start.data.clone());
             let action = WorkflowAction::Start {
                 parent,
-                event,
-                data,
+                event: start.event.clone(),
+                data: start.data.clone(),
                 user,
             };
             (of(&start.saga, &start.correlation), action)
@@ -75,15 +75,18 @@ pub(super) fn follow_ups(
             WorkflowAction::ChildEnded(end.ended.clone()),
         ),
     };
+
     if programs.of(&to.saga).is_none() {
         return Vec::new();
     }
+
     let command = WorkflowCommand {
         id: event_id(item),
         at: item.created_at,
         trace: item.trace.clone(),
         action,
     };
+
     vec![FollowUp {
         key: to,
         input: Input::Workflow(command),
@@ -102,6 +105,7 @@ fn fact(item: &WorkItem, kind: EventType, data: Value) -> Event {
         saga,
         correlation,
     } = &item.instance;
+
     Event {
         id: event_id(item),
         tenant: tenant.clone(),

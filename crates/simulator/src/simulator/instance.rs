@@ -111,22 +111,17 @@ impl SimulatedInstance {
 
     /// Returns the inputs buffered for an instance that has not started.
     pub(super) fn buffered(&self) -> Vec<BufferedInputRef> {
-        let early = self
-            .buffered
-            .iter()
-            .filter_map(|(number, input)| match input {
-                Input::Early(early) => Some(BufferedInputRef {
+        let mut early_inputs = Vec::new();
+        for (number, input) in &self.buffered {
+            if let Input::Early(early) = input {
+                early_inputs.push(BufferedInputRef {
                     number: *number,
                     key: early.input.identity(),
                     expires_at: early.expires_at,
-                }),
-                Input::Event(_)
-                | Input::WorkResult(_)
-                | Input::Timer(_)
-                | Input::Control(_)
-                | Input::Workflow(_) => None,
-            });
-        early.collect()
+                });
+            }
+        }
+        early_inputs
     }
 
     /// Marks the result of this work as known.
@@ -141,22 +136,29 @@ impl SimulatedInstance {
     /// applied elsewhere.
     pub(super) fn apply(&mut self, input: &Input, commit: Commit, records_history: bool) {
         if let Some(completed) = &commit.settles {
-            self.requested
-                .values_mut()
-                .filter(|requested| requested.outbox == *completed)
-                .for_each(|requested| requested.completed = true);
+            for requested in self.requested.values_mut() {
+                if requested.outbox == *completed {
+                    requested.completed = true;
+                }
+            }
         }
+
         self.buffered
             .retain(|number, _| !commit.unbuffer.contains(number));
+
         if let Some(input) = commit.buffer.map(|input| *input) {
             self.numbers += 1;
             self.buffered.insert(self.numbers, input);
         }
+
         self.applied.extend(commit.dedupe_key);
+
+        // A stale timer causes no transition, and thus no entry in the history.
         if let (Input::Timer(fired), Some(_), true) = (input, &commit.history, records_history) {
             self.actions
                 .push(RecordedAction::TimerFired(fired.name.clone(), fired.due));
         }
+
         if records_history {
             let opened = commit
                 .tasks
@@ -168,6 +170,7 @@ impl SimulatedInstance {
             self.dead_letters
                 .extend(commit.dead_letter.map(|dead_letter| *dead_letter));
         }
+
         if commit.instance.is_some() {
             self.instance = commit.instance.map(std::sync::Arc::unwrap_or_clone);
         }

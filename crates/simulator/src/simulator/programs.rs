@@ -22,6 +22,7 @@ impl SimulatorPrograms {
             this.by_saga
                 .insert(program.definition_ref().saga.clone(), program);
         }
+
         for program in this.by_saga.values() {
             for subscription in &program.manifest().subscriptions {
                 this.by_event
@@ -52,17 +53,19 @@ impl SimulatorPrograms {
             .by_event
             .get(&event.kind)
             .map_or(&[][..], Vec::as_slice);
-        let route = |program: &Arc<dyn Program>| {
+
+        let mut routes = Vec::with_capacity(consumers.len());
+        for program in consumers {
             let saga = program.definition_ref().saga.clone();
-            match program.correlate(event) {
+            routes.push(match program.correlate(event) {
                 Ok(correlation) => Ok(InstanceKey {
                     tenant: event.tenant.clone(),
                     saga,
                     correlation,
                 }),
                 Err(fault) => Err((saga, fault.to_string())),
-            }
-        };
-        consumers.iter().map(route).collect()
+            });
+        }
+        routes
     }
 }

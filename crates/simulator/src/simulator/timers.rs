@@ -45,9 +45,11 @@ impl TimerQueue {
         let Timer { due, name, token } = timer;
         let id = self.next;
         self.next += 1;
+        // Armed again under the same token: the old one must not fire too.
         if let Some(old) = self.by_name.insert((key.clone(), name.clone(), token), id) {
             self.remove(old);
         }
+
         self.order.insert((due, id));
         self.rows.insert(
             id,
@@ -98,6 +100,7 @@ impl TimerQueue {
             .iter()
             .find(|(_, row)| row.key == *key && row.name == *name)
             .map(|(id, _)| *id)?;
+
         self.take(id)
     }
 

@@ -25,6 +25,7 @@ pub(super) fn mismatches(
     let simulator = &runner.simulator;
     let entry = key.and_then(|key| simulator.simulated_instance(key));
     let mut mismatches = Vec::new();
+
     if let Some(expected) = expect.status {
         let actual = entry.and_then(SimulatedInstance::status);
         if expected != actual {
@@ -36,6 +37,7 @@ pub(super) fn mismatches(
             ));
         }
     }
+
     let results = [
         expect
             .work
@@ -70,7 +72,9 @@ pub(super) fn mismatches(
             .as_ref()
             .and_then(|dead_letters| check_dead_letters(dead_letters, entry)),
     ];
+
     mismatches.extend(results.into_iter().flatten());
+
     if let Some(expected) = &expect.reference {
         let actual = entry
             .and_then(SimulatedInstance::instance)
@@ -84,6 +88,7 @@ pub(super) fn mismatches(
             ));
         }
     }
+
     if let Some(expected) = expect.paused {
         let actual = entry
             .and_then(SimulatedInstance::instance)
@@ -92,6 +97,7 @@ pub(super) fn mismatches(
             mismatches.push(format!("paused: expected {expected}, is {actual}"));
         }
     }
+
     if expect.invariants {
         mismatches.extend(
             checker
@@ -105,6 +111,7 @@ pub(super) fn mismatches(
                 .map(|violation| format!("invariant violated: {violation}")),
         );
     }
+
     mismatches
 }
 
@@ -114,11 +121,13 @@ fn check_work(expected: &[WorkExpectation], entry: Option<&SimulatedInstance>) -
         .iter()
         .map(WorkLine::of)
         .collect();
+
     let is_equal =
         expected.len() == actual.len() && expected.iter().zip(&actual).all(|(e, a)| a.matches(e));
     if is_equal {
         return None;
     }
+
     let lines = diff(
         expected,
         &actual,
@@ -126,6 +135,7 @@ fn check_work(expected: &[WorkExpectation], entry: Option<&SimulatedInstance>) -
         format_expectation,
         |line| line.text.clone(),
     );
+
     let mut text = block("work", &lines);
     for (expected, actual) in expected
         .iter()
@@ -139,12 +149,14 @@ fn check_work(expected: &[WorkExpectation], entry: Option<&SimulatedInstance>) -
         if let Some(id) = expected.id.as_ref().filter(|id| **id != actual.id) {
             found.push(format!("id: expected {id}, is {}", actual.id));
         }
+
         text.extend(
             found
                 .iter()
                 .map(|line| format!("\n    {}: {line}", actual.text)),
         );
     }
+
     Some(text)
 }
 
@@ -195,6 +207,7 @@ impl WorkLine {
                 ),
             },
         };
+
         Self {
             text,
             data,
@@ -231,10 +244,12 @@ fn format_expectation(spec: &WorkExpectation) -> String {
         ("id", spec.id.clone()),
         ("tag", spec.tag.clone().map(Value::from)),
     ];
+
     let more: Vec<_> = more
         .into_iter()
         .filter_map(|(name, value)| Some(format!("{name}: {}", value?)))
         .collect();
+
     if more.is_empty() {
         spec.line.clone()
     } else {
@@ -247,15 +262,13 @@ fn check_state(
     key: Option<&InstanceKey>,
     simulator: &Simulator,
 ) -> Option<String> {
-    let actual = key.and_then(|key| {
-        Some((
-            simulator.programs().of(&key.saga)?,
-            simulator.instance(key)?,
-        ))
-    });
-    let actual = actual
-        .and_then(|(program, instance)| program.view_state(&instance.state))
+    let actual = key
+        .and_then(|key| {
+            let program = simulator.programs().of(&key.saga)?;
+            program.view_state(&simulator.instance(key)?.state)
+        })
         .unwrap_or(Value::Null);
+
     let mut found = Vec::new();
     differences(&by_step(expected), &by_step(&actual), "", &mut found);
     (!found.is_empty()).then(|| block("state", &found))
@@ -268,6 +281,7 @@ fn by_step(state: &Value) -> Value {
     let Some(steps) = state.get_mut("steps") else {
         return state;
     };
+
     if let Value::Array(list) = steps {
         let named = list
             .iter()
@@ -281,15 +295,18 @@ fn check_waits(expected: &[String], entry: Option<&SimulatedInstance>) -> Option
     let waits = entry
         .and_then(SimulatedInstance::instance)
         .map_or(&[][..], |instance| &instance.waits);
+
     let mut actual: Vec<_> = waits.iter().map(|wait| wait.name.to_string()).collect();
     let mut expected = expected.to_vec();
+
+    // An instance waits for all of them at once: their order means nothing.
     actual.sort();
     expected.sort();
-    let same = |e: &String, a: &String| e == a;
+
     (expected != actual).then(|| {
         block(
             "waits",
-            &diff(&expected, &actual, same, Clone::clone, Clone::clone),
+            &diff(&expected, &actual, String::eq, Clone::clone, Clone::clone),
         )
     })
 }
@@ -302,22 +319,28 @@ fn check_timers(
     let timers = entry
         .and_then(SimulatedInstance::instance)
         .map_or(&[][..], |instance| &instance.timers);
+
     let mut actual: Vec<_> = timers
         .iter()
         .map(|t| (t.name.to_string(), t.due.duration_since(now)))
         .collect();
+
     let mut expected = expected.to_vec();
     actual.sort();
     expected.sort_by(|a, b| a.name.cmp(&b.name));
-    let same = |e: &TimerExpectation, (name, due): &(String, Duration)| {
+    let same = |e: &TimerExpectation, timer: &(String, Duration)| {
+        let (name, due) = timer;
         e.name == *name && e.within.is_none_or(|within| within == *due)
     };
+
     let is_equal =
         expected.len() == actual.len() && expected.iter().zip(&actual).all(|(e, a)| same(e, a));
+
     let show = |name: &str, within: Option<Duration>| match within {
         Some(within) => format!("{name} in {}", duration(within)),
         None => name.to_owned(),
     };
+
     let lines = diff(
         &expected,
         &actual,
@@ -325,6 +348,7 @@ fn check_timers(
         |e| show(&e.name, e.within),
         |(name, due)| show(name, Some(*due)),
     );
+
     (!is_equal).then(|| block("timers", &lines))
 }
 
@@ -332,15 +356,21 @@ fn check_tasks(
     expected: &[(String, ExpectedFields)],
     entry: Option<&SimulatedInstance>,
 ) -> Option<String> {
-    let open = entry.into_iter().flat_map(SimulatedInstance::tasks);
-    let actual: Vec<_> = open
+    let actual: Vec<_> = entry
+        .into_iter()
+        .flat_map(SimulatedInstance::tasks)
         .map(|task| (task.spec.tag.to_string(), spec(&task.spec)))
         .collect();
-    let same = |(tag, fields): &(String, ExpectedFields), (name, spec): &(String, Value)| {
+
+    let same = |expected: &(String, ExpectedFields), actual: &(String, Value)| {
+        let (tag, fields) = expected;
+        let (name, spec) = actual;
         tag == name && is_subset(&Value::Object(fields.clone()), spec)
     };
+
     let is_equal = expected.len() == actual.len()
         && expected.iter().all(|e| actual.iter().any(|a| same(e, a)));
+
     let show = |tag: &str, fields: String| {
         if fields == "{}" {
             tag.to_owned()
@@ -348,6 +378,7 @@ fn check_tasks(
             format!("{tag} {fields}")
         }
     };
+
     let lines = diff(
         expected,
         &actual,
@@ -355,6 +386,7 @@ fn check_tasks(
         |(tag, fields)| show(tag, Value::Object(fields.clone()).to_string()),
         |(tag, spec)| show(tag, spec.to_string()),
     );
+
     (!is_equal).then(|| block("tasks", &lines))
 }
 
@@ -379,6 +411,7 @@ fn check_failure(
         .and_then(SimulatedInstance::instance)
         .and_then(|instance| instance.last_error.as_ref());
     let actual = failure.map(|failure| json!({ "code": failure.code, "message": failure.message }));
+
     match (expected, actual) {
         (None, None) => None,
         (None, Some(actual)) => Some(format!("failure: expected none, is {actual}")),
@@ -397,15 +430,17 @@ fn check_history(expected: &[String], entry: Option<&SimulatedInstance>) -> Opti
         .iter()
         .map(|record| record.note.clone())
         .collect();
+
+    // Other entries may be in between: a test names those that matter.
     let mut rest = actual.iter();
     let is_equal = expected
         .iter()
         .all(|note| rest.any(|actual| actual == note));
-    let same = |e: &String, a: &String| e == a;
+
     (!is_equal).then(|| {
         block(
             "history",
-            &diff(expected, &actual, same, Clone::clone, Clone::clone),
+            &diff(expected, &actual, String::eq, Clone::clone, Clone::clone),
         )
     })
 }
@@ -416,11 +451,11 @@ fn check_dead_letters(expected: &[String], entry: Option<&SimulatedInstance>) ->
         .iter()
         .map(|dead_letter| dead_letter.reason.as_str().to_owned())
         .collect();
-    let same = |e: &String, a: &String| e == a;
+
     (*expected != actual).then(|| {
         block(
             "dead_letters",
-            &diff(expected, &actual, same, Clone::clone, Clone::clone),
+            &diff(expected, &actual, String::eq, Clone::clone, Clone::clone),
         )
     })
 }
@@ -438,19 +473,6 @@ fn block(name: &str, lines: &[String]) -> String {
 /// start.
 #[must_use]
 pub fn format_history(entry: &SimulatedInstance, start_time: Timestamp) -> Vec<String> {
-    let line = |record: &orlog_model::HistoryEntry| {
-        let work: Vec<_> = record
-            .work
-            .iter()
-            .map(|(label, _)| format!("\n            → {label}"))
-            .collect();
-        let work = work.concat();
-        let since = format!("+{}", duration(record.at.duration_since(start_time)));
-        format!(
-            "{since:<10} {} | {} | {}{work}",
-            record.input_label, record.note, record.status
-        )
-    };
     let dead_letters = entry.dead_letters().iter().map(|dead_letter| {
         format!(
             "dead-lettered: {} | {}",
@@ -458,10 +480,25 @@ pub fn format_history(entry: &SimulatedInstance, start_time: Timestamp) -> Vec<S
             dead_letter.message
         )
     });
+
     entry
         .history()
         .iter()
-        .map(line)
+        .map(|record| history_line(record, start_time))
         .chain(dead_letters)
         .collect()
+}
+
+fn history_line(record: &orlog_model::HistoryEntry, start_time: Timestamp) -> String {
+    let work: Vec<_> = record
+        .work
+        .iter()
+        .map(|(label, _)| format!("\n            → {label}"))
+        .collect();
+    let work = work.concat();
+    let since = format!("+{}", duration(record.at.duration_since(start_time)));
+    format!(
+        "{since:<10} {} | {} | {}{work}",
+        record.input_label, record.note, record.status
+    )
 }

@@ -10,8 +10,10 @@ pub(super) fn diff<E, A>(
     show_actual: impl Fn(&A) -> String,
 ) -> Vec<String> {
     let longest = longest_common(expected, actual, same);
-    let (mut e, mut a) = (0, 0);
+    let mut e = 0;
+    let mut a = 0;
     let mut lines = Vec::new();
+
     for (next_e, next_a) in longest.into_iter().chain([(expected.len(), actual.len())]) {
         lines.extend(
             expected[e..next_e]
@@ -26,7 +28,8 @@ pub(super) fn diff<E, A>(
         if let Some(item) = actual.get(next_a) {
             lines.push(format!("  {}", show_actual(item)));
         }
-        (e, a) = (next_e + 1, next_a + 1);
+        e = next_e + 1;
+        a = next_a + 1;
     }
     lines
 }
@@ -47,12 +50,16 @@ fn longest_common<E, A>(
             };
         }
     }
-    let (mut e, mut a) = (0, 0);
+
+    let mut e = 0;
+    let mut a = 0;
     let mut found = Vec::new();
+
     while e < expected.len() && a < actual.len() {
         if same(&expected[e], &actual[a]) {
             found.push((e, a));
-            (e, a) = (e + 1, a + 1);
+            e += 1;
+            a += 1;
         } else if lengths[e + 1][a] >= lengths[e][a + 1] {
             e += 1;
         } else {

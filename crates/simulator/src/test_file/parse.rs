@@ -42,13 +42,16 @@ impl Parser {
         let definition = self
             .required(root, &fields, "saga")
             .and_then(|item| self.text(item));
+
         let tests = self.required(root, &fields, "tests")?;
         let Some(items) = tests.list() else {
             return self.error(tests.type_error("a list of tests"));
         };
+
         if items.is_empty() {
             return self.error(tests.diagnostic("the file contains no test"));
         }
+
         let cases: Vec<_> = items.iter().filter_map(|item| self.case(item)).collect();
         for (index, case) in cases.iter().enumerate() {
             if let Some(first) = cases[..index].iter().find(|first| first.name == case.name) {
@@ -59,6 +62,7 @@ impl Parser {
                 self.problems.push(items[index].diagnostic(message));
             }
         }
+
         Some(TestFile {
             definition: definition?,
             cases,
@@ -70,10 +74,12 @@ impl Parser {
         let name = self
             .required(item, &fields, "name")
             .and_then(|item| self.text(item));
+
         let start_time = match find(&fields, "now") {
             Some(item) => self.time(item),
             None => Some(Timestamp::parse(START_TIME).expect("the start time is a valid constant")),
         };
+
         let mut steps = Vec::new();
         let given = self.required(item, &fields, "given")?;
         match given.list() {
@@ -84,6 +90,7 @@ impl Parser {
             Some(items) => steps.extend(items.iter().filter_map(|item| step(self, item))),
             None => self.problems.push(given.type_error("a list of inputs")),
         }
+
         if let Some(item) = find(&fields, "expect") {
             let kind = expect(self, item)
                 .map(|(instance, expect)| (instance, TestStepKind::Expect(Box::new(expect))));
@@ -93,6 +100,7 @@ impl Parser {
                 kind,
             }));
         }
+
         if !steps
             .iter()
             .any(|step| matches!(step.kind, TestStepKind::Expect(_)))
@@ -104,6 +112,7 @@ impl Parser {
                 ..problem
             });
         }
+
         Some(TestCase {
             name: name?,
             line: item.line(),

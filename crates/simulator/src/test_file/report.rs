@@ -50,9 +50,13 @@ impl TestResult {
     /// Returns the mismatches and the history, in lines for users.
     #[must_use]
     pub fn lines(&self) -> Vec<String> {
-        let mismatch =
-            |mismatch: &Mismatch| format!("{}:{}: {}", self.file, mismatch.line, mismatch.message);
-        let mut lines: Vec<_> = self.mismatches.iter().map(mismatch).collect();
+        let mut lines: Vec<_> = self
+            .mismatches
+            .iter()
+            .map(|mismatch: &Mismatch| {
+                format!("{}:{}: {}", self.file, mismatch.line, mismatch.message)
+            })
+            .collect();
         lines.push("history:".to_owned());
         lines.extend(self.history.iter().map(|line| format!("    {line}")));
         lines
@@ -69,6 +73,7 @@ pub fn junit(results: &[TestResult]) -> String {
         passed + failed
     );
     xml.push_str(&head);
+
     for suite in results.chunk_by(|a, b| a.file == b.file) {
         let file = escape(&suite[0].file);
         let Summary { passed, failed } = Summary::of(suite);
@@ -91,12 +96,14 @@ pub fn junit(results: &[TestResult]) -> String {
 }
 
 fn case(xml: &mut String, result: &TestResult, file: &str) {
-    let (name, seconds) = (escape(&result.name), result.duration.as_secs_f64());
+    let name = escape(&result.name);
+    let seconds = result.duration.as_secs_f64();
     let head = format!(
         "    <testcase classname=\"{file}\" name=\"{name}\" file=\"{file}\" line=\"{}\" \
         time=\"{seconds:.6}\"",
         result.line
     );
+
     match result.mismatches.first() {
         None => line(xml, format_args!("{head}/>")),
         Some(first) => {

@@ -47,6 +47,7 @@ pub(super) fn expect(
     if fields.is_empty() {
         return parser.error(item.diagnostic("the expectation is empty"));
     }
+
     let mut expected = Expectation::default();
     let mut instance = None;
     for Entry { name, item, .. } in &fields {
@@ -74,9 +75,11 @@ fn status(parser: &mut Parser, item: &Item<'_>) -> Option<Option<Status>> {
     if text == "none" {
         return Some(None);
     }
+
     let found = Status::ALL
         .into_iter()
         .find(|status| status.as_str() == text);
+
     if found.is_none() {
         let known: Vec<_> = Status::ALL
             .iter()
@@ -143,8 +146,10 @@ fn work(parser: &mut Parser, item: &Item<'_>) -> Option<WorkExpectation> {
         let kind = line.split(' ').next().unwrap_or_default();
         if !KINDS.contains(&kind) || !line.contains(' ') {
             let mut problem = item.diagnostic(format!("invalid work `{line}`"));
-            let example = || "use the form `effect payments.charge`".to_owned();
-            problem.suggestion = Some(did_you_mean(kind, KINDS).unwrap_or_else(example));
+            problem.suggestion = Some(
+                did_you_mean(kind, KINDS)
+                    .unwrap_or_else(|| "use the form `effect payments.charge`".to_owned()),
+            );
             return parser.error(problem);
         }
         return Some(WorkExpectation {
@@ -154,18 +159,22 @@ fn work(parser: &mut Parser, item: &Item<'_>) -> Option<WorkExpectation> {
             tag: None,
         });
     }
+
     let valid: Vec<_> = KINDS.iter().copied().chain(["data", "id", "tag"]).collect();
     let fields = parser.fields(item, &valid)?;
+
     let mut kinds = fields.iter().filter(|entry| KINDS.contains(&entry.name));
     let (Some(kind), None) = (kinds.next(), kinds.next()) else {
         return parser
             .error(item.diagnostic(format!("requires exactly one of {}", KINDS.join(", "))));
     };
+
     let line = format!("{} {}", kind.name, parser.text(&kind.item)?);
     let tag = match find(&fields, "tag") {
         Some(item) => Some(parser.text(item)?),
         None => None,
     };
+
     let json = |name: &str| find(&fields, name).map(Item::json);
     Some(WorkExpectation {
         line,
@@ -178,30 +187,34 @@ fn work(parser: &mut Parser, item: &Item<'_>) -> Option<WorkExpectation> {
 /// Parses a list of names, or a map of names to the remaining time.
 fn timers(parser: &mut Parser, item: &Item<'_>) -> Option<Vec<TimerExpectation>> {
     let Some(entries) = item.map() else {
-        let name = |parser: &mut Parser, item: &Item<'_>| {
+        return list(parser, item, |parser: &mut Parser, item: &Item<'_>| {
             parser
                 .text(item)
                 .map(|name| TimerExpectation { name, within: None })
-        };
-        return list(parser, item, name);
+        });
     };
-    let deadline = |entry: &Entry<'_>| match entry.item.duration() {
-        Ok(within) => Some(TimerExpectation {
-            name: entry.name.to_owned(),
-            within: Some(within),
-        }),
-        Err(problem) => parser.error(problem),
-    };
-    Some(entries.iter().filter_map(deadline).collect())
+    let mut timers = Vec::with_capacity(entries.len());
+    for entry in &entries {
+        match entry.item.duration() {
+            Ok(within) => timers.push(TimerExpectation {
+                name: entry.name.to_owned(),
+                within: Some(within),
+            }),
+            Err(problem) => parser.problems.push(problem),
+        }
+    }
+    Some(timers)
 }
 
 fn task(parser: &mut Parser, item: &Item<'_>) -> Option<(String, ExpectedFields)> {
     if item.text().is_some() {
         return parser.text(item).map(|tag| (tag, Map::new()));
     }
+
     let valid = [
         "task", "title", "roles", "not_by", "assignee", "due", "outcomes", "data",
     ];
+
     let fields = parser.fields(item, &valid)?;
     let tag = parser.required(item, &fields, "task").cloned()?;
     let mut form = item.json().as_object().cloned().unwrap_or_default();

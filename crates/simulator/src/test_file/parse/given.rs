@@ -91,9 +91,11 @@ pub(super) fn step(parser: &mut Parser, item: &Item<'_>) -> Option<TestStep> {
     let verb = verbs()
         .find(|entry| entry.name != "event")
         .or_else(|| verbs().next());
+
     let Some(verb) = verb else {
         return short_event(parser, item, &entries);
     };
+
     let valid = valid_fields(verb.name);
     let unknown: Vec<_> = entries
         .iter()
@@ -105,6 +107,7 @@ pub(super) fn step(parser: &mut Parser, item: &Item<'_>) -> Option<TestStep> {
             .extend(unknown.into_iter().map(|entry| entry.unknown_field(valid)));
         return None;
     }
+
     if verb.name == "expect" {
         let (instance, expected) = expect(parser, &verb.item)?;
         return Some(TestStep {
@@ -113,6 +116,7 @@ pub(super) fn step(parser: &mut Parser, item: &Item<'_>) -> Option<TestStep> {
             kind: TestStepKind::Expect(Box::new(expected)),
         });
     }
+
     let instance = match find(&entries, "instance") {
         Some(item) => Some(parser.text(item)?),
         None => None,
@@ -122,6 +126,7 @@ pub(super) fn step(parser: &mut Parser, item: &Item<'_>) -> Option<TestStep> {
         Some(item) => Some(parser.text(item)?),
         None => None,
     };
+
     let step = step_of(parser, verb, &entries)?;
     Some(TestStep {
         line: item.line(),
@@ -151,14 +156,15 @@ fn unknown_keyword(parser: &mut Parser, item: &Item<'_>, keyword: &str) -> Optio
             Value::Null,
         )));
     }
+
     let mut problem = item.diagnostic(format!("unknown input `{keyword}`"));
-    let valid = || {
+
+    problem.suggestion = Some(did_you_mean(keyword, BARE_STEPS).unwrap_or_else(|| {
         format!(
             "valid without a value: {}; others such as `- advance: 5m`",
             BARE_STEPS.join(", ")
         )
-    };
-    problem.suggestion = Some(did_you_mean(keyword, BARE_STEPS).unwrap_or_else(valid));
+    }));
     parser.error(problem)
 }
 
@@ -169,10 +175,12 @@ fn short_event(parser: &mut Parser, item: &Item<'_>, entries: &[Entry<'_>]) -> O
             Some("write the event as `- event: OrderPlaced`, with `data`".to_owned());
         return parser.error(problem);
     };
+
     let kind = match EventType::new(entry.name) {
         Ok(kind) => kind,
         Err(error) => return parser.error(entry.item.diagnostic(error.to_string())),
     };
+
     let step = SimulationStep::Event(EventStep::new(kind, entry.item.json()));
     Some(TestStep {
         line: item.line(),
@@ -187,6 +195,7 @@ fn short_event(parser: &mut Parser, item: &Item<'_>, entries: &[Entry<'_>]) -> O
 fn step_of(parser: &mut Parser, verb: &Entry<'_>, fields: &[Entry<'_>]) -> Option<SimulationStep> {
     let item = &verb.item;
     let data = find(fields, "data").map_or(Value::Null, Item::json);
+
     Some(match verb.name {
         "event" => SimulationStep::Event(event(parser, item, fields, data)?),
         "advance" => match item.duration() {
@@ -244,20 +253,21 @@ fn event(
             None => return parser.error(item.type_error("a whole number")),
         },
     };
+
     let id = match find(fields, "id") {
         Some(item) => Some(parser.name(item, EventId::new)?),
         None => None,
     };
+
     let time: Option<Timestamp> = match find(fields, "time") {
         Some(item) => Some(parser.time(item)?),
         None => None,
     };
+
     let correlation = optional(parser, fields, "correlation")?;
     let user = optional(parser, fields, "user")?;
-    let (source, subject) = (
-        optional(parser, fields, "source")?,
-        optional(parser, fields, "subject")?,
-    );
+    let source = optional(parser, fields, "source")?;
+    let subject = optional(parser, fields, "subject")?;
     let attributes = EventAttributes {
         content_type: optional(parser, fields, "datacontenttype")?,
         data_schema: optional(parser, fields, "dataschema")?,
@@ -266,12 +276,14 @@ fn event(
             None => BTreeMap::new(),
         },
     };
+
     let kind = parser.name(item, EventType::new)?;
     let envelope = Box::new(StepEnvelope {
         source,
         subject,
         attributes,
     });
+
     Some(EventStep {
         kind,
         data,
@@ -289,6 +301,7 @@ fn extensions(parser: &mut Parser, item: &Item<'_>) -> Option<BTreeMap<String, S
     let Some(entries) = item.map() else {
         return parser.error(item.type_error("a map of extensions"));
     };
+
     let mut extensions = BTreeMap::new();
     for entry in entries {
         if !entry
@@ -302,9 +315,11 @@ fn extensions(parser: &mut Parser, item: &Item<'_>) -> Option<BTreeMap<String, S
             );
             return parser.error(entry.item.diagnostic(message));
         }
+
         let text = match entry.item.json() {
             Value::String(text) => text,
             Value::Bool(flag) => flag.to_string(),
+            // CloudEvents has no fractions.
             Value::Number(number) if !number.is_f64() => number.to_string(),
             _ => return parser.error(entry.item.type_error("a text, a whole number or a boolean")),
         };

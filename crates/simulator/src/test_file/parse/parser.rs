@@ -20,6 +20,7 @@ impl Parser {
         let Some(entries) = item.map() else {
             return self.error(item.type_error(&format!("a map with {}", valid.join(", "))));
         };
+
         let unknown = entries.iter().filter(|entry| !valid.contains(&entry.name));
         self.problems
             .extend(unknown.map(|entry| entry.unknown_field(valid)));
