@@ -14,10 +14,13 @@ pub fn alloc(length: usize) -> *mut u8 {
 /// Calls the function with both texts and returns its output as `address << 32 | length`.
 pub fn call(
     function: fn(&[u8], &[u8]) -> Vec<u8>,
-    first: (*const u8, usize),
-    second: (*const u8, usize),
+    first: *const u8,
+    first_length: usize,
+    second: *const u8,
+    second_length: usize,
 ) -> u64 {
-    let output = function(bytes(first.0, first.1), bytes(second.0, second.1)).leak();
+    // Leaked, because the runner reads it after the call. The memory ends with the module instance.
+    let output = function(bytes(first, first_length), bytes(second, second_length)).leak();
     ((output.as_ptr() as u64) << 32) | output.len() as u64
 }
 

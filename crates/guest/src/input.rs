@@ -192,8 +192,10 @@ impl TryFrom<RawInput> for Input {
             RawInputKind::Skip => Some(InputBody::Skip),
             RawInputKind::ForceComplete => Some(InputBody::ForceComplete),
         };
+
         let body =
             body.ok_or_else(|| format!("an input of kind {:?} lacks its field", raw.kind))?;
+
         Ok(Self {
             context: raw.context,
             body,

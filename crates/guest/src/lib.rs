@@ -16,7 +16,11 @@
 //! impl Saga for Fines {
 //!     type State = Fine;
 //!
-//!     fn handle(state: Option<Fine>, input: Input, transition: &mut TransitionBuilder) -> SagaDecision<Fine> {
+//!     fn handle(
+//!         state: Option<Fine>,
+//!         input: Input,
+//!         transition: &mut TransitionBuilder,
+//!     ) -> SagaDecision<Fine> {
 //!         match (state, input.body) {
 //!             (None, InputBody::Event(event)) => match event.data() {
 //!                 Ok(fine) => {
@@ -36,7 +40,12 @@
 //!
 //! orlog_guest::export!(
 //!     Fines,
-//!     r#"{"saga": "fine", "version": 1, "events": [{"type": "FineSent", "starts": true}], "commands": ["fines.AddPenalty"]}"#
+//!     r#"{
+//!         "saga": "fine",
+//!         "version": 1,
+//!         "events": [{"type": "FineSent", "starts": true}],
+//!         "commands": ["fines.AddPenalty"]
+//!     }"#
 //! );
 //! ```
 
@@ -79,11 +88,7 @@ macro_rules! export {
                 input: *const u8,
                 length: usize,
             ) -> u64 {
-                $crate::abi::call(
-                    $crate::apply::<$saga>,
-                    (state, state_length),
-                    (input, length),
-                )
+                $crate::abi::call($crate::apply::<$saga>, state, state_length, input, length)
             }
             #[unsafe(no_mangle)]
             extern "C" fn migrate(
@@ -92,11 +97,7 @@ macro_rules! export {
                 from: *const u8,
                 length: usize,
             ) -> u64 {
-                $crate::abi::call(
-                    $crate::migrate::<$saga>,
-                    (state, state_length),
-                    (from, length),
-                )
+                $crate::abi::call($crate::migrate::<$saga>, state, state_length, from, length)
             }
         };
     };

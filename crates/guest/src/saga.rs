@@ -94,10 +94,13 @@ pub fn apply<S: Saga>(state: &[u8], input: &[u8]) -> Vec<u8> {
     } else {
         Some(serde_json::from_slice(state))
     };
+
     let output = match state.transpose() {
         Ok(state) => S::handle(state, input, &mut transition),
+        // A trap pauses the instance, and its state stays as it is.
         Err(error) => panic!("the state does not match this version: {error}"),
     };
+
     let output = match &output {
         SagaDecision::Transition(state) => serde_json::to_vec(&TransitionOutput {
             state,
@@ -107,6 +110,7 @@ pub fn apply<S: Saga>(state: &[u8], input: &[u8]) -> Vec<u8> {
         SagaDecision::Reject(reason) => serde_json::to_vec(&json!({ "rejected": reason })),
         SagaDecision::DeadLetter(reason) => serde_json::to_vec(&json!({ "deadLetter": reason })),
     };
+
     output.expect("a state is plain data with string keys")
 }
 
@@ -127,11 +131,13 @@ pub fn migrate<S: Saga>(state: &[u8], from: &[u8]) -> Vec<u8> {
                 .iter()
                 .map(|(from, to)| json!({ "from": from, "to": to }))
                 .collect();
+
             let state =
                 serde_json::to_value(state).expect("a state is plain data with string keys");
             json!({ "state": state, "status": status, "tags": tags })
         }
         Err(blocked) => json!({ "blocked": blocked }),
     };
+
     output.to_string().into_bytes()
 }
