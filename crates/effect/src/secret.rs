@@ -82,7 +82,7 @@ impl SecretRef {
             SecretSource::Command(command) => command.secret(),
         };
 
-        // An empty variable or file is a mistake of the deployment, never a secret.
+        // An empty variable or file is an error of the deployment, never a secret.
         let found = found.and_then(|secret| {
             if secret.expose().is_empty() {
                 Err("it is empty".to_owned())

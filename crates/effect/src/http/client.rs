@@ -263,7 +263,7 @@ impl HttpClient {
 
         headers.extend(call.headers);
 
-        // The signature covers the body and the id, so each attempt is signed anew: receivers
+        // The signature covers the body and the id, so each attempt has its own: receivers
         // reject an old time.
         let keys = self.options.signing_keys.as_slice();
         if !keys.is_empty() {

@@ -112,7 +112,7 @@ pub(crate) fn encode(kind: &MessageDescriptor, json: &Value) -> Result<Vec<u8>, 
 
     let mut track = serde_path_to_error::Track::new();
     let deserializer = serde_path_to_error::Deserializer::new(json, &mut track);
-    // A field that the message does not have is a mistake of the definition. Ignored, it would be
+    // A field that the message does not have is an error of the definition. Ignored, it would be
     // lost silently.
     let options = DeserializeOptions::new().deny_unknown_fields(true);
 
