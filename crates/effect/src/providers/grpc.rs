@@ -107,7 +107,6 @@ impl Grpc {
         operations: Operations<GrpcOperation>,
     ) -> Result<Self, Error> {
         // HTTP is used only for the token issuer.
-
         let roots = matches!(auth, Some(HttpAuthConfig::OAuth2(_)));
         let clients = Clients::of_upstream(&operations.upstream, &endpoint.tls, roots)?;
 

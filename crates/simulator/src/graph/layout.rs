@@ -257,7 +257,6 @@ fn place(rows: &[Vec<usize>], nodes: &mut [LayoutNode]) {
 /// overlap form a block, which is centered on the mean of the target positions.
 fn arrange(row: &[usize], targets: &[f64], nodes: &mut [LayoutNode]) {
     // A block: offsets of its members from its position, the position, and its weight.
-
     type Block = (Vec<(usize, f64)>, f64, f64);
     let mut blocks: Vec<Block> = Vec::new();
     for (index, target) in row.iter().zip(targets) {

@@ -29,7 +29,6 @@ pub(super) fn check_success_recorded(
     let after = view.after.get(tag);
 
     // A success whose values cannot be saved fails its step with a message.
-
     let was_awaited = matches!(
         before,
         "running" | "retrying" | "failed" | "abandoned" | "child_awaited"

@@ -189,7 +189,6 @@ impl<'a> CandidateRun<'a> {
         // Of the same time, a recorded input precedes an additional event, because the sort is
         // stable.
         let mut steps: Vec<_> = recorded.chain(additional).collect();
-
         steps.sort_by_key(|(at, _)| *at);
 
         let mut live_timers: &[TimerFired] = &[];

@@ -81,8 +81,8 @@ pub(crate) fn clean(html: &str) -> CleanHtml {
     let tokenizer = Tokenizer::new(Sink::default(), TokenizerOpts::default());
     let input = BufferQueue::default();
     input.push_back(StrTendril::from(html));
-    // The sink asks for no script, at which the tokenizer would stop.
 
+    // The sink asks for no script, at which the tokenizer would stop.
     let _finished = tokenizer.feed(&input);
     tokenizer.end();
     tokenizer.sink.0.into_inner().finish()
