@@ -1,8 +1,10 @@
-//! Abandoned work: effects whose results an instance no longer awaits. Jobs among them are withdrawn from their workers.
+//! Abandoned work: effects whose results an instance no longer awaits. Jobs among them are
+//! withdrawn from their workers.
 
 use orlog_model::{PendingWork, Wait, WaitKind, WorkKind};
 
-/// Marks the pending effects whose results the instance awaited before a transition, and does not await after it.
+/// Marks the pending effects whose results the instance awaited before a transition, and does not
+/// await after it.
 ///
 /// The waits have the order of the definition, so each one is usually found at once.
 pub(crate) fn mark(pending: &mut [PendingWork], before: &[Wait], waits: &[Wait]) {

@@ -1,7 +1,8 @@
 //! Child sagas: start, cancellation, and the notification of the parent at the end.
 //!
-//! A child that cannot start immediately sends a failed end, so that no parent waits forever. The shard
-//! of the child decides this, because only that shard stores the instance and its definitions.
+//! A child that cannot start immediately sends a failed end, so that no parent waits forever. The
+//! shard of the child decides this, because only that shard stores the instance and its
+//! definitions.
 
 use orlog_model::{
     ChildResult, Commit, Event, EventType, Failure, Input, Instance, InstanceKey, MAX_CHILD_DEPTH,
@@ -96,8 +97,8 @@ fn start(
     }
 }
 
-/// Adds a note to the history if the correlation rule of the child gives another id than its parent. Events with
-/// that id do not reach the child (ADR 0060).
+/// Adds a note to the history if the correlation rule of the child gives another id than its
+/// parent. Events with that id do not reach the child (ADR 0060).
 fn note_other_address(context: &DecisionContext<'_>, event: &Event, transition: &mut Transition) {
     if let Ok(own) = context.program.correlate(event)
         && own != context.key.correlation
@@ -187,8 +188,9 @@ fn work_outcome(ended: &ChildResult) -> WorkOutcome {
     }
 }
 
-/// Returns the commit that notifies the parent again of the end of its child. A parent whose event handler starts the
-/// child again, because its event was delivered again after the dedupe window, waits for it.
+/// Returns the commit that notifies the parent again of the end of its child. A parent whose event
+/// handler starts the child again, because its event was delivered again after the dedupe window,
+/// waits for it.
 fn repeated_end(
     context: &DecisionContext<'_>,
     input: &Input,

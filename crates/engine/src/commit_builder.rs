@@ -176,8 +176,8 @@ fn remove_fired_timer(timers: &mut Vec<ArmedTimer>, input: &Input) {
     }
 }
 
-/// Arms and cancels the timers of the program in order. An ended instance has no timers; a stuck one has only those of
-/// signals.
+/// Arms and cancels the timers of the program in order. An ended instance has no timers; a stuck
+/// one has only those of signals.
 fn change_timers(
     timers: &mut Vec<ArmedTimer>,
     commit: &mut Commit,
@@ -221,8 +221,8 @@ fn disarm(timers: &mut Vec<ArmedTimer>, commit: &mut Commit, chosen: impl Fn(&Ar
     }
 }
 
-/// Returns the id of the run that the input starts. A child saga takes the time of its parent, because the
-/// time of the start command is that of a decision.
+/// Returns the id of the run that the input starts. A child saga takes the time of its parent,
+/// because the time of the start command is that of a decision.
 fn run_id(key: &InstanceKey, cause: &TransitionCause<'_>) -> Uuid {
     let parts: [&[u8]; 5] = [
         b"run",
@@ -302,8 +302,8 @@ fn item(
     }
 }
 
-/// Records work that can return a result. Work replaces the pending work with the same tag, so the list
-/// has at most one entry per tag.
+/// Records work that can return a result. Work replaces the pending work with the same tag, so the
+/// list has at most one entry per tag.
 fn track_pending(open: &mut Vec<PendingWork>, item: &WorkItem) {
     if let Some(tag) = item.work.tag() {
         open.retain(|work| work.tag != *tag);
@@ -319,8 +319,9 @@ fn track_pending(open: &mut Vec<PendingWork>, item: &WorkItem) {
     }
 }
 
-/// Returns whether an ended instance awaits the result of the work. The program ended although it saw that earlier results
-/// are dead letters; a later one waits for a redrive, because its late success must be compensated.
+/// Returns whether an ended instance awaits the result of the work. The program ended although it
+/// saw that earlier results are dead letters; a later one waits for a redrive, because its late
+/// success must be compensated.
 fn is_awaited_after_end(work: &PendingWork, ended_before: bool) -> bool {
     work.survives_end && (ended_before || work.dead_letter.is_none())
 }
@@ -337,7 +338,8 @@ fn survives_end(work: &Work) -> bool {
     }
 }
 
-/// Returns the transition of a result that changes nothing except that its work is no longer pending.
+/// Returns the transition of a result that changes nothing except that its work is no longer
+/// pending.
 pub(crate) fn unchanged(instance: &Instance, note: String) -> Transition {
     Transition {
         run: orlog_model::RunChange::default(),
@@ -426,8 +428,8 @@ pub(crate) fn child_result(
     }
 }
 
-/// Returns the users of the instance after an input. A result requires them in its row; an ended instance has no
-/// tasks that they exclude.
+/// Returns the users of the instance after an input. A result requires them in its row; an ended
+/// instance has no tasks that they exclude.
 fn users_after(
     context: &DecisionContext<'_>,
     input: &Input,
@@ -436,14 +438,16 @@ fn users_after(
     excluded_users::users_after(context, input).or_else(|| has_result.then(InstanceUsers::default))
 }
 
-/// Returns the version of the history entry that this version replaces, if the program limits its history.
+/// Returns the version of the history entry that this version replaces, if the program limits its
+/// history.
 fn forgotten_version(context: &DecisionContext<'_>, version: u64) -> Option<u64> {
     let kept = context.program.manifest().history_limit?;
     version.checked_sub(kept).filter(|version| *version > 0)
 }
 
-/// Returns the result of the instance after a commit: the last fact of the transition that ended it. An instance that
-/// compensates a late success after its end keeps its result, unless it emits another one.
+/// Returns the result of the instance after a commit: the last fact of the transition that ended
+/// it. An instance that compensates a late success after its end keeps its result, unless it emits
+/// another one.
 fn result_after(
     before: Option<&Instance>,
     status: Status,

@@ -1,4 +1,5 @@
-//! Context of a decision: the instance with the inputs that wait for it, and the rows that the input occupies.
+//! Context of a decision: the instance with the inputs that wait for it, and the rows that the
+//! input occupies.
 
 use orlog_model::{
     ArmedTimer, Commit, DedupeKey, EventId, Input, Instance, InstanceKey, Name, Timer, TimerFired,
@@ -15,8 +16,8 @@ pub struct DecisionContext<'a> {
     pub instance: Option<&'a Instance>,
     /// Program to which the instance is pinned. For a new instance: the newest program of its saga.
     pub program: &'a dyn Program,
-    /// Time of the transition. Timers and deadlines count from it, so a backlog or an outage does not
-    /// reduce the time of a step. Ids do not depend on it.
+    /// Time of the transition. Timers and deadlines count from it, so a backlog or an outage does
+    /// not reduce the time of a step. Ids do not depend on it.
     pub now: Timestamp,
     /// Node that decides, for the record.
     pub node: &'a str,
@@ -47,8 +48,8 @@ impl<'a> TransitionCause<'a> {
     }
 }
 
-/// Returns the commit that deletes the row of the input: the outbox row of a work result, the timer row
-/// of a timer.
+/// Returns the commit that deletes the row of the input: the outbox row of a work result, the timer
+/// row of a timer.
 pub(crate) fn cleanup_commit(key: &InstanceKey, input: &Input, now: Timestamp) -> Commit {
     let mut commit = Commit::empty(key.clone(), now);
     match input {

@@ -18,8 +18,8 @@ pub struct DeadLetterCause {
     pub attempts: u32,
 }
 
-/// Returns the commit that dead-letters an input. It deletes the outbox or timer row of the input, so
-/// that the input is not dispatched or fired again.
+/// Returns the commit that dead-letters an input. It deletes the outbox or timer row of the input,
+/// so that the input is not dispatched or fired again.
 #[must_use]
 pub fn dead_letter_input(
     key: &InstanceKey,

@@ -36,8 +36,8 @@
 //! A duplicate of the start command is ignored. The history records the user and the reason of a
 //! control request.
 //!
-//! To apply an input is to run the program. An input that cannot be applied is dead-lettered. If the
-//! program crashes on it, the same commit pauses the instance.
+//! To apply an input is to run the program. An input that cannot be applied is dead-lettered. If
+//! the program crashes on it, the same commit pauses the instance.
 
 use orlog_model::{
     ControlAction, ControlRequest, Event, Input, Instance, InstanceKey, PendingWork, Status,
@@ -89,8 +89,8 @@ pub fn decide(context: &DecisionContext<'_>, input: &Input) -> Decision {
     }
 }
 
-/// Decides an input for an instance that does not exist, of a saga without a definition. Returns `None`
-/// if no decision is possible.
+/// Decides an input for an instance that does not exist, of a saga without a definition. Returns
+/// `None` if no decision is possible.
 #[must_use]
 pub fn decide_without_definition(
     key: &InstanceKey,
@@ -149,8 +149,8 @@ fn decide_outcome(context: &DecisionContext<'_>, input: &Input, outcome: &WorkRe
     }
 }
 
-/// Returns whether the result is a failure of an earlier request of the same work. The later request has its
-/// own result. A success counts: both requests have the same idempotency key.
+/// Returns whether the result is a failure of an earlier request of the same work. The later
+/// request has its own result. A success counts: both requests have the same idempotency key.
 fn is_stale_failure(result: &WorkResult, open: &PendingWork) -> bool {
     result.requested_at < open.requested_at
         && matches!(

@@ -1,4 +1,5 @@
-//! Four-eyes rules of human tasks: users whom a task excludes, and the users whom an instance records for it.
+//! Four-eyes rules of human tasks: users whom a task excludes, and the users whom an instance
+//! records for it.
 //!
 //! A rule that refers to an unknown user excludes all users.
 
@@ -43,8 +44,8 @@ fn check_one(
     }
 }
 
-/// Returns the users of the instance after an input: the user of its start event, and the user of its last
-/// completed task. Tasks that decide an effect in doubt do not count.
+/// Returns the users of the instance after an input: the user of its start event, and the user of
+/// its last completed task. Tasks that decide an effect in doubt do not count.
 pub(crate) fn users_after(context: &DecisionContext<'_>, input: &Input) -> Option<InstanceUsers> {
     let Some(instance) = context.instance else {
         return Some(InstanceUsers {

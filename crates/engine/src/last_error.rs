@@ -1,10 +1,12 @@
-//! Last error of an instance: the latest failure, and the one with which the instance stopped running forward.
+//! Last error of an instance: the latest failure, and the one with which the instance stopped
+//! running forward.
 
 use orlog_model::{
     ControlAction, Input, Instance, InstanceFailure, Name, Status, Timestamp, TransitionFailure,
 };
 
-/// Returns the last error after a transition to `status`. `before` is the instance before it, in the same run.
+/// Returns the last error after a transition to `status`. `before` is the instance before it, in
+/// the same run.
 pub(crate) fn last_error(
     before: Option<&Instance>,
     input: &Input,

@@ -1,8 +1,8 @@
 //! Decision engine: (instance, input) → commit. Pure: no I/O, no async, no clock, no randomness.
 //!
 //! [`decide`] runs the program of the instance on an input and converts the output into one
-//! [`orlog_model::Commit`] with deterministic ids. The same input on the same snapshot always produces
-//! the same commit, byte for byte.
+//! [`orlog_model::Commit`] with deterministic ids. The same input on the same snapshot always
+//! produces the same commit, byte for byte.
 
 mod abandoned_work;
 mod child_saga;

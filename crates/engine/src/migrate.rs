@@ -89,8 +89,8 @@ fn migration(
     to.migrate(context.program, &instance.state, &program_context)
 }
 
-/// Returns the migrated snapshot. Only timers that the new program names remain; pending work and tasks
-/// are renamed.
+/// Returns the migrated snapshot. Only timers that the new program names remain; pending work and
+/// tasks are renamed.
 fn migration_commit(
     context: &DecisionContext<'_>,
     instance: &Instance,

@@ -1,8 +1,8 @@
 //! Publishes the result of an effect: the commit that receives the result stores it in the outbox.
 //!
-//! A fact of the same commit carries the result, so that it needs no row of its own, and no message of its own if the
-//! data of the fact is the payload of the result. A result that is ignored is not published: the work was requested
-//! again, or its result is already stored.
+//! A fact of the same commit carries the result, so that it needs no row of its own, and no message
+//! of its own if the data of the fact is the payload of the result. A result that is ignored is not
+//! published: the work was requested again, or its result is already stored.
 
 use orlog_model::{
     Commit, EffectName, Fact, Input, InstanceKey, Priority, ResultEvent, Timestamp, Work, WorkItem,
@@ -12,7 +12,8 @@ use serde_json::Value;
 
 use crate::decision::Decision;
 
-/// Adds the result to the decision about it. Changes nothing if the input is no result that is published.
+/// Adds the result to the decision about it. Changes nothing if the input is no result that is
+/// published.
 pub fn publish_result(key: &InstanceKey, now: Timestamp, input: &Input, decision: &mut Decision) {
     let (Input::WorkResult(result), Decision::Commit(commit)) = (input, decision) else {
         return;

@@ -5,8 +5,8 @@ use orlog_model::{
     WorkItem, WorkflowAction,
 };
 
-/// Returns the data of the input, the changed variables and the payloads of the requested work, each cut to
-/// `limit` bytes.
+/// Returns the data of the input, the changed variables and the payloads of the requested work,
+/// each cut to `limit` bytes.
 pub(crate) fn payloads(
     input: &Input,
     variables: &[VariableChange],
@@ -61,7 +61,8 @@ fn push_input(payloads: &mut RecordedPayloads, input: &Input, limit: usize) {
     payloads.push(data.filter(|data| !data.is_null()), limit);
 }
 
-/// Returns the failure of a transition: that of the program, or else that of the input, with the attempts.
+/// Returns the failure of a transition: that of the program, or else that of the input, with the
+/// attempts.
 pub(crate) fn failure(input: &Input, caused: Option<&Failure>) -> Option<Box<RecordedFailure>> {
     let (own, attempts) = match input {
         Input::WorkResult(result) => (result.outcome.failure(), result.attempt_log.as_deref()),

@@ -1,6 +1,8 @@
-//! Facts of a work result: the commit that receives the result publishes them, whatever the decision.
+//! Facts of a work result: the commit that receives the result publishes them, whatever the
+//! decision.
 //!
-//! A commit that buffers or dead-letters the result stores it without its facts, so that they are published once.
+//! A commit that buffers or dead-letters the result stores it without its facts, so that they are
+//! published once.
 
 use std::borrow::Cow;
 
@@ -18,7 +20,8 @@ pub(crate) fn without_facts(result: &WorkResult) -> WorkResult {
     }
 }
 
-/// Returns the input as a dead letter contains it: its facts and its result are published by the commit of the dead letter.
+/// Returns the input as a dead letter contains it: its facts and its result are published by the
+/// commit of the dead letter.
 #[must_use]
 pub fn without_published(input: &Input) -> Cow<'_, Input> {
     match input {

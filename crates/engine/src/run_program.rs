@@ -48,7 +48,8 @@ pub(crate) fn commit_transition(
     Decision::Commit(build_commit(context, cause, transition))
 }
 
-/// Returns the commit of an input that the program does not apply: its row and its timer are removed, and no wait ends.
+/// Returns the commit of an input that the program does not apply: its row and its timer are
+/// removed, and no wait ends.
 pub(crate) fn commit_unchanged(
     context: &DecisionContext<'_>,
     input: &Input,
@@ -91,8 +92,8 @@ pub(crate) fn decide_with_program(
     }
 }
 
-/// Returns whether the input is the result of pending work. Its entry must be removed even if the program
-/// ignores the result: an instance with pending work is never purged.
+/// Returns whether the input is the result of pending work. Its entry must be removed even if the
+/// program ignores the result: an instance with pending work is never purged.
 fn has_pending(instance: &Instance, input: &Input) -> bool {
     input
         .completed_work_id()

@@ -1,7 +1,8 @@
 //! Signals: events that are delivered to one instance only, at once or at a time.
 //!
-//! A signal for a later time is a timer of the instance that carries the event. It survives migrations, and the end of
-//! the instance cancels it. Its conditions are checked when it is accepted; the token of its wait also when it is due.
+//! A signal for a later time is a timer of the instance that carries the event. It survives
+//! migrations, and the end of the instance cancels it. Its conditions are checked when it is
+//! accepted; the token of its wait also when it is due.
 
 use std::sync::Arc;
 
@@ -65,7 +66,8 @@ pub(crate) fn decide_early_signal(
     early_input::buffer_event(context, input, event)
 }
 
-/// Returns whether the conditions of a request hold for no instance that does not exist. It has version 0.
+/// Returns whether the conditions of a request hold for no instance that does not exist. It has
+/// version 0.
 pub(crate) fn requires_instance(control: &ControlRequest) -> bool {
     control.wait_token.is_some() || control.expected_version.is_some_and(|version| version > 0)
 }

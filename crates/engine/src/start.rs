@@ -7,8 +7,8 @@
 //! | ended, work or tasks pending | ignore | reject | reject | deliver the signal; `fail`, `restart`: reject |
 //! | ended | ignore | reject | start a new run | deliver the signal; `fail`: reject; `restart`: new run |
 //!
-//! A new run continues the state versions and the history of the instance, so a version never refers to two
-//! states. Its run id is new: results of work of the previous run do not concern it.
+//! A new run continues the state versions and the history of the instance, so a version never
+//! refers to two states. Its run id is new: results of work of the previous run do not concern it.
 
 use orlog_model::{
     ControlAction, ControlRequest, Event, EventId, Input, OnExisting, StartRequest, StartSignal,
@@ -123,8 +123,8 @@ fn start_event(
     }
 }
 
-/// Returns the signal that follows a start. It has its own id: a second transition with the id of the start
-/// would derive the same timer tokens.
+/// Returns the signal that follows a start. It has its own id: a second transition with the id of
+/// the start would derive the same timer tokens.
 fn signal_after(input: &Input, control: &ControlRequest, signal: &StartSignal) -> Input {
     let id =
         EventId::new(format!("signal:{}", input.identity())).expect("a derived id is short ASCII");

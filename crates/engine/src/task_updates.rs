@@ -25,8 +25,8 @@ pub(crate) fn apply_event(task: &mut Task, step: &TaskEventKind, by: Option<&str
     }
 }
 
-/// Returns the tasks that are open after a transition, and the updates of the others. An ended instance
-/// has no tasks.
+/// Returns the tasks that are open after a transition, and the updates of the others. An ended
+/// instance has no tasks.
 pub(crate) fn updates_after(
     context: &DecisionContext<'_>,
     input: &Input,

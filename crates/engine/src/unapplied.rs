@@ -1,8 +1,9 @@
 //! Unapplied results: results of pending work that became dead letters.
 //!
-//! Without its result, an instance waits for ever and shows no reason. The commit of the dead letter therefore marks
-//! the pending work and sets the last error. The mark ends when the result is applied after a redrive, or when the
-//! program requests the work again or no longer waits for it.
+//! Without its result, an instance waits for ever and shows no reason. The commit of the dead
+//! letter therefore marks the pending work and sets the last error. The mark ends when the result
+//! is applied after a redrive, or when the program requests the work again or no longer waits for
+//! it.
 
 use std::sync::Arc;
 
@@ -12,8 +13,8 @@ use crate::commit_builder::truncate_note;
 use crate::last_error::last_error;
 use crate::record;
 
-/// Marks the pending work of an input that the commit dead-letters. Changes nothing if the input is no result of
-/// pending work.
+/// Marks the pending work of an input that the commit dead-letters. Changes nothing if the input is
+/// no result of pending work.
 pub fn mark_unapplied(
     instance: Option<&Instance>,
     input: &Input,

@@ -4,10 +4,11 @@ use orlog_model::{
     ControlAction, ControlRequest, DedupeKey, EventType, Input, Instance, Timestamp, Wait, WaitKind,
 };
 
-/// Sets the origins of the waits of an instance after a transition. `before` is the instance before it, in the same run.
+/// Sets the origins of the waits of an instance after a transition. `before` is the instance before
+/// it, in the same run.
 ///
-/// A wait lasts if the instance waited for the same before, unless the input ended that wait or the program began it
-/// again. Work, timers and tasks identify their waits themselves.
+/// A wait lasts if the instance waited for the same before, unless the input ended that wait or the
+/// program began it again. Work, timers and tasks identify their waits themselves.
 pub(crate) fn set_origins(
     instance: &mut Instance,
     before: Option<&Instance>,
@@ -32,7 +33,8 @@ pub(crate) fn set_origins(
 
 /// Returns the origin of a wait that begins with an input. It is not 0.
 ///
-/// Work that may have been executed is requested again under its id, and its results have one identity.
+/// Work that may have been executed is requested again under its id, and its results have one
+/// identity.
 fn hash(input: &Input, identity: DedupeKey, wait: &Wait) -> u32 {
     let request = requested_at(input).map_or(0, |time| {
         identity.hash_with(&time.as_millis().to_le_bytes())

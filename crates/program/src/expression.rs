@@ -1,10 +1,10 @@
-//! Expressions: CEL over `vars`, `event`, `envelope`, `failure`, `key`, `results` and list elements; pure and
-//! checked at compile time.
+//! Expressions: CEL over `vars`, `event`, `envelope`, `failure`, `key`, `results` and list
+//! elements; pure and checked at compile time.
 //!
-//! A plain chain of fields (`vars.orderId`) is by far the most frequent expression; it is resolved in
-//! the JSON without CEL. All other expressions run on `cel`, which reads the JSON in place. The same
-//! input always gives the same value: maps are read in key order. Cost is limited before the run
-//! (length, nesting) and during the run (data read and produced).
+//! A plain chain of fields (`vars.orderId`) is by far the most frequent expression; it is resolved
+//! in the JSON without CEL. All other expressions run on `cel`, which reads the JSON in place. The
+//! same input always gives the same value: maps are read in key order. Cost is limited before the
+//! run (length, nesting) and during the run (data read and produced).
 
 mod ast;
 mod check;
@@ -335,8 +335,8 @@ impl Expression {
         }
     }
 
-    /// Spends the budget of the transition for the length of the expression: its own budget counts only
-    /// the data. Also records the place at which the budget is exceeded.
+    /// Spends the budget of the transition for the length of the expression: its own budget counts
+    /// only the data. Also records the place at which the budget is exceeded.
     fn spend_length(&self, bindings: &Bindings<'_>) -> Result<(), EvalError> {
         if budget::spend_bytes(self.source.len()) {
             return Ok(());

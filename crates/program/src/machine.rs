@@ -1,13 +1,15 @@
-//! Step machine: applies one program input to the state of a compiled saga and returns one transition.
+//! Step machine: applies one program input to the state of a compiled saga and returns one
+//! transition.
 //!
-//! It upcasts an event or a response to the version that expressions are written for ([`version`]), resolves the
-//! input ([`parse_outcome`], [`match_event`], [`handler`]), looks up the update of the step ([`outcome_table`]),
-//! applies it ([`apply_outcome`]), and then advances: forward through the steps whose predecessors are
-//! finished ([`advance`], [`join`], [`repeat`]), backward through the pending compensations ([`compensate`]).
+//! It upcasts an event or a response to the version that expressions are written for ([`version`]),
+//! resolves the input ([`parse_outcome`], [`match_event`], [`handler`]), looks up the update of the
+//! step ([`outcome_table`]), applies it ([`apply_outcome`]), and then advances: forward through the
+//! steps whose predecessors are finished ([`advance`], [`join`], [`repeat`]), backward through the
+//! pending compensations ([`compensate`]).
 //!
-//! The functions take the [`Execution`], the state of the instance and the outputs so far, or values. They
-//! form layers: requests ([`request`]), abandonment and compensation ([`compensate`]), failures
-//! ([`fail`]), results ([`apply_outcome`]), inputs.
+//! The functions take the [`Execution`], the state of the instance and the outputs so far, or
+//! values. They form layers: requests ([`request`]), abandonment and compensation ([`compensate`]),
+//! failures ([`fail`]), results ([`apply_outcome`]), inputs.
 //!
 //! | phase | input | next phase |
 //! |---|---|---|
@@ -40,12 +42,12 @@
 //! | stuck | force-complete | completed past the pivot, otherwise failed or cancelled; final |
 //! | any | any other input | the same; no change |
 //!
-//! A retried command keeps its tag. An event that matches any of its attempts counts. Of work results,
-//! the runner delivers only that of the latest attempt, because only that work is pending.
+//! A retried command keeps its tag. An event that matches any of its attempts counts. Of work
+//! results, the runner delivers only that of the latest attempt, because only that work is pending.
 //!
 //! An expression without a value fails its step, so that completed steps are compensated; in a
-//! compensation it makes the instance stuck. In `vars`, `save`, the handlers and the two facts it is a
-//! [`ProgramError`], because there the input or the definition as a whole is invalid.
+//! compensation it makes the instance stuck. In `vars`, `save`, the handlers and the two facts it
+//! is a [`ProgramError`], because there the input or the definition as a whole is invalid.
 
 mod advance;
 mod apply_outcome;

@@ -2,8 +2,8 @@
 
 use cel::common::ast::{ComprehensionExpr, EntryExpr, Expr, IdedExpr, ListExpr, LiteralValue};
 
-/// Returns true if the comprehension binds a value instead of iterating; `optMap` and `sortBy` expand
-/// to it.
+/// Returns true if the comprehension binds a value instead of iterating; `optMap` and `sortBy`
+/// expand to it.
 pub(super) fn is_bind(c: &ComprehensionExpr) -> bool {
     matches!(&c.iter_range.expr, Expr::List(ListExpr { elements, .. }) if elements.is_empty())
 }

@@ -1,5 +1,5 @@
-//! Static checks of expressions: variables and functions exist, the cost is bounded, and the value does
-//! not depend on the order of a hash map.
+//! Static checks of expressions: variables and functions exist, the cost is bounded, and the value
+//! does not depend on the order of a hash map.
 
 use cel::Env;
 use cel::common::ast::{
@@ -144,7 +144,8 @@ pub(super) fn parse(
     })
 }
 
-/// Maximum depth that is evaluated on the stack of the caller; deeper expressions use a separate stack.
+/// Maximum depth that is evaluated on the stack of the caller; deeper expressions use a separate
+/// stack.
 const EVALUATED_IN_PLACE: usize = 24;
 
 /// Maximum depth of operators and fields, because evaluation recurses over them.
@@ -161,8 +162,8 @@ fn is_deeper(root: &IdedExpr, limit: usize) -> bool {
     false
 }
 
-/// Maximum nesting of brackets, signs and conditions. The parser recurses over them and uses much stack
-/// for each.
+/// Maximum nesting of brackets, signs and conditions. The parser recurses over them and uses much
+/// stack for each.
 const MAX_NESTING: usize = 32;
 /// Maximum nesting or length that is parsed on the stack of the caller.
 const SHALLOW: usize = 8;

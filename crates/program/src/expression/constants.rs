@@ -8,7 +8,8 @@ use super::check::CheckedExpression;
 use super::{Bindings, EvalError, Expression, Kind, cost, output};
 
 impl Expression {
-    /// Evaluates the results of the expression that read no variable: itself, or the branches of its conditionals.
+    /// Evaluates the results of the expression that read no variable: itself, or the branches of
+    /// its conditionals.
     pub(crate) fn constant_results(&self) -> Vec<Result<Value, EvalError>> {
         let Kind::Cel(parsed) = &self.kind else {
             return Vec::new();
@@ -31,7 +32,8 @@ impl Expression {
     }
 }
 
-/// Returns the expressions of which one is the value: the branches of a conditional, or the expression itself.
+/// Returns the expressions of which one is the value: the branches of a conditional, or the
+/// expression itself.
 fn results(node: &IdedExpr) -> Vec<&IdedExpr> {
     match &node.expr {
         Expr::Call(call) if call.func_name == operators::CONDITIONAL => {

@@ -1,13 +1,15 @@
 //! Cost budget of one evaluation in units: an element read is one unit, and so is every 64 bytes of
 //! text.
 //!
-//! CEL has no loops, but `map` in `map` over the data of an event, or over a long literal, could take
-//! minutes and gigabytes. An evaluation that exceeds the budget fails, always at the same position.
+//! CEL has no loops, but `map` in `map` over the data of an event, or over a long literal, could
+//! take minutes and gigabytes. An evaluation that exceeds the budget fails, always at the same
+//! position.
 //!
-//! The remaining units are a thread-local and not an argument: CEL calls a function with its CEL arguments
-//! only, without the context of the evaluation, and clones and iterates values through traits that have no
-//! context either. An evaluation never leaves its thread, except for [`share_with_thread`], and runs in
-//! [`evaluate`], so nothing passes from one evaluation to the next.
+//! The remaining units are a thread-local and not an argument: CEL calls a function with its CEL
+//! arguments only, without the context of the evaluation, and clones and iterates values through
+//! traits that have no context either. An evaluation never leaves its thread, except for
+//! [`share_with_thread`], and runs in [`evaluate`], so nothing passes from one evaluation to the
+//! next.
 //!
 //! An evaluation also spends the budget of its transition, if it has one (`budget.rs`).
 
@@ -27,8 +29,8 @@ thread_local! {
     static OPENED_UNITS: Cell<u32> = const { Cell::new(0) };
 }
 
-/// Evaluates one expression, or one template with all its expressions, with a full budget, or with the
-/// rest of the budget of the transition if it is smaller. `step` is the place for errors.
+/// Evaluates one expression, or one template with all its expressions, with a full budget, or with
+/// the rest of the budget of the transition if it is smaller. `step` is the place for errors.
 pub(crate) fn evaluate<T>(step: Option<&str>, work: impl FnOnce() -> T) -> T {
     let of_transition = budget::remaining().and_then(|units| u32::try_from(units).ok());
     let opened = of_transition.map_or(MAX_EVALUATION_COST, |units| units.min(MAX_EVALUATION_COST));
@@ -41,8 +43,8 @@ pub(crate) fn evaluate<T>(step: Option<&str>, work: impl FnOnce() -> T) -> T {
     value
 }
 
-/// Records that the evaluation exceeded the rest of the budget of its transition. An exceeded limit of the
-/// evaluation itself is an error of the expression only, as without a transition.
+/// Records that the evaluation exceeded the rest of the budget of its transition. An exceeded limit
+/// of the evaluation itself is an error of the expression only, as without a transition.
 pub(super) fn exceed_transition() {
     if OPENED_UNITS.get() < MAX_EVALUATION_COST {
         budget::exceed();

@@ -18,8 +18,9 @@ impl VariableResolver for FreeVariables<'_> {
     }
 }
 
-/// Evaluates an expression outside a definition, with `variables` as its names: for tools and for tests
-/// of the language. Checks, limits and JSON conversion equal those of an expression in a definition.
+/// Evaluates an expression outside a definition, with `variables` as its names: for tools and for
+/// tests of the language. Checks, limits and JSON conversion equal those of an expression in a
+/// definition.
 ///
 /// # Errors
 /// The reason of the rejection or of the evaluation error.

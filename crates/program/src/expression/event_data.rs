@@ -1,4 +1,5 @@
-//! What expressions read of an input: its data as `event`, and the attributes of an event as `envelope`.
+//! What expressions read of an input: its data as `event`, and the attributes of an event as
+//! `envelope`.
 
 use orlog_model::{Event, EventAttributes};
 use serde_json::{Value, json};
@@ -54,7 +55,8 @@ impl<'a> From<&'a Event> for EventData<'a> {
     }
 }
 
-/// Returns the value of `envelope`. An absent attribute is null; `extensions` has only those that are present.
+/// Returns the value of `envelope`. An absent attribute is null; `extensions` has only those that
+/// are present.
 pub(crate) fn envelope(event: &Event) -> Value {
     let none = EventAttributes::default();
     let EventAttributes {

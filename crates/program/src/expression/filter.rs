@@ -53,11 +53,12 @@ impl fmt::Display for FilterError {
 impl std::error::Error for FilterError {}
 
 impl Filter {
-    /// Compiles a condition. Its names are those of `example`; names in `times` are read as timestamps.
+    /// Compiles a condition. Its names are those of `example`; names in `times` are read as
+    /// timestamps.
     ///
     /// # Errors
-    /// If the condition does not parse, uses unknown names, costs too much, or is not a boolean for the
-    /// example. If a value of the example is null, its type is unknown.
+    /// If the condition does not parse, uses unknown names, costs too much, or is not a boolean for
+    /// the example. If a value of the example is null, its type is unknown.
     pub fn compile(
         source: &str,
         example: &Map<String, Value>,
@@ -104,8 +105,8 @@ impl Filter {
         self.names.contains(name)
     }
 
-    /// Returns the comparisons of a name or a field with a literal that hold for every match: those that `&&`
-    /// combines at the top.
+    /// Returns the comparisons of a name or a field with a literal that hold for every match: those
+    /// that `&&` combines at the top.
     #[must_use]
     pub fn comparisons(&self) -> Vec<Comparison> {
         let mut found = Vec::new();
@@ -114,8 +115,8 @@ impl Filter {
     }
 
     /// Evaluates the condition and returns the used units of work
-    /// ([`MAX_EVALUATION_COST`](crate::MAX_EVALUATION_COST) at most). Only the names that it uses must be
-    /// present.
+    /// ([`MAX_EVALUATION_COST`](crate::MAX_EVALUATION_COST) at most). Only the names that it uses
+    /// must be present.
     pub fn holds(&self, values: &Map<String, Value>) -> (Result<bool, FilterEvalError>, u32) {
         let mut none = None;
         let read = cost::evaluate(None, || {

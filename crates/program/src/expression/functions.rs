@@ -25,16 +25,18 @@ use super::search::{self, Search};
 pub(super) const EQUAL: &str = "@equal";
 /// Function that replaces `in`.
 pub(super) const IN: &str = "@within";
-/// Charges for the range of `map`, `filter`, `all` and `exists`, multiplied by the cost of the body.
+/// Charges for the range of `map`, `filter`, `all` and `exists`, multiplied by the cost of the
+/// body.
 pub(super) const EACH: &str = "@each";
 /// Charges for a copy of a variable that a comprehension binds.
 pub(super) const USE: &str = "@use";
 
-/// Charges for a computed input of a function. Inputs that are read from data are charged when read.
+/// Charges for a computed input of a function. Inputs that are read from data are charged when
+/// read.
 pub(super) const INPUT: &str = "@input";
 
-/// Functions whose cost is not that of their arguments, with the function that charges for or replaces
-/// them.
+/// Functions whose cost is not that of their arguments, with the function that charges for or
+/// replaces them.
 pub(super) const COSTLY: [(&str, CostWrapper); 8] = [
     ("distinct", CostWrapper::Around("@distinct")),
     ("format", CostWrapper::Around("@format")),

@@ -1,8 +1,8 @@
 //! JSON values for CEL: read in place, not copied, in key order.
 //!
-//! Lists and maps resolve an index directly in the JSON. Operations that need every element of a list
-//! create one shallow CEL list on first use. All of it is charged (see `cost`): a comprehension over a
-//! large payload fails instead of taking minutes.
+//! Lists and maps resolve an index directly in the JSON. Operations that need every element of a
+//! list create one shallow CEL list on first use. All of it is charged (see `cost`): a
+//! comprehension over a large payload fails instead of taking minutes.
 
 use std::sync::OnceLock;
 
@@ -64,13 +64,14 @@ fn wrap_number(number: &Number) -> Box<dyn Val> {
     }
 }
 
-/// Returns true if two values are equal, whether JSON or CEL values. CEL lists and maps support only
-/// their own types, so `==` is compiled to this function.
+/// Returns true if two values are equal, whether JSON or CEL values. CEL lists and maps support
+/// only their own types, so `==` is compiled to this function.
 pub(super) fn equal(a: &dyn Val, b: &dyn Val) -> bool {
     match (a.get_type().kind(), b.get_type().kind()) {
         (Kind::List, Kind::List) => equal_lists(a, b).unwrap_or(false),
         (Kind::Map, Kind::Map) => equal_maps(a, b).unwrap_or(false),
-        // Never call `equals` of the value itself: JSON lists and maps implement it with this function.
+        // Never call `equals` of the value itself: JSON lists and maps implement it with this
+        // function.
         (Kind::List | Kind::Map, _) | (_, Kind::List | Kind::Map) => false,
         (_, _) => a.equals(b),
     }

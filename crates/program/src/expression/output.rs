@@ -10,9 +10,9 @@ use serde_json::{Map, Number, Value};
 use super::functions::{environment, to_base64};
 use crate::limits::{MAX_JSON_DEPTH, MAX_PAYLOAD_BYTES};
 
-/// Converts a CEL value to JSON as CEL specifies: a time in RFC 3339, a duration in seconds (`1.5s`),
-/// bytes in base64, a type by its name, map keys as texts. Integers keep every digit. Infinities are an
-/// error, because JSON does not support them.
+/// Converts a CEL value to JSON as CEL specifies: a time in RFC 3339, a duration in seconds
+/// (`1.5s`), bytes in base64, a type by its name, map keys as texts. Integers keep every digit.
+/// Infinities are an error, because JSON does not support them.
 pub(super) fn to_json(value: &dyn Val) -> Result<Value, String> {
     let mut left = MAX_PAYLOAD_BYTES;
     convert(value, MAX_JSON_DEPTH, &mut left)
@@ -133,12 +133,12 @@ fn spend(left: &mut usize, bytes: usize) -> Result<(), String> {
     Ok(())
 }
 
-/// Maximum length of a reason in bytes: it can contain keys and texts of the payload, and the instance
-/// stores the error.
+/// Maximum length of a reason in bytes: it can contain keys and texts of the payload, and the
+/// instance stores the error.
 const MAX_REASON_BYTES: usize = 300;
 
-/// Converts a CEL error to a short message. Omits the debug form of whole values, which some CEL errors
-/// contain.
+/// Converts a CEL error to a short message. Omits the debug form of whole values, which some CEL
+/// errors contain.
 pub(super) fn reason(error: &ExecutionError) -> String {
     let mut text = sentence(error);
     text.truncate(text.floor_char_boundary(MAX_REASON_BYTES));

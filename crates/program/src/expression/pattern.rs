@@ -1,5 +1,5 @@
-//! Regular expressions of `matches`: limited in size and cached, so that a condition does not compile
-//! its own each time.
+//! Regular expressions of `matches`: limited in size and cached, so that a condition does not
+//! compile its own each time.
 
 use std::cell::RefCell;
 
@@ -12,8 +12,9 @@ pub(super) const PATTERN_UNITS: usize = 100;
 /// Number of cached patterns per thread.
 const CACHE_CAPACITY: usize = 32;
 
-/// Returns the compiled pattern, from a cache of the thread: CEL calls `matches` without the context of the
-/// evaluation. The cache does not affect results or costs. Matching takes time linear in the text for any pattern.
+/// Returns the compiled pattern, from a cache of the thread: CEL calls `matches` without the
+/// context of the evaluation. The cache does not affect results or costs. Matching takes time
+/// linear in the text for any pattern.
 pub(super) fn pattern_of(pattern: &str) -> Result<Regex, String> {
     thread_local! {
         static READY: RefCell<Vec<Regex>> = const { RefCell::new(Vec::new()) };
@@ -31,8 +32,9 @@ pub(super) fn pattern_of(pattern: &str) -> Result<Regex, String> {
     })
 }
 
-/// Returns the cost factor of a pattern for each unit of text. Matching takes up to one operation for
-/// each byte of the text and each state of the pattern, and a counted repetition multiplies the states.
+/// Returns the cost factor of a pattern for each unit of text. Matching takes up to one operation
+/// for each byte of the text and each state of the pattern, and a counted repetition multiplies the
+/// states.
 pub(super) fn pattern_weight(pattern: &str) -> usize {
     let bounds = pattern
         .split('{')

@@ -7,8 +7,9 @@ use super::check::{self, NameResolution};
 use super::functions::environment;
 use super::root::Root;
 
-/// Returns the fields after `event` of each access in an expression, for example `[customer, email]`. An optional
-/// access (`event.?email`), and a field that the expression tests with `has`, are not included: they may be absent.
+/// Returns the fields after `event` of each access in an expression, for example `[customer,
+/// email]`. An optional access (`event.?email`), and a field that the expression tests with `has`,
+/// are not included: they may be absent.
 pub(crate) fn event_fields(source: &str, element: Option<&str>) -> Vec<Vec<String>> {
     let names = Root::ALL.map(Root::name);
     let names: Vec<_> = names.into_iter().chain(element).chain(["index"]).collect();

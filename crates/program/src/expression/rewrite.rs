@@ -160,7 +160,8 @@ fn chain(node: &IdedExpr) -> Option<(&str, bool)> {
     }
 }
 
-/// Returns true for a value that the expression computes; other values are charged when they are read.
+/// Returns true for a value that the expression computes; other values are charged when they are
+/// read.
 fn is_computed(node: &IdedExpr) -> bool {
     match &node.expr {
         Expr::Call(call) => call.func_name != USE && !is_step(call),

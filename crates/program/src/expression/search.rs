@@ -1,4 +1,5 @@
-//! `indexOf` and `lastIndexOf` in time linear in the text; CEL's own compare the text at each position.
+//! `indexOf` and `lastIndexOf` in time linear in the text; CEL's own compare the text at each
+//! position.
 //!
 //! Positions count code points, as in CEL.
 

@@ -1,6 +1,6 @@
 //! Two-variable comprehensions: `map.all(key, value, …)`, `list.exists(index, item, …)`,
-//! `transformList`, `transformMap`, `transformMapEntry`. The interpreter supports only one variable, so
-//! these macros iterate over a list of pairs.
+//! `transformList`, `transformMap`, `transformMapEntry`. The interpreter supports only one
+//! variable, so these macros iterate over a list of pairs.
 
 use std::collections::HashMap;
 

@@ -1,5 +1,5 @@
-//! Forward execution: starts every step whose predecessors are finished, and ends the saga when all are
-//! finished.
+//! Forward execution: starts every step whose predecessors are finished, and ends the saga when all
+//! are finished.
 
 use super::compensate::discard_branches;
 use super::compiled::CompiledStep;
@@ -17,8 +17,8 @@ use crate::definition::Join;
 use crate::steps::kind::StartError;
 use crate::steps::{CompiledCase, select};
 
-/// Starts all ready steps. Steps that finish immediately allow their successors to start in the same
-/// transition. A loop that begins another round allows its first steps to start.
+/// Starts all ready steps. Steps that finish immediately allow their successors to start in the
+/// same transition. A loop that begins another round allows its first steps to start.
 pub(super) fn advance(run: &mut Execution<'_>) {
     while start_ready(run) {}
 }
@@ -43,7 +43,8 @@ fn start_ready(run: &mut Execution<'_>) -> bool {
         {
             return false;
         }
-        // The step that ends a loop is pending while the loop has rounds, and each step at the begin of a new run.
+        // The step that ends a loop is pending while the loop has rounds, and each step at the
+        // begin of a new run.
         if run.state.step_state(index) == StepState::Pending {
             return true;
         }

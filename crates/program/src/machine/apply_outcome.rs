@@ -96,7 +96,8 @@ pub(super) fn apply_step_input(
     Ok(())
 }
 
-/// Emits a named result as a fact if no other component publishes it and the definition does not disable it.
+/// Emits a named result as a fact if no other component publishes it and the definition does not
+/// disable it.
 fn emit_result(run: &mut Execution<'_>, step_input: &StepInput<'_>) {
     let own = matches!(step_input.result, StepOutcome::Ok | StepOutcome::Failed)
         && run.step(step_input.at).publishes_result;
@@ -129,8 +130,8 @@ fn complete(
     Ok(())
 }
 
-/// Schedules the compensation of a step that succeeded after it was abandoned. Its result is no longer awaited, so a result
-/// that cannot be saved does not prevent the compensation.
+/// Schedules the compensation of a step that succeeded after it was abandoned. Its result is no
+/// longer awaited, so a result that cannot be saved does not prevent the compensation.
 fn complete_late(run: &mut Execution<'_>, at: StepIndex, event: EventData<'_>) {
     let saved = save_result(run, at, event);
     *run.state.entry_mut(at) = StepEntry::of(StepState::CompensationPending);
@@ -144,8 +145,8 @@ fn complete_late(run: &mut Execution<'_>, at: StepIndex, event: EventData<'_>) {
     );
 }
 
-/// Stores the variables that the step saves from its result, and the result of a job. Those of a past round of a loop
-/// belong to this round: only its compensation reads them.
+/// Stores the variables that the step saves from its result, and the result of a job. Those of a
+/// past round of a loop belong to this round: only its compensation reads them.
 fn save_result(
     run: &mut Execution<'_>,
     at: StepIndex,

@@ -1,5 +1,5 @@
-//! Compensation: abandons steps in progress, compensates completed steps one after another, and ends
-//! the saga.
+//! Compensation: abandons steps in progress, compensates completed steps one after another, and
+//! ends the saga.
 
 use std::time::Duration;
 
@@ -19,8 +19,8 @@ const MAX_RETRY_DELAY: Duration = Duration::from_hours(1);
 /// Default delay before the second attempt.
 const INITIAL_RETRY_DELAY: Duration = Duration::from_secs(1);
 
-/// Starts compensation: no new steps, no timers; abandons steps in progress and compensates completed
-/// ones.
+/// Starts compensation: no new steps, no timers; abandons steps in progress and compensates
+/// completed ones.
 pub(super) fn start_compensation(run: &mut Execution<'_>, cause: FailureCause) {
     abandon_all(run);
     run.cancel_saga_timer();
@@ -80,7 +80,8 @@ pub(super) fn abandon(run: &mut Execution<'_>, at: StepIndex) {
     run.finish_wait(at, abandoned);
 }
 
-/// Schedules the compensation of abandoned steps whose results are dead letters: no other result follows.
+/// Schedules the compensation of abandoned steps whose results are dead letters: no other result
+/// follows.
 pub(super) fn compensate_unapplied(run: &mut Execution<'_>) {
     if run
         .context
@@ -101,8 +102,8 @@ pub(super) fn compensate_unapplied(run: &mut Execution<'_>) {
     }
 }
 
-/// Schedules the compensation of an abandoned step that may have been executed. Returns false if the step
-/// has none or is not abandoned.
+/// Schedules the compensation of an abandoned step that may have been executed. Returns false if
+/// the step has none or is not abandoned.
 pub(super) fn compensate_unknown(run: &mut Execution<'_>, at: StepIndex) -> bool {
     let is_awaited =
         run.action_of(at, false).kind.kind().on_parent_end() != ParentEndPolicy::Abandon;
@@ -116,8 +117,9 @@ pub(super) fn compensate_unknown(run: &mut Execution<'_>, at: StepIndex) -> bool
     applies
 }
 
-/// Discards these steps before a join: bypasses pending steps, abandons those in progress, and schedules the
-/// compensation of completed ones. Past rounds of a loop that contains the join stay completed.
+/// Discards these steps before a join: bypasses pending steps, abandons those in progress, and
+/// schedules the compensation of completed ones. Past rounds of a loop that contains the join stay
+/// completed.
 pub(super) fn discard_branches(run: &mut Execution<'_>, join: usize, steps: &[usize]) {
     for step in steps.iter().copied() {
         for at in run.step_and_elements(step) {
@@ -139,8 +141,9 @@ pub(super) fn discard_branches(run: &mut Execution<'_>, join: usize, steps: &[us
     }
 }
 
-/// Requests the next compensation, last completed first, unless one is in progress. In the compensating
-/// phase, all completed steps are compensated; in the running phase, only discarded ones.
+/// Requests the next compensation, last completed first, unless one is in progress. In the
+/// compensating phase, all completed steps are compensated; in the running phase, only discarded
+/// ones.
 pub(super) fn compensate_next(run: &mut Execution<'_>) {
     let compensation_started = run.state.flags.has(Flags::COMPENSATION_STARTED);
     if compensation_started && awaits_child(run) {
@@ -164,7 +167,8 @@ pub(super) fn compensate_next(run: &mut Execution<'_>) {
     }
 }
 
-/// Returns true if the end of a child saga is awaited: if the one of a step succeeds, it is the last completed step.
+/// Returns true if the end of a child saga is awaited: if the one of a step succeeds, it is the
+/// last completed step.
 fn awaits_child(run: &Execution<'_>) -> bool {
     let mut all = (0..run.saga.steps.len()).flat_map(|step| run.step_and_elements(step));
     !run.state.run.events.children.is_empty()
@@ -187,7 +191,8 @@ pub(super) fn request_compensation(run: &mut Execution<'_>, at: StepIndex) {
     }
 }
 
-/// Schedules the next attempt; each delay is twice the previous one. Fails if the delay is computed and has no value.
+/// Schedules the next attempt; each delay is twice the previous one. Fails if the delay is computed
+/// and has no value.
 pub(super) fn schedule_retry(
     run: &mut Execution<'_>,
     at: StepIndex,

@@ -56,7 +56,8 @@ pub(crate) struct CompiledSaga {
     pub(crate) early_event_ttl: Duration,
     /// Whether an instance whose steps have finished stays active until an event handler ends it.
     pub(crate) keep_active: bool,
-    /// Whether the steps that do not follow a failed step continue, as in a flow. No step has a compensation.
+    /// Whether the steps that do not follow a failed step continue, as in a flow. No step has a
+    /// compensation.
     pub(crate) isolates_failures: bool,
     /// Whether an expression reads `envelope`, so that it is kept with early events.
     pub(crate) reads_envelope: bool,

@@ -1,7 +1,8 @@
-//! Early events: events that arrive before the step that awaits them, or its compensation, has started.
+//! Early events: events that arrive before the step that awaits them, or its compensation, has
+//! started.
 //!
-//! They are kept in the state, in the order of arrival, and applied when the step starts. An event that a
-//! step which has started would have consumed is late or a duplicate, and is not kept.
+//! They are kept in the state, in the order of arrival, and applied when the step starts. An event
+//! that a step which has started would have consumed is late or a duplicate, and is not kept.
 
 use orlog_model::{Event, EventType, Failure};
 
@@ -20,7 +21,8 @@ use crate::steps::kind::EXPRESSION_ERROR;
 /// Maximum number of early events of an instance.
 const MAX_EARLY_EVENTS: usize = 100;
 
-/// Keeps an event if a step or a compensation that has not started awaits it. Returns whether it is kept.
+/// Keeps an event if a step or a compensation that has not started awaits it. Returns whether it is
+/// kept.
 pub(super) fn keep_early(run: &mut Execution<'_>, event: &Event) -> Result<bool, ProgramError> {
     let kind = &event.kind;
     let ttl = run.saga.early_event_ttl;
@@ -101,8 +103,8 @@ fn early<'r>(run: &'r Execution<'_>) -> &'r [EarlyEvent] {
     run.state.extra.as_ref().map_or(&[], |extra| &extra.early)
 }
 
-/// Returns whether a step or a compensation that may still start awaits the event, and none that has
-/// started does.
+/// Returns whether a step or a compensation that may still start awaits the event, and none that
+/// has started does.
 fn is_early(run: &Execution<'_>, kind: &EventType, event: EventData<'_>) -> bool {
     let entries = run.saga.entries.get(kind).map_or(&[][..], Vec::as_slice);
     !run.state.phase.status().is_final()

@@ -26,8 +26,8 @@ pub(super) fn fail_to_start(run: &mut Execution<'_>, at: StepIndex, error: Start
     );
 }
 
-/// Fails a step permanently. A join that tolerates it continues; past the pivot the instance is stuck;
-/// otherwise compensation starts.
+/// Fails a step permanently. A join that tolerates it continues; past the pivot the instance is
+/// stuck; otherwise compensation starts.
 pub(super) fn fail_step(
     run: &mut Execution<'_>,
     at: StepIndex,
@@ -56,8 +56,9 @@ pub(super) fn fail_step(
     }
 }
 
-/// Begins the next round of an action that can be requested again, unless it may have been executed: then
-/// the next request repeats the idempotency key, so that the action is executed once.
+/// Begins the next round of an action that can be requested again, unless it may have been
+/// executed: then the next request repeats the idempotency key, so that the action is executed
+/// once.
 pub(super) fn end_round(
     run: &mut Execution<'_>,
     at: StepIndex,

@@ -1,4 +1,5 @@
-//! Foreach steps: executed once for each element of a list, in list order, with limited concurrency.
+//! Foreach steps: executed once for each element of a list, in list order, with limited
+//! concurrency.
 
 use serde_json::Value;
 

@@ -105,8 +105,8 @@ fn run_handler(
     Ok(())
 }
 
-/// Records a child saga, unless the saga does not await its end. The number of open ones is limited, because each is a
-/// part of the state.
+/// Records a child saga, unless the saga does not await its end. The number of open ones is
+/// limited, because each is a part of the state.
 fn open_child(
     run: &mut Execution<'_>,
     number: usize,
@@ -139,7 +139,8 @@ fn open_child(
     Ok(())
 }
 
-/// Records the end of a child saga that a handler started. Returns false if the result is another one.
+/// Records the end of a child saga that a handler started. Returns false if the result is another
+/// one.
 pub(super) fn end_child(run: &mut Execution<'_>, tag: &str, outcome: &WorkOutcome) -> bool {
     if !run.state.run.events.remove_child(tag) {
         return false;

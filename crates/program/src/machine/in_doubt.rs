@@ -1,11 +1,11 @@
 //! In-doubt decisions: it is unknown whether an effect was executed, and the definition requires an
 //! operator decision.
 //!
-//! The decision is a human task under the tag of the step, with two outcomes. [`EXECUTED`], with the
-//! result data of the effect, is a success of the effect. [`NOT_EXECUTED`] requests the effect again
-//! under a new key, because an effect that was not executed cannot be executed twice; if the step is no
-//! longer needed, it is discarded. The saga does not end before the decision, because an executed
-//! effect must be compensated.
+//! The decision is a human task under the tag of the step, with two outcomes. [`EXECUTED`], with
+//! the result data of the effect, is a success of the effect. [`NOT_EXECUTED`] requests the effect
+//! again under a new key, because an effect that was not executed cannot be executed twice; if the
+//! step is no longer needed, it is discarded. The saga does not end before the decision, because an
+//! executed effect must be compensated.
 
 use orlog_model::{EventType, Failure, TaskChange, TaskSpec};
 use serde_json::{Value, json};
@@ -73,8 +73,8 @@ fn question(
     checked(with_payload, &action.tag).unwrap_or(data)
 }
 
-/// Requests an effect that was not executed again. While the saga is stuck no step starts, so the step
-/// is pending.
+/// Requests an effect that was not executed again. While the saga is stuck no step starts, so the
+/// step is pending.
 pub(super) fn request_again(run: &mut Execution<'_>, at: StepIndex) {
     run.add_step_note(at, "not executed, requested again");
     run.state.begin_round(run.tag_of(at, false));
@@ -114,8 +114,8 @@ pub(super) fn stop_late_waits(run: &mut Execution<'_>) {
     }
 }
 
-/// Returns true if the execution of an abandoned effect is still in doubt, or the child saga of an abandoned
-/// step has not ended.
+/// Returns true if the execution of an abandoned effect is still in doubt, or the child saga of an
+/// abandoned step has not ended.
 pub(super) fn has_late_wait(run: &Execution<'_>) -> bool {
     let mut all = (0..run.saga.steps.len()).flat_map(|step| run.step_and_elements(step));
     all.any(|at| run.state.entry(at).state.is_awaited_late())

@@ -1,4 +1,5 @@
-//! Event matching: resolves the step, compensation or element that awaits an event, and its meaning.
+//! Event matching: resolves the step, compensation or element that awaits an event, and its
+//! meaning.
 
 use orlog_model::{EventType, Failure};
 
@@ -10,8 +11,9 @@ use super::step_input::{Certainty, StepInput, expression_error, failure_message}
 use super::step_state::StepState;
 use crate::expression::EventData;
 
-/// Returns the first match, in the order of the definition, that awaits this event and whose condition
-/// holds. Without one, returns the first abandoned step that the event would have completed.
+/// Returns the first match, in the order of the definition, that awaits this event and whose
+/// condition holds. Without one, returns the first abandoned step that the event would have
+/// completed.
 pub(super) fn match_event<'e>(
     run: &Execution<'_>,
     kind: &EventType,
@@ -41,8 +43,8 @@ pub(super) fn match_event<'e>(
     Err(last_reason)
 }
 
-/// Returns the meaning of the event at a step if its condition holds. A condition without a value fails
-/// the awaiting step.
+/// Returns the meaning of the event at a step if its condition holds. A condition without a value
+/// fails the awaiting step.
 fn read<'e>(
     run: &Execution<'_>,
     at: StepIndex,

@@ -1,4 +1,5 @@
-//! Migration of an instance to another version of its saga: maps step states, or returns all obstacles.
+//! Migration of an instance to another version of its saga: maps step states, or returns all
+//! obstacles.
 //!
 //! | old step | its new step | result |
 //! |---|---|---|
@@ -333,7 +334,8 @@ impl StateMigrator<'_> {
         new
     }
 
-    /// Keeps the end of the saga timeout if the new version has one; a timeout that the old version lacks begins now.
+    /// Keeps the end of the saga timeout if the new version has one; a timeout that the old version
+    /// lacks begins now.
     fn migrate_timeout(&mut self, new: &mut State, context: &Context<'_>) {
         if let Some(until) = self.old.until {
             new.until = self.to.timeout.as_ref().map(|_| until);
@@ -408,8 +410,8 @@ impl StateMigrator<'_> {
         tags
     }
 
-    /// Returns all timer changes. Step timers keep their due times under new names; the saga timer is kept,
-    /// armed or cancelled. No timer is armed while the instance is stuck.
+    /// Returns all timer changes. Step timers keep their due times under new names; the saga timer
+    /// is kept, armed or cancelled. No timer is armed while the instance is stuck.
     fn timers(&self, before: &Execution<'_>, after: &Execution<'_>) -> Vec<TimerChange> {
         if self.old.phase == Phase::Stuck {
             return Vec::new();

@@ -42,7 +42,8 @@ pub(super) fn cancel(run: &mut Execution<'_>, reason: &str) -> Result<(), NoTran
     Ok(())
 }
 
-/// Returns the first stuck step or element, in decision order, and whether its compensation is stuck.
+/// Returns the first stuck step or element, in decision order, and whether its compensation is
+/// stuck.
 pub(super) fn stuck_step(run: &Execution<'_>) -> Option<(StepIndex, bool)> {
     if run.state.phase != Phase::Stuck {
         return None;
@@ -79,7 +80,8 @@ fn reset_to_pending(run: &mut Execution<'_>, at: StepIndex) {
     run.state.entry_mut(at).state = StepState::Pending;
 }
 
-/// Restarts with a new attempt count. A restarted child saga must be distinguishable from the first.
+/// Restarts with a new attempt count. A restarted child saga must be distinguishable from the
+/// first.
 fn restart(run: &mut Execution<'_>, at: StepIndex, compensation: bool) {
     let child = matches!(
         run.action_of(at, compensation).kind,

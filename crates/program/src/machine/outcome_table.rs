@@ -34,7 +34,8 @@ pub(super) enum StepUpdate {
     CompensateUnknown,
     /// The compensation succeeded; continue with the next one.
     ConfirmCompensation,
-    /// The compensation failed. It is retried while attempts are left; afterwards the instance is stuck.
+    /// The compensation failed. It is retried while attempts are left; afterwards the instance is
+    /// stuck.
     MarkStuck,
     /// Open the in-doubt task for an operator; the step gets this state meanwhile.
     OpenInDoubtTask(StepState),

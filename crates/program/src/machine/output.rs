@@ -1,4 +1,5 @@
-//! Transition of an execution, with the pending waits and the business reference for users and queries.
+//! Transition of an execution, with the pending waits and the business reference for users and
+//! queries.
 
 use std::collections::BTreeMap;
 
@@ -155,7 +156,8 @@ fn event_name(event: &EventType) -> Name {
     Name::new(event.as_str()).expect("the maximum length of a name exceeds that of an event type")
 }
 
-/// Adds the wait for an event. Steps that await the same event share a wait, which lasts while one of them waits.
+/// Adds the wait for an event. Steps that await the same event share a wait, which lasts while one
+/// of them waits.
 fn push_event(wait: Wait, waits: &mut Vec<Wait>) {
     match waits.iter_mut().find(|other| other.is_like(&wait)) {
         Some(other) => other.is_new &= wait.is_new,

@@ -122,8 +122,8 @@ pub(super) fn parse_outcome<'v>(
     })
 }
 
-/// Returns true for a decision of the in-doubt task, open or closed: a provider result never has the
-/// name of the negative outcome.
+/// Returns true for a decision of the in-doubt task, open or closed: a provider result never has
+/// the name of the negative outcome.
 fn is_operator_decision(
     run: &Execution<'_>,
     at: StepIndex,
@@ -142,8 +142,8 @@ fn is_operator_decision(
     in_doubt || (action.asks_operator() && decision.as_str() == NOT_EXECUTED && !own())
 }
 
-/// Resolves a decision of the in-doubt task. `EXECUTED` is a success of the effect; its data must match
-/// the step, because an input error must not fail an executed step.
+/// Resolves a decision of the in-doubt task. `EXECUTED` is a success of the effect; its data must
+/// match the step, because an input error must not fail an executed step.
 fn resolve_decision<'v>(
     run: &Execution<'_>,
     at: StepIndex,
@@ -212,7 +212,8 @@ fn named_success(
         }
     }
     for fail in &action.options.fail {
-        // A success without a name matches no unconditional failure, unless the action also has an `ok`.
+        // A success without a name matches no unconditional failure, unless the action also has an
+        // `ok`.
         let possible = fail.when.is_some() || !action.options.ok.is_empty();
         if name.map_or(possible, |name| *name == fail.event)
             && run.holds(at, fail.when.as_ref(), EventData::of_result(data))?

@@ -1,5 +1,6 @@
-//! Loops: begin of the next round. The steps of the past round that can be compensated are kept with the
-//! values of the variables that the loop saves, so that each round is compensated with its own values.
+//! Loops: begin of the next round. The steps of the past round that can be compensated are kept
+//! with the values of the variables that the loop saves, so that each round is compensated with its
+//! own values.
 
 use serde_json::{Map, Value};
 
@@ -11,8 +12,8 @@ use crate::limits::{MAX_LOOP_VALUES_BYTES, check_payload_within};
 use crate::steps::kind::StartError;
 use crate::steps::{CompiledActionKind, CompiledRepeat, OnMaxRounds};
 
-/// Ends a round: begins the next one, or completes the step that ends the loop. That step is pending while
-/// the loop has rounds.
+/// Ends a round: begins the next one, or completes the step that ends the loop. That step is
+/// pending while the loop has rounds.
 pub(super) fn end_loop_round(
     run: &mut Execution<'_>,
     end: usize,
@@ -82,8 +83,8 @@ fn begin_round(run: &mut Execution<'_>, end: usize, next: usize) -> Result<(), S
     Ok(())
 }
 
-/// Returns whether a step of a past round must be kept: it is or may be compensated, or an operator decides
-/// about it.
+/// Returns whether a step of a past round must be kept: it is or may be compensated, or an operator
+/// decides about it.
 fn is_kept(step_state: StepState, has_compensation: bool) -> bool {
     match step_state {
         StepState::Compensating

@@ -1,4 +1,5 @@
-//! Requests the action of a step or of its compensation: work, a human task, a child saga, or a wait.
+//! Requests the action of a step or of its compensation: work, a human task, a child saga, or a
+//! wait.
 
 use std::sync::LazyLock;
 
@@ -127,8 +128,8 @@ pub(super) struct RequestOrigin<'a> {
     pub(super) retries: u32,
 }
 
-/// Cancels the outstanding work of a step that is abandoned, and returns its state: a child saga can be
-/// cancelled, abandoned or awaited; a task is closed.
+/// Cancels the outstanding work of a step that is abandoned, and returns its state: a child saga
+/// can be cancelled, abandoned or awaited; a task is closed.
 pub(super) fn abandon_outstanding(run: &mut Execution<'_>, at: StepIndex) -> StepState {
     cancel_outstanding(run, at);
     match run.action_of(at, false).kind.kind().on_parent_end() {

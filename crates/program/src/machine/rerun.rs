@@ -23,7 +23,8 @@ pub(super) enum NoRerun {
     Error(ProgramError),
 }
 
-/// Resets the steps to pending; the next advance starts those that are ready. An ended flow runs again.
+/// Resets the steps to pending; the next advance starts those that are ready. An ended flow runs
+/// again.
 pub(super) fn reset(run: &mut Execution<'_>, which: Rerun<'_>) -> Result<(), NoRerun> {
     let rejected = |reason: String| Err(NoRerun::Rejected(reason));
     if run.state.phase == Phase::Compensating {

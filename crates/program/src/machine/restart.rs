@@ -1,9 +1,9 @@
 //! Restart: replaces the state by that of a new run of the instance.
 //!
-//! The transition contains the end of the old run and the begin of the new one. The completed steps of the old
-//! run are final. Events that are kept for their step pass to the new run. While work, a task, a compensation
-//! or a child saga of the old run is open, the restart waits and is tried again, because its result would be
-//! lost.
+//! The transition contains the end of the old run and the begin of the new one. The completed steps
+//! of the old run are final. Events that are kept for their step pass to the new run. While work, a
+//! task, a compensation or a child saga of the old run is open, the restart waits and is tried
+//! again, because its result would be lost.
 
 use orlog_model::{Name, TimerChange};
 
@@ -88,7 +88,8 @@ fn is_settled(run: &Execution<'_>, restart: StepIndex) -> bool {
         .iter()
         .any(|work| work.survives_end && is_open(&work.tag));
     let mut units = (0..run.saga.steps.len()).flat_map(|step| run.step_and_elements(step));
-    // A pending step is on a branch that was not selected, because no step follows a restart or runs beside it.
+    // A pending step is on a branch that was not selected, because no step follows a restart or
+    // runs beside it.
     let is_active = |state: StepState| state != StepState::Pending && !state.is_finished();
     let unfinished = units.any(|at| at != restart && is_active(run.state.entry(at).state));
     let has_children = !run.state.run.events.children.is_empty();

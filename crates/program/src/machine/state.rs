@@ -1,7 +1,8 @@
-//! Stored state of a saga instance: compact MessagePack, one byte for a step that is not in progress.
+//! Stored state of a saga instance: compact MessagePack, one byte for a step that is not in
+//! progress.
 //!
-//! The first field is the format. Format 2 is written; format 1, of sagas without elements, attempts
-//! and races, is read.
+//! The first field is the format. Format 2 is written; format 1, of sagas without elements,
+//! attempts and races, is read.
 
 pub(super) mod canonical;
 mod events;
@@ -53,8 +54,8 @@ pub(super) struct State {
     pub(super) run: RunState,
 }
 
-/// Returns the values of variables in the stored state of a definition in YAML or of the builder; `None` for each
-/// that is missing, and for all if another program wrote the state.
+/// Returns the values of variables in the stored state of a definition in YAML or of the builder;
+/// `None` for each that is missing, and for all if another program wrote the state.
 #[must_use]
 pub fn stored_variables(state: &[u8], names: &[&str]) -> Vec<Option<Value>> {
     let mut variables = State::variables(state).unwrap_or_default();
@@ -119,8 +120,8 @@ pub(super) struct EarlyEvent {
     /// Key of the event if its step collects events, otherwise 0.
     #[serde(default)]
     pub(super) key: u64,
-    /// Value of `envelope`, if an expression of the definition reads it. It is the last field, because states are read
-    /// by position.
+    /// Value of `envelope`, if an expression of the definition reads it. It is the last field,
+    /// because states are read by position.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) envelope: Option<Value>,
 }

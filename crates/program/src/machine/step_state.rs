@@ -46,7 +46,8 @@ coded!(
         Completed = 3,
         /// Rejected or failed, permanently.
         Failed = 4,
-        /// No longer awaited: it timed out, the saga started compensation, or its branch was discarded.
+        /// No longer awaited: it timed out, the saga started compensation, or its branch was
+        /// discarded.
         Abandoned = 5,
         /// Its compensation is requested.
         Compensating = 6,
@@ -66,7 +67,8 @@ coded!(
         Blocked = 13,
         /// Its execution is in doubt; an operator decision is pending.
         InDoubt = 14,
-        /// It is abandoned and in doubt; an operator decision is pending, so that it can be compensated.
+        /// It is abandoned and in doubt; an operator decision is pending, so that it can be
+        /// compensated.
         InDoubtAbandoned = 15,
         /// It is abandoned; the end of its child saga is awaited, so that it can be compensated.
         ChildAwaited = 16,

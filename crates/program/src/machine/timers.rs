@@ -113,8 +113,8 @@ fn request_again(run: &mut Execution<'_>, at: StepIndex) -> Result<(), StartErro
     }
 }
 
-/// Rearms the timers of steps in progress at their previous times. The runner deletes all timers of a
-/// stuck instance; this restores them when the instance continues.
+/// Rearms the timers of steps in progress at their previous times. The runner deletes all timers of
+/// a stuck instance; this restores them when the instance continues.
 pub(super) fn rearm_timers(run: &mut Execution<'_>) {
     let mut timers = Vec::new();
     for at in (0..run.saga.steps.len()).flat_map(|step| run.step_and_elements(step)) {
@@ -142,9 +142,9 @@ pub(super) fn rearm_timers(run: &mut Execution<'_>) {
     run.timers.extend(timers);
 }
 
-/// Returns what is known about an action whose timer fired. The result of an effect or a job follows; it is
-/// final at the same deadline. For a command that an event confirms, none follows. A task is closed, and a
-/// child saga is cancelled and reports its end.
+/// Returns what is known about an action whose timer fired. The result of an effect or a job
+/// follows; it is final at the same deadline. For a command that an event confirms, none follows. A
+/// task is closed, and a child saga is cancelled and reports its end.
 fn certainty_after_timeout(action: &CompiledAction) -> Certainty {
     let traits = action.kind.traits();
     if traits.completion == Completion::Acceptance && action.awaits_event() {

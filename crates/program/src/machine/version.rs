@@ -1,4 +1,5 @@
-//! Versions of events and of responses: older payloads are upcast to the newest version before they are applied.
+//! Versions of events and of responses: older payloads are upcast to the newest version before they
+//! are applied.
 
 use std::borrow::Cow;
 
@@ -49,8 +50,8 @@ pub(super) fn resolve(saga: &CompiledSaga, event: &Event) -> Result<VersionDecis
     )
 }
 
-/// Resolves the version of the response of an effect. A response that is not accepted counts as an unknown outcome,
-/// because the effect was executed: the step fails and is compensated.
+/// Resolves the version of the response of an effect. A response that is not accepted counts as an
+/// unknown outcome, because the effect was executed: the step fails and is compensated.
 pub(super) fn resolve_response<'o>(
     run: &Execution<'_>,
     tag: &str,

@@ -9,8 +9,8 @@ use super::compiled::{CompiledSaga, CompiledStep};
 use super::state::{Flags, State, StepEntry, StepIndex};
 use super::step_state::{Phase, StepState};
 
-/// Returns the state with its steps in the order of the definition; `None` if it is not a state of this
-/// saga.
+/// Returns the state with its steps in the order of the definition; `None` if it is not a state of
+/// this saga.
 pub(crate) fn view(saga: &CompiledSaga, state: &[u8]) -> Option<Value> {
     let state = State::decode(state, saga.steps.len()).ok()?;
     let steps: Vec<_> = (0..saga.steps.len())

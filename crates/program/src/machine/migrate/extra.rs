@@ -1,11 +1,13 @@
-//! Migration of the state that only some steps have: elements, job results, child sagas, escalations, events.
+//! Migration of the state that only some steps have: elements, job results, child sagas,
+//! escalations, events.
 
 use orlog_model::Name;
 
 use crate::machine::compiled::COMPENSATE;
 use crate::machine::state::{CollectedEvents, State, StepIndex};
 
-/// Copies the state of the step `from`, which has these positions in the old and the new definition, under its new id.
+/// Copies the state of the step `from`, which has these positions in the old and the new
+/// definition, under its new id.
 pub(in crate::machine) fn migrate_extra(
     old: &State,
     (from, to): (&Name, &Name),

@@ -7,13 +7,17 @@ use super::{Flags, State, StepEntry};
 use crate::contract::FailureCause;
 use crate::machine::step_state::StepState;
 
-/// Returns the canonical form of a stored state; `None` if another program wrote it. Two states with the same form decide
-/// every later input alike, except for the values of the fields that it omits:
+/// Returns the canonical form of a stored state; `None` if another program wrote it. Two states
+/// with the same form decide every later input alike, except for the values of the fields that it
+/// omits:
 ///
-/// - times, versions, the keys and the ids of events, the numbers in idempotency keys and the texts of the failure;
-/// - attempts of steps that are not requested again, and the difference between a failed and an abandoned step if the
-///   saga does not run forward: only a timeout of pending work distinguishes them;
-/// - variables that are not live. `is_live` receives the name of a variable, and whether the saga runs forward.
+/// - times, versions, the keys and the ids of events, the numbers in idempotency keys and the texts
+///   of the failure;
+/// - attempts of steps that are not requested again, and the difference between a failed and an
+///   abandoned step if the saga does not run forward: only a timeout of pending work distinguishes
+///   them;
+/// - variables that are not live. `is_live` receives the name of a variable, and whether the saga
+///   runs forward.
 #[must_use]
 pub fn canonical_state(state: &[u8], is_live: impl Fn(&str, bool) -> bool) -> Option<Vec<u8>> {
     let mut state: State = State::read(state)?;

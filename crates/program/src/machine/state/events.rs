@@ -1,4 +1,5 @@
-//! State of the events of a run: its start, events that steps collect, and child sagas that event handlers started.
+//! State of the events of a run: its start, events that steps collect, and child sagas that event
+//! handlers started.
 
 use orlog_model::{CorrelationId, Name, ParentEndPolicy, SagaName};
 use serde::{Deserialize, Serialize};
@@ -7,14 +8,15 @@ use serde_json::Value;
 /// Start, collected events, and open child sagas of event handlers.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(in crate::machine) struct EventState {
-    /// Key of the event that started the instance, if later events of its type have a meaning; otherwise 0.
+    /// Key of the event that started the instance, if later events of its type have a meaning;
+    /// otherwise 0.
     pub(in crate::machine) started_by: u64,
     /// Events of steps that wait for several, by tag.
     pub(in crate::machine) collected: Vec<CollectedEvents>,
     /// Child sagas whose end is awaited, in the order of their start.
     pub(in crate::machine) children: Vec<HandlerChild>,
-    /// Version with which a start request began the first of these runs in an ended instance; 0 if the instance began
-    /// with it.
+    /// Version with which a start request began the first of these runs in an ended instance; 0 if
+    /// the instance began with it.
     pub(in crate::machine) start_version: u64,
 }
 

@@ -1,5 +1,5 @@
-//! Run of an instance: its number, the current round of each loop, and the past rounds that can still be
-//! compensated.
+//! Run of an instance: its number, the current round of each loop, and the past rounds that can
+//! still be compensated.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -169,8 +169,8 @@ impl RunState {
         self.events.start_version = old.events.start_version;
     }
 
-    /// Returns the version of the next history entry of earlier runs to delete: one for each transition, so that
-    /// the history does not grow with the number of runs.
+    /// Returns the version of the next history entry of earlier runs to delete: one for each
+    /// transition, so that the history does not grow with the number of runs.
     pub(in crate::machine) fn forget_next(&mut self) -> Option<u64> {
         let version = self.forget_from;
         if version >= self.first_version {
@@ -197,8 +197,8 @@ impl RunState {
             .for_each(|(_, entry)| entry.clear_time());
     }
 
-    /// Takes the rounds of the loops of another state and the number of its run. `target` returns the new index of a step, if it remains,
-    /// and `renamed` the new id.
+    /// Takes the rounds of the loops of another state and the number of its run. `target` returns
+    /// the new index of a step, if it remains, and `renamed` the new id.
     pub(in crate::machine) fn migrate_run(
         &mut self,
         old: &Self,

@@ -1,8 +1,8 @@
 //! Flow view of a saga of jobs: the statuses and results of its jobs, and the overall status.
 //!
-//! A job that can no longer start has ended: its status is `error` if it follows a failed job or its saga does not run
-//! forward any more, and `finished`, like that of a skipped job, if its saga has completed without it. A retry or a rerun
-//! makes it wait again.
+//! A job that can no longer start has ended: its status is `error` if it follows a failed job or
+//! its saga does not run forward any more, and `finished`, like that of a skipped job, if its saga
+//! has completed without it. A retry or a rerun makes it wait again.
 
 use serde_json::{Map, Value, json};
 
@@ -11,7 +11,8 @@ use crate::machine::state::{Flags, State};
 use crate::machine::step_state::{Phase, StepState};
 use crate::steps::CompiledActionKind;
 
-/// Returns the flow view; `None` if no step is a job. `effective_state` returns the state of a step.
+/// Returns the flow view; `None` if no step is a job. `effective_state` returns the state of a
+/// step.
 pub(super) fn of(
     saga: &CompiledSaga,
     state: &State,
