@@ -1,10 +1,12 @@
 //! Batches: one instruction for all instances that match a filter, page by page.
 //!
-//! A batch is an instance of a built-in saga, so it has the guarantees of instances: its progress is durable, and the owner of its shard
-//! continues it after a restart or a takeover. The program only decides what is next: it requests each page as an effect
-//! ([`PAGE_EFFECT`]), whose result is the next input. Effects of one batch follow each other.
+//! A batch is an instance of a built-in saga, so it has the guarantees of instances: its progress
+//! is durable, and the owner of its shard continues it after a restart or a takeover. The program
+//! only decides what is next: it requests each page as an effect ([`PAGE_EFFECT`]), whose result is
+//! the next input. Effects of one batch follow each other.
 //!
-//! A page concerns the instances of one shard. For a shard that does not contain the batch, a child saga in that shard requests the page.
+//! A page concerns the instances of one shard. For a shard that does not contain the batch, a child
+//! saga in that shard requests the page.
 
 mod page;
 mod program;

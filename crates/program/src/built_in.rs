@@ -1,4 +1,5 @@
-//! Built-in sagas: programs that every node has, beside its definitions. Their names start with `orlog.`.
+//! Built-in sagas: programs that every node has, beside its definitions. Their names start with
+//! `orlog.`.
 
 pub(crate) mod page;
 
@@ -15,7 +16,8 @@ pub fn is_built_in(saga: &str) -> bool {
     saga.starts_with("orlog.")
 }
 
-/// Returns the reference of a built-in saga. Instances are pinned to its hash, so it never changes; the state has a format version.
+/// Returns the reference of a built-in saga. Instances are pinned to its hash, so it never changes;
+/// the state has a format version.
 pub(crate) fn reference(saga: &str) -> DefinitionRef {
     let digest = Sha256::digest(format!("native:{saga}:1"));
     let hash = std::array::from_fn(|index| digest[index]);

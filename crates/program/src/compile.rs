@@ -96,15 +96,16 @@ impl CompiledDefinition {
         &self.source
     }
 
-    /// Returns whether events of the type start instances and have no meaning for an instance that exists.
+    /// Returns whether events of the type start instances and have no meaning for an instance that
+    /// exists.
     #[must_use]
     pub fn only_starts(&self, kind: &EventType) -> bool {
         self.saga.only_starts(kind)
     }
 
     /// Returns the direct predecessors of a step as indices of the definition's steps: those in its
-    /// `after`, else the switches that select it, else the previous step; plus the steps that its job
-    /// requires.
+    /// `after`, else the switches that select it, else the previous step; plus the steps that its
+    /// job requires.
     ///
     /// # Panics
     /// If no step has this index.

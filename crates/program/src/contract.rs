@@ -75,8 +75,8 @@ pub enum ProgramInput<'a> {
     },
     /// Retries the work that made the instance `stuck`.
     Retry,
-    /// Skips the failed compensation that made the instance `stuck`, because an operator resolved it, and
-    /// continues.
+    /// Skips the failed compensation that made the instance `stuck`, because an operator resolved
+    /// it, and continues.
     Skip,
     /// Ends the instance without further steps or compensations.
     ForceComplete,
@@ -117,11 +117,11 @@ pub struct Context<'a> {
 pub enum ProgramOutput {
     /// The input caused a transition.
     Applied(Box<Transition>),
-    /// The input is valid and causes no change: a duplicate, an unknown or a late event. The text is the
-    /// reason, for the log.
+    /// The input is valid and causes no change: a duplicate, an unknown or a late event. The text
+    /// is the reason, for the log.
     Ignored(Cow<'static, str>),
-    /// The status forbids the input, for example an operator's `retry` of an instance that is not stuck.
-    /// The text is the reason.
+    /// The status forbids the input, for example an operator's `retry` of an instance that is not
+    /// stuck. The text is the reason.
     Rejected(Cow<'static, str>),
 }
 
@@ -135,7 +135,8 @@ pub enum ProgramError {
     #[error("{0}")]
     Evaluation(String),
     /// The program crashed: a trap, an exceeded limit or invalid output. The intended transition is
-    /// unknown. The instance is paused, so that no later input is applied to a state that lacks this one.
+    /// unknown. The instance is paused, so that no later input is applied to a state that lacks
+    /// this one.
     #[error("{0}")]
     Crashed(String),
     /// The stored state cannot be decoded.

@@ -25,8 +25,8 @@ pub(crate) fn of(
     }
 }
 
-/// Returns the text or whole number at a path of the payload as the correlation id; without a path, the correlation id of the
-/// envelope.
+/// Returns the text or whole number at a path of the payload as the correlation id; without a path,
+/// the correlation id of the envelope.
 ///
 /// # Errors
 /// [`ProgramError::SchemaMismatch`] if neither exists, or the identifier is invalid.

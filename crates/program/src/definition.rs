@@ -1,9 +1,9 @@
 //! Intermediate form: a saga as plain data, produced by the YAML front-end and by the builder.
 //!
-//! A template is JSON. A text in it that starts with `=` is a CEL expression (`==` stands for a literal
-//! `=`). An expression (`when`, `in`) is CEL, with or without the `=`. An unreadable part of a YAML text
-//! is reported and replaced by a placeholder, so that the rest is checked in the same pass. A definition
-//! with a placeholder never leaves the front-end.
+//! A template is JSON. A text in it that starts with `=` is a CEL expression (`==` stands for a
+//! literal `=`). An expression (`when`, `in`) is CEL, with or without the `=`. An unreadable part
+//! of a YAML text is reported and replaced by a placeholder, so that the rest is checked in the
+//! same pass. A definition with a placeholder never leaves the front-end.
 
 mod action;
 mod step;
@@ -57,13 +57,15 @@ language_map! {
         #[serde(default)]
         may_or_default "on" on: Vec<HandlerSpec> = OneOrList<HandlerSpec>,
             "Event handlers that are active during forward execution.";
-        /// Omitted from the canonical JSON if not set, so that existing definitions keep their hash.
+        /// Omitted from the canonical JSON if not set, so that existing definitions keep their
+        /// hash.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         may_or_default "keep_active" keep_active: bool = Bool,
             "Whether an instance stays active when its steps have finished, until an event handler ends it. Default: false.";
         may_or_default "steps" steps: Vec<Step> = Steps,
             "Steps of the saga, 1 to 1000; optional with `keep_active`.";
-        /// Omitted from the canonical JSON if not set, so that existing definitions keep their hash.
+        /// Omitted from the canonical JSON if not set, so that existing definitions keep their
+        /// hash.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         may "publish" publish: Option<bool> = Bool,
             "Whether the named results of effects, jobs and human tasks are published as events. Default: true.";

@@ -33,7 +33,8 @@ impl Diagnostic {
         }
     }
 
-    /// Returns the file with line, column and path, as far as they are known: `order.saga.yaml:4:3 steps[1].id`.
+    /// Returns the file with line, column and path, as far as they are known: `order.saga.yaml:4:3
+    /// steps[1].id`.
     #[must_use]
     pub fn location(&self) -> String {
         let Self {

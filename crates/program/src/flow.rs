@@ -1,10 +1,12 @@
 //! Flows: graphs of jobs that users submit at run time.
 //!
-//! A flow is an instance of a built-in saga, whose state contains the text of the flow. The program compiles the text like a definition
-//! and applies each input with the step machine, so jobs of flows and of definitions have the same rules. Nothing is deployed, and the
-//! text is durable with the start.
+//! A flow is an instance of a built-in saga, whose state contains the text of the flow. The program
+//! compiles the text like a definition and applies each input with the step machine, so jobs of
+//! flows and of definitions have the same rules. Nothing is deployed, and the text is durable with
+//! the start.
 //!
-//! In contrast to a saga, a flow has no compensations: if a job fails, the jobs that do not follow it continue.
+//! In contrast to a saga, a flow has no compensations: if a job fails, the jobs that do not follow
+//! it continue.
 
 mod cache;
 mod program;
@@ -17,7 +19,8 @@ pub use state::SubmitFlow;
 
 /// Name of the saga of flows.
 pub const SAGA: &str = "orlog.flow";
-/// Signal that submits a flow, and event with which a parent saga starts one; its data is a [`SubmitFlow`].
+/// Signal that submits a flow, and event with which a parent saga starts one; its data is a
+/// [`SubmitFlow`].
 pub const SUBMIT: &str = "orlog.flow.submit";
 /// Signal that executes the failed jobs again.
 pub const RETRY: &str = "orlog.flow.retry";

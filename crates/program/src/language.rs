@@ -32,9 +32,9 @@ pub(crate) const fn must<C: Codec>(name: &'static str, description: &'static str
     }
 }
 
-/// Declares a struct and the map of the language that it stands for. Each field has a keyword, its name
-/// in the language, its name and type in Rust, its [`Codec`], and its description for users, which is
-/// also its documentation.
+/// Declares a struct and the map of the language that it stands for. Each field has a keyword, its
+/// name in the language, its name and type in Rust, its [`Codec`], and its description for users,
+/// which is also its documentation.
 ///
 /// | keyword | the field is missing or unreadable |
 /// |---|---|

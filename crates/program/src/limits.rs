@@ -16,7 +16,8 @@ pub const MAX_ELEMENTS: usize = 1000;
 
 /// Maximum number of rounds of a loop.
 pub const MAX_ROUNDS: usize = 1000;
-/// Maximum number of steps that the loops of a definition may start: the sum of their rounds times their steps.
+/// Maximum number of steps that the loops of a definition may start: the sum of their rounds times
+/// their steps.
 pub const MAX_LOOP_STEPS: usize = 10_000;
 /// Maximum size of the variables that a loop keeps for the compensation of its rounds, in bytes.
 pub(crate) const MAX_LOOP_VALUES_BYTES: usize = MAX_PAYLOAD_BYTES / 2;
@@ -43,16 +44,18 @@ pub const MAX_COMPREHENSIONS: usize = 2;
 pub const MAX_PATTERN_BYTES: usize = 512;
 /// Maximum memory of a compiled regular expression, in bytes.
 pub(crate) const MAX_PATTERN_PROGRAM_BYTES: usize = 256 * 1024;
-/// Maximum units of work of one expression, or of one template with all its expressions. An element of
-/// a list or a map that is read is one unit, and so is every 64 bytes of text that is read or produced.
+/// Maximum units of work of one expression, or of one template with all its expressions. An element
+/// of a list or a map that is read is one unit, and so is every 64 bytes of text that is read or
+/// produced.
 pub const MAX_EVALUATION_COST: u32 = 100_000;
-/// Maximum size of an incoming or outgoing payload, and of the state, in bytes of JSON or MessagePack.
+/// Maximum size of an incoming or outgoing payload, and of the state, in bytes of JSON or
+/// MessagePack.
 pub const MAX_PAYLOAD_BYTES: usize = 256 * 1024;
 /// Maximum nesting of JSON.
 pub const MAX_JSON_DEPTH: usize = 64;
 
-/// Maximum number of diagnostics per definition. Beyond it, expressions are not checked and diagnostics
-/// are not located in the text.
+/// Maximum number of diagnostics per definition. Beyond it, expressions are not checked and
+/// diagnostics are not located in the text.
 pub(crate) const MAX_DIAGNOSTICS: usize = 1000;
 /// Maximum size of a WebAssembly module, in bytes.
 pub const MAX_MODULE_BYTES: usize = 8 * 1024 * 1024;
@@ -104,8 +107,9 @@ pub fn check_payload(value: &Value) -> Result<(), PayloadTooLarge> {
     check_payload_within(value, &mut left)
 }
 
-/// Checks a value as [`check_payload`], against the bytes `left` for several values. Each value that a
-/// transition reads, copies or writes is checked, so its size is charged to the transition here.
+/// Checks a value as [`check_payload`], against the bytes `left` for several values. Each value
+/// that a transition reads, copies or writes is checked, so its size is charged to the transition
+/// here.
 pub(crate) fn check_payload_within(value: &Value, left: &mut usize) -> Result<(), PayloadTooLarge> {
     let before = *left;
     let fits = walk(value, MAX_JSON_DEPTH, left);

@@ -1,10 +1,12 @@
 //! Messages between contexts, also of other nodes.
 //!
-//! A message is two instances. `orlog.message` in the context of the sender (its outbox) requests the delivery as an effect, and has three
-//! durable timers. `orlog.inbox` in the context of the receiver stores the message, and reports each change of its status back, also as an
-//! effect. The process that executes these effects reads the instance that requests them, so that an attempt always carries the current
-//! state: deliveries and reports may be repeated, reordered and superseded. A message of the type `mail` also requests an effect of an SMTP
-//! upstream, if the node of the receiver has one for it.
+//! A message is two instances. `orlog.message` in the context of the sender (its outbox) requests
+//! the delivery as an effect, and has three durable timers. `orlog.inbox` in the context of the
+//! receiver stores the message, and reports each change of its status back, also as an effect. The
+//! process that executes these effects reads the instance that requests them, so that an attempt
+//! always carries the current state: deliveries and reports may be repeated, reordered and
+//! superseded. A message of the type `mail` also requests an effect of an SMTP upstream, if the
+//! node of the receiver has one for it.
 //!
 //! ```text
 //! orlog.message ── deliver ──▶ orlog.inbox ── start ──▶ orlog.flow (type `job`)
@@ -35,10 +37,11 @@ pub use transition::PeerTask;
 pub const SAGA: &str = "orlog.message";
 /// Name of the saga of received messages.
 pub const INBOX_SAGA: &str = "orlog.inbox";
-/// Effect that delivers a message, withdraws it, or reports its status; its arguments are a [`PeerTask`].
+/// Effect that delivers a message, withdraws it, or reports its status; its arguments are a
+/// [`PeerTask`].
 pub const EFFECT: &str = "orlog.peers";
-/// [`EFFECT`] for the own node, and the same effect under the names among which other nodes are distributed: what waits for a node that is away
-/// holds no places of most others.
+/// [`EFFECT`] for the own node, and the same effect under the names among which other nodes are
+/// distributed: what waits for a node that is away holds no places of most others.
 pub const EFFECTS: [&str; 16] = [
     EFFECT,
     "orlog.peers.1",
@@ -76,7 +79,8 @@ pub const REJECT: &str = "orlog.inbox.reject";
 /// Signal with which a member adds a line; its data is `{"text": text}`.
 pub const LINE: &str = "orlog.inbox.line";
 
-/// Returns the type of a message from the stored state of its instance, without the rest of it; `None` if it cannot be read.
+/// Returns the type of a message from the stored state of its instance, without the rest of it;
+/// `None` if it cannot be read.
 #[must_use]
 pub fn type_of(state: &[u8]) -> Option<MessageType> {
     #[derive(Deserialize)]

@@ -14,7 +14,8 @@ const SCOPE: Scope<'static> = Scope {
     element: None,
 };
 
-/// Compiled template over a received message. Text that starts with `=` is an expression, as in definitions.
+/// Compiled template over a received message. Text that starts with `=` is an expression, as in
+/// definitions.
 #[derive(Debug)]
 pub struct MessageTemplate(Template);
 

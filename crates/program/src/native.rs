@@ -1,8 +1,8 @@
 //! Native front-end: a saga as a Rust type, with state and events typed by serde.
 //!
 //! For sagas that are programs rather than lists of steps. The author must follow the rules of
-//! [`Program`]: no clock, no random numbers, no I/O. The author also implements compensation, timeouts
-//! and late results; definitions provide them.
+//! [`Program`]: no clock, no random numbers, no I/O. The author also implements compensation,
+//! timeouts and late results; definitions provide them.
 //!
 //! ```
 //! use orlog_program::{EventSubscription, NativeProgram, NativeSaga, Program};
@@ -93,8 +93,8 @@ pub trait NativeSaga: Send + Sync + 'static {
     /// State of an instance; stored as MessagePack with field names, so that fields with
     /// `#[serde(default)]` can be added.
     type State: Serialize + DeserializeOwned;
-    /// Consumed events, as `#[serde(tag = "type", content = "data")]` enum: the variant name is the event
-    /// type.
+    /// Consumed events, as `#[serde(tag = "type", content = "data")]` enum: the variant name is the
+    /// event type.
     type Event: DeserializeOwned;
 
     /// Returns the event subscriptions, including the start events.
@@ -224,8 +224,8 @@ pub struct NativeProgram<N> {
 }
 
 impl<N: NativeSaga> NativeProgram<N> {
-    /// Creates a program from a saga. Its identity is its name and version: a change of behavior requires a
-    /// new version.
+    /// Creates a program from a saga. Its identity is its name and version: a change of behavior
+    /// requires a new version.
     ///
     /// # Errors
     /// If the name is invalid.

@@ -1,8 +1,8 @@
 //! Contract of programs: a program is a pure function from (state, input) to a transition.
 //!
-//! A program never reads a clock, generates random numbers, does I/O or iterates a hash map. The same
-//! state and input always produce the same bytes. The state is a snapshot that the runner stores and
-//! passes back; nothing is replayed.
+//! A program never reads a clock, generates random numbers, does I/O or iterates a hash map. The
+//! same state and input always produce the same bytes. The state is a snapshot that the runner
+//! stores and passes back; nothing is replayed.
 
 use crate::compile::CompiledDefinition;
 use crate::contract::{Context, Manifest, Migration, ProgramError, ProgramInput, ProgramOutput};
@@ -29,22 +29,23 @@ pub trait Program: Send + Sync + 'static {
             .map(|event| &event.kind)
     }
 
-    /// Returns the correlation id of an event that the manifest lists. If the program declares no other
-    /// location for the event type, the correlation id in the envelope (`Event::correlation`) applies.
+    /// Returns the correlation id of an event that the manifest lists. If the program declares no
+    /// other location for the event type, the correlation id in the envelope (`Event::correlation`)
+    /// applies.
     ///
     /// # Errors
     /// [`ProgramError::SchemaMismatch`] if the event lacks the correlation id or the id is invalid.
     fn correlate(&self, event: &Event) -> Result<CorrelationId, ProgramError>;
 
-    /// Returns whether the correlation id of this event type is that in the envelope. Then a publisher can
-    /// choose it.
+    /// Returns whether the correlation id of this event type is that in the envelope. Then a
+    /// publisher can choose it.
     fn correlates_by_envelope(&self, kind: &EventType) -> bool {
         let _ = kind;
         true
     }
 
-    /// Applies one input. `state` is `None` if the instance does not exist yet; then only a start event in
-    /// [`Manifest::subscriptions`] may lead to a transition.
+    /// Applies one input. `state` is `None` if the instance does not exist yet; then only a start
+    /// event in [`Manifest::subscriptions`] may lead to a transition.
     ///
     /// # Errors
     /// A [`ProgramError`] if the input cannot be applied now or ever; the instance does not change.
@@ -77,25 +78,28 @@ pub trait Program: Send + Sync + 'static {
         None
     }
 
-    /// Returns the steps of the program for graphs, never for decisions. Default: the compiled definition.
+    /// Returns the steps of the program for graphs, never for decisions. Default: the compiled
+    /// definition.
     fn drawing(&self) -> Option<&Definition> {
         self.as_compiled().map(CompiledDefinition::definition)
     }
 
-    /// Returns a description of the program that nodes store, so that they can explain how a later one differs under the same
-    /// version. `None` if the program has a source, or nothing to compare.
+    /// Returns a description of the program that nodes store, so that they can explain how a later
+    /// one differs under the same version. `None` if the program has a source, or nothing to
+    /// compare.
     fn record(&self) -> Option<Vec<u8>> {
         None
     }
 
-    /// Returns how this program differs from a record of [`Program::record`]; `None` if it is no record, or is equal.
+    /// Returns how this program differs from a record of [`Program::record`]; `None` if it is no
+    /// record, or is equal.
     fn difference(&self, record: &[u8]) -> Option<String> {
         let _ = record;
         None
     }
 
-    /// Returns a readable view of a stored state for display and queries, never for decisions. `None` if
-    /// the program has no better view than the bytes, or cannot decode them.
+    /// Returns a readable view of a stored state for display and queries, never for decisions.
+    /// `None` if the program has no better view than the bytes, or cannot decode them.
     fn view_state(&self, state: &[u8]) -> Option<serde_json::Value> {
         let _ = state;
         None

@@ -1,8 +1,9 @@
 //! Schedules: start sagas by cron expressions, at intervals or at one date.
 //!
-//! A schedule is an instance of a built-in saga, so it has the guarantees of instances: each due time is decided in one transition that
-//! also requests the start of the child saga, and the timer of the next due time is durable. Only signals start and change a schedule;
-//! events on the bus do not.
+//! A schedule is an instance of a built-in saga, so it has the guarantees of instances: each due
+//! time is decided in one transition that also requests the start of the child saga, and the timer
+//! of the next due time is durable. Only signals start and change a schedule; events on the bus do
+//! not.
 
 mod cron_fields;
 mod program;

@@ -7,8 +7,8 @@ use crate::language::{FieldSchema, MapSchema, ValueSchema};
 use crate::steps::KINDS;
 
 /// Returns the JSON Schema (draft 2020-12) of a `*.saga.yaml`. The compiler may reject a definition
-/// that the schema accepts. The compiler also rejects what the schema rejects, except names written as
-/// numbers.
+/// that the schema accepts. The compiler also rejects what the schema rejects, except names written
+/// as numbers.
 #[must_use]
 pub fn json_schema() -> Value {
     let mut defs = Map::new();
@@ -88,8 +88,8 @@ fn value_schema(value_schema: &ValueSchema, defs: &mut Map<String, Value>) -> Ma
     schema
 }
 
-/// Durations that `yaml/duration.rs` parses, except that the pattern does not check the order of the
-/// units.
+/// Durations that `yaml/duration.rs` parses, except that the pattern does not check the order of
+/// the units.
 const DURATION: &str = r"^(([0-9]+(ms|s|m|h|d|w))+|P([0-9]+[WD])*(T([0-9]+[HMS])+)?)$";
 
 /// Returns the schema of an action of any kind, with these additional fields.

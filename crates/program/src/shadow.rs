@@ -1,9 +1,10 @@
 //! Shadows: a candidate definition, compared with the recorded instances of the live definition.
 //!
-//! A shadow is an instance of a built-in saga, so its counts and differences are durable, and the owner of its shard continues it after a
-//! restart or a takeover. The program only decides what is next: it requests each page as an effect ([`PAGE_EFFECT`]), which compares the
-//! instances of one shard that ended since the previous page. The correlation id of a shadow is the name of its saga, so a saga has at
-//! most one; a new shadow is a new run of the ended one.
+//! A shadow is an instance of a built-in saga, so its counts and differences are durable, and the
+//! owner of its shard continues it after a restart or a takeover. The program only decides what is
+//! next: it requests each page as an effect ([`PAGE_EFFECT`]), which compares the instances of one
+//! shard that ended since the previous page. The correlation id of a shadow is the name of its
+//! saga, so a saga has at most one; a new shadow is a new run of the ended one.
 
 mod page;
 mod program;

@@ -1,8 +1,8 @@
 //! Registry of the kinds of action: one file and one line each.
 //!
-//! A file contains the form of its kind in the language, its YAML and JSON Schema, its compiler and its
-//! behavior in the step machine. [`kind`] describes the parts. `foreach` is not a kind of action but a
-//! property of a step.
+//! A file contains the form of its kind in the language, its YAML and JSON Schema, its compiler and
+//! its behavior in the step machine. [`kind`] describes the parts. `foreach` is not a kind of
+//! action but a property of a step.
 
 mod child_saga;
 mod command;

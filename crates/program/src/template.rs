@@ -33,8 +33,8 @@ impl Template {
         compile(value, path, scope, findings)
     }
 
-    /// Evaluates the template. The cost and memory limits of one expression apply to all its expressions
-    /// together.
+    /// Evaluates the template. The cost and memory limits of one expression apply to all its
+    /// expressions together.
     pub(crate) fn evaluate(&self, bindings: &Bindings<'_>) -> Result<Value, EvalError> {
         cost::evaluate(bindings.step, || {
             self.fill(bindings, &mut { MAX_PAYLOAD_BYTES })

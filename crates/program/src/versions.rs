@@ -1,4 +1,5 @@
-//! Schema versions of payloads: accepted versions, and upcasts of older payloads to the newest version.
+//! Schema versions of payloads: accepted versions, and upcasts of older payloads to the newest
+//! version.
 //!
 //! Events and responses of effects have the same form.
 
@@ -64,8 +65,8 @@ pub enum UnsupportedVersionPolicy {
     DeadLetter,
     /// The event is ignored. Not permitted for responses: their steps would wait for ever.
     Ignore,
-    /// The instance starts compensation with the cause `schema_version`. The step of a response may have been executed,
-    /// so it is compensated too.
+    /// The instance starts compensation with the cause `schema_version`. The step of a response may
+    /// have been executed, so it is compensated too.
     Compensate,
 }
 

@@ -5,12 +5,12 @@
 //! between transitions, and no call can run without end. A trap, exhausted fuel or invalid output
 //! aborts the call without a transition: [`ProgramError::Crashed`].
 //!
-//! A module exports `memory`, `alloc(len) -> ptr` and `apply(state, state_len, input, input_len) -> ptr
-//! << 32 | len`. To support migration from another version, it also exports `migrate(state, state_len,
-//! from, from_len)` with the same kind of return value. The custom section `orlog.manifest` lists the
-//! events and requests of the module, so that events are matched without a call. If the compiler cannot
-//! write custom sections, the module may export `manifest() -> ptr << 32 | len` instead. `docs/wasm.md`
-//! is the reference.
+//! A module exports `memory`, `alloc(len) -> ptr` and `apply(state, state_len, input, input_len) ->
+//! ptr << 32 | len`. To support migration from another version, it also exports `migrate(state,
+//! state_len, from, from_len)` with the same kind of return value. The custom section
+//! `orlog.manifest` lists the events and requests of the module, so that events are matched without
+//! a call. If the compiler cannot write custom sections, the module may export `manifest() -> ptr
+//! << 32 | len` instead. `docs/wasm.md` is the reference.
 //!
 //! The Cargo feature `wasm`, on by default, compiles the interpreter in.
 

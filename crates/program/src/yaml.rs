@@ -81,8 +81,8 @@ pub(crate) fn to_json(text: &str) -> serde_json::Value {
     tree::parse(text).expect("the text is valid YAML").to_json()
 }
 
-/// Compiles the source of a definition, either YAML or the canonical JSON of the builder. The output of
-/// [`CompiledDefinition::source`] compiles to the same program.
+/// Compiles the source of a definition, either YAML or the canonical JSON of the builder. The
+/// output of [`CompiledDefinition::source`] compiles to the same program.
 ///
 /// # Errors
 /// All diagnostics of the source.
@@ -140,8 +140,8 @@ fn report(mut findings: Vec<RawDiagnostic>, root: &Node, file: &str) -> Vec<Diag
     problems
 }
 
-/// Adds positions to diagnostics of a definition. The source is YAML or the JSON of the builder, which
-/// has no lines.
+/// Adds positions to diagnostics of a definition. The source is YAML or the JSON of the builder,
+/// which has no lines.
 pub(crate) fn locate_diagnostics(
     findings: Vec<RawDiagnostic>,
     source: &str,
@@ -161,7 +161,8 @@ pub(crate) fn locate_diagnostics(
 }
 
 impl CompiledDefinition {
-    /// Returns a diagnostic of the value at a path such as `steps[1].do`, with its position in the text.
+    /// Returns a diagnostic of the value at a path such as `steps[1].do`, with its position in the
+    /// text.
     #[must_use]
     pub fn diagnostic(
         &self,

@@ -1,4 +1,5 @@
-//! State of a batch and its transitions. At most one page is in flight, and the cursor moves with its outcome.
+//! State of a batch and its transitions. At most one page is in flight, and the cursor moves with
+//! its outcome.
 //!
 //! | input | counting | running | paused, or canary done | ended |
 //! |---|---|---|---|---|
@@ -10,8 +11,9 @@
 //! | resume | ignore | ignore | continue | reject |
 //! | stop, cancel | end after the page in flight | the same | the same | ignore |
 //!
-//! A selection is instructed at once, so that its instances still match. A page that was in flight during a crash is repeated: the ids
-//! of its control requests are equal, so no instance applies the instruction twice.
+//! A selection is instructed at once, so that its instances still match. A page that was in flight
+//! during a crash is repeated: the ids of its control requests are equal, so no instance applies
+//! the instruction twice.
 
 use std::time::Duration;
 
@@ -25,7 +27,8 @@ use super::spec::BatchSpec;
 
 /// Version of the state.
 pub(super) const FORMAT: u16 = 1;
-/// Maximum number of instances of a page: a bound for the repetition after a crash, and for the delay of a pause.
+/// Maximum number of instances of a page: a bound for the repetition after a crash, and for the
+/// delay of a pause.
 const MAX_PAGE: u32 = 100;
 /// Maximum number of instances with their reasons, failed and skipped ones each.
 const MAX_REASONS: usize = 20;
@@ -252,7 +255,8 @@ impl BatchState {
         ))
     }
 
-    /// Returns the number of instances of the next page: those of one second, within the limit and the canary.
+    /// Returns the number of instances of the next page: those of one second, within the limit and
+    /// the canary.
     fn page_limit(&self) -> u32 {
         let limit = self.spec.rate.clamp(1, MAX_PAGE);
         let canary = self.spec.canary.filter(|_| !self.is_approved);
@@ -314,7 +318,8 @@ impl BatchState {
         Position { shard, cursor }
     }
 
-    /// Requests a page in the shard of the position: as an effect in the own shard, otherwise from a child saga there.
+    /// Requests a page in the shard of the position: as an effect in the own shard, otherwise from
+    /// a child saga there.
     fn request(&mut self, own: &InstanceKey, task: PageTask) -> Work {
         let request = json!(PageRequest {
             selection: self.spec.selection.clone(),

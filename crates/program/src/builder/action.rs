@@ -102,8 +102,8 @@ impl StepAction {
         Self::new(Ok(Action::Switch(Vec::new())))
     }
 
-    /// Creates the end of a loop: repeats the steps from `first` up to this step while the condition holds, in at
-    /// most `max` rounds.
+    /// Creates the end of a loop: repeats the steps from `first` up to this step while the
+    /// condition holds, in at most `max` rounds.
     #[must_use]
     pub fn repeat_while(first: &[&str], condition: &str, max: u32) -> Self {
         Self::repeat(first, max, |repeat| {
@@ -111,8 +111,8 @@ impl StepAction {
         })
     }
 
-    /// Creates the end of a loop: repeats the steps from `first` up to this step until the condition holds, in at
-    /// most `max` rounds.
+    /// Creates the end of a loop: repeats the steps from `first` up to this step until the
+    /// condition holds, in at most `max` rounds.
     #[must_use]
     pub fn repeat_until(first: &[&str], condition: &str, max: u32) -> Self {
         Self::repeat(first, max, |repeat| {
@@ -138,8 +138,8 @@ impl StepAction {
         }
     }
 
-    /// Creates a restart: ends the run and begins a new one with this start event; add its data with
-    /// [`StepAction::data`].
+    /// Creates a restart: ends the run and begins a new one with this start event; add its data
+    /// with [`StepAction::data`].
     #[must_use]
     pub fn restart_as_new(start_event: &str) -> Self {
         Self::named(EventType::new(start_event), |event| {
@@ -235,7 +235,8 @@ impl StepAction {
         })
     }
 
-    /// Sets the policy for the child saga if this saga no longer awaits it. Default: it is cancelled.
+    /// Sets the policy for the child saga if this saga no longer awaits it. Default: it is
+    /// cancelled.
     #[must_use]
     pub fn on_parent_end(self, policy: ParentEndPolicy) -> Self {
         self.set("on_parent_end", |action, _| {

@@ -14,8 +14,8 @@ use crate::diagnostic::{Diagnostic, RawDiagnostic};
 use crate::steps::TimeLimit;
 use crate::versions::{UnsupportedVersionPolicy, VersionSpec};
 
-/// Builder of a [`Definition`]. Calls such as `ok`, `fail` and `undo` apply to the last step. Errors
-/// are collected and reported by [`DefinitionBuilder::build`].
+/// Builder of a [`Definition`]. Calls such as `ok`, `fail` and `undo` apply to the last step.
+/// Errors are collected and reported by [`DefinitionBuilder::build`].
 #[derive(Debug)]
 pub struct DefinitionBuilder {
     file: String,
@@ -119,7 +119,8 @@ impl DefinitionBuilder {
         self.change(|definition, _| definition.reference = Some(template))
     }
 
-    /// Sets the maximum time that an instance may run forward: a duration, or an expression over `vars`.
+    /// Sets the maximum time that an instance may run forward: a duration, or an expression over
+    /// `vars`.
     #[must_use]
     pub fn saga_timeout(self, timeout: impl Into<TimeLimit>) -> Self {
         self.change(|definition, _| definition.timeout = Some(timeout.into()))
@@ -223,7 +224,8 @@ impl DefinitionBuilder {
         })
     }
 
-    /// Sets the fact that is published when a step has failed and all completed steps are compensated.
+    /// Sets the fact that is published when a step has failed and all completed steps are
+    /// compensated.
     #[must_use]
     pub fn failed(self, fact: &str, data: Value) -> Self {
         self.change(|definition, findings| {

@@ -41,14 +41,15 @@ impl DefinitionBuilder {
         })
     }
 
-    /// Sets the steps that must be finished first. Default: the previous step, or the switch that selects
-    /// this step. An empty list starts the step immediately.
+    /// Sets the steps that must be finished first. Default: the previous step, or the switch that
+    /// selects this step. An empty list starts the step immediately.
     #[must_use]
     pub fn after(self, ids: &[&str]) -> Self {
         self.join(ids, Join::All)
     }
 
-    /// Requires that one of these steps completes first; the other branches are discarded and compensated.
+    /// Requires that one of these steps completes first; the other branches are discarded and
+    /// compensated.
     #[must_use]
     pub fn after_any(self, ids: &[&str]) -> Self {
         self.join(ids, Join::AtLeast(1))
@@ -75,8 +76,8 @@ impl DefinitionBuilder {
         self.on_step("when", |step, _, _| step.when = Some(condition.to_owned()))
     }
 
-    /// Executes the step for each element of the list that an expression returns; `name` is the element,
-    /// `index` its position.
+    /// Executes the step for each element of the list that an expression returns; `name` is the
+    /// element, `index` its position.
     #[must_use]
     pub fn foreach(self, list: &str, name: &str) -> Self {
         self.on_step("foreach", |step, _, _| {
@@ -167,7 +168,8 @@ impl DefinitionBuilder {
         self.on_step("pivot", |step, _, _| step.pivot = true)
     }
 
-    /// Sets the timeout for the result of the step: a duration, or an expression such as `"=vars.limit"`.
+    /// Sets the timeout for the result of the step: a duration, or an expression such as
+    /// `"=vars.limit"`.
     #[must_use]
     pub fn timeout(self, timeout: impl Into<TimeLimit>) -> Self {
         self.on_step("timeout", |step, _, _| step.timeout = Some(timeout.into()))
@@ -187,14 +189,15 @@ impl DefinitionBuilder {
         self.on_step("retry", |step, _, _| step.retry = Some(retry.into()))
     }
 
-    /// Sets the policy for an unknown outcome of an effect or a job. Default: the policy of the upstream.
+    /// Sets the policy for an unknown outcome of an effect or a job. Default: the policy of the
+    /// upstream.
     #[must_use]
     pub fn in_doubt(self, in_doubt: InDoubtPolicy) -> Self {
         self.on_step("in_doubt", |step, _, _| step.in_doubt = Some(in_doubt))
     }
 
-    /// Sets the priority of the command, effect or job: `high`, `normal`, `low`, or an expression that starts
-    /// with `=`.
+    /// Sets the priority of the command, effect or job: `high`, `normal`, `low`, or an expression
+    /// that starts with `=`.
     #[must_use]
     pub fn priority(self, priority: &str) -> Self {
         self.on_step("priority", |step, _, _| {

@@ -17,7 +17,8 @@ impl StepAction {
         })
     }
 
-    /// Sets the accepted schema versions of the response of an effect. Default: all, without conversion.
+    /// Sets the accepted schema versions of the response of an effect. Default: all, without
+    /// conversion.
     #[must_use]
     pub fn responses(self, responses: VersionSpec) -> Self {
         self.set("responses", |action, _| {

@@ -1,7 +1,8 @@
 //! Pages of built-in sagas: effects that read or change the instances of one shard.
 //!
-//! A page concerns the shard of the requesting instance. For another shard, a child saga there requests the page as an effect, and returns
-//! its outcome. Pods need no credentials for each other.
+//! A page concerns the shard of the requesting instance. For another shard, a child saga there
+//! requests the page as an effect, and returns its outcome. Pods need no credentials for each
+//! other.
 
 use std::ops::Range;
 
@@ -36,7 +37,8 @@ pub(crate) struct PageNames {
 }
 
 impl PageNames {
-    /// Returns the request of a page: an effect in the own shard, otherwise the start of a child saga in the shard with these slots.
+    /// Returns the request of a page: an effect in the own shard, otherwise the start of a child
+    /// saga in the shard with these slots.
     pub(crate) fn request(
         &self,
         own: &InstanceKey,
@@ -80,7 +82,8 @@ impl PageNames {
         })
     }
 
-    /// Returns a correlation id for a page in a shard: the first candidate whose slot the shard has.
+    /// Returns a correlation id for a page in a shard: the first candidate whose slot the shard
+    /// has.
     fn correlation_in(&self, slots: &Range<u16>, owner: &InstanceKey, page: u64) -> CorrelationId {
         let saga = SagaName::new(self.saga).expect("the name is short");
         let mut key = InstanceKey {
@@ -99,7 +102,8 @@ impl PageNames {
         key.correlation
     }
 
-    /// Returns the owner of a page: the requesting instance of the saga, or the parent of the page in another shard.
+    /// Returns the owner of a page: the requesting instance of the saga, or the parent of the page
+    /// in another shard.
     pub(crate) fn owner<'a>(
         &self,
         saga: &str,

@@ -355,7 +355,8 @@ fn fact(
     })
 }
 
-/// Compiles a migration. Its templates use the variables of an older version, which are unknown here.
+/// Compiles a migration. Its templates use the variables of an older version, which are unknown
+/// here.
 fn migration(
     compiler: &mut ExpressionCompiler<'_>,
     n: usize,

@@ -1,4 +1,5 @@
-//! Compiler of the expressions and templates of a definition, with the variables of their locations.
+//! Compiler of the expressions and templates of a definition, with the variables of their
+//! locations.
 
 use orlog_model::{Name, SagaName};
 use serde_json::{Map, Value};
@@ -49,7 +50,8 @@ pub(crate) struct ExpressionCompiler<'a> {
     pub(crate) findings: RawDiagnostics,
     /// Whether an expression reads `envelope`.
     pub(crate) reads_envelope: bool,
-    /// Collector of the texts that are not expressions, for the lints; `None` if they are not required.
+    /// Collector of the texts that are not expressions, for the lints; `None` if they are not
+    /// required.
     pub(crate) literals: Option<Vec<LiteralText>>,
 }
 

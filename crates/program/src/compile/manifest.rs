@@ -35,8 +35,8 @@ fn reference_parts(definition: &Definition) -> impl Iterator<Item = Name> {
     parts.filter_map(|(part, _)| Name::new(format!("reference.{part}")).ok())
 }
 
-/// Returns the consumed events: start events, result events of steps and compensations, and events of
-/// handlers.
+/// Returns the consumed events: start events, result events of steps and compensations, and events
+/// of handlers.
 fn subscriptions(definition: &Definition, result_events: &[EventType]) -> Vec<EventSubscription> {
     let subscription = |starts| {
         move |kind: &EventType| EventSubscription {

@@ -22,7 +22,8 @@ pub(crate) struct StepOrder {
     pub(crate) selected_by: Vec<Vec<usize>>,
     /// All steps in topological order; ties in the order of the definition.
     pub(crate) sorted: Vec<usize>,
-    /// For each join that does not require all predecessors, the steps whose paths all lead to it, sorted.
+    /// For each join that does not require all predecessors, the steps whose paths all lead to it,
+    /// sorted.
     pub(crate) regions: Vec<Vec<usize>>,
     /// For each step, the joins whose region contains it, sorted.
     pub(crate) joins: Vec<Vec<usize>>,
@@ -172,8 +173,8 @@ impl StepNames<'_> {
         firsts
     }
 
-    /// Returns the direct predecessors of a step: those in its `after`; else the switches that select it;
-    /// else the previous step.
+    /// Returns the direct predecessors of a step: those in its `after`; else the switches that
+    /// select it; else the previous step.
     fn before(&mut self, i: usize, selected_by: &[usize]) -> Vec<usize> {
         let steps = self.steps;
         let step = &steps[i];
@@ -256,7 +257,8 @@ fn switches_lead(
     }
 }
 
-/// Reports steps that follow a restart or may run concurrently with it, because a restart ends the run.
+/// Reports steps that follow a restart or may run concurrently with it, because a restart ends the
+/// run.
 pub(crate) fn check_restarts(
     definition: &Definition,
     order: &StepOrder,

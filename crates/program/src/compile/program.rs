@@ -64,11 +64,11 @@ impl Program for CompiledDefinition {
     }
 
     /// Returns the state as JSON. `phase` (a status); `steps` in the order of the definition: `id`,
-    /// `state`, `until`, for some `attempts` (more than one), `then` (the selected case of a switch) and
-    /// `elements` (`state`, `until`, `attempts`); `vars`; `failure` (`code`, `message`, `step`), null
-    /// without a failure. If applicable: `collected` of a step, the number of events so far; `children`, the open child
-    /// sagas of event handlers; `pivoted`; `stuck` (`step`, `action`: `do` or `compensate`); `flow` of
-    /// jobs (`status`, `jobs`, `results`).
+    /// `state`, `until`, for some `attempts` (more than one), `then` (the selected case of a
+    /// switch) and `elements` (`state`, `until`, `attempts`); `vars`; `failure` (`code`, `message`,
+    /// `step`), null without a failure. If applicable: `collected` of a step, the number of events
+    /// so far; `children`, the open child sagas of event handlers; `pivoted`; `stuck` (`step`,
+    /// `action`: `do` or `compensate`); `flow` of jobs (`status`, `jobs`, `results`).
     fn view_state(&self, state: &[u8]) -> Option<Value> {
         machine::view(&self.saga, state)
     }

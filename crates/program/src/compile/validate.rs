@@ -1,4 +1,5 @@
-//! Validation of steps: which fields each kind of action supports, and valid names, times and counts.
+//! Validation of steps: which fields each kind of action supports, and valid names, times and
+//! counts.
 
 use orlog_model::InDoubtPolicy;
 use serde_json::Value;
@@ -10,8 +11,8 @@ use crate::machine::SAGA_TIMER;
 use crate::steps::kind::Completion;
 use crate::steps::{Action, RetrySpec};
 
-/// Maximum length of a step id. Reserves space for `escalate:compensate:` and an element number in a timer
-/// name.
+/// Maximum length of a step id. Reserves space for `escalate:compensate:` and an element number in
+/// a timer name.
 const MAX_ID_BYTES: usize = 128;
 
 /// Checks each step by itself.
@@ -322,7 +323,8 @@ fn handlers(definition: &Definition, findings: &mut RawDiagnostics) {
     }
 }
 
-/// Reports a saga that stays active and that nothing ends. Past a pivot, only a handler that completes the saga ends it.
+/// Reports a saga that stays active and that nothing ends. Past a pivot, only a handler that
+/// completes the saga ends it.
 fn keep_active(definition: &Definition, findings: &mut RawDiagnostics) {
     let has_pivot = definition.steps.iter().any(|step| step.pivot);
     let restarts = definition

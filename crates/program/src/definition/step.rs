@@ -25,8 +25,8 @@ language_map! {
         may "foreach" foreach: Option<Foreach> = Foreach,
             "List to iterate; the step is executed once for each element.";
         must "do" action: Action = AnyAction, "Action of the step.";
-        /// Commands: result events; without one, acceptance is success. Effects and jobs: names of successful
-        /// results. Human tasks: outcomes to choose from.
+        /// Commands: result events; without one, acceptance is success. Effects and jobs: names of
+        /// successful results. Human tasks: outcomes to choose from.
         #[serde(default)]
         may_or_default "ok" ok: Vec<ResultMatcher> = OneOrList<AnyResult>,
             "Success: an event, or the name of an outcome.";
@@ -43,16 +43,18 @@ language_map! {
         may_or_default "save" save: Map<String, Value> = Templates, "Variables to save from the result.";
         may "retry" retry: Option<RetrySpec> = RetrySpec,
             "Retry policy of a command; for effects and jobs, a hint to the provider.";
-        /// Omitted from the canonical JSON if not set, so that existing definitions keep their hash.
+        /// Omitted from the canonical JSON if not set, so that existing definitions keep their
+        /// hash.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         may "in_doubt" in_doubt: Option<InDoubtPolicy> = Choice<InDoubtPolicy>,
             "Policy for an unknown outcome of an effect or a job: retry it, fail the step, or ask an operator. Default: the policy of the upstream.";
-        /// Omitted from the canonical JSON if not set, so that existing definitions keep their hash.
+        /// Omitted from the canonical JSON if not set, so that existing definitions keep their
+        /// hash.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         may "publish" publish: Option<bool> = Bool,
             "Whether the named result of the effect, job or human task is published as an event. Default: the value of the saga.";
-        /// A name or an expression. Omitted from the canonical JSON if not set, so that existing definitions keep
-        /// their hash.
+        /// A name or an expression. Omitted from the canonical JSON if not set, so that existing
+        /// definitions keep their hash.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         may "priority" priority: Option<String> = PriorityTemplate,
             "Priority of the command, the effect or the job: `high`, `normal`, `low`, or an expression. Work of a tenant that waits for an upstream is executed in this order. Default: `normal`.";
@@ -220,14 +222,15 @@ pub struct CompensationSpec {
     /// Results that mean failure.
     #[serde(default)]
     pub fail: Vec<ResultMatcher>,
-    /// Timeout for the confirmation; afterwards the compensation is retried, or the instance is stuck.
+    /// Timeout for the confirmation; afterwards the compensation is retried, or the instance is
+    /// stuck.
     #[serde(default)]
     pub timeout: Option<TimeLimit>,
     /// Retry policy of commands; for effects and jobs, hints for attempts.
     #[serde(default)]
     pub retry: Option<RetrySpec>,
-    /// Policy for an unknown outcome of effects and jobs. With `ask`, the instance is stuck immediately and
-    /// an operator decides.
+    /// Policy for an unknown outcome of effects and jobs. With `ask`, the instance is stuck
+    /// immediately and an operator decides.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub in_doubt: Option<InDoubtPolicy>,
     /// Priority of commands, effects and jobs: a name or an expression.

@@ -1,4 +1,5 @@
-//! Cache of compiled flows. A flow is compiled from its text alone, so the cache changes no decision.
+//! Cache of compiled flows. A flow is compiled from its text alone, so the cache changes no
+//! decision.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};

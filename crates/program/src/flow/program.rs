@@ -18,10 +18,11 @@ use crate::program::Program;
 
 /// Number of history entries of a flow, of which each job has one or two for each run.
 const HISTORY_LIMIT: u64 = 10_000;
-/// Maximum size of the state of the step machine with the results of the jobs, in bytes. A rest is left for the states of the jobs.
+/// Maximum size of the state of the step machine with the results of the jobs, in bytes. A rest is
+/// left for the states of the jobs.
 const MAX_RESULTS_BYTES: usize = MAX_PAYLOAD_BYTES / 4 * 3;
-/// Maximum size of the state of the step machine after a result, in bytes: its encoding can be larger than JSON, and a failure must always
-/// have space.
+/// Maximum size of the state of the step machine after a result, in bytes: its encoding can be
+/// larger than JSON, and a failure must always have space.
 const MAX_MACHINE_BYTES: usize = MAX_PAYLOAD_BYTES / 16 * 15;
 /// Maximum size of the failures of all jobs, in bytes.
 const MAX_FAILURES_BYTES: usize = MAX_PAYLOAD_BYTES / 2;
@@ -103,8 +104,9 @@ impl Program for FlowProgram {
         }
     }
 
-    /// Returns the flow as JSON: `name`, `labels`, `user`, `graph` (for each job `id`, `type`, `prerequisites`,
-    /// `dependencies`, `failure`, `attempts`), and `steps`, `failure` and `flow` as the state of a definition with jobs.
+    /// Returns the flow as JSON: `name`, `labels`, `user`, `graph` (for each job `id`, `type`,
+    /// `prerequisites`, `dependencies`, `failure`, `attempts`), and `steps`, `failure` and `flow`
+    /// as the state of a definition with jobs.
     fn view_state(&self, state: &[u8]) -> Option<Value> {
         let state = FlowState::decode(state).ok()?;
         let flow = self.cache.of(&state).ok()?;
@@ -189,8 +191,8 @@ impl FlowProgram {
         stored(state, output, &flow)
     }
 
-    /// Applies the result of a job. A result that the state cannot contain fails its job: as a dead letter, the flow would wait for it
-    /// without an end.
+    /// Applies the result of a job. A result that the state cannot contain fails its job: as a dead
+    /// letter, the flow would wait for it without an end.
     fn result(
         &self,
         state: FlowState,
@@ -352,7 +354,8 @@ fn job_view(state: &FlowState, job: &FlowJob, statuses: &Value) -> Value {
     Value::Object(fields)
 }
 
-/// Returns the failure of a job that cannot start because a job that it follows has failed; `None` if it is another job.
+/// Returns the failure of a job that cannot start because a job that it follows has failed; `None`
+/// if it is another job.
 fn prerequisite_failed(job: &FlowJob, statuses: &Value) -> Option<Failure> {
     if statuses[job.id.as_str()] != "error" {
         return None;

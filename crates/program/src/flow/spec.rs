@@ -230,7 +230,8 @@ impl FlowJob {
     }
 }
 
-/// Converts a diagnostic of the definition to one of the flow: `steps[2].do.job.type` is `jobs[2].type`.
+/// Converts a diagnostic of the definition to one of the flow: `steps[2].do.job.type` is
+/// `jobs[2].type`.
 fn in_flow(finding: RawDiagnostic) -> RawDiagnostic {
     let path = match finding.path.strip_prefix("steps[") {
         Some(rest) => format!(

@@ -18,8 +18,8 @@ pub(crate) trait Codec {
     /// Decodes a value; reports an invalid one and returns `None`.
     fn decode(decoder: &mut Decoder<'_>, node: &Node, path: &str) -> Option<Self::Value>;
 
-    /// Returns the stand-in for an unreadable required field of the map at `path`, so that the rest is
-    /// checked in the same pass.
+    /// Returns the stand-in for an unreadable required field of the map at `path`, so that the rest
+    /// is checked in the same pass.
     fn placeholder(path: &str) -> Option<Self::Value> {
         let _ = path;
         None

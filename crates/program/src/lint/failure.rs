@@ -31,8 +31,8 @@ pub(super) fn no_failure_path(context: &LintContext<'_>) -> Vec<RawDiagnostic> {
         .collect()
 }
 
-/// Returns true if the step awaits a result that may never arrive. A command without `ok` ends when it
-/// is accepted or rejected.
+/// Returns true if the step awaits a result that may never arrive. A command without `ok` ends when
+/// it is accepted or rejected.
 fn waits(step: &Step) -> bool {
     match step.action.traits().completion {
         Completion::Acceptance => !step.ok.is_empty(),
@@ -68,8 +68,8 @@ fn is_irreversible(step: &Step) -> bool {
     step.action.traits().changes && step.compensate.is_none()
 }
 
-/// Returns whether the change of a step remains if its saga fails after it, and no comment in the source allows this
-/// (OL03).
+/// Returns whether the change of a step remains if its saga fails after it, and no comment in the
+/// source allows this (OL03).
 #[must_use]
 pub fn remains_after_failure(compiled: &CompiledDefinition, step: &str) -> bool {
     let steps = &compiled.definition().steps;

@@ -11,8 +11,8 @@ use crate::expression::event_fields;
 use crate::steps::Action;
 use crate::steps::kind::Completion;
 
-/// Samples of the data that sagas receive, for example from the tests of their definitions. Only data with fields is a
-/// sample.
+/// Samples of the data that sagas receive, for example from the tests of their definitions. Only
+/// data with fields is a sample.
 #[derive(Clone, Debug, Default)]
 pub struct DataSamples {
     events: BTreeMap<EventType, Vec<Value>>,
@@ -131,7 +131,8 @@ impl DataSamples {
         findings
     }
 
-    /// Returns the samples of a source; `None` if there are none, or if the definition converts the data.
+    /// Returns the samples of a source; `None` if there are none, or if the definition converts the
+    /// data.
     fn of(&self, definition: &Definition, source: &Source<'_>) -> Option<Vec<&Value>> {
         let Source { kind, step } = source;
         if kind.is_some_and(|kind| definition.events.contains_key(kind)) {

@@ -34,7 +34,8 @@ pub(super) fn unreachable_step(context: &LintContext<'_>) -> Vec<RawDiagnostic> 
     findings
 }
 
-/// Returns true if only unreachable cases select the step, or if all its predecessors are unreachable.
+/// Returns true if only unreachable cases select the step, or if all its predecessors are
+/// unreachable.
 fn is_dead(context: &LintContext<'_>, i: usize, dead: &[bool]) -> bool {
     let steps = &context.definition.steps;
     let before = &context.order.before[i];
@@ -69,7 +70,8 @@ pub(super) fn missing_default_case(context: &LintContext<'_>) -> Vec<RawDiagnost
     .collect()
 }
 
-/// OL06: a step that follows only one branch of a switch by its position, while another branch ends.
+/// OL06: a step that follows only one branch of a switch by its position, while another branch
+/// ends.
 pub(super) fn follows_one_branch_only(context: &LintContext<'_>) -> Vec<RawDiagnostic> {
     let steps = &context.definition.steps;
     let mut findings = Vec::new();

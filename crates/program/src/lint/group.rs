@@ -1,5 +1,5 @@
-//! Checks of definitions that are deployed together: child sagas, events with similar names, and fields that no sample
-//! has.
+//! Checks of definitions that are deployed together: child sagas, events with similar names, and
+//! fields that no sample has.
 
 use std::collections::BTreeMap;
 
@@ -78,7 +78,8 @@ impl<'d> DefinitionGroup<'d> {
         }
     }
 
-    /// Also compares the fields that expressions read with these samples, and with the facts of the group.
+    /// Also compares the fields that expressions read with these samples, and with the facts of the
+    /// group.
     #[must_use]
     pub fn with_samples(mut self, mut samples: DataSamples) -> Self {
         let definitions = || {
@@ -128,8 +129,8 @@ impl<'d> DefinitionGroup<'d> {
         warnings(definition, compiled.source(), member.file, found)
     }
 
-    /// Returns what contradicts the definitions of child sagas in one member: start events that do not
-    /// exist, and addresses under which a child would not receive its events.
+    /// Returns what contradicts the definitions of child sagas in one member: start events that do
+    /// not exist, and addresses under which a child would not receive its events.
     #[must_use]
     pub fn contradictions(&self, saga: &SagaName) -> Vec<Diagnostic> {
         let Some((member, compiled)) = self
@@ -245,7 +246,8 @@ fn wrong_start_event(
 
 /// Reports a child saga whose `correlate` gives another id than its parent.
 ///
-/// Ids are compared as templates. Different expressions can have equal values, so they are accepted.
+/// Ids are compared as templates. Different expressions can have equal values, so they are
+/// accepted.
 fn wrong_address(
     path: &str,
     child: &ChildSagaAction,
@@ -277,7 +279,8 @@ fn wrong_address(
     Some(RawDiagnostic::new(path, message).with_suggestion(suggestion))
 }
 
-/// Returns the field of an event that contains the correlation id; `None` for the envelope and for computed ids.
+/// Returns the field of an event that contains the correlation id; `None` for the envelope and for
+/// computed ids.
 fn correlation_field<'s>(spec: &'s CorrelationSpec, event: &EventType) -> Option<&'s str> {
     let text = match spec {
         CorrelationSpec::Envelope => return None,
@@ -297,7 +300,8 @@ fn correlation_field<'s>(spec: &'s CorrelationSpec, event: &EventType) -> Option
     }
 }
 
-/// Returns the template of a field; `None` if the data has no such field, or an expression computes it.
+/// Returns the template of a field; `None` if the data has no such field, or an expression computes
+/// it.
 fn template_at<'v>(data: &'v Value, path: &str) -> Option<&'v Value> {
     let found = path
         .split('.')

@@ -7,8 +7,8 @@ use super::vars::UsedVariables;
 use crate::diagnostic::RawDiagnostic;
 use crate::steps::Action;
 
-/// OL18: a loop whose condition reads nothing that changes while it runs: no variable that its steps or an `on`
-/// handler save, no result of its jobs, and not `round`.
+/// OL18: a loop whose condition reads nothing that changes while it runs: no variable that its
+/// steps or an `on` handler save, no result of its jobs, and not `round`.
 pub(super) fn constant_condition(context: &LintContext<'_>) -> Vec<RawDiagnostic> {
     let definition = context.definition;
     let handled = definition.on.iter().flat_map(|handler| handler.save.keys());

@@ -133,7 +133,8 @@ pub(super) fn awaited_and_handled(context: &LintContext<'_>) -> Vec<RawDiagnosti
         .collect()
 }
 
-/// OL19: an event handler that starts child sagas with an id that does not depend on the event: only the first starts.
+/// OL19: an event handler that starts child sagas with an id that does not depend on the event:
+/// only the first starts.
 pub(super) fn same_child_for_each_event(context: &LintContext<'_>) -> Vec<RawDiagnostic> {
     let handlers = context.definition.on.iter().enumerate();
     let children = handlers

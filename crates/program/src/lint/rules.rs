@@ -32,8 +32,8 @@ const RULES: [LintRule; 15] = [
     ("OL19", names::same_child_for_each_event),
 ];
 
-/// Returns the warnings of all rules, and those that the group found, in the order of the text. `file` appears only in
-/// the warnings.
+/// Returns the warnings of all rules, and those that the group found, in the order of the text.
+/// `file` appears only in the warnings.
 pub(super) fn warnings(
     definition: &Definition,
     source: &str,

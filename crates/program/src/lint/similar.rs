@@ -1,11 +1,11 @@
 //! Similarity of event names: whether one is probably a misspelling of the other.
 
-/// Minimum length of a word in which a changed letter counts as a misspelling. Shorter words differ by one letter on
-/// purpose: `BookedByA` and `BookedByB`, `CarBooked` and `CardBooked`.
+/// Minimum length of a word in which a changed letter counts as a misspelling. Shorter words differ
+/// by one letter on purpose: `BookedByA` and `BookedByB`, `CarBooked` and `CardBooked`.
 const MIN_WORD: usize = 5;
 
-/// Returns whether two different names have the same words, except for capitals, separators and one letter
-/// of one word.
+/// Returns whether two different names have the same words, except for capitals, separators and one
+/// letter of one word.
 pub(super) fn is_misspelling(one: &str, other: &str) -> bool {
     if one == other {
         return false;
@@ -24,8 +24,8 @@ pub(super) fn is_misspelling(one: &str, other: &str) -> bool {
     }
 }
 
-/// Returns whether one letter differs. A word that only has another start (`Locked`, `Blocked`) or another digit is
-/// another word.
+/// Returns whether one letter differs. A word that only has another start (`Locked`, `Blocked`) or
+/// another digit is another word.
 fn is_misspelled_word(a: &str, b: &str) -> bool {
     let has_digit = |word: &str| word.contains(|c: char| c.is_ascii_digit());
     a.len().min(b.len()) >= MIN_WORD

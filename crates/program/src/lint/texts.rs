@@ -78,8 +78,8 @@ impl Names<'_> {
         (is_known && fields.all(is_name)).then(|| text.to_owned())
     }
 
-    /// Returns the expression for the name of a variable, of the element, or of a field of the event that
-    /// has the name of its target.
+    /// Returns the expression for the name of a variable, of the element, or of a field of the
+    /// event that has the name of its target.
     fn bare(&self, text: &str) -> Option<String> {
         if self.is_element(text) {
             return Some(text.to_owned());

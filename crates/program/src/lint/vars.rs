@@ -48,8 +48,8 @@ pub(super) fn unused_variable(context: &LintContext<'_>) -> Vec<RawDiagnostic> {
         .collect()
 }
 
-/// Names that texts of a definition read from `vars`. All texts are searched, because conditions have
-/// no `=`.
+/// Names that texts of a definition read from `vars`. All texts are searched, because conditions
+/// have no `=`.
 #[derive(Default)]
 pub(super) struct UsedVariables {
     pub(super) names: BTreeSet<String>,

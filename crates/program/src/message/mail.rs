@@ -1,7 +1,7 @@
 //! Mail of a received message: an effect that an SMTP upstream of the receiving node executes.
 //!
-//! The node of the receiver determines effect and recipients. The sender only writes the subject and the body, of which the upstream keeps
-//! harmless elements.
+//! The node of the receiver determines effect and recipients. The sender only writes the subject
+//! and the body, of which the upstream keeps harmless elements.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -33,13 +33,15 @@ pub struct ReceiveMessage {
     /// Delivery of the sender.
     #[serde(flatten)]
     pub delivery: Delivery,
-    /// Target of a message of the type `mail`, determined by the node of the receiver; `None`: the message is not sent by SMTP.
+    /// Target of a message of the type `mail`, determined by the node of the receiver; `None`: the
+    /// message is not sent by SMTP.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mail: Option<MailTarget>,
 }
 
 impl MailTarget {
-    /// Returns the effect that sends a message. The subject begins with the sender, which the sender cannot change.
+    /// Returns the effect that sends a message. The subject begins with the sender, which the
+    /// sender cannot change.
     ///
     /// # Errors
     /// Without recipients: the line for the message.
@@ -73,8 +75,9 @@ impl MailTarget {
     }
 }
 
-/// Returns the line of the outcome of a mail, and the note for the history; `None` if it has not ended. The sender receives the line, so
-/// that it has neither the recipients nor the response of the mail server.
+/// Returns the line of the outcome of a mail, and the note for the history; `None` if it has not
+/// ended. The sender receives the line, so that it has neither the recipients nor the response of
+/// the mail server.
 pub(super) fn line_and_note(outcome: &WorkOutcome) -> Option<(String, String)> {
     match outcome {
         WorkOutcome::Succeeded { .. } => Some(("mail sent".to_owned(), "mail sent".to_owned())),

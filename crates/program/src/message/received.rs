@@ -11,7 +11,8 @@
 //! | end of the mail | – | add a line | add a line | add a line without a report |
 //! | end of a report | – | ignore | ignore | ignore |
 //!
-//! Each change of the status requests a report. Reports carry the state at the time of the attempt, so that they may overtake each other.
+//! Each change of the status requests a report. Reports carry the state at the time of the attempt,
+//! so that they may overtake each other.
 
 use std::time::Duration;
 

@@ -11,8 +11,9 @@
 //! | timer `result` | not armed | not armed | `error`; a job: withdraw | not armed |
 //! | cancel | `error`, withdraw | the same | the same | reject |
 //!
-//! A message that ends at the sender first is withdrawn at the receiver if it was cancelled or is a job: also after a failed delivery, because
-//! an earlier attempt may have stored it. The end of a withdrawal changes nothing.
+//! A message that ends at the sender first is withdrawn at the receiver if it was cancelled or is a
+//! job: also after a failed delivery, because an earlier attempt may have stored it. The end of a
+//! withdrawal changes nothing.
 
 use std::time::Duration;
 

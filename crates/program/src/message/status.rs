@@ -70,7 +70,8 @@ impl MessageLine {
     }
 }
 
-/// Report of the receiver: the status of a message with all that belongs to it. A later report replaces an earlier one.
+/// Report of the receiver: the status of a message with all that belongs to it. A later report
+/// replaces an earlier one.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Report {
     /// Status at the receiver.

@@ -1,4 +1,5 @@
-//! Parts that the programs of sent and received messages share: effects, timers, and the transition.
+//! Parts that the programs of sent and received messages share: effects, timers, and the
+//! transition.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -15,7 +16,8 @@ use super::content::Message;
 use super::{EFFECT, EFFECTS, THREAD};
 use crate::contract::ProgramOutput;
 
-/// Arguments of the effects [`EFFECTS`]. What it sends is the state of the instance that requests it.
+/// Arguments of the effects [`EFFECTS`]. What it sends is the state of the instance that requests
+/// it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum PeerTask {

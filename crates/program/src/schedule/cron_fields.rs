@@ -68,7 +68,8 @@ fn check_field(
         }
         let mut ends = Vec::new();
         for value in range.split('-').filter(|value| !value.is_empty()) {
-            // The modifiers of croner: last (`L`), nearest weekday (`15W`), and the n-th weekday (`MON#2`).
+            // The modifiers of croner: last (`L`), nearest weekday (`15W`), and the n-th weekday
+            // (`MON#2`).
             let value = value.split('#').next().unwrap_or_default();
             if is_named(value, names) {
                 continue;

@@ -29,7 +29,8 @@ pub struct PutSchedule {
     pub file: Option<String>,
 }
 
-/// Program of schedules. Each schedule is an instance; its correlation id is the name of the schedule.
+/// Program of schedules. Each schedule is an instance; its correlation id is the name of the
+/// schedule.
 #[derive(Debug)]
 pub struct ScheduleProgram {
     reference: DefinitionRef,
@@ -174,7 +175,8 @@ fn put(
     }
     let mut requests = Requests::default();
     if state.deleted {
-        // The cursor may be ahead of a clock that was set forward. The ids of the runs prevent a second start.
+        // The cursor may be ahead of a clock that was set forward. The ids of the runs prevent a
+        // second start.
         (state.deleted, state.paused, state.counts) = (false, false, Counts::default());
         state.cursor = context.now;
         state.recreations += 1;

@@ -55,7 +55,8 @@ pub struct ScheduleSpec {
     /// Time for which a due time can start late, for example after an outage. Default: `24h`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub catch_up: Option<String>,
-    /// Maximum delay of a start. The delay is derived from the schedule and the due time. Default: none.
+    /// Maximum delay of a start. The delay is derived from the schedule and the due time. Default:
+    /// none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub jitter: Option<String>,
 }

@@ -1,5 +1,5 @@
-//! State of a schedule and its transitions. Each due time is decided once: the cursor only increases, until the schedule
-//! is deleted and created again.
+//! State of a schedule and its transitions. Each due time is decided once: the cursor only
+//! increases, until the schedule is deleted and created again.
 //!
 //! | input | active | paused | ended or deleted |
 //! |---|---|---|---|
@@ -10,7 +10,8 @@
 //! | pause, resume | change; resume continues after now | change | reject |
 //! | delete, cancel | end; runs continue | end; runs continue | ignore |
 //!
-//! A due time that is decided is started, queued, skipped because of an overlap, or missed because it is older than the catch-up window.
+//! A due time that is decided is started, queued, skipped because of an overlap, or missed because
+//! it is older than the catch-up window.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -26,7 +27,8 @@ use super::spec::{Compiled, Overlap, ScheduleSpec};
 
 /// Version of the state.
 pub(super) const FORMAT: u16 = 1;
-/// Maximum number of runs in progress with the policy `allow`. At the limit, due times wait for the end of a run.
+/// Maximum number of runs in progress with the policy `allow`. At the limit, due times wait for the
+/// end of a run.
 pub const MAX_RUNNING: usize = 100;
 /// Maximum number of due times that one transition decides to start, queue or skip.
 const MAX_DECIDED: usize = 100;
@@ -175,7 +177,8 @@ impl ScheduleState {
         Ok(times.filter(|time| *time > now).take(count).collect())
     }
 
-    /// Starts the queued run if no other is in progress, decides the due times up to `now`, and sets the time of the timer.
+    /// Starts the queued run if no other is in progress, decides the due times up to `now`, and
+    /// sets the time of the timer.
     pub(super) fn advance(&mut self, own: &Schedule<'_>, requests: &mut Requests, now: Timestamp) {
         // A specification with another overlap policy may have queued it.
         let has_room = self.spec.overlap == Overlap::Allow && self.running.len() < MAX_RUNNING;
@@ -231,8 +234,9 @@ impl ScheduleState {
         }
     }
 
-    /// Decides the due times up to `now`, because a specification with other due times replaces this one. If jitter
-    /// delays the start of a due time, the next specification starts it, or it is decided now if that does not contain it.
+    /// Decides the due times up to `now`, because a specification with other due times replaces
+    /// this one. If jitter delays the start of a due time, the next specification starts it, or it
+    /// is decided now if that does not contain it.
     pub(super) fn finish(
         &mut self,
         own: &Schedule<'_>,
@@ -364,7 +368,8 @@ impl ScheduleState {
                 requests.notes.push(format!("started {}", run.correlation));
                 requests.work.push(Work::StartChild(StartChild {
                     tag: tag(&run.correlation),
-                    // A run of the deleted schedule rejects the command, and does not ignore it as a duplicate.
+                    // A run of the deleted schedule rejects the command, and does not ignore it as
+                    // a duplicate.
                     round: self.recreations,
                     saga: run.saga.clone(),
                     correlation: run.correlation.clone(),
@@ -439,7 +444,8 @@ pub(super) fn compiled(spec: &ScheduleSpec) -> Result<Compiled, String> {
     })
 }
 
-/// Returns the start time of a due time: later by a delay that derives from the schedule and the time, and before the next due time.
+/// Returns the start time of a due time: later by a delay that derives from the schedule and the
+/// time, and before the next due time.
 fn fire_time(compiled: &Compiled, name: &str, due: Timestamp) -> Timestamp {
     if compiled.jitter.is_zero() {
         return due;

@@ -1,4 +1,5 @@
-//! Times of a schedule: the next due time after a point in time, for a cron expression, an interval or one date.
+//! Times of a schedule: the next due time after a point in time, for a cron expression, an interval
+//! or one date.
 //!
 //! Time zones come from the database in the binary, so that all nodes agree.
 //!
@@ -9,8 +10,8 @@
 //! | named (`30 2 * * *`) or a local date | due when the clock is set forward | due at the first of the two |
 //! | all, or a step of all (`*/15 * * * *`) | not due | due at both |
 //!
-//! This is the rule of cron on Debian and other systems: a daily run happens once on each day, a run every 15 minutes happens every
-//! 15 minutes.
+//! This is the rule of cron on Debian and other systems: a daily run happens once on each day, a
+//! run every 15 minutes happens every 15 minutes.
 
 use std::sync::LazyLock;
 use std::time::Duration;
@@ -49,7 +50,8 @@ enum Kind {
 }
 
 impl Times {
-    /// Parses a cron expression of five fields: minute, hour, day of the month, month, day of the week.
+    /// Parses a cron expression of five fields: minute, hour, day of the month, month, day of the
+    /// week.
     ///
     /// # Errors
     /// A message with the field that is invalid.
@@ -192,12 +194,14 @@ pub fn local_time(time: Timestamp, zone: &str) -> String {
         .unwrap_or_default()
 }
 
-/// Returns the next time of an expression that names its hours. The search runs on local times, which are due once each.
+/// Returns the next time of an expression that names its hours. The search runs on local times,
+/// which are due once each.
 fn next_local(cron: &Cron, zone: &TimeZone, after: Instant) -> Option<Instant> {
     let mut local = zone.to_datetime(after);
     loop {
         local = cron.find_next_occurrence(&local, false).ok()?;
-        // A local time that exists twice is due at its first instant, also if `after` is between the two.
+        // A local time that exists twice is due at its first instant, also if `after` is between
+        // the two.
         match resolve(zone, local)? {
             instant if instant > after => return Some(instant),
             _ => {}
@@ -205,7 +209,8 @@ fn next_local(cron: &Cron, zone: &TimeZone, after: Instant) -> Option<Instant> {
     }
 }
 
-/// Returns the instant of a local time: the first of two, and the end of the gap if it does not exist.
+/// Returns the instant of a local time: the first of two, and the end of the gap if it does not
+/// exist.
 fn resolve(zone: &TimeZone, local: DateTime) -> Option<Instant> {
     let ambiguous = zone.to_ambiguous_timestamp(local);
     match ambiguous.offset() {
@@ -226,7 +231,8 @@ fn resolve(zone: &TimeZone, local: DateTime) -> Option<Instant> {
     }
 }
 
-/// Returns the next time of an expression for all hours: the search runs with a fixed offset up to each change of the offset.
+/// Returns the next time of an expression for all hours: the search runs with a fixed offset up to
+/// each change of the offset.
 fn next_elapsed(cron: &Cron, zone: &TimeZone, after: Instant) -> Option<Instant> {
     let (mut offset, mut local) = (zone.to_offset(after), zone.to_datetime(after));
     let mut transitions = zone.following(after);

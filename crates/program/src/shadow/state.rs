@@ -7,8 +7,8 @@
 //! | drain | instances that ended before the phase *unfinished* | when there are none: end |
 //! | end | end of the recording | the final status |
 //!
-//! A stop, a promotion, another active definition, and the limit of instances lead to *end* at once. The pause between pages limits the
-//! computation to a tenth of the time.
+//! A stop, a promotion, another active definition, and the limit of instances lead to *end* at
+//! once. The pause between pages limits the computation to a tenth of the time.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -26,7 +26,8 @@ language_map! {
             "Event that starts the child saga. Default: its first start event.";
         #[serde(default)]
         may_or_default "data" data: Value = Any, "Data of the start event.";
-        /// Omitted from the canonical JSON if not set, so that existing definitions keep their hash.
+        /// Omitted from the canonical JSON if not set, so that existing definitions keep their
+        /// hash.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         may "on_parent_end" on_parent_end: Option<ParentEndPolicy> = Choice<ParentEndPolicy>,
             "Policy for a child saga that this saga no longer awaits: cancel it, let it continue and ignore its result, or wait for its end. Default: `stop`.";
@@ -86,11 +87,12 @@ pub(crate) struct CompiledChildSaga {
 }
 
 impl CompiledChildSaga {
-    /// Returns the correlation id of the definition, or that of the parent and the tag. A child that is
-    /// restarted after an operator decision requires another id.
+    /// Returns the correlation id of the definition, or that of the parent and the tag. A child
+    /// that is restarted after an operator decision requires another id.
     fn correlation(&self, context: &RequestContext<'_>) -> Result<CorrelationId, EvalError> {
         let (parent, tag) = (&context.key.correlation, context.tag);
-        // A later run of the parent has other children. The state of a requested run does not have the number of earlier ones.
+        // A later run of the parent has other children. The state of a requested run does not have
+        // the number of earlier ones.
         let start = context
             .start_version
             .map_or_else(String::new, |version| format!(":version-{version}"));

@@ -1,4 +1,5 @@
-//! Awaited events: a step that completes with an unsolicited event or a signal, or with several of them.
+//! Awaited events: a step that completes with an unsolicited event or a signal, or with several of
+//! them.
 
 use orlog_model::EventType;
 use serde_json::{Map, Value};
@@ -21,11 +22,13 @@ language_map! {
         must "event" events: Vec<EventType> = OneOrList<Id<EventType>>,
             "Event or signal to wait for; any one of a list.";
         may "when" when: Option<String> = Condition, "Condition over `event`, `envelope` and `vars`.";
-        /// Omitted from the canonical JSON if not set, so that existing definitions keep their hash.
+        /// Omitted from the canonical JSON if not set, so that existing definitions keep their
+        /// hash.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         may "count" count: Option<u32> = Count<1>,
             "Number of events to wait for, at most 1000. Their payloads are `events` in `save`. Default: 1.";
-        /// Omitted from the canonical JSON if not set, so that existing definitions keep their hash.
+        /// Omitted from the canonical JSON if not set, so that existing definitions keep their
+        /// hash.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         may "until" until: Option<String> = Condition,
             "Condition over `events`, the payloads so far, that ends the wait; evaluated after each event.";

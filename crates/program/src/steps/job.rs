@@ -38,7 +38,8 @@ language_map! {
         #[serde(default)]
         may_or_default "dependencies" dependencies: Vec<Name> = OneOrList<Id<Name>>,
             "Jobs that must end first and whose results are passed to this job.";
-        /// Omitted from the canonical JSON if not set, so that existing definitions keep their hash.
+        /// Omitted from the canonical JSON if not set, so that existing definitions keep their
+        /// hash.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         may "runner" runner: Option<RunnerSelector> = RunnerSelector,
             "Runners that may execute the job. Default: every runner of the type.";

@@ -238,8 +238,8 @@ pub(crate) struct RequestLimits {
 }
 
 impl ActionOptions {
-    /// Returns the limits of a request that begins now. The machine itself retries other actions than effects and
-    /// jobs; it evaluates the delay when it schedules the retry.
+    /// Returns the limits of a request that begins now. The machine itself retries other actions
+    /// than effects and jobs; it evaluates the delay when it schedules the retry.
     pub(crate) fn limits(
         &self,
         is_effect: bool,

@@ -1,4 +1,5 @@
-//! Priority of the work of a step: a constant, or an expression that is evaluated with each request.
+//! Priority of the work of a step: a constant, or an expression that is evaluated with each
+//! request.
 
 use orlog_model::Priority;
 use serde_json::Value;

@@ -23,8 +23,8 @@ language_map! {
     }
 }
 
-/// Returns true if the condition of the case cannot hold, or if an earlier case always matches or has
-/// the same condition.
+/// Returns true if the condition of the case cannot hold, or if an earlier case always matches or
+/// has the same condition.
 pub(crate) fn never_matches(cases: &[SwitchCase], case: usize) -> bool {
     let when = cases[case].when.as_deref();
     when.is_some_and(is_never)

@@ -14,17 +14,20 @@ use crate::limits::{check_duration, duration_problem};
 use crate::yaml::duration;
 use crate::yaml::tree::{Content, Node};
 
-/// Remaining time until a point in time that has passed. No limit is zero, because upstreams take zero for "no limit".
+/// Remaining time until a point in time that has passed. No limit is zero, because upstreams take
+/// zero for "no limit".
 const PASSED: Duration = Duration::from_millis(1);
 
 /// Time limit of a step, a saga or an escalation, or delay of a retry.
 ///
-/// The value of an expression is a duration (`30m`, a CEL duration, or a number of seconds), or a point in time as
-/// RFC 3339 text, which ends the limit. It is evaluated once, when the time begins.
+/// The value of an expression is a duration (`30m`, a CEL duration, or a number of seconds), or a
+/// point in time as RFC 3339 text, which ends the limit. It is evaluated once, when the time
+/// begins.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum TimeLimit {
-    /// The same for all instances. It is stored as before there were expressions, so that definitions keep their hash.
+    /// The same for all instances. It is stored as before there were expressions, so that
+    /// definitions keep their hash.
     Constant(Duration),
     /// Expression that starts with `=`.
     Computed(String),
@@ -91,7 +94,8 @@ pub(crate) enum CompiledTimeLimit {
 }
 
 impl CompiledTimeLimit {
-    /// Compiles the limit in a field of the site. An expression without variables must have a valid value.
+    /// Compiles the limit in a field of the site. An expression without variables must have a valid
+    /// value.
     pub(crate) fn compile(
         compiler: &mut ExpressionCompiler<'_>,
         site: Site<'_>,
@@ -147,7 +151,8 @@ impl CompiledTimeLimit {
     }
 }
 
-/// Returns the duration of a limit with this value that begins now; at an unknown time, any point in time is valid.
+/// Returns the duration of a limit with this value that begins now; at an unknown time, any point
+/// in time is valid.
 fn limit_of(value: &Value, now: Option<Timestamp>) -> Result<Duration, String> {
     let until = value.as_str().and_then(|text| Timestamp::parse(text).ok());
     let duration = match until {
@@ -159,8 +164,8 @@ fn limit_of(value: &Value, now: Option<Timestamp>) -> Result<Duration, String> {
     duration_problem(duration).map_or(Ok(duration), |problem| Err(problem.to_owned()))
 }
 
-/// Returns a duration: a text such as `30m` or `1.5s`, which is also the text of a CEL duration, or a number of
-/// seconds.
+/// Returns a duration: a text such as `30m` or `1.5s`, which is also the text of a CEL duration, or
+/// a number of seconds.
 pub(super) fn read_duration(value: &Value) -> Result<Duration, String> {
     let number = || Duration::try_from_secs_f64(value.as_f64()?).ok();
     let text = || value.as_str().and_then(|text| parse_duration(text).ok());

@@ -8,8 +8,8 @@ use serde_json::Value;
 
 use crate::contract::{Context, ProgramInput};
 
-/// Input of `apply`. Of the fields after `context`, only the one that `kind` names is present. `retry`,
-/// `skip` and `forceComplete` have none.
+/// Input of `apply`. Of the fields after `context`, only the one that `kind` names is present.
+/// `retry`, `skip` and `forceComplete` have none.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Input<'a> {

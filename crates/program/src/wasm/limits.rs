@@ -4,8 +4,8 @@ use crate::limits::MAX_PAYLOAD_BYTES;
 
 /// Maximum number of elements of a table of a module.
 pub(super) const MAX_TABLE_ELEMENTS: usize = 10_000;
-/// Maximum number of local variables of a function of a module: a call clears them all at the cost of
-/// one.
+/// Maximum number of local variables of a function of a module: a call clears them all at the cost
+/// of one.
 pub(super) const MAX_LOCALS: u64 = 1_000;
 /// Maximum call depth of a module.
 pub(super) const MAX_CALL_DEPTH: usize = 1_000;
@@ -15,8 +15,8 @@ pub(super) const MAX_STACK_VALUES: usize = 256 * 1024;
 pub(super) const MAX_MANIFEST_BYTES: usize = 64 * 1024;
 /// Maximum length of the output of a module, in bytes: its state and its work.
 pub(super) const MAX_MODULE_OUTPUT_BYTES: usize = 4 * MAX_PAYLOAD_BYTES;
-/// Maximum number of work items, of timers and of waits in one output; also the maximum number of names
-/// of one kind in a manifest.
+/// Maximum number of work items, of timers and of waits in one output; also the maximum number of
+/// names of one kind in a manifest.
 pub(super) const MAX_TRANSITION_ITEMS: usize = 1_000;
 /// Maximum length of a human-readable text in an output, in bytes.
 pub(super) const MAX_TEXT_BYTES: usize = 4 * 1024;

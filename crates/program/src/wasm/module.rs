@@ -63,7 +63,8 @@ impl WasmModule {
         named.map(|section| section.data()).collect()
     }
 
-    /// Creates an instance without a call, to detect failures of the start function and the segments.
+    /// Creates an instance without a call, to detect failures of the start function and the
+    /// segments.
     pub(super) fn check_instantiation(&self) -> Result<(), String> {
         let mut call = ModuleCall::new(self);
         call.enter(self)
@@ -144,9 +145,9 @@ impl WasmModule {
     }
 }
 
-/// Returns the configuration of the engine. The same bytes and calls produce the same results and use
-/// the same fuel: no threads, no relaxed SIMD (neither is compiled in), canonical NaN, translation
-/// before the first call.
+/// Returns the configuration of the engine. The same bytes and calls produce the same results and
+/// use the same fuel: no threads, no relaxed SIMD (neither is compiled in), canonical NaN,
+/// translation before the first call.
 fn config() -> Config {
     let mut config = Config::default();
     config.consume_fuel(true);
@@ -245,8 +246,8 @@ impl ModuleCall {
             .saturating_sub(self.store.get_fuel().unwrap_or_default())
     }
 
-    /// Spends the used fuel from the budget of the transition. The limit of a module is an error of the
-    /// module; less fuel is that of the transition.
+    /// Spends the used fuel from the budget of the transition. The limit of a module is an error of
+    /// the module; less fuel is that of the transition.
     fn spend_budget(&self) {
         budget::spend(1 + self.used_fuel() / FUEL_PER_UNIT);
         if self.is_out_of_fuel && self.fuel < MAX_FUEL {
@@ -285,8 +286,8 @@ impl ModuleCall {
         self.read_output(packed >> 32, packed & u64::from(u32::MAX))
     }
 
-    /// Copies bytes into memory that the module allocates. Never calls `alloc(0)`, because some modules
-    /// return an invalid pointer for it.
+    /// Copies bytes into memory that the module allocates. Never calls `alloc(0)`, because some
+    /// modules return an invalid pointer for it.
     fn write_argument(&mut self, instance: Instance, bytes: &[u8]) -> Result<[Val; 2], String> {
         let length =
             i32::try_from(bytes.len()).map_err(|_| "its input is longer than 2 GiB".to_owned())?;

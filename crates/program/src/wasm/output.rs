@@ -150,7 +150,8 @@ fn read<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, ProgramError> {
         .map_err(|error| ProgramError::Crashed(format!("its output is invalid: {error}")))
 }
 
-/// Returns the bytes of the state. The content belongs to the module; only size and depth are checked.
+/// Returns the bytes of the state. The content belongs to the module; only size and depth are
+/// checked.
 fn state_bytes(state: &RawValue) -> Result<Vec<u8>, String> {
     let bytes = state.get().as_bytes();
     if bytes.len() > MAX_PAYLOAD_BYTES {

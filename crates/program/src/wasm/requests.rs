@@ -1,4 +1,5 @@
-//! Work, timers and waits in the output of a module, and their conversion to the types of the runner.
+//! Work, timers and waits in the output of a module, and their conversion to the types of the
+//! runner.
 
 use std::time::Duration;
 

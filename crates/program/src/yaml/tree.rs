@@ -1,4 +1,5 @@
-//! YAML tree with the position of every value. Depth and size are limited before the tree is decoded.
+//! YAML tree with the position of every value. Depth and size are limited before the tree is
+//! decoded.
 
 use std::collections::BTreeMap;
 
@@ -200,8 +201,8 @@ impl TreeBuilder {
         )
     }
 
-    /// Adds a node to its parent. `cost` is the number of nodes created for it; an anchor stores a full
-    /// copy.
+    /// Adds a node to its parent. `cost` is the number of nodes created for it; an anchor stores a
+    /// full copy.
     fn push(&mut self, node: Node, cost: usize, anchor: usize) -> Result<(), SyntaxError> {
         let at = node.at;
         self.nodes += if anchor > 0 { cost + node.size } else { cost };

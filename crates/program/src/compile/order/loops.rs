@@ -1,5 +1,5 @@
-//! Loops: the steps that each loop repeats. They have one way in, the first steps, and one way out, the step
-//! that ends the loop.
+//! Loops: the steps that each loop repeats. They have one way in, the first steps, and one way out,
+//! the step that ends the loop.
 
 use crate::definition::Step;
 use crate::diagnostic::{RawDiagnostic, RawDiagnostics};
@@ -13,8 +13,8 @@ pub(super) struct LoopContext<'a> {
     pub(super) ancestors: &'a [Vec<bool>],
 }
 
-/// Returns for each step the loop that contains it: the index of the step that ends the loop. `firsts` are
-/// the first steps of each loop, by its index.
+/// Returns for each step the loop that contains it: the index of the step that ends the loop.
+/// `firsts` are the first steps of each loop, by its index.
 pub(super) fn loops(
     context: &LoopContext<'_>,
     firsts: &[(usize, Vec<usize>)],

@@ -31,8 +31,8 @@ fn add(mine: &mut [bool], theirs: &[bool]) {
         .for_each(|(mine, theirs)| *mine |= theirs);
 }
 
-/// Returns for each join that does not require all predecessors the steps whose paths all lead to it,
-/// in topological order.
+/// Returns for each join that does not require all predecessors the steps whose paths all lead to
+/// it, in topological order.
 pub(super) fn regions(steps: &[Step], before: &[Vec<usize>], sorted: &[usize]) -> Vec<Vec<usize>> {
     let mut next = vec![Vec::new(); steps.len()];
     for (step, earlier) in before.iter().enumerate() {
@@ -58,9 +58,9 @@ pub(super) fn regions(steps: &[Step], before: &[Vec<usize>], sorted: &[usize]) -
     (0..steps.len()).map(region).collect()
 }
 
-/// Returns for each step the steps that are certainly finished when it starts. A join of all steps adds
-/// its predecessors and their finished steps. Another join adds the branches that are discarded by then
-/// and the steps finished before every predecessor.
+/// Returns for each step the steps that are certainly finished when it starts. A join of all steps
+/// adds its predecessors and their finished steps. Another join adds the branches that are
+/// discarded by then and the steps finished before every predecessor.
 pub(super) fn finished_before(
     steps: &[Step],
     before: &[Vec<usize>],
