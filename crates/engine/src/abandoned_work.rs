@@ -14,8 +14,10 @@ pub(crate) fn mark(pending: &mut [PendingWork], before: &[Wait], waits: &[Wait])
         .filter(|wait| wait.kind == WaitKind::WorkResult)
     {
         let is_same = |wait: &Wait| wait.kind == earlier.kind && wait.name == earlier.name;
+
         if let Some(index) = waits[next..].iter().position(is_same) {
             next += index + 1;
+        // A wait that moved before an earlier one is still awaited.
         } else if !waits[..next].iter().any(is_same) {
             let effects = pending
                 .iter_mut()

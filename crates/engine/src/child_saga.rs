@@ -52,8 +52,12 @@ fn start(
         let mut commit = rejection_commit(context.key, command, parent, failure, context.now);
         // The dedupe key prevents a second rejection on each redelivery.
         commit.dedupe_key = context.instance.and(input.dedupe_key());
+
         Decision::Commit(Box::new(commit))
     };
+
+    // A parent whose event handler starts the child again, because its event was delivered again
+    // after the dedupe window, waits for the end of the child a second time.
     if let Some(instance) = context.instance {
         if instance
             .parent
@@ -69,6 +73,7 @@ fn start(
         }
         return reject("already_exists", format!("{} already exists", context.key));
     }
+
     if parent.depth > MAX_CHILD_DEPTH {
         let message = format!(
             "{} ancestor sagas exceed the limit of {MAX_CHILD_DEPTH}",
@@ -76,6 +81,7 @@ fn start(
         );
         return reject("too_deep", message);
     }
+
     let Some(kind) = context.program.start_event(event).cloned() else {
         let saga = &context.key.saga;
         let message = event.map_or_else(
@@ -84,7 +90,9 @@ fn start(
         );
         return reject("no_start_event", message);
     };
+
     let event = child_start_event(context.key, command, parent, kind, data);
+
     match run_program(context, input, &ProgramInput::Event(&event)) {
         Ok(ProgramOutput::Applied(mut transition)) => {
             note_other_address(context, &event, &mut transition);
@@ -188,9 +196,7 @@ fn work_outcome(ended: &ChildResult) -> WorkOutcome {
     }
 }
 
-/// Returns the commit that notifies the parent again of the end of its child. A parent whose event
-/// handler starts the child again, because its event was delivered again after the dedupe window,
-/// waits for it.
+/// Returns the commit that notifies the parent again of the end of its child.
 fn repeated_end(
     context: &DecisionContext<'_>,
     input: &Input,
@@ -203,6 +209,7 @@ fn repeated_end(
         .as_deref()
         .map(|result| (&result.event, &result.data));
     let failure = instance.last_error.as_ref().map(ToString::to_string);
+
     let ended = child_result(
         context.key,
         parent.work_id,
@@ -210,6 +217,7 @@ fn repeated_end(
         result,
         failure,
     );
+
     let mut commit = end_commit(context.key, command, parent, ended, context.now);
     commit.dedupe_key = input.dedupe_key();
     commit
@@ -224,6 +232,7 @@ pub(crate) fn reject_unknown_saga(
     let WorkflowAction::Start { parent, .. } = &command.action else {
         return ignore("unknown saga");
     };
+
     let message = format!("saga \"{}\" has no definition", key.saga);
     let failure = Failure {
         code: "unknown_saga".to_owned(),

@@ -24,23 +24,30 @@ pub(crate) fn build_commit(
     mut transition: Transition,
 ) -> Box<Commit> {
     let mut commit = Box::new(cleanup_commit(context.key, cause.input, context.now));
+
     let mut timers = context.instance.map_or_else(Vec::new, |i| i.timers.clone());
     remove_fired_timer(&mut timers, cause.input);
     change_timers(&mut timers, &mut commit, &transition, cause.identity);
+
+    // Work that a transition requests before it begins a new run belongs to the old one.
     let new_run = transition.run.begins_at;
     let id_of_new_run = || run_id(context.key, &cause);
     let run_id = context.instance.map_or_else(id_of_new_run, |i| i.run_id);
-    // Work that a transition requests before it begins a new run belongs to the old one.
     let run_id_after = if new_run.is_some() {
         id_of_new_run()
     } else {
         run_id
     };
+
+    // The new run does not await the work of the old one: a restart waits until none of it
+    // survives.
     let same_run = context.instance.filter(|_| new_run.is_none());
     let mut open = same_run.map_or_else(Vec::new, |i| i.pending_work.clone());
     if let Some(completed) = cause.input.completed_work_id() {
         open.retain(|work| work.id != completed);
     }
+
+    // The end is the last work item, after the final fact that it reports.
     let end = parent_notification(context, &transition);
     commit
         .work
@@ -62,30 +69,37 @@ pub(crate) fn build_commit(
         }
         commit.work.push(item);
     }
+
     abandoned_work::mark(
         &mut open,
         same_run.map_or(&[], |instance| &instance.waits),
         &transition.waits,
     );
+
     if transition.status.is_final() {
         let ended_before = context
             .instance
             .is_some_and(|instance| instance.status.is_final());
         open.retain(|work| is_awaited_after_end(work, ended_before));
     }
+
+    // The first transition applies the early inputs itself, so they no longer expire.
     if context.instance.is_none() {
         commit.disarm.extend(expiry_timer(context.buffered));
     }
-    let (tasks, status) = (std::mem::take(&mut transition.tasks), transition.status);
+
+    let status = transition.status;
     let result = result_after(same_run, status, &commit);
+    let task_changes = std::mem::take(&mut transition.tasks);
     let tasks = task_updates::updates_after(
         context,
         cause.input,
-        tasks,
+        task_changes,
         run_id_after,
         status,
         &mut commit,
     );
+
     commit.dedupe_key = cause.input.has_dedupe_key().then_some(cause.identity);
     commit.forgets = transition
         .run
@@ -97,6 +111,7 @@ pub(crate) fn build_commit(
         &mut transition,
         &commit.work,
     ));
+
     let mut next = Instance {
         definition: context.program.definition_ref().clone(),
         run_id: run_id_after,
@@ -115,7 +130,8 @@ pub(crate) fn build_commit(
             same_run,
             cause.input,
             transition.failure,
-            (status, context.now),
+            status,
+            context.now,
         ),
         node: context.node.into(),
         trace: context
@@ -130,7 +146,8 @@ pub(crate) fn build_commit(
         users: users_after(context, cause.input, result.is_some()),
         result,
     };
-    set_origins(&mut next, same_run, (cause.input, cause.identity));
+
+    set_origins(&mut next, same_run, cause.input, cause.identity);
     commit.instance = Some(Arc::new(next));
     commit
 }
@@ -141,10 +158,8 @@ fn history_entry(
     transition: &mut Transition,
     work: &[WorkItem],
 ) -> HistoryEntry {
-    let (variables, limit) = (
-        std::mem::take(&mut transition.variables),
-        context.history_payload_bytes,
-    );
+    let variables = std::mem::take(&mut transition.variables);
+
     HistoryEntry {
         version: cause.version,
         at: context.now,
@@ -157,7 +172,7 @@ fn history_entry(
             .map(|item| (item.work.label(), item.id))
             .collect(),
         origin: InputOrigin::new(cause.input, context.node, context.now),
-        payloads: record::payloads(cause.input, &variables, work, limit),
+        payloads: record::payloads(cause.input, &variables, work, context.history_payload_bytes),
         failure: record::failure(
             cause.input,
             transition
@@ -186,7 +201,10 @@ fn change_timers(
 ) {
     for change in &transition.timers {
         let (TimerChange::Arm { name, .. } | TimerChange::Cancel { name }) = change;
+        // Arming a name again replaces its timer. The timers of signals belong to the engine,
+        // whatever name the program uses.
         disarm(timers, commit, |t| t.signal.is_none() && t.name == *name);
+
         if let TimerChange::Arm { name, due } = change {
             let token = cause.hash_with(name.as_str().as_bytes());
             timers.push(ArmedTimer {
@@ -203,6 +221,7 @@ fn change_timers(
             });
         }
     }
+
     let status = transition.status;
     if status.is_final() || status == Status::Stuck {
         disarm(timers, commit, |timer| {
@@ -214,6 +233,7 @@ fn change_timers(
 fn disarm(timers: &mut Vec<ArmedTimer>, commit: &mut Commit, chosen: impl Fn(&ArmedTimer) -> bool) {
     for timer in timers.extract_if(.., |t| chosen(t)) {
         let row = timer_row(&timer);
+        // A timer that this commit arms has no row yet.
         match commit.arm.iter().position(|armed| *armed == row) {
             Some(index) => drop(commit.arm.remove(index)),
             None => commit.disarm.push(row),
@@ -221,8 +241,7 @@ fn disarm(timers: &mut Vec<ArmedTimer>, commit: &mut Commit, chosen: impl Fn(&Ar
     }
 }
 
-/// Returns the id of the run that the input starts. A child saga takes the time of its parent,
-/// because the time of the start command is that of a decision.
+/// Returns the id of the run that the input starts.
 fn run_id(key: &InstanceKey, cause: &TransitionCause<'_>) -> Uuid {
     let parts: [&[u8]; 5] = [
         b"run",
@@ -231,6 +250,9 @@ fn run_id(key: &InstanceKey, cause: &TransitionCause<'_>) -> Uuid {
         key.correlation.as_str().as_bytes(),
         cause.identity.as_uuid().as_bytes(),
     ];
+
+    // The time of a start command is that of a decision, which differs if the parent decides again
+    // on an older state. The work item that requested the child is the same.
     match parent_of_start(cause.input) {
         Some(parent) => derive_child_id(parent.work_id, &parts),
         None => derive_id(cause.input.at(), &parts),
@@ -239,13 +261,18 @@ fn run_id(key: &InstanceKey, cause: &TransitionCause<'_>) -> Uuid {
 
 /// Returns the id of one piece of work. See [`WorkItem::id`].
 fn work_id(run_id: Uuid, cause: &TransitionCause<'_>, index: usize, work: &Work) -> Uuid {
+    // The state version is no part of the id: a decision that is repeated on an older state
+    // requests the same work under the same key, in whatever order parallel results arrive (ADR
+    // 0015).
     let of_tag = |tag: &Name, round: u64| {
         derive_child_id(
             run_id,
             &[b"work", tag.as_str().as_bytes(), &round.to_le_bytes()],
         )
     };
+
     let identity = cause.identity.as_uuid().as_bytes();
+
     match work {
         Work::Command(command) => of_tag(&command.tag, command.round),
         Work::Effect(effect) => of_tag(&effect.tag, effect.round),
@@ -260,16 +287,9 @@ fn work_id(run_id: Uuid, cause: &TransitionCause<'_>, index: usize, work: &Work)
             &[b"caused_fact", identity, &(index as u64).to_le_bytes()],
         ),
         Work::CancelChild(cancel) => {
-            let (saga, correlation) = (cancel.saga.as_str(), cancel.correlation.as_str());
-            derive_child_id(
-                run_id,
-                &[
-                    b"cancel_child",
-                    saga.as_bytes(),
-                    correlation.as_bytes(),
-                    identity,
-                ],
-            )
+            let target = [cancel.saga.as_str(), cancel.correlation.as_str()];
+            let [saga, correlation] = target.map(str::as_bytes);
+            derive_child_id(run_id, &[b"cancel_child", saga, correlation, identity])
         }
         Work::NotifyParent(notify) => {
             derive_child_id(run_id, &[b"notify_parent", notify.ended.work_id.as_bytes()])
@@ -379,9 +399,12 @@ pub(crate) fn parent_notification(
 ) -> Option<Work> {
     let instance = context.instance?;
     let parent = instance.parent.as_ref()?;
+
+    // An ended instance that compensates a late success ends only once for its parent.
     if instance.status.is_final() || !transition.status.is_final() {
         return None;
     }
+
     let fact = end_fact(transition.work.iter());
     let reported = transition
         .failure
@@ -389,6 +412,7 @@ pub(crate) fn parent_notification(
         .map(|reported| reported.failure.to_string());
     let failure = reported.or_else(|| instance.last_error.as_ref().map(ToString::to_string));
     let fact = fact.map(|fact| (&fact.kind, &fact.data));
+
     let ended = child_result(
         context.key,
         parent.work_id,
@@ -396,6 +420,7 @@ pub(crate) fn parent_notification(
         fact,
         failure,
     );
+
     Some(Work::NotifyParent(NotifyParent {
         to: parent.key.clone(),
         ended,
@@ -417,9 +442,11 @@ pub(crate) fn child_result(
             Some(failure) => format!("{key} is {status}: {failure}"),
         },
     });
+
     let (event, data) = fact.map_or((None, Value::Null), |(event, data)| {
         (Some(event.clone()), data.clone())
     });
+
     ChildResult {
         work_id,
         failure,
@@ -454,17 +481,18 @@ fn result_after(
     commit: &Commit,
 ) -> Option<Box<SagaResult>> {
     let earlier = || before.and_then(|instance| instance.result.clone());
+
     if !status.is_final() || before.is_some_and(|instance| instance.status.is_final()) {
         return earlier();
     }
-    let fact = end_fact(commit.work.iter().map(|item| &item.work));
-    let result = |fact: &Fact| {
-        Box::new(SagaResult {
-            event: fact.kind.clone(),
-            data: fact.data.clone(),
-        })
+
+    let Some(fact) = end_fact(commit.work.iter().map(|item| &item.work)) else {
+        return earlier();
     };
-    fact.map(result).or_else(earlier)
+    Some(Box::new(SagaResult {
+        event: fact.kind.clone(),
+        data: fact.data.clone(),
+    }))
 }
 
 /// Returns the last fact of the work of a transition.
@@ -492,6 +520,7 @@ pub(crate) fn with_user(input: &Input, note: String) -> String {
     truncate_note(match input {
         Input::Control(control) if control.user.is_some() || control.reason.is_some() => {
             let prefix = user_note(input.label(), control);
+            // The history already has the label; a note that only repeats it is left out.
             if note == input.label() {
                 prefix
             } else {

@@ -52,6 +52,7 @@ impl<'a> TransitionCause<'a> {
 /// row of a timer.
 pub(crate) fn cleanup_commit(key: &InstanceKey, input: &Input, now: Timestamp) -> Commit {
     let mut commit = Commit::empty(key.clone(), now);
+
     match input {
         Input::WorkResult(outcome) => commit.settles = Some(outcome.outbox_key.clone()),
         Input::Timer(TimerFired { name, token, due }) => {
@@ -67,9 +68,9 @@ pub(crate) fn cleanup_commit(key: &InstanceKey, input: &Input, now: Timestamp) -
 }
 
 /// Name of the timer that expires buffered inputs.
-const NAME: &str = "early";
+const EXPIRY_TIMER_NAME: &str = "early";
 /// Token of the timer. No state version has this value.
-const TOKEN: u64 = 0;
+const EXPIRY_TIMER_TOKEN: u64 = 0;
 
 /// Input that is buffered for a missing instance.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -98,11 +99,11 @@ pub(crate) fn timer_row(timer: &ArmedTimer) -> Timer {
     }
 }
 
-/// Returns the row of that timer.
+/// Returns the timer that deletes the oldest buffered input at this time.
 pub(crate) fn expiry_timer_at(due: Timestamp) -> Timer {
     Timer {
         due,
-        name: Name::new(NAME).expect("the timer name is a valid name"),
-        token: TOKEN,
+        name: Name::new(EXPIRY_TIMER_NAME).expect("the timer name is a valid name"),
+        token: EXPIRY_TIMER_TOKEN,
     }
 }

@@ -29,6 +29,8 @@ pub fn dead_letter_input(
     node: &str,
 ) -> Commit {
     let mut commit = cleanup_commit(key, input, now);
+
+    // Without the time of the decision, a second decision about the input has the same dead letter.
     let id = derive_id(
         input.at(),
         &[
@@ -38,6 +40,7 @@ pub fn dead_letter_input(
             input.identity().as_uuid().as_bytes(),
         ],
     );
+
     commit.dead_letter = Some(Box::new(DeadLetter {
         id,
         tenant: key.tenant.clone(),
@@ -49,6 +52,7 @@ pub fn dead_letter_input(
         node: node.to_owned(),
         at: now,
     }));
+
     commit
 }
 
@@ -86,6 +90,7 @@ pub fn dead_letter_message(
             derive_id(at, &parts)
         }
     };
+
     DeadLetter {
         id,
         tenant,

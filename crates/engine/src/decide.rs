@@ -2,13 +2,13 @@
 //!
 //! | input | no instance | paused | final or stuck | otherwise |
 //! |---|---|---|---|---|
-//! | start event | apply | buffer | apply (program ignores or compensates) | apply |
-//! | other subscribed event | buffer for `early_event_ttl` | buffer | apply (program ignores or compensates) | apply |
+//! | start event | apply | buffer | apply ¹ | apply |
+//! | other subscribed event | buffer for `early_event_ttl` | buffer | apply ¹ | apply |
 //! | any other event | ignore | buffer | apply (program ignores) | apply (program ignores) |
-//! | result of pending work | ignore | buffer | apply (a late success is compensated) | apply |
-//! | result of other work | ignore, clean up | ignore, clean up | ignore, clean up | ignore, clean up |
+//! | result of pending work | ignore | buffer | apply ¹ | apply |
+//! | result of other work | clean up | clean up | clean up | clean up |
 //! | armed timer | ignore, delete | buffer | impossible: no timer is armed | apply |
-//! | armed timer of a signal | ignore, delete | buffer | apply when stuck | apply, unless its wait has ended |
+//! | armed timer of a signal | ignore, delete | buffer | apply when stuck | apply if its wait lasts |
 //! | stale timer | ignore, delete | ignore, delete | ignore, delete | ignore, delete |
 //! | timer `early` | delete expired inputs | ignore, delete | ignore, delete | ignore, delete |
 //! | cancel | reject | reject | reject when final | apply |
@@ -20,15 +20,21 @@
 //! | other signal | reject; of the bus: as an event | buffer | apply | apply |
 //! | signal for a later time | as other signals | buffer | arm when stuck; ignore | arm its timer |
 //! | request whose conditions do not hold | reject | reject | reject | reject |
-//! | claim, release, assign a task | reject | change the task | as otherwise when stuck; reject: no open task | change the task |
-//! | complete a task | reject | reject | apply when stuck; reject: no open task | apply |
+//! | claim, release, assign a task | reject | change the task | change when stuck ² | change the task |
+//! | complete a task | reject | reject | apply when stuck ² | apply |
 //! | drop | reject | reject | reject | reject |
 //! | migrate | reject | migrate | migrate when stuck; reject | migrate, unless blocked |
 //! | start, by a request | apply | see `start.rs` | see `start.rs` | see `start.rs` |
-//! | start, by a parent saga | apply, or report the reason | report that it exists | report that it exists, to its own parent its end | report that it exists |
+//! | start, by a parent saga | apply, or report the reason | report ³ | report ³ | report ³ |
 //! | cancel, by the parent saga | buffer | buffer | apply when stuck; ignore | apply |
-//! | end of a child saga that is pending work | ignore | buffer | apply (a late success is compensated) | apply |
+//! | end of a child saga that is pending work | ignore | buffer | apply ¹ | apply |
 //! | end of any other saga | ignore | ignore | ignore | ignore |
+//!
+//! ¹ The program ignores the input, or compensates a late success. ² An ended instance has no open
+//! task: rejected. ³ To the parent: that the instance exists. If it is the parent of an ended
+//! instance, it receives the end again.
+//!
+//! To clean up is to ignore the result and to delete its outbox row.
 //!
 //! The commit of a work result, whatever its decision, also publishes the facts of the result, and
 //! `publish_result.rs` adds the result itself.
@@ -66,20 +72,25 @@ pub fn decide(context: &DecisionContext<'_>, input: &Input) -> Decision {
         Input::WorkResult(outcome) => {
             let bare = without_facts(outcome);
             let mut decision = decide_outcome(context, &Input::WorkResult(bare.clone()), &bare);
+
+            // Whatever the decision, this commit publishes the facts: the copy of a buffered or
+            // dead-lettered result has none, so that they are published once.
             if let Decision::Commit(commit)
             | Decision::Ignore {
                 cleanup: Some(commit),
                 ..
             } = &mut decision
             {
-                let subject = (context.key, context.instance);
                 emit_facts(
-                    subject,
+                    context.key,
+                    context.instance,
                     outcome,
-                    (context.now, context.history_payload_bytes),
+                    context.now,
+                    context.history_payload_bytes,
                     commit,
                 );
             }
+
             decision
         }
         Input::Timer(timer) => decide_timer(context, input, timer),
@@ -118,13 +129,16 @@ fn starts(program: &dyn Program, event: &Event) -> bool {
         .manifest()
         .subscriptions
         .iter()
-        .any(|t| t.starts && t.kind == event.kind)
+        .any(|trigger| trigger.starts && trigger.kind == event.kind)
 }
 
 fn decide_outcome(context: &DecisionContext<'_>, input: &Input, outcome: &WorkResult) -> Decision {
-    let open = context
-        .instance
-        .and_then(|i| i.pending_work.iter().find(|o| o.id == outcome.work_id));
+    let open = context.instance.and_then(|i| {
+        i.pending_work
+            .iter()
+            .find(|work| work.id == outcome.work_id)
+    });
+
     match (context.instance, open) {
         (Some(_), Some(open)) if is_stale_failure(outcome, open) => ignore_with_cleanup(
             context.key,
@@ -149,9 +163,10 @@ fn decide_outcome(context: &DecisionContext<'_>, input: &Input, outcome: &WorkRe
     }
 }
 
-/// Returns whether the result is a failure of an earlier request of the same work. The later
-/// request has its own result. A success counts: both requests have the same idempotency key.
+/// Returns whether the result is a failure of an earlier request of the same work.
 fn is_stale_failure(result: &WorkResult, open: &PendingWork) -> bool {
+    // The later request has its own result. A success of the earlier one counts, because both
+    // requests have the same idempotency key.
     result.requested_at < open.requested_at
         && matches!(
             result.outcome,
@@ -163,6 +178,7 @@ fn decide_timer(context: &DecisionContext<'_>, input: &Input, fired: &TimerFired
     let armed = context
         .instance
         .is_some_and(|instance| instance.timers.iter().any(|t| t.is(fired)));
+
     match context.instance {
         Some(instance) if armed && instance.paused => buffer_input(context, input),
         Some(instance) if armed => match instance.scheduled_signal(fired) {
@@ -189,14 +205,16 @@ fn decide_control(
         return match &control.action {
             ControlAction::Start(request) => start::decide_start(context, input, control, request),
             ControlAction::Deliver { event, due_at } => {
-                decide_early_signal(context, input, control, (event, *due_at))
+                decide_early_signal(context, input, control, event, *due_at)
             }
             _ => start_by_signal(context, input, control),
         };
     };
+
     if let Some(rejection) = staleness(instance, control) {
         return Decision::Reject(rejection);
     }
+
     let reject = |cause: &'static str| {
         Decision::Reject(Rejection::InvalidStatus {
             status: instance.status,
@@ -204,18 +222,20 @@ fn decide_control(
             reason: cause.into(),
         })
     };
+
     if let Some(cause) = forbidden(instance, &control.action) {
         return reject(cause);
     }
+
     match &control.action {
         ControlAction::Resume => Decision::Commit(Box::new(set_paused(context, input, false))),
         ControlAction::Pause => Decision::Commit(Box::new(set_paused(context, input, true))),
         ControlAction::Signal { kind, data, due_at } => {
             let event = signal_event(context.key, control, kind, data);
-            decide_signal(context, input, control, (&event, *due_at), instance)
+            decide_signal(context, input, control, &event, *due_at, instance)
         }
         ControlAction::Deliver { event, due_at } => {
-            decide_signal(context, input, control, (event, *due_at), instance)
+            decide_signal(context, input, control, event, *due_at, instance)
         }
         ControlAction::Start(request) => start::decide_start(context, input, control, request),
         ControlAction::Task { id, order, roles } => {
@@ -241,6 +261,7 @@ fn decide_control(
 #[must_use]
 pub fn forbidden(instance: &Instance, action: &ControlAction) -> Option<&'static str> {
     let is_stuck = instance.status == Status::Stuck;
+
     match action {
         ControlAction::Resume if !instance.paused => Some("only a paused instance can be resumed"),
         ControlAction::Pause
@@ -283,6 +304,7 @@ fn start_by_signal(
     control: &ControlRequest,
 ) -> Decision {
     let starts = context.program.manifest().started_by_signal.as_ref();
+
     match &control.action {
         ControlAction::Signal {
             kind,

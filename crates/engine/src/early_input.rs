@@ -8,7 +8,7 @@
 use std::time::Duration;
 
 use orlog_model::{
-    Commit, DeadLetterReason, EarlyInput, Event, Input, InstanceKey, Timer, TimerFired, Timestamp,
+    Commit, DeadLetterReason, EarlyInput, Event, Input, InstanceKey, TimerFired, Timestamp,
 };
 
 use crate::context::{BufferedInputRef, DecisionContext, expiry_timer, expiry_timer_at};
@@ -27,25 +27,26 @@ pub(crate) fn buffer_event(
     event: &Event,
 ) -> Decision {
     let manifest = context.program.manifest();
-    if manifest.early_event_ttl.is_zero()
-        || manifest
-            .subscriptions
-            .iter()
-            .all(|trigger| trigger.kind != event.kind)
-    {
+    let is_subscribed = manifest
+        .subscriptions
+        .iter()
+        .any(|trigger| trigger.kind == event.kind);
+    if manifest.early_event_ttl.is_zero() || !is_subscribed {
         return ignore("no instance waits for this event");
     }
+
     buffer_early_input(context, input, manifest.early_event_ttl)
 }
 
 /// Buffers a cancel command that arrives before the start command.
 pub(crate) fn buffer_cancel(context: &DecisionContext<'_>, input: &Input) -> Decision {
-    let early = context.program.manifest().early_event_ttl;
-    buffer_early_input(
-        context,
-        input,
-        if early.is_zero() { CANCEL_TTL } else { early },
-    )
+    let early_event_ttl = context.program.manifest().early_event_ttl;
+    let ttl = if early_event_ttl.is_zero() {
+        CANCEL_TTL
+    } else {
+        early_event_ttl
+    };
+    buffer_early_input(context, input, ttl)
 }
 
 fn buffer_early_input(context: &DecisionContext<'_>, input: &Input, ttl: Duration) -> Decision {
@@ -53,6 +54,7 @@ fn buffer_early_input(context: &DecisionContext<'_>, input: &Input, ttl: Duratio
     if context.buffered.iter().any(|buffered| buffered.key == key) {
         return ignore("already buffered until its instance starts");
     }
+
     if context.buffered.len() >= MAX_EARLY_INPUTS {
         let message = format!(
             "its instance has not started and {MAX_EARLY_INPUTS} inputs are already buffered for it"
@@ -65,6 +67,7 @@ fn buffer_early_input(context: &DecisionContext<'_>, input: &Input, ttl: Duratio
         let commit = dead_letter_input(context.key, input, cause, context.now, context.node);
         return Decision::Commit(Box::new(commit));
     }
+
     let until = context.now.saturating_add(ttl);
     let mut commit = Commit::empty(context.key.clone(), context.now);
     let early = EarlyInput {
@@ -72,9 +75,13 @@ fn buffer_early_input(context: &DecisionContext<'_>, input: &Input, ttl: Duratio
         expires_at: until,
     };
     commit.buffer = Some(Box::new(Input::Early(early)));
+
+    // One timer serves all buffered inputs: it is due when the oldest one expires, and arms the
+    // next.
     if context.buffered.is_empty() {
         commit.arm.push(expiry_timer_at(until));
     }
+
     Decision::Commit(Box::new(commit))
 }
 
@@ -86,14 +93,21 @@ pub(crate) fn expire(
     fired: &TimerFired,
     now: Timestamp,
 ) -> Decision {
-    let is_armed = |timer: &Timer| {
+    let is_armed = expiry_timer(early).is_some_and(|timer| {
         (timer.due, &timer.name, timer.token) == (fired.due, &fired.name, fired.token)
-    };
-    if !expiry_timer(early).as_ref().is_some_and(is_armed) {
+    });
+    if !is_armed {
         return ignore_with_cleanup(key, input, now, "the timer is stale");
     }
-    let is_expired = |buffered: &&BufferedInputRef| buffered.expires_at <= now.max(fired.due);
-    let (expired, rest) = early.split_at(early.iter().take_while(is_expired).count());
+
+    // The wall clock can be behind the due time of a timer that the steady clock fired (ADR 0026).
+    let expired_at = now.max(fired.due);
+    let expired_count = early
+        .iter()
+        .take_while(|buffered| buffered.expires_at <= expired_at)
+        .count();
+    let (expired, rest) = early.split_at(expired_count);
+
     let mut commit = Commit::empty(key.clone(), now);
     commit.disarm.push(expiry_timer_at(fired.due));
     commit.arm.extend(expiry_timer(rest));

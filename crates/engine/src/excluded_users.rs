@@ -26,13 +26,12 @@ fn check_one(
     excluded: ExcludedUser,
     user: &str,
 ) -> Result<(), String> {
-    let (rule, label) = match excluded {
-        ExcludedUser::Starter => (excluded.as_str(), "the user who started the instance"),
-        ExcludedUser::Previous => (
-            excluded.as_str(),
-            "the user who completed the previous task",
-        ),
+    let rule = excluded.as_str();
+    let label = match excluded {
+        ExcludedUser::Starter => "the user who started the instance",
+        ExcludedUser::Previous => "the user who completed the previous task",
     };
+
     match excluded.resolve(users) {
         Some(Exclusion::User(found)) if found == user => Err(format!(
             "the task excludes {user}, {label} (not_by: {rule})"
@@ -53,6 +52,7 @@ pub(crate) fn users_after(context: &DecisionContext<'_>, input: &Input) -> Optio
             last_task_user: None,
         });
     };
+
     let mut users = instance.users.clone();
     if let Some(user) = completing_user(instance, input) {
         users.get_or_insert_default().last_task_user = Some(user.clone());
@@ -86,9 +86,10 @@ fn completing_user<'a>(instance: &Instance, input: &'a Input) -> Option<&'a Stri
     else {
         return None;
     };
-    let counts = |task: &Task| task.id == *id && !task.spec.is_in_doubt;
-    control
-        .user
-        .as_ref()
-        .filter(|_| instance.tasks.iter().any(counts))
+
+    let completes_form = instance
+        .tasks
+        .iter()
+        .any(|task| task.id == *id && !task.spec.is_in_doubt);
+    control.user.as_ref().filter(|_| completes_form)
 }

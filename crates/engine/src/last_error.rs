@@ -11,23 +11,29 @@ pub(crate) fn last_error(
     before: Option<&Instance>,
     input: &Input,
     reported: Option<Box<TransitionFailure>>,
-    (status, now): (Status, Timestamp),
+    status: Status,
+    now: Timestamp,
 ) -> Option<Box<InstanceFailure>> {
     let earlier = before.and_then(|instance| instance.last_error.as_ref());
     let Some(reported) = reported else {
         return earlier.cloned();
     };
+
     let TransitionFailure { failure, step } = *reported;
-    let ran = before.is_none_or(|instance| instance.status == Status::Running);
-    let cause = earlier.filter(|_| !ran).and_then(|earlier| {
+    let was_running = before.is_none_or(|instance| instance.status == Status::Running);
+
+    // The cause is the failure that stopped the instance from running forward. Failures of its
+    // compensations follow it, and must not replace it.
+    let cause = earlier.filter(|_| !was_running).and_then(|earlier| {
         let is_cause = earlier.is_cause.then_some(earlier);
         earlier.cause.as_ref().or(is_cause).cloned()
     });
+
     Some(Box::new(InstanceFailure {
         step: step.or_else(|| tag(before?, input).cloned()),
         attempts: attempts(input),
         at: Some(now),
-        is_cause: ran && status != Status::Running,
+        is_cause: was_running && status != Status::Running,
         cause,
         ..InstanceFailure::from(failure)
     }))
@@ -42,12 +48,14 @@ fn tag<'a>(instance: &'a Instance, input: &Input) -> Option<&'a Name> {
             .find(|work| work.id == id)
             .map(|work| &work.tag);
     }
+
     let Input::Control(control) = input else {
         return None;
     };
     let ControlAction::Task { id, .. } = &control.action else {
         return None;
     };
+
     instance
         .tasks
         .iter()

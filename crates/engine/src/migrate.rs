@@ -25,6 +25,7 @@ pub fn plan_migration(context: &DecisionContext<'_>, to: &dyn Program) -> Migrat
     let Some(instance) = context.instance else {
         return MigrationPlan::Blocked(vec!["saga instance not found".to_owned()]);
     };
+
     match migration(context, instance, to) {
         Ok(Migration {
             is_mapped: true, ..
@@ -47,12 +48,14 @@ pub fn decide_migration(
     let Some(instance) = context.instance else {
         return Decision::Reject(Rejection::NotFound);
     };
+
     if let Some(rejection) = staleness(instance, control) {
         return Decision::Reject(rejection);
     }
     if instance.definition.hash == to.definition_ref().hash {
         return ignore("the instance already uses this definition");
     }
+
     match migration(context, instance, to) {
         Ok(migration) => {
             Decision::Commit(migration_commit(context, instance, to, input, migration))
@@ -73,12 +76,14 @@ fn migration(
             reference.saga
         )]);
     }
+
     if instance.status.is_final() {
         return Err(vec![format!(
             "the instance has ended with the status {}",
             instance.status
         )]);
     }
+
     let program_context = Context {
         key: context.key,
         version: instance.version + 1,
@@ -86,11 +91,11 @@ fn migration(
         pending_work: &instance.pending_work,
         attempts: 0,
     };
+
     to.migrate(context.program, &instance.state, &program_context)
 }
 
-/// Returns the migrated snapshot. Only timers that the new program names remain; pending work and
-/// tasks are renamed.
+/// Returns the migrated snapshot, with pending work and tasks under their new names.
 fn migration_commit(
     context: &DecisionContext<'_>,
     instance: &Instance,
@@ -103,27 +108,33 @@ fn migration_commit(
         tags,
         is_mapped: _,
     } = migration;
+
+    // The new program arms its own timers; only those that it names remain.
     let old = instance.timers.iter().map(|timer| TimerChange::Cancel {
         name: timer.name.clone(),
     });
     transition.timers = old.chain(transition.timers).collect();
+
     let mut before = instance.clone();
     let renamed = |tag: &Name| {
         tags.iter()
             .find(|(old, _)| old == tag)
             .map(|(_, new)| new.clone())
     };
+
     for tag in before.pending_work.iter_mut().map(|open| &mut open.tag) {
         *tag = renamed(tag).unwrap_or_else(|| tag.clone());
     }
     for tag in before.tasks.iter_mut().map(|task| &mut task.spec.tag) {
         *tag = renamed(tag).unwrap_or_else(|| tag.clone());
     }
+
     let note = format!(
         "migrated from {} to {}",
         instance.definition.version,
         to.definition_ref().version
     );
+
     let cause = TransitionCause::new(input, instance.version + 1);
     let context = DecisionContext {
         instance: Some(&before),
@@ -131,6 +142,7 @@ fn migration_commit(
         ..*context
     };
     let mut commit = build_commit(&context, cause, transition);
+
     if let Some(record) = &mut commit.history {
         record.note = with_user(input, note);
     }

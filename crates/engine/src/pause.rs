@@ -24,15 +24,17 @@ pub(crate) fn pause_after_crash(
         code: PROGRAM_CRASHED.to_owned(),
         message: message.to_owned(),
     };
+
     let paused_instance = context
         .instance
         .map(|instance| with_paused_flag(context, instance, true));
     commit.instance = paused_instance.map(|next| {
         Arc::new(Instance {
-            last_error: error(&next, input, &failure),
+            last_error: crash_error(&next, input, &failure),
             ..next
         })
     });
+
     commit.history = history_entry(
         context,
         input,
@@ -42,18 +44,20 @@ pub(crate) fn pause_after_crash(
     );
 }
 
-fn error(next: &Instance, input: &Input, failure: &Failure) -> Option<Box<InstanceFailure>> {
+fn crash_error(next: &Instance, input: &Input, failure: &Failure) -> Option<Box<InstanceFailure>> {
     last_error(
         Some(next),
         input,
         Some(failure.clone().into()),
-        (next.status, next.updated_at),
+        next.status,
+        next.updated_at,
     )
 }
 
 /// Sets or clears the `paused` flag without running the program.
 pub(crate) fn set_paused(context: &DecisionContext<'_>, input: &Input, paused: bool) -> Commit {
     let mut commit = Commit::empty(context.key.clone(), context.now);
+
     let updated = context
         .instance
         .map(|instance| with_paused_flag(context, instance, paused));
@@ -63,6 +67,7 @@ pub(crate) fn set_paused(context: &DecisionContext<'_>, input: &Input, paused: b
             ..instance
         })
     });
+
     commit.dedupe_key = input.dedupe_key();
     commit.history = history_entry(context, input, &commit, flag_note(input, paused), None);
     commit
@@ -104,6 +109,7 @@ fn history_entry(
 
 fn flag_note(input: &Input, paused: bool) -> String {
     let label = if paused { "paused" } else { "resumed" };
+
     match input {
         Input::Control(control) => user_note(label, control),
         Input::Event(_)

@@ -21,9 +21,11 @@ pub fn publish_result(key: &InstanceKey, now: Timestamp, input: &Input, decision
     if !result.publishes {
         return;
     }
+
     let Ok(effect) = EffectName::new(result.outbox_key.destination.name.as_str()) else {
         return;
     };
+
     let payload = result.outcome.payload();
     match carrier(commit, payload) {
         Some(fact) => {
@@ -38,13 +40,13 @@ pub fn publish_result(key: &InstanceKey, now: Timestamp, input: &Input, decision
 
 /// Returns the fact whose data is the payload, or else the first fact.
 fn carrier<'a>(commit: &'a mut Commit, payload: Option<&Value>) -> Option<&'a mut Fact> {
-    let is_payload =
-        |item: &WorkItem| as_fact(&item.work).is_some_and(|fact| Some(&fact.data) == payload);
     let work = &mut commit.work;
-    let index = work
+    let with_payload = work
         .iter()
-        .position(is_payload)
-        .or_else(|| work.iter().position(|item| as_fact(&item.work).is_some()))?;
+        .position(|item| as_fact(&item.work).is_some_and(|fact| Some(&fact.data) == payload));
+    let index =
+        with_payload.or_else(|| work.iter().position(|item| as_fact(&item.work).is_some()))?;
+
     match &mut work[index].work {
         Work::Fact(fact) => Some(fact),
         _ => None,

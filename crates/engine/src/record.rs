@@ -14,11 +14,14 @@ pub(crate) fn payloads(
     limit: usize,
 ) -> RecordedPayloads {
     let mut payloads = RecordedPayloads::default();
+
     push_input(&mut payloads, input, limit);
     payloads.push_variables(variables, limit);
+
     for item in work {
         payloads.push(item.work.payload().filter(|data| !data.is_null()), limit);
     }
+
     payloads
 }
 
@@ -58,6 +61,7 @@ fn push_input(payloads: &mut RecordedPayloads, input: &Input, limit: usize) {
         },
         Input::Early(early) => return push_input(payloads, &early.input, limit),
     };
+
     payloads.push(data.filter(|data| !data.is_null()), limit);
 }
 
@@ -73,6 +77,7 @@ pub(crate) fn failure(input: &Input, caused: Option<&Failure>) -> Option<Box<Rec
         Input::Early(early) => return failure(&early.input, caused),
         Input::Event(_) | Input::Timer(_) | Input::Control(_) => (None, None),
     };
+
     let failure = caused.or(own);
     (failure.is_some() || attempts.is_some()).then(|| {
         Box::new(RecordedFailure {

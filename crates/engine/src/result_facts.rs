@@ -34,16 +34,21 @@ pub fn without_published(input: &Input) -> Cow<'_, Input> {
 
 /// Adds the facts of a work result to a commit that does not contain them.
 pub fn emit_facts(
-    (key, instance): (&InstanceKey, Option<&Instance>),
+    key: &InstanceKey,
+    instance: Option<&Instance>,
     result: &WorkResult,
-    (now, payload_bytes): (Timestamp, usize),
+    now: Timestamp,
+    payload_bytes: usize,
     commit: &mut Commit,
 ) {
     let causation = Input::WorkResult(without_facts(result)).id();
-    let own = || instance.and_then(|instance| instance.trace.as_ref());
-    let trace = result.trace.as_ref().or_else(own);
+    let trace = result
+        .trace
+        .as_ref()
+        .or_else(|| instance.and_then(|instance| instance.trace.as_ref()));
+
     for (index, fact) in result.facts.iter().enumerate() {
-        let item = item((key, now), result, index, fact, &causation, trace);
+        let item = item(key, now, result, index, fact, &causation, trace);
         if let Some(record) = &mut commit.history {
             record.work.push((item.work.label(), item.id));
             let data = item.work.payload().filter(|data| !data.is_null());
@@ -53,10 +58,10 @@ pub fn emit_facts(
     }
 }
 
-/// Returns the work item of one fact. Its id depends on the emitting work item, not on the instance
-/// state: a second delivery produces the same id.
+/// Returns the work item of one fact.
 fn item(
-    (key, now): (&InstanceKey, Timestamp),
+    key: &InstanceKey,
+    now: Timestamp,
     result: &WorkResult,
     index: usize,
     fact: &Fact,
@@ -64,6 +69,8 @@ fn item(
     trace: Option<&TraceParent>,
 ) -> WorkItem {
     WorkItem {
+        // The id depends on the emitting work item, not on the state of the instance: a second
+        // delivery of the result has the same facts.
         id: derive_child_id(result.work_id, &[b"fact", &(index as u64).to_le_bytes()]),
         instance: key.clone(),
         work: Work::Fact(fact.clone()),

@@ -27,6 +27,7 @@ pub(crate) fn run_program(
             .map_or(&[], |instance| &instance.pending_work),
         attempts: input.attempts(),
     };
+
     context.program.apply(
         context.instance.map(|i| i.state.as_slice()),
         program_input,
@@ -58,9 +59,12 @@ pub(crate) fn commit_unchanged(
 ) -> Box<Commit> {
     let cause = TransitionCause::new(input, next_version(context));
     let mut commit = build_commit(context, cause, unchanged(instance, note));
+
+    // The program did not see the input, so no wait ends and none begins.
     if let Some(next) = &mut commit.instance {
         Arc::make_mut(next).waits.clone_from(&instance.waits);
     }
+
     commit
 }
 
@@ -73,6 +77,8 @@ pub(crate) fn decide_with_program(
     match run_program(context, input, program_input) {
         Ok(ProgramOutput::Applied(transition)) => commit_transition(context, input, *transition),
         Ok(ProgramOutput::Ignored(reason)) => {
+            // The entry of pending work goes even if the program ignores its result: an instance
+            // with pending work is never purged.
             match context.instance.filter(|it| has_pending(it, input)) {
                 Some(instance) => Decision::Commit(commit_unchanged(
                     context,
@@ -92,8 +98,7 @@ pub(crate) fn decide_with_program(
     }
 }
 
-/// Returns whether the input is the result of pending work. Its entry must be removed even if the
-/// program ignores the result: an instance with pending work is never purged.
+/// Returns whether the input is the result of pending work.
 fn has_pending(instance: &Instance, input: &Input) -> bool {
     input
         .completed_work_id()
@@ -106,17 +111,27 @@ fn fault_commit(context: &DecisionContext<'_>, input: &Input, fault: &ProgramErr
         ProgramError::Evaluation(_) | ProgramError::Crashed(_) => DeadLetterReason::ProgramError,
         ProgramError::InvalidState(_) => DeadLetterReason::SnapshotInconsistent,
     };
+
     let cause = DeadLetterCause {
         reason,
         message: fault.to_string(),
         attempts: 1,
     };
+
     let mut commit = dead_letter_input(context.key, input, cause, context.now, context.node);
     if let ProgramError::Crashed(message) = fault {
         pause_after_crash(context, input, message, &mut commit);
     }
-    let origin = (context.now, context.node, context.history_payload_bytes);
-    mark_unapplied(context.instance, input, origin, &mut commit);
+
+    // Without the result, the instance would wait for ever and show no reason.
+    mark_unapplied(
+        context.instance,
+        input,
+        context.now,
+        context.node,
+        context.history_payload_bytes,
+        &mut commit,
+    );
     commit
 }
 

@@ -30,7 +30,8 @@ pub(crate) fn decide_signal(
     context: &DecisionContext<'_>,
     input: &Input,
     control: &ControlRequest,
-    (event, due_at): (&Event, Option<Timestamp>),
+    event: &Event,
+    due_at: Option<Timestamp>,
     instance: &Instance,
 ) -> Decision {
     if instance.paused && control.expected_version.is_some() {
@@ -39,11 +40,14 @@ pub(crate) fn decide_signal(
             "resume it first: it buffers no signal with an expected version",
         );
     }
+
+    // The buffered signal is applied after the resume, which has a version of its own.
     if instance.paused {
         return buffer_input(context, input);
     }
+
     match due_at.filter(|due| *due > context.now) {
-        Some(due) => schedule(context, input, control, (event, due), instance),
+        Some(due) => schedule(context, input, control, event, due, instance),
         None => decide_with_program(context, input, &ProgramInput::Event(event)),
     }
 }
@@ -53,13 +57,17 @@ pub(crate) fn decide_early_signal(
     context: &DecisionContext<'_>,
     input: &Input,
     control: &ControlRequest,
-    (event, due_at): (&Event, Option<Timestamp>),
+    event: &Event,
+    due_at: Option<Timestamp>,
 ) -> Decision {
     let starts = context.program.start_event(Some(&event.kind)).is_some();
     let is_late = due_at.is_some_and(|due| due > context.now);
+
+    // A timer needs an instance to belong to, so a signal for a later time cannot start one.
     if requires_instance(control) || starts && is_late {
         return Decision::Reject(Rejection::NotFound);
     }
+
     if starts {
         return decide_with_program(context, input, &ProgramInput::Event(event));
     }
@@ -75,17 +83,13 @@ pub(crate) fn requires_instance(control: &ControlRequest) -> bool {
 /// Returns why a request is stale; `None` if its conditions hold.
 pub(crate) fn staleness(instance: &Instance, control: &ControlRequest) -> Option<Rejection> {
     let actual = instance.version;
-    let version = control
-        .expected_version
-        .filter(|expected| *expected != actual);
-    let token = || {
-        control
-            .wait_token
-            .filter(|token| !instance.waits_under(*token))
-    };
-    version
-        .map(|expected| Rejection::VersionMismatch { expected, actual })
-        .or_else(|| token().map(|token| Rejection::WaitEnded { token }))
+    if let Some(expected) = control.expected_version.filter(|it| *it != actual) {
+        return Some(Rejection::VersionMismatch { expected, actual });
+    }
+    control
+        .wait_token
+        .filter(|token| !instance.waits_under(*token))
+        .map(|token| Rejection::WaitEnded { token })
 }
 
 /// Arms the timer of a signal.
@@ -93,25 +97,30 @@ fn schedule(
     context: &DecisionContext<'_>,
     input: &Input,
     control: &ControlRequest,
-    (event, due): (&Event, Timestamp),
+    event: &Event,
+    due: Timestamp,
     instance: &Instance,
 ) -> Decision {
     if instance.status.is_final() {
         return ignore("the instance has ended");
     }
+
     let scheduled = || {
         instance
             .timers
             .iter()
             .filter_map(|timer| timer.signal.as_deref())
     };
+
     if scheduled().any(|signal| signal.event.dedupe_key() == event.dedupe_key()) {
         return ignore("the signal is already scheduled");
     }
+
+    // The snapshot contains the signals, and each transition writes it.
     let bytes: usize = scheduled()
         .map(|signal| &signal.event)
         .chain([event])
-        .map(|e| size(&e.data))
+        .map(|event| size(&event.data))
         .sum();
     if scheduled().count() >= MAX_SCHEDULED || bytes > MAX_SCHEDULED_BYTES {
         return reject(
@@ -119,6 +128,7 @@ fn schedule(
             "at most 100 signals with 64 KiB of data can wait for their time; send it later",
         );
     }
+
     let name = Name::new(format!("{TIMER_PREFIX}{}", event.id))
         .expect("an event id is shorter than a name");
     let token = input.identity().hash_with(name.as_str().as_bytes());
@@ -133,12 +143,14 @@ fn schedule(
         trace: None,
         signal: Some(Box::new(signal)),
     };
+
     let note = format!("{}: scheduled for {due}", event.kind);
     let mut commit = commit_unchanged(context, input, instance, note);
     commit.arm.push(timer_row(&timer));
     if let Some(next) = &mut commit.instance {
         Arc::make_mut(next).timers.push(timer);
     }
+
     Decision::Commit(commit)
 }
 
@@ -148,10 +160,9 @@ fn size(data: &Value) -> usize {
 }
 
 fn reject(instance: &Instance, reason: &'static str) -> Decision {
-    let (status, paused) = (instance.status, instance.paused);
     Decision::Reject(Rejection::InvalidStatus {
-        status,
-        paused,
+        status: instance.status,
+        paused: instance.paused,
         reason: reason.into(),
     })
 }
@@ -172,12 +183,15 @@ pub(crate) fn deliver_scheduled(
             format!("{kind}: {reason}"),
         ))
     };
+
     if signal
         .wait_token
         .is_some_and(|token| !instance.waits_under(token))
     {
         return skip("stale signal, its wait has ended");
     }
+
+    // The timer has fired and its row must go, so an ignored signal is a commit, too.
     match decide_with_program(context, input, &ProgramInput::Event(&signal.event)) {
         Decision::Ignore { reason, .. } => skip(&format!("ignored, {reason}")),
         Decision::Reject(rejection) => skip(&format!("ignored, {rejection}")),

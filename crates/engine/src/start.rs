@@ -4,8 +4,8 @@
 //! |---|---|---|---|---|
 //! | none | start | start | start | start, buffer the signal in the same commit |
 //! | active, stuck or paused | ignore | reject | reject | deliver the signal; `fail`: reject |
-//! | ended, work or tasks pending | ignore | reject | reject | deliver the signal; `fail`, `restart`: reject |
-//! | ended | ignore | reject | start a new run | deliver the signal; `fail`: reject; `restart`: new run |
+//! | ended, work or tasks pending | ignore | reject | reject | deliver; `fail`, `restart`: reject |
+//! | ended | ignore | reject | start a new run | deliver; `fail`: reject; `restart`: new run |
 //!
 //! A new run continues the state versions and the history of the instance, so a version never
 //! refers to two states. Its run id is new: results of work of the previous run do not concern it.
@@ -35,19 +35,21 @@ pub(crate) fn decide_start(
             begin(context, input, control, start, 1)
         };
     };
+
     let reject = |reason: &'static str| {
-        let (status, paused) = (instance.status, instance.paused);
         Decision::Reject(Rejection::InvalidStatus {
-            status,
-            paused,
+            status: instance.status,
+            paused: instance.paused,
             reason: reason.into(),
         })
     };
+
     match (start.on_existing, &start.signal) {
         (OnExisting::Fail, _) => Decision::Reject(Rejection::Exists {
             status: instance.status,
         }),
         (OnExisting::Restart, _) if instance.is_finished() => {
+            // The program starts from nothing; only the state versions continue.
             let next = DecisionContext {
                 instance: None,
                 ..*context
@@ -55,12 +57,14 @@ pub(crate) fn decide_start(
             begin(&next, input, control, start, instance.version + 1)
         }
         (OnExisting::Restart, _) if instance.status.is_final() => {
+            // A late success of the old run must still be compensated, and the new run does not
+            // know its step.
             reject("it has ended and still has pending work; retry when it has none")
         }
         (OnExisting::Restart, None) => reject("only an ended instance can be restarted"),
         (OnExisting::Return | OnExisting::Restart, Some(StartSignal { kind, data, due_at })) => {
             let event = signal_event(context.key, control, kind, data);
-            decide_signal(context, input, control, (&event, *due_at), instance)
+            decide_signal(context, input, control, &event, *due_at, instance)
         }
         (OnExisting::Return, None) => ignore("the instance exists"),
     }
@@ -82,7 +86,9 @@ fn begin(
             None => format!("saga \"{saga}\" has no start event"),
         });
     };
+
     let event = start_event(context, control, start, kind);
+
     match run_program(context, input, &ProgramInput::Event(&event)) {
         Ok(ProgramOutput::Applied(transition)) => {
             let mut commit =
@@ -123,13 +129,14 @@ fn start_event(
     }
 }
 
-/// Returns the signal that follows a start. It has its own id: a second transition with the id of
-/// the start would derive the same timer tokens.
+/// Returns the signal that follows a start.
 fn signal_after(input: &Input, control: &ControlRequest, signal: &StartSignal) -> Input {
+    // A second transition with the id of the start would derive the same timer tokens.
     let id =
         EventId::new(format!("signal:{}", input.identity())).expect("a derived id is short ASCII");
     let StartSignal { kind, data, due_at } = signal.clone();
     let action = ControlAction::Signal { kind, data, due_at };
+
     // The conditions of the request concerned the instance before its start.
     Input::Control(ControlRequest {
         id,

@@ -36,16 +36,19 @@ pub(crate) fn updates_after(
     commit: &mut Commit,
 ) -> Vec<Task> {
     let mut tasks = context.instance.map_or_else(Vec::new, |i| i.tasks.clone());
+
+    // The program does not report the completed task: the input ends it.
     complete(context, input, &mut tasks, commit);
+
     for change in changes {
         match change {
-            TaskChange::Open(form) => {
+            TaskChange::Open(spec) => {
                 close(context, &mut tasks, commit, |task| {
-                    task.spec.tag == form.tag
+                    task.spec.tag == spec.tag
                 });
                 let task = Task {
-                    id: task_id(run_id, &form),
-                    spec: form,
+                    id: task_id(run_id, &spec),
+                    spec,
                     claimed_by: None,
                     opened_at: context.now,
                 };
@@ -72,6 +75,7 @@ pub(crate) fn updates_after(
             }
         }
     }
+
     if status.is_final() {
         close(context, &mut tasks, commit, |_| true);
     }
@@ -95,6 +99,7 @@ fn complete(
     else {
         return;
     };
+
     for mut task in tasks.extract_if(.., |task| task.id == *id) {
         let step = TaskEventKind::Completed {
             outcome: outcome.clone(),
@@ -142,12 +147,14 @@ pub(crate) fn task_update(
         TaskEventKind::Completed { outcome } => outcome.clone(),
         _ => None,
     };
+
     let status = match &step {
         TaskEventKind::Completed { .. } => TaskStatus::Completed,
         TaskEventKind::Closed => TaskStatus::Closed,
         _ if task.claimed_by.is_some() => TaskStatus::Claimed,
         _ => TaskStatus::Open,
     };
+
     TaskUpdate {
         row: TaskRow {
             instance: context.key.clone(),

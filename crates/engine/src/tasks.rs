@@ -29,15 +29,16 @@ pub(crate) fn decide_task(
     let Some(task) = instance.tasks.iter().find(|task| task.id == id) else {
         return Decision::Reject(Rejection::TaskNotFound { id });
     };
-    let Some(by) = control.user.as_deref() else {
+    let Some(user) = control.user.as_deref() else {
         return reject(
             "the request names no user; set `user`, or --user on the command line".to_owned(),
         );
     };
+
     let permission = match order {
-        TaskAction::Claim | TaskAction::Complete { .. } => check_permission(task, by, roles)
-            .and_then(|()| excluded_users::check(instance, task, by)),
-        TaskAction::Release => check_claimant(task, by),
+        TaskAction::Claim | TaskAction::Complete { .. } => check_permission(task, user, roles)
+            .and_then(|()| excluded_users::check(instance, task, user)),
+        TaskAction::Release => check_claimant(task, user),
         TaskAction::Assign {
             assignee: Some(assignee),
             ..
@@ -47,6 +48,7 @@ pub(crate) fn decide_task(
     if let Err(reason) = permission {
         return reject(reason);
     }
+
     match order {
         TaskAction::Complete { outcome, data } => match check_outcome(&task.spec, outcome.as_ref())
         {
@@ -99,41 +101,43 @@ fn reject(reason: String) -> Decision {
 }
 
 /// Checks whether the user may claim or complete the task.
-fn check_permission(task: &Task, by: &str, roles: &[String]) -> Result<(), String> {
-    check_claimant(task, by)?;
-    let form = &task.spec;
-    if let Some(assignee) = form.assignee.as_ref().filter(|assignee| *assignee != by) {
+fn check_permission(task: &Task, user: &str, roles: &[String]) -> Result<(), String> {
+    check_claimant(task, user)?;
+
+    let spec = &task.spec;
+    if let Some(assignee) = spec.assignee.as_ref().filter(|assignee| *assignee != user) {
         return Err(format!("the task is assigned to {assignee}"));
     }
-    if form.roles.is_empty() || form.roles.iter().any(|role| roles.contains(role)) {
+    if spec.roles.is_empty() || spec.roles.iter().any(|role| roles.contains(role)) {
         return Ok(());
     }
     Err(format!(
-        "the task requires one of the roles {}; {by} has none of them",
-        form.roles.join(", ")
+        "the task requires one of the roles {}; {user} has none of them",
+        spec.roles.join(", ")
     ))
 }
 
-fn check_claimant(task: &Task, by: &str) -> Result<(), String> {
+fn check_claimant(task: &Task, user: &str) -> Result<(), String> {
     match &task.claimed_by {
-        Some(other) if other != by => Err(format!("the task is claimed by {other}")),
+        Some(other) if other != user => Err(format!("the task is claimed by {other}")),
         Some(_) | None => Ok(()),
     }
 }
 
-fn check_outcome(form: &TaskSpec, outcome: Option<&EventType>) -> Result<(), String> {
+fn check_outcome(spec: &TaskSpec, outcome: Option<&EventType>) -> Result<(), String> {
     let choices = || {
-        form.outcomes
+        spec.outcomes
             .iter()
             .map(EventType::as_str)
             .collect::<Vec<_>>()
             .join(", ")
     };
+
     match outcome {
-        None if form.outcomes.is_empty() => Ok(()),
+        None if spec.outcomes.is_empty() => Ok(()),
         None => Err(format!("an outcome is required: {}", choices())),
-        Some(outcome) if form.outcomes.contains(outcome) => Ok(()),
-        Some(outcome) if form.outcomes.is_empty() => Err(format!(
+        Some(outcome) if spec.outcomes.contains(outcome) => Ok(()),
+        Some(outcome) if spec.outcomes.is_empty() => Err(format!(
             "the task defines no outcomes; {outcome} is invalid"
         )),
         Some(outcome) => Err(format!(
@@ -153,11 +157,13 @@ fn update_task(
     step: &TaskEventKind,
 ) -> Decision {
     let mut commit = Commit::empty(context.key.clone(), context.now);
+
     let mut next = instance.clone();
     next.version += 1;
     next.last_input = control.id.clone();
     next.updated_at = context.now;
     next.node = context.node.into();
+
     let mut note = String::new();
     for task in next.tasks.iter_mut().filter(|task| task.id == id) {
         note = user_note(&format!("{}: {}", task.spec.tag, step.as_str()), control);
@@ -166,6 +172,7 @@ fn update_task(
             .tasks
             .push(task_update(context, task, step.clone(), Some(control)));
     }
+
     commit.history = Some(HistoryEntry {
         version: next.version,
         at: context.now,
@@ -179,6 +186,7 @@ fn update_task(
         failure: None,
         input: None,
     });
+
     commit.dedupe_key = input.dedupe_key();
     commit.instance = Some(Arc::new(next));
     Decision::Commit(Box::new(commit))

@@ -18,13 +18,16 @@ use crate::record;
 pub fn mark_unapplied(
     instance: Option<&Instance>,
     input: &Input,
-    (now, node, payload_bytes): (Timestamp, &str, usize),
+    now: Timestamp,
+    node: &str,
+    payload_bytes: usize,
     commit: &mut Commit,
 ) {
     let (Some(dead_letter), Some(work_id)) = (&commit.dead_letter, input.completed_work_id())
     else {
         return;
     };
+
     let next = commit.instance.as_deref().or(instance);
     let Some(open) = next.and_then(|instance| {
         instance
@@ -34,12 +37,17 @@ pub fn mark_unapplied(
     }) else {
         return;
     };
+
     let id = Some(dead_letter.id);
+    // The commit already contains the next snapshot: the crash of the program paused the instance.
     if let Some(next) = &mut commit.instance {
         Arc::make_mut(next).pending_work[open].dead_letter = id;
         return;
     }
+
+    // The dead letter alone does not change the instance, so the mark needs a version of its own.
     let Some(instance) = instance else { return };
+
     let tag = instance.pending_work[open].tag.clone();
     let message = format!(
         "the result of {tag} could not be applied: {}",
@@ -49,19 +57,22 @@ pub fn mark_unapplied(
         code: dead_letter.reason.as_str().to_owned(),
         message,
     };
+
     let mut next = Instance {
         version: instance.version + 1,
         last_error: last_error(
             Some(instance),
             input,
             Some(failure.clone().into()),
-            (instance.status, now),
+            instance.status,
+            now,
         ),
         updated_at: now,
         node: node.into(),
         ..instance.clone()
     };
     next.pending_work[open].dead_letter = id;
+
     commit.history = Some(HistoryEntry {
         version: next.version,
         at: now,
@@ -75,5 +86,6 @@ pub fn mark_unapplied(
         failure: record::failure(input, Some(&failure)),
         input: None,
     });
+
     commit.instance = Some(Arc::new(next));
 }

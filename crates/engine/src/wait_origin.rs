@@ -12,7 +12,8 @@ use orlog_model::{
 pub(crate) fn set_origins(
     instance: &mut Instance,
     before: Option<&Instance>,
-    (input, identity): (&Input, DedupeKey),
+    input: &Input,
+    identity: DedupeKey,
 ) {
     let mut waits = std::mem::take(&mut instance.waits);
     for wait in &mut waits {
@@ -21,6 +22,7 @@ pub(crate) fn set_origins(
             wait.origin = 0;
             continue;
         };
+
         let lasts = !is_new && !ends(input, wait, before);
         let earlier = before
             .waits
@@ -28,17 +30,18 @@ pub(crate) fn set_origins(
             .find(|earlier| lasts && earlier.is_like(wait));
         wait.origin = earlier.map_or_else(|| hash(input, identity, wait), |earlier| earlier.origin);
     }
+
     instance.waits = waits;
 }
 
 /// Returns the origin of a wait that begins with an input. It is not 0.
-///
-/// Work that may have been executed is requested again under its id, and its results have one
-/// identity.
 fn hash(input: &Input, identity: DedupeKey, wait: &Wait) -> u32 {
     let request = requested_at(input).map_or(0, |time| {
         identity.hash_with(&time.as_millis().to_le_bytes())
     });
+
+    // Work that may have been executed is requested again under its id, and its results have one
+    // identity: the time of the request tells them apart.
     let low = (identity.hash_with(wait.name.as_str().as_bytes()) ^ request) & u64::from(u32::MAX);
     u32::try_from(low).unwrap_or_default().max(1)
 }
@@ -56,7 +59,7 @@ fn requested_at(input: &Input) -> Option<Timestamp> {
 fn ends(input: &Input, wait: &Wait, before: &Instance) -> bool {
     match wait.kind {
         WaitKind::Event => {
-            applied_event(input, before).is_some_and(|k| k.as_str() == wait.name.as_str())
+            applied_event(input, before).is_some_and(|kind| kind.as_str() == wait.name.as_str())
         }
         WaitKind::Operator => matches!(
             input,

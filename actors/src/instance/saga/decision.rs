@@ -248,14 +248,21 @@ impl Subject<'_> {
         };
         let stored = without_published(input);
         let mut commit = dead_letter_input(self.key, &stored, cause, self.now, self.node);
-        let origin = (self.now, self.node, self.history_payload_bytes);
-        mark_unapplied(self.instance, &stored, origin, &mut commit);
+        mark_unapplied(
+            self.instance,
+            &stored,
+            self.now,
+            self.node,
+            self.history_payload_bytes,
+            &mut commit,
+        );
         if let Input::WorkResult(result) = input {
-            let subject = (self.key, self.instance);
             emit_facts(
-                subject,
+                self.key,
+                self.instance,
                 result,
-                (self.now, self.history_payload_bytes),
+                self.now,
+                self.history_payload_bytes,
                 &mut commit,
             );
         }
