@@ -8,7 +8,7 @@
 //! | result of pending work | ignore | buffer | apply ¹ | apply |
 //! | result of other work | clean up | clean up | clean up | clean up |
 //! | armed timer | ignore, delete | buffer | impossible: no timer is armed | apply |
-//! | armed timer of a signal | ignore, delete | buffer | apply when stuck | apply if its wait lasts |
+//! | timer of a signal | ignore, delete | buffer | apply when stuck | apply if its wait lasts |
 //! | stale timer | ignore, delete | ignore, delete | ignore, delete | ignore, delete |
 //! | timer `early` | delete expired inputs | ignore, delete | ignore, delete | ignore, delete |
 //! | cancel | reject | reject | reject when final | apply |
@@ -20,7 +20,7 @@
 //! | other signal | reject; of the bus: as an event | buffer | apply | apply |
 //! | signal for a later time | as other signals | buffer | arm when stuck; ignore | arm its timer |
 //! | request whose conditions do not hold | reject | reject | reject | reject |
-//! | claim, release, assign a task | reject | change the task | change when stuck ² | change the task |
+//! | claim, release, assign a task | reject | change it | change it when stuck ² | change it |
 //! | complete a task | reject | reject | apply when stuck ² | apply |
 //! | drop | reject | reject | reject | reject |
 //! | migrate | reject | migrate | migrate when stuck; reject | migrate, unless blocked |

@@ -108,7 +108,6 @@ pub(crate) fn ignore_with_cleanup(
 ) -> Decision {
     let commit = cleanup_commit(key, input, now);
     let clears = commit.settles.is_some() || !commit.disarm.is_empty();
-
     Decision::Ignore {
         reason: reason.into(),
         cleanup: clears.then(|| Box::new(commit)),

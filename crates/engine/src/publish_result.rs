@@ -15,7 +15,11 @@ use crate::decision::Decision;
 /// Adds the result to the decision about it. Changes nothing if the input is no result that is
 /// published.
 pub fn publish_result(key: &InstanceKey, now: Timestamp, input: &Input, decision: &mut Decision) {
-    let (Input::WorkResult(result), Decision::Commit(commit)) = (input, decision) else {
+    let Input::WorkResult(result) = input else {
+        return;
+    };
+    // An ignored result was requested again, or is already stored.
+    let Decision::Commit(commit) = decision else {
         return;
     };
     if !result.publishes {

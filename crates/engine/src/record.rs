@@ -14,14 +14,11 @@ pub(crate) fn payloads(
     limit: usize,
 ) -> RecordedPayloads {
     let mut payloads = RecordedPayloads::default();
-
     push_input(&mut payloads, input, limit);
     payloads.push_variables(variables, limit);
-
     for item in work {
         payloads.push(item.work.payload().filter(|data| !data.is_null()), limit);
     }
-
     payloads
 }
 

@@ -59,12 +59,10 @@ pub(crate) fn commit_unchanged(
 ) -> Box<Commit> {
     let cause = TransitionCause::new(input, next_version(context));
     let mut commit = build_commit(context, cause, unchanged(instance, note));
-
     // The program did not see the input, so no wait ends and none begins.
     if let Some(next) = &mut commit.instance {
         Arc::make_mut(next).waits.clone_from(&instance.waits);
     }
-
     commit
 }
 

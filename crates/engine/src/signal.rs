@@ -34,6 +34,7 @@ pub(crate) fn decide_signal(
     due_at: Option<Timestamp>,
     instance: &Instance,
 ) -> Decision {
+    // A buffered signal is applied after the resume, which has a version of its own.
     if instance.paused && control.expected_version.is_some() {
         return reject(
             instance,
@@ -41,7 +42,6 @@ pub(crate) fn decide_signal(
         );
     }
 
-    // The buffered signal is applied after the resume, which has a version of its own.
     if instance.paused {
         return buffer_input(context, input);
     }

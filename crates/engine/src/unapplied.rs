@@ -23,8 +23,10 @@ pub fn mark_unapplied(
     payload_bytes: usize,
     commit: &mut Commit,
 ) {
-    let (Some(dead_letter), Some(work_id)) = (&commit.dead_letter, input.completed_work_id())
-    else {
+    let Some(dead_letter) = &commit.dead_letter else {
+        return;
+    };
+    let Some(work_id) = input.completed_work_id() else {
         return;
     };
 

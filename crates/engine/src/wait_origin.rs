@@ -36,12 +36,11 @@ pub(crate) fn set_origins(
 
 /// Returns the origin of a wait that begins with an input. It is not 0.
 fn hash(input: &Input, identity: DedupeKey, wait: &Wait) -> u32 {
+    // Work that may have been executed is requested again under its id, and its results have one
+    // identity: the time of the request tells them apart.
     let request = requested_at(input).map_or(0, |time| {
         identity.hash_with(&time.as_millis().to_le_bytes())
     });
-
-    // Work that may have been executed is requested again under its id, and its results have one
-    // identity: the time of the request tells them apart.
     let low = (identity.hash_with(wait.name.as_str().as_bytes()) ^ request) & u64::from(u32::MAX);
     u32::try_from(low).unwrap_or_default().max(1)
 }
