@@ -14,30 +14,30 @@
 //! | phase | input | next phase |
 //! |---|---|---|
 //! | running | a step succeeds, others are pending | running |
-//! | running | a step fails, and a join tolerates it | running; the discarded branch is compensated |
-//! | running | a round of a loop ends, its condition holds | running; the steps of the loop start again |
+//! | running | a step fails, and a join tolerates it | running; its branch is compensated |
+//! | running | a round of a loop ends, its condition holds | running; its steps start again |
 //! | running | a step restarts the saga, nothing is open | running; the state of a new run |
 //! | running | a join is satisfied | running; unneeded steps are abandoned or compensated |
-//! | running | the last step finishes, no compensation in progress | completed; the `completed` fact |
-//! | running, `keep_active` | the last step finishes | running, until an event handler ends the saga |
-//! | running, compensating | the same, and child sagas of handlers are open ([`handler`]) | the same; their end is awaited first |
-//! | running | an event of a step that waits for several ([`collect`]) | running; the event is kept |
+//! | running | the last step finishes, nothing compensates | completed; the `completed` fact |
+//! | running, `keep_active` | the last step finishes | running, until a handler ends it |
+//! | running, compensating | the same, open children ([`handler`]) | the same, until they end |
+//! | running | one of several events of a step ([`collect`]) | running; the event is kept |
 //! | running | a step fails, times out, has an invalid result; the saga times out | compensating |
 //! | running, past the pivot | a step fails, times out, has an invalid result | stuck |
 //! | running | cancel; a handler cancels or fails | compensating, towards cancelled or failed |
 //! | running, past the pivot | cancel; a handler cancels or fails; the saga times out | the same |
 //! | running | a handler completes | completed when discarded branches are compensated |
-//! | running, in a flow | a step fails | running; failed when every other step is finished or follows a failed one |
-//! | running, completed, failed, cancelled, in a flow | rerun ([`rerun`]) | running; the steps start again |
+//! | running, in a flow | a step fails | running; failed when no other step can start |
+//! | running or ended, in a flow | rerun ([`rerun`]) | running; the steps start again |
 //! | running, compensating | a compensation is confirmed | the same; the next compensation |
-//! | compensating | no compensation pending | failed, the `failed` fact once; or cancelled, no fact |
+//! | compensating | no other compensation | failed, the `failed` fact once; or cancelled, no fact |
 //! | running, compensating | a compensation fails permanently or times out | stuck |
-//! | running, compensating, stuck | an abandoned step succeeds late | the same; compensates it next |
+//! | running, compensating, stuck | an abandoned step succeeds | the same; compensates it next |
 //! | completed, failed, cancelled | the same | compensating, and back, without a second fact |
 //! | running | an effect in doubt requires a decision ([`in_doubt`]) | running; the step waits |
 //! | any but stuck | the same for an abandoned step | compensating or running until the decision |
-//! | compensating | the child saga of an abandoned step has not ended, with `on_parent_end: wait` | the same; its end is awaited first |
-//! | stuck | the failed action succeeds late; retry; skip | previous phase, unless others are stuck |
+//! | compensating | a child with `on_parent_end: wait` is open | the same, until it ends |
+//! | stuck | the failed action succeeds; retry; skip | previous phase, unless others are stuck |
 //! | stuck | any other result | stuck; it is recorded, no step starts |
 //! | stuck | force-complete | completed past the pivot, otherwise failed or cancelled; final |
 //! | any | any other input | the same; no change |
@@ -114,12 +114,17 @@ pub(crate) fn apply(
             ProgramError::SchemaMismatch(format!("the payload is too large: {large}"))
         })?;
     }
+
+    // Expressions are written for one version of an event, so nothing reads an older one.
     let ProgramInput::Event(event) = input else {
-        return known(saga, state, input, context);
+        return apply_current_version(saga, state, input, context);
     };
+
     match version::resolve(saga, event)? {
-        VersionDecision::Current => known(saga, state, input, context),
-        VersionDecision::Upcast(event) => known(saga, state, &ProgramInput::Event(&event), context),
+        VersionDecision::Current => apply_current_version(saga, state, input, context),
+        VersionDecision::Upcast(event) => {
+            apply_current_version(saga, state, &ProgramInput::Event(&event), context)
+        }
         VersionDecision::Ignored => Ok(ProgramOutput::Ignored(
             "the event version is not accepted".into(),
         )),
@@ -133,7 +138,7 @@ pub(crate) fn apply(
     }
 }
 
-fn known(
+fn apply_current_version(
     saga: &CompiledSaga,
     state: Option<&[u8]>,
     input: &ProgramInput<'_>,
@@ -169,10 +174,14 @@ fn start_instance(
     let mut run = Execution::new(saga, context, State::new(saga.steps.len()));
     restart::init_run(&mut run, event.into())?;
     run.begins_run = true;
+
+    // A duplicate of the start event must not count as a later event of its type, and the dedupe
+    // window is shorter than a long wait (ADR 0075).
     if !saga.only_starts(&event.kind) {
         run.state.run.events.started_by = collect::event_key(event);
     }
     run.state.run.begin_first(context.version);
+
     run.add_note("started");
     finish(run)
 }
@@ -189,11 +198,11 @@ fn finish(mut run: Execution<'_>) -> Result<ProgramOutput, ProgramError> {
 pub(crate) fn rerun(
     saga: &CompiledSaga,
     state: &[u8],
-    which: Rerun<'_>,
+    selection: Rerun<'_>,
     context: &Context<'_>,
 ) -> Result<ProgramOutput, ProgramError> {
     let mut run = Execution::new(saga, context, State::decode(state, saga.steps.len())?);
-    match rerun::reset(&mut run, which) {
+    match rerun::reset(&mut run, selection) {
         Ok(()) => finish(run),
         Err(NoRerun::Rejected(reason)) => Ok(ProgramOutput::Rejected(reason.into())),
         Err(NoRerun::Error(error)) => Err(error),
@@ -204,6 +213,7 @@ fn change(run: &mut Execution<'_>, input: &ProgramInput<'_>) -> Result<(), NoTra
     if run.state.flags.has(Flags::FORCED) {
         return Err(NoTransition::Ignored("the instance was force-completed"));
     }
+
     match input {
         ProgramInput::Event(event) if collect::starts_again(run, event) => {
             Err(NoTransition::Ignored("the instance has already started"))
@@ -223,6 +233,7 @@ fn change(run: &mut Execution<'_>, input: &ProgramInput<'_>) -> Result<(), NoTra
                     apply_outcome::apply_step_input(run, &step_input)
                         .or_else(|reason| reject_unless(handled, reason))
                 }
+                // An event that no started step awaits can be meant for a later one (ADR 0047).
                 Err(_) if early_event::keep_early(run, event)? => Ok(()),
                 Err(reason) => reject_unless(handled, NoTransition::Ignored(reason)),
             }
@@ -232,6 +243,7 @@ fn change(run: &mut Execution<'_>, input: &ProgramInput<'_>) -> Result<(), NoTra
             if handler::end_child(run, tag, outcome) {
                 return Ok(());
             }
+
             let outcome = version::resolve_response(run, tag, outcome)?;
             let step_input = parse_outcome::parse_outcome(run, tag, &outcome)?;
             apply_outcome::apply_step_input(run, &step_input)
@@ -264,21 +276,27 @@ fn advance_once(run: &mut Execution<'_>) -> Result<(), ProgramError> {
     if run.state.flags.has(Flags::FORCED) || enter_stuck_if_blocked(run) {
         return Ok(());
     }
+
+    // The engine deletes the timers of a stuck instance; it continues with this transition.
     if run.state.phase == Phase::Stuck {
         timers::rearm_timers(run);
     }
+
     let compensation_started = run.state.flags.has(Flags::COMPENSATION_STARTED);
     if !compensation_started && !run.state.flags.has(Flags::COMPLETED) {
         advance::advance(run);
     }
+
     if enter_stuck_if_blocked(run) {
         return Ok(());
     }
+
     compensate_unapplied(run);
     compensate_next(run);
     if enter_stuck_if_blocked(run) {
         return Ok(());
     }
+
     find_phase(run)
 }
 
@@ -289,6 +307,7 @@ fn enter_stuck_if_blocked(run: &mut Execution<'_>) -> bool {
         .compensating_step
         .is_some_and(|at| run.state.entry(at).state == StepState::CompensationFailed);
     let stuck = is_compensation || (run.state.flags.has(Flags::PIVOTED) && run.blocked().is_some());
+
     if stuck {
         run.state.phase = Phase::Stuck;
     }
@@ -299,6 +318,7 @@ fn find_phase(run: &mut Execution<'_>) -> Result<(), ProgramError> {
     let flags = run.state.flags;
     let compensating = run.state.compensating_step.is_some() || in_doubt::has_late_wait(run);
     let has_children = !run.state.run.events.children.is_empty();
+
     if flags.has(Flags::COMPENSATION_STARTED) {
         if compensating || has_children {
             run.state.phase = Phase::Compensating;
@@ -306,6 +326,8 @@ fn find_phase(run: &mut Execution<'_>) -> Result<(), ProgramError> {
         }
         return finish_compensated(run);
     }
+
+    // A late success is compensated beside the phase that the saga has reached.
     if compensating {
         let ended = flags.has(Flags::COMPLETED);
         run.state.phase = if ended {
@@ -315,19 +337,21 @@ fn find_phase(run: &mut Execution<'_>) -> Result<(), ProgramError> {
         };
         return Ok(());
     }
+
     if run.saga.isolates_failures && is_blocked_by_failures(run) {
         return finish_compensated(run);
     }
+
     let is_active = has_children || (run.saga.keep_active && !flags.has(Flags::ENDED));
-    if !is_active
-        && run
-            .state
-            .steps
-            .iter()
-            .all(|entry| entry.state.is_finished())
-    {
+    let is_finished = run
+        .state
+        .steps
+        .iter()
+        .all(|entry| entry.state.is_finished());
+    if !is_active && is_finished {
         return complete_saga(run);
     }
+
     run.state.phase = Phase::Running;
     Ok(())
 }
@@ -346,9 +370,12 @@ fn compensate_for(mut run: Execution<'_>, failure: Failure) -> Result<ProgramOut
             "the saga no longer runs forward".into(),
         ));
     }
+
+    // Nothing is compensated past the pivot: the event becomes a dead letter instead.
     if run.state.flags.has(Flags::PIVOTED) {
         return Err(ProgramError::SchemaMismatch(failure.message));
     }
+
     run.add_note(&failure.code);
     let Failure { code, message } = failure;
     start_compensation(

@@ -30,21 +30,23 @@ fn start_ready(run: &mut Execution<'_>) -> bool {
         match run.state.step_state(index) {
             StepState::Pending => match join::join_state(saga, &run.state, index) {
                 JoinState::Wait => continue,
-                ready => consider(run, index, ready),
+                ready => apply_join_state(run, index, ready),
             },
             StepState::Running if saga.steps[index].foreach.is_some() => {
                 start_next_elements(run, index);
             }
             _ => continue,
         }
+
         let flags = run.state.flags;
         if flags.has(Flags::COMPENSATION_STARTED)
             || (flags.has(Flags::PIVOTED) && run.blocked().is_some())
         {
             return false;
         }
+
         // The step that ends a loop is pending while the loop has rounds, and each step at the
-        // begin of a new run.
+        // start of a new run.
         if run.state.step_state(index) == StepState::Pending {
             return true;
         }
@@ -52,7 +54,7 @@ fn start_ready(run: &mut Execution<'_>) -> bool {
     false
 }
 
-fn consider(run: &mut Execution<'_>, index: usize, ready: JoinState) {
+fn apply_join_state(run: &mut Execution<'_>, index: usize, ready: JoinState) {
     let step = &run.saga.steps[index];
     match ready {
         JoinState::Wait => {}
@@ -99,12 +101,14 @@ fn start_step(
         run.add_step_note(at, "skipped");
         return Ok(());
     }
+
     if let Some(restart) = step.action.kind.restart() {
         return restart::restart(run, at, restart);
     }
     if let Some(repeat) = step.action.kind.repeat() {
         return end_loop_round(run, index, repeat);
     }
+
     match (&step.foreach, step.action.kind.cases()) {
         (Some(foreach), _) => start_elements(run, index, foreach),
         (None, Some(cases)) => select_case(run, at, cases),
@@ -125,11 +129,14 @@ fn select_case(
             message,
         });
     };
+
+    // A switch has no attempts: the field stores the selected case.
     let retries = u32::try_from(selected).expect("a definition of 1 MiB has fewer cases");
     *run.state.entry_mut(at) = StepEntry {
         retries,
         ..StepEntry::of(StepState::Completed)
     };
+
     let ids: Vec<_> = cases[selected]
         .then
         .iter()

@@ -28,14 +28,18 @@ pub(super) fn apply_step_input(
     if let StepUpdate::Ignore(reason) = update {
         return Err(NoTransition::Ignored(reason));
     }
+
     let policy = run.action_of(at, false).kind.kind().on_parent_end();
     let is_late = matches!(
         update,
         StepUpdate::CompleteLate | StepUpdate::CompensateUnknown
     );
+
+    // The definition does not need the end of a child that it abandons (ADR 0065).
     if is_late && policy == ParentEndPolicy::Abandon {
         return Err(NoTransition::Ignored("the child saga was abandoned"));
     }
+
     if let Some(collection) = run.action_of(at, false).kind.collection()
         && matches!(step_input.result, StepOutcome::Ok)
     {
@@ -51,8 +55,10 @@ pub(super) fn apply_step_input(
             }
         }
     }
+
     emit_result(run, step_input);
     close_in_doubt_task(run, at);
+
     match update {
         StepUpdate::Complete => complete(run, at, step_input.event)?,
         StepUpdate::Fail(step_state) => failed(run, at, step_state, step_input),
@@ -99,20 +105,21 @@ pub(super) fn apply_step_input(
 /// Emits a named result as a fact if no other component publishes it and the definition does not
 /// disable it.
 fn emit_result(run: &mut Execution<'_>, step_input: &StepInput<'_>) {
-    let own = matches!(step_input.result, StepOutcome::Ok | StepOutcome::Failed)
-        && run.step(step_input.at).publishes_result;
-    if let Some(kind) = step_input
-        .named
-        .clone()
-        .filter(|_| own && run.action_of(step_input.at, false).reports_named_result())
-    {
-        let tag = run.tag_of(step_input.at, false);
-        let key = Some(format_compact!("{tag}#{}", run.state.round(&tag)));
-        run.work.push(Work::Fact(Fact {
-            key,
-            ..Fact::new(kind, step_input.event.data.clone())
-        }));
-    }
+    let at = step_input.at;
+    let is_published = matches!(step_input.result, StepOutcome::Ok | StepOutcome::Failed)
+        && run.step(at).publishes_result
+        && run.action_of(at, false).reports_named_result();
+    let Some(kind) = step_input.named.clone().filter(|_| is_published) else {
+        return;
+    };
+
+    // The fact has one id for each round of the step (ADR 0015).
+    let tag = run.tag_of(at, false);
+    let key = Some(format_compact!("{tag}#{}", run.state.round(&tag)));
+    run.work.push(Work::Fact(Fact {
+        key,
+        ..Fact::new(kind, step_input.event.data.clone())
+    }));
 }
 
 fn complete(
@@ -121,19 +128,22 @@ fn complete(
     event: EventData<'_>,
 ) -> Result<(), ProgramError> {
     save_result(run, at, event)?;
+
     run.finish_wait(at, StepState::Completed);
     run.state.done.push(at);
     run.add_step_note(at, "ok");
+
     if at.element.is_none() {
         complete_step(run, at.step);
     }
     Ok(())
 }
 
-/// Schedules the compensation of a step that succeeded after it was abandoned. Its result is no
-/// longer awaited, so a result that cannot be saved does not prevent the compensation.
+/// Schedules the compensation of a step that succeeded after it was abandoned.
 fn complete_late(run: &mut Execution<'_>, at: StepIndex, event: EventData<'_>) {
+    // The result is no longer awaited: if it cannot be saved, the step is compensated all the same.
     let saved = save_result(run, at, event);
+
     *run.state.entry_mut(at) = StepEntry::of(StepState::CompensationPending);
     run.state.done.push(at);
     run.add_step_note(
@@ -145,8 +155,7 @@ fn complete_late(run: &mut Execution<'_>, at: StepIndex, event: EventData<'_>) {
     );
 }
 
-/// Stores the variables that the step saves from its result, and the result of a job. Those of a
-/// past round of a loop belong to this round: only its compensation reads them.
+/// Stores the variables that the step saves from its result, and the result of a job.
 fn save_result(
     run: &mut Execution<'_>,
     at: StepIndex,
@@ -154,15 +163,19 @@ fn save_result(
 ) -> Result<(), ProgramError> {
     let step = run.step(at);
     let is_job = matches!(step.action.kind, CompiledActionKind::Job(_));
+
     for (name, template) in &step.save {
         let value = template.evaluate(&run.bindings(at).event(event));
         let value = value.map_err(|error| {
             ProgramError::SchemaMismatch(format!("cannot set vars.{name}: {error}"))
         })?;
+
+        // The values of a past round belong to this round: only its compensation reads them.
         if let Some(past) = run.state.past_round_mut(at) {
             past.vars.insert(name.clone(), value);
             continue;
         }
+
         let stored = run.state.vars.entry(name.as_str()).or_insert(Value::Null);
         let (name, before) = match at.element {
             None => (name.into(), stored.take()),
@@ -171,6 +184,7 @@ fn save_result(
                 stored.get(element).cloned().unwrap_or_default(),
             ),
         };
+
         put(stored, at.element, value.clone());
         run.variables.push(VariableChange {
             name,
@@ -178,6 +192,7 @@ fn save_result(
             after: value,
         });
     }
+
     if is_job && let Some(past) = run.state.past_round_mut(at) {
         past.results.insert(step.id.to_string(), event.data.clone());
     } else if is_job {
@@ -202,9 +217,13 @@ fn failed(
     let mut cause = step_input.cause(run.step(at));
     let attempts = run.state.entry(at).retries.saturating_add(1);
     let retries = attempts < action.max_attempts() && cause.code != EXPRESSION_ERROR;
+
+    // A retry, also that of an operator past the pivot, needs another idempotency key: an upstream
+    // that stores responses repeats the first rejection under the same key (ADR 0015).
     if retries || run.state.flags.has(Flags::PIVOTED) {
         end_round(run, at, false, step_input.certainty);
     }
+
     if retries {
         match schedule_retry(run, at, &cause.code, StepState::Retrying) {
             Ok(()) => return,
@@ -218,8 +237,10 @@ fn failed(
             }
         }
     }
+
     run.add_step_note(at, &cause.code);
     fail_step(run, at, step_state, cause);
+    // The upstream may have executed the step although no response arrives (ADR 0016).
     if step_input.certainty == Certainty::Unknown {
         compensate_unknown(run, at);
     }

@@ -37,20 +37,25 @@ pub(super) fn collect(
     collection: &CompiledCollection,
     step_input: &StepInput<'_>,
 ) -> Result<Collected, NoTransition> {
-    let (tag, id) = (run.tag_of(at, false), &run.step(at).id);
+    let tag = run.tag_of(at, false);
+    let id = &run.step(at).id;
     let collected = run.state.run.events.collected_mut(tag);
+
     let key = step_input.event_key;
     if key != 0 && collected.keys.contains(&key) {
         return Err(NoTransition::Ignored(
             "the step has already counted this event",
         ));
     }
+
     collected.keys.push(key);
+    // The payloads are stored only if an expression reads them.
     if collection.keeps_data
         && let Value::Array(list) = &mut collected.data
     {
         list.push(step_input.event.data.clone());
     }
+
     let count = collected.keys.len();
     let failed = |code: &str, message| {
         Collected::Failed(Failure {
@@ -58,14 +63,17 @@ pub(super) fn collect(
             message,
         })
     };
+
     if check_payload_within(&collected.data, &mut { MAX_COLLECTED_BYTES }).is_err() {
         let message = format!("{id}: the collected events exceed {MAX_COLLECTED_BYTES} bytes");
         return Ok(failed("events_too_large", message));
     }
+
     let is_complete = match &collection.until {
         Some(until) => until.holds(&run.bindings(at).event(step_input.event)),
         None => Ok(collection.count.is_some_and(|required| count >= required)),
     };
+
     match is_complete {
         Ok(true) => Ok(Collected::Complete),
         Ok(false) if count >= MAX_COLLECTED_EVENTS => {

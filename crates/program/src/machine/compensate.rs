@@ -24,11 +24,14 @@ const INITIAL_RETRY_DELAY: Duration = Duration::from_secs(1);
 pub(super) fn start_compensation(run: &mut Execution<'_>, cause: FailureCause) {
     abandon_all(run);
     run.cancel_saga_timer();
+    // A cancellation is no failure of the instance.
     if !run.state.flags.has(Flags::CANCELLED) {
         run.failure = Some(cause.clone());
     }
+
     run.state.cause = Some(cause);
     run.state.flags.set(Flags::COMPENSATION_STARTED);
+
     if run.saga.isolates_failures {
         // The jobs of a flow have no compensations, and those that are completed stay completed.
         run.state.done.clear();
@@ -50,6 +53,7 @@ fn stop_children(run: &mut Execution<'_>) {
         .into_iter()
         .partition(|child| child.on_parent_end == ParentEndPolicy::Wait);
     run.state.run.events.children = awaited;
+
     for child in stopped {
         let reason = format!(
             "{} is no longer awaited by {}",
@@ -69,13 +73,16 @@ pub(super) fn abandon(run: &mut Execution<'_>, at: StepIndex) {
     if !run.state.entry(at).state.is_in_progress() {
         return;
     }
+    // Only its elements have outstanding work; each is abandoned on its own.
     if at.element.is_none() && run.step(at).foreach.is_some() {
         run.state.steps[at.step] = StepEntry::of(StepState::Abandoned);
         return;
     }
+
     if run.state.entry(at).state == StepState::InDoubt {
         return run.finish_wait(at, StepState::InDoubtAbandoned);
     }
+
     let abandoned = abandon_outstanding(run, at);
     run.finish_wait(at, abandoned);
 }
@@ -83,6 +90,7 @@ pub(super) fn abandon(run: &mut Execution<'_>, at: StepIndex) {
 /// Schedules the compensation of abandoned steps whose results are dead letters: no other result
 /// follows.
 pub(super) fn compensate_unapplied(run: &mut Execution<'_>) {
+    // Almost every transition ends here, before it computes the tags of all steps.
     if run
         .context
         .pending_work
@@ -91,6 +99,7 @@ pub(super) fn compensate_unapplied(run: &mut Execution<'_>) {
     {
         return;
     }
+
     for step in 0..run.saga.steps.len() {
         for at in run.step_and_elements(step) {
             // The input can be the result itself, after a redrive.
@@ -109,6 +118,7 @@ pub(super) fn compensate_unknown(run: &mut Execution<'_>, at: StepIndex) -> bool
         run.action_of(at, false).kind.kind().on_parent_end() != ParentEndPolicy::Abandon;
     let has_compensation = is_awaited && run.step(at).compensation.is_some();
     let applies = has_compensation && run.state.entry(at).state == StepState::Abandoned;
+
     if applies {
         *run.state.entry_mut(at) = StepEntry::of(StepState::CompensationPending);
         run.state.done.push(at);
@@ -125,12 +135,14 @@ pub(super) fn discard_branches(run: &mut Execution<'_>, join: usize, steps: &[us
         for at in run.step_and_elements(step) {
             abandon(run, at);
         }
+
         let entry = &mut run.state.steps[step];
         if matches!(entry.state, StepState::Pending | StepState::Blocked) {
             *entry = StepEntry::of(StepState::Bypassed);
             run.add_step_note(StepIndex::step(step), "bypassed");
         }
     }
+
     let in_loop = run.saga.steps[join].in_loop;
     for at in run.state.done.clone() {
         let is_past = in_loop.is_some() && run.step(at).in_loop == in_loop && at.element.is_some();
@@ -149,19 +161,23 @@ pub(super) fn compensate_next(run: &mut Execution<'_>) {
     if compensation_started && awaits_child(run) {
         return;
     }
+
     while run.state.compensating_step.is_none() {
-        let must_compensate = |at: &StepIndex| {
+        let next = run.state.done.iter().rposition(|at| {
             compensation_started || run.state.entry(*at).state == StepState::CompensationPending
-        };
-        let Some(index) = run.state.done.iter().rposition(must_compensate) else {
+        });
+        let Some(index) = next else {
             return;
         };
+
         let at = run.state.done.remove(index);
         run.state.entry_mut(at).retries = 0;
+
         if run.step(at).compensation.is_none() {
             run.state.entry_mut(at).state = StepState::Compensated;
             continue;
         }
+
         run.state.compensating_step = Some(at);
         request_compensation(run, at);
     }
@@ -202,6 +218,7 @@ pub(super) fn schedule_retry(
     let is_compensation = step_state == StepState::CompensationRetrying;
     let action = run.action_of(at, is_compensation);
     let retry_count = run.state.entry(at).retries;
+
     let first = match action
         .options
         .retry
@@ -216,6 +233,7 @@ pub(super) fn schedule_retry(
     let delay = first
         .saturating_mul(1_u32.checked_shl(retry_count).unwrap_or(u32::MAX))
         .min(MAX_RETRY_DELAY);
+
     run.finish_wait(at, step_state);
     let until = run.context.now.saturating_add(delay);
     *run.state.entry_mut(at) = StepEntry {
@@ -223,6 +241,7 @@ pub(super) fn schedule_retry(
         retries: retry_count,
         ..StepEntry::of(step_state)
     };
+
     let name = run.timer_name(at, step_state);
     run.timers.push(TimerChange::Arm { name, due: until });
     run.add_step_note(at, &format!("{code}, retry in {delay:?}"));
@@ -233,6 +252,7 @@ pub(super) fn schedule_retry(
 pub(super) fn fail_compensation(run: &mut Execution<'_>, at: StepIndex, mut cause: FailureCause) {
     let action = run.action_of(at, true);
     let attempts = run.state.entry(at).retries.saturating_add(1);
+
     if attempts < action.max_attempts() && cause.code != EXPRESSION_ERROR {
         match schedule_retry(run, at, &cause.code, StepState::CompensationRetrying) {
             Ok(()) => return,
@@ -246,6 +266,7 @@ pub(super) fn fail_compensation(run: &mut Execution<'_>, at: StepIndex, mut caus
             }
         }
     }
+
     run.finish_wait(at, StepState::CompensationFailed);
     run.add_step_note(at, "compensation failed");
     run.failure = Some(cause);

@@ -205,6 +205,7 @@ impl CompiledSaga {
             .as_ref()
             .map(|timeout| timeout.evaluate(now, bindings))
             .transpose();
+
         let timeout = timeout.map_err(|error| {
             ProgramError::SchemaMismatch(format!("cannot compute the saga timeout: {error}"))
         })?;

@@ -10,12 +10,16 @@ pub(super) fn complete_step(run: &mut Execution<'_>, step: usize) {
     if !run.saga.steps[step].pivot {
         return;
     }
+
+    // Past the pivot, completed steps are final. Only branches that a join has discarded are still
+    // compensated.
     run.state.flags.set(Flags::PIVOTED);
     let done = std::mem::take(&mut run.state.done);
     run.state.done = done
         .into_iter()
         .filter(|at| run.state.entry(*at).state == StepState::CompensationPending)
         .collect();
+
     run.state.run.drop_completed_rounds();
     run.cancel_saga_timer();
     run.add_note("past the pivot");
@@ -27,6 +31,8 @@ pub(super) fn complete_saga(run: &mut Execution<'_>) -> Result<(), ProgramError>
     run.state.done.clear();
     run.state.run.drop_completed_rounds();
     run.cancel_saga_timer();
+
+    // The saga has ended before; a late success was compensated in between.
     if run.state.flags.has(Flags::FACT_EMITTED) {
         run.add_note("completed again");
         return Ok(());
@@ -42,6 +48,7 @@ pub(super) fn finish_compensated(run: &mut Execution<'_>) -> Result<(), ProgramE
     } else {
         Phase::Failed
     };
+
     run.add_note(run.state.phase.status().as_str());
     if cancelled || run.state.flags.has(Flags::FACT_EMITTED) {
         return Ok(());

@@ -29,13 +29,16 @@ pub(super) fn keep_early(run: &mut Execution<'_>, event: &Event) -> Result<bool,
     if ttl.is_zero() || !is_early(run, kind, event.into()) {
         return Ok(false);
     }
+
     if early(run).len() >= MAX_EARLY_EVENTS {
         let message = format!(
             "{kind}: its step has not started, and {MAX_EARLY_EVENTS} events are already kept"
         );
         return Err(ProgramError::Evaluation(message));
     }
+
     let expires_at = run.context.now.saturating_add(ttl);
+    // Only a step that counts events needs their keys.
     let key = if run.saga.collects(kind) {
         event_key(event)
     } else {
@@ -49,6 +52,7 @@ pub(super) fn keep_early(run: &mut Execution<'_>, event: &Event) -> Result<bool,
         key,
         envelope,
     };
+
     run.state.extra_mut().early.push(early);
     run.add_note(&format!("{kind} kept until its step starts"));
     Ok(true)
@@ -60,16 +64,18 @@ pub(super) fn apply_early(run: &mut Execution<'_>) -> bool {
         return false;
     }
     let now = run.context.now;
-    let awaited = |event: &EarlyEvent| {
+    let position = early(run).iter().position(|event| {
         event.expires_at > now && match_event(run, &event.kind, event.event()).is_ok()
-    };
-    let Some(position) = early(run).iter().position(awaited) else {
+    });
+    let Some(position) = position else {
         return false;
     };
+
     let early = run.state.extra_mut().early.remove(position);
     let Ok(step_input) = match_event(run, &early.kind, early.event()) else {
         return false;
     };
+
     let step_input = StepInput {
         event_key: early.key,
         ..step_input
@@ -91,11 +97,13 @@ pub(super) fn drop_stale_early(run: &mut Execution<'_>) {
     if early(run).is_empty() {
         return;
     }
+
     let early = std::mem::take(&mut run.state.extra_mut().early);
     let now = run.context.now;
-    let is_kept =
-        |event: &EarlyEvent| event.expires_at > now && is_early(run, &event.kind, event.event());
-    let kept = early.into_iter().filter(is_kept).collect();
+    let kept = early
+        .into_iter()
+        .filter(|event| event.expires_at > now && is_early(run, &event.kind, event.event()))
+        .collect();
     run.state.extra_mut().early = kept;
 }
 
@@ -120,6 +128,7 @@ fn may_start(run: &Execution<'_>, entry: EventBinding, event: EventData<'_>) -> 
                 .units_of(entry.step)
                 .any(|at| run.state.entry(at).state.may_be_compensated());
     }
+
     let is_pending = |at: StepIndex| run.state.entry(at).state == StepState::Pending;
     !run.state.flags.has(Flags::COMPENSATION_STARTED)
         && (is_pending(StepIndex::step(entry.step))
@@ -139,6 +148,7 @@ fn may_repeat(run: &Execution<'_>, step: usize) -> bool {
         .kind
         .repeat()
         .map_or(0, |repeat| repeat.max);
+
     run.state.step_state(end) == StepState::Pending && run.state.run.loop_round(end) + 1 < max
 }
 
@@ -146,10 +156,13 @@ fn has_started(run: &Execution<'_>, entry: EventBinding, event: EventData<'_>) -
     if !entry.is_compensation && may_repeat(run, entry.step) {
         return false;
     }
+
+    // Past rounds of a loop have consumed events of their own.
     let in_loop = run.saga.steps[entry.step].in_loop.is_some();
     let mut units = run
         .units_of(entry.step)
         .filter(|at| !in_loop || at.element.is_none());
+
     units.any(|at| {
         let state = run.state.entry(at).state;
         let has_started = if entry.is_compensation {

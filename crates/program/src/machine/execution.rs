@@ -1,7 +1,7 @@
 //! Execution of one transition: the state and its outputs.
 
 use compact_str::CompactString;
-use orlog_model::{Fact, Name, PendingWork, TaskChange, TimerChange, VariableChange, Work};
+use orlog_model::{Fact, Name, TaskChange, TimerChange, VariableChange, Work};
 use serde_json::Value;
 
 use super::compiled::{
@@ -85,6 +85,7 @@ impl<'a> Execution<'a> {
     /// Returns a step, and its elements or past rounds if it has some.
     pub(super) fn step_and_elements(&self, step: usize) -> impl Iterator<Item = StepIndex> + use<> {
         let compiled = &self.saga.steps[step];
+
         let elements = match &compiled.foreach {
             None => 0,
             Some(_) => self
@@ -92,9 +93,11 @@ impl<'a> Execution<'a> {
                 .elements(step)
                 .map_or(0, |elements| elements.entries.len()),
         };
+
         let past = compiled
             .in_loop
             .map_or_else(Vec::new, |end| self.state.run.past_rounds_of(end, step));
+
         std::iter::once(StepIndex::step(step)).chain(
             (0..elements)
                 .chain(past)
@@ -146,19 +149,22 @@ impl<'a> Execution<'a> {
 
     /// Returns whether the result of the action is a dead letter, so that no other result follows.
     pub(super) fn has_unapplied_result(&self, at: StepIndex) -> bool {
-        let is_own =
-            |work: &PendingWork| work.dead_letter.is_some() && work.tag == self.tag_of(at, false);
-        self.context.pending_work.iter().any(is_own)
+        self.context
+            .pending_work
+            .iter()
+            .any(|work| work.dead_letter.is_some() && work.tag == self.tag_of(at, false))
     }
 
     /// Returns the expression variables of a step, without the event.
     pub(super) fn bindings(&self, at: StepIndex) -> Bindings<'_> {
         let step = &self.saga.steps[at.step];
         let mut bindings = self.saga_bindings().step(step.id.as_str());
+
         if step.action.kind.collection().is_some() {
             let collected = self.state.run.events.collected(&self.tag_of(at, false));
             bindings = bindings.events(collected.map_or(&NO_EVENTS, |collected| &collected.data));
         }
+
         if let Some(round) = self.number(at).filter(|_| step.in_loop.is_some()) {
             let past = at
                 .element
@@ -169,6 +175,7 @@ impl<'a> Execution<'a> {
                 None => bindings,
             };
         }
+
         match (at.element, &step.foreach, self.state.elements(at.step)) {
             (Some(element), Some(foreach), Some(elements)) => {
                 bindings.element(&foreach.name, &elements.list[element], element)
@@ -199,6 +206,7 @@ impl<'a> Execution<'a> {
             let value = value.map_err(|error| {
                 ProgramError::SchemaMismatch(format!("cannot set vars.{name}: {error}"))
             })?;
+
             let before = self
                 .state
                 .vars
@@ -217,6 +225,7 @@ impl<'a> Execution<'a> {
     pub(super) fn emit_fact(&mut self, fact: Option<&CompiledFact>) -> Result<(), ProgramError> {
         self.state.flags.set(Flags::FACT_EMITTED);
         let Some(fact) = fact else { return Ok(()) };
+
         let evaluation_error =
             |reason: String| ProgramError::Evaluation(format!("the fact {}: {reason}", fact.kind));
         let data = fact
@@ -224,6 +233,7 @@ impl<'a> Execution<'a> {
             .evaluate(&self.saga_bindings())
             .map_err(|error| evaluation_error(error.to_string()))?;
         check_payload(&data).map_err(|large| evaluation_error(large.to_string()))?;
+
         let key = Some(CompactString::const_new("end"));
         self.work.push(Work::Fact(Fact {
             key,
@@ -282,12 +292,14 @@ impl<'a> Execution<'a> {
             Some((id, number)) => (id, Some(number.parse::<usize>().ok()?)),
             None => (rest, None),
         };
+
         let step = self.saga.find(id)?;
         let element = match self.saga.steps[step].in_loop {
             // The entry of the current round is that of the step.
             Some(end) => Some(element?).filter(|round| *round != self.state.run.loop_round(end)),
             None => element,
         };
+
         let at = StepIndex { step, element };
         let there = self.units_of(at.step).any(|unit| unit == at);
         (there && (!is_compensation || self.step(at).compensation.is_some()))
@@ -310,13 +322,16 @@ impl<'a> Execution<'a> {
     /// Ends the wait for a step or for its compensation and sets this state.
     pub(super) fn finish_wait(&mut self, at: StepIndex, step_state: StepState) {
         let old = self.state.entry(at);
+
         if old.deadline.is_some() {
             let name = self.timer_name(at, old.state);
             self.cancel_timer(name);
         }
+
         if self.state.extra.is_some() {
             self.remove_child_and_escalation(&self.tag_of(at, old.state.is_compensation()));
         }
+
         // A step that is blocked past the pivot still waits for the missing events.
         if !self.state.run.events.collected.is_empty() && step_state != StepState::Blocked {
             let tag = self.tag_of(at, false);
@@ -326,6 +341,7 @@ impl<'a> Execution<'a> {
                 .collected
                 .retain(|collected| collected.tag != tag);
         }
+
         *self.state.entry_mut(at) = StepEntry {
             retries: old.retries,
             ..StepEntry::of(step_state)

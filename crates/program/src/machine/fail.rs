@@ -34,17 +34,21 @@ pub(super) fn fail_step(
     step_state: StepState,
     cause: FailureCause,
 ) {
+    // A join that needs another branch lets the saga continue without this step.
     let losing = join::tolerated_failures(run.saga, &run.state, at.step);
     let blocked = losing.is_none() && run.state.flags.has(Flags::PIVOTED);
+
     let ended = if step_state == StepState::Abandoned {
         abandon_outstanding(run, at)
     } else {
         step_state
     };
     run.finish_wait(at, if blocked { StepState::Blocked } else { ended });
+
     if !blocked && at.element.is_some() {
         abandon_elements(run, at.step, step_state);
     }
+
     match losing {
         Some((join, losing)) => discard_branches(run, join, &losing),
         None if blocked => run.failure = Some(cause),
@@ -56,15 +60,15 @@ pub(super) fn fail_step(
     }
 }
 
-/// Begins the next round of an action that can be requested again, unless it may have been
-/// executed: then the next request repeats the idempotency key, so that the action is executed
-/// once.
+/// Begins the next round of an action that can be requested again.
 pub(super) fn end_round(
     run: &mut Execution<'_>,
     at: StepIndex,
     is_compensation: bool,
     certainty: Certainty,
 ) {
+    // An action that may have been executed stays in its round: the next request repeats the
+    // idempotency key, so that it is executed once.
     if certainty == Certainty::Known {
         run.state.begin_round(run.tag_of(at, is_compensation));
     }

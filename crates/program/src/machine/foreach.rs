@@ -19,11 +19,13 @@ pub(super) fn start_elements(
     foreach: &CompiledForeach,
 ) -> Result<(), StartError> {
     let list = foreach.elements(&run.saga_bindings())?;
+
     for (name, _) in &run.saga.steps[index].save {
         run.state
             .vars
             .insert(name.clone(), Value::Array(vec![Value::Null; list.len()]));
     }
+
     run.state.set_elements(index, list);
     run.state.steps[index] = StepEntry::of(StepState::Running);
     start_next_elements(run, index);
@@ -36,10 +38,12 @@ pub(super) fn start_next_elements(run: &mut Execution<'_>, index: usize) {
         .foreach
         .as_ref()
         .map_or(1, |foreach| foreach.max_concurrency);
+
     let mut in_progress = run
         .units_of(index)
         .filter(|at| run.state.entry(*at).state.is_in_progress())
         .count();
+
     for at in run.units_of(index) {
         if in_progress >= limit {
             return;
@@ -52,13 +56,14 @@ pub(super) fn start_next_elements(run: &mut Execution<'_>, index: usize) {
         }
         in_progress += 1;
     }
-    let is_finished = |at: StepIndex| {
+
+    let is_completed = run.units_of(index).all(|at| {
         matches!(
             run.state.entry(at).state,
             StepState::Completed | StepState::Skipped
         )
-    };
-    if run.units_of(index).all(is_finished) {
+    });
+    if is_completed {
         run.state.steps[index] = StepEntry::of(StepState::Completed);
         run.add_step_note(StepIndex::step(index), "all done");
         complete_step(run, index);

@@ -19,19 +19,21 @@ use crate::steps::kind::{Request, RequestLimits};
 pub(super) fn run_handlers(run: &mut Execution<'_>, event: &Event) -> Result<bool, ProgramError> {
     let mut handled = false;
     for (number, handler) in run.saga.handlers.iter().enumerate() {
+        // An earlier handler of this event can have ended the forward run.
         let flags = run.state.flags;
         let is_over = flags.has(Flags::COMPENSATION_STARTED) || flags.has(Flags::ENDED);
         let runs_forward = run.state.phase == Phase::Running && !is_over;
         if !runs_forward || !handler.event.contains(&event.kind) {
             continue;
         }
-        let schema_error = |reason: &dyn std::fmt::Display| {
-            ProgramError::SchemaMismatch(format!("on[{number}]: {reason}"))
+
+        let holds = match &handler.when {
+            None => true,
+            Some(when) => when
+                .holds(&run.saga_bindings().event(event))
+                .map_err(|error| ProgramError::SchemaMismatch(format!("on[{number}]: {error}")))?,
         };
-        let holds = handler.when.as_ref().map_or(Ok(true), |when| {
-            when.holds(&run.saga_bindings().event(event))
-        });
-        if holds.map_err(|error| schema_error(&error))? {
+        if holds {
             run_handler(run, number, handler, event)?;
             handled = true;
         }
@@ -47,6 +49,7 @@ fn run_handler(
 ) -> Result<(), ProgramError> {
     run.add_note(event.kind.as_str());
     run.save_vars(&handler.save, event.into())?;
+
     for (index, task) in handler.tasks.iter().enumerate() {
         let bindings = run.saga_bindings().event(event);
         // Each event is a round of its own.
@@ -63,6 +66,7 @@ fn run_handler(
             round,
             retries: 0,
         };
+
         let request = request_of(run, task, &origin, RequestLimits::default(), &bindings)
             .map_err(|error| ProgramError::SchemaMismatch(format!("on[{number}]: {error}")))?;
         let Request::Work(work) = request else {
@@ -71,25 +75,25 @@ fn run_handler(
         if let Work::StartChild(start) = &*work {
             open_child(run, number, start)?;
         }
+
         run.work.push(*work);
     }
-    let back = matches!(handler.then, AfterHandler::Cancel | AfterHandler::Fail);
-    if back && run.state.flags.has(Flags::PIVOTED) {
+
+    let compensates = matches!(handler.then, AfterHandler::Cancel | AfterHandler::Fail);
+    if compensates && run.state.flags.has(Flags::PIVOTED) {
         run.add_note("past the pivot");
         return Ok(());
     }
+
     match handler.then {
         AfterHandler::Continue => {}
         AfterHandler::Cancel => start_cancellation(run, event.kind.as_str()),
         AfterHandler::Fail => {
-            let (code, message) = (
-                event.kind.to_string(),
-                failure_message(&event.kind, &event.data),
-            );
+            let message = failure_message(&event.kind, &event.data);
             start_compensation(
                 run,
                 FailureCause {
-                    code,
+                    code: event.kind.to_string(),
                     message,
                     step: String::new(),
                 },
@@ -105,29 +109,31 @@ fn run_handler(
     Ok(())
 }
 
-/// Records a child saga, unless the saga does not await its end. The number of open ones is
-/// limited, because each is a part of the state.
+/// Records a child saga, unless the saga does not await its end.
 fn open_child(
     run: &mut Execution<'_>,
     number: usize,
     start: &StartChild,
 ) -> Result<(), ProgramError> {
-    let is_child = |tag: &Name| tag.as_str().starts_with(ON) && tag.as_str().ends_with(']');
     let pending = run
         .context
         .pending_work
         .iter()
-        .filter(|work| is_child(&work.tag))
+        .filter(|work| is_handler_child(&work.tag))
         .count();
     let children = &mut run.state.run.events.children;
+    // A start request that is repeated has the tag of its event, and starts no second child.
     if children.iter().any(|child| child.tag == start.tag) {
         return Ok(());
     }
+
+    // Each open child is a part of the state. One that is not awaited is in the pending work only.
     if pending.max(children.len()) >= MAX_HANDLER_CHILDREN {
         let message =
             format!("on[{number}]: {MAX_HANDLER_CHILDREN} child sagas of event handlers are open");
         return Err(ProgramError::Evaluation(message));
     }
+
     if start.on_parent_end != ParentEndPolicy::Abandon {
         children.push(HandlerChild {
             tag: start.tag.clone(),
@@ -139,12 +145,18 @@ fn open_child(
     Ok(())
 }
 
+/// Returns whether a tag is that of a child saga of a handler.
+fn is_handler_child(tag: &Name) -> bool {
+    tag.as_str().starts_with(ON) && tag.as_str().ends_with(']')
+}
+
 /// Records the end of a child saga that a handler started. Returns false if the result is another
 /// one.
 pub(super) fn end_child(run: &mut Execution<'_>, tag: &str, outcome: &WorkOutcome) -> bool {
     if !run.state.run.events.remove_child(tag) {
         return false;
     }
+
     run.add_note(&match outcome {
         WorkOutcome::Failed { failure, .. } | WorkOutcome::TimedOut { failure } => {
             format!("{tag}: {}", failure.code)

@@ -32,6 +32,7 @@ pub(super) fn open_in_doubt_task(
 ) {
     run.finish_wait(at, step_state);
     run.add_step_note(at, "in doubt");
+
     let action = run.action_of(at, false);
     let tag = run.tag_of(at, false);
     let spec = TaskSpec {
@@ -48,6 +49,7 @@ pub(super) fn open_in_doubt_task(
         not_by: Vec::new(),
         is_in_doubt: true,
     };
+
     run.tasks.push(TaskChange::Open(spec));
 }
 
@@ -63,23 +65,27 @@ fn question(
     if let Some(Failure { code, message }) = failure {
         data["failure"] = json!({ "code": code, "message": message });
     }
+
     let template = action.kind.kind().effect().map(|(_, template)| template);
     let payload = template.and_then(|template| template.evaluate(&run.bindings(at)).ok());
     let Some(payload) = payload.filter(|payload| !payload.is_null()) else {
         return data;
     };
+
+    // The payload is a help for the operator; a task without it can still be decided.
     let mut with_payload = data.clone();
     with_payload["payload"] = payload;
     checked(with_payload, &action.tag).unwrap_or(data)
 }
 
-/// Requests an effect that was not executed again. While the saga is stuck no step starts, so the
-/// step is pending.
+/// Requests an effect that was not executed again.
 pub(super) fn request_again(run: &mut Execution<'_>, at: StepIndex) {
     run.add_step_note(at, "not executed, requested again");
     run.state.begin_round(run.tag_of(at, false));
+
     let entry = run.state.entry_mut(at);
     entry.retries = entry.retries.saturating_add(1);
+    // No step starts while the saga is stuck; the next advance requests the pending step.
     if run.state.phase == Phase::Stuck {
         run.state.entry_mut(at).state = StepState::Pending;
     } else if let Err(error) = request_action(run, at, false) {
@@ -100,16 +106,12 @@ pub(super) fn close_in_doubt_task(run: &mut Execution<'_>, at: StepIndex) {
 pub(super) fn stop_late_waits(run: &mut Execution<'_>) {
     run.state.run.events.children.clear();
     for step in 0..run.saga.steps.len() {
-        for at in run
-            .step_and_elements(step)
-            .filter(|at| {
-                let state = run.state.entry(*at).state;
-                state.is_in_doubt() || state.is_awaited_late()
-            })
-            .collect::<Vec<_>>()
-        {
-            close_in_doubt_task(run, at);
-            run.finish_wait(at, StepState::Abandoned);
+        for at in run.step_and_elements(step) {
+            let state = run.state.entry(at).state;
+            if state.is_in_doubt() || state.is_awaited_late() {
+                close_in_doubt_task(run, at);
+                run.finish_wait(at, StepState::Abandoned);
+            }
         }
     }
 }

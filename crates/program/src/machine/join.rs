@@ -7,7 +7,7 @@
 //! | all | all finished, all bypassed | is bypassed |
 //! | all | all finished | starts |
 //! | n of m | all skipped or bypassed | starts, or is bypassed if all are bypassed |
-//! | n of m | as many completed as are wanted and possible | starts; unneeded branches are discarded |
+//! | n of m | as many completed as required and possible | starts; the others are discarded |
 //! | n of m | too few can still complete | fails |
 //! | n of m | otherwise | waits |
 //!
@@ -33,7 +33,7 @@ pub(super) enum JoinState {
 pub(super) fn join_state(saga: &CompiledSaga, state: &State, index: usize) -> JoinState {
     let step = &saga.steps[index];
     match step.join {
-        Join::All => all(saga, state, index),
+        Join::All => join_all_state(saga, state, index),
         Join::AtLeast(_) if selects_other_cases(saga, state, index) => JoinState::Bypass,
         Join::AtLeast(_) => {
             let Some((required, live)) = join_counts(saga, state, index, &[]) else {
@@ -47,9 +47,11 @@ pub(super) fn join_state(saga: &CompiledSaga, state: &State, index: usize) -> Jo
                     JoinState::Bypass
                 };
             };
+
             let done = step.before.iter().filter(|b| {
                 state.step_state(**b) == StepState::Completed && !dead_edge(saga, state, **b, index)
             });
+
             if done.count() >= required {
                 JoinState::Start
             } else if live < required {
@@ -61,7 +63,7 @@ pub(super) fn join_state(saga: &CompiledSaga, state: &State, index: usize) -> Jo
     }
 }
 
-fn all(saga: &CompiledSaga, state: &State, index: usize) -> JoinState {
+fn join_all_state(saga: &CompiledSaga, state: &State, index: usize) -> JoinState {
     let step = &saga.steps[index];
     let mut alive = step.before.is_empty();
     for before in step.before.iter().copied() {
@@ -73,6 +75,7 @@ fn all(saga: &CompiledSaga, state: &State, index: usize) -> JoinState {
             _ => return JoinState::Wait,
         }
     }
+
     if alive && !selects_other_cases(saga, state, index) {
         JoinState::Start
     } else {
@@ -95,16 +98,17 @@ fn dead_edge(saga: &CompiledSaga, state: &State, from: usize, to: usize) -> bool
     let Some(cases) = saga.steps[from].action.kind.cases() else {
         return entry.state == StepState::Bypassed;
     };
+
     match entry.state {
         StepState::Bypassed => true,
         // A skipped switch selects no case.
         StepState::Completed | StepState::Skipped => {
             let selected = usize::try_from(entry.retries)
                 .ok()
-                .and_then(|selected| cases.get(selected));
-            let selected = selected.filter(|_| entry.state == StepState::Completed);
-            let named = cases.iter().any(|case| case.then.contains(&to));
-            named && !selected.is_some_and(|case| case.then.contains(&to))
+                .and_then(|selected| cases.get(selected))
+                .filter(|_| entry.state == StepState::Completed);
+            let is_case = cases.iter().any(|case| case.then.contains(&to));
+            is_case && !selected.is_some_and(|case| case.then.contains(&to))
         }
         _ => false,
     }
@@ -122,7 +126,8 @@ fn join_counts(
     let Join::AtLeast(required) = step.join else {
         return None;
     };
-    let (mut eligible, mut live) = (0, 0);
+    let mut eligible = 0;
+    let mut live = 0;
     for before in step.before.iter().copied() {
         let passed = matches!(
             state.step_state(before),
@@ -134,6 +139,7 @@ fn join_counts(
                 usize::from(is_live(state, before) && !dead.get(before).is_some_and(|dead| *dead));
         }
     }
+
     let required = usize::try_from(required)
         .unwrap_or(usize::MAX)
         .min(eligible);
@@ -156,41 +162,50 @@ pub(super) fn tolerated_failures(
     state: &State,
     failed: usize,
 ) -> Option<(usize, Vec<usize>)> {
-    let mut joins = saga.steps[failed].joins.iter().copied();
-    joins.find_map(|join| {
-        let step = &saga.steps[join];
-        if state.step_state(join) != StepState::Pending {
-            return None;
-        }
-        let dead = dead(saga, state, &step.region, failed);
-        let (required, live) = join_counts(saga, state, join, &dead)?;
-        if live < required {
-            return None;
-        }
-        let alive = step
-            .before
-            .iter()
-            .copied()
-            .filter(|before| is_live(state, *before) && !dead[*before]);
-        let served = leading_to(saga, &step.region, alive.collect());
-        let losing = step
-            .region
-            .iter()
-            .copied()
-            .filter(|step| dead[*step] || !served[*step]);
-        Some((join, losing.collect()))
-    })
+    let joins = saga.steps[failed].joins.iter().copied();
+    joins
+        .filter(|join| state.step_state(*join) == StepState::Pending)
+        .find_map(|join| Some((join, steps_to_discard(saga, state, join, failed)?)))
+}
+
+/// Returns the steps to discard if a join can still start after this failure.
+fn steps_to_discard(
+    saga: &CompiledSaga,
+    state: &State,
+    join: usize,
+    failed: usize,
+) -> Option<Vec<usize>> {
+    let step = &saga.steps[join];
+    let dead = dead_steps(saga, state, &step.region, failed);
+    let (required, live) = join_counts(saga, state, join, &dead)?;
+    if live < required {
+        return None;
+    }
+
+    let alive = step
+        .before
+        .iter()
+        .copied()
+        .filter(|before| is_live(state, *before) && !dead[*before]);
+    let served = leading_to(saga, &step.region, alive.collect());
+    let losing = step
+        .region
+        .iter()
+        .copied()
+        .filter(|step| dead[*step] || !served[*step]);
+    Some(losing.collect())
 }
 
 /// Returns the steps of a region that cannot complete after the failure of this step.
-fn dead(saga: &CompiledSaga, state: &State, region: &[usize], failed: usize) -> Vec<bool> {
+fn dead_steps(saga: &CompiledSaga, state: &State, region: &[usize], failed: usize) -> Vec<bool> {
     let mut dead = vec![false; saga.steps.len()];
     dead[failed] = true;
-    for index in region
-        .iter()
-        .copied()
-        .filter(|step| state.step_state(*step) == StepState::Pending)
-    {
+
+    // The region has topological order, so the predecessors of a step are decided before it.
+    for index in region.iter().copied() {
+        if state.step_state(index) != StepState::Pending {
+            continue;
+        }
         let step = &saga.steps[index];
         dead[index] |= match step.join {
             Join::All => step.before.iter().any(|before| dead[*before]),
@@ -208,12 +223,19 @@ pub(super) fn losing_branches(saga: &CompiledSaga, state: &State, join: usize) -
     let Some((required, _)) = join_counts(saga, state, join, &[]) else {
         return Vec::new();
     };
-    let is_done = |before: &usize| {
-        state.step_state(*before) == StepState::Completed && !dead_edge(saga, state, *before, join)
-    };
-    let mut winners: Vec<_> = step.before.iter().copied().filter(is_done).collect();
+
+    let mut winners: Vec<_> = step
+        .before
+        .iter()
+        .copied()
+        .filter(|before| {
+            state.step_state(*before) == StepState::Completed
+                && !dead_edge(saga, state, *before, join)
+        })
+        .collect();
     winners.sort_by_key(|winner| state.done.iter().rposition(|at| at.step == *winner));
     winners.truncate(required);
+
     let served = leading_to(saga, &step.region, winners);
     step.region
         .iter()
@@ -228,6 +250,7 @@ fn leading_to(saga: &CompiledSaga, region: &[usize], steps: Vec<usize>) -> Vec<b
     for step in region {
         in_region[*step] = true;
     }
+
     let mut found = vec![false; saga.steps.len()];
     let mut pending = steps;
     while let Some(step) = pending.pop() {

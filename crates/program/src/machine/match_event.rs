@@ -24,7 +24,9 @@ pub(super) fn match_event<'e>(
         .entries
         .get(kind)
         .ok_or("the saga does not consume this event")?;
+
     let mut last_reason = "no condition of the steps that await this event holds";
+    // A step that awaits the event takes precedence over one that no longer does.
     for late in [false, true] {
         for entry in entries {
             for at in run.units_of(entry.step) {
@@ -32,7 +34,8 @@ pub(super) fn match_event<'e>(
                     StepUpdate::Ignore(reason) => last_reason = reason,
                     update if late != (update == StepUpdate::CompleteLate) => {}
                     _ => {
-                        if let Some(step_input) = read(run, at, *entry, kind, event, late) {
+                        if let Some(step_input) = step_input_of(run, at, *entry, kind, event, late)
+                        {
                             return Ok(step_input);
                         }
                     }
@@ -43,9 +46,8 @@ pub(super) fn match_event<'e>(
     Err(last_reason)
 }
 
-/// Returns the meaning of the event at a step if its condition holds. A condition without a value
-/// fails the awaiting step.
-fn read<'e>(
+/// Returns the meaning of the event at a step if its condition holds.
+fn step_input_of<'e>(
     run: &Execution<'_>,
     at: StepIndex,
     entry: EventBinding,
@@ -62,6 +64,7 @@ fn read<'e>(
         certainty: Certainty::Known,
         event_key: 0,
     };
+
     match run.satisfies(at, entry, event) {
         Ok(false) => None,
         Ok(true) if entry.is_success => Some(step_input(result(entry), None)),
@@ -85,6 +88,7 @@ fn read<'e>(
         {
             None
         }
+        // A condition without a value fails the step that awaits the event.
         Err(error) => {
             let failed = if entry.is_compensation {
                 StepOutcome::NotCompensated

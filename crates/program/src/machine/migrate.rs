@@ -53,10 +53,12 @@ pub(crate) fn migrate(
             old.phase.status()
         )]);
     }
+
     let plan = to
         .migrations
         .iter()
         .find(|plan| plan.from.contains(&from.version));
+
     let mut migrator = StateMigrator {
         from: from.saga,
         to,
@@ -68,11 +70,14 @@ pub(crate) fn migrate(
     migrator.find_targets();
     migrator.check();
     let state = migrator.state(context);
+
     if !migrator.blocked.is_empty() {
         return Err(migrator.blocked);
     }
-    let mapped = migrator.is_mapped();
+
+    let is_mapped = migrator.is_mapped();
     let tags = migrator.tags();
+
     let mut run = Execution::new(to, context, state);
     let before = Execution::new(from.saga, context, old.clone());
     run.timers = migrator.timers(&before, &run);
@@ -80,11 +85,12 @@ pub(crate) fn migrate(
         "migrated from version {} to {version}",
         from.version
     ));
+
     let transition = into_transition(run).map_err(|error| vec![error.to_string()])?;
     Ok(Migration {
         transition,
         tags,
-        is_mapped: mapped,
+        is_mapped,
     })
 }
 
@@ -108,16 +114,19 @@ impl StateMigrator<'_> {
                 Some(Some(id)) => self.to.find(id.as_str()),
                 None => self.to.find(step.id.as_str()),
             };
+
             if mapping.is_none() && target.is_none() {
                 self.blocked
                     .push(format!("step `{}` has no mapping", step.id));
             }
+
             if let Some(first) = target.and_then(|target| selected.insert(target, &step.id)) {
                 self.blocked.push(format!(
                     "steps `{first}` and `{}` map to the same step",
                     step.id
                 ));
             }
+
             self.targets.push(target);
         }
     }
@@ -128,6 +137,7 @@ impl StateMigrator<'_> {
             let active = self.is_active(index);
             let must_compensate =
                 old.compensation.is_some() && self.old.done.iter().any(|at| at.step == index);
+
             match self.targets[index].map(|target| &self.to.steps[target]) {
                 None if active => {
                     blocked.push(format!("step `{}` is in progress and dropped", old.id));
@@ -142,10 +152,12 @@ impl StateMigrator<'_> {
                 Some(new) => self.compare(index, old, new, active, &mut blocked),
             }
         }
+
         let pivot_lost = self.old.flags.has(Flags::PIVOTED) && !self.retains_pivot();
         if pivot_lost {
             blocked.push("the pivot that the instance passed does not exist any more".to_owned());
         }
+
         let idle =
             self.from.keep_active && self.old.steps.iter().all(|entry| entry.state.is_finished());
         if idle && !self.to.keep_active {
@@ -153,6 +165,7 @@ impl StateMigrator<'_> {
                 "the steps have finished, and the new version has no `keep_active`".to_owned(),
             );
         }
+
         self.blocked.extend(blocked);
     }
 
@@ -166,12 +179,14 @@ impl StateMigrator<'_> {
     ) {
         let same =
             std::mem::discriminant(&old.action.kind) == std::mem::discriminant(&new.action.kind);
+
         if active && !same {
             blocked.push(format!(
                 "step `{}` is in progress, and `{}` has another action",
                 old.id, new.id
             ));
         }
+
         if self.entries(index).any(|entry| entry.state.is_in_doubt()) && !new.action.asks_operator()
         {
             blocked.push(format!(
@@ -179,21 +194,25 @@ impl StateMigrator<'_> {
                 old.id, new.id
             ));
         }
+
         let compensating = self
             .old
             .compensating_step
             .is_some_and(|at| at.step == index);
+        // A compensation in progress receives the result of the request of its old kind.
         let compensation_kind = |step: &CompiledStep| {
             step.compensation
                 .as_ref()
                 .map(|compensation| std::mem::discriminant(&compensation.kind))
         };
+
         if compensating && compensation_kind(old) != compensation_kind(new) {
             blocked.push(format!(
                 "step `{}` is compensating, and `{}` has another compensation",
                 old.id, new.id
             ));
         }
+
         let started = self.old.step_state(index) != StepState::Pending;
         if started && old.foreach.is_some() != new.foreach.is_some() {
             blocked.push(format!(
@@ -201,6 +220,7 @@ impl StateMigrator<'_> {
                 old.id, new.id
             ));
         }
+
         let in_other_loop = old.in_loop.map(|end| self.targets[end]) != new.in_loop.map(Some);
         if (started || self.is_repeated(old)) && in_other_loop {
             blocked.push(format!(
@@ -208,6 +228,7 @@ impl StateMigrator<'_> {
                 old.id, new.id
             ));
         }
+
         let must_compensate =
             old.compensation.is_some() && self.old.done.iter().any(|at| at.step == index);
         if must_compensate && new.compensation.is_none() {
@@ -216,6 +237,7 @@ impl StateMigrator<'_> {
                 old.id, new.id
             ));
         }
+
         let decided =
             self.old.step_state(index) == StepState::Completed && old.action.kind.cases().is_some();
         if decided && self.matching_case(index, old, new).is_none() {
@@ -234,7 +256,8 @@ impl StateMigrator<'_> {
 
     /// Returns the case of a new switch that selects the steps of the old case.
     fn matching_case(&self, index: usize, old: &CompiledStep, new: &CompiledStep) -> Option<u32> {
-        let (cases, others) = (old.action.kind.cases()?, new.action.kind.cases()?);
+        let cases = old.action.kind.cases()?;
+        let others = new.action.kind.cases()?;
         let selected = cases.get(usize::try_from(self.old.steps[index].retries).ok()?)?;
         let expected: Option<Vec<_>> = selected
             .then
@@ -242,6 +265,7 @@ impl StateMigrator<'_> {
             .map(|step| self.targets[*step])
             .collect();
         let expected = expected?;
+
         let case = others.iter().position(|case| case.then == expected)?;
         u32::try_from(case).ok()
     }
@@ -261,9 +285,11 @@ impl StateMigrator<'_> {
             .elements(step)
             .into_iter()
             .flat_map(|elements| elements.entries.iter().copied());
+
         let past = self
             .past_rounds(step)
             .filter_map(move |round| self.old.run.past_entry(step, round));
+
         std::iter::once(self.old.steps[step])
             .chain(elements)
             .chain(past)
@@ -303,35 +329,43 @@ impl StateMigrator<'_> {
         new.flags = old.flags;
         new.compensating_step = old.compensating_step.and_then(|at| self.at(at));
         new.done = old.done.iter().filter_map(|at| self.at(*at)).collect();
-        let renamed = |id: &str| {
-            Some(
-                self.to.steps[self.targets[self.from.find(id)?]?]
-                    .id
-                    .to_string(),
-            )
-        };
-        new.run
-            .migrate_run(&old.run, |step| self.targets[step], renamed);
+
+        new.run.migrate_run(
+            &old.run,
+            |step| self.targets[step],
+            |id| self.renamed_id(id),
+        );
+
         for (index, target) in self.targets.iter().enumerate() {
             let Some(target) = *target else { continue };
-            let (from, to) = (&self.from.steps[index], &self.to.steps[target]);
+            let from = &self.from.steps[index];
+            let to = &self.to.steps[target];
             new.steps[target] = old.steps[index];
             if let Some(case) = self.matching_case(index, from, to) {
                 new.steps[target].retries = case;
             }
-            extra::migrate_extra(old, (&from.id, &to.id), (index, target), &mut new);
+            extra::migrate_extra(old, &from.id, &to.id, index, target, &mut new);
         }
-        let runs_forward = old.phase == Phase::Running && !old.flags.has(Flags::PIVOTED);
+
         if let Some(extra) = &old.extra
             && !extra.early.is_empty()
         {
             new.extra_mut().early.clone_from(&extra.early);
         }
+
         self.migrate_vars(&mut new, context);
+        let runs_forward = old.phase == Phase::Running && !old.flags.has(Flags::PIVOTED);
         if runs_forward || old.until.is_some() {
             self.migrate_timeout(&mut new, context);
         }
+
         new
+    }
+
+    /// Returns the new id of an old step, if the step remains.
+    fn renamed_id(&self, id: &str) -> Option<String> {
+        let target = self.targets[self.from.find(id)?]?;
+        Some(self.to.steps[target].id.to_string())
     }
 
     /// Keeps the end of the saga timeout if the new version has one; a timeout that the old version
@@ -341,6 +375,7 @@ impl StateMigrator<'_> {
             new.until = self.to.timeout.as_ref().map(|_| until);
             return;
         }
+
         let bindings = Bindings::new(context.key).vars(&new.vars);
         match self.to.deadline(context.now, &bindings) {
             Ok(until) => new.until = until,
@@ -361,6 +396,7 @@ impl StateMigrator<'_> {
                     .push(format!("cannot set vars.{name}: {error}")),
             }
         }
+
         let known: Vec<_> = self
             .to
             .vars
@@ -386,10 +422,12 @@ impl StateMigrator<'_> {
         let mut tags = Vec::new();
         for (index, target) in self.targets.iter().enumerate() {
             let Some(target) = *target else { continue };
-            let (from, to) = (&self.from.steps[index], &self.to.steps[target]);
+            let from = &self.from.steps[index];
+            let to = &self.to.steps[target];
             if from.id == to.id {
                 continue;
             }
+
             let count = self
                 .old
                 .elements(index)
@@ -397,6 +435,7 @@ impl StateMigrator<'_> {
             let round = from.in_loop.map(|end| self.old.run.loop_round(end));
             let numbers = (0..count).chain(self.past_rounds(index)).chain(round);
             let places = std::iter::once(String::new()).chain(numbers.map(|n| format!("[{n}]")));
+
             for element in places {
                 for prefix in ["", COMPENSATE] {
                     let tag = |id: &Name| {
@@ -416,14 +455,17 @@ impl StateMigrator<'_> {
         if self.old.phase == Phase::Stuck {
             return Vec::new();
         }
+
         // All cancellations come first: a step can take the name of another one.
-        let (mut changes, mut armed) = (Vec::new(), Vec::new());
+        let mut changes = Vec::new();
+        let mut armed = Vec::new();
         let mut rename = |old: Name, new: Name, due| {
             if old != new {
                 changes.push(TimerChange::Cancel { name: old });
             }
             armed.push(TimerChange::Arm { name: new, due });
         };
+
         for at in (0..self.from.steps.len()).flat_map(|step| before.step_and_elements(step)) {
             let entry = self.old.entry(at);
             if let (Some(due), Some(to)) = (entry.deadline, self.at(at)) {
@@ -434,6 +476,7 @@ impl StateMigrator<'_> {
                 );
             }
         }
+
         for (tag, due) in self.old.extra.iter().flat_map(|extra| &extra.escalations) {
             let steps = before
                 .step_of_tag(tag.as_str())
@@ -446,6 +489,7 @@ impl StateMigrator<'_> {
                 );
             }
         }
+
         match (self.old.until, after.state.until) {
             (_, Some(due)) => armed.push(TimerChange::Arm {
                 name: saga_timer(),

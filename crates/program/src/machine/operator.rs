@@ -5,7 +5,7 @@
 //! | cancel | compensates, towards cancelled | rejected | rejected | rejected |
 //! | retry | rejected | rejected | retries all failed actions, attempts restart at one | rejected |
 //! | skip | rejected | rejected | first compensation: compensated; first step: skipped | rejected |
-//! | force-complete | rejected | rejected | ends without further steps or compensations | rejected |
+//! | force-complete | rejected | rejected | ends; nothing else is executed | rejected |
 
 use super::compensate::{abandon_all, request_compensation, start_cancellation};
 use super::complete::{complete_saga, finish_compensated};
@@ -37,6 +37,7 @@ pub(super) fn cancel(run: &mut Execution<'_>, reason: &str) -> Result<(), NoTran
             ));
         }
     }
+
     run.add_note("cancelled by request");
     start_cancellation(run, reason);
     Ok(())
@@ -52,6 +53,7 @@ pub(super) fn stuck_step(run: &Execution<'_>) -> Option<(StepIndex, bool)> {
         .state
         .compensating_step
         .filter(|at| run.state.entry(*at).state == StepState::CompensationFailed);
+
     compensation
         .map(|at| (at, true))
         .or_else(|| Some((run.blocked()?, false)))
@@ -63,10 +65,12 @@ pub(super) fn retry(run: &mut Execution<'_>) -> Result<(), NoTransition> {
             "only a stuck instance can be retried",
         ));
     };
+
     run.add_note("retry");
     while let Some(at) = run.blocked() {
         reset_to_pending(run, at);
     }
+
     if let (at, true) = first {
         restart(run, at, true);
         request_compensation(run, at);
@@ -80,13 +84,15 @@ fn reset_to_pending(run: &mut Execution<'_>, at: StepIndex) {
     run.state.entry_mut(at).state = StepState::Pending;
 }
 
-/// Restarts with a new attempt count. A restarted child saga must be distinguishable from the
-/// first.
+/// Restarts with a new attempt count.
 fn restart(run: &mut Execution<'_>, at: StepIndex, compensation: bool) {
     let child = matches!(
         run.action_of(at, compensation).kind,
         CompiledActionKind::Saga(_)
     );
+
+    // The number is part of the id of a child saga: the next child must not be the first one, which
+    // has ended.
     let entry = run.state.entry_mut(at);
     let retry_count = if child {
         entry.retries.saturating_add(1)
@@ -103,6 +109,7 @@ pub(super) fn skip(run: &mut Execution<'_>) -> Result<(), NoTransition> {
     let Some((at, compensation)) = stuck_step(run) else {
         return Err(NoTransition::Rejected("only a stuck instance can skip"));
     };
+
     cancel_outstanding(run, at);
     if compensation {
         run.finish_wait(at, StepState::Compensated);
@@ -121,27 +128,30 @@ pub(super) fn force_complete(run: &mut Execution<'_>) -> Result<(), NoTransition
             "only a stuck instance can be force-completed",
         ));
     };
+
     cancel_outstanding(run, at);
     abandon_all(run);
     stop_late_waits(run);
     run.state.done.clear();
     run.state.flags.set(Flags::FORCED);
     run.add_note("force-completed");
+
     end_forced(run)?;
     Ok(())
 }
 
 fn end_forced(run: &mut Execution<'_>) -> Result<(), ProgramError> {
     let flags = run.state.flags;
-    let over = |entry: &StepEntry| {
+    let is_over = run.state.steps.iter().all(|entry| {
         entry.state.is_finished()
             || entry.state.is_compensation()
             || entry.state == StepState::CompensationPending
-    };
-    let completes = flags.has(Flags::PIVOTED) || run.state.steps.iter().all(over);
+    });
+    let completes = flags.has(Flags::PIVOTED) || is_over;
     if !flags.has(Flags::COMPENSATION_STARTED) && completes {
         return complete_saga(run);
     }
+
     if run.state.cause.is_none() {
         let message = "an operator force-completed the instance".to_owned();
         let cause = FailureCause {
@@ -152,6 +162,7 @@ fn end_forced(run: &mut Execution<'_>) -> Result<(), ProgramError> {
         run.failure = Some(cause.clone());
         run.state.cause = Some(cause);
     }
+
     run.cancel_saga_timer();
     finish_compensated(run)
 }

@@ -50,12 +50,12 @@ pub(super) enum StepUpdate {
 /// | step | ok | failed | unknown | in doubt | not executed | compensated | not compensated |
 /// |---|---|---|---|---|---|---|---|
 /// | pending, skipped, bypassed | – | – | – | – | – | – | – |
-/// | running | complete | fail | fail, abandoned | open task, in doubt | – | – | – |
+/// | running | complete | fail | fail, abandoned | task, in doubt | – | – | – |
 /// | retrying, blocked | complete | – | – | – | – | – | – |
 /// | in doubt | complete | fail | – | – | request again | – | – |
 /// | completed, compensation pending | – | – | – | – | – | – | – |
 /// | failed | complete late | – | – | – | – | – | – |
-/// | abandoned | complete late | – | compensate unknown | open task, in doubt abandoned | – | – | – |
+/// | abandoned | complete late | – | compensate unknown | task, in doubt abandoned | – | – | – |
 /// | child awaited | complete late | discard | compensate unknown | – | – | – | – |
 /// | in doubt abandoned | complete late | discard | – | – | discard | – | – |
 /// | compensating | – | – | – | – | – | confirm | mark stuck |
@@ -64,6 +64,7 @@ pub(super) enum StepUpdate {
 pub(super) fn update_for(step_state: StepState, outcome: StepOutcome) -> StepUpdate {
     use StepOutcome::{Compensated, Failed, InDoubt, NotCompensated, NotExecuted, Ok, Unknown};
     use StepState as S;
+
     match (step_state, outcome) {
         (S::Running | S::Retrying | S::Blocked | S::InDoubt, Ok) => StepUpdate::Complete,
         (S::Running | S::InDoubt, Failed) => StepUpdate::Fail(S::Failed),

@@ -8,7 +8,7 @@ use orlog_model::{
 };
 use serde_json::Value;
 
-use super::compiled::{CompiledAction, CompiledHandler, RETRY, prefixed_name};
+use super::compiled::{CompiledAction, RETRY, prefixed_name};
 use super::execution::Execution;
 use super::state::StepEntry;
 use super::step_state::{Phase, StepState};
@@ -21,6 +21,7 @@ pub(super) fn into_transition(mut run: Execution<'_>) -> Result<Transition, Prog
         begins_at: run.new_run,
         forgets: run.state.run.forget_next(),
     };
+
     Ok(Transition {
         run: run_change,
         state: run.state.encode()?,
@@ -30,20 +31,19 @@ pub(super) fn into_transition(mut run: Execution<'_>) -> Result<Transition, Prog
         work: run.work,
         timers: run.timers,
         tasks: run.tasks,
-        failure: run.failure.map(|cause| Box::new(reported(cause))),
+        failure: run.failure.map(|cause| Box::new(transition_failure(cause))),
         variables: run.variables,
         note: run.note,
     })
 }
 
 /// Returns a failure as the transition reports it.
-fn reported(
-    FailureCause {
+fn transition_failure(cause: FailureCause) -> TransitionFailure {
+    let FailureCause {
         code,
         message,
         step,
-    }: FailureCause,
-) -> TransitionFailure {
+    } = cause;
     TransitionFailure {
         failure: Failure { code, message },
         step: Name::new(step).ok(),
@@ -84,6 +84,7 @@ fn waits(run: &Execution<'_>) -> Vec<Wait> {
     if run.state.phase.status().is_final() {
         return waits;
     }
+
     for step in 0..run.saga.steps.len() {
         for at in run.units_of(step) {
             let entry = run.state.entry(at);
@@ -132,17 +133,18 @@ fn waits(run: &Execution<'_>) -> Vec<Wait> {
             }
         }
     }
+
     let children = run.state.run.events.children.iter();
     waits.extend(children.map(|child| Wait::new(WaitKind::Saga, child.tag.clone(), None)));
-    let ends = |handler: &&CompiledHandler| handler.then != AfterHandler::Continue;
+
+    // Only a handler that ends the saga can still change it.
     if run.saga.keep_active && waits.is_empty() && run.state.phase == Phase::Running {
-        for event in run
+        let ending = run
             .saga
             .handlers
             .iter()
-            .filter(ends)
-            .flat_map(|handler| &handler.event)
-        {
+            .filter(|handler| handler.then != AfterHandler::Continue);
+        for event in ending.flat_map(|handler| &handler.event) {
             push_event(
                 Wait::new(WaitKind::Event, event_name(event), run.state.until),
                 &mut waits,
@@ -174,6 +176,7 @@ fn wait_for(
     if !action.awaits_event() {
         return waits.push(Wait::new(action.kind.traits().wait, tag(), entry.deadline));
     }
+
     for matcher in action.options.ok.iter().chain(&action.options.fail) {
         let wait = Wait::new(WaitKind::Event, event_name(&matcher.event), entry.deadline);
         push_event(

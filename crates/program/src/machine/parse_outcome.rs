@@ -10,7 +10,7 @@ use super::outcome_table::StepOutcome;
 use super::state::StepIndex;
 use super::step_input::{Certainty, NOTHING, StepInput, expression_error, failure_message};
 use crate::expression::{EvalError, EventData};
-use crate::steps::kind::{CompiledMatcher, Completion};
+use crate::steps::kind::Completion;
 
 /// Parsed outcome: success or failure, and its name.
 enum ParsedOutcome {
@@ -32,10 +32,12 @@ pub(super) fn parse_outcome<'v>(
             "results of handler actions are not awaited",
         ));
     }
+
     let (at, is_compensation) = run
         .step_of_tag(tag)
         .ok_or(NoTransition::Ignored("no step requested this work"))?;
     let action = run.action_of(at, is_compensation);
+
     if let WorkOutcome::Succeeded {
         event: Some(decision),
         payload,
@@ -46,6 +48,7 @@ pub(super) fn parse_outcome<'v>(
     {
         return resolve_decision(run, at, decision, payload);
     }
+
     let completion = action.kind.traits().completion;
     let read = match (completion, outcome) {
         (Completion::Timer | Completion::Event | Completion::None, _) => {
@@ -84,10 +87,12 @@ pub(super) fn parse_outcome<'v>(
         }
         (_, WorkOutcome::TimedOut { failure }) => ParsedOutcome::Unknown(failure.clone()),
     };
+
     let data = match outcome {
         WorkOutcome::Succeeded { payload, .. } | WorkOutcome::Failed { payload, .. } => payload,
         WorkOutcome::Accepted | WorkOutcome::TimedOut { .. } => &NOTHING,
     };
+
     let (result, named, failure) = match (is_compensation, read) {
         (false, ParsedOutcome::Success(named)) => (StepOutcome::Ok, named, None),
         (true, ParsedOutcome::Success(named)) => (StepOutcome::Compensated, named, None),
@@ -103,6 +108,7 @@ pub(super) fn parse_outcome<'v>(
             | ParsedOutcome::InDoubt(failure),
         ) => (StepOutcome::NotCompensated, None, Some(failure)),
     };
+
     let is_unknown =
         result == StepOutcome::Unknown || matches!(outcome, WorkOutcome::TimedOut { .. });
     let is_unknown = is_unknown && action.kind.traits().is_retried();
@@ -111,6 +117,7 @@ pub(super) fn parse_outcome<'v>(
     } else {
         Certainty::Known
     };
+
     Ok(StepInput {
         at,
         result,
@@ -130,20 +137,23 @@ fn is_operator_decision(
     action: &CompiledAction,
     decision: &EventType,
 ) -> bool {
-    let own = || {
-        action
-            .options
-            .ok
-            .iter()
-            .chain(&action.options.fail)
-            .any(|result| result.event == *decision)
-    };
-    let in_doubt = run.state.entry(at).state.is_in_doubt();
-    in_doubt || (action.asks_operator() && decision.as_str() == NOT_EXECUTED && !own())
+    if run.state.entry(at).state.is_in_doubt() {
+        return true;
+    }
+    if !action.asks_operator() || decision.as_str() != NOT_EXECUTED {
+        return false;
+    }
+
+    // A definition can give this name to a result of its own.
+    action
+        .options
+        .ok
+        .iter()
+        .chain(&action.options.fail)
+        .all(|result| result.event != *decision)
 }
 
-/// Resolves a decision of the in-doubt task. `EXECUTED` is a success of the effect; its data must
-/// match the step, because an input error must not fail an executed step.
+/// Resolves a decision of the in-doubt task. `EXECUTED` is a success of the effect.
 fn resolve_decision<'v>(
     run: &Execution<'_>,
     at: StepIndex,
@@ -159,6 +169,7 @@ fn resolve_decision<'v>(
         certainty: Certainty::Known,
         event_key: 0,
     };
+
     match decision.as_str() {
         NOT_EXECUTED => Ok(step_input(StepOutcome::NotExecuted, None, None)),
         EXECUTED => match success(run, at, run.action_of(at, false), None, data) {
@@ -166,6 +177,7 @@ fn resolve_decision<'v>(
             ParsedOutcome::Failure(Some(named), failure) => {
                 Ok(step_input(StepOutcome::Failed, Some(named), Some(failure)))
             }
+            // A wrong input of the operator must not fail a step that was executed.
             ParsedOutcome::Failure(None, _)
             | ParsedOutcome::Unknown(_)
             | ParsedOutcome::InDoubt(_) => Err(NoTransition::Rejected(
@@ -211,6 +223,7 @@ fn named_success(
             return Ok(Some(ParsedOutcome::Success(Some(ok.event.clone()))));
         }
     }
+
     for fail in &action.options.fail {
         // A success without a name matches no unconditional failure, unless the action also has an
         // `ok`.
@@ -241,20 +254,13 @@ fn classify_failure(
     data: &Value,
 ) -> ParsedOutcome {
     let Some(name) = name else {
-        let fits = |fail: &&CompiledMatcher| {
+        let fail = action.options.fail.iter().find(|fail| {
             run.holds(at, fail.when.as_ref(), EventData::of_result(data))
                 .unwrap_or(false)
-        };
-        return ParsedOutcome::Failure(
-            action
-                .options
-                .fail
-                .iter()
-                .find(fits)
-                .map(|fail| fail.event.clone()),
-            failure.clone(),
-        );
+        });
+        return ParsedOutcome::Failure(fail.map(|fail| fail.event.clone()), failure.clone());
     };
+
     let known = action.options.fail.iter().any(|fail| fail.event == *name);
     let free =
         action.options.fail.is_empty() && !action.options.ok.iter().any(|ok| ok.event == *name);
@@ -273,6 +279,7 @@ fn contract_violation(action: &CompiledAction, event: Option<&EventType>) -> Fai
         .map(|result| result.event.as_str())
         .collect();
     let expected = expected.join(", ");
+
     let message = match event {
         Some(event) => format!(
             "{} returned {event}, which is none of {expected}",

@@ -12,8 +12,7 @@ use crate::limits::{MAX_LOOP_VALUES_BYTES, check_payload_within};
 use crate::steps::kind::StartError;
 use crate::steps::{CompiledActionKind, CompiledRepeat, OnMaxRounds};
 
-/// Ends a round: begins the next one, or completes the step that ends the loop. That step is
-/// pending while the loop has rounds.
+/// Ends a round: begins the next one, or completes the step that ends the loop.
 pub(super) fn end_loop_round(
     run: &mut Execution<'_>,
     end: usize,
@@ -21,10 +20,12 @@ pub(super) fn end_loop_round(
 ) -> Result<(), StartError> {
     let at = StepIndex::step(end);
     let next = run.state.run.loop_round(end) + 1;
+
     if !repeat.continues(&run.bindings(at))? {
         run.add_step_note(at, &format!("ended after {}", rounds(next)));
     } else if next < repeat.max {
         begin_round(run, end, next)?;
+        // The step stays pending, so that joins and phases need no rule for loops (ADR 0064).
         run.add_step_note(at, &format!("round {next}"));
         return Ok(());
     } else if repeat.on_max == OnMaxRounds::Fail {
@@ -40,6 +41,7 @@ pub(super) fn end_loop_round(
     } else {
         run.add_step_note(at, &format!("continues after {}", rounds(next)));
     }
+
     run.state.steps[end] = StepEntry::of(StepState::Completed);
     complete_step(run, end);
     Ok(())
@@ -60,13 +62,19 @@ fn begin_round(run: &mut Execution<'_>, end: usize, next: usize) -> Result<(), S
         .map(|step| (*step, run.state.steps[*step]))
         .filter(|(step, entry)| is_kept(entry.state, run.saga.steps[*step].compensation.is_some()))
         .collect();
+
+    // Later rounds overwrite the variables; the compensation of this one needs its own.
     let past = (!kept.is_empty()).then(|| past_round(run, end, next - 1, &kept));
     check_values(run, end, past.as_ref())?;
+
     let is_kept = |step: usize| kept.iter().any(|(of, _)| *of == step);
     forget_requests(run, &body, is_kept);
+
     for step in body {
         run.state.steps[step] = StepEntry::default();
     }
+
+    // Completed steps keep their order, now as steps of the past round.
     let saga = run.saga;
     let current = |at: &StepIndex| at.element.is_none() && saga.steps[at.step].in_loop == Some(end);
     run.state.done.retain(|at| !current(at) || is_kept(at.step));
@@ -79,6 +87,7 @@ fn begin_round(run: &mut Execution<'_>, end: usize, next: usize) -> Result<(), S
     {
         at.element = Some(next - 1);
     }
+
     run.state.run.begin_loop_round(end, next, past);
     Ok(())
 }
@@ -133,22 +142,28 @@ fn copy(name: &str, from: &Map<String, Value>, to: &mut Map<String, Value>) {
     }
 }
 
-/// Checks the size of the values of all past rounds, so that the state never exceeds its limit.
+/// Checks the size of the values of all past rounds. They are a part of the state.
 fn check_values(
     run: &Execution<'_>,
     end: usize,
     past: Option<&PastRound>,
 ) -> Result<(), StartError> {
     let mut left = MAX_LOOP_VALUES_BYTES;
-    let all = run.state.run.past_rounds(end).iter().chain(past);
-    let mut values = all.flat_map(|past| past.vars.values().chain(past.results.values()));
-    values.try_for_each(|value| check_payload_within(value, &mut left)).map_err(|_| {
-        let id = &run.saga.steps[end].id;
-        let message = format!(
-            "{id}: the variables that its rounds save for their compensation exceed {MAX_LOOP_VALUES_BYTES} bytes"
-        );
-        StartError { code: "loop_too_large".to_owned(), message }
-    })
+    for past in run.state.run.past_rounds(end).iter().chain(past) {
+        for value in past.vars.values().chain(past.results.values()) {
+            if check_payload_within(value, &mut left).is_err() {
+                let id = &run.saga.steps[end].id;
+                return Err(StartError {
+                    code: "loop_too_large".to_owned(),
+                    message: format!(
+                        "{id}: the variables that its rounds save for their compensation exceed \
+                         {MAX_LOOP_VALUES_BYTES} bytes"
+                    ),
+                });
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Deletes the key rounds of requests that will not be repeated.
@@ -161,6 +176,7 @@ fn forget_requests(run: &mut Execution<'_>, body: &[usize], is_kept: impl Fn(usi
     {
         return;
     }
+
     for step in body.iter().copied().filter(|step| !is_kept(*step)) {
         let tag = run.tag_of(StepIndex::step(step), false);
         run.state.extra_mut().rounds.retain(|(of, _)| *of != tag);

@@ -35,15 +35,18 @@ pub(super) fn request_action(
         round: run.state.round(&tag),
         retries,
     };
+
     let bindings = action_bindings(run, at, is_compensation);
     let limits =
         action
             .options
             .limits(action.kind.traits().is_effect, run.context.now, &bindings)?;
     let request = request_of(run, action, &origin, limits, &bindings)?;
+
     let mut until = limits
         .timeout
         .map(|timeout| run.context.now.saturating_add(timeout));
+
     match request {
         Request::Work(work) => {
             if let Work::StartChild(start) = &*work {
@@ -65,8 +68,10 @@ pub(super) fn request_action(
         Request::Until(due) => until = Some(due),
         Request::Nothing => {}
     }
+
     run.timers
         .extend(until.map(|due| TimerChange::Arm { name: tag, due }));
+
     let step_state = if is_compensation {
         StepState::Compensating
     } else {
@@ -158,6 +163,7 @@ pub(super) fn cancel_outstanding(run: &mut Execution<'_>, at: StepIndex) {
         step: &run.step(at).id,
         child,
     };
+
     match run
         .action_of(at, is_compensation)
         .kind

@@ -25,15 +25,16 @@ pub(super) enum NoRerun {
 
 /// Resets the steps to pending; the next advance starts those that are ready. An ended flow runs
 /// again.
-pub(super) fn reset(run: &mut Execution<'_>, which: Rerun<'_>) -> Result<(), NoRerun> {
+pub(super) fn reset(run: &mut Execution<'_>, selection: Rerun<'_>) -> Result<(), NoRerun> {
     let rejected = |reason: String| Err(NoRerun::Rejected(reason));
     if run.state.phase == Phase::Compensating {
         return rejected(
             "the flow is being cancelled; repeat the request when it has ended".to_owned(),
         );
     }
-    let steps = match which {
-        Rerun::Failed => failed(run),
+
+    let steps = match selection {
+        Rerun::Failed => failed_steps(run),
         Rerun::From(id) => match run.saga.find(id) {
             Some(first) => followers(run, first),
             None => return rejected(format!("the flow has no job \"{id}\"")),
@@ -42,32 +43,37 @@ pub(super) fn reset(run: &mut Execution<'_>, which: Rerun<'_>) -> Result<(), NoR
     if steps.is_empty() {
         return rejected("no job has failed".to_owned());
     }
-    let is_active = |step: &&usize| {
+
+    let active = steps.iter().find(|step| {
         let state = run.state.step_state(**step);
         state.is_in_progress() || state.is_awaited_late()
-    };
-    if let Some(active) = steps.iter().find(is_active) {
+    });
+    if let Some(active) = active {
         let id = &run.saga.steps[*active].id;
         return rejected(format!(
             "job \"{id}\" has not ended; wait for its end, or cancel the flow"
         ));
     }
-    run.add_note(&match which {
+
+    run.add_note(&match selection {
         Rerun::Failed => "retry".to_owned(),
         Rerun::From(id) => format!("rerun from {id}"),
     });
     for step in steps {
         reset_step(run, step);
     }
+
     if run.state.phase != Phase::Running {
-        (run.state.phase, run.state.flags) = (Phase::Running, Flags::default());
+        run.state.phase = Phase::Running;
+        run.state.flags = Flags::default();
         restart::arm_timeout(run).map_err(NoRerun::Error)?;
     }
+
     run.state.cause = None;
     Ok(())
 }
 
-fn failed(run: &Execution<'_>) -> Vec<usize> {
+fn failed_steps(run: &Execution<'_>) -> Vec<usize> {
     (0..run.saga.steps.len())
         .filter(|step| run.state.step_state(*step).has_failed())
         .collect()
@@ -92,10 +98,13 @@ fn reset_step(run: &mut Execution<'_>, step: usize) {
     if run.state.step_state(step) == StepState::Pending {
         return;
     }
+
+    // A step that is executed on purpose needs a new idempotency key (ADR 0080).
     let tags: Vec<_> = run.units_of(step).map(|at| run.tag_of(at, false)).collect();
     for tag in tags {
         run.state.begin_round(tag);
     }
+
     run.state
         .forget_step(step, run.saga.steps[step].id.as_str());
     run.state.steps[step] = StepEntry::default();

@@ -5,7 +5,7 @@
 //! task, a compensation or a child saga of the old run is open, the restart waits and is tried
 //! again, because its result would be lost.
 
-use orlog_model::{Name, TimerChange};
+use orlog_model::TimerChange;
 
 use serde_json::Value;
 
@@ -32,7 +32,9 @@ pub(super) fn restart(
     if run.begins_run || !is_settled(run, at) {
         return Ok(schedule_retry(run, at, BLOCKED, StepState::Retrying)?);
     }
+
     let data = restart.data(&run.step(at).id, &run.bindings(at))?;
+
     let new = State::new(run.saga.steps.len());
     let mut old = std::mem::replace(&mut run.state, new);
     if let Err(error) = init_run(run, EventData::of_result(&data)) {
@@ -43,15 +45,19 @@ pub(super) fn restart(
             message,
         });
     }
+
     run.begins_run = true;
     run.new_run = Some(run.work.len());
     run.state.run.begin_run(&old.run, run.context.version);
+    // An event that waits for its step is one of the new run as well.
     if let Some(extra) = old.extra.as_mut().filter(|extra| !extra.early.is_empty()) {
         run.state.extra_mut().early = std::mem::take(&mut extra.early);
     }
+
     if old.until.is_some() && run.state.until.is_none() {
         run.cancel_timer(saga_timer());
     }
+
     let id = &run.saga.steps[at.step].id;
     run.add_note(&format!("{id}: run {}", run.state.run.run_number()));
     Ok(())
@@ -80,21 +86,22 @@ pub(super) fn arm_timeout(run: &mut Execution<'_>) -> Result<(), ProgramError> {
 
 /// Returns whether nothing of the run is open. Results of handler actions are not awaited.
 fn is_settled(run: &Execution<'_>, restart: StepIndex) -> bool {
-    let is_open =
-        |tag: &Name| !tag.as_str().starts_with(ON) && run.settles.as_deref() != Some(tag.as_str());
-    let pending = run
-        .context
-        .pending_work
-        .iter()
-        .any(|work| work.survives_end && is_open(&work.tag));
-    let mut units = (0..run.saga.steps.len()).flat_map(|step| run.step_and_elements(step));
+    let has_pending_work = run.context.pending_work.iter().any(|work| {
+        let tag = work.tag.as_str();
+        work.survives_end && !tag.starts_with(ON) && run.settles.as_deref() != Some(tag)
+    });
+
     // A pending step is on a branch that was not selected, because no step follows a restart or
     // runs beside it.
-    let is_active = |state: StepState| state != StepState::Pending && !state.is_finished();
-    let unfinished = units.any(|at| at != restart && is_active(run.state.entry(at).state));
+    let mut units = (0..run.saga.steps.len()).flat_map(|step| run.step_and_elements(step));
+    let has_active_step = units.any(|at| {
+        let state = run.state.entry(at).state;
+        at != restart && state != StepState::Pending && !state.is_finished()
+    });
+
     let has_children = !run.state.run.events.children.is_empty();
-    !pending
-        && !unfinished
+    !has_pending_work
+        && !has_active_step
         && !has_children
         && run.state.compensating_step.is_none()
         && !has_late_wait(run)

@@ -163,6 +163,7 @@ impl State {
         count(Operation::StateDecode);
         let unreadable =
             |error: rmp_serde::decode::Error| ProgramError::InvalidState(error.to_string());
+
         let state: Self = match bytes.get(1) {
             Some(1) => rmp_serde::from_slice::<Format1>(bytes)
                 .map_err(unreadable)?
@@ -179,12 +180,14 @@ impl State {
                 ));
             }
         };
+
         if state.steps.len() != steps {
             return Err(ProgramError::InvalidState(format!(
                 "the state has {} steps; the definition has {steps}",
                 state.steps.len()
             )));
         }
+
         match state
             .done
             .iter()
@@ -228,6 +231,7 @@ impl State {
         let mut bytes = Vec::with_capacity(256);
         rmp_serde::encode::write(&mut bytes, self)
             .map_err(|error| ProgramError::InvalidState(error.to_string()))?;
+
         if bytes.len() > MAX_PAYLOAD_BYTES {
             let message = format!(
                 "the state has {} bytes; the limit is {MAX_PAYLOAD_BYTES}",
@@ -306,6 +310,7 @@ impl State {
         if let Some(past) = self.run.past_entry_mut(at.step, element) {
             return past;
         }
+
         let elements = &mut self.extra.get_or_insert_default().elements;
         let elements = elements
             .iter_mut()
@@ -340,6 +345,7 @@ impl From<Format1> for State {
         if old.announced {
             flags.set(Flags::FACT_EMITTED);
         }
+
         match old.phase {
             Phase::Running => {}
             Phase::Completed => flags.set(Flags::COMPLETED),

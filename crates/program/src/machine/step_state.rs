@@ -4,7 +4,11 @@ use orlog_model::Status;
 use serde::{Deserialize, Serialize};
 
 macro_rules! coded {
-    ($(#[$doc:meta])* $name:ident { $($(#[$variant_doc:meta])* $variant:ident = $code:literal),+ $(,)? }) => {
+    (
+        $(#[$doc:meta])* $name:ident {
+            $($(#[$variant_doc:meta])* $variant:ident = $code:literal),+ $(,)?
+        }
+    ) => {
         $(#[$doc])*
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
         #[serde(into = "u8", try_from = "u8")]

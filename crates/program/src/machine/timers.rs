@@ -29,6 +29,7 @@ pub(super) fn on_timer(run: &mut Execution<'_>, name: &str) -> Result<(), NoTran
     if let Some(tag) = name.strip_prefix(ESCALATE) {
         return escalate(run, tag);
     }
+
     let (at, is_compensation) = run
         .step_of_tag(name)
         .ok_or(NoTransition::Ignored("no step has this timer"))?;
@@ -40,18 +41,21 @@ pub(super) fn on_timer(run: &mut Execution<'_>, name: &str) -> Result<(), NoTran
     if run.state.entry(at).state != awaited {
         return Err(NoTransition::Ignored("the timer is stale"));
     }
+
     let action = run.action_of(at, is_compensation);
     let (result, failure) =
         if !is_compensation && action.kind.traits().completion == Completion::Timer {
             (StepOutcome::Ok, None)
         } else {
-            let late = if is_compensation {
+            let outcome = if is_compensation {
                 StepOutcome::NotCompensated
             } else {
                 StepOutcome::Unknown
             };
-            (late, Some(timed_out(name, action.options.timeout.as_ref())))
+            let failure = timed_out(name, action.options.timeout.as_ref());
+            (outcome, Some(failure))
         };
+
     apply_step_input(
         run,
         &StepInput {
@@ -70,6 +74,7 @@ fn on_saga_timeout(run: &mut Execution<'_>) -> Result<(), NoTransition> {
     if run.state.phase != Phase::Running || run.state.flags.has(Flags::PIVOTED) {
         return Err(NoTransition::Ignored("the saga timeout no longer applies"));
     }
+
     let message = timed_out(SAGA_TIMER, run.saga.timeout.as_ref()).message;
     run.add_note("saga timeout");
     start_compensation(
@@ -95,6 +100,7 @@ fn retry_step(run: &mut Execution<'_>, tag: &str) -> Result<(), NoTransition> {
     if run.state.entry(at).state != awaited {
         return Err(NoTransition::Ignored("the timer is stale"));
     }
+
     let entry = run.state.entry_mut(at);
     entry.retries = entry.retries.saturating_add(1);
     run.add_step_note(at, "again");
@@ -113,40 +119,40 @@ fn request_again(run: &mut Execution<'_>, at: StepIndex) -> Result<(), StartErro
     }
 }
 
-/// Rearms the timers of steps in progress at their previous times. The runner deletes all timers of
-/// a stuck instance; this restores them when the instance continues.
+/// Rearms the timers of steps in progress at their previous times.
 pub(super) fn rearm_timers(run: &mut Execution<'_>) {
     let mut timers = Vec::new();
     for at in (0..run.saga.steps.len()).flat_map(|step| run.step_and_elements(step)) {
         let entry = run.state.entry(at);
-        if let (Some(due), true) = (
-            entry.deadline,
-            entry.state.is_in_progress() || entry.state.is_compensation(),
-        ) {
+        let has_timer = entry.state.is_in_progress() || entry.state.is_compensation();
+        if let Some(due) = entry.deadline.filter(|_| has_timer) {
             timers.push(TimerChange::Arm {
                 name: run.timer_name(at, entry.state),
                 due,
             });
         }
     }
+
     for (tag, due) in run.state.extra.iter().flat_map(|extra| &extra.escalations) {
         timers.push(TimerChange::Arm {
             name: prefixed_name(ESCALATE, tag),
             due: *due,
         });
     }
+
     timers.extend(run.state.until.map(|due| TimerChange::Arm {
         name: saga_timer(),
         due,
     }));
+
     run.timers.extend(timers);
 }
 
-/// Returns what is known about an action whose timer fired. The result of an effect or a job
-/// follows; it is final at the same deadline. For a command that an event confirms, none follows. A
-/// task is closed, and a child saga is cancelled and reports its end.
+/// Returns what is known about an action whose timer fired.
 fn certainty_after_timeout(action: &CompiledAction) -> Certainty {
     let traits = action.kind.traits();
+    // No result follows for a command that an event confirms. That of an effect or a job is final
+    // at the same deadline. A task is closed, and a child saga is cancelled and reports its end.
     if traits.completion == Completion::Acceptance && action.awaits_event() {
         Certainty::Unknown
     } else if traits.is_retried() {
@@ -159,6 +165,7 @@ fn certainty_after_timeout(action: &CompiledAction) -> Certainty {
 /// Escalates the overdue task of this tag.
 fn escalate(run: &mut Execution<'_>, tag: &str) -> Result<(), NoTransition> {
     let stale = NoTransition::Ignored("the timer is stale");
+
     let known = run
         .state
         .extra
@@ -173,9 +180,11 @@ fn escalate(run: &mut Execution<'_>, tag: &str) -> Result<(), NoTransition> {
     let Some(escalation) = &human.escalate else {
         return Err(stale);
     };
+
     let (roles, assignee) = escalation
         .assignment(&run.bindings(at))
         .map_err(|error| ProgramError::Evaluation(format!("{tag}: {error}")))?;
+
     run.tasks.push(TaskChange::Assign {
         tag: run.tag_of(at, is_compensation),
         roles,

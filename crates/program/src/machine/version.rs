@@ -66,16 +66,19 @@ pub(super) fn resolve_response<'o>(
     else {
         return unchanged;
     };
+
     let is_decision = event
         .as_ref()
         .is_some_and(|event| [EXECUTED, NOT_EXECUTED].contains(&event.as_str()));
     let Some((at, is_compensation)) = run.step_of_tag(tag) else {
         return unchanged;
     };
+
     let versions = run.action_of(at, is_compensation).kind.kind().responses();
     let Some(versions) = versions.filter(|_| !is_decision && *version != CURRENT_SCHEMA) else {
         return unchanged;
     };
+
     Ok(Cow::Owned(
         match versions.resolve(&format!("the response of {tag}"), *version, payload)? {
             VersionedPayload::Current => return unchanged,

@@ -16,15 +16,18 @@ pub(crate) fn view(saga: &CompiledSaga, state: &[u8]) -> Option<Value> {
     let steps: Vec<_> = (0..saga.steps.len())
         .map(|index| step(saga, &state, index))
         .collect();
+
     let failure = state.cause.as_ref().map(|cause| {
         let step = Some(&cause.step).filter(|step| !step.is_empty());
         json!({ "code": cause.code, "message": cause.message, "step": step })
     });
+
     let mut fields = Map::new();
     fields.insert("phase".to_owned(), json!(state.phase.status().as_str()));
     fields.insert("steps".to_owned(), Value::Array(steps));
     fields.insert("vars".to_owned(), Value::Object(state.vars.clone()));
     fields.insert("failure".to_owned(), json!(failure));
+
     if state.flags.has(Flags::PIVOTED) {
         fields.insert("pivoted".to_owned(), json!(true));
     }
@@ -54,6 +57,7 @@ pub(crate) fn view(saga: &CompiledSaga, state: &[u8]) -> Option<Value> {
     }) {
         fields.insert("flow".to_owned(), flow);
     }
+
     Some(Value::Object(fields))
 }
 
@@ -70,6 +74,7 @@ fn step(saga: &CompiledSaga, state: &State, index: usize) -> Value {
         "until".to_owned(),
         json!(entry.deadline.map(|until| until.to_string())),
     );
+
     match step.action.kind.cases() {
         Some(cases) if entry.state == StepState::Completed => {
             let selected = usize::try_from(entry.retries)
@@ -84,6 +89,7 @@ fn step(saga: &CompiledSaga, state: &State, index: usize) -> Value {
         }
         _ => attempts(entry, &mut fields),
     }
+
     let collected = state
         .run
         .events
@@ -96,12 +102,14 @@ fn step(saga: &CompiledSaga, state: &State, index: usize) -> Value {
     {
         fields.insert("collected".to_owned(), json!(count));
     }
+
     if let Some(end) = step.in_loop {
         fields.insert("rounds".to_owned(), Value::Array(rounds(state, end, index)));
     }
     if step.action.kind.repeat().is_some() {
         fields.insert("round".to_owned(), json!(state.run.loop_round(index)));
     }
+
     if let Some(elements) = state.elements(index).filter(|_| step.foreach.is_some()) {
         let elements: Vec<_> = elements
             .entries
@@ -178,14 +186,15 @@ fn effective_state(state: &State, step: &CompiledStep, index: usize) -> StepStat
         return step_state;
     }
     let element_states = || units.iter().map(|entry| entry.state);
-    let is_decisive = |step_state: &StepState| {
+    let decisive = element_states().find(|step_state| {
         step_state.is_compensation()
             || step_state.is_in_doubt()
             || *step_state == StepState::Blocked
-    };
-    if let Some(decisive) = element_states().find(is_decisive) {
+    });
+    if let Some(decisive) = decisive {
         return decisive;
     }
+
     let compensated = element_states().any(|step_state| step_state == StepState::Compensated)
         && element_states().all(|step_state| step_state != StepState::Completed);
     if compensated {
@@ -200,12 +209,14 @@ fn stuck(saga: &CompiledSaga, state: &State) -> Option<Value> {
     if state.phase != Phase::Stuck {
         return None;
     }
+
     if let Some(at) = state
         .compensating_step
         .filter(|at| state.entry(*at).state == StepState::CompensationFailed)
     {
         return Some(json!({ "step": name(saga, state, at), "action": "compensate" }));
     }
+
     let elements = |step: usize| {
         let count = state
             .elements(step)

@@ -10,8 +10,10 @@ use crate::machine::state::{CollectedEvents, State, StepIndex};
 /// definition, under its new id.
 pub(in crate::machine) fn migrate_extra(
     old: &State,
-    (from, to): (&Name, &Name),
-    (index, target): (usize, usize),
+    from: &Name,
+    to: &Name,
+    index: usize,
+    target: usize,
     new: &mut State,
 ) {
     for collected in &old.run.events.collected {
@@ -24,28 +26,34 @@ pub(in crate::machine) fn migrate_extra(
                 ..collected.clone()
             }));
     }
+
     let Some(extra) = &old.extra else { return };
+
     if let Some(elements) = old.elements(index) {
         new.set_elements(target, elements.list.clone());
         for (place, entry) in elements.entries.iter().enumerate() {
             *new.entry_mut(StepIndex::element(target, place)) = *entry;
         }
     }
+
     if let Some(result) = extra.results.get(from.as_str()) {
         new.extra_mut()
             .results
             .insert(to.to_string(), result.clone());
     }
+
     for (tag, child) in &extra.children {
         if let Some(tag) = renamed(tag, from, to) {
             new.extra_mut().children.push((tag, child.clone()));
         }
     }
+
     for (tag, round) in &extra.rounds {
         if let Some(tag) = renamed(tag, from, to) {
             new.extra_mut().rounds.push((tag, *round));
         }
     }
+
     for (tag, due) in &extra.escalations {
         if let Some(tag) = renamed(tag, from, to) {
             new.extra_mut().escalations.push((tag, *due));
@@ -59,6 +67,7 @@ fn renamed(tag: &Name, from: &Name, to: &Name) -> Option<Name> {
     let (prefix, rest) = text
         .strip_prefix(COMPENSATE)
         .map_or(("", text), |rest| (COMPENSATE, rest));
+
     let element = rest.strip_prefix(from.as_str())?;
     let is_tag_of_step = element.is_empty() || element.starts_with('[');
     is_tag_of_step.then(|| {

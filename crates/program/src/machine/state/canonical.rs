@@ -24,6 +24,7 @@ pub fn canonical_state(state: &[u8], is_live: impl Fn(&str, bool) -> bool) -> Op
     let forward =
         !state.flags.has(Flags::COMPENSATION_STARTED) && !state.flags.has(Flags::COMPLETED);
     state.vars.retain(|name, _| is_live(name, forward));
+
     let compensates = state.flags.has(Flags::COMPENSATION_STARTED);
     let clear_entry = |entry: &mut StepEntry| {
         entry.clear_time();
@@ -36,12 +37,15 @@ pub fn canonical_state(state: &[u8], is_live: impl Fn(&str, bool) -> bool) -> Op
             _ => {}
         }
     };
+
     state.until = state.until.map(|_| Timestamp::default());
     state.steps.iter_mut().for_each(clear_entry);
     state.run.clear_times();
+
     if let Some(cause) = &mut state.cause {
         *cause = FailureCause::default();
     }
+
     if let Some(extra) = &mut state.extra {
         extra
             .elements
@@ -52,6 +56,7 @@ pub fn canonical_state(state: &[u8], is_live: impl Fn(&str, bool) -> bool) -> Op
             .escalations
             .iter_mut()
             .for_each(|(_, at)| *at = Timestamp::default());
+
         for event in &mut extra.early {
             event.expires_at = Timestamp::default();
             event.key = event.key.min(1);
@@ -61,5 +66,6 @@ pub fn canonical_state(state: &[u8], is_live: impl Fn(&str, bool) -> bool) -> Op
         }
         extra.rounds.clear();
     }
+
     state.encode().ok()
 }

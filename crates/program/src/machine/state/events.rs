@@ -57,6 +57,7 @@ impl EventState {
             .collected
             .iter()
             .position(|collected| collected.tag == tag);
+
         let at = found.unwrap_or_else(|| {
             self.collected.push(CollectedEvents {
                 tag,

@@ -105,6 +105,7 @@ impl RunState {
             .loops
             .iter()
             .position(|state| usize::from(state.step) == end);
+
         let at = found.unwrap_or_else(|| {
             self.loops.push(LoopState {
                 step: index(end),
@@ -113,6 +114,7 @@ impl RunState {
             });
             self.loops.len() - 1
         });
+
         self.loops[at].round = index(round);
         self.loops[at].past.extend(past);
     }
@@ -124,7 +126,8 @@ impl RunState {
 
     /// Returns a past round that contains a step.
     pub(in crate::machine) fn past_round(&self, step: usize, round: usize) -> Option<&PastRound> {
-        let (step, round) = (index(step), u16::try_from(round).ok()?);
+        let step = index(step);
+        let round = u16::try_from(round).ok()?;
         let mut past = self.loops.iter().filter_map(|state| state.past(round));
         past.find(|past| past.entry(step).is_some())
     }
@@ -182,16 +185,15 @@ impl RunState {
 
     /// Clears times, versions and the number of the run.
     pub(super) fn clear_times(&mut self) {
-        let (loops, mut events) = (
-            std::mem::take(&mut self.loops),
-            std::mem::take(&mut self.events),
-        );
+        let loops = std::mem::take(&mut self.loops);
+        let mut events = std::mem::take(&mut self.events);
         events.clear_keys();
         *self = RunState {
             loops,
             events,
             ..Self::default()
         };
+
         let past = self.loops.iter_mut().flat_map(|state| &mut state.past);
         past.flat_map(|past| &mut past.entries)
             .for_each(|(_, entry)| entry.clear_time());
@@ -210,11 +212,14 @@ impl RunState {
             loops: Vec::new(),
             ..old.clone()
         };
+
+        // The events of a step are copied under its new tag.
         self.events.collected.clear();
         for state in &old.loops {
             let Some(step) = target(state.step) else {
                 continue;
             };
+
             let past = state.past.iter().map(|past| {
                 let entries = past
                     .entries
@@ -231,6 +236,7 @@ impl RunState {
                     ..past.clone()
                 }
             });
+
             self.loops.push(LoopState {
                 step,
                 round: state.round,
@@ -259,7 +265,8 @@ impl RunState {
 
     /// Returns a past round that contains a step.
     pub(super) fn past_round_mut(&mut self, step: usize, round: usize) -> Option<&mut PastRound> {
-        let (step, round) = (index(step), u16::try_from(round).ok()?);
+        let step = index(step);
+        let round = u16::try_from(round).ok()?;
         self.loops.iter_mut().find_map(|state| {
             let found = state
                 .past

@@ -103,7 +103,8 @@ impl<'de> Visitor<'de> for StepIndexVisitor {
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<StepIndex, A::Error> {
-        let (step, element) = (seq.next_element::<u16>()?, seq.next_element::<u16>()?);
+        let step = seq.next_element::<u16>()?;
+        let element = seq.next_element::<u16>()?;
         match (step, element) {
             (Some(step), Some(element)) => Ok(StepIndex::element(step.into(), element.into())),
             (_, _) => Err(de::Error::invalid_length(1, &self)),

@@ -24,11 +24,13 @@ pub(super) fn of(
             .enumerate()
             .filter(|(_, step)| matches!(step.action.kind, CompiledActionKind::Job(_)))
     };
+
     jobs().next()?;
     let by_step = job_statuses(saga, state, effective_state);
     let statuses: Map<_, _> = jobs()
         .map(|(index, step)| (step.id.to_string(), json!(by_step[index])))
         .collect();
+
     let started = jobs().any(|(index, _)| {
         !matches!(
             state.step_state(index),
@@ -41,9 +43,12 @@ pub(super) fn of(
         Phase::Running if started => "started",
         Phase::Running => "dispatched",
     };
-    Some(
-        json!({ "status": status_of_saga, "jobs": statuses, "results": state.results().cloned().unwrap_or_default() }),
-    )
+
+    Some(json!({
+        "status": status_of_saga,
+        "jobs": statuses,
+        "results": state.results().cloned().unwrap_or_default(),
+    }))
 }
 
 /// Returns the status of each step, as that of a job.
@@ -58,15 +63,14 @@ fn job_statuses(
     // The steps that a step follows come before it.
     for index in saga.sorted.iter().copied() {
         let step_state = effective_state(index);
-        let follows_error = || {
-            saga.steps[index]
+        let follows_error = saga.isolates_failures
+            && saga.steps[index]
                 .before
                 .iter()
-                .any(|before| statuses[*before] == "error")
-        };
+                .any(|before| statuses[*before] == "error");
 
         statuses[index] = match step_state {
-            StepState::Pending if saga.isolates_failures && follows_error() => "error",
+            StepState::Pending if follows_error => "error",
             StepState::Pending => pending,
             _ => started_job(step_state),
         };
