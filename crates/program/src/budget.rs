@@ -91,6 +91,7 @@ pub(crate) fn spend(units: u64) -> bool {
     let Some(meter) = METER.get() else {
         return true;
     };
+
     let left = meter.remaining.checked_sub(units);
     METER.set(Some(Meter {
         remaining: left.unwrap_or_default(),

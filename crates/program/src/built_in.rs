@@ -41,6 +41,7 @@ pub(crate) fn decode<S: DeserializeOwned>(
 ) -> Result<S, ProgramError> {
     let state: S = rmp_serde::from_slice(state)
         .map_err(|error| ProgramError::InvalidState(error.to_string()))?;
+
     let found = format(&state);
     if found > supported {
         let message = format!("format {found} is newer than this release, which reads {supported}");

@@ -56,6 +56,7 @@ fn identifier(event: &Event, path: &str, value: &Value) -> Result<CorrelationId,
             )));
         }
     };
+
     CorrelationId::for_path(text).map_err(|error| {
         ProgramError::SchemaMismatch(format!("`{path}` of {}: {error}", event.kind))
     })

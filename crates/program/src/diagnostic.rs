@@ -59,10 +59,12 @@ impl fmt::Display for Diagnostic {
         if self.line > 0 {
             write!(f, ":{}:{}", self.line, self.column)?;
         }
+
         f.write_str(": ")?;
         if !self.path.is_empty() {
             write!(f, "{}: ", self.path)?;
         }
+
         f.write_str(&self.message)?;
         match &self.suggestion {
             Some(suggestion) => write!(f, "; {suggestion}"),
@@ -126,6 +128,7 @@ impl RawDiagnostic {
             Some((_, column)) => format!("{} (at character {column})", self.message),
             None => self.message,
         };
+
         Diagnostic {
             file: file.to_owned(),
             line: 0,

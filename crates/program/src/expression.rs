@@ -182,7 +182,8 @@ impl<'a> Bindings<'a> {
 
     pub(crate) fn event(mut self, event: impl Into<EventData<'a>>) -> Self {
         let EventData { data, envelope } = event.into();
-        (self.event, self.envelope) = (Some(data), envelope);
+        self.event = Some(data);
+        self.envelope = envelope;
         self
     }
 
@@ -202,7 +203,7 @@ impl<'a> Bindings<'a> {
         self.failure.get_or_init(|| {
             self.cause.map_or(
                 Value::Null,
-                |c| json!({ "code": c.code, "message": c.message, "step": c.step }),
+                |cause| json!({ "code": cause.code, "message": cause.message, "step": cause.step }),
             )
         })
     }
@@ -242,6 +243,7 @@ impl<'a> Bindings<'a> {
             (Root::Events, _, fields) => (self.events.ok_or(root.name())?, fields),
             (Root::Index, _, fields) => (&self.element.as_ref().ok_or(root.name())?.index, fields),
         };
+
         let found = fields
             .iter()
             .try_fold(start, |value, field| value.get(field).ok_or(field.as_str()))?;
@@ -274,15 +276,18 @@ fn run<T: Send>(
         let mut context = Context::with_env(Arc::clone(environment()));
         context.set_variable_resolver(resolver);
         let value = CelValue::resolve_val(&parsed.expression, &context);
-        value
-            .map_err(|e| output::reason(&e))
-            .and_then(|value| read(value.as_ref()))
+        let value = value.map_err(|error| output::reason(&error))?;
+        read(value.as_ref())
     };
+
+    // An expression with many operators recurses deeper than the stack of the caller permits.
     let value = if parsed.deep {
         cost::share_with_thread(resolve)
     } else {
         resolve()
     };
+
+    // A value that was built after the budget was exceeded lacks the data that was not read.
     if cost::is_exhausted() {
         cost::exceed_transition();
         Err("the expression processes too much data".to_owned())
@@ -299,6 +304,7 @@ impl Expression {
             Some((root, fields)) => Kind::Path { root, fields },
             None => Kind::Cel(Box::new(parsed)),
         };
+
         Ok(Self {
             source: source.to_owned(),
             kind,
@@ -335,9 +341,10 @@ impl Expression {
         }
     }
 
-    /// Spends the budget of the transition for the length of the expression: its own budget counts
-    /// only the data. Also records the place at which the budget is exceeded.
+    /// Spends the budget of the transition for the length of the expression. Also records the place
+    /// at which the budget is exceeded.
     fn spend_length(&self, bindings: &Bindings<'_>) -> Result<(), EvalError> {
+        // The budget of the expression itself counts only the data.
         if budget::spend_bytes(self.source.len()) {
             return Ok(());
         }
@@ -364,16 +371,13 @@ impl Expression {
                 ))),
             },
             Kind::Cel(parsed) => self.evaluate_cel(parsed, bindings, |value| {
-                let type_error = || {
+                let condition = value.downcast_ref::<CelBool>().map(|b| *b.inner());
+                condition.ok_or_else(|| {
                     format!(
                         "a condition must be true or false, but is {}",
                         value.get_type().name()
                     )
-                };
-                value
-                    .downcast_ref::<CelBool>()
-                    .map(|b| *b.inner())
-                    .ok_or_else(type_error)
+                })
             }),
         }
     }
@@ -387,6 +391,7 @@ impl Expression {
         let resolver = Resolver {
             vars: bindings.vars.as_deref(),
             event: bindings.event,
+            // The value of an envelope or of a failure is built only if it can be read.
             envelope: parsed.reads_envelope.then(|| bindings.envelope()).flatten(),
             failure: bindings.cause.map(|_| bindings.failure()),
             key: Some(bindings.key()),
@@ -396,6 +401,7 @@ impl Expression {
             events: bindings.events,
             message: bindings.message,
         };
+
         run(parsed, &resolver, read).map_err(|reason| self.error(reason))
     }
 
@@ -427,9 +433,11 @@ fn path_of(expression: &IdedExpr, scope: &Scope<'_>) -> Option<(Root, Vec<String
         fields.push(select.field.clone());
         at = &select.operand;
     }
+
     let Expr::Ident(name) = &at.expr else {
         return None;
     };
+
     fields.reverse();
     Some((scope.root(name)?, fields))
 }

@@ -136,7 +136,7 @@ pub trait NativeSaga: Send + Sync + 'static {
         result: NativeWorkResult<'_>,
         transition: &mut TransitionBuilder<'_>,
     ) -> SagaDecision<Self::State> {
-        let (_, _, _) = (state, result, transition);
+        let _ = (state, result, transition);
         SagaDecision::Ignore("this saga does not handle work results")
     }
 
@@ -147,7 +147,7 @@ pub trait NativeSaga: Send + Sync + 'static {
         name: &str,
         transition: &mut TransitionBuilder<'_>,
     ) -> SagaDecision<Self::State> {
-        let (_, _, _) = (state, name, transition);
+        let _ = (state, name, transition);
         SagaDecision::Ignore("this saga does not handle timers")
     }
 
@@ -158,7 +158,7 @@ pub trait NativeSaga: Send + Sync + 'static {
         reason: &str,
         transition: &mut TransitionBuilder<'_>,
     ) -> SagaDecision<Self::State> {
-        let (_, _, _) = (state, reason, transition);
+        let _ = (state, reason, transition);
         SagaDecision::Reject("this saga cannot be cancelled")
     }
 
@@ -168,7 +168,7 @@ pub trait NativeSaga: Send + Sync + 'static {
         state: Self::State,
         transition: &mut TransitionBuilder<'_>,
     ) -> SagaDecision<Self::State> {
-        let (_, _) = (state, transition);
+        let _ = (state, transition);
         SagaDecision::Reject("this saga does not support skip")
     }
 
@@ -188,7 +188,7 @@ pub trait NativeSaga: Send + Sync + 'static {
         state: Self::State,
         transition: &mut TransitionBuilder<'_>,
     ) -> SagaDecision<Self::State> {
-        let (_, _) = (state, transition);
+        let _ = (state, transition);
         SagaDecision::Reject("this saga does not support retry")
     }
 }
@@ -233,6 +233,7 @@ impl<N: NativeSaga> NativeProgram<N> {
         let digest = Sha256::digest(format!("native:{saga}:{version}").as_bytes());
         let mut hash = [0; 16];
         hash.copy_from_slice(&digest[..16]);
+
         let mut manifest = Manifest {
             subscriptions: native.subscriptions(),
             effects: native.effects(),
@@ -241,6 +242,7 @@ impl<N: NativeSaga> NativeProgram<N> {
         };
         manifest.subscriptions.sort_by(|a, b| a.kind.cmp(&b.kind));
         manifest.effects.sort();
+
         Ok(Self {
             reference: DefinitionRef {
                 saga: SagaName::for_path(saga)?,
@@ -263,6 +265,7 @@ impl<N: NativeSaga> NativeProgram<N> {
             .subscriptions
             .iter()
             .find(|subscription| subscription.kind == event.kind);
+
         match (&state, known) {
             (_, None) => return Ok(SagaDecision::Ignore("the saga does not consume this event")),
             (None, Some(trigger)) if !trigger.starts => {
@@ -272,9 +275,9 @@ impl<N: NativeSaga> NativeProgram<N> {
             }
             (_, Some(_)) => {}
         }
+
         let typed = json!({ "type": event.kind.as_str(), "data": event.data });
-        let typed = serde_json::from_value(typed);
-        let typed = typed
+        let typed = serde_json::from_value(typed)
             .map_err(|error| ProgramError::SchemaMismatch(format!("{}: {error}", event.kind)))?;
         Ok(self.native.on_event(state, typed, transition))
     }
@@ -328,10 +331,14 @@ impl<N: NativeSaga> Program for NativeProgram<N> {
         input: &ProgramInput<'_>,
         context: &Context<'_>,
     ) -> Result<ProgramOutput, ProgramError> {
-        let decoded = state.map(rmp_serde::from_slice).transpose();
-        let decoded = decoded.map_err(|error| ProgramError::InvalidState(error.to_string()))?;
+        let decoded = state
+            .map(rmp_serde::from_slice)
+            .transpose()
+            .map_err(|error| ProgramError::InvalidState(error.to_string()))?;
+
         let mut transition = TransitionBuilder::new(context);
         let decision = self.decide(decoded, input, &mut transition)?;
+
         match (decision, transition.error.take()) {
             (SagaDecision::Ignore(reason), _) => Ok(ProgramOutput::Ignored(reason.into())),
             (SagaDecision::Reject(reason), _) => Ok(ProgramOutput::Rejected(reason.into())),
@@ -362,6 +369,7 @@ fn into_output<S: Serialize>(
         );
         return Err(ProgramError::Evaluation(message));
     }
+
     Ok(ProgramOutput::Applied(Box::new(Transition {
         run: orlog_model::RunChange::default(),
         state: bytes,

@@ -24,6 +24,7 @@ pub trait Program: Send + Sync + 'static {
             .subscriptions
             .iter()
             .filter(|event| event.starts);
+
         starts
             .find(|event| named.is_none_or(|named| *named == event.kind))
             .map(|event| &event.kind)
@@ -67,7 +68,7 @@ pub trait Program: Send + Sync + 'static {
         state: &[u8],
         context: &Context<'_>,
     ) -> Result<Migration, Vec<String>> {
-        let (_, _, _) = (from, state, context);
+        let _ = (from, state, context);
         Err(vec![
             "this program does not support migration of instances from other versions".to_owned(),
         ])

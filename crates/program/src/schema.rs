@@ -13,11 +13,13 @@ use crate::steps::KINDS;
 pub fn json_schema() -> Value {
     let mut defs = Map::new();
     let root = fields_of(Definition::MAP.fields.iter(), &mut defs);
+
     let mut schema = json!({
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "Orlog saga definition",
         "description": "Steps of a saga and their compensations.",
     });
+
     let fields = schema
         .as_object_mut()
         .expect("the schema was created as an object");
@@ -31,13 +33,15 @@ fn fields_of<'f>(
     fields: impl Iterator<Item = &'f FieldSchema>,
     defs: &mut Map<String, Value>,
 ) -> Map<String, Value> {
-    let (mut properties, mut required) = (Map::new(), Vec::new());
+    let mut properties = Map::new();
+    let mut required = Vec::new();
     for field in fields {
         let mut schema = value_schema(&field.schema, defs);
         schema.insert("description".to_owned(), Value::from(field.description));
         properties.insert(field.name.to_owned(), Value::Object(schema));
         required.extend(field.required.then_some(field.name));
     }
+
     let mut object = Map::new();
     object.insert("type".to_owned(), Value::from("object"));
     object.insert("properties".to_owned(), Value::Object(properties));
@@ -82,6 +86,7 @@ fn value_schema(value_schema: &ValueSchema, defs: &mut Map<String, Value>) -> Ma
         }
         ValueSchema::Action(beside) => reference(beside, defs, |defs| actions(beside, defs)),
     };
+
     let Value::Object(schema) = schema else {
         unreachable!("every schema here is an object")
     };

@@ -30,6 +30,7 @@ impl Template {
             ));
             return Template::Literal(Value::Null);
         }
+
         compile(value, path, scope, findings)
     }
 

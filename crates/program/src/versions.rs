@@ -28,7 +28,8 @@ language_map! {
         may_or_default "upcast" upcast: BTreeMap<u32, Value> = Upcasts,
             "For each older version, a template over `event` that returns the newest version.";
         #[serde(default)]
-        may_or_default "on_unsupported" on_unsupported: UnsupportedVersionPolicy = Choice<UnsupportedVersionPolicy>,
+        may_or_default "on_unsupported" on_unsupported: UnsupportedVersionPolicy =
+            Choice<UnsupportedVersionPolicy>,
             "Policy for other versions. Default: `dead_letter`.";
     }
 }
@@ -109,6 +110,7 @@ impl VersionSpec {
             )
         });
         let upcast = upcast.collect();
+
         let mut accepts = self.accepts.clone();
         accepts.sort_unstable();
         CompiledVersions {
@@ -149,6 +151,7 @@ impl CompiledVersions {
             let newest = self.upcast(label, version, data)?;
             return Ok(newest.map_or(VersionedPayload::Current, VersionedPayload::Upcast));
         }
+
         let accepted: Vec<_> = self.accepts.iter().map(ToString::to_string).collect();
         let message = format!(
             "version {version} of {label} is not accepted; accepted versions: {}",
@@ -172,6 +175,7 @@ impl CompiledVersions {
                 "cannot upcast version {version} of {label}: {reason}"
             ))
         };
+
         let bindings = Bindings::before_any_instance().event(EventData::of_result(data));
         let data = template
             .evaluate(&bindings)

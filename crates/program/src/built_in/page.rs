@@ -91,6 +91,9 @@ impl PageNames {
             saga,
             correlation: owner.correlation.clone(),
         };
+
+        // A page belongs to the shard that owns the slot of its id, so ids are tried until one
+        // fits.
         for candidate in 0_u32.. {
             let id = format!("{}.{page}.{candidate}", owner.correlation);
             key.correlation =
@@ -99,6 +102,7 @@ impl PageNames {
                 break;
             }
         }
+
         key.correlation
     }
 
@@ -147,6 +151,7 @@ impl PageProgram {
             subscriptions: vec![start],
             ..Manifest::default()
         };
+
         Self {
             names,
             reference: reference(names.saga),
@@ -188,6 +193,7 @@ impl Program for PageProgram {
         let state = state
             .map(|state| decode(state, FORMAT, |state: &PageState| state.format))
             .transpose()?;
+
         match (state, input) {
             (None, ProgramInput::Event(event)) => {
                 let state = PageState { format: FORMAT };

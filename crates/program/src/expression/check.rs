@@ -93,35 +93,29 @@ pub(super) fn parse(
             "the expression has {} bytes; the limit is {MAX_EXPRESSION_BYTES}",
             source.len()
         );
-        return Err(vec![CheckError {
-            at: None,
-            message,
-            suggestion: None,
-        }]);
+        return Err(rejected(message));
     }
+
     let nesting = nesting(source);
     if nesting > MAX_NESTING {
         let message = format!("the expression exceeds {MAX_NESTING} nesting levels");
-        return Err(vec![CheckError {
-            at: None,
-            message,
-            suggestion: None,
-        }]);
+        return Err(rejected(message));
     }
+
+    // The parser recurses and uses much stack. A small expression fits the stack of the caller,
+    // which saves a thread.
     let small = nesting <= SHALLOW && source.len() <= SHORT_BYTES;
     let (mut expression, info) = if small {
         read(env, source)
     } else {
         with_stack(|| read(env, source))
     }?;
+
     if is_deeper(&expression, MAX_DEPTH) {
         let message = format!("the expression chains more than {MAX_DEPTH} operators or fields");
-        return Err(vec![CheckError {
-            at: None,
-            message,
-            suggestion: None,
-        }]);
+        return Err(rejected(message));
     }
+
     let mut walk = Checker {
         known,
         info: &info,
@@ -134,6 +128,7 @@ pub(super) fn parse(
     if !walk.errors.is_empty() {
         return Err(walk.errors);
     }
+
     let reads_envelope = walk.reads_envelope;
     let deep = is_deeper(&expression, EVALUATED_IN_PLACE);
     rewrite(&mut expression);
@@ -142,6 +137,14 @@ pub(super) fn parse(
         deep,
         reads_envelope,
     })
+}
+
+fn rejected(message: String) -> Vec<CheckError> {
+    vec![CheckError {
+        at: None,
+        message,
+        suggestion: None,
+    }]
 }
 
 /// Maximum depth that is evaluated on the stack of the caller; deeper expressions use a separate
@@ -177,7 +180,11 @@ fn read(env: &Env, source: &str) -> Result<(IdedExpr, SourceInfo), Vec<CheckErro
 
 /// Returns an upper bound of the nesting of brackets, signs and conditions.
 fn nesting(source: &str) -> usize {
-    let (mut depth, mut signs, mut ternaries, mut deepest) = (0_usize, 0, 0, 0);
+    let mut depth = 0_usize;
+    let mut signs = 0;
+    let mut ternaries = 0;
+    let mut deepest = 0;
+
     for byte in source.bytes() {
         match byte {
             b'(' | b'[' | b'{' => depth += 1,
@@ -185,6 +192,7 @@ fn nesting(source: &str) -> usize {
             b'?' => ternaries += 1,
             _ => {}
         }
+
         signs = if matches!(byte, b'!' | b'-') {
             signs + 1
         } else {
@@ -205,6 +213,7 @@ fn syntax(error: &ParseError) -> CheckError {
         .strip_prefix("Syntax error: ")
         .unwrap_or(&error.msg);
     let found = found.split(" expecting ").next().unwrap_or(found);
+
     let (message, suggestion) = if found.contains("<EOF>") {
         ("the expression ends too early".to_owned(), None)
     } else if found.contains("error at: '= ") || found.ends_with("error at: '='") {
@@ -215,6 +224,7 @@ fn syntax(error: &ParseError) -> CheckError {
     } else {
         (format!("the expression is invalid: {found}"), None)
     };
+
     CheckError {
         at: at.filter(|at| *at > (0, 0)),
         message,
@@ -267,6 +277,7 @@ impl<'a> Checker<'a> {
         if self.bound.contains(&name) || name.starts_with('@') || TYPES.contains(&name) {
             return;
         }
+
         let names: Vec<_> = match self.known {
             NameResolution::Scoped(scope) => {
                 let roots = scope.roots.iter().map(|root| root.name());
@@ -281,13 +292,15 @@ impl<'a> Checker<'a> {
             }
             NameResolution::Free(names) => names
                 .iter()
-                .map(|n| n.split('.').next().unwrap_or(n))
+                .map(|name| name.split('.').next().unwrap_or(name))
                 .collect(),
         };
+
         if names.contains(&name) {
             self.reads_envelope |= name == Root::Envelope.name();
             return;
         }
+
         let message = format!("unknown name `{name}`; available: {}", listed(&names));
         let suggestion = match (self.known, Root::named(name)) {
             (NameResolution::Scoped(scope), Some(Root::Event))
@@ -314,13 +327,18 @@ impl<'a> Checker<'a> {
         let NameResolution::Scoped(scope) = self.known else {
             return;
         };
-        let (Expr::Ident(root), Some(vars)) = (&select.operand.expr, scope.vars) else {
+        let Expr::Ident(root) = &select.operand.expr else {
             return;
         };
+        let Some(vars) = scope.vars else {
+            return;
+        };
+
         let shadowed = self.bound.contains(&root.as_str());
         if root != Root::Vars.name() || shadowed || vars.contains(&select.field) {
             return;
         }
+
         let message = format!("`vars.{}` is never set", select.field);
         let near = did_you_mean(&select.field, vars.iter().map(String::as_str));
         self.reject(
@@ -332,14 +350,18 @@ impl<'a> Checker<'a> {
 
     /// Checks that `envelope.x` is an attribute.
     fn known_attribute(&mut self, node: &IdedExpr, select: &SelectExpr) {
-        let (NameResolution::Scoped(_), Expr::Ident(root)) = (self.known, &select.operand.expr)
-        else {
+        let NameResolution::Scoped(_) = self.known else {
             return;
         };
+        let Expr::Ident(root) = &select.operand.expr else {
+            return;
+        };
+
         let is_envelope = root == Root::Envelope.name() && !self.bound.contains(&root.as_str());
         if !is_envelope || ENVELOPE_FIELDS.contains(&select.field.as_str()) {
             return;
         }
+
         let near = did_you_mean(&select.field, ENVELOPE_FIELDS).unwrap_or_else(|| {
             match select.field.as_str() {
                 "data" => "use `event` for the data".to_owned(),
@@ -355,20 +377,25 @@ impl<'a> Checker<'a> {
 
     fn call(&mut self, id: u64, call: &'a CallExpr, nesting: usize) {
         self.known_function(id, &call.func_name);
-        let space = |target: &IdedExpr| matches!(&target.expr, Expr::Ident(n) if NAMESPACES.contains(&n.as_str()));
-        if let Some(target) = call.target.as_deref().filter(|target| !space(target)) {
+        if let Some(target) = call
+            .target
+            .as_deref()
+            .filter(|target| !is_namespace(target))
+        {
             self.expression(target, nesting);
         }
+
         call.args
             .iter()
             .for_each(|arg| self.expression(arg, nesting));
     }
 
     fn known_function(&mut self, id: u64, name: &str) {
-        let operator = !name.starts_with(|c: char| c.is_ascii_alphabetic());
-        if operator || NAMES.contains(&name) || name.contains('@') {
+        let is_operator = !name.starts_with(|c: char| c.is_ascii_alphabetic());
+        if is_operator || NAMES.contains(&name) || name.contains('@') {
             return;
         }
+
         let missing = MISSING.iter().find(|(function, _)| *function == name);
         let suggestion = match missing {
             Some((_, hint)) => Some((*hint).to_owned()),
@@ -391,8 +418,11 @@ impl<'a> Checker<'a> {
             );
             return;
         }
+
         self.expression(&c.iter_range, nesting);
         self.expression(&c.accu_init, nesting);
+
+        // Names that the comprehension binds are known in its body only.
         let outer = self.bound.len();
         self.bound
             .extend([c.iter_var.as_str(), c.accu_var.as_str()]);
@@ -437,6 +467,11 @@ fn is_qualified_type(select: &SelectExpr) -> bool {
         return false;
     };
     !select.test && TYPES.contains(&format!("{root}.{}.{}", inner.field, select.field).as_str())
+}
+
+/// Returns true for the namespace of a function such as `math.abs`.
+fn is_namespace(target: &IdedExpr) -> bool {
+    matches!(&target.expr, Expr::Ident(name) if NAMESPACES.contains(&name.as_str()))
 }
 
 /// Formats names as `a`, `a and b`, `a, b and c`.

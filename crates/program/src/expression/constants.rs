@@ -14,21 +14,23 @@ impl Expression {
         let Kind::Cel(parsed) = &self.kind else {
             return Vec::new();
         };
-        let constants = results(&parsed.expression)
-            .into_iter()
-            .filter(|node| !reads_variable(node));
         let bindings = Bindings::before_any_instance();
-        let value = |node: &IdedExpr| {
+
+        let mut values = Vec::new();
+        for node in results(&parsed.expression) {
+            if reads_variable(node) {
+                continue;
+            }
             let part = CheckedExpression {
                 expression: node.clone(),
                 deep: parsed.deep,
                 reads_envelope: parsed.reads_envelope,
             };
-            cost::evaluate(None, || {
+            values.push(cost::evaluate(None, || {
                 self.evaluate_cel(&part, &bindings, output::to_json)
-            })
-        };
-        constants.map(value).collect()
+            }));
+        }
+        values
     }
 }
 

@@ -108,6 +108,7 @@ pub(super) fn spend_copy(value: &dyn Val) -> bool {
     if let Some(bytes) = value.downcast_ref::<CelBytes>() {
         return spend(text_cost(bytes.inner().len()));
     }
+
     if let Some(list) = value.downcast_ref::<CelList>() {
         return spend(1) && list.inner().iter().all(|item| spend_copy(item.as_ref()));
     }
@@ -118,6 +119,7 @@ pub(super) fn spend_copy(value: &dyn Val) -> bool {
                 .iter()
                 .all(|(key, item)| spend_copy(key.inner()) && spend_copy(item.as_ref()));
     }
+
     let inner = value
         .downcast_ref::<CelOptional>()
         .and_then(CelOptional::option);

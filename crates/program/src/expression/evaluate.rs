@@ -33,6 +33,7 @@ pub fn evaluate(source: &str, variables: &Map<String, Value>) -> Result<Value, S
             |rejection| rejection.message,
         )
     })?;
+
     cost::evaluate(None, || {
         run(&parsed, &FreeVariables(variables), output::to_json)
     })

@@ -66,23 +66,16 @@ impl Filter {
     ) -> Result<Self, FilterError> {
         let known: Vec<_> = example.keys().map(String::as_str).collect();
         let parsed = check::parse(environment(), source, NameResolution::Free(&known));
-        let mut parsed = parsed.map_err(|rejected| {
-            let first = rejected.into_iter().next();
-            let (at, message, suggestion) = first
-                .map_or((None, "the expression is invalid".to_owned(), None), |r| {
-                    (r.at, r.message, r.suggestion)
-                });
-            FilterError {
-                at,
-                message,
-                suggestion,
-            }
-        })?;
+        let mut parsed = parsed.map_err(first_error)?;
+
         let mut names = BTreeSet::new();
         collect(&parsed.expression, &mut names);
         names.retain(|name| example.contains_key(name));
         read_as_times(&mut parsed.expression, times, &mut Vec::new());
+
         let filter = Self { parsed, names };
+
+        // An error for a null value is uncertain: other instances have a value of another type.
         let certain = filter.names.iter().all(|name| !example[name].is_null());
         match filter.holds(example).0 {
             Err(FilterEvalError::NotBoolean(message)) => Err(FilterError {
@@ -131,12 +124,29 @@ impl Filter {
                 Ok(condition.unwrap_or_default())
             })
         });
+
         let result = match (read, none) {
             (Ok(_), Some(reason)) => Err(FilterEvalError::NotBoolean(reason)),
             (Ok(holds), None) => Ok(holds),
             (Err(reason), _) => Err(FilterEvalError::NoValue(reason)),
         };
         (result, cost::spent_units())
+    }
+}
+
+/// Returns the first error of a condition; later ones are mostly consequences of it.
+fn first_error(rejected: Vec<check::CheckError>) -> FilterError {
+    match rejected.into_iter().next() {
+        Some(first) => FilterError {
+            at: first.at,
+            message: first.message,
+            suggestion: first.suggestion,
+        },
+        None => FilterError {
+            at: None,
+            message: "the expression is invalid".to_owned(),
+            suggestion: None,
+        },
     }
 }
 
@@ -167,26 +177,37 @@ fn comparisons(node: &IdedExpr, found: &mut Vec<Comparison>) {
     let [left, right] = call.args.as_slice() else {
         return;
     };
-    let (at_most, at_least) = (ComparisonOperator::AtMost, ComparisonOperator::AtLeast);
     let (operator, mirrored) = match call.func_name.as_str() {
         operators::LOGICAL_AND => {
-            return [left, right]
-                .into_iter()
-                .for_each(|part| comparisons(part, found));
+            comparisons(left, found);
+            comparisons(right, found);
+            return;
         }
         operators::EQUALS | EQUAL => (ComparisonOperator::Equal, ComparisonOperator::Equal),
-        operators::LESS | operators::LESS_EQUALS => (at_most, at_least),
-        operators::GREATER | operators::GREATER_EQUALS => (at_least, at_most),
+        operators::LESS | operators::LESS_EQUALS => {
+            (ComparisonOperator::AtMost, ComparisonOperator::AtLeast)
+        }
+        operators::GREATER | operators::GREATER_EQUALS => {
+            (ComparisonOperator::AtLeast, ComparisonOperator::AtMost)
+        }
         _ => return,
     };
-    let sides = [(left, operator, right), (right, mirrored, left)];
-    found.extend(sides.into_iter().filter_map(|(name, operator, value)| {
-        Some(Comparison {
-            path: path(name)?,
-            operator,
-            value: literal(value)?,
-        })
-    }));
+
+    found.extend(comparison(left, operator, right));
+    found.extend(comparison(right, mirrored, left));
+}
+
+/// Returns the comparison of a path with a literal, if it is one.
+fn comparison(
+    name: &IdedExpr,
+    operator: ComparisonOperator,
+    value: &IdedExpr,
+) -> Option<Comparison> {
+    Some(Comparison {
+        path: path(name)?,
+        operator,
+        value: literal(value)?,
+    })
 }
 
 /// Returns the path of a name or of a field of a name.

@@ -66,18 +66,21 @@ pub(super) fn environment() -> &'static Arc<Env> {
             .and_then(|()| cel::extensions::math(&mut env))
             .and_then(|()| cel::extensions::lists(&mut env))
             .and_then(|()| super::two_variable_macros::extension(&mut env))
-            .and_then(|()| own(&mut env));
+            .and_then(|()| orlog_functions(&mut env));
+
         extended.expect("no two functions have the same name and arguments");
         Arc::new(env)
     })
 }
 
-fn own(env: &mut Env) -> Result<(), cel::DeclarationError> {
+fn orlog_functions(env: &mut Env) -> Result<(), cel::DeclarationError> {
     env.add_overload(EQUAL, "equal", vec![DYN_TYPE, DYN_TYPE], |args| {
         Ok(equal(&args))
     })?;
     env.add_overload(IN, "within", vec![DYN_TYPE, DYN_TYPE], |args| within(&args))?;
     env.add_overload(EACH, "each", vec![DYN_TYPE, INT_TYPE], each)?;
+
+    // Functions that charge: the rewriter puts them around inputs and costly calls (ADR 0037).
     env.add_overload(USE, "use", vec![DYN_TYPE], |args| copy(one(args)?))?;
     env.add_overload(INPUT, "input", vec![DYN_TYPE], |args| paid(args, input))?;
     env.add_overload("@distinct", "distinct", vec![DYN_TYPE], |args| {
@@ -92,10 +95,12 @@ fn own(env: &mut Env) -> Result<(), cel::DeclarationError> {
     env.add_overload("@join", "join_with", vec![LIST_TYPE, STRING_TYPE], |args| {
         join(&args)
     })?;
+
     let texts = |n: usize| -> Vec<Type> { (0..n).map(|_| STRING_TYPE).collect() };
     env.add_overload("@replace", "replace", texts(3), |args| replace(&args))?;
     let counted: Vec<Type> = texts(3).into_iter().chain([INT_TYPE]).collect();
     env.add_overload("@replace", "replace_n", counted, |args| replace(&args))?;
+
     let from = || -> Vec<Type> { texts(2).into_iter().chain([INT_TYPE]).collect() };
     env.add_overload("@indexOf", "index_of", texts(2), |args| {
         search(&args, search::index_of)
@@ -109,11 +114,13 @@ fn own(env: &mut Env) -> Result<(), cel::DeclarationError> {
     env.add_overload("@lastIndexOf", "last_index_of_from", from(), |args| {
         search(&args, search::last_index_of)
     })?;
+
     env.add_overload("matches", "matches", texts(2), |args| matches(&args))?;
     env.add_member_overload("matches", "text_matches", STRING_TYPE, texts(1), |args| {
         matches(&args)
     })?;
     env.add_member_overload("sum", "list_sum", LIST_TYPE, Vec::new(), |args| sum(&args))?;
+
     env.add_macro(Macro::receiver("bind", 3, bind))?;
     env.add_overload("base64.encode", "encode", vec![BYTES_TYPE], |args| {
         encode(&args)
@@ -163,6 +170,7 @@ fn within<'b, 'v>(args: &[CowVal<'b, 'v>]) -> EvalResult<'b, 'v> {
             vec![name_of(value.as_ref()), name_of(range.as_ref())],
         )
     };
+
     let found = if range.get_type().kind() == Kind::List {
         let mut items = range.as_iterable().ok_or_else(no_overload)?.iter();
         let mut found = false;
@@ -176,6 +184,7 @@ fn within<'b, 'v>(args: &[CowVal<'b, 'v>]) -> EvalResult<'b, 'v> {
             .ok_or_else(no_overload)?
             .contains(value.as_ref())?
     };
+
     Ok(CowVal::owned(CelBool::from(found)))
 }
 
@@ -187,6 +196,7 @@ fn name_of(value: &dyn Val) -> String {
 fn each<'b, 'v>(mut args: Args<'b, 'v>) -> EvalResult<'b, 'v> {
     let weight = usize::try_from(*arg::<CelInt>(&args, 1)?.inner()).unwrap_or(usize::MAX);
     args.truncate(1);
+
     let range = one(args)?;
     let size = range.as_sizer().map_or(0, |sizer| {
         usize::try_from(*sizer.size().inner()).unwrap_or(0)
@@ -195,9 +205,11 @@ fn each<'b, 'v>(mut args: Args<'b, 'v>) -> EvalResult<'b, 'v> {
         range.downcast_ref::<CelList>().is_some() || range.downcast_ref::<CelMap>().is_some();
     // Data that is read in place charges for its elements when it creates them.
     charge(size.saturating_mul(weight + usize::from(built)))?;
+
     let Some(map) = range.downcast_ref::<CelMap>() else {
         return Ok(range);
     };
+    // CEL maps are hash maps; without an order, an expression has no stable value.
     let mut keys: Vec<_> = map.inner().keys().collect();
     keys.sort();
     let keys: Vec<Box<dyn Val + 'v>> = keys
@@ -227,6 +239,7 @@ fn bind(
     {
         return Ok(None);
     }
+
     let Ok([name, value, result]) = <[IdedExpr; 3]>::try_from(std::mem::take(args)) else {
         return Ok(None);
     };
@@ -236,6 +249,7 @@ fn bind(
             "the first argument of cel.bind must be a simple name",
         ));
     };
+
     let bind = ast::bind(bound, value, result, |expr| helper.next_expr(expr));
     Ok(Some(helper.next_expr(bind)))
 }
@@ -305,6 +319,7 @@ fn join<'b, 'v>(args: &[CowVal<'b, 'v>]) -> EvalResult<'b, 'v> {
         .as_iterable()
         .ok_or_else(|| ExecutionError::invalid_argument_count(1, 0))?
         .iter();
+
     let mut joined = String::new();
     let mut first = true;
     while let Some(item) = items.next() {
@@ -330,7 +345,9 @@ fn sum<'b, 'v>(args: &[CowVal<'b, 'v>]) -> EvalResult<'b, 'v> {
         .as_iterable()
         .ok_or_else(|| ExecutionError::invalid_argument_count(1, 0))?
         .iter();
-    let (mut whole, mut double) = (None, None);
+
+    let mut whole = None;
+    let mut double = None;
     while let Some(item) = items.next() {
         charge(1)?;
         if let Some(number) = item.downcast_ref::<CelInt>() {
@@ -345,6 +362,7 @@ fn sum<'b, 'v>(args: &[CowVal<'b, 'v>]) -> EvalResult<'b, 'v> {
             });
         }
     }
+
     match (whole, double) {
         (Some(_), Some(_)) => Err(error(
             "the list has whole numbers and doubles; convert them with double(x)",
@@ -355,14 +373,17 @@ fn sum<'b, 'v>(args: &[CowVal<'b, 'v>]) -> EvalResult<'b, 'v> {
 }
 
 fn replace<'b, 'v>(args: &[CowVal<'b, 'v>]) -> EvalResult<'b, 'v> {
-    let [whole, from, to] = [0, 1, 2].map(|i| arg::<CelString>(args, i).map(CelString::inner));
-    let (whole, from, to) = (whole?, from?, to?);
+    let whole = arg::<CelString>(args, 0)?.inner();
+    let from = arg::<CelString>(args, 1)?.inner();
+    let to = arg::<CelString>(args, 2)?.inner();
     let limit = if args.len() > 3 {
         *arg::<CelInt>(args, 3)?.inner()
     } else {
         -1
     };
     let limit = usize::try_from(limit).unwrap_or(usize::MAX);
+
+    // The result is charged before it is created.
     let times = whole.matches(from).take(limit).count();
     charge(text_cost(
         whole.len().saturating_add(times.saturating_mul(to.len())),
@@ -376,15 +397,14 @@ fn search<'b, 'v>(
     args: &[CowVal<'b, 'v>],
     find: impl FnOnce(&Search<'_>) -> Result<Option<usize>, ExecutionError>,
 ) -> EvalResult<'b, 'v> {
-    let (text, needle) = (
-        arg::<CelString>(args, 0)?.inner(),
-        arg::<CelString>(args, 1)?.inner(),
-    );
+    let text = arg::<CelString>(args, 0)?.inner();
+    let needle = arg::<CelString>(args, 1)?.inner();
     let offset = args
         .get(2)
         .map(|_| arg::<CelInt>(args, 2))
         .transpose()?
         .map(|offset| *offset.inner());
+
     let found = find(&Search {
         text,
         needle,
@@ -395,10 +415,8 @@ fn search<'b, 'v>(
 }
 
 fn matches<'b, 'v>(args: &[CowVal<'b, 'v>]) -> EvalResult<'b, 'v> {
-    let (whole, pattern) = (
-        arg::<CelString>(args, 0)?.inner(),
-        arg::<CelString>(args, 1)?.inner(),
-    );
+    let whole = arg::<CelString>(args, 0)?.inner();
+    let pattern = arg::<CelString>(args, 1)?.inner();
     let text_units = text_cost(whole.len()).saturating_mul(pattern_weight(pattern));
     charge(PATTERN_UNITS.saturating_add(text_units))?;
     let found =

@@ -81,7 +81,9 @@ fn equal_lists(a: &dyn Val, b: &dyn Val) -> Option<bool> {
     if a.as_sizer()?.size() != b.as_sizer()?.size() {
         return Some(false);
     }
-    let (mut left, mut right) = (a.as_iterable()?.iter(), b.as_iterable()?.iter());
+
+    let mut left = a.as_iterable()?.iter();
+    let mut right = b.as_iterable()?.iter();
     while let (Some(x), Some(y)) = (left.next(), right.next()) {
         if !equal(x, y) {
             return Some(false);
@@ -94,7 +96,9 @@ fn equal_maps(a: &dyn Val, b: &dyn Val) -> Option<bool> {
     if a.as_sizer()?.size() != b.as_sizer()?.size() {
         return Some(false);
     }
-    let (left, right) = (a.as_indexer()?, b.as_indexer()?);
+
+    let left = a.as_indexer()?;
+    let right = b.as_indexer()?;
     let mut keys = a.as_iterable()?.iter();
     while let Some(key) = keys.next() {
         let same = match (left.get(key), right.get(key)) {
@@ -206,6 +210,7 @@ impl Indexer for JsonList<'_> {
         let Some(position) = index.downcast_ref::<CelInt>() else {
             return self.list().get(index);
         };
+
         check_budget()?;
         let item = usize::try_from(*position.inner())
             .ok()

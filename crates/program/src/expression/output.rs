@@ -23,6 +23,7 @@ fn convert(value: &dyn Val, depth: usize, left: &mut usize) -> Result<Value, Str
         .checked_sub(1)
         .ok_or_else(|| format!("the value exceeds {MAX_JSON_DEPTH} nesting levels"))?;
     spend(left, 1)?;
+
     if let Some(text) = value.downcast_ref::<CelString>() {
         return paid(left, text.inner().to_owned());
     }
@@ -50,6 +51,7 @@ fn convert(value: &dyn Val, depth: usize, left: &mut usize) -> Result<Value, Str
     if let Some(kind) = value.downcast_ref::<CelType>() {
         return paid(left, kind.name().to_owned());
     }
+
     match value.get_type().kind() {
         Kind::List => list(value, depth, left),
         Kind::Map => map(value, depth, left),
@@ -78,11 +80,13 @@ fn map(value: &dyn Val, depth: usize, left: &mut usize) -> Result<Value, String>
     let unreadable = "unreadable map";
     let fields = value.as_indexer().ok_or(unreadable)?;
     let mut keys = value.as_iterable().ok_or(unreadable)?.iter();
+
     let mut named = Vec::new();
     while let Some(key) = keys.next() {
         named.push((key_text(key)?, key));
     }
     named.sort_by(|a, b| a.0.cmp(&b.0));
+
     let mut out = Map::new();
     for (name, key) in named {
         spend(left, name.len())?;
@@ -114,6 +118,7 @@ fn text_of(value: &dyn Val) -> Result<String, String> {
     let string = environment()
         .find_overload("string", &args)
         .ok_or_else(unreadable)?;
+
     let text = string(args).map_err(|error| reason(&error))?;
     text.downcast_ref::<CelString>()
         .map(|text| text.inner().to_owned())

@@ -17,18 +17,19 @@ const CACHE_CAPACITY: usize = 32;
 /// linear in the text for any pattern.
 pub(super) fn pattern_of(pattern: &str) -> Result<Regex, String> {
     thread_local! {
-        static READY: RefCell<Vec<Regex>> = const { RefCell::new(Vec::new()) };
+        static CACHE: RefCell<Vec<Regex>> = const { RefCell::new(Vec::new()) };
     }
-    READY.with_borrow_mut(|ready| {
-        if let Some(found) = ready.iter().find(|known| known.as_str() == pattern) {
+    CACHE.with_borrow_mut(|cached| {
+        if let Some(found) = cached.iter().find(|known| known.as_str() == pattern) {
             return Ok(found.clone());
         }
-        let made = compile_pattern(pattern)?;
-        if ready.len() == CACHE_CAPACITY {
-            ready.remove(0);
+
+        let compiled = compile_pattern(pattern)?;
+        if cached.len() == CACHE_CAPACITY {
+            cached.remove(0);
         }
-        ready.push(made.clone());
-        Ok(made)
+        cached.push(compiled.clone());
+        Ok(compiled)
     })
 }
 
@@ -46,6 +47,7 @@ pub(super) fn pattern_weight(pattern: &str) -> usize {
             .filter_map(|n| n.parse::<usize>().ok())
             .max()
     });
+
     let repetitions = counts.fold(1_usize, |product, count| {
         product.saturating_mul(count.max(1))
     });
@@ -65,11 +67,13 @@ fn compile_pattern(pattern: &str) -> Result<Regex, String> {
             pattern.len()
         ));
     }
+
     let mut builder = RegexBuilder::new(pattern);
     builder
         .size_limit(MAX_PATTERN_PROGRAM_BYTES)
         .dfa_size_limit(MAX_PATTERN_PROGRAM_BYTES)
         .nest_limit(32);
+
     builder.build().map_err(|error| match error {
         regex::Error::CompiledTooBig(_) => "the compiled pattern is too large".to_owned(),
         other => {

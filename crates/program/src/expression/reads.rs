@@ -13,28 +13,35 @@ use super::root::Root;
 pub(crate) fn event_fields(source: &str, element: Option<&str>) -> Vec<Vec<String>> {
     let names = Root::ALL.map(Root::name);
     let names: Vec<_> = names.into_iter().chain(element).chain(["index"]).collect();
+
     let Ok(parsed) = check::parse(environment(), source, NameResolution::Free(&names)) else {
         return Vec::new();
     };
-    let (mut read, mut tested) = (Vec::new(), Vec::new());
+
+    let mut read = Vec::new();
+    let mut tested = Vec::new();
     collect(&parsed.expression, &mut read, &mut tested);
     read.retain(|fields: &Vec<String>| {
         !tested
             .iter()
             .any(|tested: &Vec<String>| fields.starts_with(tested))
     });
+
     read.sort();
     read.dedup();
     read
 }
 
 fn collect(node: &IdedExpr, read: &mut Vec<Vec<String>>, tested: &mut Vec<Vec<String>>) {
-    let (mut fields, mut is_test, mut at) = (Vec::new(), false, node);
+    let mut fields = Vec::new();
+    let mut is_test = false;
+    let mut at = node;
     while let Expr::Select(select) = &at.expr {
         is_test |= select.test;
         fields.push(select.field.clone());
         at = &select.operand;
     }
+
     match &at.expr {
         Expr::Ident(name) if name == Root::Event.name() && !fields.is_empty() => {
             fields.reverse();

@@ -44,15 +44,18 @@ impl VariableResolver for Resolver<'_> {
             (_, Some(round)) if variable == ROUND => return Some(owned(round)),
             (_, _) => {}
         }
+
         if let Some(events) = self.events.filter(|_| variable == EVENTS) {
             return Some(owned(events));
         }
+
         if let Some(message) = self.message {
             return [(Root::Body, message.body), (Root::Headers, message.headers)]
                 .into_iter()
                 .find(|(root, _)| root.name() == variable)
                 .map(|(_, value)| owned(value));
         }
+
         match Root::named(variable)? {
             Root::Vars => self.vars.map(|vars| CowVal::Owned(wrap_map(vars))),
             Root::Event => self.event.map(owned),

@@ -31,13 +31,16 @@ impl Rewriter {
     fn node(&mut self, node: &mut IdedExpr) {
         if let Some((name, deep)) = chain(node) {
             let bound = self.bound.iter().rev().find(|bound| bound.name == name);
+            // A field of a JSON element charges for itself when it is read.
             let pays = bound.is_some_and(|bound| !(bound.json && deep));
+
             self.within_chain(node);
             if pays {
                 wrap(node, USE, Vec::new());
             }
             return;
         }
+
         match &mut node.expr {
             Expr::Unspecified | Expr::Literal(_) | Expr::Ident(_) | Expr::Struct(_) => {}
             Expr::Select(select) if select.test => self.within_chain(&mut select.operand),
@@ -54,6 +57,7 @@ impl Rewriter {
             }
             Expr::Comprehension(comprehension) => self.comprehension(comprehension),
         }
+
         know_json(node);
     }
 
@@ -76,6 +80,7 @@ impl Rewriter {
     fn call(&mut self, call: &mut CallExpr) {
         call.target.iter_mut().for_each(|target| self.node(target));
         call.args.iter_mut().for_each(|arg| self.node(arg));
+
         if call
             .func_name
             .starts_with(|c: char| c.is_ascii_alphabetic())
@@ -85,9 +90,11 @@ impl Rewriter {
                 .filter(|input| is_computed(input))
                 .for_each(|input| wrap(input, INPUT, Vec::new()));
         }
+
         let Some((_, instead)) = COSTLY.iter().find(|(name, _)| *name == call.func_name) else {
             return;
         };
+
         match (*instead, call.target.take()) {
             (CostWrapper::Whole(name), Some(target)) => {
                 name.clone_into(&mut call.func_name);
@@ -119,8 +126,10 @@ impl Rewriter {
                 .is_none_or(|bound| bound.json)
         });
         let weight = (nodes(&c.loop_cond) + nodes(&c.loop_step)) / BODY_NODES;
+
         self.node(&mut c.iter_range);
         self.node(&mut c.accu_init);
+
         let outer = self.bound.len();
         self.bound.push(BoundVariable {
             name: c.iter_var.clone(),
@@ -136,6 +145,8 @@ impl Rewriter {
             self.node(part);
         }
         self.bound.truncate(outer);
+
+        // Each element costs its unit, and more if the body is large.
         if !binds {
             let weight = i64::try_from(weight).unwrap_or(i64::MAX);
             let weight = Expr::Literal(LiteralValue::Int(weight.into()));
@@ -218,6 +229,7 @@ fn know_json(node: &mut IdedExpr) {
         operators::EQUALS | operators::NOT_EQUALS if !has_literal => EQUAL,
         _ => return,
     };
+
     let negated = call.func_name == operators::NOT_EQUALS;
     instead.clone_into(&mut call.func_name);
     if negated {

@@ -22,6 +22,7 @@ pub(super) fn index_of(search: &Search<'_>) -> Result<Option<usize>, ExecutionEr
     if needle.is_empty() {
         return Ok(Some(offset.min(text.chars().count())));
     }
+
     let rest = &text[byte_of(text, offset)..];
     Ok(rest
         .find(needle)
@@ -54,14 +55,19 @@ fn read<'a>(
         offset,
     } = *search;
     charge(text_cost(text.len().saturating_add(needle.len())))?;
+
     let Some(offset) = offset else {
         return Ok((text, needle, None));
     };
-    let within = |offset: &usize| needle.is_empty() || *offset < text.chars().count();
-    let valid = usize::try_from(offset).ok().filter(within);
-    let error =
-        || ExecutionError::function_error(function, format!("index out of range: {offset}"));
-    Ok((text, needle, Some(valid.ok_or_else(error)?)))
+
+    let valid = usize::try_from(offset)
+        .ok()
+        .filter(|offset| needle.is_empty() || *offset < text.chars().count());
+    let Some(valid) = valid else {
+        let reason = format!("index out of range: {offset}");
+        return Err(ExecutionError::function_error(function, reason));
+    };
+    Ok((text, needle, Some(valid)))
 }
 
 fn byte_of(text: &str, position: usize) -> usize {

@@ -46,12 +46,15 @@ pub(super) fn extension(env: &mut Env) -> Result<(), DeclarationError> {
         ("transformMapEntry", 3, MacroKind::Entries),
         ("transformMapEntry", 4, MacroKind::Entries),
     ] {
-        let expander =
+        env.add_macro(Macro::receiver(
+            name,
+            arity,
             move |helper: &mut MacroExprHelper<'_>,
                   target: &mut Option<IdedExpr>,
-                  args: &mut Vec<IdedExpr>| expand(form, helper, target, args);
-        env.add_macro(Macro::receiver(name, arity, expander))?;
+                  args: &mut Vec<IdedExpr>| expand(form, helper, target, args),
+        ))?;
     }
+
     env.add_overload(PAIRS, "pairs", vec![DYN_TYPE], |args| pairs(&args))?;
     env.add_overload(TO_MAP, "to_map", vec![DYN_TYPE], |args| to_map(&args))?;
     env.add_overload(MERGE, "merge", vec![DYN_TYPE], |args| merge(&args))
@@ -66,6 +69,7 @@ fn expand(
     let Some(range) = target.take() else {
         return Ok(None);
     };
+
     let mut args = std::mem::take(args).into_iter();
     let mut names = Vec::new();
     for name in args.by_ref().take(2) {
@@ -78,11 +82,13 @@ fn expand(
             }
         }
     }
+
     let body = args
         .next_back()
         .expect("the macro takes three or four arguments");
-    let mut make = AstBuilder { helper, names };
-    Ok(Some(make.whole(form, range, args.next(), body)))
+
+    let mut builder = AstBuilder { helper, names };
+    Ok(Some(builder.comprehension(form, range, args.next(), body)))
 }
 
 struct AstBuilder<'a, 'h> {
@@ -123,17 +129,15 @@ impl AstBuilder<'_, '_> {
             .zip([0_i64, 1])
             .rev()
             .fold(body, |body, (name, index)| {
-                let (pair, index) = (
-                    self.ident(PAIR),
-                    self.literal(LiteralValue::Int(index.into())),
-                );
+                let pair = self.ident(PAIR);
+                let index = self.literal(LiteralValue::Int(index.into()));
                 let part = self.call(operators::INDEX, vec![pair, index]);
                 let bind = ast::bind(name, part, body, |expr| self.helper.next_expr(expr));
                 self.node(bind)
             })
     }
 
-    fn whole(
+    fn comprehension(
         &mut self,
         form: MacroKind,
         range: IdedExpr,
@@ -154,6 +158,7 @@ impl AstBuilder<'_, '_> {
         };
         let body = self.within(body);
         let filter = filter.map(|filter| self.within(filter));
+
         let [result, sofar, end] = [RESULT; 3].map(|name| self.ident(name));
         let true_literal = self.literal(LiteralValue::Boolean(true.into()));
         let (accu_init, loop_cond, loop_step, result) = match form {
@@ -199,18 +204,19 @@ impl AstBuilder<'_, '_> {
                 (self.list(Vec::new()), true_literal, step, end)
             }
         };
-        let (iter_var, accu_var) = (PAIR.to_owned(), RESULT.to_owned());
+
         let iter_range = self.call(PAIRS, vec![range]);
         let all = self.node(Expr::Comprehension(Box::new(ComprehensionExpr {
             iter_range,
-            iter_var,
+            iter_var: PAIR.to_owned(),
             iter_var2: None,
-            accu_var,
+            accu_var: RESULT.to_owned(),
             accu_init,
             loop_cond,
             loop_step,
             result,
         })));
+
         match form {
             MacroKind::All | MacroKind::Exists | MacroKind::One | MacroKind::List => all,
             MacroKind::Map => self.call(TO_MAP, vec![all]),
@@ -229,7 +235,9 @@ fn pairs<'b, 'v>(args: &[CowVal<'b, 'v>]) -> EvalResult<'b, 'v> {
     }
     let no_range =
         || ExecutionError::no_such_overload("@pairs", vec![range.get_type().name().to_owned()]);
+
     let mut items = range.as_iterable().ok_or_else(no_range)?.iter();
+    // A list of pairs, because the interpreter binds one variable only.
     let mut all: Vec<(Box<dyn Val + 'v>, Box<dyn Val + 'v>)> = Vec::new();
     if range.get_type().kind() == Kind::List {
         let mut index = 0_i64;
@@ -249,6 +257,7 @@ fn pairs<'b, 'v>(args: &[CowVal<'b, 'v>]) -> EvalResult<'b, 'v> {
             all.push((key.inner().clone_as_boxed(), value));
         }
     }
+
     charge(all.len())?;
     let lists = all
         .into_iter()
@@ -281,6 +290,7 @@ fn merge<'b, 'v>(args: &[CowVal<'b, 'v>]) -> EvalResult<'b, 'v> {
             .as_indexer()
             .filter(|_| map.get_type().kind() == Kind::Map)
             .ok_or_else(got)?;
+
         let mut keys = map.as_iterable().ok_or_else(got)?.iter();
         while let Some(key) = keys.next() {
             put(&mut fields, key, values.get(key)?.into_owned())?;

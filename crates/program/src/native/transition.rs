@@ -54,6 +54,7 @@ impl<'a> TransitionBuilder<'a> {
         else {
             return;
         };
+
         self.work(Work::Command(Command {
             tag,
             round: 0,
@@ -69,13 +70,13 @@ impl<'a> TransitionBuilder<'a> {
 
     /// Adds an effect; its result arrives under the tag.
     pub fn effect(&mut self, tag: &str, name: &str, payload: Value, timeout: Option<Duration>) {
-        let (tag, name) = (
-            self.checked(Name::new(tag)),
-            self.checked(EffectName::new(name)),
-        );
-        let (Some(tag), Some(name)) = (tag, name) else {
+        let Some(tag) = self.checked(Name::new(tag)) else {
             return;
         };
+        let Some(name) = self.checked(EffectName::new(name)) else {
+            return;
+        };
+
         self.waits
             .push(Wait::new(WaitKind::WorkResult, tag.clone(), None));
         self.work(Work::Effect(Effect {
@@ -107,6 +108,7 @@ impl<'a> TransitionBuilder<'a> {
             Work::StartChild(start) => &start.data,
             Work::CancelChild(_) | Work::NotifyParent(_) | Work::PublishResult(_) => &Value::Null,
         };
+
         if let Err(large) = check_payload(payload) {
             self.error
                 .get_or_insert_with(|| format!("the payload of {}: {large}", work.label()));
